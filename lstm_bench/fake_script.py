@@ -1,0 +1,64 @@
+"""What a grid file may script a fake to do.
+
+    implementations: [fake, fake-slow, fake-crash]
+    fake:
+      fake-slow: {call_s: 0.002, noise: 0.01}
+      fake-crash: {fault: segfault, when: measure, after: 2, hidden: 64}
+
+By default the answer is right and the clock is virtual: a call "takes" `call_s` and no time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lstm_bench.model import TOLERANCES, LstmBenchError
+from lstm_bench.registry import nearest
+
+#: The keys of a script, with their defaults.
+SCRIPT: dict[str, Any] = {
+    "call_s": 0.001,  # what a call takes
+    "first_call_s": None,  # the first one, if it differs
+    "noise": 0.0,  # relative standard deviation from call to call
+    "drift": 0.0,  # relative change per call
+    "copy_offset": 0.0,  # relative difference between an implementation and its A/A control
+    "real": False,  # spend the time for real, on a core, instead of on a virtual clock
+    "switches": 0,  # involuntary context switches per call that the virtual clock reports
+    "cpu": 1.0,  # CPU time over wall time that it reports
+    "fault": None,  # one of FAULTS
+    "when": "build",  # one of MOMENTS
+    "after": 0,  # blocks that go well before a fault in `measure`
+    "hidden": None,  # the fault strikes at this hidden size only
+    "process": "",  # a worker process of its own, by any name
+    "precision": "fp32",  # whose tolerance the answer is held to
+}
+WRONG_ANSWERS = ("swap-gates", "drop-bias", "transpose", "nan", "infinite", "wrong-shape")
+FAULTS = (
+    *WRONG_ANSWERS,
+    *("segfault", "exit", "kill", "hang", "stubborn-hang", "error", "oom", "unsupported"),
+    *("garbage", "close-pipe"),
+)
+MOMENTS = ("build", "first-call", "measure", "release")
+
+_CHOICES = {"fault": FAULTS, "when": MOMENTS, "precision": tuple(TOLERANCES)}
+_NUMBERS = ("call_s", "first_call_s", "noise", "drift", "copy_offset", "cpu")
+_COUNTS = ("switches", "after", "hidden")
+
+
+def check(script: Any, where: str) -> dict[str, Any]:
+    """The script, or an error that names the key and what was expected of it."""
+    if not isinstance(script, dict):
+        raise LstmBenchError(f"{where}: found {script!r}, expected keys such as call_s: 0.001")
+    for key, value in script.items():
+        if key not in SCRIPT:
+            raise LstmBenchError(f"{where}: unknown key {key!r}{nearest(key, SCRIPT)}")
+        if value is None:
+            continue
+        if key in _CHOICES and value not in _CHOICES[key]:
+            raise LstmBenchError(f"{where}.{key}: found {value!r}{nearest(value, _CHOICES[key])}")
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if key in _NUMBERS and not number:
+            raise LstmBenchError(f"{where}.{key}: found {value!r}, expected a number")
+        if key in _COUNTS and not (number and isinstance(value, int) and value >= 0):
+            raise LstmBenchError(f"{where}.{key}: found {value!r}, expected a whole number")
+    return script

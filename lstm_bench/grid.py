@@ -1,0 +1,278 @@
+"""Grid file to plan. An error names the file, the key, what was found and what was expected."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lstm_bench import fake_script, registry
+from lstm_bench.model import LstmBenchError, Sampling, Settings, Shape
+from lstm_bench.plan import Plan
+
+EXAMPLE = "grids/default.yaml"
+MAX_CELLS = 100_000
+MAX_FILE_BYTES = 1 << 20
+LARGEST = {"hidden": 65_536, "batch": 65_536, "timesteps": 1_000_000, "input": 65_536}
+MAX_ELEMENTS = 2**31  # of one array: beyond this cuDNN and BLAS count in 32 bits
+
+KEYS = (
+    *("name", "hidden", "batch", "timesteps", "input", "shapes", "implementations"),
+    *("device", "threads", "tf32", "amp", "seed", "passes", "controls"),
+    *("sampling", "environments", "fake"),
+)
+_SAMPLING = {f.name for f in fields(Sampling)}
+_COUNTS = ("rounds", "max_rounds", "block_calls", "warmup_calls", "queued_calls")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The file's mapping, with its keys checked; values are checked by `plan`."""
+    try:
+        if path.is_dir():
+            raise LstmBenchError(f"{path}: is a folder, expected a grid file such as {EXAMPLE}")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise LstmBenchError(f"{path}: over 1 MiB, expected a short grid file")
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise LstmBenchError(f"{path}: no such file; expected one such as {EXAMPLE}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise LstmBenchError(f"{path}: cannot be read: {error}") from None
+    try:
+        data = yaml.load(text, Loader=_Loader)  # a SafeLoader: see below
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or type(error).__name__
+        raise LstmBenchError(f"{path}{line}: not valid YAML: {problem}") from None
+    if not isinstance(data, dict):
+        raise LstmBenchError(f"{path}: found {_kind(data)}, expected keys such as hidden: [128]")
+    for key in data:
+        if key not in KEYS:
+            raise LstmBenchError(f"{path}: unknown key {key!r}{registry.nearest(str(key), KEYS)}")
+    return data
+
+
+def plan(
+    data: Mapping[str, Any],
+    path: Path,
+    *,
+    device: str,
+    threads: int,
+    implementations: Sequence[str] | None = None,
+    environments: Mapping[str, str] | None = None,
+    sampling: Mapping[str, Any] | None = None,
+) -> Plan:
+    """The plan of a grid; `device` and `threads` are what "auto" and "all" mean on this machine.
+
+    The keyword arguments from `implementations` on are the command line's, and go before the file.
+    """
+    where = str(path)
+    fakes = _mapping(data, "fake", where)
+    for name, script in fakes.items():
+        fake_script.check(script, f"{where}: fake.{name}")
+    names = implementations if implementations is not None else _names(data, where)
+    origin = "--implementations" if implementations is not None else f"{where}: implementations"
+    rows = tuple(registry.find(str(n), origin, fakes) for n in dict.fromkeys(names))
+    shapes = _shapes(data, where)
+    result = Plan(
+        name=_name(data, path),
+        shapes=tuple(shapes),
+        implementations=rows,
+        settings=Settings(
+            device=_choice(data, "device", ("auto", "cpu", "cuda"), "auto", where, auto=device),
+            threads=_threads(data, where, threads),
+            tf32=_boolean(data, "tf32", False, where),
+            amp=_choice(data, "amp", ("fp16", "bf16"), "fp16", where),
+            seed=_integer(data.get("seed", 1), f"{where}: seed", 0, 2**32 - 1),
+        ),
+        sampling=_sampling({**_mapping(data, "sampling", where), **(sampling or {})}, where),
+        passes=_integer(data.get("passes", 1), f"{where}: passes", 1, 100),
+        controls=_integer(data.get("controls", 2), f"{where}: controls", 0, 100),
+        environments={**_environments(data, where), **(environments or {})},
+    )
+    cells = len(shapes) * (len(rows) + result.controls) * result.passes
+    if cells > MAX_CELLS:
+        raise LstmBenchError(f"{where}: {cells:,} cells, expected at most {MAX_CELLS:,}")
+    return result
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """Safe YAML that also refuses a key given twice: the first would be lost without a word."""
+
+
+def _no_twice(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen = set()
+    for key_node, _ in node.value:
+        key = str(key_node.value)
+        if key in seen:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {key!r} stands twice", key_node.start_mark
+            )
+        seen.add(key)
+    return dict(loader.construct_mapping(node, deep=True))
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _no_twice)
+
+
+def _kind(value: Any) -> str:
+    kinds = {dict: "a mapping", list: "a list", str: "text", type(None): "nothing"}
+    return kinds.get(type(value), repr(value))
+
+
+def _name(data: Mapping[str, Any], path: Path) -> str:
+    name = data.get("name", path.stem)
+    if not isinstance(name, str) or not name or not set(name) <= _NAME_LETTERS:
+        raise LstmBenchError(f"{path}: name: found {name!r}, expected letters, digits, '-' and '_'")
+    return name
+
+
+_NAME_LETTERS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+
+
+def _integer(value: Any, where: str, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise LstmBenchError(f"{where}: found {value!r}, expected a whole number, {low} to {high}")
+    return int(value)
+
+
+def _boolean(data: Mapping[str, Any], key: str, default: bool, where: str) -> bool:
+    value = data.get(key, default)
+    if not isinstance(value, bool):
+        raise LstmBenchError(f"{where}: {key}: found {value!r}, expected true or false")
+    return value
+
+
+def _choice(
+    data: Mapping[str, Any],
+    key: str,
+    allowed: tuple[str, ...],
+    default: str,
+    where: str,
+    auto: str = "",
+) -> str:
+    value = data.get(key, default)
+    if value not in allowed:
+        expected = " or ".join(allowed)
+        raise LstmBenchError(f"{where}: {key}: found {value!r}, expected {expected}")
+    return auto if value == "auto" else str(value)
+
+
+def _threads(data: Mapping[str, Any], where: str, all_threads: int) -> int:
+    value = data.get("threads", "all")
+    return all_threads if value == "all" else _integer(value, f"{where}: threads", 1, 4096)
+
+
+def _mapping(data: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+    value = data.get(key) or {}
+    if not isinstance(value, dict):
+        raise LstmBenchError(f"{where}: {key}: found {_kind(value)}, expected a mapping")
+    return {str(k): v for k, v in value.items()}
+
+
+def _names(data: Mapping[str, Any], where: str) -> list[str]:
+    names = data.get("implementations", list(registry.PAPER))
+    if isinstance(names, str):
+        names = [names]
+    if not isinstance(names, list) or not names:
+        raise LstmBenchError(
+            f"{where}: implementations: found {names!r}, expected a list such as [pytorch]"
+        )
+    return names
+
+
+def _environments(data: Mapping[str, Any], where: str) -> dict[str, str]:
+    found = _mapping(data, "environments", where)
+    for name, python in found.items():
+        check_environment(name, python, f"{where}: environments")
+    return {name: os.path.expanduser(python) for name, python in found.items()}
+
+
+def check_environment(framework: str, python: Any, where: str) -> None:
+    """Refuse a framework that does not exist, or an interpreter that is no path."""
+    if framework not in registry.FRAMEWORKS:
+        near = registry.nearest(framework, registry.FRAMEWORKS)
+        raise LstmBenchError(f"{where}: no framework is called {framework!r}{near}")
+    if not isinstance(python, str) or not python:
+        raise LstmBenchError(f"{where}: {framework}: found {python!r}, expected a path to python")
+
+
+def _axis(data: Mapping[str, Any], key: str, where: str) -> list[int]:
+    value = data[key]
+    values = [value] if isinstance(value, int) else value
+    if not isinstance(values, list) or not values:
+        raise LstmBenchError(f"{where}: {key}: found {value!r}, expected a list such as [128, 256]")
+    sizes = [_integer(v, f"{where}: {key}", 1, LARGEST[key]) for v in values]
+    return list(dict.fromkeys(sizes))
+
+
+def _shapes(data: Mapping[str, Any], where: str) -> list[Shape]:
+    axes = [key for key in ("hidden", "batch", "timesteps", "input") if key in data]
+    if "shapes" in data:
+        if axes:
+            raise LstmBenchError(f"{where}: found shapes and {axes[0]}, expected one of the two")
+        return _listed_shapes(data["shapes"], where)
+    for key in ("hidden", "batch", "timesteps"):
+        if key not in data:
+            raise LstmBenchError(f"{where}: {key} is missing, expected a list such as {key}: [128]")
+    values = {key: _axis(data, key, where) for key in axes}
+    if math.prod(len(v) for v in values.values()) > MAX_CELLS:
+        raise LstmBenchError(f"{where}: over {MAX_CELLS:,} shapes, expected fewer")
+    product = itertools.product(
+        values["hidden"], values["batch"], values["timesteps"], values.get("input", [0])
+    )
+    return [_fitting(Shape(h, b, t, i or h), where) for h, b, t, i in product]
+
+
+def _listed_shapes(value: Any, where: str) -> list[Shape]:
+    if not isinstance(value, list) or not value or len(value) > MAX_CELLS:
+        raise LstmBenchError(f"{where}: shapes: expected a list such as [[512, 16, 25]]")
+    shapes = []
+    for number, entry in enumerate(value, 1):
+        at = f"{where}: shapes, entry {number}"
+        if not isinstance(entry, list) or len(entry) not in (3, 4):
+            raise LstmBenchError(
+                f"{at}: found {entry!r}, expected [hidden, batch, timesteps] or a fourth, the input"
+            )
+        keys = ("hidden", "batch", "timesteps", "input")
+        pairs = zip(keys, [*entry, entry[0]], strict=False)  # the input defaults to the hidden size
+        hidden, batch, timesteps, size = (
+            _integer(v, f"{at}: {k}", 1, LARGEST[k]) for k, v in pairs
+        )
+        shapes.append(_fitting(Shape(hidden, batch, timesteps, size), at))
+    return list(dict.fromkeys(shapes))
+
+
+def _fitting(shape: Shape, where: str) -> Shape:
+    largest = max(
+        shape.timesteps * shape.batch * max(shape.hidden, shape.input_size),
+        4 * shape.hidden * max(shape.hidden, shape.input_size),
+    )
+    if largest > MAX_ELEMENTS:
+        raise LstmBenchError(
+            f"{where}: the shape {shape.label} has an array of {largest:,} elements,"
+            f" expected at most {MAX_ELEMENTS:,}"
+        )
+    return shape
+
+
+def _sampling(data: Mapping[str, Any], where: str) -> Sampling:
+    for key, value in data.items():
+        at = f"{where}: sampling.{key}"
+        if key not in _SAMPLING:
+            raise LstmBenchError(f"{at}: unknown key{registry.nearest(key, sorted(_SAMPLING))}")
+        if key in _COUNTS:
+            if value is not None:
+                _integer(value, at, 1, 100_000)
+        elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e6:
+            raise LstmBenchError(f"{at}: found {value!r}, expected a number above 0")
+    sampling = replace(Sampling(), **data)
+    if sampling.max_rounds < sampling.rounds:
+        sampling = replace(sampling, max_rounds=sampling.rounds)
+    return sampling

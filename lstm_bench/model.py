@@ -1,0 +1,242 @@
+"""The types that the driver and its workers share, and their JSON form.
+
+Imports the standard library only: a worker runs under whatever interpreter holds its framework.
+Times are seconds, with the unit in the field's name; raw samples are whole nanoseconds, as the
+clock gives them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+#: What can become of a cell. Every status but `interrupted` is final: `--resume` leaves it alone.
+STATUSES = ("ok", "unsupported", "wrong", "oom", "timeout", "crashed", "interrupted")
+#: Failures that another attempt may cure; `--retry-failed` measures them again.
+RETRYABLE = ("oom", "timeout", "crashed")
+
+#: The largest |output - reference| that each precision may show, per unit of the reference's
+#: magnitude where that exceeds one. Part of the method, not of an implementation.
+TOLERANCES = {
+    "fp32": 1e-5,
+    "tf32": 1e-2,
+    "fp16": 1e-2,
+    "amp-fp16": 1e-2,
+    "bf16": 6e-2,
+    "amp-bf16": 6e-2,
+}
+
+
+class LstmBenchError(Exception):
+    """A mistake in the input, told in one or two lines that end with what to type next."""
+
+
+class Unsupported(Exception):
+    """This implementation cannot run this shape here; the message says why."""
+
+
+@dataclass(frozen=True, order=True)
+class Shape:
+    """The size of one LSTM call."""
+
+    hidden: int
+    batch: int
+    timesteps: int
+    input_size: int
+
+    @property
+    def label(self) -> str:
+        base = f"{self.hidden},{self.batch},{self.timesteps}"
+        return base if self.input_size == self.hidden else f"{base},{self.input_size}"
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions of the matrix products; the cell's own are left out."""
+        return 8 * self.batch * self.timesteps * self.hidden * (self.hidden + self.input_size)
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way of running the layer: a row of the registry."""
+
+    name: str
+    framework: str
+    precision: str  # "fp32" | "fp16" | "amp"; what it means on a device: see `precision_on`
+    module: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    computes: str = "lstm"  # or "lstm-skip-input", which has a reference of its own
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    note: str = ""
+
+    def precision_on(self, settings: Settings) -> str:
+        """The arithmetic that the grid's settings ask of this row."""
+        if self.precision == "amp":
+            return f"amp-{settings.amp}"
+        if self.precision == "fp32" and settings.tf32 and settings.device == "cuda":
+            return "tf32"
+        return self.precision
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How much is measured; `docs/method.md` gives the reasons."""
+
+    rounds: int = 10
+    max_rounds: int = 30
+    block_s: float = 0.02
+    block_calls: int = 5
+    warmup_s: float = 0.2
+    warmup_calls: int = 5
+    warmup_cap_s: float = 5.0
+    converged: float = 0.01
+    cell_s: float = 30.0
+    timeout_s: float = 120.0
+    queued_calls: int | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every implementation of a run must obey."""
+
+    device: str = "cpu"
+    threads: int = 1
+    tf32: bool = False
+    amp: str = "fp16"
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One implementation at one shape in one pass.
+
+    `copy` above 1 is an A/A control: the same implementation built again under another name.
+    """
+
+    implementation: str
+    shape: Shape
+    pass_number: int = 1
+    copy: int = 1
+
+    @property
+    def key(self) -> str:
+        s = self.shape
+        copy = f"#{self.copy}" if self.copy > 1 else ""
+        return (
+            f"{self.implementation}{copy}"
+            f"/h{s.hidden}-b{s.batch}-t{s.timesteps}-i{s.input_size}/p{self.pass_number}"
+        )
+
+
+@dataclass(frozen=True)
+class Check:
+    """One output held against the float64 reference."""
+
+    max_abs_error: float | None  # none: not a finite number
+    max_rel_error: float | None
+    tolerance: float
+    passed: bool
+    reason: str = ""
+
+
+@dataclass
+class Block:
+    """The calls of one implementation in one round, and what the operating system did meanwhile."""
+
+    round: int
+    latency_ns: list[int]
+    queued_ns: int
+    queued_calls: int
+    cpu_s: float
+    wall_s: float
+    switches: int
+    disturbed: bool = False
+
+
+@dataclass
+class Record:
+    """Everything that is known of one cell, less its raw samples."""
+
+    implementation: str
+    shape: Shape
+    pass_number: int
+    copy: int
+    status: str
+    reason: str = ""
+    framework: str = ""
+    computes: str = "lstm"
+    precision: str = ""
+    device: str = ""
+    threads: int = 0
+    tf32: bool = False
+    path: str = ""
+    latency_s: float | None = None
+    latency_interval_s: list[float] | None = None
+    throughput_s: float | None = None
+    device_s: float | None = None
+    first_call_s: float | None = None
+    build_s: float | None = None
+    rounds: int = 0
+    calls: int = 0
+    round_latency_s: list[float] = field(default_factory=list)
+    round_throughput_s: list[float] = field(default_factory=list)
+    cpu_over_wall: float | None = None
+    switches_per_s: float | None = None
+    outliers: int = 0
+    timed_s: float = 0.0
+    check: Check | None = None
+    memory: dict[str, int] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    group: str = ""  # cells of one group were measured interleaved
+    finished_at: str = ""
+
+    @property
+    def cell(self) -> Cell:
+        return Cell(self.implementation, self.shape, self.pass_number, self.copy)
+
+    @property
+    def key(self) -> str:
+        return self.cell.key
+
+
+def to_json(value: Any) -> dict[str, Any]:
+    """A dataclass as plain JSON types."""
+    return dataclasses.asdict(value)
+
+
+def dumps(value: Any) -> str:
+    """One line of strict JSON; a number that is not finite becomes null."""
+    return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value
+
+
+def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
+    """Build `kind` from parsed JSON; keys that this version does not know are left aside."""
+    known = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for name, value in data.items():
+        if name not in known:
+            continue
+        nested = _NESTED.get(name)
+        values[name] = from_json(nested, value) if nested and isinstance(value, dict) else value
+    if isinstance(values.get("devices"), list):
+        values["devices"] = tuple(values["devices"])
+    return kind(**values)
+
+
+_NESTED: dict[str, type] = {"shape": Shape, "check": Check}

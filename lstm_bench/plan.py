@@ -1,0 +1,130 @@
+"""What a run will do: which cells, in which order, under which settings, and roughly how long."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lstm_bench.model import (
+    Cell,
+    Implementation,
+    Sampling,
+    Settings,
+    Shape,
+    from_json,
+    to_json,
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A grid file made explicit; the manifest keeps it, and `--resume` reads it from there."""
+
+    name: str
+    shapes: tuple[Shape, ...]
+    implementations: tuple[Implementation, ...]
+    settings: Settings
+    sampling: Sampling
+    passes: int = 1
+    controls: int = 2
+    environments: Mapping[str, str] = field(default_factory=dict)
+
+    def row(self, name: str) -> Implementation:
+        return next(r for r in self.implementations if r.name == name)
+
+    def ordered_shapes(self, pass_number: int) -> list[Shape]:
+        """Shuffled, so that a machine that slows down over an hour does not bend one axis."""
+        shapes = list(self.shapes)
+        random.Random(f"{self.settings.seed} {pass_number}").shuffle(shapes)
+        return shapes
+
+    def cells(self, shape: Shape, pass_number: int) -> list[Cell]:
+        """All cells of a shape: every implementation, then its A/A controls.
+
+        Which implementations are measured twice rotates from shape to shape, so that a whole
+        grid has controls of every one of them and of every duration.
+        """
+        cells = [Cell(r.name, shape, pass_number) for r in self.implementations]
+        runnable = [r for r in self.implementations if self.settings.device in r.devices]
+        if runnable:
+            first = self.shapes.index(shape) * self.controls
+            for n in range(self.controls):
+                row = runnable[(first + n) % len(runnable)]
+                copy = 2 + n // len(runnable)
+                cells.append(Cell(row.name, shape, pass_number, copy))
+        return cells
+
+    def all_cells(self) -> list[Cell]:
+        return [
+            cell
+            for number in range(1, self.passes + 1)
+            for shape in self.ordered_shapes(number)
+            for cell in self.cells(shape, number)
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        return to_json(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Plan:
+        return Plan(
+            name=data["name"],
+            shapes=tuple(from_json(Shape, s) for s in data["shapes"]),
+            implementations=tuple(from_json(Implementation, r) for r in data["implementations"]),
+            settings=from_json(Settings, data["settings"]),
+            sampling=from_json(Sampling, data["sampling"]),
+            passes=data["passes"],
+            controls=data["controls"],
+            environments=data["environments"],
+        )
+
+    def same_work(self, other: Plan) -> bool:
+        """Whether both plan the same cells; the interpreters may have moved."""
+        return replace(self, environments={}) == replace(other, environments={})
+
+
+#: Napkin figures for `--dry-run` and the first guess of the time left: seconds of host work per
+#: timestep, and useful arithmetic per second (per core on a CPU, in all on a GPU). A run replaces
+#: them by what it sees.
+_STEP_S = {"cpu": {"tensorflow": 1e-4}, "cuda": {"tensorflow": 1.5e-4}}
+_STEP_DEFAULT_S = {"cpu": 2e-5, "cuda": 1.5e-5}
+_RATE = {"cpu": 8e9, "cuda": 1.5e13}
+_CPU_AMP_SLOWDOWN = 8.0  # half precision without hardware for it
+_BUILD_S = {"tensorflow": 0.4}
+_START_S = {"tensorflow": 8.0, "pytorch": 3.0}
+
+
+def guess_call_s(row: Implementation, shape: Shape, settings: Settings) -> float:
+    """Within a factor of a few, what one call will take."""
+    if row.framework.startswith("fake"):
+        return float(row.options.get("call_s", 0.001)) if row.options.get("real") else 0.0
+    device = settings.device
+    step = _STEP_S[device].get(row.framework, _STEP_DEFAULT_S[device])
+    rate = _RATE[device] * (settings.threads if device == "cpu" else 1)
+    seconds = shape.timesteps * step + shape.flops / rate
+    slow = row.precision == "amp" and device == "cpu"
+    return seconds * (_CPU_AMP_SLOWDOWN if slow else 1.0)
+
+
+def guess_cell_s(plan: Plan, cell: Cell) -> float:
+    """What a cell will cost: building, warming, and its rounds up to the cap."""
+    row, sampling = plan.row(cell.implementation), plan.sampling
+    if plan.settings.device not in row.devices:
+        return 0.0
+    call = guess_call_s(row, cell.shape, plan.settings)
+    if call == 0.0:
+        return 0.005
+    kinds = 2 if plan.settings.device == "cuda" else 1
+    block = max(sampling.block_s, (sampling.block_calls + 1) * call) * kinds
+    rounds = min(sampling.cell_s, block * (sampling.rounds + sampling.max_rounds) / 2)
+    warm = min(sampling.warmup_cap_s, max(sampling.warmup_s, 6 * call))
+    return _BUILD_S.get(row.framework, 0.05) + call + warm + max(rounds, call)
+
+
+def guess_s(plan: Plan, cells: Sequence[Cell]) -> float:
+    """What these cells of the plan will take, starting the workers included."""
+    started = {(c.pass_number, plan.row(c.implementation).framework) for c in cells}
+    starts = sum(_START_S.get(framework, 0.3) for _, framework in started)
+    return starts + sum(guess_cell_s(plan, cell) for cell in cells)

@@ -1,0 +1,143 @@
+"""The table of implementations: data, one row each.
+
+To add a variant, add a row. To add a framework, add a `Framework`, a file in `implementations/`
+and its rows; the grid's name check, `lstm-bench list` and the documentation follow from here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lstm_bench.model import Implementation, LstmBenchError
+
+
+@dataclass(frozen=True)
+class Framework:
+    """What an implementation needs in the interpreter of its worker."""
+
+    name: str
+    requires: tuple[str, ...]  # importable modules
+    distributions: tuple[str, ...]  # whose versions are worth recording
+    install: str  # the one command that would make it run
+
+
+FRAMEWORKS = {
+    f.name: f
+    for f in (
+        Framework("pytorch", ("torch",), ("torch",), "pip install 'lstm-bench[pytorch]'"),
+        Framework(
+            "apex",
+            ("torch", "apex.amp"),
+            ("torch", "apex"),
+            "build an NVIDIA apex from before amp left it; pytorch-amp is its heir",
+        ),
+        Framework(
+            "tensorflow",
+            ("tensorflow",),
+            ("tensorflow", "keras"),
+            "pip install 'lstm-bench[tensorflow]'",
+        ),
+        Framework("fake", ("numpy",), ("numpy",), "pip install numpy"),
+    )
+}
+
+
+def _tensorflow(mode: int, precision: str, note: str) -> Implementation:
+    return Implementation(
+        name=f"tf-mode{mode}" + ("-amp" if precision == "amp" else ""),
+        framework="tensorflow",
+        module="tensorflow",
+        precision=precision,
+        options={"mode": mode},
+        note=note,
+    )
+
+
+IMPLEMENTATIONS = {
+    row.name: row
+    for row in (
+        Implementation(
+            "pytorch", "pytorch", "fp32", "pytorch", note="torch.nn.LSTM; cuDNN on a GPU"
+        ),
+        Implementation(
+            "pytorch-amp", "pytorch", "amp", "pytorch", note="torch.autocast around each call"
+        ),
+        Implementation(
+            "pytorch-half",
+            "pytorch",
+            "fp16",
+            "pytorch",
+            devices=("cuda",),
+            note="weights and input in half precision; no casts in the call",
+        ),
+        Implementation(
+            "pytorch-apex",
+            "apex",
+            "amp",
+            "pytorch",
+            options={"apex": True},
+            devices=("cuda",),
+            note="apex.amp, opt level O1, as the paper used it",
+        ),
+        _tensorflow(0, "fp32", "Keras LSTM on cuDNN; on a CPU the same code as mode 2"),
+        _tensorflow(1, "fp32", "Keras LSTM, implementation=1: eight small products a step"),
+        _tensorflow(2, "fp32", "Keras LSTM, implementation=2: two larger products a step"),
+        _tensorflow(0, "amp", "mode 0 under a mixed dtype policy"),
+        _tensorflow(1, "amp", "mode 1 under a mixed dtype policy"),
+        _tensorflow(2, "amp", "mode 2 under a mixed dtype policy"),
+        Implementation(
+            "fake", "fake", "fp32", "fake", note="no framework: scripted answers, times and faults"
+        ),
+    )
+}
+
+#: The rows of the paper, in its order; what a grid without `implementations:` runs.
+PAPER = (
+    "pytorch",
+    "pytorch-amp",
+    "tf-mode0",
+    "tf-mode1",
+    "tf-mode2",
+    "tf-mode0-amp",
+    "tf-mode1-amp",
+    "tf-mode2-amp",
+)
+
+
+def find(
+    name: str, where: str, fakes: Mapping[str, Mapping[str, Any]] | None = None
+) -> Implementation:
+    """The row called `name`; `fakes` adds rows that a grid file scripts."""
+    fakes = fakes or {}
+    if name in fakes:
+        script = dict(fakes[name])
+        process = script.pop("process", "")
+        base = IMPLEMENTATIONS["fake"]
+        framework = f"fake-{process}" if process else "fake"
+        precision = script.pop("precision", base.precision)
+        return replace(base, name=name, framework=framework, precision=precision, options=script)
+    if name in IMPLEMENTATIONS:
+        return IMPLEMENTATIONS[name]
+    raise LstmBenchError(
+        f"{where}: no implementation is called {name!r}{nearest(name, [*IMPLEMENTATIONS, *fakes])}"
+        " (`lstm-bench list` shows all)"
+    )
+
+
+def framework_of(implementation: Implementation) -> Framework:
+    """The framework row; scripted fakes may live in worker processes of their own."""
+    if implementation.framework.startswith("fake-"):
+        return replace(FRAMEWORKS["fake"], name=implementation.framework)
+    return FRAMEWORKS[implementation.framework]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'pytorch-amp'?`, or the whole list where nothing is near."""
+    known = list(known)
+    close = difflib.get_close_matches(str(name), known, n=2, cutoff=0.6)
+    if close:
+        return "; did you mean " + " or ".join(repr(c) for c in close) + "?"
+    return "; expected one of " + ", ".join(known)

@@ -1,0 +1,85 @@
+"""What the tests share: small fake grids, and the command line as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+#: A grid that runs in a blink: virtual time, two shapes.
+FAKE_GRID: dict[str, Any] = {
+    "hidden": [3, 5],
+    "batch": 2,
+    "timesteps": 4,
+    "implementations": ["fake"],
+    "device": "cpu",
+    "controls": 0,
+    "sampling": {"rounds": 3, "max_rounds": 3, "warmup_s": 0.01, "timeout_s": 20},
+}
+
+
+@pytest.fixture
+def write_grid(tmp_path: Path) -> Callable[..., Path]:
+    """Write a fake grid with some keys changed; a value of None leaves the key out."""
+
+    def write(name: str = "grid.yaml", **changes: Any) -> Path:
+        data = {**FAKE_GRID, **changes}
+        path = tmp_path / name
+        path.write_text(yaml.safe_dump({k: v for k, v in data.items() if v is not None}))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def lstm_bench(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the command line in an empty folder, its output into a pipe."""
+
+    def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command(*arguments),
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            timeout=300,
+            **options,
+        )
+
+    return run
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "lstm_bench", *(str(a) for a in arguments)]
+
+
+def start(cwd: Path, *arguments: object) -> subprocess.Popen[str]:
+    """Start the command line and go on; it leads a process group of its own."""
+    return subprocess.Popen(
+        command(*arguments),
+        cwd=cwd,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    """A run's records as they stand in the file."""
+    path = run / "records.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def only_run(folder: Path) -> Path:
+    (run,) = (folder / "results").iterdir()
+    return run

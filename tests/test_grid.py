@@ -1,0 +1,186 @@
+"""A grid file becomes a plan, or an error that says where, what and what instead."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import FAKE_GRID, REPOSITORY
+
+from lstm_bench import grid
+from lstm_bench.model import LstmBenchError, Shape
+from lstm_bench.plan import Plan
+from lstm_bench.registry import IMPLEMENTATIONS
+
+GRIDS = sorted((REPOSITORY / "grids").glob("*.yaml"))
+PAPER_ROWS = {
+    *("pytorch", "pytorch-amp", "tf-mode0", "tf-mode1", "tf-mode2"),
+    *("tf-mode0-amp", "tf-mode1-amp", "tf-mode2-amp"),
+}
+
+
+def plan_of(changes: dict[str, Any] | None = None, **options: Any) -> Plan:
+    data = {k: v for k, v in {**FAKE_GRID, **(changes or {})}.items() if v is not None}
+    return grid.plan(data, Path("g.yaml"), device="cpu", threads=2, **options)
+
+
+def shipped(name: str) -> Plan:
+    path = REPOSITORY / "grids" / name
+    return grid.plan(grid.read(path), path, device="cuda", threads=2)
+
+
+def test_axes_multiply_and_the_input_defaults_to_the_hidden_size():
+    plan = plan_of({"hidden": [3, 5], "batch": [1, 2], "timesteps": 7})
+    assert plan.shapes == tuple(Shape(h, b, 7, h) for h in (3, 5) for b in (1, 2))
+
+
+def test_the_input_size_may_differ_from_the_hidden_size():
+    assert plan_of({"hidden": 3, "input": [2, 9]}).shapes == (Shape(3, 2, 4, 2), Shape(3, 2, 4, 9))
+
+
+def test_shapes_can_be_listed():
+    axes = dict.fromkeys(("hidden", "batch", "timesteps"))
+    plan = plan_of({**axes, "shapes": [[8, 1, 2], [8, 1, 2, 3], [8, 1, 2]]})
+    assert plan.shapes == (Shape(8, 1, 2, 8), Shape(8, 1, 2, 3))
+
+
+def test_auto_and_all_mean_what_this_machine_has():
+    plan = plan_of({"device": "auto", "threads": "all"})
+    assert (plan.settings.device, plan.settings.threads) == ("cpu", 2)
+
+
+def test_the_command_line_goes_before_the_file():
+    plan = plan_of(
+        implementations=["pytorch"],
+        sampling={"rounds": 5, "max_rounds": 10},
+        environments={"pytorch": "/p"},
+    )
+    assert [r.name for r in plan.implementations] == ["pytorch"]
+    assert (plan.sampling.rounds, plan.sampling.max_rounds) == (5, 10)
+    assert plan.environments == {"pytorch": "/p"}
+
+
+def test_a_plan_comes_back_from_its_manifest():
+    plan = plan_of({"environments": {"fake": "python3"}, "fake": {"fake": {"call_s": 0.5}}})
+    assert Plan.from_json(yaml.safe_load(yaml.safe_dump(_plain(plan.to_json())))) == plan
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def test_controls_rotate_so_that_every_implementation_gets_its_turn():
+    fakes = {f"fake-{n}": {} for n in "abcd"}
+    plan = plan_of({"fake": fakes, "implementations": list(fakes), "controls": 1, "batch": [1, 2]})
+    controls = [c for c in plan.all_cells() if c.copy > 1]
+    assert sorted(c.implementation for c in controls) == sorted(fakes)
+
+
+def test_shapes_are_shuffled_the_same_way_for_the_same_seed():
+    many = {"hidden": list(range(1, 30))}
+    first, again = plan_of(many), plan_of(many)
+    assert first.ordered_shapes(1) == again.ordered_shapes(1) != list(first.shapes)
+    assert set(first.ordered_shapes(1)) == set(first.shapes)
+
+
+BAD = [
+    ({"hidden": None}, "hidden is missing"),
+    ({"hidden": []}, r"hidden: found \[\]"),
+    ({"hidden": 0}, "hidden: found 0, expected a whole number"),
+    ({"hidden": [-3]}, "hidden: found -3"),
+    ({"hidden": [10**9]}, "hidden: found 1000000000"),
+    ({"hidden": ["64"]}, "hidden: found '64'"),
+    ({"hidden": [True]}, "hidden: found True"),
+    ({"hidden": [1.5]}, "hidden: found 1.5"),
+    ({"hidden": [[1]]}, r"hidden: found \[1\]"),
+    ({"hidden": {"a": 1}}, "hidden: found"),
+    ({"batch": 60_000, "timesteps": 900_000}, "an array of"),
+    ({"hidden": list(range(1, 400)), "batch": list(range(1, 400))}, "over|cells"),
+    ({"implementations": []}, "implementations: found"),
+    ({"implementations": ["pytorhc"]}, "did you mean 'pytorch'"),
+    ({"implementations": [7]}, "no implementation is called '7'"),
+    ({"device": "gpu"}, "device: found 'gpu', expected auto or cpu or cuda"),
+    ({"threads": 0}, "threads: found 0"),
+    ({"tf32": "yes"}, "tf32: found 'yes', expected true or false"),
+    ({"amp": "fp8"}, "amp: found 'fp8'"),
+    ({"passes": 0}, "passes: found 0"),
+    ({"sampling": {"ronds": 3}}, "did you mean 'rounds'"),
+    ({"sampling": {"rounds": 0}}, "sampling.rounds: found 0"),
+    ({"sampling": {"cell_s": -1}}, "sampling.cell_s: found -1"),
+    ({"sampling": [1]}, "sampling: found a list"),
+    ({"environments": {"tensorflwo": "x"}}, "did you mean 'tensorflow'"),
+    ({"environments": {"tensorflow": 3}}, "expected a path"),
+    ({"name": "../x"}, "name: found '../x'"),
+    ({"shapes": [[1, 2, 3]]}, "found shapes and hidden"),
+    ({"fake": {"fake": {"fualt": "nan"}}}, "did you mean 'fault'"),
+    ({"fake": {"fake": {"fault": "nann"}}}, "did you mean 'nan'"),
+    ({"fake": {"fake": {"call_s": "fast"}}}, "expected a number"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD, ids=[m for _, m in BAD])
+def test_a_bad_value_is_named_with_its_key_and_what_was_expected(changes, message):
+    with pytest.raises(LstmBenchError, match=message) as caught:
+        plan_of(changes)
+    assert str(caught.value).startswith("g.yaml")
+    assert len(str(caught.value).splitlines()) <= 2
+
+
+@pytest.mark.parametrize("entry", [[1, 2], [1, 2, 3, 4, 5], "x", [1, 2, 0], [1, 2, None]])
+def test_a_bad_listed_shape_is_named_by_its_number(entry):
+    axes = dict.fromkeys(("hidden", "batch", "timesteps"))
+    with pytest.raises(LstmBenchError, match="entry 2"):
+        plan_of({**axes, "shapes": [[1, 2, 3], entry]})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hidden: [1\n", "not valid YAML"),
+        ("- 1\n", "found a list"),
+        ("", "found nothing"),
+        ("hiden: [1]\n", "did you mean 'hidden'"),
+        ("hidden: 1\nhidden: 2\n", "line 2: not valid YAML: the key 'hidden' stands twice"),
+        ("a: !!python/object/apply:os.system [true]\n", "not valid YAML"),
+        ("[" * 5000, "not valid YAML"),
+        ("\x00", "not valid YAML"),
+    ],
+)
+def test_a_file_that_is_no_grid_is_refused(tmp_path, text, message):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(LstmBenchError, match=message):
+        grid.read(path)
+
+
+def test_a_missing_file_a_folder_and_bytes_are_refused(tmp_path):
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
+    for name, message in (("none.yaml", "no such file"), ("", "a folder"), ("bytes.yaml", "read")):
+        with pytest.raises(LstmBenchError, match=message):
+            grid.read(tmp_path / name)
+
+
+@pytest.mark.parametrize("path", GRIDS, ids=[p.stem for p in GRIDS])
+def test_every_shipped_grid_is_valid(path):
+    assert shipped(path.name).shapes
+
+
+def test_the_default_grid_has_all_implementations_of_the_paper():
+    assert {r.name for r in shipped("default.yaml").implementations} >= PAPER_ROWS
+
+
+def test_the_paper_grid_spans_the_paper_and_runs_every_row_that_a_gpu_can():
+    plan = shipped("paper.yaml")
+    for axis, low, high in (("hidden", 128, 1024), ("batch", 1, 256), ("timesteps", 10, 1000)):
+        values = {getattr(s, axis) for s in plan.shapes}
+        assert (min(values), max(values)) == (low, high)
+    wanted = set(IMPLEMENTATIONS) - {"fake", "pytorch-apex"}
+    assert {r.name for r in plan.implementations} == wanted
+
+
+def test_the_deepbench_grid_has_its_inference_and_training_shapes():
+    shapes = shipped("deepbench.yaml").shapes
+    assert len(shapes) == 15 + 22
+    assert {Shape(2048, 4, 25, 2048), Shape(4096, 128, 25, 4096)} <= set(shapes)
