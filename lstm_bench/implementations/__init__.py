@@ -1,0 +1,1 @@
+"""One file per framework, each with `describe(settings)` and `build(problem, row, settings)`."""

@@ -1,0 +1,158 @@
+"""No framework at all: plays the script that `fake_script` describes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import signal
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lstm_bench import problem as problems
+from lstm_bench.fake_script import SCRIPT, WRONG_ANSWERS
+from lstm_bench.implementations.session import Session
+from lstm_bench.model import Implementation, Settings, Unsupported
+from lstm_bench.problem import Answer, Problem
+
+_built = 0
+
+
+class VirtualClock:
+    """Time that passes only when a fake call says so."""
+
+    def __init__(self, cpu: float):
+        self.ns, self.switched, self.cpu = 0, 0, cpu
+
+    def now_ns(self) -> int:
+        return self.ns
+
+    def cpu_s(self) -> float:
+        return self.ns / 1e9 * self.cpu
+
+    def switches(self) -> int:
+        return self.switched
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    return {"versions": {"numpy": np.__version__}, "threads": 1, "tf32": False}
+
+
+def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
+    global _built
+    _built += 1
+    script = {**SCRIPT, **row.options}
+    if script["hidden"] not in (None, problem.shape.hidden):
+        script["fault"] = None
+    session = FakeSession(problem, script, random.Random(f"{row.name} {_built} {settings.seed}"))
+    session.strike("build")
+    return session
+
+
+class FakeSession(Session):
+    """Answers from the reference, spends scripted time, strikes when told to."""
+
+    def __init__(self, problem: Problem, script: dict[str, Any], rng: random.Random):
+        self.problem, self.script, self.rng = problem, script, rng
+        self.path, self.memory = "scripted", {"inputs": problem.x.nbytes}
+        self.clock = None if script["real"] else VirtualClock(script["cpu"])
+        self.calls = self.blocks = 0
+        self.scale = 1 + script["copy_offset"] * (_built % 2)
+        wrong = script["fault"] if script["fault"] in WRONG_ANSWERS else None
+        self.answer = _answer(problem, wrong)
+
+    def call(self) -> None:
+        self.calls += 1
+        script = self.script
+        seconds = script["call_s"] * self.scale * (1 + script["drift"] * self.calls)
+        if script["noise"]:
+            seconds *= max(0.1, self.rng.gauss(1, script["noise"]))
+        if self.calls == 1:
+            self.strike("first-call")
+            seconds = script["first_call_s"] or seconds
+        if self.clock:
+            self.clock.ns += int(seconds * 1e9)
+            self.clock.switched += script["switches"]
+        else:
+            _compute_for(seconds)
+
+    def time_each(self, calls: int, clock: Any) -> list[int]:
+        if calls > 1:
+            self.blocks += 1
+            if self.blocks > self.script["after"]:
+                self.strike("measure")
+        return super().time_each(calls, clock)
+
+    def outputs(self) -> Answer:
+        return self.answer
+
+    def close(self) -> None:
+        self.strike("release")
+
+    def strike(self, when: str) -> None:
+        """Commit the scripted fault if its time has come."""
+        fault = self.script["fault"]
+        if fault is None or fault in WRONG_ANSWERS or when != self.script["when"]:
+            return
+        print(f"fake: about to commit {fault}", flush=True)
+        if fault == "segfault":
+            ctypes.string_at(0)
+        elif fault == "exit":
+            os._exit(7)
+        elif fault == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif fault in ("hang", "stubborn-hang"):
+            if fault == "stubborn-hang":
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(3600)
+        elif fault == "oom":
+            raise MemoryError("scripted: out of memory")
+        elif fault == "unsupported":
+            raise Unsupported("scripted: this shape is refused")
+        elif fault in ("garbage", "close-pipe"):
+            _break_pipe(fault)
+        else:
+            raise RuntimeError("scripted: something broke")
+
+
+def _answer(problem: Problem, wrong: str | None) -> Answer:
+    """The right answer in single precision, or the one that a typical mistake would give."""
+    hidden = problem.shape.hidden
+    if wrong == "swap-gates":  # i and f
+
+        def swapped(w: Any) -> Any:
+            return np.concatenate([w[hidden : 2 * hidden], w[:hidden], w[2 * hidden :]])
+
+        fields = ("w_ih", "w_hh", "b_ih", "b_hh")
+        problem = replace(problem, **{f: swapped(getattr(problem, f)) for f in fields})
+    elif wrong == "drop-bias":
+        problem = replace(problem, b_hh=np.zeros_like(problem.b_hh))
+    elif wrong == "transpose":
+        blocks = np.split(problem.w_hh, 4)
+        problem = replace(problem, w_hh=np.concatenate([b.T for b in blocks]))
+    output, h, c = (v.astype(np.float32) for v in problems.reference(problem))
+    if wrong in ("nan", "infinite"):
+        output[-1, -1, -1] = np.nan if wrong == "nan" else np.inf
+    if wrong == "wrong-shape":
+        output = output[:-1]
+    return output, h, c
+
+
+def _compute_for(seconds: float) -> None:
+    """Keep a core busy, as a kernel would."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def _break_pipe(how: str) -> None:
+    """Write to, or close, the reply pipe behind the worker's back."""
+    fd = int(sys.argv[-1])
+    if how == "close-pipe":
+        os.close(fd)
+        time.sleep(3600)
+    os.write(fd, b"this is not a reply\n")

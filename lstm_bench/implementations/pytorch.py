@@ -1,0 +1,139 @@
+"""PyTorch: `torch.nn.LSTM` in inference mode, plain, under autocast, in half, or through apex."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lstm_bench.implementations.session import Session
+from lstm_bench.model import Implementation, Settings, Unsupported
+from lstm_bench.problem import Answer, Problem
+
+_AMP = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    """Obey the run's settings, and say what this PyTorch is."""
+    torch.set_num_threads(settings.threads)
+    torch.backends.cudnn.allow_tf32 = settings.tf32
+    torch.backends.cuda.matmul.allow_tf32 = settings.tf32
+    versions = {"torch": torch.__version__}
+    if settings.device == "cuda":
+        if not torch.cuda.is_available():
+            raise Unsupported(f"torch {torch.__version__} sees no CUDA device (is it a CPU build?)")
+        versions["cuda"] = str(torch.version.cuda)
+        versions["cudnn"] = str(torch.backends.cudnn.version())
+    return {
+        "versions": versions,
+        "threads": torch.get_num_threads(),
+        "tf32": bool(torch.backends.cudnn.allow_tf32),
+    }
+
+
+def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
+    """The layer with the problem's weights, on the device, ready to be called."""
+    shape, device = problem.shape, settings.device
+    dtype = torch.float16 if row.precision == "fp16" else torch.float32
+    layer = torch.nn.LSTM(shape.input_size, shape.hidden, device="meta").to_empty(device=device)
+    weights = (problem.w_ih, problem.w_hh, problem.b_ih, problem.b_hh)
+    with torch.no_grad():
+        for parameter, value in zip(layer.parameters(), weights, strict=True):
+            parameter.copy_(torch.from_numpy(value))
+    layer = layer.to(dtype=dtype).eval()
+    layer.flatten_parameters()
+    if row.options.get("apex"):
+        from apex import amp
+
+        layer = amp.initialize(layer, opt_level="O1", verbosity=0)
+
+    def placed(name: str) -> torch.Tensor:
+        value = torch.from_numpy(getattr(problem, name))
+        key = f"torch {name} {device} {dtype}"
+        return problem.shared(key, lambda: value.to(device=device, dtype=dtype))
+
+    state = (placed("h0").unsqueeze(0), placed("c0").unsqueeze(0))
+    autocast = None
+    if row.precision == "amp" and not row.options.get("apex"):
+        autocast = _AMP[settings.amp]
+    return TorchSession(layer, placed("x"), state, device, autocast)
+
+
+class TorchSession(Session):
+    """One `nn.LSTM`; a call is what a user writes: inference mode, autocast, the layer."""
+
+    def __init__(
+        self,
+        layer: torch.nn.Module,
+        x: torch.Tensor,
+        state: tuple[torch.Tensor, torch.Tensor],
+        device: str,
+        autocast: torch.dtype | None,
+    ):
+        self.layer, self.x, self.state = layer, x, state
+        self.device, self.autocast = device, autocast
+        if device == "cuda":
+            self.wait = torch.cuda.synchronize  # type: ignore[method-assign]
+        self.memory = {
+            "weights": sum(p.numel() * p.element_size() for p in layer.parameters()),
+            "inputs": sum(t.numel() * t.element_size() for t in (x, *state)),
+        }
+        self.path = self._path()
+
+    def call(self) -> None:
+        with torch.inference_mode():
+            if self.autocast is None:
+                self.result = self.layer(self.x, self.state)
+            else:
+                with torch.autocast(self.device, dtype=self.autocast):
+                    self.result = self.layer(self.x, self.state)
+
+    def outputs(self) -> Answer:
+        self.wait()
+        output, (h, c) = self.result
+
+        def array(tensor: torch.Tensor) -> Any:
+            return tensor.float().cpu().numpy().astype(np.float32)
+
+        return array(output), array(h[0]), array(c[0])
+
+    def close(self) -> None:
+        self.result = self.layer = self.x = self.state = None  # type: ignore[assignment]
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
+
+    def _path(self) -> str:
+        """The kernels behind `nn.LSTM`, read off the operators of a short call like this one."""
+        seen = _OperatorNames()
+        x = self.x[:1]
+        autocast: Any = contextlib.nullcontext()
+        if self.autocast is not None:
+            autocast = torch.autocast(self.device, dtype=self.autocast)
+        try:
+            with torch.no_grad(), seen, autocast:
+                self.layer(x, self.state)
+        except RuntimeError as error:
+            if self.autocast is None or self.device != "cpu":
+                raise
+            reason = str(error).splitlines()[0][:120]
+            raise Unsupported(f"autocast to {self.autocast} on this CPU: {reason}") from None
+        if any("cudnn_rnn" in name for name in seen.names):
+            return f"cuDNN {torch.backends.cudnn.version()}"
+        if any("mkldnn_rnn" in name for name in seen.names):
+            return "oneDNN"
+        return "generic"
+
+
+class _OperatorNames(TorchDispatchMode):
+    """Collects the names of the operators that run inside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(str(func))
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,53 @@
+"""What an implementation hands to the worker: a layer that is ready to be called."""
+
+from __future__ import annotations
+
+from lstm_bench.problem import Answer
+from lstm_bench.timing import Clock
+
+
+class Session:
+    """One prepared LSTM layer. Subclasses fill `path` and `memory` and the four methods below.
+
+    The two timing methods are loops around them; an implementation that can time itself closer
+    to the metal overrides those too.
+    """
+
+    path: str = ""  # what really ran: "cuDNN", "generic", an algorithm
+    memory: dict[str, int]  # bytes, by name
+
+    def call(self) -> None:
+        """One forward pass; may return before it is done."""
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """Return when all calls are done; where calls are synchronous there is nothing to do."""
+
+    def outputs(self) -> Answer:
+        """The last call's output (T, B, H), final h and final c (B, H), as float arrays."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give back what the session holds."""
+
+    def time_each(self, calls: int, clock: Clock) -> list[int]:
+        """Nanoseconds that a caller waits for each of `calls` calls."""
+        call, wait, now = self.call, self.wait, clock.now_ns
+        samples = []
+        for _ in range(calls):
+            wait()
+            start = now()
+            call()
+            wait()
+            samples.append(now() - start)
+        return samples
+
+    def time_queued(self, calls: int, clock: Clock) -> int:
+        """Nanoseconds for `calls` calls that are queued back to back and waited for once."""
+        call, wait, now = self.call, self.wait, clock.now_ns
+        wait()
+        start = now()
+        for _ in range(calls):
+            call()
+        wait()
+        return now() - start

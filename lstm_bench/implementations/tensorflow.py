@@ -1,0 +1,115 @@
+"""TensorFlow: Keras' LSTM layer in a `tf.function` of fixed shape.
+
+Keras 3 has two code paths where the paper's TensorFlow had three modes:
+
+    mode 0   the cuDNN kernel (`use_cudnn=True`); a CPU has none and runs the code of mode 2
+    mode 1   the generic cell with `implementation=1`: eight small products a step
+    mode 2   the generic cell with `implementation=2`: two larger products a step
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from lstm_bench.implementations.session import Session
+from lstm_bench.model import Implementation, Settings, Unsupported
+from lstm_bench.problem import Answer, Problem
+
+_POLICIES = {"fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    """Obey the run's settings, and say what this TensorFlow is."""
+    gpus = tf.config.list_physical_devices("GPU")
+    build = tf.sysconfig.get_build_info()
+    versions = {"tensorflow": tf.__version__, "keras": keras.__version__}
+    if settings.device == "cuda":
+        if not gpus:
+            raise Unsupported(f"tensorflow {tf.__version__} sees no GPU (is it a CPU build?)")
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
+        versions["built for cuda"] = str(build.get("cuda_version", ""))
+        versions["built for cudnn"] = str(build.get("cudnn_version", ""))
+    else:
+        tf.config.set_visible_devices([], "GPU")  # Keras picks cuDNN when any GPU is visible
+        tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
+        tf.config.threading.set_inter_op_parallelism_threads(settings.threads)
+    tf.config.experimental.enable_tensor_float_32_execution(settings.tf32)
+    return {
+        "versions": versions,
+        "threads": tf.config.threading.get_intra_op_parallelism_threads() or settings.threads,
+        "tf32": tf.config.experimental.tensor_float_32_execution_enabled(),
+    }
+
+
+def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
+    """The layer with the problem's weights, traced for the problem's shape."""
+    mode, cuda = row.options["mode"], settings.device == "cuda"
+    layer = keras.layers.LSTM(
+        problem.shape.hidden,
+        implementation=1 if mode == 1 else 2,
+        use_cudnn=cuda and mode == 0,
+        return_sequences=True,
+        return_state=True,
+        dtype=_POLICIES[settings.amp] if row.precision == "amp" else "float32",
+        kernel_initializer="zeros",  # weights are set below; the default takes seconds
+        recurrent_initializer="zeros",
+    )
+
+    def placed(name: str) -> tf.Tensor:
+        value = getattr(problem, name)
+
+        def place() -> tf.Tensor:
+            with tf.device("GPU:0" if cuda else "CPU:0"):
+                batch_major = value.transpose(1, 0, 2) if value.ndim == 3 else value
+                return tf.identity(tf.constant(np.ascontiguousarray(batch_major)))
+
+        return problem.shared(f"tensorflow {name}", place)
+
+    inputs = tuple(placed(name) for name in ("x", "h0", "c0"))
+    layer.build(inputs[0].shape)
+    layer.set_weights([problem.w_ih.T, problem.w_hh.T, problem.b_ih + problem.b_hh])
+    return TensorFlowSession(layer, inputs, cuda)
+
+
+class TensorFlowSession(Session):
+    """One Keras LSTM behind a `tf.function` whose signature is the problem's shape."""
+
+    def __init__(self, layer: Any, inputs: tuple[tf.Tensor, ...], cuda: bool):
+        self.inputs, self.cuda = inputs, cuda
+        signature = [tf.TensorSpec(t.shape, t.dtype) for t in inputs]
+
+        @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]
+        def forward(x: tf.Tensor, h: tf.Tensor, c: tf.Tensor) -> Any:
+            return layer(x, initial_state=[h, c], training=False)
+
+        self.layer, self.forward = layer, forward
+        self.memory = {
+            "weights": sum(int(np.prod(w.shape)) * 4 for w in layer.weights),
+            "inputs": sum(int(np.prod(t.shape)) * t.dtype.size for t in inputs),
+        }
+        if cuda:
+            self.wait = tf.test.experimental.sync_devices  # type: ignore[method-assign]
+
+    @property
+    def path(self) -> str:  # type: ignore[override]
+        """Read off the traced graph, so it is what runs and not what was asked for."""
+        graph = self.forward.get_concrete_function().graph.as_graph_def()
+        functions = (f.node_def for f in graph.library.function)
+        operators = {node.op for nodes in (graph.node, *functions) for node in nodes}
+        return next((f"cuDNN, {op}" for op in sorted(operators) if "CudnnRNN" in op), "generic")
+
+    def call(self) -> None:
+        self.result = self.forward(*self.inputs)
+
+    def outputs(self) -> Answer:
+        output, h, c = (tf.cast(t, tf.float32).numpy() for t in self.result)
+        return output.transpose(1, 0, 2), h, c
+
+    def close(self) -> None:
+        self.result = self.forward = self.layer = None
+        self.inputs = ()

@@ -1,0 +1,235 @@
+"""The driver's hold on one worker process: start it, ask it, give it a time limit, end it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lstm_bench.model import LstmBenchError, Settings, dumps, to_json
+from lstm_bench.registry import Framework
+
+_PACKAGE = Path(__file__).resolve().parent
+_MAX_REPLY = 64 << 20  # bytes; a longer reply is a worker that has lost its mind
+_TAIL_LINES = 3
+
+#: Runs under the worker's interpreter: loads this very copy of the package and nothing beside it,
+#: so that both sides are of one version and the driver's own packages stay out of the worker.
+_BOOTSTRAP = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location(
+    "lstm_bench", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]])
+package = importlib.util.module_from_spec(spec)
+sys.modules["lstm_bench"] = package
+spec.loader.exec_module(package)
+from lstm_bench.worker import main
+main()
+"""
+
+_PROBE = """
+import importlib.metadata, importlib.util, json, sys
+modules, names = sys.argv[1].split(","), sys.argv[2].split(",")
+def there(module):
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
+def version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+print(json.dumps({"python": sys.version.split()[0],
+                  "missing": [m for m in modules if not there(m)],
+                  "versions": {n: version(n) for n in names if version(n)}}))
+"""
+
+
+class WorkerFailed(Exception):
+    """The worker did not answer as it should; `status` is what this makes of the cell."""
+
+    def __init__(self, status: str, reason: str):
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """The worker's environment: thread counts, passive waiting, visible devices.
+
+    What the user has set stays. Waiting threads must sleep: all workers of a shape are alive at
+    once, and one that spins takes a core from the one that is being timed.
+    """
+    threads = str(settings.threads)
+    wanted = {
+        "OMP_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "KMP_BLOCKTIME": "0",
+        "TF_CPP_MIN_LOG_LEVEL": "1",
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+        "PYTHONUNBUFFERED": "1",
+    }
+    env = {**wanted, **os.environ}
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        env[name] = threads  # the grid's word, so that the record is true
+    if settings.device == "cpu":
+        env["CUDA_VISIBLE_DEVICES"] = "-1"
+    return env
+
+
+def probe(python: str, framework: Framework) -> dict[str, Any]:
+    """Whether this interpreter has the framework, found out without importing it."""
+    modules, names = ",".join(framework.requires), ",".join(framework.distributions)
+    try:
+        done = subprocess.run(
+            [python, "-c", _PROBE, modules, names],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            stdin=subprocess.DEVNULL,
+        )
+        answer = json.loads(done.stdout.strip().splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        raise LstmBenchError(
+            f"--python {framework.name}={python}: not a Python interpreter that runs here"
+            f" ({type(error).__name__}); expected a path such as .venv/bin/python"
+        ) from None
+    if not isinstance(answer, dict):
+        raise LstmBenchError(f"--python {framework.name}={python}: not a Python interpreter")
+    return answer
+
+
+class WorkerProcess:
+    """One child process and the two pipes to it."""
+
+    def __init__(self, framework: str, module: str, python: str, settings: Settings, log: Path):
+        self.framework, self.python, self.log = framework, python, log
+        self._asked = 0
+        self._pending = b""
+        requests_out, self._requests = os.pipe()
+        self._replies, replies_in = os.pipe()
+        command = [python, "-c", _BOOTSTRAP, str(_PACKAGE), module, dumps(to_json(settings))]
+        try:
+            with log.open("ab") as stderr:
+                self._log_start = log.stat().st_size
+                self._child = subprocess.Popen(
+                    [*command, str(requests_out), str(replies_in)],
+                    pass_fds=(requests_out, replies_in),
+                    stdin=subprocess.DEVNULL,
+                    stdout=stderr,
+                    stderr=stderr,
+                    env=environment(settings),
+                    start_new_session=True,  # Ctrl-C is for the driver, which ends the block first
+                )
+        except OSError:
+            os.close(self._requests)
+            os.close(self._replies)
+            raise
+        finally:
+            os.close(requests_out)
+            os.close(replies_in)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def ask(self, verb: str, timeout_s: float, **arguments: Any) -> dict[str, Any]:
+        """One request and its reply; a worker that fails to give one is ended."""
+        self._asked += 1
+        line = dumps({"id": self._asked, "do": verb, **arguments}) + "\n"
+        try:
+            os.write(self._requests, line.encode())
+            reply = self._read_reply(timeout_s, verb)
+        except BrokenPipeError:
+            failed = self._died()
+            self.kill()
+            raise failed from None
+        except WorkerFailed:
+            self.kill()
+            raise
+        return reply
+
+    def _read_reply(self, timeout_s: float, verb: str) -> dict[str, Any]:
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._pending:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._replies], [], [], left)[0]:
+                raise WorkerFailed("timeout", f"{verb} took longer than {timeout_s:g} s")
+            data = os.read(self._replies, 1 << 16)
+            if not data:
+                raise self._died()
+            self._pending += data
+            if len(self._pending) > _MAX_REPLY:
+                raise WorkerFailed("crashed", f"reply longer than {_MAX_REPLY >> 20} MiB")
+        line, self._pending = self._pending.split(b"\n", 1)
+        try:
+            reply = json.loads(line)
+        except ValueError:
+            raise WorkerFailed("crashed", f"reply is not JSON: {line[:60]!r}") from None
+        if not isinstance(reply, dict) or reply.get("id") != self._asked:
+            raise WorkerFailed("crashed", f"reply out of order: {line[:60]!r}")
+        return reply
+
+    def _died(self) -> WorkerFailed:
+        """What the exit status and the end of the log say about a worker that is gone."""
+        try:
+            code = self._child.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return WorkerFailed("crashed", "worker closed its pipe and went on")
+        if code < 0:
+            how = f"worker killed by {signal.Signals(-code).name}"
+            if -code == signal.SIGKILL:
+                how += " (out of memory?)"
+        else:
+            how = f"worker ended with exit code {code}"
+        tail = self.log_tail()
+        return WorkerFailed("crashed", f"{how}; its log ends: {tail}" if tail else how)
+
+    def log_tail(self) -> str:
+        """The last lines that this worker wrote, on one line."""
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            lines = log.read()[-4096:].decode(errors="replace").splitlines()
+        return " | ".join(line.strip() for line in lines[-_TAIL_LINES:] if line.strip())[-300:]
+
+    def close(self, grace_s: float = 2.0) -> None:
+        """Close the pipes; a worker that does not leave on its own is killed."""
+        for fd in (self._requests, self._replies):
+            if fd >= 0:
+                os.close(fd)
+        self._requests = self._replies = -1
+        try:
+            self._child.wait(timeout=grace_s)
+        except subprocess.TimeoutExpired:
+            self._kill_group()
+
+    def kill(self) -> None:
+        """End the worker and whatever it started, now."""
+        self.close(grace_s=0)
+
+    def _kill_group(self) -> None:
+        try:
+            os.killpg(self._child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._child.wait()
+
+
+def default_python() -> str:
+    """The interpreter that runs this: one environment for everything unless told otherwise."""
+    return sys.executable
+
+
+def interpreter(framework: str, chosen: Mapping[str, str]) -> str:
+    """The interpreter for a framework; apex lives where PyTorch lives."""
+    family = "pytorch" if framework == "apex" else framework.split("-")[0]
+    return chosen.get(framework) or chosen.get(family) or default_python()

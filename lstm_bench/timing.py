@@ -1,0 +1,171 @@
+"""When a cell is warm, how long a block is, whether it was disturbed, when there is enough.
+
+Pure decisions and short loops; the clock is passed in, so that a test needs no time at all.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from lstm_bench.model import Block, Sampling
+
+
+class Clock(Protocol):
+    """The three readings that a block needs."""
+
+    def now_ns(self) -> int: ...
+    def cpu_s(self) -> float: ...
+    def switches(self) -> int: ...
+
+
+class ProcessClock:
+    """This process's own clocks: monotonic time, CPU time of all threads, involuntary switches."""
+
+    now_ns = staticmethod(time.perf_counter_ns)
+    cpu_s = staticmethod(time.process_time)
+
+    @staticmethod
+    def switches() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+class Timed(Protocol):
+    """What is timed: see `implementations.session.Session`."""
+
+    def time_each(self, calls: int, clock: Clock) -> list[int]: ...
+    def time_queued(self, calls: int, clock: Clock) -> int: ...
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """How the warm-up ended; `call_s` is what one call took at its end."""
+
+    calls: int
+    seconds: float
+    settled: bool
+    call_s: float
+
+
+SETTLED = 0.02  # two half-windows whose medians agree within this are one steady state
+
+
+def warm_up(session: Timed, sampling: Sampling, clock: Clock, first_call_s: float) -> WarmUp:
+    """Call until the time per call is steady, or until the cap.
+
+    A call that is slow enough to fill the cap by itself is not repeated: the first call has
+    warmed it.
+    """
+    if first_call_s >= sampling.warmup_cap_s:
+        return WarmUp(0, 0.0, False, first_call_s)
+    samples: list[int] = []
+    total_ns = 0
+    while True:
+        (sample,) = session.time_each(1, clock)
+        samples.append(sample)
+        total_ns += sample
+        seconds = total_ns / 1e9
+        enough = len(samples) >= sampling.warmup_calls and seconds >= sampling.warmup_s
+        if enough and len(samples) % 2 == 0:
+            # the second half of what was seen, cut in two: early calls are forgotten
+            window = samples[len(samples) // 2 :]
+            half = max(1, len(window) // 2)
+            early, late = statistics.median(window[:half]), statistics.median(window[half:])
+            if abs(late - early) <= SETTLED * early:
+                return WarmUp(len(samples), seconds, True, late / 1e9)
+        if seconds >= sampling.warmup_cap_s:
+            window = samples[len(samples) // 2 :]
+            return WarmUp(len(samples), seconds, False, statistics.median(window) / 1e9)
+
+
+def calls_per_block(call_s: float, sampling: Sampling) -> int:
+    """At least `block_s` and `block_calls`, but no more than a round's share of the cell's cap."""
+    wanted = max(sampling.block_calls, math.ceil(sampling.block_s / max(call_s, 1e-9)))
+    affordable = int(sampling.cell_s / (sampling.rounds * max(call_s, 1e-9)))
+    return max(1, min(wanted, affordable))
+
+
+def block(
+    session: Timed,
+    sampling: Sampling,
+    clock: Clock,
+    round_number: int,
+    call_s: float,
+    asynchronous: bool,
+) -> Block:
+    """One block of latency samples and, where calls can be queued, one of queued calls.
+
+    Where a call returns only when it is done, queueing does not exist: the same calls, end to
+    end, are the throughput. One call goes before, untimed: other workers had the caches.
+    """
+    calls = calls_per_block(call_s, sampling)
+    if calls > 1:
+        session.time_each(1, clock)
+    cpu, switches, start = clock.cpu_s(), clock.switches(), clock.now_ns()
+    latency = session.time_each(calls, clock)
+    queued_calls, queued_ns = calls, clock.now_ns() - start
+    if asynchronous or sampling.queued_calls:
+        queued_calls = sampling.queued_calls or calls
+        queued_ns = session.time_queued(queued_calls, clock)
+    return Block(
+        round=round_number,
+        latency_ns=latency,
+        queued_ns=queued_ns,
+        queued_calls=queued_calls,
+        cpu_s=clock.cpu_s() - cpu,
+        wall_s=(clock.now_ns() - start) / 1e9,
+        switches=clock.switches() - switches,
+    )
+
+
+SWITCHES_PER_S = 50.0  # an undisturbed worker is pushed off a core a few times a second
+LOST_CPU = 0.85  # of the share of the cores that the cell's best block had
+
+
+def disturbed(this: Block, before: Sequence[Block]) -> bool:
+    """Whether another process took the cores: switches came up and CPU time went down.
+
+    Either alone is harmless: the evidence is that both happen together.
+    """
+    if this.wall_s <= 0 or this.switches < 2 or this.switches / this.wall_s < SWITCHES_PER_S:
+        return False
+    best = max((b.cpu_s / b.wall_s for b in before if b.wall_s > 0), default=0.0)
+    return this.cpu_s / this.wall_s < LOST_CPU * best
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """A 95% interval of the median by order statistics: no shape of the noise is assumed.
+
+    Below six values no pair of them covers 95%; the full range (94% at five) has to serve.
+    """
+    ordered = sorted(values)
+    n = len(ordered)
+    tail, rank = 0.5**n, 0
+    while rank + 1 < n // 2 and tail + math.comb(n, rank + 1) * 0.5**n <= 0.025:
+        rank += 1
+        tail += math.comb(n, rank) * 0.5**n
+    if tail > 0.025:
+        rank = 0
+    return ordered[rank], ordered[n - 1 - rank]
+
+
+def converged(round_medians: Sequence[float], sampling: Sampling) -> bool:
+    """Whether the median's interval is as narrow as was asked."""
+    if len(round_medians) < sampling.rounds:
+        return False
+    low, high = median_interval(round_medians)
+    return (high - low) / 2 <= sampling.converged * statistics.median(round_medians)
+
+
+def outliers(samples: Sequence[int]) -> int:
+    """Samples beyond three interquartile ranges: counted, never dropped."""
+    if len(samples) < 8:
+        return 0
+    low, _, high = statistics.quantiles(samples, n=4)
+    reach = 3 * (high - low)
+    return sum(s < low - reach or s > high + reach for s in samples)

@@ -1,0 +1,181 @@
+"""The child process: a request line in, a reply line out, until the driver closes the pipe.
+
+The driver starts it with the interpreter that holds the framework and with its own copy of this
+package. Requests and replies have pipes of their own: frameworks print to stdout.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lstm_bench import problem as problems
+from lstm_bench import timing
+from lstm_bench.implementations.session import Session
+from lstm_bench.model import (
+    TOLERANCES,
+    Check,
+    Implementation,
+    Sampling,
+    Settings,
+    Shape,
+    Unsupported,
+    dumps,
+    from_json,
+    to_json,
+)
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass
+class Prepared:
+    """A session and what the worker must remember to check and time it."""
+
+    session: Session
+    clock: timing.Clock
+    shape: Shape
+    implementation: Implementation
+    tolerance: float
+    call_s: float
+
+
+class Worker:
+    """Holds the prepared sessions of one framework; every public method answers one request."""
+
+    def __init__(self, module: str, settings: Settings):
+        self.settings = settings
+        self.module = importlib.import_module(f"lstm_bench.implementations.{module}")
+        self.prepared: dict[str, Prepared] = {}
+        self._problem: problems.Problem | None = None
+        self._references: dict[str, problems.Answer] = {}
+
+    def hello(self) -> dict[str, Any]:
+        """Import the framework and say what it is."""
+        return {"python": sys.version.split()[0], **self.module.describe(self.settings)}
+
+    def prepare(
+        self, key: str, implementation: dict[str, Any], shape: dict[str, Any], sampling: Any
+    ) -> dict[str, Any]:
+        """Build, call once, check the answer, warm up."""
+        row = from_json(Implementation, implementation)
+        size = from_json(Shape, shape)
+        problem = self._problem_of(size)
+        started = time.perf_counter()
+        session: Session = self.module.build(problem, row, self.settings)
+        build_s = time.perf_counter() - started
+        clock: timing.Clock = getattr(session, "clock", None) or timing.ProcessClock()
+        (first_call_ns,) = session.time_each(1, clock)
+        precision = row.precision_on(self.settings)
+        prepared = Prepared(session, clock, size, row, TOLERANCES[precision], 0.0)
+        check = self._check(prepared)
+        reply = {
+            "build_s": build_s,
+            "first_call_s": first_call_ns / 1e9,
+            "check": to_json(check),
+            "precision": precision,
+            "path": session.path,
+            "memory": session.memory,
+        }
+        if not check.passed:
+            session.close()
+            return reply
+        warm = timing.warm_up(session, from_json(Sampling, sampling), clock, first_call_ns / 1e9)
+        prepared.call_s = warm.call_s
+        self.prepared[key] = prepared
+        return {**reply, "warm_up": to_json(warm)}
+
+    def measure(self, key: str, round_number: int, sampling: Any) -> dict[str, Any]:
+        """One block of one prepared session."""
+        p = self.prepared[key]
+        gc.disable()
+        try:
+            block = timing.block(
+                p.session,
+                from_json(Sampling, sampling),
+                p.clock,
+                round_number,
+                p.call_s,
+                asynchronous=self.settings.device != "cpu",
+            )
+        finally:
+            gc.enable()
+        return {"block": to_json(block)}
+
+    def release(self, key: str) -> dict[str, Any]:
+        """Check the last timed call's answer, then let the session go."""
+        p = self.prepared.pop(key)
+        try:
+            return {"check": to_json(self._check(p)), "memory": p.session.memory}
+        finally:
+            p.session.close()
+
+    def _check(self, p: Prepared) -> Check:
+        computes = p.implementation.computes
+        if computes not in self._references:
+            self._references[computes] = problems.reference(self._problem_of(p.shape), computes)
+        return problems.check(p.session.outputs(), self._references[computes], p.tolerance)
+
+    def _problem_of(self, shape: Shape) -> problems.Problem:
+        """The problem at hand; a new shape drops the old one with all that hangs on it."""
+        if self._problem is None or self._problem.shape != shape:
+            for left in self.prepared.values():
+                left.session.close()
+            self.prepared.clear()
+            self._references.clear()
+            self._problem = None
+            gc.collect()  # framework objects come in cycles and hold device memory
+            self._problem = problems.make(shape, self.settings.seed)
+        return self._problem
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """An exception as the status of its cell: out of memory, unsupported, or a crash."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    lines = str(error).strip().splitlines() or [""]
+    text = f"{type(error).__name__}: {lines[0][:300]}"
+    if isinstance(error, Unsupported):
+        return {"status": "unsupported", "reason": str(error)}
+    if names & {"MemoryError", "OutOfMemoryError", "ResourceExhaustedError", "OutOfMemory"}:
+        return {"status": "oom", "reason": text}
+    if isinstance(error, ImportError):
+        return {"status": "unsupported", "reason": text}
+    return {"status": "crashed", "reason": text}
+
+
+def serve(worker: Worker, requests: Any, replies: Any) -> None:
+    """Answer until the driver closes its end."""
+    for line in requests:
+        request = json.loads(line)
+        number, verb = request.pop("id"), request.pop("do")
+        try:
+            reply: Mapping[str, Any] = {"id": number, **getattr(worker, verb)(**request)}
+        except Exception as error:  # whatever a framework throws costs one cell, not the worker
+            reply = {"id": number, **failure(error)}
+            del error
+        replies.write(dumps(reply) + "\n")
+        replies.flush()
+
+
+def main() -> None:
+    """`module settings-json request-fd reply-fd`, as `supervisor` starts it."""
+    module, settings, request_fd, reply_fd = sys.argv[-4:]
+    if sys.platform == "linux":  # a worker must not outlive its driver, however that ends
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.dup2(2, 1)  # what a framework prints belongs into the log
+    worker = Worker(module, from_json(Settings, json.loads(settings)))
+    with open(int(request_fd)) as requests, open(int(reply_fd), "w") as replies:
+        serve(worker, requests, replies)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Decisions about samples, on a clock that only moves when told."""
+
+import statistics
+
+import pytest
+from scipy import stats
+
+from lstm_bench import timing
+from lstm_bench.model import Block, Sampling
+
+
+class Scripted:
+    """A session whose calls take what a list says, and the clock that they move."""
+
+    def __init__(self, seconds):
+        self.seconds = iter(seconds)
+        self.ns = 0
+        self.made = 0
+
+    now_ns = property(lambda self: lambda: self.ns)
+
+    def cpu_s(self):
+        return self.ns / 1e9
+
+    def switches(self):
+        return 0
+
+    def time_each(self, calls, clock):
+        samples = [int(next(self.seconds) * 1e9) for _ in range(calls)]
+        self.ns += sum(samples)
+        self.made += calls
+        return samples
+
+    def time_queued(self, calls, clock):
+        return sum(self.time_each(calls, clock))
+
+
+def forever(value):
+    while True:
+        yield value
+
+
+def a_block(wall_s=1.0, cpu_s=1.7, switches=0):
+    return Block(1, [1], 1, 1, cpu_s, wall_s, switches)
+
+
+def test_warm_up_makes_at_least_five_calls_and_fills_its_time():
+    slow, quick = Scripted(forever(0.1)), Scripted(forever(0.001))
+    assert timing.warm_up(slow, Sampling(), slow, 0.1).calls == 6
+    result = timing.warm_up(quick, Sampling(), quick, 0.001)
+    assert result.settled
+    assert result.calls == 200
+    assert result.call_s == pytest.approx(0.001)
+
+
+def test_warm_up_goes_on_while_calls_get_faster():
+    falling = [0.1 * 0.9**n for n in range(40)]
+    session = Scripted([*falling, *[0.001] * 5000])
+    result = timing.warm_up(session, Sampling(), session, 0.1)
+    assert result.settled
+    assert result.call_s == pytest.approx(0.001)
+
+
+def test_warm_up_that_never_settles_ends_at_the_cap_and_says_so():
+    session = Scripted(0.01 * 1.05**n for n in range(10_000))
+    result = timing.warm_up(session, Sampling(warmup_cap_s=2.0), session, 0.01)
+    assert not result.settled
+    assert 2.0 <= result.seconds < 2.3
+
+
+def test_a_call_that_fills_the_cap_by_itself_is_not_repeated():
+    session = Scripted(forever(9.0))
+    result = timing.warm_up(session, Sampling(warmup_cap_s=5.0), session, 9.0)
+    assert (result.calls, result.settled, result.call_s) == (0, False, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("call_s", "calls"),
+    [(1e-5, 2000), (0.001, 20), (0.01, 5), (0.1, 5), (1.0, 3), (100.0, 1)],
+)
+def test_a_block_has_enough_calls_but_not_more_than_the_cap_allows(call_s, calls):
+    assert timing.calls_per_block(call_s, Sampling(rounds=10, cell_s=30.0)) == calls
+
+
+def test_a_block_keeps_every_sample_and_leaves_out_the_settling_call():
+    session = Scripted([0.5, 0.1, 0.2, 0.3, 0.4, 0.5])
+    block = timing.block(session, Sampling(), session, 7, 0.1, asynchronous=False)
+    assert block.latency_ns == [100_000_000, 200_000_000, 300_000_000, 400_000_000, 500_000_000]
+    assert (block.round, block.queued_calls) == (7, 5)
+    assert block.queued_ns == sum(block.latency_ns)
+
+
+def test_queued_calls_are_measured_apart_where_calls_are_asynchronous():
+    session = Scripted(forever(0.1))
+    block = timing.block(session, Sampling(), session, 1, 0.1, asynchronous=True)
+    assert session.made == 1 + 5 + 5
+    assert block.queued_calls == 5
+
+
+def test_deepbench_queues_a_hundred():
+    session = Scripted(forever(0.01))
+    block = timing.block(session, Sampling(queued_calls=100), session, 1, 0.01, asynchronous=False)
+    assert block.queued_calls == 100
+    assert block.queued_ns == pytest.approx(1e9, rel=1e-6)
+
+
+def test_a_block_is_disturbed_when_switches_come_with_lost_cpu_time():
+    before = [a_block()]
+    assert timing.disturbed(a_block(cpu_s=1.0, switches=300), before)
+    assert not timing.disturbed(a_block(cpu_s=1.0, switches=3), before)
+    assert not timing.disturbed(a_block(cpu_s=1.7, switches=300), before)
+    assert not timing.disturbed(a_block(cpu_s=1.0, switches=300), [])
+
+
+@pytest.mark.parametrize("n", range(6, 61))
+def test_the_interval_of_the_median_is_the_narrowest_with_95_percent(n):
+    low, high = timing.median_interval(list(range(n)))
+    assert low + high == n - 1
+    coverage = 1 - 2 * stats.binom.cdf(low, n, 0.5)
+    narrower = 1 - 2 * stats.binom.cdf(low + 1, n, 0.5)
+    assert coverage >= 0.95 > narrower
+
+
+def test_with_few_rounds_the_interval_is_the_whole_range():
+    assert timing.median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
+    assert timing.median_interval([1.0]) == (1.0, 1.0)
+
+
+def test_a_cell_converges_when_the_interval_is_narrow_and_the_rounds_are_done():
+    sampling = Sampling(rounds=10)
+    steady = [1.0 + 0.001 * n for n in range(10)]
+    assert timing.converged(steady, sampling)
+    assert not timing.converged(steady[:9], sampling)
+    assert not timing.converged([1.0 + 0.02 * n for n in range(10)], sampling)
+
+
+def test_outliers_are_counted():
+    samples = [100, 101, 102, 103, 104, 105, 106, 107, 9000]
+    assert timing.outliers(samples) == 1
+    assert timing.outliers(samples[:-1]) == 0
+    assert statistics.median(samples) == 104
