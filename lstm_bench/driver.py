@@ -1,0 +1,401 @@
+"""Walks the plan: prepares every implementation of a shape, then measures them in rounds.
+
+for each pass, with fresh workers
+    for each shape, in shuffled order
+        prepare:  build, first call, check, warm up; what fails is recorded at once
+        rounds:   one block per implementation, in shuffled order, until there is enough
+        release:  the last timed answer is checked again, then the record is written
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from lstm_bench import supervisor, timing
+from lstm_bench.model import RETRYABLE, Block, Cell, Check, Record, Shape, from_json, to_json
+from lstm_bench.plan import Plan, guess_cell_s, guess_s
+from lstm_bench.registry import framework_of
+from lstm_bench.supervisor import WorkerFailed, WorkerProcess
+
+START_TIMEOUT_S = 180.0  # importing a framework from a cold disk
+MAX_REPEATS = 3  # of a disturbed block
+FEWEST_ROUNDS = 3  # that a budget leaves to a cell
+
+
+class Observer(Protocol):
+    """Is told what happens; the progress display is one."""
+
+    def started(self, cells: int, seconds: float) -> None: ...
+    def doing(self, text: str) -> None: ...
+    def progressed(self, seconds: float) -> None: ...
+    def finished(self, record: Record) -> None: ...
+
+
+class Sink(Protocol):
+    """Takes finished cells: a `Store`, or a list where nothing is to be kept."""
+
+    @property
+    def logs(self) -> Path: ...
+    def append(self, record: Record, blocks: list[Block]) -> None: ...
+
+
+@dataclass
+class Outcome:
+    """How a walk ended."""
+
+    interrupted: bool = False
+    out_of_budget: bool = False
+    wall_s: float = 0.0
+    left: int = 0  # cells that were planned and not reached
+
+
+@dataclass
+class _Live:
+    """A cell that is being measured."""
+
+    cell: Cell
+    reply: dict[str, Any]
+    worker: WorkerProcess
+    blocks: list[Block] = field(default_factory=list)
+    used: list[Block] = field(default_factory=list)  # the one block of each round that counts
+    spent_s: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+
+    def latencies(self) -> list[float]:
+        return [statistics.median(b.latency_ns) / 1e9 for b in self.used]
+
+    def throughputs(self) -> list[float]:
+        return [b.queued_ns / b.queued_calls / 1e9 for b in self.used]
+
+    def warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+
+def pending(plan: Plan, records: Iterable[Record], retry_failed: bool) -> list[Cell]:
+    """The cells of a plan that still have to be measured."""
+    again = ("interrupted", *(RETRYABLE if retry_failed else ()))
+    done = {r.key for r in records if r.status not in again}
+    return [cell for cell in plan.all_cells() if cell.key not in done]
+
+
+def run(
+    plan: Plan,
+    cells: list[Cell],
+    sink: Sink,
+    observer: Observer,
+    stop: Callable[[], bool] = lambda: False,
+    budget_s: float | None = None,
+    missing: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Measure `cells`, which are some or all of the plan's.
+
+    `missing` names the frameworks that are not installed, with the reason for their cells.
+    """
+    walk = _Walk(plan, sink, observer, stop)
+    walk.refused.update(missing or {})
+    started = time.monotonic()
+    deadline = started + budget_s if budget_s else None
+    groups = _by_shape(cells)
+    weights = {k: sum(guess_cell_s(plan, c) for c in group) for k, group in groups.items()}
+    left_weight = sum(weights.values())
+    observer.started(len(cells), guess_s(plan, cells))
+    outcome = Outcome()
+    current_pass = None
+    try:
+        for (pass_number, shape), group in groups.items():
+            if pass_number != current_pass:
+                walk.end_workers()
+                current_pass = pass_number
+            share = None
+            if deadline is not None:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    outcome.out_of_budget = True
+                    break
+                share = time.monotonic() + left_s * weights[pass_number, shape] / left_weight
+            walk.measure_shape(shape, group, share)
+            left_weight -= weights[pass_number, shape]
+            if stop():
+                outcome.interrupted = True
+                break
+    finally:
+        walk.end_workers()
+    outcome.wall_s = time.monotonic() - started
+    outcome.left = len(cells) - walk.finished
+    return outcome
+
+
+def _by_shape(cells: Iterable[Cell]) -> dict[tuple[int, Shape], list[Cell]]:
+    groups: dict[tuple[int, Shape], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.pass_number, cell.shape), []).append(cell)
+    return groups
+
+
+class _Walk:
+    """The workers of one run and the measuring of one shape after another."""
+
+    def __init__(self, plan: Plan, sink: Sink, observer: Observer, stop: Callable[[], bool]):
+        self.plan, self.sink, self.observer, self.stop = plan, sink, observer, stop
+        self.rng = random.Random(plan.settings.seed)
+        self.workers: dict[str, WorkerProcess] = {}
+        self.hellos: dict[str, dict[str, Any]] = {}
+        self.refused: dict[str, str] = {}  # frameworks that cannot run here at all, and why
+        self.started = 0
+        self.finished = 0
+
+    # workers
+
+    def worker(self, framework: str) -> WorkerProcess:
+        """The framework's worker, started and greeted if it is not there."""
+        if framework not in self.workers:
+            row = next(r for r in self.plan.implementations if r.framework == framework)
+            python = supervisor.interpreter(framework, self.plan.environments)
+            self.started += 1
+            log = self.sink.logs / f"{framework_of(row).name}-{self.started}.log"
+            worker = WorkerProcess(framework, row.module, python, self.plan.settings, log)
+            self.workers[framework] = worker
+            hello = self.ask(worker, "hello", START_TIMEOUT_S)
+            if "status" in hello:
+                self.drop(worker)
+                if hello["status"] == "unsupported":
+                    self.refused[framework] = hello["reason"]
+                raise WorkerFailed(hello["status"], hello["reason"])
+            self.hellos[framework] = hello
+        return self.workers[framework]
+
+    def ask(
+        self, worker: WorkerProcess, verb: str, timeout_s: float, **arguments: Any
+    ) -> dict[str, Any]:
+        """Ask; a worker that fails is forgotten, and the next cell starts a new one."""
+        try:
+            return worker.ask(verb, timeout_s, **arguments)
+        except WorkerFailed:
+            self.drop(worker)
+            raise
+
+    def drop(self, worker: WorkerProcess) -> None:
+        worker.kill()
+        if self.workers.get(worker.framework) is worker:
+            del self.workers[worker.framework]
+
+    def end_workers(self) -> None:
+        for worker in list(self.workers.values()):
+            worker.close()
+        self.workers.clear()
+
+    # one shape
+
+    def measure_shape(self, shape: Shape, cells: list[Cell], deadline: float | None) -> None:
+        """All cells of one shape, interleaved."""
+        group = f"{shape.label} {datetime.datetime.now(datetime.timezone.utc):%Y%m%dT%H%M%S.%f}"
+        live: list[_Live] = []
+        for cell in cells:
+            if self.stop():
+                break
+            self.observer.doing(f"{shape.label}  preparing {_name(cell)}")
+            prepared = self.prepare(cell, group)
+            if prepared:
+                live.append(prepared)
+        for number in range(1, self.plan.sampling.max_rounds + 1):
+            if self.stop() or not live:
+                break
+            order = list(live)
+            self.rng.shuffle(order)
+            for one in order:
+                if self.stop():
+                    break
+                self.observer.doing(f"{shape.label}  round {number}  {_name(one.cell)}")
+                if not self.measure_round(one, number, group):
+                    live.remove(one)
+                elif self.enough(one, deadline):
+                    self.finish(one, group)
+                    live.remove(one)
+        for one in live:
+            self.finish(one, group, interrupted=self.stop())
+
+    def prepare(self, cell: Cell, group: str) -> _Live | None:
+        """Build, check and warm one cell; a cell that cannot be timed is recorded instead."""
+        row, plan = self.plan.row(cell.implementation), self.plan
+        if plan.settings.device not in row.devices:
+            needs = " or ".join(row.devices)
+            reason = f"runs on {needs} only, this run is on {plan.settings.device}"
+            self.record(self.blank(cell, "unsupported", reason, group), [])
+            return None
+        if row.framework in self.refused:
+            self.record(self.blank(cell, "unsupported", self.refused[row.framework], group), [])
+            return None
+        try:
+            worker = self.worker(row.framework)
+            reply = self.ask(
+                worker,
+                "prepare",
+                plan.sampling.timeout_s,
+                key=cell.key,
+                implementation=to_json(row),
+                shape=to_json(cell.shape),
+                sampling=to_json(plan.sampling),
+            )
+        except WorkerFailed as failed:
+            self.record(self.blank(cell, failed.status, failed.reason, group), [])
+            return None
+        if "status" in reply:
+            self.record(self.blank(cell, reply["status"], reply["reason"], group), [])
+            return None
+        live = _Live(cell, reply, worker)
+        if not reply["check"]["passed"]:
+            self.record(self.filled(live, group, "wrong", reply["check"]["reason"]), [])
+            return None
+        if not reply["warm_up"]["settled"]:
+            live.warn("not warm: the time per call was still moving at the end of the warm-up")
+        return live
+
+    def measure_round(self, one: _Live, number: int, group: str) -> bool:
+        """One block that counts; false if the cell is lost."""
+        sampling = self.plan.sampling
+        try:
+            if self.workers.get(one.worker.framework) is not one.worker:
+                self.prepare_again(one)
+            for _ in range(1 + MAX_REPEATS):
+                reply = self.ask(
+                    one.worker,
+                    "measure",
+                    sampling.timeout_s,
+                    key=one.cell.key,
+                    round_number=number,
+                    sampling=to_json(sampling),
+                )
+                if "status" in reply:
+                    raise WorkerFailed(reply["status"], reply["reason"])
+                block = from_json(Block, reply["block"])
+                block.disturbed = timing.disturbed(block, one.blocks)
+                one.blocks.append(block)
+                one.spent_s += block.wall_s
+                self.observer.progressed(block.wall_s)
+                if not block.disturbed or one.spent_s > sampling.cell_s or self.stop():
+                    break
+        except WorkerFailed as failed:
+            self.record(self.filled(one, group, failed.status, failed.reason), one.blocks)
+            return False
+        one.used.append(block)
+        if block.disturbed:
+            one.warn("disturbed: another process took the cores during a block")
+        return True
+
+    def prepare_again(self, one: _Live) -> None:
+        """A neighbour took the worker down; this cell goes on in a new one, and says so."""
+        one.worker = self.worker(one.worker.framework)
+        reply = self.ask(
+            one.worker,
+            "prepare",
+            self.plan.sampling.timeout_s,
+            key=one.cell.key,
+            implementation=to_json(self.plan.row(one.cell.implementation)),
+            shape=to_json(one.cell.shape),
+            sampling=to_json(self.plan.sampling),
+        )
+        if "status" in reply:
+            raise WorkerFailed(reply["status"], reply["reason"])
+        if not reply["check"]["passed"]:
+            raise WorkerFailed("wrong", reply["check"]["reason"])
+        one.warn("two processes: the worker was restarted while this cell was measured")
+
+    def enough(self, one: _Live, deadline: float | None) -> bool:
+        """Whether a cell has converged, or has used up what it may cost."""
+        sampling = self.plan.sampling
+        if timing.converged(one.latencies(), sampling):
+            return True
+        rounds = len(one.used)
+        if one.spent_s >= sampling.cell_s:
+            if rounds < sampling.rounds:
+                one.warn(f"capped: {rounds} rounds in {sampling.cell_s:g} s")
+            return True
+        if deadline is not None and rounds >= FEWEST_ROUNDS and time.monotonic() >= deadline:
+            return True
+        return rounds >= sampling.max_rounds
+
+    def finish(self, one: _Live, group: str, interrupted: bool = False) -> None:
+        """Check the last timed answer, then write the cell down."""
+        status, reason = "ok", ""
+        if interrupted:
+            status, reason = "interrupted", f"stopped after {len(one.used)} rounds"
+        elif self.workers.get(one.worker.framework) is one.worker:
+            try:
+                reply = self.ask(
+                    one.worker, "release", self.plan.sampling.timeout_s, key=one.cell.key
+                )
+                if "status" in reply:
+                    status, reason = reply["status"], reply["reason"]
+                elif not reply["check"]["passed"]:
+                    status, reason = "wrong", "after timing: " + reply["check"]["reason"]
+            except WorkerFailed as failed:
+                one.warn(f"at the end: {failed.reason}")
+        if status == "ok" and not timing.converged(one.latencies(), self.plan.sampling):
+            one.warn("not converged: the interval of the median is wider than was asked")
+        self.record(self.filled(one, group, status, reason), one.blocks)
+
+    # records
+
+    def blank(self, cell: Cell, status: str, reason: str, group: str) -> Record:
+        """A record of a cell that was not timed."""
+        row, settings = self.plan.row(cell.implementation), self.plan.settings
+        hello = self.hellos.get(row.framework, {})
+        return Record(
+            implementation=cell.implementation,
+            shape=cell.shape,
+            pass_number=cell.pass_number,
+            copy=cell.copy,
+            status=status,
+            reason=reason,
+            framework=row.framework,
+            computes=row.computes,
+            precision=row.precision_on(settings),
+            device=settings.device,
+            threads=hello.get("threads", settings.threads),
+            tf32=hello.get("tf32", settings.tf32) and settings.device == "cuda",
+            versions=hello.get("versions", {}),
+            group=group,
+            finished_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        )
+
+    def filled(self, one: _Live, group: str, status: str, reason: str) -> Record:
+        """A record with all that was learnt; only `ok` and `interrupted` carry times."""
+        record = self.blank(one.cell, status, reason, group)
+        reply = one.reply
+        record.check = from_json(Check, reply["check"])
+        record.path, record.memory = reply["path"], reply["memory"]
+        record.first_call_s, record.build_s = reply["first_call_s"], reply["build_s"]
+        record.warnings = one.warnings
+        if status not in ("ok", "interrupted") or not one.used:
+            return record
+        latencies, throughputs = one.latencies(), one.throughputs()
+        samples = [s for b in one.used for s in b.latency_ns]
+        wall = sum(b.wall_s for b in one.used) or 1e-9
+        record.latency_s = statistics.median(latencies)
+        record.latency_interval_s = list(timing.median_interval(latencies))
+        record.throughput_s = statistics.median(throughputs)
+        record.round_latency_s, record.round_throughput_s = latencies, throughputs
+        record.rounds, record.calls = len(one.used), len(samples)
+        record.outliers = timing.outliers(samples)
+        record.timed_s = one.spent_s
+        record.cpu_over_wall = sum(b.cpu_s for b in one.used) / wall
+        record.switches_per_s = sum(b.switches for b in one.used) / wall
+        return record
+
+    def record(self, record: Record, blocks: list[Block]) -> None:
+        self.sink.append(record, blocks)
+        if record.status != "interrupted":
+            self.finished += 1
+        self.observer.finished(record)
+
+
+def _name(cell: Cell) -> str:
+    return cell.implementation + (" (control)" if cell.copy > 1 else "")

@@ -1,0 +1,124 @@
+"""What this machine is and has: processor, memory, GPU, governor, load, versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+
+def threads() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_model() -> str:
+    """The processor's name, from /proc/cpuinfo or, where that has none, from lscpu."""
+    for line in _read("/proc/cpuinfo").splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    for line in _output("lscpu").splitlines():
+        if line.startswith("Model name:"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def governor() -> str:
+    """The frequency governor of the first core, empty where the kernel shows none."""
+    return _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip()
+
+
+def load() -> float:
+    return os.getloadavg()[0]
+
+
+def gpus() -> list[dict[str, Any]]:
+    """Name, memory and driver of each visible NVIDIA GPU; none where there is no driver."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return []
+    try:
+        import pynvml
+    except ImportError:
+        return []
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        driver = pynvml.nvmlSystemGetDriverVersion()
+        found = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            found.append(
+                {
+                    "name": pynvml.nvmlDeviceGetName(handle),
+                    "memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+                    "driver": driver,
+                }
+            )
+        return found
+    except pynvml.NVMLError:
+        return []
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def default_device() -> str:
+    """What "auto" means here."""
+    return "cuda" if gpus() else "cpu"
+
+
+def git_revision(folder: Path) -> str:
+    """The commit that a checkout stands at, with + if it was changed; empty outside one."""
+    if not (folder / ".git").exists():
+        return ""
+    revision = _output("git", "-C", str(folder), "rev-parse", "--short=12", "HEAD").strip()
+    changed = _output("git", "-C", str(folder), "status", "--porcelain", "-uno").strip()
+    return revision + ("+" if changed else "")
+
+
+def fingerprint() -> dict[str, Any]:
+    """The machine's part of a manifest."""
+    from lstm_bench import __version__
+
+    return {
+        "lstm_bench": __version__,
+        "git": git_revision(Path(__file__).resolve().parent.parent),
+        "cpu": cpu_model(),
+        "architecture": platform.machine(),
+        "threads": threads(),
+        "memory_bytes": memory_bytes(),
+        "governor": governor(),
+        "load": round(load(), 2),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "gpus": gpus(),
+        "environment": {
+            name: os.environ[name]
+            for name in ("OMP_WAIT_POLICY", "OMP_PROC_BIND", "CUDA_VISIBLE_DEVICES")
+            if name in os.environ
+        },
+    }
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _output(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout if done.returncode == 0 else ""

@@ -1,0 +1,36 @@
+"""Ending a run early without losing any of it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+
+class Stop:
+    """Ctrl-C and SIGTERM end the run after the current block; a second Ctrl-C ends it now."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.tell = tell
+        self.count, self.exit_code = 0, 128 + signal.SIGINT
+        self._before: list[tuple[int, Any]] = []
+
+    def __call__(self) -> bool:
+        return self.count > 0
+
+    def __enter__(self) -> Stop:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before.append((number, signal.signal(number, self._caught)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before:
+            signal.signal(number, handler)
+
+    def _caught(self, number: int, _frame: object) -> None:
+        self.count += 1
+        if number == signal.SIGTERM:
+            self.exit_code = 128 + signal.SIGTERM
+        if self.count > 1:
+            raise KeyboardInterrupt
+        self.tell("stopping after the current block; once more to stop now")

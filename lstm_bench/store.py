@@ -1,0 +1,203 @@
+"""A run on disk: a manifest, and two files that only ever grow.
+
+    results/<run>/manifest.json     the plan, the machine, the versions; written once, whole
+    results/<run>/records.jsonl     one line per cell; the line is what makes a cell finished
+    results/<run>/samples.jsonl     one line per cell with every raw sample, written before it
+    results/<run>/logs/             what the workers printed
+    results/<run>/lock              held by the one driver that may write
+
+A line goes out in one write, then fsync. Whatever kills the program, only the last line can be
+torn; readers pass over it and the next writer cuts it off.
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lstm_bench.model import Block, LstmBenchError, Record, dumps, from_json, to_json
+
+FORMAT = 1
+
+
+class Store:
+    """The one writer of a run. Use as a context manager; leaving it gives the lock back."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise LstmBenchError(
+                f"{folder}: another lstm-bench is writing this run; wait for it,"
+                " or start a run of your own without --resume"
+            ) from None
+        (folder / "logs").mkdir(exist_ok=True)
+        self._records = _open_whole_lines(folder / "records.jsonl")
+        self._samples = _open_whole_lines(folder / "samples.jsonl")
+
+    @classmethod
+    def create(cls, folder: Path, manifest: Mapping[str, Any]) -> Store:
+        """A new run; the folder must not hold one already."""
+        if (folder / "manifest.json").exists():
+            raise LstmBenchError(
+                f"{folder}: holds a run already; resume it with"
+                f" `lstm-bench grid --resume {folder.name}`, or give --run another name"
+            )
+        store = cls(folder)
+        temporary = folder / "manifest.json.new"
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(json.dumps({"format": FORMAT, **manifest}, indent=1, sort_keys=True) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(folder / "manifest.json")
+        _fsync_folder(folder)
+        return store
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    def append(self, record: Record, blocks: list[Block]) -> None:
+        """Finish a cell: its samples, then the line that counts."""
+        if blocks:
+            _append(self._samples, {"key": record.key, "blocks": [to_json(b) for b in blocks]})
+        _append(self._records, to_json(record))
+
+    def close(self) -> None:
+        for fd in (self._records, self._samples, self._lock):
+            os.close(fd)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _open_whole_lines(path: Path) -> int:
+    """Open for appending, less a last line that was torn."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    size = end = os.fstat(fd).st_size
+    while end > 0:
+        start = max(0, end - 65536)
+        newline = os.pread(fd, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            end = start + newline + 1
+            break
+        end = start
+    if end < size:
+        os.ftruncate(fd, end)
+    return fd
+
+
+def _append(fd: int, value: Mapping[str, Any]) -> None:
+    line = (dumps(value) + "\n").encode()
+    start = os.fstat(fd).st_size
+    try:
+        if os.write(fd, line) != len(line):
+            raise OSError("short write: is the disk full?")
+        os.fsync(fd)
+    except OSError:
+        os.ftruncate(fd, start)  # leave whole lines behind
+        raise
+
+
+def _fsync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def read(folder: Path) -> tuple[dict[str, Any], list[Record]]:
+    """A run as far as it goes: it may be interrupted, or going on right now."""
+    return read_manifest(folder), list(read_records(folder).values())
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    try:
+        data = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise LstmBenchError(f"{folder}: no readable run here ({type(error).__name__})") from None
+    if not isinstance(data, dict) or not isinstance(data.get("plan"), dict):
+        raise LstmBenchError(f"{folder}/manifest.json: has no plan; is this an lstm-bench run?")
+    return data
+
+
+def read_records(folder: Path) -> dict[str, Record]:
+    """The last record of every cell, by key; a line that cannot be read is passed over."""
+    records: dict[str, Record] = {}
+    for data in _lines(folder / "records.jsonl"):
+        try:
+            record = from_json(Record, data)
+            records[record.key] = record
+        except (TypeError, ValueError, AttributeError):
+            continue
+    return records
+
+
+def read_samples(folder: Path) -> Iterator[tuple[str, list[Block]]]:
+    """Every cell's raw blocks; cells that never got their record are left out by the caller."""
+    for data in _lines(folder / "samples.jsonl"):
+        yield data["key"], [from_json(Block, b) for b in data["blocks"]]
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        for line in file:
+            try:
+                data = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(data, dict):
+                yield data
+
+
+def new_run_name(grid: str) -> str:
+    return f"{grid}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+
+
+def runs(results: Path) -> list[Path]:
+    """The readable runs in a results folder, newest first by their own word.
+
+    Not by the file's date: a checkout gives reference runs the date of the checkout.
+    """
+    found = []
+    for path in results.glob("*/manifest.json"):
+        try:
+            started = str(read_manifest(path.parent).get("started_at", ""))
+        except LstmBenchError:
+            continue
+        found.append((started, path.parent))
+    return [folder for _, folder in sorted(found, reverse=True)]
+
+
+def find_run(results: Path, name: str | None, grid: str | None = None) -> Path:
+    """The run called `name`, by name or by path, or the newest one (of that grid)."""
+    if name:
+        for folder in (results / name, Path(name)):
+            if (folder / "manifest.json").exists():
+                return folder
+        known = ", ".join(p.name for p in runs(results)[:5]) or "none"
+        raise LstmBenchError(f"no run {name!r} in {results}; the newest there: {known}")
+    for folder in runs(results):
+        if grid is None or read_manifest(folder)["plan"].get("name") == grid:
+            return folder
+    of = f" of grid {grid!r}" if grid else ""
+    raise LstmBenchError(
+        f"no run{of} in {results}; start one with `lstm-bench grid grids/default.yaml`"
+    )

@@ -1,0 +1,255 @@
+"""A walk over a grid with fakes that misbehave: what each costs, and what the rest gets."""
+
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from conftest import FAKE_GRID
+
+from lstm_bench import driver, grid
+from lstm_bench.doctor import Kept
+from lstm_bench.fake_script import WRONG_ANSWERS
+from lstm_bench.model import Record
+
+
+class Quiet:
+    """An observer that remembers what was said."""
+
+    def __init__(self):
+        self.texts = []
+
+    def started(self, cells, seconds): ...
+
+    def doing(self, text):
+        self.texts.append(text)
+
+    def progressed(self, seconds): ...
+
+    def finished(self, record): ...
+
+
+class Raw(Kept):
+    """Keeps the blocks too."""
+
+    def append(self, record, blocks):
+        super().append(record, blocks)
+        self.blocks = [*getattr(self, "blocks", []), (record, list(blocks))]
+
+
+def plan_of(tmp_path=None, **changes):
+    data = {**FAKE_GRID, **changes}
+    data["implementations"] = list(changes.get("fake", {"fake": {}}))
+    return grid.plan(data, Path("g.yaml"), device="cpu", threads=2)
+
+
+def walk(tmp_path, stop=lambda: False, budget_s=None, observer=None, **changes):
+    plan = plan_of(**changes)
+    sink = Raw(tmp_path)
+    outcome = driver.run(plan, plan.all_cells(), sink, observer or Quiet(), stop, budget_s)
+    return outcome, sink
+
+
+def by_name(records: list[Record], hidden=3):
+    return {r.implementation: r for r in records if r.shape.hidden == hidden and r.copy == 1}
+
+
+def test_a_good_cell_has_its_times_its_check_and_its_circumstances(tmp_path):
+    outcome, sink = walk(tmp_path, fake={"fake": {"call_s": 0.004, "first_call_s": 1.5}})
+    record = by_name(sink.records)["fake"]
+    assert (record.status, record.rounds, record.warnings) == ("ok", 3, [])
+    assert record.latency_s == pytest.approx(0.004)
+    assert record.throughput_s == pytest.approx(0.004)
+    assert record.first_call_s == pytest.approx(1.5)
+    assert record.check.passed
+    assert record.check.max_abs_error < 1e-6
+    assert (record.precision, record.device, record.path) == ("fp32", "cpu", "scripted")
+    assert "numpy" in record.versions
+    assert not outcome.interrupted
+    assert outcome.left == 0
+
+
+def test_every_raw_sample_reaches_the_store(tmp_path):
+    _, sink = walk(tmp_path)
+    for record, blocks in sink.blocks:
+        assert sum(len(b.latency_ns) for b in blocks) == record.calls
+        assert [b.round for b in blocks] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("mistake", WRONG_ANSWERS)
+def test_a_wrong_answer_is_never_timed(tmp_path, mistake):
+    _, sink = walk(tmp_path, fake={"bad": {"fault": mistake}, "fake": {}})
+    bad, good = by_name(sink.records)["bad"], by_name(sink.records)["fake"]
+    assert (bad.status, bad.latency_s, bad.rounds) == ("wrong", None, 0)
+    assert bad.reason
+    assert good.status == "ok"
+
+
+FAULTS = [
+    ("segfault", "build", "crashed", "SIGSEGV"),
+    ("segfault", "measure", "crashed", "SIGSEGV"),
+    ("exit", "first-call", "crashed", "exit code 7"),
+    ("kill", "measure", "crashed", "out of memory"),
+    ("error", "build", "crashed", "RuntimeError: scripted"),
+    ("error", "measure", "crashed", "RuntimeError: scripted"),
+    ("oom", "measure", "oom", "MemoryError"),
+    ("unsupported", "build", "unsupported", "refused"),
+    ("garbage", "measure", "crashed", "not JSON"),
+    ("hang", "build", "timeout", "longer than 2 s"),
+    ("stubborn-hang", "measure", "timeout", "longer than 2 s"),
+    ("close-pipe", "measure", "crashed", "closed its pipe"),
+]
+
+
+@pytest.mark.parametrize(("fault", "when", "status", "reason"), FAULTS)
+def test_a_fault_costs_one_cell_and_says_why(tmp_path, fault, when, status, reason):
+    fakes = {"bad": {"fault": fault, "when": when, "hidden": 3}, "good": {}}
+    sampling = {**FAKE_GRID["sampling"], "timeout_s": 2}
+    _, sink = walk(tmp_path, fake=fakes, sampling=sampling)
+    bad, good = by_name(sink.records)["bad"], by_name(sink.records)["good"]
+    assert (bad.status, bad.latency_s) == (status, None)
+    assert reason in bad.reason
+    assert (good.status, good.rounds) == ("ok", 3)
+    assert {r.status for r in by_name(sink.records, hidden=5).values()} == {"ok"}
+
+
+def test_a_neighbour_of_a_crash_goes_on_in_a_new_process_and_says_so(tmp_path):
+    fakes = {"bad": {"fault": "kill", "when": "measure", "after": 1}, "good": {}}
+    _, sink = walk(tmp_path, fake=fakes)
+    good = by_name(sink.records)["good"]
+    assert good.rounds == 3
+    assert any(w.startswith("two processes") for w in good.warnings)
+
+
+def test_the_log_of_a_dead_worker_is_quoted(tmp_path):
+    _, sink = walk(tmp_path, fake={"bad": {"fault": "exit", "when": "measure"}})
+    assert "about to commit exit" in by_name(sink.records)["bad"].reason
+
+
+def test_all_implementations_of_a_shape_are_measured_in_turns(tmp_path):
+    observer = Quiet()
+    fakes = {"a": {}, "b": {}, "c": {"process": "other"}}
+    walk(tmp_path, observer=observer, fake=fakes)
+    rounds = [t for t in observer.texts if t.startswith("3,2,4  round")]
+    names = [t.split()[-1] for t in rounds]
+    assert [sorted(names[i : i + 3]) for i in (0, 3, 6)] == [["a", "b", "c"]] * 3
+    assert [t.split()[2] for t in rounds] == ["1"] * 3 + ["2"] * 3 + ["3"] * 3
+
+
+def test_rounds_go_on_until_the_interval_is_narrow_enough(tmp_path):
+    sampling = {"rounds": 5, "max_rounds": 20, "warmup_s": 0.01, "block_s": 0.001, "block_calls": 1}
+    fakes = {"steady": {}, "noisy": {"noise": 0.3}}
+    _, sink = walk(tmp_path, fake=fakes, sampling=sampling)
+    found = by_name(sink.records)
+    assert (found["steady"].rounds, found["steady"].warnings) == (5, [])
+    assert found["noisy"].rounds == 20
+    assert any(w.startswith("not converged") for w in found["noisy"].warnings)
+
+
+def test_a_slow_cell_is_capped_and_marked(tmp_path):
+    sampling = {**FAKE_GRID["sampling"], "rounds": 10, "max_rounds": 10, "cell_s": 5.0}
+    _, sink = walk(tmp_path, fake={"slow": {"call_s": 2.0}, "quick": {}}, sampling=sampling)
+    slow = by_name(sink.records)["slow"]
+    assert slow.status == "ok"
+    assert slow.timed_s <= 5.0 + 2.0
+    assert any(w.startswith("capped: 3 rounds") for w in slow.warnings)
+    assert by_name(sink.records)["quick"].rounds == 10
+
+
+def test_a_disturbed_block_is_repeated_marked_and_kept(tmp_path, monkeypatch):
+    verdicts = iter([False, True, True, False])
+    monkeypatch.setattr(driver.timing, "disturbed", lambda *_: next(verdicts, False))
+    _, sink = walk(tmp_path, hidden=3)
+    ((record, blocks),) = sink.blocks
+    assert [b.disturbed for b in blocks] == [False, True, True, False, False]
+    assert [b.round for b in blocks] == [1, 2, 2, 2, 3]
+    assert record.rounds == 3
+    assert record.warnings == []
+
+
+def test_a_machine_that_stays_disturbed_is_said_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver.timing, "disturbed", lambda *_: True)
+    _, sink = walk(tmp_path, hidden=3)
+    ((record, blocks),) = sink.blocks
+    assert len(blocks) == 3 * (1 + driver.MAX_REPEATS)
+    assert any(w.startswith("disturbed") for w in record.warnings)
+
+
+def test_controls_are_cells_of_their_own(tmp_path):
+    _, sink = walk(tmp_path, controls=3, fake={"a": {}, "b": {}})
+    counts = Counter((r.implementation, r.copy) for r in sink.records if r.shape.hidden == 3)
+    assert sum(counts.values()) == 5
+    assert sum(n for (_, copy), n in counts.items() if copy > 1) == 3
+
+
+def test_every_pass_has_processes_of_its_own(tmp_path):
+    walk(tmp_path, passes=3)
+    assert len(list(tmp_path.glob("fake-*.log"))) == 3
+
+
+def test_an_implementation_for_another_device_is_a_row_with_its_reason(tmp_path):
+    plan = grid.plan(
+        {**FAKE_GRID, "implementations": ["pytorch-half"]}, Path("g"), device="cpu", threads=1
+    )
+    sink = Kept(tmp_path)
+    driver.run(plan, plan.all_cells(), sink, Quiet())
+    assert {(r.status, r.reason) for r in sink.records} == {
+        ("unsupported", "runs on cuda only, this run is on cpu")
+    }
+
+
+def test_stopping_keeps_what_was_measured(tmp_path):
+    observer = Quiet()
+    outcome, sink = walk(
+        tmp_path, stop=lambda: any("round 2" in t for t in observer.texts), observer=observer
+    )
+    assert outcome.interrupted
+    ((record, blocks),) = sink.blocks
+    assert record.status == "interrupted"
+    assert record.rounds >= 1
+    assert blocks
+
+
+def test_only_unfinished_cells_are_pending():
+    plan = plan_of(fake={"a": {}, "b": {}, "c": {}, "d": {}}, hidden=3)
+    statuses = {"a": "ok", "b": "interrupted", "c": "crashed"}
+    records = [Record(name, plan.shapes[0], 1, 1, status) for name, status in statuses.items()]
+    names = [c.implementation for c in driver.pending(plan, records, retry_failed=False)]
+    again = [c.implementation for c in driver.pending(plan, records, retry_failed=True)]
+    assert (names, again) == (["b", "d"], ["b", "c", "d"])
+
+
+def test_a_budget_leaves_cells_for_later_instead_of_running_over(tmp_path):
+    fakes = {"real": {"real": True, "call_s": 0.02}}
+    sampling = {"rounds": 3, "max_rounds": 3, "warmup_s": 0.1}
+    outcome, sink = walk(
+        tmp_path, budget_s=1.0, fake=fakes, hidden=list(range(1, 40)), sampling=sampling
+    )
+    assert outcome.out_of_budget
+    assert 0 < len(sink.records) < 39
+    assert outcome.left == 39 - len(sink.records)
+
+
+def test_no_worker_is_left_behind(tmp_path):
+    before = _children()
+    walk(
+        tmp_path,
+        fake={"bad": {"fault": "hang", "when": "measure"}, "good": {}},
+        sampling={**FAKE_GRID["sampling"], "timeout_s": 1},
+    )
+    time.sleep(0.1)
+    assert _children() == before
+
+
+def _children():
+    pid = os.getpid()
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid:
+            found.add(stat.parent.name)
+    return found

@@ -1,0 +1,102 @@
+"""What was written stays, whatever happened to the writer."""
+
+import json
+
+import pytest
+
+from lstm_bench import store
+from lstm_bench.model import Block, LstmBenchError, Record, Shape
+
+MANIFEST = {"plan": {"name": "g"}, "started_at": "2026-01-01"}
+
+
+def record(hidden=1, status="ok"):
+    return Record("fake", Shape(hidden, 1, 1, hidden), 1, 1, status)
+
+
+BLOCKS = [Block(1, [10, 11, 12], 33, 3, 0.1, 0.1, 0)]
+
+
+def test_records_and_raw_samples_come_back(tmp_path):
+    with store.Store.create(tmp_path / "r", MANIFEST) as s:
+        s.append(record(1), BLOCKS)
+        s.append(record(2), [])
+    manifest, records = store.read(tmp_path / "r")
+    assert manifest["plan"] == {"name": "g"}
+    assert [r.shape.hidden for r in records] == [1, 2]
+    assert list(store.read_samples(tmp_path / "r")) == [(record(1).key, BLOCKS)]
+
+
+@pytest.mark.parametrize("torn", ["{", '{"implementation": "fake"', "\x00\x00", "x" * 200_000])
+def test_a_torn_last_line_is_passed_over_and_cut_off(tmp_path, torn):
+    with store.Store.create(tmp_path / "r", MANIFEST) as s:
+        s.append(record(1), BLOCKS)
+    path = tmp_path / "r" / "records.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + torn.encode())
+    assert len(store.read_records(tmp_path / "r")) == 1
+    with store.Store(tmp_path / "r") as s:
+        assert path.read_bytes() == whole
+        s.append(record(2), [])
+    assert len(store.read_records(tmp_path / "r")) == 2
+
+
+def test_the_last_record_of_a_cell_counts(tmp_path):
+    with store.Store.create(tmp_path / "r", MANIFEST) as s:
+        s.append(record(1, "interrupted"), BLOCKS)
+        s.append(record(1, "ok"), BLOCKS)
+    (only,) = store.read_records(tmp_path / "r").values()
+    assert only.status == "ok"
+
+
+def test_two_writers_cannot_share_a_run(tmp_path):
+    with (
+        store.Store.create(tmp_path / "r", MANIFEST),
+        pytest.raises(LstmBenchError, match="another lstm-bench"),
+    ):
+        store.Store(tmp_path / "r")
+    store.Store(tmp_path / "r").close()
+
+
+def test_a_run_is_not_written_over(tmp_path):
+    store.Store.create(tmp_path / "r", MANIFEST).close()
+    with pytest.raises(LstmBenchError, match="holds a run already"):
+        store.Store.create(tmp_path / "r", MANIFEST)
+
+
+def test_a_failed_append_leaves_whole_lines(tmp_path, monkeypatch):
+    def full(_fd):
+        raise OSError(28, "No space left on device")
+
+    with store.Store.create(tmp_path / "r", MANIFEST) as s:
+        s.append(record(1), [])
+        monkeypatch.setattr(store.os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            s.append(record(2), [])
+    lines = (tmp_path / "r" / "records.jsonl").read_text().splitlines()
+    assert [json.loads(line)["shape"]["hidden"] for line in lines] == [1]
+
+
+def test_lines_from_elsewhere_do_not_stop_a_reader(tmp_path):
+    with store.Store.create(tmp_path / "r", MANIFEST) as s:
+        s.append(record(1), [])
+    with (tmp_path / "r" / "records.jsonl").open("a") as file:
+        file.write('[]\n{"shape": 3}\nnull\n{"new": "kind"}\n')
+    assert len(store.read_records(tmp_path / "r")) == 1
+
+
+def test_the_newest_run_is_the_one_that_started_last(tmp_path):
+    for name, started in (("a", "2026-01-02"), ("b", "2026-01-03"), ("c", "2026-01-01")):
+        store.Store.create(tmp_path / name, {**MANIFEST, "started_at": started}).close()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "manifest.json").write_text("{")
+    assert store.find_run(tmp_path, None).name == "b"
+    assert store.find_run(tmp_path, "a").name == "a"
+    assert store.find_run(tmp_path, str(tmp_path / "c")).name == "c"
+    with pytest.raises(LstmBenchError, match="the newest there: b, a, c"):
+        store.find_run(tmp_path, "d")
+
+
+def test_no_run_at_all_is_said_with_what_to_type(tmp_path):
+    with pytest.raises(LstmBenchError, match="start one with `lstm-bench grid"):
+        store.find_run(tmp_path / "none", None)
