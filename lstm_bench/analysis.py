@@ -1,0 +1,259 @@
+"""From records to answers: pure functions on data frames, one row per cell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from lstm_bench.model import Record, Shape
+from lstm_bench.timing import median_interval
+
+#: Duration classes, each with a noise floor of its own: a fixed cost of the clock or of a context
+#: switch weighs more on a short call.
+CLASSES = (("< 100 us", 1e-4), ("< 1 ms", 1e-3), (">= 1 ms", math.inf))
+
+SHAPE = ["hidden", "batch", "timesteps", "input_size"]
+
+
+def frame(records: Iterable[Record]) -> pd.DataFrame:
+    """One row per cell, controls included (`copy` above 1)."""
+    rows = [
+        {
+            "implementation": r.implementation,
+            "hidden": r.shape.hidden,
+            "batch": r.shape.batch,
+            "timesteps": r.shape.timesteps,
+            "input_size": r.shape.input_size,
+            "pass_number": r.pass_number,
+            "copy": r.copy,
+            "status": r.status,
+            "reason": r.reason,
+            "latency_s": r.latency_s,
+            "throughput_s": r.throughput_s,
+            "device_s": r.device_s,
+            "first_call_s": r.first_call_s,
+            "max_abs_error": r.check.max_abs_error if r.check else None,
+            "tolerance": r.check.tolerance if r.check else None,
+            "precision": r.precision,
+            "computes": r.computes,
+            "path": r.path,
+            "device": r.device,
+            "threads": r.threads,
+            "tf32": r.tf32,
+            "rounds": r.rounds,
+            "calls": r.calls,
+            "outliers": r.outliers,
+            "timed_s": r.timed_s,
+            "round_latency_s": r.round_latency_s,
+            "round_throughput_s": r.round_throughput_s,
+            "warnings": r.warnings,
+            "group": r.group,
+        }
+        for r in records
+    ]
+    result = pd.DataFrame(rows, columns=None if rows else ["implementation", "copy", "status"])
+    for column in ("latency_s", "throughput_s", "device_s", "first_call_s", "max_abs_error"):
+        if column in result:
+            result[column] = pd.to_numeric(result[column])
+    return result
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An implementation and its A/A control at one shape: the same code, measured twice."""
+
+    implementation: str
+    latency_s: float
+    difference: float  # (A' - A) / A
+    first: tuple[float, ...]  # round medians
+    second: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise floor of one duration class."""
+
+    name: str
+    pairs: int
+    floor: float | None  # of |A - A'| / A, see `upper_95`; none without pairs
+    called_different: int  # pairs that the verdict, with the floor of all other pairs, calls so
+
+
+def control_pairs(cells: pd.DataFrame) -> list[Pair]:
+    """Copies 1 and 2, 3 and 4, ... of an implementation at one shape in one pass."""
+    if cells.empty:
+        return []
+    ok = cells[cells["status"] == "ok"]
+    pairs = []
+    for (name, *_), copies in ok.groupby(["implementation", *SHAPE, "pass_number"], sort=True):
+        by_copy = {int(row["copy"]): row for _, row in copies.iterrows()}
+        for copy in sorted(by_copy)[::2]:
+            a, b = by_copy[copy], by_copy.get(copy + 1)
+            if b is not None:
+                pairs.append(
+                    Pair(
+                        str(name),
+                        float(a["latency_s"]),
+                        float(b["latency_s"] / a["latency_s"] - 1),
+                        tuple(a["round_latency_s"]),
+                        tuple(b["round_latency_s"]),
+                    )
+                )
+    return pairs
+
+
+def noise(pairs: Sequence[Pair]) -> list[Noise]:
+    """The run's noise floor by duration class, each class with its own pairs."""
+    result = []
+    lower = 0.0
+    for name, upper in CLASSES:
+        members = [p for p in pairs if lower <= p.latency_s < upper]
+        sizes = [abs(p.difference) for p in members]
+        different = 0
+        for index, pair in enumerate(members):
+            others = sizes[:index] + sizes[index + 1 :]
+            floor = upper_95(others) or 0.0
+            different += verdict(pair.first, pair.second, floor) in ("faster", "slower")
+        result.append(Noise(name, len(members), upper_95(sizes), different))
+        lower = upper
+    return result
+
+
+def upper_95(values: Sequence[float]) -> float | None:
+    """What the next such value stays under with 95% chance; with few values, their largest.
+
+    Not the plain percentile: that is exceeded more than once in twenty when it was taken from
+    twenty values.
+    """
+    if not values:
+        return None
+    rank = math.ceil(0.95 * (len(values) + 1))
+    return sorted(values)[min(rank, len(values)) - 1]
+
+
+def verdict(first: Sequence[float], second: Sequence[float], floor: float) -> str:
+    """What `second` is against `first`: faster, slower, same or unsure.
+
+    Both were measured in the same rounds, so rounds are compared pairwise. A difference counts
+    if it is above the noise floor and its interval leaves zero out.
+    """
+    rounds = min(len(first), len(second))
+    if rounds == 0:
+        return "unsure"
+    ratios = [math.log(b / a) for a, b in zip(first[:rounds], second[:rounds], strict=True)]
+    middle = float(np.median(ratios))
+    if abs(middle) <= math.log1p(floor):
+        return "same"
+    low, high = median_interval(ratios)
+    if low <= 0 <= high:
+        return "unsure"
+    return "slower" if middle > 0 else "faster"
+
+
+def baseline_of(cells: pd.DataFrame) -> str | None:
+    """What all others are held against: the raw library if it is there, else PyTorch, else any."""
+    ok = list(dict.fromkeys(cells.loc[cells["status"] == "ok", "implementation"]))
+    return next((name for name in ("deepbench", "pytorch") if name in ok), ok[0] if ok else None)
+
+
+def summary(cells: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
+    """One row per implementation, in the given order: how fast, how right, how often."""
+    own = cells[cells["copy"] == 1]
+    ok = own[own["status"] == "ok"]
+    baseline = baseline_of(cells)
+    times = ok.pivot_table(index=SHAPE, columns="implementation", values="latency_s")
+    winners = times.idxmin(axis=1).value_counts() if len(times) else pd.Series(dtype=int)
+    rows = []
+    for name in order:
+        mine, good = own[own["implementation"] == name], ok[ok["implementation"] == name]
+        ratio = math.nan
+        if baseline in times and name in times:
+            both = times[[name]].assign(base=times[baseline]).dropna()
+            if len(both):
+                ratio = float(np.exp(np.log(both[name] / both["base"]).mean()))
+        rows.append(
+            {
+                "implementation": name,
+                "precision": mine["precision"].iloc[0] if len(mine) else "",
+                "path": good["path"].iloc[0] if len(good) else "",
+                "cells": len(mine),
+                "ok": len(good),
+                "latency_s": good["latency_s"].median(),
+                "throughput_s": good["throughput_s"].median(),
+                "ratio": ratio,
+                "fastest": int(winners.get(name, 0)),
+                "first_call_s": good["first_call_s"].median(),
+                "max_abs_error": good["max_abs_error"].max(),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The fastest implementation at one shape, and how sure that is."""
+
+    shape: Shape
+    fastest: str
+    latency_s: float
+    next: str | None
+    next_latency_s: float | None
+    verdict: str  # how many times slower the next is, or "same" or "unsure"
+
+
+def winners(cells: pd.DataFrame) -> list[Winner]:
+    """Shape by shape, among implementations that do the same work."""
+    floors = noise(control_pairs(cells))
+    ok = cells[(cells["status"] == "ok") & (cells["copy"] == 1) & (cells["computes"] == "lstm")]
+    result = []
+    for sizes, here in ok.groupby(SHAPE, sort=True):
+        ranked = here.sort_values("latency_s").to_dict("records")
+        best, other = (
+            ranked[0],
+            next((r for r in ranked if r["implementation"] != ranked[0]["implementation"]), None),
+        )
+        word = "-"
+        if other:
+            floor = floor_at(floors, best["latency_s"])
+            found = verdict(best["round_latency_s"], other["round_latency_s"], floor)
+            gain = other["latency_s"] / best["latency_s"]
+            word = f"{gain:.2f}x" if found == "slower" else found
+        result.append(
+            Winner(
+                Shape(*(int(v) for v in sizes)),
+                best["implementation"],
+                best["latency_s"],
+                other["implementation"] if other else None,
+                other["latency_s"] if other else None,
+                word,
+            )
+        )
+    return result
+
+
+def floor_at(floors: Sequence[Noise], latency_s: float) -> float:
+    """The noise floor for a call of this length; a class without pairs borrows the widest."""
+    known = [n.floor for n in floors if n.floor is not None]
+    for one, (_, upper) in zip(floors, CLASSES, strict=True):
+        if latency_s < upper and one.floor is not None:
+            return one.floor
+    return max(known, default=0.0)
+
+
+def failures(cells: pd.DataFrame) -> pd.DataFrame:
+    """What is missing, and why: one row per implementation, status and reason."""
+    failed = cells[cells["status"] != "ok"]
+    if failed.empty:
+        return pd.DataFrame(columns=["implementation", "status", "cells", "reason"])
+    grouped = failed.groupby(["implementation", "status"], sort=False)["reason"]
+    result = grouped.agg(cells="count", reason="first").reset_index()
+    return result[["implementation", "status", "cells", "reason"]]
+
+
+def timed_share(cells: pd.DataFrame, wall_s: float) -> float:
+    """The share of the wall time that was spent inside timed calls."""
+    return float(cells["timed_s"].sum() / wall_s) if wall_s > 0 and len(cells) else 0.0

@@ -1,0 +1,157 @@
+"""Is this machine fit to measure on? Frameworks per interpreter, clashes, settings, noise."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from lstm_bench import driver, machine, registry, supervisor
+from lstm_bench.model import (
+    Block,
+    Cell,
+    Implementation,
+    LstmBenchError,
+    Record,
+    Sampling,
+    Settings,
+    Shape,
+)
+from lstm_bench.plan import Plan
+
+#: Lists the files that more than one of an environment's NVIDIA packages claim to own.
+_CLASHES = """
+import collections, importlib.metadata, json
+owners = collections.defaultdict(set)
+for package in importlib.metadata.distributions():
+    name = (package.metadata["Name"] or "").lower()
+    if name.startswith("nvidia-"):
+        for file in package.files or ():
+            if ".so" in file.name:
+                owners[str(file)].add(name)
+pairs = collections.Counter(tuple(sorted(o)) for o in owners.values() if len(o) > 1)
+print(json.dumps([[list(pair), files] for pair, files in pairs.items()]))
+"""
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Whether an implementation can run here, and if not, what would change it."""
+
+    row: Implementation
+    runs: bool
+    detail: str
+
+
+def survey(environments: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Every framework's interpreter, what it has and what it lacks."""
+    found = {}
+    for name, framework in registry.FRAMEWORKS.items():
+        python = supervisor.interpreter(name, environments)
+        try:
+            answer = supervisor.probe(python, framework)
+        except LstmBenchError as error:
+            answer = {"missing": list(framework.requires), "versions": {}, "error": str(error)}
+        found[name] = {"interpreter": python, **answer}
+    return found
+
+
+def availability(
+    rows: Iterable[Implementation], found: Mapping[str, Mapping[str, Any]], device: str
+) -> list[Availability]:
+    """What can run on `device`, row by row."""
+    result = []
+    for row in rows:
+        framework = registry.FRAMEWORKS[row.framework]
+        answer = found[row.framework]
+        if answer["missing"]:
+            lacks = ", ".join(answer["missing"])
+            result.append(Availability(row, False, f"no {lacks} here: {framework.install}"))
+        elif device not in row.devices:
+            result.append(Availability(row, False, f"needs {' or '.join(row.devices)}"))
+        else:
+            versions = ", ".join(f"{k} {v}" for k, v in answer["versions"].items())
+            result.append(Availability(row, True, versions))
+    return result
+
+
+def clashes(python: str) -> list[tuple[list[str], int]]:
+    """Pairs of NVIDIA packages in an environment that overwrite each other, and how many files."""
+    try:
+        done = subprocess.run([python, "-c", _CLASHES], capture_output=True, text=True, timeout=60)
+        return [(names, files) for names, files in json.loads(done.stdout)]
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return []
+
+
+def advice(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What would make the numbers better, one line each."""
+    lines = []
+    governor = machine.governor()
+    if governor and governor != "performance":
+        lines.append(
+            f"the CPU frequency governor is {governor!r}: `cpupower frequency-set -g performance`"
+        )
+    load = machine.load()
+    if load > 0.5 * machine.threads():
+        lines.append(f"the load is {load:.1f} on {machine.threads()} cores: close what else runs")
+    for python in {f["interpreter"] for f in found.values()}:
+        for names, files in clashes(python):
+            lines.append(
+                f"{' and '.join(names)} overwrite each other in {python} ({files} files):"
+                " give TensorFlow an environment of its own, then --python tensorflow=PATH"
+            )
+    return lines
+
+
+# noise: an A/A run
+
+_SHAPES = (Shape(64, 16, 50, 64), Shape(128, 1, 32, 128), Shape(128, 16, 25, 128))
+_PAIRS = 8  # per shape
+_CANDIDATES = ("pytorch", "deepbench", "tf-mode2")
+
+
+@dataclass
+class Kept:
+    """Records in memory; the workers' logs go to a folder that is not kept."""
+
+    logs: Path
+    records: list[Record] = field(default_factory=list)
+
+    def append(self, record: Record, blocks: list[Block]) -> None:
+        self.records.append(record)
+
+
+def noise_plan(
+    rows: Iterable[Availability], settings: Settings, environments: Mapping[str, str]
+) -> Plan:
+    """The same implementation many times over, interleaved: all that differs is noise."""
+    able = {a.row.name: a.row for a in rows if a.runs}
+    name = next((n for n in _CANDIDATES if n in able), "fake")
+    row = registry.IMPLEMENTATIONS[name]
+    if name == "fake":  # no framework here: a loop that keeps one core busy
+        row = replace(row, options={"real": True, "call_s": 0.003})
+    return Plan(
+        name="doctor",
+        shapes=_SHAPES,
+        implementations=(row,),
+        settings=settings,
+        sampling=Sampling(rounds=10, max_rounds=10, cell_s=10.0),
+        controls=2 * _PAIRS - 1,
+        environments=environments,
+    )
+
+
+def measure_noise(
+    plan: Plan, observer: driver.Observer, stop: Callable[[], bool] = lambda: False
+) -> list[Record]:
+    """Run the A/A plan; nothing is left on disk."""
+    with tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder:
+        kept = Kept(Path(folder))
+        cells: list[Cell] = plan.all_cells()
+        driver.run(plan, cells, kept, observer, stop)
+        return kept.records

@@ -1,0 +1,115 @@
+"""What a run shows while it goes: a live bar on a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lstm_bench.model import Record
+from lstm_bench.render import WIDTH, clipped, seconds, span
+
+_LAST = 6  # results kept in view
+
+
+def result_line(record: Record) -> str:
+    """One cell in one line."""
+    name = record.implementation + (" (A/A)" if record.copy > 1 else "")
+    head = f"{record.shape.label:>12}  {name:<18}"
+    if record.status != "ok":
+        return f"{head} {record.status}: {record.reason}"
+    low, high = record.latency_interval_s or (0.0, 0.0)
+    half = (high - low) / 2 / (record.latency_s or 1.0)
+    marks = ", ".join(w.split(":")[0] for w in record.warnings)
+    line = f"{head} {seconds(record.latency_s):>8} +-{100 * half:4.1f}%  {record.rounds:>2}r"
+    return f"{line}  {marks}" if marks else line
+
+
+class Clockwork:
+    """Cells done and time left; the guess of the plan is corrected by what the run sees."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic):
+        self.now = now
+        self.cells = self.done = 0
+
+    def started(self, cells: int, guess_s: float) -> None:
+        self.cells, self.guess_s, self.begin = cells, guess_s, self.now()
+
+    def left_s(self) -> float:
+        elapsed = self.now() - self.begin
+        share = self.done / self.cells if self.cells else 1.0
+        if share == 0:
+            return self.guess_s
+        # the guess fades as evidence comes in
+        return (1 - share) * (share * elapsed / share + (1 - share) * self.guess_s)
+
+
+class PlainProgress(Clockwork):
+    """A line per finished cell, for pipes, logs and `NO_COLOR`-minded terminals."""
+
+    def __init__(self, write: Callable[[str], None]):
+        super().__init__()
+        self.write = write
+
+    def doing(self, text: str) -> None:
+        """Nothing: only results are worth a line in a log."""
+
+    def progressed(self, seconds_spent: float) -> None:
+        """Nothing."""
+
+    def finished(self, record: Record) -> None:
+        self.done += 1
+        left = f"{self.done}/{self.cells}, {span(self.left_s())} left"
+        self.write(clipped(f"[{left}]".ljust(24) + result_line(record), WIDTH))
+
+    def __enter__(self) -> PlainProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class LiveProgress(Clockwork):
+    """A bar with cells done and time left over the last few results."""
+
+    def __init__(self, console: Any):
+        super().__init__()
+        from rich.live import Live
+
+        self.console = console
+        self.now_doing = "starting the workers"
+        self.last: list[str] = []
+        self.live = Live(self, console=console, refresh_per_second=4, transient=True)
+
+    def doing(self, text: str) -> None:
+        self.now_doing = text
+
+    def progressed(self, seconds_spent: float) -> None:
+        """The display refreshes itself."""
+
+    def finished(self, record: Record) -> None:
+        self.done += 1
+        self.last = [*self.last, result_line(record)][-_LAST:]
+
+    def __rich__(self) -> Any:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            ProgressBar(total=max(1, self.cells), completed=self.done, width=30),
+            Text(f"{self.done}/{self.cells} cells"),
+            Text(f"{span(self.left_s())} left" if self.cells else ""),
+        )
+        lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in self.last]
+        doing = Text(self.now_doing, style="dim", no_wrap=True, overflow="ellipsis")
+        return Group(*lines, bar, doing)
+
+    def __enter__(self) -> LiveProgress:
+        self.live.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.live.__exit__(*error)

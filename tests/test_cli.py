@@ -1,0 +1,317 @@
+"""The command line as a user meets it: end to end, in a folder of their own."""
+
+import json
+import os
+import pty
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY, command, only_run, records, start
+
+from lstm_bench import __version__
+
+SLOW = {"real": {"real": True, "call_s": 0.02}}  # a fake that takes real time, to be stopped
+
+
+def test_a_grid_is_run_reported_and_kept(lstm_bench, write_grid, tmp_path):
+    fakes = {"fake": {}, "slower": {"call_s": 0.002}, "bad": {"fault": "nan"}}
+    grid = write_grid(fake=fakes, implementations=list(fakes), controls=1)
+    done = lstm_bench("grid", grid)
+    assert done.returncode == 1, done.stderr  # a wrong cell is a failure
+    run = only_run(tmp_path)
+    found = records(run)
+    assert len(found) == 2 * 4
+    assert {r["status"] for r in found} == {"ok", "wrong"}
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest["plan"]["settings"]["seed"] == 1
+    assert {"cpu", "threads", "governor", "git", "gpus"} <= set(manifest["machine"])
+    for text in (done.stdout, lstm_bench("report").stdout):
+        assert "2.00x" in text
+        assert "noise floor" in text
+        assert "output is off by nan" in text
+    assert f"Next: lstm-bench report --run {run.name}" in done.stdout
+
+
+def test_a_run_without_failures_exits_0(lstm_bench, write_grid):
+    assert lstm_bench("grid", write_grid()).returncode == 0
+
+
+def test_output_fits_100_columns_and_has_no_escape_codes_in_a_pipe(lstm_bench, write_grid):
+    fakes = {f"fake-with-a-long-name-{n}": {"call_s": 0.001 * (n + 1)} for n in range(3)}
+    done = lstm_bench("grid", write_grid(fake=fakes, implementations=list(fakes)))
+    for command_line in (["report"], ["list"], ["--help"], ["grid", "--help"]):
+        done.stdout += lstm_bench(*command_line).stdout
+    assert "\x1b" not in done.stdout
+    assert [line for line in done.stdout.splitlines() if len(line) > 100] == []
+
+
+def test_dry_run_prints_the_plan_and_writes_nothing(lstm_bench, write_grid, tmp_path):
+    done = lstm_bench("grid", write_grid(controls=2), "--dry-run")
+    assert done.returncode == 0
+    assert "2 shapes x 1 implementations + 2 A/A controls" in done.stdout
+    assert "6 cells" in done.stdout
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_run_can_be_named_and_put_elsewhere(lstm_bench, write_grid, tmp_path):
+    done = lstm_bench("grid", write_grid(), "--run", "mine", "--results", "else/where")
+    assert done.returncode == 0
+    assert len(records(tmp_path / "else" / "where" / "mine")) == 2
+    again = lstm_bench("grid", write_grid(), "--run", "mine", "--results", "else/where")
+    assert again.returncode == 2
+    assert "--resume mine" in again.stderr
+
+
+def test_flags_reach_the_plan(lstm_bench, write_grid, tmp_path):
+    lstm_bench("grid", write_grid(), "--fast", "--deepbench", "--threads", "1", "--run", "r")
+    plan = json.loads((tmp_path / "results" / "r" / "manifest.json").read_text())["plan"]
+    assert plan["sampling"]["rounds"] == 5
+    assert plan["sampling"]["queued_calls"] == 100
+    assert plan["settings"]["threads"] == 1
+
+
+BAD = [
+    (["grid"], "expected a grid file"),
+    (["grid", "none.yaml"], "none.yaml: no such file"),
+    (["grid", "grid.yaml", "-i", "pytorch-apm"], "did you mean 'pytorch-amp'"),
+    (["grid", "grid.yaml", "-i", ""], "did you mean|no implementation|expected"),
+    (["grid", "grid.yaml", "--python", "fake"], "expected FRAMEWORK=PATH"),
+    (["grid", "grid.yaml", "--python", "fake=/no/python"], "not a Python interpreter"),
+    (["grid", "grid.yaml", "--python", "fkae=/no/python"], "did you mean 'fake'"),
+    (["grid", "grid.yaml", "--budget", "soon"], "expected a time such as 90s"),
+    (["grid", "grid.yaml", "--run", "../x"], "--run: found '../x'"),
+    (["grid", "grid.yaml", "--fast", "--rigorous"], "exclude each other"),
+    (["grid", "grid.yaml", "--threads", "0"], "--threads"),
+    (["grid", "grid.yaml", "--retry-failed"], "goes with --resume"),
+    (["grid", "--resume"], "no run"),
+    (["grid", "--resume", "x"], "no run 'x'"),
+    (["grid", "grid.yaml", "--devise", "cpu"], "--device"),
+    (["report"], "start one with"),
+    (["report", "--run", "x"], "no run 'x'"),
+    (["gird"], "did you mean 'grid'"),
+    (["list", "--python", "x=y"], "no framework is called 'x'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(a) for a, _ in BAD])
+def test_bad_input_exits_2_in_a_few_words_and_writes_nothing(
+    lstm_bench, write_grid, tmp_path, arguments, message
+):
+    import re
+
+    write_grid()
+    done = lstm_bench(*arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert re.search(message, done.stderr)
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_missing_framework_exits_2_with_the_remedy_and_can_be_skipped(
+    lstm_bench, write_grid, tmp_path
+):
+    bare = tmp_path / "bare-python"
+    bare.write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n')
+    bare.chmod(0o755)
+    grid = write_grid(implementations=["fake", "tf-mode0"])
+    done = lstm_bench("grid", grid, "--python", f"tensorflow={bare}")
+    assert done.returncode == 2
+    assert "has no tensorflow: pip install 'lstm-bench[tensorflow]'" in done.stderr
+    assert "--skip-missing" in done.stderr
+    assert not (tmp_path / "results").exists()
+    done = lstm_bench("grid", grid, "--python", f"tensorflow={bare}", "--skip-missing")
+    assert done.returncode == 0
+    found = {r["implementation"]: r["status"] for r in records(only_run(tmp_path))}
+    assert found == {"fake": "ok", "tf-mode0": "unsupported"}
+
+
+def test_help_and_version_need_nothing(lstm_bench):
+    assert "doctor" in lstm_bench("--help").stdout
+    assert __version__ in lstm_bench("--version").stdout
+
+
+def test_list_names_every_implementation_and_a_remedy_for_what_is_missing(lstm_bench, tmp_path):
+    from lstm_bench.registry import IMPLEMENTATIONS
+
+    bare = tmp_path / "bare-python"
+    bare.write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n')
+    bare.chmod(0o755)
+    done = lstm_bench("list", "--device", "cpu", "--python", f"tensorflow={bare}")
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in IMPLEMENTATIONS)
+    assert "pip install 'lstm-bench[tensorflow]'" in done.stdout
+
+
+def test_doctor_describes_the_machine_and_measures_its_noise(lstm_bench):
+    brief = lstm_bench("doctor", "--no-noise")
+    assert brief.returncode == 0
+    for word in ("machine", "threads", "governor", "gpu", "tensorflow"):
+        assert word in brief.stdout
+
+
+# stopping, dying, going on
+
+
+def wait_for_records(run_folder: Path, count: int, process: subprocess.Popen) -> None:
+    for _ in range(600):
+        if run_folder.exists() and len(records_so_far(run_folder)) >= count:
+            return
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.05)
+    raise AssertionError("the run did not get going")
+
+
+def records_so_far(run: Path) -> list[str]:
+    path = run / "records.jsonl"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def workers_of(pid: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(stat.read_text().rsplit(")", 1)[1].split()[1]) == pid:
+                found.append(int(stat.parent.name))
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"]
+)
+def test_an_interrupted_run_keeps_everything_and_can_be_resumed(
+    lstm_bench, write_grid, tmp_path, number, code
+):
+    grid = write_grid(fake=SLOW, implementations=["real"], hidden=[1, 2, 3, 4])
+    process = start(tmp_path, "grid", grid, "--run", "r")
+    run = tmp_path / "results" / "r"
+    wait_for_records(run, 1, process)
+    workers = workers_of(process.pid)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "lstm-bench grid --resume r" in output
+    assert not any(alive(pid) for pid in workers)
+    before = records_so_far(run)
+    assert 1 <= len(before) < 4 + 1
+    done = lstm_bench("grid", "--resume")
+    assert done.returncode == 0
+    assert records_so_far(run)[: len(before)] == before
+    finished = [r for r in records(run) if r["status"] == "ok"]
+    assert sorted(r["shape"]["hidden"] for r in finished) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("victim", ["driver", "worker"])
+def test_kill_9_at_random_moments_loses_no_finished_cell(write_grid, tmp_path, victim):
+    fakes = {"real": {"real": True, "call_s": 0.001}, "virtual": {}}
+    grid = write_grid(fake=fakes, implementations=list(fakes), hidden=list(range(1, 13)))
+    run = tmp_path / "results" / "r"
+    rng = random.Random(7)
+    arguments: tuple[object, ...] = ("grid", grid, "--run", "r")
+    for _ in range(4):
+        process = start(tmp_path, *arguments)
+        wait_for_records(run, len(records_so_far(run)) + 1, process)
+        time.sleep(rng.uniform(0, 0.3))
+        before = records_so_far(run)
+        workers = workers_of(process.pid)
+        if victim == "driver":
+            process.kill()
+            process.communicate()
+            for _ in range(100):
+                if not any(alive(pid) for pid in workers):
+                    break
+                time.sleep(0.02)
+            assert not any(alive(pid) for pid in workers)
+        else:
+            for pid in workers:
+                os.kill(pid, signal.SIGKILL)
+            process.communicate(timeout=120)
+            assert process.returncode in (0, 1)
+        after = records_so_far(run)
+        assert after[: len(before) - 1] == before[:-1]  # the last line may have been half written
+        arguments = ("grid", "--resume", "r", "--retry-failed")
+        if process.returncode == 0:
+            break
+    subprocess.run(command(*arguments), cwd=tmp_path, capture_output=True, check=True)
+    last = {(r["implementation"], r["shape"]["hidden"]): r["status"] for r in records(run)}
+    assert last == {(name, hidden): "ok" for name in fakes for hidden in range(1, 13)}
+
+
+def test_two_drivers_cannot_write_one_run(lstm_bench, write_grid, tmp_path):
+    grid = write_grid(fake=SLOW, implementations=["real"], hidden=[1, 2, 3, 4])
+    process = start(tmp_path, "grid", grid, "--run", "r")
+    wait_for_records(tmp_path / "results" / "r", 1, process)
+    second = lstm_bench("grid", "--resume", "r")
+    assert second.returncode == 2
+    assert "another lstm-bench is writing this run" in second.stderr
+    assert lstm_bench("report", "--run", "r").returncode == 0  # reading is always possible
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+
+
+def test_a_resumed_run_keeps_its_plan(lstm_bench, write_grid):
+    grid = write_grid()
+    lstm_bench("grid", grid, "--run", "r")
+    grid.write_text(grid.read_text().replace("batch: 2", "batch: 7"))
+    done = lstm_bench("grid", grid, "--resume")
+    assert done.returncode == 2
+    assert "another plan" in done.stderr
+    assert lstm_bench("grid", "--resume", "r", "--fast").returncode == 2
+
+
+def test_a_budget_that_runs_out_says_how_to_go_on(lstm_bench, write_grid):
+    grid = write_grid(fake=SLOW, implementations=["real"], hidden=list(range(1, 60)))
+    done = lstm_bench("grid", grid, "--budget", "1s")
+    assert done.returncode == 0
+    assert "The budget is used up" in done.stdout
+    assert "lstm-bench grid --resume" in done.stdout
+
+
+@pytest.mark.parametrize("columns", [40, 80, 160])
+def test_a_terminal_of_any_width_shows_a_bar_with_the_time_left(write_grid, tmp_path, columns):
+    import fcntl
+    import struct
+    import termios
+
+    grid = write_grid(fake=SLOW, implementations=["real"])
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(
+        command("grid", grid), cwd=tmp_path, stdout=slave, stderr=slave, close_fds=True,
+        env={k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
+        | {"TERM": "xterm"},
+    )  # fmt: skip
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            data = os.read(master, 65536)
+        except OSError:
+            break
+        if not data:
+            break
+        shown += data
+    assert process.wait(timeout=60) == 0
+    os.close(master)
+    assert b"cells" in shown
+    assert b"left" in shown
+    assert b"\x1b[?25h" in shown  # the cursor is back
+
+
+def test_the_shipped_smoke_grid_can_be_planned_from_any_folder(lstm_bench):
+    done = lstm_bench("grid", REPOSITORY / "grids" / "smoke.yaml", "--dry-run", "--skip-missing")
+    assert done.returncode == 0
+    assert "pytorch-half" in done.stdout

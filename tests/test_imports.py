@@ -1,0 +1,63 @@
+"""Who may import what: the driver stays light, the worker stays bare."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import lstm_bench
+
+PACKAGE = Path(lstm_bench.__file__).parent
+FRAMEWORKS = ("torch", "tensorflow", "keras", "apex")
+#: What a worker may import of this package; it runs where only a framework is installed.
+WORKER_SIDE = {
+    *("model", "registry", "problem", "timing", "worker", "fake_script"),
+    *("implementations", "implementations.session"),
+}
+THIRD_PARTY_OF_WORKERS = {"numpy"}
+
+
+def loaded_after(statement: str) -> set[str]:
+    code = f"import sys\n{statement}\nprint(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_the_driver_side_imports_no_framework():
+    modules = [p.stem for p in PACKAGE.glob("*.py") if p.stem != "__main__"]
+    loaded = loaded_after("\n".join(f"import lstm_bench.{m}" for m in modules))
+    assert "lstm_bench.driver" in loaded
+    assert not {m.split(".")[0] for m in loaded} & set(FRAMEWORKS)
+
+
+def test_help_loads_none_of_the_heavy_libraries():
+    loaded = loaded_after("import lstm_bench.cli")
+    assert not {m.split(".")[0] for m in loaded} & {"numpy", "pandas", "rich", "yaml", *FRAMEWORKS}
+
+
+def test_the_worker_side_needs_nothing_but_numpy_and_its_framework():
+    for name in WORKER_SIDE:
+        path = PACKAGE / (name.replace(".", "/") + ".py")
+        if not path.exists():
+            path = PACKAGE / name / "__init__.py"
+        for module in imported_by(path):
+            top, *rest = module.split(".")
+            if top == "lstm_bench":
+                assert ".".join(rest) in {*WORKER_SIDE, ""}, f"{path.name} imports {module}"
+            else:
+                allowed = top in sys.stdlib_module_names or top in THIRD_PARTY_OF_WORKERS
+                assert allowed, f"{path.name} imports {module}"
+
+
+def imported_by(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            children = {f"{node.module}.{alias.name}" for alias in node.names}
+            known = {
+                c for c in children if (PACKAGE.parent / (c.replace(".", "/") + ".py")).exists()
+            }
+            found |= known or {node.module}
+    return found
