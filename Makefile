@@ -12,7 +12,7 @@ GRID ?= grids/default.yaml
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-PINS := requirements.txt requirements-tensorflow.txt requirements-dev.txt
+PINS := $(wildcard requirements*.txt)
 
 ifneq ($(shell nvidia-smi -L 2>/dev/null),)
 TF_VENV := .venv-tensorflow
@@ -20,7 +20,7 @@ TF_READY := $(TF_VENV)/.installed
 TF_FLAG := --python tensorflow=$(TF_VENV)/bin/python
 endif
 
-.PHONY: bench test lint format clean
+.PHONY: bench test lint format sanitize clean
 
 bench: $(VENV)/.installed $(TF_READY)
 	$(BIN)/lstm-bench grid $(GRID) $(TF_FLAG)
@@ -28,11 +28,15 @@ bench: $(VENV)/.installed $(TF_READY)
 
 test: $(VENV)/.tested-with $(TF_READY) lint
 	$(BIN)/python -m pytest
+	$(MAKE) sanitize
 
 lint: $(VENV)/.tested-with
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+sanitize: $(VENV)/.tested-with
+	PYTHON=$(BIN)/python tests/sanitize.sh
 
 format: $(VENV)/.tested-with
 	$(BIN)/ruff check --fix .
@@ -44,14 +48,19 @@ $(VENV)/.installed: pyproject.toml $(PINS)
 	$(PIP) --editable .
 	touch $@
 
-$(VENV)/.tested-with: $(VENV)/.installed
+# The extension is built once more: now the headers for its cuDNN part are there.
+$(VENV)/.tested-with: $(VENV)/.installed $(wildcard deepbench_ext/*)
 	$(PIP) -r requirements-dev.txt
+	$(PIP) --no-deps -r requirements-headers.txt
+	$(BIN)/python setup.py --quiet build_ext --inplace --force
 	touch $@
 
-$(TF_VENV)/.installed: requirements-tensorflow.txt
+ifdef TF_VENV
+$(TF_READY): requirements-tensorflow.txt
 	$(PYTHON) -m venv $(TF_VENV)
-	$(TF_VENV)/bin/python -m pip install --quiet -r requirements-tensorflow.txt 'tensorflow[and-cuda]==2.21.0'
+	$(TF_VENV)/bin/python -m pip install --quiet -r $< 'tensorflow[and-cuda]'
 	touch $@
+endif
 
 clean:
 	rm -rf $(VENV) .venv-tensorflow build *.egg-info

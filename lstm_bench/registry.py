@@ -27,6 +27,12 @@ class Framework:
 FRAMEWORKS = {
     f.name: f
     for f in (
+        Framework(
+            "deepbench",
+            ("lstm_bench._openblas",),
+            ("scipy-openblas32",),
+            "reinstall lstm-bench with a C++20 compiler (g++ 11 or newer) on the PATH",
+        ),
         Framework("pytorch", ("torch",), ("torch",), "pip install 'lstm-bench[pytorch]'"),
         Framework(
             "apex",
@@ -56,9 +62,30 @@ def _tensorflow(mode: int, precision: str, note: str) -> Implementation:
     )
 
 
+def _deepbench(suffix: str, note: str, **options: Any) -> Implementation:
+    return Implementation(
+        name="deepbench" + suffix,
+        framework="deepbench",
+        module="deepbench",
+        precision=options.get("precision", "fp32"),
+        options=options,
+        computes="lstm-skip-input" if options.get("skip_input") else "lstm",
+        devices=("cpu", "cuda") if suffix in ("", "-skip") else ("cuda",),
+        note=note,
+    )
+
+
 IMPLEMENTATIONS = {
     row.name: row
     for row in (
+        _deepbench("", "C++ over cuDNN (STANDARD) or OpenBLAS: the baseline"),
+        _deepbench("-skip", "what DeepBench runs: no input projection", skip_input=True),
+        _deepbench("-persist-static", "cuDNN PERSIST_STATIC", algorithm="persist-static"),
+        _deepbench("-persist-dynamic", "cuDNN PERSIST_DYNAMIC", algorithm="persist-dynamic"),
+        _deepbench("-graph", "STANDARD replayed as a CUDA graph", graph=True),
+        _deepbench("-best", "the fastest that cuDNN offers for the shape", choose="best"),
+        _deepbench("-fp16", "STANDARD in half precision", precision="fp16"),
+        _deepbench("-fp16-best", "the fastest in half precision", precision="fp16", choose="best"),
         Implementation(
             "pytorch", "pytorch", "fp32", "pytorch", note="torch.nn.LSTM; cuDNN on a GPU"
         ),
@@ -96,6 +123,7 @@ IMPLEMENTATIONS = {
 
 #: The rows of the paper, in its order; what a grid without `implementations:` runs.
 PAPER = (
+    "deepbench",
     "pytorch",
     "pytorch-amp",
     "tf-mode0",

@@ -18,6 +18,7 @@ from lstm_bench.plan import Plan, guess_call_s, guess_cell_s, guess_s
 
 WIDTH = 100
 MAX_REASON_LINES = 12
+LESS_WORK = {"lstm": "", "lstm-skip-input": "*"}  # the mark of unequal work
 
 
 def seconds(value: float | None) -> str:
@@ -66,7 +67,7 @@ def summary_table(summary: pd.DataFrame) -> str:
         against = "-" if math.isnan(row["ratio"]) else f"{row['ratio']:.2f}x"
         rows.append(
             {
-                "implementation": clipped(row["implementation"], 26),
+                "implementation": clipped(row["implementation"], 25) + LESS_WORK[row["computes"]],
                 "precision": row["precision"],
                 "ok": _Number(f"{row['ok']}/{row['cells']}"),
                 "latency": _Number(seconds(row["latency_s"])),
@@ -214,6 +215,11 @@ def run_text(
         "",
         f"latency: median over shapes; ratio: to {baseline}, geometric mean over shapes of both;",
         "fastest: shapes it wins; error: largest difference from the float64 reference",
+        *(
+            ["* does less work: the input is added to the gates without its projection"]
+            if (summary["computes"] != "lstm").any()
+            else []
+        ),
         *path_lines(summary),
     ]
     for title, part in (
@@ -232,7 +238,7 @@ def fastest_text(records: Sequence[Record]) -> str:
     """Shape by shape: the fastest, the next, and whether the difference is more than noise."""
     rows = [
         {
-            "hidden,batch,timesteps": _Number(w.shape.label),
+            "shape": _Number(w.shape.label),
             "fastest": clipped(w.fastest, 18),
             "latency": _Number(seconds(w.latency_s)),
             "next": clipped(w.next or "-", 18),
@@ -241,4 +247,4 @@ def fastest_text(records: Sequence[Record]) -> str:
         }
         for w in analysis.winners(analysis.frame(records))
     ]
-    return table(rows)
+    return table(rows) + "\n\nshape: hidden,batch,timesteps, then the input size where it differs"

@@ -101,11 +101,10 @@ def block(
     """One block of latency samples and, where calls can be queued, one of queued calls.
 
     Where a call returns only when it is done, queueing does not exist: the same calls, end to
-    end, are the throughput. One call goes before, untimed: other workers had the caches.
+    end, are the throughput.
     """
     calls = calls_per_block(call_s, sampling)
-    if calls > 1:
-        session.time_each(1, clock)
+    settle(session, clock, call_s, calls)
     cpu, switches, start = clock.cpu_s(), clock.switches(), clock.now_ns()
     latency = session.time_each(calls, clock)
     queued_calls, queued_ns = calls, clock.now_ns() - start
@@ -121,6 +120,18 @@ def block(
         wall_s=(clock.now_ns() - start) / 1e9,
         switches=clock.switches() - switches,
     )
+
+
+SETTLE_S = 0.005
+
+
+def settle(session: Timed, clock: Clock, call_s: float, calls: int) -> None:
+    """Untimed calls before a block: other workers had the caches, and an idle core slows down.
+
+    One call, or as many as fill a few milliseconds; none where a block is a single slow call.
+    """
+    if calls > 1:
+        session.time_each(max(1, min(calls, int(SETTLE_S / max(call_s, 1e-9)))), clock)
 
 
 SWITCHES_PER_S = 50.0  # an undisturbed worker is pushed off a core a few times a second

@@ -147,7 +147,7 @@ def failure(error: BaseException) -> dict[str, Any]:
         return {"status": "unsupported", "reason": str(error)}
     if names & {"MemoryError", "OutOfMemoryError", "ResourceExhaustedError", "OutOfMemory"}:
         return {"status": "oom", "reason": text}
-    if isinstance(error, ImportError):
+    if isinstance(error, (ImportError, NotImplementedError)):
         return {"status": "unsupported", "reason": text}
     return {"status": "crashed", "reason": text}
 

@@ -82,12 +82,24 @@ def test_a_block_has_enough_calls_but_not_more_than_the_cap_allows(call_s, calls
     assert timing.calls_per_block(call_s, Sampling(rounds=10, cell_s=30.0)) == calls
 
 
-def test_a_block_keeps_every_sample_and_leaves_out_the_settling_call():
+def test_a_block_keeps_every_sample_and_leaves_out_the_settling_calls():
     session = Scripted([0.5, 0.1, 0.2, 0.3, 0.4, 0.5])
     block = timing.block(session, Sampling(), session, 7, 0.1, asynchronous=False)
     assert block.latency_ns == [100_000_000, 200_000_000, 300_000_000, 400_000_000, 500_000_000]
     assert (block.round, block.queued_calls) == (7, 5)
     assert block.queued_ns == sum(block.latency_ns)
+
+
+def test_a_block_of_short_calls_settles_for_some_milliseconds():
+    session = Scripted(forever(0.001))
+    timing.block(session, Sampling(), session, 1, 0.001, asynchronous=False)
+    assert session.made == 5 + 20
+
+
+def test_a_block_of_one_slow_call_does_not_settle():
+    session = Scripted(forever(40.0))
+    block = timing.block(session, Sampling(), session, 1, 40.0, asynchronous=False)
+    assert session.made == len(block.latency_ns) == 1
 
 
 def test_queued_calls_are_measured_apart_where_calls_are_asynchronous():

@@ -1,0 +1,183 @@
+"""The cuDNN baseline on a real GPU: right everywhere, no leaks, and what the binding costs.
+
+    python benchmarks/gpu_sweep.py sweep     every algorithm and precision against float64
+    python benchmarks/gpu_sweep.py cycles    10,000 times prepare and release; a shape too large
+    python benchmarks/gpu_sweep.py bare      a bare C++ loop against the binding, in turns
+
+`--quick` does less of each. Exit code 1 when a result was wrong or memory was lost. Under
+NVIDIA's memory checker: compute-sanitizer python benchmarks/gpu_sweep.py sweep --quick
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.util
+import itertools
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from lstm_bench import problem as problems  # noqa: E402
+from lstm_bench.implementations import baseline_libraries, deepbench  # noqa: E402
+from lstm_bench.model import (  # noqa: E402
+    TOLERANCES,
+    Implementation,
+    Settings,
+    Shape,
+    Unsupported,
+)
+
+#: hidden, batch, timesteps, input: odd, prime, 1, no multiple of 4 or 8, input unlike hidden
+SHAPES = [
+    *((1, 1, 1, 1), (1, 3, 5, 7), (7, 2, 3, 1), (3, 5, 1, 3), (5, 1, 9, 13), (13, 17, 4, 5)),
+    *((31, 1, 8, 31), (64, 1, 1, 64), (64, 16, 10, 64), (97, 7, 6, 61), (127, 3, 5, 129)),
+    *((128, 8, 12, 128), (192, 4, 8, 192), (250, 10, 7, 250), (257, 2, 5, 256), (1000, 3, 4, 512)),
+    *((256, 1, 150, 256), (512, 16, 25, 512), (1024, 1, 25, 1024), (1024, 32, 100, 1024)),
+    *((128, 16, 1000, 128), (2048, 2, 3, 2048)),
+]
+QUICK = SHAPES[:9]
+
+
+def session(shape: Shape, problem: problems.Problem, tf32: bool = False, **options: Any) -> Any:
+    row = Implementation("deepbench", "deepbench", "fp32", "deepbench", options)
+    return deepbench.build(problem, row, Settings(device="cuda", tf32=tf32))
+
+
+def sweep(quick: bool) -> bool:
+    """Every shape, precision, algorithm, with and without graph and input projection."""
+    counts = {"ok": 0, "refused": 0, "wrong": 0}
+    worst: dict[str, float] = {}
+    words: dict[str, set[str]] = {}
+    for sizes in QUICK if quick else SHAPES:
+        shape = Shape(*sizes)
+        problem = problems.make(shape, seed=1)
+        for skip in [False, True] if shape.hidden == shape.input_size else [False]:
+            expected = problems.reference(problem, "lstm-skip-input" if skip else "lstm")
+            cases = itertools.product(["fp32", "tf32", "fp16"], deepbench.ALGORITHMS, [False, True])
+            for precision, algorithm, graph in cases:
+                name = f"{precision} {algorithm}{' skip' if skip else ''}"
+                options = {"algorithm": algorithm, "graph": graph, "skip_input": skip}
+                options["precision"] = "fp16" if precision == "fp16" else "fp32"
+                try:
+                    one = session(shape, problem, tf32=precision == "tf32", **options)
+                    one.call()
+                    one.call()  # a second call must not build on the first
+                    check = problems.check(one.outputs(), expected, TOLERANCES[precision])
+                    one.close()
+                except Unsupported as refused:
+                    counts["refused"] += 1
+                    word = str(refused).split(" (hidden")[0][:110]
+                    words.setdefault(f"{name}: {word}", set()).add(f"{shape.hidden}")
+                    continue
+                counts["ok" if check.passed else "wrong"] += 1
+                worst[name] = float(np.max([worst.get(name, 0.0), check.max_abs_error]))
+                if not check.passed:
+                    print(f"  WRONG {name}, graph {graph}, {shape.label}: {check.reason}")
+    for name, error in worst.items():
+        print(f"  {name:36s} worst error {error:.1e}")
+    for word, hidden in words.items():
+        print(f"  refused: {word}, hidden {' '.join(sorted(hidden, key=int))}")
+    print(f"sweep: {counts}")
+    return counts["wrong"] == 0
+
+
+def cycles(quick: bool) -> bool:
+    """Prepare and release, many times; then a shape that cannot fit, and the next one must run."""
+    cudart = ctypes.CDLL(baseline_libraries.cudnn()[1])
+    shape = Shape(64, 4, 5, 64)
+    problem = problems.make(shape, seed=1)
+
+    def free_bytes() -> int:
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        assert cudart.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)) == 0
+        return free.value
+
+    def resident_kib() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4
+
+    def cycle(number: int) -> None:
+        algorithm = ("standard", "persist-static")[number % 2]
+        one = session(shape, problem, algorithm=algorithm, graph=number % 4 >= 2)
+        one.call()
+        one.wait()
+        one.close()
+
+    for number in range(100):
+        cycle(number)
+    device, host = free_bytes(), resident_kib()
+    number_of_cycles = 200 if quick else 10_000
+    start = time.perf_counter()
+    for number in range(number_of_cycles):
+        cycle(number)
+    lost, grown = device - free_bytes(), resident_kib() - host
+    print(
+        f"cycles: {number_of_cycles} in {time.perf_counter() - start:.0f} s, device memory"
+        f" {lost / 2**20:+.1f} MiB, host memory {grown / 2**10:+.1f} MiB"
+    )
+    huge = Shape(16384, 4096, 2000, 16384)
+    try:
+        session(huge, problem)
+        print("cycles: the huge shape fitted?")
+    except MemoryError as error:
+        print(f"cycles: too large, as it should be: {error}")
+    cycle(0)
+    return lost < 2**24 and grown < 2**15
+
+
+def bare(quick: bool) -> bool:
+    """Blocks of the bare loop and of the binding in turns: their difference is the binding."""
+    spec = importlib.util.spec_from_file_location("setup_of_lstm_bench", ROOT / "setup.py")
+    assert spec
+    assert spec.loader
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    libraries = [Path(path).resolve() for path in baseline_libraries.cudnn()]
+    program = ROOT / "build" / "bare_cudnn"
+    program.parent.mkdir(exist_ok=True)
+    source, paths = str(ROOT / "benchmarks/bare_cudnn.cpp"), [str(p) for p in libraries]
+    rpaths = [f"-Wl,-rpath,{p.parent}" for p in libraries]
+    flags = ["-std=c++17", "-O3", *build.cuda_includes(), "-Wl,--allow-shlib-undefined"]
+    subprocess.run(["g++", *flags, source, "-o", str(program), *paths, *rpaths], check=True)
+    for sizes in [(512, 16, 25), (256, 1, 150), (1024, 64, 25)]:
+        shape = Shape(*sizes, sizes[0])
+        one = session(shape, problems.make(shape, seed=1))
+        samples: dict[str, list[tuple[float, float]]] = {"bare": [], "binding": []}
+        for _ in range(4 if quick else 20):
+            command = [str(program), *map(str, (*sizes, 500, 1))]
+            text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            samples["bare"].append(tuple(map(float, text.split())))  # type: ignore[arg-type]
+            one.time_each(100)
+            each, queued = one.time_each(500), one.time_queued(500)
+            samples["binding"].append((statistics.median(each), queued / 500))
+        one.close()
+        for index, metric in enumerate(("latency", "queued")):
+            a, b = (statistics.median(s[index] for s in samples[side]) for side in samples)
+            print(
+                f"bare {sizes} {metric}: bare {a / 1e3:.2f} us, binding {b / 1e3:.2f} us,"
+                f" {100 * (b - a) / a:+.2f}%"
+            )
+    return True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", choices=["sweep", "cycles", "bare"])
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    good = {"sweep": sweep, "cycles": cycles, "bare": bare}[options.part](options.quick)
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()

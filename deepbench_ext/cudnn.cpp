@@ -1,0 +1,395 @@
+// The GPU baseline: one LSTM layer as cuDNN 9 runs it, one cudnnRNNForward per call and nothing else.
+//
+// For t = 0 .. T-1, with gates in the order i, f, g, o:
+//
+//     gates = W_ih x_t + b_ih + W_hh h + b_hh        (skip_input: x_t itself in place of W_ih x_t)
+//     c     = sigmoid(f) * c + sigmoid(i) * tanh(g)
+//     h     = sigmoid(o) * tanh(c)
+//
+// cuDNN has four ways to do it ("algorithms"): STANDARD launches a product and a cell kernel per
+// timestep; the PERSIST ones keep the recurrent weights on the chip and launch once. With `graph` the
+// launches of one call are recorded once and replayed as a CUDA graph, which takes the host out of it.
+//
+// fp32 keeps everything in float; tf32 lets tensor cores round the factors, as PyTorch's default does.
+// fp16 holds data and weights in half, multiplies on tensor cores and adds in float, as PyTorch does.
+//
+// libcudnn and libcudart are opened at run time; only their headers are needed to build. Without
+// them this file still builds, to a module that says so.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#if !__has_include(<cudnn.h>)
+#define ABSENT "cudnn.h was not found when lstm-bench was built"
+#elif !__has_include(<cuda_runtime_api.h>)
+#define ABSENT "cuda_runtime_api.h was not found when lstm-bench was built"
+#elif !__has_include(<crt/host_defines.h>)
+#define ABSENT "crt/host_defines.h was not found when lstm-bench was built"
+#else
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+#if CUDNN_MAJOR < 9
+#define ABSENT "lstm-bench was built with headers older than cuDNN 9"
+#endif
+#endif
+
+namespace py = pybind11;
+
+#ifdef ABSENT
+
+PYBIND11_MODULE(_cudnn, module) {
+    module.doc() = "The cuDNN baseline, which could not be built here.";
+    module.attr("absent_reason") = ABSENT;
+}
+
+#else
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <cstdint>
+
+#include "cuda_libraries.hpp"
+
+namespace deepbench {
+
+// ---------------------------------------------------------------------------------------------
+// The layer. Members are destroyed in reverse order: graph, buffers, descriptors, handle, stream.
+
+using Array = py::array_t<float, py::array::c_style | py::array::forcecast>;
+
+struct Options {
+    std::string precision, algorithm;
+    bool tf32, graph, skip_input;
+};
+
+class Layer {
+public:
+    Layer(const std::string& cudnn, const std::string& cudart, const Shape& shape, const Options& options)
+        : shape_(shape), options_(options), cuda_(cudart), dnn_(cudnn),
+          about_(shape.text() + ", " + options.algorithm + ", " + options.precision) {
+        shape_.check(options_.skip_input);
+        if (options_.precision != "fp32" && options_.precision != "fp16")
+            throw std::invalid_argument("precision: expected fp32 or fp16, found " + options_.precision);
+        const auto [H, I, B, T] = shape_;
+        if (int64_t(B) * H > INT_MAX) throw Unsupported("a state of batch x hidden values beyond cuDNN's 32-bit strides (" + about_ + ")");
+        const cudnnDataType_t type = half() ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
+
+        cudaStream_t stream;
+        check(cuda_.cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        stream_ = {stream, cuda_.cudaStreamDestroy};
+        handle_ = made<cudnnHandle_t>(dnn_.cudnnCreate, dnn_.cudnnDestroy, "cudnnCreate");
+        check(dnn_.cudnnSetStream(handle_.get(), stream), "cudnnSetStream");
+
+        // No dropout: a descriptor must be there all the same, but it needs no memory.
+        dropout_ = made<cudnnDropoutDescriptor_t>(dnn_.cudnnCreateDropoutDescriptor, dnn_.cudnnDestroyDropoutDescriptor,
+                                                  "cudnnCreateDropoutDescriptor");
+        check(dnn_.cudnnSetDropoutDescriptor(dropout_.get(), handle_.get(), 0.0f, nullptr, 0, 0), "cudnnSetDropoutDescriptor");
+
+        rnn_ = made<cudnnRNNDescriptor_t>(dnn_.cudnnCreateRNNDescriptor, dnn_.cudnnDestroyRNNDescriptor, "cudnnCreateRNNDescriptor");
+        const cudnnMathType_t math = half() ? CUDNN_TENSOR_OP_MATH : options_.tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
+        check(dnn_.cudnnSetRNNDescriptor_v8(rnn_.get(), algorithm(), CUDNN_LSTM, CUDNN_RNN_DOUBLE_BIAS, CUDNN_UNIDIRECTIONAL,
+                                            options_.skip_input ? CUDNN_SKIP_INPUT : CUDNN_LINEAR_INPUT, type, CUDNN_DATA_FLOAT,
+                                            math, I, H, H, 1, dropout_.get(), CUDNN_RNN_PADDED_IO_DISABLED),
+              "cudnnSetRNNDescriptor_v8");
+        if (algorithm() == CUDNN_RNN_ALGO_PERSIST_DYNAMIC)  // compiles its kernel for this batch
+            check(dnn_.cudnnBuildRNNDynamic(handle_.get(), rnn_.get(), B), "cudnnBuildRNNDynamic");
+
+        x_shape_ = sequence(type, I);
+        y_shape_ = sequence(type, H);
+        state_shape_ = tensor();
+        const int sizes[] = {1, B, H}, strides[] = {B * H, H, 1};
+        check(dnn_.cudnnSetTensorNdDescriptor(state_shape_.get(), type, 3, sizes, strides), "cudnnSetTensorNdDescriptor");
+
+        size_t weights = 0, workspace = 0, reserve = 0;
+        check(dnn_.cudnnGetRNNWeightSpaceSize(handle_.get(), rnn_.get(), &weights), "cudnnGetRNNWeightSpaceSize");
+        check(dnn_.cudnnGetRNNTempSpaceSizes(handle_.get(), rnn_.get(), CUDNN_FWD_MODE_INFERENCE, x_shape_.get(), &workspace, &reserve),
+              "cudnnGetRNNTempSpaceSizes");
+        const size_t element = half() ? 2 : 4, state = element * B * H;
+        weights_ = buffer(weights);
+        workspace_ = buffer(workspace);
+        x_ = buffer(element * T * B * I);
+        h0_ = buffer(state);
+        c0_ = buffer(state);
+        y_ = buffer(element * T * B * H);
+        h_last_ = buffer(state);
+        c_last_ = buffer(state);
+        set(weights_, 0);
+        poison();
+        wait();
+    }
+
+    ~Layer() {
+        if (stream_) cuda_.cudaStreamSynchronize(stream_.get());  // nothing may be in flight when its memory goes
+        cuda_.cudaGetLastError();  // an error of this layer is not the next one's
+    }
+
+    void load(const Array& x, const Array& h0, const Array& c0, const Array& w_ih, const Array& w_hh,
+              const Array& b_ih, const Array& b_hh) {
+        const auto [H, I, B, T] = shape_;
+        for (const auto& [array, name, expected] : std::vector<std::tuple<const Array*, const char*, std::vector<py::ssize_t>>>{
+                 {&x, "x", {T, B, I}}, {&h0, "h0", {B, H}}, {&c0, "c0", {B, H}}, {&w_ih, "w_ih", {4 * H, I}},
+                 {&w_hh, "w_hh", {4 * H, H}}, {&b_ih, "b_ih", {4 * H}}, {&b_hh, "b_hh", {4 * H}}})
+            if (std::vector<py::ssize_t>(array->shape(), array->shape() + array->ndim()) != expected)
+                throw std::invalid_argument(std::string(name) + " does not have the shape of " + shape_.text());
+
+        copy_in(x_.get(), stored(x), 0, x.size());
+        copy_in(h0_.get(), stored(h0), 0, h0.size());
+        copy_in(c0_.get(), stored(c0), 0, c0.size());
+
+        // With skip_input cuDNN has no input product, and the input bias belongs to that product. Both
+        // biases then go into the recurrent one, which is added either way; the other stays zero.
+        Array input_bias(b_ih.size(), b_ih.data()), recurrent_bias(b_hh.size(), b_hh.data());
+        for (int i = 0; options_.skip_input && i < 4 * H; ++i) {
+            recurrent_bias.mutable_data()[i] += b_ih.data()[i];
+            input_bias.mutable_data()[i] = 0.0f;
+        }
+        const py::array matrices[] = {stored(w_ih), stored(w_hh)}, biases[] = {stored(input_bias), stored(recurrent_bias)};
+        const auto unused = tensor(), unused_too = tensor();  // cuDNN describes the matrix there; we know its shape
+        for (int part = 0; part < 8; ++part) {  // 0-3: input i, f, g, o; 4-7: recurrent
+            const int recurrent = part / 4, gate = part % 4, width = recurrent ? H : I;
+            void *matrix = nullptr, *bias = nullptr;
+            check(dnn_.cudnnGetRNNWeightParams(handle_.get(), rnn_.get(), 0, weight_bytes(), weights_.get(), part, unused.get(),
+                                               &matrix, unused_too.get(), &bias),
+                  "cudnnGetRNNWeightParams");
+            if (matrix && (recurrent || !options_.skip_input))
+                copy_in(matrix, matrices[recurrent], size_t(gate) * H * width, size_t(H) * width);
+            if (bias) copy_in(bias, biases[recurrent], size_t(gate) * H, H);
+        }
+        wait();
+        if (options_.graph && !graph_) record();
+        loaded_ = true;
+    }
+
+    // One call. Returns when the work is queued.
+    void forward() {
+        if (!loaded_) throw std::logic_error("load() comes before forward()");
+        if (graph_) check(cuda_.cudaGraphLaunch(graph_.get(), stream_.get()), "cudaGraphLaunch");
+        else launch();
+    }
+
+    void wait() const { check(cuda_.cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize"); }
+
+    // Latency: what one caller waits for one call.
+    std::vector<int64_t> time_each(int calls) {
+        std::vector<int64_t> nanoseconds(std::max(calls, 0));
+        for (int64_t& one : nanoseconds) one = time_queued(1);
+        return nanoseconds;
+    }
+
+    // Throughput: calls queued back to back, and the wait for the last.
+    int64_t time_queued(int calls) {
+        wait();
+        const auto start = std::chrono::steady_clock::now();
+        for (int i = 0; i < calls; ++i) forward();
+        wait();
+        const auto end = std::chrono::steady_clock::now();
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count();
+    }
+
+    py::tuple outputs() {
+        const auto [H, I, B, T] = shape_;
+        return py::make_tuple(copy_out(y_, {T, B, H}), copy_out(h_last_, {B, H}), copy_out(c_last_, {B, H}));
+    }
+
+    py::dict sizes() const {
+        py::dict sizes;
+        sizes["weights"] = weight_bytes();
+        sizes["inputs"] = bytes(x_) + bytes(h0_) + bytes(c0_);
+        sizes["outputs"] = bytes(y_) + bytes(h_last_) + bytes(c_last_);
+        sizes["workspace"] = bytes(workspace_);
+        return sizes;
+    }
+
+private:
+    bool half() const { return options_.precision == "fp16"; }
+
+    cudnnRNNAlgo_t algorithm() const {
+        if (options_.algorithm == "standard") return CUDNN_RNN_ALGO_STANDARD;
+        if (options_.algorithm == "persist-static") return CUDNN_RNN_ALGO_PERSIST_STATIC;
+        if (options_.algorithm == "persist-dynamic") return CUDNN_RNN_ALGO_PERSIST_DYNAMIC;
+        if (options_.algorithm == "persist-static-small-h") return CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H;
+        throw std::invalid_argument("algorithm: expected standard, persist-static, persist-dynamic or "
+                                    "persist-static-small-h, found " + options_.algorithm);
+    }
+
+    // The call that everything here is about.
+    void launch() {
+        check(dnn_.cudnnRNNForward(handle_.get(), rnn_.get(), CUDNN_FWD_MODE_INFERENCE,
+                                   nullptr,  // lengths on the device: cuDNN 9 takes them from the descriptors
+                                   x_shape_.get(), x_.get(), y_shape_.get(), y_.get(), state_shape_.get(), h0_.get(),
+                                   h_last_.get(), state_shape_.get(), c0_.get(), c_last_.get(), weight_bytes(), weights_.get(),
+                                   bytes(workspace_), workspace_.get(), 0, nullptr),
+              "cudnnRNNForward");
+    }
+
+    // One call as a CUDA graph. It runs once before, as cuDNN loads kernels and allocates on first use.
+    void record() {
+        launch();
+        wait();
+        check(cuda_.cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+        cudaGraph_t captured = nullptr;
+        try {
+            launch();
+        } catch (...) {  // leave the capture, or the stream stays unusable
+            cuda_.cudaStreamEndCapture(stream_.get(), &captured);
+            if (captured) cuda_.cudaGraphDestroy(captured);
+            cuda_.cudaGetLastError();
+            throw;
+        }
+        check(cuda_.cudaStreamEndCapture(stream_.get(), &captured), "cudaStreamEndCapture");
+        const Owned<cudaGraph_t> graph(captured, cuda_.cudaGraphDestroy);
+        cudaGraphExec_t ready;
+        check(cuda_.cudaGraphInstantiateWithFlags(&ready, captured, 0), "cudaGraphInstantiateWithFlags");
+        graph_ = {ready, cuda_.cudaGraphExecDestroy};
+        poison();  // the outputs must come from the graph
+        wait();
+    }
+
+    // What is never written must not pass a check: all bits set is NaN in float and in half.
+    void poison() {
+        for (const Buffer* out : {&y_, &h_last_, &c_last_}) set(*out, 0xFF);
+    }
+
+    void check(cudaError_t code, const char* call) const { cuda_.check(code, call, about_); }
+    void check(cudnnStatus_t code, const char* call) const { dnn_.check(code, call, about_, cuda_); }
+
+    // --- things that cuDNN makes
+
+    template <typename Handle, typename Create, typename Destroy>
+    Owned<Handle> made(Create create, Destroy destroy, const char* call) const {
+        Handle handle = nullptr;
+        check(create(&handle), call);
+        return {handle, destroy};
+    }
+
+    Owned<cudnnTensorDescriptor_t> tensor() const {
+        return made<cudnnTensorDescriptor_t>(dnn_.cudnnCreateTensorDescriptor, dnn_.cudnnDestroyTensorDescriptor,
+                                             "cudnnCreateTensorDescriptor");
+    }
+
+    // T vectors for each of B samples, all of one length, time first.
+    Owned<cudnnRNNDataDescriptor_t> sequence(cudnnDataType_t type, int width) const {
+        auto made_one = made<cudnnRNNDataDescriptor_t>(dnn_.cudnnCreateRNNDataDescriptor, dnn_.cudnnDestroyRNNDataDescriptor,
+                                                       "cudnnCreateRNNDataDescriptor");
+        const std::vector<int> lengths(shape_.batch, shape_.timesteps);
+        check(dnn_.cudnnSetRNNDataDescriptor(made_one.get(), type, CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED, shape_.timesteps,
+                                             shape_.batch, width, lengths.data(), nullptr),
+              "cudnnSetRNNDataDescriptor");
+        return made_one;
+    }
+
+    // --- device memory
+
+    Buffer buffer(size_t bytes) const {
+        void* p = nullptr;
+        if (bytes) check(cuda_.cudaMalloc(&p, bytes), ("cudaMalloc of " + std::to_string(bytes) + " bytes").c_str());
+        return {p, Free{cuda_.cudaFree, bytes}};
+    }
+
+    static size_t bytes(const Buffer& buffer) { return buffer.get_deleter().bytes; }
+    size_t weight_bytes() const { return bytes(weights_); }
+
+    void set(const Buffer& to, int byte) const {
+        check(cuda_.cudaMemsetAsync(to.get(), byte, bytes(to), stream_.get()), "cudaMemsetAsync");
+    }
+
+    // An array in the layer's precision; NumPy does the rounding.
+    py::array stored(const Array& array) const { return half() ? py::array(array.attr("astype")("float16")) : py::array(array); }
+
+    // `count` values from `first` on.
+    void copy_in(void* to, const py::array& from, size_t first, size_t count) const {
+        const size_t element = from.itemsize();
+        check(cuda_.cudaMemcpyAsync(to, static_cast<const char*>(from.data()) + first * element, count * element,
+                                    cudaMemcpyHostToDevice, stream_.get()),
+              "cudaMemcpyAsync");
+        wait();
+    }
+
+    py::object copy_out(const Buffer& from, const std::vector<py::ssize_t>& sizes) {
+        py::array values(py::dtype(half() ? "float16" : "float32"), sizes);
+        check(cuda_.cudaMemcpyAsync(values.mutable_data(), from.get(), bytes(from), cudaMemcpyDeviceToHost, stream_.get()),
+              "cudaMemcpyAsync");
+        wait();
+        return half() ? py::object(values.attr("astype")("float32")) : py::object(values);
+    }
+
+    const Shape shape_;
+    const Options options_;
+    const Cuda cuda_;
+    const Cudnn dnn_;
+    const std::string about_;  // what every error is about
+    bool loaded_ = false;
+    Owned<cudaStream_t> stream_;
+    Owned<cudnnHandle_t> handle_;
+    Owned<cudnnDropoutDescriptor_t> dropout_;
+    Owned<cudnnRNNDescriptor_t> rnn_;
+    Owned<cudnnRNNDataDescriptor_t> x_shape_, y_shape_;
+    Owned<cudnnTensorDescriptor_t> state_shape_;
+    Buffer weights_, workspace_, x_, h0_, c0_, y_, h_last_, c_last_;
+    Owned<cudaGraphExec_t> graph_;
+};
+
+// What Python holds: a layer until it is released.
+class Lstm {
+public:
+    template <typename... Arguments>
+    explicit Lstm(Arguments&&... arguments) : layer_(std::make_unique<Layer>(std::forward<Arguments>(arguments)...)) {}
+    Layer& operator*() {
+        if (!layer_) throw std::runtime_error("this Lstm was released");
+        return *layer_;
+    }
+    void release() { layer_.reset(); }
+
+private:
+    std::unique_ptr<Layer> layer_;
+};
+
+}  // namespace deepbench
+
+// ---------------------------------------------------------------------------------------------
+// Python.
+
+PYBIND11_MODULE(_cudnn, module) {
+    using namespace deepbench;
+    using NoGil = py::call_guard<py::gil_scoped_release>;
+    module.doc() = "One LSTM layer on a GPU through cuDNN: the baseline that frameworks are held against.";
+    module.attr("absent_reason") = "";
+    py::register_local_exception<Unsupported>(module, "Unsupported", PyExc_NotImplementedError);
+    py::register_local_exception<OutOfMemory>(module, "OutOfMemory", PyExc_MemoryError);
+    py::register_local_exception<LibraryError>(module, "LibraryError", PyExc_RuntimeError);
+    module.def("versions", [](const std::string& cudnn, const std::string& cudart) {
+        const Cuda cuda(cudart);
+        const size_t version = Cudnn(cudnn).cudnnGetVersion();  // 91900: 9.19.0
+        int runtime = 0, driver = 0;                            // 13000: 13.0
+        cuda.cudaRuntimeGetVersion(&runtime);
+        cuda.cudaDriverGetVersion(&driver);  // 0: no driver
+        const auto text = [](size_t major, size_t minor) { return std::to_string(major) + "." + std::to_string(minor); };
+        py::dict versions;
+        versions["cudnn"] = text(version / 10000, version / 100 % 100) + "." + std::to_string(version % 100);
+        versions["cudart"] = text(runtime / 1000, runtime % 1000 / 10);
+        versions["cuda_driver"] = text(driver / 1000, driver % 1000 / 10);
+        return versions;
+    }, py::arg("cudnn"), py::arg("cudart"));
+    py::class_<Lstm>(module, "Lstm", py::module_local())  // local: the other module has an Lstm too
+        .def(py::init([](const std::string& cudnn, const std::string& cudart, int hidden, int input_size, int batch, int timesteps,
+                         const std::string& precision, bool tf32, const std::string& algorithm, bool graph, bool skip_input) {
+                 return std::make_unique<Lstm>(cudnn, cudart, Shape{hidden, input_size, batch, timesteps},
+                                               Options{precision, algorithm, tf32, graph, skip_input});
+             }),
+             py::arg("cudnn"), py::arg("cudart"), py::arg("hidden"), py::arg("input_size"), py::arg("batch"), py::arg("timesteps"),
+             py::arg("precision") = "fp32", py::arg("tf32") = false, py::arg("algorithm") = "standard", py::arg("graph") = false,
+             py::arg("skip_input") = false)
+        .def("load", [](Lstm& self, const Array& x, const Array& h0, const Array& c0, const Array& w_ih, const Array& w_hh,
+                        const Array& b_ih, const Array& b_hh) { (*self).load(x, h0, c0, w_ih, w_hh, b_ih, b_hh); },
+             py::arg("x"), py::arg("h0"), py::arg("c0"), py::arg("w_ih"), py::arg("w_hh"), py::arg("b_ih"), py::arg("b_hh"))
+        .def("forward", [](Lstm& self) { (*self).forward(); }, NoGil())
+        .def("wait", [](Lstm& self) { (*self).wait(); }, NoGil())
+        .def("time_each", [](Lstm& self, int calls) { return (*self).time_each(calls); }, py::arg("calls"), NoGil())
+        .def("time_queued", [](Lstm& self, int calls) { return (*self).time_queued(calls); }, py::arg("calls"), NoGil())
+        .def("outputs", [](Lstm& self) { return (*self).outputs(); })
+        .def("memory", [](Lstm& self) { return (*self).sizes(); })
+        .def("release", &Lstm::release, NoGil());
+}
+
+#endif

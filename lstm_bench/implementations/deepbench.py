@@ -1,0 +1,181 @@
+"""The C++ baseline: OpenBLAS on a CPU, cuDNN on a GPU, in as thin a layer as Python allows."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from lstm_bench.implementations import baseline_libraries as libraries
+from lstm_bench.implementations.session import Session
+from lstm_bench.model import Implementation, Settings, Unsupported
+from lstm_bench.problem import Answer, Problem
+from lstm_bench.timing import Clock
+
+ALGORITHMS = ("standard", "persist-static", "persist-dynamic", "persist-static-small-h")
+#: How far two algorithms may differ in the same precision: they add in another order, no more.
+AGREEMENT = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2}
+TRIAL_S = 0.02  # how long `choose: best` times each candidate
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    """Which library the baseline drives here; a missing one is named with its remedy."""
+    versions = _openblas()[1] if settings.device == "cpu" else _cudnn()[2]
+    return {"versions": versions, "threads": settings.threads, "tf32": settings.tf32}
+
+
+def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
+    """The baseline for one shape, loaded with the problem's weights and inputs."""
+    shape, options = problem.shape, row.options
+    if options.get("skip_input") and shape.input_size != shape.hidden:
+        raise Unsupported("skipping the input projection needs an input as wide as the hidden size")
+    if settings.device == "cpu":
+        return _build_openblas(problem, settings, bool(options.get("skip_input")))
+    return _build_cudnn(problem, options, settings)
+
+
+class BaselineSession(Session):
+    """A loaded layer of either extension; C++ reads the clocks, so no Python is in between."""
+
+    def __init__(self, lstm: Any, path: str):
+        self.lstm, self.path, self.memory = lstm, path, lstm.memory()
+
+    def call(self) -> None:
+        self.lstm.forward()
+
+    def wait(self) -> None:
+        self.lstm.wait()
+
+    def outputs(self) -> Answer:
+        output, h, c = self.lstm.outputs()
+        return output, h, c
+
+    def time_each(self, calls: int, clock: Clock | None = None) -> list[int]:
+        return list(self.lstm.time_each(calls))
+
+    def time_queued(self, calls: int, clock: Clock | None = None) -> int:
+        return int(self.lstm.time_queued(calls))
+
+    def close(self) -> None:
+        self.lstm.release()
+
+
+def _loaded(lstm: Any, problem: Problem) -> Any:
+    """Hand the arrays over; a layer that cannot take them is freed at once, not when Python may."""
+    p = problem
+    try:
+        lstm.load(p.x, p.h0, p.c0, p.w_ih, p.w_hh, p.b_ih, p.b_hh)
+    except BaseException:
+        lstm.release()
+        raise
+    return lstm
+
+
+# OpenBLAS
+
+
+def _openblas() -> tuple[Any, dict[str, str], str]:
+    """The extension, the versions of what it drives, and the library's path."""
+    module, library = libraries.extension("_openblas"), libraries.openblas()
+    found = module.versions(library)
+    versions = {"openblas": found["openblas"].split()[1], "kernel": found["kernel"]}
+    return module, versions, library
+
+
+def _build_openblas(problem: Problem, settings: Settings, skip_input: bool) -> Session:
+    module, versions, library = _openblas()
+    s = problem.shape
+    lstm = module.Lstm(
+        library, s.hidden, s.input_size, s.batch, s.timesteps, settings.threads, skip_input
+    )
+    path = f"OpenBLAS {versions['openblas']}, {versions['kernel']}"
+    return BaselineSession(_loaded(lstm, problem), path)
+
+
+# cuDNN
+
+
+def _cudnn() -> tuple[Any, tuple[str, str], dict[str, str]]:
+    """The extension, the paths of libcudnn and libcudart, and their versions."""
+    module, paths = libraries.extension("_cudnn"), libraries.cudnn()
+    return module, paths, dict(module.versions(*paths))
+
+
+def _build_cudnn(problem: Problem, options: Mapping[str, Any], settings: Settings) -> Session:
+    module, paths, versions = _cudnn()
+    s, precision = problem.shape, options.get("precision", "fp32")
+    refusals = (module.Unsupported, module.OutOfMemory, module.LibraryError)
+
+    def candidate(algorithm: str, graph: bool) -> BaselineSession:
+        lstm = module.Lstm(
+            *paths,
+            *(s.hidden, s.input_size, s.batch, s.timesteps),
+            precision=precision,
+            tf32=settings.tf32,
+            algorithm=algorithm,
+            graph=graph,
+            skip_input=bool(options.get("skip_input")),
+        )
+        path = f"cuDNN {versions['cudnn']} {algorithm}{', graph' if graph else ''}"
+        return BaselineSession(_loaded(lstm, problem), path)
+
+    if options.get("choose") != "best":
+        try:
+            return candidate(options.get("algorithm", "standard"), bool(options.get("graph")))
+        except module.Unsupported as refused:
+            raise Unsupported(str(refused)) from None
+    tolerance = AGREEMENT["tf32" if precision == "fp32" and settings.tf32 else precision]
+    return fastest(candidate, refusals, tolerance)
+
+
+def fastest(
+    candidate: Callable[[str, bool], BaselineSession],
+    refusals: tuple[type[BaseException], ...],
+    tolerance: float,
+) -> BaselineSession:
+    """The quickest of all algorithms, in a graph or not, that give what STANDARD gives.
+
+    At most two are alive at a time: workspaces of the persistent algorithms reach gigabytes.
+    """
+    best = candidate("standard", False)
+    best.call()
+    best.wait()
+    expected, best_s, tried = best.outputs(), _trial(best), 1
+    for algorithm in ALGORITHMS:
+        for graph in (False, True):
+            if algorithm == "standard" and not graph:
+                continue
+            try:
+                other = candidate(algorithm, graph)
+            except refusals:
+                break  # a graph of it would be refused too
+            try:
+                other.call()
+                other.wait()
+                agreed = _agree(other.outputs(), expected, tolerance)
+                other_s = _trial(other) if agreed else best_s
+            except refusals:
+                agreed, other_s = False, best_s
+            tried += agreed
+            if other_s < best_s:
+                best, best_s, other = other, other_s, best
+            other.close()
+    best.path += f" (fastest of {tried})"
+    return best
+
+
+def _agree(found: Answer, expected: Answer, tolerance: float) -> bool:
+    """Written so that NaN disagrees; a cell state may be large, so its error counts by its size."""
+    return all(
+        bool((np.abs(a - b) <= tolerance * np.maximum(1, np.abs(b))).all())
+        for a, b in zip(found, expected, strict=True)
+    )
+
+
+def _trial(session: BaselineSession) -> float:
+    """Seconds per call: the median of a few milliseconds of calls, after three to warm up."""
+    first_ns = max(min(session.time_each(3)), 1)
+    calls = int(min(max(TRIAL_S * 1e9 / first_ns, 3), 100))
+    return statistics.median(session.time_each(calls)) / 1e9

@@ -1,0 +1,243 @@
+"""What the cuDNN baseline does with its library, checked on the host against a fake one.
+
+The real library is swept by benchmarks/gpu_sweep.py on a machine that has a GPU.
+"""
+
+import ctypes
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from test_openblas import problem, reference
+
+from lstm_bench.implementations import deepbench
+
+_cudnn = pytest.importorskip("lstm_bench._cudnn", reason="the C++ baseline was not built")
+if _cudnn.absent_reason:
+    pytest.skip(_cudnn.absent_reason, allow_module_level=True)
+
+ROOT = Path(__file__).resolve().parent.parent
+STANDARD, STATIC, DYNAMIC = 0, 1, 2
+
+
+def headers():
+    """The include flags of the package's own build."""
+    spec = importlib.util.spec_from_file_location("setup_of_lstm_bench", ROOT / "setup.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.cuda_includes()
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    compiler = os.environ.get("CXX", "g++")
+    if not shutil.which(compiler):
+        pytest.skip(f"no {compiler}")
+    built = tmp_path_factory.mktemp("fake") / "libfake_cuda.so"
+    subprocess.run(
+        [
+            compiler,
+            "-std=c++20",
+            "-O1",
+            "-shared",
+            "-fPIC",
+            *headers(),
+            str(ROOT / "tests/fake_cuda.cpp"),
+            "-o",
+            str(built),
+        ],
+        check=True,
+    )
+    return str(built)
+
+
+@pytest.fixture
+def fake(library):
+    """The fake, its settings as new, and the promise that a test leaves nothing alive in it."""
+    handle = ctypes.CDLL(library)
+    handle.fake_set_limit.argtypes = [ctypes.c_size_t]
+    handle.fake_set_limit(2**34)
+    handle.fake_set_wrong(-1)
+    yield handle
+    assert handle.fake_live() == 0, "something was not freed"
+    assert handle.fake_sticky() == 0, "an error was left for the next call to find"
+
+
+def run(library, arrays, **options):
+    timesteps, batch, inputs = arrays[0].shape
+    lstm = _cudnn.Lstm(library, library, arrays[1].shape[1], inputs, batch, timesteps, **options)
+    try:
+        lstm.load(*arrays)
+        assert all(np.isnan(array).all() for array in lstm.outputs()), "not poisoned"
+        lstm.forward()
+        lstm.wait()
+        return lstm.outputs()
+    finally:
+        lstm.release()
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("skip_input", [False, True])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 5e-3)])
+@pytest.mark.parametrize("algorithm", ["standard", "persist-static", "persist-dynamic"])
+def test_weights_and_biases_reach_their_place(
+    library, fake, algorithm, precision, tolerance, skip_input, graph
+):
+    arrays = problem(5, 5 if skip_input else 3, 2, 4)
+    found = run(
+        library,
+        arrays,
+        algorithm=algorithm,
+        precision=precision,
+        skip_input=skip_input,
+        graph=graph,
+    )
+    for array, right in zip(found, reference(*arrays, skip_input=skip_input), strict=True):
+        assert array.dtype == np.float32
+        assert array.shape == right.shape
+        assert np.abs(array - right).max() < tolerance
+
+
+def test_a_refusal_carries_the_librarys_word_and_the_shape(library, fake):
+    with pytest.raises(
+        _cudnn.Unsupported,
+        match=r"cudnnSetRNNDescriptor_v8: CUDNN_STATUS_NOT_SUPPORTED, why, .*hidden 65",
+    ):
+        _cudnn.Lstm(library, library, 65, 65, 1, 1, algorithm="persist-static")
+    assert issubclass(_cudnn.Unsupported, NotImplementedError)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_refusal_of_the_call_itself(library, fake, graph):
+    with pytest.raises(_cudnn.Unsupported, match="cudnnRNNForward"):
+        run(library, problem(4, 4, 1, 1), algorithm="persist-static-small-h", graph=graph)
+
+
+@pytest.mark.parametrize("limit", [0, 500, 1500, 2500, 5000])
+def test_too_little_memory_is_said_and_nothing_stays_behind(library, fake, limit):
+    fake.fake_set_limit(limit)
+    with pytest.raises(
+        MemoryError, match=r"cudaMalloc of .* bytes: cudaErrorMemoryAllocation.*hidden 16"
+    ):
+        _cudnn.Lstm(library, library, 16, 16, 2, 30)
+    fake.fake_set_limit(2**34)
+    run(library, problem(16, 16, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"precision": "fp8"}, "fp8"),
+        ({"algorithm": "fast"}, "fast"),
+        ({"skip_input": True}, "equal"),
+    ],
+)
+def test_wrong_options_are_named(library, fake, options, word):
+    with pytest.raises(ValueError, match=word):
+        _cudnn.Lstm(library, library, 4, 5, 1, 1, **options)
+
+
+def test_a_library_that_is_not_there(library):
+    with pytest.raises(_cudnn.LibraryError, match="nowhere"):
+        _cudnn.Lstm("/nowhere/libcudnn.so.9", library, 4, 4, 1, 1)
+
+
+def test_wrong_arrays_and_released_layers_are_named(library, fake):
+    lstm = _cudnn.Lstm(library, library, 4, 4, 1, 1)
+    with pytest.raises(RuntimeError, match="load"):
+        lstm.forward()
+    with pytest.raises(ValueError, match="h0"):
+        lstm.load(*[np.zeros(3) if i == 1 else a for i, a in enumerate(problem(4, 4, 1, 1))])
+    lstm.release()
+    with pytest.raises(RuntimeError, match="released"):
+        lstm.forward()
+
+
+def test_a_second_load_counts_in_a_graph(library, fake):
+    lstm = _cudnn.Lstm(library, library, 4, 4, 2, 3, graph=True)
+    for seed in (1, 2):
+        arrays = problem(4, 4, 2, 3, seed)
+        lstm.load(*arrays)
+        lstm.forward()
+        assert np.abs(lstm.outputs()[0] - reference(*arrays)[0]).max() < 1e-5
+    lstm.release()
+
+
+def test_timing_and_memory(library, fake):
+    lstm = _cudnn.Lstm(library, library, 4, 4, 2, 3)
+    lstm.load(*problem(4, 4, 2, 3))
+    assert len(lstm.time_each(3)) == 3
+    assert min(lstm.time_each(2)) >= 2_000_000
+    assert lstm.time_queued(3) >= 6_000_000
+    assert lstm.memory() == {
+        "weights": 4 * (16 * 8 + 32),
+        "inputs": 4 * (24 + 16),
+        "outputs": 4 * (24 + 16),
+        "workspace": 1000,
+    }
+    lstm.release()
+
+
+def test_versions(library):
+    assert _cudnn.versions(library, library) == {
+        "cudnn": "9.19.0",
+        "cudart": "13.0",
+        "cuda_driver": "13.1",
+    }
+
+
+# --- lstm_bench/implementations/deepbench.py over it
+
+
+def session(library, monkeypatch, hidden=8, **options):
+    monkeypatch.setattr(deepbench.libraries, "cudnn", lambda: (library, library))
+    x, h0, c0, w_ih, w_hh, b_ih, b_hh = problem(hidden, hidden, 2, 3)
+    shape = SimpleNamespace(hidden=hidden, input_size=hidden, batch=2, timesteps=3)
+    return deepbench.build(
+        SimpleNamespace(x=x, h0=h0, c0=c0, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh, shape=shape),
+        SimpleNamespace(options=options),
+        SimpleNamespace(device="cuda", threads=1, tf32=False),
+    )
+
+
+def test_the_path_says_what_ran(library, fake, monkeypatch):
+    one = session(library, monkeypatch, algorithm="persist-dynamic", graph=True)
+    assert one.path == "cuDNN 9.19.0 persist-dynamic, graph"
+    assert one.memory["workspace"] == 1000
+    one.close()
+
+
+def test_best_takes_the_fastest_and_frees_the_rest(library, fake, monkeypatch):
+    best = session(library, monkeypatch, choose="best")
+    assert best.path.startswith("cuDNN 9.19.0 persist-dynamic")
+    assert best.path.endswith("(fastest of 6)")
+    best.call()
+    best.wait()
+    assert np.isfinite(best.outputs()[0]).all()
+    best.close()
+
+
+def test_best_passes_over_an_algorithm_that_is_fast_and_wrong(library, fake, monkeypatch):
+    fake.fake_set_wrong(DYNAMIC)
+    best = session(library, monkeypatch, choose="best")
+    assert "standard, graph" in best.path
+    best.close()
+
+
+def test_best_without_any_other_algorithm_is_standard(library, fake, monkeypatch):
+    fake.fake_set_wrong(DYNAMIC)
+    best = session(library, monkeypatch, hidden=70, choose="best")
+    assert "standard, graph" in best.path
+    assert "(fastest of 2)" in best.path
+    best.close()
+
+
+def test_an_error_in_standard_itself_is_raised(library, fake, monkeypatch):
+    fake.fake_set_limit(100)
+    with pytest.raises(MemoryError):
+        session(library, monkeypatch, choose="best")

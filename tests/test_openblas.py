@@ -1,0 +1,288 @@
+"""The CPU baseline's promises: right for every shape, loud when it fails, no memory left behind."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lstm_bench.implementations import baseline_libraries
+from lstm_bench.model import Unsupported
+
+_openblas = pytest.importorskip("lstm_bench._openblas", reason="the C++ baseline was not built")
+
+try:
+    LIBRARY = baseline_libraries.openblas()
+except Unsupported as missing:
+    pytest.skip(str(missing), allow_module_level=True)
+
+
+def problem(hidden, inputs, batch, timesteps, seed=0, scale=1.0):
+    """x, h0, c0, w_ih, w_hh, b_ih, b_hh: every one random, so that a forgotten one shows."""
+    random = np.random.default_rng(seed)
+    sizes = [
+        (timesteps, batch, inputs),
+        (batch, hidden),
+        (batch, hidden),
+        (4 * hidden, inputs),
+        (4 * hidden, hidden),
+        (4 * hidden,),
+        (4 * hidden,),
+    ]
+    spread = [1, 1, 1, inputs**-0.5, hidden**-0.5, 1, 1]
+    return [
+        (scale * s * random.standard_normal(size)).astype(np.float32)
+        for s, size in zip(spread, sizes, strict=True)
+    ]
+
+
+def reference(x, h, c, w_ih, w_hh, b_ih, b_hh, skip_input=False):
+    """The same layer in float64, as the equations say it."""
+    x, h, c, w_ih, w_hh, b_ih, b_hh = (
+        a.astype(np.float64) for a in (x, h, c, w_ih, w_hh, b_ih, b_hh)
+    )
+    output = []
+    for x_t in x:
+        projected = np.tile(x_t, 4) if skip_input else x_t @ w_ih.T
+        i, f, g, o = np.split(projected + b_ih + h @ w_hh.T + b_hh, 4, axis=1)
+        # sigmoid by tanh: exp overflows where the answer does not
+        i, f, o = (0.5 + 0.5 * np.tanh(gate / 2) for gate in (i, f, o))
+        c = f * c + i * np.tanh(g)
+        h = o * np.tanh(c)
+        output.append(h)
+    return np.stack(output), h, c
+
+
+def run(arrays, threads=1, skip_input=False):
+    timesteps, batch, inputs = arrays[0].shape
+    lstm = _openblas.Lstm(
+        LIBRARY, arrays[1].shape[1], inputs, batch, timesteps, threads, skip_input
+    )
+    lstm.load(*arrays)
+    lstm.forward()
+    lstm.wait()
+    outputs = lstm.outputs()
+    lstm.release()
+    return outputs
+
+
+def assert_right(arrays, threads=1, skip_input=False, tolerance=5e-6):
+    expected = reference(*arrays, skip_input=skip_input)
+    for name, found, right in zip(
+        ("output", "h_T", "c_T"), run(arrays, threads, skip_input), expected, strict=True
+    ):
+        assert found.dtype == np.float32
+        assert found.shape == right.shape
+        # c may grow with the timesteps: its error counts against its size
+        error = np.max(np.abs(found - right) / np.maximum(1, np.abs(right)))
+        assert error <= tolerance, f"{name}: {error:.2e}"
+
+
+sizes = st.one_of(st.integers(1, 40), st.sampled_from([47, 61, 64, 97, 127, 128, 131]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    hidden=sizes,
+    inputs=sizes,
+    batch=st.integers(1, 20),
+    timesteps=st.integers(1, 12),
+    threads=st.integers(1, 4),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_right_for_every_shape_and_thread_count(hidden, inputs, batch, timesteps, threads, seed):
+    assert_right(problem(hidden, inputs, batch, timesteps, seed), threads)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    hidden=sizes, batch=st.integers(1, 20), timesteps=st.integers(1, 12), threads=st.integers(1, 4)
+)
+def test_skip_input_adds_x_to_every_gate(hidden, batch, timesteps, threads):
+    assert_right(problem(hidden, hidden, batch, timesteps), threads, skip_input=True)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "inputs", "batch", "timesteps"),
+    [
+        (1, 1, 1, 1),
+        (1, 257, 1, 3),
+        (257, 1, 1, 3),
+        (3, 5, 300, 2),
+        (64, 64, 7, 200),
+        (128, 96, 3, 129),
+    ],
+)
+def test_right_at_the_edges(hidden, inputs, batch, timesteps):
+    """Also batches and lengths beyond the number of timesteps that one product covers."""
+    assert_right(problem(hidden, inputs, batch, timesteps), threads=2)
+
+
+def test_all_thread_counts_give_the_same_bits():
+    arrays = problem(67, 31, 5, 9)
+    first = run(arrays, 1)
+    for threads in (2, 3, 4, 64):
+        assert all(np.array_equal(a, b) for a, b in zip(first, run(arrays, threads), strict=True))
+
+
+@pytest.mark.parametrize("scale", [1e-4, 10.0, 1e3])
+def test_gates_near_zero_and_saturated(scale):
+    assert_right(problem(16, 16, 4, 5, scale=scale), tolerance=1e-5)
+
+
+def test_small_values_keep_their_relative_accuracy():
+    arrays = [a * np.float32(1e-6) for a in problem(8, 8, 2, 1)]
+    found, right = run(arrays)[0], reference(*arrays)[0]
+    assert np.max(np.abs(found - right) / np.abs(right)) < 1e-5
+
+
+def test_nan_and_infinity_in_the_input_are_not_hidden():
+    arrays = problem(8, 8, 2, 3)
+    arrays[0][1, 0, 0] = np.nan
+    output = run(arrays)[0]
+    assert np.isfinite(output[0]).all()
+    assert np.isnan(output[1, 0]).all()
+    assert np.isfinite(output[:, 1]).all()
+
+
+def test_a_second_call_gives_the_same_and_a_second_load_counts():
+    lstm = _openblas.Lstm(LIBRARY, 24, 8, 3, 5, 2)
+    for seed in (1, 2):
+        arrays = problem(24, 8, 3, 5, seed)
+        lstm.load(*arrays)
+        for _ in range(3):
+            lstm.forward()
+        assert np.abs(lstm.outputs()[0] - reference(*arrays)[0]).max() < 5e-6
+
+
+def test_outputs_are_nan_before_the_first_call():
+    lstm = _openblas.Lstm(LIBRARY, 5, 5, 2, 3, 1)
+    lstm.load(*problem(5, 5, 2, 3))
+    assert all(np.isnan(array).all() for array in lstm.outputs())
+
+
+def test_outputs_are_copies():
+    lstm = _openblas.Lstm(LIBRARY, 5, 5, 2, 3, 1)
+    lstm.load(*problem(5, 5, 2, 3))
+    lstm.forward()
+    kept = lstm.outputs()[0]
+    lstm.release()
+    assert np.isfinite(kept).all()
+
+
+def test_arrays_of_another_type_or_order_are_taken():
+    arrays = problem(9, 6, 2, 3)
+    strange = [np.asfortranarray(a.astype(np.float64)) for a in arrays]
+    assert np.array_equal(run(arrays)[0], run(strange)[0])
+
+
+def test_timing_gives_nanoseconds_and_lets_python_run():
+    lstm = _openblas.Lstm(LIBRARY, 64, 64, 4, 20, 2)
+    lstm.load(*problem(64, 64, 4, 20))
+    samples = lstm.time_each(5)
+    assert len(samples) == 5
+    assert all(isinstance(s, int) and s > 0 for s in samples)
+    assert lstm.time_queued(50) > 0
+    assert lstm.time_each(0) == []
+    ticks, stop = [], threading.Event()
+
+    def tick():
+        while not stop.wait(0.001):
+            ticks.append(1)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    lstm.time_queued(1 + int(0.3e9 / min(samples)))
+    stop.set()
+    thread.join()
+    assert len(ticks) > 10, "the GIL was held while the clock ran"
+
+
+def test_memory_is_counted():
+    lstm = _openblas.Lstm(LIBRARY, 16, 8, 2, 10, 1)
+    memory = lstm.memory()
+    assert memory["weights"] == 4 * 16 * (8 + 16 + 1) * 4
+    assert memory["inputs"] == (10 * 2 * 8 + 2 * 2 * 16) * 4
+    assert memory["outputs"] == (10 * 2 * 16 + 2 * 2 * 16) * 4
+    assert memory["workspace"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "word"),
+    [
+        (("/nowhere/libopenblas.so", 4, 4, 1, 1, 1), _openblas.LibraryError, "nowhere"),
+        ((LIBRARY, 0, 4, 1, 1, 1), ValueError, "hidden 0"),
+        ((LIBRARY, 4, 4, 1, -1, 1), ValueError, "timesteps -1"),
+        ((LIBRARY, 4, 4, 1, 1, 0), ValueError, "threads"),
+        ((LIBRARY, 4, 5, 1, 1, 1, True), ValueError, "equal"),
+        ((LIBRARY, 2**17, 2**17, 2**17, 2**17, 1), MemoryError, "hidden 131072"),
+    ],
+)
+def test_errors_name_what_was_wrong(arguments, error, word):
+    with pytest.raises(error, match=word):
+        _openblas.Lstm(*arguments)
+    assert_right(problem(4, 4, 1, 1))  # and the next one works
+
+
+def test_a_library_without_the_functions_is_named():
+    with pytest.raises(_openblas.LibraryError, match="cblas_sgemm"):
+        _openblas.versions("libm.so.6")
+
+
+def test_a_wrong_array_is_named():
+    arrays = problem(6, 4, 2, 3)
+    lstm = _openblas.Lstm(LIBRARY, 6, 4, 2, 3, 1)
+    with pytest.raises(RuntimeError, match="load"):
+        lstm.forward()
+    for index, name in enumerate(["x", "h0", "c0", "w_ih", "w_hh", "b_ih", "b_hh"]):
+        wrong = [*arrays]
+        wrong[index] = np.zeros(7, np.float32)
+        with pytest.raises(ValueError, match=f"^{name}: expected shape"):
+            lstm.load(*wrong)
+
+
+def test_a_released_layer_says_so():
+    lstm = _openblas.Lstm(LIBRARY, 4, 4, 1, 1, 2)
+    lstm.release()
+    lstm.release()
+    for call in (lstm.forward, lstm.outputs, lstm.memory, lambda: lstm.time_each(1)):
+        with pytest.raises(RuntimeError, match="released"):
+            call()
+
+
+def resident_kb():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * 4
+
+
+@pytest.mark.parametrize("cycles", [1000])
+def test_prepare_and_release_hold_memory_flat(cycles):
+    arrays = problem(48, 40, 3, 4)
+
+    def cycle():
+        run(arrays, threads=2)
+        with pytest.raises(ValueError, match="equal"):
+            _openblas.Lstm(LIBRARY, 4, 5, 1, 1, 2, True)
+
+    for _ in range(100):
+        cycle()
+    gc.collect()
+    before, threads = resident_kb(), threading.active_count()
+    for _ in range(cycles):
+        cycle()
+    gc.collect()
+    assert resident_kb() - before < 4096  # 1,000 layers of 50 KB would be 50 MB
+    assert threading.active_count() == threads
+
+
+def test_versions_name_the_library_and_the_kernel():
+    versions = _openblas.versions(LIBRARY)
+    assert versions["openblas"].startswith("OpenBLAS")
+    assert versions["kernel"] in (
+        "NEON",
+        "SSE2",
+        "AVX2",
+        "AVX-512",
+    )
