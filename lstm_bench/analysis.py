@@ -79,7 +79,7 @@ class Noise:
 
     name: str
     pairs: int
-    floor: float | None  # of |A - A'| / A, see `upper_95`; none without pairs
+    floor: float | None  # of |A - A'| / A, 95th percentile; none without pairs
     called_different: int  # pairs that the verdict, with the floor of all other pairs, calls so
 
 
@@ -116,42 +116,35 @@ def noise(pairs: Sequence[Pair]) -> list[Noise]:
         different = 0
         for index, pair in enumerate(members):
             others = sizes[:index] + sizes[index + 1 :]
-            floor = upper_95(others) or 0.0
+            floor = percentile_95(others) or 0.0
             different += verdict(pair.first, pair.second, floor) in ("faster", "slower")
-        result.append(Noise(name, len(members), upper_95(sizes), different))
+        result.append(Noise(name, len(members), percentile_95(sizes), different))
         lower = upper
     return result
 
 
-def upper_95(values: Sequence[float]) -> float | None:
-    """What the next such value stays under with 95% chance; with few values, their largest.
-
-    Not the plain percentile: that is exceeded more than once in twenty when it was taken from
-    twenty values.
-    """
-    if not values:
-        return None
-    rank = math.ceil(0.95 * (len(values) + 1))
-    return sorted(values)[min(rank, len(values)) - 1]
+def percentile_95(values: Sequence[float]) -> float | None:
+    return float(np.percentile(values, 95)) if len(values) else None
 
 
 def verdict(first: Sequence[float], second: Sequence[float], floor: float) -> str:
     """What `second` is against `first`: faster, slower, same or unsure.
 
     Both were measured in the same rounds, so rounds are compared pairwise. A difference counts
-    if it is above the noise floor and its interval leaves zero out.
+    if the whole of its 95% interval is beyond the noise floor. Asking only that the interval
+    leaves zero out calls too many A/A pairs different: a floor from twenty pairs is itself noisy.
     """
     rounds = min(len(first), len(second))
     if rounds == 0:
         return "unsure"
     ratios = [math.log(b / a) for a, b in zip(first[:rounds], second[:rounds], strict=True)]
-    middle = float(np.median(ratios))
-    if abs(middle) <= math.log1p(floor):
+    beyond = math.log1p(floor)
+    if abs(float(np.median(ratios))) <= beyond:
         return "same"
     low, high = median_interval(ratios)
-    if low <= 0 <= high:
-        return "unsure"
-    return "slower" if middle > 0 else "faster"
+    if low > beyond:
+        return "slower"
+    return "faster" if high < -beyond else "unsure"
 
 
 def baseline_of(cells: pd.DataFrame) -> str | None:
