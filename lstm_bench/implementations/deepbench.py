@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,6 +19,7 @@ ALGORITHMS = ("standard", "persist-static", "persist-dynamic", "persist-static-s
 #: How far two algorithms may differ in the same precision: they add in another order, no more.
 AGREEMENT = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2}
 TRIAL_S = 0.02  # how long `choose: best` times each candidate
+HOPELESS = 1.5  # times the best so far: a candidate this slow is timed no further
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -140,9 +142,8 @@ def fastest(
     At most two are alive at a time: workspaces of the persistent algorithms reach gigabytes.
     """
     best = candidate("standard", False)
-    best.call()
-    best.wait()
-    expected, best_s, tried = best.outputs(), _trial(best), 1
+    best_s, tried = _trial(best), 1
+    expected = best.outputs()
     for algorithm in ALGORITHMS:
         for graph in (False, True):
             if algorithm == "standard" and not graph:
@@ -152,14 +153,12 @@ def fastest(
             except refusals:
                 break  # a graph of it would be refused too
             try:
-                other.call()
-                other.wait()
-                agreed = _agree(other.outputs(), expected, tolerance)
-                other_s = _trial(other) if agreed else best_s
+                other_s = _trial(other, give_up_s=HOPELESS * best_s)
+                agreed = other_s >= best_s or _agree(other.outputs(), expected, tolerance)
             except refusals:
-                agreed, other_s = False, best_s
+                agreed = False
             tried += agreed
-            if other_s < best_s:
+            if agreed and other_s < best_s:
                 best, best_s, other = other, other_s, best
             other.close()
     best.path += f" (fastest of {tried})"
@@ -174,8 +173,13 @@ def _agree(found: Answer, expected: Answer, tolerance: float) -> bool:
     )
 
 
-def _trial(session: BaselineSession) -> float:
-    """Seconds per call: the median of a few milliseconds of calls, after three to warm up."""
-    first_ns = max(min(session.time_each(3)), 1)
-    calls = int(min(max(TRIAL_S * 1e9 / first_ns, 3), 100))
+def _trial(session: BaselineSession, give_up_s: float = math.inf) -> float:
+    """Seconds per call: the median of a few milliseconds of calls, after two to warm up.
+
+    A candidate whose warmed call is beyond `give_up_s` is not worth more of them.
+    """
+    _, warm_ns = session.time_each(2)
+    if warm_ns > give_up_s * 1e9:
+        return warm_ns / 1e9
+    calls = int(min(max(TRIAL_S * 1e9 / max(warm_ns, 1), 3), 100))
     return statistics.median(session.time_each(calls)) / 1e9
