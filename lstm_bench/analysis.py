@@ -112,13 +112,15 @@ def noise(pairs: Sequence[Pair]) -> list[Noise]:
     lower = 0.0
     for name, upper in CLASSES:
         members = [p for p in pairs if lower <= p.latency_s < upper]
-        sizes = [abs(p.difference) for p in members]
         different = 0
-        for index, pair in enumerate(members):
-            others = sizes[:index] + sizes[index + 1 :]
-            floor = percentile_95(others) or 0.0
-            different += verdict(pair.first, pair.second, floor) in ("faster", "slower")
-        result.append(Noise(name, len(members), percentile_95(sizes), different))
+        for pair in members:
+            # a pair is judged by all the others of its class; where it is alone, by all others
+            others = [p for p in members if p is not pair] or [p for p in pairs if p is not pair]
+            floor = percentile_95([abs(p.difference) for p in others])
+            if floor is not None:
+                different += verdict(pair.first, pair.second, floor) in ("faster", "slower")
+        floor = percentile_95([abs(p.difference) for p in members])
+        result.append(Noise(name, len(members), floor, different))
         lower = upper
     return result
 

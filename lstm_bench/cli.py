@@ -166,7 +166,8 @@ def grid(
             raise LstmBenchError(f"{folder} holds a run; --resume {folder.name} goes on with it")
         records: list[Record] = []
     else:
-        if run_name or ((implementations or device or fast or rigorous or deepbench) and not plan):
+        changes = (implementations, device, threads, fast, rigorous, deepbench)
+        if run_name or (any(changes) and plan is None):
             raise click.UsageError("--resume takes the run's own plan; it cannot be changed")
         folder = store.find_run(results, resume or None, plan.name if plan else None)
         stored = Plan.from_json(store.read_manifest(folder)["plan"])

@@ -13,6 +13,7 @@ import datetime
 import random
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from lstm_bench.supervisor import WorkerFailed, WorkerProcess
 
 START_TIMEOUT_S = 180.0  # importing a framework from a cold disk
 MAX_REPEATS = 3  # of a disturbed block
+MAX_STARTS = 2  # of a worker that dies before it can say hello
 FEWEST_ROUNDS = 3  # that a budget leaves to a cell
 
 
@@ -100,7 +102,7 @@ def run(
     `missing` names the frameworks that are not installed, with the reason for their cells.
     """
     walk = _Walk(plan, sink, observer, stop)
-    walk.refused.update(missing or {})
+    walk.refused.update({name: ("unsupported", why) for name, why in (missing or {}).items()})
     started = time.monotonic()
     deadline = started + budget_s if budget_s else None
     groups = _by_shape(cells)
@@ -148,7 +150,8 @@ class _Walk:
         self.rng = random.Random(plan.settings.seed)
         self.workers: dict[str, WorkerProcess] = {}
         self.hellos: dict[str, dict[str, Any]] = {}
-        self.refused: dict[str, str] = {}  # frameworks that cannot run here at all, and why
+        self.refused: dict[str, tuple[str, str]] = {}  # frameworks that cannot run here, and why
+        self.failed_starts: Counter[str] = Counter()
         self.started = 0
         self.finished = 0
 
@@ -163,24 +166,32 @@ class _Walk:
             log = self.sink.logs / f"{framework_of(row).name}-{self.started}.log"
             worker = WorkerProcess(framework, row.module, python, self.plan.settings, log)
             self.workers[framework] = worker
-            hello = self.ask(worker, "hello", START_TIMEOUT_S)
-            if "status" in hello:
+            try:
+                hello = self.ask(worker, "hello", START_TIMEOUT_S)
+            except WorkerFailed as failed:
                 self.drop(worker)
-                if hello["status"] == "unsupported":
-                    self.refused[framework] = hello["reason"]
-                raise WorkerFailed(hello["status"], hello["reason"])
+                self.failed_starts[framework] += 1
+                if failed.status == "unsupported" or self.failed_starts[framework] >= MAX_STARTS:
+                    self.refused[framework] = (failed.status, failed.reason)
+                raise
+            self.failed_starts[framework] = 0
             self.hellos[framework] = hello
         return self.workers[framework]
 
     def ask(
         self, worker: WorkerProcess, verb: str, timeout_s: float, **arguments: Any
     ) -> dict[str, Any]:
-        """Ask; a worker that fails is forgotten, and the next cell starts a new one."""
+        """Ask; a worker that dies is forgotten, and the next cell starts a new one."""
         try:
-            return worker.ask(verb, timeout_s, **arguments)
+            reply = worker.ask(verb, timeout_s, **arguments)
         except WorkerFailed:
             self.drop(worker)
             raise
+        if "status" in reply:  # the worker lives, the request failed
+            if reply["status"] == "crashed" and self.plan.settings.device == "cuda":
+                self.drop(worker)  # an error may have taken the CUDA context with it
+            raise WorkerFailed(reply["status"], reply["reason"])
+        return reply
 
     def drop(self, worker: WorkerProcess) -> None:
         worker.kill()
@@ -231,24 +242,13 @@ class _Walk:
             self.record(self.blank(cell, "unsupported", reason, group), [])
             return None
         if row.framework in self.refused:
-            self.record(self.blank(cell, "unsupported", self.refused[row.framework], group), [])
+            self.record(self.blank(cell, *self.refused[row.framework], group), [])
             return None
         try:
             worker = self.worker(row.framework)
-            reply = self.ask(
-                worker,
-                "prepare",
-                plan.sampling.timeout_s,
-                key=cell.key,
-                implementation=to_json(row),
-                shape=to_json(cell.shape),
-                sampling=to_json(plan.sampling),
-            )
+            reply = self.ask_to_prepare(worker, cell)
         except WorkerFailed as failed:
             self.record(self.blank(cell, failed.status, failed.reason, group), [])
-            return None
-        if "status" in reply:
-            self.record(self.blank(cell, reply["status"], reply["reason"], group), [])
             return None
         live = _Live(cell, reply, worker)
         if not reply["check"]["passed"]:
@@ -257,6 +257,17 @@ class _Walk:
         if not reply["warm_up"]["settled"]:
             live.warn("not warm: the time per call was still moving at the end of the warm-up")
         return live
+
+    def ask_to_prepare(self, worker: WorkerProcess, cell: Cell) -> dict[str, Any]:
+        return self.ask(
+            worker,
+            "prepare",
+            self.plan.sampling.timeout_s,
+            key=cell.key,
+            implementation=to_json(self.plan.row(cell.implementation)),
+            shape=to_json(cell.shape),
+            sampling=to_json(self.plan.sampling),
+        )
 
     def measure_round(self, one: _Live, number: int, group: str) -> bool:
         """One block that counts; false if the cell is lost."""
@@ -273,8 +284,6 @@ class _Walk:
                     round_number=number,
                     sampling=to_json(sampling),
                 )
-                if "status" in reply:
-                    raise WorkerFailed(reply["status"], reply["reason"])
                 block = from_json(Block, reply["block"])
                 block.disturbed = timing.disturbed(block, one.blocks)
                 one.blocks.append(block)
@@ -293,17 +302,7 @@ class _Walk:
     def prepare_again(self, one: _Live) -> None:
         """A neighbour took the worker down; this cell goes on in a new one, and says so."""
         one.worker = self.worker(one.worker.framework)
-        reply = self.ask(
-            one.worker,
-            "prepare",
-            self.plan.sampling.timeout_s,
-            key=one.cell.key,
-            implementation=to_json(self.plan.row(one.cell.implementation)),
-            shape=to_json(one.cell.shape),
-            sampling=to_json(self.plan.sampling),
-        )
-        if "status" in reply:
-            raise WorkerFailed(reply["status"], reply["reason"])
+        reply = self.ask_to_prepare(one.worker, one.cell)
         if not reply["check"]["passed"]:
             raise WorkerFailed("wrong", reply["check"]["reason"])
         one.warn("two processes: the worker was restarted while this cell was measured")
@@ -325,6 +324,8 @@ class _Walk:
     def finish(self, one: _Live, group: str, interrupted: bool = False) -> None:
         """Check the last timed answer, then write the cell down."""
         status, reason = "ok", ""
+        if interrupted and not one.used:
+            return
         if interrupted:
             status, reason = "interrupted", f"stopped after {len(one.used)} rounds"
         elif self.workers.get(one.worker.framework) is one.worker:
@@ -332,12 +333,12 @@ class _Walk:
                 reply = self.ask(
                     one.worker, "release", self.plan.sampling.timeout_s, key=one.cell.key
                 )
-                if "status" in reply:
-                    status, reason = reply["status"], reply["reason"]
-                elif not reply["check"]["passed"]:
+                if not reply["check"]["passed"]:
                     status, reason = "wrong", "after timing: " + reply["check"]["reason"]
             except WorkerFailed as failed:
-                one.warn(f"at the end: {failed.reason}")
+                one.warn(f"not checked again: {failed.reason}")
+        else:
+            one.warn("not checked again: the worker was gone before the last answer was looked at")
         if status == "ok" and not timing.converged(one.latencies(), self.plan.sampling):
             one.warn("not converged: the interval of the median is wider than was asked")
         self.record(self.filled(one, group, status, reason), one.blocks)

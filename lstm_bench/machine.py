@@ -85,6 +85,13 @@ def git_revision(folder: Path) -> str:
     return revision + ("+" if changed else "")
 
 
+#: Variables that change what is measured.
+_TELLING = (
+    *("OMP_WAIT_POLICY", "OMP_PROC_BIND", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"),
+    "CUDA_VISIBLE_DEVICES",
+)
+
+
 def fingerprint() -> dict[str, Any]:
     """The machine's part of a manifest."""
     from lstm_bench import __version__
@@ -101,11 +108,7 @@ def fingerprint() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "gpus": gpus(),
-        "environment": {
-            name: os.environ[name]
-            for name in ("OMP_WAIT_POLICY", "OMP_PROC_BIND", "CUDA_VISIBLE_DEVICES")
-            if name in os.environ
-        },
+        "environment": {name: os.environ[name] for name in _TELLING if name in os.environ},
     }
 
 

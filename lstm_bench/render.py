@@ -133,7 +133,7 @@ REMEDIES = {
     "disturbed": "close what else runs on this machine; `lstm-bench doctor` measures its noise",
     "capped": "raise sampling.cell_s in the grid to give slow cells more time",
     "two processes": "see the reason of the cell that took the worker down, above",
-    "at the end": "see the worker's log in the run's logs folder",
+    "not checked again": "the times stand; see the worker's log in the run's logs folder",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import select
@@ -61,18 +62,20 @@ class WorkerFailed(Exception):
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """The worker's environment: thread counts, passive waiting, visible devices.
+    """The worker's environment: thread counts, short waits, visible devices.
 
-    What the user has set stays. Waiting threads must sleep: all workers of a shape are alive at
-    once, and one that spins takes a core from the one that is being timed.
+    What the user has set stays, but for the thread counts. All workers of a shape are alive at
+    once, and one that spins takes a core from the one that is being timed. GNU's OpenMP spins
+    for about a millisecond, which the untimed calls before a block cover; LLVM's and Intel's
+    spin for 200 unless told otherwise. No spinning at all would make PyTorch slower than its
+    users see it.
     """
     threads = str(settings.threads)
     wanted = {
         "OMP_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "KMP_BLOCKTIME": "0",
+        "KMP_BLOCKTIME": "1",
         "TF_CPP_MIN_LOG_LEVEL": "1",
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
         "PYTHONUNBUFFERED": "1",
@@ -85,6 +88,7 @@ def environment(settings: Settings) -> dict[str, str]:
     return env
 
 
+@functools.lru_cache
 def probe(python: str, framework: Framework) -> dict[str, Any]:
     """Whether this interpreter has the framework, found out without importing it."""
     modules, names = ",".join(framework.requires), ",".join(framework.distributions)

@@ -134,7 +134,8 @@ def settle(session: Timed, clock: Clock, call_s: float, calls: int) -> None:
         session.time_each(max(1, min(calls, int(SETTLE_S / max(call_s, 1e-9)))), clock)
 
 
-SWITCHES_PER_S = 50.0  # an undisturbed worker is pushed off a core a few times a second
+SWITCHES_PER_S = 50.0  # most workers are pushed off a core a few times a second
+MORE_SWITCHES = 3.0  # than usual for the cell: TensorFlow's own threads push each other
 LOST_CPU = 0.85  # of the share of the cores that the cell's best block had
 
 
@@ -143,10 +144,13 @@ def disturbed(this: Block, before: Sequence[Block]) -> bool:
 
     Either alone is harmless: the evidence is that both happen together.
     """
-    if this.wall_s <= 0 or this.switches < 2 or this.switches / this.wall_s < SWITCHES_PER_S:
+    known = [b for b in before if b.wall_s > 0]
+    if this.wall_s <= 0 or this.switches < 2 or not known:
         return False
-    best = max((b.cpu_s / b.wall_s for b in before if b.wall_s > 0), default=0.0)
-    return this.cpu_s / this.wall_s < LOST_CPU * best
+    usual = statistics.median(b.switches / b.wall_s for b in known)
+    many = this.switches / this.wall_s > max(SWITCHES_PER_S, MORE_SWITCHES * usual)
+    best = max(b.cpu_s / b.wall_s for b in known)
+    return many and this.cpu_s / this.wall_s < LOST_CPU * best
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:

@@ -10,7 +10,6 @@ import ctypes
 import gc
 import importlib
 import json
-import os
 import signal
 import sys
 import time
@@ -171,7 +170,6 @@ def main() -> None:
     module, settings, request_fd, reply_fd = sys.argv[-4:]
     if sys.platform == "linux":  # a worker must not outlive its driver, however that ends
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    os.dup2(2, 1)  # what a framework prints belongs into the log
     worker = Worker(module, from_json(Settings, json.loads(settings)))
     with open(int(request_fd)) as requests, open(int(reply_fd), "w") as replies:
         serve(worker, requests, replies)

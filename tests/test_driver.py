@@ -122,6 +122,21 @@ def test_a_neighbour_of_a_crash_goes_on_in_a_new_process_and_says_so(tmp_path):
     assert any(w.startswith("two processes") for w in good.warnings)
 
 
+def test_a_worker_that_never_starts_is_given_up_after_two_attempts(tmp_path):
+    _, sink = walk(tmp_path, hidden=[1, 2, 3, 4, 5], environments={"fake": "/bin/false"})
+    assert {r.status for r in sink.records} == {"crashed"}
+    assert len(sink.records) == 5
+    assert "exit code 1" in sink.records[-1].reason
+    assert len(list(tmp_path.glob("fake-*.log"))) == driver.MAX_STARTS
+
+
+def test_a_fault_at_the_very_end_keeps_the_times_and_says_that_one_check_is_missing(tmp_path):
+    _, sink = walk(tmp_path, fake={"bad": {"fault": "exit", "when": "release"}}, hidden=3)
+    (record,) = sink.records
+    assert (record.status, record.rounds) == ("ok", 3)
+    assert any(w.startswith("not checked again") for w in record.warnings)
+
+
 def test_the_log_of_a_dead_worker_is_quoted(tmp_path):
     _, sink = walk(tmp_path, fake={"bad": {"fault": "exit", "when": "measure"}})
     assert "about to commit exit" in by_name(sink.records)["bad"].reason

@@ -62,15 +62,15 @@ def test_the_worker_loads_the_drivers_own_copy_and_none_of_its_packages(tmp_path
     assert done.stdout.split() == [str(supervisor._PACKAGE / "__init__.py"), "[]"]
 
 
-def test_workers_wait_passively_obey_the_thread_count_and_see_no_gpu_on_a_cpu_run(monkeypatch):
+def test_workers_obey_the_thread_count_stop_spinning_soon_and_see_no_gpu_on_a_cpu_run(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.delenv("KMP_BLOCKTIME", raising=False)
     env = supervisor.environment(Settings(device="cpu", threads=3))
     assert env["OMP_NUM_THREADS"] == env["OPENBLAS_NUM_THREADS"] == "3"
-    assert env["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert env["KMP_BLOCKTIME"] == "1"
     assert env["CUDA_VISIBLE_DEVICES"] == "-1"
-    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    assert supervisor.environment(Settings())["OMP_WAIT_POLICY"] == "ACTIVE"
+    monkeypatch.setenv("KMP_BLOCKTIME", "50")
+    assert supervisor.environment(Settings())["KMP_BLOCKTIME"] == "50"
 
 
 def test_a_probe_finds_what_is_there_and_what_is_not():

@@ -122,6 +122,8 @@ def test_a_block_is_disturbed_when_switches_come_with_lost_cpu_time():
     assert not timing.disturbed(a_block(cpu_s=1.0, switches=3), before)
     assert not timing.disturbed(a_block(cpu_s=1.7, switches=300), before)
     assert not timing.disturbed(a_block(cpu_s=1.0, switches=300), [])
+    restless = [a_block(switches=250)]  # threads of its own that push each other
+    assert not timing.disturbed(a_block(cpu_s=1.0, switches=300), restless)
 
 
 @pytest.mark.parametrize("n", range(6, 61))
