@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -132,7 +132,7 @@ def grid(
     2 wrong usage, 130 interrupted.
     """
     from lstm_bench import grid as grids
-    from lstm_bench import machine, store
+    from lstm_bench import machine, preflight, store
     from lstm_bench.plan import Plan
 
     if fast and rigorous:
@@ -144,7 +144,7 @@ def grid(
     if retry_failed and resume is None:
         raise click.UsageError("--retry-failed goes with --resume")
     budget_s = _duration(budget) if budget else None
-    environments = _environments(pythons)
+    environments = preflight.environments(pythons)
     plan = None
     if grid_file is not None:
         data = grids.read(grid_file)
@@ -161,7 +161,7 @@ def grid(
         )
     if resume is None:
         assert plan is not None
-        folder = results / _run_name(run_name or store.new_run_name(plan.name))
+        folder = results / preflight.run_name(run_name or store.new_run_name(plan.name))
         if (folder / "manifest.json").exists():
             raise LstmBenchError(f"{folder} holds a run; --resume {folder.name} goes on with it")
         records: list[Record] = []
@@ -178,7 +178,7 @@ def grid(
             )
         plan = replace(stored, environments={**stored.environments, **environments})
         records = list(store.read_records(folder).values())
-    missing = _missing(plan, skip_missing)
+    missing = preflight.missing(plan, skip_missing)
     if dry_run:
         from lstm_bench import driver, render
 
@@ -199,7 +199,7 @@ def _run(
     """Measure, show, say what to type next, and exit."""
     import datetime
 
-    from lstm_bench import driver, machine, render, store
+    from lstm_bench import driver, machine, preflight, render, store
     from lstm_bench.stop import Stop
 
     cells = driver.pending(plan, records, retry_failed)
@@ -209,7 +209,7 @@ def _run(
             manifest = {
                 "plan": plan.to_json(),
                 "machine": machine.fingerprint(),
-                "interpreters": _versions(plan),
+                "interpreters": preflight.interpreters(plan),
                 "started_at": datetime.datetime.now(datetime.timezone.utc).isoformat(),
             }
             opened = store.Store.create(folder, manifest)
@@ -261,11 +261,11 @@ def report(run_name: str | None, results: Path) -> None:
 @_device
 def list_(pythons: Sequence[str], device: str | None) -> None:
     """Show all implementations: which can run here, and what the others would need."""
-    from lstm_bench import doctor, machine, registry
+    from lstm_bench import doctor, machine, preflight, registry
     from lstm_bench.render import table, wrapped
 
     where = machine.default_device() if device in (None, "auto") else str(device)
-    found = doctor.survey(_environments(pythons))
+    found = doctor.survey(preflight.environments(pythons))
     rows = doctor.availability(registry.IMPLEMENTATIONS.values(), found, where)
     shown = [
         {"implementation": a.row.name, "precision": a.row.precision, "what it is": a.row.note}
@@ -290,11 +290,11 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     The noise is measured, not guessed: one implementation runs many times under two names. 95% of
     the differences between the two should be under 2% for calls over 1 ms.
     """
-    from lstm_bench import analysis, doctor, machine, registry, render
+    from lstm_bench import analysis, doctor, machine, preflight, registry, render
     from lstm_bench.model import Settings
     from lstm_bench.stop import Stop
 
-    environments = _environments(pythons)
+    environments = preflight.environments(pythons)
     where = machine.default_device() if device in (None, "auto") else str(device)
     what = machine.fingerprint()
     click.echo(f"machine      {what['cpu']}, {what['architecture']}, {what['system']}")
@@ -353,35 +353,11 @@ def _progress(quiet: bool = False) -> Any:
     return PlainProgress((lambda _: None) if quiet else click.echo)
 
 
-def _environments(pythons: Iterable[str]) -> dict[str, str]:
-    from lstm_bench.grid import check_environment
-
-    found = {}
-    for entry in pythons:
-        name, equals, path = entry.partition("=")
-        if not equals or not path:
-            raise LstmBenchError(
-                f"--python: found {entry!r}, expected FRAMEWORK=PATH such as"
-                " tensorflow=.venv-tf/bin/python"
-            )
-        check_environment(name, path, "--python")
-        found[name] = str(Path(path).expanduser())
-    return found
-
-
 def _duration(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)", text.strip())
     if not match or float(match[1]) <= 0:
         raise LstmBenchError(f"--budget: found {text!r}, expected a time such as 90s, 10m or 2h")
     return float(match[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600}[match[2]]
-
-
-def _run_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
-        raise LstmBenchError(
-            f"--run: found {name!r}, expected a name of letters, digits, '.', '-' and '_'"
-        )
-    return name
 
 
 def _sampling_flags(fast: bool, rigorous: bool, deepbench: bool) -> dict[str, Any]:
@@ -393,42 +369,6 @@ def _sampling_flags(fast: bool, rigorous: bool, deepbench: bool) -> dict[str, An
     if deepbench:
         flags.update(queued_calls=100)
     return flags
-
-
-def _missing(plan: Plan, skip: bool) -> dict[str, str]:
-    """Frameworks that their interpreter lacks: an error, or with `skip` their cells' reason."""
-    from lstm_bench import supervisor
-    from lstm_bench.registry import framework_of
-
-    missing = {}
-    for row in plan.implementations:
-        framework = framework_of(row)
-        if framework.name in missing:
-            continue
-        python = supervisor.interpreter(framework.name, plan.environments)
-        lacks = supervisor.probe(python, framework)["missing"]
-        if lacks:
-            reason = f"{python} has no {', '.join(lacks)}: {framework.install}"
-            if not skip:
-                raise LstmBenchError(
-                    f"{row.name}: {reason}\n"
-                    "or go without: --skip-missing, or name what is here with --implementations"
-                )
-            missing[framework.name] = reason
-    return missing
-
-
-def _versions(plan: Plan) -> dict[str, Any]:
-    from lstm_bench import supervisor
-    from lstm_bench.registry import framework_of
-
-    found = {}
-    for framework in {framework_of(row).name: framework_of(row) for row in plan.implementations}:
-        row = next(r for r in plan.implementations if framework_of(r).name == framework)
-        python = supervisor.interpreter(framework, plan.environments)
-        answer = supervisor.probe(python, framework_of(row))
-        found[framework] = {"python": answer["python"], "versions": answer["versions"]}
-    return found
 
 
 def _split(names: str) -> list[str]:

@@ -1,0 +1,176 @@
+"""Is this machine fit to measure on: what doctor finds, and what it makes of it."""
+
+import sys
+import types
+
+import pytest
+
+from lstm_bench import analysis, doctor, machine
+from lstm_bench.model import Settings
+from lstm_bench.registry import FRAMEWORKS, IMPLEMENTATIONS
+
+
+class Quiet:
+    def started(self, cells, seconds): ...
+    def doing(self, text): ...
+    def progressed(self, seconds): ...
+    def finished(self, record): ...
+
+
+def package(site, name, files):
+    """A distribution as pip leaves it: metadata, and a list of the files it owns."""
+    info = site / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "RECORD").write_text("".join(f"{file},,\n" for file in files))
+
+
+@pytest.fixture
+def python_with(tmp_path):
+    """An interpreter that sees the packages of one folder."""
+
+    def make(site):
+        wrapper = tmp_path / "python"
+        wrapper.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys._base_executable} -S "$@"\n')
+        wrapper.chmod(0o755)
+        return str(wrapper)
+
+    return make
+
+
+def test_two_cudnn_packages_in_one_environment_are_seen(tmp_path, python_with):
+    site = tmp_path / "site"
+    library = "nvidia/cudnn/lib/libcudnn.so.9"
+    package(site, "nvidia-cudnn-cu12", [library, "nvidia/cudnn/lib/libcudnn_adv.so.9"])
+    package(site, "nvidia-cudnn-cu13", [library, "nvidia/cudnn/include/cudnn.h"])
+    package(site, "unrelated", [library])
+    found = doctor.clashes(python_with(site))
+    assert found == [(["nvidia-cudnn-cu12", "nvidia-cudnn-cu13"], 1)]
+
+
+def test_an_environment_without_clashes_has_none(tmp_path, python_with):
+    package(tmp_path / "site", "nvidia-cudnn-cu13", ["nvidia/cudnn/lib/libcudnn.so.9"])
+    assert doctor.clashes(python_with(tmp_path / "site")) == []
+    assert doctor.clashes("/no/such/python") == []
+
+
+def survey(missing=()):
+    return {
+        name: {
+            "missing": [m for m in framework.requires if m in missing],
+            "versions": dict.fromkeys(framework.distributions, "1"),
+            "interpreter": sys.executable,
+        }
+        for name, framework in FRAMEWORKS.items()
+    }
+
+
+def test_what_cannot_run_is_listed_with_what_would_change_it():
+    found = doctor.availability(IMPLEMENTATIONS.values(), survey(missing=("tensorflow",)), "cpu")
+    details = {a.row.name: (a.runs, a.detail) for a in found}
+    assert details["pytorch"][0]
+    assert details["pytorch-half"] == (False, "needs cuda")
+    assert details["tf-mode0"] == (False, f"no tensorflow here: {FRAMEWORKS['tensorflow'].install}")
+
+
+def test_noise_is_measured_with_a_real_implementation_where_there_is_one():
+    settings = Settings(threads=2)
+    rows = doctor.availability(IMPLEMENTATIONS.values(), survey(), "cpu")
+    assert doctor.noise_plan(rows, settings, {}).implementations[0].name == "pytorch"
+    bare = survey(missing=("torch", "tensorflow", "lstm_bench._openblas"))
+    rows = doctor.availability(IMPLEMENTATIONS.values(), bare, "cpu")
+    (row,) = doctor.noise_plan(rows, settings, {}).implementations
+    assert row.name == "fake"
+    assert row.options["real"]
+
+
+def test_the_noise_run_yields_its_pairs_and_leaves_nothing_behind(monkeypatch):
+    bare = survey(missing=("torch", "tensorflow", "lstm_bench._openblas"))
+    rows = doctor.availability(IMPLEMENTATIONS.values(), bare, "cpu")
+    monkeypatch.setattr(doctor, "_PAIRS", 2)
+    monkeypatch.setattr(doctor, "_SHAPES", doctor._SHAPES[:1])
+    plan = doctor.noise_plan(rows, Settings(), {})
+    records = doctor.measure_noise(plan, Quiet())
+    assert [r.status for r in records] == ["ok"] * 4
+    assert len(analysis.control_pairs(analysis.frame(records))) == 2
+
+
+def test_advice_names_the_governor_the_load_and_the_clash(monkeypatch):
+    monkeypatch.setattr(machine, "governor", lambda: "powersave")
+    monkeypatch.setattr(machine, "load", lambda: 99.0)
+    monkeypatch.setattr(doctor, "clashes", lambda _: [(["a", "b"], 22)])
+    text = "\n".join(doctor.advice(survey()))
+    for word in ("powersave", "99.0", "a and b overwrite each other", "--python tensorflow=PATH"):
+        assert word in text
+
+
+def test_a_quiet_machine_needs_no_advice(monkeypatch):
+    monkeypatch.setattr(machine, "governor", lambda: "performance")
+    monkeypatch.setattr(machine, "load", lambda: 0.0)
+    monkeypatch.setattr(doctor, "clashes", lambda _: [])
+    assert doctor.advice(survey()) == []
+
+
+class FakeNvml(types.ModuleType):
+    """NVML as the driver of one H200 answers, or fails."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, fails_at=""):
+        super().__init__("pynvml")
+        self.fails_at, self.open = fails_at, 0
+
+    def _answer(self, name, value=None):
+        if name == self.fails_at:
+            raise self.NVMLError(name)
+        return value
+
+    def nvmlInit(self):
+        self._answer("init")
+        self.open += 1
+
+    def nvmlShutdown(self):
+        self.open -= 1
+
+    def nvmlSystemGetDriverVersion(self):
+        return self._answer("driver", "580.1")
+
+    def nvmlDeviceGetCount(self):
+        return 1
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        return index
+
+    def nvmlDeviceGetName(self, handle):
+        return self._answer("name", "NVIDIA H200")
+
+    def nvmlDeviceGetMemoryInfo(self, handle):
+        return types.SimpleNamespace(total=2**37)
+
+
+@pytest.mark.parametrize("fails_at", ["init", "driver", "name"])
+def test_a_driver_that_fails_means_no_gpu_and_no_traceback(monkeypatch, fails_at):
+    nvml = FakeNvml(fails_at)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert machine.gpus() == []
+    assert nvml.open == 0
+    assert machine.default_device() == "cpu"
+
+
+def test_a_gpu_is_named_with_its_driver_unless_it_is_hidden(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert machine.gpus() == [{"name": "NVIDIA H200", "memory_bytes": 2**37, "driver": "580.1"}]
+    assert machine.default_device() == "cuda"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert machine.default_device() == "cpu"
+
+
+def test_the_fingerprint_says_what_a_manifest_needs():
+    found = machine.fingerprint()
+    wanted = {"cpu", "threads", "memory_bytes", "governor", "git", "gpus", "python", "system"}
+    assert wanted <= set(found)
+    assert found["threads"] >= 1
+    assert found["cpu"]
