@@ -8,7 +8,10 @@ from typing import Any
 
 
 class Stop:
-    """Ctrl-C and SIGTERM end the run after the current block; a second Ctrl-C ends it now."""
+    """Ctrl-C and SIGTERM end the run after the current block; a second one ends it now.
+
+    Either way no finished cell is lost; now means without the blocks of the shape at hand.
+    """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.tell = tell
@@ -32,5 +35,5 @@ class Stop:
         if number == signal.SIGTERM:
             self.exit_code = 128 + signal.SIGTERM
         if self.count > 1:
-            raise KeyboardInterrupt
+            raise SystemExit(self.exit_code)
         self.tell("stopping after the current block; once more to stop now")

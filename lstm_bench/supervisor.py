@@ -66,8 +66,8 @@ def environment(settings: Settings) -> dict[str, str]:
 
     What the user has set stays, but for the thread counts. All workers of a shape are alive at
     once, and one that spins takes a core from the one that is being timed. GNU's OpenMP spins
-    for about a millisecond, which the untimed calls before a block cover; LLVM's and Intel's
-    spin for 200 unless told otherwise. No spinning at all would make PyTorch slower than its
+    briefly, which the untimed calls before a block cover; LLVM's and Intel's spin for 200 ms
+    unless told otherwise. No spinning at all would make PyTorch slower than its
     users see it.
     """
     threads = str(settings.threads)

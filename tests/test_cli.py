@@ -214,6 +214,26 @@ def test_an_interrupted_run_keeps_everything_and_can_be_resumed(
     assert sorted(r["shape"]["hidden"] for r in finished) == [1, 2, 3, 4]
 
 
+def test_a_second_ctrl_c_does_not_wait_for_the_block(lstm_bench, write_grid, tmp_path):
+    fakes = {"fake": {}, "stuck": {"fault": "hang", "when": "measure"}}
+    sampling = {"rounds": 3, "max_rounds": 3, "warmup_s": 0.01, "timeout_s": 600}
+    grid = write_grid(fake=fakes, implementations=list(fakes), sampling=sampling)
+    process = start(tmp_path, "grid", grid, "--run", "r")
+    log = tmp_path / "results" / "r" / "logs" / "fake-1.log"
+    for _ in range(600):
+        if log.exists() and "hang" in log.read_text():
+            break
+        time.sleep(0.05)
+    workers = workers_of(process.pid)
+    process.send_signal(signal.SIGINT)
+    assert "once more to stop now" in process.stderr.readline() + process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert not any(alive(pid) for pid in workers)
+    assert lstm_bench("report", "--run", "r").returncode == 0
+
+
 @pytest.mark.parametrize("victim", ["driver", "worker"])
 def test_kill_9_at_random_moments_loses_no_finished_cell(write_grid, tmp_path, victim):
     fakes = {"real": {"real": True, "call_s": 0.001}, "virtual": {}}
