@@ -23,8 +23,8 @@ endif
 .PHONY: bench test lint format sanitize clean
 
 bench: $(VENV)/.installed $(TF_READY)
-	$(BIN)/lstm-bench grid $(GRID) $(TF_FLAG)
-	$(BIN)/lstm-bench report
+	$(BIN)/lstm-bench grid $(GRID) $(TF_FLAG); status=$$?; \
+	test $$status -gt 1 || $(BIN)/lstm-bench report; exit $$status
 
 test: $(VENV)/.tested-with $(TF_READY) lint
 	$(BIN)/python -m pytest
@@ -42,14 +42,14 @@ format: $(VENV)/.tested-with
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(VENV)/.installed: pyproject.toml $(PINS)
+$(VENV)/.installed: pyproject.toml setup.py $(wildcard deepbench_ext/*) $(PINS)
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -r requirements.txt $(if $(TF_VENV),,-r requirements-tensorflow.txt)
 	$(PIP) --editable .
 	touch $@
 
 # The extension is built once more: now the headers for its cuDNN part are there.
-$(VENV)/.tested-with: $(VENV)/.installed $(wildcard deepbench_ext/*)
+$(VENV)/.tested-with: $(VENV)/.installed
 	$(PIP) -r requirements-dev.txt
 	$(PIP) --no-deps -r requirements-headers.txt
 	$(BIN)/python setup.py --quiet build_ext --inplace --force

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,9 @@ from lstm_bench.timing import median_interval
 #: Duration classes, each with a noise floor of its own: a fixed cost of the clock or of a context
 #: switch weighs more on a short call.
 CLASSES = (("< 100 us", 1e-4), ("< 1 ms", 1e-3), (">= 1 ms", math.inf))
+
+FEWEST_ROUNDS = 5  # below, no interval means anything
+FEWEST_PAIRS = 5  # below, a class has no noise floor that it can call its own
 
 SHAPE = ["hidden", "batch", "timesteps", "input_size"]
 
@@ -93,7 +97,7 @@ def control_pairs(cells: pd.DataFrame) -> list[Pair]:
         by_copy = {int(row["copy"]): row for _, row in copies.iterrows()}
         for copy in sorted(by_copy)[::2]:
             a, b = by_copy[copy], by_copy.get(copy + 1)
-            if b is not None:
+            if b is not None and a["group"] == b["group"]:  # else they were not measured in turns
                 pairs.append(
                     Pair(
                         str(name),
@@ -114,8 +118,10 @@ def noise(pairs: Sequence[Pair]) -> list[Noise]:
         members = [p for p in pairs if lower <= p.latency_s < upper]
         different = 0
         for pair in members:
-            # a pair is judged by all the others of its class; where it is alone, by all others
-            others = [p for p in members if p is not pair] or [p for p in pairs if p is not pair]
+            # a pair is judged by the others of its class; where they are few, by all others
+            others = [p for p in members if p is not pair]
+            if len(others) < FEWEST_PAIRS:
+                others = [p for p in pairs if p is not pair]
             floor = percentile_95([abs(p.difference) for p in others])
             if floor is not None:
                 different += verdict(pair.first, pair.second, floor) in ("faster", "slower")
@@ -137,7 +143,7 @@ def verdict(first: Sequence[float], second: Sequence[float], floor: float) -> st
     leaves zero out calls too many A/A pairs different: a floor from twenty pairs is itself noisy.
     """
     rounds = min(len(first), len(second))
-    if rounds == 0:
+    if rounds < FEWEST_ROUNDS:
         return "unsure"
     ratios = [math.log(b / a) for a, b in zip(first[:rounds], second[:rounds], strict=True)]
     beyond = math.log1p(floor)
@@ -156,17 +162,23 @@ def baseline_of(cells: pd.DataFrame) -> str | None:
 
 
 def summary(cells: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
-    """One row per implementation, in the given order: how fast, how right, how often."""
+    """One row per implementation, in the given order: how fast, how right, how often.
+
+    Medians are over the shapes that all rows with any result share, so that a row which refuses
+    the large ones does not look fast.
+    """
     own = cells[cells["copy"] == 1]
     ok = own[own["status"] == "ok"]
     baseline = baseline_of(cells)
     times = ok.pivot_table(index=SHAPE, columns="implementation", values="latency_s")
-    equals = [n for n in times if n in set(ok.loc[ok["computes"] == "lstm", "implementation"])]
-    race = times[equals].dropna(how="all")
-    winners = race.idxmin(axis=1).value_counts() if len(race) else pd.Series(dtype=int)
+    shared = times.dropna().index if len(times.dropna()) else times.index
+    common = ok.set_index(SHAPE)
+    common = common[common.index.isin(shared)]
+    wins = Counter(w.fastest for w in winners(cells) if w.verdict.endswith("x"))
     rows = []
     for name in order:
         mine, good = own[own["implementation"] == name], ok[ok["implementation"] == name]
+        here = common[common["implementation"] == name]
         ratio = math.nan
         if baseline in times and name in times:
             both = times[[name]].assign(base=times[baseline]).dropna()
@@ -177,18 +189,20 @@ def summary(cells: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
                 "implementation": name,
                 "computes": mine["computes"].iloc[0] if len(mine) else "lstm",
                 "precision": mine["precision"].iloc[0] if len(mine) else "",
-                "path": good["path"].iloc[0] if len(good) else "",
+                "paths": sorted(set(good["path"])),
                 "cells": len(mine),
                 "ok": len(good),
-                "latency_s": good["latency_s"].median(),
-                "throughput_s": good["throughput_s"].median(),
+                "latency_s": here["latency_s"].median(),
+                "throughput_s": here["throughput_s"].median(),
                 "ratio": ratio,
-                "fastest": int(winners.get(name, 0)),
-                "first_call_s": good["first_call_s"].median(),
+                "fastest": wins[name],
+                "first_call_s": here["first_call_s"].median(),
                 "max_abs_error": good["max_abs_error"].max(),
             }
         )
-    return pd.DataFrame(rows)
+    result = pd.DataFrame(rows)
+    result.attrs["shared_shapes"] = len(shared)
+    return result
 
 
 @dataclass(frozen=True)
@@ -204,9 +218,18 @@ class Winner:
 
 
 def winners(cells: pd.DataFrame) -> list[Winner]:
-    """Shape by shape, among implementations that do the same work."""
+    """Shape by shape, among implementations that do the same work.
+
+    Over several passes an implementation stands with its median pass, not with its luckiest.
+    """
     floors = noise(control_pairs(cells))
     ok = cells[(cells["status"] == "ok") & (cells["copy"] == 1) & (cells["computes"] == "lstm")]
+    if ok.empty:
+        return []
+    ranked = ok.sort_values("latency_s")
+    passes = ranked.groupby(["implementation", *SHAPE])
+    middle = (passes["latency_s"].transform("size") - 1) // 2
+    ok = ranked[passes.cumcount() == middle]
     result = []
     for sizes, here in ok.groupby(SHAPE, sort=True):
         ranked = here.sort_values("latency_s").to_dict("records")
@@ -218,6 +241,8 @@ def winners(cells: pd.DataFrame) -> list[Winner]:
         if other:
             floor = floor_at(floors, best["latency_s"])
             found = verdict(best["round_latency_s"], other["round_latency_s"], floor)
+            if best["group"] != other["group"] and best["pass_number"] == other["pass_number"]:
+                found = "unsure"  # not measured in turns: a resumed run
             gain = other["latency_s"] / best["latency_s"]
             word = f"{gain:.2f}x" if found == "slower" else found
         result.append(
@@ -234,12 +259,10 @@ def winners(cells: pd.DataFrame) -> list[Winner]:
 
 
 def floor_at(floors: Sequence[Noise], latency_s: float) -> float:
-    """The noise floor for a call of this length; a class without pairs borrows the widest."""
-    known = [n.floor for n in floors if n.floor is not None]
-    for one, (_, upper) in zip(floors, CLASSES, strict=True):
-        if latency_s < upper and one.floor is not None:
-            return one.floor
-    return max(known, default=0.0)
+    """The noise floor for a call of this length; a class with few pairs borrows the widest."""
+    widest = max((n.floor for n in floors if n.floor is not None), default=0.0)
+    own = next(n for n, (_, upper) in zip(floors, CLASSES, strict=True) if latency_s < upper)
+    return own.floor if own.floor is not None and own.pairs >= FEWEST_PAIRS else widest
 
 
 def failures(cells: pd.DataFrame) -> pd.DataFrame:
@@ -250,8 +273,3 @@ def failures(cells: pd.DataFrame) -> pd.DataFrame:
     grouped = failed.groupby(["implementation", "status"], sort=False)["reason"]
     result = grouped.agg(cells="count", reason="first").reset_index()
     return result[["implementation", "status", "cells", "reason"]]
-
-
-def timed_share(cells: pd.DataFrame, wall_s: float) -> float:
-    """The share of the wall time that was spent inside timed calls."""
-    return float(cells["timed_s"].sum() / wall_s) if wall_s > 0 and len(cells) else 0.0

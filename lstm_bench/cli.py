@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from lstm_bench.model import Record
     from lstm_bench.plan import Plan
 
-DONE, FAILED, BAD_INPUT = 0, 1, 2
-FAILURES = ("wrong", "oom", "timeout", "crashed")
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+FAILURES = {"wrong", "oom", "timeout", "crashed"}
 
 
 class _Group(click.Group):
@@ -31,6 +31,8 @@ class _Group(click.Group):
         except LstmBenchError as error:
             click.echo(f"lstm-bench: {error}", err=True)
             ctx.exit(BAD_INPUT)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:
@@ -170,7 +172,8 @@ def grid(
         if run_name or (any(changes) and plan is None):
             raise click.UsageError("--resume takes the run's own plan; it cannot be changed")
         folder = store.find_run(results, resume or None, plan.name if plan else None)
-        stored = Plan.from_json(store.read_manifest(folder)["plan"])
+        manifest = store.read_manifest(folder)
+        stored = Plan.from_json(manifest["plan"], str(folder))
         if plan and not plan.same_work(stored):
             raise LstmBenchError(
                 f"{folder} was started with another plan than {grid_file} is now;"
@@ -178,12 +181,14 @@ def grid(
             )
         plan = replace(stored, environments={**stored.environments, **environments})
         records = list(store.read_records(folder).values())
+        preflight.same_circumstances(manifest, plan, folder)
     missing = preflight.missing(plan, skip_missing)
     if dry_run:
         from lstm_bench import driver, render
 
         click.echo(render.plan_text(plan, driver.pending(plan, records, retry_failed), missing))
         return
+    preflight.device(plan)
     _run(plan, folder, records, missing, retry_failed, budget_s, new=resume is None)
 
 
@@ -203,6 +208,8 @@ def _run(
     from lstm_bench.stop import Stop
 
     cells = driver.pending(plan, records, retry_failed)
+    elsewhere = "" if folder.parent == Path("results") else f" --results {folder.parent}"
+    again = f"lstm-bench grid --resume {folder.name}{elsewhere}"
     stop = Stop(_tell)
     try:
         if new:
@@ -220,21 +227,22 @@ def _run(
     except OSError as error:
         raise LstmBenchError(
             f"{folder}: {error.strerror or error}; what was finished is kept."
-            f" Mend it, then `lstm-bench grid --resume {folder.name}`"
+            f" Mend it, then `{again}`"
         ) from None
-    click.echo(render.run_text(folder.name, *store.read(folder), outcome.wall_s))
-    again = f"lstm-bench grid --resume {folder.name}"
-    if folder.parent != Path("results"):
-        again += f" --results {folder.parent}"
+    manifest, records = store.read(folder)
+    click.echo(render.run_text(folder.name, manifest, records))
+    share = outcome.timed_s / outcome.wall_s if outcome.wall_s else 0.0
+    inside = render.percent(share, 0)
+    click.echo(f"\n{render.span(outcome.wall_s)} in all, {inside} of it inside timed calls")
     if outcome.interrupted or outcome.out_of_budget:
         why = "Interrupted" if outcome.interrupted else "The budget is used up"
         click.echo(f"\n{why}: {outcome.left} of {len(cells)} cells are left. Go on: {again}")
     else:
-        click.echo(f"\nNext: lstm-bench report --run {folder.name}")
+        click.echo(f"\nNext: lstm-bench report --run {folder.name}{elsewhere}")
     if outcome.interrupted:
         sys.exit(stop.exit_code)
-    failed = any(r.status in FAILURES for r in store.read_records(folder).values())
-    sys.exit(FAILED if failed else DONE)
+    statuses = {r.status for r in records}
+    sys.exit(DONE if "ok" in statuses and not statuses & FAILURES else FAILED)
 
 
 @main.command()
@@ -265,7 +273,7 @@ def list_(pythons: Sequence[str], device: str | None) -> None:
     from lstm_bench.render import table, wrapped
 
     where = machine.default_device() if device in (None, "auto") else str(device)
-    found = doctor.survey(preflight.environments(pythons))
+    found = doctor.survey(preflight.environments(pythons), where)
     rows = doctor.availability(registry.IMPLEMENTATIONS.values(), found, where)
     shown = [
         {"implementation": a.row.name, "precision": a.row.precision, "what it is": a.row.note}
@@ -301,11 +309,13 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     click.echo(f"threads      {what['threads']}, load {what['load']}")
     click.echo(f"memory       {what['memory_bytes'] / 2**30:.0f} GiB")
     click.echo(f"governor     {what['governor'] or 'not shown by this kernel'}")
+    for variable, value in what["environment"].items():
+        click.echo(f"{variable}={value}")
     for gpu in what["gpus"]:
         click.echo(f"gpu          {gpu['name']}, driver {gpu['driver']}")
     if not what["gpus"]:
         click.echo("gpu          none that NVML shows; everything runs on the CPU")
-    found = doctor.survey(environments)
+    found = doctor.survey(environments, where)
     for name, answer in found.items():
         versions = ", ".join(f"{k} {v}" for k, v in answer["versions"].items())
         lacks = f"no {', '.join(answer['missing'])}" if answer["missing"] else versions

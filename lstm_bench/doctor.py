@@ -44,11 +44,11 @@ class Availability:
 
     row: Implementation
     runs: bool
-    detail: str
+    detail: str = ""
 
 
-def survey(environments: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Every framework's interpreter, what it has and what it lacks."""
+def survey(environments: Mapping[str, str], device: str) -> dict[str, dict[str, Any]]:
+    """Every framework's interpreter, what it has, and what it lacks for running on `device`."""
     found = {}
     for name, framework in registry.FRAMEWORKS.items():
         python = supervisor.interpreter(name, environments)
@@ -57,7 +57,22 @@ def survey(environments: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         except LstmBenchError as error:
             answer = {"missing": list(framework.requires), "versions": {}, "error": str(error)}
         found[name] = {"interpreter": python, **answer}
+    if not found["deepbench"]["missing"]:
+        found["deepbench"]["unusable"] = baseline_lacks(found["deepbench"]["interpreter"], device)
     return found
+
+
+def baseline_lacks(python: str, device: str) -> str:
+    """Why the C++ baseline cannot run on `device`, with the remedy; empty if it can."""
+    module, library = ("_openblas", "openblas") if device == "cpu" else ("_cudnn", "cudnn")
+    code = (
+        "from lstm_bench.implementations import baseline_libraries as b\n"
+        f"from lstm_bench.model import Unsupported\n"
+        f"try: b.extension({module!r}), b.{library}()\n"
+        "except Unsupported as reason: print(reason)"
+    )
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60)
+    return done.stdout.strip()
 
 
 def availability(
@@ -65,17 +80,21 @@ def availability(
 ) -> list[Availability]:
     """What can run on `device`, row by row."""
     result = []
+    no_gpu = device == "cuda" and not machine.gpus()
     for row in rows:
         framework = registry.FRAMEWORKS[row.framework]
         answer = found[row.framework]
         if answer["missing"]:
             lacks = ", ".join(answer["missing"])
             result.append(Availability(row, False, f"no {lacks} here: {framework.install}"))
+        elif no_gpu:
+            result.append(Availability(row, False, "needs a GPU, and NVML shows none here"))
+        elif answer.get("unusable"):
+            result.append(Availability(row, False, answer["unusable"]))
         elif device not in row.devices:
             result.append(Availability(row, False, f"needs {' or '.join(row.devices)}"))
         else:
-            versions = ", ".join(f"{k} {v}" for k, v in answer["versions"].items())
-            result.append(Availability(row, True, versions))
+            result.append(Availability(row, True))
     return result
 
 

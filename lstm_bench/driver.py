@@ -20,7 +20,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lstm_bench import supervisor, timing
-from lstm_bench.model import RETRYABLE, Block, Cell, Check, Record, Shape, from_json, to_json
+from lstm_bench.model import (
+    RETRYABLE,
+    UNFINISHED,
+    Block,
+    Cell,
+    Check,
+    Record,
+    Shape,
+    from_json,
+    to_json,
+)
 from lstm_bench.plan import Plan, guess_cell_s, guess_s
 from lstm_bench.registry import framework_of
 from lstm_bench.supervisor import WorkerFailed, WorkerProcess
@@ -29,6 +39,7 @@ START_TIMEOUT_S = 180.0  # importing a framework from a cold disk
 MAX_REPEATS = 3  # of a disturbed block
 MAX_STARTS = 2  # of a worker that dies before it can say hello
 FEWEST_ROUNDS = 3  # that a budget leaves to a cell
+REFERENCE_RATE = 2e9  # operations a second: a slow machine's, to say how long is too long
 
 
 class Observer(Protocol):
@@ -36,7 +47,6 @@ class Observer(Protocol):
 
     def started(self, cells: int, seconds: float) -> None: ...
     def doing(self, text: str) -> None: ...
-    def progressed(self, seconds: float) -> None: ...
     def finished(self, record: Record) -> None: ...
 
 
@@ -55,6 +65,7 @@ class Outcome:
     interrupted: bool = False
     out_of_budget: bool = False
     wall_s: float = 0.0
+    timed_s: float = 0.0  # of it inside timed calls
     left: int = 0  # cells that were planned and not reached
 
 
@@ -83,7 +94,7 @@ class _Live:
 
 def pending(plan: Plan, records: Iterable[Record], retry_failed: bool) -> list[Cell]:
     """The cells of a plan that still have to be measured."""
-    again = ("interrupted", *(RETRYABLE if retry_failed else ()))
+    again = (*UNFINISHED, *(RETRYABLE if retry_failed else ()))
     done = {r.key for r in records if r.status not in again}
     return [cell for cell in plan.all_cells() if cell.key not in done]
 
@@ -102,7 +113,7 @@ def run(
     `missing` names the frameworks that are not installed, with the reason for their cells.
     """
     walk = _Walk(plan, sink, observer, stop)
-    walk.refused.update({name: ("unsupported", why) for name, why in (missing or {}).items()})
+    walk.refused.update({name: ("missing", why) for name, why in (missing or {}).items()})
     started = time.monotonic()
     deadline = started + budget_s if budget_s else None
     groups = _by_shape(cells)
@@ -122,16 +133,17 @@ def run(
                 if left_s <= 0:
                     outcome.out_of_budget = True
                     break
-                share = time.monotonic() + left_s * weights[pass_number, shape] / left_weight
+                part = weights[pass_number, shape] / max(left_weight, 1e-9)
+                share = time.monotonic() + left_s * min(part, 1.0)
             walk.measure_shape(shape, group, share)
             left_weight -= weights[pass_number, shape]
             if stop():
-                outcome.interrupted = True
                 break
     finally:
         walk.end_workers()
-    outcome.wall_s = time.monotonic() - started
+    outcome.wall_s, outcome.timed_s = time.monotonic() - started, walk.timed_s
     outcome.left = len(cells) - walk.finished
+    outcome.interrupted = stop() and outcome.left > 0
     return outcome
 
 
@@ -154,6 +166,7 @@ class _Walk:
         self.failed_starts: Counter[str] = Counter()
         self.started = 0
         self.finished = 0
+        self.timed_s = 0.0
 
     # workers
 
@@ -164,12 +177,15 @@ class _Walk:
             python = supervisor.interpreter(framework, self.plan.environments)
             self.started += 1
             log = self.sink.logs / f"{framework_of(row).name}-{self.started}.log"
-            worker = WorkerProcess(framework, row.module, python, self.plan.settings, log)
-            self.workers[framework] = worker
             try:
+                worker = WorkerProcess(framework, row.module, python, self.plan.settings, log)
+                self.workers[framework] = worker
                 hello = self.ask(worker, "hello", START_TIMEOUT_S)
             except WorkerFailed as failed:
-                self.drop(worker)
+                if framework in self.workers:
+                    self.drop(self.workers[framework])
+                if failed.status == "interrupted":
+                    raise
                 self.failed_starts[framework] += 1
                 if failed.status == "unsupported" or self.failed_starts[framework] >= MAX_STARTS:
                     self.refused[framework] = (failed.status, failed.reason)
@@ -182,8 +198,10 @@ class _Walk:
         self, worker: WorkerProcess, verb: str, timeout_s: float, **arguments: Any
     ) -> dict[str, Any]:
         """Ask; a worker that dies is forgotten, and the next cell starts a new one."""
+        # a block is waited for even when stopping: it is short, and it counts
+        give_up = (lambda: False) if verb == "measure" else self.stop
         try:
-            reply = worker.ask(verb, timeout_s, **arguments)
+            reply = worker.ask(verb, timeout_s, give_up, **arguments)
         except WorkerFailed:
             self.drop(worker)
             raise
@@ -248,7 +266,8 @@ class _Walk:
             worker = self.worker(row.framework)
             reply = self.ask_to_prepare(worker, cell)
         except WorkerFailed as failed:
-            self.record(self.blank(cell, failed.status, failed.reason, group), [])
+            if failed.status != "interrupted":  # then nothing was measured, and it stays to be done
+                self.record(self.blank(cell, failed.status, failed.reason, group), [])
             return None
         live = _Live(cell, reply, worker)
         if not reply["check"]["passed"]:
@@ -259,13 +278,18 @@ class _Walk:
         return live
 
     def ask_to_prepare(self, worker: WorkerProcess, cell: Cell) -> dict[str, Any]:
+        """The problem first: its reference may take longer than any call is allowed to."""
+        row, limit = self.plan.row(cell.implementation), self.plan.sampling.timeout_s
+        shape = to_json(cell.shape)
+        patience = limit + cell.shape.flops / REFERENCE_RATE
+        self.ask(worker, "pose", patience, shape=shape, computes=row.computes)
         return self.ask(
             worker,
             "prepare",
-            self.plan.sampling.timeout_s,
+            limit,
             key=cell.key,
-            implementation=to_json(self.plan.row(cell.implementation)),
-            shape=to_json(cell.shape),
+            implementation=to_json(row),
+            shape=shape,
             sampling=to_json(self.plan.sampling),
         )
 
@@ -288,7 +312,7 @@ class _Walk:
                 block.disturbed = timing.disturbed(block, one.blocks)
                 one.blocks.append(block)
                 one.spent_s += block.wall_s
-                self.observer.progressed(block.wall_s)
+                self.timed_s += block.wall_s
                 if not block.disturbed or one.spent_s > sampling.cell_s or self.stop():
                     break
         except WorkerFailed as failed:
@@ -305,7 +329,8 @@ class _Walk:
         reply = self.ask_to_prepare(one.worker, one.cell)
         if not reply["check"]["passed"]:
             raise WorkerFailed("wrong", reply["check"]["reason"])
-        one.warn("two processes: the worker was restarted while this cell was measured")
+        if one.blocks:
+            one.warn("two processes: the worker was restarted while this cell was measured")
 
     def enough(self, one: _Live, deadline: float | None) -> bool:
         """Whether a cell has converged, or has used up what it may cost."""
@@ -333,6 +358,7 @@ class _Walk:
                 reply = self.ask(
                     one.worker, "release", self.plan.sampling.timeout_s, key=one.cell.key
                 )
+                one.reply["check"] = reply["check"]
                 if not reply["check"]["passed"]:
                     status, reason = "wrong", "after timing: " + reply["check"]["reason"]
             except WorkerFailed as failed:

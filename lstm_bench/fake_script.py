@@ -52,7 +52,7 @@ def check(script: Any, where: str) -> dict[str, Any]:
     for key, value in script.items():
         if key not in SCRIPT:
             raise LstmBenchError(f"{where}: unknown key {key!r}{nearest(key, SCRIPT)}")
-        if value is None:
+        if value is None and SCRIPT[key] is None:
             continue
         if key in _CHOICES and value not in _CHOICES[key]:
             raise LstmBenchError(f"{where}.{key}: found {value!r}{nearest(value, _CHOICES[key])}")
@@ -61,4 +61,6 @@ def check(script: Any, where: str) -> dict[str, Any]:
             raise LstmBenchError(f"{where}.{key}: found {value!r}, expected a number")
         if key in _COUNTS and not (number and isinstance(value, int) and value >= 0):
             raise LstmBenchError(f"{where}.{key}: found {value!r}, expected a whole number")
+        if key == "process" and not (isinstance(value, str) and value.isalnum()):
+            raise LstmBenchError(f"{where}.{key}: found {value!r}, expected letters and digits")
     return script

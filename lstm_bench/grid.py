@@ -75,6 +75,8 @@ def plan(
     where = str(path)
     fakes = _mapping(data, "fake", where)
     for name, script in fakes.items():
+        if name != "fake" and name in registry.IMPLEMENTATIONS:
+            raise LstmBenchError(f"{where}: fake.{name}: is a real implementation's name")
         fake_script.check(script, f"{where}: fake.{name}")
     names = implementations if implementations is not None else _names(data, where)
     origin = "--implementations" if implementations is not None else f"{where}: implementations"
@@ -268,7 +270,7 @@ def _sampling(data: Mapping[str, Any], where: str) -> Sampling:
         if key not in _SAMPLING:
             raise LstmBenchError(f"{at}: unknown key{registry.nearest(key, sorted(_SAMPLING))}")
         if key in _COUNTS:
-            if value is not None:
+            if value is not None or key != "queued_calls":
                 _integer(value, at, 1, 100_000)
         elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e6:
             raise LstmBenchError(f"{at}: found {value!r}, expected a number above 0")

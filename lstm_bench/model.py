@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: What can become of a cell. Every status but `interrupted` is final: `--resume` leaves it alone.
-STATUSES = ("ok", "unsupported", "wrong", "oom", "timeout", "crashed", "interrupted")
+#: What `--resume` measures again: cells that were cut short, and those whose framework was not
+#: installed. All other statuses are final: ok, unsupported, wrong, oom, timeout, crashed.
+UNFINISHED = ("interrupted", "missing")
 #: Failures that another attempt may cure; `--retry-failed` measures them again.
 RETRYABLE = ("oom", "timeout", "crashed")
 

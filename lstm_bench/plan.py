@@ -10,6 +10,7 @@ from typing import Any
 from lstm_bench.model import (
     Cell,
     Implementation,
+    LstmBenchError,
     Sampling,
     Settings,
     Shape,
@@ -68,17 +69,25 @@ class Plan:
         return to_json(self)
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Plan:
-        return Plan(
-            name=data["name"],
-            shapes=tuple(from_json(Shape, s) for s in data["shapes"]),
-            implementations=tuple(from_json(Implementation, r) for r in data["implementations"]),
-            settings=from_json(Settings, data["settings"]),
-            sampling=from_json(Sampling, data["sampling"]),
-            passes=data["passes"],
-            controls=data["controls"],
-            environments=data["environments"],
-        )
+    def from_json(data: Mapping[str, Any], where: str) -> Plan:
+        """The plan of a manifest; `where` is the run that it came from."""
+        try:
+            return Plan(
+                name=data["name"],
+                shapes=tuple(from_json(Shape, s) for s in data["shapes"]),
+                implementations=tuple(
+                    from_json(Implementation, r) for r in data["implementations"]
+                ),
+                settings=from_json(Settings, data["settings"]),
+                sampling=from_json(Sampling, data["sampling"]),
+                passes=data["passes"],
+                controls=data["controls"],
+                environments=data["environments"],
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise LstmBenchError(
+                f"{where}/manifest.json: the plan cannot be read ({error}); start a new run"
+            ) from None
 
     def same_work(self, other: Plan) -> bool:
         """Whether both plan the same cells; the interpreters may have moved."""

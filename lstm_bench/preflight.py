@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lstm_bench import supervisor
+from lstm_bench import machine, supervisor
 from lstm_bench.grid import check_environment
 from lstm_bench.model import LstmBenchError
 from lstm_bench.plan import Plan
@@ -62,6 +62,35 @@ def missing(plan: Plan, skip: bool) -> dict[str, str]:
             "or go without: --skip-missing, or name what is here with --implementations"
         )
     return found
+
+
+def device(plan: Plan) -> None:
+    """Refuse a GPU run on a machine whose driver shows no GPU."""
+    if plan.settings.device == "cuda" and not machine.gpus():
+        raise LstmBenchError(
+            "--device cuda: NVML shows no GPU here, expected one; use --device cpu, or look at"
+            " `nvidia-smi` and CUDA_VISIBLE_DEVICES"
+        )
+
+
+def same_circumstances(manifest: Mapping[str, Any], plan: Plan, folder: Path) -> None:
+    """Refuse to go on with a run on another machine or with other versions: one run, one truth."""
+    now, then = machine.fingerprint(), manifest["machine"]
+    changes = [
+        f"{name}: {then.get(name)!r} then, {now[name]!r} now"
+        for name in ("cpu", "gpus")
+        if now[name] != then.get(name)
+    ]
+    versions = manifest.get("interpreters", {})
+    for name, answer in interpreters(plan).items():
+        before = versions.get(name, {}).get("versions") or answer["versions"]
+        if answer["versions"] and answer["versions"] != before:
+            changes.append(f"{name}: {before} then, {answer['versions']} now")
+    if changes:
+        raise LstmBenchError(
+            f"{folder} was started in other circumstances ({'; '.join(changes)});"
+            " start a new run without --resume"
+        )
 
 
 def _frameworks(plan: Plan) -> list[Framework]:

@@ -19,9 +19,10 @@ def result_line(record: Record) -> str:
     if record.status != "ok":
         return f"{head} {record.status}: {record.reason}"
     low, high = record.latency_interval_s or (0.0, 0.0)
-    half = (high - low) / 2 / (record.latency_s or 1.0)
+    half = f"+-{100 * (high - low) / 2 / (record.latency_s or 1.0):4.1f}%"
+    half = half if record.rounds > 2 else " " * len(half)
     marks = ", ".join(w.split(":")[0] for w in record.warnings)
-    line = f"{head} {seconds(record.latency_s):>8} +-{100 * half:4.1f}%  {record.rounds:>2}r"
+    line = f"{head} {seconds(record.latency_s):>8} {half}  {record.rounds:>2}r"
     return f"{line}  {marks}" if marks else line
 
 
@@ -40,12 +41,13 @@ class Clockwork:
         share = self.done / self.cells if self.cells else 1.0
         if share == 0:
             return self.guess_s
+        # elapsed * (1 - share) / share by what was seen, guess * (1 - share) by the plan's guess;
         # the guess fades as evidence comes in
-        return (1 - share) * (share * elapsed / share + (1 - share) * self.guess_s)
+        return (1 - share) * (elapsed + (1 - share) * self.guess_s)
 
 
 class PlainProgress(Clockwork):
-    """A line per finished cell, for pipes, logs and `NO_COLOR`-minded terminals."""
+    """A line per finished cell, for pipes and logs."""
 
     def __init__(self, write: Callable[[str], None]):
         super().__init__()
@@ -54,13 +56,13 @@ class PlainProgress(Clockwork):
     def doing(self, text: str) -> None:
         """Nothing: only results are worth a line in a log."""
 
-    def progressed(self, seconds_spent: float) -> None:
-        """Nothing."""
-
     def finished(self, record: Record) -> None:
         self.done += 1
         left = f"{self.done}/{self.cells}, {span(self.left_s())} left"
-        self.write(clipped(f"[{left}]".ljust(24) + result_line(record), WIDTH))
+        try:
+            self.write(clipped(f"[{left}]".ljust(24) + result_line(record), WIDTH))
+        except OSError:
+            pass  # nobody reads it any more; the run goes on
 
     def __enter__(self) -> PlainProgress:
         return self
@@ -83,9 +85,6 @@ class LiveProgress(Clockwork):
 
     def doing(self, text: str) -> None:
         self.now_doing = text
-
-    def progressed(self, seconds_spent: float) -> None:
-        """The display refreshes itself."""
 
     def finished(self, record: Record) -> None:
         self.done += 1

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from tabulate import tabulate
+import tabulate
 
 from lstm_bench import analysis
 from lstm_bench.analysis import Noise
 from lstm_bench.model import Cell, Record
 from lstm_bench.plan import Plan, guess_call_s, guess_cell_s, guess_s
 
+tabulate.MIN_PADDING = 0  # columns as narrow as their contents: tables must fit a page
 WIDTH = 100
 MAX_REASON_LINES = 12
 LESS_WORK = {"lstm": "", "lstm-skip-input": "*"}  # the mark of unequal work
@@ -26,8 +27,9 @@ def seconds(value: float | None) -> str:
     if value is None or math.isnan(value):
         return "-"
     for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "us"), (1e9, "ns")):
-        if value * factor >= 1:
-            return f"{value * factor:.3g} {unit}" if value * factor < 1000 else f"{value:.0f} s"
+        scaled = float(f"{value * factor:.3g}")  # rounded first: 999.7 us is 1 ms
+        if scaled >= 1:
+            return f"{scaled:g} {unit}"
     return "0 s"
 
 
@@ -52,7 +54,9 @@ def table(rows: Sequence[dict[str, Any]] | pd.DataFrame, form: str = "simple") -
         return "(nothing)"
     right = [i for i, key in enumerate(data[0]) if isinstance(data[0][key], _Number)]
     align = ["right" if i in right else "left" for i in range(len(data[0]))]
-    text = tabulate(data, headers="keys", tablefmt=form, colalign=align, disable_numparse=True)
+    text = tabulate.tabulate(
+        data, headers="keys", tablefmt=form, colalign=align, disable_numparse=True
+    )
     return str(text)
 
 
@@ -71,6 +75,7 @@ def summary_table(summary: pd.DataFrame) -> str:
                 "precision": row["precision"],
                 "ok": _Number(f"{row['ok']}/{row['cells']}"),
                 "latency": _Number(seconds(row["latency_s"])),
+                "throughput": _Number(seconds(row["throughput_s"])),
                 "ratio": _Number(against),
                 "fastest": _Number(row["fastest"]),
                 "first call": _Number(seconds(row["first_call_s"])),
@@ -82,11 +87,13 @@ def summary_table(summary: pd.DataFrame) -> str:
 
 def path_lines(summary: pd.DataFrame) -> list[str]:
     """Which code really ran, and for whom."""
-    named = summary[summary["path"] != ""]
-    text = "; ".join(
-        f"{path}: {', '.join(group['implementation'])}"
-        for path, group in named.groupby("path", sort=False)
-    )
+    users: dict[str, list[str]] = {}
+    for row in summary.to_dict("records"):
+        paths = row["paths"]
+        if paths:
+            key = paths[0] if len(paths) == 1 else f"{len(paths)} ways, by shape"
+            users.setdefault(key, []).append(row["implementation"])
+    text = "; ".join(f"{path}: {', '.join(names)}" for path, names in users.items())
     return [wrapped(f"ran on  {text}", 8)] if text else []
 
 
@@ -197,15 +204,14 @@ def plan_text(plan: Plan, cells: Sequence[Cell], missing: Mapping[str, str]) -> 
     )
 
 
-def run_text(
-    name: str, manifest: Mapping[str, Any], records: Sequence[Record], wall_s: float | None = None
-) -> str:
+def run_text(name: str, manifest: Mapping[str, Any], records: Sequence[Record]) -> str:
     """A run's table with its machine, its noise, what is missing and what to mind."""
     if not records:
         return f"{name}: nothing was measured yet"
     cells = analysis.frame(records)
-    order = [row["name"] for row in manifest["plan"]["implementations"]]
+    order = [row.name for row in Plan.from_json(manifest["plan"], name).implementations]
     baseline, summary = analysis.baseline_of(cells), analysis.summary(cells, order)
+    shared = summary.attrs["shared_shapes"]
     lines = [
         f"{name}: {machine_line(manifest['machine'], manifest['plan']['settings'])}",
         "noise floor of latency, from the run's A/A controls:",
@@ -213,8 +219,12 @@ def run_text(
         "",
         summary_table(summary),
         "",
-        f"latency: median over shapes; ratio: to {baseline}, geometric mean over shapes of both;",
-        "fastest: shapes it wins; error: largest difference from the float64 reference",
+        wrapped(
+            f"latency, throughput, first call: median over the {shared} shapes that all rows have;"
+            f" ratio: latency to {baseline}'s, geometric mean over the shapes of both; fastest:"
+            " shapes won beyond the noise; error: largest difference from the float64 reference",
+            0,
+        ),
         *(
             ["* does less work: the input is added to the gates without its projection"]
             if (summary["computes"] != "lstm").any()
@@ -228,9 +238,6 @@ def run_text(
     ):
         if part:
             lines += ["", f"{title}:", *part]
-    if wall_s is not None:
-        share = percent(analysis.timed_share(cells, wall_s), 0)
-        lines += ["", f"{span(wall_s)} in all, {share} of it inside timed calls"]
     return "\n".join(lines)
 
 

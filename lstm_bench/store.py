@@ -69,7 +69,8 @@ class Store:
     def append(self, record: Record, blocks: list[Block]) -> None:
         """Finish a cell: its samples, then the line that counts."""
         if blocks:
-            _append(self._samples, {"key": record.key, "blocks": [to_json(b) for b in blocks]})
+            raw = {"key": record.key, "group": record.group, "blocks": [to_json(b) for b in blocks]}
+            _append(self._samples, raw)
         _append(self._records, to_json(record))
 
     def close(self) -> None:
@@ -129,9 +130,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         data = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise LstmBenchError(f"{folder}: no readable run here ({type(error).__name__})") from None
-    if not isinstance(data, dict) or not isinstance(data.get("plan"), dict):
-        raise LstmBenchError(f"{folder}/manifest.json: has no plan; is this an lstm-bench run?")
-    return data
+    known = isinstance(data, dict) and all(
+        isinstance(data.get(key), dict) for key in ("plan", "machine")
+    )
+    if not known:
+        raise LstmBenchError(f"{folder}/manifest.json: no plan or machine; is this a run of ours?")
+    if data.get("format", FORMAT) > FORMAT:
+        raise LstmBenchError(
+            f"{folder}: written in format {data['format']}, this lstm-bench reads {FORMAT};"
+            " use a newer one"
+        )
+    return dict(data)
 
 
 def read_records(folder: Path) -> dict[str, Record]:
@@ -146,10 +155,15 @@ def read_records(folder: Path) -> dict[str, Record]:
     return records
 
 
-def read_samples(folder: Path) -> Iterator[tuple[str, list[Block]]]:
-    """Every cell's raw blocks; cells that never got their record are left out by the caller."""
+def read_samples(folder: Path) -> dict[str, list[Block]]:
+    """The raw blocks behind the records: what was superseded or never recorded is left out."""
+    groups = {key: record.group for key, record in read_records(folder).items()}
+    samples = {}
     for data in _lines(folder / "samples.jsonl"):
-        yield data["key"], [from_json(Block, b) for b in data["blocks"]]
+        key = data.get("key")
+        if key in groups and data.get("group", groups[key]) == groups[key]:
+            samples[key] = [from_json(Block, b) for b in data["blocks"]]
+    return samples
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

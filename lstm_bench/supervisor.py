@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from lstm_bench.registry import Framework
 _PACKAGE = Path(__file__).resolve().parent
 _MAX_REPLY = 64 << 20  # bytes; a longer reply is a worker that has lost its mind
 _TAIL_LINES = 3
+_POLL_S = 0.2
 
 #: Runs under the worker's interpreter: loads this very copy of the package and nothing beside it,
 #: so that both sides are of one version and the driver's own packages stay out of the worker.
@@ -102,12 +103,12 @@ def probe(python: str, framework: Framework) -> dict[str, Any]:
         )
         answer = json.loads(done.stdout.strip().splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
-        raise LstmBenchError(
-            f"--python {framework.name}={python}: not a Python interpreter that runs here"
-            f" ({type(error).__name__}); expected a path such as .venv/bin/python"
-        ) from None
+        answer = type(error).__name__
     if not isinstance(answer, dict):
-        raise LstmBenchError(f"--python {framework.name}={python}: not a Python interpreter")
+        raise LstmBenchError(
+            f"{framework.name}={python} (--python, or environments in the grid): no Python"
+            f" interpreter that runs here ({answer}); expected a path such as .venv/bin/python"
+        )
     return answer
 
 
@@ -121,6 +122,7 @@ class WorkerProcess:
         requests_out, self._requests = os.pipe()
         self._replies, replies_in = os.pipe()
         command = [python, "-c", _BOOTSTRAP, str(_PACKAGE), module, dumps(to_json(settings))]
+        self._log_start = 0
         try:
             with log.open("ab") as stderr:
                 self._log_start = log.stat().st_size
@@ -133,25 +135,26 @@ class WorkerProcess:
                     env=environment(settings),
                     start_new_session=True,  # Ctrl-C is for the driver, which ends the block first
                 )
-        except OSError:
+        except OSError as error:
             os.close(self._requests)
             os.close(self._replies)
-            raise
+            raise WorkerFailed("crashed", f"{python}: {error.strerror or error}") from None
         finally:
             os.close(requests_out)
             os.close(replies_in)
 
-    @property
-    def pid(self) -> int:
-        return self._child.pid
+    def ask(
+        self, verb: str, timeout_s: float, give_up: Callable[[], bool], **arguments: Any
+    ) -> dict[str, Any]:
+        """One request and its reply; a worker that fails to give one is ended.
 
-    def ask(self, verb: str, timeout_s: float, **arguments: Any) -> dict[str, Any]:
-        """One request and its reply; a worker that fails to give one is ended."""
+        So is one whose answer nobody wants any more: `give_up` is asked a few times a second.
+        """
         self._asked += 1
         line = dumps({"id": self._asked, "do": verb, **arguments}) + "\n"
         try:
             os.write(self._requests, line.encode())
-            reply = self._read_reply(timeout_s, verb)
+            reply = self._read_reply(timeout_s, verb, give_up)
         except BrokenPipeError:
             failed = self._died()
             self.kill()
@@ -161,12 +164,18 @@ class WorkerProcess:
             raise
         return reply
 
-    def _read_reply(self, timeout_s: float, verb: str) -> dict[str, Any]:
+    def _read_reply(
+        self, timeout_s: float, verb: str, give_up: Callable[[], bool]
+    ) -> dict[str, Any]:
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._pending:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._replies], [], [], left)[0]:
+            if left <= 0:
                 raise WorkerFailed("timeout", f"{verb} took longer than {timeout_s:g} s")
+            if not select.select([self._replies], [], [], min(left, _POLL_S))[0]:
+                if give_up():
+                    raise WorkerFailed("interrupted", f"stopped during {verb}")
+                continue
             data = os.read(self._replies, 1 << 16)
             if not data:
                 raise self._died()
@@ -200,9 +209,12 @@ class WorkerProcess:
 
     def log_tail(self) -> str:
         """The last lines that this worker wrote, on one line."""
-        with self.log.open("rb") as log:
-            log.seek(self._log_start)
-            lines = log.read()[-4096:].decode(errors="replace").splitlines()
+        try:
+            with self.log.open("rb") as log:
+                log.seek(self._log_start)
+                lines = log.read()[-4096:].decode(errors="replace").splitlines()
+        except OSError:
+            return ""
         return " | ".join(line.strip() for line in lines[-_TAIL_LINES:] if line.strip())[-300:]
 
     def close(self, grace_s: float = 2.0) -> None:
@@ -214,18 +226,16 @@ class WorkerProcess:
         try:
             self._child.wait(timeout=grace_s)
         except subprocess.TimeoutExpired:
-            self._kill_group()
+            pass
+        try:
+            os.killpg(self._child.pid, signal.SIGKILL)  # and whatever it started
+        except ProcessLookupError:
+            pass
+        self._child.wait()
 
     def kill(self) -> None:
         """End the worker and whatever it started, now."""
         self.close(grace_s=0)
-
-    def _kill_group(self) -> None:
-        try:
-            os.killpg(self._child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self._child.wait()
 
 
 def default_python() -> str:

@@ -55,38 +55,36 @@ class WarmUp:
 SETTLED = 0.02  # two half-windows whose medians agree within this are one steady state
 
 
-def warm_up(session: Timed, sampling: Sampling, clock: Clock, first_call_s: float) -> WarmUp:
+def warm_up(session: Timed, sampling: Sampling, clock: Clock) -> WarmUp:
     """Call until the time per call is steady, or until the cap.
 
-    A call that is slow enough to fill the cap by itself is not repeated: the first call has
-    warmed it.
+    The very first call is no guide: it may be all tracing and compilation. One more is always
+    made; if that fills the cap by itself, it has warmed what there is to warm.
     """
-    if first_call_s >= sampling.warmup_cap_s:
-        return WarmUp(0, 0.0, False, first_call_s)
-    samples: list[int] = []
-    total_ns = 0
+    start = clock.now_ns()
+    samples = session.time_each(1, clock)
+    look = sampling.warmup_calls
     while True:
-        (sample,) = session.time_each(1, clock)
-        samples.append(sample)
-        total_ns += sample
-        seconds = total_ns / 1e9
-        enough = len(samples) >= sampling.warmup_calls and seconds >= sampling.warmup_s
-        if enough and len(samples) % 2 == 0:
-            # the second half of what was seen, cut in two: early calls are forgotten
-            window = samples[len(samples) // 2 :]
+        seconds = (clock.now_ns() - start) / 1e9
+        window = samples[len(samples) // 2 :]  # early calls are forgotten
+        if len(samples) >= look and seconds >= sampling.warmup_s:
+            look = len(samples) * 11 // 10 + 1  # medians over all samples are not for every call
             half = max(1, len(window) // 2)
             early, late = statistics.median(window[:half]), statistics.median(window[half:])
             if abs(late - early) <= SETTLED * early:
                 return WarmUp(len(samples), seconds, True, late / 1e9)
         if seconds >= sampling.warmup_cap_s:
-            window = samples[len(samples) // 2 :]
             return WarmUp(len(samples), seconds, False, statistics.median(window) / 1e9)
+        samples += session.time_each(1, clock)
 
 
-def calls_per_block(call_s: float, sampling: Sampling) -> int:
-    """At least `block_s` and `block_calls`, but no more than a round's share of the cell's cap."""
+def calls_per_block(call_s: float, sampling: Sampling, kinds: int = 1) -> int:
+    """At least `block_s` and `block_calls`, but no more than a round's share of the cell's cap.
+
+    `kinds` is 2 where a block has queued calls too.
+    """
     wanted = max(sampling.block_calls, math.ceil(sampling.block_s / max(call_s, 1e-9)))
-    affordable = int(sampling.cell_s / (sampling.rounds * max(call_s, 1e-9)))
+    affordable = int(sampling.cell_s / (sampling.rounds * kinds * max(call_s, 1e-9)))
     return max(1, min(wanted, affordable))
 
 
@@ -103,13 +101,15 @@ def block(
     Where a call returns only when it is done, queueing does not exist: the same calls, end to
     end, are the throughput.
     """
-    calls = calls_per_block(call_s, sampling)
+    queues = asynchronous or sampling.queued_calls is not None
+    calls = calls_per_block(call_s, sampling, kinds=2 if queues else 1)
     settle(session, clock, call_s, calls)
     cpu, switches, start = clock.cpu_s(), clock.switches(), clock.now_ns()
     latency = session.time_each(calls, clock)
     queued_calls, queued_ns = calls, clock.now_ns() - start
-    if asynchronous or sampling.queued_calls:
-        queued_calls = sampling.queued_calls or calls
+    if queues:
+        affordable = max(1, int(sampling.cell_s / max(call_s, 1e-9)))
+        queued_calls = min(sampling.queued_calls or calls, affordable)
         queued_ns = session.time_queued(queued_calls, clock)
     return Block(
         round=round_number,

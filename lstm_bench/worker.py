@@ -42,7 +42,6 @@ class Prepared:
 
     session: Session
     clock: timing.Clock
-    shape: Shape
     implementation: Implementation
     tolerance: float
     call_s: float
@@ -62,20 +61,33 @@ class Worker:
         """Import the framework and say what it is."""
         return {"python": sys.version.split()[0], **self.module.describe(self.settings)}
 
+    def pose(self, shape: dict[str, Any], computes: str) -> dict[str, Any]:
+        """Make the problem of a shape and its reference, which can take longer than any call."""
+        self._reference_of(from_json(Shape, shape), computes)
+        return {}
+
     def prepare(
         self, key: str, implementation: dict[str, Any], shape: dict[str, Any], sampling: Any
     ) -> dict[str, Any]:
         """Build, call once, check the answer, warm up."""
         row = from_json(Implementation, implementation)
-        size = from_json(Shape, shape)
-        problem = self._problem_of(size)
+        problem = self._problem_of(from_json(Shape, shape))
         started = time.perf_counter()
         session: Session = self.module.build(problem, row, self.settings)
         build_s = time.perf_counter() - started
+        try:
+            return self._prepare(key, session, row, build_s, from_json(Sampling, sampling))
+        except BaseException:
+            session.close()  # what it holds on the device must not stay with a failed cell
+            raise
+
+    def _prepare(
+        self, key: str, session: Session, row: Implementation, build_s: float, sampling: Sampling
+    ) -> dict[str, Any]:
         clock: timing.Clock = getattr(session, "clock", None) or timing.ProcessClock()
         (first_call_ns,) = session.time_each(1, clock)
         precision = row.precision_on(self.settings)
-        prepared = Prepared(session, clock, size, row, TOLERANCES[precision], 0.0)
+        prepared = Prepared(session, clock, row, TOLERANCES[precision], 0.0)
         check = self._check(prepared)
         reply = {
             "build_s": build_s,
@@ -88,7 +100,7 @@ class Worker:
         if not check.passed:
             session.close()
             return reply
-        warm = timing.warm_up(session, from_json(Sampling, sampling), clock, first_call_ns / 1e9)
+        warm = timing.warm_up(session, sampling, clock)
         prepared.call_s = warm.call_s
         self.prepared[key] = prepared
         return {**reply, "warm_up": to_json(warm)}
@@ -106,6 +118,9 @@ class Worker:
                 p.call_s,
                 asynchronous=self.settings.device != "cpu",
             )
+        except BaseException:
+            self.prepared.pop(key).session.close()
+            raise
         finally:
             gc.enable()
         return {"block": to_json(block)}
@@ -119,10 +134,15 @@ class Worker:
             p.session.close()
 
     def _check(self, p: Prepared) -> Check:
-        computes = p.implementation.computes
+        assert self._problem is not None
+        expected = self._reference_of(self._problem.shape, p.implementation.computes)
+        return problems.check(p.session.outputs(), expected, p.tolerance)
+
+    def _reference_of(self, shape: Shape, computes: str) -> problems.Answer:
+        problem = self._problem_of(shape)
         if computes not in self._references:
-            self._references[computes] = problems.reference(self._problem_of(p.shape), computes)
-        return problems.check(p.session.outputs(), self._references[computes], p.tolerance)
+            self._references[computes] = problems.reference(problem, computes)
+        return self._references[computes]
 
     def _problem_of(self, shape: Shape) -> problems.Problem:
         """The problem at hand; a new shape drops the old one with all that hangs on it."""

@@ -54,6 +54,26 @@ def test_a_pair_that_stands_out_is_called_different_by_the_floor_of_the_others()
     assert analysis.noise([*quiet, pair(0.2)])[2].called_different >= 1
 
 
+def test_what_was_not_measured_in_turns_is_no_pair():
+    records = [record("a", 2.0, group="1"), record("a", 2.1, copy=2, group="2")]
+    assert analysis.control_pairs(analysis.frame(records)) == []
+
+
+def test_a_class_with_few_pairs_borrows_the_widest_floor():
+    floors = analysis.noise(
+        [*(pair(0.004, 5e-4) for _ in range(6)), *(pair(0.05) for _ in range(6))]
+    )
+    assert analysis.floor_at(floors, 5e-4) == pytest.approx(0.004)
+    assert analysis.floor_at(floors, 5e-5) == pytest.approx(0.05)
+    lonely = analysis.noise([pair(0.004, 5e-4), *(pair(0.05) for _ in range(6))])
+    assert analysis.floor_at(lonely, 5e-4) == pytest.approx(0.05)
+    assert lonely[1].called_different == 0
+
+
+def test_few_rounds_decide_nothing():
+    assert analysis.verdict([1.0] * 4, [2.0] * 4, floor=0.0) == "unsure"
+
+
 def test_a_verdict_needs_more_than_the_noise_floor():
     one = [1.0, 1.01, 0.99, 1.0, 1.0, 1.01, 0.99, 1.0, 1.0, 1.0]
     slower = [v * 1.05 for v in one]
@@ -87,8 +107,8 @@ def test_the_summary_is_the_hand_computed_one():
     table = analysis.summary(analysis.frame(records), ["pytorch", "x"]).set_index("implementation")
     assert list(table["ok"]) == [3, 2]
     assert list(table["cells"]) == [3, 3]
-    assert list(table["latency_s"]) == [2.0, 1.5]
-    assert list(table["fastest"]) == [2, 1]
+    assert list(table["latency_s"]) == [1.5, 1.5]  # over the two shapes that both have
+    assert list(table["fastest"]) == [1, 1]  # the third has nobody to beat
     assert table.loc["x", "ratio"] == pytest.approx(math.sqrt(2.0 * 0.5))
     assert table.loc["pytorch", "ratio"] == pytest.approx(1.0)
 
@@ -110,6 +130,23 @@ def test_the_winner_of_a_shape_is_named_with_the_next_and_the_noise():
     ]
     (found,) = analysis.winners(analysis.frame(records))
     assert (found.fastest, found.next, found.verdict) == ("a", "c", "1.20x")
+
+
+def test_over_passes_the_median_pass_counts_not_the_luckiest():
+    records = []
+    for number, (a, b) in enumerate([(1.00, 1.10), (1.30, 1.10), (1.35, 1.10)], 1):
+        for name, latency in (("a", a), ("b", b)):
+            one = record(name, latency)
+            one.pass_number = number
+            records.append(one)
+    (found,) = analysis.winners(analysis.frame(records))
+    assert (found.fastest, found.latency_s, found.next_latency_s) == ("b", 1.10, 1.30)
+
+
+def test_a_winner_that_was_measured_at_another_time_is_unsure():
+    records = [record("a", 1.0, group="1"), record("b", 1.5, group="2")]
+    (found,) = analysis.winners(analysis.frame(records))
+    assert found.verdict == "unsure"
 
 
 def test_a_win_below_the_noise_is_called_same():

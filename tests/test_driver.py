@@ -25,8 +25,6 @@ class Quiet:
     def doing(self, text):
         self.texts.append(text)
 
-    def progressed(self, seconds): ...
-
     def finished(self, record): ...
 
 

@@ -125,4 +125,4 @@ def test_amp_that_this_cpu_cannot_run_is_unsupported_with_the_frameworks_word(mo
 
     monkeypatch.setattr(torch.nn.LSTM, "forward", refuse)
     with pytest.raises(Unsupported, match=r"autocast to torch.float16 on this CPU: could not"):
-        built(row, problem)
+        built(row, problem).call()

@@ -62,7 +62,7 @@ def test_the_command_line_goes_before_the_file():
 
 def test_a_plan_comes_back_from_its_manifest():
     plan = plan_of({"environments": {"fake": "python3"}, "fake": {"fake": {"call_s": 0.5}}})
-    assert Plan.from_json(yaml.safe_load(yaml.safe_dump(_plain(plan.to_json())))) == plan
+    assert Plan.from_json(yaml.safe_load(yaml.safe_dump(_plain(plan.to_json()))), "r") == plan
 
 
 def _plain(value: Any) -> Any:
@@ -117,6 +117,11 @@ BAD = [
     ({"fake": {"fake": {"fualt": "nan"}}}, "did you mean 'fault'"),
     ({"fake": {"fake": {"fault": "nann"}}}, "did you mean 'nan'"),
     ({"fake": {"fake": {"call_s": "fast"}}}, "expected a number"),
+    ({"fake": {"fake": {"call_s": None}}}, "expected a number"),
+    ({"fake": {"fake": {"process": "a/b"}}}, "expected letters and digits"),
+    ({"fake": {"pytorch": {}}}, "is a real implementation's name"),
+    ({"sampling": {"rounds": None}}, "sampling.rounds: found None"),
+    ({"sampling": {"block_calls": None}}, "sampling.block_calls: found None"),
 ]
 
 

@@ -7,7 +7,7 @@ import pytest
 from lstm_bench import store
 from lstm_bench.model import Block, LstmBenchError, Record, Shape
 
-MANIFEST = {"plan": {"name": "g"}, "started_at": "2026-01-01"}
+MANIFEST = {"plan": {"name": "g"}, "machine": {}, "started_at": "2026-01-01"}
 
 
 def record(hidden=1, status="ok"):
@@ -24,7 +24,23 @@ def test_records_and_raw_samples_come_back(tmp_path):
     manifest, records = store.read(tmp_path / "r")
     assert manifest["plan"] == {"name": "g"}
     assert [r.shape.hidden for r in records] == [1, 2]
-    assert list(store.read_samples(tmp_path / "r")) == [(record(1).key, BLOCKS)]
+    assert store.read_samples(tmp_path / "r") == {record(1).key: BLOCKS}
+
+
+def test_samples_belong_to_the_record_that_counts(tmp_path):
+    early, late = record(1, "interrupted"), record(1)
+    early.group, late.group = "first", "second"
+    more = [Block(1, [20], 20, 1, 0.1, 0.1, 0)]
+    with store.Store.create(tmp_path / "r", MANIFEST) as s:
+        s.append(early, BLOCKS)
+        s.append(late, more)
+    assert store.read_samples(tmp_path / "r") == {late.key: more}
+
+
+def test_a_run_of_a_newer_format_is_refused_with_a_word(tmp_path):
+    store.Store.create(tmp_path / "r", {**MANIFEST, "format": 99}).close()
+    with pytest.raises(LstmBenchError, match="written in format 99"):
+        store.read_manifest(tmp_path / "r")
 
 
 @pytest.mark.parametrize("torn", ["{", '{"implementation": "fake"', "\x00\x00", "x" * 200_000])

@@ -1,5 +1,6 @@
 """The driver's hold on a worker process."""
 
+import subprocess
 import sys
 
 import pytest
@@ -10,6 +11,10 @@ from lstm_bench.registry import FRAMEWORKS, Framework
 from lstm_bench.supervisor import WorkerProcess
 
 
+def never():
+    return False
+
+
 @pytest.fixture
 def worker(tmp_path):
     process = WorkerProcess("fake", "fake", sys.executable, Settings(threads=2), tmp_path / "log")
@@ -18,14 +23,14 @@ def worker(tmp_path):
 
 
 def test_a_worker_answers_and_ends_when_its_pipe_closes(worker):
-    hello = worker.ask("hello", 30)
+    hello = worker.ask("hello", 30, never)
     assert hello["versions"]["numpy"]
     worker.close()
     assert worker._child.returncode == 0
 
 
 def test_an_unknown_request_is_answered_with_a_reason(worker):
-    assert worker.ask("dance", 30)["status"] == "crashed"
+    assert worker.ask("dance", 30, never)["status"] == "crashed"
 
 
 def test_what_a_framework_prints_goes_to_the_log(worker):
@@ -41,25 +46,27 @@ def test_what_a_framework_prints_goes_to_the_log(worker):
         "shape": {"hidden": 2, "batch": 1, "timesteps": 1, "input_size": 2},
         "sampling": {},
     }
-    assert "RuntimeError" in worker.ask("prepare", 30, **arguments)["reason"]
+    assert "RuntimeError" in worker.ask("prepare", 30, never, **arguments)["reason"]
     assert "about to commit error" in worker.log_tail()
 
 
-def test_the_worker_loads_the_drivers_own_copy_and_none_of_its_packages(tmp_path):
-    command = [sys.executable, "-S", "-c", "import lstm_bench"]
+def test_the_worker_loads_the_drivers_own_copy_and_puts_nothing_else_on_the_path(tmp_path):
     bootstrap = supervisor._BOOTSTRAP.replace("from lstm_bench.worker import main\nmain()", "")
-    check = bootstrap + "print(package.__file__, [p for p in sys.path if 'site-packages' in p])"
-    import subprocess
-
-    assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode != 0
+    code = "import sys; before = list(sys.path)\n" + bootstrap
+    code += "print(package.__file__, sys.path == before)"
     done = subprocess.run(
-        [sys.executable, "-S", "-c", check, str(supervisor._PACKAGE)],
+        [sys.executable, "-c", code, str(supervisor._PACKAGE)],
         capture_output=True,
         text=True,
         cwd=tmp_path,
         check=True,
     )
-    assert done.stdout.split() == [str(supervisor._PACKAGE / "__init__.py"), "[]"]
+    assert done.stdout.split() == [str(supervisor._PACKAGE / "__init__.py"), "True"]
+
+
+def test_an_interpreter_that_vanished_costs_a_cell_and_no_more(tmp_path):
+    with pytest.raises(supervisor.WorkerFailed, match="/no/python: No such file"):
+        WorkerProcess("fake", "fake", "/no/python", Settings(), tmp_path / "log")
 
 
 def test_workers_obey_the_thread_count_stop_spinning_soon_and_see_no_gpu_on_a_cpu_run(monkeypatch):
@@ -83,7 +90,7 @@ def test_a_probe_finds_what_is_there_and_what_is_not():
 
 @pytest.mark.parametrize("python", ["/no/such/python", "/bin/true", "/etc/passwd", "/"])
 def test_an_interpreter_that_is_none_is_named(python):
-    with pytest.raises(LstmBenchError, match="--python fake=" + python):
+    with pytest.raises(LstmBenchError, match=f"fake={python} .*no Python interpreter"):
         supervisor.probe(python, FRAMEWORKS["fake"])
 
 

@@ -46,8 +46,8 @@ def a_block(wall_s=1.0, cpu_s=1.7, switches=0):
 
 def test_warm_up_makes_at_least_five_calls_and_fills_its_time():
     slow, quick = Scripted(forever(0.1)), Scripted(forever(0.001))
-    assert timing.warm_up(slow, Sampling(), slow, 0.1).calls == 6
-    result = timing.warm_up(quick, Sampling(), quick, 0.001)
+    assert timing.warm_up(slow, Sampling(), slow).calls == 5
+    result = timing.warm_up(quick, Sampling(), quick)
     assert result.settled
     assert result.calls == 200
     assert result.call_s == pytest.approx(0.001)
@@ -56,22 +56,22 @@ def test_warm_up_makes_at_least_five_calls_and_fills_its_time():
 def test_warm_up_goes_on_while_calls_get_faster():
     falling = [0.1 * 0.9**n for n in range(40)]
     session = Scripted([*falling, *[0.001] * 5000])
-    result = timing.warm_up(session, Sampling(), session, 0.1)
+    result = timing.warm_up(session, Sampling(), session)
     assert result.settled
     assert result.call_s == pytest.approx(0.001)
 
 
 def test_warm_up_that_never_settles_ends_at_the_cap_and_says_so():
     session = Scripted(0.01 * 1.05**n for n in range(10_000))
-    result = timing.warm_up(session, Sampling(warmup_cap_s=2.0), session, 0.01)
+    result = timing.warm_up(session, Sampling(warmup_cap_s=2.0), session)
     assert not result.settled
     assert 2.0 <= result.seconds < 2.3
 
 
-def test_a_call_that_fills_the_cap_by_itself_is_not_repeated():
+def test_a_call_that_fills_the_cap_by_itself_is_made_once():
     session = Scripted(forever(9.0))
-    result = timing.warm_up(session, Sampling(warmup_cap_s=5.0), session, 9.0)
-    assert (result.calls, result.settled, result.call_s) == (0, False, 9.0)
+    result = timing.warm_up(session, Sampling(warmup_cap_s=5.0), session)
+    assert (result.calls, result.settled, result.call_s) == (1, False, 9.0)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,13 @@ def test_deepbench_queues_a_hundred():
     block = timing.block(session, Sampling(queued_calls=100), session, 1, 0.01, asynchronous=False)
     assert block.queued_calls == 100
     assert block.queued_ns == pytest.approx(1e9, rel=1e-6)
+
+
+def test_a_hundred_queued_calls_do_not_break_a_slow_cells_cap():
+    session = Scripted(forever(1.0))
+    sampling = Sampling(queued_calls=100, cell_s=5.0)
+    block = timing.block(session, sampling, session, 1, 1.0, asynchronous=False)
+    assert block.queued_calls == 5
 
 
 def test_a_block_is_disturbed_when_switches_come_with_lost_cpu_time():

@@ -11,13 +11,11 @@ import numpy as np
 
 from lstm_bench.implementations import baseline_libraries as libraries
 from lstm_bench.implementations.session import Session
-from lstm_bench.model import Implementation, Settings, Unsupported
+from lstm_bench.model import TOLERANCES, Implementation, Settings, Unsupported
 from lstm_bench.problem import Answer, Problem
 from lstm_bench.timing import Clock
 
 ALGORITHMS = ("standard", "persist-static", "persist-dynamic", "persist-static-small-h")
-#: How far two algorithms may differ in the same precision: they add in another order, no more.
-AGREEMENT = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2}
 TRIAL_S = 0.02  # how long `choose: best` times each candidate
 HOPELESS = 1.5  # times the best so far: a candidate this slow is timed no further
 
@@ -128,7 +126,7 @@ def _build_cudnn(problem: Problem, options: Mapping[str, Any], settings: Setting
             return candidate(options.get("algorithm", "standard"), bool(options.get("graph")))
         except module.Unsupported as refused:
             raise Unsupported(str(refused)) from None
-    tolerance = AGREEMENT["tf32" if precision == "fp32" and settings.tf32 else precision]
+    tolerance = TOLERANCES["tf32" if precision == "fp32" and settings.tf32 else precision]
     return fastest(candidate, refusals, tolerance)
 
 

@@ -37,6 +37,8 @@ def describe(settings: Settings) -> dict[str, Any]:
 def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     """The layer with the problem's weights, on the device, ready to be called."""
     shape, device = problem.shape, settings.device
+    if row.precision == "amp" and device == "cuda" and settings.amp != "fp16":
+        raise Unsupported("autocast runs cuDNN's LSTM in fp16 only, whatever it is asked for")
     dtype = torch.float16 if row.precision == "fp16" else torch.float32
     layer = torch.nn.LSTM(shape.input_size, shape.hidden, device="meta").to_empty(device=device)
     weights = (problem.w_ih, problem.w_hh, problem.b_ih, problem.b_hh)
@@ -81,15 +83,20 @@ class TorchSession(Session):
             "weights": sum(p.numel() * p.element_size() for p in layer.parameters()),
             "inputs": sum(t.numel() * t.element_size() for t in (x, *state)),
         }
-        self.path = self._path()
 
     def call(self) -> None:
         with torch.inference_mode():
             if self.autocast is None:
                 self.result = self.layer(self.x, self.state)
-            else:
+                return
+            try:
                 with torch.autocast(self.device, dtype=self.autocast):
                     self.result = self.layer(self.x, self.state)
+            except RuntimeError as error:
+                if self.device != "cpu":
+                    raise
+                reason = str(error).splitlines()[0][:120]
+                raise Unsupported(f"autocast to {self.autocast} on this CPU: {reason}") from None
 
     def outputs(self) -> Answer:
         self.wait()
@@ -105,21 +112,16 @@ class TorchSession(Session):
         if self.device == "cuda":
             torch.cuda.empty_cache()
 
-    def _path(self) -> str:
-        """The kernels behind `nn.LSTM`, read off the operators of a short call like this one."""
+    @property
+    def path(self) -> str:  # type: ignore[override]
+        """The kernels behind `nn.LSTM`, read off the operators of a short call like the others."""
         seen = _OperatorNames()
         x = self.x[:1]
         autocast: Any = contextlib.nullcontext()
         if self.autocast is not None:
             autocast = torch.autocast(self.device, dtype=self.autocast)
-        try:
-            with torch.no_grad(), seen, autocast:
-                self.layer(x, self.state)
-        except RuntimeError as error:
-            if self.autocast is None or self.device != "cpu":
-                raise
-            reason = str(error).splitlines()[0][:120]
-            raise Unsupported(f"autocast to {self.autocast} on this CPU: {reason}") from None
+        with torch.no_grad(), seen, autocast:
+            self.layer(x, self.state)
         if any("cudnn_rnn" in name for name in seen.names):
             return f"cuDNN {torch.backends.cudnn.version()}"
         if any("mkldnn_rnn" in name for name in seen.names):

@@ -36,12 +36,12 @@ def describe(settings: Settings) -> dict[str, Any]:
         versions["built for cudnn"] = str(build.get("cudnn_version", ""))
     else:
         tf.config.set_visible_devices([], "GPU")  # Keras picks cuDNN when any GPU is visible
-        tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
-        tf.config.threading.set_inter_op_parallelism_threads(settings.threads)
+    tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(settings.threads)
     tf.config.experimental.enable_tensor_float_32_execution(settings.tf32)
     return {
         "versions": versions,
-        "threads": tf.config.threading.get_intra_op_parallelism_threads() or settings.threads,
+        "threads": tf.config.threading.get_intra_op_parallelism_threads(),
         "tf32": tf.config.experimental.tensor_float_32_execution_enabled(),
     }
 
@@ -49,6 +49,8 @@ def describe(settings: Settings) -> dict[str, Any]:
 def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     """The layer with the problem's weights, traced for the problem's shape."""
     mode, cuda = row.options["mode"], settings.device == "cuda"
+    if row.precision == "amp" and cuda and mode == 0 and settings.amp != "fp16":
+        raise Unsupported("TensorFlow's cuDNN LSTM has no bfloat16: it would run in fp32")
     layer = keras.layers.LSTM(
         problem.shape.hidden,
         implementation=1 if mode == 1 else 2,
