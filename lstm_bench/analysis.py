@@ -157,7 +157,7 @@ def verdict(first: Sequence[float], second: Sequence[float], floor: float) -> st
 
 def baseline_of(cells: pd.DataFrame) -> str | None:
     """What all others are held against: the raw library if it is there, else PyTorch, else any."""
-    ok = list(dict.fromkeys(cells.loc[cells["status"] == "ok", "implementation"]))
+    ok = sorted(set(cells.loc[cells["status"] == "ok", "implementation"]))
     return next((name for name in ("deepbench", "pytorch") if name in ok), ok[0] if ok else None)
 
 
@@ -267,7 +267,7 @@ def floor_at(floors: Sequence[Noise], latency_s: float) -> float:
 
 def failures(cells: pd.DataFrame) -> pd.DataFrame:
     """What is missing, and why: one row per implementation, status and reason."""
-    failed = cells[cells["status"] != "ok"]
+    failed = cells[(cells["status"] != "ok") & (cells["copy"] == 1)]
     if failed.empty:
         return pd.DataFrame(columns=["implementation", "status", "cells", "reason"])
     grouped = failed.groupby(["implementation", "status"], sort=False)["reason"]

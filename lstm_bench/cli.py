@@ -19,20 +19,27 @@ if TYPE_CHECKING:
     from lstm_bench.plan import Plan
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+QUIET = 0.02  # the noise floor of a machine that is fit to measure on
 FAILURES = {"wrong", "oom", "timeout", "crashed"}
 
 
 class _Group(click.Group):
-    """Turns a mistake in the input into its message and exit code 2, for every command."""
+    """Tells every mistake in one or two lines with exit code 2, for every command."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs["standalone_mode"] = False
         try:
-            return super().invoke(ctx)
+            code = super().main(*args, **kwargs)
         except LstmBenchError as error:
-            click.echo(f"lstm-bench: {error}", err=True)
-            ctx.exit(BAD_INPUT)
-        except KeyboardInterrupt:
-            ctx.exit(INTERRUPTED)
+            code = _complain(str(error), BAD_INPUT)
+        except click.UsageError as error:
+            command = error.ctx.command_path if error.ctx else "lstm-bench"
+            code = _complain(f"{error.format_message()}\ntry `{command} --help`", BAD_INPUT)
+        except (click.Abort, KeyboardInterrupt):
+            code = INTERRUPTED
+        except OSError as error:  # the output's: what a run writes is told where it happens
+            code = _complain(f"cannot write the output: {error.strerror or error}", FAILED)
+        sys.exit(code if isinstance(code, int) else DONE)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:
@@ -130,8 +137,8 @@ def grid(
       lstm-bench grid grids/paper.yaml -i pytorch,pytorch-amp
       lstm-bench grid --resume                          after Ctrl-C, a crash or a power cut
 
-    Results go to results/<run>/ in the current folder. Exit code: 0 done, 1 some cells failed,
-    2 wrong usage, 130 interrupted.
+    Results go to results/<run>/ in the current folder. Exit code: 0 done or out of budget, 1 some
+    cells failed or none could run, 2 wrong usage, 130 interrupted.
     """
     from lstm_bench import grid as grids
     from lstm_bench import machine, preflight, store
@@ -163,7 +170,8 @@ def grid(
         )
     if resume is None:
         assert plan is not None
-        folder = results / preflight.run_name(run_name or store.new_run_name(plan.name))
+        name = store.new_run_name(plan.name) if run_name is None else run_name
+        folder = results / preflight.run_name(name)
         if (folder / "manifest.json").exists():
             raise LstmBenchError(f"{folder} holds a run; --resume {folder.name} goes on with it")
         records: list[Record] = []
@@ -182,7 +190,7 @@ def grid(
         plan = replace(stored, environments={**stored.environments, **environments})
         records = list(store.read_records(folder).values())
         preflight.same_circumstances(manifest, plan, folder)
-    missing = preflight.missing(plan, skip_missing)
+    missing = preflight.missing(plan, skip_missing or dry_run)
     if dry_run:
         from lstm_bench import driver, render
 
@@ -225,10 +233,10 @@ def _run(
         with opened as sink, stop, _progress() as progress:
             outcome = driver.run(plan, cells, sink, progress, stop, budget_s, missing)
     except OSError as error:
-        raise LstmBenchError(
-            f"{folder}: {error.strerror or error}; what was finished is kept."
-            f" Mend it, then `{again}`"
-        ) from None
+        remedy = f"what was finished is kept. Mend it, then `{again}`"
+        if not (folder / "manifest.json").exists():
+            remedy = "nothing was run; choose another folder with --results"
+        raise LstmBenchError(f"{folder}: {error.strerror or error}; {remedy}") from None
     manifest, records = store.read(folder)
     click.echo(render.run_text(folder.name, manifest, records))
     share = outcome.timed_s / outcome.wall_s if outcome.wall_s else 0.0
@@ -337,6 +345,10 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     cells = analysis.frame(records)
     pairs = analysis.control_pairs(cells)
     click.echo("\n".join("  " + line for line in render.noise_lines(analysis.noise(pairs))))
+    long = analysis.noise(pairs)[-1]
+    if long.floor is not None:
+        word = "quiet enough" if long.floor < QUIET else "noisy: close what else runs here"
+        click.echo(f"  calls over 1 ms: {word} (expected under {render.percent(QUIET, 0)})")
     for line in render.warning_lines(records):
         click.echo(f"!{line}")
     failed = [r for r in records if r.status != "ok"]
@@ -346,6 +358,14 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
 
 
 # what the commands share
+
+
+def _complain(text: str, code: int) -> int:
+    try:
+        click.echo(f"lstm-bench: {text}", err=True)
+    except OSError:
+        pass
+    return code
 
 
 def _tell(text: str) -> None:

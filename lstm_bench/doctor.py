@@ -55,6 +55,8 @@ def survey(environments: Mapping[str, str], device: str) -> dict[str, dict[str, 
         try:
             answer = supervisor.probe(python, framework)
         except LstmBenchError as error:
+            if name in environments:  # the user named it
+                raise
             answer = {"missing": list(framework.requires), "versions": {}, "error": str(error)}
         found[name] = {"interpreter": python, **answer}
     if not found["deepbench"]["missing"]:
@@ -84,15 +86,15 @@ def availability(
     for row in rows:
         framework = registry.FRAMEWORKS[row.framework]
         answer = found[row.framework]
-        if answer["missing"]:
+        if device not in row.devices:
+            result.append(Availability(row, False, f"needs {' or '.join(row.devices)}"))
+        elif answer["missing"]:
             lacks = ", ".join(answer["missing"])
             result.append(Availability(row, False, f"no {lacks} here: {framework.install}"))
         elif no_gpu:
             result.append(Availability(row, False, "needs a GPU, and NVML shows none here"))
         elif answer.get("unusable"):
             result.append(Availability(row, False, answer["unusable"]))
-        elif device not in row.devices:
-            result.append(Availability(row, False, f"needs {' or '.join(row.devices)}"))
         else:
             result.append(Availability(row, True))
     return result

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from lstm_bench import supervisor, timing
+from lstm_bench import machine, supervisor, timing
 from lstm_bench.model import (
     RETRYABLE,
     UNFINISHED,
@@ -365,6 +365,10 @@ class _Walk:
                 one.warn(f"not checked again: {failed.reason}")
         else:
             one.warn("not checked again: the worker was gone before the last answer was looked at")
+        if self.plan.settings.device == "cpu" and (
+            cores := timing.crowded(one.used, machine.threads())
+        ):
+            one.warn(f"disturbed: other processes used {cores:.1f} cores while this was measured")
         if status == "ok" and not timing.converged(one.latencies(), self.plan.sampling):
             one.warn("not converged: the interval of the median is wider than was asked")
         self.record(self.filled(one, group, status, reason), one.blocks)
@@ -415,6 +419,7 @@ class _Walk:
         record.timed_s = one.spent_s
         record.cpu_over_wall = sum(b.cpu_s for b in one.used) / wall
         record.switches_per_s = sum(b.switches for b in one.used) / wall
+        record.others_over_wall = sum(b.others_s for b in one.used) / wall
         return record
 
     def record(self, record: Record, blocks: list[Block]) -> None:

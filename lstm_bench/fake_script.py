@@ -42,6 +42,7 @@ MOMENTS = ("build", "first-call", "measure", "release")
 
 _CHOICES = {"fault": FAULTS, "when": MOMENTS, "precision": tuple(TOLERANCES)}
 _NUMBERS = ("call_s", "first_call_s", "noise", "drift", "copy_offset", "cpu")
+_SIGNED = ("drift", "copy_offset")
 _COUNTS = ("switches", "after", "hidden")
 
 
@@ -57,8 +58,10 @@ def check(script: Any, where: str) -> dict[str, Any]:
         if key in _CHOICES and value not in _CHOICES[key]:
             raise LstmBenchError(f"{where}.{key}: found {value!r}{nearest(value, _CHOICES[key])}")
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if key in _NUMBERS and not number:
-            raise LstmBenchError(f"{where}.{key}: found {value!r}, expected a number")
+        if key in _NUMBERS and not (number and -1 < value < 1e6 and (value >= 0 or key in _SIGNED)):
+            raise LstmBenchError(f"{where}.{key}: found {value!r}, expected a number from 0 on")
+        if key == "real" and not isinstance(value, bool):
+            raise LstmBenchError(f"{where}.{key}: found {value!r}, expected true or false")
         if key in _COUNTS and not (number and isinstance(value, int) and value >= 0):
             raise LstmBenchError(f"{where}.{key}: found {value!r}, expected a whole number")
         if key == "process" and not (isinstance(value, str) and value.isalnum()):

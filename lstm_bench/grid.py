@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -120,6 +121,10 @@ def _no_twice(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     return dict(loader.construct_mapping(node, deep=True))
 
 
+# YAML 1.1 takes 5e-3 for text; everybody else takes it for a number.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _no_twice)
 
 
@@ -276,5 +281,11 @@ def _sampling(data: Mapping[str, Any], where: str) -> Sampling:
             raise LstmBenchError(f"{at}: found {value!r}, expected a number above 0")
     sampling = replace(Sampling(), **data)
     if sampling.max_rounds < sampling.rounds:
-        sampling = replace(sampling, max_rounds=sampling.rounds)
+        if "max_rounds" in data and "rounds" in data:
+            raise LstmBenchError(
+                f"{where}: sampling.max_rounds: found {sampling.max_rounds}, expected at least"
+                f" rounds, which is {sampling.rounds}"
+            )
+        stated = sampling.max_rounds if "max_rounds" in data else sampling.rounds
+        sampling = replace(sampling, rounds=stated, max_rounds=stated)
     return sampling

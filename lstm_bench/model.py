@@ -156,6 +156,7 @@ class Block:
     cpu_s: float
     wall_s: float
     switches: int
+    others_s: float = 0.0  # CPU time of all other processes meanwhile
     disturbed: bool = False
 
 
@@ -188,6 +189,7 @@ class Record:
     round_throughput_s: list[float] = field(default_factory=list)
     cpu_over_wall: float | None = None
     switches_per_s: float | None = None
+    others_over_wall: float | None = None
     outliers: int = 0
     timed_s: float = 0.0
     check: Check | None = None

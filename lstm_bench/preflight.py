@@ -18,7 +18,7 @@ def run_name(name: str) -> str:
     """A run's name, which becomes a folder's."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise LstmBenchError(
-            f"--run: found {name!r}, expected a name of letters, digits, '.', '-' and '_'"
+            f"--run: found {name[:110]!r}, expected up to 100 letters, digits, '.', '-' and '_'"
         )
     return name
 
@@ -56,10 +56,9 @@ def missing(plan: Plan, skip: bool) -> dict[str, str]:
             python = supervisor.interpreter(framework.name, plan.environments)
             found[framework.name] = f"{python} has no {', '.join(lacks)}: {framework.install}"
     if found and not skip:
-        name, reason = next(iter(found.items()))
         raise LstmBenchError(
-            f"{name}: {reason}\n"
-            "or go without: --skip-missing, or name what is here with --implementations"
+            "; ".join(f"{name}: {reason}" for name, reason in found.items())
+            + "\nor go without: --skip-missing, or name what is here with --implementations"
         )
     return found
 

@@ -33,7 +33,7 @@ FRAMEWORKS = {
             ("scipy-openblas32",),
             "reinstall lstm-bench with a C++20 compiler (g++ 11 or newer) on the PATH",
         ),
-        Framework("pytorch", ("torch",), ("torch",), "pip install 'lstm-bench[pytorch]'"),
+        Framework("pytorch", ("torch",), ("torch",), "pip install torch"),
         Framework(
             "apex",
             ("torch", "apex.amp"),
@@ -44,7 +44,7 @@ FRAMEWORKS = {
             "tensorflow",
             ("tensorflow",),
             ("tensorflow", "keras"),
-            "pip install 'lstm-bench[tensorflow]'",
+            "pip install tensorflow",
         ),
         Framework("fake", ("numpy",), ("numpy",), "pip install numpy"),
     )

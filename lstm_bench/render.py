@@ -119,7 +119,8 @@ def noise_lines(noise: Iterable[Noise]) -> list[str]:
         if one.pairs:
             lines.append(
                 f"{one.name:>8}: 95% of A/A differences under {percent(one.floor)}"
-                f"  ({one.pairs} pairs, verdict calls {one.called_different} different)"
+                f"  ({one.pairs} pair{'s' * (one.pairs > 1)},"
+                f" verdict calls {one.called_different} different)"
             )
     return lines or ["no A/A pair was measured; differences stand without their noise"]
 
@@ -221,8 +222,9 @@ def run_text(name: str, manifest: Mapping[str, Any], records: Sequence[Record]) 
         "",
         wrapped(
             f"latency, throughput, first call: median over the {shared} shapes that all rows have;"
-            f" ratio: latency to {baseline}'s, geometric mean over the shapes of both; fastest:"
-            " shapes won beyond the noise; error: largest difference from the float64 reference",
+            f" ratio: latency to that of {baseline or 'none'}, geometric mean over the shapes of"
+            " both; fastest: shapes won beyond the noise; error: largest difference from the"
+            " float64 reference",
             0,
         ),
         *(

@@ -6,6 +6,7 @@ Pure decisions and short loops; the clock is passed in, so that a test needs no 
 from __future__ import annotations
 
 import math
+import os
 import resource
 import statistics
 import time
@@ -17,11 +18,12 @@ from lstm_bench.model import Block, Sampling
 
 
 class Clock(Protocol):
-    """The three readings that a block needs."""
+    """The readings that a block needs."""
 
     def now_ns(self) -> int: ...
     def cpu_s(self) -> float: ...
     def switches(self) -> int: ...
+    def others_s(self) -> float: ...
 
 
 class ProcessClock:
@@ -33,6 +35,19 @@ class ProcessClock:
     @staticmethod
     def switches() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+    @staticmethod
+    def others_s() -> float:
+        """CPU time that the rest of the machine has used; the kernel counts it in hundredths."""
+        try:
+            with open("/proc/stat") as file:
+                user, nice, system, _idle, _iowait, irq, softirq, steal = map(
+                    int, file.readline().split()[1:9]
+                )
+        except (OSError, ValueError):
+            return 0.0
+        busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+        return busy - time.process_time()
 
 
 class Timed(Protocol):
@@ -104,7 +119,8 @@ def block(
     queues = asynchronous or sampling.queued_calls is not None
     calls = calls_per_block(call_s, sampling, kinds=2 if queues else 1)
     settle(session, clock, call_s, calls)
-    cpu, switches, start = clock.cpu_s(), clock.switches(), clock.now_ns()
+    cpu, switches, others = clock.cpu_s(), clock.switches(), clock.others_s()
+    start = clock.now_ns()
     latency = session.time_each(calls, clock)
     queued_calls, queued_ns = calls, clock.now_ns() - start
     if queues:
@@ -119,6 +135,7 @@ def block(
         cpu_s=clock.cpu_s() - cpu,
         wall_s=(clock.now_ns() - start) / 1e9,
         switches=clock.switches() - switches,
+        others_s=clock.others_s() - others,
     )
 
 
@@ -151,6 +168,21 @@ def disturbed(this: Block, before: Sequence[Block]) -> bool:
     many = this.switches / this.wall_s > max(SWITCHES_PER_S, MORE_SWITCHES * usual)
     best = max(b.cpu_s / b.wall_s for b in known)
     return many and this.cpu_s / this.wall_s < LOST_CPU * best
+
+
+OTHERS = 0.25  # cores that the rest of the machine may use before it matters
+
+
+def crowded(blocks: Sequence[Block], cores: int) -> float:
+    """The cores that other processes used, if that left too few; 0 if there were enough.
+
+    Sees what `disturbed` cannot: a neighbour that was there from the first block to the last.
+    """
+    wall = sum(b.wall_s for b in blocks)
+    if wall <= 0:
+        return 0.0
+    others, own = sum(b.others_s for b in blocks) / wall, sum(b.cpu_s for b in blocks) / wall
+    return others if others > OTHERS and others + own > cores - OTHERS else 0.0
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:

@@ -8,7 +8,7 @@ python=$(command -v "${PYTHON:-python}")
 case $python in /*) ;; *) python=$PWD/$python ;; esac
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-cp -r setup.py deepbench_ext lstm_bench tests "$copy"
+cp -r setup.py LICENSE deepbench_ext lstm_bench tests "$copy"
 [ ! -f pyproject.toml ] || cp pyproject.toml "$copy"
 [ ! -f README.md ] || cp README.md "$copy"
 cd "$copy"

@@ -118,6 +118,10 @@ BAD = [
     ({"fake": {"fake": {"fault": "nann"}}}, "did you mean 'nan'"),
     ({"fake": {"fake": {"call_s": "fast"}}}, "expected a number"),
     ({"fake": {"fake": {"call_s": None}}}, "expected a number"),
+    ({"fake": {"fake": {"call_s": -1}}}, "expected a number from 0 on"),
+    ({"fake": {"fake": {"call_s": float("nan")}}}, "expected a number from 0 on"),
+    ({"fake": {"fake": {"real": "yes please"}}}, "expected true or false"),
+    ({"sampling": {"rounds": 50, "max_rounds": 3}}, "expected at least rounds"),
     ({"fake": {"fake": {"process": "a/b"}}}, "expected letters and digits"),
     ({"fake": {"pytorch": {}}}, "is a real implementation's name"),
     ({"sampling": {"rounds": None}}, "sampling.rounds: found None"),
@@ -158,6 +162,12 @@ def test_a_file_that_is_no_grid_is_refused(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(LstmBenchError, match=message):
         grid.read(path)
+
+
+def test_numbers_may_be_written_with_an_exponent(tmp_path):
+    path = tmp_path / "g.yaml"
+    path.write_text("sampling: {converged: 5e-3, block_s: 2.5E-2}\n")
+    assert grid.read(path)["sampling"] == {"converged": 0.005, "block_s": 0.025}
 
 
 def test_a_missing_file_a_folder_and_bytes_are_refused(tmp_path):

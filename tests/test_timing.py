@@ -25,6 +25,9 @@ class Scripted:
     def switches(self):
         return 0
 
+    def others_s(self):
+        return 0.0
+
     def time_each(self, calls, clock):
         samples = [int(next(self.seconds) * 1e9) for _ in range(calls)]
         self.ns += sum(samples)
@@ -131,6 +134,16 @@ def test_a_block_is_disturbed_when_switches_come_with_lost_cpu_time():
     assert not timing.disturbed(a_block(cpu_s=1.0, switches=300), [])
     restless = [a_block(switches=250)]  # threads of its own that push each other
     assert not timing.disturbed(a_block(cpu_s=1.0, switches=300), restless)
+
+
+def test_a_neighbour_that_stays_from_first_to_last_is_seen():
+    def block(own, others):
+        return Block(1, [1], 1, 1, own, 1.0, 0, others)
+
+    assert timing.crowded([block(1.0, 1.0)] * 3, cores=2) == pytest.approx(1.0)
+    assert timing.crowded([block(1.9, 0.1)] * 3, cores=2) == 0  # a little is always there
+    assert timing.crowded([block(1.0, 1.0)] * 3, cores=16) == 0  # room for both
+    assert timing.crowded([], cores=2) == 0
 
 
 @pytest.mark.parametrize("n", range(6, 61))

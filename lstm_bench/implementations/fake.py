@@ -37,6 +37,9 @@ class VirtualClock:
     def switches(self) -> int:
         return self.switched
 
+    def others_s(self) -> float:
+        return 0.0
+
 
 def describe(settings: Settings) -> dict[str, Any]:
     return {"versions": {"numpy": np.__version__}, "threads": 1, "tf32": False}
@@ -60,6 +63,7 @@ class FakeSession(Session):
         self.problem, self.script, self.rng = problem, script, rng
         self.path, self.memory = "scripted", {"inputs": problem.x.nbytes}
         self.clock = None if script["real"] else VirtualClock(script["cpu"])
+        self.products_per_s = 0.0 if self.clock else _products_per_s()
         self.calls = self.blocks = 0
         self.scale = 1 + script["copy_offset"] * (_built % 2)
         wrong = script["fault"] if script["fault"] in WRONG_ANSWERS else None
@@ -78,7 +82,7 @@ class FakeSession(Session):
             self.clock.ns += int(seconds * 1e9)
             self.clock.switched += script["switches"]
         else:
-            _compute_for(seconds)
+            _multiply(round(seconds * self.products_per_s))
 
     def time_each(self, calls: int, clock: Any) -> list[int]:
         if calls > 1:
@@ -142,11 +146,19 @@ def _answer(problem: Problem, wrong: str | None) -> Answer:
     return output, h, c
 
 
-def _compute_for(seconds: float) -> None:
-    """Keep a core busy, as a kernel would."""
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        pass
+def _products_per_s() -> float:
+    """How much work a second holds: a fixed amount of it shows noise as a kernel does."""
+    start, done = time.perf_counter(), 0
+    while time.perf_counter() - start < 0.01:
+        _multiply(50)
+        done += 50
+    return done / (time.perf_counter() - start)
+
+
+def _multiply(products: int) -> None:
+    matrix = np.eye(16)
+    for _ in range(products):
+        matrix = matrix @ matrix
 
 
 def _break_pipe(how: str) -> None:
