@@ -11,21 +11,20 @@ from __future__ import annotations
 
 import datetime
 import random
-import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from lstm_bench import machine, supervisor, timing
+from lstm_bench.measurement import Measurement, blank_record, fill
 from lstm_bench.model import (
     RETRYABLE,
     UNFINISHED,
     Block,
     Cell,
-    Check,
     Record,
     Shape,
     from_json,
@@ -67,29 +66,6 @@ class Outcome:
     wall_s: float = 0.0
     timed_s: float = 0.0  # of it inside timed calls
     left: int = 0  # cells that were planned and not reached
-
-
-@dataclass
-class _Live:
-    """A cell that is being measured."""
-
-    cell: Cell
-    reply: dict[str, Any]
-    worker: WorkerProcess
-    blocks: list[Block] = field(default_factory=list)
-    used: list[Block] = field(default_factory=list)  # the one block of each round that counts
-    spent_s: float = 0.0
-    warnings: list[str] = field(default_factory=list)
-
-    def latencies(self) -> list[float]:
-        return [statistics.median(b.latency_ns) / 1e9 for b in self.used]
-
-    def throughputs(self) -> list[float]:
-        return [b.queued_ns / b.queued_calls / 1e9 for b in self.used]
-
-    def warn(self, text: str) -> None:
-        if text not in self.warnings:
-            self.warnings.append(text)
 
 
 def pending(plan: Plan, records: Iterable[Record], retry_failed: bool) -> list[Cell]:
@@ -226,7 +202,7 @@ class _Walk:
     def measure_shape(self, shape: Shape, cells: list[Cell], deadline: float | None) -> None:
         """All cells of one shape, interleaved."""
         group = f"{shape.label} {datetime.datetime.now(datetime.timezone.utc):%Y%m%dT%H%M%S.%f}"
-        live: list[_Live] = []
+        live: list[Measurement] = []
         for cell in cells:
             if self.stop():
                 break
@@ -251,7 +227,7 @@ class _Walk:
         for one in live:
             self.finish(one, group, interrupted=self.stop())
 
-    def prepare(self, cell: Cell, group: str) -> _Live | None:
+    def prepare(self, cell: Cell, group: str) -> Measurement | None:
         """Build, check and warm one cell; a cell that cannot be timed is recorded instead."""
         row, plan = self.plan.row(cell.implementation), self.plan
         if plan.settings.device not in row.devices:
@@ -269,7 +245,7 @@ class _Walk:
             if failed.status != "interrupted":  # then nothing was measured, and it stays to be done
                 self.record(self.blank(cell, failed.status, failed.reason, group), [])
             return None
-        live = _Live(cell, reply, worker)
+        live = Measurement(cell, reply, worker)
         if not reply["check"]["passed"]:
             self.record(self.filled(live, group, "wrong", reply["check"]["reason"]), [])
             return None
@@ -293,7 +269,7 @@ class _Walk:
             sampling=to_json(self.plan.sampling),
         )
 
-    def measure_round(self, one: _Live, number: int, group: str) -> bool:
+    def measure_round(self, one: Measurement, number: int, group: str) -> bool:
         """One block that counts; false if the cell is lost."""
         sampling = self.plan.sampling
         try:
@@ -323,7 +299,7 @@ class _Walk:
             one.warn("disturbed: another process took the cores during a block")
         return True
 
-    def prepare_again(self, one: _Live) -> None:
+    def prepare_again(self, one: Measurement) -> None:
         """A neighbour took the worker down; this cell goes on in a new one, and says so."""
         one.worker = self.worker(one.worker.framework)
         reply = self.ask_to_prepare(one.worker, one.cell)
@@ -332,7 +308,7 @@ class _Walk:
         if one.blocks:
             one.warn("two processes: the worker was restarted while this cell was measured")
 
-    def enough(self, one: _Live, deadline: float | None) -> bool:
+    def enough(self, one: Measurement, deadline: float | None) -> bool:
         """Whether a cell has converged, or has used up what it may cost."""
         sampling = self.plan.sampling
         if timing.converged(one.latencies(), sampling):
@@ -346,7 +322,7 @@ class _Walk:
             return True
         return rounds >= sampling.max_rounds
 
-    def finish(self, one: _Live, group: str, interrupted: bool = False) -> None:
+    def finish(self, one: Measurement, group: str, interrupted: bool = False) -> None:
         """Check the last timed answer, then write the cell down."""
         status, reason = "ok", ""
         if interrupted and not one.used:
@@ -376,51 +352,11 @@ class _Walk:
     # records
 
     def blank(self, cell: Cell, status: str, reason: str, group: str) -> Record:
-        """A record of a cell that was not timed."""
-        row, settings = self.plan.row(cell.implementation), self.plan.settings
-        hello = self.hellos.get(row.framework, {})
-        return Record(
-            implementation=cell.implementation,
-            shape=cell.shape,
-            pass_number=cell.pass_number,
-            copy=cell.copy,
-            status=status,
-            reason=reason,
-            framework=row.framework,
-            computes=row.computes,
-            precision=row.precision_on(settings),
-            device=settings.device,
-            threads=hello.get("threads", settings.threads),
-            tf32=hello.get("tf32", settings.tf32) and settings.device == "cuda",
-            versions=hello.get("versions", {}),
-            group=group,
-            finished_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        )
+        hello = self.hellos.get(self.plan.row(cell.implementation).framework, {})
+        return blank_record(self.plan, cell, hello, status, reason, group)
 
-    def filled(self, one: _Live, group: str, status: str, reason: str) -> Record:
-        """A record with all that was learnt; only `ok` and `interrupted` carry times."""
-        record = self.blank(one.cell, status, reason, group)
-        reply = one.reply
-        record.check = from_json(Check, reply["check"])
-        record.path, record.memory = reply["path"], reply["memory"]
-        record.first_call_s, record.build_s = reply["first_call_s"], reply["build_s"]
-        record.warnings = one.warnings
-        if status not in ("ok", "interrupted") or not one.used:
-            return record
-        latencies, throughputs = one.latencies(), one.throughputs()
-        samples = [s for b in one.used for s in b.latency_ns]
-        wall = sum(b.wall_s for b in one.used) or 1e-9
-        record.latency_s = statistics.median(latencies)
-        record.latency_interval_s = list(timing.median_interval(latencies))
-        record.throughput_s = statistics.median(throughputs)
-        record.round_latency_s, record.round_throughput_s = latencies, throughputs
-        record.rounds, record.calls = len(one.used), len(samples)
-        record.outliers = timing.outliers(samples)
-        record.timed_s = one.spent_s
-        record.cpu_over_wall = sum(b.cpu_s for b in one.used) / wall
-        record.switches_per_s = sum(b.switches for b in one.used) / wall
-        record.others_over_wall = sum(b.others_s for b in one.used) / wall
-        return record
+    def filled(self, one: Measurement, group: str, status: str, reason: str) -> Record:
+        return fill(self.blank(one.cell, status, reason, group), one)
 
     def record(self, record: Record, blocks: list[Block]) -> None:
         self.sink.append(record, blocks)

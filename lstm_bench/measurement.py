@@ -1,0 +1,86 @@
+"""One cell while it is being measured, and the record that comes of it."""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lstm_bench import timing
+from lstm_bench.model import Block, Cell, Check, Record, from_json
+from lstm_bench.plan import Plan
+from lstm_bench.supervisor import WorkerProcess
+
+
+@dataclass
+class Measurement:
+    """A prepared cell, its worker, and what was measured so far."""
+
+    cell: Cell
+    reply: dict[str, Any]  # the worker's, when the cell was prepared
+    worker: WorkerProcess
+    blocks: list[Block] = field(default_factory=list)
+    used: list[Block] = field(default_factory=list)  # the one block of each round that counts
+    spent_s: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+
+    def latencies(self) -> list[float]:
+        return [statistics.median(b.latency_ns) / 1e9 for b in self.used]
+
+    def throughputs(self) -> list[float]:
+        return [b.queued_ns / b.queued_calls / 1e9 for b in self.used]
+
+    def warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+
+def blank_record(
+    plan: Plan, cell: Cell, hello: Mapping[str, Any], status: str, reason: str, group: str
+) -> Record:
+    """A record of a cell that was not timed; `hello` is what its worker said of itself."""
+    row, settings = plan.row(cell.implementation), plan.settings
+    return Record(
+        implementation=cell.implementation,
+        shape=cell.shape,
+        pass_number=cell.pass_number,
+        copy=cell.copy,
+        status=status,
+        reason=reason,
+        framework=row.framework,
+        computes=row.computes,
+        precision=row.precision_on(settings),
+        device=settings.device,
+        threads=hello.get("threads", settings.threads),
+        tf32=hello.get("tf32", settings.tf32) and settings.device == "cuda",
+        versions=hello.get("versions", {}),
+        group=group,
+        finished_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    )
+
+
+def fill(record: Record, one: Measurement) -> Record:
+    """Add all that was learnt; only `ok` and `interrupted` carry times."""
+    reply = one.reply
+    record.check = from_json(Check, reply["check"])
+    record.path, record.memory = reply["path"], reply["memory"]
+    record.first_call_s, record.build_s = reply["first_call_s"], reply["build_s"]
+    record.warnings = one.warnings
+    if record.status not in ("ok", "interrupted") or not one.used:
+        return record
+    latencies, throughputs = one.latencies(), one.throughputs()
+    samples = [s for b in one.used for s in b.latency_ns]
+    wall = sum(b.wall_s for b in one.used) or 1e-9
+    record.latency_s = statistics.median(latencies)
+    record.latency_interval_s = list(timing.median_interval(latencies))
+    record.throughput_s = statistics.median(throughputs)
+    record.round_latency_s, record.round_throughput_s = latencies, throughputs
+    record.rounds, record.calls = len(one.used), len(samples)
+    record.outliers = timing.outliers(samples)
+    record.timed_s = one.spent_s
+    record.cpu_over_wall = sum(b.cpu_s for b in one.used) / wall
+    record.switches_per_s = sum(b.switches for b in one.used) / wall
+    record.others_over_wall = sum(b.others_s for b in one.used) / wall
+    return record
