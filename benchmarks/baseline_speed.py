@@ -28,6 +28,7 @@ def main() -> None:
     floors = analysis.noise(analysis.control_pairs(cells))
     ok = cells[(cells["status"] == "ok") & (cells["copy"] == 1)]
     by_name = {n: g.set_index(analysis.SHAPE) for n, g in ok.groupby("implementation")}
+    by_shape = dict(iter(ok.groupby(analysis.SHAPE)))
     rows = []
     for name, theirs in by_name.items():
         if name.startswith("deepbench"):
@@ -38,7 +39,7 @@ def main() -> None:
         slower = []
         for shape, row in both.iterrows():
             floor = analysis.floor_at(floors, row["latency_s"])
-            word = analysis.verdict(row["round_latency_s"], row["round_latency_s_base"], floor)
+            word = analysis.verdict(*analysis.in_turns(by_shape[shape], name, base), floor)
             if word == "slower":
                 slower.append(",".join(map(str, shape[:3])))
         rows.append(

@@ -170,7 +170,7 @@ def summary(cells: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
     own = cells[cells["copy"] == 1]
     ok = own[own["status"] == "ok"]
     baseline = baseline_of(cells)
-    times = ok.pivot_table(index=SHAPE, columns="implementation", values="latency_s")
+    times = ok.pivot_table("latency_s", index=SHAPE, columns="implementation", aggfunc="median")
     shared = times.dropna().index if len(times.dropna()) else times.index
     common = ok.set_index(SHAPE)
     common = common[common.index.isin(shared)]
@@ -220,42 +220,37 @@ class Winner:
 def winners(cells: pd.DataFrame) -> list[Winner]:
     """Shape by shape, among implementations that do the same work.
 
-    Over several passes an implementation stands with its median pass, not with its luckiest.
+    Over several passes an implementation stands with its median, not with its luckiest pass.
     """
     floors = noise(control_pairs(cells))
-    ok = cells[(cells["status"] == "ok") & (cells["copy"] == 1) & (cells["computes"] == "lstm")]
-    if ok.empty:
-        return []
-    ranked = ok.sort_values("latency_s")
-    passes = ranked.groupby(["implementation", *SHAPE])
-    middle = (passes["latency_s"].transform("size") - 1) // 2
-    ok = ranked[passes.cumcount() == middle]
+    ok = cells[(cells["status"] == "ok") & (cells["copy"] == 1)]
+    ok = ok[ok["computes"] == "lstm"] if len(ok) else ok
     result = []
-    for sizes, here in ok.groupby(SHAPE, sort=True):
-        ranked = here.sort_values("latency_s").to_dict("records")
-        best, other = (
-            ranked[0],
-            next((r for r in ranked if r["implementation"] != ranked[0]["implementation"]), None),
-        )
+    for sizes, here in ok.groupby(SHAPE, sort=True) if len(ok) else ():
+        ranked = here.groupby("implementation")["latency_s"].median().sort_values()
+        (best, best_s), *others = ranked.items()
+        other, other_s = others[0] if others else (None, None)
         word = "-"
         if other:
-            floor = floor_at(floors, best["latency_s"])
-            found = verdict(best["round_latency_s"], other["round_latency_s"], floor)
-            if best["group"] != other["group"] and best["pass_number"] == other["pass_number"]:
-                found = "unsure"  # not measured in turns: a resumed run
-            gain = other["latency_s"] / best["latency_s"]
-            word = f"{gain:.2f}x" if found == "slower" else found
-        result.append(
-            Winner(
-                Shape(*(int(v) for v in sizes)),
-                best["implementation"],
-                best["latency_s"],
-                other["implementation"] if other else None,
-                other["latency_s"] if other else None,
-                word,
-            )
-        )
+            found = verdict(*in_turns(here, best, other), floor_at(floors, best_s))
+            word = f"{other_s / best_s:.2f}x" if found == "slower" else found
+        result.append(Winner(Shape(*map(int, sizes)), best, best_s, other, other_s, word))
     return result
+
+
+def in_turns(cells: pd.DataFrame, a: str, b: str) -> tuple[list[float], list[float]]:
+    """The rounds of two implementations at one shape, as far as both were measured in turns.
+
+    Cells of a resumed run may have been measured at different times: those have no common round.
+    """
+    first: list[float] = []
+    second: list[float] = []
+    for _, group in cells.groupby(["pass_number", "group"], sort=True):
+        rounds = dict(zip(group["implementation"], group["round_latency_s"], strict=True))
+        pairs = list(zip(rounds.get(a, ()), rounds.get(b, ()), strict=False))
+        first += [x for x, _ in pairs]
+        second += [y for _, y in pairs]
+    return first, second
 
 
 def floor_at(floors: Sequence[Noise], latency_s: float) -> float:

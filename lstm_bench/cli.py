@@ -277,10 +277,10 @@ def report(run_name: str | None, results: Path) -> None:
 @_device
 def list_(pythons: Sequence[str], device: str | None) -> None:
     """Show all implementations: which can run here, and what the others would need."""
-    from lstm_bench import doctor, machine, preflight, registry
+    from lstm_bench import doctor, preflight, registry
     from lstm_bench.render import table, wrapped
 
-    where = machine.default_device() if device in (None, "auto") else str(device)
+    where = _where(device)
     found = doctor.survey(preflight.environments(pythons), where)
     rows = doctor.availability(registry.IMPLEMENTATIONS.values(), found, where)
     shown = [
@@ -311,7 +311,7 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     from lstm_bench.stop import Stop
 
     environments = preflight.environments(pythons)
-    where = machine.default_device() if device in (None, "auto") else str(device)
+    where = _where(device)
     what = machine.fingerprint()
     click.echo(f"machine      {what['cpu']}, {what['architecture']}, {what['system']}")
     click.echo(f"threads      {what['threads']}, load {what['load']}")
@@ -344,8 +344,9 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
         sys.exit(stop.exit_code)
     cells = analysis.frame(records)
     pairs = analysis.control_pairs(cells)
-    click.echo("\n".join("  " + line for line in render.noise_lines(analysis.noise(pairs))))
-    long = analysis.noise(pairs)[-1]
+    floors = analysis.noise(pairs)
+    click.echo("\n".join("  " + line for line in render.noise_lines(floors)))
+    long = floors[-1]
     if long.floor is not None:
         word = "quiet enough" if long.floor < QUIET else "noisy: close what else runs here"
         click.echo(f"  calls over 1 ms: {word} (expected under {render.percent(QUIET, 0)})")
@@ -381,6 +382,12 @@ def _progress(quiet: bool = False) -> Any:
 
         return LiveProgress(Console())
     return PlainProgress((lambda _: None) if quiet else click.echo)
+
+
+def _where(device: str | None) -> str:
+    from lstm_bench import machine
+
+    return machine.default_device() if device in (None, "auto") else str(device)
 
 
 def _duration(text: str) -> float:

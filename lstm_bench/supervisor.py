@@ -238,12 +238,7 @@ class WorkerProcess:
         self.close(grace_s=0)
 
 
-def default_python() -> str:
-    """The interpreter that runs this: one environment for everything unless told otherwise."""
-    return sys.executable
-
-
 def interpreter(framework: str, chosen: Mapping[str, str]) -> str:
-    """The interpreter for a framework; apex lives where PyTorch lives."""
+    """The interpreter for a framework: this one unless told otherwise; apex lives with PyTorch."""
     family = "pytorch" if framework == "apex" else framework.split("-")[0]
-    return chosen.get(framework) or chosen.get(family) or default_python()
+    return chosen.get(framework) or chosen.get(family) or sys.executable

@@ -168,6 +168,14 @@ def wait_for_records(run_folder: Path, count: int, process: subprocess.Popen) ->
     raise AssertionError("the run did not get going")
 
 
+def wait_for_the_hang(log: Path) -> None:
+    for _ in range(600):
+        if log.exists() and "hang" in log.read_text():
+            return
+        time.sleep(0.05)
+    raise AssertionError("the fake did not get to its fault")
+
+
 def records_so_far(run: Path) -> list[str]:
     path = run / "records.jsonl"
     return path.read_text().splitlines() if path.exists() else []
@@ -228,11 +236,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_block(lstm_bench, write_grid, tmp
     sampling = {"rounds": 3, "max_rounds": 3, "warmup_s": 0.01, "timeout_s": 600}
     grid = write_grid(fake=fakes, implementations=list(fakes), sampling=sampling)
     process = start(tmp_path, "grid", grid, "--run", "r")
-    log = tmp_path / "results" / "r" / "logs" / "fake-1.log"
-    for _ in range(600):
-        if log.exists() and "hang" in log.read_text():
-            break
-        time.sleep(0.05)
+    wait_for_the_hang(tmp_path / "results" / "r" / "logs" / "fake-1.log")
     workers = workers_of(process.pid)
     process.send_signal(signal.SIGINT)
     assert "once more to stop now" in process.stderr.readline() + process.stderr.readline()
@@ -283,11 +287,7 @@ def test_stopping_does_not_wait_for_a_build_that_hangs(lstm_bench, write_grid, t
     sampling = {"rounds": 3, "max_rounds": 3, "timeout_s": 600}
     grid = write_grid(fake=fakes, implementations=list(fakes), sampling=sampling)
     process = start(tmp_path, "grid", grid, "--run", "r")
-    log = tmp_path / "results" / "r" / "logs" / "fake-1.log"
-    for _ in range(600):
-        if log.exists() and "hang" in log.read_text():
-            break
-        time.sleep(0.05)
+    wait_for_the_hang(tmp_path / "results" / "r" / "logs" / "fake-1.log")
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 143
