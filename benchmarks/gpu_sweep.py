@@ -14,7 +14,6 @@ import argparse
 import ctypes
 import importlib.util
 import itertools
-import os
 import statistics
 import subprocess
 import sys
@@ -37,6 +36,7 @@ from lstm_bench.model import (  # noqa: E402
     Shape,
     Unsupported,
 )
+from lstm_bench.timing import median_interval  # noqa: E402
 
 #: hidden, batch, timesteps, input: odd, prime, 1, no multiple of 4 or 8, input unlike hidden
 SHAPES = [
@@ -143,42 +143,66 @@ def cycles(quick: bool) -> bool:
 def bare(quick: bool) -> bool:
     """Blocks of the bare loop and of the binding in turns: their difference is the binding.
 
-    Both on one core: which core launches the kernels matters more than who asks it to.
+    One process, blocks of milliseconds, and both opened anew a few times: the host's speed and the
+    place of the buffers change more than the binding costs.
     """
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    library = bare_library()
+    openings, pairs = (2, 20) if quick else (8, 50)
+    for sizes in [(512, 16, 25), (256, 1, 150), (1024, 64, 25)]:
+        problem = problems.make(Shape(*sizes, sizes[0]), seed=1)
+        ratios: dict[str, list[float]] = {"latency": [], "queued": []}
+        medians: dict[str, list[float]] = {"latency": [], "queued": []}
+        for _ in range(openings):
+            one, other = session(problem), library.bare_open(*sizes)
+            calls = max(5, int(0.005 / (one.time_each(20)[-1] / 1e9)))
+            samples = (ctypes.c_longlong * calls)()
+            for number in range(-5, pairs):  # the first few warm both up
+                times: dict[str, tuple[float, float]] = {}
+                for side in ("bare", "binding") if number % 2 else ("binding", "bare"):
+                    if side == "bare":
+                        library.bare_each(other, calls, samples)
+                        each, queued = list(samples), library.bare_queued(other, calls)
+                    else:
+                        each, queued = one.time_each(calls), one.time_queued(calls)
+                    times[side] = statistics.median(each), queued / calls
+                if number >= 0:
+                    for index, metric in enumerate(ratios):
+                        a, b = times["bare"][index], times["binding"][index]
+                        ratios[metric].append(b / a - 1)
+                        medians[metric].append(a)
+            one.close()
+            library.bare_close(other)
+        for metric, values in ratios.items():
+            low, high = median_interval(values)
+            print(
+                f"bare {sizes} {metric}: bare {statistics.median(medians[metric]) / 1e3:.2f} us,"
+                f" binding {statistics.median(values):+.2%} ({low:+.2%} to {high:+.2%}),"
+                f" {len(values)} pairs of blocks"
+            )
+    return True
+
+
+def bare_library() -> Any:
+    """benchmarks/bare_cudnn.cpp, built with the package's headers against its libraries."""
     spec = importlib.util.spec_from_file_location("setup_of_lstm_bench", ROOT / "setup.py")
     assert spec
     assert spec.loader
     build = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(build)
-    libraries = [Path(path).resolve() for path in baseline_libraries.cudnn()]
-    program = ROOT / "build" / "bare_cudnn"
-    program.parent.mkdir(exist_ok=True)
-    source, paths = str(ROOT / "benchmarks/bare_cudnn.cpp"), [str(p) for p in libraries]
-    rpaths = [f"-Wl,-rpath,{p.parent}" for p in libraries]
-    flags = ["-std=c++17", "-O3", *build.cuda_includes(), "-Wl,--allow-shlib-undefined"]
-    subprocess.run(["g++", *flags, source, "-o", str(program), *paths, *rpaths], check=True)
-    for sizes in [(512, 16, 25), (256, 1, 150), (1024, 64, 25)]:
-        shape = Shape(*sizes, sizes[0])
-        one = session(problems.make(shape, seed=1))
-        samples: dict[str, list[tuple[float, float]]] = {"bare": [], "binding": []}
-        for _ in range(2 if quick else 6):
-            command = [str(program), *map(str, (*sizes, 100, 12))]
-            text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            lines = text.splitlines()[2:]  # the first two warm it up, here as below
-            samples["bare"] += [(float(a), float(b)) for a, b in (line.split() for line in lines)]
-            for number in range(12):
-                each, queued = one.time_each(100), one.time_queued(100)
-                if number >= 2:
-                    samples["binding"].append((statistics.median(each), queued / 100))
-        one.close()
-        for index, metric in enumerate(("latency", "queued")):
-            a, b = (statistics.median(s[index] for s in samples[side]) for side in samples)
-            print(
-                f"bare {sizes} {metric}: bare {a / 1e3:.2f} us, binding {b / 1e3:.2f} us,"
-                f" {100 * (b - a) / a:+.2f}%"
-            )
-    return True
+    libraries = [str(Path(path).resolve()) for path in baseline_libraries.cudnn()]
+    target = ROOT / "build" / "libbare_cudnn.so"
+    target.parent.mkdir(exist_ok=True)
+    flags = ["-std=c++17", "-O3", "-shared", "-fPIC", *build.cuda_includes()]
+    source = str(ROOT / "benchmarks/bare_cudnn.cpp")
+    rpaths = [f"-Wl,-rpath,{Path(path).parent}" for path in libraries]
+    subprocess.run(["g++", *flags, source, "-o", str(target), *libraries, *rpaths], check=True)
+    library = ctypes.CDLL(str(target))
+    library.bare_open.restype = ctypes.c_void_p
+    library.bare_close.argtypes = [ctypes.c_void_p]
+    library.bare_each.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+    library.bare_queued.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    library.bare_queued.restype = ctypes.c_longlong
+    return library
 
 
 def main() -> None:

@@ -28,7 +28,6 @@ struct Cuda {
     FUNCTION(cudaMemcpyAsync);
     FUNCTION(cudaMemsetAsync);
     FUNCTION(cudaStreamCreateWithFlags);
-    FUNCTION(cudaStreamDestroy);
     FUNCTION(cudaStreamSynchronize);
     FUNCTION(cudaStreamBeginCapture);
     FUNCTION(cudaStreamEndCapture);
@@ -56,7 +55,6 @@ struct Cudnn {
     FUNCTION(cudnnGetErrorString);
     FUNCTION(cudnnGetLastErrorString);
     FUNCTION(cudnnCreate);
-    FUNCTION(cudnnDestroy);
     FUNCTION(cudnnSetStream);
     FUNCTION(cudnnCreateDropoutDescriptor);
     FUNCTION(cudnnDestroyDropoutDescriptor);

@@ -48,13 +48,39 @@ PYBIND11_MODULE(_cudnn, module) {
 #include <chrono>
 #include <climits>
 #include <cstdint>
+#include <map>
 
 #include "cuda_libraries.hpp"
 
 namespace deepbench {
 
 // ---------------------------------------------------------------------------------------------
-// The layer. Members are destroyed in reverse order: graph, buffers, descriptors, handle, stream.
+// The device: both libraries, one stream and one cuDNN handle, which all layers of a process share.
+// They stay until the process ends, as in a framework: cuDNN 9.19 does not give back all that a
+// handle took, and at exit CUDA may be gone before we are.
+
+struct Device {
+    static const Device& of(const std::string& cudnn, const std::string& cudart, const std::string& about) {
+        static auto& devices = *new std::map<std::pair<std::string, std::string>, std::unique_ptr<Device>>;
+        auto& device = devices[{cudnn, cudart}];
+        if (!device) device = std::make_unique<Device>(cudnn, cudart, about);
+        return *device;
+    }
+
+    Device(const std::string& cudnn, const std::string& cudart, const std::string& about) : cuda(cudart), dnn(cudnn) {
+        cuda.check(cuda.cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags", about);
+        dnn.check(dnn.cudnnCreate(&handle), "cudnnCreate", about, cuda);
+        dnn.check(dnn.cudnnSetStream(handle, stream), "cudnnSetStream", about, cuda);
+    }
+
+    const Cuda cuda;
+    const Cudnn dnn;
+    cudaStream_t stream = nullptr;
+    cudnnHandle_t handle = nullptr;
+};
+
+// ---------------------------------------------------------------------------------------------
+// The layer. Members are destroyed in reverse order: graph, buffers, descriptors.
 
 using Array = py::array_t<float, py::array::c_style | py::array::forcecast>;
 
@@ -66,7 +92,7 @@ struct Options {
 class Layer {
 public:
     Layer(const std::string& cudnn, const std::string& cudart, const Shape& shape, const Options& options)
-        : shape_(shape), options_(options), cuda_(cudart), dnn_(cudnn),
+        : shape_(shape), options_(options), device_(Device::of(cudnn, cudart, shape.text())),
           about_(shape.text() + ", " + options.algorithm + ", " + options.precision) {
         shape_.check(options_.skip_input);
         if (options_.precision != "fp32" && options_.precision != "fp16")
@@ -75,16 +101,10 @@ public:
         if (int64_t(B) * H > INT_MAX) throw Unsupported("a state of batch x hidden values beyond cuDNN's 32-bit strides (" + about_ + ")");
         const cudnnDataType_t type = half() ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
 
-        cudaStream_t stream;
-        check(cuda_.cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-        stream_ = {stream, cuda_.cudaStreamDestroy};
-        handle_ = made<cudnnHandle_t>(dnn_.cudnnCreate, dnn_.cudnnDestroy, "cudnnCreate");
-        check(dnn_.cudnnSetStream(handle_.get(), stream), "cudnnSetStream");
-
         // No dropout: a descriptor must be there all the same, but it needs no memory.
         dropout_ = made<cudnnDropoutDescriptor_t>(dnn_.cudnnCreateDropoutDescriptor, dnn_.cudnnDestroyDropoutDescriptor,
                                                   "cudnnCreateDropoutDescriptor");
-        check(dnn_.cudnnSetDropoutDescriptor(dropout_.get(), handle_.get(), 0.0f, nullptr, 0, 0), "cudnnSetDropoutDescriptor");
+        check(dnn_.cudnnSetDropoutDescriptor(dropout_.get(), handle_, 0.0f, nullptr, 0, 0), "cudnnSetDropoutDescriptor");
 
         rnn_ = made<cudnnRNNDescriptor_t>(dnn_.cudnnCreateRNNDescriptor, dnn_.cudnnDestroyRNNDescriptor, "cudnnCreateRNNDescriptor");
         const cudnnMathType_t math = half() ? CUDNN_TENSOR_OP_MATH : options_.tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
@@ -93,7 +113,7 @@ public:
                                             math, I, H, H, 1, dropout_.get(), CUDNN_RNN_PADDED_IO_DISABLED),
               "cudnnSetRNNDescriptor_v8");
         if (algorithm() == CUDNN_RNN_ALGO_PERSIST_DYNAMIC)  // compiles its kernel for this batch
-            check(dnn_.cudnnBuildRNNDynamic(handle_.get(), rnn_.get(), B), "cudnnBuildRNNDynamic");
+            check(dnn_.cudnnBuildRNNDynamic(handle_, rnn_.get(), B), "cudnnBuildRNNDynamic");
 
         x_shape_ = sequence(type, I);
         y_shape_ = sequence(type, H);
@@ -102,8 +122,8 @@ public:
         check(dnn_.cudnnSetTensorNdDescriptor(state_shape_.get(), type, 3, sizes, strides), "cudnnSetTensorNdDescriptor");
 
         size_t weights = 0, workspace = 0, reserve = 0;
-        check(dnn_.cudnnGetRNNWeightSpaceSize(handle_.get(), rnn_.get(), &weights), "cudnnGetRNNWeightSpaceSize");
-        check(dnn_.cudnnGetRNNTempSpaceSizes(handle_.get(), rnn_.get(), CUDNN_FWD_MODE_INFERENCE, x_shape_.get(), &workspace, &reserve),
+        check(dnn_.cudnnGetRNNWeightSpaceSize(handle_, rnn_.get(), &weights), "cudnnGetRNNWeightSpaceSize");
+        check(dnn_.cudnnGetRNNTempSpaceSizes(handle_, rnn_.get(), CUDNN_FWD_MODE_INFERENCE, x_shape_.get(), &workspace, &reserve),
               "cudnnGetRNNTempSpaceSizes");
         const size_t element = half() ? 2 : 4, state = element * B * H;
         weights_ = buffer(weights);
@@ -120,7 +140,7 @@ public:
     }
 
     ~Layer() {
-        if (stream_) cuda_.cudaStreamSynchronize(stream_.get());  // nothing may be in flight when its memory goes
+        cuda_.cudaStreamSynchronize(stream_);  // nothing may be in flight when its memory goes
         cuda_.cudaGetLastError();  // an error of this layer is not the next one's
     }
 
@@ -149,7 +169,7 @@ public:
         for (int part = 0; part < 8; ++part) {  // 0-3: input i, f, g, o; 4-7: recurrent
             const int recurrent = part / 4, gate = part % 4, width = recurrent ? H : I;
             void *matrix = nullptr, *bias = nullptr;
-            check(dnn_.cudnnGetRNNWeightParams(handle_.get(), rnn_.get(), 0, weight_bytes(), weights_.get(), part, unused.get(),
+            check(dnn_.cudnnGetRNNWeightParams(handle_, rnn_.get(), 0, weight_bytes(), weights_.get(), part, unused.get(),
                                                &matrix, unused_too.get(), &bias),
                   "cudnnGetRNNWeightParams");
             if (matrix && (recurrent || !options_.skip_input))
@@ -164,11 +184,11 @@ public:
     // One call. Returns when the work is queued.
     void forward() {
         if (!loaded_) throw std::logic_error("load() comes before forward()");
-        if (graph_) check(cuda_.cudaGraphLaunch(graph_.get(), stream_.get()), "cudaGraphLaunch");
+        if (graph_) check(cuda_.cudaGraphLaunch(graph_.get(), stream_), "cudaGraphLaunch");
         else launch();
     }
 
-    void wait() const { check(cuda_.cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize"); }
+    void wait() const { check(cuda_.cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
     // Latency: what one caller waits for one call.
     std::vector<int64_t> time_each(int calls) {
@@ -215,7 +235,7 @@ private:
 
     // The call that everything here is about.
     void launch() {
-        check(dnn_.cudnnRNNForward(handle_.get(), rnn_.get(), CUDNN_FWD_MODE_INFERENCE,
+        check(dnn_.cudnnRNNForward(handle_, rnn_.get(), CUDNN_FWD_MODE_INFERENCE,
                                    nullptr,  // lengths on the device: cuDNN 9 takes them from the descriptors
                                    x_shape_.get(), x_.get(), y_shape_.get(), y_.get(), state_shape_.get(), h0_.get(),
                                    h_last_.get(), state_shape_.get(), c0_.get(), c_last_.get(), weight_bytes(), weights_.get(),
@@ -227,17 +247,17 @@ private:
     void record() {
         launch();
         wait();
-        check(cuda_.cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+        check(cuda_.cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
         cudaGraph_t captured = nullptr;
         try {
             launch();
         } catch (...) {  // leave the capture, or the stream stays unusable
-            cuda_.cudaStreamEndCapture(stream_.get(), &captured);
+            cuda_.cudaStreamEndCapture(stream_, &captured);
             if (captured) cuda_.cudaGraphDestroy(captured);
             cuda_.cudaGetLastError();
             throw;
         }
-        check(cuda_.cudaStreamEndCapture(stream_.get(), &captured), "cudaStreamEndCapture");
+        check(cuda_.cudaStreamEndCapture(stream_, &captured), "cudaStreamEndCapture");
         const Owned<cudaGraph_t> graph(captured, cuda_.cudaGraphDestroy);
         cudaGraphExec_t ready;
         check(cuda_.cudaGraphInstantiateWithFlags(&ready, captured, 0), "cudaGraphInstantiateWithFlags");
@@ -291,7 +311,7 @@ private:
     size_t weight_bytes() const { return bytes(weights_); }
 
     void set(const Buffer& to, int byte) const {
-        check(cuda_.cudaMemsetAsync(to.get(), byte, bytes(to), stream_.get()), "cudaMemsetAsync");
+        check(cuda_.cudaMemsetAsync(to.get(), byte, bytes(to), stream_), "cudaMemsetAsync");
     }
 
     // An array in the layer's precision; NumPy does the rounding.
@@ -301,14 +321,14 @@ private:
     void copy_in(void* to, const py::array& from, size_t first, size_t count) const {
         const size_t element = from.itemsize();
         check(cuda_.cudaMemcpyAsync(to, static_cast<const char*>(from.data()) + first * element, count * element,
-                                    cudaMemcpyHostToDevice, stream_.get()),
+                                    cudaMemcpyHostToDevice, stream_),
               "cudaMemcpyAsync");
         wait();
     }
 
     py::object copy_out(const Buffer& from, const std::vector<py::ssize_t>& sizes) {
         py::array values(py::dtype(half() ? "float16" : "float32"), sizes);
-        check(cuda_.cudaMemcpyAsync(values.mutable_data(), from.get(), bytes(from), cudaMemcpyDeviceToHost, stream_.get()),
+        check(cuda_.cudaMemcpyAsync(values.mutable_data(), from.get(), bytes(from), cudaMemcpyDeviceToHost, stream_),
               "cudaMemcpyAsync");
         wait();
         return half() ? py::object(values.attr("astype")("float32")) : py::object(values);
@@ -316,12 +336,13 @@ private:
 
     const Shape shape_;
     const Options options_;
-    const Cuda cuda_;
-    const Cudnn dnn_;
+    const Device& device_;
+    const Cuda& cuda_ = device_.cuda;
+    const Cudnn& dnn_ = device_.dnn;
+    const cudaStream_t stream_ = device_.stream;
+    const cudnnHandle_t handle_ = device_.handle;
     const std::string about_;  // what every error is about
     bool loaded_ = false;
-    Owned<cudaStream_t> stream_;
-    Owned<cudnnHandle_t> handle_;
     Owned<cudnnDropoutDescriptor_t> dropout_;
     Owned<cudnnRNNDescriptor_t> rnn_;
     Owned<cudnnRNNDataDescriptor_t> x_shape_, y_shape_;

@@ -94,7 +94,6 @@ cudaError_t cudaFree(void* p) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) { std::memcpy(to, from, bytes); return cudaSuccess; }
 cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t) { if (bytes) std::memset(to, byte, bytes); return cudaSuccess; }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned) { made(s); return cudaSuccess; }
-cudaError_t cudaStreamDestroy(cudaStream_t s) { gone(s); return cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) { return answer(s->capture ? cudaErrorStreamCaptureUnsupported : cudaSuccess); }
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) { made(&s->capture); return cudaSuccess; }
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* g) { *g = s->capture; s->capture = nullptr; return cudaSuccess; }

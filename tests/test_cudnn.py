@@ -23,6 +23,7 @@ if _cudnn.absent_reason:
 
 ROOT = Path(__file__).resolve().parent.parent
 STANDARD, STATIC, DYNAMIC = 0, 1, 2
+ONE_STREAM_ONE_HANDLE = 2
 
 
 def headers():
@@ -63,8 +64,10 @@ def fake(library):
     handle.fake_set_limit.argtypes = [ctypes.c_size_t]
     handle.fake_set_limit(2**34)
     handle.fake_set_wrong(-1)
+    _cudnn.Lstm(library, library, 1, 1, 1, 1).release()  # opens the device, which stays open
+    assert handle.fake_live() == ONE_STREAM_ONE_HANDLE
     yield handle
-    assert handle.fake_live() == 0, "something was not freed"
+    assert handle.fake_live() == ONE_STREAM_ONE_HANDLE, "something was not freed"
     assert handle.fake_sticky() == 0, "an error was left for the next call to find"
 
 
