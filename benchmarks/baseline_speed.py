@@ -12,47 +12,47 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
+from lstm_bench import results
+from lstm_bench.comparison import compare
+from lstm_bench.run_report import shape_label
+from lstm_bench.tables import Table, number, text
+from lstm_bench.units import times
 
-from lstm_bench import analysis, store
-from lstm_bench.render import table
 
-
-def baseline_for(precision: str, names: set[str]) -> str:
+def baseline_for(precision: str, names: list[str]) -> str:
     best = "deepbench-best" if precision in ("fp32", "tf32") else "deepbench-fp16-best"
     return best if best in names else "deepbench"
 
 
 def main() -> None:
-    cells = analysis.frame(store.read_records(Path(sys.argv[1])).values())
-    floors = analysis.noise(analysis.control_pairs(cells))
-    ok = cells[(cells["status"] == "ok") & (cells["copy"] == 1)]
-    by_name = {n: g.set_index(analysis.SHAPE) for n, g in ok.groupby("implementation")}
-    by_shape = dict(iter(ok.groupby(analysis.SHAPE)))
+    run = results.load(Path(sys.argv[1]))
+    precision = run.cells.drop_duplicates("implementation").set_index("implementation")["precision"]
     rows = []
-    for name, theirs in by_name.items():
+    for name in run.implementations:
         if name.startswith("deepbench"):
             continue
-        base = baseline_for(theirs["precision"].iloc[0], set(by_name))
-        both = theirs.join(by_name[base], rsuffix="_base", how="inner")
-        ratio = both["latency_s"] / both["latency_s_base"]
-        slower = []
-        for shape, row in both.iterrows():
-            floor = analysis.floor_at(floors, row["latency_s"])
-            word = analysis.verdict(*analysis.in_turns(by_shape[shape], name, base), floor)
-            if word == "slower":
-                slower.append(",".join(map(str, shape[:3])))
+        base = baseline_for(precision[name], run.implementations)
+        found = compare(run.cells, name, base, across=None)  # AMP against half precision, too
+        slower = found.shapes[found.shapes["verdict"] == "slower"].to_dict("records")
         rows.append(
             {
-                "framework row": name,
-                "baseline": base,
-                "shapes": len(both),
-                "geometric mean": f"{np.exp(np.log(ratio).mean()):.2f}x",
-                "least": f"{ratio.min():.2f}x",
-                "baseline slower at": " ".join(slower) or "none",
+                "row": name,
+                "base": base,
+                "shapes": len(found.shapes),
+                "mean": 1 / found.group().ratio.value,
+                "least": 1 / found.shapes["ratio"].max(),
+                "slower": " ".join(map(shape_label, slower)) or "none",
             }
         )
-    print(table(rows))
+    columns = (
+        text("framework row", "row"),
+        text("baseline", "base"),
+        number("shapes", "shapes"),
+        number("geometric mean", "mean", times),
+        number("least", "least", times),
+        text("baseline slower at", "slower"),
+    )
+    print(Table("speed", rows, columns).drawn())
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ def cycles(quick: bool) -> bool:
             f" {time.perf_counter() - start:.0f} s, device memory {lost / 2**20:+.1f} MiB,"
             f" host memory {grown / 2**10:+.1f} MiB"
         )
-    huge = replace(problem, shape=Shape(16384, 4096, 2000, 16384))
+    huge = replace(problem, shape=Shape(4096, 8192, 4000, 4096))
     try:
         session(huge)
         print("cycles: the huge shape fitted?")

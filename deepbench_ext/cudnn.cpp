@@ -60,11 +60,11 @@ namespace deepbench {
 // handle took, and at exit CUDA may be gone before we are.
 
 struct Device {
-    static const Device& of(const std::string& cudnn, const std::string& cudart, const std::string& about) {
+    static const Device* of(const std::string& cudnn, const std::string& cudart, const std::string& about) {
         static auto& devices = *new std::map<std::pair<std::string, std::string>, std::unique_ptr<Device>>;
         auto& device = devices[{cudnn, cudart}];
         if (!device) device = std::make_unique<Device>(cudnn, cudart, about);
-        return *device;
+        return device.get();
     }
 
     Device(const std::string& cudnn, const std::string& cudart, const std::string& about) : cuda(cudart), dnn(cudnn) {
@@ -92,7 +92,7 @@ struct Options {
 class Layer {
 public:
     Layer(const std::string& cudnn, const std::string& cudart, const Shape& shape, const Options& options)
-        : shape_(shape), options_(options), device_(Device::of(cudnn, cudart, shape.text())),
+        : shape_(shape), options_(options), device_(*Device::of(cudnn, cudart, shape.text())),
           about_(shape.text() + ", " + options.algorithm + ", " + options.precision) {
         shape_.check(options_.skip_input);
         if (options_.precision != "fp32" && options_.precision != "fp16")
@@ -125,6 +125,8 @@ public:
         check(dnn_.cudnnGetRNNWeightSpaceSize(handle_, rnn_.get(), &weights), "cudnnGetRNNWeightSpaceSize");
         check(dnn_.cudnnGetRNNTempSpaceSizes(handle_, rnn_.get(), CUDNN_FWD_MODE_INFERENCE, x_shape_.get(), &workspace, &reserve),
               "cudnnGetRNNTempSpaceSizes");
+        if (weights > size_t(PTRDIFF_MAX) || workspace > size_t(PTRDIFF_MAX))
+            throw Unsupported("cuDNN gives a size below zero for the weights or the workspace (" + about_ + ")");
         const size_t element = half() ? 2 : 4, state = element * B * H;
         weights_ = buffer(weights);
         workspace_ = buffer(workspace);

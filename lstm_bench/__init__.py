@@ -1,3 +1,48 @@
-"""lstm-bench: what one LSTM layer costs, by every implementation, checked and beside its noise."""
+"""lstm-bench: what one LSTM layer costs, by every implementation, checked and beside its noise.
+
+import lstm_bench
+cells = lstm_bench.load()                  # the newest run in results/, one row per cell
+samples = lstm_bench.samples("my-run")     # one row per raw sample
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
 
 __version__ = "0.1.0"
+
+
+def load(run: str | Path | None = None, results: str | Path = "results") -> pd.DataFrame:
+    """A run as a tidy data frame, one row per cell; `run` is a name in `results`, or a folder.
+
+    Columns: implementation, hidden, batch, timesteps, input_size, status, reason, latency_s,
+    throughput_s, device_s, max_abs_error, and what the cell ran on and with. A/A controls have a
+    `copy` above 1.
+    """
+    from lstm_bench import results as runs
+
+    return runs.load(_folder(run, results)).cells
+
+
+def samples(run: str | Path | None = None, results: str | Path = "results") -> pd.DataFrame:
+    """Every raw sample of a run: `metric` is latency (one call) or throughput (a block, per call).
+
+    Columns: implementation, hidden, batch, timesteps, input_size, pass_number, copy, round,
+    disturbed, metric, seconds.
+    """
+    from lstm_bench import results as runs
+
+    return runs.samples(_folder(run, results))
+
+
+def _folder(run: str | Path | None, results: str | Path) -> Path:
+    from pathlib import Path
+
+    from lstm_bench import store
+
+    return store.find_run(Path(results), None if run is None else str(run))

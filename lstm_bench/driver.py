@@ -27,11 +27,12 @@ from lstm_bench.model import (
     Cell,
     Record,
     Shape,
-    from_json,
     to_json,
 )
 from lstm_bench.plan import Plan, guess_cell_s, guess_s
 from lstm_bench.registry import framework_of
+from lstm_bench.replies import Failure, Hello, Prepared
+from lstm_bench.shelf import Shelf
 from lstm_bench.supervisor import WorkerFailed, WorkerProcess
 
 START_TIMEOUT_S = 180.0  # importing a framework from a cold disk
@@ -117,6 +118,7 @@ def run(
                 break
     finally:
         walk.end_workers()
+        walk.shelf.close()
     outcome.wall_s, outcome.timed_s = time.monotonic() - started, walk.timed_s
     outcome.left = len(cells) - walk.finished
     outcome.interrupted = stop() and outcome.left > 0
@@ -137,12 +139,13 @@ class _Walk:
         self.plan, self.sink, self.observer, self.stop = plan, sink, observer, stop
         self.rng = random.Random(plan.settings.seed)
         self.workers: dict[str, WorkerProcess] = {}
-        self.hellos: dict[str, dict[str, Any]] = {}
+        self.hellos: dict[str, Hello] = {}
         self.refused: dict[str, tuple[str, str]] = {}  # frameworks that cannot run here, and why
         self.failed_starts: Counter[str] = Counter()
         self.started = 0
         self.finished = 0
         self.timed_s = 0.0
+        self.shelf = Shelf({row.computes for row in plan.implementations})
 
     # workers
 
@@ -154,7 +157,10 @@ class _Walk:
             self.started += 1
             log = self.sink.logs / f"{framework_of(row).name}-{self.started}.log"
             try:
-                worker = WorkerProcess(framework, row.module, python, self.plan.settings, log)
+                shared = list(self.shelf.fds.values())
+                worker = WorkerProcess(
+                    framework, row.module, python, self.plan.settings, log, shared
+                )
                 self.workers[framework] = worker
                 hello = self.ask(worker, "hello", START_TIMEOUT_S)
             except WorkerFailed as failed:
@@ -170,9 +176,7 @@ class _Walk:
             self.hellos[framework] = hello
         return self.workers[framework]
 
-    def ask(
-        self, worker: WorkerProcess, verb: str, timeout_s: float, **arguments: Any
-    ) -> dict[str, Any]:
+    def ask(self, worker: WorkerProcess, verb: str, timeout_s: float, **arguments: Any) -> Any:
         """Ask; a worker that dies is forgotten, and the next cell starts a new one."""
         # a block is waited for even when stopping: it is short, and it counts
         give_up = (lambda: False) if verb == "measure" else self.stop
@@ -181,10 +185,10 @@ class _Walk:
         except WorkerFailed:
             self.drop(worker)
             raise
-        if "status" in reply:  # the worker lives, the request failed
-            if reply["status"] == "crashed" and self.plan.settings.device == "cuda":
+        if isinstance(reply, Failure):
+            if reply.status == "crashed" and self.plan.settings.device == "cuda":
                 self.drop(worker)  # an error may have taken the CUDA context with it
-            raise WorkerFailed(reply["status"], reply["reason"])
+            raise WorkerFailed(reply.status, reply.reason)
         return reply
 
     def drop(self, worker: WorkerProcess) -> None:
@@ -246,20 +250,22 @@ class _Walk:
                 self.record(self.blank(cell, failed.status, failed.reason, group), [])
             return None
         live = Measurement(cell, reply, worker)
-        if not reply["check"]["passed"]:
-            self.record(self.filled(live, group, "wrong", reply["check"]["reason"]), [])
+        if not reply.check.passed:
+            self.record(self.filled(live, group, "wrong", reply.check.reason), [])
             return None
-        if not reply["warm_up"]["settled"]:
+        if not (reply.warm_up and reply.warm_up.settled):
             live.warn("not warm: the time per call was still moving at the end of the warm-up")
         return live
 
-    def ask_to_prepare(self, worker: WorkerProcess, cell: Cell) -> dict[str, Any]:
+    def ask_to_prepare(self, worker: WorkerProcess, cell: Cell) -> Prepared:
         """The problem first: its reference may take longer than any call is allowed to."""
         row, limit = self.plan.row(cell.implementation), self.plan.sampling.timeout_s
         shape = to_json(cell.shape)
         patience = limit + cell.shape.flops / REFERENCE_RATE
-        self.ask(worker, "pose", patience, shape=shape, computes=row.computes)
-        return self.ask(
+        place = self.shelf.place(row.computes, cell.shape)
+        self.ask(worker, "pose", patience, shape=shape, computes=row.computes, **place)
+        self.shelf.filled(row.computes, cell.shape)
+        reply: Prepared = self.ask(
             worker,
             "prepare",
             limit,
@@ -268,6 +274,7 @@ class _Walk:
             shape=shape,
             sampling=to_json(self.plan.sampling),
         )
+        return reply
 
     def measure_round(self, one: Measurement, number: int, group: str) -> bool:
         """One block that counts; false if the cell is lost."""
@@ -284,7 +291,7 @@ class _Walk:
                     round_number=number,
                     sampling=to_json(sampling),
                 )
-                block = from_json(Block, reply["block"])
+                block: Block = reply.block
                 block.disturbed = timing.disturbed(block, one.blocks)
                 one.blocks.append(block)
                 one.spent_s += block.wall_s
@@ -303,8 +310,8 @@ class _Walk:
         """A neighbour took the worker down; this cell goes on in a new one, and says so."""
         one.worker = self.worker(one.worker.framework)
         reply = self.ask_to_prepare(one.worker, one.cell)
-        if not reply["check"]["passed"]:
-            raise WorkerFailed("wrong", reply["check"]["reason"])
+        if not reply.check.passed:
+            raise WorkerFailed("wrong", reply.check.reason)
         if one.blocks:
             one.warn("two processes: the worker was restarted while this cell was measured")
 
@@ -334,9 +341,9 @@ class _Walk:
                 reply = self.ask(
                     one.worker, "release", self.plan.sampling.timeout_s, key=one.cell.key
                 )
-                one.reply["check"] = reply["check"]
-                if not reply["check"]["passed"]:
-                    status, reason = "wrong", "after timing: " + reply["check"]["reason"]
+                one.reply.check = reply.check
+                if not reply.check.passed:
+                    status, reason = "wrong", "after timing: " + reply.check.reason
             except WorkerFailed as failed:
                 one.warn(f"not checked again: {failed.reason}")
         else:
@@ -352,7 +359,7 @@ class _Walk:
     # records
 
     def blank(self, cell: Cell, status: str, reason: str, group: str) -> Record:
-        hello = self.hellos.get(self.plan.row(cell.implementation).framework, {})
+        hello = self.hellos.get(self.plan.row(cell.implementation).framework)
         return blank_record(self.plan, cell, hello, status, reason, group)
 
     def filled(self, one: Measurement, group: str, status: str, reason: str) -> Record:

@@ -36,7 +36,8 @@ WRONG_ANSWERS = ("swap-gates", "drop-bias", "transpose", "nan", "infinite", "wro
 FAULTS = (
     *WRONG_ANSWERS,
     *("segfault", "exit", "kill", "hang", "stubborn-hang", "error", "oom", "unsupported"),
-    *("garbage", "close-pipe"),
+    *("garbage", "close-pipe", "out-of-order", "no-proper-reply", "huge-reply", "eat-memory"),
+    "chatter",
 )
 MOMENTS = ("build", "first-call", "measure", "release")
 

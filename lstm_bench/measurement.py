@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import datetime
 import statistics
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from lstm_bench import timing
-from lstm_bench.model import Block, Cell, Check, Record, from_json
+from lstm_bench.model import Block, Cell, Record
 from lstm_bench.plan import Plan
+from lstm_bench.replies import Hello, Prepared
 from lstm_bench.supervisor import WorkerProcess
 
 
@@ -19,7 +18,7 @@ class Measurement:
     """A prepared cell, its worker, and what was measured so far."""
 
     cell: Cell
-    reply: dict[str, Any]  # the worker's, when the cell was prepared
+    reply: Prepared  # the worker's
     worker: WorkerProcess
     blocks: list[Block] = field(default_factory=list)
     used: list[Block] = field(default_factory=list)  # the one block of each round that counts
@@ -38,7 +37,7 @@ class Measurement:
 
 
 def blank_record(
-    plan: Plan, cell: Cell, hello: Mapping[str, Any], status: str, reason: str, group: str
+    plan: Plan, cell: Cell, hello: Hello | None, status: str, reason: str, group: str
 ) -> Record:
     """A record of a cell that was not timed; `hello` is what its worker said of itself."""
     row, settings = plan.row(cell.implementation), plan.settings
@@ -53,9 +52,9 @@ def blank_record(
         computes=row.computes,
         precision=row.precision_on(settings),
         device=settings.device,
-        threads=hello.get("threads", settings.threads),
-        tf32=hello.get("tf32", settings.tf32) and settings.device == "cuda",
-        versions=hello.get("versions", {}),
+        threads=hello.threads if hello else settings.threads,
+        tf32=(hello.tf32 if hello else settings.tf32) and settings.device == "cuda",
+        versions=hello.versions if hello else {},
         group=group,
         finished_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     )
@@ -64,9 +63,8 @@ def blank_record(
 def fill(record: Record, one: Measurement) -> Record:
     """Add all that was learnt; only `ok` and `interrupted` carry times."""
     reply = one.reply
-    record.check = from_json(Check, reply["check"])
-    record.path, record.memory = reply["path"], reply["memory"]
-    record.first_call_s, record.build_s = reply["first_call_s"], reply["build_s"]
+    record.check, record.path, record.memory = reply.check, reply.path, reply.memory
+    record.first_call_s, record.build_s = reply.first_call_s, reply.build_s
     record.warnings = one.warnings
     if record.status not in ("ok", "interrupted") or not one.used:
         return record

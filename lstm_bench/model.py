@@ -38,6 +38,10 @@ class LstmBenchError(Exception):
     """A mistake in the input, told in one or two lines that end with what to type next."""
 
 
+class Stopped(LstmBenchError):
+    """A run that could not go on; what it had finished is kept."""
+
+
 class Unsupported(Exception):
     """This implementation cannot run this shape here; the message says why."""
 
@@ -187,6 +191,7 @@ class Record:
     calls: int = 0
     round_latency_s: list[float] = field(default_factory=list)
     round_throughput_s: list[float] = field(default_factory=list)
+    round_device_s: list[float] = field(default_factory=list)
     cpu_over_wall: float | None = None
     switches_per_s: float | None = None
     others_over_wall: float | None = None

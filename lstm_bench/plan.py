@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -50,12 +51,16 @@ class Plan:
         cells = [Cell(r.name, shape, pass_number) for r in self.implementations]
         runnable = [r for r in self.implementations if self.settings.device in r.devices]
         if runnable:
-            first = self.shapes.index(shape) * self.controls
+            first = self._places[shape] * self.controls
             for n in range(self.controls):
                 row = runnable[(first + n) % len(runnable)]
                 copy = 2 + n // len(runnable)
                 cells.append(Cell(row.name, shape, pass_number, copy))
         return cells
+
+    @functools.cached_property
+    def _places(self) -> dict[Shape, int]:
+        return {shape: place for place, shape in enumerate(self.shapes)}
 
     def all_cells(self) -> list[Cell]:
         return [

@@ -11,7 +11,10 @@ Every implementation gets these arrays and nothing else, so all do the same work
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +27,7 @@ Array = NDArray[Any]
 Answer = tuple[Array, Array, Array]  # output (T, B, H), final h (B, H), final c (B, H)
 
 _CHUNK_BYTES = 256 << 20  # of float64 input products held at once
+_PART = 1 << 15  # values that are worth a thread of their own
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +74,6 @@ def make(shape: Shape, seed: int) -> Problem:
     )
 
 
-def _sigmoid(v: Array) -> Array:
-    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * v)))
-
-
 def reference(problem: Problem, computes: str = "lstm") -> Answer:
     """The answer in float64, written for reading rather than for speed."""
     s = problem.shape
@@ -88,11 +88,28 @@ def reference(problem: Problem, computes: str = "lstm") -> Answer:
         x = problem.x[start : start + chunk].astype(np.float64)
         from_input = np.tile(x, 4) if computes == "lstm-skip-input" else x @ w_ih
         for step, part in enumerate(from_input, start):
-            i, f, g, o = np.split(part + h @ w_hh + bias, 4, axis=1)
-            c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
-            h = _sigmoid(o) * np.tanh(c)
-            output[step] = h
-    return output, h, c
+            gates = h @ w_hh
+            gates += part
+            gates += bias
+            i, f, g, o = np.split(gates, 4, axis=1)
+            c *= _sigmoid(f)
+            c += _sigmoid(i) * np.tanh(g)
+            h = np.multiply(_sigmoid(o), np.tanh(c), out=output[step])
+    return output, h.copy(), c
+
+
+def _sigmoid(v: Array) -> Array:
+    v = np.tanh(0.5 * v)
+    v += 1.0
+    v *= 0.5
+    return v
+
+
+def _parts(rows: int, width: int) -> list[slice]:
+    """Rows in as many parts as there are cores, none too small to be worth a thread."""
+    count = max(1, min(os.cpu_count() or 1, rows, rows * width // _PART))
+    edges = [rows * n // count for n in range(count + 1)]
+    return [slice(a, b) for a, b in itertools.pairwise(edges)]
 
 
 def check(answer: Answer, expected: Answer, tolerance: float) -> Check:
@@ -103,10 +120,7 @@ def check(answer: Answer, expected: Answer, tolerance: float) -> Check:
         if got.shape != want.shape:
             reason = f"{name} has shape {got.shape}, expected {want.shape}"
             return Check(float("inf"), float("inf"), tolerance, False, reason)
-        rows = zip(got, want, strict=True)  # row by row: the largest outputs fill gigabytes
-        with np.errstate(invalid="ignore"):
-            error = float(np.max([np.abs(g - w).max() for g, w in rows]))
-        scale = float(np.abs(want).max())
+        error, scale = _largest(got, want)
         # np.max, not max: NaN must win
         worst_abs = float(np.max([worst_abs, error]))
         worst_rel = float(np.max([worst_rel, error / max(scale, 1e-30)]))
@@ -116,3 +130,21 @@ def check(answer: Answer, expected: Answer, tolerance: float) -> Check:
     if reasons:
         reason = "; ".join(reasons) + f" (tolerance {tolerance:g})"
     return Check(worst_abs, worst_rel, tolerance, not reasons, reason)
+
+
+def _largest(got: Array, want: Array) -> tuple[float, float]:
+    """The largest |got - want| and the largest |want|, row by row: outputs can fill gigabytes."""
+
+    def of(rows: slice) -> tuple[float, float]:
+        with np.errstate(invalid="ignore"):
+            pairs = [
+                (np.abs(g - w).max(), np.abs(w).max())
+                for g, w in zip(got[rows], want[rows], strict=True)
+            ]
+        error, scale = np.max(pairs, axis=0)
+        return float(error), float(scale)
+
+    parts = _parts(len(got), got[0].size)
+    with ThreadPoolExecutor(len(parts)) as pool:
+        error, scale = np.max(list(pool.map(of, parts)), axis=0)
+    return float(error), float(scale)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lstm_bench.model import Record
-from lstm_bench.render import WIDTH, clipped, seconds, span
+from lstm_bench.units import WIDTH, clipped, seconds, span
 
 _LAST = 6  # results kept in view
 

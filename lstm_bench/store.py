@@ -18,9 +18,13 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from lstm_bench.model import Block, LstmBenchError, Record, dumps, from_json, to_json
+import msgspec
+
+from lstm_bench.model import Block, LstmBenchError, Record, dumps, to_json
+
+T = TypeVar("T")
 
 FORMAT = 1
 
@@ -107,6 +111,8 @@ def _append(fd: int, value: Mapping[str, Any]) -> None:
         if os.write(fd, line) != len(line):
             raise OSError("short write: is the disk full?")
         os.fsync(fd)
+        if os.fstat(fd).st_nlink == 0:
+            raise OSError("the run's folder was deleted")
     except OSError:
         os.ftruncate(fd, start)  # leave whole lines behind
         raise
@@ -118,11 +124,6 @@ def _fsync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def read(folder: Path) -> tuple[dict[str, Any], list[Record]]:
-    """A run as far as it goes: it may be interrupted, or going on right now."""
-    return read_manifest(folder), list(read_records(folder).values())
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -143,42 +144,111 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return dict(data)
 
 
+Size = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class Sizes(msgspec.Struct, gc=False):
+    """A shape, as a line of a run gives it."""
+
+    hidden: Size
+    batch: Size
+    timesteps: Size
+    input_size: Size
+
+
+class Errors(msgspec.Struct, gc=False):
+    """A check, as far as tables need it."""
+
+    max_abs_error: float | None = None
+    tolerance: float | None = None
+
+
+class Row(msgspec.Struct, gc=False):
+    """A line of `records.jsonl`, as far as tables need it.
+
+    Checked as it is parsed: run folders may come from anywhere. What this version does not know
+    is passed over.
+    """
+
+    implementation: str
+    shape: Sizes
+    pass_number: Count
+    copy: Count
+    status: str
+    reason: str = ""
+    computes: str = "lstm"
+    precision: str = ""
+    device: str = ""
+    threads: Count = 0
+    tf32: bool = False
+    path: str = ""
+    latency_s: float | None = None
+    throughput_s: float | None = None
+    device_s: float | None = None
+    first_call_s: float | None = None
+    timed_s: float | None = None
+    rounds: Count = 0
+    round_latency_s: list[float] = []
+    round_throughput_s: list[float] = []
+    round_device_s: list[float] = []
+    check: Errors | None = None
+    warnings: list[str] = []
+    group: str = ""
+
+
+def read_rows(folder: Path) -> tuple[list[Row], int]:
+    """All lines, oldest first, and how many could not be read.
+
+    A cell that was measured again has several; the last one counts.
+    """
+    rows = _lines(folder / "records.jsonl", Row)
+    readable = [row for row in rows if row is not None]
+    return readable, len(rows) - len(readable)
+
+
 def read_records(folder: Path) -> dict[str, Record]:
-    """The last record of every cell, by key; a line that cannot be read is passed over."""
-    records: dict[str, Record] = {}
-    for data in _lines(folder / "records.jsonl"):
-        try:
-            record = from_json(Record, data)
-            records[record.key] = record
-        except (TypeError, ValueError, AttributeError):
-            continue
-    return records
+    """The last record of every cell, by key, whole; a line that cannot be read is passed over."""
+    found = (line for line in _lines(folder / "records.jsonl", Record) if line)
+    return {record.key: record for record in found}
 
 
-def read_samples(folder: Path) -> dict[str, list[Block]]:
-    """The raw blocks behind the records: what was superseded or never recorded is left out."""
-    groups = {key: record.group for key, record in read_records(folder).items()}
-    samples = {}
-    for data in _lines(folder / "samples.jsonl"):
-        key = data.get("key")
-        if key in groups and data.get("group", groups[key]) == groups[key]:
-            samples[key] = [from_json(Block, b) for b in data["blocks"]]
-    return samples
+class Samples(msgspec.Struct):
+    """A line of `samples.jsonl`."""
+
+    key: str
+    blocks: list[Block]
+    group: str | None = None
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def read_blocks(folder: Path) -> Iterator[tuple[Record, list[Block]]]:
+    """Each cell's record with its raw blocks; what was superseded or never recorded is left out."""
+    records = read_records(folder)
+    for line in _lines(folder / "samples.jsonl", Samples):
+        record = records.get(line.key) if line else None
+        if line and record and line.group in (None, record.group):
+            yield record, line.blocks
+
+
+def _lines(path: Path, kind: type[T]) -> list[T | None]:
+    """Parsed lines, None for one that cannot be read; a torn last line does not count."""
+    decoder = msgspec.json.Decoder(kind)
     try:
-        file = path.open("rb")
+        data = path.read_bytes()
     except FileNotFoundError:
-        return
-    with file:
-        for line in file:
-            try:
-                data = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(data, dict):
-                yield data
+        return []
+    end = data.rfind(b"\n") + 1
+    try:
+        return list(decoder.decode_lines(memoryview(data)[:end]))
+    except (msgspec.DecodeError, RecursionError):
+        return [_parsed(decoder, line) for line in data[:end].splitlines()]
+
+
+def _parsed(decoder: msgspec.json.Decoder[T], line: bytes) -> T | None:
+    try:
+        return decoder.decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def new_run_name(grid: str) -> str:

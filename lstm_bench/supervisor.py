@@ -10,10 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lstm_bench import replies
 from lstm_bench.model import LstmBenchError, Settings, dumps, to_json
 from lstm_bench.registry import Framework
 
@@ -115,10 +116,18 @@ def probe(python: str, framework: Framework) -> dict[str, Any]:
 class WorkerProcess:
     """One child process and the two pipes to it."""
 
-    def __init__(self, framework: str, module: str, python: str, settings: Settings, log: Path):
+    def __init__(
+        self,
+        framework: str,
+        module: str,
+        python: str,
+        settings: Settings,
+        log: Path,
+        shared: Sequence[int] = (),  # file descriptors that it may use too
+    ):
         self.framework, self.python, self.log = framework, python, log
         self._asked = 0
-        self._pending = b""
+        self._pending = bytearray()
         requests_out, self._requests = os.pipe()
         self._replies, replies_in = os.pipe()
         command = [python, "-c", _BOOTSTRAP, str(_PACKAGE), module, dumps(to_json(settings))]
@@ -128,7 +137,7 @@ class WorkerProcess:
                 self._log_start = log.stat().st_size
                 self._child = subprocess.Popen(
                     [*command, str(requests_out), str(replies_in)],
-                    pass_fds=(requests_out, replies_in),
+                    pass_fds=(requests_out, replies_in, *shared),
                     stdin=subprocess.DEVNULL,
                     stdout=stderr,
                     stderr=stderr,
@@ -145,8 +154,8 @@ class WorkerProcess:
 
     def ask(
         self, verb: str, timeout_s: float, give_up: Callable[[], bool], **arguments: Any
-    ) -> dict[str, Any]:
-        """One request and its reply; a worker that fails to give one is ended.
+    ) -> Any:
+        """One request and its reply (see `replies`); a worker that fails to give one is ended.
 
         So is one whose answer nobody wants any more: `give_up` is asked a few times a second.
         """
@@ -164,11 +173,10 @@ class WorkerProcess:
             raise
         return reply
 
-    def _read_reply(
-        self, timeout_s: float, verb: str, give_up: Callable[[], bool]
-    ) -> dict[str, Any]:
+    def _read_reply(self, timeout_s: float, verb: str, give_up: Callable[[], bool]) -> Any:
         deadline = time.monotonic() + timeout_s
-        while b"\n" not in self._pending:
+        whole = b"\n" in self._pending
+        while not whole:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise WorkerFailed("timeout", f"{verb} took longer than {timeout_s:g} s")
@@ -180,16 +188,22 @@ class WorkerProcess:
             if not data:
                 raise self._died()
             self._pending += data
+            whole = b"\n" in data
             if len(self._pending) > _MAX_REPLY:
                 raise WorkerFailed("crashed", f"reply longer than {_MAX_REPLY >> 20} MiB")
-        line, self._pending = self._pending.split(b"\n", 1)
+        end = self._pending.index(b"\n")
+        line = bytes(self._pending[:end])
+        del self._pending[: end + 1]
         try:
             reply = json.loads(line)
         except ValueError:
             raise WorkerFailed("crashed", f"reply is not JSON: {line[:60]!r}") from None
         if not isinstance(reply, dict) or reply.get("id") != self._asked:
             raise WorkerFailed("crashed", f"reply out of order: {line[:60]!r}")
-        return reply
+        try:
+            return replies.parsed(verb, reply)
+        except ValueError as error:
+            raise WorkerFailed("crashed", f"no proper reply to {verb}: {error}") from None
 
     def _died(self) -> WorkerFailed:
         """What the exit status and the end of the log say about a worker that is gone."""

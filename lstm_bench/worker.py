@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lstm_bench import problem as problems
+from lstm_bench import shelf as shelves
 from lstm_bench import timing
 from lstm_bench.implementations.session import Session
 from lstm_bench.model import (
@@ -61,9 +62,20 @@ class Worker:
         """Import the framework and say what it is."""
         return {"python": sys.version.split()[0], **self.module.describe(self.settings)}
 
-    def pose(self, shape: dict[str, Any], computes: str) -> dict[str, Any]:
-        """Make the problem of a shape and its reference, which can take longer than any call."""
-        self._reference_of(from_json(Shape, shape), computes)
+    def pose(
+        self, shape: dict[str, Any], computes: str, shelf: int, filled: bool
+    ) -> dict[str, Any]:
+        """Make the problem of a shape and its reference, which can take longer than any call.
+
+        What another worker has computed is read from the shelf; else it is laid down there.
+        """
+        problem = self._problem_of(from_json(Shape, shape))
+        if computes not in self._references:
+            if filled:
+                self._references[computes] = shelves.get(shelf, problem.shape)
+            else:
+                self._references[computes] = problems.reference(problem, computes)
+                shelves.put(shelf, self._references[computes])
         return {}
 
     def prepare(
@@ -135,14 +147,8 @@ class Worker:
 
     def _check(self, p: Prepared) -> Check:
         assert self._problem is not None
-        expected = self._reference_of(self._problem.shape, p.implementation.computes)
+        expected = self._references[p.implementation.computes]
         return problems.check(p.session.outputs(), expected, p.tolerance)
-
-    def _reference_of(self, shape: Shape, computes: str) -> problems.Answer:
-        problem = self._problem_of(shape)
-        if computes not in self._references:
-            self._references[computes] = problems.reference(problem, computes)
-        return self._references[computes]
 
     def _problem_of(self, shape: Shape) -> problems.Problem:
         """The problem at hand; a new shape drops the old one with all that hangs on it."""

@@ -3,7 +3,6 @@
 import json
 import os
 import pty
-import random
 import signal
 import subprocess
 import sys
@@ -181,13 +180,6 @@ def records_so_far(run: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def whole_lines(run: Path) -> list[str]:
-    """The lines that were written to their end."""
-    path = run / "records.jsonl"
-    text = path.read_text() if path.exists() else ""
-    return text[: text.rfind("\n") + 1].splitlines()
-
-
 def workers_of(pid: int) -> list[int]:
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -245,41 +237,6 @@ def test_a_second_ctrl_c_does_not_wait_for_the_block(lstm_bench, write_grid, tmp
     assert process.returncode == 130
     assert not any(alive(pid) for pid in workers)
     assert lstm_bench("report", "--run", "r").returncode == 0
-
-
-@pytest.mark.parametrize("victim", ["driver", "worker"])
-def test_kill_9_at_random_moments_loses_no_finished_cell(write_grid, tmp_path, victim):
-    fakes = {"real": {"real": True, "call_s": 0.001}, "virtual": {}}
-    grid = write_grid(fake=fakes, implementations=list(fakes), hidden=list(range(1, 13)))
-    run = tmp_path / "results" / "r"
-    rng = random.Random(7)
-    arguments: tuple[object, ...] = ("grid", grid, "--run", "r")
-    for _ in range(4):
-        process = start(tmp_path, *arguments)
-        wait_for_records(run, len(records_so_far(run)) + 1, process)
-        time.sleep(rng.uniform(0, 0.3))
-        before = whole_lines(run)
-        workers = workers_of(process.pid)
-        if victim == "driver":
-            process.kill()
-            process.communicate()
-            for _ in range(100):
-                if not any(alive(pid) for pid in workers):
-                    break
-                time.sleep(0.02)
-            assert not any(alive(pid) for pid in workers)
-        else:
-            for pid in workers:
-                os.kill(pid, signal.SIGKILL)
-            process.communicate(timeout=120)
-            assert process.returncode in (0, 1)
-        assert whole_lines(run)[: len(before)] == before
-        arguments = ("grid", "--resume", "r", "--retry-failed")
-        if process.returncode == 0:
-            break
-    subprocess.run(command(*arguments), cwd=tmp_path, capture_output=True, check=True)
-    last = {(r["implementation"], r["shape"]["hidden"]): r["status"] for r in records(run)}
-    assert last == {(name, hidden): "ok" for name in fakes for hidden in range(1, 13)}
 
 
 def test_stopping_does_not_wait_for_a_build_that_hangs(lstm_bench, write_grid, tmp_path):

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from lstm_bench import analysis, doctor, machine
+from lstm_bench import doctor, machine, noise, results
 from lstm_bench.model import Settings
 from lstm_bench.registry import FRAMEWORKS, IMPLEMENTATIONS
 
@@ -91,7 +91,7 @@ def test_the_noise_run_yields_its_pairs_and_leaves_nothing_behind(monkeypatch):
     plan = doctor.noise_plan(rows, Settings(), {})
     records = doctor.measure_noise(plan, Quiet())
     assert [r.status for r in records] == ["ok"] * 4
-    assert len(analysis.control_pairs(analysis.frame(records))) == 2
+    assert len(noise.controls(results.frame_of(records))) == 2
 
 
 def test_advice_names_the_governor_the_load_and_the_clash(monkeypatch):

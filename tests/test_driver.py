@@ -97,6 +97,11 @@ FAULTS = [
     ("hang", "build", "timeout", "longer than 2 s"),
     ("stubborn-hang", "measure", "timeout", "longer than 2 s"),
     ("close-pipe", "measure", "crashed", "closed its pipe"),
+    ("out-of-order", "measure", "crashed", "out of order"),
+    ("no-proper-reply", "measure", "crashed", "out of order"),
+    ("huge-reply", "measure", "crashed", "longer than 64 MiB"),
+    ("eat-memory", "build", "oom", "MemoryError"),
+    ("eat-memory", "measure", "oom", "MemoryError"),
 ]
 
 
@@ -110,6 +115,27 @@ def test_a_fault_costs_one_cell_and_says_why(tmp_path, fault, when, status, reas
     assert reason in bad.reason
     assert (good.status, good.rounds) == ("ok", 3)
     assert {r.status for r in by_name(sink.records, hidden=5).values()} == {"ok"}
+
+
+@pytest.mark.parametrize("when", ["build", "first-call", "measure", "release"])
+def test_what_a_framework_prints_does_not_matter(tmp_path, when):
+    _, sink = walk(tmp_path, fake={"loud": {"fault": "chatter", "when": when}})
+    assert {r.status for r in sink.records} == {"ok"}
+
+
+def test_a_worker_that_is_slow_at_import_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("LSTM_BENCH_FAKE_START_S", "3")
+    sampling = {**FAKE_GRID["sampling"], "timeout_s": 2}
+    _, sink = walk(tmp_path, sampling=sampling)
+    assert {r.status for r in sink.records} == {"ok"}
+
+
+def test_a_worker_that_never_comes_up_costs_its_cells_and_no_more(tmp_path, monkeypatch):
+    monkeypatch.setenv("LSTM_BENCH_FAKE_START_S", "3600")
+    monkeypatch.setattr(driver, "START_TIMEOUT_S", 0.5)
+    _, sink = walk(tmp_path)
+    assert {r.status for r in sink.records} == {"timeout"}
+    assert all("hello took longer" in r.reason for r in sink.records)
 
 
 def test_a_neighbour_of_a_crash_goes_on_in_a_new_process_and_says_so(tmp_path):

@@ -11,7 +11,7 @@ PACKAGE = Path(lstm_bench.__file__).parent
 FRAMEWORKS = ("torch", "tensorflow", "keras", "apex")
 #: What a worker may import of this package; it runs where only a framework is installed.
 WORKER_SIDE = {
-    *("model", "registry", "problem", "timing", "worker", "fake_script"),
+    *("model", "registry", "problem", "timing", "worker", "shelf", "fake_script"),
     *("implementations", "implementations.session"),
 }
 THIRD_PARTY_OF_WORKERS = {"numpy"}

@@ -21,10 +21,9 @@ def test_records_and_raw_samples_come_back(tmp_path):
     with store.Store.create(tmp_path / "r", MANIFEST) as s:
         s.append(record(1), BLOCKS)
         s.append(record(2), [])
-    manifest, records = store.read(tmp_path / "r")
-    assert manifest["plan"] == {"name": "g"}
-    assert [r.shape.hidden for r in records] == [1, 2]
-    assert store.read_samples(tmp_path / "r") == {record(1).key: BLOCKS}
+    assert store.read_manifest(tmp_path / "r")["plan"] == {"name": "g"}
+    assert [r.shape.hidden for r in store.read_records(tmp_path / "r").values()] == [1, 2]
+    assert list(store.read_blocks(tmp_path / "r")) == [(record(1), BLOCKS)]
 
 
 def test_samples_belong_to_the_record_that_counts(tmp_path):
@@ -34,7 +33,7 @@ def test_samples_belong_to_the_record_that_counts(tmp_path):
     with store.Store.create(tmp_path / "r", MANIFEST) as s:
         s.append(early, BLOCKS)
         s.append(late, more)
-    assert store.read_samples(tmp_path / "r") == {late.key: more}
+    assert list(store.read_blocks(tmp_path / "r")) == [(late, more)]
 
 
 def test_a_run_of_a_newer_format_is_refused_with_a_word(tmp_path):

@@ -24,13 +24,13 @@ def worker(tmp_path):
 
 def test_a_worker_answers_and_ends_when_its_pipe_closes(worker):
     hello = worker.ask("hello", 30, never)
-    assert hello["versions"]["numpy"]
+    assert hello.versions["numpy"]
     worker.close()
     assert worker._child.returncode == 0
 
 
 def test_an_unknown_request_is_answered_with_a_reason(worker):
-    assert worker.ask("dance", 30, never)["status"] == "crashed"
+    assert worker.ask("dance", 30, never).status == "crashed"
 
 
 def test_what_a_framework_prints_goes_to_the_log(worker):
@@ -46,7 +46,7 @@ def test_what_a_framework_prints_goes_to_the_log(worker):
         "shape": {"hidden": 2, "batch": 1, "timesteps": 1, "input_size": 2},
         "sampling": {},
     }
-    assert "RuntimeError" in worker.ask("prepare", 30, never, **arguments)["reason"]
+    assert "RuntimeError" in worker.ask("prepare", 30, never, **arguments).reason
     assert "about to commit error" in worker.log_tail()
 
 

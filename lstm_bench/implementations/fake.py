@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ class VirtualClock:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
+    time.sleep(float(os.environ.get("LSTM_BENCH_FAKE_START_S", 0)))  # a slow import
     return {"versions": {"numpy": np.__version__}, "threads": 1, "tf32": False}
 
 
@@ -117,8 +119,13 @@ class FakeSession(Session):
             raise MemoryError("scripted: out of memory")
         elif fault == "unsupported":
             raise Unsupported("scripted: this shape is refused")
-        elif fault in ("garbage", "close-pipe"):
+        elif fault in ("garbage", "close-pipe", "out-of-order", "no-proper-reply", "huge-reply"):
             _break_pipe(fault)
+        elif fault == "eat-memory":
+            _eat_memory()
+        elif fault == "chatter":  # harmless: whatever a framework prints must not matter
+            os.write(1, b"\x00\xff\x1b[31m{}\n" * 1000)
+            os.write(2, b'{"id": 1, "status": "ok"}\n' * 1000)
         else:
             raise RuntimeError("scripted: something broke")
 
@@ -167,4 +174,27 @@ def _break_pipe(how: str) -> None:
     if how == "close-pipe":
         os.close(fd)
         time.sleep(3600)
-    os.write(fd, b"this is not a reply\n")
+    elif how == "huge-reply":
+        while True:  # the driver hangs up long before memory ends
+            os.write(fd, b"x" * (1 << 20))
+    answers = {
+        "garbage": b"this is not a reply\n",
+        "out-of-order": b'{"id": 0, "block": {}}\n',
+        "no-proper-reply": b"".join(b'{"id": %d}\n' % n for n in range(1, 100)),
+    }
+    os.write(fd, answers[how])
+
+
+def _eat_memory() -> None:
+    """Allocate until there is no more, under a limit of half a gigabyte over what is used."""
+    import resource
+
+    pages = Path("/proc/self/statm").read_text().split()[0]
+    used = int(pages) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (512 << 20), -1))
+    try:
+        eaten = []
+        while True:
+            eaten.append(np.ones(16 << 20, dtype=np.uint8))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (-1, -1))

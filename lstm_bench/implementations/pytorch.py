@@ -26,12 +26,18 @@ def describe(settings: Settings) -> dict[str, Any]:
         if not torch.cuda.is_available():
             raise Unsupported(f"torch {torch.__version__} sees no CUDA device (is it a CPU build?)")
         versions["cuda"] = str(torch.version.cuda)
-        versions["cudnn"] = str(torch.backends.cudnn.version())
+        versions["cudnn"] = _dotted(torch.backends.cudnn.version())
     return {
         "versions": versions,
         "threads": torch.get_num_threads(),
         "tf32": bool(torch.backends.cudnn.allow_tf32),
     }
+
+
+def _dotted(version: int | None) -> str:
+    """91900 is 9.19.0."""
+    number = version or 0
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
@@ -123,7 +129,7 @@ class TorchSession(Session):
         with torch.no_grad(), seen, autocast:
             self.layer(x, self.state)
         if any("cudnn_rnn" in name for name in seen.names):
-            return f"cuDNN {torch.backends.cudnn.version()}"
+            return f"cuDNN {_dotted(torch.backends.cudnn.version())}"
         if any("mkldnn_rnn" in name for name in seen.names):
             return "oneDNN"
         return "generic"

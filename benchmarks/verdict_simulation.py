@@ -1,0 +1,128 @@
+"""Are verdicts and intervals as sure as they say? Made-up runs whose truth is known.
+
+    python benchmarks/verdict_simulation.py [RUNS]
+
+A made-up run has 24 shapes, 10 rounds and an A/A control at every shape. Every round is off by
+about 1%, and every process by about 0.5% for as long as it lives, which no number of rounds
+averages out. In "rough" runs 3% of the rounds come out up to 40% late besides. Prints how often the
+verdict calls two equal things different, how often it finds a true difference of 5%, and how often
+the 95% intervals hold the truth.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+
+from lstm_bench.comparison import Comparison, compare
+from lstm_bench.noise import SHAPE
+from lstm_bench.results import frame
+from lstm_bench.store import Row, Sizes
+
+SHAPES, ROUNDS = 24, 10
+ROUND_NOISE, PROCESS_NOISE, LATE_NOISE = 0.01, 0.005, 0.2
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What disturbs the rounds of a run."""
+
+    process_noise: float = PROCESS_NOISE
+    late: float = 0.0  # the share of rounds that come far too late
+
+
+QUIET, ROUGH = Machine(), Machine(late=0.03)
+
+
+def measured(rng: np.random.Generator, true_s: float, machine: Machine) -> list[float]:
+    """One cell's rounds."""
+    offset = rng.normal(0, machine.process_noise)
+    rounds = rng.normal(0, ROUND_NOISE, ROUNDS)
+    late = rng.random(ROUNDS) < machine.late
+    rounds[late] += np.abs(rng.normal(0, LATE_NOISE, late.sum()))
+    return list(true_s * np.exp(offset + rounds))
+
+
+def simulated(
+    rng: np.random.Generator, shapes: int, effect: float, spread: float, machine: Machine
+) -> tuple[Comparison, np.ndarray]:
+    """A comparison of B with A, and the true logarithm of B / A at every shape."""
+    truth = rng.normal(effect, spread, shapes)
+    rows = []
+    for number in range(shapes):
+        true_s = float(np.exp(rng.uniform(np.log(1e-3), np.log(1e-1))))
+        sizes = Sizes(number + 1, 1, 1, number + 1)
+        cells = (("a", 1, 0.0), ("a", 2, 0.0), ("b", 1, truth[number]))
+        for name, copy, more in cells:
+            rounds = measured(rng, true_s * np.exp(more), machine)
+            row = Row(name, sizes, 1, copy, "ok", latency_s=float(np.median(rounds)))
+            row.round_latency_s, row.group = rounds, str(number)
+            rows.append(row)
+    found = compare(frame(rows, {}), "a", "b")
+    order = found.shapes[SHAPE[0]].to_numpy() - 1
+    return found, truth[order]
+
+
+def equal_things(rng: np.random.Generator, runs: int, machine: Machine, name: str) -> None:
+    called = total = any_in_run = controls = 0
+    for _ in range(runs):
+        found, _ = simulated(rng, SHAPES, 0.0, 0.0, machine)
+        different = int(found.shapes["verdict"].isin(("faster", "slower")).sum())
+        called, total, any_in_run = called + different, total + SHAPES, any_in_run + (different > 0)
+        controls += sum(n.called_different for n in found.noise[0])
+    print(f"equal things, {name}, {runs} runs of {SHAPES} shapes:")
+    print(f"  called different: {called / total:.2%} of shapes, in {any_in_run / runs:.1%} of runs")
+    print(f"  A/A pairs called different by the floor of the others: {controls / total:.2%}")
+
+
+def true_differences(rng: np.random.Generator, runs: int, machine: Machine, name: str) -> None:
+    right = wrong = total = 0
+    for number in range(runs):
+        effect = np.log(1.05) * (1 if number % 2 else -1)
+        found, _ = simulated(rng, SHAPES, effect, 0.0, machine)
+        words = found.shapes["verdict"]
+        right += int((words == ("slower" if effect > 0 else "faster")).sum())
+        wrong += int((words == ("faster" if effect > 0 else "slower")).sum())
+        total += SHAPES
+    print(f"true differences of 5% at 1% noise, {name}, {runs} runs of {SHAPES} shapes:")
+    print(f"  found: {right / total:.2%}, called the wrong way: {wrong / total:.2%}")
+
+
+def intervals(rng: np.random.Generator, runs: int) -> None:
+    print(f"95% intervals that hold the truth, {runs} runs each:")
+    print("  shapes  spread over shapes      MPE    ratio")
+    for shapes, spread in (
+        (1, 0.0),
+        (4, 0.3),
+        (7, 0.3),
+        (12, 0.0),
+        (12, 0.3),
+        (48, 0.05),
+        (48, 0.5),
+    ):
+        held = np.zeros(2)
+        for _ in range(runs):
+            found, truth = simulated(rng, shapes, 0.3, spread, Machine(process_noise=0.0))
+            group = found.group()
+            # few shapes: the interval speaks of just these; else of shapes like these
+            many = shapes >= 4
+            mpe = 1 - np.exp(0.3 + spread**2 / 2) if many else (1 - np.exp(truth)).mean()
+            ratio = np.exp(0.3 if many else truth.mean())
+            for place, (statistic, true) in enumerate(((group.mpe, mpe), (group.ratio, ratio))):
+                held[place] += statistic.low <= true <= statistic.high
+        print(f"  {shapes:6d}  {spread:18.0%}  {held[0] / runs:7.1%}  {held[1] / runs:7.1%}")
+
+
+def main() -> None:
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    rng = np.random.default_rng(1)
+    for machine, name in ((QUIET, "quiet"), (ROUGH, "rough")):
+        equal_things(rng, runs, machine, name)
+        true_differences(rng, runs, machine, name)
+    intervals(rng, runs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""One look per implementation, the same in every figure and on the page.
+
+Hue is the family, from the palette of Okabe and Ito, which people with any kind of colour vision
+tell apart; seventeen hues nobody can, so a variant also has a dash and a marker of its own.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a line is drawn; `dash` is in multiples of its width, empty for a solid one."""
+
+    colour: str
+    marker: str  # one of Matplotlib's
+    dash: tuple[float, ...] = ()
+
+
+LOOKS = {
+    "deepbench": Look("#000000", "o"),
+    "deepbench-skip": Look("#8c8c8c", "o", (1, 1.5)),
+    "deepbench-persist-static": Look("#5e3c99", "v"),
+    "deepbench-persist-dynamic": Look("#8073ac", "^", (4, 1.5)),
+    "deepbench-graph": Look("#5c5c5c", "s", (4, 1.5)),
+    "deepbench-best": Look("#b8860b", "*"),
+    "deepbench-fp16": Look("#3f3f3f", "D", (1, 1.5)),
+    "deepbench-fp16-best": Look("#6b8e23", "P", (4, 1.5)),
+    "pytorch": Look("#d55e00", "o"),
+    "pytorch-amp": Look("#e69f00", "s", (4, 1.5)),
+    "pytorch-half": Look("#8c2d04", "D", (1, 1.5)),
+    "pytorch-apex": Look("#c7853a", "X", (4, 1.5)),
+    "tf-mode0": Look("#0072b2", "o"),
+    "tf-mode1": Look("#009e73", "v"),
+    "tf-mode2": Look("#cc79a7", "^"),
+    "tf-mode0-amp": Look("#56b4e9", "s", (4, 1.5)),
+    "tf-mode1-amp": Look("#3fae8b", "v", (4, 1.5)),
+    "tf-mode2-amp": Look("#b0608c", "^", (4, 1.5)),
+}
+_OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5e3c99")
+
+
+def look(name: str) -> Look:
+    """The look of an implementation; one that is not in the table always gets the same one."""
+    if name in LOOKS:
+        return LOOKS[name]
+    number = zlib.crc32(name.encode())
+    return Look(_OTHERS[number % len(_OTHERS)], "odv^sXP"[number % 7], (4, 1.5))

@@ -1,0 +1,1 @@
+"""The commands of `lstm-bench`: the only files that print and exit."""

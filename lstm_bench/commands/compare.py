@@ -1,0 +1,107 @@
+"""`lstm-bench compare`: two implementations, or one in two runs."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lstm_bench.commands import options
+from lstm_bench.model import LstmBenchError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ACROSS = ("device", "driver", "threads", "precision", "work")
+AXES = ("hidden", "batch", "timesteps", "input_size")
+_TESTS = {
+    "=": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@click.option(
+    "--run",
+    "run_names",
+    multiple=True,
+    metavar="RUN",
+    help="A run's name or folder; twice: A from the first, B from the second. Default: the newest.",
+)
+@options.results
+@options.metric
+@click.option(
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="AXIS=N",
+    help="Only these shapes: hidden=512, 'batch>=16', 'timesteps!=10'; repeatable, all must hold.",
+)
+@click.option(
+    "--across",
+    multiple=True,
+    type=click.Choice(ACROSS),
+    help="Compare although the two differ in this; repeatable.",
+)
+@options.writing
+def compare(
+    a: str,
+    b: str,
+    run_names: Sequence[str],
+    results: Path,
+    metric: str,
+    conditions: Sequence[str],
+    across: Sequence[str],
+    form: str | None,
+    output: str | None,
+) -> None:
+    """Hold B against A: overall, by hidden size, batch and timesteps, and where each wins.
+
+    \b
+      lstm-bench compare pytorch deepbench
+      lstm-bench compare pytorch pytorch-amp --across precision
+      lstm-bench compare pytorch deepbench --where 'batch>=16' --metric throughput
+      lstm-bench compare pytorch pytorch --run monday --run friday
+
+    MPE is the mean over shapes of (A - B) / A: negative means that B is slower. A difference is
+    called faster or slower only if it is beyond the run's noise floor. Two things that did not do
+    the same work on the same device in the same precision are compared only if --across says so.
+    """
+    from lstm_bench import comparison, noise, pair_report, store
+    from lstm_bench import results as runs
+
+    if len(run_names) > 2:
+        raise click.UsageError("--run: at most two, the first for A, the second for B")
+    names: Sequence[str | None] = run_names or [None]
+    loaded = [runs.load(store.find_run(results, name)) for name in names]
+    cells = [chosen(run.cells, conditions) for run in loaded]
+    other = cells[1] if len(cells) == 2 else None
+    floors = [noise.floors(noise.controls(run.cells, metric)) for run in loaded]
+    found = comparison.compare(cells[0], a, b, metric, other, tuple(across), floors)
+    options.write(pair_report.document(found, loaded), form, output)
+
+
+def chosen(cells: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
+    """The cells of the shapes that hold to all conditions."""
+    for condition in conditions:
+        match = re.fullmatch(r"\s*([a-z_]+)\s*(<=|>=|!=|==|=|<|>)\s*(\d+)\s*", condition)
+        if not match or match[1] not in AXES:
+            raise LstmBenchError(
+                f"--where: found {condition!r}, expected one of {', '.join(AXES)}, then"
+                " =, !=, <, <=, > or >=, then a number, as in 'batch>=16'"
+            )
+        cells = cells[_TESTS[match[2]](cells[match[1]], int(match[3]))]
+        if cells.empty:
+            raise LstmBenchError(f"--where {condition}: no shape of the run is left")
+    return cells

@@ -1,0 +1,210 @@
+"""`lstm-bench grid`: measure a grid of shapes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from lstm_bench.commands import options
+from lstm_bench.model import LstmBenchError, Stopped
+
+if TYPE_CHECKING:
+    from lstm_bench.model import Record
+    from lstm_bench.plan import Plan
+
+FAILURES = {"wrong", "oom", "timeout", "crashed"}
+
+
+@click.command()
+@click.argument("grid_file", metavar="[GRID]", required=False, type=click.Path(path_type=Path))
+@click.option("--run", "run_name", metavar="NAME", help="Name the run; default: grid and time.")
+@options.results
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value="",
+    metavar="[RUN]",
+    help="Go on with a run (the newest one, or of GRID the newest) where it stopped.",
+)
+@click.option("--retry-failed", is_flag=True, help="With --resume: crashed cells once more.")
+@click.option("-i", "--implementations", metavar="A,B", help="Only these, instead of the file's.")
+@options.device
+@click.option("--threads", type=click.IntRange(1, 4096), help="CPU threads; default: all cores.")
+@options.python
+@click.option("--skip-missing", is_flag=True, help="Go without frameworks that are not installed.")
+@click.option("--fast", is_flag=True, help="5 rounds instead of 10.")
+@click.option("--rigorous", is_flag=True, help="30 rounds.")
+@click.option("--deepbench", is_flag=True, help="Queue 100 calls for throughput, as DeepBench.")
+@click.option("--budget", metavar="TIME", help="Stop in time: 90s, 10m, 2h.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and an estimate; run nothing.")
+def grid(
+    grid_file: Path | None,
+    run_name: str | None,
+    results: Path,
+    resume: str | None,
+    retry_failed: bool,
+    implementations: str | None,
+    device: str | None,
+    threads: int | None,
+    pythons: Sequence[str],
+    skip_missing: bool,
+    fast: bool,
+    rigorous: bool,
+    deepbench: bool,
+    budget: str | None,
+    dry_run: bool,
+) -> None:
+    """Measure every implementation at every shape of a grid file.
+
+    \b
+      lstm-bench grid grids/smoke.yaml --dry-run        what would run, and how long
+      lstm-bench grid grids/default.yaml --budget 3m    as much as fits
+      lstm-bench grid grids/paper.yaml -i pytorch,pytorch-amp
+      lstm-bench grid --resume                          after Ctrl-C, a crash or a power cut
+
+    Results go to results/<run>/ in the current folder. Exit code: 0 done or out of budget, 1 some
+    cells failed or none could run, 2 wrong usage, 130 interrupted.
+    """
+    from lstm_bench import grid as grids
+    from lstm_bench import machine, preflight, store
+    from lstm_bench.plan import Plan
+
+    if fast and rigorous:
+        raise click.UsageError("--fast and --rigorous exclude each other")
+    if resume and resume.endswith((".yaml", ".yml")) and grid_file is None:
+        grid_file, resume = Path(resume), ""  # `--resume GRID`: the word was meant as the grid
+    if grid_file is None and resume is None:
+        raise click.UsageError("expected a grid file, such as grids/default.yaml, or --resume")
+    if retry_failed and resume is None:
+        raise click.UsageError("--retry-failed goes with --resume")
+    budget_s = _duration(budget) if budget else None
+    environments = preflight.environments(pythons)
+    plan = None
+    if grid_file is not None:
+        data = grids.read(grid_file)
+        data.update({k: v for k, v in (("device", device), ("threads", threads)) if v})
+        names = None if implementations is None else _split(implementations)
+        plan = grids.plan(
+            data,
+            grid_file,
+            device=machine.default_device(),
+            threads=machine.threads(),
+            implementations=names,
+            environments=environments,
+            sampling=_sampling_flags(fast, rigorous, deepbench),
+        )
+    if resume is None:
+        assert plan is not None
+        name = store.new_run_name(plan.name) if run_name is None else run_name
+        folder = results / preflight.run_name(name)
+        if (folder / "manifest.json").exists():
+            raise LstmBenchError(f"{folder} holds a run; --resume {folder.name} goes on with it")
+        records: list[Record] = []
+    else:
+        changes = (implementations, device, threads, fast, rigorous, deepbench)
+        if run_name or (any(changes) and plan is None):
+            raise click.UsageError("--resume takes the run's own plan; it cannot be changed")
+        folder = store.find_run(results, resume or None, plan.name if plan else None)
+        manifest = store.read_manifest(folder)
+        stored = Plan.from_json(manifest["plan"], str(folder))
+        if plan and not plan.same_work(stored):
+            raise LstmBenchError(
+                f"{folder} was started with another plan than {grid_file} is now;"
+                f" go on with `lstm-bench grid --resume {folder.name}`, or leave --resume out"
+            )
+        plan = replace(stored, environments={**stored.environments, **environments})
+        records = list(store.read_records(folder).values())
+        preflight.same_circumstances(manifest, plan, folder)
+    missing = preflight.missing(plan, skip_missing or dry_run)
+    if dry_run:
+        from lstm_bench import driver
+        from lstm_bench.dry_run import plan_text
+
+        click.echo(plan_text(plan, driver.pending(plan, records, retry_failed), missing))
+        return
+    preflight.device(plan)
+    _run(plan, folder, records, missing, retry_failed, budget_s, new=resume is None)
+
+
+def _run(
+    plan: Plan,
+    folder: Path,
+    records: list[Record],
+    missing: dict[str, str],
+    retry_failed: bool,
+    budget_s: float | None,
+    new: bool,
+) -> NoReturn:
+    """Measure, show, say what to type next, and exit."""
+    import datetime
+
+    from lstm_bench import driver, machine, preflight, results, run_report, store
+    from lstm_bench.stop import Stop
+    from lstm_bench.units import percent, span
+
+    cells = driver.pending(plan, records, retry_failed)
+    elsewhere = "" if folder.parent == Path("results") else f" --results {folder.parent}"
+    again = f"lstm-bench grid --resume {folder.name}{elsewhere}"
+    stop = Stop(options.tell)
+    opened = None
+    try:
+        if new:
+            manifest = {
+                "plan": plan.to_json(),
+                "machine": machine.fingerprint(),
+                "interpreters": preflight.interpreters(plan),
+                "started_at": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+            }
+            opened = store.Store.create(folder, manifest)
+        else:
+            opened = store.Store(folder)
+        with opened as sink, stop, options.progress() as progress:
+            outcome = driver.run(plan, cells, sink, progress, stop, budget_s, missing)
+    except OSError as error:
+        what = f"{folder}: {error.strerror or error}"
+        if not (folder / "manifest.json").exists():
+            remedy = "nothing is left of the run; choose another folder with --results"
+            raise (LstmBenchError if opened is None else Stopped)(f"{what}; {remedy}") from None
+        raise Stopped(f"{what}; what was finished is kept. Mend it, then `{again}`") from None
+    run = results.load(folder)
+    click.echo(run_report.document(run, shape_by_shape=False).written("table"))
+    share = outcome.timed_s / outcome.wall_s if outcome.wall_s else 0.0
+    click.echo(f"\n{span(outcome.wall_s)} in all, {percent(share, 0)} of it inside timed calls")
+    if outcome.interrupted or outcome.out_of_budget:
+        why = "Interrupted" if outcome.interrupted else "The budget is used up"
+        click.echo(f"\n{why}: {outcome.left} of {len(cells)} cells are left. Go on: {again}")
+    else:
+        click.echo(f"\nNext: lstm-bench report --run {folder.name}{elsewhere}")
+    if outcome.interrupted:
+        sys.exit(stop.exit_code)
+    statuses = set(run.cells["status"])
+    good = "ok" in statuses and not statuses & FAILURES
+    sys.exit(options.DONE if good else options.FAILED)
+
+
+def _duration(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)", text.strip())
+    if not match or float(match[1]) <= 0:
+        raise LstmBenchError(f"--budget: found {text!r}, expected a time such as 90s, 10m or 2h")
+    return float(match[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600}[match[2]]
+
+
+def _sampling_flags(fast: bool, rigorous: bool, deepbench: bool) -> dict[str, Any]:
+    flags: dict[str, Any] = {}
+    if fast:
+        flags.update(rounds=5, max_rounds=10)
+    if rigorous:
+        flags.update(rounds=30, max_rounds=30)
+    if deepbench:
+        flags.update(queued_calls=100)
+    return flags
+
+
+def _split(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",")]

@@ -1,0 +1,100 @@
+"""`lstm-bench list` and `lstm-bench doctor`: what this machine has, and how noisy it is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from lstm_bench.commands import options
+
+QUIET = 0.02  # the noise floor of a machine that is fit to measure on
+
+
+@click.command("list")
+@options.python
+@options.device
+def list_(pythons: Sequence[str], device: str | None) -> None:
+    """Show all implementations: which can run here, and what the others would need."""
+    from lstm_bench import doctor, preflight, registry
+    from lstm_bench.tables import Table, text
+    from lstm_bench.units import wrapped
+
+    where = options.where(device)
+    found = doctor.survey(preflight.environments(pythons), where)
+    rows = doctor.availability(registry.IMPLEMENTATIONS.values(), found, where)
+    shown = [
+        {"name": a.row.name, "precision": a.row.precision, "note": a.row.note}
+        for a in rows
+        if a.runs
+    ]
+    columns = (text("implementation", "name"), text("precision", "precision"))
+    table = Table("runs", shown, (*columns, text("what it is", "note")))
+    click.echo(f"These run here, on {where}:\n\n{table.drawn() if shown else '(nothing)'}")
+    rest = [a for a in rows if not a.runs]
+    if rest:
+        click.echo("\nThese do not:\n")
+        for a in rest:
+            click.echo(wrapped(f"  {a.row.name:<26}{a.detail}", 28))
+
+
+@click.command("doctor")
+@options.python
+@options.device
+@click.option("--no-noise", is_flag=True, help="Leave out the A/A run, which takes half a minute.")
+def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
+    """Examine this machine: what it has, what is in the way, how noisy it is.
+
+    The noise is measured, not guessed: one implementation runs many times under two names. 95% of
+    the differences between the two should be under 2% for calls over 1 ms.
+    """
+    from lstm_bench import doctor, machine, noise, preflight, registry, results, run_report
+    from lstm_bench.model import Settings
+    from lstm_bench.stop import Stop
+    from lstm_bench.units import percent
+
+    environments = preflight.environments(pythons)
+    where = options.where(device)
+    what = machine.fingerprint()
+    click.echo(f"machine      {what['cpu']}, {what['architecture']}, {what['system']}")
+    click.echo(f"threads      {what['threads']}, load {what['load']}")
+    click.echo(f"memory       {what['memory_bytes'] / 2**30:.0f} GiB")
+    click.echo(f"governor     {what['governor'] or 'not shown by this kernel'}")
+    for variable, value in what["environment"].items():
+        click.echo(f"{variable}={value}")
+    for gpu in what["gpus"]:
+        click.echo(f"gpu          {gpu['name']}, driver {gpu['driver']}")
+    if not what["gpus"]:
+        click.echo("gpu          none that NVML shows; everything runs on the CPU")
+    found = doctor.survey(environments, where)
+    for name, answer in found.items():
+        versions = ", ".join(f"{k} {v}" for k, v in answer["versions"].items())
+        lacks = f"no {', '.join(answer['missing'])}" if answer["missing"] else versions
+        click.echo(f"{name:<12} {lacks}  ({answer['interpreter']})")
+    lines = doctor.advice(found)
+    click.echo("\n" + "\n".join(f"! {line}" for line in lines) if lines else "\nnothing in the way")
+    if no_noise:
+        return
+    rows = doctor.availability(registry.IMPLEMENTATIONS.values(), found, where)
+    settings = Settings(device=where, threads=machine.threads())
+    plan = doctor.noise_plan(rows, settings, environments)
+    name = plan.implementations[0].name
+    click.echo(f"\nnoise: {name} against itself, {settings.threads} threads")
+    stop = Stop(options.tell)
+    with stop, options.progress(quiet=True) as progress:
+        records = doctor.measure_noise(plan, progress, stop)
+    if stop.count:
+        sys.exit(stop.exit_code)
+    floors = noise.floors(noise.controls(results.frame_of(records)))
+    click.echo("\n".join("  " + line for line in run_report.noise_lines(floors)))
+    long = floors[-1]
+    if long.floor is not None:
+        word = "quiet enough" if long.floor < QUIET else "noisy: close what else runs here"
+        click.echo(f"  calls over 1 ms: {word} (expected under {percent(QUIET, 0)})")
+    for line in run_report.warning_lines(r.warnings for r in records):
+        click.echo(f"!{line}")
+    failed = [r for r in records if r.status != "ok"]
+    if failed:
+        click.echo(f"  ! {len(failed)} cells failed: {failed[0].status}: {failed[0].reason}")
+        sys.exit(options.FAILED)

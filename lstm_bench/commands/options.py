@@ -1,0 +1,97 @@
+"""Options that several commands share, and how all of them write."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+results = click.option(
+    "--results",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("results"),
+    show_default=True,
+    help="The folder that holds the runs.",
+)
+python = click.option(
+    "--python",
+    "pythons",
+    multiple=True,
+    metavar="FRAMEWORK=PATH",
+    help="The interpreter that holds a framework, such as tensorflow=.venv-tf/bin/python.",
+)
+device = click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    help="Where to run; auto takes the GPU if there is one.",
+)
+run = click.option(
+    "--run", "run_name", metavar="RUN", help="A run's name or folder; default: the newest."
+)
+metric = click.option(
+    "--metric",
+    type=click.Choice(["latency", "throughput", "device"]),
+    default="latency",
+    show_default=True,
+    help="One call's wait, the time per queued call, or the time the device is busy.",
+)
+
+
+def writing(command: F) -> F:
+    """`--format` and `--output`, for every command that shows results."""
+    formats = ["table", "github", "csv", "json", "latex"]  # tables.FORMATS, without its imports
+    command = click.option(
+        "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to a file."
+    )(command)
+    return click.option(
+        "--format", "form", type=click.Choice(formats), help="Default: table, or by FILE's name."
+    )(command)
+
+
+def write(document: Any, form: str | None, output: str | None) -> None:
+    """Print a document, or write it to a file whole."""
+    from lstm_bench.tables import chosen_format
+
+    text = document.written(chosen_format(form, output))
+    if output:
+        write_file(Path(output), text + "\n")
+    else:
+        click.echo(text)
+
+
+def write_file(path: Path, text: str) -> None:
+    from lstm_bench.model import LstmBenchError
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LstmBenchError(f"{path}: cannot write: {error.strerror or error}") from None
+    click.echo(f"wrote {path}", err=True)
+
+
+def tell(text: str) -> None:
+    click.echo(f"\n{text}", err=True)
+
+
+def progress(quiet: bool = False) -> Any:
+    """A live bar where the output is a terminal, plain lines elsewhere."""
+    from lstm_bench.progress import LiveProgress, PlainProgress
+
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        return LiveProgress(Console())
+    return PlainProgress((lambda _: None) if quiet else click.echo)
+
+
+def where(device: str | None) -> str:
+    from lstm_bench import machine
+
+    return machine.default_device() if device in (None, "auto") else str(device)

@@ -1,0 +1,97 @@
+"""`lstm-bench report`: a run as tables, figures or a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from lstm_bench.commands import options
+from lstm_bench.model import LstmBenchError
+
+
+@click.command()
+@options.run
+@options.results
+@click.option("--mpe", is_flag=True, help="The paper's eight pairs, its values beside the run's.")
+@click.option(
+    "--pair", "pairs", multiple=True, metavar="A,B", help="With --mpe: another pair; repeatable."
+)
+@options.metric
+@options.writing
+@click.option(
+    "--figures",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Draw the figures there, as SVG and PNG.",
+)
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write one page with figures and all data, which opens without a network.",
+)
+def report(
+    run_name: str | None,
+    results: Path,
+    mpe: bool,
+    pairs: Sequence[str],
+    metric: str,
+    form: str | None,
+    output: str | None,
+    figures: Path | None,
+    html: Path | None,
+) -> None:
+    """Show a run: the machine, its noise, every implementation, what failed and why.
+
+    \b
+      lstm-bench report                            the newest run
+      lstm-bench report --mpe                      the paper's table, and this run's beside it
+      lstm-bench report --mpe --pair pytorch,pytorch-half
+      lstm-bench report --format csv > run.csv     or github, json, latex
+      lstm-bench report --html page.html           one page to send to a colleague
+      lstm-bench report --figures figures/         as pictures
+
+    CSV holds one table, the first; JSON holds all of them. Both have seconds and fractions where
+    tables have microseconds and percent.
+    """
+    from lstm_bench import results as runs
+    from lstm_bench import store
+
+    if pairs and not mpe:
+        raise click.UsageError("--pair goes with --mpe")
+    run = runs.load(store.find_run(results, run_name))
+    if html:
+        from lstm_bench import page
+
+        options.write_file(html, page.html(run))
+    if figures:
+        from lstm_bench import figures as drawing
+
+        try:
+            for path in drawing.write(run, figures):
+                click.echo(f"wrote {path}", err=True)
+        except OSError as error:
+            raise LstmBenchError(f"{figures}: cannot write: {error.strerror or error}") from None
+    if (html or figures) and not (mpe or form or output):
+        return
+    if mpe:
+        from lstm_bench import mpe as table
+
+        document = table.document(run, [_pair(p, run.implementations) for p in pairs], metric)
+    else:
+        from lstm_bench import run_report
+
+        document = run_report.document(run, metric)
+    options.write(document, form, output)
+
+
+def _pair(text: str, known: Sequence[str]) -> tuple[str, str]:
+    names = [name.strip() for name in text.split(",")]
+    if len(names) != 2 or not all(names):
+        raise LstmBenchError(f"--pair: found {text!r}, expected two names, as in pytorch,deepbench")
+    for name in names:
+        if name not in known:
+            raise LstmBenchError(f"--pair: {name!r} is not in the run; it has: {', '.join(known)}")
+    return names[0], names[1]

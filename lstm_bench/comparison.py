@@ -1,0 +1,323 @@
+"""Two implementations held against each other, shape by shape and over all shapes.
+
+    MPE = mean over shapes of (t_A - t_B) / t_A        negative: B is slower
+    ratio = geometric mean over shapes of t_B / t_A    above 1: B is slower
+
+Pure functions on data frames as `results.load` gives them.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from lstm_bench import noise
+from lstm_bench.analysis import join_passes
+from lstm_bench.model import LstmBenchError
+from lstm_bench.noise import METRICS, SHAPE, Noise, Numbers, by_round
+
+#: What both sides must have in common, and what a table calls it.
+COMPARABLE = {
+    "device": "device_name",
+    "driver": "driver",
+    "threads": "threads",
+    "precision": "precision",
+    "work": "computes",
+}
+
+RESAMPLES = 2000  # fewer on a grid of more than a thousand shapes, where they differ less
+FEWEST_RESAMPLES = 300
+DRAWS = 2_000_000  # of a shape, in all resamples together
+POOL = (20, 50)  # redrawn medians of each shape to draw from: at least, at most
+FEWEST_SHAPES = 4  # below, an interval speaks of just these shapes: only rounds are redrawn
+#: Student's t at 97.5% for so few shapes: resampling them breaks down when two or three differ.
+STUDENT = {4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 11: 2.228}
+SEED = 20210
+MOST_GROUPS = 16  # of an axis in a table
+WORDS = ("faster", "same", "unsure", "slower")
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A number and its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some of the shapes of a comparison, and what holds over them."""
+
+    by: str  # "all", or an axis
+    at: tuple[int, int]  # from and to on it
+    shapes: int
+    mpe: Statistic
+    ratio: Statistic
+    verdicts: dict[str, int]  # of B against A
+
+    @property
+    def label(self) -> str:
+        low, high = self.at
+        return "all" if self.by == "all" else f"{low}" if low == high else f"{low} to {high}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """B against A: one row per shape that both have measured, and what was left out."""
+
+    a: str
+    b: str
+    metric: str
+    #: columns of SHAPE, a_s, b_s, ratio, floor, verdict
+    shapes: pd.DataFrame
+    a_rounds: Numbers
+    b_rounds: Numbers
+    left_out: dict[str, int]  # reason -> shapes
+    differs: tuple[str, ...]  # fields of COMPARABLE in which the two differ
+    in_turns: bool
+    noise: Sequence[Sequence[Noise]]  # of each run
+
+    def group(self, by: str = "all", at: tuple[int, int] = (0, 0)) -> Group:
+        """The statistics over all shapes, or over those with `at` on the axis `by`."""
+        rows: npt.NDArray[np.bool_] = np.ones(len(self.shapes), dtype=bool)
+        if by != "all":
+            rows = (self._columns[by] >= at[0]) & (self._columns[by] <= at[1])
+        mpe, ratio = self._intervals(rows)
+        counts = Counter(self._columns["verdict"][rows])
+        words = {word: counts[word] for word in WORDS}
+        return Group(by, at, int(rows.sum()), mpe, ratio, words)
+
+    def along(self, axis: str) -> list[Group]:
+        """One group for every value of an axis; of very many values, one for every doubling."""
+        values = sorted(map(int, self.shapes[axis].unique()))
+        return [self.group(axis, at) for at in doublings(values, MOST_GROUPS)]
+
+    def _intervals(self, rows: npt.NDArray[np.bool_]) -> tuple[Statistic, Statistic]:
+        sides = self.a_rounds[rows], self.b_rounds[rows]
+        times = self._columns["a_s"][rows], self._columns["b_s"][rows]
+        if rows.sum() < FEWEST_SHAPES:
+            return over_rounds(*sides, times)
+        pools = self._redrawn[0][rows], self._redrawn[1][rows]
+        return over_shapes(times, pools, self._resamples)
+
+    @functools.cached_property
+    def _columns(self) -> dict[str, npt.NDArray[Any]]:
+        return {name: self.shapes[name].to_numpy() for name in self.shapes}
+
+    @property
+    def _resamples(self) -> int:
+        return int(np.clip(DRAWS // len(self.shapes), FEWEST_RESAMPLES, RESAMPLES))
+
+    @functools.cached_property
+    def _redrawn(self) -> tuple[Numbers, Numbers]:
+        """Medians over redrawn rounds, a few for every shape: all groups draw from them."""
+        times = self._columns["a_s"], self._columns["b_s"]
+        draws = int(np.clip(DRAWS // (10 * len(self.shapes)), *POOL))
+        return redrawn(self.a_rounds, self.b_rounds, times, draws)
+
+
+def doublings(values: Sequence[int], most: int) -> list[tuple[int, int]]:
+    """Every value by itself; if there are more than `most`, all between two powers of two."""
+    if len(values) <= most:
+        return [(value, value) for value in values]
+    parts = (list(part) for _, part in itertools.groupby(values, key=int.bit_length))
+    return [(part[0], part[-1]) for part in parts]
+
+
+def compare(
+    cells: pd.DataFrame,
+    a: str,
+    b: str,
+    metric: str = "latency",
+    other: pd.DataFrame | None = None,
+    across: tuple[str, ...] | None = (),
+    floors: Sequence[Sequence[Noise]] = (),
+) -> Comparison:
+    """Pair A and B by shape; B comes from `other` where that is given.
+
+    `across` names the fields of COMPARABLE in which they may differ; None allows any. `floors`
+    are the noise floors of the runs, where `cells` are only a part of theirs.
+    """
+    value, rounds = METRICS[metric]
+    sides = (_side(cells, a, metric), _side(cells if other is None else other, b, metric))
+    known = [{what: _values(side, what) for what in COMPARABLE} for side in sides]
+    differs = tuple(what for what in COMPARABLE if known[0][what] != known[1][what])
+    for what in differs:
+        if across is not None and what not in across:
+            found = " and ".join(
+                f"{name}: {', '.join(map(str, of[what])) or 'unknown'}"
+                for name, of in zip((a, b), known, strict=True)
+            )
+            raise LstmBenchError(
+                f"{a} and {b} differ in {what} ({found});"
+                f" to compare them all the same, add --across {what}"
+            )
+    ok = [s[(s["status"] == "ok") & s[value].notna()] for s in sides]
+    columns = [*SHAPE, "pass_number", "group", value, rounds]
+    both = ok[0][columns].merge(ok[1][columns], on=[*SHAPE, "pass_number"], suffixes=("_a", "_b"))
+    in_turns = other is None
+    first, second = by_round(list(both[rounds + "_a"])), by_round(list(both[rounds + "_b"]))
+    if in_turns:  # cells of a resumed run may be hours apart: those have no common round
+        apart = (both["group_a"] != both["group_b"]).to_numpy()
+        first[apart] = second[apart] = np.nan
+    groups = both.groupby(SHAPE, sort=True)
+    shapes = groups[[value + "_a", value + "_b"]].median().reset_index()
+    shapes.columns = pd.Index([*SHAPE, "a_s", "b_s"])
+    first, second = join_passes(groups.ngroup().to_numpy(), len(shapes), first, second)
+    wholes = [cells] if other is None else [cells, other]
+    floors = floors or [noise.floors(noise.controls(whole, metric)) for whole in wholes]
+    floor = noise.floor_at(floors[0], shapes["a_s"])
+    if other is not None:
+        floor = np.maximum(floor, noise.floor_at(floors[1], shapes["b_s"]))
+    shapes["ratio"] = shapes["b_s"] / shapes["a_s"]
+    shapes["floor"] = floor
+    shapes["verdict"] = noise.verdicts(first, second, floor)
+    left = _left_out(sides, (a, b), shapes)
+    return Comparison(a, b, metric, shapes, first, second, left, differs, in_turns, floors)
+
+
+def _side(cells: pd.DataFrame, name: str, metric: str) -> pd.DataFrame:
+    """The cells of one implementation, controls apart."""
+    value, rounds = METRICS[metric]
+    columns = [*SHAPE, "pass_number", "group", "status", "device", value, rounds]
+    mine = (cells["implementation"] == name) & (cells["copy"] == 1)
+    side = cells.loc[mine, [*columns, *COMPARABLE.values()]]
+    if side.empty:
+        known = ", ".join(dict.fromkeys(cells["implementation"])) or "none"
+        raise LstmBenchError(f"{name!r} is not in the run; it has: {known}")
+    if metric == "device" and side[value].isna().all():
+        raise LstmBenchError(
+            f"{name}: no device times in the run; measure them with `lstm-bench grid --profile`"
+        )
+    return side
+
+
+def _values(side: pd.DataFrame, what: str) -> list[object]:
+    """What one side has in a field; threads matter on a CPU, the driver on a GPU."""
+    column = side[COMPARABLE[what]]
+    if what == "threads":
+        column = column[side["device"] == "cpu"]
+    return sorted(column.dropna().unique())
+
+
+def _left_out(
+    sides: tuple[pd.DataFrame, pd.DataFrame],
+    names: tuple[str, str],
+    shapes: pd.DataFrame,
+) -> dict[str, int]:
+    """Why shapes that either side planned are not among the pairs."""
+    counted = set(map(tuple, shapes[SHAPE].to_numpy()))
+    reasons: Counter[str] = Counter()
+    for name, side in zip(names, sides, strict=True):
+        failed = side[side["status"] != "ok"].drop_duplicates(SHAPE)
+        for *shape, status in failed[[*SHAPE, "status"]].itertuples(index=False, name=None):
+            reasons[f"{name} {status}"] += tuple(shape) not in counted
+    for name, mine, theirs in ((names[0], *sides), (names[1], *reversed(sides))):
+        here, there = (set(map(tuple, s[SHAPE].to_numpy())) for s in (mine, theirs))
+        reasons[f"{name} not measured"] += len(there - here)
+    return {reason: count for reason, count in reasons.items() if count}
+
+
+def over_rounds(
+    first: Numbers, second: Numbers, times: tuple[Numbers, Numbers]
+) -> tuple[Statistic, Statistic]:
+    """MPE and geometric mean ratio of just these shapes: rounds are redrawn (seeded)."""
+    if not len(times[0]):
+        nothing = Statistic(np.nan, np.nan, np.nan)
+        return nothing, nothing
+    pools = _both(*redrawn(first, second, times, RESAMPLES))
+    ends = [np.quantile(pool.mean(axis=0), (0.025, 0.975)) for pool in pools]
+    return _statistics(times, ends)
+
+
+def over_shapes(
+    times: tuple[Numbers, Numbers], pools: tuple[Numbers, Numbers], resamples: int = RESAMPLES
+) -> tuple[Statistic, Statistic]:
+    """MPE and geometric mean ratio, with intervals by bootstrap over shapes and rounds (seeded).
+
+    Each resample draws shapes, and for each of them one of its redrawn medians. The interval is
+    the studentised one: a mean over a dozen shapes comes out too sure of itself by plain
+    percentiles. Four to eleven shapes get Student's interval.
+    """
+    values = _both(*times)
+    if len(times[0]) in STUDENT:
+        return _statistics(times, [_student(v) for v in values])
+    return _statistics(times, _studentised(values, _both(*pools), resamples))
+
+
+def _statistics(
+    times: tuple[Numbers, Numbers], ends: Sequence[Sequence[float]]
+) -> tuple[Statistic, Statistic]:
+    mpe, ratio = ((v.mean(), *e) for v, e in zip(_both(*times), ends, strict=True))
+    most = np.minimum(mpe, 1.0)  # a time below zero is no truth
+    return Statistic(*map(float, most)), Statistic(*map(float, np.exp(ratio)))
+
+
+def _both(a: Numbers, b: Numbers) -> tuple[Numbers, Numbers]:
+    """What is averaged over shapes: the percentage error, and the logarithm of the ratio."""
+    return (a - b) / a, np.log(b / a)
+
+
+def redrawn(
+    first: Numbers, second: Numbers, times: tuple[Numbers, Numbers], draws: int
+) -> tuple[Numbers, Numbers]:
+    """For every shape `draws` medians over redrawn rounds; a single round stands as it is.
+
+    The two sides keep their rounds together, as these were measured in turns.
+    """
+    rng = np.random.default_rng(SEED)
+    shared = np.isfinite(first) & np.isfinite(second)
+    rounds = shared.sum(axis=1)
+    pools = [np.repeat(side[:, None], draws, axis=1) for side in times]
+    for n in np.unique(rounds[rounds > 1]):
+        rows = np.flatnonzero(rounds == n)
+        sides = [side[rows][shared[rows]].reshape(len(rows), n) for side in (first, second)]
+        step = max(1, DRAWS // (draws * n))
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            pick = rng.integers(0, n, (len(rows[part]), draws, n))
+            for pool, side in zip(pools, sides, strict=True):
+                chosen = np.take_along_axis(side[part, None, :], pick, axis=2)
+                middle = np.median(side[part], axis=1)[:, None]
+                pool[rows[part]] *= np.median(chosen, axis=2) / middle  # around the cell's figure
+    return pools[0], pools[1]
+
+
+def _student(values: Numbers) -> tuple[float, float]:
+    half = STUDENT[len(values)] * values.std(ddof=1) / len(values) ** 0.5
+    return values.mean() - half, values.mean() + half
+
+
+def _studentised(
+    values: tuple[Numbers, Numbers],
+    pools: tuple[Numbers, Numbers],
+    resamples: int,
+) -> list[tuple[float, float]]:
+    """The ends of the interval of each mean: quantiles of t, times the error of the mean."""
+    rng = np.random.default_rng(SEED)
+    count, tiny = len(values[0]), np.finfo(float).tiny
+    scaled: list[list[Numbers]] = [[], []]
+    step = max(1, DRAWS // count)
+    for start in range(0, resamples, step):
+        size = (min(step, resamples - start), count)
+        pick = rng.integers(0, pools[0].size, size)  # a shape and one of its redrawn medians
+        for mine, of, pool in zip(scaled, values, pools, strict=True):
+            sample = pool.ravel()[pick]
+            spread = np.maximum(sample.std(axis=1, ddof=1), tiny)
+            mine.append((sample.mean(axis=1) - of.mean()) / spread)
+    ends = []
+    for mine, of in zip(scaled, values, strict=True):
+        low, high = np.quantile(np.concatenate(mine), (0.025, 0.975))
+        error = of.std(ddof=1)
+        ends.append((of.mean() - high * error, of.mean() - low * error))
+    return ends

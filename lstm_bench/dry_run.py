@@ -1,0 +1,60 @@
+"""What `grid --dry-run` says: the plan, the cells that are left, an estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lstm_bench.model import Cell
+from lstm_bench.plan import Plan, guess_call_s, guess_cell_s, guess_s
+from lstm_bench.tables import Column, Table, number, text
+from lstm_bench.units import seconds, span, wrapped
+
+MOST_SHAPES = 24
+
+
+def plan_text(plan: Plan, cells: Sequence[Cell], missing: Mapping[str, str]) -> str:
+    s, sampling = plan.settings, plan.sampling
+    rows = []
+    for row in plan.implementations:
+        mine = [c for c in cells if c.implementation == row.name]
+        calls = [guess_call_s(row, shape, s) for shape in plan.shapes]
+        note = missing.get(row.framework, "")
+        if s.device not in row.devices:
+            note = f"needs {' or '.join(row.devices)}"
+        rows.append(
+            {
+                "implementation": row.name,
+                "precision": row.precision_on(s),
+                "cells": len(mine),
+                "least_s": min(calls),
+                "most_s": max(calls),
+                "all_s": sum(guess_cell_s(plan, c) for c in mine),
+                "note": note[:30],
+            }
+        )
+    columns = (
+        text("implementation", "implementation"),
+        text("precision", "precision"),
+        number("cells", "cells"),
+        Column("a call, about", lambda r: f"{seconds(r['least_s'])} to {seconds(r['most_s'])}"),
+        number("in all, about", "all_s", span),
+        text("note", "note"),
+    )
+    labels = [shape.label for shape in plan.shapes]
+    more = f" ... {len(labels) - MOST_SHAPES} more" if len(labels) > MOST_SHAPES else ""
+    shapes = "shapes (hidden,batch,timesteps): " + "  ".join(labels[:MOST_SHAPES]) + more
+    return "\n".join(
+        [
+            f"{plan.name}: {len(plan.shapes)} shapes x {len(plan.implementations)} implementations"
+            f" + {plan.controls} A/A controls a shape, passes: {plan.passes}",
+            f"on {s.device}, {s.threads} threads, TF32 {'on' if s.tf32 else 'off'},"
+            f" AMP in {s.amp}, {sampling.rounds} to {sampling.max_rounds} rounds",
+            "",
+            Table("plan", rows, columns).drawn(),
+            "",
+            wrapped(shapes),
+            "",
+            f"{len(cells)} cells, about {span(guess_s(plan, cells))}"
+            " (a guess, within a factor of two). Nothing was run.",
+        ]
+    )

@@ -1,0 +1,399 @@
+"""A run as figures: time by each axis, who is fastest where, and what AMP gains.
+
+A point of a line figure is the median over shapes. Its bar is the 95% interval by a seeded
+bootstrap: each resample draws shapes with replacement, and each drawn shape stands with the median
+of its redrawn rounds. Its ends are percentiles, further out the fewer the shapes (`_tail`). Of
+fewer than six shapes not even the whole range holds their median with 95%; so where a point of a
+figure rests on fewer, all its bars speak of just these shapes: only rounds are redrawn.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import axes, cm, colors, font_manager, patches, style, ticker
+from matplotlib.figure import Figure
+
+from lstm_bench import analysis
+from lstm_bench.colours import look
+from lstm_bench.comparison import compare
+from lstm_bench.noise import METRICS, SHAPE, Numbers
+from lstm_bench.results import Run
+from lstm_bench.units import percent, short, times
+
+PYTORCH = ("deepbench", "pytorch", "pytorch-amp")  # the rows of the paper's figures 2 and 4
+AXES = {
+    "hidden": "hidden size (units)",
+    "batch": "batch size (sequences)",
+    "timesteps": "timesteps (steps)",
+}
+HEADS = ["implementation", "at", "shapes", "latency_s", "low_s", "high_s"]
+RESAMPLES, POOL, SEED = 2000, 50, 20210
+FEWEST_SHAPES, MOST_PANELS = 6, 24
+WIDTH, LINE = 8.0, 0.16  # inches, as all lengths here
+GREY, EMPTY, PALE = "#595959", "#f2f2f2", "50"  # the last is an opacity, to add to a colour
+STYLE = {
+    "font.family": "DejaVu Sans",  # comes with Matplotlib: the same everywhere
+    "font.size": 8.5,
+    "text.parse_math": False,  # names are names, whatever they are made of
+    "svg.fonttype": "path",  # needs no font where it is looked at
+    "svg.hashsalt": "lstm-bench",
+}
+
+
+@contextmanager
+def _styled() -> Iterator[None]:
+    with style.context(["default", STYLE]):  # whatever a matplotlibrc says
+        yield
+
+
+@_styled()
+def write(run: Run, folder: Path) -> list[Path]:
+    """Write every figure that the run has data for, as SVG and as PNG."""
+    paths = []
+    for stem, figure in drawn(run).items():
+        folder.mkdir(parents=True, exist_ok=True)
+        for ending, metadata in (("svg", {"Date": None}), ("png", {})):
+            paths.append(folder / f"{stem}.{ending}")
+            figure.savefig(paths[-1], dpi=150, metadata=metadata)
+    return paths
+
+
+def drawn(run: Run) -> dict[str, Figure]:
+    """Every figure that the run has data for, by the stem of its file."""
+    found = {f"time-by-{axis}-all": time_by(run, axis) for axis in AXES}
+    for axis in ("batch", "timesteps"):
+        found[f"time-by-{axis}-pytorch"] = time_by(run, axis, PYTORCH)
+    found |= {"winners": winners(run), "amp-gain": amp_gain(run)}
+    return {stem: figure for stem, figure in found.items() if figure}
+
+
+def points(run: Run, axis: str, only: Sequence[str] | None = None) -> pd.DataFrame:
+    """The median of every row at every value of an axis, over shapes that all of them have.
+
+    Other sizes that every value has come first: a line must show the axis and nothing else.
+    """
+    of = analysis.times(run.cells)
+    names = [n for n in run.implementations if n in of.names and (only is None or n in only)]
+    seconds = of.seconds[:, [of.names.index(name) for name in names]]
+    at, have = of.shapes[axis].to_numpy(), ~np.isnan(seconds)
+    rest = _relative(of.shapes).groupby([a for a in SHAPE if a != axis]).ngroup().to_numpy()
+    there = {int(value): at == value for value in np.unique(at[have.any(axis=1)])}
+    common: dict[int, set[int]] = {}  # what all rows have there that have anything
+    for value, here in there.items():
+        common[value] = set(rest[here][have[here][:, have[here].any(axis=0)].all(axis=1)])
+    along = set.intersection(*common.values()) if common else set()
+    chosen = []
+    for column, name in enumerate(names):
+        for value, shared in common.items():
+            use = np.isin(rest, list(along or shared)) if shared else True
+            rows = np.flatnonzero(have[:, column] & there[value] & use)
+            if len(rows):
+                chosen.append((name, value, rows, seconds[rows, column]))
+    over_shapes = all(len(rows) >= FEWEST_SHAPES for _, _, rows, _ in chosen)
+    passes = of.cells.groupby([of.shape_of, "implementation"])[METRICS["latency"][1]]
+    rounds = {key: [time for one in lists for time in one] for key, lists in passes}
+    table = []
+    for name, value, rows, own in chosen:
+        ends = interval(own, [rounds[row, name] for row in rows], over_shapes)
+        table.append((name, value, len(rows), float(np.median(own)), *ends))
+    result = pd.DataFrame(table, columns=HEADS)
+    alike = "the same for all rows" + ("" if along else ", others at each tick: compare within one")
+    if not all(common.values()):
+        alike = "each row's own, as none is common to all: rows do not compare"
+    result.attrs = {"over_shapes": over_shapes, "alike": alike}
+    return result
+
+
+def interval(seconds: Numbers, rounds: Sequence[Sequence[float]], over_shapes: bool) -> Numbers:
+    """The 95% interval of the median of `seconds`, one per shape, each with its rounds."""
+    rng = np.random.default_rng(SEED)  # a new one: a row's bar does not depend on its neighbours
+    count = len(seconds)
+    draws = POOL if count >= FEWEST_SHAPES else RESAMPLES
+    redrawn: Numbers = np.repeat(seconds[:, None], draws, axis=1)
+    few = count if over_shapes else min((len(own) for own in rounds if len(own) > 1), default=2)
+    for row, of in enumerate(rounds):
+        own = np.array([t for t in of if t > 0])
+        if len(own) > 1:  # a single round stands as it is
+            medians = np.median(own[rng.integers(0, len(own), (draws, len(own)))], axis=1)
+            redrawn[row] *= medians / np.median(own)  # around the cell's figure
+    size = (RESAMPLES, count)
+    shape = rng.integers(0, count, size) if over_shapes else np.arange(count)
+    medians = np.median(redrawn[shape, rng.integers(0, draws, size)], axis=1)
+    return np.array(np.quantile(medians, (_tail(few), 1 - _tail(few))))
+
+
+def _tail(count: int) -> float:
+    """Where a percentile interval of so few ends: as far out as Student's is beyond the normal."""
+    z, free = 1.959964, max(count - 1, 1)
+    student = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
+    return math.erfc(student * math.sqrt(count / free / 2)) / 2
+
+
+@_styled()
+def time_by(run: Run, axis: str, only: Sequence[str] | None = None) -> Figure | None:
+    """Execution time against an axis of the grid, one line per implementation."""
+    table = points(run, axis, only)
+    if table.empty:
+        return None
+    last = table.groupby("implementation", sort=False)["latency_s"].last()
+    order = list(last.sort_values(ascending=False, kind="stable").index)  # as the lines end
+    what = f"{len(order)} implementations" if len(order) > 1 else _clipped(order[0], 40)
+    less = run.cells[run.cells["implementation"].isin(order) & (run.cells["computes"] != "lstm")]
+    over = "shapes and rounds" if table.attrs["over_shapes"] else "the rounds of these shapes"
+    notes = f"Bars: 95% interval of the median, over {over}; set side by side."
+    if len(less):
+        notes += f" * computes less ({', '.join(sorted(set(less['computes'])))})."
+    title = f"Execution time by {AXES[axis].split(' (')[0]}: {what}"
+    count = " to ".join(map(str, sorted({table["shapes"].min(), table["shapes"].max()})))
+    about = [_about(run), f"Shapes behind each median: {count}, {table.attrs['alike']}."]
+    body = max(3.7, 1.25 * LINE * len(order))
+    figure, foot = _page(body, title, about, notes)
+    ax = figure.add_subplot()
+    shifts = _scale_x(ax, sorted(set(table["at"])), len(order))
+    lines = {}
+    for name, shift in zip(last.index, shifts, strict=True):
+        mine, how = table[table["implementation"] == name], look(name)
+        x, alpha = mine["at"].to_numpy() * shift, 0.6 if len(order) < 6 else 0.3
+        ax.vlines(x, 1e3 * mine["low_s"], 1e3 * mine["high_s"], colors=how.colour, alpha=alpha)
+        (lines[name],) = ax.plot(x, 1e3 * mine["latency_s"], label=name, color=how.colour)
+        lines[name].set(marker=how.marker, ms=8 if how.marker == "*" else 5.5, mec="w", mew=0.5)
+        lines[name].set_linestyle((0, how.dash) if how.dash else "-")
+    _scale_y(ax, 1e3 * table["low_s"].min(), 1e3 * table["high_s"].max())
+    ax.set(xlabel=AXES[axis], ylabel="latency of one call (ms)")
+    ax.grid(axis="y", color="#e6e6e6", linewidth=0.6)
+    ax.spines[["top", "right"]].set_visible(False)
+    stars = dict.fromkeys(less["implementation"], "*")
+    entries = [(lines[name], _clipped(name, 28) + stars.get(name, "")) for name in order]
+    taken = _legend(figure, entries, "upper right", foot + body)
+    ax.set_position(_box(figure, 0.75, foot + 0.45, WIDTH - 0.85 - taken, body - 0.5))
+    return figure
+
+
+def _scale_x(ax: axes.Axes, values: Sequence[int], rows: int) -> list[float]:
+    """A log axis with ticks at the grid's own values; returns where each row stands beside them."""
+    span = math.log(values[-1] / values[0]) or 1.0
+    room = min(0.4 * np.diff(np.log(values)).min(initial=span), 0.012 * span * (rows - 1))
+    edge = math.exp(0.03 * span + room / 2)
+    ax.set(xscale="log", xlim=(values[0] / edge, values[-1] * edge))
+    kept = [values[-1]]
+    for value in reversed(values[:-1]):  # a label must not run into the next
+        if math.log(kept[-1] / value) / span > 0.02 + 0.016 * len(str(kept[-1])):
+            kept.append(value)
+    ax.set_xticks(kept, [str(value) for value in kept])
+    ax.xaxis.set_minor_locator(ticker.NullLocator())
+    return [math.exp(shift) for shift in np.linspace(-room / 2, room / 2, rows)]
+
+
+def _scale_y(ax: axes.Axes, low: float, high: float) -> None:
+    """A log axis where the data span more than a little, else one from zero."""
+    if high < 4 * low:
+        ax.set_ylim(0, 1.1 * high)
+        return
+    ax.set(yscale="log", ylim=(low / 1.2, high * 1.2))
+    steps = (1, 2, 5) if high < 1e3 * low else (1,)
+    ax.yaxis.set_major_locator(ticker.LogLocator(subs=steps, numticks=30))
+    ax.yaxis.set_minor_locator(ticker.NullLocator())
+    ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+@_styled()
+def winners(run: Run) -> Figure | None:
+    """The fastest implementation over hidden and batch size, one panel per number of timesteps."""
+    of = analysis.times(run.cells)
+    won = _relative(analysis.winners(of, run.noise))
+    if won["next"].isna().all():
+        return None  # nobody to beat
+    counts = Counter(won.loc[won["verdict"] == "slower", "fastest"])
+    names = sorted(set(won["fastest"]), key=lambda name: (-counts[name], of.names.index(name)))
+    cells = list(zip(won["fastest"], won["ratio"], won["verdict"], strict=True))
+    won["colour"] = [look(n).colour + ("" if v == "slower" else PALE) for n, _, v in cells]
+    won["text"] = [f"{_short(n)}\n{times(r) if v == 'slower' else v}" for n, r, v in cells]
+    panels = _panels(won)
+    shown = panels[:: math.ceil(len(panels) / MOST_PANELS)]
+    notes = "In a cell: the fastest, and how many times slower the next one is."
+    notes += " Pale: not beyond the noise, or too few rounds to tell."
+    if len(shown) < len(panels):
+        notes += f" {len(shown)} of {len(panels)} panels are shown."
+    best = f"{_clipped(names[0], 30)} at {counts[names[0]]} of {len(won)}"
+    title = f"Fastest by shape: {best if counts else 'nobody, beyond the noise'}"
+    figure, foot = _heat_maps(run, title, notes, shown, 3, 0.1 + 0.6 * LINE * (len(names) + 1))
+    handles = [patches.Patch(facecolor=look(name).colour) for name in names]
+    labels = [f"{_clipped(name, 30)}: fastest at {counts[name]} of {len(won)}" for name in names]
+    _legend(figure, list(zip(handles, labels, strict=True)), "lower left", foot)
+    return figure
+
+
+@_styled()
+def amp_gain(run: Run) -> Figure | None:
+    """How many times faster each row is with AMP, over the grid."""
+    measured = set(analysis.times(run.cells).names)
+    pairs = [n for n in run.implementations if {n, n + "-amp"} <= measured]
+    found = [compare(run.cells, n, n + "-amp", across=None).shapes.assign(pair=n) for n in pairs]
+    both = _relative(pd.concat(found)) if found else pd.DataFrame()
+    if both.empty:
+        return None
+    words = [f"{word} at {(both['verdict'] == word).sum()}" for word in ("faster", "slower")]
+    title = f"AMP is {' and '.join(words)} of {len(both)} cells beyond the noise"
+    notes = "In a cell: how many times faster AMP is; below 1 it is slower."
+    notes += " In brackets: not beyond the noise, or too few rounds to tell."
+    both = both.assign(gain=-np.log2(both.ratio), called=both.verdict.isin(["faster", "slower"]))
+    keys = ["timesteps", "input_size"]
+    columns, fit = len(both[keys].drop_duplicates()), _most_per_row(both)
+    if columns > fit:
+        both[keys], columns = 0, 1
+        notes += " Geometric means over the timesteps that were measured."
+    cells = both.groupby(["pair", *keys, "hidden", "batch"], sort=False)
+    cells = cells.agg({"gain": "mean", "called": "any"}).reset_index()
+    limit = max(float(cells["gain"].abs().max()), math.log2(1.6))
+    mapped = cm.ScalarMappable(colors.Normalize(-limit, limit), "RdBu")
+    cells["colour"] = [colors.to_hex(colour) for colour in mapped.to_rgba(cells["gain"].to_numpy())]
+    texts = zip(cells["gain"], cells["called"], strict=True)
+    cells["text"] = [short(2**gain) if called else f"({short(2**gain)})" for gain, called in texts]
+    panels = [
+        (f"{_clipped(pair, 18)}: {text}", part[part["pair"] == pair])
+        for pair in pairs
+        for text, part in _panels(cells)
+    ]
+    figure, foot = _heat_maps(run, title, notes, panels, columns if columns > 1 else fit, 0.5)
+    place = figure.add_axes(_box(figure, 1.2, foot + 0.3, WIDTH - 2.4, 0.1))
+    bar = figure.colorbar(mapped, cax=place, orientation="horizontal")
+    ticks = [t for t in (1.2, 1.5, 2, 5, 20, 100, 1000) if math.log2(t) <= limit][-2:]
+    labels = [*(f"{t:g}x slower" for t in ticks), "equal", *(f"{t:g}x faster" for t in ticks)]
+    bar.set_ticks([*(-np.log2(ticks)), 0.0, *np.log2(ticks)], labels=labels)
+    return figure
+
+
+def _relative(shapes: pd.DataFrame) -> pd.DataFrame:
+    """With an input as wide as the hidden state as size 0: the same along the hidden axis."""
+    return shapes.assign(input_size=shapes.input_size.mask(shapes.input_size == shapes.hidden, 0))
+
+
+def _panels(cells: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """One part of the table per number of timesteps, and input size where it has its own."""
+    return [
+        (f"timesteps {steps or 'averaged'}" + (f", input {width}" if width else ""), part)
+        for (steps, width), part in cells.groupby(["timesteps", "input_size"], sort=True)
+    ]
+
+
+def _most_per_row(cells: pd.DataFrame) -> int:
+    """How many panels fit side by side with readable cells."""
+    return int(np.clip((WIDTH - 0.5) / (0.46 * cells["hidden"].nunique()), 1, 4))
+
+
+def _heat_maps(
+    run: Run, title: str, notes: str, panels: list[tuple[str, pd.DataFrame]], most: int, room: float
+) -> tuple[Figure, float]:
+    """Panels of coloured cells, hidden size to the right, batch size upwards; `room` is below."""
+    cells = pd.concat([part for _, part in panels])
+    hidden, batch = sorted(set(cells["hidden"])), sorted(set(cells["batch"]))
+    per_row = min(most, len(panels), _most_per_row(cells))
+    rows = math.ceil(len(panels) / per_row)
+    wide, left = (0.1 + 0.075 * len(str(sizes[-1])) for sizes in (hidden, batch))  # tick labels
+    stride = (WIDTH - 0.3) / per_row
+    width, height = min((stride - left - 0.1) / len(hidden), 1.1), min(0.5, 6.0 / len(batch))
+    pitch = max(height * len(batch) + 0.5, 1.7 / rows)
+    figure, foot = _page(rows * pitch + 0.25 + room, title, [_about(run)], notes)
+    for number, (text, part) in enumerate(panels):
+        row, column = divmod(number, per_row)
+        x = 0.3 + left + column * stride
+        y = foot + room + 0.2 + (rows - row - 0.5) * pitch - height * len(batch) / 2
+        ax = figure.add_axes(_box(figure, x, y, width * len(hidden), height * len(batch)))
+        ax.set(xlim=(0, len(hidden)), ylim=(0, len(batch)), facecolor=EMPTY)
+        ax.set_title(_clipped(_plain(text), int(stride / 0.08)), loc="left", fontsize=8.5)
+        ax.spines[["top", "right", "left", "bottom"]].set_visible(False)
+        ax.tick_params(length=0)
+        sides = ((ax.xaxis, hidden, wide / width), (ax.yaxis, batch, 0.16 / height))
+        for axis, values, step in sides:
+            kept = range(0, len(values), math.ceil(step))
+            axis.set_ticks([n + 0.5 for n in kept], [str(values[n]) for n in kept])
+        for cell in part.to_dict("records"):
+            x, y, colour = hidden.index(cell["hidden"]), batch.index(cell["batch"]), cell["colour"]
+            ax.add_patch(patches.Rectangle((x, y), 1, 1, facecolor=colour, edgecolor="white"))
+            label = ax.text(x + 0.5, y + 0.5, cell["text"] if min(width, height) > 0.35 else "")
+            label.set(ha="center", va="center", fontsize=7, color=_ink(colour))
+        ax.set_xlabel(AXES["hidden"] if number + per_row >= len(panels) else "")
+    middle = (foot + room + 0.2 + rows * pitch / 2) / figure.get_figheight()
+    figure.text(0.2 / WIDTH, middle, AXES["batch"], rotation=90, ha="center", va="center")
+    return figure, foot
+
+
+def _box(figure: Figure, *sides: float) -> tuple[float, float, float, float]:
+    """Left, bottom, width and height, from inches; Matplotlib's own layouts are not repeatable."""
+    (left, bottom, width, height), tall = sides, figure.get_figheight()
+    return left / WIDTH, bottom / tall, width / WIDTH, height / tall
+
+
+def _page(body: float, title: str, under: Sequence[str], notes: str) -> tuple[Figure, float]:
+    """A figure with its texts around an empty body, and the height where that begins."""
+    under = [line for text in under for line in textwrap.wrap(_plain(text), 138)]
+    feet = textwrap.wrap(_plain(notes), 138)
+    head, foot = 0.36 + LINE * len(under), 0.1 + LINE * len(feet)
+    tall = head + body + foot
+    figure = Figure(figsize=(WIDTH, tall))
+    small: Any = {"fontsize": 7.5, "color": GREY, "va": "top", "linespacing": 1.3}
+    figure.text(0.01, 1 - 0.08 / tall, _plain(title), fontsize=11, weight="bold", va="top")
+    figure.text(0.01, 1 - 0.31 / tall, "\n".join(under), **small)
+    figure.text(0.01, (foot - 0.03) / tall, "\n".join(feet), **small)
+    return figure, foot
+
+
+def _about(run: Run) -> str:
+    """Where, what and how noisy, in a line."""
+    machine, settings, planned = run.manifest["machine"], run.plan.settings, len(run.plan.shapes)
+    where, how = machine.get("cpu"), f"threads: {settings.threads}"
+    if settings.device == "cuda":
+        where = (machine.get("gpus") or [{}])[0].get("name")
+        how = f"TF32 {'on' if settings.tf32 else 'off'}"
+    what = f"{_clipped(where or 'unknown device', 40)}, {how}, AMP in {settings.amp}"
+    floors = [f"{percent(n.floor)} ({n.name})" for n in run.noise if n.floor is not None]
+    noisy = f"noise floor {', '.join(floors)}" if floors else "noise floor not measured"
+    done = len(analysis.times(run.cells).shapes)
+    return f"{what}; run {_clipped(run.name, 40)}, {done} of {planned} shapes; {noisy}."
+
+
+def _legend(figure: Figure, entries: list[tuple[Any, str]], corner: str, y: float) -> float:
+    """A legend at the right or left edge of the page, labels as they are; returns its width."""
+    right, handles = "right" in corner, [handle for handle, _ in entries]
+    blank = ["x"] * len(entries)  # a label with a leading underscore would be left out
+    how: Any = {"ncols": 2 - right, "handlelength": 3, "fontsize": 7.5, "frameon": False}
+    legend = figure.legend(handles, blank, loc=corner, **how)
+    legend.set_bbox_to_anchor((right, y / figure.get_figheight()))
+    for text, (_, label) in zip(legend.get_texts(), entries, strict=True):
+        text.set_text(_plain(label))
+    return float(legend.get_window_extent().width / figure.dpi)
+
+
+def _short(name: str) -> str:
+    """A name for a cell."""
+    name = name.replace("deepbench", "DB").replace("pytorch", "PT").replace("tf-mode", "TF")
+    return textwrap.fill(_clipped(_plain(name), 18).replace("-", " "), 7)
+
+
+def _clipped(text: str, width: int) -> str:
+    """Both ends of a long name: variants differ at the end."""
+    half = (width - 1) // 2
+    return text if len(text) <= width else f"{text[:half]}\N{HORIZONTAL ELLIPSIS}{text[-half:]}"
+
+
+def _plain(text: str) -> str:
+    """Characters that the font lacks, spelled out: a box says nothing, and warns."""
+    font = font_manager.get_font(font_manager.findfont("DejaVu Sans"))
+    known = {c for c in set(text) if c.isprintable() and font.get_char_index(ord(c))}
+    return "".join(c if c in known else ascii(c)[1:-1] for c in text)
+
+
+def _ink(background: str) -> str:
+    """Black or white, whichever is easier to read."""
+    red, green, blue, alpha = (part**2.2 for part in colors.to_rgba(background))
+    light = 1 - alpha + alpha * (0.21 * red + 0.72 * green + 0.07 * blue)
+    return "white" if light < 0.18 else "black"

@@ -1,0 +1,110 @@
+"""The paper's table of mean percentage errors, with its own figures beside a run's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from lstm_bench.comparison import Statistic, compare
+from lstm_bench.model import LstmBenchError
+from lstm_bench.results import Run
+from lstm_bench.run_report import heading, noise_text
+from lstm_bench.tables import Column, Document, Row, Table, number, text
+from lstm_bench.units import times, wrapped
+
+#: Table 2 of the paper, in its order: A, B, MPE (on a TITAN V, in 2021).
+PAPER = (
+    ("tf-mode0", "tf-mode1", -1.822121106),
+    ("tf-mode0", "tf-mode2", -1.244951865),
+    ("tf-mode1", "tf-mode2", -0.1308454709),
+    ("tf-mode0", "tf-mode0-amp", -0.1455642638),
+    ("deepbench", "tf-mode0", -17.75424073),
+    ("deepbench", "pytorch", -0.53045191),
+    ("pytorch", "pytorch-amp", -0.6300867506),
+    ("deepbench", "pytorch-amp", -1.304903692),
+)
+
+MARKS = {"precision": "+", "work": "*"}  # of rows whose two sides are not equal
+
+
+def document(run: Run, pairs: Iterable[tuple[str, str]] = (), metric: str = "latency") -> Document:
+    """The paper's eight pairs, then any others."""
+    known = [(a, b, paper) for a, b, paper in PAPER] + [(a, b, math.nan) for a, b in pairs]
+    rows = [_row(run, a, b, paper, metric) for a, b, paper in known]
+    table = Table(
+        "mpe",
+        rows,
+        (
+            text("A", "a"),
+            Column("B", lambda row: row["b"] + "".join(MARKS.get(d, "") for d in row["unequal"])),
+            number("paper", "paper", lambda v: "" if math.isnan(v) else f"{v:.2f}"),
+            Column("MPE [95% interval]", lambda row: interval(row, "mpe"), right=True),
+            Column("ratio [95% interval]", lambda row: interval(row, "ratio", times), right=True),
+            number("shapes", "shapes"),
+        ),
+    )
+    notes = [
+        f"MPE: mean over the shapes of (A - B) / A, by {metric}; negative means that B is slower."
+        " ratio: geometric mean of B / A; above 1x means that B is slower."
+        " paper: its value on a TITAN V in 2021, with a grid that it does not list;"
+        " its DeepBench skips the input projection, `deepbench` here does not."
+    ]
+    unequal = {what for row in rows for what in row["unequal"]}
+    notes += ["+ the two differ in precision"] * ("precision" in unequal)
+    notes += ["* the two do not do the same work"] * ("work" in unequal)
+    notes += [wrapped(line, 2) for row in rows if (line := _left_out(row))]
+    result = Document(facts={"run": run.name, "metric": metric})
+    result.add(heading(run), noise_text(run, metric), table)
+    result.add("\n".join(wrapped(note) for note in notes))
+    return result
+
+
+def _row(run: Run, a: str, b: str, paper: float, metric: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"a": a, "b": b, "paper": paper}
+    try:
+        found = compare(run.cells, a, b, metric, across=None)
+    except LstmBenchError as error:
+        nothing = Statistic(math.nan, math.nan, math.nan)
+        return {
+            **row,
+            **statistics(nothing, nothing),
+            "shapes": 0,
+            "unequal": [],
+            "left_out": {str(error): 0},
+        }
+    group = found.group()
+    return {
+        **row,
+        **statistics(group.mpe, group.ratio),
+        "shapes": group.shapes,
+        "unequal": list(found.differs),
+        "left_out": found.left_out,
+    }
+
+
+def statistics(mpe: Statistic, ratio: Statistic) -> dict[str, float]:
+    """Both with their intervals, as columns."""
+    return {
+        "mpe": mpe.value,
+        "mpe_low": mpe.low,
+        "mpe_high": mpe.high,
+        "ratio": ratio.value,
+        "ratio_low": ratio.low,
+        "ratio_high": ratio.high,
+    }
+
+
+def interval(row: Row, key: str, show: Callable[[float], str] = "{:.2f}".format) -> str:
+    """A number with the interval behind it."""
+    if math.isnan(row[key]):
+        return "-"
+    low, high = (show(row[f"{key}_{end}"]).rstrip("x") for end in ("low", "high"))
+    return f"{show(row[key])} [{low}, {high}]"
+
+
+def _left_out(row: Row) -> str:
+    if not row["left_out"]:
+        return ""
+    reasons = (f"{why} at {count}" if count else why for why, count in row["left_out"].items())
+    return f"{row['a']}, {row['b']}: left out: " + "; ".join(reasons)

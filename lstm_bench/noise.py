@@ -1,0 +1,209 @@
+"""What stands between two measurements of the same thing, and verdicts that respect it.
+
+A/A controls are the same implementation under two names; what separates them is noise. Their 95th
+percentile is the run's noise floor, by duration class, and a difference must be beyond it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+Numbers = npt.NDArray[np.float64]
+
+#: What can be compared: the cell's value, and its value in every round.
+METRICS = {
+    "latency": ("latency_s", "round_latency_s"),
+    "throughput": ("throughput_s", "round_throughput_s"),
+    "device": ("device_s", "round_device_s"),
+}
+
+#: Duration classes, each with a noise floor of its own: a fixed cost of the clock or of a context
+#: switch weighs more on a short call.
+CLASSES = (("< 100 us", 1e-4), ("< 1 ms", 1e-3), (">= 1 ms", math.inf))
+
+FEWEST_ROUNDS = 5  # below, no verdict
+FEWEST_PAIRS = 5  # below, a class has no noise floor that it can call its own
+FALSE_DISCOVERIES = 0.05  # the share of wrong ones among all differences that are called
+
+SHAPE = ["hidden", "batch", "timesteps", "input_size"]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise floor of one duration class."""
+
+    name: str
+    pairs: int
+    floor: float | None  # of |A - A'| / A, 95th percentile; none without pairs
+    called_different: int  # pairs that the verdict, with the floor of all other pairs, calls so
+
+
+@dataclass(frozen=True)
+class Controls:
+    """A/A pairs: what was measured twice, and both sides round by round."""
+
+    time_s: Numbers  # of the first side
+    difference: Numbers  # (A' - A) / A
+    first: Numbers  # one row per pair, one column per round, NaN where there is none
+    second: Numbers
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+
+def by_round(lists: Sequence[Sequence[float]]) -> Numbers:
+    """Lists of times as the rows of one array; NaN where there is none."""
+    lengths = np.fromiter(map(len, lists), dtype=np.intp, count=len(lists))
+    result = np.full((len(lists), int(lengths.max(initial=0))), np.nan)
+    if lengths.sum():
+        flat = np.fromiter(itertools.chain.from_iterable(lists), dtype=float)
+        flat[~(flat > 0)] = np.nan
+        result[np.arange(result.shape[1]) < lengths[:, None]] = flat
+    return result
+
+
+def controls(cells: pd.DataFrame, metric: str = "latency") -> Controls:
+    """Copies 1 and 2, 3 and 4, ... of an implementation at one shape in one pass.
+
+    Both must be of one group: else they were not measured in turns.
+    """
+    value, rounds = METRICS[metric]
+    keys = ["implementation", *SHAPE, "pass_number", "group"]
+    ok = cells.loc[(cells["status"] == "ok") & cells[value].notna(), [*keys, "copy", value, rounds]]
+    even = ok[ok["copy"] % 2 == 0]
+    before = even.assign(copy=even["copy"] - 1)
+    keys.append("copy")
+    both = before.merge(ok, on=keys, suffixes=("_2", "")).sort_values(keys)
+    first, second = by_round(list(both[rounds])), by_round(list(both[rounds + "_2"]))
+    width = min(first.shape[1], second.shape[1])
+    times = both[value].to_numpy(dtype=float)
+    difference = both[value + "_2"].to_numpy(dtype=float) / times - 1
+    return Controls(times, difference, first[:, :width], second[:, :width])
+
+
+def floors(pairs: Controls) -> list[Noise]:
+    """The run's noise floor by duration class, each class with its own pairs."""
+    result, lower = [], 0.0
+    size = np.abs(pairs.difference)
+    for name, upper in CLASSES:
+        members = np.flatnonzero((pairs.time_s >= lower) & (pairs.time_s < upper))
+        lower = upper
+        if not len(members):
+            result.append(Noise(name, 0, None, 0))
+            continue
+        # a pair is judged by the others of its class; where they are few, by all others
+        judges = members if len(members) > FEWEST_PAIRS else np.arange(len(pairs))
+        others = _without_each(size[judges], np.searchsorted(judges, members))
+        words = verdicts(pairs.first[members], pairs.second[members], others)
+        different = int(np.isin(words, ("faster", "slower")).sum())
+        result.append(Noise(name, len(members), percentile_95(size[members]), different))
+    return result
+
+
+def _without_each(values: Numbers, places: npt.NDArray[np.intp]) -> Numbers:
+    """The 95th percentile of `values` without the one at each of `places`."""
+    if len(values) < 2:
+        return np.full(len(places), math.inf)
+    order = np.argsort(values)
+    rank = np.empty(len(values), dtype=np.intp)
+    rank[order] = np.arange(len(values))
+    ordered = values[order]
+    position = 0.95 * (len(values) - 2)
+    low = int(position)
+    high = min(low + 1, len(values) - 2)
+    gone = rank[places]
+
+    def at(place: int) -> Numbers:
+        return np.asarray(ordered[np.where(gone <= place, place + 1, place)])
+
+    return at(low) + (position - low) * (at(high) - at(low))
+
+
+def percentile_95(values: Numbers) -> float:
+    return float(np.percentile(values, 95)) if len(values) else math.inf
+
+
+def floor_at(noise: Sequence[Noise], seconds: npt.ArrayLike) -> Numbers:
+    """The noise floor for calls of these lengths; a class with few pairs borrows the widest."""
+    widest = max((n.floor for n in noise if n.floor is not None), default=0.0)
+    own = [n.floor if n.floor is not None and n.pairs >= FEWEST_PAIRS else widest for n in noise]
+    limits = [upper for _, upper in CLASSES[:-1]]
+    return np.asarray(own)[np.searchsorted(limits, np.asarray(seconds, dtype=float), side="right")]
+
+
+def verdicts(first: Numbers, second: Numbers, floor: Numbers) -> npt.NDArray[np.str_]:
+    """What `second` is against `first`, row by row: faster, slower, same or unsure.
+
+    A difference is called if the rounds speak against "no larger than the noise floor": Wilcoxon's
+    signed-rank test, which does not ask for normal noise. Rows are judged together, so that of all
+    the differences called in a whole grid at most one in twenty is expected to be chance
+    (Benjamini and Hochberg).
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.log(second / first)
+    ratios[~np.isfinite(ratios)] = np.nan
+    beyond = np.log1p(floor)
+    middle = row_median(ratios)
+    enough = np.isfinite(ratios).sum(axis=1) >= FEWEST_ROUNDS
+    p = np.ones(len(ratios))
+    p[enough] = _chance(np.sign(middle)[enough, None] * ratios[enough] - beyond[enough, None])
+    with np.errstate(invalid="ignore"):
+        inside = ~(np.abs(middle) > beyond)
+    called = enough & ~inside & _discoveries(p[enough], p)
+    sides, rest = np.where(middle > 0, "slower", "faster"), np.where(inside, "same", "unsure")
+    return np.where(called, sides, np.where(enough, rest, "unsure"))
+
+
+def row_median(values: Numbers) -> Numbers:
+    """The median of each row's finite values; NaN for a row without any."""
+    if not values.shape[1]:
+        return np.full(len(values), np.nan)
+    ordered = np.sort(values, axis=1)  # NaN goes last
+    count = np.isfinite(values).sum(axis=1)
+    rows = np.arange(len(values))
+    low, high = np.maximum(count - 1, 0) // 2, count // 2
+    high = np.minimum(high, values.shape[1] - 1)
+    return np.where(count > 0, (ordered[rows, low] + ordered[rows, high]) / 2, np.nan)
+
+
+def _chance(beyond: Numbers) -> Numbers:
+    """Row by row, how likely values around zero are to lie as far above it as these do.
+
+    The ranks of |value| of those below zero, summed, against all ways to choose which are below.
+    """
+    rounds = (~np.isnan(beyond)).sum(axis=1)
+    ranks = np.argsort(np.argsort(np.abs(beyond), axis=1), axis=1) + 1  # NaN goes last
+    below = np.where(beyond < 0, ranks, 0).sum(axis=1)
+    result = np.ones(len(beyond))
+    for n in np.unique(rounds):
+        rows = rounds == n
+        result[rows] = _rank_sums(int(n))[below[rows]]
+    return result
+
+
+@functools.lru_cache
+def _rank_sums(n: int) -> Numbers:
+    """The chance of a rank sum of at most 0, 1, 2, ... when each of n signs is a fair coin."""
+    ways = np.zeros(n * (n + 1) // 2 + 1)
+    ways[0] = 1.0
+    for rank in range(1, n + 1):
+        ways[rank:] = (ways[rank:] + ways[: len(ways) - rank]) / 2
+        ways[:rank] /= 2
+    return np.cumsum(ways)
+
+
+def _discoveries(family: Numbers, p: Numbers) -> npt.NDArray[np.bool_]:
+    """Which of `p` are discoveries, given all the tests that were made."""
+    ordered = np.sort(family)
+    limits = FALSE_DISCOVERIES * np.arange(1, len(ordered) + 1) / max(len(ordered), 1)
+    passed = np.flatnonzero(ordered <= limits)
+    limit = ordered[passed[-1]] if len(passed) else -1.0
+    return np.asarray(p <= limit)

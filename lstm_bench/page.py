@@ -1,0 +1,396 @@
+"""A run as one HTML file that needs nothing else: words, figures, tables, pairs, raw data.
+
+Everything that a run says goes into one JSON object; the scripts in `page/` draw from it. Text of
+a run is never markup: it is escaped here, and set as text there. The page's own policy forbids
+whatever is not its own script and style, and any request.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html as markup
+import importlib.resources
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from lstm_bench import analysis, noise, timing, trust, words
+from lstm_bench.colours import look
+from lstm_bench.comparison import Comparison, Group, Statistic
+from lstm_bench.model import TOLERANCES, dumps
+from lstm_bench.noise import METRICS, SHAPE, Noise
+from lstm_bench.results import Run
+from lstm_bench.units import clean
+
+SCRIPTS = ("base.js", "table.js", "charts.js", "winners.js", "compare.js", "page.js")
+MOST_IMPLEMENTATIONS, MOST_SHAPES = 20, 2000  # beyond, only pairs with the baseline
+MOST_GROUPED = 30_000  # pairs times shapes; beyond, only pairs with the baseline by axis
+DIGITS = 7  # of a time; the noise begins at the third or fourth
+
+#: Colours of the page behind the figures, as in page.css.
+LIGHT, DARK = "#ffffff", "#15181c"
+
+
+class Section(TypedDict):
+    """An extra table of the page."""
+
+    title: str
+    note: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | float | None]]
+
+
+def _asset(name: str) -> str:
+    return (importlib.resources.files("lstm_bench") / "page" / name).read_text(encoding="utf-8")
+
+
+METHOD = _asset("method.txt")
+
+
+def html(run: Run, method: str = METHOD, sections: Sequence[Section] = ()) -> str:
+    """The page; `method` is the text of how it was measured, a paragraph per empty line."""
+    style = _asset("page.css")
+    script = "(() => {\n" + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
+    pairs = words.Pairs(run)
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
+        " img-src data: blob:; base-uri 'none'; form-action 'none';"
+        " require-trusted-types-for 'script'"
+    )
+    values = {
+        "policy": policy,
+        "style": style,
+        "script": script,
+        "name": _text(run.name),
+        "subject": _text(words.subject(run)),
+        "findings": _items(words.findings(run, pairs)),
+        "trust": _items(trust.trust(run)),
+        "method": "\n".join(f"<p>{_text(p)}</p>" for p in re.split(r"\n\s*\n", method.strip())),
+        "data": _inert(json.dumps(data(run, sections, pairs), separators=(",", ":"))),
+    }
+    # in one pass: text of the run that looks like a placeholder stays what it is
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], _asset("page.html"))
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _text(value: str) -> str:
+    """Text as markup; what UTF-8 cannot hold becomes a question mark."""
+    return markup.escape(value.encode("utf-8", "replace").decode())
+
+
+def _items(sentences: Sequence[str]) -> str:
+    return "\n".join(f"<li>{_text(sentence)}</li>" for sentence in sentences)
+
+
+def _inert(text: str) -> str:
+    """JSON that no HTML parser can mistake for markup; it is ASCII already."""
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _strict(value: Any) -> Any:
+    """A value from anywhere as JSON holds it: what is not a finite number becomes null."""
+    return json.loads(dumps(value))
+
+
+def data(run: Run, sections: Sequence[Section], pairs: words.Pairs) -> dict[str, Any]:
+    """All that the scripts draw from, columns as arrays, text by its place in `strings`."""
+    cells = run.cells
+    names = list(dict.fromkeys([*run.implementations, *cells["implementation"]]))
+    shapes = cells[SHAPE].drop_duplicates().sort_values(SHAPE, ignore_index=True)
+    place = {shape: i for i, shape in enumerate(shapes.itertuples(index=False, name=None))}
+    measured = cells[(cells["status"] == "ok") & (cells["copy"] == 1)]
+    metrics = [metric for metric in METRICS if measured[METRICS[metric][0]].notna().any()]
+    floors = {metric: noise.floors(noise.controls(cells, metric)) for metric in metrics}
+    strings: dict[str, int] = {}
+    baseline = analysis.baseline_of(analysis.times(cells).names)
+    return {
+        "name": run.name,
+        "metrics": metrics,
+        "implementations": [_implementation(run, name, cells) for name in names],
+        "baseline": names.index(baseline) if baseline else None,
+        "shapes": {axis: shapes[axis].tolist() for axis in SHAPE},
+        "cells": _cells(cells, names, metrics, strings),
+        "strings": list(strings),  # after the cells, which fill it
+        "overview": _overview(run),
+        "winners": _winners(cells, names, metrics, floors, place),
+        "pairs": _pairs(pairs, names, baseline, place),
+        "noise": {
+            metric: [_noise(n, floors[metric]) for n in floors[metric]] for metric in metrics
+        },
+        "facts": _facts(run),
+        "sections": _strict(list(sections)),
+        "manifest": _strict(run.manifest),
+    }
+
+
+def _implementation(run: Run, name: str, cells: pd.DataFrame) -> dict[str, Any]:
+    """A row of the plan, as far as the page shows it, and its look on both backgrounds."""
+    mine = cells[cells["implementation"] == name].iloc[0]
+    planned = next((row for row in run.plan.implementations if row.name == name), None)
+    its = look(name)
+    dark = on_dark(its.colour)
+    return {
+        "name": name,
+        "note": planned.note if planned else "",
+        "precision": mine["precision"],
+        "work": mine["computes"],
+        "light": [its.colour, ink(its.colour)],
+        "dark": [dark, ink(dark)],
+        "marker": its.marker,
+        "dash": its.dash,
+    }
+
+
+def _cells(
+    cells: pd.DataFrame, names: list[str], metrics: list[str], strings: dict[str, int]
+) -> dict[str, Any]:
+    codes = {name: i for i, name in enumerate(names)}
+    columns: dict[str, Any] = {
+        "implementation": [codes[name] for name in cells["implementation"]],
+        "shape": cells.groupby(SHAPE, sort=True).ngroup().tolist(),
+        "pass": cells["pass_number"].tolist(),
+        "copy": cells["copy"].tolist(),
+        "rounds": cells["rounds"].tolist(),
+    }
+    for column in ("status", "precision", "path", "reason"):
+        columns[column] = [strings.setdefault(str(text), len(strings)) for text in cells[column]]
+    joined = ("; ".join(marks) for marks in cells["warnings"])
+    columns["warnings"] = [strings.setdefault(text, len(strings)) for text in joined]
+    for column in (*(METRICS[m][0] for m in metrics), "first_call_s", "max_abs_error", "tolerance"):
+        columns[column] = _numbers(cells[column], DIGITS)
+    for metric in metrics:
+        value, rounds = METRICS[metric]
+        for end, ratio in zip(("low", "high"), _interval(cells[value], cells[rounds]), strict=True):
+            columns[f"{metric}_{end}"] = _numbers(ratio, 4)
+    return columns
+
+
+def _interval(value: pd.Series[float], rounds: pd.Series[Any]) -> npt.NDArray[np.float64]:
+    """Both ends of the 95% interval of each cell's median, over the cell's own figure."""
+    ordered = np.sort(noise.by_round(list(rounds)), axis=1)  # NaN goes last
+    counts = np.isfinite(ordered).sum(axis=1)
+    ends = np.full((2, len(ordered)), np.nan)
+    for count in np.unique(counts[counts > 0]):
+        rows = np.flatnonzero(counts == count)
+        ranks = timing.median_interval(range(count))  # of places: which order statistics they are
+        for end, rank in zip(ends, ranks, strict=True):
+            end[rows] = ordered[rows, int(rank)]
+    result: npt.NDArray[np.float64] = ends / value.to_numpy(dtype=float)
+    return result
+
+
+def _numbers(values: Any, digits: int) -> list[float | None]:
+    return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in values]
+
+
+def _overview(run: Run) -> dict[str, Any]:
+    """One row per implementation."""
+    of = analysis.times(run.cells)
+    won = analysis.winners(of, run.noise)
+    table = analysis.summary(run.cells, of, won, run.implementations)
+    rows = table.drop(columns="paths").to_dict("records") if run.implementations else []
+    shared = int(table.attrs["shared_shapes"])
+    return {
+        "rows": _strict(rows),
+        "shared": shared,
+        "contested": int((won["verdict"] != "alone").sum()),
+    }
+
+
+def _winners(
+    cells: pd.DataFrame,
+    names: list[str],
+    metrics: list[str],
+    floors: Mapping[str, list[Noise]],
+    place: Mapping[tuple[int, ...], int],
+) -> list[dict[str, Any]]:
+    """Who is fastest where, by metric: of all rows, and of those in one precision."""
+    codes: dict[Any, int] = {name: i for i, name in enumerate(names)}
+    users = cells[["implementation", "precision"]].drop_duplicates()["precision"].value_counts()
+    among: list[str] = [p for p in users.index if users[p] > 1] if len(users) > 1 else []
+    result = []
+    for metric, precision in itertools.product(metrics, [None, *sorted(among)]):
+        part = cells if precision is None else cells[cells["precision"] == precision]
+        won = analysis.winners(analysis.times(part, metric), floors[metric], metric)
+        if len(won):
+            result.append(
+                {
+                    "metric": metric,
+                    "precision": precision,
+                    "shape": [place[s] for s in won[SHAPE].itertuples(index=False, name=None)],
+                    "fastest": [codes[name] for name in won["fastest"]],
+                    "next": [codes.get(name) for name in won["next"]],
+                    "fastest_s": _numbers(won["fastest_s"], 4),
+                    "ratio": _numbers(won["ratio"], 4),
+                    "verdict": won["verdict"].tolist(),
+                }
+            )
+    return result
+
+
+def _pairs(
+    pairs: words.Pairs,
+    names: list[str],
+    baseline: str | None,
+    place: Mapping[tuple[int, ...], int],
+) -> list[dict[str, Any]]:
+    """Every ordered pair, or with very much to compare only those with the baseline."""
+    ordered = list(itertools.permutations(names, 2))
+    if len(names) > MOST_IMPLEMENTATIONS or len(place) > MOST_SHAPES:
+        ordered = [pair for pair in ordered if pair[0] == baseline]
+    whole = len(ordered) * len(place) <= MOST_GROUPED
+    result = []
+    for a, b in ordered:
+        pair = pairs(a, b)
+        if pair:
+            of = pair.of
+            axes = SHAPE[:3] if whole or baseline in (a, b) else ()
+            shapes = of.shapes[SHAPE].itertuples(index=False, name=None)
+            result.append(
+                {
+                    "a": names.index(a),
+                    "b": names.index(b),
+                    "groups": [_group(g) for g in (pair.whole, *_groups(of, axes))],
+                    "left_out": list(of.left_out.items()),
+                    "differs": of.differs,
+                    "shape": [place[shape] for shape in shapes],
+                    "a_s": _numbers(of.shapes["a_s"], 4),
+                    "ratio": _numbers(of.shapes["ratio"], 4),
+                    # one letter each, as there are many: f, s, u, l (slower)
+                    "verdict": "".join(_LETTERS[v] for v in of.shapes["verdict"]),
+                }
+            )
+    return result
+
+
+_LETTERS = {"faster": "f", "same": "s", "unsure": "u", "slower": "l"}
+
+
+def _groups(of: Comparison, axes: Sequence[str]) -> list[Group]:
+    return [group for axis in axes for group in of.along(axis)]
+
+
+def _group(group: Group) -> list[Any]:
+    """Axis, label, shapes, ratio, MPE, counts of verdicts."""
+    counts = list(group.verdicts.values())
+    return [group.by, group.label, group.shapes, _stat(group.ratio), _stat(group.mpe), counts]
+
+
+def _stat(statistic: Statistic) -> list[float | None]:
+    return _numbers((statistic.value, statistic.low, statistic.high), 4)
+
+
+def _noise(of: Noise, floors: list[Noise]) -> dict[str, Any]:
+    """A class, and the floor that holds there: its own, or where pairs are few the widest."""
+    limits = [0.0, *(upper for _, upper in noise.CLASSES)]
+    start = limits[floors.index(of)]
+    return {
+        "name": of.name,
+        "from": start,
+        "pairs": of.pairs,
+        "own": of.floor,
+        "floor": float(noise.floor_at(floors, start + 1e-9)),
+        "different": of.called_different,
+    }
+
+
+def _facts(run: Run) -> list[Any]:
+    """What the manifest says, in groups of labels and values."""
+    machine = dict(run.manifest["machine"])
+    plan = run.plan
+    interpreters = run.manifest.get("interpreters") or {}
+    versions = {
+        name: {"python": of.get("python"), **of.get("versions", {})}
+        for name, of in interpreters.items()
+    }
+    run_facts = {
+        "run": run.name,
+        "grid": plan.name,
+        "started": str(run.manifest.get("started_at", "unknown"))[:19].replace("T", " "),
+        "shapes": f"{len(run.cells.drop_duplicates(SHAPE))} of {len(plan.shapes)} planned",
+        "passes": plan.passes,
+        "A/A controls per shape": plan.controls,
+        "cells with a time": f"{int((run.cells['status'] == 'ok').sum())} of {len(run.cells)}",
+    }
+    groups: list[tuple[str, Mapping[str, Any]]] = [
+        ("Run", run_facts),
+        ("Machine", machine),
+        ("Versions", versions),
+        ("Settings", run.manifest["plan"]["settings"]),
+        ("Sampling", run.manifest["plan"]["sampling"]),
+        ("Tolerances", {name: f"{value:g}" for name, value in TOLERANCES.items()}),
+    ]
+    result = []
+    for title, found in groups:
+        told = [[_label(str(key)), clean(_flat(value, str(key)))] for key, value in found.items()]
+        result.append([title, [one for one in told if one[1]]])
+    return [[title, told] for title, told in result if told]
+
+
+def _label(key: str) -> str:
+    """A key of the manifest as words: `warmup_cap_s` is `warmup cap (s)`."""
+    known = {"cpu": "CPU", "gpus": "GPU", "lstm_bench": "lstm-bench", "amp": "AMP", "tf32": "TF32"}
+    key = known.get(key, clean(key).removesuffix("_bytes"))
+    return re.sub("_s$", " (s)", key).replace("_", " ")
+
+
+def _flat(value: Any, key: str = "") -> str:
+    """A value of the manifest in one line."""
+    if isinstance(value, Mapping):
+        first = {"name": value["name"]} if "name" in value else {}
+        told = ((_label(str(k)), _flat(v, str(k))) for k, v in {**first, **value}.items())
+        return ", ".join(t if label == "name" else f"{label} {t}" for label, t in told if t)
+    if isinstance(value, (list, tuple)):
+        return "; ".join(_flat(v) for v in value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if key.endswith("_bytes") and isinstance(value, (int, float)):
+        return f"{value / 2**30:.0f} GiB"
+    return "" if value is None else str(value)
+
+
+def _channels(colour: str) -> npt.NDArray[np.float64]:
+    return np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+
+
+def contrast(one: str, other: str) -> float:
+    """How well one colour is told from another: 1 to 21, as WCAG counts it."""
+    levels = []
+    for colour in (one, other):
+        c = _channels(colour)
+        linear = np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
+        levels.append(float(linear @ (0.2126, 0.7152, 0.0722)))
+    return (max(levels) + 0.05) / (min(levels) + 0.05)
+
+
+def on_dark(colour: str) -> str:
+    """The same hue where the background is dark: greys turn over, dark colours get lighter."""
+    c = _channels(colour)
+    if np.ptp(c) == 0:
+        c = np.maximum(1 - c, 0.45)
+    share = 0.0
+    while share < 1 and contrast(_hex(c + share * (1 - c)), DARK) < 4:
+        share += 0.05
+    return _hex(c + share * (1 - c))
+
+
+def _hex(channels: npt.NDArray[np.float64]) -> str:
+    return "#" + "".join(f"{round(255 * min(1.0, v)):02x}" for v in channels)
+
+
+def ink(background: str) -> str:
+    """Black or white, whichever is easier to read."""
+    return max(("#000000", "#ffffff"), key=lambda ink: contrast(ink, background))

@@ -1,0 +1,170 @@
+// The rest of the page, and its start.
+
+function overviewTable(place) {
+  const { rows, shared, contested } = run.overview;
+  if (!rows.length) return;
+  const index = new Map(run.implementations.map((row, i) => [row.name, i]));
+  const device = run.metrics.includes("device");
+  const baseline = run.baseline === null ? null : run.implementations[run.baseline].name;
+  const named = (row) => {
+    const i = index.get(row.implementation);
+    const size = { width: 16, height: 12, viewBox: "-8 -6 16 12", "aria-hidden": "true" };
+    const sample = inked(svg("svg", size, marker(i, { class: "mark" })), i);
+    return el("span", {}, sample, implementationName(i));
+  };
+  const table = new Table({
+    caption: "Implementations",
+    columns: [
+      { label: "implementation", key: (row) => row.implementation, show: named },
+      textColumn("precision", (row) => row.precision),
+      {
+        label: "with a time", number: true, key: (row) => row.ok,
+        show: (row) => `${row.ok} of ${row.cells}`,
+      },
+      numberColumn("latency", (row) => row.latency_s, seconds, METRIC_NAMES.latency),
+      numberColumn("throughput", (row) => row.throughput_s, seconds, METRIC_NAMES.throughput),
+      ...(device ? [numberColumn("device", (row) => row.device_s, seconds, METRIC_NAMES.device)] : []),
+      numberColumn("ratio", (row) => row.ratio, times),
+      numberColumn("fastest", (row) => row.fastest, String),
+      numberColumn("first call", (row) => row.first_call_s, seconds),
+      numberColumn("error", (row) => row.max_abs_error, errorSize),
+    ],
+    rows, pageRows: 100,
+  });
+  const note = [
+    `Times: median over the ${count(shared, "shape")} that all rows have.`,
+    baseline === null ? ""
+      : `Ratio: latency to that of ${baseline}, geometric mean over the shapes of both.`,
+    `Fastest: shapes won beyond the noise, of ${contested} with more than one row.`,
+    "Error: largest difference from the float64 reference.",
+    lessWork ? `${LESS_WORK}.` : "",
+  ].filter(Boolean).join(" ");
+  replace(place, el("h3", { text: "Implementations" }), table.node,
+    el("p", { class: "note", text: note }));
+}
+
+// Tables that a run may bring along, such as kernels or memory.
+function extraSections(place) {
+  replace(place, ...run.sections.map(({ title, note, columns, rows }, number) => {
+    const numeric = columns.map((_, c) => rows.some((row) => typeof row[c] === "number"));
+    const table = new Table({
+      caption: title,
+      columns: columns.map((label, c) => ({
+        label, number: numeric[c], key: (row) => row[c] ?? null,
+        show: (row) => (typeof row[c] === "number" ? digits(row[c], 6) : row[c] ?? "-"),
+      })),
+      rows,
+    });
+    const id = `extra-${number}`;
+    return el("section", { "aria-labelledby": id }, el("h2", { id, text: title }),
+      note ? el("p", { class: "note", text: note }) : null, table.node);
+  }));
+}
+
+function noiseTable(place) {
+  const rows = Object.entries(run.noise).flatMap(
+    ([metric, classes]) => classes.map((one) => ({ metric, ...one })));
+  if (!rows.length) return;
+  const pairs = new Set(rows.filter((row) => row.pairs).map((row) => row.metric));
+  const order = new Map(rows.map((row, i) => [row, i]));
+  const table = new Table({
+    caption: "Noise floors",
+    columns: [
+      textColumn("time", (row) => row.metric),
+      { label: "length of a call", key: (row) => order.get(row), show: (row) => row.name },
+      numberColumn("A/A pairs", (row) => row.pairs, String),
+      numberColumn("own 95th percentile", (row) => row.own, percent),
+      {
+        label: "noise floor used", number: true, key: (row) => row.floor,
+        show: (row) => (pairs.has(row.metric) ? percent(row.floor) : "not known"),
+      },
+      numberColumn("pairs called different", (row) => row.different, String),
+    ],
+    rows,
+  });
+  replace(place, el("h3", { text: "Noise floors" }), table.node, el("p", {
+    class: "note",
+    text: "The same implementation measured twice under two names: 95% of pairs differ by less. A"
+      + " class with fewer than five pairs takes the widest.",
+  }));
+}
+
+function factLists(place) {
+  const pair = ([label, value]) => [el("dt", { text: label }), el("dd", { text: value })];
+  replace(place, el("div", { class: "facts" }, ...run.facts.map(([title, facts]) =>
+    el("div", {}, el("h3", { text: title }), el("dl", {}, ...facts.flatMap(pair))))));
+}
+
+// Cells as plain rows: what a download holds.
+function plainCells() {
+  const { cells, strings, shapes, implementations } = run;
+  const numbers = [
+    ...run.metrics.map((metric) => `${metric}_s`),
+    ...["first_call_s", "max_abs_error", "tolerance", "rounds"],
+  ];
+  const columns = [
+    ["implementation", (row) => implementations[cells.implementation[row]].name],
+    ...[...AXES, "input_size"].map((axis) => [axis, (row) => shapes[axis][cells.shape[row]]]),
+    ["pass_number", (row) => cells.pass[row]],
+    ["copy", (row) => cells.copy[row]],
+    ["status", (row) => strings[cells.status[row]]],
+    ["precision", (row) => strings[cells.precision[row]]],
+    ["computes", (row) => implementations[cells.implementation[row]].work],
+    ...numbers.map((name) => [name, (row) => cells[name][row]]),
+    ["path", (row) => strings[cells.path[row]]],
+    ["reason", (row) => strings[cells.reason[row]]],
+    ["warnings", (row) => strings[cells.warnings[row]]],
+  ];
+  const rows = Array.from({ length: CELLS }, (_, row) => columns.map(([, value]) => value(row)));
+  return { names: columns.map(([name]) => name), rows };
+}
+
+// Text that a spreadsheet would take for a formula gets an apostrophe; numbers stay numbers.
+function csvCell(value) {
+  if (value === null || value === undefined) return "";
+  if (typeof value === "number") return String(value);
+  const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+function cellsAsCsv() {
+  const { names, rows } = plainCells();
+  return [names, ...rows].map((row) => `${row.map(csvCell).join(",")}\r\n`).join("");
+}
+
+function cellsAsJson() {
+  const { names, rows } = plainCells();
+  const named = (row) => Object.fromEntries(names.map((name, i) => [name, row[i]]));
+  return JSON.stringify(rows.map(named), null, 1);
+}
+
+function downloads(place) {
+  const stem = run.name.replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[-.]+/, "") || "run";
+  const json = "application/json";
+  const files = [
+    ["Cells as CSV", `${stem}-cells.csv`, "text/csv;charset=utf-8", cellsAsCsv],
+    ["Cells as JSON", `${stem}-cells.json`, json, cellsAsJson],
+    ["Manifest", `${stem}-manifest.json`, json, () => JSON.stringify(run.manifest, null, 1)],
+  ];
+  replace(place, ...files.map(([text, name, type, content]) => el("button", {
+    type: "button", class: "button", text,
+    on: {
+      click: () => {
+        const address = URL.createObjectURL(new Blob([content()], { type }));
+        el("a", { href: address, download: name }).click();
+        setTimeout(() => URL.revokeObjectURL(address), 60000);
+      },
+    },
+  })));
+}
+
+const byId = (id) => document.getElementById(id);
+overviewTable(byId("overview"));
+lineFigure(byId("lines"));
+winnerFigure(byId("winners"));
+cellTable(byId("cell-table"));
+pairPicker(byId("picker"));
+extraSections(byId("extra"));
+noiseTable(byId("noise"));
+factLists(byId("facts"));
+downloads(byId("downloads"));

@@ -1,0 +1,156 @@
+"""A comparison as a document: over all shapes, along each axis, where each side wins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from lstm_bench.comparison import FEWEST_SHAPES, WORDS, Comparison, Group, doublings
+from lstm_bench.mpe import interval, statistics
+from lstm_bench.noise import SHAPE
+from lstm_bench.results import Run
+from lstm_bench.run_report import heading, noise_lines, shape_label
+from lstm_bench.tables import Column, Document, Table, number
+from lstm_bench.units import clipped, percent, seconds, short, times, wrapped
+
+AXES = ("hidden", "batch", "timesteps")
+LARGEST = 3  # wins either way
+MOST_ROWS, MOST_COLUMNS = 16, 9  # of the map of wins
+
+
+def document(found: Comparison, runs: Sequence[Run]) -> Document:
+    """The answer first, then the evidence."""
+    a, b = found.a, found.b
+    result = Document(facts={"a": a, "b": b, "metric": found.metric})
+    result.facts |= {"runs": [run.name for run in runs], "left_out": found.left_out}
+    result.facts["differs"] = list(found.differs)
+    result.add("\n".join(heading(run) for run in runs))
+    if found.shapes.empty:
+        result.add(f"{a} and {b} have no shape in common", *_left_out(found))
+        return result
+    overall = found.group()
+    result.add("\n".join(wrapped(line) for line in _answer(found, overall)))
+    result.add("\n".join(["noise floor from the A/A controls:", *_noise(found)]))
+    result.add(_groups("all", [overall], found), *_left_out(found))
+    for axis in AXES:
+        groups = found.along(axis)
+        if len(groups) > 1:
+            result.add(_groups(axis, groups, found))
+    if len(found.shapes) > 1:
+        result.add(_where(found))
+    result.add(*_largest(found))
+    return result
+
+
+def _answer(found: Comparison, overall: Group) -> list[str]:
+    """What a colleague would say, in words."""
+    a, b, value = found.a, found.b, overall.ratio.value
+    low, high = overall.ratio.low, overall.ratio.high
+    if low <= 1 <= high:
+        first = f"Neither is faster by {found.metric} over all shapes: B / A = {times(value)}"
+    else:
+        word, factor = ("slower", value) if value > 1 else ("faster", 1 / value)
+        first = f"{b} is {times(factor)} {word} than {a} by {found.metric}: B / A = {times(value)}"
+    words = overall.verdicts
+    counts = f"{words['faster']} faster, {words['slower']} slower, {words['same']} same"
+    over = "rounds" if overall.shapes < FEWEST_SHAPES else "shapes and rounds"
+    lines = [
+        f"{first} (geometric mean, 95% interval {short(low)} to {short(high)} over {over}).",
+        f"Of {overall.shapes} shapes {b} is {counts}, {words['unsure']} unsure.",
+    ]
+    if found.differs:
+        lines.append(f"Not like with like: the two differ in {' and '.join(found.differs)}.")
+    if not found.in_turns:
+        lines.append(
+            "Measured in different runs: what changed between them counts as a difference,"
+            " and the noise floors do not cover it."
+        )
+    return lines
+
+
+def _noise(found: Comparison) -> list[str]:
+    used = found.shapes["floor"]
+    shown = percent(used.min()) + ("" if used.min() == used.max() else f" to {percent(used.max())}")
+    lines = ["  " + line for floors in found.noise for line in noise_lines(floors)]
+    return [*lines, f"  used here: {shown}"]
+
+
+def _left_out(found: Comparison) -> list[str]:
+    if not found.left_out:
+        return []
+    reasons = ", ".join(f"{why}: {count}" for why, count in found.left_out.items())
+    return [wrapped(f"left out (shapes): {reasons}", 2)]
+
+
+def _groups(axis: str, groups: Sequence[Group], found: Comparison) -> Table:
+    rows = [
+        {
+            "by": group.by,
+            "at": group.label,
+            "shapes": group.shapes,
+            **statistics(group.mpe, group.ratio),
+            **{f"b_{word}": group.verdicts[word] for word in WORDS},
+        }
+        for group in groups
+    ]
+    return Table(
+        "groups",
+        rows,
+        (
+            number("over" if axis == "all" else axis, "at"),
+            number("shapes", "shapes"),
+            Column("MPE [95% interval]", lambda row: interval(row, "mpe"), right=True),
+            Column("B / A [95% interval]", lambda row: interval(row, "ratio", times), right=True),
+            *(number(f"{word}", f"b_{word}") for word in WORDS),
+        ),
+        title=f"A = {found.a}, B = {found.b}; faster, slower: B" if axis == "all" else "",
+    )
+
+
+def _where(found: Comparison) -> Table:
+    """Hidden by batch: who wins, at how many of the shapes there."""
+    shapes = found.shapes
+    sides = {
+        axis: doublings(sorted(map(int, shapes[axis].unique())), most)
+        for axis, most in (("hidden", MOST_ROWS), ("batch", MOST_COLUMNS))
+    }
+    rows = []
+    for low, high in sides["hidden"]:
+        row = {"hidden": _range(low, high)}
+        for first, last in sides["batch"]:
+            inside = shapes["hidden"].between(low, high) & shapes["batch"].between(first, last)
+            row[f"batch {_range(first, last)}"] = _wins(shapes[inside])
+        rows.append(row)
+    columns = [number(key, key) for key in rows[0]]
+    title = f"where each wins beyond the noise (A: {found.a}, B: {found.b}), shapes won of shapes"
+    return Table("wins", rows, columns, title)
+
+
+def _range(low: int, high: int) -> str:
+    return f"{low}" if low == high else f"{low}-{high}"
+
+
+def _wins(shapes: pd.DataFrame) -> str:
+    a, b = (int((shapes["verdict"] == word).sum()) for word in ("slower", "faster"))
+    sides = " ".join(f"{name} {count}" for name, count in (("A", a), ("B", b)) if count)
+    return f"{sides or '-'}/{len(shapes)}" if len(shapes) else ""
+
+
+def _largest(found: Comparison) -> list[Table]:
+    """The three largest wins either way."""
+    tables = []
+    for name, word, ascending in ((found.a, "slower", False), (found.b, "faster", True)):
+        won = found.shapes[found.shapes["verdict"] == word]
+        top = won.sort_values(["ratio", *SHAPE], ascending=[ascending] + [True] * len(SHAPE))
+        rows = [{"winner": name, **row} for row in top[:LARGEST].to_dict("records")]
+        if rows:
+            columns = (
+                Column("shape", shape_label, right=True),
+                number(clipped(f"A {found.a}", 28), "a_s", seconds),
+                number(clipped(f"B {found.b}", 28), "b_s", seconds),
+                number("B / A", "ratio", times),
+                number("noise floor", "floor", percent),
+            )
+            tables.append(Table("largest", rows, columns, f"largest wins of {name}"))
+    return tables

@@ -1,0 +1,67 @@
+"""What a worker may answer, verb by verb; anything else is a worker that has lost its mind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from lstm_bench.model import Block, Check
+from lstm_bench.timing import WarmUp
+
+
+class Failure(msgspec.Struct):
+    """The worker lives, the request failed; `status` is what this makes of the cell."""
+
+    status: str
+    reason: str
+
+
+class Hello(msgspec.Struct):
+    python: str
+    versions: dict[str, str]
+    threads: int
+    tf32: bool
+
+
+class Posed(msgspec.Struct):
+    pass
+
+
+class Prepared(msgspec.Struct):
+    build_s: float
+    first_call_s: float
+    check: Check
+    path: str
+    memory: dict[str, int]
+    warm_up: WarmUp | None = None  # none: the answer was wrong, so it was not warmed
+
+
+class Measured(msgspec.Struct):
+    block: Block
+
+    def __post_init__(self) -> None:
+        block = self.block
+        if not block.latency_ns or min(block.latency_ns) <= 0:
+            raise ValueError("a block without times")
+        if block.queued_calls < 1 or block.queued_ns <= 0 or block.wall_s < 0:
+            raise ValueError("a block without queued calls")
+
+
+class Released(msgspec.Struct):
+    check: Check
+
+
+_KINDS: dict[str, type] = {
+    "hello": Hello,
+    "pose": Posed,
+    "prepare": Prepared,
+    "measure": Measured,
+    "release": Released,
+}
+
+
+def parsed(verb: str, reply: dict[str, Any]) -> Any:
+    """The reply to a verb; raises ValueError that says what is wrong with it."""
+    kind = Failure if "status" in reply else _KINDS[verb]
+    return msgspec.convert(reply, kind)

@@ -1,0 +1,137 @@
+"""A run as a data frame: what `report`, `compare`, the page and the Python API start from."""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from lstm_bench import noise, store
+from lstm_bench.model import Record, to_json
+from lstm_bench.noise import SHAPE, Noise
+from lstm_bench.plan import Plan
+from lstm_bench.store import Row
+
+_TIMES = ("latency_s", "throughput_s", "device_s", "first_call_s", "timed_s")
+_REST = (
+    *("pass_number", "copy", "precision", "computes", "path", "device", "threads", "tf32"),
+    *("rounds", "round_latency_s", "round_throughput_s", "round_device_s", "warnings", "group"),
+)
+
+
+def frame(rows: Sequence[Row], machine: Mapping[str, Any]) -> pd.DataFrame:
+    """One row per cell, controls included (`copy` above 1); of lines of one cell the last counts.
+
+    Columns: implementation, hidden, batch, timesteps, input_size, status, reason, latency_s,
+    throughput_s, device_s, max_abs_error, and what the cell ran on and with.
+    """
+    fields = Row.__struct_fields__
+    raw = dict(zip(fields, _transposed(rows), strict=True)) if rows else dict.fromkeys(fields, ())
+    sizes = _transposed(raw["shape"]) if rows else [()] * len(SHAPE)
+    columns: dict[str, Any] = {"implementation": _column(raw["implementation"])}
+    columns |= {n: np.array(v, dtype=int) for n, v in zip(SHAPE, sizes, strict=True)}
+    columns |= {name: _column(raw[name]) for name in ("status", "reason")}
+    for name in _TIMES:
+        columns[name] = np.array(raw[name], dtype=float)  # None becomes NaN
+        columns[name][~(columns[name] > 0)] = np.nan
+    for name in ("max_abs_error", "tolerance"):
+        found = [getattr(check, name) if check else None for check in raw["check"]]
+        columns[name] = np.array(found, dtype=float)
+    columns |= {name: _column(raw[name]) for name in _REST}
+    gpu = (machine.get("gpus") or [{}])[0]
+    on_gpu = columns["device"] == "cuda"
+    for name, there, here in (
+        ("device_name", gpu.get("name"), machine.get("cpu")),
+        ("driver", gpu.get("driver"), None),
+    ):
+        columns[name] = np.full(len(rows), here, dtype=object)
+        columns[name][on_gpu] = there
+    result = pd.DataFrame(columns)
+    again = result.duplicated(["implementation", *SHAPE, "pass_number", "copy"], keep="last")
+    return result[~again].reset_index(drop=True) if again.any() else result
+
+
+def frame_of(records: Iterable[Record], machine: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    """The same from records in memory."""
+    return frame([msgspec.convert(to_json(r), Row) for r in records], machine or {})
+
+
+def _transposed(structs: Iterable[msgspec.Struct]) -> Iterable[tuple[Any, ...]]:
+    return zip(*map(msgspec.structs.astuple, structs), strict=True)
+
+
+def _column(values: Sequence[Any]) -> Any:
+    """Text and lists as they are: pandas need not guess what they might be."""
+    if values and isinstance(values[0], (bool, int, float)):
+        return np.array(values)
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run on disk, as far as it goes: it may be interrupted, or going on right now."""
+
+    name: str
+    manifest: Mapping[str, Any]
+    cells: pd.DataFrame
+    damaged: int = 0  # lines that could not be read
+
+    @property
+    def plan(self) -> Plan:
+        return Plan.from_json(self.manifest["plan"], self.name)
+
+    @property
+    def implementations(self) -> list[str]:
+        """In the plan's order, as far as there is anything of them."""
+        present = set(self.cells["implementation"])
+        return [row.name for row in self.plan.implementations if row.name in present]
+
+    @functools.cached_property
+    def noise(self) -> list[Noise]:
+        """The noise floor of latency."""
+        return noise.floors(noise.controls(self.cells))
+
+
+def load(folder: Path) -> Run:
+    """Read a run."""
+    manifest = store.read_manifest(folder)
+    Plan.from_json(manifest["plan"], str(folder))  # says what is wrong with it, if anything is
+    tracking = gc.isenabled()
+    gc.disable()  # nothing here is garbage, and looking for it takes as long as the rest
+    try:
+        rows, damaged = store.read_rows(folder)
+        cells = frame(rows, manifest["machine"])
+    finally:
+        if tracking:
+            gc.enable()
+    return Run(folder.resolve().name, manifest, cells, damaged)
+
+
+def samples(folder: Path) -> pd.DataFrame:
+    """One row per raw sample: `metric` is latency (one call) or throughput (a block, per call)."""
+    names = ["implementation", *SHAPE, "pass_number", "copy", "round", "disturbed"]
+    columns: dict[str, list[Any]] = {name: [] for name in [*names, "metric", "seconds"]}
+    for record, blocks in store.read_blocks(folder):
+        known = {**to_json(record.shape), **to_json(record)}
+        for block in blocks:
+            seconds = [ns / 1e9 for ns in block.latency_ns]
+            metrics = ["latency"] * len(seconds)
+            if block.queued_calls:
+                seconds.append(block.queued_ns / 1e9 / block.queued_calls)
+                metrics.append("throughput")
+            for name in names[:-2]:
+                columns[name] += [known[name]] * len(seconds)
+            columns["round"] += [block.round] * len(seconds)
+            columns["disturbed"] += [block.disturbed] * len(seconds)
+            columns["metric"] += metrics
+            columns["seconds"] += seconds
+    return pd.DataFrame(columns)

@@ -1,0 +1,205 @@
+"""A run as a document: its machine, its noise, every implementation, what failed and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from lstm_bench import analysis, noise
+from lstm_bench.model import Shape
+from lstm_bench.noise import Noise
+from lstm_bench.results import Run
+from lstm_bench.tables import Column, Document, Table, number, text
+from lstm_bench.units import clipped, error, percent, seconds, times, wrapped
+
+MAX_REASON_LINES = 12
+MOST_SHAPES = 60  # in the table of the fastest
+LESS_WORK = "*"  # the mark of unequal work
+
+#: What to do about a warning; the first word of a warning is its kind.
+REMEDIES = {
+    "not warm": "raise sampling.warmup_cap_s in the grid, or look for what else runs here",
+    "not converged": "use --rigorous, or close what else runs on this machine",
+    "disturbed": "close what else runs on this machine; `lstm-bench doctor` measures its noise",
+    "capped": "raise sampling.cell_s in the grid to give slow cells more time",
+    "two processes": "see the reason of the cell that took the worker down, above",
+    "not checked again": "the times stand; see the worker's log in the run's logs folder",
+}
+
+
+def document(run: Run, metric: str = "latency", shape_by_shape: bool = True) -> Document:
+    """The whole summary; `shape_by_shape` adds who is fastest where."""
+    result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
+    result.facts |= {"settings": dict(run.manifest["plan"]["settings"]), "metric": metric}
+    result.add(heading(run))
+    if run.cells.empty:
+        result.add("nothing was measured yet")
+        return result
+    floors = noise.floors(noise.controls(run.cells, metric))
+    of = analysis.times(run.cells, metric)
+    won = analysis.winners(of, floors, metric)
+    summary = analysis.summary(run.cells, of, won, run.implementations)
+    result.facts["noise"] = [{"class": n.name, "floor": n.floor, "pairs": n.pairs} for n in floors]
+    result.add(noise_text(run, metric, floors), _table(summary, len(won), metric))
+    result.add("\n".join(_legend(summary, of, metric)))
+    for title, lines in (
+        ("missing", failure_lines(analysis.failures(run.cells))),
+        ("warnings", warning_lines(run.cells["warnings"])),
+        ("damaged", damage_lines(run)),
+    ):
+        if lines:
+            result.add("\n".join([f"{title}:", *lines]))
+    if shape_by_shape and len(won):
+        result.add(_fastest(won, metric))
+        result.add(_shape_note(len(won)))
+    return result
+
+
+def heading(run: Run) -> str:
+    return f"{run.name}: {machine_line(run.manifest['machine'], run.manifest['plan']['settings'])}"
+
+
+def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """The machine and the run's settings in one line."""
+    gpus = machine.get("gpus") or []
+    if settings.get("device") == "cuda" and gpus:
+        where = f"{gpus[0].get('name')}, driver {gpus[0].get('driver')}"
+    else:
+        where = f"{machine.get('cpu')}, {settings.get('threads')} threads"
+    tf32 = "TF32 on" if settings.get("tf32") else "TF32 off"
+    return f"{where}, {tf32}, seed {settings.get('seed')}"
+
+
+def noise_text(run: Run, metric: str, floors: Sequence[Noise] | None = None) -> str:
+    floors = floors or noise.floors(noise.controls(run.cells, metric))
+    lines = ("  " + line for line in noise_lines(floors))
+    return "\n".join([f"noise floor of {metric}, from the run's A/A controls:", *lines])
+
+
+def noise_lines(floors: Iterable[Noise]) -> list[str]:
+    """One line per duration class that the run has."""
+    lines = [
+        f"{one.name:>8}: 95% of A/A differences under {percent(one.floor)}  ({one.pairs}"
+        f" pair{'s' * (one.pairs > 1)}, verdict calls {one.called_different} different)"
+        for one in floors
+        if one.pairs
+    ]
+    return lines or ["no A/A pair was measured; differences stand without their noise"]
+
+
+def _table(summary: pd.DataFrame, shapes: int, metric: str) -> Table:
+    rows = summary.rename(columns={"fastest": "fastest_shapes"}).to_dict("records")
+    for row in rows:
+        row["fastest_share"] = row["fastest_shapes"] / shapes if shapes else 0.0
+    columns = [
+        Column("implementation", lambda row: clipped(row["implementation"], 25) + _mark(row)),
+        text("precision", "precision"),
+        Column("ok", lambda row: f"{row['ok']}/{row['cells']}", right=True),
+        number("latency", "latency_s", seconds),
+        number("throughput", "throughput_s", seconds),
+        number("device", "device_s", seconds),
+        number("ratio", "ratio", times),
+        number("fastest", "fastest_share", lambda share: percent(share, 0)),
+        number("first call", "first_call_s", seconds),
+        number("error", "max_abs_error", error),
+    ]
+    if summary["device_s"].isna().all():
+        columns = [column for column in columns if column.heading != "device"]
+    return Table("implementations", rows, columns)
+
+
+def _mark(row: Mapping[str, Any]) -> str:
+    return "" if row["computes"] == "lstm" else LESS_WORK
+
+
+def _legend(summary: pd.DataFrame, of: analysis.Times, metric: str) -> list[str]:
+    shared = summary.attrs["shared_shapes"]
+    baseline = analysis.baseline_of(of.names) or "none"
+    return [
+        wrapped(
+            f"times: median over the {shared} shapes that all rows have; ratio: {metric} to that"
+            f" of {baseline}, geometric mean over the shapes of both; fastest: share of the shapes"
+            " won beyond the noise; error: largest difference from the float64 reference"
+        ),
+        *(
+            [f"{LESS_WORK} does less work: the input is added to the gates without its projection"]
+            if (summary["computes"] != "lstm").any()
+            else []
+        ),
+        *_path_lines(summary),
+    ]
+
+
+def _path_lines(summary: pd.DataFrame) -> list[str]:
+    """Which code really ran, and for whom."""
+    users: dict[str, list[str]] = {}
+    for row in summary.to_dict("records"):
+        paths = row["paths"]
+        if paths:
+            key = paths[0] if len(paths) == 1 else f"{len(paths)} ways, by shape"
+            users.setdefault(key, []).append(row["implementation"])
+    line = "; ".join(f"{path}: {', '.join(names)}" for path, names in users.items())
+    return [wrapped(f"ran on  {line}", 8)] if line else []
+
+
+def failure_lines(failures: pd.DataFrame) -> list[str]:
+    """What is missing, and why, wrapped."""
+    lines: list[str] = []
+    for row in failures.to_dict("records"):
+        line = f"{row['implementation']}: {row['cells']} {row['status']}: {row['reason']}"
+        lines += wrapped("  " + line, 6).splitlines()
+    return lines[:MAX_REASON_LINES] + (["..."] if len(lines) > MAX_REASON_LINES else [])
+
+
+def warning_lines(warnings: Iterable[Sequence[str]]) -> list[str]:
+    """Each kind of warning once, with how many cells it concerns and what to do."""
+    kinds = Counter(w.split(":")[0] for cell in warnings for w in cell)
+    return [
+        f"  {count} cell{'s' if count > 1 else ''} {kind}: {REMEDIES.get(kind, 'see the records')}"
+        for kind, count in kinds.most_common()
+    ]
+
+
+def damage_lines(run: Run) -> list[str]:
+    """A line that cannot be read is a cell that is lost: never without a word."""
+    if not run.damaged:
+        return []
+    lines = "1 line" if run.damaged == 1 else f"{run.damaged} lines"
+    remedy = f"`lstm-bench grid --resume {run.name}` measures what is missing"
+    return [f"  {lines} of records.jsonl cannot be read and were passed over; {remedy}"]
+
+
+def _fastest(won: pd.DataFrame, metric: str) -> Table:
+    """Shape by shape: the fastest, the next, and whether the difference is more than noise."""
+    return Table(
+        "fastest",
+        won[:MOST_SHAPES].to_dict("records"),
+        (
+            Column("shape", lambda row: shape_label(row), right=True),
+            text("fastest", "fastest", lambda name: clipped(name, 20)),
+            number(metric, "fastest_s", seconds),
+            text("next", "next", lambda name: clipped(name or "-", 20)),
+            number("its time", "next_s", seconds),
+            Column("difference", _difference, right=True),
+        ),
+    )
+
+
+def shape_label(row: Mapping[str, Any]) -> str:
+    return Shape(row["hidden"], row["batch"], row["timesteps"], row["input_size"]).label
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    if row["verdict"] == "alone":
+        return "-"
+    return times(row["ratio"]) if row["verdict"] == "slower" else str(row["verdict"])
+
+
+def _shape_note(shapes: int) -> str:
+    note = "shape: hidden,batch,timesteps, then the input size where it differs"
+    if shapes > MOST_SHAPES:
+        note += f"; {shapes - MOST_SHAPES} more shapes are in `lstm-bench report --html`"
+    return note

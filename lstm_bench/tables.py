@@ -1,0 +1,159 @@
+"""Documents of text and tables, and the five formats that they are written in.
+
+A table keeps its raw values: people see microseconds and percent, CSV and JSON get seconds and
+fractions.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+import tabulate
+
+from lstm_bench.model import LstmBenchError
+from lstm_bench.units import clean, wrapped
+
+tabulate.MIN_PADDING = 0  # columns as narrow as their contents: tables must fit a page
+
+FORMATS = ("table", "github", "csv", "json", "latex")
+_BY_SUFFIX = {".md": "github", ".csv": "csv", ".json": "json", ".tex": "latex"}
+_LAYOUT = {"table": "simple", "github": "github", "latex": "latex_booktabs"}
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would run
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a table shows of its rows: text of one value, or of several."""
+
+    heading: str
+    show: Callable[[Row], str]
+    right: bool = False
+
+
+def text(heading: str, key: str, to: Callable[[Any], str] = str) -> Column:
+    return Column(heading, lambda row: to(row[key]))
+
+
+def number(heading: str, key: str, to: Callable[[Any], str] = str) -> Column:
+    return Column(heading, lambda row: to(row[key]), right=True)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Raw rows, and the columns that people see."""
+
+    name: str  # in JSON; tables of one name are one CSV
+    rows: Sequence[Row]
+    columns: Sequence[Column]
+    title: str = ""
+
+    def drawn(self, form: str = "table") -> str:
+        shown = [[clean(column.show(row)) for column in self.columns] for row in self.rows]
+        if form == "github":
+            shown = [[cell.replace("|", "\\|") for cell in row] for row in shown]
+        return str(
+            tabulate.tabulate(
+                shown,
+                headers=[column.heading for column in self.columns],
+                tablefmt=_LAYOUT[form],
+                colalign=["right" if c.right else "left" for c in self.columns] if shown else None,
+                disable_numparse=True,
+            )
+        )
+
+
+@dataclass
+class Document:
+    """Text and tables in reading order; the first table is what CSV gets."""
+
+    parts: list[str | Table] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)  # what JSON gets beside the tables
+
+    def add(self, *parts: str | Table) -> None:
+        self.parts += parts
+
+    @property
+    def tables(self) -> list[Table]:
+        return [part for part in self.parts if isinstance(part, Table)]
+
+    def written(self, form: str) -> str:
+        """The whole in one of FORMATS, without a newline at its end."""
+        if form == "json":
+            return self._json()
+        if form == "csv":
+            return self._csv()
+        blocks = []
+        for part in self.parts:
+            if isinstance(part, Table):
+                title = _titled(part.title, form)
+                blocks.append(f"{title}{part.drawn(form)}")
+            else:
+                lines = [clean(line) for line in part.splitlines()]
+                blocks.append("\n".join("% " + line if form == "latex" else line for line in lines))
+        return "\n\n".join(blocks)
+
+    def _json(self) -> str:
+        data: dict[str, Any] = dict(self.facts)
+        for table in self.tables:
+            data.setdefault(table.name, []).extend(dict(row) for row in table.rows)
+        return json.dumps(_plain(data), indent=1, ensure_ascii=False, allow_nan=False)
+
+    def _csv(self) -> str:
+        if not self.tables:
+            return ""
+        name = self.tables[0].name
+        rows = [_flat(row) for table in self.tables if table.name == name for row in table.rows]
+        out = io.StringIO()
+        pd.DataFrame(rows).to_csv(out, index=False, lineterminator="\n")
+        return out.getvalue().rstrip("\n")
+
+
+def _titled(title: str, form: str) -> str:
+    if not title:
+        return ""
+    title = wrapped(clean(title)) if form == "table" else clean(title)
+    return {"table": f"{title}\n\n", "github": f"### {title}\n\n", "latex": f"% {title}\n"}[form]
+
+
+def _plain(value: Any) -> Any:
+    """As JSON: no NaN, no NumPy types."""
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _flat(row: Row) -> dict[str, Any]:
+    """As a line of CSV: lists joined, text that a spreadsheet would take for a formula quoted."""
+    result = {}
+    for key, value in row.items():
+        if isinstance(value, (list, tuple)):
+            value = "; ".join(map(str, value))
+        if isinstance(value, str):
+            value = clean(value)
+            value = "'" + value if value.startswith(_FORMULA) else value
+        result[key] = value
+    return result
+
+
+def chosen_format(form: str | None, output: str | None) -> str:
+    """The format that was asked for, or the one that the file's name asks for."""
+    if form:
+        return form
+    suffix = "." + output.rsplit(".", 1)[1].lower() if output and "." in output else ""
+    if suffix in (".html", ".htm"):
+        raise LstmBenchError("--output writes tables; a page is `lstm-bench report --html FILE`")
+    return _BY_SUFFIX.get(suffix, "table")

@@ -1,0 +1,164 @@
+"""How far to trust a run, in sentences: what is missing, its noise, its checks, its warnings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pandas as pd
+
+from lstm_bench import noise
+from lstm_bench.noise import SHAPE
+from lstm_bench.results import Run
+
+MOST_NAMED = 4  # rows named in one list of failures or warnings
+
+
+def trust(run: Run) -> list[str]:
+    """What is missing, the noise floor, the checks, unequal work and warnings."""
+    if run.cells.empty:
+        return [f"{len(run.plan.shapes)} shapes were planned; none has been measured yet."]
+    result = []
+    ran = len(run.cells.drop_duplicates(SHAPE))
+    if ran < len(run.plan.shapes):
+        missing = len(run.plan.shapes) - ran
+        result.append(
+            f"The run is not complete: {missing} of {len(run.plan.shapes)} planned shapes"
+            " are still to be measured."
+        )
+    result += _left_out(run.cells)
+    if not measured(run.cells).empty:
+        result += [_noise(run), *_checks(run.cells), *_unequal(run)]
+    result += _warnings(run.cells)
+    if run.damaged:
+        lines = counted(run.damaged, "line")
+        result.append(f"{lines} of the run could not be read and {_is(run.damaged)} left out.")
+    return result
+
+
+def percent(value: float) -> str:
+    """A share with two digits: 0.35%, 2.4%, 13%."""
+    scaled = 100 * value
+    return f"{scaled:.0f}%" if scaled >= 9.95 else f"{float(f'{scaled:.2g}'):g}%"
+
+
+def measured(cells: pd.DataFrame) -> pd.DataFrame:
+    """Cells with a latency, controls apart."""
+    own = (cells["status"] == "ok") & (cells["copy"] == 1) & cells["latency_s"].notna()
+    return cells[own]
+
+
+def _left_out(cells: pd.DataFrame) -> list[str]:
+    """How many cells have no time, of whom and why."""
+    own = cells[cells["copy"] == 1]
+    failed = own[own["status"] != "ok"]
+    cells = counted(len(own), "cell")
+    if failed.empty:
+        return [f"None of {cells} failed or was left out."]
+    kinds = listed(f"{count} {status}" for status, count in _counts(failed["status"]))
+    have = "has" if len(failed) == 1 else "have"
+    names = _named(failed["implementation"])
+    return [f"{len(failed)} of {cells} {have} no time: {kinds} ({names})."]
+
+
+def _noise(run: Run) -> str:
+    """The noise floor by duration class, or that there is none."""
+    known = [(n, n.floor) for n in run.noise if n.floor is not None]
+    if not known:
+        return "The run has no A/A controls: its noise is not known, differences may be chance."
+    enough = [(n, floor) for n, floor in known if n.pairs >= noise.FEWEST_PAIRS]
+    parts = [
+        f"{percent(floor)} for calls {_class(n.name)} ({counted(n.pairs, 'pair')})"
+        for n, floor in enough or known
+    ]
+    text = "Noise floor: of the same thing measured twice, 95% differ by less than "
+    text += listed(parts)
+    if not enough:
+        return f"{text}; so few pairs are a rough guide."
+    few = [_class(n.name) for n in run.noise if (n, n.floor) not in enough]
+    if few:
+        text += f"; calls {listed(few)} have too few pairs and take the widest"
+    return f"{text}."
+
+
+def _class(name: str) -> str:
+    return name.replace("<", "under").replace(">=", "of at least")
+
+
+def _checks(cells: pd.DataFrame) -> list[str]:
+    """Whether each time stands for a checked answer, and the largest error by precision."""
+    ok = cells[cells["status"] == "ok"]
+    checked = ok[ok["max_abs_error"].notna()]
+    if checked.empty:
+        return ["No answer was checked against the float64 reference."]
+    parts = []
+    for precision, part in checked.groupby("precision", sort=False):
+        worst = part.loc[part["max_abs_error"].idxmax()]
+        parts.append(
+            f"{worst['max_abs_error']:.0e} in {precision or 'no stated precision'}"
+            f" ({worst['implementation']}, tolerance {worst['tolerance']:.0e})"
+        )
+    if len(checked) == len(ok):
+        text = "Every answer was checked against a float64 reference"
+    else:
+        answers = counted(len(ok), "answer")
+        text = f"{len(checked)} of {answers} were checked against a float64 reference"
+    return [f"{text}; largest error: {listed(parts)}."]
+
+
+def _unequal(run: Run) -> list[str]:
+    """Rows that compute something else must not be read as faster."""
+    ok = measured(run.cells)
+    names = list(dict.fromkeys(ok.loc[ok["computes"] != "lstm", "implementation"]))
+    if not names:
+        return []
+    does = "does" if len(names) == 1 else "do"
+    return [
+        f"{listed(names)} {does} less work (the input projection is left out) and"
+        f" {_is(len(names), past=False)} not among the winners or in any comparison here."
+    ]
+
+
+def _warnings(cells: pd.DataFrame) -> list[str]:
+    """The most frequent marks, by their first words."""
+    marks: Counter[str] = Counter()
+    for warnings in cells["warnings"]:
+        marks.update(dict.fromkeys((text.split(":")[0] for text in warnings), 1))  # each kind once
+    if not marks:
+        return []
+    common = marks.most_common(MOST_NAMED)
+    total = len(cells)
+    told = listed(f"{count} {mark}" for mark, count in common)
+    return [f"Warnings of {counted(total, 'cell')}, controls included: {told}."]
+
+
+def _counts(values: pd.Series[str]) -> list[tuple[str, int]]:
+    return Counter(values).most_common()
+
+
+def _named(values: pd.Series[str]) -> str:
+    ranked = _counts(values)
+    told = [f"{name} {count}" for name, count in ranked[:MOST_NAMED]]
+    if len(ranked) > MOST_NAMED:
+        told.append(f"{len(ranked) - MOST_NAMED} more")
+    return listed(told)
+
+
+def single(values: Iterable[str]) -> bool:
+    return len(set(values)) == 1
+
+
+def listed(parts: Iterable[str], last_by: str = " and ") -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *head, last = parts
+    return ", ".join(head) + last_by + last if head else last
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def _is(number: int, past: bool = True) -> str:
+    if past:
+        return "was" if number == 1 else "were"
+    return "is" if number == 1 else "are"

@@ -1,0 +1,68 @@
+"""Numbers as people read them, and text from anywhere made safe to print."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+import unicodedata
+
+WIDTH = 100
+
+
+def seconds(value: float | None) -> str:
+    """A duration with three digits and its unit."""
+    if value is None or math.isnan(value):
+        return "-"
+    for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "us"), (1e9, "ns")):
+        scaled = float(f"{value * factor:.3g}")  # rounded first: 999.7 us is 1 ms
+        if scaled >= 1:
+            return f"{scaled:g} {unit}"
+    return "0 s"
+
+
+def span(value: float) -> str:
+    """A length of time to wait: 45 s, 3 min 20 s, 2 h 5 min."""
+    whole = round(value)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    return "-" if value is None or math.isnan(value) else f"{100 * value:.{digits}f}%"
+
+
+def error(value: float | None) -> str:
+    """A difference from the reference: its size is all that matters."""
+    return "-" if value is None or math.isnan(value) else f"{value:.0e}"
+
+
+def times(value: float | None) -> str:
+    """A ratio: 1.32x, 0.085x, 120x."""
+    return "-" if value is None or math.isnan(value) else f"{short(value)}x"
+
+
+def short(value: float) -> str:
+    """Three digits or two decimals, whichever is more, without an exponent."""
+    if value != 0 and abs(value) < 0.1:
+        return f"{value:.{min(9, 2 - math.floor(math.log10(abs(value))))}f}"
+    return f"{value:.2f}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def clean(text: str) -> str:
+    """One line without control characters: names and reasons may come from anybody's run."""
+    kept = (" " if c in "\n\t\r" else c for c in text)
+    return "".join(c for c in kept if unicodedata.category(c)[0] != "C")
+
+
+def clipped(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def wrapped(text: str, indent: int = 0, width: int = WIDTH) -> str:
+    """Text folded to the width of a page; hyphens in names are no place to fold."""
+    return textwrap.fill(
+        text, width, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False
+    )

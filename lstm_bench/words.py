@@ -1,0 +1,331 @@
+"""What a run says, in sentences; only what stands beyond its noise.
+
+Pure functions of a run. A difference is told if the whole 95% interval of the geometric mean is
+beyond the noise floor; everything else is "no clear difference".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from lstm_bench import analysis
+from lstm_bench.comparison import FEWEST_SHAPES, Comparison, Group, compare
+from lstm_bench.model import Implementation
+from lstm_bench.noise import SHAPE
+from lstm_bench.results import Run
+from lstm_bench.trust import counted, listed, measured, single, trust
+from lstm_bench.units import seconds
+
+TITLES = {"deepbench": "C++", "pytorch": "PyTorch", "tensorflow": "TensorFlow"}
+STRONGLY = 1.5  # by how much the ratio must change along the batch to be worth a word
+
+
+class Row(NamedTuple):
+    """An implementation as it was measured."""
+
+    name: str
+    plan: Implementation
+    precision: str
+
+
+class Pair(NamedTuple):
+    """B against A, and the statistics over all their shapes."""
+
+    of: Comparison
+    whole: Group
+
+    @property
+    def floor(self) -> float:
+        """The noise floor that the statistics must be beyond."""
+        return float(self.of.shapes["floor"].median())
+
+    @property
+    def clear(self) -> bool:
+        return clear(self.whole, self.floor)
+
+
+class Pairs:
+    """The comparisons of a run's latency, each made once."""
+
+    def __init__(self, run: Run):
+        self._cells = run.cells[run.cells["copy"] == 1]
+        self._floors = [run.noise]
+        self._made: dict[tuple[str, str], Pair | None] = {}
+        ok = measured(run.cells)
+        keys = zip(ok["implementation"], *(ok[c] for c in (*SHAPE, "pass_number")), strict=True)
+        self._shapes: dict[str, set[tuple[int, ...]]] = {}
+        for name, *shape in keys:
+            self._shapes.setdefault(name, set()).add(tuple(shape))
+
+    def __call__(self, a: str, b: str) -> Pair | None:
+        """B against A; None if they have no shape in common."""
+        if (a, b) not in self._made:
+            both = self._shapes.get(a, set()) & self._shapes.get(b, set())
+            self._made[a, b] = self._compared(a, b) if both else None
+        return self._made[a, b]
+
+    def _compared(self, a: str, b: str) -> Pair:
+        of = compare(self._cells, a, b, across=None, floors=self._floors)
+        return Pair(of, of.group())
+
+
+def subject(run: Run) -> str:
+    """What was measured, where and under which settings, in one line."""
+    plan = run.plan
+    machine = run.manifest["machine"]
+    gpus = machine.get("gpus") or []
+    on_gpu = plan.settings.device == "cuda" and gpus
+    where = str(gpus[0].get("name", "GPU") if on_gpu else machine.get("cpu", "an unknown CPU"))
+    if plan.settings.device == "cpu":
+        where += f", {counted(plan.settings.threads, 'thread')}"
+    ran = len(run.cells.drop_duplicates(SHAPE))
+    shapes = counted(ran, "shape")
+    if ran < len(plan.shapes):
+        shapes = f"{ran} of {counted(len(plan.shapes), 'planned shape')}"
+    names = counted(run.cells["implementation"].nunique(), "implementation")
+    tf32 = "on" if plan.settings.tf32 else "off"
+    return f"{names} at {shapes} on {where}; TF32 {tf32}, seed {plan.settings.seed}"
+
+
+def sentences(run: Run) -> list[str]:
+    """The whole summary."""
+    return [*findings(run), *trust(run)]
+
+
+def findings(run: Run, pairs: Pairs | None = None) -> list[str]:
+    """Who wins, what each framework costs, what lower precision gains."""
+    rows = _rows(run)
+    if not rows:
+        return ["Nothing was measured: no cell of this run has a time."]
+    of = analysis.times(run.cells)
+    if len(rows) == 1:
+        middle = seconds(float(np.nanmedian(of.seconds)))
+        shapes = counted(len(of.shapes), "shape")
+        return [
+            f"Only {rows[0].name} was measured, so there is nothing to hold it against;"
+            f" its median latency over {shapes} is {middle}."
+        ]
+    pairs = pairs or Pairs(run)
+    baseline = next((r for r in rows if r.name == analysis.baseline_of(of.names)), rows[0])
+    equal = [r for r in rows if _same_work(r, baseline)]
+    told = _costs(equal, baseline, pairs)
+    told += _left_on_the_table(equal, baseline, pairs)
+    told += _lower_precision(rows, pairs)
+    if told:
+        told.append(
+            "Factors are geometric means of latency over the shapes that both sides have, with"
+            " their 95% intervals; what is not beyond the noise is no clear difference."
+        )
+    return _wins(run, rows, baseline) + told
+
+
+def clear(group: Group, floor: float) -> bool:
+    """Whether B differs from A beyond the noise, over these shapes together.
+
+    Few shapes, each with few rounds, have an interval that is too narrow to be believed: there
+    every single one must be called.
+    """
+    if group.shapes < FEWEST_SHAPES:
+        return group.shapes > 0 and group.shapes in (
+            group.verdicts["slower"],
+            group.verdicts["faster"],
+        )
+    return group.ratio.low > 1 + floor or group.ratio.high < 1 / (1 + floor)
+
+
+def times(value: float) -> str:
+    """A factor with two digits: 1.07x, 8.1x, 33x, 216x."""
+    if value < 1.995:
+        return f"{value:.2f}x"
+    return f"{value:.1f}x" if value < 9.95 else f"{value:.0f}x"
+
+
+def _rows(run: Run) -> list[Row]:
+    """The implementations that have any latency, in the plan's order."""
+    first = measured(run.cells).drop_duplicates("implementation").set_index("implementation")
+    known = [row for row in run.plan.implementations if row.name in first.index]
+    return [Row(row.name, row, str(first["precision"][row.name])) for row in known]
+
+
+def _same_work(row: Row, other: Row) -> bool:
+    return (row.precision, row.plan.computes) == (other.precision, other.plan.computes)
+
+
+def _versus(group: Group, floor: float, interval: bool = True) -> str:
+    """`2.4x slower (1.8x to 3.2x)`, or that nothing can be said."""
+    if not clear(group, floor):
+        return "no clear difference"
+    value, low, high = group.ratio.value, group.ratio.low, group.ratio.high
+    word = "slower"
+    if value < 1:
+        word, value, low, high = "faster", 1 / value, 1 / high, 1 / low
+    ends = f" ({times(low)} to {times(high)})" if interval else ""
+    return f"{times(value)} {word}{ends}"
+
+
+def _told(pairs: Sequence[Pair]) -> str:
+    """All Bs against their As: what is clear with its factor, then the names of the rest."""
+    sure = [f"{pair.of.b} {_versus(pair.whole, pair.floor)}" for pair in pairs if pair.clear]
+    rest = [pair.of.b for pair in pairs if not pair.clear]
+    if len(pairs) == len(rest) == 1:
+        ratio = pairs[0].whole.ratio
+        ends = f"{times(ratio.low)} to {times(ratio.high)}"
+        return f"no clear difference, {rest[0]} takes {ends} its time"
+    parts = [listed(sure)] if sure else []
+    return "; ".join([*parts, f"no clear difference for {listed(rest)}"] if rest else parts)
+
+
+def _best(rows: Sequence[Row], baseline: Row, pairs: Pairs) -> Row | None:
+    """The row that beats the baseline by the most, if any does beyond the noise."""
+    best, lowest = None, 1.0
+    for row in rows:
+        pair = pairs(baseline.name, row.name) if row is not baseline else None
+        if pair and pair.clear and pair.whole.ratio.value < lowest:
+            best, lowest = row, pair.whole.ratio.value
+    return best
+
+
+def _wins(run: Run, rows: Sequence[Row], baseline: Row) -> list[str]:
+    """Who is fastest at most shapes, over all precisions and within the baseline's own."""
+    found = _most_wins(run, run.cells)
+    if not found:
+        return []
+    top, wins, others, close, contested = found
+    if not top:
+        return [
+            f"At none of {counted(contested, 'shape')} does the fastest implementation stand clear"
+            " of the next beyond the noise."
+        ]
+    precision = {row.name: row.precision for row in rows}
+    same = "" if single(row.precision for row in rows) else f" ({precision[top]})"
+    text = f"{top}{same} is the fastest beyond the noise at {wins} of {counted(contested, 'shape')}"
+    if others:
+        text += "; " + listed(f"{name} wins {count}" for name, count in others)
+    if close:
+        text += f"; at {close} the first two are too close to call"
+    result = [text + "."]
+    if precision[top] != baseline.precision:
+        within = run.cells[run.cells["precision"] == baseline.precision]
+        found = _most_wins(run, within)
+        if found and found[0]:
+            top, wins, _, _, contested = found
+            result.append(
+                f"Among the rows in {baseline.precision} it is {top}, at {wins} of {contested}."
+            )
+    return result
+
+
+def _most_wins(
+    run: Run, cells: pd.DataFrame
+) -> tuple[str, int, list[tuple[str, int]], int, int] | None:
+    """The most frequent winner, its wins, the others', what is too close, and all contests."""
+    won = analysis.winners(analysis.times(cells), run.noise)
+    won = won[won["verdict"] != "alone"]
+    if won.empty:
+        return None
+    ranked = Counter(won.loc[won["verdict"] == "slower", "fastest"]).most_common()
+    top, wins = ranked[0] if ranked else ("", 0)
+    return top, wins, ranked[1:3], int((won["verdict"] != "slower").sum()), len(won)
+
+
+def _costs(rows: Sequence[Row], baseline: Row, pairs: Pairs) -> list[str]:
+    """What each framework costs against the baseline, and where the batch changes that."""
+    result = []
+    for framework in dict.fromkeys(row.plan.framework for row in rows):
+        mine = [r for r in rows if r.plan.framework == framework and r is not baseline]
+        found = [pair for row in mine if (pair := pairs(baseline.name, row.name))]
+        if found:
+            title = TITLES.get(framework, framework)
+            if framework == baseline.plan.framework:
+                title = f"The other {title} rows"
+            result.append(f"{title} against {baseline.name}: {_told(found)}{_batches(found)}.")
+    return result
+
+
+def _left_on_the_table(rows: Sequence[Row], baseline: Row, pairs: Pairs) -> list[str]:
+    """How much faster the best row of a precision is than what each framework runs by default."""
+    best = _best(rows, baseline, pairs)
+    if not best:
+        return []
+    parts = []
+    seen = {best.plan.framework, baseline.plan.framework}
+    for row in rows:
+        if row.plan.framework in seen:
+            continue
+        seen.add(row.plan.framework)
+        pair = pairs(row.name, best.name)
+        if pair and pair.clear:
+            _, batches = _by_batch(pair)
+            told = f"{_versus(pair.whole, pair.floor)} than {row.name}"
+            parts.append(f"{told} ({batches})" if batches else told)
+    if not parts:
+        return []
+    told = listed(parts, ", and ")
+    return [
+        f"{best.name}, the fastest row in {best.precision} as a whole, against what frameworks run"
+        f" by default: {told}."
+    ]
+
+
+def _lower_precision(rows: Sequence[Row], pairs: Pairs) -> list[str]:
+    """What AMP and half precision gain or lose against the same row in single precision."""
+    result = []
+    for kind, title in (("amp", "AMP"), ("fp16", "Half precision")):
+        found = []
+        for row in rows:
+            full = next((other for other in rows if _full_precision_of(row, other)), None)
+            pair = pairs(full.name, row.name) if full and row.plan.precision == kind else None
+            if pair:
+                found.append(pair)
+        if found:
+            told = f"{_told(found)}{_batches(found)}"
+            result.append(f"{title} against the same row without it: {told}.")
+    return result
+
+
+def _full_precision_of(row: Row, other: Row) -> bool:
+    """Whether `other` is the same row of the registry, but in single precision."""
+
+    def but_precision(plan: Implementation) -> tuple[object, ...]:
+        options = {k: v for k, v in plan.options.items() if k != "precision"}
+        return plan.framework, plan.module, plan.computes, options
+
+    lower = row.plan.precision != "fp32" and other.plan.precision == "fp32"
+    return lower and but_precision(row.plan) == but_precision(other.plan)
+
+
+def _batches(pairs: Sequence[Pair]) -> str:
+    """The row that the batch changes most."""
+    found = max(((*_by_batch(pair), pair.of.b) for pair in pairs), default=(0.0, "", ""))
+    return f"; {found[2]} by batch: {found[1]}" if found[1] else ""
+
+
+def _by_batch(pair: Pair) -> tuple[float, str]:
+    """How strongly the ratio changes from the smallest to the largest batch, and from what to what.
+
+    Only over sizes that both have: else another mix of shapes would look like the batch's doing.
+    """
+    of = pair.of
+    low, high = int(of.shapes["batch"].min()), int(of.shapes["batch"].max())
+    rest = [axis for axis in SHAPE if axis != "batch"]
+    ends = of.shapes["batch"].isin((low, high))
+    rows = (ends & of.shapes[ends].duplicated(rest, keep=False)).to_numpy()
+    if low == high or rows.sum() < 2 * FEWEST_SHAPES:
+        return 0.0, ""
+    part = dataclasses.replace(
+        of, shapes=of.shapes[rows], a_rounds=of.a_rounds[rows], b_rounds=of.b_rounds[rows]
+    )
+    first, last = (part.group("batch", (at, at)) for at in (low, high))
+    smaller, larger = sorted((first.ratio, last.ratio), key=lambda ratio: ratio.value)
+    change = larger.value / smaller.value
+    if smaller.high > larger.low or change < STRONGLY:
+        return 0.0, ""
+    floor = Pair(part, first).floor
+    told = [_versus(group, floor, interval=False) for group in (first, last)]
+    return change, f"{told[0]} at batch {low}, {told[1]} at batch {high}"

@@ -1,0 +1,60 @@
+"""The Python API, and the example of its page."""
+
+import re
+from pathlib import Path
+
+import pytest
+from made_up import row, written
+
+import lstm_bench
+from lstm_bench import store
+from lstm_bench.model import Block, LstmBenchError, Record, Shape
+
+PAGE = Path(__file__).parent.parent / "docs" / "python.md"
+PROMISED = [
+    *("implementation", "hidden", "batch", "timesteps", "input_size", "status", "reason"),
+    *("latency_s", "throughput_s", "device_s", "max_abs_error"),
+]
+
+
+def test_load_gives_one_row_per_cell(tmp_path):
+    written(tmp_path / "results" / "r", row("a", 1.0), row("b", None, reason="why", status="oom"))
+    cells = lstm_bench.load("r", tmp_path / "results")
+    assert set(PROMISED) <= set(cells.columns)
+    assert list(cells["implementation"]) == ["a", "b"]
+    assert cells.loc[0, "latency_s"] == 1.0
+    assert (cells.loc[1, "status"], cells.loc[1, "reason"]) == ("oom", "why")
+
+
+def test_load_takes_a_folder_or_the_newest_run(tmp_path, monkeypatch):
+    folder = written(tmp_path / "results" / "r", row("a", 1.0))
+    assert len(lstm_bench.load(folder)) == 1
+    monkeypatch.chdir(tmp_path)
+    assert len(lstm_bench.load()) == 1
+    with pytest.raises(LstmBenchError, match="no run 'x'"):
+        lstm_bench.load("x")
+
+
+def test_samples_gives_every_sample(tmp_path):
+    record = Record("a", Shape(8, 1, 1, 8), 1, 1, "ok", group="g")
+    blocks = [Block(1, [1000, 2000], 4000, 2, 0.1, 0.1, 0), Block(2, [3000], 0, 0, 0.1, 0.1, 0)]
+    folder = written(tmp_path / "results" / "r", row("a", 1.0))
+    (folder / "records.jsonl").unlink()
+    with store.Store(folder) as sink:
+        sink.append(record, blocks)
+    samples = lstm_bench.samples(folder)
+    assert list(samples["seconds"]) == pytest.approx([1e-6, 2e-6, 2e-6, 3e-6])
+    assert list(samples["metric"]) == ["latency", "latency", "throughput", "latency"]
+    assert list(samples["round"]) == [1, 1, 1, 2]
+    assert set(samples["hidden"]) == {8}
+
+
+def test_a_run_without_samples_has_none(tmp_path):
+    assert lstm_bench.samples(written(tmp_path / "r", row("a", 1.0))).empty
+
+
+def test_the_example_of_the_documentation_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(PAGE.parent.parent)
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(compile(example, str(PAGE), "exec"), {})
+    assert "pytorch" in capsys.readouterr().out

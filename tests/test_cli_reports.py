@@ -1,0 +1,96 @@
+"""`report` and `compare` as a user types them."""
+
+import json
+
+import pytest
+from made_up import row, written
+
+
+@pytest.fixture
+def some_run(tmp_path):
+    rows = [
+        row(name, 0.002 * (place + 1), hidden=h, batch=b, precision=precision)
+        for place, (name, precision) in enumerate(
+            [("deepbench", "fp32"), ("pytorch", "fp32"), ("pytorch-amp", "amp-fp16")]
+        )
+        for h in (64, 128, 256)
+        for b in (1, 16)
+    ]
+    return written(tmp_path / "results" / "made-up", *rows)
+
+
+def test_compare_answers_from_the_newest_run(lstm_bench, some_run):
+    done = lstm_bench("compare", "pytorch", "deepbench")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "deepbench is 2.00x faster than pytorch" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_compare_takes_conditions(lstm_bench, some_run):
+    arguments = ["compare", "pytorch", "deepbench", "--format", "json"]
+    done = lstm_bench(*arguments, "--where", "hidden>=128", "--where", "batch=16")
+    groups = json.loads(done.stdout)["groups"]
+    assert groups[0]["shapes"] == 2
+
+
+MISTAKES = [
+    (["compare", "pytorch", "torch"], "it has: deepbench, pytorch, pytorch-amp"),
+    (["compare", "pytorch", "pytorch-amp"], "add --across precision"),
+    (["compare", "pytorch"], "Missing argument 'B'"),
+    (["compare", "pytorch", "deepbench", "--where", "size=3"], "expected one of hidden"),
+    (["compare", "pytorch", "deepbench", "--where", "hidden=7"], "no shape of the run is left"),
+    (["compare", "pytorch", "deepbench", "--metric", "device"], "grid --profile"),
+    (["compare", "pytorch", "deepbench", "--metric", "speed"], "speed"),
+    (["compare", "pytorch", "deepbench", "--run", "x"], "no run 'x'"),
+    (["compare", "a", "b", *["--run", "made-up"] * 3], "at most two"),
+    (["report", "--pair", "a,b"], "--pair goes with --mpe"),
+    (["report", "--mpe", "--pair", "a"], "expected two names"),
+    (["report", "--mpe", "--pair", "pytorch,x"], "'x' is not in the run"),
+    (["report", "--format", "xml"], "xml"),
+    (["report", "--output", "/nowhere/x.csv"], "cannot write"),
+    (["report", "--output", "x.html"], "--html"),
+    (["report", "--html", "/nowhere/x.html"], "cannot write"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "word"), MISTAKES)
+def test_a_mistake_is_told_in_two_lines_with_exit_code_2(lstm_bench, some_run, arguments, word):
+    done = lstm_bench(*arguments)
+    assert done.returncode == 2
+    assert word in done.stderr
+    assert len(done.stderr.strip().splitlines()) <= 2
+    assert "Traceback" not in done.stderr
+
+
+def test_one_implementation_in_two_runs(lstm_bench, some_run, tmp_path):
+    written(tmp_path / "results" / "later", row("pytorch", 0.008, hidden=64))
+    done = lstm_bench("compare", "pytorch", "pytorch", "--run", "made-up", "--run", "later")
+    assert done.returncode == 0, done.stderr
+    assert "pytorch is 2.00x slower than pytorch" in done.stdout
+    assert "Measured in different runs" in done.stdout
+    assert "pytorch not measured: 5" in done.stdout
+
+
+def test_report_writes_files(lstm_bench, some_run, tmp_path):
+    for name, word in (("x.csv", "implementation,"), ("x.md", "| pytorch"), ("x.json", '"run"')):
+        done = lstm_bench("report", "--output", name)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert word in (tmp_path / name).read_text()
+
+
+def test_the_paper_table_is_printed_in_its_order(lstm_bench, some_run):
+    done = lstm_bench("report", "--mpe", "--format", "csv")
+    lines = [line.split(",")[:3] for line in done.stdout.splitlines()]
+    assert lines[1] == ["tf-mode0", "tf-mode1", "-1.822121106"]
+    assert lines[6] == ["deepbench", "pytorch", "-0.53045191"]
+    assert len(lines) == 9
+
+
+def test_output_into_a_pipe_that_closes_is_no_traceback(some_run, tmp_path):
+    import subprocess
+
+    from conftest import command
+
+    line = " ".join(command("report")) + " | head -1"
+    done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,179 @@
+"""B against A: the paper's table by hand, intervals against other people's code."""
+
+import numpy as np
+import pytest
+from made_up import MACHINE, cells, row, run
+from scipy import stats
+
+from lstm_bench import mpe, results
+from lstm_bench.comparison import STUDENT, compare, doublings, over_rounds, over_shapes, redrawn
+from lstm_bench.model import LstmBenchError
+
+#: Two shapes, in milliseconds. By hand, MPE(A vs B) = mean of (A - B) / A:
+#: tf-mode0 vs tf-mode1        ((2-6)/2 + (4-8)/4) / 2        = (-2 - 1) / 2          = -1.5
+#: tf-mode0 vs tf-mode2        ((2-4)/2 + (4-7)/4) / 2        = (-1 - 0.75) / 2       = -0.875
+#: tf-mode1 vs tf-mode2        ((6-4)/6 + (8-7)/8) / 2        = (1/3 + 1/8) / 2       = +0.229166...
+#: tf-mode0 vs tf-mode0-amp    ((2-2.5)/2 + (4-4.4)/4) / 2    = (-0.25 - 0.1) / 2     = -0.175
+#: deepbench vs tf-mode0       ((0.2-2)/0.2 + (0.4-4)/0.4)/2  = (-9 - 9) / 2          = -9
+#: deepbench vs pytorch        ((0.2-.3)/.2 + (.4-.5)/.4) / 2 = (-0.5 - 0.25) / 2     = -0.375
+#: pytorch vs pytorch-amp      ((.3-.45)/.3 + (.5-.6)/.5) / 2 = (-0.5 - 0.2) / 2      = -0.35
+#: deepbench vs pytorch-amp    ((.2-.45)/.2 + (.4-.6)/.4) / 2 = (-1.25 - 0.5) / 2     = -0.875
+TIMES = {
+    "deepbench": (0.2, 0.4),
+    "pytorch": (0.3, 0.5),
+    "pytorch-amp": (0.45, 0.6),
+    "tf-mode0": (2.0, 4.0),
+    "tf-mode1": (6.0, 8.0),
+    "tf-mode2": (4.0, 7.0),
+    "tf-mode0-amp": (2.5, 4.4),
+}
+BY_HAND = [-1.5, -0.875, (1 / 3 + 1 / 8) / 2, -0.175, -9.0, -0.375, -0.35, -0.875]
+
+
+def paper_rows():
+    for name, times in TIMES.items():
+        precision = "amp-fp16" if name.endswith("amp") else "fp32"
+        for hidden, milliseconds in zip((128, 256), times, strict=True):
+            yield row(name, milliseconds / 1e3, hidden=hidden, precision=precision)
+
+
+def test_the_papers_eight_pairs_come_out_in_order_and_as_worked_out_by_hand():
+    found = mpe.document(run(*paper_rows())).tables[0].rows
+    pairs = [(r["a"], r["b"]) for r in found]
+    assert pairs == [(a, b) for a, b, _ in mpe.PAPER]
+    assert [r["mpe"] for r in found] == pytest.approx(BY_HAND)
+    assert [r["shapes"] for r in found] == [2] * 8
+
+
+def test_the_sign_says_who_is_slower_as_in_the_paper():
+    slower = compare(cells(row("a", 1.0), row("b", 3.0)), "a", "b").group()
+    faster = compare(cells(row("a", 1.0), row("b", 0.5)), "a", "b").group()
+    assert slower.mpe.value == pytest.approx(-2.0)  # unbounded below
+    assert faster.mpe.value == pytest.approx(0.5)  # at most 1 above
+    assert slower.ratio.value == pytest.approx(3.0)
+    assert faster.ratio.value == pytest.approx(0.5)
+
+
+def test_the_ratio_is_the_geometric_mean():
+    rows = [row("a", 1.0, hidden=h) for h in (1, 2, 3)]
+    rows += [row("b", t, hidden=h) for h, t in ((1, 2.0), (2, 4.0), (3, 1.0))]
+    assert compare(cells(*rows), "a", "b").group().ratio.value == pytest.approx(
+        stats.gmean([2, 4, 1])
+    )
+
+
+def test_only_shapes_that_both_measured_count_and_the_rest_is_told():
+    rows = [row("a", 1.0, hidden=h) for h in (1, 2, 3)]
+    rows += [row("b", 2.0, hidden=1), row("b", None, hidden=2, status="oom")]
+    rows += [row("b", 5.0, hidden=9)]
+    found = compare(cells(*rows), "a", "b")
+    assert list(found.shapes["hidden"]) == [1]
+    assert found.left_out == {"b oom": 1, "a not measured": 1, "b not measured": 1}
+
+
+def test_what_is_not_like_with_like_is_refused_and_the_field_is_named():
+    rows = [row("a", 1.0), row("b", 1.0, precision="amp-fp16"), row("c", 1.0, computes="other")]
+    with pytest.raises(LstmBenchError, match=r"differ in precision.*--across precision"):
+        compare(cells(*rows), "a", "b")
+    with pytest.raises(LstmBenchError, match=r"differ in work.*--across work"):
+        compare(cells(*rows), "a", "c")
+    assert compare(cells(*rows), "a", "b", across=("precision",)).differs == ("precision",)
+
+
+def test_two_machines_are_compared_only_when_told_to():
+    here = cells(row("a", 1.0))
+    there = results.frame([row("a", 2.0)], {**MACHINE, "cpu": "Another"})
+    with pytest.raises(LstmBenchError, match=r"differ in device.*Test CPU.*Another"):
+        compare(here, "a", "a", other=there)
+    found = compare(here, "a", "a", other=there, across=("device",))
+    assert found.group().ratio.value == pytest.approx(2.0)
+    assert not found.in_turns
+
+
+def test_a_gpu_driver_is_part_of_what_must_be_equal():
+    gpu = {"gpus": [{"name": "G", "driver": "1"}]}
+    newer = {"gpus": [{"name": "G", "driver": "2"}]}
+    sides = [results.frame([row("a", 1.0, device="cuda")], m) for m in (gpu, newer)]
+    with pytest.raises(LstmBenchError, match="differ in driver"):
+        compare(sides[0], "a", "a", other=sides[1])
+
+
+def test_a_name_that_is_not_there_is_answered_with_those_that_are():
+    with pytest.raises(LstmBenchError, match="'x' is not in the run; it has: a, b"):
+        compare(cells(row("a", 1.0), row("b", 1.0)), "a", "x")
+
+
+def test_a_metric_that_was_not_measured_says_how_to_measure_it():
+    with pytest.raises(LstmBenchError, match="grid --profile"):
+        compare(cells(row("a", 1.0), row("b", 1.0)), "a", "b", "device")
+
+
+def test_rounds_of_a_resumed_cell_have_no_partner():
+    found = compare(cells(row("a", 1.0, group="1"), row("b", 9.0, group="2")), "a", "b")
+    assert list(found.shapes["verdict"]) == ["unsure"]
+    assert found.group().ratio.value == pytest.approx(9.0)
+
+
+def test_along_an_axis_every_value_has_its_group():
+    rows = [row(n, t * h, hidden=h) for n, t in (("a", 1.0), ("b", 2.0)) for h in (1, 2, 4)]
+    groups = compare(cells(*rows), "a", "b").along("hidden")
+    assert [(g.label, g.shapes) for g in groups] == [("1", 1), ("2", 1), ("4", 1)]
+    assert [g.verdicts["slower"] for g in groups] == [1, 1, 1]
+
+
+def test_very_many_values_are_told_by_doublings():
+    assert doublings([1, 2, 3, 5, 9], most=5) == [(1, 1), (2, 2), (3, 3), (5, 5), (9, 9)]
+    assert doublings([1, 2, 3, 5, 9, 17], most=5) == [(1, 1), (2, 3), (5, 5), (9, 9), (17, 17)]
+
+
+def test_over_rounds_is_scipys_paired_bootstrap():
+    rng = np.random.default_rng(5)
+    a, b = (t * np.exp(rng.normal(0, 0.02, (1, 25))) for t in (1.0, 1.3))
+    times = np.median(a, axis=1), np.median(b, axis=1)
+    _, ratio = over_rounds(a, b, times)
+    expected = stats.bootstrap(
+        (a[0], b[0]),
+        lambda x, y, axis: np.median(y, axis=axis) / np.median(x, axis=axis),
+        paired=True,
+        method="percentile",
+        n_resamples=20000,
+        random_state=1,
+    ).confidence_interval
+    width = expected.high - expected.low
+    assert ratio.low == pytest.approx(expected.low, abs=0.1 * width)
+    assert ratio.high == pytest.approx(expected.high, abs=0.1 * width)
+
+
+def test_over_many_shapes_of_normal_spread_it_is_students_interval():
+    rng = np.random.default_rng(6)
+    logs = rng.normal(0.2, 0.3, 60)
+    rounds = np.ones((60, 10)), np.repeat(np.exp(logs)[:, None], 10, axis=1)
+    times = np.ones(60), np.exp(logs)
+    _, ratio = over_shapes(times, redrawn(*rounds, times, 20))
+    low, high = stats.t.interval(0.95, 59, logs.mean(), stats.sem(logs))
+    assert np.log([ratio.low, ratio.high]) == pytest.approx([low, high], abs=0.1 * (high - low))
+
+
+def test_students_constants_are_scipys():
+    for shapes, factor in STUDENT.items():
+        assert factor == pytest.approx(stats.t.ppf(0.975, shapes - 1), abs=5e-4)
+
+
+def test_with_four_to_eleven_shapes_the_interval_is_students():
+    logs = np.array([0.1, 0.3, 0.2, 0.5, -0.1])
+    times = np.ones(5), np.exp(logs)
+    _, ratio = over_shapes(times, times)
+    expected = np.exp(stats.t.interval(0.95, 4, logs.mean(), stats.sem(logs)))
+    assert [ratio.low, ratio.high] == pytest.approx(list(expected), rel=1e-3)
+
+
+def test_the_same_run_gives_the_same_interval():
+    rng = np.random.default_rng(7)
+    rows = []
+    for hidden in range(1, 13):
+        for name in ("a", "b"):
+            rounds = list(rng.lognormal(0, 0.1, 10))
+            rows.append(row(name, float(np.median(rounds)), hidden=hidden, rounds=rounds))
+    one, two = (compare(cells(*rows), "a", "b").group() for _ in range(2))
+    assert one == two
+    assert one.mpe.low < one.mpe.value < one.mpe.high

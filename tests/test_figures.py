@@ -1,0 +1,549 @@
+"""What is drawn is what was measured, in every figure and of any run."""
+
+import io
+import itertools
+import math
+import xml.etree.ElementTree as ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib import colors
+from matplotlib.text import Text
+from scipy import stats
+
+from lstm_bench import figures, results
+from lstm_bench.colours import look
+from lstm_bench.model import Implementation, Sampling, Settings, Shape
+from lstm_bench.plan import Plan
+from lstm_bench.store import Row, Sizes
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+MACHINE = {"cpu": "Some CPU", "gpus": [{"name": "Some GPU", "driver": "1"}]}
+NAMES = ("deepbench", "pytorch", "pytorch-amp")
+BATCHES = (1, 4, 16)
+
+
+def cell(name, seconds, hidden=8, batch=1, timesteps=1, rounds=None, **more):
+    row = Row(name, Sizes(hidden, batch, timesteps, hidden), 1, 1, "ok", device="cuda")
+    row.latency_s = seconds
+    row.round_latency_s = [seconds] * 10 if rounds is None else rounds
+    for key, value in more.items():
+        setattr(row, key, value)
+    return row
+
+
+def run_of(rows, planned=None, name="a-run", machine=MACHINE, device="cuda"):
+    shapes = dict.fromkeys(tuple(getattr(r.shape, a) for a in figures.SHAPE) for r in rows)
+    plan = Plan(
+        name="grid",
+        shapes=tuple(Shape(*shape) for shape in shapes) * (planned or 1),
+        implementations=tuple(
+            Implementation(n, "fake", "fp32", "fake")
+            for n in dict.fromkeys(r.implementation for r in rows)
+        ),
+        settings=Settings(device=device),
+        sampling=Sampling(),
+    )
+    manifest = {"plan": plan.to_json(), "machine": machine}
+    return results.Run(name, manifest, results.frame(rows, machine))
+
+
+def grid(names=NAMES, hidden=(8, 64), batch=BATCHES, timesteps=(10, 100, 1000), seconds=None):
+    """A run of a whole grid, where later names are slower."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for h in hidden:
+        for b in batch:
+            for t in timesteps:
+                for place, name in enumerate(names, 1):
+                    time = seconds(name, h, b, t) if seconds else 1e-6 * t * h * b**0.5 * place
+                    noisy = list(time * rng.uniform(0.99, 1.01, 10))
+                    row = cell(name, time, h, b, t, noisy)
+                    row.computes = "lstm-skip-input" if "skip" in name else "lstm"
+                    rows.append(row)
+    return rows
+
+
+def texts(figure):
+    return [text.get_text().replace("\n", " ") for text in figure.findobj(Text)]
+
+
+def lines(figure):
+    """The drawn lines by implementation."""
+    (ax,) = figure.axes
+    return {line.get_label(): line for line in ax.get_lines()}
+
+
+def legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def panels(figure):
+    """The heat maps by title: the cells' texts and colours, by place."""
+    found = {}
+    for ax in figure.axes:
+        if not ax.get_title(loc="left"):
+            continue  # the colour bar
+        spots = {(p.get_x(), p.get_y()): colors.to_hex(p.get_fc(), True) for p in ax.patches}
+        words = {tuple(np.subtract(t.get_position(), 0.5)): t.get_text() for t in ax.texts}
+        found[ax.get_title(loc="left")] = {at: (words[at], spots[at]) for at in spots}
+    return found
+
+
+def at(table, name, value):
+    (row,) = table[(table["implementation"] == name) & (table["at"] == value)].to_dict("records")
+    return row
+
+
+def test_a_point_is_the_median_over_the_other_sizes():
+    times = {(8, 1): 1.0, (8, 2): 5.0, (8, 3): 2.0, (16, 1): 7.0, (16, 2): 8.0, (16, 3): 30.0}
+    rows = [cell("a", s, hidden=h, timesteps=t) for (h, t), s in times.items()]
+    table = figures.points(run_of(rows), "hidden")
+    assert (at(table, "a", 8)["latency_s"], at(table, "a", 16)["latency_s"]) == (2.0, 8.0)
+    assert list(table["shapes"]) == [3, 3]
+    by_steps = figures.points(run_of(rows), "timesteps")
+    assert list(by_steps["latency_s"]) == [4.0, 6.5, 16.0]
+
+
+def test_over_passes_the_median_pass_counts():
+    rows = [cell("a", s, pass_number=n) for n, s in enumerate((1.0, 9.0, 2.0), 1)]
+    assert list(figures.points(run_of(rows), "batch")["latency_s"]) == [2.0]
+
+
+def test_a_row_that_refuses_the_long_shapes_does_not_look_fast():
+    rows = [cell("a", s, timesteps=t) for t, s in ((1, 1.0), (2, 2.0), (3, 9.0))]
+    rows += [cell("b", 3.0, timesteps=1), cell("b", 4.0, timesteps=2)]
+    rows += [cell("b", None, timesteps=3, status="oom")]
+    table = figures.points(run_of(rows), "batch")
+    assert (at(table, "a", 1)["latency_s"], at(table, "b", 1)["latency_s"]) == (1.5, 3.5)
+
+
+def test_a_value_that_one_row_refuses_altogether_stays_to_the_others():
+    rows = [
+        cell(n, 1.0 * b * t, batch=b, timesteps=t) for n in "ab" for b in (1, 2) for t in (1, 3)
+    ]
+    rows += [cell("a", 4.0, batch=4), cell("b", None, batch=4, status="unsupported")]
+    table = figures.points(run_of(rows), "batch")
+    assert list(table["at"]) == [1, 2, 4, 1, 2]
+    assert list(table["latency_s"]) == [1.0, 2.0, 4.0, 1.0, 2.0]  # with one timestep: all have it
+    assert table.attrs["alike"] == "the same for all rows"
+
+
+def test_a_line_rests_on_the_same_other_sizes_at_every_tick_where_there_are_any():
+    rows = [cell("a", 1.0 * t, batch=b, timesteps=t) for b in (1, 2) for t in (10, 100)]
+    rows += [cell("a", 1000.0, batch=2, timesteps=1000)]  # the run ended here
+    table = figures.points(run_of(rows), "batch")
+    assert list(table["latency_s"]) == [55.0, 55.0]
+    apart = [cell("a", 1.0, batch=1, timesteps=10), cell("a", 2.0, batch=2, timesteps=20)]
+    assert list(figures.points(run_of(apart), "batch")["latency_s"]) == [1.0, 2.0]
+    figure = figures.time_by(run_of(apart), "batch")
+    assert any("others at each tick" in text for text in texts(figure))
+    assert not any(
+        "others at each tick" in t for t in texts(figures.time_by(run_of(rows), "batch"))
+    )
+
+
+def test_without_a_common_shape_rows_stand_on_their_own_and_the_figure_says_so():
+    rows = [cell("a", 1.0, timesteps=10), cell("b", 7.0, timesteps=20)]
+    run = run_of(rows)
+    assert list(figures.points(run, "batch")["latency_s"]) == [1.0, 7.0]
+    assert any("none is common to all" in text for text in texts(figures.time_by(run, "batch")))
+
+
+def test_an_input_as_wide_as_the_hidden_state_is_one_and_the_same_along_hidden():
+    table = figures.points(run_of(grid()), "hidden")
+    assert set(table["shapes"]) == {9}
+    assert table.attrs["alike"] == "the same for all rows"
+
+
+def test_the_interval_of_one_shape_is_the_bootstrap_of_its_rounds():
+    rounds = list(np.random.default_rng(3).lognormal(0, 0.3, 20))
+    middle = float(np.median(rounds))
+    found = figures.interval(np.array([middle]), [rounds], over_shapes=False)
+    level = 1 - 2 * stats.norm.cdf(stats.t.ppf(0.025, 19) * math.sqrt(20 / 19))
+    theirs = stats.bootstrap(
+        (rounds,), np.median, confidence_level=level, method="percentile", random_state=1
+    ).confidence_interval
+    assert found == pytest.approx(tuple(theirs), rel=0.03)
+
+
+def test_the_interval_over_shapes_is_the_bootstrap_of_their_medians():
+    times = np.random.default_rng(4).lognormal(0, 1, 40)
+    found = figures.interval(times, [[t] for t in times], over_shapes=True)
+    level = 1 - 2 * stats.norm.cdf(stats.t.ppf(0.025, 39) * math.sqrt(40 / 39))
+    theirs = stats.bootstrap(
+        (times,), np.median, confidence_level=level, method="percentile", random_state=1
+    ).confidence_interval
+    assert found == pytest.approx(tuple(theirs), rel=0.03)
+
+
+@pytest.mark.parametrize("count", [6, 7, 12])
+def test_the_interval_holds_the_true_median_in_95_of_100_cases(count):
+    rng = np.random.default_rng(5)
+    hits = 0
+    for _ in range(250):
+        times = rng.lognormal(0, 1.5, count)
+        low, high = figures.interval(times, [[]] * count, over_shapes=True)
+        hits += low <= 1 <= high
+    assert hits / 250 >= 0.93
+
+
+def test_rounds_that_disagree_make_the_interval_over_equal_shapes_wide():
+    times, rounds = np.ones(8), [[0.5, 1.0, 1.5] * 3] * 8
+    assert list(figures.interval(times, [[1.0] * 9] * 8, over_shapes=True)) == [1.0, 1.0]
+    low, high = figures.interval(times, rounds, over_shapes=True)
+    assert low < 1 < high
+
+
+def test_the_rounds_of_all_passes_count():
+    rows = [cell("a", 1.0), cell("a", 1.0, rounds=[0.5, 1.5] * 10, pass_number=2)]
+    (row,) = figures.points(run_of(rows), "batch").to_dict("records")
+    assert row["low_s"] < 1.0 < row["high_s"]
+
+
+def test_a_single_round_has_no_interval():
+    assert list(figures.interval(np.array([2.0]), [[2.0]], over_shapes=False)) == [2.0, 2.0]
+
+
+def test_of_few_shapes_the_bars_speak_of_just_these():
+    few = figures.time_by(run_of(grid(timesteps=(10, 100))), "batch")  # four at each batch size
+    assert any("over the rounds of these shapes" in text for text in texts(few))
+    many = figures.time_by(run_of(grid(timesteps=(10, 100, 1000))), "batch")  # six
+    assert any("over shapes and rounds" in text for text in texts(many))
+
+
+def test_a_bar_is_the_same_whoever_stands_beside_it():
+    run = run_of(grid())
+    alone = figures.points(run, "batch", ["pytorch"])
+    beside = figures.points(run, "batch")
+    assert at(alone, "pytorch", 4) == at(beside, "pytorch", 4)
+
+
+def test_lines_and_bars_are_the_points_in_milliseconds():
+    run = run_of(grid())
+    table = figures.points(run, "timesteps")
+    figure = figures.time_by(run, "timesteps")
+    mine = table[table["implementation"] == "pytorch"]
+    assert list(lines(figure)["pytorch"].get_ydata()) == pytest.approx(
+        list(1e3 * mine["latency_s"])
+    )
+    (ax,) = figure.axes
+    ends = [segment[:, 1] for segment in ax.collections[1].get_segments()]
+    assert np.array(ends) == pytest.approx(1e3 * mine[["low_s", "high_s"]].to_numpy())
+
+
+def test_lines_stand_beside_their_tick_never_nearer_to_another():
+    names = [f"row{n}" for n in range(40)]
+    figure = figures.time_by(run_of(grid(names)), "batch")
+    for line in lines(figure).values():
+        for value, x in zip(BATCHES, line.get_xdata(), strict=True):
+            assert abs(math.log(x / value)) < math.log(4) / 4
+
+
+def test_axes_carry_units_and_are_logarithmic_with_the_grids_own_ticks():
+    (ax,) = figures.time_by(run_of(grid()), "batch").axes
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == (
+        "batch size (sequences)",
+        "latency of one call (ms)",
+    )
+    assert sorted(ax.get_xticks()) == list(BATCHES)
+    assert {t.get_text() for t in ax.get_xticklabels()} == {"1", "4", "16"}
+    assert all(any(c.isdigit() for c in t.get_text()) for t in ax.get_yticklabels())
+
+
+def test_times_that_hardly_differ_are_drawn_from_zero():
+    rows = [cell("a", 1.0 + b / 100, batch=b) for b in BATCHES]
+    (ax,) = figures.time_by(run_of(rows), "batch").axes
+    assert ax.get_yscale() == "linear"
+    assert ax.get_ylim()[0] == 0
+
+
+def test_tick_labels_of_a_dense_axis_keep_their_distance():
+    rows = [cell("a", 1.0, batch=b) for b in range(1, 201)]
+    figure = figures.time_by(run_of(rows), "batch")
+    figure.draw_without_rendering()
+    (ax,) = figure.axes
+    boxes = sorted((t.get_window_extent() for t in ax.get_xticklabels()), key=lambda box: box.x0)
+    assert len(boxes) > 5
+    assert all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))
+
+
+def test_an_implementation_keeps_its_look_in_all_figures():
+    run = run_of(grid([*NAMES, "tf-mode0", "made-up"]))
+    drawn = figures.drawn(run)
+    for stem in [stem for stem in drawn if stem.startswith("time-by")]:
+        for name, line in lines(drawn[stem]).items():
+            assert line.get_color() == look(name).colour
+            assert line.get_marker() == look(name).marker
+            assert line.is_dashed() == bool(look(name).dash)
+    (patch,) = drawn["winners"].legends[0].get_patches()
+    assert colors.to_hex(patch.get_facecolor()) == look("deepbench").colour
+
+
+def test_the_legend_is_ordered_as_the_lines_end():
+    figure = figures.time_by(run_of(grid(["fast", "slow", "slowest"])), "batch")
+    assert legend(figure) == ["slowest", "slow", "fast"]
+
+
+def test_the_figures_of_pytorch_have_the_papers_three_rows():
+    drawn = figures.drawn(run_of(grid([*NAMES, "tf-mode0"])))
+    assert set(lines(drawn["time-by-batch-pytorch"])) == set(NAMES)
+    assert set(lines(drawn["time-by-timesteps-pytorch"])) == set(NAMES)
+    assert set(lines(drawn["time-by-batch-all"])) == {*NAMES, "tf-mode0"}
+
+
+def test_who_computes_less_has_a_star_and_a_footnote():
+    figure = figures.time_by(run_of(grid(["deepbench", "deepbench-skip"])), "batch")
+    assert legend(figure) == ["deepbench-skip*", "deepbench"]
+    assert any("* computes less (lstm-skip-input)" in text for text in texts(figure))
+
+
+def test_a_cell_of_the_winners_names_the_fastest_and_how_far_the_next_is():
+    run = run_of(grid(["pytorch", "tf-mode0"], timesteps=(10, 100)))
+    found = panels(figures.winners(run))
+    assert list(found) == ["timesteps 10", "timesteps 100"]
+    assert len(found["timesteps 10"]) == 2 * len(BATCHES)
+    assert set(found["timesteps 10"].values()) == {("PT\n2.00x", look("pytorch").colour + "ff")}
+    assert legend(figures.winners(run)) == ["pytorch: fastest at 12 of 12"]
+
+
+def test_a_win_within_the_noise_is_pale_and_says_so():
+    rows = [cell("pytorch", 1.0), cell("tf-mode0", 1.0), cell("tf-mode0", 1.0, copy=2)]
+    (spot,) = panels(figures.winners(run_of(rows)))["timesteps 1"].values()
+    assert spot == ("PT\nsame", look("pytorch").colour + figures.PALE)
+
+
+def test_of_very_many_timesteps_some_panels_are_shown_and_the_figure_says_so():
+    figure = figures.winners(run_of(grid("ab", (8,), (1,), range(1, 60))))
+    assert len(panels(figure)) == 20
+    assert any("20 of 59 panels are shown" in text for text in texts(figure))
+
+
+def test_who_computes_less_wins_nothing():
+    found = panels(figures.winners(run_of(grid(["deepbench-skip", "pytorch", "tf-mode0"]))))
+    assert all(text == "PT\n1.50x" for board in found.values() for text, _ in board.values())
+
+
+def test_what_was_not_measured_stays_empty():
+    rows = [cell(n, s, hidden=h, batch=h) for n, s in (("a", 1.0), ("b", 2.0)) for h in (8, 16)]
+    (board,) = panels(figures.winners(run_of(rows))).values()
+    assert set(board) == {(0, 0), (1, 1)}
+
+
+def test_text_stands_out_from_its_cell():
+    rows = grid(["deepbench", "x"], hidden=(8,)) + grid(["pytorch-amp", "y"], hidden=(9,))
+    figure = figures.winners(run_of(rows))
+    inks = {t.get_color() for ax in figure.axes for t in ax.texts}
+    assert inks == {"white", "black"}  # on black, and on orange
+
+
+def test_amps_gain_is_the_time_without_it_over_the_time_with_it():
+    def seconds(name, h, b, t):
+        return (1.0 if h == 8 else 0.25) if name.endswith("-amp") else 0.5
+
+    run = run_of(grid(["pytorch", "pytorch-amp", "tf-mode1", "tf-mode1-amp"], seconds=seconds))
+    figure = figures.amp_gain(run)
+    found = panels(figure)
+    assert list(found) == [
+        f"{n}: timesteps {t}" for n in ("pytorch", "tf-mode1") for t in (10, 100, 1000)
+    ]
+    slow, fast = found["tf-mode1: timesteps 10"][0, 0], found["tf-mode1: timesteps 10"][1, 0]
+    assert (slow[0], fast[0]) == ("0.50", "2.00")
+    ends = matplotlib.colormaps["RdBu"](0.0), matplotlib.colormaps["RdBu"](1.0)
+    assert (slow[1], fast[1]) == tuple(colors.to_hex(end, True) for end in ends)
+    assert any("faster at 18 and slower at 18 of 36 cells" in text for text in texts(figure))
+    ticks = {tick.get_text() for tick in figure.axes[-1].get_xticklabels()}
+    assert ticks == {"2x slower", "1.5x slower", "equal", "1.5x faster", "2x faster"}
+
+
+def test_no_gain_is_the_middle_of_the_map_and_in_brackets():
+    rows = [cell(name, 1.0) for name in ("pytorch", "pytorch-amp")]
+    ((spot,),) = [board.values() for board in panels(figures.amp_gain(run_of(rows))).values()]
+    assert spot == ("(1.00)", colors.to_hex(matplotlib.colormaps["RdBu"](0.5), True))
+
+
+def test_of_many_timesteps_amps_gain_is_the_geometric_mean():
+    def seconds(name, h, b, t):
+        return 1.0 if not name.endswith("-amp") else 1 / t
+
+    run = run_of(grid(["pytorch", "pytorch-amp"], timesteps=(1, 2, 4, 8, 16), seconds=seconds))
+    found = panels(figures.amp_gain(run))
+    assert {text for board in found.values() for text, _ in board.values()} == {"4.00"}
+    assert list(found) == ["pytorch: timesteps averaged"]
+
+
+def test_every_figure_is_written_twice_and_the_same_run_gives_the_same_bytes(tmp_path):
+    run = run_of(grid(hidden=(8,), timesteps=(10, 100)))
+    first = figures.write(run, tmp_path / "new" / "folder")
+    stems = ["time-by-batch-all", "time-by-batch-pytorch", "time-by-timesteps-all"]
+    stems += ["time-by-timesteps-pytorch", "time-by-hidden-all", "winners", "amp-gain"]
+    assert {p.name for p in first} == {f"{s}.{end}" for s in stems for end in ("png", "svg")}
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "none"}):
+        second = figures.write(run_of(grid(hidden=(8,), timesteps=(10, 100))), tmp_path)
+    for path, again in zip(first, second, strict=True):
+        assert path.read_bytes() == again.read_bytes()
+        if path.suffix == ".png":
+            assert path.read_bytes().startswith(b"\x89PNG")
+            continue
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+        assert b"<text" not in path.read_bytes()  # no font is needed to look at it
+
+
+ODD = [
+    "$x^2$",
+    "_under_score",
+    "<script>&amp;",
+    "$unclosed",
+    r"\frac{1}{2}",
+    "Größe",
+    "%s {0} --> ",
+]
+
+
+def test_markup_in_names_is_not_interpreted():
+    run = run_of(
+        grid(ODD, timesteps=(10,)),
+        name="$r$ <b>",
+        machine={**MACHINE, "gpus": [{"name": "$g$ <i>"}]},
+    )
+    assert sorted(legend(figures.time_by(run, "batch"))) == sorted(ODD)
+    for figure in (figures.time_by(run, "batch"), figures.winners(run)):
+        odd = [text for text in figure.findobj(Text) if "$" in text.get_text()]
+        assert odd
+        assert not any(text.get_parse_math() for text in odd)
+        written = io.BytesIO()
+        figure.savefig(written, format="svg")
+        tags = {e.tag.rpartition("}")[2] for e in ElementTree.fromstring(written.getvalue()).iter()}
+        assert not tags & {"script", "b", "i"}
+
+
+def test_characters_that_the_font_lacks_are_spelled_out():
+    figure = figures.time_by(run_of(grid(["\N{CJK UNIFIED IDEOGRAPH-6F22}", "a\nb\tc"])), "batch")
+    assert legend(figure) == [r"a\nb\tc", r"\u6f22"]
+    figure.draw_without_rendering()
+
+
+def test_long_names_keep_both_ends_and_the_axes_their_room():
+    names = [f"{'x' * 200}-{n}" for n in range(3)]
+    figure = figures.time_by(run_of(grid(names)), "batch")
+    figure.draw_without_rendering()
+    assert {label[-2:] for label in legend(figure)} == {"-0", "-1", "-2"}
+    (ax,) = figure.axes
+    assert ax.get_window_extent().width > 0.5 * figure.bbox.width
+
+
+def one_shape():
+    return grid(hidden=(8,), batch=(1,), timesteps=(10,))
+
+
+def interrupted():
+    rows = grid()[:20]
+    return [*rows, cell("deepbench", None, 64, 16, 1000, status="interrupted")]
+
+
+def failing():
+    rows = grid()
+    for row in rows[::4]:
+        row.status, row.latency_s, row.round_latency_s = "oom", None, []
+    rows[1].latency_s = math.nan
+    return rows
+
+
+def nothing_of_one():
+    rows = grid()
+    for row in rows:
+        if row.implementation == "pytorch":
+            row.status, row.latency_s, row.round_latency_s = "crashed", None, []
+    return rows
+
+
+ALL = {"amp-gain", "winners", "time-by-batch-all", "time-by-timesteps-all", "time-by-hidden-all"}
+ALL |= {"time-by-batch-pytorch", "time-by-timesteps-pytorch"}
+TIMES = {stem for stem in ALL if stem.startswith("time-by")}
+OTHERS = {stem for stem in ALL if not stem.endswith("pytorch")} - {"amp-gain"}
+LONG, STEPS = "some-long-name-" * 5, (10, 100, 1000, 10000)
+RUNS = {
+    "one implementation": (grid(["pytorch"]), TIMES),
+    "one made-up implementation": (grid(["x"]), {stem for stem in TIMES if "all" in stem}),
+    "one shape": (one_shape(), ALL),
+    "one cell": (one_shape()[:1], TIMES),
+    "one value on an axis": (grid(batch=(4,)), ALL),
+    "failed cells": (failing(), ALL),
+    "nothing of one": (nothing_of_one(), ALL - {"amp-gain"}),
+    "nothing of any": ([cell("a", None, status="oom", rounds=[])], set()),
+    "interrupted": (interrupted(), ALL),
+    "no rounds": ([cell(n, 1.0, rounds=[]) for n in NAMES], ALL),
+    "forty implementations": (
+        grid([f"{'ab' * (n % 9)}{n}" for n in range(40)], (8,), (1, 4), (10,)),
+        OTHERS,
+    ),
+    "long names": (
+        grid([f"{LONG}{n}{end}" for n in range(3) for end in ("", "-amp")], (8,), (1, 2), STEPS),
+        OTHERS | {"amp-gain"},
+    ),
+    "odd names": (grid(ODD, timesteps=(10,)), OTHERS),
+    "many sizes": (grid(("a", "b"), range(1, 26), range(1, 15), (10,)), OTHERS),
+    "many timesteps": (grid(hidden=(8,), batch=(1,), timesteps=range(1, 31)), ALL),
+    "inputs of their own": (
+        [cell(n, 1.0, shape=Sizes(h, 1, 1, i)) for n in NAMES for h in (8, 16) for i in (8, 32)],
+        ALL,
+    ),
+    "a wide span": (
+        [cell(n, s, batch=b) for n in "ab" for b, s in ((1, 1e-7), (2**40, 1e3))],
+        OTHERS,
+    ),
+    "empty": ([], set()),
+}
+
+
+def boxes(figure):
+    """Where every text is that can be seen."""
+    seen = [*figure.texts, *(text for one in figure.legends for text in one.get_texts())]
+    for ax in figure.axes:
+        seen += [*ax.texts, ax.xaxis.label, ax.yaxis.label, ax._left_title]
+        for axis in (ax.xaxis, ax.yaxis):
+            low, high = axis.get_view_interval()
+            ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+            seen += [tick.label1 for tick in ticks]
+    return [text.get_window_extent().padded(-0.5) for text in seen if text.get_text()]
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_every_run_gives_the_figures_it_has_data_for_and_no_text_meets_another(kind):
+    rows, stems = RUNS[kind]
+    drawn = figures.drawn(run_of(rows))
+    assert set(drawn) == stems
+    for stem, figure in drawn.items():
+        figure.draw_without_rendering()
+        found = boxes(figure)
+        for one in found:
+            assert figure.bbox.contains(one.x0, one.y0), stem
+            assert figure.bbox.contains(one.x1, one.y1), stem
+        edges = np.array([one.extents for one in found])
+        apart = (edges[:, None, :2] >= edges[None, :, 2:]).any(axis=2)
+        clashes = np.argwhere(~(apart | apart.T | np.eye(len(edges), dtype=bool)))
+        assert not len(clashes), stem
+        for one in figure.legends:
+            assert not any(one.get_window_extent().overlaps(ax.bbox) for ax in figure.axes), stem
+        assert figure.get_figheight() < 200  # Matplotlib cannot write more
+
+
+def test_a_run_without_results_writes_nothing(tmp_path):
+    assert figures.write(run_of([]), tmp_path / "none") == []
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_figure_says_where_it_comes_from_and_how_noisy_that_is():
+    rows = [cell("a", 1.0), cell("a", 1.1, copy=2), cell("b", 2.0)]
+    (about,) = [t for t in texts(figures.time_by(run_of(rows), "batch")) if "a-run" in t]
+    assert "Some GPU, TF32 off" in about
+    assert "noise floor 10.0% (>= 1 ms)" in about
+    (about,) = [t for t in texts(figures.winners(run_of([*rows, rows[0]]))) if "a-run" in t]
+    assert "noise floor 10.0%" in about
+    quiet = run_of([cell("a", 1.0)], planned=3, machine={}, device="cpu")
+    (about,) = [t for t in texts(figures.time_by(quiet, "batch")) if "a-run" in t]
+    assert "unknown device, threads: 1" in about
+    assert "1 of 3 shapes; noise floor not measured" in about

@@ -1,0 +1,154 @@
+"""What is called a difference, and what is called noise."""
+
+import numpy as np
+import pytest
+from made_up import cells, row
+from scipy import stats
+
+from lstm_bench import noise
+
+
+def pairs(*found):
+    """A/A pairs: (difference, time, spread within)."""
+    rows = []
+    for number, (difference, seconds, spread) in enumerate(found):
+        rng = np.random.default_rng(number)
+        for copy in (1, 2):
+            time = seconds * (1 + difference * (copy - 1))
+            rounds = list(time * (1 + spread * rng.standard_normal(10)))
+            rows.append(row("x", time, hidden=number + 1, copy=copy, rounds=rounds))
+    return noise.controls(cells(*rows))
+
+
+def verdict(first, second, floor):
+    first, second = np.array([first]), np.array([second])
+    return str(noise.verdicts(first, second, np.array([floor]))[0])
+
+
+def test_a_pair_is_an_implementation_and_its_copy_at_one_shape():
+    found = noise.controls(
+        cells(
+            row("a", 2.0),
+            row("a", 2.1, copy=2),
+            row("a", 1.0, hidden=9),
+            row("b", 1.0),
+            row("b", None, copy=2),
+            row("c", 4.0, copy=3),
+            row("c", 5.0, copy=4),
+        )
+    )
+    assert list(found.time_s) == [2.0, 4.0]
+    assert list(found.difference) == pytest.approx([0.05, 0.25])
+
+
+def test_what_was_not_measured_in_turns_is_no_pair():
+    assert (
+        len(noise.controls(cells(row("a", 2.0, group="1"), row("a", 2.1, copy=2, group="2")))) == 0
+    )
+
+
+def test_every_metric_has_pairs_of_its_own():
+    one = row("a", 2.0)
+    other = row("a", 2.0, copy=2)
+    other.throughput_s = 3.0
+    assert list(noise.controls(cells(one, other), "throughput").difference) == pytest.approx([0.5])
+
+
+def test_each_duration_class_has_a_noise_floor_of_its_own():
+    found = pairs(*((d / 1000, 0.01, 0.0) for d in range(1, 22)), (0.5, 5e-5, 0.0))
+    short, middle, long = noise.floors(found)
+    assert (short.pairs, short.floor) == (1, pytest.approx(0.5))
+    assert (middle.pairs, middle.floor) == (0, None)
+    assert (long.pairs, long.floor) == (21, pytest.approx(0.020))
+
+
+def test_a_pair_that_stands_out_is_called_different_by_the_floor_of_the_others():
+    quiet = [(0.001 * n, 0.01, 0.0) for n in range(20)]
+    assert noise.floors(pairs(*quiet))[2].called_different <= 2  # no spread within: hardest
+    assert noise.floors(pairs(*quiet, (0.2, 0.01, 0.0)))[2].called_different >= 1
+
+
+def test_the_percentile_without_one_is_numpys_without_it():
+    values = np.random.default_rng(1).random(23)
+    expected = [np.percentile(np.delete(values, i), 95) for i in range(23)]
+    assert noise._without_each(values, np.arange(23)) == pytest.approx(expected)
+
+
+def test_a_class_with_few_pairs_borrows_the_widest_floor():
+    many = [(0.05, 0.01, 0.0)] * 6
+    floors = noise.floors(pairs(*[(0.004, 5e-4, 0.0)] * 6, *many))
+    assert list(noise.floor_at(floors, [5e-4, 5e-5, 1.0])) == pytest.approx([0.004, 0.05, 0.05])
+    lonely = noise.floors(pairs((0.004, 5e-4, 0.0), *many))
+    assert float(noise.floor_at(lonely, 5e-4)) == pytest.approx(0.05)
+    assert lonely[1].called_different == 0
+
+
+def test_without_any_pair_there_is_no_floor():
+    assert list(noise.floor_at(noise.floors(pairs()), [1e-5, 1.0])) == [0.0, 0.0]
+
+
+def test_few_rounds_decide_nothing():
+    assert verdict([1.0] * 4, [2.0] * 4, floor=0.0) == "unsure"
+    assert verdict([1.0] * 5, [2.0] * 5, floor=0.0) == "slower"
+
+
+def test_a_verdict_needs_more_than_the_noise_floor():
+    one = [1.0, 1.01, 0.99, 1.0, 1.0, 1.01, 0.99, 1.0, 1.0, 1.0]
+    slower = [v * 1.05 for v in one]
+    assert verdict(one, slower, floor=0.02) == "slower"
+    assert verdict(slower, one, floor=0.02) == "faster"
+    assert verdict(one, slower, floor=0.06) == "same"
+    assert verdict(one, one, floor=0.0) == "same"
+
+
+def test_a_difference_that_reaches_into_the_floor_is_unsure():
+    one = [1.0] * 10
+    other = [1.01, 1.02, 1.03, 1.04, 1.05, 1.06, 1.01, 1.05, 1.03, 1.04]
+    assert verdict(one, other, floor=0.001) == "slower"
+    assert verdict(one, other, floor=0.03) == "unsure"
+
+
+def test_a_verdict_is_unsure_where_the_rounds_disagree():
+    other = [1.3, 0.8, 1.3, 0.8, 1.3, 1.3, 0.8, 1.3, 0.8, 1.3]
+    assert verdict([1.0] * 10, other, floor=0.02) == "unsure"
+
+
+def test_a_round_that_only_one_side_has_does_not_count():
+    nan = float("nan")
+    assert verdict([1.0] * 5 + [nan] * 3, [2.0] * 8, floor=0.0) == "slower"
+    assert verdict([1.0] * 4 + [nan] * 4, [2.0] * 8, floor=0.0) == "unsure"
+
+
+@pytest.mark.parametrize("rounds", [5, 9, 10, 30])
+def test_the_chance_is_scipys_wilcoxon(rounds):
+    values = np.random.default_rng(rounds).normal(0.3, 1.0, (40, rounds))
+    expected = [stats.wilcoxon(v, alternative="greater", method="exact").pvalue for v in values]
+    assert noise._chance(values) == pytest.approx(np.array(expected))
+
+
+def test_discoveries_are_scipys_false_discovery_control():
+    p = np.random.default_rng(2).random(60) ** 4
+    expected = stats.false_discovery_control(p) <= noise.FALSE_DISCOVERIES
+    assert 0 < expected.sum() < 60
+    assert list(noise._discoveries(p, p)) == list(expected)
+
+
+def test_one_lucky_shape_among_many_equal_ones_is_not_called():
+    rng = np.random.default_rng(3)
+    first = np.exp(rng.normal(0, 0.01, (200, 10)))
+    second = np.exp(rng.normal(0, 0.01, (200, 10)))
+    alone = [
+        str(noise.verdicts(first[i : i + 1], second[i : i + 1], np.zeros(1))[0]) for i in range(200)
+    ]
+    together = noise.verdicts(first, second, np.zeros(200))
+    assert sum(word in ("faster", "slower") for word in alone) > 5  # 5% of 200 by chance
+    assert np.isin(together, ("faster", "slower")).sum() <= 1
+
+
+def test_rows_of_rounds_are_padded_and_what_is_no_time_is_left_out():
+    found = noise.by_round([[1.0, 2.0], [], [3.0, -1.0, 0.0]])
+    assert found.shape == (3, 3)
+    assert np.isnan(found).sum() == 6
+    assert noise.by_round([]).shape == (0, 0)
+    assert list(noise.row_median(np.array([[3.0, np.nan, 1.0], [4.0, 1.0, 2.0]]))) == [2.0, 2.0]
+    assert np.isnan(noise.row_median(np.full((1, 2), np.nan))).all()

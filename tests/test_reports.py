@@ -1,0 +1,175 @@
+"""What `report` and `compare` say, from runs of every kind of incompleteness."""
+
+import json
+
+import pytest
+from made_up import cells, row, run, written
+
+from lstm_bench import comparison, mpe, noise, pair_report, results, run_report
+
+GRID = [(h, b, t) for h in (64, 128) for b in (1, 16) for t in (10, 100)]
+
+
+def whole(*names, factor=2.0):
+    """Every name at every shape, each `factor` times slower than the one before."""
+    return [
+        row(name, 0.002 * factor**place, *shape, copy=copy)
+        for place, name in enumerate(names)
+        for shape in GRID
+        for copy in (1, 2)
+    ]
+
+
+def compared(*rows, a="a", b="b"):
+    made = run(*rows)
+    return pair_report.document(comparison.compare(made.cells, a, b, across=None), [made])
+
+
+def test_the_report_has_machine_noise_implementations_and_failures():
+    rows = [*whole("deepbench", "pytorch"), row("x", None, status="oom", reason="no room")]
+    text = run_report.document(run(*rows)).written("table")
+    assert "Test CPU, 2 threads" in text
+    assert "95% of A/A differences under 0.0%  (16 pairs" in text
+    assert "x: 1 oom: no room" in text
+    line = next(line for line in text.splitlines() if line.startswith("pytorch "))
+    assert "2.00x" in line
+    line = next(line for line in text.splitlines() if line.startswith("deepbench "))
+    assert line.split() == [
+        *("deepbench", "fp32", "8/8", "2", "ms", "2", "ms", "1.00x", "100%", "1", "s", "1e-07")
+    ]
+
+
+def test_the_report_says_that_lines_were_lost(tmp_path):
+    folder = written(tmp_path / "r", row("a", 1.0), row("b", 1.0))
+    with (folder / "records.jsonl").open("ab") as file:
+        file.write(b'{"half": \n' + b"not json\n" + b'{"torn": ')
+    found = results.load(folder)
+    assert found.damaged == 2  # the torn last line may be a write that goes on right now
+    assert "2 lines of records.jsonl cannot be read" in run_report.document(found).written("table")
+
+
+def test_unequal_work_is_marked():
+    rows = [*whole("deepbench"), row("deepbench-skip", 0.1, computes="lstm-skip-input")]
+    text = run_report.document(run(*rows)).written("table")
+    assert "deepbench-skip*" in text
+    assert "* does less work" in text
+
+
+@pytest.mark.parametrize("form", ["table", "github", "latex"])
+def test_every_table_fits_a_page(form):
+    names = ["deepbench-persist-dynamic", "deepbench", "deepbench-fp16-best", "tf-mode0-amp"]
+    for document in (
+        run_report.document(run(*whole(*names))),
+        mpe.document(run(*whole(*names)), [("deepbench", "deepbench-persist-dynamic")]),
+        compared(*whole(*names), a=names[0], b=names[2]),
+    ):
+        lines = document.written(form).splitlines()
+        if form == "table":
+            assert max(map(len, lines)) <= 100
+
+
+INCOMPLETE = {
+    "nothing": [],
+    "nothing that ran": [row("a", None), row("b", None)],
+    "one implementation": [row("a", 1.0)],
+    "one shape": [row("a", 1.0), row("b", 2.0)],
+    "no common shape": [row("a", 1.0, hidden=1), row("b", 2.0, hidden=2)],
+    "interrupted": [row("a", 1.0), row("b", 2.0, status="interrupted")],
+    "few rounds": [row("a", 1.0, rounds=[1.0]), row("b", 2.0, rounds=[2.0, 2.1])],
+    "no rounds": [row("a", 1.0, round_latency_s=[]), row("b", 2.0, round_latency_s=[])],
+    "a time of zero": [row("a", 0.0), row("b", 2.0)],
+}
+
+
+@pytest.mark.parametrize("rows", INCOMPLETE.values(), ids=INCOMPLETE)
+@pytest.mark.parametrize("form", ["table", "github", "csv", "json", "latex"])
+@pytest.mark.filterwarnings("error")
+def test_what_is_missing_breaks_no_table(rows, form):
+    run_report.document(run(*rows)).written(form)
+    mpe.document(run(*rows)).written(form)
+    names = {r.implementation for r in rows}
+    if {"a", "b"} <= names:
+        compared(*rows).written(form)
+
+
+def test_a_pair_that_the_run_lacks_says_which_side():
+    text = mpe.document(run(row("deepbench", 1.0), row("pytorch", 2.0))).written("table")
+    assert "deepbench, tf-mode0: left out: 'tf-mode0' is not in the run" in text
+
+
+def test_the_papers_values_stand_beside_ours():
+    text = mpe.document(run(*whole("deepbench", "pytorch"))).written("table")
+    line = next(x for x in text.splitlines() if x.startswith("deepbench  pytorch "))
+    assert "-0.53" in line
+    assert "-1.00 [-1.00, -1.00]" in line
+
+
+def test_pairs_that_the_user_names_come_after_the_papers():
+    rows = mpe.document(run(*whole("a", "b")), [("a", "b")]).tables[0].rows
+    assert (rows[8]["a"], rows[8]["b"], rows[8]["mpe"]) == ("a", "b", pytest.approx(-1.0))
+
+
+def test_a_pair_across_precisions_is_marked():
+    rows = [row("pytorch", 1.0), row("pytorch-amp", 1.0, precision="amp-fp16")]
+    text = mpe.document(run(*rows)).written("table")
+    assert "pytorch-amp+" in text
+    assert "+ the two differ in precision" in text
+
+
+def test_a_comparison_answers_first():
+    text = compared(*whole("a", "b")).written("table")
+    assert "b is 2.00x slower than a by latency" in text
+    assert "Of 8 shapes b is 0 faster, 8 slower, 0 same, 0 unsure." in text
+    assert text.index("slower than") < text.index("noise floor") < text.index("hidden")
+
+
+def test_a_comparison_goes_along_every_axis_and_shows_where_each_wins():
+    rows = whole("a", "b")
+    for one in rows:  # b wins at batch 16, a at batch 1
+        if one.implementation == "b" and one.shape.batch == 16:
+            one.latency_s = 0.001
+            one.round_latency_s = [0.001] * 10
+    text = compared(*rows).written("table")
+    for axis in ("hidden", "batch", "timesteps"):
+        assert any(line.lstrip().startswith(f"{axis}  shapes") for line in text.splitlines())
+    wins = next(x for x in text.splitlines() if x.split()[:1] == ["64"] and "A 2/2" in x)
+    assert "B 2/2" in wins
+    assert "largest wins of a" in text
+    assert "largest wins of b" in text
+
+
+def test_the_three_largest_wins_are_the_largest():
+    rows = [row("a", 0.01, hidden=h) for h in range(1, 7)]
+    rows += [row("b", 0.01 * h, hidden=h) for h in range(1, 7)]
+    data = json.loads(compared(*rows).written("json"))
+    assert [w["hidden"] for w in data["largest"]] == [6, 5, 4]
+    assert {w["winner"] for w in data["largest"]} == {"a"}
+
+
+def test_a_comparison_as_csv_is_one_tidy_table():
+    lines = compared(*whole("a", "b")).written("csv").splitlines()
+    assert lines[0].startswith("by,at,shapes,mpe,mpe_low,mpe_high,ratio")
+    assert [line.split(",")[0] for line in lines[1:]] == [
+        "all", "hidden", "hidden", "batch", "batch", "timesteps", "timesteps",
+    ]  # fmt: skip
+
+
+def test_two_runs_say_that_they_were_not_measured_in_turns():
+    one, two = run(*whole("a")), run(*whole("a"))
+    found = comparison.compare(one.cells, "a", "a", other=two.cells)
+    assert "Measured in different runs" in pair_report.document(found, [one, two]).written("table")
+
+
+def test_a_part_of_a_run_keeps_the_noise_of_the_whole():
+    rows = [
+        row("a", 0.01 * (1 + 0.3 * (c == 2)), hidden=h, copy=c)
+        for h in range(9)
+        if h
+        for c in (1, 2)
+    ]
+    rows += [row("b", 0.011, hidden=h) for h in range(1, 9)]
+    frame = cells(*rows)
+    floors = [noise.floors(noise.controls(frame))]
+    part = frame[(frame["hidden"] == 1) & (frame["copy"] == 1)]
+    found = comparison.compare(part, "a", "b", floors=floors)
+    assert list(found.shapes["verdict"]) == ["same"]

@@ -1,0 +1,104 @@
+"""One document, five formats, and nothing from a run gets out of its cell."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from lstm_bench.model import LstmBenchError
+from lstm_bench.tables import Document, Table, chosen_format, number, text
+from lstm_bench.units import clean, percent, seconds, short, span, times
+
+NASTY = '=1+1|<b>\x1b[31mred\n"x" & 50% $y$ _z {w} \\v'
+
+
+def document(name="pytorch"):
+    rows = [{"name": name, "time_s": 0.00123, "list": ["a", "b"], "none": float("nan")}]
+    table = Table("times", rows, (text("name", "name"), number("time", "time_s", seconds)), "Times")
+    return Document(["before", table, "after"], {"run": "r"})
+
+
+def test_people_see_units_and_machines_see_seconds():
+    found = document()
+    assert "1.23 ms" in found.written("table")
+    assert json.loads(found.written("json"))["times"][0]["time_s"] == 0.00123
+    (row,) = csv.DictReader(io.StringIO(found.written("csv")))
+    assert row == {"name": "pytorch", "time_s": "0.00123", "list": "a; b", "none": ""}
+
+
+def test_text_and_tables_keep_their_order():
+    found = document().written("table")
+    assert (
+        found.index("before") < found.index("Times") < found.index("pytorch") < found.index("after")
+    )
+
+
+def test_github_is_markdown():
+    found = document().written("github")
+    assert "### Times" in found
+    assert "| pytorch" in found
+
+
+def test_latex_is_a_table_among_comments():
+    found = document().written("latex")
+    assert "\\begin{tabular}" in found
+    assert "% before" in found
+
+
+def test_json_has_no_nan_and_all_facts():
+    data = json.loads(document().written("json"))
+    assert data["run"] == "r"
+    assert data["times"][0]["none"] is None
+
+
+def test_tables_of_one_name_are_one_csv():
+    one = Table("t", [{"a": 1}], (number("a", "a"),))
+    other = Table("u", [{"b": 1}], (number("b", "b"),))
+    assert Document([one, other, one]).written("csv") == "a\n1\n1"
+    assert Document(["nothing"]).written("csv") == ""
+
+
+@pytest.mark.parametrize("form", ["table", "github", "latex"])
+def test_a_name_cannot_send_commands_to_the_terminal(form):
+    found = document(NASTY).written(form)
+    assert "\x1b" not in found
+    assert found.count("red") == 1  # on one line with the rest of its cell
+
+
+def test_a_name_cannot_leave_its_cell():
+    (line,) = [x for x in document(NASTY).written("github").splitlines() if "red" in x]
+    assert line.replace("\\|", "").count("|") == 3
+    latex = document(NASTY).written("latex")
+    assert "\\$y\\$" in latex
+    assert "\\& 50\\%" in latex
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@x", "\t=1"])
+def test_a_spreadsheet_does_not_run_a_name(name):
+    (row,) = csv.DictReader(io.StringIO(document(name).written("csv")))
+    assert row["name"].lstrip("'").strip() == name.strip()
+    assert row["name"][0] in "' "
+
+
+def test_the_files_name_chooses_the_format():
+    expected = {"x.md": "github", "x.csv": "csv", "x.json": "json", "x.tex": "latex", "x": "table"}
+    assert {name: chosen_format(None, name) for name in expected} == expected
+    assert chosen_format("csv", "x.md") == "csv"
+    with pytest.raises(LstmBenchError, match="--html"):
+        chosen_format(None, "x.html")
+
+
+def test_an_empty_table_is_drawn():
+    assert Table("t", [], (number("a", "a"),)).drawn().strip().startswith("a")
+
+
+def test_units():
+    assert [seconds(v) for v in (1.5, 0.0123, 9.997e-4, 3e-6, 2e-9, None)] == [
+        *("1.5 s", "12.3 ms", "1 ms", "3 us", "2 ns", "-")
+    ]
+    assert [span(v) for v in (45, 200, 7500)] == ["45 s", "3 min 20 s", "2 h 5 min"]
+    assert percent(0.123) == "12.3%"
+    assert [short(v) for v in (12.345, 0.0853, 1234.5, 0.0)] == ["12.35", "0.0853", "1234", "0.00"]
+    assert times(float("nan")) == "-"
+    assert clean("a\nb\x00\u202ec") == "a bc"
