@@ -47,4 +47,4 @@ def look(name: str) -> Look:
     if name in LOOKS:
         return LOOKS[name]
     number = zlib.crc32(name.encode())
-    return Look(_OTHERS[number % len(_OTHERS)], "odv^sXP"[number % 7], (4, 1.5))
+    return Look(_OTHERS[number % len(_OTHERS)], "odv^sXP"[number // 7 % 7], (4, 1.5))

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from lstm_bench.model import (
     Cell,
     Implementation,
@@ -15,7 +17,6 @@ from lstm_bench.model import (
     Sampling,
     Settings,
     Shape,
-    from_json,
     to_json,
 )
 
@@ -77,19 +78,8 @@ class Plan:
     def from_json(data: Mapping[str, Any], where: str) -> Plan:
         """The plan of a manifest; `where` is the run that it came from."""
         try:
-            return Plan(
-                name=data["name"],
-                shapes=tuple(from_json(Shape, s) for s in data["shapes"]),
-                implementations=tuple(
-                    from_json(Implementation, r) for r in data["implementations"]
-                ),
-                settings=from_json(Settings, data["settings"]),
-                sampling=from_json(Sampling, data["sampling"]),
-                passes=data["passes"],
-                controls=data["controls"],
-                environments=data["environments"],
-            )
-        except (KeyError, TypeError, AttributeError) as error:
+            return msgspec.convert(data, Plan)
+        except (msgspec.ValidationError, RecursionError) as error:
             raise LstmBenchError(
                 f"{where}/manifest.json: the plan cannot be read ({error}); start a new run"
             ) from None

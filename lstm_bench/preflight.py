@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lstm_bench import machine, supervisor
+from lstm_bench import fake_script, machine, supervisor
 from lstm_bench.grid import check_environment
 from lstm_bench.model import LstmBenchError
 from lstm_bench.plan import Plan
-from lstm_bench.registry import Framework, framework_of
+from lstm_bench.registry import Framework, find, framework_of
 
 
 def run_name(name: str) -> str:
@@ -70,6 +71,33 @@ def device(plan: Plan) -> None:
             "--device cuda: NVML shows no GPU here, expected one; use --device cpu, or look at"
             " `nvidia-smi` and CUDA_VISIBLE_DEVICES"
         )
+
+
+def resumed(stored: Plan, given: Mapping[str, str], folder: Path) -> Plan:
+    """The plan to go on with: the run's own, but nothing in its folder may choose what is run.
+
+    A run folder may come from anybody. Its rows must be those of this version's table, and its
+    interpreters must be named again.
+    """
+    fakes = {r.name: r.options for r in stored.implementations if r.framework.startswith("fake")}
+    for row in stored.implementations:
+        if row.name in fakes:
+            fake_script.check(dict(row.options), f"{folder}/manifest.json, {row.name}")
+            if row.module != "fake":
+                raise LstmBenchError(f"{folder}/manifest.json: {row.name} is no fake")
+        elif row != find(row.name, f"{folder}/manifest.json"):
+            raise LstmBenchError(
+                f"{folder}: {row.name} is another row in this version; start a new run"
+            )
+    again = {name: path for name, path in stored.environments.items() if given.get(name) != path}
+    silent = {name: path for name, path in again.items() if name not in given}
+    if silent:
+        flags = " ".join(f"--python {name}={path}" for name, path in silent.items())
+        raise LstmBenchError(
+            f"{folder} was measured with interpreters of its own; name them again:"
+            f" lstm-bench grid --resume {folder.name} {flags}"
+        )
+    return replace(stored, environments=dict(given))
 
 
 def same_circumstances(manifest: Mapping[str, Any], plan: Plan, folder: Path) -> None:

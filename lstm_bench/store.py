@@ -126,21 +126,44 @@ def _fsync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+class Gpu(msgspec.Struct):
+    name: str
+    driver: str
+
+
+class Machine(msgspec.Struct):
+    """The machine of a manifest, as far as tables need it."""
+
+    cpu: str | None = None
+    gpus: list[Gpu] = []
+    environment: dict[str, str] = {}
+
+
+class Manifest(msgspec.Struct):
+    """A manifest, as far as it must be right to be read."""
+
+    plan: dict[str, Any]
+    machine: Machine
+    started_at: str = ""
+    interpreters: dict[str, dict[str, Any]] = {}
+    format: int = FORMAT
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     try:
-        data = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise LstmBenchError(f"{folder}: no readable run here ({type(error).__name__})") from None
-    known = isinstance(data, dict) and all(
-        isinstance(data.get(key), dict) for key in ("plan", "machine")
-    )
-    if not known:
-        raise LstmBenchError(f"{folder}/manifest.json: no plan or machine; is this a run of ours?")
-    if data.get("format", FORMAT) > FORMAT:
-        raise LstmBenchError(
-            f"{folder}: written in format {data['format']}, this lstm-bench reads {FORMAT};"
-            " use a newer one"
-        )
+        text = (folder / "manifest.json").read_bytes()
+        data = msgspec.json.decode(text)
+        form = data.get("format", FORMAT) if isinstance(data, dict) else FORMAT
+        if isinstance(form, int) and form > FORMAT:
+            raise LstmBenchError(
+                f"{folder}: written in format {form}, this lstm-bench reads {FORMAT};"
+                " use a newer one"
+            )
+        msgspec.convert(data, Manifest)
+    except OSError as error:
+        raise LstmBenchError(f"{folder}: no readable run here ({error.strerror})") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise LstmBenchError(f"{folder}/manifest.json: not a run of ours ({error})") from None
     return dict(data)
 
 

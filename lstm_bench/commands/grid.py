@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -118,7 +117,8 @@ def grid(
                 f"{folder} was started with another plan than {grid_file} is now;"
                 f" go on with `lstm-bench grid --resume {folder.name}`, or leave --resume out"
             )
-        plan = replace(stored, environments={**stored.environments, **environments})
+        given = {**(plan.environments if plan else {}), **environments}
+        plan = preflight.resumed(stored, given, folder)
         records = list(store.read_records(folder).values())
         preflight.same_circumstances(manifest, plan, folder)
     missing = preflight.missing(plan, skip_missing or dry_run)
@@ -150,7 +150,8 @@ def _run(
 
     cells = driver.pending(plan, records, retry_failed)
     elsewhere = "" if folder.parent == Path("results") else f" --results {folder.parent}"
-    again = f"lstm-bench grid --resume {folder.name}{elsewhere}"
+    pythons = "".join(f" --python {name}={path}" for name, path in plan.environments.items())
+    again = f"lstm-bench grid --resume {folder.name}{elsewhere}{pythons}"
     stop = Stop(options.tell)
     opened = None
     try:
