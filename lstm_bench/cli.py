@@ -37,7 +37,7 @@ class _Group(click.Group):
         except click.UsageError as error:
             from lstm_bench.registry import nearest
 
-            near = nearest(args[0], self.list_commands(ctx))
+            near = nearest(args[0] if args else "", self.list_commands(ctx))
             raise click.UsageError(f"{error.message.rstrip('.')}{near}", ctx) from None
 
 
@@ -65,8 +65,11 @@ for command in (grid.grid, compare.compare, report.report, machine.list_, machin
 
 
 def _complain(text: str, code: int) -> int:
+    from lstm_bench.units import clean
+
+    lines = (clean(line) for line in text.splitlines())  # it may quote somebody else's run
     try:
-        click.echo(f"lstm-bench: {text}", err=True)
+        click.echo("lstm-bench: " + "\n".join(lines), err=True)
     except OSError:
         pass
     return code

@@ -81,7 +81,7 @@ def plan(
         fake_script.check(script, f"{where}: fake.{name}")
     names = implementations if implementations is not None else _names(data, where)
     origin = "--implementations" if implementations is not None else f"{where}: implementations"
-    rows = tuple(registry.find(str(n), origin, fakes) for n in dict.fromkeys(names))
+    rows = tuple(registry.find(n, origin, fakes) for n in dict.fromkeys(map(str, names)))
     shapes = _shapes(data, where)
     result = Plan(
         name=_name(data, path),

@@ -36,6 +36,11 @@ FALSE_DISCOVERIES = 0.05  # the share of wrong ones among all differences that a
 SHAPE = ["hidden", "batch", "timesteps", "input_size"]
 
 
+def plausible(seconds: Numbers) -> npt.NDArray[np.bool_]:
+    """Whether a number can be a call's time at all: a run folder may say anything."""
+    return np.asarray((seconds > 1e-10) & (seconds < 1e7))
+
+
 @dataclass(frozen=True)
 class Noise:
     """The noise floor of one duration class."""
@@ -65,7 +70,7 @@ def by_round(lists: Sequence[Sequence[float]]) -> Numbers:
     result = np.full((len(lists), int(lengths.max(initial=0))), np.nan)
     if lengths.sum():
         flat = np.fromiter(itertools.chain.from_iterable(lists), dtype=float)
-        flat[~(flat > 0)] = np.nan
+        flat[~plausible(flat)] = np.nan
         result[np.arange(result.shape[1]) < lengths[:, None]] = flat
     return result
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lstm_bench.model import Record
-from lstm_bench.units import WIDTH, clipped, seconds, span
+from lstm_bench.units import WIDTH, clean, clipped, seconds, span
 
 _LAST = 6  # results kept in view
 
@@ -17,7 +17,7 @@ def result_line(record: Record) -> str:
     name = record.implementation + (" (A/A)" if record.copy > 1 else "")
     head = f"{record.shape.label:>12}  {name:<18}"
     if record.status != "ok":
-        return f"{head} {record.status}: {record.reason}"
+        return clean(f"{head} {record.status}: {record.reason}")
     low, high = record.latency_interval_s or (0.0, 0.0)
     half = f"+-{100 * (high - low) / 2 / (record.latency_s or 1.0):4.1f}%"
     half = half if record.rounds > 2 else " " * len(half)

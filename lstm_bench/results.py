@@ -40,7 +40,7 @@ def frame(rows: Sequence[Row], machine: Mapping[str, Any]) -> pd.DataFrame:
     columns |= {name: _column(raw[name]) for name in ("status", "reason")}
     for name in _TIMES:
         columns[name] = np.array(raw[name], dtype=float)  # None becomes NaN
-        columns[name][~(columns[name] > 0)] = np.nan
+        columns[name][~noise.plausible(columns[name])] = np.nan
     for name in ("max_abs_error", "tolerance"):
         found = [getattr(check, name) if check else None for check in raw["check"]]
         columns[name] = np.array(found, dtype=float)

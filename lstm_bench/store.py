@@ -26,6 +26,9 @@ from lstm_bench.model import Block, LstmBenchError, Record, dumps, to_json
 
 T = TypeVar("T")
 
+#: What parsing somebody else's file may raise.
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+
 FORMAT = 1
 
 
@@ -35,7 +38,12 @@ class Store:
     def __init__(self, folder: Path):
         self.folder = folder
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        for path in (folder, folder / "logs"):
+            if path.is_symlink():  # what lies behind it is not the run's
+                raise LstmBenchError(
+                    f"{path}: is a link, expected a folder; name the folder itself"
+                )
+        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -90,7 +98,7 @@ class Store:
 
 def _open_whole_lines(path: Path) -> int:
     """Open for appending, less a last line that was torn."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
     size = end = os.fstat(fd).st_size
     while end > 0:
         start = max(0, end - 65536)
@@ -162,7 +170,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         msgspec.convert(data, Manifest)
     except OSError as error:
         raise LstmBenchError(f"{folder}: no readable run here ({error.strerror})") from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise LstmBenchError(f"{folder}/manifest.json: not a run of ours ({error})") from None
     return dict(data)
 
@@ -263,14 +271,14 @@ def _lines(path: Path, kind: type[T]) -> list[T | None]:
     end = data.rfind(b"\n") + 1
     try:
         return list(decoder.decode_lines(memoryview(data)[:end]))
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return [_parsed(decoder, line) for line in data[:end].splitlines()]
 
 
 def _parsed(decoder: msgspec.json.Decoder[T], line: bytes) -> T | None:
     try:
         return decoder.decode(line)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -374,6 +375,32 @@ def test_a_terminal_of_any_width_shows_a_bar_with_the_time_left(write_grid, tmp_
     assert b"cells" in shown
     assert b"left" in shown
     assert b"\x1b[?25h" in shown  # the cursor is back
+
+
+def test_a_terminal_is_as_it_was_after_ctrl_c(write_grid, tmp_path):
+    import termios
+
+    grid = write_grid(fake=SLOW, implementations=["real"], hidden=list(range(1, 50)))
+    master, slave = pty.openpty()
+    before = termios.tcgetattr(slave)
+    process = subprocess.Popen(
+        command("grid", grid, "--run", "r"), cwd=tmp_path, stdin=slave, stdout=slave, stderr=slave,
+        start_new_session=True, env={**os.environ, "TERM": "xterm"},
+    )  # fmt: skip
+    shown = b""
+    while b"left" not in shown:
+        shown += os.read(master, 65536)
+    process.send_signal(signal.SIGINT)
+    while process.poll() is None:
+        if select.select([master], [], [], 0.1)[0]:
+            shown += os.read(master, 65536)
+    assert termios.tcgetattr(slave) == before
+    while select.select([master], [], [], 0.1)[0]:
+        shown += os.read(master, 65536)
+    os.close(slave)
+    os.close(master)
+    assert process.returncode == 130
+    assert shown.rfind(b"\x1b[?25h") > shown.rfind(b"\x1b[?25l")  # the cursor is back
 
 
 def test_the_shipped_smoke_grid_can_be_planned_from_any_folder(lstm_bench):

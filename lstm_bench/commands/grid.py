@@ -145,6 +145,7 @@ def _run(
     import datetime
 
     from lstm_bench import driver, machine, preflight, results, run_report, store
+    from lstm_bench.neighbours import announced
     from lstm_bench.stop import Stop
     from lstm_bench.units import percent, span
 
@@ -165,7 +166,14 @@ def _run(
             opened = store.Store.create(folder, manifest)
         else:
             opened = store.Store(folder)
-        with opened as sink, stop, options.progress() as progress:
+        with (
+            opened as sink,
+            stop,
+            announced(plan.settings.device) as warnings,
+            options.progress() as progress,
+        ):
+            for warning in warnings:
+                click.echo(f"! {warning}", err=True)
             outcome = driver.run(plan, cells, sink, progress, stop, budget_s, missing)
     except OSError as error:
         what = f"{folder}: {error.strerror or error}"

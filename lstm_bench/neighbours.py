@@ -1,0 +1,71 @@
+"""Who else measures on this machine: two at once disturb each other."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def announced(device: str) -> Iterator[list[str]]:
+    """Hold this machine's token while measuring; yields what to warn about.
+
+    A file in the temporary folder, locked while we run: the lock goes with the process, however
+    that ends. Where it cannot be had there is nothing to warn about.
+    """
+    warnings = []
+    path = Path(tempfile.gettempdir()) / "lstm-bench.lock"
+    try:
+        token = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except OSError:
+        token = -1
+    try:
+        if token >= 0 and not _locked(token):
+            pid = os.pread(token, 20, 0).decode(errors="replace").strip()
+            who = f" (process {pid})" if pid.isdigit() else ""
+            warnings.append(
+                f"another lstm-bench is measuring on this machine{who}: both will disturb each"
+                " other; wait for it, or mind the noise floor"
+            )
+        others = gpu_processes() if device == "cuda" else []
+        if others:
+            warnings.append(
+                f"{len(others)} other process{'es' * (len(others) > 1)} on the GPU"
+                f" ({', '.join(map(str, others[:5]))}): times will be disturbed"
+            )
+        yield warnings
+    finally:
+        if token >= 0:
+            os.close(token)
+
+
+def _locked(token: int) -> bool:
+    try:
+        fcntl.flock(token, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    with contextlib.suppress(OSError):
+        os.ftruncate(token, 0)
+        os.pwrite(token, str(os.getpid()).encode(), 0)
+    return True
+
+
+def gpu_processes() -> list[int]:
+    """The processes that compute on the first GPU, as far as NVML shows them."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no package, no driver, no permission: nothing to say
+        return []
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        return [int(p.pid) for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+    except pynvml.NVMLError:
+        return []
+    finally:
+        pynvml.nvmlShutdown()

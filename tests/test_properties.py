@@ -1,0 +1,179 @@
+"""Promises that hold for any input, not for the ones that somebody thought of."""
+
+import csv
+import io
+import json
+import re
+import statistics
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from made_up import cells, row, run
+
+from lstm_bench import grid, mpe, noise, page, preflight, run_report, store
+from lstm_bench.comparison import compare
+from lstm_bench.model import Block, LstmBenchError, Record, Shape, dumps, from_json, to_json
+from lstm_bench.tables import Document, Table, text
+from lstm_bench.units import clean
+
+names = st.text(min_size=1, max_size=30).filter(lambda s: not re.search(r"[\ud800-\udfff]", s))
+times = st.floats(1e-8, 1e3)
+sizes = st.integers(1, 3)
+rounds = st.lists(times, max_size=12)
+statuses = st.sampled_from(
+    ["crashed", "oom", "timeout", "wrong", "unsupported", "interrupted", "missing"]
+)
+
+
+@st.composite
+def rows(draw):
+    ok = draw(st.booleans())
+    return row(
+        draw(st.sampled_from(["a", "b", "deepbench", "pytorch", "<x>", "=1"])),
+        draw(times) if ok else None,
+        *(draw(sizes) for _ in range(3)),
+        **({"round_latency_s": draw(rounds)} if ok else {"status": draw(statuses)}),
+        copy=draw(st.integers(1, 3)),
+        group=draw(st.sampled_from(["", "g"])),
+        computes=draw(st.sampled_from(["lstm", "lstm-skip-input"])),
+        precision=draw(st.sampled_from(["fp32", "fp16"])),
+    )
+
+
+quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@quick
+@given(st.lists(rows(), max_size=12))
+def test_any_run_can_be_reported_in_every_format(some):
+    made = run(*some)
+    for document in (run_report.document(made), mpe.document(made)):
+        for form in ("table", "github", "csv", "latex"):
+            document.written(form)
+        json.loads(document.written("json"))
+
+
+@quick
+@given(st.lists(rows(), min_size=2, max_size=12))
+def test_any_two_can_be_compared_and_the_interval_holds_the_value(some):
+    frame = cells(*some)
+    found = sorted(set(frame.loc[frame["copy"] == 1, "implementation"]))
+    if len(found) < 2:
+        return
+    comparison = compare(frame, found[0], found[1], across=None)
+    group = comparison.group()
+    if not group.shapes:
+        return
+    assert group.mpe.value <= 1
+    assert group.ratio.value > 0
+    if group.shapes >= 4:
+        assert group.ratio.low <= group.ratio.value <= group.ratio.high
+    mirrored = compare(frame, found[1], found[0], across=None).group()
+    assert mirrored.ratio.value == pytest.approx(1 / group.ratio.value, rel=1e-9)
+
+
+@quick
+@given(st.lists(st.tuples(rounds, rounds), max_size=8), st.floats(0, 0.5))
+def test_a_verdict_turned_round_is_its_opposite(pairs, floor):
+    first, second = noise.by_round([a for a, _ in pairs]), noise.by_round([b for _, b in pairs])
+    width = min(first.shape[1], second.shape[1])
+    first, second = first[:, :width], second[:, :width]
+    floors = noise.np.full(len(pairs), floor)
+    opposite = {"faster": "slower", "slower": "faster", "same": "same", "unsure": "unsure"}
+    there = noise.verdicts(first, second, floors)
+    back = noise.verdicts(second, first, floors)
+    assert [opposite[str(w)] for w in there] == [str(w) for w in back]
+
+
+@given(names)
+def test_any_name_stays_in_its_cell(name):
+    document = Document([Table("t", [{"name": name, "n": 1}], (text("name", "name"),))])
+    (found,) = csv.DictReader(io.StringIO(document.written("csv")))
+    assert found["n"] == "1"
+    assert not found["name"].startswith(("=", "+", "-", "@"))
+    table = document.written("table").splitlines()
+    assert len(table) <= 3
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", "".join(table))
+    assert json.loads(document.written("json"))["t"][0]["name"] == name
+
+
+@given(st.text())
+def test_cleaned_text_has_no_control_characters(value):
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", clean(value))
+
+
+@given(st.text(max_size=120))
+def test_a_run_name_is_one_plain_folder_or_refused(name):
+    try:
+        kept = preflight.run_name(name)
+    except LstmBenchError:
+        return
+    assert "/" not in kept
+    assert not kept.startswith(".")
+    assert len(kept) <= 100
+
+
+@settings(max_examples=25, deadline=None)
+@given(names, st.text(max_size=60))
+def test_nothing_of_a_run_becomes_markup_in_the_page(name, reason):
+    html = page.html(run(row(name, 1.0), row("b", None, reason=reason, path=name)))
+    script = html[html.index('type="application/json"') :]
+    inside = script[script.index(">") + 1 : script.index("</script>")]
+    json.loads(inside)  # no string of the run ended it early
+    assert "<" not in inside
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@quick
+@given(st.dictionaries(st.sampled_from(grid.KEYS), json_values, max_size=6))
+def test_any_mapping_is_a_plan_or_a_mistake_that_is_told(data):
+    try:
+        grid.plan(data, grid.Path("g.yaml"), device="cpu", threads=2)
+    except LstmBenchError as error:
+        told = str(error)
+    else:
+        told = ""
+    assert len(told) < 6000
+
+
+@given(
+    st.builds(
+        Record,
+        implementation=names,
+        shape=st.builds(Shape, *(st.integers(1, 2**31) for _ in range(4))),
+        pass_number=st.integers(1, 9),
+        copy=st.integers(1, 9),
+        status=st.just("ok") | statuses,
+        reason=st.text(max_size=50),
+        latency_s=st.none() | times,
+        round_latency_s=rounds,
+        memory=st.dictionaries(st.text(max_size=5), st.integers(0, 2**40), max_size=2),
+    )
+)
+def test_a_record_comes_back_as_it_was_written(record):
+    line = dumps(to_json(record))
+    assert "\n" not in line
+    assert msgspec.json.decode(line, type=Record) == record
+    assert from_json(Record, json.loads(line)) == record
+    assert msgspec.json.decode(line, type=store.Row).implementation == record.implementation
+
+
+@given(st.lists(st.integers(1, 2**50), min_size=1, max_size=30))
+def test_samples_are_whole_nanoseconds_and_come_back(samples):
+    block = Block(1, samples, sum(samples), len(samples), 0.1, 0.1, 0)
+    assert msgspec.json.decode(dumps(to_json(block)), type=Block) == block
+
+
+@given(st.lists(times, min_size=1, max_size=40))
+def test_the_median_of_a_row_is_the_median(values):
+    found = float(noise.row_median(noise.by_round([values]))[0])
+    assert found == pytest.approx(statistics.median(values))

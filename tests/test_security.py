@@ -1,0 +1,183 @@
+"""Nothing let in: what lstm-bench will not do, whatever a grid or a run folder says."""
+
+import ast
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY, command, records, start
+from made_up import manifest, row, written
+
+from lstm_bench import preflight, store
+from lstm_bench.model import LstmBenchError
+from lstm_bench.plan import Plan
+
+SOURCES = sorted((REPOSITORY / "lstm_bench").rglob("*.py"))
+FORBIDDEN_MODULES = {
+    *("pickle", "marshal", "shelve", "socket", "socketserver", "http", "urllib", "ftplib"),
+    *("smtplib", "requests", "xmlrpc", "telnetlib", "webbrowser"),
+}
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.stem)
+def test_no_source_file_pickles_evaluates_opens_a_shell_or_a_socket(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            assert not {a.name.split(".")[0] for a in node.names} & FORBIDDEN_MODULES
+        if isinstance(node, ast.ImportFrom):
+            assert (node.module or "").split(".")[0] not in FORBIDDEN_MODULES
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            of = getattr(getattr(node.func, "value", None), "id", "")
+            whole = f"{of}.{name}" if isinstance(node.func, ast.Attribute) else name
+            assert whole not in FORBIDDEN_CALLS, f"{whole} in line {node.lineno}"
+            assert not any(k.arg == "shell" for k in node.keywords)
+            if name == "load" and of == "yaml":
+                assert any(k.arg == "Loader" for k in node.keywords)
+
+
+def test_the_yaml_loader_makes_no_objects(lstm_bench, tmp_path):
+    (tmp_path / "g.yaml").write_text("hidden: !!python/object/apply:os.system ['touch made']\n")
+    assert lstm_bench("grid", "g.yaml").returncode == 2
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "/tmp/x", "a/b", "..", ".", "", "\x00", "a\nb", "\u202e", "-x", "x" * 101]
+)
+def test_a_run_stays_in_the_results_folder(name):
+    with pytest.raises(LstmBenchError, match="--run"):
+        preflight.run_name(name)
+
+
+@pytest.mark.parametrize("name", ["records.jsonl", "samples.jsonl", "lock"])
+def test_a_link_in_a_run_folder_is_not_written_through(tmp_path, name):
+    target = tmp_path / "precious"
+    target.write_text("precious, and no newline")
+    folder = written(tmp_path / "r", row("a", 1.0))
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(target)
+    with pytest.raises(OSError, match="symbolic links"):
+        store.Store(folder)
+    assert target.read_text() == "precious, and no newline"
+
+
+@pytest.mark.parametrize("what", ["run", "logs"])
+def test_a_linked_folder_is_not_written_into(tmp_path, what):
+    elsewhere = tmp_path / "elsewhere"
+    if what == "run":
+        written(elsewhere, row("a", 1.0))
+        folder = tmp_path / "r"
+        folder.symlink_to(elsewhere)
+    else:
+        elsewhere.mkdir()
+        folder = written(tmp_path / "r", row("a", 1.0))
+        (folder / "logs").symlink_to(elsewhere)
+    before = sorted(elsewhere.rglob("*"))
+    with pytest.raises(LstmBenchError, match="is a link"):
+        store.Store(folder)
+    assert sorted(elsewhere.rglob("*")) == before
+
+
+def test_resuming_somebodys_run_runs_no_program_that_it_names(lstm_bench, write_grid, tmp_path):
+    lstm_bench("grid", write_grid(), "--run", "r")
+    trap = tmp_path / "trap"
+    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\n")
+    trap.chmod(0o755)
+    path = tmp_path / "results/r/manifest.json"
+    data = json.loads(path.read_text())
+    data["plan"]["environments"] = {"fake": str(trap)}
+    path.write_text(json.dumps(data))
+    done = lstm_bench("grid", "--resume", "r")
+    assert done.returncode == 2
+    assert f"--python fake={trap}" in done.stderr
+    for arguments in (["report"], ["compare", "fake", "fake"], ["report", "--html", "x.html"]):
+        lstm_bench(*arguments, "--run", "r")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_resuming_takes_rows_from_this_versions_table_only():
+    data = manifest((row("pytorch", 1.0),))["plan"]
+    data["implementations"][0] |= {"framework": "pytorch", "module": "os"}
+    with pytest.raises(LstmBenchError, match="another row in this version"):
+        preflight.resumed(Plan.from_json(data, "r"), {}, Path("r"))
+    data["implementations"][0] |= {"framework": "fake", "module": "os"}
+    with pytest.raises(LstmBenchError, match="is no fake"):
+        preflight.resumed(Plan.from_json(data, "r"), {}, Path("r"))
+
+
+def test_a_run_cannot_send_escape_sequences_to_the_terminal(lstm_bench, tmp_path):
+    bad = "\x1b]0;owned\x07\x1b[2J"
+    cell = row(f"a{bad}", 1.0, path=bad, warnings=[bad])
+    lost = row("b", None, reason=bad)
+    written(tmp_path / "results" / "r", cell, lost)
+    for arguments in (
+        ["report"],
+        ["report", "--mpe"],
+        ["compare", "b", "x"],
+        ["compare", f"a{bad}", "b"],
+        ["report", "--format", "csv"],
+        ["report", "--format", "latex"],
+        ["report", "--format", "json"],
+    ):
+        done = lstm_bench(*arguments)
+        assert "\x1b" not in done.stdout + done.stderr, arguments
+        assert "\x07" not in done.stdout + done.stderr
+
+
+def test_two_drivers_on_one_machine_are_warned_about(write_grid, tmp_path):
+    slow = write_grid(fake={"fake": {"real": True, "call_s": 0.002}}, hidden=list(range(1, 100)))
+    first = start(tmp_path, "grid", slow, "--run", "first")
+    while not records(tmp_path / "results" / "first"):
+        assert first.poll() is None
+    quick = write_grid("quick.yaml")
+    line = command("grid", quick, "--run", "second")
+    second = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    assert second.returncode == 0
+    assert f"another lstm-bench is measuring on this machine (process {first.pid})" in second.stderr
+    # and what is there of a run that goes on can be read
+    done = subprocess.run(
+        command("report", "--run", "first"), cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert "fake" in done.stdout
+    assert first.poll() is None
+    first.kill()
+    first.communicate()
+
+
+def test_a_second_run_after_the_first_is_not_warned_about(lstm_bench, write_grid, monkeypatch):
+    done = lstm_bench("grid", write_grid(), "--run", "alone", env={**os.environ, "TMPDIR": "."})
+    assert "another lstm-bench" not in done.stderr
+
+
+def test_what_is_pinned_is_pinned_exactly():
+    lines = (REPOSITORY / "requirements.txt").read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert pins
+    assert all("==" in pin for pin in pins)
+
+
+def test_the_driver_listens_nowhere(write_grid, tmp_path):
+    slow = write_grid(fake={"fake": {"real": True, "call_s": 0.002}}, hidden=list(range(1, 100)))
+    process = start(tmp_path, "grid", slow, "--run", "r")
+    while not records(tmp_path / "results" / "r"):
+        assert process.poll() is None
+    sockets = []
+    for pid in (process.pid, *map(int, _children(process.pid))):
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                sockets.append(os.readlink(fd).startswith("socket:"))
+            except OSError:
+                continue
+    process.kill()
+    process.communicate()
+    assert sockets
+    assert not any(sockets)
+
+
+def _children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
