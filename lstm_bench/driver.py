@@ -90,7 +90,9 @@ def run(
     `missing` names the frameworks that are not installed, with the reason for their cells.
     """
     walk = _Walk(plan, sink, observer, stop)
-    walk.refused.update({name: ("missing", why) for name, why in (missing or {}).items()})
+    for row in plan.implementations:
+        if missing and row.framework in missing:
+            walk.refused[row.worker] = ("missing", missing[row.framework])
     started = time.monotonic()
     deadline = started + budget_s if budget_s else None
     groups = _by_shape(cells)
@@ -140,7 +142,7 @@ class _Walk:
         self.rng = random.Random(plan.settings.seed)
         self.workers: dict[str, WorkerProcess] = {}
         self.hellos: dict[str, Hello] = {}
-        self.refused: dict[str, tuple[str, str]] = {}  # frameworks that cannot run here, and why
+        self.refused: dict[str, tuple[str, str]] = {}  # workers that cannot run here, and why
         self.failed_starts: Counter[str] = Counter()
         self.started = 0
         self.finished = 0
@@ -149,32 +151,31 @@ class _Walk:
 
     # workers
 
-    def worker(self, framework: str) -> WorkerProcess:
-        """The framework's worker, started and greeted if it is not there."""
-        if framework not in self.workers:
-            row = next(r for r in self.plan.implementations if r.framework == framework)
-            python = supervisor.interpreter(framework, self.plan.environments)
+    def worker(self, name: str) -> WorkerProcess:
+        """The worker of this name, started and greeted if it is not there."""
+        if name not in self.workers:
+            row = next(r for r in self.plan.implementations if r.worker == name)
+            settings = row.settings_in(self.plan.settings)
+            python = supervisor.interpreter(row.framework, self.plan.environments)
             self.started += 1
             log = self.sink.logs / f"{framework_of(row).name}-{self.started}.log"
             try:
                 shared = list(self.shelf.fds.values())
-                worker = WorkerProcess(
-                    framework, row.module, python, self.plan.settings, log, shared
-                )
-                self.workers[framework] = worker
+                worker = WorkerProcess(name, row.module, python, settings, log, shared)
+                self.workers[name] = worker
                 hello = self.ask(worker, "hello", START_TIMEOUT_S)
             except WorkerFailed as failed:
-                if framework in self.workers:
-                    self.drop(self.workers[framework])
+                if name in self.workers:
+                    self.drop(self.workers[name])
                 if failed.status == "interrupted":
                     raise
-                self.failed_starts[framework] += 1
-                if failed.status == "unsupported" or self.failed_starts[framework] >= MAX_STARTS:
-                    self.refused[framework] = (failed.status, failed.reason)
+                self.failed_starts[name] += 1
+                if failed.status == "unsupported" or self.failed_starts[name] >= MAX_STARTS:
+                    self.refused[name] = (failed.status, failed.reason)
                 raise
-            self.failed_starts[framework] = 0
-            self.hellos[framework] = hello
-        return self.workers[framework]
+            self.failed_starts[name] = 0
+            self.hellos[name] = hello
+        return self.workers[name]
 
     def ask(self, worker: WorkerProcess, verb: str, timeout_s: float, **arguments: Any) -> Any:
         """Ask; a worker that dies is forgotten, and the next cell starts a new one."""
@@ -186,15 +187,15 @@ class _Walk:
             self.drop(worker)
             raise
         if isinstance(reply, Failure):
-            if reply.status == "crashed" and self.plan.settings.device == "cuda":
+            if reply.status == "crashed" and worker.settings.device == "cuda":
                 self.drop(worker)  # an error may have taken the CUDA context with it
             raise WorkerFailed(reply.status, reply.reason)
         return reply
 
     def drop(self, worker: WorkerProcess) -> None:
         worker.kill()
-        if self.workers.get(worker.framework) is worker:
-            del self.workers[worker.framework]
+        if self.workers.get(worker.name) is worker:
+            del self.workers[worker.name]
 
     def end_workers(self) -> None:
         for worker in list(self.workers.values()):
@@ -233,17 +234,18 @@ class _Walk:
 
     def prepare(self, cell: Cell, group: str) -> Measurement | None:
         """Build, check and warm one cell; a cell that cannot be timed is recorded instead."""
-        row, plan = self.plan.row(cell.implementation), self.plan
-        if plan.settings.device not in row.devices:
+        row = self.plan.row(cell.implementation)
+        device = row.settings_in(self.plan.settings).device
+        if device not in row.devices:
             needs = " or ".join(row.devices)
-            reason = f"runs on {needs} only, this run is on {plan.settings.device}"
+            reason = f"runs on {needs} only, this run is on {device}"
             self.record(self.blank(cell, "unsupported", reason, group), [])
             return None
-        if row.framework in self.refused:
-            self.record(self.blank(cell, *self.refused[row.framework], group), [])
+        if row.worker in self.refused:
+            self.record(self.blank(cell, *self.refused[row.worker], group), [])
             return None
         try:
-            worker = self.worker(row.framework)
+            worker = self.worker(row.worker)
             reply = self.ask_to_prepare(worker, cell)
         except WorkerFailed as failed:
             if failed.status != "interrupted":  # then nothing was measured, and it stays to be done
@@ -280,7 +282,7 @@ class _Walk:
         """One block that counts; false if the cell is lost."""
         sampling = self.plan.sampling
         try:
-            if self.workers.get(one.worker.framework) is not one.worker:
+            if self.workers.get(one.worker.name) is not one.worker:
                 self.prepare_again(one)
             for _ in range(1 + MAX_REPEATS):
                 reply = self.ask(
@@ -308,7 +310,7 @@ class _Walk:
 
     def prepare_again(self, one: Measurement) -> None:
         """A neighbour took the worker down; this cell goes on in a new one, and says so."""
-        one.worker = self.worker(one.worker.framework)
+        one.worker = self.worker(one.worker.name)
         reply = self.ask_to_prepare(one.worker, one.cell)
         if not reply.check.passed:
             raise WorkerFailed("wrong", reply.check.reason)
@@ -336,7 +338,7 @@ class _Walk:
             return
         if interrupted:
             status, reason = "interrupted", f"stopped after {len(one.used)} rounds"
-        elif self.workers.get(one.worker.framework) is one.worker:
+        elif self.workers.get(one.worker.name) is one.worker:
             try:
                 reply = self.ask(
                     one.worker, "release", self.plan.sampling.timeout_s, key=one.cell.key
@@ -348,7 +350,7 @@ class _Walk:
                 one.warn(f"not checked again: {failed.reason}")
         else:
             one.warn("not checked again: the worker was gone before the last answer was looked at")
-        if self.plan.settings.device == "cpu" and (
+        if one.worker.settings.device == "cpu" and (
             cores := timing.crowded(one.used, machine.threads())
         ):
             one.warn(f"disturbed: other processes used {cores:.1f} cores while this was measured")
@@ -359,7 +361,7 @@ class _Walk:
     # records
 
     def blank(self, cell: Cell, status: str, reason: str, group: str) -> Record:
-        hello = self.hellos.get(self.plan.row(cell.implementation).framework)
+        hello = self.hellos.get(self.plan.row(cell.implementation).worker)
         return blank_record(self.plan, cell, hello, status, reason, group)
 
     def filled(self, one: Measurement, group: str, status: str, reason: str) -> Record:

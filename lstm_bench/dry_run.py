@@ -19,7 +19,7 @@ def plan_text(plan: Plan, cells: Sequence[Cell], missing: Mapping[str, str]) -> 
         mine = [c for c in cells if c.implementation == row.name]
         calls = [guess_call_s(row, shape, s) for shape in plan.shapes]
         note = missing.get(row.framework, "")
-        if s.device not in row.devices:
+        if row.settings_in(s).device not in row.devices:
             note = f"needs {' or '.join(row.devices)}"
         rows.append(
             {

@@ -81,15 +81,19 @@ def plan(
         fake_script.check(script, f"{where}: fake.{name}")
     names = implementations if implementations is not None else _names(data, where)
     origin = "--implementations" if implementations is not None else f"{where}: implementations"
-    rows = tuple(registry.find(n, origin, fakes) for n in dict.fromkeys(map(str, names)))
+    on = _choice(data, "device", ("auto", "cpu", "cuda"), "auto", where, auto=device)
+    plain, *others = _threads(data, where, threads, on)
+    wanted = [n for name in map(str, names) for n in (name, *(f"{name}@{o}" for o in others))]
+    rows = tuple(registry.find(n, origin, fakes) for n in dict.fromkeys(wanted))
+    rows = tuple(row for row in rows if not row.threads or "cpu" in row.devices)
     shapes = _shapes(data, where)
     result = Plan(
         name=_name(data, path),
         shapes=tuple(shapes),
         implementations=rows,
         settings=Settings(
-            device=_choice(data, "device", ("auto", "cpu", "cuda"), "auto", where, auto=device),
-            threads=_threads(data, where, threads),
+            device=on,
+            threads=plain,
             tf32=_boolean(data, "tf32", False, where),
             amp=_choice(data, "amp", ("fp16", "bf16"), "fp16", where),
             seed=_integer(data.get("seed", 1), f"{where}: seed", 0, 2**32 - 1),
@@ -171,9 +175,21 @@ def _choice(
     return auto if value == "auto" else str(value)
 
 
-def _threads(data: Mapping[str, Any], where: str, all_threads: int) -> int:
+def _threads(data: Mapping[str, Any], where: str, all_threads: int, on: str) -> list[int]:
+    """The thread counts, the largest first: that is the plain row's, the others get `@N`.
+
+    On a GPU the plain row runs there, and every count of a list is a row on the CPU.
+    """
     value = data.get("threads", "all")
-    return all_threads if value == "all" else _integer(value, f"{where}: threads", 1, 4096)
+    values = value if isinstance(value, list) else [value]
+    if not values:
+        raise LstmBenchError(f"{where}: threads: found an empty list, expected all, or [1, all]")
+    counts = {
+        all_threads if v == "all" else _integer(v, f"{where}: threads", 1, 4096) for v in values
+    }
+    ordered = sorted(counts, reverse=True)
+    beside = isinstance(value, list) and on == "cuda"
+    return [ordered[0], *(ordered if beside else ordered[1:])]
 
 
 def _mapping(data: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:

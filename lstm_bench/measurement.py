@@ -40,7 +40,8 @@ def blank_record(
     plan: Plan, cell: Cell, hello: Hello | None, status: str, reason: str, group: str
 ) -> Record:
     """A record of a cell that was not timed; `hello` is what its worker said of itself."""
-    row, settings = plan.row(cell.implementation), plan.settings
+    row = plan.row(cell.implementation)
+    settings = row.settings_in(plan.settings)
     return Record(
         implementation=cell.implementation,
         shape=cell.shape,
@@ -50,7 +51,7 @@ def blank_record(
         reason=reason,
         framework=row.framework,
         computes=row.computes,
-        precision=row.precision_on(settings),
+        precision=row.precision_on(plan.settings),
         device=settings.device,
         threads=hello.threads if hello else settings.threads,
         tf32=(hello.tf32 if hello else settings.tf32) and settings.device == "cuda",

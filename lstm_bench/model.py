@@ -78,9 +78,22 @@ class Implementation:
     computes: str = "lstm"  # or "lstm-skip-input", which has a reference of its own
     devices: tuple[str, ...] = ("cpu", "cuda")
     note: str = ""
+    threads: int = 0  # on the CPU with so many, wherever the run is; 0: as the run
 
-    def precision_on(self, settings: Settings) -> str:
-        """The arithmetic that the grid's settings ask of this row."""
+    @property
+    def worker(self) -> str:
+        """The process that it runs in: threads are a matter of the whole process."""
+        return f"{self.framework}@{self.threads}" if self.threads else self.framework
+
+    def settings_in(self, run: Settings) -> Settings:
+        """What holds for this row in a run."""
+        if not self.threads:
+            return run
+        return dataclasses.replace(run, device="cpu", threads=self.threads)
+
+    def precision_on(self, run: Settings) -> str:
+        """The arithmetic that the run's settings ask of this row."""
+        settings = self.settings_in(run)
         if self.precision == "amp":
             return f"amp-{settings.amp}"
         if self.precision == "fp32" and settings.tf32 and settings.device == "cuda":

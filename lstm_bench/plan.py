@@ -50,7 +50,9 @@ class Plan:
         grid has controls of every one of them and of every duration.
         """
         cells = [Cell(r.name, shape, pass_number) for r in self.implementations]
-        runnable = [r for r in self.implementations if self.settings.device in r.devices]
+        runnable = [
+            r for r in self.implementations if r.settings_in(self.settings).device in r.devices
+        ]
         if runnable:
             first = self._places[shape] * self.controls
             for n in range(self.controls):
@@ -104,6 +106,7 @@ def guess_call_s(row: Implementation, shape: Shape, settings: Settings) -> float
     """Within a factor of a few, what one call will take."""
     if row.framework.startswith("fake"):
         return float(row.options.get("call_s", 0.001)) if row.options.get("real") else 0.0
+    settings = row.settings_in(settings)
     device = settings.device
     step = _STEP_S[device].get(row.framework, _STEP_DEFAULT_S[device])
     rate = _RATE[device] * (settings.threads if device == "cpu" else 1)
@@ -115,12 +118,13 @@ def guess_call_s(row: Implementation, shape: Shape, settings: Settings) -> float
 def guess_cell_s(plan: Plan, cell: Cell) -> float:
     """What a cell will cost: building, warming, and its rounds up to the cap."""
     row, sampling = plan.row(cell.implementation), plan.sampling
-    if plan.settings.device not in row.devices:
+    device = row.settings_in(plan.settings).device
+    if device not in row.devices:
         return 0.0
     call = guess_call_s(row, cell.shape, plan.settings)
     if call == 0.0:
         return 0.005
-    kinds = 2 if plan.settings.device == "cuda" else 1
+    kinds = 2 if device == "cuda" else 1
     block = max(sampling.block_s, (sampling.block_calls + 1) * call) * kinds
     rounds = min(sampling.cell_s, block * (sampling.rounds + sampling.max_rounds) / 2)
     warm = min(sampling.warmup_cap_s, max(sampling.warmup_s, 6 * call))
@@ -129,6 +133,6 @@ def guess_cell_s(plan: Plan, cell: Cell) -> float:
 
 def guess_s(plan: Plan, cells: Sequence[Cell]) -> float:
     """What these cells of the plan will take, starting the workers included."""
-    started = {(c.pass_number, plan.row(c.implementation).framework) for c in cells}
-    starts = sum(_START_S.get(framework, 0.3) for _, framework in started)
+    rows = {(c.pass_number, plan.row(c.implementation).worker) for c in cells}
+    starts = sum(_START_S.get(worker.split("@")[0], 0.3) for _, worker in rows)
     return starts + sum(guess_cell_s(plan, cell) for cell in cells)

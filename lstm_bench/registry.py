@@ -7,6 +7,7 @@ and its rows; the grid's name check, `lstm-bench list` and the documentation fol
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -138,7 +139,10 @@ PAPER = (
 def find(
     name: str, where: str, fakes: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Implementation:
-    """The row called `name`; `fakes` adds rows that a grid file scripts."""
+    """The row called `name`; `fakes` adds rows that a grid file scripts.
+
+    `pytorch@1` is the row `pytorch` on the CPU with one thread, wherever the run is.
+    """
     fakes = fakes or {}
     if name in fakes:
         script = dict(fakes[name])
@@ -149,6 +153,9 @@ def find(
         return replace(base, name=name, framework=framework, precision=precision, options=script)
     if name in IMPLEMENTATIONS:
         return IMPLEMENTATIONS[name]
+    plain, _, threads = name.rpartition("@")
+    if plain in (*fakes, *IMPLEMENTATIONS) and re.fullmatch(r"[1-9]\d{0,3}", threads):
+        return replace(find(plain, where, fakes), name=name, threads=int(threads))
     raise LstmBenchError(
         f"{where}: no implementation is called {name!r}{nearest(name, [*IMPLEMENTATIONS, *fakes])}"
         " (`lstm-bench list` shows all)"

@@ -118,14 +118,14 @@ class WorkerProcess:
 
     def __init__(
         self,
-        framework: str,
+        name: str,
         module: str,
         python: str,
         settings: Settings,
         log: Path,
         shared: Sequence[int] = (),  # file descriptors that it may use too
     ):
-        self.framework, self.python, self.log = framework, python, log
+        self.name, self.settings, self.log = name, settings, log
         self._asked = 0
         self._pending = bytearray()
         requests_out, self._requests = os.pipe()

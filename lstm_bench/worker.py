@@ -105,7 +105,6 @@ class Worker:
             "build_s": build_s,
             "first_call_s": first_call_ns / 1e9,
             "check": to_json(check),
-            "precision": precision,
             "path": session.path,
             "memory": session.memory,
         }

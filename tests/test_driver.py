@@ -292,3 +292,13 @@ def _children():
         if int(fields[1]) == pid:
             found.add(stat.parent.name)
     return found
+
+
+def test_a_row_with_threads_of_its_own_has_a_process_of_its_own(tmp_path):
+    data = {**FAKE_GRID, "threads": [1, "all"], "implementations": ["fake"]}
+    plan = grid.plan(data, Path("g.yaml"), device="cpu", threads=2)
+    sink = Raw(tmp_path)
+    driver.run(plan, plan.all_cells(), sink, Quiet())
+    assert {r.status for r in sink.records} == {"ok"}
+    assert {r.implementation for r in sink.records} == {"fake", "fake@1"}
+    assert len(list(tmp_path.glob("fake-*.log"))) == 2

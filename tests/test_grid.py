@@ -199,3 +199,27 @@ def test_the_deepbench_grid_has_its_inference_and_training_shapes():
     shapes = shipped("deepbench.yaml").shapes
     assert len(shapes) == 15 + 22
     assert {Shape(2048, 4, 25, 2048), Shape(4096, 128, 25, 4096)} <= set(shapes)
+
+
+def test_threads_are_an_axis_on_a_cpu():
+    plan = plan_of({"threads": [1, "all", 1], "implementations": ["fake"]})
+    assert plan.settings.threads == 2
+    assert [(r.name, r.threads, r.worker) for r in plan.implementations] == [
+        ("fake", 0, "fake"),
+        ("fake@1", 1, "fake@1"),
+    ]
+
+
+def test_on_a_gpu_one_thread_all_threads_and_the_gpu_stand_side_by_side():
+    rows = ["pytorch", "deepbench-best"]
+    plan = plan_of({"threads": [1, "all"], "device": "cuda", "implementations": rows})
+    where = {r.name: r.settings_in(plan.settings) for r in plan.implementations}
+    assert list(where) == ["pytorch", "pytorch@2", "pytorch@1", "deepbench-best"]  # cuDNN only
+    assert (where["pytorch"].device, where["pytorch@1"].device) == ("cuda", "cpu")
+    assert (where["pytorch@1"].threads, where["pytorch@2"].threads) == (1, 2)
+
+
+@pytest.mark.parametrize("name", ["fake@0", "fake@", "fake@x", "nobody@1", "fake@99999"])
+def test_a_thread_count_that_cannot_be_is_refused(name):
+    with pytest.raises(LstmBenchError, match="no implementation is called"):
+        plan_of({"implementations": [name]})
