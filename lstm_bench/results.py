@@ -91,9 +91,10 @@ class Run:
 
     @property
     def implementations(self) -> list[str]:
-        """In the plan's order, as far as there is anything of them."""
-        present = set(self.cells["implementation"])
-        return [row.name for row in self.plan.implementations if row.name in present]
+        """In the plan's order, as far as there is anything of them; then what it does not name."""
+        present = dict.fromkeys(self.cells["implementation"])
+        planned = [row.name for row in self.plan.implementations if row.name in present]
+        return [*planned, *(name for name in present if name not in planned)]
 
     @functools.cached_property
     def noise(self) -> list[Noise]:

@@ -90,7 +90,8 @@ def look_at(folder: Path) -> None:
 
 def feed_command(text: bytes, folder: Path) -> None:
     """A command line in a folder with one grid and one run; only what is named may be written."""
-    arguments = [a for a in text.decode(errors="replace").split("\n") if a]
+    words = text.decode(errors="replace").replace("\x00", "")  # no system passes that on
+    arguments = [a for a in words.split("\n") if a]
     if "doctor" in arguments or "list" in arguments:
         return  # they look at the machine, not at their input
     if "grid" in arguments:
