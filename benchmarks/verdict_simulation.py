@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lstm_bench.comparison import Comparison, compare
+from lstm_bench.comparison import FEWEST_SHAPES, Comparison, compare
 from lstm_bench.noise import SHAPE
 from lstm_bench.results import frame
 from lstm_bench.store import Row, Sizes
@@ -36,17 +36,22 @@ class Machine:
 QUIET, ROUGH = Machine(), Machine(late=0.03)
 
 
-def measured(rng: np.random.Generator, true_s: float, machine: Machine) -> list[float]:
+def measured(rng: np.random.Generator, true_s: float, machine: Machine, count: int) -> list[float]:
     """One cell's rounds."""
     offset = rng.normal(0, machine.process_noise)
-    rounds = rng.normal(0, ROUND_NOISE, ROUNDS)
-    late = rng.random(ROUNDS) < machine.late
+    rounds = rng.normal(0, ROUND_NOISE, count)
+    late = rng.random(count) < machine.late
     rounds[late] += np.abs(rng.normal(0, LATE_NOISE, late.sum()))
     return list(true_s * np.exp(offset + rounds))
 
 
 def simulated(
-    rng: np.random.Generator, shapes: int, effect: float, spread: float, machine: Machine
+    rng: np.random.Generator,
+    shapes: int,
+    effect: float | np.ndarray,
+    spread: float,
+    machine: Machine,
+    rounds: int = ROUNDS,
 ) -> tuple[Comparison, np.ndarray]:
     """A comparison of B with A, and the true logarithm of B / A at every shape."""
     truth = rng.normal(effect, spread, shapes)
@@ -56,9 +61,9 @@ def simulated(
         sizes = Sizes(number + 1, 1, 1, number + 1)
         cells = (("a", 1, 0.0), ("a", 2, 0.0), ("b", 1, truth[number]))
         for name, copy, more in cells:
-            rounds = measured(rng, true_s * np.exp(more), machine)
-            row = Row(name, sizes, 1, copy, "ok", latency_s=float(np.median(rounds)))
-            row.round_latency_s, row.group = rounds, str(number)
+            times = measured(rng, true_s * np.exp(more), machine, rounds)
+            row = Row(name, sizes, 1, copy, "ok", latency_s=float(np.median(times)))
+            row.round_latency_s, row.group = times, str(number)
             rows.append(row)
     found = compare(frame(rows, {}), "a", "b")
     order = found.shapes[SHAPE[0]].to_numpy() - 1
@@ -90,26 +95,36 @@ def true_differences(rng: np.random.Generator, runs: int, machine: Machine, name
     print(f"  found: {right / total:.2%}, called the wrong way: {wrong / total:.2%}")
 
 
+def mixed_grids(rng: np.random.Generator, runs: int) -> None:
+    """Half of the shapes equal, half twice as slow, and few rounds: `--fast`."""
+    found = false = 0
+    for _ in range(runs):
+        effects = np.where(np.arange(SHAPES) % 2, np.log(2.0), 0.0)
+        one, truth = simulated(rng, SHAPES, effects, 0.0, QUIET, rounds=5)
+        words = one.shapes["verdict"].to_numpy()
+        found += int((words[truth > 0] == "slower").sum())
+        false += int(np.isin(words[truth == 0], ("faster", "slower")).sum())
+    half = runs * SHAPES // 2
+    print(f"half of the shapes 2x slower, 5 rounds, {runs} runs of {SHAPES} shapes:")
+    print(f"  found: {found / half:.2%}; equal ones called different: {false / half:.2%}")
+
+
 def intervals(rng: np.random.Generator, runs: int) -> None:
     print(f"95% intervals that hold the truth, {runs} runs each:")
     print("  shapes  spread over shapes      MPE    ratio")
     for shapes, spread in (
-        (1, 0.0),
-        (4, 0.3),
-        (7, 0.3),
-        (12, 0.0),
-        (12, 0.3),
-        (48, 0.05),
-        (48, 0.5),
+        *((1, 0.0), (2, 0.3), (3, 0.3), (4, 0.3), (7, 0.3)),
+        *((12, 0.0), (12, 0.3), (48, 0.05), (48, 0.5)),
     ):
         held = np.zeros(2)
+        few = shapes < FEWEST_SHAPES
         for _ in range(runs):
-            found, truth = simulated(rng, shapes, 0.3, spread, Machine(process_noise=0.0))
-            group = found.group()
-            # few shapes: the interval speaks of just these; else of shapes like these
-            many = shapes >= 4
-            mpe = 1 - np.exp(0.3 + spread**2 / 2) if many else (1 - np.exp(truth)).mean()
-            ratio = np.exp(0.3 if many else truth.mean())
+            found, truth = simulated(rng, SHAPES if few else shapes, 0.3, spread, QUIET)
+            # few shapes are a part of a run, and the interval speaks of just these
+            group = found.group("hidden", (1, shapes)) if few else found.group()
+            part = truth[:shapes]
+            mpe = (1 - np.exp(part)).mean() if few else 1 - np.exp(0.3 + spread**2 / 2)
+            ratio = np.exp(part.mean() if few else 0.3)
             for place, (statistic, true) in enumerate(((group.mpe, mpe), (group.ratio, ratio))):
                 held[place] += statistic.low <= true <= statistic.high
         print(f"  {shapes:6d}  {spread:18.0%}  {held[0] / runs:7.1%}  {held[1] / runs:7.1%}")
@@ -121,6 +136,7 @@ def main() -> None:
     for machine, name in ((QUIET, "quiet"), (ROUGH, "rough")):
         equal_things(rng, runs, machine, name)
         true_differences(rng, runs, machine, name)
+    mixed_grids(rng, runs)
     intervals(rng, runs)
 
 

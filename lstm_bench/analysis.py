@@ -165,7 +165,7 @@ def join_passes(
 
 def failures(cells: pd.DataFrame) -> pd.DataFrame:
     """What is missing, and why: one row per implementation, status and reason."""
-    failed = cells[(cells["status"] != "ok") & (cells["copy"] == 1)]
-    grouped = failed.groupby(["implementation", "status"], sort=False)["reason"]
-    result = grouped.agg(cells="count", reason="first").reset_index()
+    failed = cells.loc[(cells["status"] != "ok") & (cells["copy"] == 1)]
+    keys = ["implementation", "status", "reason"]
+    result = failed.groupby(keys, sort=False).size().rename("cells").reset_index()
     return result[["implementation", "status", "cells", "reason"]]

@@ -23,6 +23,7 @@ from lstm_bench import noise
 from lstm_bench.analysis import join_passes
 from lstm_bench.model import LstmBenchError
 from lstm_bench.noise import METRICS, SHAPE, Noise, Numbers, by_round
+from lstm_bench.registry import nearest
 
 #: What both sides must have in common, and what a table calls it.
 COMPARABLE = {
@@ -106,7 +107,7 @@ class Comparison:
         sides = self.a_rounds[rows], self.b_rounds[rows]
         times = self._columns["a_s"][rows], self._columns["b_s"][rows]
         if rows.sum() < FEWEST_SHAPES:
-            return over_rounds(*sides, times)
+            return over_rounds(*sides, times, self._columns["floor"][rows])
         pools = self._redrawn[0][rows], self._redrawn[1][rows]
         return over_shapes(times, pools, self._resamples)
 
@@ -152,16 +153,8 @@ def compare(
     sides = (_side(cells, a, metric), _side(cells if other is None else other, b, metric))
     known = [{what: _values(side, what) for what in COMPARABLE} for side in sides]
     differs = tuple(what for what in COMPARABLE if known[0][what] != known[1][what])
-    for what in differs:
-        if across is not None and what not in across:
-            found = " and ".join(
-                f"{name}: {', '.join(map(str, of[what])) or 'unknown'}"
-                for name, of in zip((a, b), known, strict=True)
-            )
-            raise LstmBenchError(
-                f"{a} and {b} differ in {what} ({found});"
-                f" to compare them all the same, add --across {what}"
-            )
+    if across is not None:
+        _refuse(a, b, known, [what for what in differs if what not in _implied(across)])
     ok = [s[(s["status"] == "ok") & s[value].notna()] for s in sides]
     columns = [*SHAPE, "pass_number", "group", value, rounds]
     both = ok[0][columns].merge(ok[1][columns], on=[*SHAPE, "pass_number"], suffixes=("_a", "_b"))
@@ -186,6 +179,26 @@ def compare(
     return Comparison(a, b, metric, shapes, first, second, left, differs, in_turns, floors)
 
 
+def _implied(across: tuple[str, ...]) -> set[str]:
+    """Another device has another driver and other threads."""
+    return {*across, *(("driver", "threads") if "device" in across else ())}
+
+
+def _refuse(a: str, b: str, known: Sequence[dict[str, list[object]]], fields: list[str]) -> None:
+    """Name every field in which the two differ, and the flags that allow it."""
+    if not fields:
+        return
+    told = []
+    for what in fields:
+        sides = (", ".join(map(str, of[what])) or "none" for of in known)
+        told.append(f"{what} ({' and '.join(sides)})")
+    wanted = [w for w in fields if "device" not in fields or w not in ("driver", "threads")]
+    flags = " ".join(f"--across {what}" for what in wanted)
+    raise LstmBenchError(
+        f"{a} and {b} differ in {', '.join(told)}; to compare them all the same, add {flags}"
+    )
+
+
 def _side(cells: pd.DataFrame, name: str, metric: str) -> pd.DataFrame:
     """The cells of one implementation, controls apart."""
     value, rounds = METRICS[metric]
@@ -193,12 +206,14 @@ def _side(cells: pd.DataFrame, name: str, metric: str) -> pd.DataFrame:
     mine = (cells["implementation"] == name) & (cells["copy"] == 1)
     side = cells.loc[mine, [*columns, *COMPARABLE.values()]]
     if side.empty:
-        known = ", ".join(dict.fromkeys(cells["implementation"])) or "none"
-        raise LstmBenchError(f"{name!r} is not in the run; it has: {known}")
-    if metric == "device" and side[value].isna().all():
+        known = sorted(set(cells["implementation"]))
+        near = nearest(name, known) if known else ""
         raise LstmBenchError(
-            f"{name}: no device times in the run; measure them with `lstm-bench grid --profile`"
+            f"{name!r} is not in the run{near if 'did you' in near else ''};"
+            f" it has: {', '.join(known) or 'nothing'}"
         )
+    if metric != "latency" and side[value].isna().all():
+        raise LstmBenchError(f"{name}: the run has no {metric} times; choose another --metric")
     return side
 
 
@@ -229,14 +244,24 @@ def _left_out(
 
 
 def over_rounds(
-    first: Numbers, second: Numbers, times: tuple[Numbers, Numbers]
+    first: Numbers, second: Numbers, times: tuple[Numbers, Numbers], floor: Numbers
 ) -> tuple[Statistic, Statistic]:
-    """MPE and geometric mean ratio of just these shapes: rounds are redrawn (seeded)."""
+    """MPE and geometric mean ratio of just these shapes: rounds are redrawn (seeded).
+
+    What differs from process to process no number of rounds shows; the A/A controls do. So no
+    interval is narrower than what lies between two measurements of the same thing.
+    """
     if not len(times[0]):
         nothing = Statistic(np.nan, np.nan, np.nan)
         return nothing, nothing
     pools = _both(*redrawn(first, second, times, RESAMPLES))
-    ends = [np.quantile(pool.mean(axis=0), (0.025, 0.975)) for pool in pools]
+    between = float(np.log1p(floor).mean() / len(floor) ** 0.5)  # of the mean logarithm
+    least = between * float(np.sqrt(((times[1] / times[0]) ** 2).mean())), between
+    ends = []
+    for values, pool, half in zip(_both(*times), pools, least, strict=True):
+        low, high = np.quantile(pool.mean(axis=0), (0.025, 0.975))
+        center = values.mean()
+        ends.append((min(low, center - half), max(high, center + half)))
     return _statistics(times, ends)
 
 

@@ -22,7 +22,7 @@ import pandas as pd
 from matplotlib import axes, cm, colors, font_manager, patches, style, ticker
 from matplotlib.figure import Figure
 
-from lstm_bench import analysis
+from lstm_bench import analysis, noise
 from lstm_bench.colours import look
 from lstm_bench.comparison import compare
 from lstm_bench.noise import METRICS, SHAPE, Numbers
@@ -355,7 +355,8 @@ def _about(run: Run) -> str:
         where = (machine.get("gpus") or [{}])[0].get("name")
         how = f"TF32 {'on' if settings.tf32 else 'off'}"
     what = f"{_clipped(where or 'unknown device', 40)}, {how}, AMP in {settings.amp}"
-    floors = [f"{percent(n.floor)} ({n.name})" for n in run.noise if n.floor is not None]
+    used = zip(run.noise, noise.applied(run.noise), strict=True)
+    floors = [f"{percent(floor)} ({n.name})" for n, floor in used if n.pairs]
     noisy = f"noise floor {', '.join(floors)}" if floors else "noise floor not measured"
     done = len(analysis.times(run.cells).shapes)
     return f"{what}; run {_clipped(run.name, 40)}, {done} of {planned} shapes; {noisy}."

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from lstm_bench import noise
 from lstm_bench.comparison import Statistic, compare
 from lstm_bench.model import LstmBenchError
+from lstm_bench.noise import Noise
 from lstm_bench.results import Run
 from lstm_bench.run_report import heading, noise_text
 from lstm_bench.tables import Column, Document, Row, Table, number, text
@@ -31,7 +33,8 @@ MARKS = {"precision": "+", "work": "*"}  # of rows whose two sides are not equal
 def document(run: Run, pairs: Iterable[tuple[str, str]] = (), metric: str = "latency") -> Document:
     """The paper's eight pairs, then any others."""
     known = [(a, b, paper) for a, b, paper in PAPER] + [(a, b, math.nan) for a, b in pairs]
-    rows = [_row(run, a, b, paper, metric) for a, b, paper in known]
+    floors = [noise.floors(noise.controls(run.cells, metric))]
+    rows = [_row(run, a, b, paper, metric, floors) for a, b, paper in known]
     table = Table(
         "mpe",
         rows,
@@ -60,10 +63,12 @@ def document(run: Run, pairs: Iterable[tuple[str, str]] = (), metric: str = "lat
     return result
 
 
-def _row(run: Run, a: str, b: str, paper: float, metric: str) -> dict[str, Any]:
+def _row(
+    run: Run, a: str, b: str, paper: float, metric: str, floors: Sequence[Sequence[Noise]]
+) -> dict[str, Any]:
     row: dict[str, Any] = {"a": a, "b": b, "paper": paper}
     try:
-        found = compare(run.cells, a, b, metric, across=None)
+        found = compare(run.cells, a, b, metric, across=None, floors=floors)
     except LstmBenchError as error:
         nothing = Statistic(math.nan, math.nan, math.nan)
         return {

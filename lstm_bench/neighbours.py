@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,11 +17,7 @@ def announced(device: str) -> Iterator[list[str]]:
     that ends. Where it cannot be had there is nothing to warn about.
     """
     warnings = []
-    path = Path(tempfile.gettempdir()) / "lstm-bench.lock"
-    try:
-        token = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    except OSError:
-        token = -1
+    token = _token()
     try:
         if token >= 0 and not _locked(token):
             pid = os.pread(token, 20, 0).decode(errors="replace").strip()
@@ -41,6 +36,23 @@ def announced(device: str) -> Iterator[list[str]]:
     finally:
         if token >= 0:
             os.close(token)
+
+
+TOKEN = Path(os.environ.get("LSTM_BENCH_TOKEN", "/tmp/lstm-bench.lock"))  # one per machine
+
+
+def _token() -> int:
+    """The machine's token, opened for as much as we may: reading is enough to lock it."""
+    flags = os.O_NOFOLLOW | os.O_CLOEXEC
+    for mode in (os.O_RDWR | os.O_CREAT, os.O_RDWR, os.O_RDONLY):
+        try:
+            token = os.open(TOKEN, mode | flags, 0o666)
+        except OSError:
+            continue
+        with contextlib.suppress(OSError):
+            os.fchmod(token, 0o666)  # past the umask: it is everybody's
+        return token
+    return -1
 
 
 def _locked(token: int) -> bool:

@@ -29,8 +29,9 @@ METRICS = {
 #: switch weighs more on a short call.
 CLASSES = (("< 100 us", 1e-4), ("< 1 ms", 1e-3), (">= 1 ms", math.inf))
 
-FEWEST_ROUNDS = 5  # below, no verdict
+FEWEST_ROUNDS = 3  # below, no verdict
 FEWEST_PAIRS = 5  # below, a class has no noise floor that it can call its own
+DEFAULT_FLOOR = 0.05  # at least, where a whole run has fewer pairs than that
 FALSE_DISCOVERIES = 0.05  # the share of wrong ones among all differences that are called
 
 SHAPE = ["hidden", "batch", "timesteps", "input_size"]
@@ -137,20 +138,32 @@ def percentile_95(values: Numbers) -> float:
 
 
 def floor_at(noise: Sequence[Noise], seconds: npt.ArrayLike) -> Numbers:
-    """The noise floor for calls of these lengths; a class with few pairs borrows the widest."""
+    """The noise floor for calls of these lengths; a class with few pairs borrows the widest.
+
+    A run with hardly any control does not know its noise: nothing below 5% is called there.
+    """
     widest = max((n.floor for n in noise if n.floor is not None), default=0.0)
+    if sum(n.pairs for n in noise) < FEWEST_PAIRS:
+        widest = max(widest, DEFAULT_FLOOR)
     own = [n.floor if n.floor is not None and n.pairs >= FEWEST_PAIRS else widest for n in noise]
     limits = [upper for _, upper in CLASSES[:-1]]
     return np.asarray(own)[np.searchsorted(limits, np.asarray(seconds, dtype=float), side="right")]
 
 
+def applied(noise: Sequence[Noise]) -> list[float]:
+    """The floor that is used in each class."""
+    inside = [0.0, *(upper for _, upper in CLASSES[:-1])]
+    return [float(floor) for floor in floor_at(noise, inside)]
+
+
 def verdicts(first: Numbers, second: Numbers, floor: Numbers) -> npt.NDArray[np.str_]:
     """What `second` is against `first`, row by row: faster, slower, same or unsure.
 
-    A difference is called if the rounds speak against "no larger than the noise floor": Wilcoxon's
-    signed-rank test, which does not ask for normal noise. Rows are judged together, so that of all
-    the differences called in a whole grid at most one in twenty is expected to be chance
-    (Benjamini and Hochberg).
+    A difference is called if the rounds speak against "no larger than the noise floor". Two tests
+    look: Student's, which tells a clear case from few rounds, and Wilcoxon's signed ranks, which a
+    single round that went wrong does not mislead; the surer of the two counts. Rows are judged
+    together, so that of all the differences called in a whole grid at
+    most one in twenty is expected to be chance (Benjamini and Hochberg).
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.log(second / first)
@@ -159,7 +172,8 @@ def verdicts(first: Numbers, second: Numbers, floor: Numbers) -> npt.NDArray[np.
     middle = row_median(ratios)
     enough = np.isfinite(ratios).sum(axis=1) >= FEWEST_ROUNDS
     p = np.ones(len(ratios))
-    p[enough] = _chance(np.sign(middle)[enough, None] * ratios[enough] - beyond[enough, None])
+    further = np.sign(middle)[enough, None] * ratios[enough] - beyond[enough, None]
+    p[enough] = np.minimum(_by_rank(further), _by_mean(further))
     with np.errstate(invalid="ignore"):
         inside = ~(np.abs(middle) > beyond)
     called = enough & ~inside & _discoveries(p[enough], p)
@@ -179,7 +193,7 @@ def row_median(values: Numbers) -> Numbers:
     return np.where(count > 0, (ordered[rows, low] + ordered[rows, high]) / 2, np.nan)
 
 
-def _chance(beyond: Numbers) -> Numbers:
+def _by_rank(beyond: Numbers) -> Numbers:
     """Row by row, how likely values around zero are to lie as far above it as these do.
 
     The ranks of |value| of those below zero, summed, against all ways to choose which are below.
@@ -192,6 +206,32 @@ def _chance(beyond: Numbers) -> Numbers:
         rows = rounds == n
         result[rows] = _rank_sums(int(n))[below[rows]]
     return result
+
+
+def _by_mean(beyond: Numbers) -> Numbers:
+    """The same by Student's test: the mean over its standard error."""
+    rounds = (~np.isnan(beyond)).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):  # a floor without end, rounds all alike
+        mean = np.nanmean(beyond, axis=1)
+        error = np.nanstd(beyond, axis=1, ddof=1) / np.sqrt(rounds)
+        t = np.where(error > 0, mean / error, np.sign(mean) * np.inf)
+        return student_tail(np.where(np.isnan(t), -np.inf, t), rounds - 1)
+
+
+def student_tail(t: Numbers, freedom: npt.NDArray[np.intp]) -> Numbers:
+    """The chance of a larger value under Student's distribution, by its finite series."""
+    angle = np.arctan2(t, np.sqrt(freedom))
+    sine, square = np.sin(angle), np.cos(angle) ** 2
+    odd = freedom % 2 == 1
+    term = np.where(odd, np.cos(angle), 1.0)
+    total = np.zeros(len(t))
+    for step in range(int(freedom.max(initial=0)) // 2):
+        last = step < np.where(odd, (freedom - 1) // 2, freedom // 2)
+        total += np.where(last, term, 0.0)
+        factor = np.where(odd, (2 * step + 2) / (2 * step + 3), (2 * step + 1) / (2 * step + 2))
+        term = term * square * factor
+    inside = np.where(odd, 2 / np.pi * (angle + sine * total), sine * total)
+    return np.asarray((1 - inside) / 2)
 
 
 @functools.lru_cache

@@ -10,9 +10,10 @@ from lstm_bench.comparison import FEWEST_SHAPES, WORDS, Comparison, Group, doubl
 from lstm_bench.mpe import interval, statistics
 from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
-from lstm_bench.run_report import heading, noise_lines, shape_label
+from lstm_bench.run_report import heading, noise_facts, noise_lines, shape_label
 from lstm_bench.tables import Column, Document, Table, number
 from lstm_bench.units import clipped, percent, seconds, short, times, wrapped
+from lstm_bench.words import clear
 
 AXES = ("hidden", "batch", "timesteps")
 LARGEST = 3  # wins either way
@@ -25,6 +26,7 @@ def document(found: Comparison, runs: Sequence[Run]) -> Document:
     result = Document(facts={"a": a, "b": b, "metric": found.metric})
     result.facts |= {"runs": [run.name for run in runs], "left_out": found.left_out}
     result.facts["differs"] = list(found.differs)
+    result.facts |= {"in_turns": found.in_turns, "noise": [noise_facts(n) for n in found.noise]}
     result.add("\n".join(heading(run) for run in runs))
     if found.shapes.empty:
         result.add(f"{a} and {b} have no shape in common", *_left_out(found))
@@ -47,8 +49,10 @@ def _answer(found: Comparison, overall: Group) -> list[str]:
     """What a colleague would say, in words."""
     a, b, value = found.a, found.b, overall.ratio.value
     low, high = overall.ratio.low, overall.ratio.high
-    if low <= 1 <= high:
-        first = f"Neither is faster by {found.metric} over all shapes: B / A = {times(value)}"
+    if not clear(overall, float(found.shapes["floor"].median())):
+        split = overall.verdicts["faster"] and overall.verdicts["slower"]
+        how = "It depends on the shape" if split else "No clear difference"
+        first = f"{how}, by {found.metric}: B / A = {times(value)}"
     else:
         word, factor = ("slower", value) if value > 1 else ("faster", 1 / value)
         first = f"{b} is {times(factor)} {word} than {a} by {found.metric}: B / A = {times(value)}"

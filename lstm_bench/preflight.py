@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -92,7 +93,7 @@ def resumed(stored: Plan, given: Mapping[str, str], folder: Path) -> Plan:
     again = {name: path for name, path in stored.environments.items() if given.get(name) != path}
     silent = {name: path for name, path in again.items() if name not in given}
     if silent:
-        flags = " ".join(f"--python {name}={path}" for name, path in silent.items())
+        flags = " ".join(f"--python {shlex.quote(f'{n}={p}')}" for n, p in silent.items())
         raise LstmBenchError(
             f"{folder} was measured with interpreters of its own; name them again:"
             f" lstm-bench grid --resume {folder.name} {flags}"

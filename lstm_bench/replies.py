@@ -9,6 +9,8 @@ import msgspec
 from lstm_bench.model import Block, Check
 from lstm_bench.timing import WarmUp
 
+LONGEST_NS = 2**60
+
 
 class Failure(msgspec.Struct):
     """The worker lives, the request failed; `status` is what this makes of the cell."""
@@ -42,9 +44,10 @@ class Measured(msgspec.Struct):
 
     def __post_init__(self) -> None:
         block = self.block
-        if not block.latency_ns or min(block.latency_ns) <= 0:
+        times = (*block.latency_ns, block.queued_ns)
+        if not block.latency_ns or min(times) <= 0 or max(times) > LONGEST_NS:
             raise ValueError("a block without times")
-        if block.queued_calls < 1 or block.queued_ns <= 0 or block.wall_s < 0:
+        if not (1 <= block.queued_calls < LONGEST_NS and 0 <= block.wall_s < LONGEST_NS):
             raise ValueError("a block without queued calls")
 
 

@@ -22,7 +22,15 @@ from lstm_bench.store import Row
 _TIMES = ("latency_s", "throughput_s", "device_s", "first_call_s", "timed_s")
 _REST = (
     *("pass_number", "copy", "precision", "computes", "path", "device", "threads", "tf32"),
-    *("rounds", "round_latency_s", "round_throughput_s", "round_device_s", "warnings", "group"),
+    *(
+        "rounds",
+        "round_latency_s",
+        "round_throughput_s",
+        "round_device_s",
+        "warnings",
+        "group",
+        "memory",
+    ),
 )
 
 

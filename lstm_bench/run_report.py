@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from lstm_bench import analysis, noise
-from lstm_bench.model import Shape
+from lstm_bench.model import LstmBenchError, Shape
 from lstm_bench.noise import Noise
 from lstm_bench.results import Run
 from lstm_bench.tables import Column, Document, Table, number, text
@@ -40,9 +40,14 @@ def document(run: Run, metric: str = "latency", shape_by_shape: bool = True) -> 
         return result
     floors = noise.floors(noise.controls(run.cells, metric))
     of = analysis.times(run.cells, metric)
+    if metric != "latency" and not len(of.shapes):
+        raise LstmBenchError(f"{run.name} has no {metric} times; choose another --metric")
     won = analysis.winners(of, floors, metric)
     summary = analysis.summary(run.cells, of, won, run.implementations)
-    result.facts["noise"] = [{"class": n.name, "floor": n.floor, "pairs": n.pairs} for n in floors]
+    result.facts["noise"] = noise_facts(floors)
+    result.facts["failures"] = analysis.failures(run.cells).to_dict("records")
+    result.facts["warnings"] = dict(kinds_of(run.cells["warnings"]))
+    result.facts["damaged_lines"] = run.damaged
     result.add(noise_text(run, metric, floors), _table(summary, len(won), metric))
     result.add("\n".join(_legend(summary, of, metric)))
     for title, lines in (
@@ -59,7 +64,15 @@ def document(run: Run, metric: str = "latency", shape_by_shape: bool = True) -> 
 
 
 def heading(run: Run) -> str:
-    return f"{run.name}: {machine_line(run.manifest['machine'], run.manifest['plan']['settings'])}"
+    """The run, its machine, and whether it is whole."""
+    line = machine_line(run.manifest["machine"], run.manifest["plan"]["settings"])
+    planned, measured = len(run.plan.shapes), len(run.cells[noise.SHAPE].drop_duplicates())
+    part = f"\nnot complete: {measured} of {planned} planned shapes" if measured < planned else ""
+    return f"{run.name}: {line}{part}"
+
+
+def noise_facts(floors: Iterable[Noise]) -> list[dict[str, Any]]:
+    return [{"class": n.name, "floor": n.floor, "pairs": n.pairs} for n in floors]
 
 
 def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
@@ -79,15 +92,19 @@ def noise_text(run: Run, metric: str, floors: Sequence[Noise] | None = None) -> 
     return "\n".join([f"noise floor of {metric}, from the run's A/A controls:", *lines])
 
 
-def noise_lines(floors: Iterable[Noise]) -> list[str]:
-    """One line per duration class that the run has."""
-    lines = [
-        f"{one.name:>8}: 95% of A/A differences under {percent(one.floor)}  ({one.pairs}"
-        f" pair{'s' * (one.pairs > 1)}, verdict calls {one.called_different} different)"
-        for one in floors
-        if one.pairs
-    ]
-    return lines or ["no A/A pair was measured; differences stand without their noise"]
+def noise_lines(floors: Sequence[Noise]) -> list[str]:
+    """One line per duration class that the run has; a class with few pairs says what is used."""
+    lines = []
+    for one, used in zip(floors, noise.applied(floors), strict=True):
+        if not one.pairs:
+            continue
+        instead = "" if used == one.floor else f"; {percent(used)} is used"
+        lines.append(
+            f"{one.name:>8}: 95% of A/A differences under {percent(one.floor)}  ({one.pairs}"
+            f" pair{'s' * (one.pairs > 1)}{instead}, {one.called_different} called different)"
+        )
+    default = percent(noise.DEFAULT_FLOOR, 0)
+    return lines or [f"no A/A pair was measured; only differences beyond {default} are called"]
 
 
 def _table(summary: pd.DataFrame, shapes: int, metric: str) -> Table:
@@ -151,16 +168,22 @@ def failure_lines(failures: pd.DataFrame) -> list[str]:
     for row in failures.to_dict("records"):
         line = f"{row['implementation']}: {row['cells']} {row['status']}: {row['reason']}"
         lines += wrapped("  " + line, 6).splitlines()
-    return lines[:MAX_REASON_LINES] + (["..."] if len(lines) > MAX_REASON_LINES else [])
+    more = f"  ... {len(lines) - MAX_REASON_LINES} more lines with --format json"
+    return lines[:MAX_REASON_LINES] + ([more] if len(lines) > MAX_REASON_LINES else [])
 
 
 def warning_lines(warnings: Iterable[Sequence[str]]) -> list[str]:
     """Each kind of warning once, with how many cells it concerns and what to do."""
-    kinds = Counter(w.split(":")[0] for cell in warnings for w in cell)
+    cells = list(warnings)
     return [
-        f"  {count} cell{'s' if count > 1 else ''} {kind}: {REMEDIES.get(kind, 'see the records')}"
-        for kind, count in kinds.most_common()
+        f"  {count} of {len(cells)} cells {kind}: {REMEDIES.get(kind, 'see the records')}"
+        for kind, count in kinds_of(cells)
     ]
+
+
+def kinds_of(warnings: Iterable[Sequence[str]]) -> list[tuple[str, int]]:
+    """How many cells each kind of warning concerns, the most frequent first."""
+    return Counter(w.split(":")[0] for cell in warnings for w in cell).most_common()
 
 
 def damage_lines(run: Run) -> list[str]:
@@ -176,7 +199,7 @@ def _fastest(won: pd.DataFrame, metric: str) -> Table:
     """Shape by shape: the fastest, the next, and whether the difference is more than noise."""
     return Table(
         "fastest",
-        won[:MOST_SHAPES].to_dict("records"),
+        won.to_dict("records"),
         (
             Column("shape", lambda row: shape_label(row), right=True),
             text("fastest", "fastest", lambda name: clipped(name, 20)),
@@ -185,6 +208,7 @@ def _fastest(won: pd.DataFrame, metric: str) -> Table:
             number("its time", "next_s", seconds),
             Column("difference", _difference, right=True),
         ),
+        most=MOST_SHAPES,
     )
 
 

@@ -25,7 +25,10 @@ class Shelf:
 
     def place(self, kind: str, shape: Shape) -> dict[str, Any]:
         """What a worker is told: where, and whether it is already there."""
-        return {"shelf": self.fds[kind], "filled": self._filled.get(kind) == shape}
+        filled = self._filled.get(kind) == shape
+        if not filled:
+            self._filled.pop(kind, None)  # what is laid down next may be cut short
+        return {"shelf": self.fds[kind], "filled": filled}
 
     def filled(self, kind: str, shape: Shape) -> None:
         self._filled[kind] = shape

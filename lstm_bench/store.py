@@ -13,9 +13,11 @@ torn; readers pass over it and the next writer cuts it off.
 from __future__ import annotations
 
 import datetime
+import errno
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -30,6 +32,7 @@ T = TypeVar("T")
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 FORMAT = 1
+MAX_MANIFEST = 64 << 20
 
 
 class Store:
@@ -66,7 +69,8 @@ class Store:
             )
         store = cls(folder)
         temporary = folder / "manifest.json.new"
-        with temporary.open("w", encoding="utf-8") as file:
+        temporary.unlink(missing_ok=True)  # whatever it is, it is not written through
+        with temporary.open("x", encoding="utf-8") as file:
             file.write(json.dumps({"format": FORMAT, **manifest}, indent=1, sort_keys=True) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -159,7 +163,7 @@ class Manifest(msgspec.Struct):
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     try:
-        text = (folder / "manifest.json").read_bytes()
+        text = _read(folder / "manifest.json", MAX_MANIFEST)
         data = msgspec.json.decode(text)
         form = data.get("format", FORMAT) if isinstance(data, dict) else FORMAT
         if isinstance(form, int) and form > FORMAT:
@@ -224,6 +228,7 @@ class Row(msgspec.Struct, gc=False):
     round_throughput_s: list[float] = []
     round_device_s: list[float] = []
     check: Errors | None = None
+    memory: dict[str, float] = {}
     warnings: list[str] = []
     group: str = ""
 
@@ -265,7 +270,7 @@ def _lines(path: Path, kind: type[T]) -> list[T | None]:
     """Parsed lines, None for one that cannot be read; a torn last line does not count."""
     decoder = msgspec.json.Decoder(kind)
     try:
-        data = path.read_bytes()
+        data = _read(path)
     except FileNotFoundError:
         return []
     end = data.rfind(b"\n") + 1
@@ -273,6 +278,18 @@ def _lines(path: Path, kind: type[T]) -> list[T | None]:
         return list(decoder.decode_lines(memoryview(data)[:end]))
     except UNREADABLE:
         return [_parsed(decoder, line) for line in data[:end].splitlines()]
+
+
+def _read(path: Path, most: int = -1) -> bytes:
+    """A plain file's bytes: what is a link, a pipe or a device instead could go on for ever."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    with os.fdopen(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", str(path))
+        if 0 <= most < status.st_size:
+            raise OSError(errno.EFBIG, f"longer than {most >> 20} MiB", str(path))
+        return file.read()
 
 
 def _parsed(decoder: msgspec.json.Decoder[T], line: bytes) -> T | None:

@@ -133,8 +133,9 @@ class WorkerProcess:
         command = [python, "-c", _BOOTSTRAP, str(_PACKAGE), module, dumps(to_json(settings))]
         self._log_start = 0
         try:
-            with log.open("ab") as stderr:
-                self._log_start = log.stat().st_size
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+            with os.fdopen(os.open(log, flags, 0o644), "ab") as stderr:
+                self._log_start = os.fstat(stderr.fileno()).st_size
                 self._child = subprocess.Popen(
                     [*command, str(requests_out), str(replies_in)],
                     pass_fds=(requests_out, replies_in, *shared),
@@ -196,7 +197,7 @@ class WorkerProcess:
         del self._pending[: end + 1]
         try:
             reply = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise WorkerFailed("crashed", f"reply is not JSON: {line[:60]!r}") from None
         if not isinstance(reply, dict) or reply.get("id") != self._asked:
             raise WorkerFailed("crashed", f"reply out of order: {line[:60]!r}")
@@ -213,7 +214,7 @@ class WorkerProcess:
             self.kill()
             return WorkerFailed("crashed", "worker closed its pipe and went on")
         if code < 0:
-            how = f"worker killed by {signal.Signals(-code).name}"
+            how = f"worker killed by {_signal_name(-code)}"
             if -code == signal.SIGKILL:
                 how += " (out of memory?)"
         else:
@@ -225,8 +226,8 @@ class WorkerProcess:
         """The last lines that this worker wrote, on one line."""
         try:
             with self.log.open("rb") as log:
-                log.seek(self._log_start)
-                lines = log.read()[-4096:].decode(errors="replace").splitlines()
+                log.seek(max(self._log_start, os.fstat(log.fileno()).st_size - 4096))
+                lines = log.read(4096).decode(errors="replace").splitlines()
         except OSError:
             return ""
         return " | ".join(line.strip() for line in lines[-_TAIL_LINES:] if line.strip())[-300:]
@@ -250,6 +251,13 @@ class WorkerProcess:
     def kill(self) -> None:
         """End the worker and whatever it started, now."""
         self.close(grace_s=0)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 def interpreter(framework: str, chosen: Mapping[str, str]) -> str:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -22,8 +24,9 @@ from lstm_bench.units import clean, wrapped
 tabulate.MIN_PADDING = 0  # columns as narrow as their contents: tables must fit a page
 
 FORMATS = ("table", "github", "csv", "json", "latex")
-_BY_SUFFIX = {".md": "github", ".csv": "csv", ".json": "json", ".tex": "latex"}
+_BY_SUFFIX = {".txt": "table", ".md": "github", ".csv": "csv", ".json": "json", ".tex": "latex"}
 _LAYOUT = {"table": "simple", "github": "github", "latex": "latex_booktabs"}
+_MARKDOWN = re.compile(r"[\\|`*\[\]<>&]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would run
 
 Row = Mapping[str, Any]
@@ -54,11 +57,13 @@ class Table:
     rows: Sequence[Row]
     columns: Sequence[Column]
     title: str = ""
+    most: int | None = None  # rows that are drawn; CSV and JSON have all
 
     def drawn(self, form: str = "table") -> str:
-        shown = [[clean(column.show(row)) for column in self.columns] for row in self.rows]
+        rows = self.rows[: self.most]
+        shown = [[clean(column.show(row)) for column in self.columns] for row in rows]
         if form == "github":
-            shown = [[cell.replace("|", "\\|") for cell in row] for row in shown]
+            shown = [[_MARKDOWN.sub(_escaped, cell) for cell in row] for row in shown]
         return str(
             tabulate.tabulate(
                 shown,
@@ -97,7 +102,7 @@ class Document:
                 blocks.append(f"{title}{part.drawn(form)}")
             else:
                 lines = [clean(line) for line in part.splitlines()]
-                blocks.append("\n".join("% " + line if form == "latex" else line for line in lines))
+                blocks.append(_as_text(lines, form))
         return "\n\n".join(blocks)
 
     def _json(self) -> str:
@@ -116,10 +121,25 @@ class Document:
         return out.getvalue().rstrip("\n")
 
 
+def _escaped(found: re.Match[str]) -> str:
+    """Markdown's own characters as text."""
+    return {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(found[0], "\\" + found[0])
+
+
+def _as_text(lines: list[str], form: str) -> str:
+    if form == "latex":
+        return "\n".join("% " + line for line in lines)
+    if form == "github":  # as it is: nothing in it is markup
+        return "\n".join(["```text", *(line.replace("```", "` ` `") for line in lines), "```"])
+    return "\n".join(lines)
+
+
 def _titled(title: str, form: str) -> str:
     if not title:
         return ""
     title = wrapped(clean(title)) if form == "table" else clean(title)
+    if form == "github":
+        title = _MARKDOWN.sub(_escaped, title)
     return {"table": f"{title}\n\n", "github": f"### {title}\n\n", "latex": f"% {title}\n"}[form]
 
 
@@ -153,7 +173,14 @@ def chosen_format(form: str | None, output: str | None) -> str:
     """The format that was asked for, or the one that the file's name asks for."""
     if form:
         return form
-    suffix = "." + output.rsplit(".", 1)[1].lower() if output and "." in output else ""
+    if output in (None, "-"):
+        return "table"
+    suffix = Path(str(output)).suffix.lower()
     if suffix in (".html", ".htm"):
         raise LstmBenchError("--output writes tables; a page is `lstm-bench report --html FILE`")
-    return _BY_SUFFIX.get(suffix, "table")
+    if suffix not in _BY_SUFFIX:
+        known = ", ".join(_BY_SUFFIX)
+        raise LstmBenchError(
+            f"--output {output}: found {suffix or 'no suffix'}, expected {known}, or --format"
+        )
+    return _BY_SUFFIX[suffix]

@@ -115,7 +115,7 @@ def _unequal(run: Run) -> list[str]:
     does = "does" if len(names) == 1 else "do"
     return [
         f"{listed(names)} {does} less work (the input projection is left out) and"
-        f" {_is(len(names), past=False)} not among the winners or in any comparison here."
+        f" {_is(len(names), past=False)} not among the winners; beside others it is marked."
     ]
 
 

@@ -39,7 +39,7 @@ MISTAKES = [
     (["compare", "pytorch"], "Missing argument 'B'"),
     (["compare", "pytorch", "deepbench", "--where", "size=3"], "expected one of hidden"),
     (["compare", "pytorch", "deepbench", "--where", "hidden=7"], "no shape of the run is left"),
-    (["compare", "pytorch", "deepbench", "--metric", "device"], "grid --profile"),
+    (["compare", "pytorch", "deepbench", "--metric", "device"], "no device times"),
     (["compare", "pytorch", "deepbench", "--metric", "speed"], "speed"),
     (["compare", "pytorch", "deepbench", "--run", "x"], "no run 'x'"),
     (["compare", "a", "b", *["--run", "made-up"] * 3], "at most two"),
@@ -49,6 +49,9 @@ MISTAKES = [
     (["report", "--format", "xml"], "xml"),
     (["report", "--output", "/nowhere/x.csv"], "cannot write"),
     (["report", "--output", "x.html"], "--html"),
+    (["report", "--output", "x.pdf"], "expected .txt"),
+    (["report", "--metric", "device"], "no device times"),
+    (["compare", "pytrch", "deepbench"], "did you mean 'pytorch'"),
     (["report", "--html", "/nowhere/x.html"], "cannot write"),
 ]
 
@@ -66,7 +69,7 @@ def test_one_implementation_in_two_runs(lstm_bench, some_run, tmp_path):
     written(tmp_path / "results" / "later", row("pytorch", 0.008, hidden=64))
     done = lstm_bench("compare", "pytorch", "pytorch", "--run", "made-up", "--run", "later")
     assert done.returncode == 0, done.stderr
-    assert "pytorch is 2.00x slower than pytorch" in done.stdout
+    assert "pytorch@later is 2.00x slower than pytorch@made-up" in done.stdout
     assert "Measured in different runs" in done.stdout
     assert "pytorch not measured: 5" in done.stdout
 

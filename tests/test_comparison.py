@@ -103,8 +103,8 @@ def test_a_name_that_is_not_there_is_answered_with_those_that_are():
         compare(cells(row("a", 1.0), row("b", 1.0)), "a", "x")
 
 
-def test_a_metric_that_was_not_measured_says_how_to_measure_it():
-    with pytest.raises(LstmBenchError, match="grid --profile"):
+def test_a_metric_that_was_not_measured_is_refused():
+    with pytest.raises(LstmBenchError, match="no device times"):
         compare(cells(row("a", 1.0), row("b", 1.0)), "a", "b", "device")
 
 
@@ -130,7 +130,7 @@ def test_over_rounds_is_scipys_paired_bootstrap():
     rng = np.random.default_rng(5)
     a, b = (t * np.exp(rng.normal(0, 0.02, (1, 25))) for t in (1.0, 1.3))
     times = np.median(a, axis=1), np.median(b, axis=1)
-    _, ratio = over_rounds(a, b, times)
+    _, ratio = over_rounds(a, b, times, np.zeros(1))
     expected = stats.bootstrap(
         (a[0], b[0]),
         lambda x, y, axis: np.median(y, axis=axis) / np.median(x, axis=axis),
@@ -142,6 +142,13 @@ def test_over_rounds_is_scipys_paired_bootstrap():
     width = expected.high - expected.low
     assert ratio.low == pytest.approx(expected.low, abs=0.1 * width)
     assert ratio.high == pytest.approx(expected.high, abs=0.1 * width)
+
+
+def test_few_shapes_have_no_interval_narrower_than_the_noise_floor():
+    one = np.ones((1, 1)), np.full((1, 1), 2.0)
+    mpe, ratio = over_rounds(*one, (one[0][0], one[1][0]), np.array([0.1]))
+    assert [ratio.low, ratio.high] == pytest.approx([2 / 1.1, 2 * 1.1])
+    assert mpe.low < -1 < mpe.high
 
 
 def test_over_many_shapes_of_normal_spread_it_is_students_interval():

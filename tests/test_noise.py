@@ -83,13 +83,18 @@ def test_a_class_with_few_pairs_borrows_the_widest_floor():
     assert lonely[1].called_different == 0
 
 
-def test_without_any_pair_there_is_no_floor():
-    assert list(noise.floor_at(noise.floors(pairs()), [1e-5, 1.0])) == [0.0, 0.0]
+def test_a_run_with_hardly_any_pair_calls_nothing_below_five_percent():
+    assert list(noise.floor_at(noise.floors(pairs()), [1e-5, 1.0])) == [0.05, 0.05]
+    few = noise.floors(pairs(*[(0.001, 0.01, 0.0)] * 4))
+    assert list(noise.floor_at(few, [1e-5, 1.0])) == [0.05, 0.05]
+    wide = noise.floors(pairs((0.2, 0.01, 0.0)))
+    assert float(noise.floor_at(wide, 1.0)) == pytest.approx(0.2)
 
 
 def test_few_rounds_decide_nothing():
-    assert verdict([1.0] * 4, [2.0] * 4, floor=0.0) == "unsure"
-    assert verdict([1.0] * 5, [2.0] * 5, floor=0.0) == "slower"
+    assert verdict([1.0] * 2, [2.0] * 2, floor=0.0) == "unsure"
+    assert verdict([1.0, 1.01, 0.99], [2.0, 2.01, 2.02], floor=0.05) == "slower"
+    assert verdict([1.0, 1.01, 0.99], [1.05, 1.2, 1.4], floor=0.05) == "unsure"
 
 
 def test_a_verdict_needs_more_than_the_noise_floor():
@@ -116,14 +121,30 @@ def test_a_verdict_is_unsure_where_the_rounds_disagree():
 def test_a_round_that_only_one_side_has_does_not_count():
     nan = float("nan")
     assert verdict([1.0] * 5 + [nan] * 3, [2.0] * 8, floor=0.0) == "slower"
-    assert verdict([1.0] * 4 + [nan] * 4, [2.0] * 8, floor=0.0) == "unsure"
+    assert verdict([1.0] * 2 + [nan] * 6, [2.0] * 8, floor=0.0) == "unsure"
 
 
 @pytest.mark.parametrize("rounds", [5, 9, 10, 30])
-def test_the_chance_is_scipys_wilcoxon(rounds):
+def test_the_chance_by_rank_is_scipys_wilcoxon(rounds):
     values = np.random.default_rng(rounds).normal(0.3, 1.0, (40, rounds))
     expected = [stats.wilcoxon(v, alternative="greater", method="exact").pvalue for v in values]
-    assert noise._chance(values) == pytest.approx(np.array(expected))
+    assert noise._by_rank(values) == pytest.approx(np.array(expected))
+
+
+@pytest.mark.parametrize("rounds", [3, 4, 9, 10, 30])
+def test_the_chance_by_the_mean_is_scipys_t_test(rounds):
+    values = np.random.default_rng(rounds).normal(0.3, 1.0, (40, rounds))
+    expected = [stats.ttest_1samp(v, 0.0, alternative="greater").pvalue for v in values]
+    assert noise._by_mean(values) == pytest.approx(np.array(expected))
+
+
+def test_a_clear_case_is_called_among_many_equal_ones_from_five_rounds():
+    rng = np.random.default_rng(4)
+    first, second = (np.exp(rng.normal(0, 0.01, (100, 5))) for _ in range(2))
+    second[:3] *= 10
+    words = noise.verdicts(first, second, np.full(100, 0.03))
+    assert list(words[:3]) == ["slower"] * 3
+    assert set(words[3:]) <= {"same", "unsure"}
 
 
 def test_discoveries_are_scipys_false_discovery_control():

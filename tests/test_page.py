@@ -120,7 +120,7 @@ def test_half_a_surrogate_pair_breaks_nothing():
 
 def test_the_same_run_gives_the_same_page_in_any_process(tmp_path):
     script = (
-        "from test_words import grid, run_of; from lstm_bench import page; import sys;"
+        "from test_words import grid, run_of; from lstm_bench import memory, page; import sys;"
         f"rows = grid({TIMES});"
         "rows[0].warnings = ['b: x', 'a: y', 'c: z'];"
         "sys.stdout.write(page.html(run_of(rows)))"
@@ -311,3 +311,15 @@ def test_the_interval_of_a_cell_is_the_one_of_the_driver():
         low, high = timing.median_interval(times) if times else (None, None)
         assert cells["latency_low"][place] == (low and pytest.approx(low, rel=1e-3))
         assert cells["latency_high"][place] == (high and pytest.approx(high, rel=1e-3))
+
+
+def test_memory_is_told_at_the_largest_shape_of_each_row():
+    from made_up import row, run
+
+    from lstm_bench import memory
+
+    small = row("a", 1.0, hidden=8, memory={"weights": 2**20, "workspace": 2**21})
+    large = row("a", 1.0, hidden=16, memory={"weights": 2**22})
+    (section,) = memory.sections(run(small, large, row("b", 1.0)))
+    assert section["rows"] == [["a", "16,1,1", 4.0, None, None, None]]
+    assert memory.sections(run(row("b", 1.0))) == []

@@ -4,14 +4,15 @@ import ast
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from conftest import REPOSITORY, command, records, start
 from made_up import manifest, row, written
 
-from lstm_bench import preflight, store
-from lstm_bench.model import LstmBenchError
+from lstm_bench import neighbours, preflight, store, supervisor
+from lstm_bench.model import LstmBenchError, Settings
 from lstm_bench.plan import Plan
 
 SOURCES = sorted((REPOSITORY / "lstm_bench").rglob("*.py"))
@@ -128,7 +129,8 @@ def test_a_run_cannot_send_escape_sequences_to_the_terminal(lstm_bench, tmp_path
         assert "\x07" not in done.stdout + done.stderr
 
 
-def test_two_drivers_on_one_machine_are_warned_about(write_grid, tmp_path):
+def test_two_drivers_on_one_machine_are_warned_about(write_grid, tmp_path, monkeypatch):
+    monkeypatch.setenv("LSTM_BENCH_TOKEN", str(tmp_path / "token"))  # not the machine's own
     slow = write_grid(fake={"fake": {"real": True, "call_s": 0.002}}, hidden=list(range(1, 100)))
     first = start(tmp_path, "grid", slow, "--run", "first")
     while not records(tmp_path / "results" / "first"):
@@ -149,9 +151,45 @@ def test_two_drivers_on_one_machine_are_warned_about(write_grid, tmp_path):
     first.communicate()
 
 
-def test_a_second_run_after_the_first_is_not_warned_about(lstm_bench, write_grid, monkeypatch):
-    done = lstm_bench("grid", write_grid(), "--run", "alone", env={**os.environ, "TMPDIR": "."})
-    assert "another lstm-bench" not in done.stderr
+def test_the_token_of_the_machine_goes_with_its_holder(monkeypatch, tmp_path):
+    monkeypatch.setattr(neighbours, "TOKEN", tmp_path / "token")
+    with neighbours.announced("cpu") as first, neighbours.announced("cpu") as second:
+        assert first == []
+        assert "another lstm-bench is measuring" in second[0]
+    with neighbours.announced("cpu") as third:
+        assert third == []
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o666  # other users may hold it too
+
+
+def test_others_on_the_gpu_are_warned_about(monkeypatch, tmp_path):
+    monkeypatch.setattr(neighbours, "TOKEN", tmp_path / "token")
+    monkeypatch.setattr(neighbours, "gpu_processes", lambda: [7, 8])
+    with neighbours.announced("cuda") as warnings:
+        assert warnings == ["2 other processes on the GPU (7, 8): times will be disturbed"]
+
+
+@pytest.mark.parametrize("name", ["records.jsonl", "manifest.json"])
+@pytest.mark.parametrize("what", ["pipe", "endless"])
+def test_a_pipe_or_a_device_in_a_run_folder_hangs_nobody(lstm_bench, tmp_path, name, what):
+    folder = written(tmp_path / "results" / "r", row("a", 1.0))
+    (folder / name).unlink()
+    if what == "pipe":
+        os.mkfifo(folder / name)
+    else:
+        (folder / name).symlink_to("/dev/zero")
+    for arguments in (["report"], ["report", "--run", "r"]):
+        done = lstm_bench(*arguments)
+        assert done.returncode in (0, 1, 2)
+        assert "Traceback" not in done.stderr
+
+
+def test_a_log_is_not_written_through_a_link(tmp_path):
+    target = tmp_path / "precious"
+    target.write_text("precious")
+    (tmp_path / "log").symlink_to(target)
+    with pytest.raises(supervisor.WorkerFailed, match="symbolic links"):
+        supervisor.WorkerProcess("fake", "fake", sys.executable, Settings(), tmp_path / "log")
+    assert target.read_text() == "precious"
 
 
 def test_what_is_pinned_is_pinned_exactly():

@@ -82,9 +82,18 @@ def test_a_spreadsheet_does_not_run_a_name(name):
 
 
 def test_the_files_name_chooses_the_format():
-    expected = {"x.md": "github", "x.csv": "csv", "x.json": "json", "x.tex": "latex", "x": "table"}
+    expected = {
+        "x.md": "github",
+        "x.csv": "csv",
+        "x.json": "json",
+        "x.tex": "latex",
+        "x.txt": "table",
+    }
     assert {name: chosen_format(None, name) for name in expected} == expected
     assert chosen_format("csv", "x.md") == "csv"
+    assert chosen_format(None, "-") == "table"
+    with pytest.raises(LstmBenchError, match=r"expected \.txt, \.md"):
+        chosen_format(None, "x.xlsx")
     with pytest.raises(LstmBenchError, match="--html"):
         chosen_format(None, "x.html")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 import re
 from collections.abc import Sequence
@@ -86,9 +87,11 @@ def compare(
     names: Sequence[str | None] = run_names or [None]
     loaded = [runs.load(store.find_run(results, name)) for name in names]
     cells = [chosen(run.cells, conditions) for run in loaded]
-    other = cells[1] if len(cells) == 2 else None
+    other = cells[1] if len(cells) == 2 and loaded[0].name != loaded[1].name else None
     floors = [noise.floors(noise.controls(run.cells, metric)) for run in loaded]
     found = comparison.compare(cells[0], a, b, metric, other, tuple(across), floors)
+    if len({run.name for run in loaded}) == 2:
+        found = dataclasses.replace(found, a=f"{a}@{loaded[0].name}", b=f"{b}@{loaded[1].name}")
     options.write(pair_report.document(found, loaded), form, output)
 
 

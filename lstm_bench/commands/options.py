@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from lstm_bench.model import LstmBenchError, Stopped
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,20 +64,30 @@ def write(document: Any, form: str | None, output: str | None) -> None:
     from lstm_bench.tables import chosen_format
 
     text = document.written(chosen_format(form, output))
-    if output:
+    if output and output != "-":
         write_file(Path(output), text + "\n")
     else:
         click.echo(text)
 
 
 def write_file(path: Path, text: str) -> None:
-    from lstm_bench.model import LstmBenchError
-
+    """Whole or not at all: what was there stays until the new one is complete."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.write_text(text, encoding="utf-8")
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise LstmBenchError(f"{path}: cannot write: {error.strerror or error}") from None
+        raise cannot_write(path, error) from None
     click.echo(f"wrote {path}", err=True)
+
+
+def cannot_write(path: Path, error: OSError) -> LstmBenchError:
+    """A full disk is a failure, a wrong path a mistake."""
+    kind = Stopped if error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT) else LstmBenchError
+    return kind(f"{path}: cannot write: {error.strerror or error}")
 
 
 def tell(text: str) -> None:

@@ -63,9 +63,9 @@ def report(
         raise click.UsageError("--pair goes with --mpe")
     run = runs.load(store.find_run(results, run_name))
     if html:
-        from lstm_bench import page
+        from lstm_bench import memory, page
 
-        options.write_file(html, page.html(run))
+        options.write_file(html, page.html(run, sections=memory.sections(run)))
     if figures:
         from lstm_bench import figures as drawing
 
@@ -73,7 +73,7 @@ def report(
             for path in drawing.write(run, figures):
                 click.echo(f"wrote {path}", err=True)
         except OSError as error:
-            raise LstmBenchError(f"{figures}: cannot write: {error.strerror or error}") from None
+            raise options.cannot_write(figures, error) from None
     if (html or figures) and not (mpe or form or output):
         return
     if mpe:
