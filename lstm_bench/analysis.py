@@ -66,10 +66,12 @@ def summary(
     """
     own = cells.loc[cells["copy"] == 1, ["implementation", "computes", "precision"]]
     whole = np.asarray(~np.isnan(of.seconds).any(axis=1))
-    shared = of.cells[whole[of.shape_of]] if whole.any() else of.cells
-    medians = shared.groupby("implementation")[_COLUMNS].median()
-    worst = of.cells.groupby("implementation")["max_abs_error"].max()
-    good = of.cells["implementation"].value_counts()
+    shared = whole[of.shape_of] if whole.any() else np.ones(len(of.cells), dtype=bool)
+    names = pd.Index(of.names)
+    medians = of.cells.loc[shared, _COLUMNS].groupby(of.name_of[shared]).median()
+    medians.index = names[medians.index]
+    worst = of.cells["max_abs_error"].groupby(of.name_of).max().set_axis(names)
+    good = dict(zip(names, np.bincount(of.name_of, minlength=len(names)), strict=True))
     counts = own["implementation"].value_counts()
     facts = own.drop_duplicates("implementation").set_index("implementation")
     paths = of.cells.drop_duplicates(["implementation", "path"])

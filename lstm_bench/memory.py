@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from lstm_bench.model import Record
 from lstm_bench.page import Section
-from lstm_bench.results import Run
-from lstm_bench.run_report import shape_label
 
 KINDS = ("weights", "inputs", "outputs", "workspace")
 
 
-def sections(run: Run) -> list[Section]:
+def sections(records: Iterable[Record]) -> list[Section]:
     """One row per implementation, at the largest shape that it has; nothing if none is known."""
-    own = run.cells[(run.cells["copy"] == 1) & run.cells["memory"].map(bool)]
+    largest: dict[str, Record] = {}
+    for record in records:
+        if record.memory and record.copy == 1:
+            before = largest.get(record.implementation)
+            if before is None or record.shape.flops > before.shape.flops:
+                largest[record.implementation] = record
     rows: list[list[str | float | None]] = []
-    for name in run.implementations:
-        mine = own[own["implementation"] == name]
-        if mine.empty:
-            continue
-        work = mine["hidden"] * (mine["hidden"] + mine["input_size"])
-        cell = mine.loc[(work * mine["batch"] * mine["timesteps"]).idxmax()]
-        found = [cell["memory"].get(kind) for kind in KINDS]
-        sizes = [None if value is None else round(value / 2**20, 3) for value in found]
-        rows.append([name, shape_label(cell), *sizes])
+    for name, record in largest.items():
+        found = (record.memory.get(kind) for kind in KINDS)
+        sizes = (None if size is None else round(size / 2**20, 3) for size in found)
+        rows.append([name, record.shape.label, *sizes])
     if not rows:
         return []
     note = (

@@ -29,7 +29,6 @@ _REST = (
         "round_device_s",
         "warnings",
         "group",
-        "memory",
     ),
 )
 
@@ -92,6 +91,7 @@ class Run:
     manifest: Mapping[str, Any]
     cells: pd.DataFrame
     damaged: int = 0  # lines that could not be read
+    folder: Path | None = None
 
     @property
     def plan(self) -> Plan:
@@ -122,7 +122,7 @@ def load(folder: Path) -> Run:
     finally:
         if tracking:
             gc.enable()
-    return Run(folder.resolve().name, manifest, cells, damaged)
+    return Run(folder.resolve().name, manifest, cells, damaged, folder)
 
 
 def samples(folder: Path) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -183,7 +184,10 @@ def warning_lines(warnings: Iterable[Sequence[str]]) -> list[str]:
 
 def kinds_of(warnings: Iterable[Sequence[str]]) -> list[tuple[str, int]]:
     """How many cells each kind of warning concerns, the most frequent first."""
-    return Counter(w.split(":")[0] for cell in warnings for w in cell).most_common()
+    kinds: Counter[str] = Counter()
+    for warning, count in Counter(itertools.chain.from_iterable(warnings)).items():
+        kinds[warning.split(":")[0]] += count
+    return kinds.most_common()
 
 
 def damage_lines(run: Run) -> list[str]:

@@ -228,7 +228,6 @@ class Row(msgspec.Struct, gc=False):
     round_throughput_s: list[float] = []
     round_device_s: list[float] = []
     check: Errors | None = None
-    memory: dict[str, float] = {}
     warnings: list[str] = []
     group: str = ""
 

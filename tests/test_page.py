@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from test_words import GRID, cell, grid, run_of
 
-from lstm_bench import colours, comparison, noise, page, results, timing, words
+from lstm_bench import colours, comparison, memory, noise, page, results, timing, words
+from lstm_bench.model import Record, Shape
 from lstm_bench.noise import SHAPE
 
 HOSTILE = (
@@ -314,12 +315,10 @@ def test_the_interval_of_a_cell_is_the_one_of_the_driver():
 
 
 def test_memory_is_told_at_the_largest_shape_of_each_row():
-    from made_up import row, run
+    def record(name, hidden, **memory):
+        return Record(name, Shape(hidden, 1, 1, hidden), 1, 1, "ok", memory=memory)
 
-    from lstm_bench import memory
-
-    small = row("a", 1.0, hidden=8, memory={"weights": 2**20, "workspace": 2**21})
-    large = row("a", 1.0, hidden=16, memory={"weights": 2**22})
-    (section,) = memory.sections(run(small, large, row("b", 1.0)))
+    small, large = record("a", 8, weights=2**20, workspace=2**21), record("a", 16, weights=2**22)
+    (section,) = memory.sections([small, large, record("b", 8)])
     assert section["rows"] == [["a", "16,1,1", 4.0, None, None, None]]
-    assert memory.sections(run(row("b", 1.0))) == []
+    assert memory.sections([record("b", 8)]) == []

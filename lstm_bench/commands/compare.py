@@ -79,13 +79,12 @@ def compare(
     called faster or slower only if it is beyond the run's noise floor. Two things that did not do
     the same work on the same device in the same precision are compared only if --across says so.
     """
-    from lstm_bench import comparison, noise, pair_report, store
-    from lstm_bench import results as runs
+    from lstm_bench import comparison, noise, pair_report
 
     if len(run_names) > 2:
         raise click.UsageError("--run: at most two, the first for A, the second for B")
     names: Sequence[str | None] = run_names or [None]
-    loaded = [runs.load(store.find_run(results, name)) for name in names]
+    loaded = [options.load(results, name) for name in names]
     cells = [chosen(run.cells, conditions) for run in loaded]
     other = cells[1] if len(cells) == 2 and loaded[0].name != loaded[1].name else None
     floors = [noise.floors(noise.controls(run.cells, metric)) for run in loaded]

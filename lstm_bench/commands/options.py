@@ -7,11 +7,14 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from lstm_bench.model import LstmBenchError, Stopped
+
+if TYPE_CHECKING:
+    from lstm_bench.results import Run
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -88,6 +91,19 @@ def cannot_write(path: Path, error: OSError) -> LstmBenchError:
     """A full disk is a failure, a wrong path a mistake."""
     kind = Stopped if error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT) else LstmBenchError
     return kind(f"{path}: cannot write: {error.strerror or error}")
+
+
+def load(results: Path, name: str | None) -> Run:
+    """The run of that name, or the newest."""
+    import gc
+
+    from lstm_bench import results as runs
+    from lstm_bench import store
+
+    gc.disable()  # a short life, and nothing in it is garbage: looking for it takes a fifth of it
+    run = runs.load(store.find_run(results, name))
+    gc.freeze()
+    return run
 
 
 def tell(text: str) -> None:

@@ -56,16 +56,15 @@ def report(
     CSV holds one table, the first; JSON holds all of them. Both have seconds and fractions where
     tables have microseconds and percent.
     """
-    from lstm_bench import results as runs
-    from lstm_bench import store
-
     if pairs and not mpe:
         raise click.UsageError("--pair goes with --mpe")
-    run = runs.load(store.find_run(results, run_name))
+    run = options.load(results, run_name)
     if html:
-        from lstm_bench import memory, page
+        from lstm_bench import memory, page, store
 
-        options.write_file(html, page.html(run, sections=memory.sections(run)))
+        assert run.folder
+        more = memory.sections(store.read_records(run.folder).values())
+        options.write_file(html, page.html(run, sections=more))
     if figures:
         from lstm_bench import figures as drawing
 
