@@ -195,16 +195,7 @@ class WorkerProcess:
         end = self._pending.index(b"\n")
         line = bytes(self._pending[:end])
         del self._pending[: end + 1]
-        try:
-            reply = json.loads(line)
-        except (ValueError, RecursionError):
-            raise WorkerFailed("crashed", f"reply is not JSON: {line[:60]!r}") from None
-        if not isinstance(reply, dict) or reply.get("id") != self._asked:
-            raise WorkerFailed("crashed", f"reply out of order: {line[:60]!r}")
-        try:
-            return replies.parsed(verb, reply)
-        except ValueError as error:
-            raise WorkerFailed("crashed", f"no proper reply to {verb}: {error}") from None
+        return parsed_reply(line, verb, self._asked)
 
     def _died(self) -> WorkerFailed:
         """What the exit status and the end of the log say about a worker that is gone."""
@@ -251,6 +242,20 @@ class WorkerProcess:
     def kill(self) -> None:
         """End the worker and whatever it started, now."""
         self.close(grace_s=0)
+
+
+def parsed_reply(line: bytes, verb: str, number: int) -> Any:
+    """A worker's line as the reply to request `number`; anything else ends the worker."""
+    try:
+        reply = json.loads(line)
+    except (ValueError, RecursionError):
+        raise WorkerFailed("crashed", f"reply is not JSON: {line[:60]!r}") from None
+    if not isinstance(reply, dict) or reply.get("id") != number:
+        raise WorkerFailed("crashed", f"reply out of order: {line[:60]!r}")
+    try:
+        return replies.parsed(verb, reply)
+    except (ValueError, RecursionError) as error:
+        raise WorkerFailed("crashed", f"no proper reply to {verb}: {error}") from None
 
 
 def _signal_name(number: int) -> str:

@@ -30,10 +30,22 @@ import msgspec
 import yaml
 
 import lstm_bench
-from lstm_bench import comparison, grid, mpe, page, pair_report, preflight, results, run_report
+from lstm_bench import (
+    comparison,
+    grid,
+    mpe,
+    page,
+    pair_report,
+    preflight,
+    results,
+    run_report,
+    supervisor,
+)
 from lstm_bench.cli import main as command_line
-from lstm_bench.model import LstmBenchError
+from lstm_bench.measurement import Measurement, blank_record, fill
+from lstm_bench.model import LstmBenchError, dumps, to_json
 from lstm_bench.plan import Plan
+from lstm_bench.replies import Hello, Measured, Prepared
 from lstm_bench.tables import FORMATS
 
 HANG_S = 20
@@ -72,6 +84,23 @@ def feed_manifest(text: bytes, folder: Path) -> None:
     (folder / "records.jsonl").write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in ROWS))
     look_at(folder)
     preflight.resumed(Plan.from_json(results.load(folder).manifest["plan"], "x"), {}, folder)
+
+
+def feed_reply(text: bytes, folder: Path) -> None:
+    """A worker's answers, one to a line, as the driver takes them, and what it makes of them."""
+    verbs = ("hello", "prepare", "measure", "release")
+    made = []
+    for number, (verb, line) in enumerate(zip(verbs, text.split(b"\n"), strict=False)):
+        try:
+            made.append(supervisor.parsed_reply(line, verb, number))
+        except supervisor.WorkerFailed as failed:
+            made.append(str(failed.reason))
+    if len(made) > 2 and isinstance(made[1], Prepared) and isinstance(made[2], Measured):
+        plan = grid.plan(GRID, folder / "g.yaml", device="cpu", threads=2)
+        cell = plan.all_cells()[0]
+        one = Measurement(cell, made[1], None, blocks=[made[2].block], used=[made[2].block])
+        hello = made[0] if isinstance(made[0], Hello) else None
+        dumps(to_json(fill(blank_record(plan, cell, hello, "ok", "", "g"), one)))
 
 
 def look_at(folder: Path) -> None:
@@ -149,11 +178,26 @@ SEEDS: dict[str, list[Any]] = {
     "manifest": [made_up.manifest(tuple(ROWS))],
     "command": [["report", "--mpe"], ["compare", "pytorch", "deepbench"], ["grid", "grid.yaml"]],
 }
+CHECK = {"max_abs_error": 1e-7, "max_rel_error": 1e-7, "tolerance": 1e-5, "passed": True}
+BLOCK = {"round": 1, "latency_ns": [10, 11], "queued_ns": 20, "queued_calls": 2}
+SEEDS["reply"] = [
+    [
+        {"id": 0, "python": "3", "versions": {"a": "1"}, "threads": 1, "tf32": False},
+        {
+            **{"id": 1, "build_s": 0.1, "first_call_s": 0.1, "check": CHECK, "path": "p"},
+            **{"memory": {"weights": 1}},
+            "warm_up": {"calls": 1, "seconds": 0.1, "settled": True, "call_s": 0.1},
+        },
+        {"id": 2, "block": {**BLOCK, "cpu_s": 0.1, "wall_s": 0.1, "switches": 0}},
+        {"id": 3, "check": CHECK},
+    ]
+]
 FEED: dict[str, Callable[[bytes, Path], None]] = {
     "grid": feed_grid,
     "records": feed_records,
     "manifest": feed_manifest,
     "command": feed_command,
+    "reply": feed_reply,
 }
 
 
@@ -168,7 +212,7 @@ def _as_bytes(target: str, value: Any) -> bytes:
         return (
             yaml.dump(value, default_style=None).replace(DEEP, f'"{DEEP}"').encode(errors="replace")
         )
-    if target == "records":
+    if target in ("records", "reply"):
         lines = value if isinstance(value, list) else [value]
         return b"".join(json.dumps(v).encode() + b"\n" for v in lines)
     if target == "command":
