@@ -19,7 +19,7 @@ def sections(records: Iterable[Record]) -> list[Section]:
             if before is None or record.shape.flops > before.shape.flops:
                 largest[record.implementation] = record
     rows: list[list[str | float | None]] = []
-    for name, record in largest.items():
+    for name, record in sorted(largest.items()):
         found = (record.memory.get(kind) for kind in KINDS)
         sizes = (None if size is None else round(size / 2**20, 3) for size in found)
         rows.append([name, record.shape.label, *sizes])
