@@ -90,8 +90,7 @@ def resumed(stored: Plan, given: Mapping[str, str], folder: Path) -> Plan:
             raise LstmBenchError(
                 f"{folder}: {row.name} is another row in this version; start a new run"
             )
-    again = {name: path for name, path in stored.environments.items() if given.get(name) != path}
-    silent = {name: path for name, path in again.items() if name not in given}
+    silent = {name: path for name, path in stored.environments.items() if name not in given}
     if silent:
         flags = " ".join(f"--python {shlex.quote(f'{n}={p}')}" for n, p in silent.items())
         raise LstmBenchError(

@@ -25,10 +25,6 @@ def status_of(pid: int) -> list[str]:
         return []
 
 
-def alive(pid: int) -> bool:
-    return bool(found := status_of(pid)) and found[0] != "Z"
-
-
 def children(pid: int) -> list[int]:
     pids = (int(p.name) for p in Path("/proc").glob("[0-9]*"))
     return [child for child in pids if status_of(child)[1:2] == [str(pid)]]

@@ -68,7 +68,7 @@ def grid(
       lstm-bench grid --resume                          after Ctrl-C, a crash or a power cut
 
     Results go to results/<run>/ in the current folder. Exit code: 0 done or out of budget, 1 some
-    cells failed or none could run, 2 wrong usage, 130 interrupted.
+    cells failed, none could run or the run could not go on, 2 wrong usage, 130 interrupted.
     """
     from lstm_bench import grid as grids
     from lstm_bench import machine, preflight, store
