@@ -1,8 +1,9 @@
-"""A run on disk: a manifest, and two files that only ever grow.
+"""A run on disk: a manifest, and files that only ever grow.
 
     results/<run>/manifest.json     the plan, the machine, the versions; written once, whole
     results/<run>/records.jsonl     one line per cell; the line is what makes a cell finished
     results/<run>/samples.jsonl     one line per cell with every raw sample, written before it
+    results/<run>/profiles.jsonl    one line per profiled cell, likewise
     results/<run>/logs/             what the workers printed
     results/<run>/lock              held by the one driver that may write
 
@@ -25,6 +26,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from lstm_bench.model import Block, LstmBenchError, Record, dumps, to_json
+from lstm_bench.profile import Profile
 
 T = TypeVar("T")
 
@@ -58,6 +60,7 @@ class Store:
         (folder / "logs").mkdir(exist_ok=True)
         self._records = _open_whole_lines(folder / "records.jsonl")
         self._samples = _open_whole_lines(folder / "samples.jsonl")
+        self._profiles: int | None = None
 
     @classmethod
     def create(cls, folder: Path, manifest: Mapping[str, Any]) -> Store:
@@ -82,16 +85,26 @@ class Store:
     def logs(self) -> Path:
         return self.folder / "logs"
 
-    def append(self, record: Record, blocks: list[Block]) -> None:
-        """Finish a cell: its samples, then the line that counts."""
+    def append(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
+        """Finish a cell: its samples and its profile, then the line that counts."""
         if blocks:
             raw = {"key": record.key, "group": record.group, "blocks": [to_json(b) for b in blocks]}
             _append(self._samples, raw)
+        if profile:
+            known = {"key": record.key, "group": record.group}
+            _append(self._profiles_file(), {**known, "profile": to_json(profile)})
         _append(self._records, to_json(record))
 
+    def _profiles_file(self) -> int:
+        """Opened by the first profile: most runs have none."""
+        if self._profiles is None:
+            self._profiles = _open_whole_lines(self.folder / "profiles.jsonl")
+        return self._profiles
+
     def close(self) -> None:
-        for fd in (self._records, self._samples, self._lock):
-            os.close(fd)
+        for fd in (self._records, self._samples, self._profiles, self._lock):
+            if fd is not None:
+                os.close(fd)
 
     def __enter__(self) -> Store:
         return self
@@ -263,6 +276,26 @@ def read_blocks(folder: Path) -> Iterator[tuple[Record, list[Block]]]:
         record = records.get(line.key) if line else None
         if line and record and line.group in (None, record.group):
             yield record, line.blocks
+
+
+class Profiled(msgspec.Struct):
+    """A line of `profiles.jsonl`."""
+
+    key: str
+    profile: Profile
+    group: str | None = None
+
+
+def read_profiles(folder: Path) -> list[tuple[Record, Profile]]:
+    """Each profiled cell's record with its profile; what was superseded is left out."""
+    lines = [line for line in _lines(folder / "profiles.jsonl", Profiled) if line]
+    records = read_records(folder) if lines else {}
+    found = {}
+    for line in lines:
+        record = records.get(line.key)
+        if record and line.group in (None, record.group):
+            found[line.key] = (record, line.profile)
+    return list(found.values())
 
 
 def _lines(path: Path, kind: type[T]) -> list[T | None]:

@@ -1,0 +1,175 @@
+"""What a profiled pass says about one cell, and how that is made of what happened.
+
+A profiler hands over activities: kernels, copies and fills on the device, launches on the host, each
+with its start and its end. `summary` cuts them into calls and adds them up. Imports the standard
+library only: it runs in a worker.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+ON_DEVICE = ("kernel", "copy", "fill")
+
+
+@dataclass(frozen=True)
+class Activity:
+    """One thing that a profiler saw; the clock may start anywhere, but is one for all."""
+
+    kind: str  # "kernel", "copy", "fill" on the device; "launch" on the host
+    name: str
+    start_ns: int
+    end_ns: int
+    size: int = 0  # bytes that were moved or filled
+    correlation: int = 0  # ties what a launch starts on the device to it
+
+
+@dataclass
+class Part:
+    """All activities or operators of one name; figures are per call of the layer."""
+
+    name: str  # as a person writes it
+    kind: str  # "kernel", "copy", "fill"; "operator" or "phase" on a CPU
+    count: float
+    seconds: float  # its own, without what it calls
+    raw: str = ""  # as the profiler gave it, where that is not the name
+    total_s: float | None = None  # operators: with what they call
+    size: int | None = None  # bytes moved; of operators: allocated
+
+
+@dataclass
+class Profile:
+    """A profiled pass of one cell; times are seconds per call, medians over the profiled calls.
+
+    Profiling slows the host: `busy_s` is the device's own and holds, `span_s` and `wall_s` are those
+    of the profiled calls.
+    """
+
+    source: str  # "CUPTI", "torch.profiler", "TensorFlow's profiler", "baseline"
+    device: str
+    calls: int
+    problem: str = ""  # why this must not be taken for the truth; empty: it may
+    busy_s: float | None = None  # something ran on the device: the union of all intervals
+    call_busy_s: list[float] = field(default_factory=list)  # of each profiled call
+    kernel_s: float | None = None  # a kernel ran; the rest of `busy_s` is copies and fills
+    span_s: float | None = None  # from the first start to the last end
+    wall_s: float | None = None  # what the caller waited
+    kernels: float = 0.0
+    launches: float = 0.0
+    launch_s: float = 0.0  # on the host, inside the calls that launch
+    moved_bytes: float = 0.0  # by copies and fills
+    parts: list[Part] = field(default_factory=list)  # the most expensive first
+
+    @property
+    def gap_s(self) -> float | None:
+        """The device waited for the next launch, in the middle of a call."""
+        if self.span_s is None or self.busy_s is None:
+            return None
+        return self.span_s - self.busy_s
+
+
+Window = tuple[int, int]  # start and end of a call, on the activities' clock
+
+
+def summary(
+    activities: Iterable[Activity],
+    windows: Sequence[Window],
+    source: str,
+    lost: int = 0,
+    names: Mapping[str, str] | None = None,
+) -> Profile:
+    """What the calls of `windows` did on the device; `lost` records make it doubtful.
+
+    `names` gives the readable form of a raw name.
+    """
+    calls: list[list[Activity]] = [[] for _ in windows]
+    strays = 0
+    for one in activities:
+        place = next((i for i, (a, b) in enumerate(windows) if a <= one.start_ns <= b), None)
+        if place is not None:
+            calls[place].append(one)
+        elif one.kind in ON_DEVICE:
+            strays += 1
+    busy, kernel, span = [], [], []
+    for call in calls:
+        intervals = [(a.start_ns, a.end_ns) for a in call if a.kind in ON_DEVICE]
+        busy.append(_union(intervals))
+        kernel.append(_union([(a.start_ns, a.end_ns) for a in call if a.kind == "kernel"]))
+        span.append(
+            max((e for _, e in intervals), default=0) - min((s for s, _ in intervals), default=0)
+        )
+    every = [a for call in calls for a in call]
+    number = max(len(calls), 1)
+    launches = [a for a in every if a.kind == "launch"]
+    profile = Profile(
+        source=source,
+        device="cuda",
+        calls=len(calls),
+        problem=_problem(calls, lost, strays),
+        busy_s=_median_s(busy),
+        call_busy_s=[ns / 1e9 for ns in busy],
+        kernel_s=_median_s(kernel),
+        span_s=_median_s(span),
+        wall_s=_median_s([b - a for a, b in windows]),
+        kernels=sum(a.kind == "kernel" for a in every) / number,
+        launches=len(launches) / number,
+        launch_s=sum(a.end_ns - a.start_ns for a in launches) / number / 1e9,
+        moved_bytes=sum(a.size for a in every if a.kind in ("copy", "fill")) / number,
+        parts=_parts(every, number, names or {}),
+    )
+    return profile
+
+
+def _problem(calls: Sequence[Sequence[Activity]], lost: int, strays: int) -> str:
+    """Why the records cannot be the whole truth, if they cannot."""
+    if lost:
+        return f"the profiler lost {lost} records"
+    counts = [sum(a.kind == "kernel" for a in call) for call in calls]
+    if not sum(counts):
+        return "the profiler saw no kernel"
+    if len(set(counts)) > 1:
+        shown = ", ".join(map(str, counts))
+        return f"the kernels per call are no whole number ({shown}): records were lost"
+    if strays:
+        return f"{strays} records lie outside of the profiled calls"
+    started = {a.correlation for call in calls for a in call if a.kind in ON_DEVICE}
+    idle = sum(a.correlation not in started for call in calls for a in call if a.kind == "launch")
+    if idle:
+        return f"{idle} launches without a kernel: records were lost"
+    return ""
+
+
+def _parts(every: Sequence[Activity], calls: int, names: Mapping[str, str]) -> list[Part]:
+    found: dict[tuple[str, str], list[Activity]] = {}
+    for one in every:
+        if one.kind in ON_DEVICE:
+            found.setdefault((one.kind, one.name), []).append(one)
+    parts = []
+    for (kind, raw), group in found.items():
+        name = names.get(raw, raw)
+        parts.append(
+            Part(
+                name=name,
+                kind=kind,
+                count=len(group) / calls,
+                seconds=sum(a.end_ns - a.start_ns for a in group) / calls / 1e9,
+                raw=raw if raw != name else "",
+                size=sum(a.size for a in group) // calls if kind != "kernel" else None,
+            )
+        )
+    return sorted(parts, key=lambda part: -part.seconds)
+
+
+def _union(intervals: Sequence[tuple[int, int]]) -> int:
+    """Nanoseconds that at least one of the intervals covers."""
+    covered, reached = 0, 0
+    for start, end in sorted(intervals):
+        covered += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return covered
+
+
+def _median_s(nanoseconds: Sequence[int]) -> float | None:
+    return statistics.median(nanoseconds) / 1e9 if nanoseconds else None
