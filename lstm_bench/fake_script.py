@@ -29,6 +29,7 @@ SCRIPT: dict[str, Any] = {
     "when": "build",  # one of MOMENTS
     "after": 0,  # blocks that go well before a fault in `measure`
     "hidden": None,  # the fault strikes at this hidden size only
+    "profile": None,  # one of PROFILES, if profiling is not to go well
     "process": "",  # a worker process of its own, by any name
     "precision": "fp32",  # whose tolerance the answer is held to
 }
@@ -40,8 +41,13 @@ FAULTS = (
     "chatter",
 )
 MOMENTS = ("build", "first-call", "measure", "release")
+#: Some records are missing, the profiler raises, there is no profiler.
+PROFILES = ("lost", "crash", "none")
 
-_CHOICES = {"fault": FAULTS, "when": MOMENTS, "precision": tuple(TOLERANCES)}
+_CHOICES = {
+    **{"fault": FAULTS, "when": MOMENTS, "profile": PROFILES},
+    "precision": tuple(TOLERANCES),
+}
 _NUMBERS = ("call_s", "first_call_s", "noise", "drift", "copy_offset", "cpu")
 _SIGNED = ("drift", "copy_offset")
 _COUNTS = ("switches", "after", "hidden")

@@ -12,6 +12,7 @@ FRAMEWORKS = ("torch", "tensorflow", "keras", "apex")
 #: What a worker may import of this package; it runs where only a framework is installed.
 WORKER_SIDE = {
     *("model", "registry", "problem", "timing", "worker", "shelf", "fake_script"),
+    "profile",
     *("implementations", "implementations.session"),
 }
 THIRD_PARTY_OF_WORKERS = {"numpy"}

@@ -6,6 +6,7 @@ import ctypes
 import os
 import random
 import signal
+import statistics
 import sys
 import time
 from dataclasses import replace
@@ -19,6 +20,11 @@ from lstm_bench.fake_script import SCRIPT, WRONG_ANSWERS
 from lstm_bench.implementations.session import Session
 from lstm_bench.model import Implementation, Settings, Unsupported
 from lstm_bench.problem import Answer, Problem
+from lstm_bench.profile import Activity, Part, Profile, Window
+from lstm_bench.timing import ProcessClock
+
+#: What a profile finds in a call, and from which to which hundredth of it.
+PARTS = {"gemm": (10, 60), "lstm_cell": (65, 85), "copy": (90, 100)}
 
 _built = 0
 
@@ -92,6 +98,54 @@ class FakeSession(Session):
             if self.blocks > self.script["after"]:
                 self.strike("measure")
         return super().time_each(calls, clock)
+
+    def operators(self, calls: int) -> Profile | None:
+        windows = self._profiled(calls)
+        if windows is None:
+            return None
+        wall_s = statistics.median(end - start for start, end in windows) / 1e9
+        shares = {name: (end - start) / 100 for name, (start, end) in PARTS.items()}
+        parts = [
+            Part(name, "operator", 1.0, share * wall_s, total_s=share * wall_s, size=0)
+            for name, share in shares.items()
+        ]
+        profile = Profile("fake", "cpu", calls, wall_s=wall_s, parts=parts)
+        if self.script["profile"] == "lost":
+            profile.parts.pop()
+            profile.problem = "scripted: records were lost"
+        return profile
+
+    def activities(self, calls: int) -> tuple[list[Activity], list[Window]] | None:
+        """Three launches and three kernels a call; it takes no GPU."""
+        windows = self._profiled(calls)
+        if windows is None:
+            return None
+        found: list[Activity] = []
+        for opened, closed in windows:
+            hundredth = (closed - opened) / 100
+            for number, (name, (start, end)) in enumerate(PARTS.items()):
+                tie = len(found) + 1
+                launched = opened + int((1 + 3 * number) * hundredth)
+                found.append(Activity("launch", "launch", launched, launched + 1000, 0, tie))
+                start_ns, end_ns = opened + int(start * hundredth), opened + int(end * hundredth)
+                found.append(Activity("kernel", name, start_ns, end_ns, 0, tie))
+        if self.script["profile"] == "lost":
+            found.pop()
+        return found, windows
+
+    def _profiled(self, calls: int) -> list[Window] | None:
+        """When each of some calls ran, unless the script has something else in mind."""
+        if self.script["profile"] == "none":
+            return None
+        if self.script["profile"] == "crash":
+            raise RuntimeError("scripted: the profiler broke")
+        now = (self.clock or ProcessClock()).now_ns
+        windows = []
+        for _ in range(calls):
+            start = now()
+            self.call()
+            windows.append((start, now()))
+        return windows
 
     def outputs(self) -> Answer:
         return self.answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lstm_bench.problem import Answer
+from lstm_bench.profile import Activity, Profile, Window
 from lstm_bench.timing import Clock
 
 
@@ -10,7 +11,8 @@ class Session:
     """One prepared LSTM layer. Subclasses fill `path` and `memory` and the four methods below.
 
     The two timing methods are loops around them; an implementation that can time itself closer
-    to the metal overrides those too.
+    to the metal overrides those too. `operators` and `activities` are for implementations whose
+    framework has a profiler; neither is called while a cell is timed.
     """
 
     path: str = ""  # what really ran: "cuDNN", "generic", an algorithm
@@ -51,3 +53,18 @@ class Session:
             call()
         wait()
         return now() - start
+
+    def operators(self, calls: int) -> Profile | None:
+        """What `calls` calls spent in each operator, by the framework's own profiler.
+
+        Operators are the host's, also where they only launch kernels; a layer without operators
+        gives the phases of its call. None: there is no such profiler.
+        """
+        return None
+
+    def activities(self, calls: int) -> tuple[list[Activity], list[Window]] | None:
+        """What `calls` calls did on the GPU, by the framework's own profiler, and when each ran.
+
+        For machines where CUPTI cannot be asked itself. None: no GPU, or no such profiler.
+        """
+        return None
