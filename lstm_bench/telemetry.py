@@ -1,0 +1,302 @@
+"""What the GPU did meanwhile, as NVML tells it: clocks, temperature, power, load, throttling.
+
+Nothing here may stop a run: what cannot be read is None, and `Gauge.reason` says in one line what
+is missing and how to get it. `docs/energy.md` says how good the figures are.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The GPU at one moment; None: NVML does not say."""
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None  # since Ampere an average over the last second
+    utilisation: float | None = None  # share of the last moments in which a kernel ran
+    memory_used_bytes: int | None = None  # by all processes
+    throttled: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the GPU may reach."""
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    power_w: float | None = None
+
+
+@dataclass
+class Telemetry:
+    """Some readings in short, as a record keeps them."""
+
+    readings: int = 0
+    sm_mhz: float | None = None  # median
+    lowest_sm_mhz: int | None = None
+    memory_mhz: float | None = None  # median
+    temperature_c: int | None = None  # highest
+    power_w: float | None = None  # mean
+    utilisation: float | None = None  # mean
+    memory_used_bytes: int | None = None  # highest
+    throttled: list[str] = field(default_factory=list)  # for every reason seen
+
+
+#: Why a clock is held down. Left out: an idle GPU (bit 0), and clocks that someone has set (bit 1).
+THROTTLING = {
+    0x004: "power cap",
+    0x008: "hardware slowdown",
+    0x010: "sync boost",
+    0x020: "thermal slowdown by software",
+    0x040: "thermal slowdown by hardware",
+    0x080: "power brake",
+    0x100: "display clock",
+}
+_THROTTLING_CALLS = (
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "nvmlDeviceGetCurrentClocksThrottleReasons",  # before driver 535
+)
+_SM, _MEMORY, _CORE_SENSOR = 1, 2, 0  # NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU
+
+_TOO_OLD = "nvidia-ml-py or the driver is too old: pip install --upgrade nvidia-ml-py"
+#: Errors that another attempt does not cure, and what to do about them.
+_REFUSALS = {
+    "NVMLError_NotSupported": "this GPU, or the slice of it that is lent here, does not tell",
+    "NVMLError_NoPermission": "NVML asks for more rights: run as root, or ask who runs the machine",
+    "NVMLError_FunctionNotFound": _TOO_OLD,
+    "AttributeError": _TOO_OLD,
+}
+_LOST = ("NVMLError_GpuIsLost", "NVMLError_ResetRequired", "NVMLError_GpuNotFound")
+
+
+class Gauge:
+    """One GPU, read through NVML; without NVML it reads nothing and says why."""
+
+    def __init__(self, nvml: Any = None, handle: Any = None, reason: str = ""):
+        self._nvml, self._handle, self._ended = nvml, handle, reason
+        self._missing: dict[str, str] = {}  # what could not be read, and why
+        self._refused: set[str] = set()  # of that, what is not asked for again
+
+    @property
+    def reason(self) -> str:
+        """What is missing and how to get it; empty if nothing is."""
+        if self._ended:
+            return self._ended
+        causes: dict[str, list[str]] = {}
+        for what, why in list(self._missing.items()):
+            causes.setdefault(why, []).append(what)
+        return "; ".join(f"no {', '.join(names)}: {why}" for why, names in causes.items())
+
+    def reading(self) -> Reading | None:
+        """The GPU now, in some 15 us; None if there is no GPU to read, or no longer."""
+        reasons = self._ask("throttling", *_THROTTLING_CALLS)
+        power = self._ask("power", "nvmlDeviceGetPowerUsage")
+        rates = self._ask("utilisation", "nvmlDeviceGetUtilizationRates")
+        memory = self._ask("memory", "nvmlDeviceGetMemoryInfo")
+        reading = Reading(
+            sm_mhz=self._ask("SM clock", "nvmlDeviceGetClockInfo", of=(_SM,)),
+            memory_mhz=self._ask("memory clock", "nvmlDeviceGetClockInfo", of=(_MEMORY,)),
+            temperature_c=self._ask("temperature", "nvmlDeviceGetTemperature", of=(_CORE_SENSOR,)),
+            power_w=None if power is None else power / 1000,
+            utilisation=None if rates is None else rates.gpu / 100,
+            memory_used_bytes=None if memory is None else int(memory.used),
+            throttled=None if reasons is None else _names(reasons),
+        )
+        return None if self._ended else reading
+
+    def energy_j(self) -> float | None:
+        """The energy counter, in some 4 ms; it moves about ten times a second."""
+        energy = self._ask("energy", "nvmlDeviceGetTotalEnergyConsumption")
+        return None if energy is None else energy / 1000
+
+    def limits(self) -> Limits:
+        """Takes milliseconds: to be read once."""
+        power = self._ask("power limit", "nvmlDeviceGetEnforcedPowerLimit")
+        return Limits(
+            sm_mhz=self._ask("highest clock", "nvmlDeviceGetMaxClockInfo", of=(_SM,)),
+            memory_mhz=self._ask("highest clock", "nvmlDeviceGetMaxClockInfo", of=(_MEMORY,)),
+            power_w=None if power is None else power / 1000,
+        )
+
+    def process_memory(self, pid: int) -> int | None:
+        """Bytes that a process holds on the GPU; None where NVML does not list it.
+
+        In a container the list is empty, or has the numbers that processes have outside.
+        """
+        found = self._ask("processes", "nvmlDeviceGetComputeRunningProcesses") or []
+        held = [p.usedGpuMemory for p in found if p.pid == pid]
+        return int(held[0]) if held and held[0] is not None else None
+
+    def close(self) -> None:
+        """Let NVML go; a gauge that is closed reads nothing."""
+        nvml, self._nvml = self._nvml, None
+        self._ended = self._ended or "the gauge is closed"
+        if nvml is not None:
+            try:
+                nvml.nvmlShutdown()
+            except Exception:  # a driver that is gone already
+                pass
+
+    def _ask(self, what: str, *names: str, of: tuple[int, ...] = ()) -> Any:
+        """The answer of the first of the named functions that exists, or None."""
+        if self._nvml is None or self._ended or what in self._refused:
+            return None
+        for name in names:
+            try:
+                return getattr(self._nvml, name)(self._handle, *of)
+            except Exception as error:  # whatever it throws, the run goes on
+                kind, text = type(error).__name__, str(error).strip()
+            if kind in _LOST:
+                self._ended = f"telemetry ended in the middle of the run: {text or kind}"
+                return None
+            if _REFUSALS.get(kind) != _TOO_OLD:
+                break
+        self._missing[what] = _REFUSALS.get(kind, f"NVML failed at times: {text or kind}")
+        if kind in _REFUSALS:
+            self._refused.add(what)
+        return None
+
+
+def open_gauge(device: str) -> Gauge:
+    """The gauge of the GPU that the workers use: the first of CUDA_VISIBLE_DEVICES."""
+    if device != "cuda":
+        return Gauge(reason=f"no telemetry on a {device.upper()}: NVML reads NVIDIA GPUs only")
+    try:
+        import pynvml
+    except Exception:  # missing, or broken
+        return Gauge(reason="no clocks, temperature, power, energy: pip install nvidia-ml-py")
+    try:
+        pynvml.nvmlInit()
+    except Exception as error:
+        return Gauge(
+            reason=f"no telemetry: NVML does not start ({_text(error)}): install the NVIDIA"
+            " driver; a container needs NVIDIA_DRIVER_CAPABILITIES to have utility"
+        )
+    try:
+        return Gauge(pynvml, _handle(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES", "0")))
+    except Exception as error:
+        Gauge(pynvml).close()
+        return Gauge(reason=f"no telemetry: {_text(error)}: see CUDA_VISIBLE_DEVICES")
+
+
+def _text(error: Exception) -> str:
+    return str(error).strip() or type(error).__name__
+
+
+def _handle(nvml: Any, visible: str) -> Any:
+    """The first visible GPU, by its number or by its UUID, which may be cut short."""
+    first = visible.split(",")[0].strip()
+    if first in ("", "-1"):
+        raise LookupError("every GPU is hidden")
+    if first.isdigit():
+        return nvml.nvmlDeviceGetHandleByIndex(int(first))
+    for index in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        uuid = nvml.nvmlDeviceGetUUID(handle)
+        if (uuid.decode() if isinstance(uuid, bytes) else uuid).startswith(first):
+            return handle
+    return nvml.nvmlDeviceGetHandleByUUID(first.encode())  # a MIG slice is not in the list
+
+
+def _names(reasons: int) -> list[str]:
+    return [name for bit, name in THROTTLING.items() if reasons & bit]
+
+
+Sample = tuple[float, Reading]  # seconds since the start, and what was read
+
+
+class Sampler:
+    """Reads a gauge in a thread between `start` and `stop`; may be started again."""
+
+    def __init__(
+        self,
+        gauge: Gauge,
+        interval_s: float = 0.02,
+        now: Callable[[], float] = time.monotonic,
+    ):
+        self.gauge, self.interval_s, self.now = gauge, interval_s, now
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._samples: list[Sample] = []
+        self._started = 0.0
+
+    def start(self) -> None:
+        """Where there is nothing to read there is no thread either."""
+        self._samples, self._started = [], self.now()
+        self._stop.clear()
+        if self.gauge.reading() is not None:
+            self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> list[Sample]:
+        """All that was read; a block shorter than the interval has the reading at its end."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+            if not self._samples:
+                self._look()
+        return self._samples
+
+    def _run(self) -> None:
+        while not self._stop.wait(self.interval_s):
+            self._look()
+
+    def _look(self) -> None:
+        reading = self.gauge.reading()
+        if reading is not None:
+            self._samples.append((self.now() - self._started, reading))
+
+
+def summary(samples: Iterable[Sample]) -> Telemetry:
+    """Readings in short; what none of them has stays None."""
+    readings = [reading for _, reading in samples]
+    sm, memory = _known(r.sm_mhz for r in readings), _known(r.memory_mhz for r in readings)
+    power, load = _known(r.power_w for r in readings), _known(r.utilisation for r in readings)
+    seen = {name for r in readings for name in r.throttled or ()}
+    return Telemetry(
+        readings=len(readings),
+        sm_mhz=statistics.median(sm) if sm else None,
+        lowest_sm_mhz=min(sm, default=None),
+        memory_mhz=statistics.median(memory) if memory else None,
+        temperature_c=max(_known(r.temperature_c for r in readings), default=None),
+        power_w=statistics.fmean(power) if power else None,
+        utilisation=statistics.fmean(load) if load else None,
+        memory_used_bytes=max(_known(r.memory_used_bytes for r in readings), default=None),
+        throttled=[name for name in THROTTLING.values() if name in seen],
+    )
+
+
+def _known(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if value is not None]
+
+
+SLOWER_CLOCK = 0.97  # of the usual one; clocks go in steps of 15 MHz, less than 1%
+
+
+def slowed(this: Reading | Telemetry, usual: Sequence[Reading | Telemetry]) -> str:
+    """Why a block ran slower than the cell's other blocks; empty if it did not.
+
+    A cell that is throttled all the time is what it is: only what most others do not show counts.
+    """
+    for reason in this.throttled or ():
+        shown = sum(reason in (other.throttled or ()) for other in usual)
+        if 2 * shown < max(len(usual), 1):
+            return f"throttled: {reason}"
+    clocks = _known(other.sm_mhz for other in usual)
+    if this.sm_mhz is None or not clocks:
+        return ""
+    clock = statistics.median(clocks)
+    if this.sm_mhz < SLOWER_CLOCK * clock:
+        return f"slow clock: {this.sm_mhz:.0f} MHz where {clock:.0f} are usual"
+    return ""
