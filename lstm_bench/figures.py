@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,16 +50,21 @@ STYLE = {
 
 
 @contextmanager
-def _styled() -> Iterator[None]:
+def styled() -> Iterator[None]:
     with style.context(["default", STYLE]):  # whatever a matplotlibrc says
         yield
 
 
-@_styled()
 def write(run: Run, folder: Path) -> list[Path]:
     """Write every figure that the run has data for, as SVG and as PNG."""
+    return saved(drawn(run), folder)
+
+
+@styled()
+def saved(found: Mapping[str, Figure], folder: Path) -> list[Path]:
+    """Write figures by the stems of their files."""
     paths = []
-    for stem, figure in drawn(run).items():
+    for stem, figure in found.items():
         folder.mkdir(parents=True, exist_ok=True)
         for ending, metadata in (("svg", {"Date": None}), ("png", {})):
             paths.append(folder / f"{stem}.{ending}")
@@ -138,7 +143,7 @@ def _tail(count: int) -> float:
     return math.erfc(student * math.sqrt(count / free / 2)) / 2
 
 
-@_styled()
+@styled()
 def time_by(run: Run, axis: str, only: Sequence[str] | None = None) -> Figure | None:
     """Execution time against an axis of the grid, one line per implementation."""
     table = points(run, axis, only)
@@ -146,7 +151,7 @@ def time_by(run: Run, axis: str, only: Sequence[str] | None = None) -> Figure | 
         return None
     last = table.groupby("implementation", sort=False)["latency_s"].last()
     order = list(last.sort_values(ascending=False, kind="stable").index)  # as the lines end
-    what = f"{len(order)} implementations" if len(order) > 1 else _clipped(order[0], 40)
+    what = f"{len(order)} implementations" if len(order) > 1 else clipped(order[0], 40)
     less = run.cells[run.cells["implementation"].isin(order) & (run.cells["computes"] != "lstm")]
     over = "shapes and rounds" if table.attrs["over_shapes"] else "the rounds of these shapes"
     notes = f"Bars: 95% interval of the median, over {over}; set side by side."
@@ -154,9 +159,9 @@ def time_by(run: Run, axis: str, only: Sequence[str] | None = None) -> Figure | 
         notes += f" * computes less ({', '.join(sorted(set(less['computes'])))})."
     title = f"Execution time by {AXES[axis].split(' (')[0]}: {what}"
     count = " to ".join(map(str, sorted({table["shapes"].min(), table["shapes"].max()})))
-    about = [_about(run), f"Shapes behind each median: {count}, {table.attrs['alike']}."]
+    under = [about(run), f"Shapes behind each median: {count}, {table.attrs['alike']}."]
     body = max(3.7, 1.25 * LINE * len(order))
-    figure, foot = _page(body, title, about, notes)
+    figure, foot = page(body, title, under, notes)
     ax = figure.add_subplot()
     shifts = _scale_x(ax, sorted(set(table["at"])), len(order))
     lines = {}
@@ -172,9 +177,9 @@ def time_by(run: Run, axis: str, only: Sequence[str] | None = None) -> Figure | 
     ax.grid(axis="y", color="#e6e6e6", linewidth=0.6)
     ax.spines[["top", "right"]].set_visible(False)
     stars = dict.fromkeys(less["implementation"], "*")
-    entries = [(lines[name], _clipped(name, 28) + stars.get(name, "")) for name in order]
-    taken = _legend(figure, entries, "upper right", foot + body)
-    ax.set_position(_box(figure, 0.75, foot + 0.45, WIDTH - 0.85 - taken, body - 0.5))
+    entries = [(lines[name], clipped(name, 28) + stars.get(name, "")) for name in order]
+    taken = legend(figure, entries, "upper right", foot + body)
+    ax.set_position(box(figure, 0.75, foot + 0.45, WIDTH - 0.85 - taken, body - 0.5))
     return figure
 
 
@@ -205,7 +210,7 @@ def _scale_y(ax: axes.Axes, low: float, high: float) -> None:
     ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-@_styled()
+@styled()
 def winners(run: Run) -> Figure | None:
     """The fastest implementation over hidden and batch size, one panel per number of timesteps."""
     of = analysis.times(run.cells)
@@ -223,16 +228,16 @@ def winners(run: Run) -> Figure | None:
     notes += " Pale: not beyond the noise, or too few rounds to tell."
     if len(shown) < len(panels):
         notes += f" {len(shown)} of {len(panels)} panels are shown."
-    best = f"{_clipped(names[0], 30)} at {counts[names[0]]} of {len(won)}"
+    best = f"{clipped(names[0], 30)} at {counts[names[0]]} of {len(won)}"
     title = f"Fastest by shape: {best if counts else 'nobody, beyond the noise'}"
     figure, foot = _heat_maps(run, title, notes, shown, 3, 0.1 + 0.6 * LINE * (len(names) + 1))
     handles = [patches.Patch(facecolor=look(name).colour) for name in names]
-    labels = [f"{_clipped(name, 30)}: fastest at {counts[name]} of {len(won)}" for name in names]
-    _legend(figure, list(zip(handles, labels, strict=True)), "lower left", foot)
+    labels = [f"{clipped(name, 30)}: fastest at {counts[name]} of {len(won)}" for name in names]
+    legend(figure, list(zip(handles, labels, strict=True)), "lower left", foot)
     return figure
 
 
-@_styled()
+@styled()
 def amp_gain(run: Run) -> Figure | None:
     """How many times faster each row is with AMP, over the grid."""
     measured = set(analysis.times(run.cells).names)
@@ -259,12 +264,12 @@ def amp_gain(run: Run) -> Figure | None:
     texts = zip(cells["gain"], cells["called"], strict=True)
     cells["text"] = [short(2**gain) if called else f"({short(2**gain)})" for gain, called in texts]
     panels = [
-        (f"{_clipped(pair, 18)}: {text}", part[part["pair"] == pair])
+        (f"{clipped(pair, 18)}: {text}", part[part["pair"] == pair])
         for pair in pairs
         for text, part in _panels(cells)
     ]
     figure, foot = _heat_maps(run, title, notes, panels, columns if columns > 1 else fit, 0.5)
-    place = figure.add_axes(_box(figure, 1.2, foot + 0.3, WIDTH - 2.4, 0.1))
+    place = figure.add_axes(box(figure, 1.2, foot + 0.3, WIDTH - 2.4, 0.1))
     bar = figure.colorbar(mapped, cax=place, orientation="horizontal")
     ticks = [t for t in (1.2, 1.5, 2, 5, 20, 100, 1000) if math.log2(t) <= limit][-2:]
     labels = [*(f"{t:g}x slower" for t in ticks), "equal", *(f"{t:g}x faster" for t in ticks)]
@@ -302,14 +307,14 @@ def _heat_maps(
     stride = (WIDTH - 0.3) / per_row
     width, height = min((stride - left - 0.1) / len(hidden), 1.1), min(0.5, 6.0 / len(batch))
     pitch = max(height * len(batch) + 0.5, 1.7 / rows)
-    figure, foot = _page(rows * pitch + 0.25 + room, title, [_about(run)], notes)
+    figure, foot = page(rows * pitch + 0.25 + room, title, [about(run)], notes)
     for number, (text, part) in enumerate(panels):
         row, column = divmod(number, per_row)
         x = 0.3 + left + column * stride
         y = foot + room + 0.2 + (rows - row - 0.5) * pitch - height * len(batch) / 2
-        ax = figure.add_axes(_box(figure, x, y, width * len(hidden), height * len(batch)))
+        ax = figure.add_axes(box(figure, x, y, width * len(hidden), height * len(batch)))
         ax.set(xlim=(0, len(hidden)), ylim=(0, len(batch)), facecolor=EMPTY)
-        ax.set_title(_clipped(_plain(text), int(stride / 0.08)), loc="left", fontsize=8.5)
+        ax.set_title(clipped(plain(text), int(stride / 0.08)), loc="left", fontsize=8.5)
         ax.spines[["top", "right", "left", "bottom"]].set_visible(False)
         ax.tick_params(length=0)
         sides = ((ax.xaxis, hidden, wide / width), (ax.yaxis, batch, 0.16 / height))
@@ -320,80 +325,80 @@ def _heat_maps(
             x, y, colour = hidden.index(cell["hidden"]), batch.index(cell["batch"]), cell["colour"]
             ax.add_patch(patches.Rectangle((x, y), 1, 1, facecolor=colour, edgecolor="white"))
             label = ax.text(x + 0.5, y + 0.5, cell["text"] if min(width, height) > 0.35 else "")
-            label.set(ha="center", va="center", fontsize=7, color=_ink(colour))
+            label.set(ha="center", va="center", fontsize=7, color=ink(colour))
         ax.set_xlabel(AXES["hidden"] if number + per_row >= len(panels) else "")
     middle = (foot + room + 0.2 + rows * pitch / 2) / figure.get_figheight()
     figure.text(0.2 / WIDTH, middle, AXES["batch"], rotation=90, ha="center", va="center")
     return figure, foot
 
 
-def _box(figure: Figure, *sides: float) -> tuple[float, float, float, float]:
+def box(figure: Figure, *sides: float) -> tuple[float, float, float, float]:
     """Left, bottom, width and height, from inches; Matplotlib's own layouts are not repeatable."""
     (left, bottom, width, height), tall = sides, figure.get_figheight()
     return left / WIDTH, bottom / tall, width / WIDTH, height / tall
 
 
-def _page(body: float, title: str, under: Sequence[str], notes: str) -> tuple[Figure, float]:
+def page(body: float, title: str, under: Sequence[str], notes: str) -> tuple[Figure, float]:
     """A figure with its texts around an empty body, and the height where that begins."""
-    under = [line for text in under for line in textwrap.wrap(_plain(text), 138)]
-    feet = textwrap.wrap(_plain(notes), 138)
+    under = [line for text in under for line in textwrap.wrap(plain(text), 138)]
+    feet = textwrap.wrap(plain(notes), 138)
     head, foot = 0.36 + LINE * len(under), 0.1 + LINE * len(feet)
     tall = head + body + foot
     figure = Figure(figsize=(WIDTH, tall))
     small: Any = {"fontsize": 7.5, "color": GREY, "va": "top", "linespacing": 1.3}
-    figure.text(0.01, 1 - 0.08 / tall, _plain(title), fontsize=11, weight="bold", va="top")
+    figure.text(0.01, 1 - 0.08 / tall, plain(title), fontsize=11, weight="bold", va="top")
     figure.text(0.01, 1 - 0.31 / tall, "\n".join(under), **small)
     figure.text(0.01, (foot - 0.03) / tall, "\n".join(feet), **small)
     return figure, foot
 
 
-def _about(run: Run) -> str:
+def about(run: Run) -> str:
     """Where, what and how noisy, in a line."""
     machine, settings, planned = run.manifest["machine"], run.plan.settings, len(run.plan.shapes)
     where, how = machine.get("cpu"), f"threads: {settings.threads}"
     if settings.device == "cuda":
         where = (machine.get("gpus") or [{}])[0].get("name")
         how = f"TF32 {'on' if settings.tf32 else 'off'}"
-    what = f"{_clipped(where or 'unknown device', 40)}, {how}, AMP in {settings.amp}"
+    what = f"{clipped(where or 'unknown device', 40)}, {how}, AMP in {settings.amp}"
     used = zip(run.noise, noise.applied(run.noise), strict=True)
     floors = [f"{percent(floor)} ({n.name})" for n, floor in used if n.pairs]
     noisy = f"noise floor {', '.join(floors)}" if floors else "noise floor not measured"
     done = len(analysis.times(run.cells).shapes)
-    return f"{what}; run {_clipped(run.name, 40)}, {done} of {planned} shapes; {noisy}."
+    return f"{what}; run {clipped(run.name, 40)}, {done} of {planned} shapes; {noisy}."
 
 
-def _legend(figure: Figure, entries: list[tuple[Any, str]], corner: str, y: float) -> float:
+def legend(figure: Figure, entries: list[tuple[Any, str]], corner: str, y: float) -> float:
     """A legend at the right or left edge of the page, labels as they are; returns its width."""
     right, handles = "right" in corner, [handle for handle, _ in entries]
     blank = ["x"] * len(entries)  # a label with a leading underscore would be left out
     how: Any = {"ncols": 2 - right, "handlelength": 3, "fontsize": 7.5, "frameon": False}
-    legend = figure.legend(handles, blank, loc=corner, **how)
-    legend.set_bbox_to_anchor((right, y / figure.get_figheight()))
-    for text, (_, label) in zip(legend.get_texts(), entries, strict=True):
-        text.set_text(_plain(label))
-    return float(legend.get_window_extent().width / figure.dpi)
+    placed = figure.legend(handles, blank, loc=corner, **how)
+    placed.set_bbox_to_anchor((right, y / figure.get_figheight()))
+    for text, (_, label) in zip(placed.get_texts(), entries, strict=True):
+        text.set_text(plain(label))
+    return float(placed.get_window_extent().width / figure.dpi)
 
 
 def _short(name: str) -> str:
     """A name for a cell."""
     name = name.replace("deepbench", "DB").replace("pytorch", "PT").replace("tf-mode", "TF")
-    return textwrap.fill(_clipped(_plain(name), 18).replace("-", " "), 7)
+    return textwrap.fill(clipped(plain(name), 18).replace("-", " "), 7)
 
 
-def _clipped(text: str, width: int) -> str:
+def clipped(text: str, width: int) -> str:
     """Both ends of a long name: variants differ at the end."""
     half = (width - 1) // 2
     return text if len(text) <= width else f"{text[:half]}\N{HORIZONTAL ELLIPSIS}{text[-half:]}"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Characters that the font lacks, spelled out: a box says nothing, and warns."""
     font = font_manager.get_font(font_manager.findfont("DejaVu Sans"))
     known = {c for c in set(text) if c.isprintable() and font.get_char_index(ord(c))}
     return "".join(c if c in known else ascii(c)[1:-1] for c in text)
 
 
-def _ink(background: str) -> str:
+def ink(background: str) -> str:
     """Black or white, whichever is easier to read."""
     red, green, blue, alpha = (part**2.2 for part in colors.to_rgba(background))
     light = 1 - alpha + alpha * (0.21 * red + 0.72 * green + 0.07 * blue)
