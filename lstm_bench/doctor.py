@@ -22,6 +22,7 @@ from lstm_bench.model import (
     Shape,
 )
 from lstm_bench.plan import Plan
+from lstm_bench.profile import Profile
 
 #: Lists the files that more than one of an environment's NVIDIA packages claim to own.
 _CLASHES = """
@@ -142,9 +143,12 @@ class Kept:
 
     logs: Path
     records: list[Record] = field(default_factory=list)
+    profiles: list[Profile] = field(default_factory=list)
 
-    def append(self, record: Record, blocks: list[Block]) -> None:
+    def append(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
         self.records.append(record)
+        if profile:
+            self.profiles.append(profile)
 
 
 def noise_plan(

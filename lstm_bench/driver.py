@@ -4,7 +4,8 @@ for each pass, with fresh workers
     for each shape, in shuffled order
         prepare:  build, first call, check, warm up; what fails is recorded at once
         rounds:   one block per implementation, in shuffled order, until there is enough
-        release:  the last timed answer is checked again, then the record is written
+        profile:  if the plan says so, after the last round of the last of them
+        release:  the last answer is checked again, then the record is written
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from lstm_bench.model import (
     to_json,
 )
 from lstm_bench.plan import Plan, guess_cell_s, guess_s
+from lstm_bench.profile import Profile
 from lstm_bench.registry import framework_of
-from lstm_bench.replies import Failure, Hello, Prepared
+from lstm_bench.replies import Failure, Hello, Prepared, Profiled
 from lstm_bench.shelf import Shelf
 from lstm_bench.supervisor import WorkerFailed, WorkerProcess
 
@@ -55,7 +57,17 @@ class Sink(Protocol):
 
     @property
     def logs(self) -> Path: ...
-    def append(self, record: Record, blocks: list[Block]) -> None: ...
+    def append(
+        self, record: Record, blocks: list[Block], profile: Profile | None = None
+    ) -> None: ...
+
+
+@dataclass(frozen=True)
+class Look:
+    """How closely a profiled pass looks."""
+
+    operators: bool = False  # at what the host does, by the framework's own profiler
+    trace: Callable[[Profiled], None] | None = None  # is told all that happened, and when
 
 
 @dataclass
@@ -84,12 +96,14 @@ def run(
     stop: Callable[[], bool] = lambda: False,
     budget_s: float | None = None,
     missing: Mapping[str, str] | None = None,
+    look: Look | None = None,
 ) -> Outcome:
     """Measure `cells`, which are some or all of the plan's.
 
     `missing` names the frameworks that are not installed, with the reason for their cells.
+    `look` says what else a profiled pass shall show.
     """
-    walk = _Walk(plan, sink, observer, stop)
+    walk = _Walk(plan, sink, observer, stop, look or Look())
     for row in plan.implementations:
         if missing and row.framework in missing:
             walk.refused[row.worker] = ("missing", missing[row.framework])
@@ -137,8 +151,16 @@ def _by_shape(cells: Iterable[Cell]) -> dict[tuple[int, Shape], list[Cell]]:
 class _Walk:
     """The workers of one run and the measuring of one shape after another."""
 
-    def __init__(self, plan: Plan, sink: Sink, observer: Observer, stop: Callable[[], bool]):
+    def __init__(
+        self,
+        plan: Plan,
+        sink: Sink,
+        observer: Observer,
+        stop: Callable[[], bool],
+        look: Look,
+    ):
         self.plan, self.sink, self.observer, self.stop = plan, sink, observer, stop
+        self.look = look
         self.rng = random.Random(plan.settings.seed)
         self.workers: dict[str, WorkerProcess] = {}
         self.hellos: dict[str, Hello] = {}
@@ -208,6 +230,7 @@ class _Walk:
         """All cells of one shape, interleaved."""
         group = f"{shape.label} {datetime.datetime.now(datetime.timezone.utc):%Y%m%dT%H%M%S.%f}"
         live: list[Measurement] = []
+        timed: list[Measurement] = []  # all rounds done, nothing recorded yet
         for cell in cells:
             if self.stop():
                 break
@@ -227,10 +250,19 @@ class _Walk:
                 if not self.measure_round(one, number, group):
                     live.remove(one)
                 elif self.enough(one, deadline):
-                    self.finish(one, group)
                     live.remove(one)
-        for one in live:
-            self.finish(one, group, interrupted=self.stop())
+                    if self.plan.profile:  # not while another is timed
+                        timed.append(one)
+                    else:
+                        self.finish(one, group)
+        stopped = self.stop()
+        for one in timed if stopped else [*timed, *live]:
+            if self.plan.profile and not self.stop():
+                self.observer.doing(f"{shape.label}  profiling {_name(one.cell)}")
+                self.profile(one)
+            self.finish(one, group)
+        for one in live if stopped else []:
+            self.finish(one, group, interrupted=True)
 
     def prepare(self, cell: Cell, group: str) -> Measurement | None:
         """Build, check and warm one cell; a cell that cannot be timed is recorded instead."""
@@ -331,8 +363,31 @@ class _Walk:
             return True
         return rounds >= sampling.max_rounds
 
+    def profile(self, one: Measurement) -> None:
+        """Take the calls of a timed cell apart; its times stand, whatever happens here."""
+        if self.workers.get(one.worker.name) is not one.worker:
+            one.warn("not profiled: the worker was gone")
+            return
+        try:
+            reply: Profiled = self.ask(
+                one.worker,
+                "profile",
+                self.plan.sampling.timeout_s,
+                key=one.cell.key,
+                trace=self.look.trace is not None,
+                operators=self.look.operators,
+            )
+        except WorkerFailed as failed:
+            one.warn(f"not profiled: {failed.reason}")
+            return
+        one.profile = reply.profile
+        if self.look.trace:
+            self.look.trace(reply)
+        if one.profile.problem:
+            one.warn(f"not profiled: {one.profile.problem}")
+
     def finish(self, one: Measurement, group: str, interrupted: bool = False) -> None:
-        """Check the last timed answer, then write the cell down."""
+        """Check the last answer, then write the cell down."""
         status, reason = "ok", ""
         if interrupted and not one.used:
             return
@@ -356,7 +411,7 @@ class _Walk:
             one.warn(f"disturbed: other processes used {cores:.1f} cores while this was measured")
         if status == "ok" and not timing.converged(one.latencies(), self.plan.sampling):
             one.warn("not converged: the interval of the median is wider than was asked")
-        self.record(self.filled(one, group, status, reason), one.blocks)
+        self.record(self.filled(one, group, status, reason), one.blocks, one.profile)
 
     # records
 
@@ -367,8 +422,8 @@ class _Walk:
     def filled(self, one: Measurement, group: str, status: str, reason: str) -> Record:
         return fill(self.blank(one.cell, status, reason, group), one)
 
-    def record(self, record: Record, blocks: list[Block]) -> None:
-        self.sink.append(record, blocks)
+    def record(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
+        self.sink.append(record, blocks, profile)
         if record.status != "interrupted":
             self.finished += 1
         self.observer.finished(record)

@@ -26,7 +26,7 @@ MAX_ELEMENTS = 2**31  # of one array: beyond this cuDNN and BLAS count in 32 bit
 KEYS = (
     *("name", "hidden", "batch", "timesteps", "input", "shapes", "implementations"),
     *("device", "threads", "tf32", "amp", "seed", "passes", "controls"),
-    *("sampling", "environments", "fake"),
+    *("profile", "energy", "sampling", "environments", "fake"),
 )
 _SAMPLING = {f.name for f in fields(Sampling)}
 _COUNTS = ("rounds", "max_rounds", "block_calls", "warmup_calls", "queued_calls")
@@ -101,6 +101,8 @@ def plan(
         sampling=_sampling({**_mapping(data, "sampling", where), **(sampling or {})}, where),
         passes=_integer(data.get("passes", 1), f"{where}: passes", 1, 100),
         controls=_integer(data.get("controls", 2), f"{where}: controls", 0, 100),
+        profile=_boolean(data, "profile", False, where),
+        energy=_boolean(data, "energy", False, where),
         environments={**_environments(data, where), **(environments or {})},
     )
     cells = len(shapes) * (len(rows) + result.controls) * result.passes

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from lstm_bench import timing
 from lstm_bench.model import Block, Cell, Record
 from lstm_bench.plan import Plan
+from lstm_bench.profile import Profile
 from lstm_bench.replies import Hello, Prepared
 from lstm_bench.supervisor import WorkerProcess
 
@@ -23,6 +24,7 @@ class Measurement:
     blocks: list[Block] = field(default_factory=list)
     used: list[Block] = field(default_factory=list)  # the one block of each round that counts
     spent_s: float = 0.0
+    profile: Profile | None = None
     warnings: list[str] = field(default_factory=list)
 
     def latencies(self) -> list[float]:
@@ -81,5 +83,8 @@ def fill(record: Record, one: Measurement) -> Record:
     record.timed_s = one.spent_s
     record.cpu_over_wall = sum(b.cpu_s for b in one.used) / wall
     record.switches_per_s = sum(b.switches for b in one.used) / wall
+    if one.profile and not one.profile.problem:
+        record.device_s = one.profile.busy_s
+        record.round_device_s = one.profile.call_busy_s
     record.others_over_wall = sum(b.others_s for b in one.used) / wall
     return record

@@ -32,6 +32,8 @@ class Plan:
     sampling: Sampling
     passes: int = 1
     controls: int = 2
+    profile: bool = False  # after its rounds, each cell's calls are taken apart
+    energy: bool = False  # and its energy is measured
     environments: Mapping[str, str] = field(default_factory=dict)
 
     def row(self, name: str) -> Implementation:

@@ -1,8 +1,8 @@
 """What a profiled pass says about one cell, and how that is made of what happened.
 
-A profiler hands over activities: kernels, copies and fills on the device, launches on the host, each
-with its start and its end. `summary` cuts them into calls and adds them up. Imports the standard
-library only: it runs in a worker.
+A profiler hands over activities: kernels, copies and fills on the device, launches on the host,
+each with its start and its end. `summary` cuts them into calls and adds them up. Imports the
+standard library only: it runs in a worker.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Part:
 class Profile:
     """A profiled pass of one cell; times are seconds per call, medians over the profiled calls.
 
-    Profiling slows the host: `busy_s` is the device's own and holds, `span_s` and `wall_s` are those
-    of the profiled calls.
+    Profiling slows the host: `busy_s` is the device's own and holds, `span_s` and `wall_s` are
+    those of the profiled calls.
     """
 
     source: str  # "CUPTI", "torch.profiler", "TensorFlow's profiler", "baseline"
@@ -84,10 +84,14 @@ def summary(
 
     `names` gives the readable form of a raw name.
     """
+    activities = list(activities)
     calls: list[list[Activity]] = [[] for _ in windows]
     strays = 0
+    launched = {a.correlation: a.start_ns for a in activities if a.kind == "launch"}
     for one in activities:
-        place = next((i for i, (a, b) in enumerate(windows) if a <= one.start_ns <= b), None)
+        # by the host's clock where it is known: the device's is a little off
+        at = launched.get(one.correlation, one.start_ns)
+        place = next((i for i, (a, b) in enumerate(windows) if a <= at <= b), None)
         if place is not None:
             calls[place].append(one)
         elif one.kind in ON_DEVICE:

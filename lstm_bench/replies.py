@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from lstm_bench.model import Block, Check
+from lstm_bench.profile import Activity, Profile, Window
 from lstm_bench.timing import WarmUp
 
 LONGEST_NS = 2**60
@@ -51,6 +52,21 @@ class Measured(msgspec.Struct):
             raise ValueError("a block without queued calls")
 
 
+class Profiled(msgspec.Struct):
+    profile: Profile
+    activities: list[Activity] = []
+    windows: list[Window] = []
+
+
+class Loaded(msgspec.Struct):
+    calls: int
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.calls < LONGEST_NS and 0 < self.seconds < LONGEST_NS):
+            raise ValueError("a load without calls")
+
+
 class Released(msgspec.Struct):
     check: Check
 
@@ -60,6 +76,8 @@ _KINDS: dict[str, type] = {
     "pose": Posed,
     "prepare": Prepared,
     "measure": Measured,
+    "profile": Profiled,
+    "load": Loaded,
     "release": Released,
 }
 

@@ -27,6 +27,7 @@ REMEDIES = {
     "disturbed": "close what else runs on this machine; `lstm-bench doctor` measures its noise",
     "capped": "raise sampling.cell_s in the grid to give slow cells more time",
     "two processes": "see the reason of the cell that took the worker down, above",
+    "not profiled": "see the cells' warnings in the records; the times stand",
     "not checked again": "the times stand; see the worker's log in the run's logs folder",
 }
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lstm_bench import problem as problems
+from lstm_bench import profiling, timing
 from lstm_bench import shelf as shelves
-from lstm_bench import timing
 from lstm_bench.implementations.session import Session
 from lstm_bench.model import (
     TOLERANCES,
@@ -35,6 +35,7 @@ from lstm_bench.model import (
 )
 
 _PR_SET_PDEATHSIG = 1
+LOAD_BATCH_S = 0.02  # of calls that are queued before one is waited for
 
 
 @dataclass
@@ -135,6 +136,23 @@ class Worker:
         finally:
             gc.enable()
         return {"block": to_json(block)}
+
+    def profile(self, key: str, trace: bool = False, operators: bool = False) -> dict[str, Any]:
+        """What a call of one prepared session does; with `trace` also when."""
+        p = self.prepared[key]
+        device = "cpu" if operators else self.settings.device
+        found = profiling.profile(p.session, p.call_s, device)
+        return to_json(found) if trace else {"profile": to_json(found.profile)}
+
+    def load(self, key: str, seconds: float) -> dict[str, Any]:
+        """Keep the device at work for some time: calls queued back to back."""
+        p = self.prepared[key]
+        batch = max(1, int(LOAD_BATCH_S / max(p.call_s, 1e-9)))
+        calls, spent_ns = 0, 0
+        while spent_ns < seconds * 1e9:
+            spent_ns += p.session.time_queued(batch, p.clock)
+            calls += batch
+        return {"calls": calls, "seconds": spent_ns / 1e9}
 
     def release(self, key: str) -> dict[str, Any]:
         """Check the last timed call's answer, then let the session go."""

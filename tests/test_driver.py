@@ -31,7 +31,7 @@ class Quiet:
 class Raw(Kept):
     """Keeps the blocks too."""
 
-    def append(self, record, blocks):
+    def append(self, record, blocks, profile=None):
         super().append(record, blocks)
         self.blocks = [*getattr(self, "blocks", []), (record, list(blocks))]
 

@@ -40,6 +40,10 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
 @click.option("--fast", is_flag=True, help="5 rounds instead of 10.")
 @click.option("--rigorous", is_flag=True, help="30 rounds.")
 @click.option("--deepbench", is_flag=True, help="Queue 100 calls for throughput, as DeepBench.")
+@click.option(
+    "--profile", is_flag=True, help="Then take each cell's calls apart, kernel by kernel."
+)
+@click.option("--energy", is_flag=True, help="Then measure energy per call (GPU, by NVML).")
 @click.option("--budget", metavar="TIME", help="Stop in time: 90s, 10m, 2h.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and an estimate; run nothing.")
 def grid(
@@ -56,6 +60,8 @@ def grid(
     fast: bool,
     rigorous: bool,
     deepbench: bool,
+    profile: bool,
+    energy: bool,
     budget: str | None,
     dry_run: bool,
 ) -> None:
@@ -87,7 +93,8 @@ def grid(
     plan = None
     if grid_file is not None:
         data = grids.read(grid_file)
-        data.update({k: v for k, v in (("device", device), ("threads", threads)) if v})
+        given = {"device": device, "threads": threads, "profile": profile, "energy": energy}
+        data.update({key: value for key, value in given.items() if value})
         names = None if implementations is None else _split(implementations)
         plan = grids.plan(
             data,
@@ -106,7 +113,7 @@ def grid(
             raise LstmBenchError(f"{folder} holds a run; --resume {folder.name} goes on with it")
         records: list[Record] = []
     else:
-        changes = (implementations, device, threads, fast, rigorous, deepbench)
+        changes = (implementations, device, threads, fast, rigorous, deepbench, profile, energy)
         if run_name or (any(changes) and plan is None):
             raise click.UsageError("--resume takes the run's own plan; it cannot be changed")
         folder = store.find_run(results, resume or None, plan.name if plan else None)
@@ -117,8 +124,8 @@ def grid(
                 f"{folder} was started with another plan than {grid_file} is now;"
                 f" go on with `lstm-bench grid --resume {folder.name}`, or leave --resume out"
             )
-        given = {**(plan.environments if plan else {}), **environments}
-        plan = preflight.resumed(stored, given, folder)
+        pythons_given = {**(plan.environments if plan else {}), **environments}
+        plan = preflight.resumed(stored, pythons_given, folder)
         records = list(store.read_records(folder).values())
         preflight.same_circumstances(manifest, plan, folder)
     missing = preflight.missing(plan, skip_missing or dry_run)

@@ -17,6 +17,7 @@ class Session:
 
     path: str = ""  # what really ran: "cuDNN", "generic", an algorithm
     memory: dict[str, int]  # bytes, by name
+    profiler: str = ""  # the name of the framework's own, if it has one
 
     def call(self) -> None:
         """One forward pass; may return before it is done."""

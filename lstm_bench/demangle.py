@@ -1,0 +1,57 @@
+"""C++ names as a person writes them, by the runtime library that every framework brings along."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+
+def readable(name: str) -> str:
+    """`_Z3fooIiEvT_` is `foo<int>`: demangled, without return type and arguments."""
+    full = demangled(name)
+    end = _arguments(full)
+    start = full.find(" ") + 1 if full.startswith(("void ", "int ", "bool ")) else 0
+    return full[start:end] if end > start else full
+
+
+@functools.lru_cache(maxsize=4096)
+def demangled(name: str) -> str:
+    """The whole signature; a name that is not mangled stays as it is."""
+    library = _library()
+    if library is None or not name.startswith("_Z"):
+        return name
+    status = ctypes.c_int()
+    address = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
+    if not address:
+        return name
+    try:
+        return ctypes.string_at(address).decode(errors="replace")
+    finally:
+        _free(ctypes.c_void_p(address))
+
+
+@functools.cache
+def _library() -> Any:
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+        library.__cxa_demangle.restype = ctypes.c_void_p
+    except (OSError, AttributeError):
+        return None
+    return library
+
+
+def _free(address: ctypes.c_void_p) -> None:
+    ctypes.CDLL(None).free(address)
+
+
+def _arguments(signature: str) -> int:
+    """Where the last list of arguments begins; templates and lambdas have lists of their own."""
+    if not signature.endswith(")"):
+        return len(signature)
+    depth = 0
+    for place in range(len(signature) - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(signature[place], 0)
+        if depth == 0:
+            return place
+    return len(signature)

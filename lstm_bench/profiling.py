@@ -1,0 +1,59 @@
+"""The worker's profiled pass: which profiler is used where.
+
+on a GPU   CUPTI; without it the framework's own profiler, and the profile says so
+on a CPU   the framework's own profiler, or the phases that the baseline knows of itself
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lstm_bench import cupti_collector
+from lstm_bench.implementations.session import Session
+from lstm_bench.profile import Activity, Profile, Window, summary
+
+PASS_S = 0.05  # how long the profiled calls may take, but for FEWEST of them
+FEWEST, MOST = 2, 10  # calls; with two it shows whether both launch the same
+LONG_S = 0.1  # a call that takes so long is not made once more only to be thrown away
+
+
+@dataclass
+class Trace:
+    """A profile and, where the profiler tells, all that happened in time."""
+
+    profile: Profile
+    activities: list[Activity] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
+
+
+def calls_for(call_s: float) -> int:
+    return max(FEWEST, min(MOST, int(PASS_S / max(call_s, 1e-9))))
+
+
+def profile(session: Session, call_s: float, device: str) -> Trace:
+    """What one call of the session does; a profiler that fails is a profile with a problem."""
+    calls = calls_for(call_s)
+    try:
+        if device == "cpu":
+            found = session.operators(calls)
+            return Trace(found or _nothing(device, "no profiler: this one has none of its own"))
+        try:
+            discard = 0 if call_s > LONG_S else 1
+            return Trace(*cupti_collector.collect(session.call, session.wait, calls, discard))
+        except cupti_collector.Absent as absent:
+            return _by_framework(session, calls, str(absent))
+    except Exception as error:  # the times of this cell are taken and must not be lost
+        text = str(error).strip().splitlines() or [""]
+        return Trace(_nothing(device, f"the profiler failed: {type(error).__name__}: {text[0]}"))
+
+
+def _by_framework(session: Session, calls: int, reason: str) -> Trace:
+    found = session.activities(calls)
+    if found is None:
+        return Trace(_nothing("cuda", reason))
+    activities, windows = found
+    return Trace(summary(activities, windows, session.profiler), activities, windows)
+
+
+def _nothing(device: str, problem: str) -> Profile:
+    return Profile(source="none", device=device, calls=0, problem=problem[:300])
