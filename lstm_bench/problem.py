@@ -50,6 +50,11 @@ class Problem:
             self._shared[key] = make()
         return self._shared[key]
 
+    @property
+    def held(self) -> int:
+        """How many things are held in common so far."""
+        return len(self._shared)
+
 
 def make(shape: Shape, seed: int) -> Problem:
     """The problem of this shape and seed: the same arrays in every process and on every machine.

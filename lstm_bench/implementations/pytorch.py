@@ -34,6 +34,13 @@ def describe(settings: Settings) -> dict[str, Any]:
     }
 
 
+def allocated() -> int:
+    """Bytes in use on the GPU now; their peak is counted from here on."""
+    torch.cuda.init()  # the statistics do not start it themselves
+    torch.cuda.reset_peak_memory_stats()
+    return int(torch.cuda.memory_allocated())
+
+
 def _dotted(version: int | None) -> str:
     """91900 is 9.19.0."""
     number = version or 0
@@ -112,6 +119,9 @@ class TorchSession(Session):
             return tensor.float().cpu().numpy().astype(np.float32)
 
         return array(output), array(h[0]), array(c[0])
+
+    def device_peak(self) -> int:
+        return int(torch.cuda.max_memory_allocated())
 
     def close(self) -> None:
         self.result = self.layer = self.x = self.state = None  # type: ignore[assignment]

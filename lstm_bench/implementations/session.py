@@ -30,6 +30,10 @@ class Session:
         """The last call's output (T, B, H), final h and final c (B, H), as float arrays."""
         raise NotImplementedError
 
+    def device_peak(self) -> int | None:
+        """The most bytes that were in use on the GPU since the module's `allocated` was asked."""
+        return None
+
     def close(self) -> None:
         """Give back what the session holds."""
 

@@ -46,6 +46,12 @@ def describe(settings: Settings) -> dict[str, Any]:
     }
 
 
+def allocated() -> int:
+    """Bytes in use on the GPU now; their peak is counted from here on."""
+    tf.config.experimental.reset_memory_stats("GPU:0")
+    return int(tf.config.experimental.get_memory_info("GPU:0")["current"])
+
+
 def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     """The layer with the problem's weights, traced for the problem's shape."""
     mode, cuda = row.options["mode"], settings.device == "cuda"
@@ -111,6 +117,9 @@ class TensorFlowSession(Session):
     def outputs(self) -> Answer:
         output, h, c = (tf.cast(t, tf.float32).numpy() for t in self.result)
         return output.transpose(1, 0, 2), h, c
+
+    def device_peak(self) -> int:
+        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
     def close(self) -> None:
         self.result = self.forward = self.layer = None
