@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
-from lstm_bench.load import Load
-
 WINDOW_S = 0.35  # of ticks that count
 LEAD_S = 0.2  # before it: up to a tick until the first one, and that one is dropped
 IDLE_S = 1.0
@@ -34,6 +32,15 @@ class Counter(Protocol):
     @property
     def reason(self) -> str: ...
     def energy_j(self) -> float | None: ...
+
+
+class Load(Protocol):
+    """What a worker did without a pause; `replies.Loaded` is one."""
+
+    @property
+    def calls(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
 
 
 @dataclass(frozen=True)
