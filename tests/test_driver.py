@@ -302,3 +302,63 @@ def test_a_row_with_threads_of_its_own_has_a_process_of_its_own(tmp_path):
     assert {r.status for r in sink.records} == {"ok"}
     assert {r.implementation for r in sink.records} == {"fake", "fake@1"}
     assert len(list(tmp_path.glob("fake-*.log"))) == 2
+
+
+# profiles
+
+
+class Profiles(Raw):
+    """Keeps the profiles too."""
+
+    def append(self, record, blocks, profile=None):
+        super().append(record, blocks, profile)
+        self.of_cell = {**getattr(self, "of_cell", {}), record.key: profile}
+
+
+def profiled(tmp_path, device, observer=None, **fake):
+    data = {**FAKE_GRID, "fake": fake, "implementations": list(fake), "profile": True}
+    plan = grid.plan({**data, "device": device}, Path("g.yaml"), device=device, threads=2)
+    sink = Profiles(tmp_path)
+    outcome = driver.run(plan, plan.all_cells(), sink, observer or Quiet())
+    assert outcome.left == 0
+    return sink
+
+
+def test_a_profiled_cell_knows_how_long_the_device_was_busy(tmp_path):
+    sink = profiled(tmp_path, "cuda", fake={"call_s": 0.002})
+    record = by_name(sink.records)["fake"]
+    profile = sink.of_cell[record.key]
+    assert (record.status, record.warnings, profile.problem) == ("ok", [], "")
+    assert record.device_s == profile.busy_s
+    assert 0 < record.device_s <= record.latency_s
+    assert record.round_device_s == profile.call_busy_s
+
+
+def test_no_cell_of_a_shape_is_profiled_while_another_is_timed(tmp_path):
+    observer = Quiet()
+    profiled(tmp_path, "cpu", observer, quick={}, noisy={"noise": 0.5, "process": "other"})
+    for label in dict.fromkeys(text.split()[0] for text in observer.texts):
+        kinds = [text.split()[1] for text in observer.texts if text.split()[0] == label]
+        order = [kind for kind in kinds if kind in ("round", "profiling")]
+        assert order == sorted(order, key=lambda kind: kind == "profiling")
+        assert "profiling" in order
+
+
+@pytest.mark.parametrize("trouble", ["lost", "crash", "none"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_times_stand_when_the_profiler_fails_and_the_split_is_not_shown_as_truth(
+    tmp_path, trouble, device
+):
+    sink = profiled(tmp_path, device, fake={"profile": trouble}, well={})
+    bad, good = (by_name(sink.records)[name] for name in ("fake", "well"))
+    assert bad.status == good.status == "ok"
+    assert bad.latency_s
+    assert bad.device_s is None
+    assert any(text.startswith("not profiled: ") for text in bad.warnings)
+    assert sink.of_cell[bad.key].problem
+    assert (good.warnings, sink.of_cell[good.key].problem) == ([], "")
+
+
+def test_without_the_flag_nothing_is_profiled(tmp_path):
+    _, sink = walk(tmp_path, fake={"fake": {}})
+    assert all(r.device_s is None for r in sink.records)
