@@ -1,0 +1,331 @@
+"""Where the time of calls went, as documents: a whole run's profiles, or one cell's."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from lstm_bench import run_report, split
+from lstm_bench.families import FAMILIES
+from lstm_bench.model import LstmBenchError, Record, Shape
+from lstm_bench.profile import Profile
+from lstm_bench.results import Run
+from lstm_bench.split import Split, Splits
+from lstm_bench.tables import Column, Document, Table, number, text
+from lstm_bench.trust import counted
+from lstm_bench.units import clean, clipped, percent, seconds, wrapped
+
+NAME = 52  # characters of a kernel's name
+SHORT = {"recurrent GEMM": "rec GEMM", "input GEMM": "in GEMM", "persistent": "persist"}
+
+
+def document(
+    run: Run, top: int = 5, sort: str = "self", shapes: Collection[Shape] | None = None
+) -> Document:
+    """All profiles of a run: the split by row, its families, the first `top` parts of each row."""
+    found = split.read(run, shapes)
+    if not found.good and not found.left_out:
+        here = "none of the chosen shapes was" if shapes is not None else "no cell of it was"
+        raise LstmBenchError(
+            f"{run.name}: {here} profiled, out of {counted(len(run.cells), 'cell')}; measure with"
+            " `lstm-bench grid GRID --profile`"
+        )
+    result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
+    result.facts |= {"settings": dict(run.manifest["plan"]["settings"])}
+    result.facts |= {"left_out": dict(found.left_out), "cells": [_cell(s) for s in found.good]}
+    result.add(run_report.heading(run))
+    doubts = left_out_lines(found)
+    if doubts:
+        result.add("\n".join(doubts))
+    on_device, on_cpu = found.on("cuda"), found.on("cpu")
+    if on_device:
+        _add_device(result, on_device, top, sort)
+    if on_cpu:
+        _add_cpu(result, on_cpu, top, sort)
+    return result
+
+
+def cell_document(record: Record, profile: Profile, sort: str = "self", top: int = 15) -> Document:
+    """One cell: what its time is made of, and its parts, the first `top` of them drawn."""
+    one = Split(record, profile)
+    path = f", {record.path}" if record.path else ""
+    calls = f"{counted(profile.calls, 'call')} by {profile.source}"
+    result = Document([wrapped(f"{one.name} at {one.shape.label}{path}; {calls}")])
+    result.facts = {**_cell(one), "source": profile.source, "problem": profile.problem}
+    if profile.problem:
+        result.add(wrapped(f"nothing is shown, as it would not be the truth: {profile.problem}"))
+        return result
+    lines = _device_lines(one) if profile.device != "cpu" else _cpu_lines(one)
+    result.add("\n".join(lines), _parts(one, sort, top))
+    if len(profile.parts) > top:
+        result.add(f"{len(profile.parts) - top} more with --top, or --format json")
+    return result
+
+
+def _add_device(result: Document, splits: Sequence[Split], top: int, sort: str) -> None:
+    cells, common = split.shared(splits)
+    rows = split.device_rows(cells)
+    result.add(
+        Table(
+            "where",
+            rows,
+            (
+                _name(),
+                number("latency", "latency_s", seconds),
+                number("busy", "busy_s", seconds),
+                number("gap", "gap_s", seconds),
+                number("host", "host_s", seconds),
+                number("kernels", "kernels", _count),
+                number("launches", "launches", _count),
+            ),
+            "where the time of a call goes",
+        ),
+        wrapped(
+            f"medians over {_shapes(common)}, which need not add up; busy: something ran on the"
+            " device; gap: the device waited for the next launch, in the profiled calls; host:"
+            " latency less busy, shape by shape"
+        ),
+        Table(
+            "shares",
+            rows,
+            (
+                _name(),
+                number("GPU active", "active", _share),
+                number("data movement", "moving", _share),
+                number("idle", "idle", _share),
+                number("launching", "launching", _share),
+            ),
+            "shares of the latency",
+        ),
+        wrapped(
+            f"means over {_shapes(common)}; GPU active: a kernel ran; data movement: only copies or"
+            " fills ran; idle: the rest; launching: the host was in calls that launch kernels"
+        ),
+    )
+    result.add(*map(wrapped, check_lines(splits)))
+    _add_parts(result, splits, cells, "busy time", top, sort)
+
+
+def _add_cpu(result: Document, splits: Sequence[Split], top: int, sort: str) -> None:
+    cells, common = split.shared(splits)
+    result.add(
+        Table(
+            "operators_where",
+            split.cpu_rows(cells),
+            (
+                _name(),
+                text("by", "source", lambda source: clipped(source, 24)),
+                number("latency", "latency_s", seconds),
+                number("profiled", "wall_s", seconds),
+                number("in parts", "parts_s", seconds),
+                number("calls", "calls", _count),
+                number("memory", "bytes", _bytes),
+            ),
+            "where the time of a call goes, on the CPU",
+        ),
+        wrapped(
+            f"medians over {_shapes(common)}; in parts: the own time of all operators or phases,"
+            " which on several threads may exceed the latency; calls, memory: per call of the layer"
+        ),
+    )
+    result.add(*map(wrapped, check_lines(splits)))
+    _add_parts(result, splits, cells, "own time", top, sort)
+
+
+def _add_parts(
+    result: Document,
+    splits: Sequence[Split],
+    cells: Sequence[Split],
+    what: str,
+    top: int,
+    sort: str,
+) -> None:
+    """The families of every row, and the first parts of each at one shape."""
+    rows = split.family_rows(cells)
+    there = [family for family in FAMILIES if any(row[family] for row in rows)]
+    columns = [_name(), *(number(SHORT.get(f, f), f, _there) for f in there)]
+    result.add(Table("families", rows, columns, f"{what} by family, mean over the same shapes"))
+    if "GEMM" in there:
+        result.add("GEMM: the products of input and recurrence, where one name holds both")
+    shape = split.middle(splits)
+    result.add(
+        wrapped(
+            f"the first parts of each row by {sort}, at {shape.label} or else at the middle of its"
+            f" own shapes; share: of {what}, to which parts that overlap add more than once"
+        )
+    )
+    for own in split.by_name(splits).values():
+        one = (split.at(own, shape) or split.at(own, split.middle(own)))[-1]
+        result.add(_parts(one, sort, top, f"{one.name} at {one.shape.label}"))
+
+
+def _parts(one: Split, sort: str, top: int, title: str = "") -> Table:
+    """The columns that the parts of this cell have anything in."""
+    rows, cpu = split.part_rows(one, sort), one.profile.device == "cpu"
+    columns = [
+        text("name", "name", lambda name: clipped(short_name(name), NAME)),
+        text("family", "family"),
+        number("calls" if cpu else "count", "count", _count),
+        number("self" if cpu else "time", "self_s", seconds),
+        number("total", "total_s", seconds),
+        number("share", "share", _share),
+        number("memory" if cpu else "bytes", "bytes", _bytes),
+    ]
+    for key, heading in (("total_s", "total"), ("bytes", "memory"), ("bytes", "bytes")):
+        if all(row[key] is None for row in rows):
+            columns = [column for column in columns if column.heading != heading]
+    return Table("parts", rows, columns, title, most=top)
+
+
+def check_lines(splits: Sequence[Split]) -> list[str]:
+    """Whether busy, gap and host add up: they do in the profiled call, if it took as long."""
+    held = [s for s in splits if s.latency_s > split.LONG_S and s.profile.wall_s is not None]
+    if not held:
+        return []
+    slower = [s.slowed for s in held if s.slowed > split.DIFFERS]
+    faster = [-s.slowed for s in held if s.slowed < -split.DIFFERS]
+    what, limit = counted(len(held), "cell"), percent(split.DIFFERS, 0)
+    over = f"over {seconds(split.LONG_S)}"
+    if not slower and not faster:
+        return [f"in all {what} {over} the profiled calls took what the timed ones did, to {limit}"]
+    lines = []
+    cpu = held[0].profile.device == "cpu"
+    for values, word, meaning in (
+        (slower, "slower", _STRETCHED[cpu]),
+        (faster, "faster", "the timed rounds held more than the call, or the host's pace changed"),
+    ):
+        if values:
+            lines.append(
+                f"profiling made {len(values)} of {what} {over} {word} by more than {limit}, at"
+                f" most {percent(max(values), 0)}, in the median"
+                f" {percent(statistics.median(values), 0)}: {meaning}"
+            )
+    return lines
+
+
+_STRETCHED = {
+    False: "their gaps are stretched by it; busy is the device's own and holds",
+    True: "their parts are stretched by it; read them as shares",
+}
+
+
+def left_out_lines(found: Splits) -> list[str]:
+    """How many profiles are not shown, by reason."""
+    return [
+        wrapped(f"{counted(count, 'profile')} left out: {clean(reason)}", 2)
+        for reason, count in found.left_out.most_common()
+    ]
+
+
+def _device_lines(one: Split) -> list[str]:
+    """The latency, piece by piece."""
+    profile = one.profile
+    lines = [
+        _line("latency", one.latency_s, "", "what a caller waits, when nobody watches"),
+        _line("busy", one.busy_s, _share(1 - one.idle), "something ran on the device"),
+        _line("  kernels", _seconds(profile.kernel_s), _share(one.active), ""),
+        _line("  movement", one.moving * one.latency_s, _share(one.moving), "only copies or fills"),
+        _line("host", one.host_s, _share(one.idle), "latency less busy: the device was idle"),
+        _line("gap", one.gap_s, "", "idle between two kernels, in the profiled calls"),
+        _line(
+            *("launching", profile.launch_s, _share(one.launching)),
+            f"in {_count(profile.launches)} launches of {_count(profile.kernels)} kernels",
+        ),
+        _line("profiled", _seconds(profile.wall_s), "", _slowed(one)),
+    ]
+    return lines
+
+
+def _cpu_lines(one: Split) -> list[str]:
+    lines = [
+        _line("latency", one.latency_s, "", "what a caller waits, when nobody watches"),
+        _line(
+            "in parts",
+            one.parts_s,
+            _share(one.parts_s / one.latency_s),
+            "the own time of all operators or phases, over all threads",
+        ),
+    ]
+    if one.profile.wall_s is not None:
+        lines.append(_line("profiled", one.profile.wall_s, "", _slowed(one)))
+    return lines
+
+
+def _line(name: str, value: float, share: str, note: str) -> str:
+    return f"{name:<10}  {seconds(value):>7}  {share:>4}  {note}".rstrip()
+
+
+def _slowed(one: Split) -> str:
+    if one.slowed != one.slowed:  # no latency to hold it against
+        return "a call while it was watched"
+    word = "more" if one.slowed >= 0 else "less"
+    return f"a call while it was watched, {percent(abs(one.slowed), 0)} {word}"
+
+
+def _cell(one: Split) -> dict[str, Any]:
+    """The figures of one cell, for JSON."""
+    return {
+        "implementation": one.name,
+        "shape": one.shape.label,
+        "device": one.profile.device,
+        "calls": one.profile.calls,
+        "latency_s": one.latency_s,
+        "busy_s": one.busy_s,
+        "gap_s": one.gap_s,
+        "host_s": one.host_s,
+        "wall_s": one.profile.wall_s,
+        "unexplained_s": one.slowed * one.latency_s,
+        "launch_s": one.profile.launch_s,
+        "kernels": one.profile.kernels,
+        "launches": one.profile.launches,
+        "moved_bytes": one.profile.moved_bytes,
+        "families_s": one.by_family,
+    }
+
+
+def short_name(name: str) -> str:
+    """A kernel's name without what all of them have: return types, namespaces."""
+    name = re.sub(r"^(std::enable_if<.*?>::type|void) ", "", name)
+    return re.sub(
+        r"\b(at::native|tensorflow|functor|std|Eigen|internal|c10)::|\(anonymous namespace\)::",
+        "",
+        name,
+    )
+
+
+def _name() -> Column:
+    return text("implementation", "implementation", lambda name: clipped(name, 25))
+
+
+def _shapes(common: int) -> str:
+    if not common:
+        return "each row's own shapes, as no shape is common to all: rows do not compare"
+    return f"the {counted(common, 'shape')} that all rows have"
+
+
+def _share(value: float | None) -> str:
+    return percent(value, 0)
+
+
+def _there(share: float) -> str:
+    return percent(share, 0) if share else "-"
+
+
+def _count(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _bytes(value: float | None) -> str:
+    if value is None:
+        return "-"
+    for unit in ("B", "KiB", "MiB"):
+        if abs(value) < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1024
+    return f"{value:.3g} GiB"
+
+
+def _seconds(value: float | None) -> float:
+    return float("nan") if value is None else value
