@@ -212,6 +212,21 @@ def _names(reasons: int) -> list[str]:
     return [name for bit, name in THROTTLING.items() if reasons & bit]
 
 
+def held(gauge: Gauge, pid: int, before: int | None) -> dict[str, int]:
+    """What a worker's process holds on the GPU, by the name under which it is to be kept.
+
+    Where NVML does not list the process, what the device holds over what it held `before` there
+    were workers has to serve: that is all of them, and whoever else came.
+    """
+    own = gauge.process_memory(pid)
+    if own is not None:
+        return {"process by NVML": own}
+    reading = gauge.reading()
+    if reading is None or reading.memory_used_bytes is None or before is None:
+        return {}
+    return {"device by NVML": max(0, reading.memory_used_bytes - before)}
+
+
 Sample = tuple[float, Reading]  # seconds since the start, and what was read
 
 

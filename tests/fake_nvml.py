@@ -1,0 +1,128 @@
+"""NVML as an H200's driver answers: slow ticks of the energy counter, errors, older versions."""
+
+from __future__ import annotations
+
+import random
+import types
+
+PERIOD_S, JITTER_S, READ_S = 0.1, 0.011, 0.004
+IDLE_W, LOAD_W = 125.0, 455.0
+UUIDS = ("GPU-0a11-first", "GPU-0b22-second", "GPU-0b33-third")
+
+
+class NVMLError(Exception):
+    """As in pynvml, every error is a class of its own."""
+
+
+ERRORS = {
+    name: type(f"NVMLError_{name}", (NVMLError,), {})
+    for name in (
+        *("NotSupported", "NoPermission", "FunctionNotFound", "GpuIsLost", "Timeout"),
+        *("LibraryNotFound", "DriverNotLoaded", "InvalidArgument", "NotFound"),
+    )
+}
+
+
+class FakeNvml(types.ModuleType):
+    """Stands in for `pynvml`; its time passes as the energy counter is read.
+
+    `fails` gives the error that a function raises, `without` what this version does not have,
+    `lost_at_s` when the GPU falls off the bus; `old` versions answer in bytes.
+    """
+
+    NVMLError = NVMLError
+
+    def __init__(self, fails=None, without=(), lost_at_s=float("inf"), old=False, seed=0):
+        super().__init__("pynvml")
+        self.fails, self.without = dict(fails or {}), set(without)
+        self.lost_at_s, self.old = lost_at_s, old
+        self.rng = random.Random(seed)
+        self.open, self.asked = 0, []
+        self.now_s, self.load = 0.0, (0.0, 0.0)
+        self.sm_mhz, self.reasons, self.processes = 1980, 0, []
+        self.shown_mj, self.regular_s = 10**9, -self.rng.uniform(0, PERIOD_S)
+        self._plan()
+
+    def __getattribute__(self, name):
+        if name.startswith("nvml") and name in object.__getattribute__(self, "without"):
+            raise AttributeError(f"module 'pynvml' has no attribute '{name}'")
+        return super().__getattribute__(name)
+
+    def _answer(self, name, value):
+        self.asked.append(name)
+        if self.now_s >= self.lost_at_s and name.startswith("nvmlDevice"):
+            raise ERRORS["GpuIsLost"]("GPU is lost")
+        if name in self.fails:
+            raise ERRORS[self.fails[name]](self.fails[name])
+        return value
+
+    def nvmlInit(self):
+        self._answer("nvmlInit", None)
+        self.open += 1
+
+    def nvmlShutdown(self):
+        self.open -= 1
+
+    def nvmlDeviceGetCount(self):
+        return self._answer("nvmlDeviceGetCount", len(UUIDS))
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        if index >= len(UUIDS):
+            raise ERRORS["InvalidArgument"]("Invalid Argument")
+        return self._answer("nvmlDeviceGetHandleByIndex", index)
+
+    def nvmlDeviceGetUUID(self, handle):
+        return UUIDS[handle].encode() if self.old else UUIDS[handle]
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):
+        if uuid != b"MIG-77":
+            raise ERRORS["NotFound"]("Not Found")
+        return uuid
+
+    def nvmlDeviceGetClockInfo(self, handle, kind):
+        return self._answer("nvmlDeviceGetClockInfo", {1: self.sm_mhz, 2: 3201}[kind])
+
+    def nvmlDeviceGetMaxClockInfo(self, handle, kind):
+        return self._answer("nvmlDeviceGetMaxClockInfo", {1: 1980, 2: 3201}[kind])
+
+    def nvmlDeviceGetTemperature(self, handle, sensor):
+        return self._answer("nvmlDeviceGetTemperature", 41)
+
+    def nvmlDeviceGetPowerUsage(self, handle):
+        return self._answer("nvmlDeviceGetPowerUsage", 125_500)
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle):
+        return self._answer("nvmlDeviceGetEnforcedPowerLimit", 700_000)
+
+    def nvmlDeviceGetUtilizationRates(self, handle):
+        rates = types.SimpleNamespace(gpu=87, memory=12)
+        return self._answer("nvmlDeviceGetUtilizationRates", rates)
+
+    def nvmlDeviceGetMemoryInfo(self, handle):
+        info = types.SimpleNamespace(used=5 * 2**30, total=2**37)
+        return self._answer("nvmlDeviceGetMemoryInfo", info)
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle):
+        return self._answer("nvmlDeviceGetCurrentClocksEventReasons", self.reasons)
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):
+        return self._answer("nvmlDeviceGetCurrentClocksThrottleReasons", self.reasons)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):
+        return self._answer("nvmlDeviceGetComputeRunningProcesses", self.processes)
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle):
+        self.now_s += READ_S / 2
+        while self.tick_s <= self.now_s:
+            self.shown_mj = 10**9 + round(1000 * self.drawn_j(self.tick_s))
+            self._plan()
+        self.now_s += READ_S / 2
+        return self._answer("nvmlDeviceGetTotalEnergyConsumption", self.shown_mj)
+
+    def drawn_j(self, until_s):
+        start, end = self.load
+        return IDLE_W * until_s + (LOAD_W - IDLE_W) * max(0.0, min(until_s, end) - start)
+
+    def _plan(self):
+        self.regular_s += PERIOD_S
+        self.tick_s = self.regular_s + self.rng.uniform(-JITTER_S, JITTER_S)

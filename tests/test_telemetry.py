@@ -1,0 +1,349 @@
+"""What NVML says of the GPU, and that nothing it does can stop a run."""
+
+import builtins
+import sys
+import threading
+import types
+
+import pytest
+from fake_nvml import FakeNvml
+
+from lstm_bench import telemetry
+from lstm_bench.telemetry import Gauge, Reading, Sampler, Telemetry, open_gauge, slowed, summary
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Open a gauge on a fake driver; CUDA_VISIBLE_DEVICES as given."""
+
+    def open_on(nvml, visible=None, device="cuda"):
+        monkeypatch.setitem(sys.modules, "pynvml", nvml)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        return open_gauge(device)
+
+    return open_on
+
+
+def test_a_reading_has_everything_in_the_units_that_its_names_say(opened):
+    gauge = opened(FakeNvml())
+    assert gauge.reading() == Reading(
+        sm_mhz=1980,
+        memory_mhz=3201,
+        temperature_c=41,
+        power_w=125.5,
+        utilisation=0.87,
+        memory_used_bytes=5 * 2**30,
+        throttled=[],
+    )
+    assert gauge.limits() == telemetry.Limits(1980, 3201, 700.0)
+    assert gauge.energy_j() == pytest.approx(10**6, rel=1e-3)
+    assert gauge.reason == ""
+
+
+def test_a_reading_leaves_the_slow_counter_alone(opened):
+    nvml = FakeNvml()
+    opened(nvml).reading()
+    assert "nvmlDeviceGetTotalEnergyConsumption" not in nvml.asked
+    assert "nvmlDeviceGetMaxClockInfo" not in nvml.asked
+
+
+@pytest.mark.parametrize(
+    ("bits", "names"),
+    [
+        (0x0, []),
+        (0x1, []),  # idle
+        (0x2, []),  # clocks that someone has set
+        (0x4, ["power cap"]),
+        (0x1 | 0x20 | 0x40, ["thermal slowdown by software", "thermal slowdown by hardware"]),
+        (0x8 | 0x80, ["hardware slowdown", "power brake"]),
+        (1 << 40, []),  # of a driver to come
+    ],
+)
+def test_throttling_is_told_by_name(opened, bits, names):
+    nvml = FakeNvml()
+    gauge = opened(nvml)
+    nvml.reasons = bits
+    assert gauge.reading().throttled == names
+
+
+# which GPU
+
+
+@pytest.mark.parametrize(
+    ("visible", "handle"),
+    [
+        (None, 0),
+        ("2", 2),
+        ("1,0", 1),
+        (" 1 , 2", 1),
+        ("GPU-0b33-third", 2),
+        ("GPU-0b2", 1),  # CUDA takes a UUID that is cut short
+        ("MIG-77", b"MIG-77"),
+    ],
+)
+@pytest.mark.parametrize("old", [False, True])
+def test_the_gpu_that_the_workers_see_is_read(opened, visible, handle, old):
+    assert opened(FakeNvml(old=old), visible)._handle == handle
+
+
+@pytest.mark.parametrize("visible", ["", "-1", "7", "GPU-nobody"])
+def test_no_such_gpu_is_said_and_nvml_is_let_go(opened, visible):
+    nvml = FakeNvml()
+    gauge = opened(nvml, visible)
+    assert gauge.reading() is None
+    assert "CUDA_VISIBLE_DEVICES" in gauge.reason
+    assert nvml.open == 0
+
+
+# what is missing
+
+
+def reads_nothing(gauge, *words):
+    assert gauge.reading() is None
+    assert gauge.energy_j() is None
+    assert gauge.limits() == telemetry.Limits()
+    assert gauge.process_memory(1) is None
+    assert "\n" not in gauge.reason
+    for word in words:
+        assert word in gauge.reason
+    gauge.close()
+    return True
+
+
+def test_a_cpu_has_no_telemetry(opened):
+    nvml = FakeNvml()
+    assert reads_nothing(opened(nvml, device="cpu"), "CPU", "NVML")
+    assert nvml.asked == []
+
+
+def test_without_the_package_the_line_says_what_to_type(monkeypatch):
+    real = builtins.__import__
+
+    def without_pynvml(name, *rest, **more):
+        if name == "pynvml":
+            raise ModuleNotFoundError("No module named 'pynvml'")
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without_pynvml)
+    assert reads_nothing(open_gauge("cuda"), "pip install nvidia-ml-py")
+
+
+@pytest.mark.parametrize("error", ["LibraryNotFound", "DriverNotLoaded", "NoPermission"])
+def test_without_a_driver_the_line_says_so(opened, error):
+    nvml = FakeNvml(fails={"nvmlInit": error})
+    assert reads_nothing(opened(nvml), error, "driver", "NVIDIA_DRIVER_CAPABILITIES")
+    assert nvml.open == 0
+
+
+QUERIES = {
+    "nvmlDeviceGetClockInfo": ("sm_mhz", "memory_mhz"),
+    "nvmlDeviceGetTemperature": ("temperature_c",),
+    "nvmlDeviceGetPowerUsage": ("power_w",),
+    "nvmlDeviceGetUtilizationRates": ("utilisation",),
+    "nvmlDeviceGetMemoryInfo": ("memory_used_bytes",),
+    "nvmlDeviceGetCurrentClocksEventReasons": ("throttled",),
+}
+
+
+@pytest.mark.parametrize("error", ["NotSupported", "NoPermission"])
+@pytest.mark.parametrize("query", QUERIES)
+def test_one_query_that_is_refused_leaves_the_others(opened, query, error):
+    nvml = FakeNvml(fails={query: error})
+    gauge = opened(nvml)
+    for _ in range(3):
+        reading = gauge.reading()
+    missing = {name for name in vars(reading) if getattr(reading, name) is None}
+    assert missing == set(QUERIES[query])
+    assert ("rights" if error == "NoPermission" else "does not tell") in gauge.reason
+    assert nvml.asked.count(query) == len(QUERIES[query])  # once each, not at every reading
+
+
+def test_several_that_are_missing_make_one_line(opened):
+    fails = {
+        "nvmlDeviceGetPowerUsage": "NoPermission",
+        "nvmlDeviceGetTemperature": "NoPermission",
+        "nvmlDeviceGetTotalEnergyConsumption": "NotSupported",
+    }
+    gauge = opened(FakeNvml(fails=fails))
+    gauge.reading()
+    assert gauge.energy_j() is None
+    assert gauge.reason.startswith("no power, temperature: NVML asks for more rights")
+    assert "; no energy: " in gauge.reason
+
+
+@pytest.mark.parametrize(
+    "nvml",
+    [
+        FakeNvml(without={"nvmlDeviceGetCurrentClocksEventReasons"}),  # an older package
+        FakeNvml(fails={"nvmlDeviceGetCurrentClocksEventReasons": "FunctionNotFound"}),  # driver
+    ],
+)
+def test_the_older_name_of_throttling_serves_too(opened, nvml):
+    nvml.reasons = 0x4
+    gauge = opened(nvml)
+    assert gauge.reading().throttled == ["power cap"]
+    assert gauge.reason == ""
+
+
+def test_a_version_without_a_function_says_what_to_upgrade(opened):
+    gauge = opened(FakeNvml(without={"nvmlDeviceGetTotalEnergyConsumption"}))
+    assert gauge.energy_j() is None
+    assert gauge.reading().sm_mhz == 1980
+    assert "no energy" in gauge.reason
+    assert "pip install --upgrade nvidia-ml-py" in gauge.reason
+
+
+def test_an_error_that_passes_costs_one_reading(opened):
+    nvml = FakeNvml(fails={"nvmlDeviceGetPowerUsage": "Timeout"})
+    gauge = opened(nvml)
+    assert gauge.reading().power_w is None
+    assert "no power: NVML failed at times: Timeout" in gauge.reason
+    nvml.fails.clear()
+    assert gauge.reading().power_w == 125.5
+
+
+def test_a_gpu_that_is_lost_ends_the_telemetry_and_nothing_else(opened):
+    nvml = FakeNvml(lost_at_s=1.0)
+    gauge = opened(nvml)
+    assert gauge.reading().sm_mhz == 1980
+    nvml.now_s = 1.0
+    assert reads_nothing(gauge, "in the middle of the run", "GPU is lost")
+
+
+def test_even_nonsense_does_not_stop_a_run(opened):
+    nvml = FakeNvml()
+    nvml.nvmlDeviceGetTemperature = lambda *_: 1 / 0
+    nvml.nvmlShutdown = lambda: 1 / 0
+    gauge = opened(nvml)
+    reading = gauge.reading()
+    assert reading.temperature_c is None
+    assert reading.sm_mhz == 1980
+    gauge.close()
+
+
+def test_a_closed_gauge_reads_nothing(opened):
+    nvml = FakeNvml()
+    gauge = opened(nvml)
+    gauge.close()
+    gauge.close()
+    assert nvml.open == 0
+    assert gauge.reading() is None
+
+
+# memory
+
+
+def test_memory_of_a_process_if_nvml_lists_it_else_of_the_device(opened):
+    nvml = FakeNvml()
+    gauge = opened(nvml)
+    before = 2 * 2**30
+    assert telemetry.held(gauge, 17, before) == {"device by NVML": 3 * 2**30}
+    nvml.processes = [
+        types.SimpleNamespace(pid=16, usedGpuMemory=1),
+        types.SimpleNamespace(pid=17, usedGpuMemory=2**30),
+    ]
+    assert telemetry.held(gauge, 17, before) == {"process by NVML": 2**30}
+    nvml.processes = [types.SimpleNamespace(pid=17, usedGpuMemory=None)]
+    assert telemetry.held(gauge, 17, before) == {"device by NVML": 3 * 2**30}
+    assert telemetry.held(gauge, 17, None) == {}
+    assert telemetry.held(gauge, 17, 2**40) == {"device by NVML": 0}
+    assert telemetry.held(Gauge(reason="none"), 17, before) == {}
+
+
+# samples
+
+
+class Readings:
+    """A gauge that hands out readings and says when the last one is taken."""
+
+    def __init__(self, readings):
+        self.left, self.taken = list(readings), threading.Event()
+
+    def reading(self):
+        if len(self.left) == 1:
+            self.taken.set()
+            return self.left[0]
+        return self.left.pop(0)
+
+
+def test_a_sampler_reads_until_it_is_stopped():
+    wanted = [Reading(sm_mhz=mhz) for mhz in (0, 1, 2, 3)]  # the first one is for `start`
+    gauge = Readings(wanted)
+    sampler = Sampler(gauge, interval_s=0)
+    sampler.start()
+    assert gauge.taken.wait(60)
+    samples = sampler.stop()
+    assert [r.sm_mhz for _, r in samples[:2]] == [1, 2]
+    assert [s for s, _ in samples] == sorted(s for s, _ in samples)
+    taken = len(samples)
+    assert sampler.stop() == samples
+    assert len(samples) == taken  # no thread goes on
+
+
+def test_a_block_shorter_than_the_interval_has_a_reading():
+    sampler = Sampler(Readings([Reading(sm_mhz=1980)]), interval_s=3600)
+    for _ in range(2):
+        sampler.start()
+        assert [r.sm_mhz for _, r in sampler.stop()] == [1980]
+
+
+def test_a_sampler_of_nothing_starts_no_thread():
+    before = threading.active_count()
+    sampler = Sampler(Gauge(reason="none"))
+    sampler.start()
+    assert threading.active_count() == before
+    assert sampler.stop() == []
+
+
+def test_the_summary_is_median_lowest_highest_and_mean():
+    readings = [
+        Reading(1980, 3201, 40, 100.0, 1.0, 10, ["power cap"]),
+        Reading(1200, 3201, 60, 200.0, 0.5, 30, None),
+        Reading(1950, 3201, 50, None, None, 20, ["thermal slowdown by software", "power cap"]),
+    ]
+    assert summary((0.1 * n, r) for n, r in enumerate(readings)) == Telemetry(
+        readings=3,
+        sm_mhz=1950,
+        lowest_sm_mhz=1200,
+        memory_mhz=3201,
+        temperature_c=60,
+        power_w=150.0,
+        utilisation=0.75,
+        memory_used_bytes=30,
+        throttled=["power cap", "thermal slowdown by software"],
+    )
+    assert summary([]) == Telemetry()
+    assert summary([(0.0, Reading())]) == Telemetry(readings=1)
+
+
+# blocks that ran slower
+
+
+@pytest.mark.parametrize(
+    ("this", "usual", "why"),
+    [
+        (Telemetry(sm_mhz=1980), [], ""),
+        (Telemetry(sm_mhz=1980), [Telemetry(sm_mhz=1980)], ""),
+        (Telemetry(sm_mhz=1965), [Telemetry(sm_mhz=1980)], ""),  # one step of the clock
+        (Telemetry(sm_mhz=1305), [Telemetry(sm_mhz=1980)], "slow clock: 1305 MHz where 1980"),
+        (Telemetry(sm_mhz=1980), [Telemetry(sm_mhz=1305)], ""),  # faster is no reason
+        (Telemetry(sm_mhz=None), [Telemetry(sm_mhz=1980)], ""),
+        (Telemetry(sm_mhz=1305), [Telemetry(sm_mhz=None)], ""),
+        (Telemetry(throttled=["power cap"]), [], "throttled: power cap"),
+        (Telemetry(throttled=["power cap"]), [Telemetry()], "throttled: power cap"),
+        (Telemetry(throttled=["power cap"]), [Telemetry(throttled=["power cap"])], ""),
+        (
+            Telemetry(throttled=["power cap", "power brake"]),
+            [Telemetry(throttled=["power cap"])],
+            "throttled: power brake",
+        ),
+        (Reading(sm_mhz=600, throttled=[]), [Reading(sm_mhz=1980)], "slow clock"),
+        (Reading(), [Reading(), Telemetry()], ""),
+    ],
+)
+def test_a_block_is_slowed_by_what_its_neighbours_do_not_show(this, usual, why):
+    found = slowed(this, usual)
+    assert found.startswith(why)
+    assert bool(found) == bool(why)
