@@ -1,0 +1,318 @@
+"""Energy per call: the ticks that count, the line through them, and what is too short to tell."""
+
+import math
+import random
+import sys
+import threading
+from dataclasses import dataclass
+
+import pytest
+from fake_nvml import IDLE_W, LOAD_W, FakeNvml
+
+from lstm_bench import energy
+from lstm_bench.energy import Energy, Tick, Watch
+from lstm_bench.telemetry import Gauge, open_gauge
+
+CALL_S = 0.00442
+
+
+@dataclass
+class Load:
+    calls: int
+    seconds: float
+
+
+class Bench:
+    """A GPU whose time passes as its counter is read, and a worker that loads it."""
+
+    def __init__(self, call_s=CALL_S, **driver):
+        self.nvml, self.call_s = FakeNvml(**driver), call_s
+        self.gauge = Gauge(self.nvml, 0)
+        self.asked_s = []
+        bench = self
+
+        class StandingWatch(Watch):
+            """Looks when time passes, without a thread."""
+
+            def __enter__(self):
+                bench.watch = self
+                return self
+
+            def __exit__(self, *error):
+                pass
+
+        self.watching = lambda counter: StandingWatch(counter, self.now)
+
+    def now(self):
+        return self.nvml.now_s
+
+    def pass_time(self, seconds):
+        end = self.now() + seconds
+        while self.now() < end:
+            self.watch.look()
+            self.nvml.now_s += energy.POLL_S
+
+    def run_load(self, seconds):
+        self.asked_s.append(seconds)
+        calls = math.ceil(seconds / self.call_s)
+        self.nvml.load = (self.now(), self.now() + calls * self.call_s)
+        self.pass_time(calls * self.call_s)
+        return Load(calls, calls * self.call_s)
+
+    def measure(self, **options):
+        options = {"idle_w": IDLE_W, **options}
+        return energy.measure(
+            self.gauge, self.run_load, now=self.now, watching=self.watching, **options
+        )
+
+    def idle_power(self, seconds=1.0):
+        return energy.idle_power(self.gauge, seconds, self.pass_time, self.now, self.watching)
+
+
+def test_energy_is_power_inside_the_load_times_seconds_per_call():
+    found = Bench().measure(window_s=1.0)
+    assert found.power_w == pytest.approx(LOAD_W, rel=0.02)
+    assert found.gross_j == pytest.approx(LOAD_W * CALL_S, rel=0.02)
+    assert found.net_j == pytest.approx((LOAD_W - IDLE_W) * CALL_S, rel=0.03)
+    assert found.call_s == pytest.approx(CALL_S)
+    assert found.calls == math.ceil(1.2 / CALL_S)
+    assert (found.idle_w, found.problem) == (IDLE_W, "")
+    assert 0.8 < found.window_s < 1.2
+    assert found.ticks >= 9
+
+
+def test_idle_time_before_and_after_the_load_is_not_in_it():
+    """From tick to tick around the load, as the counter invites to, far too little comes out."""
+    bench = Bench()
+    found = bench.measure()
+    bench.pass_time(0.3)
+    ticks = bench.watch.ticks
+    around = (ticks[-1].energy_j - ticks[0].energy_j) / (ticks[-1].at_s - ticks[0].at_s)
+    assert around < 0.85 * LOAD_W
+    assert found.power_w == pytest.approx(LOAD_W, rel=0.03)
+
+
+@pytest.mark.parametrize("window_s", [0.35, 0.5, 1.0])
+def test_the_same_cell_twice_agrees_within_5_percent(window_s):
+    apart, off = [], []
+    for seed in range(300):
+        first, second = (
+            Bench(seed=2 * seed + n).measure(window_s=window_s).gross_j for n in (0, 1)
+        )
+        apart.append(abs(first / second - 1))
+        off.append(first / (LOAD_W * CALL_S) - 1)
+    assert max(apart) < 0.05
+    assert abs(sum(off) / len(off)) < 0.003  # no side is favoured
+
+
+def test_a_load_longer_than_was_asked_for_counts_in_full():
+    """One call may take longer than the window."""
+    bench = Bench(call_s=2.0)
+    found = bench.measure()
+    assert bench.asked_s == [pytest.approx(energy.WINDOW_S + energy.LEAD_S)]
+    assert found.calls == 1
+    assert found.gross_j == pytest.approx(LOAD_W * 2.0, rel=0.01)
+    assert found.window_s > 1.5
+
+
+def test_idle_power_is_read_off_the_same_counter():
+    assert Bench().idle_power() == pytest.approx(IDLE_W, rel=0.02)
+
+
+def test_idle_power_right_after_a_load_leaves_the_load_out():
+    bench = Bench()
+    bench.measure()
+    assert bench.idle_power() == pytest.approx(IDLE_W, rel=0.02)
+
+
+# what is too short, too little, or not there
+
+
+def ticks(*pairs):
+    return [Tick(at, joules) for at, joules in pairs]
+
+
+def test_the_first_tick_inside_a_load_is_dropped_and_those_outside_too():
+    found = ticks((0.9, 0), (1.05, 10), (1.15, 50), (1.25, 90), (1.99, 130), (2.01, 170))
+    assert energy.inside(found, 1.0, 2.0) == found[2:5]
+    assert energy.inside(found, 3.0, 4.0) == []
+
+
+def test_fewer_than_three_ticks_are_too_short():
+    two = ticks((1.0, 10), (1.1, 50))
+    found = energy.per_call(two, Load(100, 0.3), IDLE_W)
+    assert (found.gross_j, found.net_j, found.power_w) == (None, None, None)
+    assert "too short to measure" in found.problem
+    assert (found.ticks, found.calls) == (2, 100)
+    assert found.call_s == pytest.approx(0.003)
+    three = energy.per_call([*two, Tick(1.2, 90)], Load(100, 0.3), IDLE_W)
+    assert three.problem == ""
+    assert three.power_w == pytest.approx(400)
+    assert three.gross_j == pytest.approx(1.2)
+    assert three.net_j == pytest.approx(0.825)
+
+
+def test_a_load_that_ended_early_is_too_short():
+    bench = Bench()
+    bench.run_load_of, bench.run_load = bench.run_load, lambda _: bench.run_load_of(0.2)
+    assert "too short to measure" in bench.measure().problem
+
+
+def test_net_energy_below_what_the_window_resolves_is_no_number():
+    line = ticks(*((0.1 * n, 13.0 * n) for n in range(4)))  # 130 W
+    found = energy.per_call(line, Load(10, 0.3), idle_w=125.0)
+    assert found.net_j is None
+    assert "too short to measure: 5 W over idle, less than the 9 W" in found.problem
+    assert found.gross_j == pytest.approx(130 * 0.03)
+    assert energy.per_call(line, Load(10, 0.3), idle_w=131.0).net_j is None
+    assert energy.per_call(line, Load(10, 0.3), idle_w=100.0).net_j == pytest.approx(0.9)
+
+
+def test_without_idle_power_there_is_gross_energy_only():
+    found = Bench().measure(idle_w=None)
+    assert found.gross_j == pytest.approx(LOAD_W * CALL_S, rel=0.03)
+    assert found.net_j is None
+    assert "idle power" in found.problem
+
+
+def test_a_counter_that_goes_backwards_is_not_believed():
+    found = energy.per_call(ticks((1.0, 50), (1.1, 3), (1.2, 43)), Load(10, 0.3), IDLE_W)
+    assert found.gross_j is None
+    assert "backwards" in found.problem
+
+
+@pytest.mark.parametrize(
+    ("driver", "words"),
+    [
+        ({"fails": {"nvmlDeviceGetTotalEnergyConsumption": "NotSupported"}}, "does not tell"),
+        ({"fails": {"nvmlDeviceGetTotalEnergyConsumption": "NoPermission"}}, "rights"),
+        ({"without": {"nvmlDeviceGetTotalEnergyConsumption"}}, "--upgrade nvidia-ml-py"),
+    ],
+)
+def test_without_a_counter_no_load_is_run(driver, words):
+    bench = Bench(**driver)
+    found = bench.measure()
+    assert found == Energy(problem=found.problem)
+    assert words in found.problem
+    assert bench.asked_s == []
+    assert bench.idle_power() is None
+
+
+def test_a_cpu_has_no_energy_and_says_why():
+    found = energy.measure(open_gauge("cpu"), lambda _: pytest.fail("no load is of use"))
+    assert "CPU" in found.problem
+
+
+def test_without_the_package_the_problem_is_what_to_type(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    found = energy.measure(open_gauge("cuda"), lambda _: pytest.fail("no load is of use"))
+    assert "pip install nvidia-ml-py" in found.problem
+
+
+def test_a_gpu_that_is_lost_in_the_middle_costs_the_energy_only():
+    bench = Bench(lost_at_s=0.3)
+    found = bench.measure()
+    assert found == Energy(problem=found.problem)
+    assert "GPU is lost" in found.problem
+
+
+# when a tick happened
+
+
+class Scripted:
+    """A counter that answers from a list; each read takes 4 ms."""
+
+    reason = ""
+
+    def __init__(self, joules):
+        self.joules, self.now_s = iter(joules), 0.0
+
+    def energy_j(self):
+        self.now_s += 0.004
+        return next(self.joules)
+
+
+def test_a_tick_lies_between_two_reads_and_the_first_value_is_none():
+    counter = Scripted([5.0, 5.0, 9.0, 9.0, 12.0])
+    watch = Watch(counter, lambda: counter.now_s)
+    for _ in range(5):
+        watch.look()
+        counter.now_s += 0.006
+    # reads have their middle at 2, 12, 22, 32, 42 ms
+    assert watch.ticks == [Tick(pytest.approx(0.017), 9.0), Tick(pytest.approx(0.037), 12.0)]
+
+
+def test_a_move_after_a_long_pause_is_no_tick():
+    """Whoever was held up does not know when it moved; the next one counts again."""
+    counter = Scripted([5.0, 9.0, 12.0])
+    watch = Watch(counter, lambda: counter.now_s)
+    watch.look()
+    counter.now_s += 0.5
+    watch.look()
+    watch.look()
+    assert [tick.energy_j for tick in watch.ticks] == [12.0]
+
+
+class Restless:
+    """A counter that moves at every read, and says when it was read often enough."""
+
+    reason = "gone"
+
+    def __init__(self, ends_after=10**9):
+        self.reads, self.ends_after, self.enough = 0, ends_after, threading.Event()
+
+    def energy_j(self):
+        self.reads += 1
+        if self.reads >= 20:
+            self.enough.set()
+        return float(self.reads) if self.reads <= self.ends_after else None
+
+
+def test_the_watch_polls_in_a_thread_while_it_is_entered():
+    counter = Restless()
+    watch = Watch(counter)
+    with watch:
+        assert counter.enough.wait(60)
+    reads = counter.reads
+    assert 1 < len(watch.ticks) < reads
+    times = [tick.at_s for tick in watch.ticks]
+    assert times == sorted(times)
+    assert not watch._thread.is_alive()
+    assert counter.reads == reads
+
+
+def test_a_worker_that_dies_in_the_load_leaves_no_thread_behind():
+    def dies(_):
+        raise RuntimeError("the worker is gone")
+
+    before = threading.active_count()
+    with pytest.raises(RuntimeError, match="the worker is gone"):
+        energy.measure(Restless(), dies)
+    assert threading.active_count() == before
+
+
+def test_a_counter_that_stops_answering_ends_the_polling():
+    counter = Restless(ends_after=30)
+
+    def load(seconds):
+        assert counter.enough.wait(60)
+        while counter.reads <= 30:
+            threading.Event().wait(0.001)
+        return Load(10, seconds)
+
+    assert energy.measure(counter, load).problem == "gone"
+
+
+def test_the_line_repeats_better_than_its_ends():
+    """Over ten ticks whose times are off at random; the choice that `power` makes."""
+    rng = random.Random(1)
+
+    def ends(t):
+        return (t[-1].energy_j - t[0].energy_j) / (t[-1].at_s - t[0].at_s)
+
+    off = {energy.power: 0.0, ends: 0.0}
+    for _ in range(500):
+        line = ticks(*((0.1 * n + rng.uniform(-0.01, 0.01), 45.5 * n) for n in range(10)))
+        for way in off:
+            off[way] += (way(line) / 455 - 1) ** 2
+    assert off[energy.power] < 0.7 * off[ends]
