@@ -7,7 +7,16 @@ from collections.abc import Iterable
 from lstm_bench.model import Record
 from lstm_bench.page import Section
 
+#: What an implementation says of itself.
 KINDS = ("weights", "inputs", "outputs", "workspace")
+#: What was measured, where it was; `docs/energy.md` has the details.
+MEASURED = {
+    "device peak": "the most that its build and calls added on the GPU, by its own allocator",
+    "process by NVML": "all that its process holds on the GPU, with its neighbours of the shape",
+    "device by NVML": "all that the GPU holds more than before the workers started",
+    "host peak": "the most that its build and calls added to the process on the host",
+    "process peak": "the most that its process ever had on the host, with its neighbours",
+}
 
 
 def sections(records: Iterable[Record]) -> list[Section]:
@@ -18,9 +27,11 @@ def sections(records: Iterable[Record]) -> list[Section]:
             before = largest.get(record.implementation)
             if before is None or record.shape.flops > before.shape.flops:
                 largest[record.implementation] = record
+    measured = [kind for kind in MEASURED if any(kind in r.memory for r in largest.values())]
+    kinds = (*KINDS, *measured)
     rows: list[list[str | float | None]] = []
     for name, record in sorted(largest.items()):
-        found = (record.memory.get(kind) for kind in KINDS)
+        found = (record.memory.get(kind) for kind in kinds)
         sizes = (None if size is None else round(size / 2**20, 3) for size in found)
         rows.append([name, record.shape.label, *sizes])
     if not rows:
@@ -29,5 +40,7 @@ def sections(records: Iterable[Record]) -> list[Section]:
         "MiB that the implementation itself holds for its largest shape (hidden,batch,timesteps);"
         " empty: it does not say."
     )
-    columns = ["implementation", "shape", *(f"{kind} (MiB)" for kind in KINDS)]
+    for kind in measured:
+        note += f" {kind}: {MEASURED[kind]}."
+    columns = ["implementation", "shape", *(f"{kind} (MiB)" for kind in kinds)]
     return [Section(title="Memory", note=note, columns=columns, rows=rows)]
