@@ -4,7 +4,7 @@ for each pass, with fresh workers
     for each shape, in shuffled order
         prepare:  build, first call, check, warm up; what fails is recorded at once
         rounds:   one block per implementation, in shuffled order, until there is enough
-        profile:  if the plan says so, after the last round of the last of them
+        profile:  if the plan says so, after the last round of the last of them; likewise energy
         release:  the last answer is checked again, then the record is written
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from lstm_bench import machine, supervisor, timing
+from lstm_bench import energy, machine, supervisor, telemetry, timing
 from lstm_bench.measurement import Measurement, blank_record, fill
 from lstm_bench.model import (
     RETRYABLE,
@@ -33,7 +33,7 @@ from lstm_bench.model import (
 from lstm_bench.plan import Plan, guess_cell_s, guess_s
 from lstm_bench.profile import Profile
 from lstm_bench.registry import framework_of
-from lstm_bench.replies import Failure, Hello, Prepared, Profiled
+from lstm_bench.replies import Failure, Hello, Loaded, Prepared, Profiled
 from lstm_bench.shelf import Shelf
 from lstm_bench.supervisor import WorkerFailed, WorkerProcess
 
@@ -79,6 +79,7 @@ class Outcome:
     wall_s: float = 0.0
     timed_s: float = 0.0  # of it inside timed calls
     left: int = 0  # cells that were planned and not reached
+    note: str = ""  # what NVML did not tell, and how to get it
 
 
 def pending(plan: Plan, records: Iterable[Record], retry_failed: bool) -> list[Cell]:
@@ -138,6 +139,8 @@ def run(
     outcome.wall_s, outcome.timed_s = time.monotonic() - started, walk.timed_s
     outcome.left = len(cells) - walk.finished
     outcome.interrupted = stop() and outcome.left > 0
+    outcome.note = walk.gauge.reason if plan.settings.device == "cuda" or plan.energy else ""
+    walk.gauge.close()
     return outcome
 
 
@@ -170,6 +173,11 @@ class _Walk:
         self.finished = 0
         self.timed_s = 0.0
         self.shelf = Shelf({row.computes for row in plan.implementations})
+        self.gauge = telemetry.open_gauge(plan.settings.device)
+        self.sampler = telemetry.Sampler(self.gauge)
+        reading = self.gauge.reading()
+        self.held_before = reading.memory_used_bytes if reading else None
+        self.idle_w: float | None = None
 
     # workers
 
@@ -251,12 +259,15 @@ class _Walk:
                     live.remove(one)
                 elif self.enough(one, deadline):
                     live.remove(one)
-                    if self.plan.profile:  # not while another is timed
+                    if self.plan.profile or self.plan.energy:  # not while another is timed
                         timed.append(one)
                     else:
                         self.finish(one, group)
         stopped = self.stop()
         for one in timed if stopped else [*timed, *live]:
+            if self.plan.energy and not self.stop():
+                self.observer.doing(f"{shape.label}  energy of {_name(one.cell)}")
+                self.measure_energy(one)
             if self.plan.profile and not self.stop():
                 self.observer.doing(f"{shape.label}  profiling {_name(one.cell)}")
                 self.profile(one)
@@ -284,6 +295,7 @@ class _Walk:
                 self.record(self.blank(cell, failed.status, failed.reason, group), [])
             return None
         live = Measurement(cell, reply, worker)
+        reply.memory |= telemetry.held(self.gauge, worker.pid, self.held_before)
         if not reply.check.passed:
             self.record(self.filled(live, group, "wrong", reply.check.reason), [])
             return None
@@ -317,16 +329,21 @@ class _Walk:
             if self.workers.get(one.worker.name) is not one.worker:
                 self.prepare_again(one)
             for _ in range(1 + MAX_REPEATS):
-                reply = self.ask(
-                    one.worker,
-                    "measure",
-                    sampling.timeout_s,
-                    key=one.cell.key,
-                    round_number=number,
-                    sampling=to_json(sampling),
-                )
+                self.sampler.start()
+                try:
+                    reply = self.ask(
+                        one.worker,
+                        "measure",
+                        sampling.timeout_s,
+                        key=one.cell.key,
+                        round_number=number,
+                        sampling=to_json(sampling),
+                    )
+                finally:
+                    samples = self.sampler.stop()
                 block: Block = reply.block
-                block.disturbed = timing.disturbed(block, one.blocks)
+                slow = one.note_gpu(block, samples)
+                block.disturbed = bool(slow) or timing.disturbed(block, one.blocks)
                 one.blocks.append(block)
                 one.spent_s += block.wall_s
                 self.timed_s += block.wall_s
@@ -337,7 +354,7 @@ class _Walk:
             return False
         one.used.append(block)
         if block.disturbed:
-            one.warn("disturbed: another process took the cores during a block")
+            one.warn(slow or "disturbed: another process took the cores during a block")
         return True
 
     def prepare_again(self, one: Measurement) -> None:
@@ -362,6 +379,25 @@ class _Walk:
         if deadline is not None and rounds >= FEWEST_ROUNDS and time.monotonic() >= deadline:
             return True
         return rounds >= sampling.max_rounds
+
+    def measure_energy(self, one: Measurement) -> None:
+        """Joules per call, while the cell's calls run back to back; its times stand in any case."""
+        if self.workers.get(one.worker.name) is not one.worker:
+            one.warn("no energy: the worker was gone")
+            return
+        if self.idle_w is None:
+            self.idle_w = energy.idle_power(self.gauge)
+        limit = self.plan.sampling.timeout_s
+
+        def run_load(seconds: float) -> Loaded:
+            loaded: Loaded = self.ask(one.worker, "load", limit, key=one.cell.key, seconds=seconds)
+            self.timed_s += loaded.seconds
+            return loaded
+
+        try:
+            one.energy = energy.measure(self.gauge, run_load, self.idle_w)
+        except WorkerFailed as failed:
+            one.warn(f"no energy: {failed.reason}")
 
     def profile(self, one: Measurement) -> None:
         """Take the calls of a timed cell apart; its times stand, whatever happens here."""

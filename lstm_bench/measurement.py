@@ -7,11 +7,13 @@ import statistics
 from dataclasses import dataclass, field
 
 from lstm_bench import timing
+from lstm_bench.energy import Energy
 from lstm_bench.model import Block, Cell, Record
 from lstm_bench.plan import Plan
 from lstm_bench.profile import Profile
 from lstm_bench.replies import Hello, Prepared
 from lstm_bench.supervisor import WorkerProcess
+from lstm_bench.telemetry import Sample, slowed, summary
 
 
 @dataclass
@@ -25,6 +27,8 @@ class Measurement:
     used: list[Block] = field(default_factory=list)  # the one block of each round that counts
     spent_s: float = 0.0
     profile: Profile | None = None
+    energy: Energy | None = None
+    gpu: list[Sample] = field(default_factory=list)  # read while it was timed
     warnings: list[str] = field(default_factory=list)
 
     def latencies(self) -> list[float]:
@@ -32,6 +36,18 @@ class Measurement:
 
     def throughputs(self) -> list[float]:
         return [b.queued_ns / b.queued_calls / 1e9 for b in self.used]
+
+    def note_gpu(self, block: Block, samples: list[Sample]) -> str:
+        """Keep what NVML said during a block; the reason if the GPU ran slower than usual."""
+        now = summary(samples)
+        block.sm_mhz, block.power_w, block.temperature_c = (
+            now.sm_mhz,
+            now.power_w,
+            now.temperature_c,
+        )
+        slow = slowed(now, [reading for _, reading in self.gpu])
+        self.gpu += samples
+        return slow
 
     def warn(self, text: str) -> None:
         if text not in self.warnings:
@@ -83,6 +99,8 @@ def fill(record: Record, one: Measurement) -> Record:
     record.timed_s = one.spent_s
     record.cpu_over_wall = sum(b.cpu_s for b in one.used) / wall
     record.switches_per_s = sum(b.switches for b in one.used) / wall
+    record.gpu = summary(one.gpu) if one.gpu else None
+    record.energy = one.energy
     if one.profile and not one.profile.problem:
         record.device_s = one.profile.busy_s
         record.round_device_s = one.profile.call_busy_s

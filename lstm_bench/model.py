@@ -14,6 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from lstm_bench.energy import Energy
+from lstm_bench.telemetry import Telemetry
+
 T = TypeVar("T")
 
 #: What `--resume` measures again: cells that were cut short, and those whose framework was not
@@ -175,6 +178,9 @@ class Block:
     switches: int
     others_s: float = 0.0  # CPU time of all other processes meanwhile
     disturbed: bool = False
+    sm_mhz: float | None = None  # on a GPU, by NVML
+    power_w: float | None = None
+    temperature_c: int | None = None
 
 
 @dataclass
@@ -212,6 +218,8 @@ class Record:
     timed_s: float = 0.0
     check: Check | None = None
     memory: dict[str, int] = field(default_factory=dict)
+    gpu: Telemetry | None = None  # while it was timed
+    energy: Energy | None = None
     versions: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     group: str = ""  # cells of one group were measured interleaved
@@ -260,4 +268,4 @@ def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
     return kind(**values)
 
 
-_NESTED: dict[str, type] = {"shape": Shape, "check": Check}
+_NESTED: dict[str, type] = {"shape": Shape, "check": Check, "gpu": Telemetry, "energy": Energy}

@@ -57,7 +57,7 @@ class Controls:
     """A/A pairs: what was measured twice, and both sides round by round."""
 
     time_s: Numbers  # of the first side
-    difference: Numbers  # (A' - A) / A
+    difference: Numbers  # (A' - A) / A, the median over the rounds
     first: Numbers  # one row per pair, one column per round, NaN where there is none
     second: Numbers
 
@@ -79,7 +79,9 @@ def by_round(lists: Sequence[Sequence[float]]) -> Numbers:
 def controls(cells: pd.DataFrame, metric: str = "latency") -> Controls:
     """Copies 1 and 2, 3 and 4, ... of an implementation at one shape in one pass.
 
-    Both must be of one group: else they were not measured in turns.
+    Both must be of one group: else they were not measured in turns. Their difference is the one
+    that verdicts look at, the median over the rounds: a machine that goes slower for a while slows
+    both sides of a round.
     """
     value, rounds = METRICS[metric]
     keys = ["implementation", *SHAPE, "pass_number", "group"]
@@ -90,9 +92,21 @@ def controls(cells: pd.DataFrame, metric: str = "latency") -> Controls:
     both = before.merge(ok, on=keys, suffixes=("_2", "")).sort_values(keys)
     first, second = by_round(list(both[rounds])), by_round(list(both[rounds + "_2"]))
     width = min(first.shape[1], second.shape[1])
+    first, second = first[:, :width], second[:, :width]
     times = both[value].to_numpy(dtype=float)
-    difference = both[value + "_2"].to_numpy(dtype=float) / times - 1
-    return Controls(times, difference, first[:, :width], second[:, :width])
+    in_turns = log_ratios(first, second)
+    enough = np.isfinite(in_turns).sum(axis=1) >= FEWEST_ROUNDS
+    apart = both[value + "_2"].to_numpy(dtype=float) / times - 1
+    difference = np.where(enough, np.expm1(row_median(in_turns)), apart)
+    return Controls(times, difference, first, second)
+
+
+def log_ratios(first: Numbers, second: Numbers) -> Numbers:
+    """Round by round, how much longer the second took; NaN where a side has no such round."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.log(second / first)
+    ratios[~np.isfinite(ratios)] = np.nan
+    return np.asarray(ratios)
 
 
 def floors(pairs: Controls) -> list[Noise]:
@@ -166,9 +180,7 @@ def verdicts(first: Numbers, second: Numbers, floor: Numbers) -> npt.NDArray[np.
     together, so that of all the differences called in a whole grid at
     most one in twenty is expected to be chance (Benjamini and Hochberg).
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.log(second / first)
-    ratios[~np.isfinite(ratios)] = np.nan
+    ratios = log_ratios(first, second)
     beyond = np.log1p(floor)
     middle = row_median(ratios)
     enough = np.isfinite(ratios).sum(axis=1) >= FEWEST_ROUNDS

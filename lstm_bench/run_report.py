@@ -27,6 +27,9 @@ REMEDIES = {
     "disturbed": "close what else runs on this machine; `lstm-bench doctor` measures its noise",
     "capped": "raise sampling.cell_s in the grid to give slow cells more time",
     "two processes": "see the reason of the cell that took the worker down, above",
+    "throttled": "the GPU held its clock down: cool it, or look at its power limit (nvidia-smi -q)",
+    "slow clock": "something else uses the GPU, or it had gone to sleep; use --rigorous",
+    "no energy": "the times stand; see the worker's log in the run's logs folder",
     "not profiled": "see the cells' warnings in the records; the times stand",
     "not checked again": "the times stand; see the worker's log in the run's logs folder",
 }

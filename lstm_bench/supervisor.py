@@ -153,6 +153,10 @@ class WorkerProcess:
             os.close(requests_out)
             os.close(replies_in)
 
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
     def ask(
         self, verb: str, timeout_s: float, give_up: Callable[[], bool], **arguments: Any
     ) -> Any:

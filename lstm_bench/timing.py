@@ -118,7 +118,7 @@ def block(
     """
     queues = asynchronous or sampling.queued_calls is not None
     calls = calls_per_block(call_s, sampling, kinds=2 if queues else 1)
-    settle(session, clock, call_s, calls)
+    settle(session, clock, call_s, calls, sampling.block_s)
     cpu, switches, others = clock.cpu_s(), clock.switches(), clock.others_s()
     start = clock.now_ns()
     latency = session.time_each(calls, clock)
@@ -142,13 +142,15 @@ def block(
 SETTLE_S = 0.005
 
 
-def settle(session: Timed, clock: Clock, call_s: float, calls: int) -> None:
+def settle(session: Timed, clock: Clock, call_s: float, calls: int, block_s: float) -> None:
     """Untimed calls before a block: other workers had the caches, and an idle core slows down.
 
-    One call, or as many as fill a few milliseconds; none where a block is a single slow call.
+    One call, or as many as fill a few milliseconds, but no more than half a block; none where a
+    block is a single slow call.
     """
     if calls > 1:
-        session.time_each(max(1, min(calls, int(SETTLE_S / max(call_s, 1e-9)))), clock)
+        enough = int(min(SETTLE_S, block_s / 2) / max(call_s, 1e-9))
+        session.time_each(max(1, min(calls, enough)), clock)
 
 
 SWITCHES_PER_S = 50.0  # most workers are pushed off a core a few times a second

@@ -12,10 +12,10 @@ FRAMEWORKS = ("torch", "tensorflow", "keras", "apex")
 #: What a worker may import of this package; it runs where only a framework is installed.
 WORKER_SIDE = {
     *("model", "registry", "problem", "timing", "worker", "shelf", "fake_script"),
-    *("profile", "profiling", "cupti_collector", "demangle", "peaks"),
+    *("profile", "profiling", "cupti_collector", "demangle", "peaks", "telemetry", "energy"),
     *("implementations", "implementations.session"),
 }
-THIRD_PARTY_OF_WORKERS = {"numpy", "cupti"}  # the latter where it is, for profiles
+THIRD_PARTY_OF_WORKERS = {"numpy", "cupti", "pynvml"}  # the latter two where they are
 
 
 def loaded_after(statement: str) -> set[str]:

@@ -49,9 +49,21 @@ def test_what_was_not_measured_in_turns_is_no_pair():
 
 def test_every_metric_has_pairs_of_its_own():
     one = row("a", 2.0)
-    other = row("a", 2.0, copy=2)
+    other = row("a", 2.0, copy=2, round_throughput_s=[3.0] * 10)
     other.throughput_s = 3.0
     assert list(noise.controls(cells(one, other), "throughput").difference) == pytest.approx([0.5])
+
+
+def test_a_machine_that_slows_down_for_some_rounds_is_no_difference():
+    """Half of the rounds are a third slower, for both sides; one side is unlucky in its median."""
+    one = row("a", 1.0, rounds=[1.0, 1.3, 1.0, 1.3, 1.0])
+    other = row("a", 1.3, copy=2, rounds=[1.0, 1.3, 1.3, 1.3, 1.0])
+    assert list(noise.controls(cells(one, other)).difference) == [0]
+
+
+def test_pairs_of_too_few_rounds_are_held_against_each_other_as_they_are():
+    one, other = row("a", 1.0, rounds=[1.0, 1.0]), row("a", 1.1, copy=2, rounds=[1.0, 1.2])
+    assert list(noise.controls(cells(one, other)).difference) == pytest.approx([0.1])
 
 
 def test_each_duration_class_has_a_noise_floor_of_its_own():

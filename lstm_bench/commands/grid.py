@@ -192,6 +192,8 @@ def _run(
     click.echo(run_report.document(run, shape_by_shape=False).written("table"))
     share = outcome.timed_s / outcome.wall_s if outcome.wall_s else 0.0
     click.echo(f"\n{span(outcome.wall_s)} in all, {percent(share, 0)} of it inside timed calls")
+    if outcome.note:
+        click.echo(f"\n! {outcome.note}")
     if outcome.interrupted or outcome.out_of_budget:
         why = "Interrupted" if outcome.interrupted else "The budget is used up"
         click.echo(f"\n{why}: {outcome.left} of {len(cells)} cells are left. Go on: {again}")
