@@ -11,10 +11,10 @@ from lstm_bench.page import Section
 KINDS = ("weights", "inputs", "outputs", "workspace")
 #: What was measured, where it was; `docs/energy.md` has the details.
 MEASURED = {
-    "device peak": "the most that its build and calls added on the GPU, by its own allocator",
+    "device peak": "the most that its build and first call added on the GPU, by its own allocator",
     "process by NVML": "all that its process holds on the GPU, with its neighbours of the shape",
     "device by NVML": "all that the GPU holds more than before the workers started",
-    "host peak": "the most that its build and calls added to the process on the host",
+    "host peak": "the most that its build and first call added to the process on the host",
     "process peak": "the most that its process ever had on the host, with its neighbours",
 }
 

@@ -1,9 +1,9 @@
 """The most memory that one cell needed, on the host and on the device; runs in its worker.
 
 All cells of a shape live in one process. A cell's peak is the most that was in use between the
-start of its build and the end of its warm-up, less what was in use before: its neighbours are held
-then, but not called. Inputs that it found on the device, since a neighbour had put them there, are
-added.
+start of its build and the end of its first call, less what was in use before: its neighbours are
+held then, but not called. Inputs that it found on the device, since a neighbour had put them there,
+are added. Later calls are left out: they hold the answer of the call before, for the check.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STATUS = "/proc/self/status"
 
 
 class Peak:
-    """To be made before a cell's build, and asked after its calls."""
+    """To be made before a cell's build, and asked after its first call."""
 
     def __init__(self, module: Any, device: str, problem: Problem):
         """`module` is the implementation's; with an allocator of its own it has `allocated`."""
