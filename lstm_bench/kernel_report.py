@@ -17,7 +17,7 @@ from lstm_bench.tables import Column, Document, Table, number, text
 from lstm_bench.trust import counted
 from lstm_bench.units import clean, clipped, percent, seconds, wrapped
 
-NAME = 52  # characters of a kernel's name
+NAME = 52  # characters of a kernel's name, less what further columns take
 SHORT = {"recurrent GEMM": "rec GEMM", "input GEMM": "in GEMM", "persistent": "persist"}
 
 
@@ -39,11 +39,10 @@ def document(
     doubts = left_out_lines(found)
     if doubts:
         result.add("\n".join(doubts))
-    on_device, on_cpu = found.on("cuda"), found.on("cpu")
-    if on_device:
-        _add_device(result, on_device, top, sort)
-    if on_cpu:
-        _add_cpu(result, on_cpu, top, sort)
+    if found.on_device:
+        _add_device(result, found.on_device, top, sort)
+    if found.on_host:
+        _add_host(result, found.on_host, top, sort)
     return result
 
 
@@ -57,7 +56,7 @@ def cell_document(record: Record, profile: Profile, sort: str = "self", top: int
     if profile.problem:
         result.add(wrapped(f"nothing is shown, as it would not be the truth: {profile.problem}"))
         return result
-    lines = _device_lines(one) if profile.device != "cpu" else _cpu_lines(one)
+    lines = _host_lines(one) if one.of_host else _device_lines(one)
     result.add("\n".join(lines), _parts(one, sort, top))
     if len(profile.parts) > top:
         result.add(f"{len(profile.parts) - top} more with --top, or --format json")
@@ -83,7 +82,7 @@ def _add_device(result: Document, splits: Sequence[Split], top: int, sort: str) 
             "where the time of a call goes",
         ),
         wrapped(
-            f"medians over {_shapes(common)}, which need not add up; busy: something ran on the"
+            f"medians over {over(common)}, which need not add up; busy: something ran on the"
             " device; gap: the device waited for the next launch, in the profiled calls; host:"
             " latency less busy, shape by shape"
         ),
@@ -100,20 +99,21 @@ def _add_device(result: Document, splits: Sequence[Split], top: int, sort: str) 
             "shares of the latency",
         ),
         wrapped(
-            f"means over {_shapes(common)}; GPU active: a kernel ran; data movement: only copies or"
+            f"means over {over(common)}; GPU active: a kernel ran; data movement: only copies or"
             " fills ran; idle: the rest; launching: the host was in calls that launch kernels"
+            " while it was profiled; not known of graphs"
         ),
     )
     result.add(*map(wrapped, check_lines(splits)))
     _add_parts(result, splits, cells, "busy time", top, sort)
 
 
-def _add_cpu(result: Document, splits: Sequence[Split], top: int, sort: str) -> None:
+def _add_host(result: Document, splits: Sequence[Split], top: int, sort: str) -> None:
     cells, common = split.shared(splits)
     result.add(
         Table(
             "operators_where",
-            split.cpu_rows(cells),
+            split.host_rows(cells),
             (
                 _name(),
                 text("by", "source", lambda source: clipped(source, 24)),
@@ -126,7 +126,7 @@ def _add_cpu(result: Document, splits: Sequence[Split], top: int, sort: str) -> 
             "where the time of a call goes, on the CPU",
         ),
         wrapped(
-            f"medians over {_shapes(common)}; in parts: the own time of all operators or phases,"
+            f"medians over {over(common)}; in parts: the own time of all operators or phases,"
             " which on several threads may exceed the latency; calls, memory: per call of the layer"
         ),
     )
@@ -156,26 +156,24 @@ def _add_parts(
             f" own shapes; share: of {what}, to which parts that overlap add more than once"
         )
     )
-    for own in split.by_name(splits).values():
-        one = (split.at(own, shape) or split.at(own, split.middle(own)))[-1]
+    for one in split.examples(splits):
         result.add(_parts(one, sort, top, f"{one.name} at {one.shape.label}"))
 
 
 def _parts(one: Split, sort: str, top: int, title: str = "") -> Table:
     """The columns that the parts of this cell have anything in."""
-    rows, cpu = split.part_rows(one, sort), one.profile.device == "cpu"
+    rows, host = split.part_rows(one, sort), one.of_host
+    total, size = (any(row[key] is not None for row in rows) for key in ("total_s", "bytes"))
+    width = NAME - 6 * (total + size)
     columns = [
-        text("name", "name", lambda name: clipped(short_name(name), NAME)),
+        text("name", "name", lambda name: clipped(short_name(clean(name)), width)),
         text("family", "family"),
-        number("calls" if cpu else "count", "count", _count),
-        number("self" if cpu else "time", "self_s", seconds),
-        number("total", "total_s", seconds),
+        number("calls" if host else "count", "count", _count),
+        number("self" if host else "time", "self_s", seconds),
+        *([number("total", "total_s", seconds)] if total else []),
         number("share", "share", _share),
-        number("memory" if cpu else "bytes", "bytes", _bytes),
+        *([number("memory" if host else "bytes", "bytes", _bytes)] if size else []),
     ]
-    for key, heading in (("total_s", "total"), ("bytes", "memory"), ("bytes", "bytes")):
-        if all(row[key] is None for row in rows):
-            columns = [column for column in columns if column.heading != heading]
     return Table("parts", rows, columns, title, most=top)
 
 
@@ -191,9 +189,8 @@ def check_lines(splits: Sequence[Split]) -> list[str]:
     if not slower and not faster:
         return [f"in all {what} {over} the profiled calls took what the timed ones did, to {limit}"]
     lines = []
-    cpu = held[0].profile.device == "cpu"
     for values, word, meaning in (
-        (slower, "slower", _STRETCHED[cpu]),
+        (slower, "slower", _STRETCHED[held[0].of_host]),
         (faster, "faster", "the timed rounds held more than the call, or the host's pace changed"),
     ):
         if values:
@@ -206,7 +203,7 @@ def check_lines(splits: Sequence[Split]) -> list[str]:
 
 
 _STRETCHED = {
-    False: "their gaps are stretched by it; busy is the device's own and holds",
+    False: "their gaps and launches are stretched by it; busy is the device's own and holds",
     True: "their parts are stretched by it; read them as shares",
 }
 
@@ -238,7 +235,7 @@ def _device_lines(one: Split) -> list[str]:
     return lines
 
 
-def _cpu_lines(one: Split) -> list[str]:
+def _host_lines(one: Split) -> list[str]:
     lines = [
         _line("latency", one.latency_s, "", "what a caller waits, when nobody watches"),
         _line(
@@ -299,10 +296,12 @@ def _name() -> Column:
     return text("implementation", "implementation", lambda name: clipped(name, 25))
 
 
-def _shapes(common: int) -> str:
+def over(common: int) -> str:
+    """Which shapes a figure of a row stands for."""
     if not common:
         return "each row's own shapes, as no shape is common to all: rows do not compare"
-    return f"the {counted(common, 'shape')} that all rows have"
+    shapes = "one shape" if common == 1 else f"{common} shapes"
+    return f"the {shapes} that all rows have"
 
 
 def _share(value: float | None) -> str:

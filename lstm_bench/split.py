@@ -57,6 +57,11 @@ class Split:
         return _number(self.record.latency_s)
 
     @property
+    def of_host(self) -> bool:
+        """Operators or phases, and no device that was watched."""
+        return self.profile.busy_s is None
+
+    @property
     def busy_s(self) -> float:
         return _number(self.profile.busy_s)
 
@@ -85,7 +90,13 @@ class Split:
 
     @property
     def launching(self) -> float:
-        """What the host spent inside calls that launch, over the latency."""
+        """What the host spent inside calls that launch, over the latency; of a graph not known.
+
+        The profiler looks at every kernel while a graph is launched, which takes longer than the
+        launch.
+        """
+        if self.profile.launches < self.profile.kernels:
+            return math.nan
         return self.profile.launch_s / self.latency_s
 
     @property
@@ -119,8 +130,13 @@ class Splits:
     good: list[Split] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
-    def on(self, device: str) -> list[Split]:
-        return [one for one in self.good if (one.profile.device == "cpu") == (device == "cpu")]
+    @property
+    def on_device(self) -> list[Split]:
+        return [one for one in self.good if not one.of_host]
+
+    @property
+    def on_host(self) -> list[Split]:
+        return [one for one in self.good if one.of_host]
 
 
 def read(run: Run, shapes: Collection[Shape] | None = None) -> Splits:
@@ -178,6 +194,13 @@ def at(splits: Sequence[Split], shape: Shape) -> list[Split]:
     return list({one.name: one for one in splits if one.shape == shape}.values())
 
 
+def examples(splits: Sequence[Split]) -> list[Split]:
+    """One cell of every row: at the middle shape, or else at the middle of its own."""
+    shape = middle(splits)
+    rows = by_name(splits).values()
+    return [(at(own, shape) or at(own, middle(own)))[-1] for own in rows]
+
+
 def by_name(splits: Sequence[Split]) -> dict[str, list[Split]]:
     found: dict[str, list[Split]] = {}
     for one in splits:
@@ -215,7 +238,7 @@ def device_rows(cells: Sequence[Split]) -> list[dict[str, Any]]:
     ]
 
 
-def cpu_rows(cells: Sequence[Split]) -> list[dict[str, Any]]:
+def host_rows(cells: Sequence[Split]) -> list[dict[str, Any]]:
     """One row per implementation, medians."""
     return [
         {
@@ -238,7 +261,7 @@ def family_rows(cells: Sequence[Split]) -> list[dict[str, Any]]:
 
 def part_rows(one: Split, sort: str = "self") -> list[dict[str, Any]]:
     """Every part of a cell, with its share of what all of them took."""
-    whole = (one.parts_s if one.profile.device == "cpu" else one.busy_s) or 1.0
+    whole = (one.parts_s if one.of_host else one.busy_s) or 1.0
     parts = zip(one.profile.parts, one.families, strict=True)
     return [
         {

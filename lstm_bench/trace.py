@@ -27,7 +27,7 @@ def chrome(activities: Iterable[Activity], windows: Sequence[Window], title: str
     thread = 0
     for kind, track in TRACKS.items():
         of_kind = [one for one in (calls if kind == "call" else seen) if one.kind == kind]
-        for number, lane in enumerate(_lanes(of_kind), 1):
+        for number, lane in enumerate(lanes(of_kind), 1):
             thread += 1
             events.append(_named("thread_name", thread, track + (f" {number}" * (number > 1))))
             order = {"name": "thread_sort_index", "ph": "M", "pid": PROCESS, "tid": thread}
@@ -42,15 +42,15 @@ def chrome(activities: Iterable[Activity], windows: Sequence[Window], title: str
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"title": title}}
 
 
-def _lanes(activities: Sequence[Activity]) -> list[list[Activity]]:
+def lanes(activities: Sequence[Activity]) -> list[list[Activity]]:
     """Activities in the order of their starts, so that none overlaps another of its lane."""
-    lanes: list[list[Activity]] = []
+    found: list[list[Activity]] = []
     for one in activities:
-        free = next((lane for lane in lanes if lane[-1].end_ns <= one.start_ns), None)
+        free = next((lane for lane in found if lane[-1].end_ns <= one.start_ns), None)
         if free is None:
-            lanes.append(free := [])
+            found.append(free := [])
         free.append(one)
-    return lanes
+    return found
 
 
 def _slice(one: Activity, thread: int, zero: int) -> dict[str, Any]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.model import LstmBenchError
+from lstm_bench.model import LstmBenchError, Shape
+
+if TYPE_CHECKING:
+    from lstm_bench.results import Run
 
 
 @click.command()
@@ -17,6 +21,29 @@ from lstm_bench.model import LstmBenchError
 @click.option("--mpe", is_flag=True, help="The paper's eight pairs, its values beside the run's.")
 @click.option(
     "--pair", "pairs", multiple=True, metavar="A,B", help="With --mpe: another pair; repeatable."
+)
+@click.option(
+    "--kernels",
+    is_flag=True,
+    help="Where the time of profiled calls goes: device, launches, kernels, operators.",
+)
+@click.option(
+    "--sort",
+    type=click.Choice(["self", "total", "calls", "memory", "name"]),  # split.SORTS
+    help="With --kernels: the order of kernels and operators.  [default: self]",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --kernels: how many of each row.  [default: 5]",
+)
+@click.option(
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="AXIS=N",
+    help="With --kernels: only these shapes, as in 'batch>=16'; repeatable, all must hold.",
 )
 @options.metric
 @options.writing
@@ -37,6 +64,10 @@ def report(
     results: Path,
     mpe: bool,
     pairs: Sequence[str],
+    kernels: bool,
+    sort: str | None,
+    top: int | None,
+    conditions: Sequence[str],
     metric: str,
     form: str | None,
     output: str | None,
@@ -49,6 +80,8 @@ def report(
       lstm-bench report                            the newest run
       lstm-bench report --mpe                      the paper's table, and this run's beside it
       lstm-bench report --mpe --pair pytorch,pytorch-half
+      lstm-bench report --kernels                  where the time goes, if the run was profiled
+      lstm-bench report --kernels --where hidden=512 --top 10
       lstm-bench report --format csv > run.csv     or github, json, latex
       lstm-bench report --html page.html           one page to send to a colleague
       lstm-bench report --figures figures/         as pictures
@@ -58,32 +91,52 @@ def report(
     """
     if pairs and not mpe:
         raise click.UsageError("--pair goes with --mpe")
+    if kernels and mpe:
+        raise click.UsageError("--kernels and --mpe are two reports; ask for one at a time")
+    if (sort or top or conditions) and not kernels:
+        raise click.UsageError("--sort, --top and --where go with --kernels")
     run = options.load(results, run_name)
     if html:
-        from lstm_bench import memory, page, store
+        from lstm_bench import memory, page, profile_sections, store
 
         assert run.folder
-        more = memory.sections(store.read_records(run.folder).values())
+        more = profile_sections.sections(run)
+        more += memory.sections(store.read_records(run.folder).values())
         options.write_file(html, page.html(run, sections=more))
     if figures:
         from lstm_bench import figures as drawing
+        from lstm_bench import profile_figures
 
         try:
-            for path in drawing.write(run, figures):
+            for path in [*drawing.write(run, figures), *profile_figures.write(run, figures)]:
                 click.echo(f"wrote {path}", err=True)
         except OSError as error:
             raise options.cannot_write(figures, error) from None
-    if (html or figures) and not (mpe or form or output):
+    if (html or figures) and not (mpe or kernels or form or output):
         return
     if mpe:
         from lstm_bench import mpe as table
 
         document = table.document(run, [_pair(p, run.implementations) for p in pairs], metric)
+    elif kernels:
+        from lstm_bench import kernel_report
+
+        shapes = _shapes(run, conditions) if conditions else None
+        document = kernel_report.document(run, top or 5, sort or "self", shapes)
     else:
         from lstm_bench import run_report
 
         document = run_report.document(run, metric)
     options.write(document, form, output)
+
+
+def _shapes(run: Run, conditions: Sequence[str]) -> set[Shape]:
+    """The shapes of the run that hold to all conditions."""
+    from lstm_bench.commands.compare import chosen
+    from lstm_bench.noise import SHAPE
+
+    found = chosen(run.cells, conditions)[SHAPE].drop_duplicates()
+    return {Shape(*map(int, sizes)) for sizes in found.itertuples(index=False, name=None)}
 
 
 def _pair(text: str, known: Sequence[str]) -> tuple[str, str]:

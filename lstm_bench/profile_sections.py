@@ -1,0 +1,90 @@
+"""Where the time of calls goes, as sections of the page."""
+
+from __future__ import annotations
+
+import math
+
+from lstm_bench import kernel_report, split
+from lstm_bench.page import Section
+from lstm_bench.results import Run
+from lstm_bench.split import Split
+
+MOST = 5  # parts of each row
+
+Cells = list[list[str | float | None]]
+
+
+def sections(run: Run) -> list[Section]:
+    """What the run's profiles say; nothing if it has none that can be trusted."""
+    found = split.read(run)
+    result = []
+    doubts = " ".join(f"{line}." for line in kernel_report.left_out_lines(found))
+    if found.on_device:
+        result += [_where(found.on_device, doubts), _parts(found.on_device, "Kernels")]
+    if found.on_host:
+        result += [_operators(found.on_host, doubts), _parts(found.on_host, "Operators")]
+    return result
+
+
+def _where(splits: list[Split], doubts: str) -> Section:
+    cells, common = split.shared(splits)
+    rows: Cells = []
+    for row in split.device_rows(cells):
+        times = (_us(row[key]) for key in ("latency_s", "busy_s", "gap_s", "host_s"))
+        counts = (row["kernels"], row["launches"])
+        shares = (_percent(row[key]) for key in ("active", "moving", "idle", "launching"))
+        rows.append([row["implementation"], *times, *counts, *shares])
+    columns = ["implementation", "latency (us)", "busy (us)", "gap (us)", "host (us)"]
+    columns += ["kernels", "launches", "GPU active (%)", "data movement (%)", "idle (%)"]
+    columns.append("launching (%)")
+    checked = " ".join(f"{line}." for line in kernel_report.check_lines(splits))
+    note = (
+        f"Medians of times and means of shares over {kernel_report.over(common)}. Busy: something"
+        " ran on the device; gap: it waited for the next launch, in the profiled calls; host:"
+        " latency less busy. Shares are of the latency; launching: the host was in calls that"
+        f" launch kernels, which is not known of graphs. {checked} {doubts}"
+    )
+    return Section(title="Where the time goes", note=note.strip(), columns=columns, rows=rows)
+
+
+def _operators(splits: list[Split], doubts: str) -> Section:
+    cells, common = split.shared(splits)
+    rows: Cells = []
+    for row in split.host_rows(cells):
+        times = (_us(row[key]) for key in ("latency_s", "wall_s", "parts_s"))
+        memory = None if row["bytes"] is None else round(row["bytes"] / 2**20, 3)
+        rows.append([row["implementation"], row["source"], *times, row["calls"], memory])
+    columns = ["implementation", "by", "latency (us)", "profiled (us)", "in parts (us)", "calls"]
+    columns.append("memory (MiB)")
+    checked = " ".join(f"{line}." for line in kernel_report.check_lines(splits))
+    note = (
+        f"Medians over {kernel_report.over(common)}. In parts: the own time of all operators or"
+        f" phases, over all threads. {checked} {doubts}"
+    )
+    title = "Where the time goes, on the CPU"
+    return Section(title=title, note=note.strip(), columns=columns, rows=rows)
+
+
+def _parts(splits: list[Split], title: str) -> Section:
+    """The most expensive parts of every row at one shape."""
+    rows: Cells = []
+    for one in split.examples(splits):
+        for row in split.part_rows(one)[:MOST]:
+            name = kernel_report.short_name(row["name"])
+            times = (_us(row["self_s"]), _percent(row["share"]))
+            rows.append([one.name, one.shape.label, name, row["family"], row["count"], *times])
+    columns = ["implementation", "shape", "name", "family", "count", "time (us)", "share (%)"]
+    note = (
+        f"The first {MOST} of each row by their own time, per call, at the shape in the middle of"
+        " those that most rows have. Share: of the time that anything ran; what overlaps adds to it"
+        " more than once."
+    )
+    return Section(title=title, note=note, columns=columns, rows=rows)
+
+
+def _us(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else round(1e6 * value, 3)
+
+
+def _percent(value: float) -> float | None:
+    return None if math.isnan(value) else round(100 * value, 1)
