@@ -92,6 +92,18 @@ def test_idle_time_before_and_after_the_load_is_not_in_it():
     assert found.power_w == pytest.approx(LOAD_W, rel=0.03)
 
 
+def test_a_worker_that_is_slow_to_begin_does_not_spoil_it():
+    bench = Bench()
+
+    def late(seconds):
+        bench.pass_time(0.5)
+        return bench.run_load(seconds)
+
+    found = energy.measure(bench.gauge, late, IDLE_W, now=bench.now, watching=bench.watching)
+    assert found.power_w == pytest.approx(LOAD_W, rel=0.03)
+    assert found.window_s < energy.WINDOW_S + energy.LEAD_S
+
+
 @pytest.mark.parametrize("window_s", [0.35, 0.5, 1.0])
 def test_the_same_cell_twice_agrees_within_5_percent(window_s):
     apart, off = [], []

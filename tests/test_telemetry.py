@@ -339,6 +339,16 @@ def test_the_summary_is_median_lowest_highest_and_mean():
             [Telemetry(throttled=["power cap"])],
             "throttled: power brake",
         ),
+        (
+            Telemetry(throttled=["power cap"]),
+            [Telemetry(throttled=["power cap"]), Telemetry(throttled=["power cap"]), Telemetry()],
+            "",
+        ),
+        (
+            Telemetry(throttled=["power cap"]),
+            [Telemetry(throttled=["power cap"]), Telemetry(), Telemetry()],
+            "throttled: power cap",
+        ),
         (Reading(sm_mhz=600, throttled=[]), [Reading(sm_mhz=1980)], "slow clock"),
         (Reading(), [Reading(), Telemetry()], ""),
     ],
