@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from lstm_bench import figures, kernel_report, split
 from lstm_bench.families import FAMILIES, families
 from lstm_bench.figures import GREY, LINE, WIDTH, about, box, clipped, ink, legend, plain, styled
+from lstm_bench.model import LstmBenchError
 from lstm_bench.profile import Activity, Window, summary
 from lstm_bench.results import Run
 from lstm_bench.split import Split
@@ -34,6 +35,7 @@ COLOURS = {
     "other": "#595959",
 }
 ACTIVITY = {"GPU active": "#0072b2", "data movement": "#e69f00", "idle": "#e3e3e3"}
+ENDINGS = (".svg", ".png", ".pdf")
 BAR, LEFT, RIGHT = 0.3, 1.95, 1.35  # inches: a bar's pitch, room for names, for figures
 FEWEST = 0.045  # a share that has room for its figure
 
@@ -156,6 +158,9 @@ def timeline(
 
     Products are told apart by `timesteps`, as in tables. The ending of `path` says what is written.
     """
+    if path.suffix not in ENDINGS:
+        found, known = path.suffix or "no ending", ", ".join(ENDINGS)
+        raise LstmBenchError(f"{path}: found {found}, expected one of {known}")
     seen = list(activities)
     ordered = sorted(windows, key=lambda window: window[1] - window[0])
     start, end = ordered[len(ordered) // 2]

@@ -11,6 +11,7 @@ from matplotlib.text import Text
 
 from lstm_bench import profile_figures
 from lstm_bench.families import FAMILIES
+from lstm_bench.model import LstmBenchError
 from lstm_bench.page import contrast
 from lstm_bench.profile import Activity, Part
 
@@ -155,3 +156,9 @@ def test_a_timeline_is_the_call_of_median_length(tmp_path, ending):
     assert drawn[profile_figures.GREY] == [pytest.approx((1, 2))]
     heights = {round(p.vertices[:, 1].min(), 3) for bar in ax.collections for p in bar.get_paths()}
     assert len(heights) == 3  # the host, and two lanes
+
+
+def test_a_timeline_says_which_files_it_can_write(tmp_path):
+    activities, window = call(0)
+    with pytest.raises(LstmBenchError, match=r"found \.gif, expected one of \.svg"):
+        profile_figures.timeline(activities, [window], tmp_path / "x.gif")
