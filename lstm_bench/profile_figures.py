@@ -71,14 +71,16 @@ def by_family(run: Run, splits: Sequence[Split]) -> Figure:
         whole = one.parts_s or 1.0
         shares = {family: time / whole for family, time in one.by_family.items()}
         took = one.parts_s if host else one.busy_s
-        bars[one.name] = (shares, f"{seconds(took)} of {seconds(one.latency_s)}")
-    ran = "its operators ran" if host else "the device ran"
-    title = f"What {ran} in one call at {shape.label}, by family"
-    notes = f"Right: the time that {ran}, of the latency. Shape: hidden,batch,timesteps, in the"
-    notes += " middle of those that most rows have."
+        bars[one.name] = (shares, f"{seconds(took)} / {seconds(one.latency_s)}")
+    what, time = "What the device runs", "the device's busy time"
+    if host:
+        what, time = "What operators take", "the operators' own time"
+    title = f"{what} in one call at {shape.label}, by family"
+    notes = f"Right: {time} / the latency. Shape: hidden,batch,timesteps, in the middle of those"
+    notes += " that most rows have."
     if any("GEMM" in one.by_family for one in cells):
         notes += " GEMM: input and recurrent products under one name."
-    return _bars(run, title, notes, bars, COLOURS, f"share of the time that {ran}")
+    return _bars(run, title, notes, bars, COLOURS, f"share of {time}")
 
 
 @styled()

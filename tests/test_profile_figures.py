@@ -49,7 +49,7 @@ def test_a_bar_is_the_busy_time_by_family_at_the_middle_shape(tmp_path):
     assert [segment[0] for segment in found["pytorch"]] == colours
     assert [segment[2] for segment in found["pytorch"]] == pytest.approx([0.6, 0.1, 0.3])
     assert any("at 128,1,10" in text for text in texts(figure))
-    assert texts(figure).count("200 us of 1 ms") == 2
+    assert texts(figure).count("200 us / 1 ms") == 2
 
 
 def test_activity_is_shares_of_the_latency_that_add_up(tmp_path):
