@@ -8,6 +8,7 @@ from lstm_bench import kernel_report, split
 from lstm_bench.page import Section
 from lstm_bench.results import Run
 from lstm_bench.split import Split
+from lstm_bench.units import clipped
 
 MOST = 5  # parts of each row
 
@@ -18,7 +19,9 @@ def sections(run: Run) -> list[Section]:
     """What the run's profiles say; nothing if it has none that can be trusted."""
     found = split.read(run)
     result = []
-    doubts = " ".join(f"{line}." for line in kernel_report.left_out_lines(found))
+    doubts = " ".join(
+        f"{line[0].upper()}{line[1:]}." for line in kernel_report.left_out_lines(found)
+    )
     if found.on_device:
         result += [_where(found.on_device, doubts), _parts(found.on_device, "Kernels")]
     if found.on_host:
@@ -35,14 +38,16 @@ def _where(splits: list[Split], doubts: str) -> Section:
         shares = (_percent(row[key]) for key in ("active", "moving", "idle", "launching"))
         rows.append([row["implementation"], *times, *counts, *shares])
     columns = ["implementation", "latency (us)", "busy (us)", "gap (us)", "host (us)"]
-    columns += ["kernels", "launches", "GPU active (%)", "data movement (%)", "idle (%)"]
-    columns.append("launching (%)")
-    checked = " ".join(f"{line}." for line in kernel_report.check_lines(splits))
+    columns += ["kernels", "launches", "active (%)", "moving (%)", "idle (%)", "launching (%)"]
+    checked = " ".join(
+        f"{line[0].upper()}{line[1:]}." for line in kernel_report.check_lines(splits)
+    )
     note = (
         f"Medians of times and means of shares over {kernel_report.over(common)}. Busy: something"
         " ran on the device; gap: it waited for the next launch, in the profiled calls; host:"
-        " latency less busy. Shares are of the latency; launching: the host was in calls that"
-        f" launch kernels, which is not known of graphs. {checked} {doubts}"
+        " latency less busy. Shares are of the latency: active: a kernel ran; moving: only copies or"
+        " fills ran; launching: the host was in calls that launch kernels, which is not known of"
+        f" graphs. {checked} {doubts}"
     )
     return Section(title="Where the time goes", note=note.strip(), columns=columns, rows=rows)
 
@@ -56,7 +61,9 @@ def _operators(splits: list[Split], doubts: str) -> Section:
         rows.append([row["implementation"], row["source"], *times, row["calls"], memory])
     columns = ["implementation", "by", "latency (us)", "profiled (us)", "in parts (us)", "calls"]
     columns.append("memory (MiB)")
-    checked = " ".join(f"{line}." for line in kernel_report.check_lines(splits))
+    checked = " ".join(
+        f"{line[0].upper()}{line[1:]}." for line in kernel_report.check_lines(splits)
+    )
     note = (
         f"Medians over {kernel_report.over(common)}. In parts: the own time of all operators or"
         f" phases, over all threads. {checked} {doubts}"
@@ -70,10 +77,10 @@ def _parts(splits: list[Split], title: str) -> Section:
     rows: Cells = []
     for one in split.examples(splits):
         for row in split.part_rows(one)[:MOST]:
-            name = kernel_report.short_name(row["name"])
+            name = clipped(kernel_report.short_name(row["name"]), kernel_report.NAME)
             times = (_us(row["self_s"]), _percent(row["share"]))
-            rows.append([one.name, one.shape.label, name, row["family"], row["count"], *times])
-    columns = ["implementation", "shape", "name", "family", "count", "time (us)", "share (%)"]
+            rows.append([one.name, one.shape.label, row["family"], row["count"], *times, name])
+    columns = ["implementation", "shape", "family", "count", "time (us)", "share (%)", "name"]
     note = (
         f"The first {MOST} of each row by their own time, per call, at the shape in the middle of"
         " those that most rows have. Share: of the time that anything ran; what overlaps adds to it"
@@ -83,7 +90,7 @@ def _parts(splits: list[Split], title: str) -> Section:
 
 
 def _us(value: float | None) -> float | None:
-    return None if value is None or math.isnan(value) else round(1e6 * value, 3)
+    return None if value is None or math.isnan(value) else float(f"{1e6 * value:.4g}")
 
 
 def _percent(value: float) -> float | None:

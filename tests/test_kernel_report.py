@@ -249,9 +249,9 @@ def test_the_page_has_both_sections(tmp_path):
     where, kernels = profile_sections.sections(run)
     assert (where["title"], kernels["title"]) == ("Where the time goes", "Kernels")
     assert where["rows"][0][:3] == ["a", 1000.0, 200.0]
-    assert "profiling made 3 of 6 cells" in where["note"]
+    assert "Profiling made 3 of 6 cells" in where["note"]
     assert kernels["rows"][0] == [
-        *("a", "128,1,10", KERNELS[0].name, "recurrent GEMM", 10.0, 120.0, 60.0)
+        *("a", "128,1,10", "recurrent GEMM", 10.0, 120.0, 60.0, KERNELS[0].name)
     ]
     for section in (where, kernels):
         assert all(len(row) == len(section["columns"]) for row in section["rows"])
