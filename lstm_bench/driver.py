@@ -41,6 +41,7 @@ START_TIMEOUT_S = 180.0  # importing a framework from a cold disk
 MAX_REPEATS = 3  # of a disturbed block
 MAX_STARTS = 2  # of a worker that dies before it can say hello
 FEWEST_ROUNDS = 3  # that a budget leaves to a cell
+IDLE_HOLDS_S = 60.0  # how long a reading of the GPU's idle power is good for
 REFERENCE_RATE = 2e9  # operations a second: a slow machine's, to say how long is too long
 
 
@@ -136,11 +137,11 @@ def run(
     finally:
         walk.end_workers()
         walk.shelf.close()
+        outcome.note = walk.gauge.reason if plan.settings.device == "cuda" or plan.energy else ""
+        walk.gauge.close()
     outcome.wall_s, outcome.timed_s = time.monotonic() - started, walk.timed_s
     outcome.left = len(cells) - walk.finished
     outcome.interrupted = stop() and outcome.left > 0
-    outcome.note = walk.gauge.reason if plan.settings.device == "cuda" or plan.energy else ""
-    walk.gauge.close()
     return outcome
 
 
@@ -174,10 +175,12 @@ class _Walk:
         self.timed_s = 0.0
         self.shelf = Shelf({row.computes for row in plan.implementations})
         self.gauge = telemetry.open_gauge(plan.settings.device)
+        self.no_gauge = telemetry.open_gauge("cpu")
         self.sampler = telemetry.Sampler(self.gauge)
         reading = self.gauge.reading()
         self.held_before = reading.memory_used_bytes if reading else None
         self.idle_w: float | None = None
+        self.idle_at_s = -IDLE_HOLDS_S
 
     # workers
 
@@ -222,6 +225,10 @@ class _Walk:
             raise WorkerFailed(reply.status, reply.reason)
         return reply
 
+    def gauge_of(self, worker: WorkerProcess) -> telemetry.Gauge:
+        """What tells of the GPU, for a worker that uses it."""
+        return self.gauge if worker.settings.device == "cuda" else self.no_gauge
+
     def drop(self, worker: WorkerProcess) -> None:
         worker.kill()
         if self.workers.get(worker.name) is worker:
@@ -265,7 +272,7 @@ class _Walk:
                         self.finish(one, group)
         stopped = self.stop()
         for one in timed if stopped else [*timed, *live]:
-            if self.plan.energy and not self.stop():
+            if self.plan.energy and one.worker.settings.device == "cuda" and not self.stop():
                 self.observer.doing(f"{shape.label}  energy of {_name(one.cell)}")
                 self.measure_energy(one)
             if self.plan.profile and not self.stop():
@@ -295,7 +302,7 @@ class _Walk:
                 self.record(self.blank(cell, failed.status, failed.reason, group), [])
             return None
         live = Measurement(cell, reply, worker)
-        reply.memory |= telemetry.held(self.gauge, worker.pid, self.held_before)
+        reply.memory |= telemetry.held(self.gauge_of(worker), worker.pid, self.held_before)
         if not reply.check.passed:
             self.record(self.filled(live, group, "wrong", reply.check.reason), [])
             return None
@@ -329,6 +336,7 @@ class _Walk:
             if self.workers.get(one.worker.name) is not one.worker:
                 self.prepare_again(one)
             for _ in range(1 + MAX_REPEATS):
+                self.sampler.gauge = self.gauge_of(one.worker)
                 self.sampler.start()
                 try:
                     reply = self.ask(
@@ -385,8 +393,8 @@ class _Walk:
         if self.workers.get(one.worker.name) is not one.worker:
             one.warn("no energy: the worker was gone")
             return
-        if self.idle_w is None:
-            self.idle_w = energy.idle_power(self.gauge)
+        if time.monotonic() - self.idle_at_s > IDLE_HOLDS_S:  # it moves with the temperature
+            self.idle_w, self.idle_at_s = energy.idle_power(self.gauge), time.monotonic()
         limit = self.plan.sampling.timeout_s
 
         def run_load(seconds: float) -> Loaded:

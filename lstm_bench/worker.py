@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lstm_bench import peaks, profiling, timing
 from lstm_bench import problem as problems
-from lstm_bench import profiling, timing
 from lstm_bench import shelf as shelves
 from lstm_bench.implementations.session import Session
 from lstm_bench.model import (
@@ -85,20 +85,28 @@ class Worker:
         """Build, call once, check the answer, warm up."""
         row = from_json(Implementation, implementation)
         problem = self._problem_of(from_json(Shape, shape))
+        peak = peaks.Peak(self.module, self.settings.device, problem)
         started = time.perf_counter()
         session: Session = self.module.build(problem, row, self.settings)
         build_s = time.perf_counter() - started
         try:
-            return self._prepare(key, session, row, build_s, from_json(Sampling, sampling))
+            return self._prepare(key, session, row, build_s, from_json(Sampling, sampling), peak)
         except BaseException:
             session.close()  # what it holds on the device must not stay with a failed cell
             raise
 
     def _prepare(
-        self, key: str, session: Session, row: Implementation, build_s: float, sampling: Sampling
+        self,
+        key: str,
+        session: Session,
+        row: Implementation,
+        build_s: float,
+        sampling: Sampling,
+        peak: peaks.Peak,
     ) -> dict[str, Any]:
         clock: timing.Clock = getattr(session, "clock", None) or timing.ProcessClock()
         (first_call_ns,) = session.time_each(1, clock)
+        session.memory = {**session.memory, **peak.found(session)}
         precision = row.precision_on(self.settings)
         prepared = Prepared(session, clock, row, TOLERANCES[precision], 0.0)
         check = self._check(prepared)
