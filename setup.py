@@ -41,13 +41,13 @@ def cuda_includes() -> list[str]:
     return [f"-isystem{folder}" for folder in dict.fromkeys(found) if folder]
 
 
-def extension(name: str, source: str, flags: list[str]) -> Pybind11Extension:
+def extension(name: str, sources: list[str], flags: list[str]) -> Pybind11Extension:
     more = os.environ.get("DEEPBENCH_FLAGS", "").split()  # the sanitizers come in here
     headers = sorted(glob.glob("deepbench_ext/*.hpp") + glob.glob("deepbench_ext/*.inc"))
     # No -march: one build runs everywhere, and the CPU kernel chooses instructions as it starts.
     return Pybind11Extension(
         name,
-        [f"deepbench_ext/{source}"],
+        [f"deepbench_ext/{source}" for source in sources],
         depends=headers,
         cxx_std=20,
         optional=True,
@@ -59,7 +59,7 @@ def extension(name: str, source: str, flags: list[str]) -> Pybind11Extension:
 if __name__ == "__main__":
     setup(
         ext_modules=[
-            extension("lstm_bench._openblas", "openblas.cpp", []),
-            extension("lstm_bench._cudnn", "cudnn.cpp", cuda_includes()),
+            extension("lstm_bench._openblas", ["openblas.cpp", "phases.cpp"], []),
+            extension("lstm_bench._cudnn", ["cudnn.cpp"], cuda_includes()),
         ]
     )

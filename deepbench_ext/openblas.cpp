@@ -25,14 +25,19 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <memory>
 
 #include "errors.hpp"
+#define TIMED false
+#include "kernels.hpp"
 #include "team.hpp"
 
 namespace py = pybind11;
 
 namespace deepbench {
+
+Kernel timed_kernel();  // phases.cpp
 
 // ---------------------------------------------------------------------------------------------
 // OpenBLAS. Declared here because its header is one more thing to find and three lines suffice.
@@ -54,63 +59,6 @@ struct Blas {
     void (*set_threads)(int);
     const char* (*config)();
 };
-
-// ---------------------------------------------------------------------------------------------
-// One timestep: the arguments of cell.inc, and its builds. The best that this CPU runs is taken.
-
-struct Step {
-    int hidden, batch;
-    int first_unit, panels;                    // this thread's slice
-    const float *weights, *bias;               // its panels
-    const float* gates;                        // (batch, gate_rows): W_ih x, in panel order; null: use x
-    int gate_rows;
-    const float* x;                            // (batch, hidden), for skip_input
-    const float *h_before, *c_before;          // (batch, hidden)
-    float *h_after, *c_after, *h_last;         // h_last: null except at the last timestep
-};
-
-struct Kernel {
-    const char* name;
-    int lanes;
-    void (*step)(const Step&);
-};
-
-namespace baseline {  // NEON on ARM, SSE2 on x86
-constexpr int Lanes = 4;
-#if defined(__aarch64__)
-constexpr int Columns = 6;  // 24 sums + 4 weights + 2 of 32 registers
-#else
-constexpr int Columns = 2;
-#endif
-#include "cell.inc"
-}  // namespace baseline
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-namespace avx2 {
-constexpr int Lanes = 8, Columns = 3;  // 12 sums + 4 of 16 registers
-#include "cell.inc"
-}  // namespace avx2
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx2,fma")
-namespace avx512 {
-constexpr int Lanes = 16, Columns = 6;  // 24 sums + 4 + 1 of 32 registers
-#include "cell.inc"
-}  // namespace avx512
-#pragma GCC pop_options
-#endif
-
-static Kernel best_kernel() {
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-    if (__builtin_cpu_supports("avx512f")) return {"AVX-512", avx512::Lanes, avx512::step};
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"AVX2", avx2::Lanes, avx2::step};
-    return {"SSE2", baseline::Lanes, baseline::step};
-#else
-    return {"NEON", baseline::Lanes, baseline::step};
-#endif
-}
 
 // ---------------------------------------------------------------------------------------------
 // Memory: floats at cache-line borders, not yet touched, so that pages fall to the thread that fills them.
@@ -194,7 +142,30 @@ public:
     void forward() {
         Memory& m = memory();
         if (!loaded_) throw std::logic_error("load() comes before forward()");
-        team_->run([&](int thread) { forward(m, m.slices[thread]); });
+        team_->run([&](int thread) { forward<false>(m, m.slices[thread], nullptr); });
+    }
+
+    // Seconds that a call spends in each phase, as the calling thread sees it: together they are the call.
+    // Waiting is what it does when other threads are later than itself, and what waking them takes.
+    std::map<std::string, double> phases(int calls) {
+        Memory& m = memory();
+        if (!loaded_) throw std::logic_error("load() comes before phases()");
+        if (calls < 1) throw std::invalid_argument("calls must be at least 1, found " + std::to_string(calls));
+        std::vector<Watch> watches(m.slices.size());
+        for (int i = 0; i < calls; ++i) {
+            watches[0].start();
+            team_->run([&](int thread) {
+                if (thread == 0) watches[0].lap(Wait);
+                else watches[thread].start();
+                forward<true>(m, m.slices[thread], &watches[thread]);
+            });
+            watches[0].lap(Wait);
+        }
+        const char* const names[Phases] = {"input product", "recurrent product", "cell", "wait"};
+        std::map<std::string, double> seconds;
+        for (int phase = 0; phase < Phases; ++phase)
+            seconds[names[phase]] = std::chrono::duration<double>(watches[0].spent[phase]).count() / calls;
+        return seconds;
     }
 
     // Latency: what one caller waits for one call.
@@ -273,11 +244,12 @@ private:
         }
     }
 
-    void forward(Memory& m, Slice& s) {
+    template <bool Watched>
+    void forward(Memory& m, Slice& s, Watch* watch) {
         const size_t H = shape_.hidden, I = shape_.input, B = shape_.batch;
         const int T = shape_.timesteps, rows = s.panels * 4 * kernel_.lanes;
         Step step{shape_.hidden, shape_.batch, s.first_unit, s.panels, s.w_hh.get(), s.bias.get(), nullptr, rows,
-                  nullptr, m.h0.get(), m.c0.get(), nullptr, m.c_last.get(), nullptr};
+                  nullptr, m.h0.get(), m.c0.get(), nullptr, m.c_last.get(), nullptr, watch};
         for (int t = 0; t < T; ++t) {
             step.x = m.x.get() + t * B * I;
             if (!skip_) {
@@ -285,21 +257,23 @@ private:
                     blas_.sgemm(Blas::RowMajor, Blas::NoTrans, Blas::Trans, std::min(chunk_, T - t) * shape_.batch,
                                 rows, shape_.input, 1.0f, step.x, shape_.input, s.w_ih.get(), shape_.input, 0.0f,
                                 s.gates.get(), rows);
+                if constexpr (Watched) watch->lap(InputProduct);
                 step.gates = s.gates.get() + (t % chunk_) * B * rows;
             }
             step.h_after = m.output.get() + t * B * H;
             step.h_last = t == T - 1 ? m.h_last.get() : nullptr;
-            kernel_.step(step);
+            (Watched ? timed_kernel_ : kernel_).step(step);
             step.h_before = step.h_after;  // the output is the history of h: the next step reads it where it lies
             step.c_before = step.c_after;
             if (t < T - 1) team_->barrier();
+            if constexpr (Watched) watch->lap(Wait);
         }
     }
 
     const Shape shape_;
     const bool skip_;
     const Blas blas_;
-    const Kernel kernel_;
+    const Kernel kernel_, timed_kernel_ = timed_kernel();
     int chunk_;
     bool loaded_ = false;
     std::unique_ptr<Memory> memory_;
@@ -333,6 +307,7 @@ PYBIND11_MODULE(_openblas, module) {
         .def("wait", [](Lstm&) {})
         .def("time_each", &Lstm::time_each, py::arg("calls"), Free())
         .def("time_queued", &Lstm::time_queued, py::arg("calls"), Free())
+        .def("phases", &Lstm::phases, py::arg("calls"), Free())
         .def("outputs", &Lstm::outputs)
         .def("memory", &Lstm::sizes)
         .def("release", &Lstm::release);

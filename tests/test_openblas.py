@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -200,6 +201,56 @@ def test_timing_gives_nanoseconds_and_lets_python_run():
     assert ticks, "the GIL was held while the clock ran"
 
 
+PHASES = ["cell", "input product", "recurrent product", "wait"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    hidden=sizes,
+    inputs=sizes,
+    batch=st.integers(1, 20),
+    timesteps=st.integers(1, 12),
+    threads=st.integers(1, 4),
+)
+def test_a_call_that_is_taken_apart_gives_the_same_bits(hidden, inputs, batch, timesteps, threads):
+    arrays = problem(hidden, inputs, batch, timesteps)
+    lstm = _openblas.Lstm(LIBRARY, hidden, inputs, batch, timesteps, threads)
+    lstm.load(*arrays)
+    phases = lstm.phases(1)
+    assert sorted(phases) == PHASES
+    assert all(seconds >= 0 for seconds in phases.values())
+    apart = lstm.outputs()
+    assert all(np.array_equal(a, b) for a, b in zip(apart, run(arrays, threads), strict=True))
+
+
+def test_phases_are_all_of_a_call_and_per_call():
+    lstm = _openblas.Lstm(LIBRARY, 64, 64, 4, 20, 2)
+    lstm.load(*problem(64, 64, 4, 20))
+    start = time.perf_counter()
+    phases = lstm.phases(100)
+    outside = (time.perf_counter() - start) / 100
+    # The same clock before, between and after all phases: they cannot exceed what is around them.
+    assert 0 < sum(phases.values()) <= outside
+    assert all(phases[name] > 0 for name in PHASES)
+
+
+def test_a_layer_that_skips_the_input_product_spends_nothing_on_it():
+    lstm = _openblas.Lstm(LIBRARY, 16, 16, 2, 3, 2, True)
+    arrays = problem(16, 16, 2, 3)
+    lstm.load(*arrays)
+    assert lstm.phases(3)["input product"] == 0
+    assert np.abs(lstm.outputs()[0] - reference(*arrays, skip_input=True)[0]).max() < 5e-6
+
+
+def test_phases_need_a_loaded_layer_and_a_call():
+    lstm = _openblas.Lstm(LIBRARY, 4, 4, 1, 1, 1)
+    with pytest.raises(RuntimeError, match="load"):
+        lstm.phases(1)
+    lstm.load(*problem(4, 4, 1, 1))
+    with pytest.raises(ValueError, match="at least 1, found 0"):
+        lstm.phases(0)
+
+
 def test_memory_is_counted():
     lstm = _openblas.Lstm(LIBRARY, 16, 8, 2, 10, 1)
     memory = lstm.memory()
@@ -247,7 +298,13 @@ def test_a_released_layer_says_so():
     lstm = _openblas.Lstm(LIBRARY, 4, 4, 1, 1, 2)
     lstm.release()
     lstm.release()
-    for call in (lstm.forward, lstm.outputs, lstm.memory, lambda: lstm.time_each(1)):
+    for call in (
+        lstm.forward,
+        lstm.outputs,
+        lstm.memory,
+        lambda: lstm.time_each(1),
+        lambda: lstm.phases(1),
+    ):
         with pytest.raises(RuntimeError, match="released"):
             call()
 
