@@ -35,6 +35,10 @@ struct Cuda {
     FUNCTION(cudaGraphInstantiateWithFlags);  // not cudaGraphInstantiate: its arguments changed between CUDA 11 and 12
     FUNCTION(cudaGraphExecDestroy);
     FUNCTION(cudaGraphLaunch);
+    FUNCTION(cudaEventCreateWithFlags);
+    FUNCTION(cudaEventRecord);
+    FUNCTION(cudaEventElapsedTime);
+    FUNCTION(cudaEventDestroy);
 
     // `about` says what the call was for.
     void check(cudaError_t code, const char* call, const std::string& about) const {

@@ -47,6 +47,7 @@ PYBIND11_MODULE(_cudnn, module) {
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <cmath>
 #include <cstdint>
 #include <map>
 
@@ -209,6 +210,24 @@ public:
         return std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count();
     }
 
+    // What the device says of each call: nanoseconds from an event before it to one behind it on the stream,
+    // without what the caller waits on top. The device's clock ticks in half microseconds.
+    std::vector<int64_t> time_device(int calls) {
+        const auto before = event(), after = event();
+        std::vector<int64_t> nanoseconds(std::max(calls, 0));
+        for (int64_t& one : nanoseconds) {
+            wait();
+            check(cuda_.cudaEventRecord(before.get(), stream_), "cudaEventRecord");
+            forward();
+            check(cuda_.cudaEventRecord(after.get(), stream_), "cudaEventRecord");
+            wait();
+            float milliseconds = 0;
+            check(cuda_.cudaEventElapsedTime(&milliseconds, before.get(), after.get()), "cudaEventElapsedTime");
+            one = std::llround(milliseconds * 1e6);
+        }
+        return nanoseconds;
+    }
+
     py::tuple outputs() {
         const auto [H, I, B, T] = shape_;
         return py::make_tuple(copy_out(y_, {T, B, H}), copy_out(h_last_, {B, H}), copy_out(c_last_, {B, H}));
@@ -276,7 +295,7 @@ private:
     void check(cudaError_t code, const char* call) const { cuda_.check(code, call, about_); }
     void check(cudnnStatus_t code, const char* call) const { dnn_.check(code, call, about_, cuda_); }
 
-    // --- things that cuDNN makes
+    // --- things that the libraries make
 
     template <typename Handle, typename Create, typename Destroy>
     Owned<Handle> made(Create create, Destroy destroy, const char* call) const {
@@ -288,6 +307,11 @@ private:
     Owned<cudnnTensorDescriptor_t> tensor() const {
         return made<cudnnTensorDescriptor_t>(dnn_.cudnnCreateTensorDescriptor, dnn_.cudnnDestroyTensorDescriptor,
                                              "cudnnCreateTensorDescriptor");
+    }
+
+    Owned<cudaEvent_t> event() const {
+        const auto create = [&](cudaEvent_t* made_one) { return cuda_.cudaEventCreateWithFlags(made_one, cudaEventDefault); };
+        return made<cudaEvent_t>(create, cuda_.cudaEventDestroy, "cudaEventCreateWithFlags");
     }
 
     // T vectors for each of B samples, all of one length, time first.
@@ -410,6 +434,7 @@ PYBIND11_MODULE(_cudnn, module) {
         .def("wait", [](Lstm& self) { (*self).wait(); }, NoGil())
         .def("time_each", [](Lstm& self, int calls) { return (*self).time_each(calls); }, py::arg("calls"), NoGil())
         .def("time_queued", [](Lstm& self, int calls) { return (*self).time_queued(calls); }, py::arg("calls"), NoGil())
+        .def("time_device", [](Lstm& self, int calls) { return (*self).time_device(calls); }, py::arg("calls"), NoGil())
         .def("outputs", [](Lstm& self) { return (*self).outputs(); })
         .def("memory", [](Lstm& self) { return (*self).sizes(); })
         .def("release", &Lstm::release, NoGil());

@@ -33,6 +33,7 @@ static cudaError_t answer(cudaError_t code) { return code == cudaSuccess ? code 
 
 struct CUgraph_st { std::vector<std::function<void()>> calls; };
 struct CUgraphExec_st : CUgraph_st {};
+struct CUevent_st { std::chrono::steady_clock::time_point at; bool recorded = false; };
 struct CUstream_st { CUgraph_st* capture = nullptr; };
 struct cudnnContext { cudaStream_t stream = nullptr; };
 struct cudnnDropoutStruct { bool set = false; };
@@ -101,6 +102,14 @@ cudaError_t cudaGraphDestroy(cudaGraph_t g) { gone(g); return cudaSuccess; }
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* e, cudaGraph_t g, unsigned long long) { made(e); (*e)->calls = g->calls; return cudaSuccess; }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e) { gone(e); return cudaSuccess; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t) { for (auto& call : e->calls) call(); return cudaSuccess; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) { made(e); return cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t e) { gone(e); return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t) { *e = {std::chrono::steady_clock::now(), true}; return cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+    if (!from->recorded || !to->recorded) return answer(cudaErrorInvalidResourceHandle);
+    *ms = std::chrono::duration<float, std::milli>(to->at - from->at).count();
+    return cudaSuccess;
+}
 
 size_t cudnnGetVersion() { return 91900; }
 const char* cudnnGetErrorString(cudnnStatus_t code) { return code / 1000 == 3 ? "CUDNN_STATUS_NOT_SUPPORTED" : "CUDNN_STATUS_FAKE"; }

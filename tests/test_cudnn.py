@@ -186,6 +186,27 @@ def test_timing_and_memory(library, fake):
     lstm.release()
 
 
+@pytest.mark.parametrize("graph", [False, True])
+def test_the_device_times_every_call_by_itself(library, fake, graph):
+    arrays = problem(4, 4, 2, 3)
+    lstm = _cudnn.Lstm(library, library, 4, 4, 2, 3, graph=graph)
+    lstm.load(*arrays)
+    spans = lstm.time_device(3)
+    assert len(spans) == 3
+    assert min(spans) > (1_000_000 if graph else 2_000_000)  # what the fake takes for a call
+    assert lstm.time_device(0) == []
+    assert np.abs(lstm.outputs()[0] - reference(*arrays)[0]).max() < 1e-5
+    lstm.release()  # and the fixture sees that the events are gone
+
+
+def test_events_of_a_call_that_fails_are_freed(library, fake):
+    lstm = _cudnn.Lstm(library, library, 4, 4, 1, 1, algorithm="persist-static-small-h")
+    lstm.load(*problem(4, 4, 1, 1))
+    with pytest.raises(_cudnn.Unsupported, match="cudnnRNNForward"):
+        lstm.time_device(1)
+    lstm.release()
+
+
 def test_versions(library):
     assert _cudnn.versions(library, library) == {
         "cudnn": "9.19.0",
