@@ -13,6 +13,7 @@ from lstm_bench.implementations import baseline_libraries as libraries
 from lstm_bench.implementations.session import Session
 from lstm_bench.model import TOLERANCES, Implementation, Settings, Unsupported
 from lstm_bench.problem import Answer, Problem
+from lstm_bench.profile import Part, Profile
 from lstm_bench.timing import Clock
 
 ALGORITHMS = ("standard", "persist-static", "persist-dynamic", "persist-static-small-h")
@@ -37,7 +38,13 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
 
 
 class BaselineSession(Session):
-    """A loaded layer of either extension; C++ reads the clocks, so no Python is in between."""
+    """A loaded layer of either extension; C++ reads the clocks, so no Python is in between.
+
+    On a CPU it takes its own calls apart. On a GPU only CUPTI can: without it nothing is known but
+    how long the device was at each call, `time_device`.
+    """
+
+    profiler = "baseline"
 
     def __init__(self, lstm: Any, path: str):
         self.lstm, self.path, self.memory = lstm, path, lstm.memory()
@@ -57,6 +64,22 @@ class BaselineSession(Session):
 
     def time_queued(self, calls: int, clock: Clock | None = None) -> int:
         return int(self.lstm.time_queued(calls))
+
+    def time_device(self, calls: int) -> list[int]:
+        """Nanoseconds from the first to the last work of each call on the GPU, by CUDA's events."""
+        return list(self.lstm.time_device(calls))
+
+    def operators(self, calls: int) -> Profile | None:
+        """The phases of the call of median length, on the thread that calls: they are all of it."""
+        if not hasattr(self.lstm, "phases"):
+            return None
+        self.lstm.phases(1)
+        found = [self.lstm.phases(1) for _ in range(calls)]
+        wall_s = statistics.median_high(sum(phases.values()) for phases in found)
+        phases = next(phases for phases in found if sum(phases.values()) == wall_s)
+        parts = [Part(name, "phase", 1, seconds) for name, seconds in phases.items() if seconds]
+        parts.sort(key=lambda part: -part.seconds)
+        return Profile(self.profiler, "cpu", calls, wall_s=wall_s, parts=parts)
 
     def device_peak(self) -> int:
         return sum(self.memory.values())  # it allocates nothing but these, and once

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lstm_bench.implementations import torch_profile
 from lstm_bench.implementations.session import Session
 from lstm_bench.model import Implementation, Settings, Unsupported
 from lstm_bench.problem import Answer, Problem
+from lstm_bench.profile import Activity, Profile, Window
 
 _AMP = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -80,6 +82,8 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
 class TorchSession(Session):
     """One `nn.LSTM`; a call is what a user writes: inference mode, autocast, the layer."""
 
+    profiler = torch_profile.SOURCE
+
     def __init__(
         self,
         layer: torch.nn.Module,
@@ -122,6 +126,12 @@ class TorchSession(Session):
 
     def device_peak(self) -> int:
         return int(torch.cuda.max_memory_allocated())
+
+    def operators(self, calls: int) -> Profile:
+        return torch_profile.operators(self, calls, self.device == "cuda")
+
+    def activities(self, calls: int) -> tuple[list[Activity], list[Window]] | None:
+        return torch_profile.activities(self, calls) if self.device == "cuda" else None
 
     def close(self) -> None:
         self.result = self.layer = self.x = self.state = None  # type: ignore[assignment]

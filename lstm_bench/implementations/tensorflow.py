@@ -15,9 +15,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lstm_bench.implementations import tensorflow_profile
 from lstm_bench.implementations.session import Session
 from lstm_bench.model import Implementation, Settings, Unsupported
 from lstm_bench.problem import Answer, Problem
+from lstm_bench.profile import Activity, Profile, Window
 
 _POLICIES = {"fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
 
@@ -87,6 +89,8 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
 class TensorFlowSession(Session):
     """One Keras LSTM behind a `tf.function` whose signature is the problem's shape."""
 
+    profiler = tensorflow_profile.SOURCE
+
     def __init__(self, layer: Any, inputs: tuple[tf.Tensor, ...], cuda: bool):
         self.inputs, self.cuda = inputs, cuda
         signature = [tf.TensorSpec(t.shape, t.dtype) for t in inputs]
@@ -120,6 +124,12 @@ class TensorFlowSession(Session):
 
     def device_peak(self) -> int:
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+    def operators(self, calls: int) -> Profile:
+        return tensorflow_profile.operators(self, calls, self.cuda)
+
+    def activities(self, calls: int) -> tuple[list[Activity], list[Window]] | None:
+        return tensorflow_profile.activities(self, calls) if self.cuda else None
 
     def close(self) -> None:
         self.result = self.forward = self.layer = None
