@@ -4,6 +4,7 @@ import importlib
 import os
 import re
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +118,27 @@ def test_the_baseline_gives_its_phases():
         assert problems.check(session.outputs(), expected, TOLERANCES["fp32"]).passed
         assert session.activities(1) is None
         session.close()
+
+
+@pytest.mark.parametrize("script", [None, "lost", "none", "crash"])
+def test_a_fake_plays_its_profile(script):
+    fake = importlib.import_module("lstm_bench.implementations.fake")
+    row = replace(IMPLEMENTATIONS["fake"], options={"call_s": 0.002, "profile": script})
+    session = fake.build(problems.make(SHAPE, seed=3), row, SETTINGS)
+    if script == "crash":
+        for ask in (session.operators, session.activities):
+            with pytest.raises(RuntimeError, match="scripted"):
+                ask(CALLS)
+        return
+    if script == "none":
+        assert session.operators(CALLS) is session.activities(CALLS) is None
+        return
+    table, device = session.operators(CALLS), summary(*session.activities(CALLS), "fake")
+    assert bool(table.problem) == bool(device.problem) == (script == "lost")
+    assert table.wall_s == device.wall_s == 0.002
+    if script is None:
+        assert device.kernels == device.launches == len(table.parts) == 3
+        assert device.busy_s == pytest.approx(sum(part.seconds for part in table.parts))
 
 
 # --- the table itself

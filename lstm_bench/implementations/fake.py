@@ -67,6 +67,8 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
 class FakeSession(Session):
     """Answers from the reference, spends scripted time, strikes when told to."""
 
+    profiler = "fake"
+
     def __init__(self, problem: Problem, script: dict[str, Any], rng: random.Random):
         self.problem, self.script, self.rng = problem, script, rng
         self.path, self.memory = "scripted", {"inputs": problem.x.nbytes}
@@ -109,7 +111,7 @@ class FakeSession(Session):
             Part(name, "operator", 1.0, share * wall_s, total_s=share * wall_s, size=0)
             for name, share in shares.items()
         ]
-        profile = Profile("fake", "cpu", calls, wall_s=wall_s, parts=parts)
+        profile = Profile(self.profiler, "cpu", calls, wall_s=wall_s, parts=parts)
         if self.script["profile"] == "lost":
             profile.parts.pop()
             profile.problem = "scripted: records were lost"
