@@ -2,7 +2,7 @@
 
     python benchmarks/profile_agreement.py [H,B,T ...]
 
-Each figure comes from a process of its own: two listeners in one process disturb each other. PyTorch
+Each figure comes from a process of its own: two listeners in one disturb each other. PyTorch
 rows are held against torch.profiler's kernels, the baseline against CUDA events around the call,
 which see the span: rows without gaps (a graph, a persistent kernel) have busy = span.
 """

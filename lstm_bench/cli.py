@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lstm_bench import __version__
-from lstm_bench.commands import compare, grid, machine, report
+from lstm_bench.commands import compare, grid, machine, profile, report
 from lstm_bench.commands.options import BAD_INPUT, DONE, FAILED, INTERRUPTED
 from lstm_bench.model import LstmBenchError, Stopped
 
@@ -56,11 +56,15 @@ def main() -> None:
       lstm-bench grid grids/default.yaml   measure a grid of shapes
       lstm-bench compare pytorch deepbench what one costs over the other, and where
       lstm-bench report --mpe              the newest run as tables, figures or a page
+      lstm-bench profile pytorch --shape 512,16,25     one cell, kernel by kernel
       lstm-bench doctor                    this machine and its noise
     """
 
 
-for command in (grid.grid, compare.compare, report.report, machine.list_, machine.doctor_):
+for command in (
+    *(grid.grid, compare.compare, report.report, profile.profile),
+    *(machine.list_, machine.doctor_),
+):
     main.add_command(command)
 
 

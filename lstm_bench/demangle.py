@@ -11,7 +11,7 @@ def readable(name: str) -> str:
     """`_Z3fooIiEvT_` is `foo<int>`: demangled, without return type and arguments."""
     full = demangled(name)
     end = _arguments(full)
-    start = full.find(" ") + 1 if full.startswith(("void ", "int ", "bool ")) else 0
+    start = _name(full, end)
     return full[start:end] if end > start else full
 
 
@@ -43,6 +43,16 @@ def _library() -> Any:
 
 def _free(address: ctypes.c_void_p) -> None:
     ctypes.CDLL(None).free(address)
+
+
+def _name(signature: str, end: int) -> int:
+    """Where the name begins: behind the return type, which only templates have."""
+    depth, start = 0, 0
+    for place in range(end):
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(signature[place], 0)
+        if signature[place] == " " and depth == 0:
+            start = place + 1
+    return start
 
 
 def _arguments(signature: str) -> int:

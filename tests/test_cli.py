@@ -407,3 +407,53 @@ def test_the_shipped_smoke_grid_can_be_planned_from_any_folder(lstm_bench):
     done = lstm_bench("grid", REPOSITORY / "grids" / "smoke.yaml", "--dry-run", "--skip-missing")
     assert done.returncode == 0
     assert "pytorch-half" in done.stdout
+
+
+# one cell, taken apart
+
+
+def test_profile_prints_where_the_time_of_one_cell_goes(lstm_bench):
+    done = lstm_bench("profile", "fake", "--shape", "64,4,20", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert "fake" in done.stdout
+    assert "64,4,20" in done.stdout
+    assert "gemm" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("fake", "--shape", "64,4"), "expected hidden,batch,timesteps as in 512,16,25"),
+        (("fake", "--shape", "64,4,x"), "expected hidden,batch,timesteps as in 512,16,25"),
+        (("fake", "--shape", "64,4,0"), "expected a whole number"),
+        (("fakes", "--shape", "64,4,20"), "did you mean 'fake'"),
+        (("fake",), "--shape"),
+    ],
+)
+def test_profile_says_what_is_wrong_with_its_arguments(lstm_bench, arguments, expected):
+    done = lstm_bench("profile", *arguments)
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_timeline_that_no_profiler_told_is_refused(lstm_bench, tmp_path):
+    shape = ("--shape", "64,4,20", "--device", "cpu")
+    done = lstm_bench("profile", "fake", *shape, "--trace", "trace.json")
+    assert done.returncode == 1
+    assert "no timeline" in done.stderr
+    assert not (tmp_path / "trace.json").exists()
+
+
+def test_a_profiled_grid_keeps_its_profiles_and_report_shows_them(lstm_bench, write_grid):
+    assert lstm_bench("grid", write_grid(), "--profile", "--run", "one").returncode == 0
+    done = lstm_bench("report", "--kernels")
+    assert done.returncode == 0, done.stderr
+    assert "gemm" in done.stdout
+
+
+def test_reports_that_a_run_has_nothing_for_say_what_to_type(lstm_bench, write_grid):
+    assert lstm_bench("grid", write_grid()).returncode == 0
+    done = lstm_bench("report", "--kernels")
+    assert done.returncode == 2
+    assert "--profile" in done.stderr

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     help="Where the time of profiled calls goes: device, launches, kernels, operators.",
 )
 @click.option(
+    "--energy", is_flag=True, help="Energy per call, power, clocks, temperature, memory peaks."
+)
+@click.option(
     "--sort",
     type=click.Choice(["self", "total", "calls", "memory", "name"]),  # split.SORTS
     help="With --kernels: the order of kernels and operators.  [default: self]",
@@ -65,6 +68,7 @@ def report(
     mpe: bool,
     pairs: Sequence[str],
     kernels: bool,
+    energy: bool,
     sort: str | None,
     top: int | None,
     conditions: Sequence[str],
@@ -82,6 +86,7 @@ def report(
       lstm-bench report --mpe --pair pytorch,pytorch-half
       lstm-bench report --kernels                  where the time goes, if the run was profiled
       lstm-bench report --kernels --where hidden=512 --top 10
+      lstm-bench report --energy                   what else it took: joules, clocks, memory
       lstm-bench report --format csv > run.csv     or github, json, latex
       lstm-bench report --html page.html           one page to send to a colleague
       lstm-bench report --figures figures/         as pictures
@@ -91,16 +96,16 @@ def report(
     """
     if pairs and not mpe:
         raise click.UsageError("--pair goes with --mpe")
-    if kernels and mpe:
-        raise click.UsageError("--kernels and --mpe are two reports; ask for one at a time")
+    if mpe + kernels + energy > 1:
+        raise click.UsageError("--mpe, --kernels and --energy are reports of their own; choose one")
     if (sort or top or conditions) and not kernels:
         raise click.UsageError("--sort, --top and --where go with --kernels")
     run = options.load(results, run_name)
     if html:
-        from lstm_bench import memory, page, profile_sections, store
+        from lstm_bench import energy_report, memory, page, profile_sections, store
 
         assert run.folder
-        more = profile_sections.sections(run)
+        more = profile_sections.sections(run) + energy_report.sections(run)
         more += memory.sections(store.read_records(run.folder).values())
         options.write_file(html, page.html(run, sections=more))
     if figures:
@@ -112,7 +117,7 @@ def report(
                 click.echo(f"wrote {path}", err=True)
         except OSError as error:
             raise options.cannot_write(figures, error) from None
-    if (html or figures) and not (mpe or kernels or form or output):
+    if (html or figures) and not (mpe or kernels or energy or form or output):
         return
     if mpe:
         from lstm_bench import mpe as table
@@ -123,6 +128,10 @@ def report(
 
         shapes = _shapes(run, conditions) if conditions else None
         document = kernel_report.document(run, top or 5, sort or "self", shapes)
+    elif energy:
+        from lstm_bench import energy_report
+
+        document = energy_report.document(run)
     else:
         from lstm_bench import run_report
 

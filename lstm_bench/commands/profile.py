@@ -1,0 +1,153 @@
+"""`lstm-bench profile`: one implementation at one shape, taken apart."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lstm_bench.commands import options
+from lstm_bench.model import LstmBenchError, Stopped
+
+if TYPE_CHECKING:
+    from lstm_bench.model import Record
+    from lstm_bench.profile import Profile
+    from lstm_bench.replies import Profiled
+
+SORTS = ("self", "total", "calls", "memory", "name")  # split.SORTS, without its imports
+
+
+@click.command()
+@click.argument("implementation")
+@click.option("--shape", required=True, metavar="H,B,T", help="Hidden, batch, timesteps[, input].")
+@options.device
+@click.option("--threads", type=click.IntRange(1, 4096), help="CPU threads; default: all cores.")
+@options.python
+@click.option(
+    "--operators", is_flag=True, help="The host's operators, by the framework's own profiler."
+)
+@click.option("--sort", type=click.Choice(SORTS), default="self", show_default=True)
+@click.option("--top", type=click.IntRange(1), default=15, show_default=True, help="Rows to show.")
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write all that happened as a Chrome trace; open it at ui.perfetto.dev.",
+)
+@click.option(
+    "--figure",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Draw one call over time.",
+)
+@options.writing
+def profile(
+    implementation: str,
+    shape: str,
+    device: str | None,
+    threads: int | None,
+    pythons: Sequence[str],
+    operators: bool,
+    sort: str,
+    top: int,
+    trace: Path | None,
+    figure: Path | None,
+    form: str | None,
+    output: str | None,
+) -> None:
+    """Take the calls of one implementation at one shape apart.
+
+    \b
+      lstm-bench profile pytorch --shape 512,16,25
+      lstm-bench profile pytorch-amp --shape 512,16,25 --trace amp.json
+      lstm-bench profile tf-mode2 --shape 512,16,25 --operators --sort total
+
+    The cell is checked and timed as in a grid, then profiled apart from that: on a GPU its kernels,
+    copies and launches through CUPTI, on a CPU its operators. Nothing is kept but what you ask for.
+    """
+    from lstm_bench import kernel_report
+
+    record, found, happened = _measured(implementation, shape, device, threads, pythons, operators)
+    if (trace or figure) and not happened.activities:
+        raise Stopped("no timeline: that profiler told no times of its own; see --help")
+    options.write(kernel_report.cell_document(record, found, sort, top), form, output)
+    title = f"{record.implementation} at {record.shape.label}"
+    if trace:
+        from lstm_bench import trace as traces
+
+        content = traces.chrome(happened.activities, happened.windows, title)
+        options.write_file(trace, json.dumps(content))
+    if figure:
+        from lstm_bench import profile_figures
+
+        try:
+            profile_figures.timeline(
+                happened.activities, happened.windows, figure, record.shape.timesteps, title
+            )
+        except OSError as error:
+            raise options.cannot_write(figure, error) from None
+        click.echo(f"wrote {figure}", err=True)
+
+
+def _measured(
+    implementation: str,
+    shape: str,
+    device: str | None,
+    threads: int | None,
+    pythons: Sequence[str],
+    operators: bool,
+) -> tuple[Record, Profile, Profiled]:
+    """Run the one cell; nothing of it stays on disk."""
+    from lstm_bench import driver, grid, machine, preflight
+    from lstm_bench.doctor import Kept
+    from lstm_bench.stop import Stop
+
+    data = {
+        "name": "profile",
+        "shapes": [_sizes(shape)],
+        "implementations": [implementation],
+        "device": options.where(device),
+        "threads": threads or "all",
+        "controls": 0,
+        "profile": True,
+    }
+    plan = grid.plan(
+        data,
+        Path("--shape"),
+        device=machine.default_device(),
+        threads=machine.threads(),
+        implementations=[implementation],
+        environments=preflight.environments(pythons),
+        sampling={"rounds": 5, "max_rounds": 5},
+    )
+    preflight.missing(plan, skip=False)
+    preflight.device(plan)
+    seen: list[Profiled] = []
+    look = driver.Look(operators=operators, trace=seen.append)
+    with (
+        tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder,
+        Stop(options.tell) as stop,
+        options.progress(quiet=True) as progress,
+    ):
+        kept = Kept(Path(folder))
+        driver.run(plan, plan.all_cells(), kept, progress, stop, look=look)
+    if not kept.records or not seen:
+        why = kept.records[0].reason if kept.records else "it was interrupted"
+        raise Stopped(f"{implementation} at {shape} could not be profiled: {why}")
+    return kept.records[0], seen[0].profile, seen[0]
+
+
+def _sizes(shape: str) -> list[int]:
+    try:
+        sizes = [int(size) for size in shape.split(",")]
+    except ValueError:
+        sizes = []
+    if len(sizes) not in (3, 4):
+        raise LstmBenchError(
+            f"--shape: found {shape!r}, expected hidden,batch,timesteps as in 512,16,25"
+        )
+    return sizes
