@@ -24,6 +24,9 @@ SOURCE = "TensorFlow's profiler"
 #: How much of the host is recorded: our own ranges alone, or every operator, however small.
 _RANGES, _ALL_OPERATORS = 1, 3
 _RUN, _EXECUTOR = "KernelAndDeviceFunc::Run", "ExecutorState::Process"
+_ALLOCATION = "MemoryAllocation"
+#: What a table needs beside the operators, of the half that is neither.
+_NEEDED = (CALL, WAIT, _RUN, _EXECUTOR, _ALLOCATION)
 _COPIES = {"H2D": "host to device", "D2H": "device to host", "D2D": "device to device"}
 
 
@@ -108,21 +111,29 @@ class _Event:
         return found
 
 
-def _lines(space: Any, plane_name: str) -> Iterator[tuple[str, list[_Event]]]:
-    """The name and the events of each line of some planes, outer events before inner ones."""
+def _lines(
+    space: Any, plane_name: str, needed: Sequence[str] = ()
+) -> Iterator[tuple[str, list[_Event]]]:
+    """The name and the events of each line of some planes, outer events before inner ones.
+
+    With `needed` they are operators and what has one of these names.
+    """
     for plane in space.planes:
         if not plane.name.startswith(plane_name):
             continue
         names = {}
         for number, about in plane.event_metadata.items():
             is_operator = about.display_name and about.name.endswith(":" + about.display_name)
-            names[number] = (about.name, about.display_name if is_operator else "")
+            if is_operator or about.name in needed or not needed:
+                names[number] = (about.name, about.display_name if is_operator else "")
         for line in plane.lines:
             events = []
             for raw in line.events:
+                if raw.metadata_id not in names:
+                    continue
                 start = line.timestamp_ns * 1000 + raw.offset_ps
                 end = start + raw.duration_ps
-                events.append(_Event(*names.get(raw.metadata_id, ("", "")), start, end, plane, raw))
+                events.append(_Event(*names[raw.metadata_id], start, end, plane, raw))
             yield line.name, sorted(events, key=lambda event: (event.start, -event.end))
 
 
@@ -150,7 +161,7 @@ class _Calls:
 
 def operators_in(space: Any, calls: int) -> Profile:
     """The table of an XSpace: operators by type, what the executor does between them, Python."""
-    lines = [events for _, events in _lines(space, "/host:CPU")]
+    lines = [events for _, events in _lines(space, "/host:CPU", _NEEDED)]
     when = _Calls(lines, calls)
     seen = [one for events in lines for one in _operators(events, when)]
     seen += _around(lines, when)
@@ -184,7 +195,7 @@ def _operators(events: Iterable[_Event], when: _Calls) -> Iterator[Seen]:
     for event in events:
         while opened and opened[-1].end <= event.start:
             opened.pop()
-        if opened and event.name == "MemoryAllocation":
+        if opened and event.name == _ALLOCATION:
             size = int(event.stats().get("allocation_bytes", 0))
             opened[-1].size = (opened[-1].size or 0) + size
         if event.operator or event.name == WAIT:
