@@ -77,14 +77,11 @@ def _listen(
     cupti.activity_register_callbacks(lambda: (_BUFFER, 0), completed)
     windows: list[Window] = []
     try:
-        for kind in on_device:
+        for kind in (*on_device, kinds.RUNTIME):
             cupti.activity_enable(int(kind))
         for kind, number in launches:
-            driver = kind == int(kinds.DRIVER)
-            enable = (
-                cupti.activity_enable_driver_api if driver else cupti.activity_enable_runtime_api
-            )
-            enable(number, 1)
+            if kind == int(kinds.DRIVER):  # of the runtime's calls none comes alone
+                cupti.activity_enable_driver_api(number, 1)
         for _ in range(calls):
             wait()
             start = cupti.get_timestamp()

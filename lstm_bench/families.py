@@ -35,11 +35,12 @@ _Rules = tuple[tuple[str, re.Pattern[str]], ...]
 #: The first rule whose pattern is in the name decides. Names may be mangled: no word has an edge.
 _KERNELS: _Rules = (
     ("persistent", re.compile(r"RNN_persist|RNN_blockPersist|lstm_tile")),
+    ("fill", re.compile(r"scal_kernel")),  # cuBLAS sets the output to zero before it adds to it
     ("product", re.compile(r"gemm|gemv|xmma|nvjet|cutlass|cublas|splitk", re.I)),
     ("cell", re.compile(r"elemWiseRNNcell|LSTM_elementWise|persistRNN_addBias|lstm_(cell|gates)")),
     ("cast", re.compile(r"float16_copy|Conver(sion|t)Op|(?<!broad)(?<!without)cast", re.I)),
     ("repack", re.compile(r"transpose|SwapDimension|ShuffleInTensor|Shuffling|split|concat", re.I)),
-    ("repack", re.compile(r"CatArray|slic(e|ing)|pack(?!et|ed)|reverse|stack", re.I)),
+    ("repack", re.compile(r"CatArray|slic(e|ing)|pack(?!et|ed)|reverse|stack|Rearrangement", re.I)),
     ("fill", re.compile(r"fill|persistRNN_init|memset|zeros|scalar_const", re.I)),
     ("copy", re.compile(r"copy|memcpy", re.I)),
     ("cell", re.compile(r"sigmoid|logistic|tanh|(Mul|Add(V2)?|Sub)_GPU|bias|elementwise", re.I)),

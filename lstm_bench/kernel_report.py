@@ -104,6 +104,7 @@ def _add_device(result: Document, splits: Sequence[Split], top: int, sort: str) 
             " while it was profiled; not known of graphs"
         ),
     )
+    result.add(*map(wrapped, source_lines(splits)))
     result.add(*map(wrapped, check_lines(splits)))
     _add_parts(result, splits, cells, "busy time", top, sort)
 
@@ -175,6 +176,18 @@ def _parts(one: Split, sort: str, top: int, title: str = "") -> Table:
         *([number("memory" if host else "bytes", "bytes", _bytes)] if size else []),
     ]
     return Table("parts", rows, columns, title, most=top)
+
+
+def source_lines(splits: Sequence[Split]) -> list[str]:
+    """Whose kernels were not seen by CUPTI, by whom instead, and why."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in splits:
+        if one.profile.instead:
+            found.setdefault((one.profile.source, one.profile.instead), []).append(one.name)
+    return [
+        f"{', '.join(dict.fromkeys(names))}: by {source} instead of CUPTI; {clean(why)}"
+        for (source, why), names in found.items()
+    ]
 
 
 def check_lines(splits: Sequence[Split]) -> list[str]:

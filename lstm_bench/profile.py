@@ -51,6 +51,7 @@ class Profile:
     device: str
     calls: int
     problem: str = ""  # why this must not be taken for the truth; empty: it may
+    instead: str = ""  # why it is this source and not CUPTI, on a GPU
     busy_s: float | None = None  # something ran on the device: the union of all intervals
     call_busy_s: list[float] = field(default_factory=list)  # of each profiled call
     kernel_s: float | None = None  # a kernel ran; the rest of `busy_s` is copies and fills

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lstm_bench import cupti_collector
+from lstm_bench.demangle import readable
 from lstm_bench.implementations.session import Session
 from lstm_bench.profile import Activity, Profile, Window, summary
 
@@ -52,7 +53,10 @@ def _by_framework(session: Session, calls: int, reason: str) -> Trace:
     if found is None:
         return Trace(_nothing("cuda", reason))
     activities, windows = found
-    return Trace(summary(activities, windows, session.profiler), activities, windows)
+    names = {a.name: readable(a.name) for a in activities if a.kind == "kernel"}
+    profile = summary(activities, windows, session.profiler, names=names)
+    profile.instead = reason
+    return Trace(profile, activities, windows)
 
 
 def _nothing(device: str, problem: str) -> Profile:

@@ -52,6 +52,7 @@ class Gpu:
         self.enabled: set[object] = set()
         self.records: list[Record] = []
         self.numbers = itertools.count(363_294)
+        self.asked: set[str] = set()
         self.attached = False
         self.finalized = 0
         self.lose: int = 0  # drop so many records, and say so
@@ -83,13 +84,10 @@ class Gpu:
         assert self.attached
         self.enabled.add(ActivityKind(kind))
 
-    def activity_enable_runtime_api(self, number: int, on: int) -> None:
-        assert on == 1
-        self.enabled.add(runtime_api_trace_cbid(number))
-
     def activity_enable_driver_api(self, number: int, on: int) -> None:
         assert on == 1
         self.enabled.add(driver_api_trace_cbid(number))
+        self.asked.add(driver_api_trace_cbid(number).name)
 
     def activity_flush_all(self, flag: int) -> None:
         assert flag == 1
@@ -109,8 +107,9 @@ class Gpu:
 
     def host(self, number, ns: int, correlation: int) -> None:
         start, self.now = self.now, self.now + ns
-        kind = ActivityKind.RUNTIME if type(number) is runtime_api_trace_cbid else 4
-        if number in self.enabled:
+        runtime = type(number) is runtime_api_trace_cbid
+        kind = ActivityKind.RUNTIME if runtime else ActivityKind.DRIVER
+        if kind in self.enabled or number in self.enabled:
             self._seen(kind, start, self.now, correlation, cbid=int(number))
 
     def launch(self, name: str, ns: int, gap_ns: int = 2000, driver: bool = False) -> None:

@@ -4,7 +4,7 @@ import sys
 import types
 
 import pytest
-from fake_cupti import ActivityKind, Gpu
+from fake_cupti import Gpu
 
 from lstm_bench import cupti_collector, profiling
 from lstm_bench.demangle import readable
@@ -127,13 +127,12 @@ def test_readable_names(mangled, expected):
     assert readable(mangled) == expected
 
 
-def test_what_is_not_a_launch_is_not_recorded(gpu):
-    session = Standard(gpu)
-    seen = []
-    gpu.hide = lambda record: seen.append(record.kind) or False
-    collect(gpu, session)
-    assert seen.count(ActivityKind.RUNTIME) == 26 * 6  # cudaGetDevice was called 51 times a call
-    assert seen.count(ActivityKind.DRIVER) == 25 * 6
+def test_what_is_not_a_launch_is_not_kept(gpu):
+    """`cudaGetDevice` is called before every launch and recorded with it."""
+    _, activities, _ = cupti_collector.collect(Standard(gpu).call, lambda: None, 5)
+    launches = [a.name for a in activities if a.kind == "launch"]
+    assert set(launches) == {"cudaLaunchKernel", "cuLaunchKernelEx"}
+    assert len(launches) == 51 * 5
 
 
 # trouble
@@ -236,3 +235,19 @@ def test_a_kernel_belongs_to_the_call_that_launched_it():
 @pytest.mark.parametrize(("call_s", "calls"), [(1e-5, 10), (0.01, 5), (0.04, 2), (3.0, 2)])
 def test_slow_calls_are_profiled_less_often_but_twice(call_s, calls):
     assert profiling.calls_for(call_s) == calls
+
+
+def test_a_profile_by_another_source_says_why_it_is_not_cupti(no_cupti):
+    session = Session()
+    session.profiler = "torch.profiler"
+    kernels = [Activity("kernel", "void f<int>(int)", 10, 20, correlation=1)]
+    session.activities = lambda calls: (kernels, [(0, 100)])
+    profile = profiling.profile(session, 1e-3, "cuda").profile
+    assert "pip install cupti-python" in profile.instead
+    assert [part.name for part in profile.parts] == ["f<int>"]
+
+
+def test_only_what_cupti_gives_one_by_one_is_asked_for_one_by_one(gpu):
+    """Single calls of the runtime cannot be had on the H200; those of the driver can."""
+    collect(gpu, Standard(gpu))
+    assert gpu.asked == {"cuLaunchKernelEx"}
