@@ -13,13 +13,12 @@ from __future__ import annotations
 import datetime
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from lstm_bench import energy, machine, supervisor, telemetry, timing
+from lstm_bench import machine, timing
 from lstm_bench.measurement import Measurement, blank_record, fill
 from lstm_bench.model import (
     RETRYABLE,
@@ -32,16 +31,13 @@ from lstm_bench.model import (
 )
 from lstm_bench.plan import Plan, guess_cell_s, guess_s
 from lstm_bench.profile import Profile
-from lstm_bench.registry import framework_of
-from lstm_bench.replies import Failure, Hello, Loaded, Prepared, Profiled
-from lstm_bench.shelf import Shelf
+from lstm_bench.replies import Loaded, Prepared, Profiled
 from lstm_bench.supervisor import WorkerFailed, WorkerProcess
+from lstm_bench.watch import Watch
+from lstm_bench.workers import Workers
 
-START_TIMEOUT_S = 180.0  # importing a framework from a cold disk
 MAX_REPEATS = 3  # of a disturbed block
-MAX_STARTS = 2  # of a worker that dies before it can say hello
 FEWEST_ROUNDS = 3  # that a budget leaves to a cell
-IDLE_HOLDS_S = 60.0  # how long a reading of the GPU's idle power is good for
 REFERENCE_RATE = 2e9  # operations a second: a slow machine's, to say how long is too long
 
 
@@ -108,7 +104,7 @@ def run(
     walk = _Walk(plan, sink, observer, stop, look or Look())
     for row in plan.implementations:
         if missing and row.framework in missing:
-            walk.refused[row.worker] = ("missing", missing[row.framework])
+            walk.workers.refused[row.worker] = ("missing", missing[row.framework])
     started = time.monotonic()
     deadline = started + budget_s if budget_s else None
     groups = _by_shape(cells)
@@ -120,7 +116,7 @@ def run(
     try:
         for (pass_number, shape), group in groups.items():
             if pass_number != current_pass:
-                walk.end_workers()
+                walk.workers.end()
                 current_pass = pass_number
             share = None
             if deadline is not None:
@@ -135,10 +131,9 @@ def run(
             if stop():
                 break
     finally:
-        walk.end_workers()
-        walk.shelf.close()
-        outcome.note = walk.gauge.reason if plan.settings.device == "cuda" or plan.energy else ""
-        walk.gauge.close()
+        walk.workers.close()
+        outcome.note = walk.watch.reason if plan.settings.device == "cuda" or plan.energy else ""
+        walk.watch.close()
     outcome.wall_s, outcome.timed_s = time.monotonic() - started, walk.timed_s
     outcome.left = len(cells) - walk.finished
     outcome.interrupted = stop() and outcome.left > 0
@@ -153,7 +148,7 @@ def _by_shape(cells: Iterable[Cell]) -> dict[tuple[int, Shape], list[Cell]]:
 
 
 class _Walk:
-    """The workers of one run and the measuring of one shape after another."""
+    """Measures one shape of a run after another."""
 
     def __init__(
         self,
@@ -166,78 +161,10 @@ class _Walk:
         self.plan, self.sink, self.observer, self.stop = plan, sink, observer, stop
         self.look = look
         self.rng = random.Random(plan.settings.seed)
-        self.workers: dict[str, WorkerProcess] = {}
-        self.hellos: dict[str, Hello] = {}
-        self.refused: dict[str, tuple[str, str]] = {}  # workers that cannot run here, and why
-        self.failed_starts: Counter[str] = Counter()
-        self.started = 0
+        self.workers = Workers(plan, sink.logs, stop)
+        self.watch = Watch(plan.settings.device)
         self.finished = 0
         self.timed_s = 0.0
-        self.shelf = Shelf({row.computes for row in plan.implementations})
-        self.gauge = telemetry.open_gauge(plan.settings.device)
-        self.no_gauge = telemetry.open_gauge("cpu")
-        self.sampler = telemetry.Sampler(self.gauge)
-        reading = self.gauge.reading()
-        self.held_before = reading.memory_used_bytes if reading else None
-        self.idle_w: float | None = None
-        self.idle_at_s = -IDLE_HOLDS_S
-
-    # workers
-
-    def worker(self, name: str) -> WorkerProcess:
-        """The worker of this name, started and greeted if it is not there."""
-        if name not in self.workers:
-            row = next(r for r in self.plan.implementations if r.worker == name)
-            settings = row.settings_in(self.plan.settings)
-            python = supervisor.interpreter(row.framework, self.plan.environments)
-            self.started += 1
-            log = self.sink.logs / f"{framework_of(row).name}-{self.started}.log"
-            try:
-                shared = list(self.shelf.fds.values())
-                worker = WorkerProcess(name, row.module, python, settings, log, shared)
-                self.workers[name] = worker
-                hello = self.ask(worker, "hello", START_TIMEOUT_S)
-            except WorkerFailed as failed:
-                if name in self.workers:
-                    self.drop(self.workers[name])
-                if failed.status == "interrupted":
-                    raise
-                self.failed_starts[name] += 1
-                if failed.status == "unsupported" or self.failed_starts[name] >= MAX_STARTS:
-                    self.refused[name] = (failed.status, failed.reason)
-                raise
-            self.failed_starts[name] = 0
-            self.hellos[name] = hello
-        return self.workers[name]
-
-    def ask(self, worker: WorkerProcess, verb: str, timeout_s: float, **arguments: Any) -> Any:
-        """Ask; a worker that dies is forgotten, and the next cell starts a new one."""
-        # a block is waited for even when stopping: it is short, and it counts
-        give_up = (lambda: False) if verb == "measure" else self.stop
-        try:
-            reply = worker.ask(verb, timeout_s, give_up, **arguments)
-        except WorkerFailed:
-            self.drop(worker)
-            raise
-        if isinstance(reply, Failure):
-            if reply.status == "crashed" and worker.settings.device == "cuda":
-                self.drop(worker)  # an error may have taken the CUDA context with it
-            raise WorkerFailed(reply.status, reply.reason)
-        return reply
-
-    def gauge_of(self, worker: WorkerProcess) -> telemetry.Gauge:
-        """What tells of the GPU, for a worker that uses it."""
-        return self.gauge if worker.settings.device == "cuda" else self.no_gauge
-
-    def drop(self, worker: WorkerProcess) -> None:
-        worker.kill()
-        if self.workers.get(worker.name) is worker:
-            del self.workers[worker.name]
-
-    def end_workers(self) -> None:
-        for worker in list(self.workers.values()):
-            worker.close()
-        self.workers.clear()
 
     # one shape
 
@@ -291,18 +218,18 @@ class _Walk:
             reason = f"runs on {needs} only, this run is on {device}"
             self.record(self.blank(cell, "unsupported", reason, group), [])
             return None
-        if row.worker in self.refused:
-            self.record(self.blank(cell, *self.refused[row.worker], group), [])
+        if row.worker in self.workers.refused:
+            self.record(self.blank(cell, *self.workers.refused[row.worker], group), [])
             return None
         try:
-            worker = self.worker(row.worker)
+            worker = self.workers.get(row.worker)
             reply = self.ask_to_prepare(worker, cell)
         except WorkerFailed as failed:
             if failed.status != "interrupted":  # then nothing was measured, and it stays to be done
                 self.record(self.blank(cell, failed.status, failed.reason, group), [])
             return None
         live = Measurement(cell, reply, worker)
-        reply.memory |= telemetry.held(self.gauge_of(worker), worker.pid, self.held_before)
+        reply.memory |= self.watch.memory(worker)
         if not reply.check.passed:
             self.record(self.filled(live, group, "wrong", reply.check.reason), [])
             return None
@@ -315,10 +242,10 @@ class _Walk:
         row, limit = self.plan.row(cell.implementation), self.plan.sampling.timeout_s
         shape = to_json(cell.shape)
         patience = limit + cell.shape.flops / REFERENCE_RATE
-        place = self.shelf.place(row.computes, cell.shape)
-        self.ask(worker, "pose", patience, shape=shape, computes=row.computes, **place)
-        self.shelf.filled(row.computes, cell.shape)
-        reply: Prepared = self.ask(
+        place = self.workers.shelf.place(row.computes, cell.shape)
+        self.workers.ask(worker, "pose", patience, shape=shape, computes=row.computes, **place)
+        self.workers.shelf.filled(row.computes, cell.shape)
+        reply: Prepared = self.workers.ask(
             worker,
             "prepare",
             limit,
@@ -333,13 +260,12 @@ class _Walk:
         """One block that counts; false if the cell is lost."""
         sampling = self.plan.sampling
         try:
-            if self.workers.get(one.worker.name) is not one.worker:
+            if not self.workers.alive(one.worker):
                 self.prepare_again(one)
             for _ in range(1 + MAX_REPEATS):
-                self.sampler.gauge = self.gauge_of(one.worker)
-                self.sampler.start()
+                self.watch.start(one.worker)
                 try:
-                    reply = self.ask(
+                    reply = self.workers.ask(
                         one.worker,
                         "measure",
                         sampling.timeout_s,
@@ -348,7 +274,7 @@ class _Walk:
                         sampling=to_json(sampling),
                     )
                 finally:
-                    samples = self.sampler.stop()
+                    samples = self.watch.stop()
                 block: Block = reply.block
                 slow = one.note_gpu(block, samples)
                 block.disturbed = bool(slow) or timing.disturbed(block, one.blocks)
@@ -367,7 +293,7 @@ class _Walk:
 
     def prepare_again(self, one: Measurement) -> None:
         """A neighbour took the worker down; this cell goes on in a new one, and says so."""
-        one.worker = self.worker(one.worker.name)
+        one.worker = self.workers.get(one.worker.name)
         reply = self.ask_to_prepare(one.worker, one.cell)
         if not reply.check.passed:
             raise WorkerFailed("wrong", reply.check.reason)
@@ -390,30 +316,30 @@ class _Walk:
 
     def measure_energy(self, one: Measurement) -> None:
         """Joules per call, while the cell's calls run back to back; its times stand in any case."""
-        if self.workers.get(one.worker.name) is not one.worker:
+        if not self.workers.alive(one.worker):
             one.warn("no energy: the worker was gone")
             return
-        if time.monotonic() - self.idle_at_s > IDLE_HOLDS_S:  # it moves with the temperature
-            self.idle_w, self.idle_at_s = energy.idle_power(self.gauge), time.monotonic()
         limit = self.plan.sampling.timeout_s
 
         def run_load(seconds: float) -> Loaded:
-            loaded: Loaded = self.ask(one.worker, "load", limit, key=one.cell.key, seconds=seconds)
+            loaded: Loaded = self.workers.ask(
+                one.worker, "load", limit, key=one.cell.key, seconds=seconds
+            )
             self.timed_s += loaded.seconds
             return loaded
 
         try:
-            one.energy = energy.measure(self.gauge, run_load, self.idle_w)
+            one.energy = self.watch.energy(run_load)
         except WorkerFailed as failed:
             one.warn(f"no energy: {failed.reason}")
 
     def profile(self, one: Measurement) -> None:
         """Take the calls of a timed cell apart; its times stand, whatever happens here."""
-        if self.workers.get(one.worker.name) is not one.worker:
+        if not self.workers.alive(one.worker):
             one.warn("not profiled: the worker was gone")
             return
         try:
-            reply: Profiled = self.ask(
+            reply: Profiled = self.workers.ask(
                 one.worker,
                 "profile",
                 self.plan.sampling.timeout_s,
@@ -437,9 +363,9 @@ class _Walk:
             return
         if interrupted:
             status, reason = "interrupted", f"stopped after {len(one.used)} rounds"
-        elif self.workers.get(one.worker.name) is one.worker:
+        elif self.workers.alive(one.worker):
             try:
-                reply = self.ask(
+                reply = self.workers.ask(
                     one.worker, "release", self.plan.sampling.timeout_s, key=one.cell.key
                 )
                 one.reply.check = reply.check
@@ -460,7 +386,7 @@ class _Walk:
     # records
 
     def blank(self, cell: Cell, status: str, reason: str, group: str) -> Record:
-        hello = self.hellos.get(self.plan.row(cell.implementation).worker)
+        hello = self.workers.hellos.get(self.plan.row(cell.implementation).worker)
         return blank_record(self.plan, cell, hello, status, reason, group)
 
     def filled(self, one: Measurement, group: str, status: str, reason: str) -> Record:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import FAKE_GRID
 
-from lstm_bench import driver, grid
+from lstm_bench import driver, grid, workers
 from lstm_bench.doctor import Kept
 from lstm_bench.fake_script import WRONG_ANSWERS
 from lstm_bench.model import Record
@@ -132,7 +132,7 @@ def test_a_worker_that_is_slow_at_import_is_waited_for(tmp_path, monkeypatch):
 
 def test_a_worker_that_never_comes_up_costs_its_cells_and_no_more(tmp_path, monkeypatch):
     monkeypatch.setenv("LSTM_BENCH_FAKE_START_S", "3600")
-    monkeypatch.setattr(driver, "START_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(workers, "START_TIMEOUT_S", 0.5)
     _, sink = walk(tmp_path)
     assert {r.status for r in sink.records} == {"timeout"}
     assert all("hello took longer" in r.reason for r in sink.records)
@@ -151,7 +151,7 @@ def test_a_worker_that_never_starts_is_given_up_after_two_attempts(tmp_path):
     assert {r.status for r in sink.records} == {"crashed"}
     assert len(sink.records) == 5
     assert "exit code 1" in sink.records[-1].reason
-    assert len(list(tmp_path.glob("fake-*.log"))) == driver.MAX_STARTS
+    assert len(list(tmp_path.glob("fake-*.log"))) == workers.MAX_STARTS
 
 
 def test_a_fault_at_the_very_end_keeps_the_times_and_says_that_one_check_is_missing(tmp_path):
