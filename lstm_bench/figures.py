@@ -90,7 +90,7 @@ def points(run: Run, axis: str, only: Sequence[str] | None = None) -> pd.DataFra
     names = [n for n in run.implementations if n in of.names and (only is None or n in only)]
     seconds = of.seconds[:, [of.names.index(name) for name in names]]
     at, have = of.shapes[axis].to_numpy(), ~np.isnan(seconds)
-    rest = _relative(of.shapes).groupby([a for a in SHAPE if a != axis]).ngroup().to_numpy()
+    rest = relative(of.shapes).groupby([a for a in SHAPE if a != axis]).ngroup().to_numpy()
     there = {int(value): at == value for value in np.unique(at[have.any(axis=1)])}
     common: dict[int, set[int]] = {}  # what all rows have there that have anything
     for value, here in there.items():
@@ -214,7 +214,7 @@ def _scale_y(ax: axes.Axes, low: float, high: float) -> None:
 def winners(run: Run) -> Figure | None:
     """The fastest implementation over hidden and batch size, one panel per number of timesteps."""
     of = analysis.times(run.cells)
-    won = _relative(analysis.winners(of, run.noise))
+    won = relative(analysis.winners(of, run.noise))
     if won["next"].isna().all():
         return None  # nobody to beat
     counts = Counter(won.loc[won["verdict"] == "slower", "fastest"])
@@ -222,7 +222,7 @@ def winners(run: Run) -> Figure | None:
     cells = list(zip(won["fastest"], won["ratio"], won["verdict"], strict=True))
     won["colour"] = [look(n).colour + ("" if v == "slower" else PALE) for n, _, v in cells]
     won["text"] = [f"{_short(n)}\n{times(r) if v == 'slower' else v}" for n, r, v in cells]
-    panels = _panels(won)
+    panels = panels_of(won)
     shown = panels[:: math.ceil(len(panels) / MOST_PANELS)]
     notes = "In a cell: the fastest, and how many times slower the next one is."
     notes += " Pale: not beyond the noise, or too few rounds to tell."
@@ -230,7 +230,7 @@ def winners(run: Run) -> Figure | None:
         notes += f" {len(shown)} of {len(panels)} panels are shown."
     best = f"{clipped(names[0], 30)} at {counts[names[0]]} of {len(won)}"
     title = f"Fastest by shape: {best if counts else 'nobody, beyond the noise'}"
-    figure, foot = _heat_maps(run, title, notes, shown, 3, 0.1 + 0.6 * LINE * (len(names) + 1))
+    figure, foot = heat_maps(run, title, notes, shown, 3, 0.1 + 0.6 * LINE * (len(names) + 1))
     handles = [patches.Patch(facecolor=look(name).colour) for name in names]
     labels = [f"{clipped(name, 30)}: fastest at {counts[name]} of {len(won)}" for name in names]
     legend(figure, list(zip(handles, labels, strict=True)), "lower left", foot)
@@ -243,7 +243,7 @@ def amp_gain(run: Run) -> Figure | None:
     measured = set(analysis.times(run.cells).names)
     pairs = [n for n in run.implementations if {n, n + "-amp"} <= measured]
     found = [compare(run.cells, n, n + "-amp", across=None).shapes.assign(pair=n) for n in pairs]
-    both = _relative(pd.concat(found)) if found else pd.DataFrame()
+    both = relative(pd.concat(found)) if found else pd.DataFrame()
     if both.empty:
         return None
     words = [f"{word} at {(both['verdict'] == word).sum()}" for word in ("faster", "slower")]
@@ -266,9 +266,9 @@ def amp_gain(run: Run) -> Figure | None:
     panels = [
         (f"{clipped(pair, 18)}: {text}", part[part["pair"] == pair])
         for pair in pairs
-        for text, part in _panels(cells)
+        for text, part in panels_of(cells)
     ]
-    figure, foot = _heat_maps(run, title, notes, panels, columns if columns > 1 else fit, 0.5)
+    figure, foot = heat_maps(run, title, notes, panels, columns if columns > 1 else fit, 0.5)
     place = figure.add_axes(box(figure, 1.2, foot + 0.3, WIDTH - 2.4, 0.1))
     bar = figure.colorbar(mapped, cax=place, orientation="horizontal")
     ticks = [t for t in (1.2, 1.5, 2, 5, 20, 100, 1000) if math.log2(t) <= limit][-2:]
@@ -277,12 +277,12 @@ def amp_gain(run: Run) -> Figure | None:
     return figure
 
 
-def _relative(shapes: pd.DataFrame) -> pd.DataFrame:
+def relative(shapes: pd.DataFrame) -> pd.DataFrame:
     """With an input as wide as the hidden state as size 0: the same along the hidden axis."""
     return shapes.assign(input_size=shapes.input_size.mask(shapes.input_size == shapes.hidden, 0))
 
 
-def _panels(cells: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+def panels_of(cells: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """One part of the table per number of timesteps, and input size where it has its own."""
     return [
         (f"timesteps {steps or 'averaged'}" + (f", input {width}" if width else ""), part)
@@ -295,7 +295,7 @@ def _most_per_row(cells: pd.DataFrame) -> int:
     return int(np.clip((WIDTH - 0.5) / (0.46 * cells["hidden"].nunique()), 1, 4))
 
 
-def _heat_maps(
+def heat_maps(
     run: Run, title: str, notes: str, panels: list[tuple[str, pd.DataFrame]], most: int, room: float
 ) -> tuple[Figure, float]:
     """Panels of coloured cells, hidden size to the right, batch size upwards; `room` is below."""
