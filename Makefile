@@ -3,6 +3,8 @@
 #   make bench    environment, install, the default grid, its report
 #   make test     environment, install, lint, types, tests
 #
+# `make study` rebuilds docs/study.md from the runs in results/.
+#
 # On a CUDA machine TensorFlow gets an environment of its own: the CUDA 12 and CUDA 13 packages of
 # the two frameworks overwrite each other's files in one.
 
@@ -20,7 +22,7 @@ TF_READY := $(TF_VENV)/.installed
 TF_FLAG := --python tensorflow=$(TF_VENV)/bin/python
 endif
 
-.PHONY: bench test lint format sanitize clean
+.PHONY: bench test study lint format sanitize clean
 
 bench: $(VENV)/.installed $(TF_READY)
 	$(BIN)/lstm-bench grid $(GRID) $(TF_FLAG); status=$$?; \
@@ -29,6 +31,9 @@ bench: $(VENV)/.installed $(TF_READY)
 test: $(VENV)/.tested-with $(TF_READY) lint
 	$(BIN)/python -m pytest
 	$(MAKE) sanitize
+
+study: $(VENV)/.installed
+	$(BIN)/python -m lstm_bench.study
 
 lint: $(VENV)/.tested-with
 	$(BIN)/ruff check .

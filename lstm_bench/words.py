@@ -162,7 +162,7 @@ def _same_work(row: Row, other: Row) -> bool:
     return (row.precision, row.plan.computes) == (other.precision, other.plan.computes)
 
 
-def _versus(group: Group, floor: float, interval: bool = True) -> str:
+def versus(group: Group, floor: float, interval: bool = True) -> str:
     """`2.4x slower (1.8x to 3.2x)`, or that nothing can be said."""
     if not clear(group, floor):
         return "no clear difference"
@@ -176,7 +176,7 @@ def _versus(group: Group, floor: float, interval: bool = True) -> str:
 
 def _told(pairs: Sequence[Pair]) -> str:
     """All Bs against their As: what is clear with its factor, what goes both ways, the rest."""
-    sure = [f"{pair.of.b} {_versus(pair.whole, pair.floor)}" for pair in pairs if pair.clear]
+    sure = [f"{pair.of.b} {versus(pair.whole, pair.floor)}" for pair in pairs if pair.clear]
     sure += [_both_ways(pair) for pair in pairs if not pair.clear and pair.both_ways]
     rest = [pair.of.b for pair in pairs if not pair.clear and not pair.both_ways]
     if len(pairs) == len(rest) == 1:
@@ -278,7 +278,7 @@ def _left_on_the_table(rows: Sequence[Row], baseline: Row, pairs: Pairs) -> list
         pair = pairs(row.name, best.name)
         if pair and pair.clear:
             _, batches = _by_batch(pair)
-            told = f"{_versus(pair.whole, pair.floor)} than {row.name}"
+            told = f"{versus(pair.whole, pair.floor)} than {row.name}"
             parts.append(f"{told} ({batches})" if batches else told)
     if not parts:
         return []
@@ -343,5 +343,5 @@ def _by_batch(pair: Pair) -> tuple[float, str]:
     if smaller.high > larger.low or change < STRONGLY:
         return 0.0, ""
     floor = Pair(part, first).floor
-    told = [_versus(group, floor, interval=False) for group in (first, last)]
+    told = [versus(group, floor, interval=False) for group in (first, last)]
     return change, f"{told[0]} at batch {low}, {told[1]} at batch {high}"

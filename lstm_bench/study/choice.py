@@ -1,0 +1,120 @@
+"""Which row to use for which batch and timesteps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from lstm_bench import analysis
+from lstm_bench.results import Run
+from lstm_bench.study.section import Section, code, table, text
+from lstm_bench.study.subject import Runs, Subject, missing
+from lstm_bench.trust import listed
+from lstm_bench.units import error, times
+
+#: What a framework's user can have, and the library's best beside it.
+KINDS = {
+    "fp32": (("pytorch", "tf-mode0", "tf-mode1", "tf-mode2"), "deepbench-best"),
+    "half": (
+        ("pytorch-amp", "pytorch-half", "tf-mode0-amp", "tf-mode1-amp", "tf-mode2-amp"),
+        "deepbench-fp16-best",
+    ),
+}
+
+
+def section(runs: Runs) -> Section:
+    title = "What to use"
+    one = runs.paper
+    if not one:
+        return Section(title, [missing("h200-paper")])
+    won = {kind: winners(one.run, rows) for kind, (rows, _) in KINDS.items()}
+    places = sorted(
+        {
+            (int(b), int(t))
+            for table in won.values()
+            for b, t in table[["batch", "timesteps"]].to_numpy()
+        }
+    )
+    if not places:
+        return Section(title, [f"{code(one.run.name)} has no row of a framework."])
+    rows = []
+    for batch, steps in places:
+        row = [str(batch), str(steps)]
+        for kind, (_, best) in KINDS.items():
+            here = won[kind]
+            here = here[(here["batch"] == batch) & (here["timesteps"] == steps)]
+            row += [_use(here), _library(one, here, best)]
+        rows.append(row)
+    heads = ["batch", "timesteps", "in fp32", "library", "in half precision", "library"]
+    told = listed(_mostly(kind, table) for kind, table in won.items() if len(table))
+    own = {kind: winners(one.run, _tensorflow(rows)) for kind, (rows, _) in KINDS.items()}
+    stay = [_mostly(kind, table) for kind, table in own.items() if len(table)]
+    body = [
+        text(
+            f"Use {told}.",
+            f"Who must stay with TensorFlow: {listed(stay)}." if stay else "",
+        ),
+        table(heads, rows, left=0),
+        text(
+            "The fastest row that a user of PyTorch or TensorFlow can have, at most hidden sizes;"
+            " others that win are named with theirs; in brackets: the noise does not tell it from"
+            " the next. Library: how many times faster cuDNN's best algorithm is"
+            f" than the row used, geometric mean over hidden sizes. {_errors(one.run)}"
+        ),
+    ]
+    return Section(title, body, f"Use {told}.")
+
+
+def winners(run: Run, rows: Sequence[str]) -> pd.DataFrame:
+    """The fastest of these rows at every shape, its time, and whether the noise tells it."""
+    cells = run.cells[run.cells["implementation"].isin(rows)]
+    return analysis.winners(analysis.times(cells), run.noise)
+
+
+def _tensorflow(rows: Sequence[str]) -> list[str]:
+    return [name for name in rows if name.startswith("tf-")]
+
+
+def _use(here: pd.DataFrame) -> str:
+    """The row that wins at most hidden sizes, then the others with theirs."""
+    if here.empty:
+        return "-"
+    counts = Counter(here["fastest"]).most_common()
+    parts = []
+    for place, (name, _) in enumerate(counts):
+        own = here[here["fastest"] == name]
+        sure = bool((own["verdict"] != "same").any())
+        sizes = "" if place == 0 else " at " + ", ".join(str(h) for h in sorted(own["hidden"]))
+        parts.append(f"{name}{sizes}" if sure else f"({name}{sizes})")
+    return ", ".join(parts)
+
+
+def _library(one: Subject, here: pd.DataFrame, best: str) -> str:
+    """How many times faster the library's best is than the row that is used."""
+    of = analysis.times(one.run.cells[one.run.cells["implementation"] == best])
+    both = here.merge(of.shapes.assign(best_s=of.seconds[:, 0] if len(of.names) else np.nan))
+    if both.empty:
+        return "-"
+    return times(float(np.exp(np.log(both["fastest_s"] / both["best_s"]).mean())))
+
+
+def _mostly(kind: str, won: pd.DataFrame) -> str:
+    name, count = Counter(won["fastest"]).most_common(1)[0]
+    called = int(((won["fastest"] == name) & (won["verdict"] == "slower")).sum())
+    which = "fp32" if kind == "fp32" else "half precision"
+    told = f"the fastest at {count} of {len(won)} shapes, {called} of them beyond the noise"
+    return f"in {which} {code(name)} ({told})"
+
+
+def _errors(run: Run) -> str:
+    """What half precision costs in exactness."""
+    ok = run.cells[run.cells["status"] == "ok"]
+    told = []
+    for kind, (rows, _) in KINDS.items():
+        worst = ok.loc[ok["implementation"].isin(rows), "max_abs_error"].max()
+        if worst == worst:
+            told.append(f"{error(float(worst))} in {kind}")
+    return f"The largest error against float64: {listed(told)}." if told else ""

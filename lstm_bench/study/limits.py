@@ -1,0 +1,45 @@
+"""What the study cannot say."""
+
+from __future__ import annotations
+
+from lstm_bench import noise
+from lstm_bench.run_report import kinds_of
+from lstm_bench.study.section import Section, bullets
+from lstm_bench.study.subject import Runs, missing
+from lstm_bench.trust import counted, listed
+from lstm_bench.units import clean, percent
+
+
+def section(runs: Runs) -> Section:
+    title = "Limits"
+    if not runs.paper:
+        return Section(title, [missing("h200-paper")])
+    run = runs.paper.run
+    settings, shapes = run.plan.settings, runs.paper.shapes
+    gpus = run.manifest["machine"].get("gpus") or [{}]
+    ranges = listed(
+        f"{axis} {shapes[axis].min()} to {shapes[axis].max()}"
+        for axis in ("hidden", "batch", "timesteps")
+    )
+    equal = bool((shapes["input_size"] == shapes["hidden"]).all())
+    marks = dict(kinds_of(run.cells["warnings"]))
+    loose = marks.get("not converged", 0)
+    floors = [percent(floor) for floor in dict.fromkeys(noise.applied(run.noise))]
+    lines = [
+        f"One machine: {clean(str(gpus[0].get('name', 'unknown')))}, one driver, one version of"
+        " each library. Another GPU has other crossing points.",
+        f"One layer, one direction, inference only, {ranges}"
+        + (", inputs as wide as the hidden state." if equal else "."),
+        f"TF32 is {'on' if settings.tf32 else 'off'}, while PyTorch and TensorFlow turn it on by"
+        f" default; AMP is {settings.amp}.",
+        f"Differences below the noise floor ({listed(floors)} by length of the call) are not seen."
+        " Launches are the host's work: a slower CPU, or a busy one, shifts every short call.",
+        f"{loose} of {counted(len(run.cells), 'cell')}, controls included, did not settle to"
+        f" {percent(run.plan.sampling.converged, 0)}; their medians stand, their verdicts are the"
+        " more careful ones.",
+        "Profiling slows the host: busy time is the GPU's own and holds, shares of launching are"
+        " upper bounds.",
+        "The paper lists neither its grid nor its noise, so its figures can be set beside these,"
+        " not tested against them.",
+    ]
+    return Section(title, ["What this cannot say:", bullets(lines)])

@@ -1,0 +1,66 @@
+"""The whole study: the sections in their order, and the files that they become."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from lstm_bench import figures
+from lstm_bench.study import (
+    casts,
+    choice,
+    energy,
+    findings,
+    headroom,
+    limits,
+    projection,
+    repeat,
+    subject,
+    table2,
+    what_ran,
+)
+from lstm_bench.study.section import Section, bullets, text
+from lstm_bench.study.subject import Runs
+
+SECTIONS = (
+    *(what_ran, table2, projection, findings, headroom),
+    *(casts, energy, choice, repeat, limits),
+)
+HEAD = "# LSTM inference: what the paper found, and what holds now"
+
+
+def sections(runs: Runs) -> list[Section]:
+    found = [module.section(runs) for module in SECTIONS]
+    short = [section.short for section in found if section.short]
+    return [Section("In short", [bullets(short)]), *found]
+
+
+def written(found: list[Section]) -> str:
+    """The page as Markdown."""
+    note = text(
+        "Made by `make study` from the runs in `results/`: every number and every verdict here is"
+        " computed from them. A shape is hidden size, batch size and timesteps; latency is what one"
+        " caller waits for one call; a difference counts only beyond the noise that the same run"
+        " shows between two measurements of the same thing ([how](method.md))."
+    )
+    return "\n\n".join([HEAD, note, *(section.written() for section in found)]) + "\n"
+
+
+def write(results: Path, docs: Path) -> list[Path]:
+    """Write the page and its figures; returns what was written."""
+    found = sections(subject.read(results))
+    paths = [docs / "study.md"]
+    paths[0].parent.mkdir(parents=True, exist_ok=True)
+    paths[0].write_text(written(found), encoding="utf-8")
+    for section in found:
+        for stem, figure in section.figures.items():
+            paths.append(docs / "figures" / f"{stem}.svg")
+            save(figure, paths[-1])
+    return paths
+
+
+@figures.styled()
+def save(figure: Figure, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})

@@ -1,0 +1,196 @@
+"""How much of the gap between DeepBench and PyTorch is the input projection that DeepBench skips.
+
+The gap is a product: PyTorch / what DeepBench runs = (with the projection / without it) times
+(PyTorch / the same work in C++). Logarithms add up: the first one's share is work not done.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from lstm_bench.comparison import Comparison, Statistic, compare
+from lstm_bench.model import LstmBenchError, Shape
+from lstm_bench.noise import SHAPE
+from lstm_bench.study import rules
+from lstm_bench.study.section import Section, code, table, text
+from lstm_bench.study.subject import Runs, Subject, missing, not_in, part
+from lstm_bench.units import percent, times
+
+SKIP, SAME, FRAMEWORK = "deepbench-skip", "deepbench", "pytorch"
+Rows = npt.NDArray[np.bool_]
+
+
+class Gap:
+    """The three comparisons over the same shapes."""
+
+    def __init__(self, one: Subject, shapes: set[Shape] | None = None):
+        pairs = [one.pair(a, b) for a, b in ((SKIP, FRAMEWORK), (SAME, FRAMEWORK), (SKIP, SAME))]
+        found = [pair.of for pair in pairs if pair]
+        self.there = len(found) == 3
+        if self.there:
+            common = set.intersection(*(_shapes(of) for of in found))
+            common = common if shapes is None else common & shapes
+            self.parts = [part(of, np.array([s in common for s in _list(of)])) for of in found]
+            self.there = bool(common)
+
+    def at(self, axis: str = "all", value: int = 0) -> tuple[Statistic, ...]:
+        """MPE to the skipping one and to the same work; the ratio of work, of the framework."""
+        groups = [of.group(axis, (value, value)) for of in self.parts]
+        return groups[0].mpe, groups[1].mpe, groups[2].ratio, groups[1].ratio
+
+    @property
+    def shapes(self) -> int:
+        return len(self.parts[0].shapes)
+
+    @property
+    def word(self) -> str:
+        """Whether the larger part of the gap is work that is not done; empty: no clear gap."""
+        floor = float(self.parts[0].shapes["floor"].median())
+        if rules.is_slower(self.parts[0].group(), floor) != rules.HOLDS:
+            return ""
+        _, _, work, framework = self.at()
+        if work.low > framework.high:
+            return rules.HOLDS
+        return rules.HOLDS_NOT if work.high < framework.low else rules.UNKNOWN
+
+
+def _list(of: Comparison) -> list[Shape]:
+    return [Shape(*map(int, row)) for row in of.shapes[SHAPE].to_numpy()]
+
+
+def _shapes(of: Comparison) -> set[Shape]:
+    return set(_list(of))
+
+
+def share(work: float, framework: float) -> str:
+    """The share of the gap that is work, of the logarithm; there must be a gap."""
+    whole = math.log(work) + math.log(framework)
+    if whole <= 0:
+        return "no gap"
+    found = math.log(work) / whole
+    return "all" if found >= 1 else "none" if found <= 0 else percent(found, 0)
+
+
+def stepwise(one: Subject) -> set[Shape]:
+    """Where PyTorch runs the recurrence step by step, as DeepBench does, by its profile."""
+    own = [cell for cell in one.splits if cell.name == FRAMEWORK]
+    return {cell.shape for cell in own if "persistent" not in cell.by_family}
+
+
+def section(runs: Runs) -> Section:
+    title = "How much of the gap to DeepBench is work that it does not do"
+    if not runs.paper:
+        return Section(title, [missing("h200-paper")])
+    whole = Gap(runs.paper)
+    if not whole.there:
+        names = ", ".join(map(code, (SKIP, SAME, FRAMEWORK)))
+        return Section(title, [f"`{runs.paper.run.name}` lacks one of {names}."])
+    steps = stepwise(runs.paper)
+    alike = Gap(runs.paper, steps)
+    held = alike if alike.there else whole
+    where = f"at the {held.shapes} shapes where both run the same algorithm"
+    if not alike.there:
+        where = f"over all {whole.shapes} shapes"
+    rows = [_line("all", whole, "all", 0)]
+    if alike.there:
+        rows.append(_line("same algorithm", alike, "all", 0))
+    for axis in ("hidden", "batch"):
+        values = sorted(set(map(int, whole.parts[0].shapes[axis])))
+        rows += [_line(f"{axis} {value}", whole, axis, value) for value in values]
+    heads = ["over", "MPE, to skipping", "MPE, to same work", "work", "framework", "is work"]
+    body = [
+        text(_answer(held, where)),
+        table(heads, rows),
+        text(
+            f"The first two are MPE with 95% intervals: PyTorch against {code(SKIP)}, which is what"
+            f" DeepBench runs, and against {code(SAME)}, which does all the work. Work:"
+            f" {code(SAME)} over {code(SKIP)}; framework: PyTorch over {code(SAME)}; both geometric"
+            " means of latency, whose product is the whole gap. Is work: the share of the first in"
+            " the logarithm of that product."
+        ),
+        _other_algorithm(runs.paper, steps, whole),
+        _queued(runs.paper),
+        _own_shapes(runs.deepbench),
+    ]
+    return Section(title, body, _answer(held, where))
+
+
+ANSWERS = {
+    rules.HOLDS: "Most of PyTorch's gap to DeepBench is work that DeepBench does not do",
+    rules.HOLDS_NOT: "Less than half of PyTorch's gap to DeepBench is work that it does not do",
+    rules.UNKNOWN: "Whether most of PyTorch's gap to DeepBench is work not done cannot be told",
+    "": "PyTorch is not clearly slower than what DeepBench runs",
+}
+
+
+def _answer(held: Gap, where: str) -> str:
+    _, _, work, framework = held.at()
+    amount = share(work.value, framework.value)
+    told = f"; of the gap {amount} is work not done" if held.word else ""
+    return (
+        f"{ANSWERS[held.word]}: {where} its latency is {times(work.value * framework.value)} that"
+        f" of DeepBench's setting, {times(work.value)} by the skipped input projection times"
+        f" {times(framework.value)} by PyTorch itself{told}."
+    )
+
+
+def _line(label: str, gap: Gap, axis: str, value: int) -> list[str]:
+    skip, same, work, framework = gap.at(axis, value)
+    return [
+        label,
+        *(f"{mpe.value:.2f} [{mpe.low:.2f}, {mpe.high:.2f}]" for mpe in (skip, same)),
+        times(work.value),
+        times(framework.value),
+        share(work.value, framework.value),
+    ]
+
+
+def _other_algorithm(one: Subject, steps: set[Shape], whole: Gap) -> str:
+    if not one.splits:
+        return not_in(one.run, "profiles")
+    profiled = {cell.shape for cell in one.splits if cell.name == FRAMEWORK}
+    others = sorted({shape.hidden for shape in profiled - steps})
+    count = len(profiled - steps)
+    if not count:
+        return f"PyTorch runs the recurrence step by step at all {len(profiled)} profiled shapes."
+    sizes = ", ".join(map(str, others))
+    return text(
+        f"At {count} of {len(profiled)} profiled shapes (hidden {sizes}) PyTorch has cuDNN run the"
+        " whole recurrence in one kernel, which DeepBench never does: there PyTorch can do more"
+        " work in less time."
+    )
+
+
+def _queued(one: Subject) -> str:
+    """DeepBench queues its calls: the same by throughput."""
+    values = []
+    for base in (SKIP, SAME):
+        try:
+            found = compare(one.run.cells, base, FRAMEWORK, "throughput", across=None)
+        except LstmBenchError:
+            return ""
+        if not len(found.shapes):
+            return ""
+        values.append(found.group().mpe.value)
+    return text(
+        "DeepBench queues its calls. By queued calls, over all shapes, PyTorch's MPE is"
+        f" {values[0]:.2f} against {code(SKIP)} and {values[1]:.2f} against {code(SAME)}."
+    )
+
+
+def _own_shapes(one: Subject | None) -> str:
+    if not one:
+        return text("On DeepBench's own shapes nothing can be said.", missing("h200-deepbench"))
+    gap = Gap(one)
+    if not gap.there:
+        return f"`{one.run.name}` lacks one of the rows."
+    skip, same, work, framework = gap.at()
+    return text(
+        f"On DeepBench's own shapes ({gap.shapes} of {code(one.run.name)}) the MPE is"
+        f" {skip.value:.2f} [{skip.low:.2f}, {skip.high:.2f}] against {code(SKIP)} and"
+        f" {same.value:.2f} [{same.low:.2f}, {same.high:.2f}] against {code(SAME)}:"
+        f" {times(work.value)} is work, {times(framework.value)} PyTorch."
+    )

@@ -1,0 +1,116 @@
+"""A run as the sections ask it: pairs of rows, profiled cells, records; and the runs there are."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from lstm_bench import results, split, store
+from lstm_bench.comparison import Comparison
+from lstm_bench.model import LstmBenchError, Record
+from lstm_bench.noise import SHAPE
+from lstm_bench.results import Run
+from lstm_bench.split import Split
+from lstm_bench.units import wrapped
+from lstm_bench.words import Pair, Pairs
+
+#: What makes each run, for the line that stands where it is missing.
+COMMANDS = {
+    "h200-paper": "lstm-bench grid grids/paper.yaml --run h200-paper --profile --energy",
+    "h200-deepbench": "lstm-bench grid grids/deepbench.yaml --run h200-deepbench",
+    "cpu-default": "lstm-bench grid grids/default.yaml --run cpu-default",
+    "h200-repeat": "lstm-bench grid grids/paper.yaml --run h200-repeat",
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One run; what is worked out of it is worked out once."""
+
+    run: Run
+
+    @functools.cached_property
+    def pairs(self) -> Pairs:
+        return Pairs(self.run)
+
+    def pair(self, a: str, b: str) -> Pair | None:
+        """B against A over all shapes that both have; None if there is none."""
+        return self.pairs(a, b)
+
+    @functools.cached_property
+    def splits(self) -> list[Split]:
+        """The profiled cells on the device that can be trusted."""
+        return split.read(self.run).on_device
+
+    def profiled(self, *names: str) -> list[Split]:
+        """The profiled cells of these rows at the shapes that all of them have; none if none."""
+        own = [one for one in self.splits if one.name in names]
+        if {one.name for one in own} != set(names):
+            return []
+        cells, common = split.shared(own)
+        return cells if common else []
+
+    @functools.cached_property
+    def records(self) -> list[Record]:
+        """All cells with a time, controls among them."""
+        if self.run.folder is None:
+            return []
+        found = store.read_records(self.run.folder).values()
+        return [record for record in found if record.status == "ok"]
+
+    @property
+    def shapes(self) -> pd.DataFrame:
+        """The shapes that were measured."""
+        return self.run.cells[SHAPE].drop_duplicates()
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs that the study is made of; None where one is not there."""
+
+    paper: Subject | None = None
+    deepbench: Subject | None = None
+    cpu: Subject | None = None
+    repeats: tuple[Subject, ...] = ()
+
+
+def read(folder: Path) -> Runs:
+    """The runs in a results folder that the study knows by name."""
+
+    def one(name: str) -> Subject | None:
+        try:
+            run = results.load(folder / name)
+        except LstmBenchError:
+            return None
+        return Subject(run) if len(run.cells) else None
+
+    again = sorted(path.name for path in folder.glob("h200-repeat*"))
+    repeats = tuple(found for name in again if (found := one(name)))
+    return Runs(one("h200-paper"), one("h200-deepbench"), one("cpu-default"), repeats)
+
+
+def missing(name: str) -> str:
+    """The line that stands where a run would be needed."""
+    return wrapped(f"The run `{name}` is not here; `{COMMANDS[name]}` makes it.")
+
+
+def not_in(run: Run, what: str) -> str:
+    """The same where the run is there, but not this of it: a profile, energy."""
+    flag = {"profiles": "--profile", "energy": "--energy"}[what]
+    command = COMMANDS.get(run.name, "lstm-bench grid GRID").split(" --profile")[0]
+    return wrapped(
+        f"The run `{run.name}` has no {what} of these rows; `{command} {flag}` measures them."
+    )
+
+
+def part(of: Comparison, rows: npt.NDArray[np.bool_]) -> Comparison:
+    """Some of the shapes of a comparison."""
+    return dataclasses.replace(
+        of, shapes=of.shapes[rows], a_rounds=of.a_rounds[rows], b_rounds=of.b_rounds[rows]
+    )

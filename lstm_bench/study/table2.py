@@ -1,0 +1,99 @@
+"""The paper's Table 2, its values beside those of the runs."""
+
+from __future__ import annotations
+
+from lstm_bench.comparison import Statistic
+from lstm_bench.mpe import PAPER
+from lstm_bench.study.section import Section, bullets, code, table, text
+from lstm_bench.study.subject import Runs, Subject, missing
+from lstm_bench.words import versus
+
+COLUMNS = {"h200-paper": "H200", "h200-deepbench": "H200, DeepBench's", "cpu-default": "CPU"}
+
+
+def section(runs: Runs) -> Section:
+    named = {"h200-paper": runs.paper, "h200-deepbench": runs.deepbench, "cpu-default": runs.cpu}
+    there = {name: one for name, one in named.items() if one}
+    body = [_answer(runs.paper) if runs.paper else missing("h200-paper")]
+    if there:
+        heads = ["A", "B", "paper", *(COLUMNS[name] for name in there)]
+        rows = []
+        for a, b, paper in PAPER:
+            values = [_shown(one, a, b) for one in there.values()]
+            rows.append([code(a), code(b), f"{paper:.2f}", *values])
+        body += [table(heads, rows, left=2)]
+        body.append(
+            text(
+                "MPE, the mean over shapes of (A - B) / A, with its 95% interval; negative means"
+                " that B is slower. The paper's is of a TITAN V in 2021, over a grid that it does"
+                " not list, and its DeepBench skips the input projection, unlike `deepbench`."
+            )
+        )
+    if runs.paper:
+        body += ["What changed, on the H200:", bullets(_changes(runs.paper))]
+    body += [missing(name) for name, one in named.items() if not one and name != "h200-paper"]
+    return Section("The paper's table, then and now", body, _short(runs.paper))
+
+
+def _shown(one: Subject, a: str, b: str) -> str:
+    pair = one.pair(a, b)
+    if not pair:
+        return "-"
+    mpe = pair.whole.mpe
+    return f"{mpe.value:.2f} [{mpe.low:.2f}, {mpe.high:.2f}]"
+
+
+def change(mpe: Statistic, then: float) -> str:
+    """What became of a value of the paper, whose own spread nobody knows."""
+    if mpe.low <= then <= mpe.high:
+        return "as then"
+    if mpe.low > 0 and then < 0:
+        return "turned round: B is the faster one now"
+    if mpe.high < 0 < then:
+        return "turned round: B is the slower one now"
+    if mpe.low <= 0 <= mpe.high:
+        return "no clear sign now"
+    return "the same sign, larger" if abs(mpe.value) > abs(then) else "the same sign, smaller"
+
+
+def _changes(one: Subject) -> list[str]:
+    lines = []
+    for a, b, then in PAPER:
+        pair = one.pair(a, b)
+        if not pair:
+            lines.append(f"{code(a)} and {code(b)}: not both measured.")
+            continue
+        words = pair.whole.verdicts
+        told = versus(pair.whole, pair.floor)
+        lines.append(
+            f"{code(b)} against {code(a)}: {change(pair.whole.mpe, then)}. By the geometric mean"
+            f" {told}; of {pair.whole.shapes} shapes {words['faster']} faster, {words['slower']}"
+            f" slower, {words['same'] + words['unsure']} not called."
+        )
+    return lines
+
+
+def _answer(one: Subject) -> str:
+    found = [(pair, then) for a, b, then in PAPER if (pair := one.pair(a, b))]
+    kept = sum(change(pair.whole.mpe, then) == "as then" for pair, then in found)
+    turned = sum("turned" in change(pair.whole.mpe, then) for pair, then in found)
+    open_ = sum("no clear" in change(pair.whole.mpe, then) for pair, then in found)
+    return text(
+        f"Of the paper's {len(PAPER)} pairs {len(found)} were measured. As then: {kept}; turned"
+        f" round: {turned}; without a clear sign now: {open_}; of the same sign, but another size:"
+        f" {len(found) - kept - turned - open_}."
+    )
+
+
+def _short(one: Subject | None) -> str:
+    told = []
+    for a, b, name in (
+        ("deepbench", "pytorch", "PyTorch"),
+        ("deepbench", "tf-mode0", "TensorFlow's mode 0"),
+    ):
+        pair = one.pair(a, b) if one else None
+        then = next(value for x, y, value in PAPER if (x, y) == (a, b))
+        if pair:
+            now = f"{pair.whole.mpe.value:.2f} ({versus(pair.whole, pair.floor)})"
+            told.append(f"{name} {now}, in the paper {then:.2f}")
+    return f"MPE against the C++ baseline: {'; '.join(told)}." if told else ""

@@ -1,0 +1,184 @@
+"""What was run: machines, versions, cells, what is missing and why, time, noise."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+
+import numpy as np
+
+from lstm_bench import noise
+from lstm_bench.model import Record
+from lstm_bench.run_report import kinds_of
+from lstm_bench.study.section import Section, bullets, code, table, text
+from lstm_bench.study.subject import COMMANDS, Runs, Subject, missing
+from lstm_bench.trust import counted, listed
+from lstm_bench.trust import percent as digits
+from lstm_bench.units import clean, percent, span
+
+LONG_S = 1e-4  # A/A pairs of shorter calls are not counted in the share under CLOSE
+CLOSE = 0.01
+TITLES = {"deepbench": "C++ baseline", "pytorch": "PyTorch", "tensorflow": "TensorFlow"}
+
+
+def section(runs: Runs) -> Section:
+    found = [("h200-paper", runs.paper), ("h200-deepbench", runs.deepbench)]
+    found += [("cpu-default", runs.cpu)]
+    there = [one for _, one in found if one] + list(runs.repeats)
+    body = [_answer(runs.paper) if runs.paper else missing("h200-paper")]
+    if there:
+        heads = [
+            "run",
+            "shapes",
+            "rows",
+            "cells ok",
+            "wrong",
+            "took",
+            "in timed calls",
+            "A/A pairs",
+        ]
+        body += ["", table(heads, [_row(one) for one in there])]
+        body.append(
+            text(
+                "Row: one way of running the layer. Cell: one row at one shape. Took: from the"
+                " first step of each shape to its last record, in all. A/A pairs: the same row"
+                " measured twice under two names; what stands between the two is noise."
+            )
+        )
+        body.append(bullets([_about(one) for one in there]))
+    body += [missing(name) for name, one in found if not one and name != "h200-paper"]
+    if runs.paper:
+        body += ["### Noise", *_noise(runs.paper)]
+    return Section("What was run", body, _short(runs.paper))
+
+
+def _answer(one: Subject) -> str:
+    """Whether the main run is whole and right."""
+    cells = one.run.cells
+    own = cells[cells["copy"] == 1]
+    wrong, planned = int((cells["status"] == "wrong").sum()), len(one.run.plan.shapes)
+    whole = "all" if len(one.shapes) >= planned else f"{len(one.shapes)} of"
+    ok = int((own["status"] == "ok").sum())
+    return text(
+        f"{code(one.run.name)} has {whole} {counted(planned, 'planned shape')}:"
+        f" {ok} of {counted(len(own), 'cell')} have a time, and {wrong or 'none'}"
+        f" {'has' if wrong == 1 else 'have'} a wrong answer.",
+        f"`{COMMANDS[one.run.name]} --resume` measures the rest." if whole != "all" else "",
+    )
+
+
+def _row(one: Subject) -> list[str]:
+    cells = one.run.cells
+    own = cells[cells["copy"] == 1]
+    took = wall_s(one.records)
+    timed = sum(record.timed_s for record in one.records)
+    return [
+        code(one.run.name),
+        f"{len(one.shapes)} of {len(one.run.plan.shapes)}",
+        str(own["implementation"].nunique()),
+        f"{(own['status'] == 'ok').sum()} of {len(own)}",
+        str((cells["status"] == "wrong").sum()),
+        span(took) if took else "-",
+        percent(timed / took, 0) if took else "-",
+        str(len(noise.controls(cells))),
+    ]
+
+
+def wall_s(records: list[Record]) -> float:
+    """Seconds from the start of each shape to its last record; breaks between shapes are out."""
+    ends: dict[str, str] = {}
+    for record in records:
+        ends[record.group] = max(ends.get(record.group, ""), record.finished_at)
+    total = 0.0
+    for group, end in ends.items():
+        try:
+            start = datetime.datetime.strptime(group.split()[-1], "%Y%m%dT%H%M%S.%f")
+            stop = datetime.datetime.fromisoformat(end).replace(tzinfo=None)
+        except (ValueError, IndexError):
+            return 0.0  # a run that does not say
+        total += max(0.0, (stop - start).total_seconds())
+    return total
+
+
+def _about(one: Subject) -> str:
+    """Machine and versions; what has no time, and why; what is marked."""
+    machine, settings = one.run.manifest["machine"], one.run.plan.settings
+    gpus = machine.get("gpus") or []
+    where = f"{clean(str(machine.get('cpu')))}, {counted(settings.threads, 'thread')}"
+    if settings.device == "cuda" and gpus:
+        where = f"{clean(str(gpus[0]['name']))}, driver {clean(str(gpus[0]['driver']))}; {where}"
+    lines = [f"{code(one.run.name)}: {where}; {_versions(one)}."]
+    cells = one.run.cells
+    lost = Counter(map(cause, cells["status"], cells["reason"]))
+    del lost["ok"]
+    if lost:
+        told = listed(f"{count} {why}" for why, count in lost.most_common())
+        lines.append(f"Without a time, controls included: {told}.")
+    marks = kinds_of(cells["warnings"])
+    if marks:
+        told = listed(f"{count} {clean(kind)}" for kind, count in marks)
+        lines.append(f"Marked, of {counted(len(cells), 'cell')} with controls: {told}.")
+    return " ".join(lines)
+
+
+def _versions(one: Subject) -> str:
+    """Of every framework, as its cells tell them."""
+    found: dict[str, dict[str, str]] = {}
+    for record in one.records:
+        found.setdefault(record.framework, {}).update(record.versions)
+    told = []
+    for framework, versions in sorted(found.items()):
+        own = ", ".join(f"{clean(k)} {clean(v)}" for k, v in sorted(versions.items()))
+        told.append(f"{TITLES.get(framework, clean(framework))} with {own or 'unknown versions'}")
+    return "; ".join(told)
+
+
+def cause(status: str, reason: str) -> str:
+    """Why a cell has no time, in groups."""
+    if status == "unsupported":
+        return "refused by cuDNN" if "cudnn" in reason.lower() else "not supported here"
+    names = {"oom": "out of memory", "timeout": "over the time limit", "wrong": "wrong answer"}
+    return names.get(status, status)
+
+
+def close_pairs(one: Subject) -> tuple[int, int]:
+    """A/A pairs of longer calls that differ by less than 1%, and all of them."""
+    pairs = noise.controls(one.run.cells)
+    size = np.abs(pairs.difference[pairs.time_s >= LONG_S])
+    return int((size < CLOSE).sum()), len(size)
+
+
+def _noise(one: Subject) -> list[str]:
+    close, long = close_pairs(one)
+    rows = []
+    for floor, used in zip(one.run.noise, noise.applied(one.run.noise), strict=True):
+        shown = "-" if floor.floor is None else percent(floor.floor)
+        different = f"{floor.called_different} of {floor.pairs}"
+        rows.append([floor.name, str(floor.pairs), shown, percent(used), different])
+    share = f", {percent(close / long, 0)}," if long else ""
+    return [
+        text(
+            f"Of {counted(long, 'A/A pair')} of calls over 100 us {close}{share} differ by less"
+            f" than {percent(CLOSE, 0)}. A difference below the noise floor is never called one."
+        ),
+        table(
+            ["calls", "pairs", "95% differ by less than", "floor used", "called different"], rows
+        ),
+    ]
+
+
+def _short(one: Subject | None) -> str:
+    if not one:
+        return missing("h200-paper")
+    cells = one.run.cells
+    own = cells[cells["copy"] == 1]
+    ok, wrong = int((own["status"] == "ok").sum()), int((cells["status"] == "wrong").sum())
+    floors = [n.floor for n in one.run.noise if n.floor is not None]
+    noisy = f"noise floor {digits(min(floors))} to {digits(max(floors))}" if floors else "no floor"
+    close, long = close_pairs(one)
+    shapes = f"{len(one.shapes)} of {counted(len(one.run.plan.shapes), 'planned shape')}"
+    return (
+        f"{ok} of {counted(len(own), 'cell')} at {shapes} have a time, {wrong or 'none'} a wrong"
+        f" answer; {close} of {counted(long, 'A/A pair')} over 100 us agree to {percent(CLOSE, 0)}"
+        f" ({noisy})."
+    )
