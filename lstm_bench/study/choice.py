@@ -86,7 +86,7 @@ def _use(here: pd.DataFrame) -> str:
     parts = []
     for place, (name, _) in enumerate(counts):
         own = here[here["fastest"] == name]
-        sure = bool((own["verdict"] != "same").any())
+        sure = bool(own["verdict"].isin(["slower", "alone"]).any())
         sizes = "" if place == 0 else " at " + ", ".join(str(h) for h in sorted(own["hidden"]))
         parts.append(f"{name}{sizes}" if sure else f"({name}{sizes})")
     return ", ".join(parts)

@@ -95,7 +95,8 @@ def _algorithms(one: Subject) -> list[str]:
         table(["timesteps", "hidden", *(f"batch {b}" for b in batches)], rows, left=0),
         text(
             "Standard: step by step, what DeepBench and mostly PyTorch run. Static, dynamic,"
-            " small-h: cuDNN's three algorithms that keep the weights on the chip."
+            " small-h: cuDNN's three algorithms that keep the weights on the chip. The choice is"
+            " made by a short trial when a cell is built: of two that are close, either may win."
         ),
     ]
 

@@ -8,7 +8,7 @@ from lstm_bench.study.section import Section, bullets, code, table, text
 from lstm_bench.study.subject import Runs, Subject, missing
 from lstm_bench.words import versus
 
-COLUMNS = {"h200-paper": "H200", "h200-deepbench": "H200, DeepBench's", "cpu-default": "CPU"}
+COLUMNS = {"h200-paper": "H200", "h200-deepbench": "DeepBench's shapes", "cpu-default": "CPU"}
 
 
 def section(runs: Runs) -> Section:
@@ -94,6 +94,6 @@ def _short(one: Subject | None) -> str:
         pair = one.pair(a, b) if one else None
         then = next(value for x, y, value in PAPER if (x, y) == (a, b))
         if pair:
-            now = f"{pair.whole.mpe.value:.2f} ({versus(pair.whole, pair.floor)})"
-            told.append(f"{name} {now}, in the paper {then:.2f}")
+            now = f"{pair.whole.mpe.value:.2f}, {versus(pair.whole, pair.floor, interval=False)}"
+            told.append(f"{name} {now} (in the paper {then:.2f})")
     return f"MPE against the C++ baseline: {'; '.join(told)}." if told else ""

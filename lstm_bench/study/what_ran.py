@@ -11,7 +11,7 @@ from lstm_bench import noise
 from lstm_bench.model import Record
 from lstm_bench.run_report import kinds_of
 from lstm_bench.study.section import Section, bullets, code, table, text
-from lstm_bench.study.subject import COMMANDS, Runs, Subject, missing
+from lstm_bench.study.subject import Runs, Subject, missing
 from lstm_bench.trust import counted, listed
 from lstm_bench.trust import percent as digits
 from lstm_bench.units import clean, percent, span
@@ -27,25 +27,17 @@ def section(runs: Runs) -> Section:
     there = [one for _, one in found if one] + list(runs.repeats)
     body = [_answer(runs.paper) if runs.paper else missing("h200-paper")]
     if there:
-        heads = [
-            "run",
-            "shapes",
-            "rows",
-            "cells ok",
-            "wrong",
-            "took",
-            "in timed calls",
-            "A/A pairs",
-        ]
-        body += ["", table(heads, [_row(one) for one in there])]
+        heads = ["run", "shapes", "rows", "cells ok", "wrong", "took", "timed", "A/A pairs"]
+        body += [table(heads, [_row(one) for one in there])]
         body.append(
             text(
                 "Row: one way of running the layer. Cell: one row at one shape. Took: from the"
-                " first step of each shape to its last record, in all. A/A pairs: the same row"
-                " measured twice under two names; what stands between the two is noise."
+                " first step of each shape to its last record, in all; timed: its share inside"
+                " timed calls. A/A pairs: the same row measured twice under two names; what stands between the two is noise."
             )
         )
         body.append(bullets([_about(one) for one in there]))
+        body.append("[What the marks mean](troubleshooting.md).")
     body += [missing(name) for name, one in found if not one and name != "h200-paper"]
     if runs.paper:
         body += ["### Noise", *_noise(runs.paper)]
@@ -63,7 +55,7 @@ def _answer(one: Subject) -> str:
         f"{code(one.run.name)} has {whole} {counted(planned, 'planned shape')}:"
         f" {ok} of {counted(len(own), 'cell')} have a time, and {wrong or 'none'}"
         f" {'has' if wrong == 1 else 'have'} a wrong answer.",
-        f"`{COMMANDS[one.run.name]} --resume` measures the rest." if whole != "all" else "",
+        f"`lstm-bench grid --resume {one.run.name}` measures the rest." if whole != "all" else "",
     )
 
 
@@ -174,11 +166,11 @@ def _short(one: Subject | None) -> str:
     own = cells[cells["copy"] == 1]
     ok, wrong = int((own["status"] == "ok").sum()), int((cells["status"] == "wrong").sum())
     floors = [n.floor for n in one.run.noise if n.floor is not None]
-    noisy = f"noise floor {digits(min(floors))} to {digits(max(floors))}" if floors else "no floor"
+    ends = dict.fromkeys(map(digits, (min(floors), max(floors)))) if floors else ["not known"]
     close, long = close_pairs(one)
     shapes = f"{len(one.shapes)} of {counted(len(one.run.plan.shapes), 'planned shape')}"
     return (
         f"{ok} of {counted(len(own), 'cell')} at {shapes} have a time, {wrong or 'none'} a wrong"
         f" answer; {close} of {counted(long, 'A/A pair')} over 100 us agree to {percent(CLOSE, 0)}"
-        f" ({noisy})."
+        f" (noise floor {' to '.join(ends)})."
     )
