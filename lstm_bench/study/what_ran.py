@@ -33,7 +33,8 @@ def section(runs: Runs) -> Section:
             text(
                 "Row: one way of running the layer. Cell: one row at one shape. Took: from the"
                 " first step of each shape to its last record, in all; timed: its share inside"
-                " timed calls. A/A pairs: the same row measured twice under two names; what stands between the two is noise."
+                " timed calls. A/A pairs: the same row measured twice under two names;"
+                " what stands between the two is noise."
             )
         )
         body.append(bullets([_about(one) for one in there]))
