@@ -3,6 +3,7 @@
 import lstm_bench
 cells = lstm_bench.load()                  # the newest run in results/, one row per cell
 samples = lstm_bench.samples("my-run")     # one row per raw sample
+profiles = lstm_bench.profiles("my-run")   # one row per kernel or operator of a profiled cell
 """
 
 from __future__ import annotations
@@ -38,6 +39,18 @@ def samples(run: str | Path | None = None, results: str | Path = "results") -> p
     from lstm_bench import results as runs
 
     return runs.samples(_folder(run, results))
+
+
+def profiles(run: str | Path | None = None, results: str | Path = "results") -> pd.DataFrame:
+    """What the calls of profiled cells are made of, one row per kernel, copy, fill or operator.
+
+    Columns: implementation, hidden, batch, timesteps, input_size, pass_number, copy, source, name,
+    raw_name, kind, family, count, seconds, total_s, bytes; per call of the layer. Profiles that
+    cannot be the truth, since records were lost, are left out.
+    """
+    from lstm_bench import results as runs
+
+    return runs.profiles(_folder(run, results))
 
 
 def _folder(run: str | Path | None, results: str | Path) -> Path:

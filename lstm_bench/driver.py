@@ -10,11 +10,13 @@ for each pass, with fresh workers
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -75,6 +77,7 @@ class Outcome:
     out_of_budget: bool = False
     wall_s: float = 0.0
     timed_s: float = 0.0  # of it inside timed calls
+    spent_s: dict[str, float] = field(default_factory=dict)  # the whole, by what was done
     left: int = 0  # cells that were planned and not reached
     note: str = ""  # what NVML did not tell, and how to get it
 
@@ -135,6 +138,7 @@ def run(
         outcome.note = walk.watch.reason if plan.settings.device == "cuda" or plan.energy else ""
         walk.watch.close()
     outcome.wall_s, outcome.timed_s = time.monotonic() - started, walk.timed_s
+    outcome.spent_s = dict(walk.spent_s)
     outcome.left = len(cells) - walk.finished
     outcome.interrupted = stop() and outcome.left > 0
     return outcome
@@ -165,8 +169,17 @@ class _Walk:
         self.watch = Watch(plan.settings.device)
         self.finished = 0
         self.timed_s = 0.0
+        self.spent_s: defaultdict[str, float] = defaultdict(float)
 
-    # one shape
+    @contextlib.contextmanager
+    def doing(self, what: str, text: str) -> Iterator[None]:
+        """Tell the observer, and count the time."""
+        self.observer.doing(text)
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent_s[what] += time.monotonic() - start
 
     def measure_shape(self, shape: Shape, cells: list[Cell], deadline: float | None) -> None:
         """All cells of one shape, interleaved."""
@@ -176,8 +189,8 @@ class _Walk:
         for cell in cells:
             if self.stop():
                 break
-            self.observer.doing(f"{shape.label}  preparing {_name(cell)}")
-            prepared = self.prepare(cell, group)
+            with self.doing("preparing", f"{shape.label}  preparing {_name(cell)}"):
+                prepared = self.prepare(cell, group)
             if prepared:
                 live.append(prepared)
         for number in range(1, self.plan.sampling.max_rounds + 1):
@@ -188,8 +201,9 @@ class _Walk:
             for one in order:
                 if self.stop():
                     break
-                self.observer.doing(f"{shape.label}  round {number}  {_name(one.cell)}")
-                if not self.measure_round(one, number, group):
+                with self.doing("rounds", f"{shape.label}  round {number}  {_name(one.cell)}"):
+                    measured = self.measure_round(one, number, group)
+                if not measured:
                     live.remove(one)
                 elif self.enough(one, deadline):
                     live.remove(one)
@@ -200,11 +214,11 @@ class _Walk:
         stopped = self.stop()
         for one in timed if stopped else [*timed, *live]:
             if self.plan.energy and one.worker.settings.device == "cuda" and not self.stop():
-                self.observer.doing(f"{shape.label}  energy of {_name(one.cell)}")
-                self.measure_energy(one)
+                with self.doing("energy", f"{shape.label}  energy of {_name(one.cell)}"):
+                    self.measure_energy(one)
             if self.plan.profile and not self.stop():
-                self.observer.doing(f"{shape.label}  profiling {_name(one.cell)}")
-                self.profile(one)
+                with self.doing("profiling", f"{shape.label}  profiling {_name(one.cell)}"):
+                    self.profile(one)
             self.finish(one, group)
         for one in live if stopped else []:
             self.finish(one, group, interrupted=True)
@@ -358,6 +372,10 @@ class _Walk:
 
     def finish(self, one: Measurement, group: str, interrupted: bool = False) -> None:
         """Check the last answer, then write the cell down."""
+        with self.doing("checking", f"{one.cell.shape.label}  checking {_name(one.cell)}"):
+            self._finish(one, group, interrupted)
+
+    def _finish(self, one: Measurement, group: str, interrupted: bool) -> None:
         status, reason = "ok", ""
         if interrupted and not one.used:
             return

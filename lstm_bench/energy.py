@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
-WINDOW_S = 0.35  # of ticks that count
+WINDOW_S = 0.5  # of ticks that count
 LEAD_S = 0.2  # before it: up to a tick until the first one, and that one is dropped
 IDLE_S = 1.0
 FEWEST_TICKS = 3

@@ -8,7 +8,7 @@ standard library only: it runs in a worker.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 ON_DEVICE = ("kernel", "copy", "fill")
@@ -79,11 +79,11 @@ def summary(
     windows: Sequence[Window],
     source: str,
     lost: int = 0,
-    names: Mapping[str, str] | None = None,
+    readable: Callable[[str], str] = str,
 ) -> Profile:
     """What the calls of `windows` did on the device; `lost` records make it doubtful.
 
-    `names` gives the readable form of a raw name.
+    `readable` makes a raw name one that a person writes.
     """
     activities = list(activities)
     calls: list[list[Activity]] = [[] for _ in windows]
@@ -122,7 +122,7 @@ def summary(
         launches=len(launches) / number,
         launch_s=sum(a.end_ns - a.start_ns for a in launches) / number / 1e9,
         moved_bytes=sum(a.size for a in every if a.kind in ("copy", "fill")) / number,
-        parts=_parts(every, number, names or {}),
+        parts=_parts(every, number, readable),
     )
     return profile
 
@@ -146,14 +146,14 @@ def _problem(calls: Sequence[Sequence[Activity]], lost: int, strays: int) -> str
     return ""
 
 
-def _parts(every: Sequence[Activity], calls: int, names: Mapping[str, str]) -> list[Part]:
+def _parts(every: Sequence[Activity], calls: int, readable: Callable[[str], str]) -> list[Part]:
     found: dict[tuple[str, str], list[Activity]] = {}
     for one in every:
         if one.kind in ON_DEVICE:
             found.setdefault((one.kind, one.name), []).append(one)
     parts = []
     for (kind, raw), group in found.items():
-        name = names.get(raw, raw)
+        name = readable(raw) if kind == "kernel" else raw
         parts.append(
             Part(
                 name=name,

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lstm_bench import cupti_collector
+from lstm_bench import cupti
 from lstm_bench.demangle import readable
 from lstm_bench.implementations.session import Session
 from lstm_bench.profile import Activity, Profile, Window, summary
 
 PASS_S = 0.05  # how long the profiled calls may take, but for FEWEST of them
 FEWEST, MOST = 2, 10  # calls; with two it shows whether both launch the same
-LONG_S = 0.1  # a call that takes so long is not made once more only to be thrown away
+LONG_S = 0.1  # a call that takes so long is made once, and none before it to be thrown away
 
 
 @dataclass
@@ -28,6 +28,9 @@ class Trace:
 
 
 def calls_for(call_s: float) -> int:
+    """Of a long call the launches tell whether any kernel was lost: it need not be made twice."""
+    if call_s > LONG_S:
+        return 1
     return max(FEWEST, min(MOST, int(PASS_S / max(call_s, 1e-9))))
 
 
@@ -40,8 +43,8 @@ def profile(session: Session, call_s: float, device: str) -> Trace:
             return Trace(found or _nothing(device, "no profiler: this one has none of its own"))
         try:
             discard = 0 if call_s > LONG_S else 1
-            return Trace(*cupti_collector.collect(session.call, session.wait, calls, discard))
-        except cupti_collector.Absent as absent:
+            return Trace(*cupti.collect(session.call, session.wait, calls, discard))
+        except cupti.Absent as absent:
             return _by_framework(session, calls, str(absent))
     except Exception as error:  # the times of this cell are taken and must not be lost
         text = str(error).strip().splitlines() or [""]
@@ -53,8 +56,7 @@ def _by_framework(session: Session, calls: int, reason: str) -> Trace:
     if found is None:
         return Trace(_nothing("cuda", reason))
     activities, windows = found
-    names = {a.name: readable(a.name) for a in activities if a.kind == "kernel"}
-    profile = summary(activities, windows, session.profiler, names=names)
+    profile = summary(activities, windows, session.profiler, readable=readable)
     profile.instead = reason
     return Trace(profile, activities, windows)
 

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench import noise, store
+from lstm_bench.families import families
 from lstm_bench.model import Record, to_json
 from lstm_bench.noise import SHAPE, Noise
 from lstm_bench.plan import Plan
@@ -123,6 +124,34 @@ def load(folder: Path) -> Run:
         if tracking:
             gc.enable()
     return Run(folder.resolve().name, manifest, cells, damaged, folder)
+
+
+def profiles(folder: Path) -> pd.DataFrame:
+    """One row per part of a profiled cell, but for profiles that have a problem."""
+    rows = []
+    for record, profile in store.read_profiles(folder):
+        if profile.problem:
+            continue
+        cell = {"implementation": record.implementation, **to_json(record.shape)}
+        cell |= {"pass_number": record.pass_number, "copy": record.copy, "source": profile.source}
+        found = families(profile.parts, record.shape.timesteps)
+        for part, family in zip(profile.parts, found, strict=True):
+            rows.append(
+                {
+                    **cell,
+                    "name": part.name,
+                    "raw_name": part.raw or part.name,
+                    "kind": part.kind,
+                    "family": family,
+                    "count": part.count,
+                    "seconds": part.seconds,
+                    "total_s": part.total_s,
+                    "bytes": part.size,
+                }
+            )
+    columns = [*("implementation", *SHAPE, "pass_number", "copy", "source", "name", "raw_name")]
+    columns += ["kind", "family", "count", "seconds", "total_s", "bytes"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def samples(folder: Path) -> pd.DataFrame:

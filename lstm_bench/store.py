@@ -4,6 +4,7 @@
     results/<run>/records.jsonl     one line per cell; the line is what makes a cell finished
     results/<run>/samples.jsonl     one line per cell with every raw sample, written before it
     results/<run>/profiles.jsonl    one line per profiled cell, likewise
+    results/<run>/legs.jsonl        one line per driver that worked on it: how long, and at what
     results/<run>/logs/             what the workers printed
     results/<run>/lock              held by the one driver that may write
 
@@ -100,6 +101,14 @@ class Store:
         if self._profiles is None:
             self._profiles = _open_whole_lines(self.folder / "profiles.jsonl")
         return self._profiles
+
+    def append_leg(self, leg: Mapping[str, Any]) -> None:
+        """What one driver did, from its start to its end; a run that was resumed has several."""
+        fd = _open_whole_lines(self.folder / "legs.jsonl")
+        try:
+            _append(fd, leg)
+        finally:
+            os.close(fd)
 
     def close(self) -> None:
         for fd in (self._records, self._samples, self._profiles, self._lock):
@@ -259,6 +268,19 @@ def read_records(folder: Path) -> dict[str, Record]:
     """The last record of every cell, by key, whole; a line that cannot be read is passed over."""
     found = (line for line in _lines(folder / "records.jsonl", Record) if line)
     return {record.key: record for record in found}
+
+
+class Leg(msgspec.Struct):
+    """A line of `legs.jsonl`."""
+
+    wall_s: float
+    timed_s: float
+    cells: Count = 0
+    spent_s: dict[str, float] = {}
+
+
+def read_legs(folder: Path) -> list[Leg]:
+    return [leg for leg in _lines(folder / "legs.jsonl", Leg) if leg]
 
 
 class Samples(msgspec.Struct):

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import made_up_profiles
 from made_up import row, written
 
 import lstm_bench
@@ -58,3 +59,25 @@ def test_the_example_of_the_documentation_runs(tmp_path, monkeypatch, capsys):
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     exec(compile(example, str(PAGE), "exec"), {})
     assert "pytorch" in capsys.readouterr().out
+
+
+def test_profiles_come_as_one_row_per_part_less_those_that_lost_records(tmp_path):
+    well = made_up_profiles.profile()
+    bad = made_up_profiles.profile(problem="the profiler lost 3 records")
+    cell = made_up_profiles.cell
+    made_up_profiles.run_of(tmp_path / "run", (cell("a"), well), (cell("b"), bad))
+    found = lstm_bench.profiles("run", tmp_path)
+    assert set(found["implementation"]) == {"a"}
+    assert dict(zip(found["family"], found["count"], strict=True)) == {
+        "recurrent GEMM": 10,
+        "cell": 10,
+        "input GEMM": 1,
+    }
+    assert found["seconds"].sum() == pytest.approx(200e-6)
+
+
+def test_a_run_without_profiles_gives_an_empty_frame_with_all_columns(tmp_path):
+    made_up_profiles.run_of(tmp_path / "run", (made_up_profiles.cell("a"), None))
+    found = lstm_bench.profiles("run", tmp_path)
+    assert found.empty
+    assert "family" in found.columns

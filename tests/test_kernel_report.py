@@ -132,10 +132,10 @@ def test_a_profile_with_a_problem_is_never_shown(tmp_path):
 
 
 def test_what_was_not_seen_by_cupti_is_named_with_the_reason(tmp_path):
-    other = profile(instead="no CUPTI: pip install cupti-python")
+    other = profile(instead="no CUPTI: pip install nvidia-cuda-cupti")
     other.source = "torch.profiler"
     text = " ".join(told(tmp_path, (cell("a"), profile()), (cell("b"), other)).split())
-    assert "b: by torch.profiler instead of CUPTI; no CUPTI: pip install cupti-python" in text
+    assert "b: by torch.profiler instead of CUPTI; no CUPTI: pip install nvidia-cuda-cupti" in text
 
 
 def test_a_control_is_not_a_row(tmp_path):

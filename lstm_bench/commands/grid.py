@@ -182,6 +182,8 @@ def _run(
             for warning in warnings:
                 click.echo(f"! {warning}", err=True)
             outcome = driver.run(plan, cells, sink, progress, stop, budget_s, missing)
+            leg = {name: getattr(outcome, name) for name in ("wall_s", "timed_s", "spent_s")}
+            sink.append_leg({**leg, "cells": len(cells) - outcome.left})
     except OSError as error:
         what = f"{folder}: {error.strerror or error}"
         if not (folder / "manifest.json").exists():
@@ -190,8 +192,11 @@ def _run(
         raise Stopped(f"{what}; what was finished is kept. Mend it, then `{again}`") from None
     run = results.load(folder)
     click.echo(run_report.document(run, shape_by_shape=False).written("table"))
-    share = outcome.timed_s / outcome.wall_s if outcome.wall_s else 0.0
-    click.echo(f"\n{span(outcome.wall_s)} in all, {percent(share, 0)} of it inside timed calls")
+    wall = outcome.wall_s or 1e-9
+    share = percent(outcome.timed_s / wall, 0)
+    parts = [f"{what} {percent(s / wall, 0)}" for what, s in outcome.spent_s.items()]
+    click.echo(f"\n{span(outcome.wall_s)} in all, {share} of it inside timed calls")
+    click.echo(f"({', '.join(parts)})")
     if outcome.note:
         click.echo(f"\n! {outcome.note}")
     if outcome.interrupted or outcome.out_of_budget:
