@@ -24,7 +24,7 @@ REMEDY = "pip install nvidia-cuda-cupti, of the framework's CUDA, beside the fra
 _BUFFER = 16 << 20  # bytes: about a hundred thousand records
 
 _MEMCPY, _MEMSET, _KERNEL, _DRIVER, _RUNTIME, _CONCURRENT_KERNEL = 1, 2, 3, 4, 5, 10
-_KINDS = (_CONCURRENT_KERNEL, _MEMCPY, _MEMSET, _DRIVER, _RUNTIME)
+_ON_DEVICE, _ON_HOST = (_CONCURRENT_KERNEL, _MEMCPY, _MEMSET), (_DRIVER, _RUNTIME)
 _DOMAIN = {_DRIVER: 1, _RUNTIME: 2}  # of callback names
 _COPIES = {1: "host to device", 2: "device to host", 8: "device to device", 10: "peer to peer"}
 
@@ -57,7 +57,11 @@ class Absent(Exception):
 def collect(
     call: Callable[[], None], wait: Callable[[], None], calls: int, discard: int = 1
 ) -> tuple[Profile, list[Activity], list[Window]]:
-    """Profile `calls` calls, after some that are thrown away: the first one is instrumented."""
+    """Profile `calls` calls, after some that are thrown away: the first one is instrumented.
+
+    One more tells of the launches. Recording these slows the host more than all the rest, so the
+    device's times are not taken from it.
+    """
     listener = Listener(library())
     try:
         windows = listener.hear(call, wait, discard + calls)[discard:]
@@ -65,7 +69,7 @@ def collect(
         lost = listener.lost()
     finally:
         listener.leave()
-    return summary(activities, windows, "CUPTI", lost, readable), activities, windows
+    return summary(activities, windows, "CUPTI", lost, readable, watched=1), activities, windows
 
 
 class Listener:
@@ -80,17 +84,21 @@ class Listener:
         self._callbacks = (_Requested(self._requested), _Completed(self._completed))
 
     def hear(self, call: Callable[[], None], wait: Callable[[], None], calls: int) -> list[Window]:
-        """Make the calls one by one while CUPTI records, and note when each began and ended."""
+        """Make the calls one by one while CUPTI records, and one with its launches.
+
+        Gives when each began and ended.
+        """
         windows = []
         self._do("cuptiActivityRegisterCallbacks", *self._callbacks)
-        for kind in _KINDS:
-            self._do("cuptiActivityEnable", kind)
-        for _ in range(calls):
-            wait()
-            start = self._now()
-            call()
-            wait()
-            windows.append((start, self._now()))
+        for kinds, times in ((_ON_DEVICE, calls), (_ON_HOST, 1)):
+            for kind in kinds:
+                self._do("cuptiActivityEnable", kind)
+            for _ in range(times):
+                wait()
+                start = self._now()
+                call()
+                wait()
+                windows.append((start, self._now()))
         self._do("cuptiActivityFlushAll", 1)
         return windows
 

@@ -80,10 +80,12 @@ def summary(
     source: str,
     lost: int = 0,
     readable: Callable[[str], str] = str,
+    watched: int | None = None,
 ) -> Profile:
     """What the calls of `windows` did on the device; `lost` records make it doubtful.
 
-    `readable` makes a raw name one that a person writes.
+    `readable` makes a raw name one that a person writes. `watched` is how many of the last calls
+    had their launches recorded, all if None; the device's times are of those before.
     """
     activities = list(activities)
     calls: list[list[Activity]] = [[] for _ in windows]
@@ -97,34 +99,34 @@ def summary(
             calls[place].append(one)
         elif one.kind in ON_DEVICE:
             strays += 1
+    heard = len(calls) if watched is None else watched
+    calm = len(calls) - heard or len(calls)  # calls whose times are the device's own
     busy, kernel, span = [], [], []
-    for call in calls:
+    for call in calls[:calm]:
         intervals = [(a.start_ns, a.end_ns) for a in call if a.kind in ON_DEVICE]
         busy.append(_union(intervals))
         kernel.append(_union([(a.start_ns, a.end_ns) for a in call if a.kind == "kernel"]))
         span.append(
             max((e for _, e in intervals), default=0) - min((s for s, _ in intervals), default=0)
         )
-    every = [a for call in calls for a in call]
-    number = max(len(calls), 1)
-    launches = [a for a in every if a.kind == "launch"]
-    profile = Profile(
+    every = [a for call in calls[:calm] for a in call]
+    launches = [a for call in calls for a in call if a.kind == "launch"]
+    return Profile(
         source=source,
         device="cuda",
-        calls=len(calls),
+        calls=calm,
         problem=_problem(calls, lost, strays),
         busy_s=_median_s(busy),
         call_busy_s=[ns / 1e9 for ns in busy],
         kernel_s=_median_s(kernel),
         span_s=_median_s(span),
-        wall_s=_median_s([b - a for a, b in windows]),
-        kernels=sum(a.kind == "kernel" for a in every) / number,
-        launches=len(launches) / number,
-        launch_s=sum(a.end_ns - a.start_ns for a in launches) / number / 1e9,
-        moved_bytes=sum(a.size for a in every if a.kind in ("copy", "fill")) / number,
-        parts=_parts(every, number, readable),
+        wall_s=_median_s([b - a for a, b in windows[:calm]]),
+        kernels=sum(a.kind == "kernel" for a in every) / max(calm, 1),
+        launches=len(launches) / max(heard, 1),
+        launch_s=sum(a.end_ns - a.start_ns for a in launches) / max(heard, 1) / 1e9,
+        moved_bytes=sum(a.size for a in every if a.kind in ("copy", "fill")) / max(calm, 1),
+        parts=_parts(every, max(calm, 1), readable),
     )
-    return profile
 
 
 def _problem(calls: Sequence[Sequence[Activity]], lost: int, strays: int) -> str:

@@ -14,7 +14,7 @@ from lstm_bench.implementations.session import Session
 from lstm_bench.profile import Activity, Profile, Window, summary
 
 PASS_S = 0.05  # how long the profiled calls may take, but for FEWEST of them
-FEWEST, MOST = 2, 10  # calls; with two it shows whether both launch the same
+FEWEST, MOST = 2, 10
 LONG_S = 0.1  # a call that takes so long is made once, and none before it to be thrown away
 
 
@@ -28,7 +28,7 @@ class Trace:
 
 
 def calls_for(call_s: float) -> int:
-    """Of a long call the launches tell whether any kernel was lost: it need not be made twice."""
+    """Besides the one that tells of the launches."""
     if call_s > LONG_S:
         return 1
     return max(FEWEST, min(MOST, int(PASS_S / max(call_s, 1e-9))))
