@@ -156,17 +156,19 @@ def timeline(
     timesteps: int = 1,
     title: str = "One call over time",
 ) -> Figure:
-    """Draw the call of median length: the host's launches above, what ran on the device below.
+    """Draw one call: the host's launches above, what ran on the device below.
 
+    Of the calls whose launches were recorded, or else of all, it is the one of median length.
     Products are told apart by `timesteps`, as in tables. The ending of `path` says what is written.
     """
     if path.suffix not in ENDINGS:
         found, known = path.suffix or "no ending", ", ".join(ENDINGS)
         raise LstmBenchError(f"{path}: found {found}, expected one of {known}")
     seen = list(activities)
-    ordered = sorted(windows, key=lambda window: window[1] - window[0])
-    start, end = ordered[len(ordered) // 2]
     launched = {a.correlation: a.start_ns for a in seen if a.kind == "launch"}
+    heard = [w for w in windows if any(w[0] <= at <= w[1] for at in launched.values())]
+    ordered = sorted(heard or windows, key=lambda window: window[1] - window[0])
+    start, end = ordered[len(ordered) // 2]
     call = [a for a in seen if start <= launched.get(a.correlation, a.start_ns) <= end]
     parts = summary(seen, windows, "").parts
     family_of = {
