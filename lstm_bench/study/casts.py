@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from lstm_bench.split import Split
-from lstm_bench.study.section import Section, code, table, text
+from lstm_bench.study.section import Section, code, count, table, text
 from lstm_bench.study.subject import Runs, Subject, missing, not_in
 from lstm_bench.units import percent, seconds, times
 from lstm_bench.words import clear, versus
@@ -64,9 +64,9 @@ def _cost(one: Subject) -> str:
     busy = [(a.busy_s - h.busy_s) / (a.latency_s - h.latency_s) for a, h in both]
     more = statistics.median(a.profile.kernels - h.profile.kernels for a, h in both)
     return (
-        f"Its casts take {seconds(casts)} of a call on the GPU, {seconds(moved)} with the copies"
-        f" around them. Of the difference {percent(statistics.median(busy), 0)} is time of the GPU"
-        f" and the rest the host's, which has {more:.3g} more kernels to launch (medians)."
+        f"Where AMP takes longer, its casts take {seconds(casts)} of a call on the GPU,"
+        f" {seconds(moved)} with the copies around them; of the difference {percent(statistics.median(busy), 0)} is time of the GPU"
+        f" and the rest the host's, which has {count(more)} more kernels to launch (medians)."
     )
 
 
@@ -85,7 +85,7 @@ def _profiles(one: Subject) -> list[str]:
                 seconds(statistics.median(_cast(a) for a, _ in own)),
                 seconds(statistics.median(_moved(a) for a, _ in own)),
                 *(
-                    f"{statistics.median(c.profile.kernels for c in cells):.4g}"
+                    count(statistics.median(c.profile.kernels for c in cells))
                     for cells in zip(*own, strict=True)
                 ),
                 *(

@@ -16,7 +16,7 @@ from lstm_bench.kernel_report import SHORT
 from lstm_bench.registry import PAPER
 from lstm_bench.split import Split
 from lstm_bench.study import rules
-from lstm_bench.study.section import Section, code, figure, table, text
+from lstm_bench.study.section import Section, code, count, figure, table, text
 from lstm_bench.study.subject import Runs, Subject, missing, not_in
 from lstm_bench.trust import counted
 from lstm_bench.units import percent, seconds, times
@@ -185,7 +185,7 @@ def _more_kernels(one: Subject) -> Finding:
     counts = [{c.shape: c.profile.kernels for c in own} for own in cells.values()]
     more = sum(counts[1][shape] > counts[0][shape] for shape in counts[0])
     middle = [statistics.median(own.values()) for own in counts]
-    here = f"{middle[1]:.4g} to {middle[0]:.4g}; at {more} of {len(counts[0])} shapes"
+    here = f"{count(middle[1])} to {count(middle[0])}; at {more} of {len(counts[0])} shapes"
     # kernels are counted, not timed: no noise
     return Finding(claim, here, rules.HOLDS if more == len(counts[0]) else rules.HOLDS_NOT)
 
@@ -350,7 +350,7 @@ def _modes_why(one: Subject) -> str:
         steps = statistics.median(c.profile.kernels / c.shape.timesteps for c in own)
         busy = statistics.fmean(1 - c.idle for c in own)
         told.append(
-            f"{code(name)} runs {steps:.3g} kernels a step and keeps the GPU busy"
+            f"{code(name)} runs {count(steps)} kernels a step and keeps the GPU busy"
             f" {percent(busy, 0)} of a call"
         )
     return text(f"Why: {'; '.join(told)}.")
@@ -370,9 +370,9 @@ def _launches(one: Subject) -> list[str]:
         rows.append(
             [
                 code(row["implementation"]),
-                f"{row['kernels']:.4g}",
-                f"{steps:.2g}",
-                f"{row['launches']:.4g}" if row["launches"] else "-",
+                count(row["kernels"]),
+                count(steps),
+                count(row["launches"]) if row["launches"] else "-",
                 *(percent(row[key], 0) for key in ("active", "moving", "idle", "launching")),
             ]
         )

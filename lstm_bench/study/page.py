@@ -28,6 +28,17 @@ SECTIONS = (
     *(casts, energy, choice, repeat, limits),
 )
 HEAD = "# LSTM inference: what the paper found, and what holds now"
+NOTES = (
+    "Made by `make study` from the runs in `results/`: every number and every verdict here is"
+    " computed from them. The paper is [the one of the README](../README.md#the-paper). A shape is"
+    " hidden size, batch size and timesteps; latency is what one caller waits for one call; a"
+    " difference counts only beyond the noise that the same run shows between two measurements of"
+    " the same thing ([how](method.md)).",
+    "The rows: `deepbench` and its variants are C++ over cuDNN ([which](baseline.md)); `tf-mode0`"
+    " is Keras on cuDNN, `tf-mode1` and `tf-mode2` are its two generic codes"
+    " ([why](method.md#what-mode-0-1-2-is-in-tensorflow)); `-amp` is automatic mixed precision,"
+    " `pytorch-half` has weights and inputs in half precision throughout.",
+)
 
 
 def sections(runs: Runs) -> list[Section]:
@@ -38,13 +49,7 @@ def sections(runs: Runs) -> list[Section]:
 
 def written(found: list[Section]) -> str:
     """The page as Markdown."""
-    note = text(
-        "Made by `make study` from the runs in `results/`: every number and every verdict here is"
-        " computed from them. A shape is hidden size, batch size and timesteps; latency is what one"
-        " caller waits for one call; a difference counts only beyond the noise that the same run"
-        " shows between two measurements of the same thing ([how](method.md))."
-    )
-    return "\n\n".join([HEAD, note, *(section.written() for section in found)]) + "\n"
+    return "\n\n".join([HEAD, *map(text, NOTES), *(section.written() for section in found)]) + "\n"
 
 
 def write(results: Path, docs: Path) -> list[Path]:

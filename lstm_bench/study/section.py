@@ -44,6 +44,11 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1)
     )
 
 
+def count(value: float) -> str:
+    """How many of something, on average or in the median."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def figure(stem: str, about: str) -> str:
     return f"![{about}](figures/{stem}.svg)"
 
