@@ -65,8 +65,9 @@ def _cost(one: Subject) -> str:
     more = statistics.median(a.profile.kernels - h.profile.kernels for a, h in both)
     return (
         f"Where AMP takes longer, its casts take {seconds(casts)} of a call on the GPU,"
-        f" {seconds(moved)} with the copies around them; of the difference {percent(statistics.median(busy), 0)} is time of the GPU"
-        f" and the rest the host's, which has {count(more)} more kernels to launch (medians)."
+        f" {seconds(moved)} with the copies around them; of the difference"
+        f" {percent(statistics.median(busy), 0)} is time of the GPU and the rest the host's,"
+        f" which has {count(more)} more kernels to launch (medians)."
     )
 
 

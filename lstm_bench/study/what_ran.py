@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 
-from lstm_bench import noise
+from lstm_bench import noise, store
 from lstm_bench.model import Record
 from lstm_bench.run_report import kinds_of
 from lstm_bench.study.section import Section, bullets, code, table, text
@@ -31,10 +31,9 @@ def section(runs: Runs) -> Section:
         body += [table(heads, [_row(one) for one in there])]
         body.append(
             text(
-                "Row: one way of running the layer. Cell: one row at one shape. Took: from the"
-                " first step of each shape to its last record, in all; timed: its share inside"
-                " timed calls. A/A pairs: the same row measured twice under two names;"
-                " what stands between the two is noise."
+                "Row: one way of running the layer. Cell: one row at one shape. Took: in all,"
+                " without breaks; timed: its share inside timed calls. A/A pairs: the same row"
+                " measured twice under two names; what stands between the two is noise."
             )
         )
         body.append(bullets([_about(one) for one in there]))
@@ -63,8 +62,7 @@ def _answer(one: Subject) -> str:
 def _row(one: Subject) -> list[str]:
     cells = one.run.cells
     own = cells[cells["copy"] == 1]
-    took = wall_s(one.records)
-    timed = sum(record.timed_s for record in one.records)
+    took, timed = time_of(one)
     return [
         code(one.run.name),
         f"{len(one.shapes)} of {len(one.run.plan.shapes)}",
@@ -75,6 +73,27 @@ def _row(one: Subject) -> list[str]:
         percent(timed / took, 0) if took else "-",
         str(len(noise.controls(cells))),
     ]
+
+
+def time_of(one: Subject) -> tuple[float, float]:
+    """Seconds that the run took, and those inside timed calls, as its drivers tell them."""
+    legs = store.read_legs(one.run.folder) if one.run.folder else []
+    if legs:
+        return sum(leg.wall_s for leg in legs), sum(leg.timed_s for leg in legs)
+    return wall_s(one.records), sum(record.timed_s for record in one.records)
+
+
+def _spent(one: Subject) -> str:
+    """What the drivers' time went into, the most first."""
+    legs = store.read_legs(one.run.folder) if one.run.folder else []
+    total: Counter[str] = Counter()
+    for leg in legs:
+        total.update(leg.spent_s)
+    whole = sum(leg.wall_s for leg in legs)
+    if not whole:
+        return ""
+    told = listed(f"{clean(what)} {percent(s / whole, 0)}" for what, s in total.most_common())
+    return f"Of its time: {told}." if total else ""
 
 
 def wall_s(records: list[Record]) -> float:
@@ -107,11 +126,12 @@ def _about(one: Subject) -> str:
     if lost:
         told = listed(f"{count} {why}" for why, count in lost.most_common())
         lines.append(f"Without a time, controls included: {told}.")
+    lines.append(_spent(one))
     marks = kinds_of(cells["warnings"])
     if marks:
         told = listed(f"{count} {clean(kind)}" for kind, count in marks)
         lines.append(f"Marked, of {counted(len(cells), 'cell')} with controls: {told}.")
-    return " ".join(lines)
+    return " ".join(line for line in lines if line)
 
 
 def _versions(one: Subject) -> str:

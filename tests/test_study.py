@@ -1,0 +1,313 @@
+"""The study: the same bytes every time, words that the data choose, a line for what is missing."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from made_up_profiles import cell, profile, run_of
+
+from lstm_bench import words
+from lstm_bench.comparison import Statistic
+from lstm_bench.energy import Energy
+from lstm_bench.study import (
+    choice,
+    energy,
+    findings,
+    headroom,
+    page,
+    projection,
+    rules,
+    subject,
+    table2,
+    what_ran,
+)
+from lstm_bench.study.rules import HOLDS, HOLDS_NOT, UNKNOWN
+from lstm_bench.study.subject import Runs, Subject
+
+ROOT = Path(__file__).resolve().parent.parent
+HIDDEN, BATCH, STEPS = (128, 1024), (1, 16, 64, 256), (10, 1000)
+SHAPES = [(h, b, t) for h in HIDDEN for b in BATCH for t in STEPS]
+
+
+def either(shape):
+    """Now three times longer, now three times shorter, along no axis."""
+    h, b, t = shape
+    return 3.0 if (HIDDEN.index(h) + BATCH.index(b) + STEPS.index(t)) % 2 else 1 / 3
+
+
+def cells_of(factors, profiles=None):
+    """A run's cells: times are 1 ms times a factor of the shape; pytorch has A/A controls."""
+    found = []
+    for place, shape in enumerate(SHAPES):
+        for name, factor in {"pytorch": 1.0, **factors}.items():
+            value = 1e-3 * (factor(shape) if callable(factor) else factor)
+            rounds = [value * (1 + 0.002 * ((n + place) % 3 - 1)) for n in range(10)]
+            record = cell(name, shape, value, round_latency_s=rounds)
+            made = (profiles or {}).get(name)
+            found.append((record, made(shape, value) if made else None))
+            if name == "pytorch":
+                again = [one * 1.004 for one in rounds]
+                found.append(
+                    (cell(name, shape, value * 1.004, round_latency_s=again, copy=2), None)
+                )
+    return found
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """The word for the finding whose claim begins so."""
+
+    def word(claim, profiles=None, **factors):
+        named = {name.replace("_", "-"): factor for name, factor in factors.items()}
+        run = run_of(tmp_path / "h200-paper", *cells_of(named, profiles))
+        (found,) = [f for f in findings.findings(Subject(run)) if f.claim.startswith(claim)]
+        return found.word
+
+    return word
+
+
+def by_batch(small, large):
+    return lambda shape: small if shape[1] <= 16 else large
+
+
+def at(axis, low, high):
+    """One factor at the smallest size of an axis, another at the largest."""
+    sizes = (HIDDEN, BATCH, STEPS)[axis]
+    return lambda shape: low if shape[axis] == sizes[0] else high
+
+
+@pytest.mark.parametrize(
+    ("claim", "factors", "word"),
+    [
+        ("PyTorch beats TensorFlow", {"tf_mode0": 3.0}, HOLDS),
+        ("PyTorch beats TensorFlow", {"tf_mode0": 0.5}, HOLDS_NOT),
+        ("PyTorch beats TensorFlow", {"tf_mode0": 1.001}, HOLDS_NOT),
+        ("PyTorch beats TensorFlow", {"tf_mode0": either}, UNKNOWN),
+        ("PyTorch beats TensorFlow", {}, UNKNOWN),
+        ("PyTorch beats the library", {"deepbench": by_batch(0.5, 1.5)}, HOLDS),
+        ("PyTorch beats the library", {"deepbench": by_batch(1.5, 0.5)}, HOLDS_NOT),
+        ("PyTorch beats the library", {"deepbench": either}, UNKNOWN),
+        ("mode 1 beats 2", {"tf_mode1": 10, "tf_mode2": by_batch(15, 5)}, HOLDS),
+        ("mode 1 beats 2", {"tf_mode1": 10, "tf_mode2": by_batch(5, 5)}, HOLDS_NOT),
+        ("mode 1 beats 2", {"tf_mode1": 10, "tf_mode2": by_batch(15, 15)}, HOLDS_NOT),
+        ("mode 1 beats 2", {"tf_mode1": 1, "tf_mode2": either}, UNKNOWN),
+        ("mode 1 beats mode 2 from", {"tf_mode1": 10, "tf_mode2": at(2, 5, 15)}, HOLDS),
+        ("mode 1 beats mode 2 from", {"tf_mode1": 10, "tf_mode2": at(2, 15, 5)}, HOLDS_NOT),
+        ("mode 1 beats mode 2 from", {"tf_mode1": 1, "tf_mode2": either}, UNKNOWN),
+        ("modes 1 and 2 are slower", {"tf_mode0": 1, "tf_mode1": 9, "tf_mode2": 7}, HOLDS),
+        ("modes 1 and 2 are slower", {"tf_mode0": 8, "tf_mode1": 9, "tf_mode2": 7}, HOLDS_NOT),
+        ("modes 1 and 2 are slower", {"tf_mode0": 1, "tf_mode1": 9, "tf_mode2": either}, UNKNOWN),
+        ("AMP slows PyTorch", {"pytorch_amp": 1.5}, HOLDS),
+        ("AMP slows PyTorch", {"pytorch_amp": 0.5}, HOLDS_NOT),
+        ("AMP slows PyTorch", {"pytorch_amp": either}, UNKNOWN),
+        ("AMP gains with hidden size in PyTorch", {"pytorch_amp": at(0, 1.5, 0.5)}, HOLDS),
+        ("AMP gains with hidden size in PyTorch", {"pytorch_amp": at(0, 0.5, 1.5)}, HOLDS_NOT),
+        ("AMP gains with hidden size in PyTorch", {"pytorch_amp": 0.5}, HOLDS_NOT),
+        ("AMP gains with hidden size in PyTorch", {"pytorch_amp": either}, UNKNOWN),
+        ("AMP gains with timesteps in PyTorch", {"pytorch_amp": at(2, 1.5, 0.5)}, HOLDS),
+        ("AMP gains with timesteps in PyTorch", {"pytorch_amp": at(2, 0.5, 1.5)}, HOLDS_NOT),
+        ("AMP gains with timesteps in PyTorch", {"pytorch_amp": either}, UNKNOWN),
+        (
+            "AMP gains with hidden size in mode 0",
+            {"tf_mode0": 2, "tf_mode0_amp": at(0, 3, 1)},
+            HOLDS,
+        ),
+        ("AMP gains with timesteps in mode 0", {"tf_mode0": 2, "tf_mode0_amp": 2}, HOLDS_NOT),
+    ],
+)
+def test_the_data_choose_the_word_for_a_finding(judged, claim, factors, word):
+    assert judged(claim, **factors) == word
+
+
+def busy(share):
+    """A profile whose device is busy for a share of the latency."""
+    return lambda shape, latency: profile(
+        (share(shape) if callable(share) else share) * latency, latency
+    )
+
+
+@pytest.mark.parametrize(
+    ("share", "word"),
+    [(0.1, HOLDS), (0.9, HOLDS_NOT), (lambda shape: 0.3 * either(shape), UNKNOWN), (None, UNKNOWN)],
+)
+def test_waiting_for_launches_is_told_by_the_idle_share(judged, share, word):
+    profiles = {name: busy(share) for name in ("tf-mode1", "tf-mode2")} if share else None
+    modes = {"tf_mode1": 9.0, "tf_mode2": 7.0}
+    assert judged("modes 1 and 2 mostly wait", profiles, **modes) == word
+
+
+@pytest.mark.parametrize(("kernels", "word"), [(52.0, HOLDS), (50.0, HOLDS_NOT)])
+def test_kernels_are_counted(judged, kernels, word):
+    profiles = {
+        "pytorch": lambda shape, latency: profile(),
+        "tf-mode0": lambda shape, latency: profile(kernels=kernels),
+    }
+    assert judged("mode 0 runs more kernels", profiles, tf_mode0=2.0) == word
+
+
+@pytest.mark.parametrize(
+    ("same", "framework", "word", "told"),
+    [
+        (1.5, 1.6, HOLDS, "Most of PyTorch's gap"),
+        (1.1, 3.0, HOLDS_NOT, "Less than half"),
+        (lambda s: 1.2 * either(s) ** 0.5, 2.0, UNKNOWN, "cannot be told"),
+        (1.5, 1.0, "", "not clearly slower"),
+    ],
+)
+def test_the_share_of_work_that_is_not_done(tmp_path, same, framework, word, told):
+    """`same` and `framework` are times in units of the row that skips the projection."""
+    scale = framework
+    factors = {"deepbench-skip": 1 / scale}
+    factors["deepbench"] = (lambda s: same(s) / scale) if callable(same) else same / scale
+    one = Subject(run_of(tmp_path / "h200-paper", *cells_of(factors)))
+    assert projection.Gap(one).word == word
+    assert told in projection.section(Runs(paper=one)).short
+
+
+def test_the_shares_of_a_gap_add_up():
+    assert projection.share(2.0, 2.0) == "50%"
+    assert projection.share(1.5, 0.9) == "all"
+    assert projection.share(0.9, 1.5) == "none"
+    assert projection.share(1.1, 0.5) == "no gap"
+
+
+def test_what_became_of_a_value_of_the_paper():
+    assert table2.change(Statistic(-0.5, -0.6, -0.4), -0.53) == "as then"
+    assert table2.change(Statistic(-0.1, -0.2, -0.05), -0.53) == "the same sign, smaller"
+    assert table2.change(Statistic(-9.0, -12.0, -7.0), -1.8) == "the same sign, larger"
+    assert table2.change(Statistic(0.3, 0.2, 0.4), -0.13).startswith("turned round")
+    assert table2.change(Statistic(0.0, -0.1, 0.1), -0.53) == "no clear sign now"
+
+
+def test_a_promise_is_broken_only_beyond_chance():
+    assert rules.promised(95, 100, 0.95) == rules.promised(93, 100, 0.95) == HOLDS
+    assert rules.promised(80, 100, 0.95) == HOLDS_NOT
+    assert rules.promised(0, 0, 0.95) == UNKNOWN
+
+
+def test_cells_without_a_time_are_grouped_by_cause():
+    assert what_ran.cause("unsupported", "cuDNN: CUDNN_STATUS_NOT_SUPPORTED") == "refused by cuDNN"
+    assert what_ran.cause("oom", "") == "out of memory"
+    assert what_ran.cause("timeout", "") == "over the time limit"
+
+
+def test_the_winning_algorithm_is_read_off_the_path():
+    found = headroom.algorithm("cuDNN 9.19.0 persist-static-small-h, graph (fastest of 8)")
+    assert found == ("small-h", True)
+    assert headroom.algorithm("cuDNN 9.19.0 persist-dynamic") == ("dynamic", False)
+    assert headroom.algorithm("oneDNN") == ("unknown", False)
+
+
+def test_what_to_use_names_the_fastest_and_what_the_library_would_gain(tmp_path):
+    factors = {"tf-mode0": at(0, 2.0, 0.5), "deepbench-best": 0.25}
+    one = Subject(run_of(tmp_path / "h200-paper", *cells_of(factors)))
+    lines = choice.section(Runs(paper=one)).body[1].splitlines()
+    row = next(line for line in lines if "1000" in line)
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells == ["1", "1000", "pytorch, tf-mode0 at 1024", "2.83x", "-", "-"]
+
+
+def test_what_the_noise_does_not_tell_apart_is_in_brackets(tmp_path):
+    one = Subject(run_of(tmp_path / "h200-paper", *cells_of({"tf-mode0": 1.001})))
+    assert "(pytorch)" in choice.section(Runs(paper=one)).body[1]
+
+
+def with_energy(factors):
+    found = []
+    for record, _ in cells_of(factors):
+        name = record.implementation
+        gross = record.latency_s * (200 if name == "pytorch" else 300)
+        record.energy = Energy(gross, gross / 2, 300.0, 120.0, 0.35, 4, 100, 1e-3, "")
+        record.framework = "pytorch" if name.startswith("pytorch") else "tensorflow"
+        found.append((record, None))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("factor", "told"),
+    [(2.0, "takes 3.00x as much"), (either, "not clearly less")],
+)
+def test_the_least_energy_is_named_if_it_is_clear(tmp_path, factor, told):
+    run = run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": factor}))
+    assert told in energy.section(Runs(paper=Subject(run))).short
+
+
+def test_a_second_run_is_held_against_the_noise(tmp_path):
+    results = tmp_path / "results"
+    run_of(results / "h200-paper", *cells_of({"tf-mode0": 2.0}))
+    run_of(results / "h200-repeat-1", *cells_of({"tf-mode0": 2.001}))
+    assert "Yes: medians of two runs agree" in built(results)
+    shutil.rmtree(results / "h200-repeat-1")
+    run_of(results / "h200-repeat-1", *cells_of({"tf-mode0": 2.5}))
+    assert "Not as well as within one run" in built(results)
+
+
+def built(results):
+    return page.written(page.sections(subject.read(results)))
+
+
+def part_of(text, title):
+    return text.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def test_what_is_missing_costs_a_line(tmp_path):
+    text = built(tmp_path)
+    for title in ("What was run", "Which of the paper's findings hold", "Energy per call"):
+        assert part_of(text, title).strip().startswith("The run `h200-paper` is not here;")
+    assert "grids/paper.yaml --run h200-paper --profile --energy" in " ".join(text.split())
+
+
+def test_a_run_without_profiles_and_energy_says_which_flag_makes_them(tmp_path):
+    factors = dict.fromkeys(findings.AMP[1:], 2.0) | {"pytorch-amp": 0.5, "pytorch-half": 0.4}
+    run_of(tmp_path / "h200-paper", *cells_of(factors))
+    text = " ".join(built(tmp_path).split())
+    assert "has no profiles of these rows; `lstm-bench grid grids/paper.yaml" in text
+    assert "--energy` measures them." in text
+    assert "The run `h200-deepbench` is not here" in text
+
+
+def test_a_run_that_is_not_whole_says_how_much_is_there(tmp_path):
+    run_of(tmp_path / "h200-paper", *cells_of({}))
+    manifest = tmp_path / "h200-paper" / "manifest.json"
+    data = json.loads(manifest.read_text())
+    data["plan"]["shapes"].append({"hidden": 7, "batch": 7, "timesteps": 7, "input_size": 7})
+    manifest.write_text(json.dumps(data))
+    assert f"{len(SHAPES)} of {len(SHAPES) + 1} planned shapes" in built(tmp_path)
+
+
+def test_it_is_the_same_bytes_every_time(tmp_path):
+    names = ("deepbench", "deepbench-skip", "deepbench-best", "pytorch-amp", "pytorch-half")
+    factors = {name: 0.3 + 0.1 * place for place, name in enumerate((*names, *findings.MODES))}
+    profiles = {name: busy(0.2) for name in ("pytorch", *factors)}
+    run_of(tmp_path / "results" / "h200-paper", *cells_of(factors, profiles))
+    files = []
+    for seed in ("1", "2"):  # of hashes: no order of a set may show
+        folder = tmp_path / seed
+        command = [sys.executable, "-m", "lstm_bench.study", tmp_path / "results", folder]
+        subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": seed})
+        found = [path for path in folder.rglob("*") if path.is_file()]
+        files.append({path.relative_to(folder): path.read_bytes() for path in found})
+    assert files[0] == files[1]
+    assert len(files[0]) == 4  # the page and three figures
+    text = (tmp_path / "1" / "study.md").read_text()
+    assert str(tmp_path) not in text
+    assert all(f"({path})" in text for path in map(str, files[0]) if path.endswith(".svg"))
+
+
+def test_the_page_in_the_tree_is_what_the_shipped_runs_say():
+    """Nobody edits its numbers by hand: `make study` writes it."""
+    if not (ROOT / "results" / "h200-paper").exists():
+        pytest.skip("the study's main run does not ship yet")
+    assert (ROOT / "docs" / "study.md").read_text() == built(ROOT / "results")
+
+
+def test_a_difference_is_told_as_everywhere_else(tmp_path):
+    """The rules agree with what the page and `report` call clear."""
+    run = run_of(tmp_path / "run", *cells_of({"tf-mode0": 1.2}))
+    pair = Subject(run).pair("pytorch", "tf-mode0")
+    assert words.clear(pair.whole, pair.floor)
+    assert rules.is_slower(pair.whole, pair.floor) == HOLDS
