@@ -169,6 +169,7 @@ class _Walk:
         self.watch = Watch(plan.settings.device)
         self.finished = 0
         self.timed_s = 0.0
+        self.no_closer: dict[str, str] = {}  # workers that profiling took down, and how
         self.spent_s: defaultdict[str, float] = defaultdict(float)
 
     @contextlib.contextmanager
@@ -207,21 +208,16 @@ class _Walk:
                     live.remove(one)
                 elif self.enough(one, deadline):
                     live.remove(one)
+                    self.check(one)
                     if self.plan.profile or self.plan.energy:  # not while another is timed
                         timed.append(one)
                     else:
                         self.finish(one, group)
-        stopped = self.stop()
-        for one in timed if stopped else [*timed, *live]:
-            if self.plan.energy and one.worker.settings.device == "cuda" and not self.stop():
-                with self.doing("energy", f"{shape.label}  energy of {_name(one.cell)}"):
-                    self.measure_energy(one)
-            if self.plan.profile and not self.stop():
-                with self.doing("profiling", f"{shape.label}  profiling {_name(one.cell)}"):
-                    self.profile(one)
-            self.finish(one, group)
-        for one in live if stopped else []:
-            self.finish(one, group, interrupted=True)
+        for one in live:  # cut short, all of them
+            self.finish(one, group, f"stopped after {len(one.used)} rounds")
+        for one in timed:
+            whole = self.look_closer(one)
+            self.finish(one, group, "" if whole else "stopped before it was profiled")
 
     def prepare(self, cell: Cell, group: str) -> Measurement | None:
         """Build, check and warm one cell; a cell that cannot be timed is recorded instead."""
@@ -328,71 +324,93 @@ class _Walk:
             return True
         return rounds >= sampling.max_rounds
 
-    def measure_energy(self, one: Measurement) -> None:
-        """Joules per call, while the cell's calls run back to back; its times stand in any case."""
+    def check(self, one: Measurement) -> None:
+        """Hold the last timed answer against the reference, before anything else is called."""
         if not self.workers.alive(one.worker):
-            one.warn("no energy: the worker was gone")
+            one.warn("not checked again: the worker was gone before the last answer was looked at")
             return
+        try:
+            with self.doing("checking", f"{one.cell.shape.label}  checking {_name(one.cell)}"):
+                reply = self.workers.ask(
+                    one.worker, "check", self.plan.sampling.timeout_s, key=one.cell.key
+                )
+        except WorkerFailed as failed:
+            one.warn(f"not checked again: {failed.reason}")
+        else:
+            one.reply.check = reply.check
+
+    def look_closer(self, one: Measurement) -> bool:
+        """Energy and profile of a cell whose times are taken and stand, whatever happens here.
+
+        False if it was stopped before it was done.
+        """
+        label = f"{one.cell.shape.label}  {{}} {_name(one.cell)}"
+        for wanted, what, look in (
+            (self.plan.energy and one.worker.settings.device == "cuda", "energy", self.energy),
+            (self.plan.profile, "profiling", self.profile),
+        ):
+            if not wanted:
+                continue
+            if self.stop():
+                return False
+            failed = self.no_closer.get(one.worker.name)
+            if failed or not self.workers.alive(one.worker):
+                one.warn(f"not profiled: {failed or 'the worker was gone'}")
+                continue
+            try:
+                with self.doing(what, label.format(what)):
+                    look(one)
+            except WorkerFailed as error:
+                if error.status == "interrupted":
+                    return False
+                one.warn(f"not profiled: {what}: {error.reason}")
+                if error.status in ("timeout", "crashed"):  # and would again, at every shape
+                    self.no_closer[one.worker.name] = f"{what} took {_name(one.cell)} down"
+        return True
+
+    def energy(self, one: Measurement) -> None:
+        """Joules per call, while the cell's calls run back to back."""
         limit = self.plan.sampling.timeout_s
 
         def run_load(seconds: float) -> Loaded:
-            loaded: Loaded = self.workers.ask(
+            reply: Loaded = self.workers.ask(
                 one.worker, "load", limit, key=one.cell.key, seconds=seconds
             )
-            self.timed_s += loaded.seconds
-            return loaded
+            return reply
 
-        try:
-            one.energy = self.watch.energy(run_load)
-        except WorkerFailed as failed:
-            one.warn(f"no energy: {failed.reason}")
+        one.energy = self.watch.energy(run_load)
 
     def profile(self, one: Measurement) -> None:
-        """Take the calls of a timed cell apart; its times stand, whatever happens here."""
-        if not self.workers.alive(one.worker):
-            one.warn("not profiled: the worker was gone")
-            return
-        try:
-            reply: Profiled = self.workers.ask(
-                one.worker,
-                "profile",
-                self.plan.sampling.timeout_s,
-                key=one.cell.key,
-                trace=self.look.trace is not None,
-                operators=self.look.operators,
-            )
-        except WorkerFailed as failed:
-            one.warn(f"not profiled: {failed.reason}")
-            return
+        """What a call is made of."""
+        reply: Profiled = self.workers.ask(
+            one.worker,
+            "profile",
+            self.plan.sampling.timeout_s,
+            key=one.cell.key,
+            trace=self.look.trace is not None,
+            operators=self.look.operators,
+        )
         one.profile = reply.profile
         if self.look.trace:
             self.look.trace(reply)
         if one.profile.problem:
             one.warn(f"not profiled: {one.profile.problem}")
 
-    def finish(self, one: Measurement, group: str, interrupted: bool = False) -> None:
-        """Check the last answer, then write the cell down."""
-        with self.doing("checking", f"{one.cell.shape.label}  checking {_name(one.cell)}"):
-            self._finish(one, group, interrupted)
-
-    def _finish(self, one: Measurement, group: str, interrupted: bool) -> None:
+    def finish(self, one: Measurement, group: str, cut_short: str = "") -> None:
+        """Let the cell go and write it down; `cut_short` says why it is not whole."""
         status, reason = "ok", ""
-        if interrupted and not one.used:
+        if cut_short and not one.used:
             return
-        if interrupted:
-            status, reason = "interrupted", f"stopped after {len(one.used)} rounds"
-        elif self.workers.alive(one.worker):
+        if not one.reply.check.passed:
+            status, reason = "wrong", "after timing: " + one.reply.check.reason
+        elif cut_short:
+            status, reason = "interrupted", cut_short
+        if self.workers.alive(one.worker):
             try:
-                reply = self.workers.ask(
-                    one.worker, "release", self.plan.sampling.timeout_s, key=one.cell.key
-                )
-                one.reply.check = reply.check
-                if not reply.check.passed:
-                    status, reason = "wrong", "after timing: " + reply.check.reason
+                limit = self.plan.sampling.timeout_s
+                self.workers.ask(one.worker, "release", limit, key=one.cell.key)
             except WorkerFailed as failed:
-                one.warn(f"not checked again: {failed.reason}")
-        else:
-            one.warn("not checked again: the worker was gone before the last answer was looked at")
+                one.warn(f"not released: {failed.reason}")
         if one.worker.settings.device == "cpu" and (
             cores := timing.crowded(one.used, machine.threads())
         ):

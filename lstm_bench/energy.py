@@ -23,6 +23,8 @@ IDLE_S = 1.0
 FEWEST_TICKS = 3
 TICK_JITTER_S = 0.02  # a tick comes this much early or late
 POLL_S = 0.002  # between two reads, each of which takes some 4 ms
+MISSES = 5  # reads without an answer until the counter is given up
+PATIENCE_S = 2.0  # for the last read
 BLUR_S = 0.03  # reads further apart than this do not tell when the counter moved
 
 
@@ -72,7 +74,8 @@ class Watch:
     def __init__(self, counter: Counter, now: Callable[[], float] = time.monotonic):
         self.counter, self.now = counter, now
         self.ticks: list[Tick] = []
-        self.lost = False  # the counter does not answer
+        self.lost = False  # the counter does not answer, several times in a row
+        self._missed = 0
         self._energy_j: float | None = None
         self._read_at_s = 0.0
         self._stop = threading.Event()
@@ -89,7 +92,8 @@ class Watch:
         trace: TracebackType | None,
     ) -> None:
         self._stop.set()
-        self._thread.join()
+        self._thread.join(PATIENCE_S)
+        self.lost = self.lost or self._thread.is_alive()
 
     def look(self) -> None:
         """Read once. A tick happened between two reads: in the middle, as far as we know."""
@@ -97,8 +101,10 @@ class Watch:
         energy = self.counter.energy_j()
         at = (before + self.now()) / 2
         if energy is None:
-            self.lost = True
+            self._missed += 1
+            self.lost = self._missed >= MISSES
             return
+        self._missed = 0
         known, gap = self._energy_j is not None, at - self._read_at_s
         if known and energy != self._energy_j and gap <= BLUR_S:
             self.ticks.append(Tick(at - gap / 2, energy))

@@ -41,8 +41,8 @@ FAULTS = (
     "chatter",
 )
 MOMENTS = ("build", "first-call", "measure", "release")
-#: Some records are missing, the profiler raises, there is no profiler.
-PROFILES = ("lost", "crash", "none")
+#: Some records are missing, the profiler raises, there is none, it hangs, it spoils the answer.
+PROFILES = ("lost", "crash", "none", "hang", "spoil")
 
 _CHOICES = {
     **{"fault": FAULTS, "when": MOMENTS, "profile": PROFILES},

@@ -27,7 +27,7 @@ class Hello(msgspec.Struct):
     tf32: bool
 
 
-class Posed(msgspec.Struct):
+class Nothing(msgspec.Struct):
     pass
 
 
@@ -67,18 +67,19 @@ class Loaded(msgspec.Struct):
             raise ValueError("a load without calls")
 
 
-class Released(msgspec.Struct):
+class Checked(msgspec.Struct):
     check: Check
 
 
 _KINDS: dict[str, type] = {
     "hello": Hello,
-    "pose": Posed,
+    "pose": Nothing,
     "prepare": Prepared,
     "measure": Measured,
     "profile": Profiled,
     "load": Loaded,
-    "release": Released,
+    "check": Checked,
+    "release": Nothing,
 }
 
 

@@ -97,6 +97,15 @@ class Gauge:
             causes.setdefault(why, []).append(what)
         return "; ".join(f"no {', '.join(names)}: {why}" for why, names in causes.items())
 
+    @property
+    def reads(self) -> bool:
+        """Whether there is anything to ask."""
+        return self._nvml is not None and not self._ended
+
+    def give_up(self) -> None:
+        """Ask no more: an answer did not come."""
+        self._ended = self._ended or "telemetry ended in the middle of the run: NVML hangs"
+
     def reading(self) -> Reading | None:
         """The GPU now, in some 15 us; None if there is no GPU to read, or no longer."""
         reasons = self._ask("throttling", *_THROTTLING_CALLS)
@@ -227,6 +236,7 @@ def held(gauge: Gauge, pid: int, before: int | None) -> dict[str, int]:
     return {"device by NVML": max(0, reading.memory_used_bytes - before)}
 
 
+PATIENCE_S = 2.0  # for a last reading, which takes microseconds
 Sample = tuple[float, Reading]  # seconds since the start, and what was read
 
 
@@ -246,31 +256,33 @@ class Sampler:
         self._started = 0.0
 
     def start(self) -> None:
-        """Where there is nothing to read there is no thread either."""
+        """Read now and from now on; where there is nothing to read there is no thread either."""
         self._samples, self._started = [], self.now()
-        self._stop.clear()
-        if self.gauge.reading() is not None:
+        self._stop = threading.Event()
+        if self.gauge.reads:
             self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
             self._thread.start()
 
     def stop(self) -> list[Sample]:
-        """All that was read; a block shorter than the interval has the reading at its end."""
+        """All that was read, at both edges too; a driver that hangs is asked no more."""
         self._stop.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(PATIENCE_S)
+            if self._thread.is_alive():
+                self.gauge.give_up()
             self._thread = None
-            if not self._samples:
-                self._look()
-        return self._samples
+        return list(self._samples)
 
     def _run(self) -> None:
-        while not self._stop.wait(self.interval_s):
-            self._look()
-
-    def _look(self) -> None:
-        reading = self.gauge.reading()
-        if reading is not None:
-            self._samples.append((self.now() - self._started, reading))
+        stop, samples = self._stop, self._samples
+        while True:
+            last = stop.is_set()
+            reading = self.gauge.reading()
+            if reading is not None:
+                samples.append((self.now() - self._started, reading))
+            if last:
+                return
+            stop.wait(self.interval_s)
 
 
 def summary(samples: Iterable[Sample]) -> Telemetry:
@@ -304,6 +316,8 @@ def slowed(this: Reading | Telemetry, usual: Sequence[Reading | Telemetry]) -> s
 
     A cell that is throttled all the time is what it is: only what most others do not show counts.
     """
+    if not usual:
+        return ""
     for reason in this.throttled or ():
         shown = sum(reason in (other.throttled or ()) for other in usual)
         if 2 * shown < max(len(usual), 1):

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-import pytest
 import made_up_profiles
+import pytest
 from made_up import row, written
 
 import lstm_bench

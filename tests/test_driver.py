@@ -1,6 +1,7 @@
 """A walk over a grid with fakes that misbehave: what each costs, and what the rest gets."""
 
 import os
+import signal
 import time
 from collections import Counter
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import FAKE_GRID
 
-from lstm_bench import driver, grid, workers
+from lstm_bench import driver, energy, grid, telemetry, workers
 from lstm_bench.doctor import Kept
 from lstm_bench.fake_script import WRONG_ANSWERS
 from lstm_bench.model import Record
@@ -154,8 +155,25 @@ def test_a_worker_that_never_starts_is_given_up_after_two_attempts(tmp_path):
     assert len(list(tmp_path.glob("fake-*.log"))) == workers.MAX_STARTS
 
 
-def test_a_fault_at_the_very_end_keeps_the_times_and_says_that_one_check_is_missing(tmp_path):
+def test_a_fault_at_the_very_end_keeps_the_times_and_the_check(tmp_path):
     _, sink = walk(tmp_path, fake={"bad": {"fault": "exit", "when": "release"}}, hidden=3)
+    (record,) = sink.records
+    assert (record.status, record.rounds, record.check.passed) == ("ok", 3, True)
+    assert any(w.startswith("not released") for w in record.warnings)
+
+
+def test_a_worker_that_dies_before_the_last_check_keeps_the_times_and_says_so(
+    tmp_path, monkeypatch
+):
+    ask = workers.Workers.ask
+
+    def dies(self, worker, verb, *arguments, **named):
+        if verb == "check":
+            os.kill(worker.pid, signal.SIGKILL)
+        return ask(self, worker, verb, *arguments, **named)
+
+    monkeypatch.setattr(workers.Workers, "ask", dies)
+    _, sink = walk(tmp_path, hidden=3)
     (record,) = sink.records
     assert (record.status, record.rounds) == ("ok", 3)
     assert any(w.startswith("not checked again") for w in record.warnings)
@@ -357,6 +375,106 @@ def test_times_stand_when_the_profiler_fails_and_the_split_is_not_shown_as_truth
     assert any(text.startswith("not profiled: ") for text in bad.warnings)
     assert sink.of_cell[bad.key].problem
     assert (good.warnings, sink.of_cell[good.key].problem) == ([], "")
+
+
+def test_a_profiler_that_spoils_the_answer_spoils_no_time(tmp_path):
+    """The answer that is checked is that of the last timed call."""
+    record = by_name(profiled(tmp_path, "cpu", fake={"profile": "spoil"}).records)["fake"]
+    assert (record.status, record.check.passed) == ("ok", True)
+    assert record.latency_s
+
+
+def test_a_profiler_that_hangs_costs_no_neighbour_its_check_and_is_not_tried_again(tmp_path):
+    sampling = {**FAKE_GRID["sampling"], "timeout_s": 2}
+    data = {**FAKE_GRID, "profile": True, "sampling": sampling}
+    data |= {"fake": {"bad": {"profile": "hang"}, "good": {}}, "implementations": ["bad", "good"]}
+    plan = grid.plan(data, Path("g.yaml"), device="cpu", threads=2)
+    sink, start = Profiles(tmp_path), time.monotonic()
+    driver.run(plan, plan.all_cells(), sink, Quiet())
+    assert {r.status for r in sink.records} == {"ok"}
+    assert all(r.check.passed for r in sink.records)
+    told = [w for r in sink.records for w in r.warnings]
+    assert sum("longer than 2 s" in w for w in told) == 1
+    assert not any(w.startswith("not checked again") for w in told)
+    assert len({r.shape for r in sink.records}) == 2
+    assert time.monotonic() - start < 60  # it would be an hour
+
+
+def test_stopping_while_profiling_leaves_the_rest_to_be_done_again(tmp_path):
+    """A cell that is `ok` has all that the plan asks of it: `--resume` would not come back."""
+    seen = Quiet()
+
+    def stop():
+        return any("profiling" in text for text in seen.texts)
+
+    fakes = {"a": {}, "b": {}}
+    data = {**FAKE_GRID, "profile": True, "fake": fakes, "implementations": list(fakes)}
+    plan = grid.plan(data, Path("g.yaml"), device="cpu", threads=2)
+    sink = Profiles(tmp_path)
+    outcome = driver.run(plan, plan.all_cells(), sink, seen, stop)
+    assert outcome.interrupted
+    for record in sink.records:
+        assert (record.status == "ok") == (sink.of_cell[record.key] is not None)
+        assert record.status in ("ok", "interrupted")
+    left = driver.pending(plan, sink.records, retry_failed=False)
+    assert len(left) == outcome.left > 0
+
+
+class Meter:
+    """An energy counter that moves ten times a second, at 300 W, or does not exist."""
+
+    reason = ""
+
+    def __init__(self, there=True):
+        self.there = self.reads = there
+
+    def reading(self):
+        return telemetry.Reading(sm_mhz=1980, power_w=300.0) if self.there else None
+
+    def energy_j(self):
+        return round(time.monotonic(), 1) * 300 if self.there else None
+
+    def process_memory(self, pid):
+        return 12345 if self.there else None
+
+    def close(self): ...
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_energy_is_measured_on_a_gpu_and_says_so_where_it_cannot_be(tmp_path, monkeypatch, there):
+    monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter(there and device == "cuda"))
+    monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
+    script = {"fake": {"fake": {"real": True, "call_s": 0.002}}, "implementations": ["fake"]}
+    data = {**FAKE_GRID, "hidden": 3, "energy": True, "device": "cuda", **script}
+    plan = grid.plan(data, Path("g.yaml"), device="cuda", threads=2)
+    sink = Raw(tmp_path)
+    driver.run(plan, plan.all_cells(), sink, Quiet())
+    (record,) = sink.records
+    assert (record.status, bool(record.energy.problem)) == ("ok", not there)
+    assert (record.energy.gross_j is not None) == there
+    assert (record.gpu is not None) == there
+    assert (record.memory.get("process by NVML") == 12345) == there
+
+
+def test_a_worker_that_dies_under_the_load_keeps_its_times(tmp_path, monkeypatch):
+    monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter())
+    monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
+    ask = workers.Workers.ask
+
+    def dies(self, worker, verb, *arguments, **named):
+        if verb == "load":
+            os.kill(worker.pid, signal.SIGKILL)
+        return ask(self, worker, verb, *arguments, **named)
+
+    monkeypatch.setattr(workers.Workers, "ask", dies)
+    data = {**FAKE_GRID, "hidden": 3, "energy": True, "device": "cuda"}
+    plan = grid.plan(data, Path("g.yaml"), device="cuda", threads=2)
+    sink = Raw(tmp_path)
+    driver.run(plan, plan.all_cells(), sink, Quiet())
+    (record,) = sink.records
+    assert (record.status, record.energy) == ("ok", None)
+    assert record.latency_s
+    assert any("energy" in text for text in record.warnings)
 
 
 def test_without_the_flag_nothing_is_profiled(tmp_path):

@@ -308,11 +308,32 @@ def test_a_counter_that_stops_answering_ends_the_polling():
 
     def load(seconds):
         assert counter.enough.wait(60)
-        while counter.reads <= 30:
+        while counter.reads < 30 + energy.MISSES:
             threading.Event().wait(0.001)
         return Load(10, seconds)
 
     assert energy.measure(counter, load).problem == "gone"
+
+
+def test_an_error_that_passes_costs_no_energy():
+    times = iter(0.01 * n for n in range(1000))
+    found = [10.0, 10.0, None, 10.0, 40.0, 40.0]
+    watch = Watch(Hiccups(found), now=lambda: next(times))
+    for _ in found:
+        watch.look()
+    assert (watch.lost, len(watch.ticks)) == (False, 1)
+
+
+class Hiccups:
+    """A counter that does not answer now and then."""
+
+    reason = ""
+
+    def __init__(self, answers):
+        self.answers = iter(answers)
+
+    def energy_j(self):
+        return next(self.answers)
 
 
 def test_the_line_repeats_better_than_its_ends():

@@ -258,6 +258,8 @@ def test_memory_of_a_process_if_nvml_lists_it_else_of_the_device(opened):
 class Readings:
     """A gauge that hands out readings and says when the last one is taken."""
 
+    reads = True
+
     def __init__(self, readings):
         self.left, self.taken = list(readings), threading.Event()
 
@@ -269,7 +271,7 @@ class Readings:
 
 
 def test_a_sampler_reads_until_it_is_stopped():
-    wanted = [Reading(sm_mhz=mhz) for mhz in (0, 1, 2, 3)]  # the first one is for `start`
+    wanted = [Reading(sm_mhz=mhz) for mhz in (1, 2, 3)]
     gauge = Readings(wanted)
     sampler = Sampler(gauge, interval_s=0)
     sampler.start()
@@ -282,11 +284,29 @@ def test_a_sampler_reads_until_it_is_stopped():
     assert len(samples) == taken  # no thread goes on
 
 
-def test_a_block_shorter_than_the_interval_has_a_reading():
+def test_a_block_shorter_than_the_interval_is_read_at_its_edges():
     sampler = Sampler(Readings([Reading(sm_mhz=1980)]), interval_s=3600)
     for _ in range(2):
         sampler.start()
-        assert [r.sm_mhz for _, r in sampler.stop()] == [1980]
+        assert {r.sm_mhz for _, r in sampler.stop()} == {1980}
+
+
+def test_a_driver_that_hangs_is_asked_no_more(monkeypatch):
+    monkeypatch.setattr(telemetry, "PATIENCE_S", 0.05)
+    asked, done = threading.Event(), threading.Event()
+
+    def hangs():
+        asked.set()
+        done.wait(60)
+
+    gauge = Gauge(nvml=object(), handle=None)
+    gauge.reading = hangs
+    sampler = Sampler(gauge)
+    sampler.start()
+    assert asked.wait(60)
+    assert sampler.stop() == []
+    assert (gauge.reads, "NVML hangs" in gauge.reason) == (False, True)
+    done.set()
 
 
 def test_a_sampler_of_nothing_starts_no_thread():
@@ -331,7 +351,7 @@ def test_the_summary_is_median_lowest_highest_and_mean():
         (Telemetry(sm_mhz=1980), [Telemetry(sm_mhz=1305)], ""),  # faster is no reason
         (Telemetry(sm_mhz=None), [Telemetry(sm_mhz=1980)], ""),
         (Telemetry(sm_mhz=1305), [Telemetry(sm_mhz=None)], ""),
-        (Telemetry(throttled=["power cap"]), [], "throttled: power cap"),
+        (Telemetry(throttled=["power cap"]), [], ""),  # what is usual is not known yet
         (Telemetry(throttled=["power cap"]), [Telemetry()], "throttled: power cap"),
         (Telemetry(throttled=["power cap"]), [Telemetry(throttled=["power cap"])], ""),
         (

@@ -141,6 +141,11 @@ class FakeSession(Session):
             return None
         if self.script["profile"] == "crash":
             raise RuntimeError("scripted: the profiler broke")
+        if self.script["profile"] == "hang":
+            time.sleep(3600)
+        if self.script["profile"] == "spoil":
+            output, h, c = self.answer
+            self.answer = (np.full_like(output, np.nan), h, c)
         now = (self.clock or ProcessClock()).now_ns
         windows = []
         for _ in range(calls):

@@ -47,7 +47,7 @@ def table(
     if not walls_ns:
         profile.problem = "the profiler saw none of the calls"
         return profile
-    wall_ns = statistics.median_high(walls_ns)
+    wall_ns = statistics.median_low(walls_ns)  # of two the one that was disturbed less
     middle = walls_ns.index(wall_ns)
     parts: dict[str, Part] = {}
     for one in seen:
