@@ -25,6 +25,7 @@ _BUFFER = 16 << 20  # bytes: about a hundred thousand records
 
 _MEMCPY, _MEMSET, _KERNEL, _DRIVER, _RUNTIME, _CONCURRENT_KERNEL = 1, 2, 3, 4, 5, 10
 _ON_DEVICE, _ON_HOST = (_CONCURRENT_KERNEL, _MEMCPY, _MEMSET), (_DRIVER, _RUNTIME)
+_MAX_LIMIT_REACHED = 12  # no record is left
 _DOMAIN = {_DRIVER: 1, _RUNTIME: 2}  # of callback names
 _COPIES = {1: "host to device", 2: "device to host", 8: "device to device", 10: "peer to peer"}
 
@@ -64,12 +65,18 @@ def collect(
     """
     listener = Listener(library())
     try:
-        windows = listener.hear(call, wait, discard + calls)[discard:]
-        activities = [a for a in listener.activities() if a.start_ns >= windows[0][0]]
+        windows = listener.hear(call, wait, calls, discard)
+        activities = [a for a in listener.activities() if _inside(a, windows)]
         lost = listener.lost()
     finally:
         listener.leave()
     return summary(activities, windows, "CUPTI", lost, readable, watched=1), activities, windows
+
+
+def _inside(one: Activity, windows: list[Window]) -> bool:
+    """Whether it is not of a call that was thrown away: before the first, or before the last."""
+    thrown_away = windows[-2][1] < one.start_ns < windows[-1][0]
+    return one.start_ns >= windows[0][0] and not thrown_away
 
 
 class Listener:
@@ -81,24 +88,28 @@ class Listener:
         self._filled: list[tuple[int, int]] = []  # address and length, in the order they came
         self._launches: dict[tuple[int, int], str] = {}
         self._names: dict[int, str] = {}
+        self._unreadable = 0
         self._callbacks = (_Requested(self._requested), _Completed(self._completed))
 
-    def hear(self, call: Callable[[], None], wait: Callable[[], None], calls: int) -> list[Window]:
+    def hear(
+        self, call: Callable[[], None], wait: Callable[[], None], calls: int, discard: int
+    ) -> list[Window]:
         """Make the calls one by one while CUPTI records, and one with its launches.
 
-        Gives when each began and ended.
+        Gives when each began and ended, but for the first ones of either kind.
         """
         windows = []
         self._do("cuptiActivityRegisterCallbacks", *self._callbacks)
         for kinds, times in ((_ON_DEVICE, calls), (_ON_HOST, 1)):
             for kind in kinds:
                 self._do("cuptiActivityEnable", kind)
-            for _ in range(times):
+            for number in range(discard + times):
                 wait()
                 start = self._now()
                 call()
                 wait()
-                windows.append((start, self._now()))
+                if number >= discard:
+                    windows.append((start, self._now()))
         self._do("cuptiActivityFlushAll", 1)
         return windows
 
@@ -114,10 +125,10 @@ class Listener:
         return [a for a in found if a.kind != "launch" or longest[a.correlation] is a]
 
     def lost(self) -> int:
-        """Records that CUPTI had no room for."""
+        """Records that CUPTI had no room for, or that could not be read."""
         number = ctypes.c_size_t()
         self._do("cuptiActivityGetNumDroppedRecords", None, 0, ctypes.byref(number))
-        return number.value
+        return number.value + self._unreadable
 
     def leave(self) -> None:
         """Detach; whatever went wrong before, nothing listens after this."""
@@ -159,6 +170,7 @@ class Listener:
         code = self._cupti.cuptiActivityGetNextRecord(
             ctypes.c_void_p(address), ctypes.c_size_t(valid), ctypes.byref(record)
         )
+        self._unreadable += code not in (0, _MAX_LIMIT_REACHED)
         return record.value - address if code == 0 and record.value else None
 
     def _activity(self, kind: int, view: memoryview, place: int) -> Activity | None:

@@ -18,11 +18,14 @@ from lstm_bench.run_report import heading
 from lstm_bench.tables import Document, Row, Table, number, text
 from lstm_bench.units import clipped, wrapped
 
-_NOTE = (
+_ENERGY = (
     "energy per call: power while calls run back to back, times seconds per call, as the median"
     " over the {shapes} shapes that all rows with energy have; net: less what the idle GPU draws in"
-    " that time. Clock: median and lowest while the cells were timed; peaks: the most that one cell"
-    " needed, the largest over all shapes"
+    " that time; "
+)
+_NOTE = (
+    "clock: median and lowest while the cells were timed; peaks: the most that one cell needed, the"
+    " largest over all shapes"
 )
 
 
@@ -32,13 +35,18 @@ def document(run: Run) -> Document:
     result.add(heading(run))
     records = _measured(run)
     rows = table_rows(records, run.implementations)
+    notes = list(dict.fromkeys(leg.note for leg in _legs(run) if leg.note))
     if not any(row["gross_j"] or row["clock_mhz"] or row["host_peak"] for row in rows):
         raise LstmBenchError(
-            f"{run.name} has neither energy nor clocks nor memory peaks;"
+            f"{run.name} has neither energy nor clocks nor memory peaks"
+            f"{''.join(f' ({note})' for note in notes)};"
             " measure them with `lstm-bench grid GRID --energy` on a machine with an NVIDIA GPU"
         )
     result.add(Table("energy", rows, _columns(rows)))
-    result.add(wrapped(_NOTE.format(shapes=len(shared_shapes(records)))))
+    shapes = len(shared_shapes(records))
+    result.add(wrapped((_ENERGY.format(shapes=shapes) if shapes else "no energy; ") + _NOTE))
+    for note in notes:
+        result.add(wrapped(f"! {note}"))
     for title, lines in (
         ("without energy", problem_lines(records)),
         ("throttled", throttled_lines(records)),
@@ -61,6 +69,10 @@ def sections(run: Run) -> list[Section]:
         cells.append([row["implementation"], *(None if v is None else round(v, 3) for v in shown)])
     note = "Per call, the median over the shapes that all rows have; net: less the idle GPU's."
     return [Section(title="Energy", note=note, columns=["implementation", *names], rows=cells)]
+
+
+def _legs(run: Run) -> list[store.Leg]:
+    return store.read_legs(run.folder) if run.folder else []
 
 
 def _measured(run: Run) -> list[Record]:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from lstm_bench import run_report, split
+from lstm_bench import noise, run_report, split
 from lstm_bench.families import FAMILIES
 from lstm_bench.model import LstmBenchError, Record, Shape
 from lstm_bench.profile import Profile
@@ -36,7 +36,7 @@ def document(
     result.facts |= {"settings": dict(run.manifest["plan"]["settings"])}
     result.facts |= {"left_out": dict(found.left_out), "cells": [_cell(s) for s in found.good]}
     result.add(run_report.heading(run))
-    doubts = left_out_lines(found)
+    doubts = left_out_lines(found) + without_lines(run, found, shapes)
     if doubts:
         result.add("\n".join(doubts))
     if found.on_device:
@@ -75,6 +75,8 @@ def _add_device(result: Document, splits: Sequence[Split], top: int, sort: str) 
                 number("latency", "latency_s", seconds),
                 number("busy", "busy_s", seconds),
                 number("gap", "gap_s", seconds),
+                number("around", "around_s", seconds),
+                number("unexplained", "unexplained_s", _signed),
                 number("host", "host_s", seconds),
                 number("kernels", "kernels", _count),
                 number("launches", "launches", _count),
@@ -83,8 +85,9 @@ def _add_device(result: Document, splits: Sequence[Split], top: int, sort: str) 
         ),
         wrapped(
             f"medians over {over(common)}, which need not add up; busy: something ran on the"
-            " device; gap: the device waited for the next launch, in the profiled calls; host:"
-            " latency less busy, shape by shape"
+            " device; gap: it waited for the next launch, around: it had not begun or was done,"
+            " both in the profiled calls; unexplained: latency less these three, below zero what"
+            " profiling adds; host: latency less busy, the cost of everything but the device"
         ),
         Table(
             "shares",
@@ -100,13 +103,14 @@ def _add_device(result: Document, splits: Sequence[Split], top: int, sort: str) 
         ),
         wrapped(
             f"means over {over(common)}; GPU active: a kernel ran; data movement: only copies or"
-            " fills ran; idle: the rest; launching: the host was in calls that launch kernels"
-            " while it was profiled; not known of graphs"
+            " fills ran; idle: the rest; launching: share of a profiled call that the host spent"
+            " in calls which launch kernels, not known of graphs"
         ),
     )
     result.add(*map(wrapped, source_lines(splits)))
     result.add(*map(wrapped, check_lines(splits)))
-    _add_parts(result, splits, cells, "busy time", top, sort)
+    result.add(*map(wrapped, stretched_lines(splits)))
+    _add_parts(result, splits, cells, "time on the device", top, sort)
 
 
 def _add_host(result: Document, splits: Sequence[Split], top: int, sort: str) -> None:
@@ -154,7 +158,7 @@ def _add_parts(
     result.add(
         wrapped(
             f"the first parts of each row by {sort}, at {shape.label} or else at the middle of its"
-            f" own shapes; share: of {what}, to which parts that overlap add more than once"
+            f" own shapes; share: of the {what} of all parts together"
         )
     )
     for one in split.examples(splits):
@@ -190,6 +194,20 @@ def source_lines(splits: Sequence[Split]) -> list[str]:
     ]
 
 
+def stretched_lines(splits: Sequence[Split]) -> list[str]:
+    """Cells whose kernels took longer when they were watched than the whole call otherwise."""
+    cells = [one for one in splits if one.stretched]
+    if not cells:
+        return []
+    most = max(one.busy_s / one.latency_s - 1 for one in cells)
+    names = ", ".join(dict.fromkeys(one.name for one in cells))
+    return [
+        f"{counted(len(cells), 'cell')} of {names} were busy for longer than the timed call takes,"
+        f" by up to {percent(most, 0)}: watching takes the kernels of a graph apart, and each then"
+        " takes a little longer; such a cell counts as busy all the time"
+    ]
+
+
 def check_lines(splits: Sequence[Split]) -> list[str]:
     """Whether busy, gap and host add up: they do in the profiled call, if it took as long."""
     held = [s for s in splits if s.latency_s > split.LONG_S and s.profile.wall_s is not None]
@@ -216,9 +234,22 @@ def check_lines(splits: Sequence[Split]) -> list[str]:
 
 
 _STRETCHED = {
-    False: "their gaps and launches are stretched by it; busy is the device's own and holds",
+    False: "their gaps are stretched by it; busy is the device's own and holds but for graphs",
     True: "their parts are stretched by it; read them as shares",
 }
+
+
+def without_lines(run: Run, found: Splits, shapes: Collection[Shape] | None) -> list[str]:
+    """How many cells have times but were not profiled: a table must not miss them silently."""
+    cells = run.cells[(run.cells["status"] == "ok") & (run.cells["copy"] == 1)]
+    sizes = cells[noise.SHAPE].itertuples(index=False, name=None)
+    chosen = [s for s in sizes if shapes is None or Shape(*map(int, s)) in shapes]
+    missing = len(chosen) - len(found.good) - sum(found.left_out.values())
+    if missing <= 0:
+        return []
+    return [
+        f"{counted(missing, 'cell')} with times {'was' if missing == 1 else 'were'} not profiled"
+    ]
 
 
 def left_out_lines(found: Splits) -> list[str]:
@@ -255,7 +286,7 @@ def _host_lines(one: Split) -> list[str]:
             "in parts",
             one.parts_s,
             _share(one.parts_s / one.latency_s),
-            "the own time of all operators or phases, over all threads",
+            "the own time of all operators or phases, while it was watched",
         ),
     ]
     if one.profile.wall_s is not None:
@@ -286,7 +317,8 @@ def _cell(one: Split) -> dict[str, Any]:
         "gap_s": one.gap_s,
         "host_s": one.host_s,
         "wall_s": one.profile.wall_s,
-        "unexplained_s": one.slowed * one.latency_s,
+        "around_s": one.around_s,
+        "unexplained_s": one.unexplained_s,
         "launch_s": one.profile.launch_s,
         "kernels": one.profile.kernels,
         "launches": one.profile.launches,
@@ -319,6 +351,13 @@ def over(common: int) -> str:
 
 def _share(value: float | None) -> str:
     return percent(value, 0)
+
+
+def _signed(value: float | None) -> str:
+    """A time that may be below zero."""
+    if value is None or value != value:
+        return "-"
+    return f"-{seconds(-value)}" if value < 0 else seconds(value)
 
 
 def _there(share: float) -> str:

@@ -130,7 +130,9 @@ def guess_cell_s(plan: Plan, cell: Cell) -> float:
     block = max(sampling.block_s, (sampling.block_calls + 1) * call) * kinds
     rounds = min(sampling.cell_s, block * (sampling.rounds + sampling.max_rounds) / 2)
     warm = min(sampling.warmup_cap_s, max(sampling.warmup_s, 6 * call))
-    return _BUILD_S.get(row.framework, 0.05) + call + warm + max(rounds, call)
+    closer = max(0.1, 4 * call) if plan.profile else 0.0
+    closer += 0.7 if plan.energy and device == "cuda" else 0.0
+    return _BUILD_S.get(row.framework, 0.05) + call + warm + max(rounds, call) + closer
 
 
 def guess_s(plan: Plan, cells: Sequence[Cell]) -> float:

@@ -60,6 +60,7 @@ class Profile:
     kernels: float = 0.0
     launches: float = 0.0
     launch_s: float = 0.0  # on the host, inside the calls that launch
+    watched_s: float | None = None  # what the caller waited when launches were recorded
     moved_bytes: float = 0.0  # by copies and fills
     parts: list[Part] = field(default_factory=list)  # the most expensive first
 
@@ -123,6 +124,7 @@ def summary(
         wall_s=_median_s([b - a for a, b in windows[:calm]]),
         kernels=sum(a.kind == "kernel" for a in every) / max(calm, 1),
         launches=len(launches) / max(heard, 1),
+        watched_s=_median_s([b - a for a, b in windows[-heard:]]),
         launch_s=sum(a.end_ns - a.start_ns for a in launches) / max(heard, 1) / 1e9,
         moved_bytes=sum(a.size for a in every if a.kind in ("copy", "fill")) / max(calm, 1),
         parts=_parts(every, max(calm, 1), readable),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from lstm_bench import figures, kernel_report, split
 from lstm_bench.families import FAMILIES, families
 from lstm_bench.figures import GREY, LINE, WIDTH, about, box, clipped, ink, legend, plain, styled
-from lstm_bench.model import LstmBenchError
+from lstm_bench.model import LstmBenchError, Shape
 from lstm_bench.profile import Activity, Window, summary
 from lstm_bench.results import Run
 from lstm_bench.split import Split
@@ -40,14 +40,14 @@ BAR, LEFT, RIGHT = 0.3, 1.95, 1.35  # inches: a bar's pitch, room for names, for
 FEWEST = 0.045  # a share that has room for its figure
 
 
-def write(run: Run, folder: Path) -> list[Path]:
+def write(run: Run, folder: Path, shapes: Collection[Shape] | None = None) -> list[Path]:
     """Write what the run's profiles show, as SVG and as PNG; nothing if it has none."""
-    return figures.saved(drawn(run), folder)
+    return figures.saved(drawn(run, shapes), folder)
 
 
-def drawn(run: Run) -> dict[str, Figure]:
-    """Every figure of the run's profiles, by the stem of its file."""
-    found = split.read(run)
+def drawn(run: Run, shapes: Collection[Shape] | None = None) -> dict[str, Figure]:
+    """Every figure of the run's profiles, by the stem of its file; `shapes` chooses among them."""
+    found = split.read(run, shapes)
     result = {}
     if found.on_device:
         result["kernel-families"] = by_family(run, found.on_device)
@@ -70,9 +70,8 @@ def by_family(run: Run, splits: Sequence[Split]) -> Figure:
     for one in cells:
         whole = one.parts_s or 1.0
         shares = {family: time / whole for family, time in one.by_family.items()}
-        took = one.parts_s if host else one.busy_s
-        bars[one.name] = (shares, f"{seconds(took)} / {seconds(one.latency_s)}")
-    what, time = "What the device runs", "the device's busy time"
+        bars[one.name] = (shares, f"{seconds(one.parts_s)} / {seconds(one.latency_s)}")
+    what, time = "What the device runs", "the kernels', copies' and fills' own time"
     if host:
         what, time = "What operators take", "the operators' own time"
     title = f"{what} in one call at {shape.label}, by family"
@@ -89,8 +88,7 @@ def activity(run: Run, splits: Sequence[Split]) -> Figure:
     cells, common = split.shared(splits)
     bars = {}
     for row in split.device_rows(cells):
-        idle = max(0.0, row["idle"])  # a call that ran faster while it was watched
-        shares = dict(zip(ACTIVITY, (row["active"], row["moving"], idle), strict=True))
+        shares = dict(zip(ACTIVITY, (row["active"], row["moving"], row["idle"]), strict=True))
         known = not math.isnan(row["launching"])
         note = f"launching {percent(row['launching'], 0)}" if known else ""
         bars[row["implementation"]] = (shares, note)
@@ -99,8 +97,8 @@ def activity(run: Run, splits: Sequence[Split]) -> Figure:
     ends = [f"{percent(bars[n][0]['GPU active'], 0)} ({clipped(n, 30)})" for n in (low, high)]
     title = f"GPU active in a call: {' to '.join(dict.fromkeys(ends))}"
     notes = f"Mean shares of the latency over {over}. Active: a kernel ran; data movement: only"
-    notes += " copies or fills ran; idle: the rest. Launching: what the host spent in launches"
-    notes += " while it was profiled, over the latency; not known of graphs."
+    notes += " copies or fills ran; idle: the rest. Launching: share of a profiled call that the"
+    notes += " host spent in launches; not known of graphs."
     return _bars(run, title, notes, bars, ACTIVITY, "share of the latency")
 
 
@@ -121,7 +119,7 @@ def _bars(
     ax = figure.add_axes(
         box(figure, LEFT, foot + room + 0.45, WIDTH - LEFT - RIGHT, BAR * len(bars))
     )
-    longest = 1.0
+    longest = max(1.0, *(sum(shares.values()) for shares, _ in bars.values()))
     for place, (shares, note) in enumerate(bars.values()):
         reached = 0.0
         for key in there:
@@ -132,7 +130,6 @@ def _bars(
                     middle, text = reached + share / 2, percent(share, 0)
                     _say(ax, middle, place, text, ink(colours[key]), ha="center")
                 reached += share
-        longest = max(longest, reached)
         _say(ax, 1.015 * longest, place, plain(note), GREY, ha="left")
     ax.set(xlim=(0, longest), ylim=(len(bars) - 0.5, -0.5), xlabel=label)
     ax.set_yticks(range(len(bars)), [plain(clipped(name, 25)) for name in bars])

@@ -70,19 +70,34 @@ class Split:
         return _number(self.profile.gap_s)
 
     @property
+    def stretched(self) -> bool:
+        """Busy for longer than the whole call takes: kernels of a graph are taken apart."""
+        return self.busy_s > self.latency_s
+
+    @property
     def host_s(self) -> float:
         """The caller waited and the device did nothing."""
-        return self.latency_s - self.busy_s
+        return math.nan if self.stretched else self.latency_s - self.busy_s
+
+    @property
+    def around_s(self) -> float:
+        """Of the profiled call, before the device began and after it was done."""
+        return _number(self.profile.wall_s) - _number(self.profile.span_s)
+
+    @property
+    def unexplained_s(self) -> float:
+        """What is left of the latency; below zero: what profiling adds to a call."""
+        return self.latency_s - _number(self.profile.wall_s)
 
     @property
     def active(self) -> float:
         """Share of the latency in which a kernel ran."""
-        return _number(self.profile.kernel_s) / self.latency_s
+        return min(_number(self.profile.kernel_s) / self.latency_s, 1.0)
 
     @property
     def moving(self) -> float:
         """Share of the latency in which nothing but copies and fills ran."""
-        return self.busy_s / self.latency_s - self.active
+        return min(self.busy_s / self.latency_s, 1.0) - self.active
 
     @property
     def idle(self) -> float:
@@ -90,14 +105,14 @@ class Split:
 
     @property
     def launching(self) -> float:
-        """What the host spent inside calls that launch, over the latency; of a graph not known.
+        """What the host spent inside calls that launch, of the same call; of a graph not known.
 
         The profiler looks at every kernel while a graph is launched, which takes longer than the
         launch.
         """
         if self.profile.launches < self.profile.kernels:
             return math.nan
-        return self.profile.launch_s / self.latency_s
+        return self.profile.launch_s / _number(self.profile.watched_s or self.profile.wall_s)
 
     @property
     def slowed(self) -> float:
@@ -226,9 +241,11 @@ def device_rows(cells: Sequence[Split]) -> list[dict[str, Any]]:
             "latency_s": _median(s.latency_s for s in own),
             "busy_s": _median(s.busy_s for s in own),
             "gap_s": _median(s.gap_s for s in own),
+            "around_s": _median(s.around_s for s in own),
+            "unexplained_s": _median(s.unexplained_s for s in own),
             "host_s": _median(s.host_s for s in own),
-            "kernels": _median(s.profile.kernels for s in own),
-            "launches": _median(s.profile.launches for s in own),
+            "kernels": statistics.median_low(s.profile.kernels for s in own),
+            "launches": statistics.median_low(s.profile.launches for s in own),
             "active": statistics.fmean(s.active for s in own),
             "moving": statistics.fmean(s.moving for s in own),
             "idle": statistics.fmean(s.idle for s in own),
@@ -261,7 +278,7 @@ def family_rows(cells: Sequence[Split]) -> list[dict[str, Any]]:
 
 def part_rows(one: Split, sort: str = "self") -> list[dict[str, Any]]:
     """Every part of a cell, with its share of what all of them took."""
-    whole = (one.parts_s if one.of_host else one.busy_s) or 1.0
+    whole = one.parts_s or 1.0
     parts = zip(one.profile.parts, one.families, strict=True)
     return [
         {
@@ -286,7 +303,7 @@ def _memory(one: Split) -> float | None:
 
 
 def _median(values: Any) -> float | None:
-    known = [value for value in values if value is not None]
+    known = [value for value in values if value is not None and not math.isnan(value)]
     return statistics.median(known) if known else None
 
 

@@ -277,6 +277,7 @@ class Leg(msgspec.Struct):
     timed_s: float
     cells: Count = 0
     spent_s: dict[str, float] = {}
+    note: str = ""
 
 
 def read_legs(folder: Path) -> list[Leg]:

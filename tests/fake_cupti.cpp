@@ -142,6 +142,7 @@ int cuptiActivityFlushAll(uint32_t) {
     return 0;
 }
 int cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid, uint8_t** record) {
+    if (refuse("cuptiActivityGetNextRecord")) return refusal;
     uint32_t kind;
     uint8_t* next = buffer;
     if (*record) {

@@ -437,12 +437,21 @@ def test_profile_says_what_is_wrong_with_its_arguments(lstm_bench, arguments, ex
     assert "Traceback" not in done.stderr
 
 
-def test_a_timeline_that_no_profiler_told_is_refused(lstm_bench, tmp_path):
-    shape = ("--shape", "64,4,20", "--device", "cpu")
-    done = lstm_bench("profile", "fake", *shape, "--trace", "trace.json")
-    assert done.returncode == 1
-    assert "no timeline" in done.stderr
-    assert not (tmp_path / "trace.json").exists()
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("--device", "cpu", "--trace", "t.json"), "expected a profile of a GPU"),
+        (("--device", "cpu", "--figure", "f.svg"), "expected a profile of a GPU"),
+        (("--device", "cuda", "--figure", "f.bmp"), "expected a name in .svg"),
+    ],
+)
+def test_a_timeline_that_cannot_be_is_refused_before_anything_is_measured(
+    lstm_bench, tmp_path, flags, expected
+):
+    done = lstm_bench("profile", "fake", "--shape", "64,4,20", *flags)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert expected in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_profiled_grid_keeps_its_profiles_and_report_shows_them(lstm_bench, write_grid):

@@ -62,7 +62,8 @@ def test_rows_without_a_common_shape_are_said_not_to_compare(tmp_path):
 def test_shares_are_shown_beside_the_times(tmp_path):
     text = told(tmp_path, *whole("deepbench", busy=0.5e-3, kernel_s=0.4e-3))
     lines = [line.split() for line in text.splitlines() if line.startswith("deepbench ")]
-    assert lines[0][1:] == ["1", "ms", "500", "us", "400", "us", "500", "us", "51", "51"]
+    times = "1 ms 500 us 400 us 100 us 0 s 500 us 51 51"  # gap, around, unexplained, host
+    assert lines[0][1:] == times.split()
     assert lines[1][1:] == ["40%", "10%", "50%", "5%"]
     assert lines[2][1:] == ["60%", "10%", "30%"]  # recurrent, input, cell
 
@@ -98,10 +99,27 @@ def test_profiling_that_slowed_calls_is_said_in_figures(tmp_path):
     text = " ".join(told(tmp_path, *cells).split())
     assert (
         "profiling made 3 of 5 cells over 200 us slower by more than 10%, at most 38%, in the"
-        " median 21%: their gaps and launches are stretched by it; busy is the device's own"
+        " median 21%: their gaps are stretched by it; busy is the device's own and holds"
     ) in text
     cells = data(tmp_path / "again", *cells)["cells"]
-    assert cells[2]["unexplained_s"] == pytest.approx(0.21e-3)
+    assert cells[2]["unexplained_s"] == pytest.approx(-0.21e-3)
+
+
+def test_the_split_adds_up_to_the_latency(tmp_path):
+    (one,) = data(tmp_path, (cell("a"), profile(wall=1.3e-3)))["cells"]
+    pieces = ("busy_s", "gap_s", "around_s", "unexplained_s")
+    assert sum(one[piece] for piece in pieces) == pytest.approx(one["latency_s"])
+
+
+def test_a_cell_busy_for_longer_than_its_call_is_busy_all_the_time_and_said_to_be(tmp_path):
+    text = " ".join(told(tmp_path, *whole("graph", busy=1.05e-3)).split())
+    assert "3 cells of graph were busy for longer than the timed call takes, by up to 5%" in text
+    assert "100% 0% 0%" in text
+    assert "-5%" not in text
+
+
+def test_cells_that_were_not_profiled_are_counted(tmp_path):
+    assert "1 cell with times was not profiled" in told(tmp_path, *whole("a"), (cell("b"), None))
 
 
 def test_calls_that_were_faster_while_profiled_are_told_too(tmp_path):

@@ -115,7 +115,7 @@ def test_busy_is_the_kernels_own_time_and_the_rest_of_the_span_is_gap(gpu):
 def test_the_first_call_is_thrown_away(gpu):
     session = Standard(gpu)
     profile = collect(gpu, session, calls=3)
-    assert (session.calls, profile.calls) == (1 + 3 + 1, 3)  # the last one tells of launches
+    assert (session.calls, profile.calls) == (1 + 3 + 1 + 1, 3)  # the last one tells of launches
 
 
 def test_a_graph_is_one_launch_of_many_kernels(gpu):
@@ -217,6 +217,11 @@ def test_a_kernel_that_is_missing_from_every_call_is_noticed():
         Activity("launch", "l", 5, 6, correlation=2),
     ]
     assert summary(activities, [(0, 9)], "test").problem.startswith("1 launches without a kernel")
+
+
+def test_a_record_that_cupti_cannot_step_over_counts_as_lost(gpu):
+    gpu.do.gpu_set_refusal(b"cuptiActivityGetNextRecord", 13)
+    assert "lost" in collect(gpu, Standard(gpu)).problem
 
 
 def test_no_kernel_at_all_is_a_problem_and_not_a_zero(gpu):

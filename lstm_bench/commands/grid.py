@@ -183,7 +183,7 @@ def _run(
                 click.echo(f"! {warning}", err=True)
             outcome = driver.run(plan, cells, sink, progress, stop, budget_s, missing)
             leg = {name: getattr(outcome, name) for name in ("wall_s", "timed_s", "spent_s")}
-            sink.append_leg({**leg, "cells": len(cells) - outcome.left})
+            sink.append_leg({**leg, "cells": len(cells) - outcome.left, "note": outcome.note})
     except OSError as error:
         what = f"{folder}: {error.strerror or error}"
         if not (folder / "manifest.json").exists():

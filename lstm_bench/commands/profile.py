@@ -71,10 +71,11 @@ def profile(
     """
     from lstm_bench import kernel_report
 
+    _early(trace, figure, options.where(device), operators)
     record, found, happened = _measured(implementation, shape, device, threads, pythons, operators)
-    if (trace or figure) and not happened.activities:
-        raise Stopped("no timeline: that profiler told no times of its own; see --help")
     options.write(kernel_report.cell_document(record, found, sort, top), form, output)
+    if (trace or figure) and not happened.activities:
+        raise Stopped(f"no timeline: {found.problem or 'the profiler told of no times'}")
     title = f"{record.implementation} at {record.shape.label}"
     if trace:
         from lstm_bench import trace as traces
@@ -91,6 +92,18 @@ def profile(
         except OSError as error:
             raise options.cannot_write(figure, error) from None
         click.echo(f"wrote {figure}", err=True)
+
+
+def _early(trace: Path | None, figure: Path | None, device: str, operators: bool) -> None:
+    """Refuse what cannot be, before anything is measured."""
+    if (trace or figure) and (device == "cpu" or operators):
+        what = "--operators" if operators else "a CPU"
+        raise LstmBenchError(
+            f"--trace, --figure: found {what}, expected a profile of a GPU, which tells times;"
+            " operators have none, use --sort and --top"
+        )
+    if figure and figure.suffix not in (".svg", ".png", ".pdf"):
+        raise LstmBenchError(f"--figure: found {figure}, expected a name in .svg, .png or .pdf")
 
 
 def _measured(

@@ -100,6 +100,8 @@ def report(
         raise click.UsageError("--mpe, --kernels and --energy are reports of their own; choose one")
     if (sort or top or conditions) and not kernels:
         raise click.UsageError("--sort, --top and --where go with --kernels")
+    if conditions and html:
+        raise click.UsageError("--where does not choose for --html, which has a filter of its own")
     run = options.load(results, run_name)
     if html:
         from lstm_bench import energy_report, memory, page, profile_sections, store
@@ -113,7 +115,11 @@ def report(
         from lstm_bench import profile_figures
 
         try:
-            for path in [*drawing.write(run, figures), *profile_figures.write(run, figures)]:
+            chosen = _shapes(run, conditions) if conditions else None
+            for path in [
+                *drawing.write(run, figures),
+                *profile_figures.write(run, figures, chosen),
+            ]:
                 click.echo(f"wrote {path}", err=True)
         except OSError as error:
             raise options.cannot_write(figures, error) from None

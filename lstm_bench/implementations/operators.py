@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from lstm_bench.profile import Part, Profile
 
 #: What the ranges around a call and around the wait for it are called in a trace.
 CALL, WAIT = "lstm-bench call", "lstm-bench wait"
-LONG_S = 0.1  # beside such a call it does not show that a profiler is slow at first
 LEAST, MOST = 0.5, 1.1  # of the time of a call that operators may account for
 
 
@@ -28,11 +26,11 @@ class Seen:
 
 
 def repeat(call: Callable[[], None], calls: int) -> None:
-    """Make the calls, after one that is thrown away if it is short: the last `calls` ones count."""
-    start = time.perf_counter()
-    call()
-    first_counts = time.perf_counter() - start > LONG_S
-    for _ in range(calls - first_counts):
+    """Make the calls, after one that is thrown away: the last `calls` ones count.
+
+    A single call is one that takes so long that it does not show how slow a profiler is at first.
+    """
+    for _ in range(calls + (calls > 1)):
         call()
 
 
