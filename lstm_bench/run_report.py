@@ -181,7 +181,9 @@ def warning_lines(warnings: Iterable[Sequence[str]]) -> list[str]:
     """Each kind of warning once, with how many cells it concerns and what to do."""
     cells = list(warnings)
     return [
-        f"  {count} of {len(cells)} cells {kind}: {REMEDIES.get(kind, 'see the records')}"
+        wrapped(
+            f"  {count} of {len(cells)} cells {kind}: {REMEDIES.get(kind, 'see the records')}", 6
+        )
         for kind, count in kinds_of(cells)
     ]
 
