@@ -180,14 +180,21 @@ public:
             if (bias) copy_in(bias, biases[recurrent], size_t(gate) * H, H);
         }
         wait();
-        if (options_.graph && !graph_) record();
         loaded_ = true;
+        if (options_.graph) replay(true);
+    }
+
+    // From here on, replay a call as a CUDA graph, or launch it kernel by kernel again.
+    void replay(bool on) {
+        if (!loaded_) throw std::logic_error("load() comes before replay()");
+        if (on && !graph_) record();
+        replays_ = on;
     }
 
     // One call. Returns when the work is queued.
     void forward() {
         if (!loaded_) throw std::logic_error("load() comes before forward()");
-        if (graph_) check(cuda_.cudaGraphLaunch(graph_.get(), stream_), "cudaGraphLaunch");
+        if (replays_) check(cuda_.cudaGraphLaunch(graph_.get(), stream_), "cudaGraphLaunch");
         else launch();
     }
 
@@ -368,7 +375,7 @@ private:
     const cudaStream_t stream_ = device_.stream;
     const cudnnHandle_t handle_ = device_.handle;
     const std::string about_;  // what every error is about
-    bool loaded_ = false;
+    bool loaded_ = false, replays_ = false;
     Owned<cudnnDropoutDescriptor_t> dropout_;
     Owned<cudnnRNNDescriptor_t> rnn_;
     Owned<cudnnRNNDataDescriptor_t> x_shape_, y_shape_;
@@ -430,6 +437,7 @@ PYBIND11_MODULE(_cudnn, module) {
         .def("load", [](Lstm& self, const Array& x, const Array& h0, const Array& c0, const Array& w_ih, const Array& w_hh,
                         const Array& b_ih, const Array& b_hh) { (*self).load(x, h0, c0, w_ih, w_hh, b_ih, b_hh); },
              py::arg("x"), py::arg("h0"), py::arg("c0"), py::arg("w_ih"), py::arg("w_hh"), py::arg("b_ih"), py::arg("b_hh"))
+        .def("replay", [](Lstm& self, bool on) { (*self).replay(on); }, py::arg("on"), NoGil())
         .def("forward", [](Lstm& self) { (*self).forward(); }, NoGil())
         .def("wait", [](Lstm& self) { (*self).wait(); }, NoGil())
         .def("time_each", [](Lstm& self, int calls) { return (*self).time_each(calls); }, py::arg("calls"), NoGil())

@@ -86,8 +86,9 @@ def _add_device(result: Document, splits: Sequence[Split], top: int, sort: str) 
         wrapped(
             f"medians over {over(common)}, which need not add up; busy: something ran on the"
             " device; gap: it waited for the next launch, around: it had not begun or was done,"
-            " both in the profiled calls; rest: latency less these three, unexplained; below zero it is"
-            " what profiling adds; host: latency less busy, the cost of everything but the device"
+            " both in the profiled calls; rest: latency less these three, unexplained; below zero"
+            " it is what profiling adds; host: latency less busy, the cost of everything but the"
+            " device"
         ),
         Table(
             "shares",

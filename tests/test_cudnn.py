@@ -246,6 +246,26 @@ def test_best_takes_the_fastest_and_frees_the_rest(library, fake, monkeypatch):
     best.close()
 
 
+def test_a_layer_replays_a_graph_or_launches_as_it_is_told(library, fake, monkeypatch):
+    one = session(library, monkeypatch)
+    expected = None
+    for on in (False, True, False, True):
+        one.lstm.replay(on)
+        one.call()
+        one.wait()
+        expected = one.outputs() if expected is None else expected
+        for got, wanted in zip(one.outputs(), expected, strict=True):
+            assert np.array_equal(got, wanted)
+    one.close()
+
+
+def test_replaying_comes_after_loading(library, fake):
+    lstm = _cudnn.Lstm(library, library, 4, 4, 1, 2)
+    with pytest.raises(RuntimeError, match="load"):
+        lstm.replay(True)
+    lstm.release()
+
+
 def test_best_passes_over_an_algorithm_that_is_fast_and_wrong(library, fake, monkeypatch):
     fake.fake_set_wrong(DYNAMIC)
     best = session(library, monkeypatch, choose="best")
