@@ -135,7 +135,7 @@ def run(
                 break
     finally:
         walk.workers.close()
-        outcome.note = walk.watch.reason if plan.settings.device == "cuda" or plan.energy else ""
+        outcome.note = walk.watch.reason if plan.settings.device == "cuda" else ""
         walk.watch.close()
     outcome.wall_s, outcome.timed_s = time.monotonic() - started, walk.timed_s
     outcome.spent_s = dict(walk.spent_s)
@@ -346,7 +346,7 @@ class _Walk:
         """
         label = f"{one.cell.shape.label}  {{}} {_name(one.cell)}"
         for wanted, what, look in (
-            (self.plan.energy and one.worker.settings.device == "cuda", "energy", self.energy),
+            (self.plan.wants_energy(one.cell), "energy", self.energy),
             (self.plan.profile, "profiling", self.profile),
         ):
             if not wanted:

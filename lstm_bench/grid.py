@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from lstm_bench import fake_script, registry
+from lstm_bench.conditions import holds
 from lstm_bench.model import LstmBenchError, Sampling, Settings, Shape
 from lstm_bench.plan import Plan
 
@@ -102,7 +103,8 @@ def plan(
         passes=_integer(data.get("passes", 1), f"{where}: passes", 1, 100),
         controls=_integer(data.get("controls", 2), f"{where}: controls", 0, 100),
         profile=_boolean(data, "profile", False, where),
-        energy=_boolean(data, "energy", False, where),
+        energy=data.get("energy", False) is not False,
+        energy_where=_conditions(data, "energy", shapes[0], where),
         environments={**_environments(data, where), **(environments or {})},
     )
     cells = len(shapes) * (len(rows) + result.controls) * result.passes
@@ -160,6 +162,22 @@ def _boolean(data: Mapping[str, Any], key: str, default: bool, where: str) -> bo
     if not isinstance(value, bool):
         raise LstmBenchError(f"{where}: {key}: found {value!r}, expected true or false")
     return value
+
+
+def _conditions(data: Mapping[str, Any], key: str, shape: Shape, where: str) -> tuple[str, ...]:
+    """Shapes that a key is limited to: true, false, or conditions such as timesteps=100."""
+    value = data.get(key, False)
+    if isinstance(value, bool):
+        return ()
+    conditions = [value] if isinstance(value, str) else value
+    if not isinstance(conditions, list) or not conditions:
+        raise LstmBenchError(
+            f"{where}: {key}: found {value!r}, expected true, false, or conditions such as"
+            " [timesteps=100]"
+        )
+    for condition in conditions:
+        holds(str(condition), shape, f"{where}: {key}")  # says what is wrong with it
+    return tuple(map(str, conditions))
 
 
 def _choice(

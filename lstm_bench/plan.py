@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from lstm_bench.conditions import holds
 from lstm_bench.model import (
     Cell,
     Implementation,
@@ -34,7 +35,14 @@ class Plan:
     controls: int = 2
     profile: bool = False  # after its rounds, each cell's calls are taken apart
     energy: bool = False  # and its energy is measured
+    energy_where: tuple[str, ...] = ()  # at the shapes that hold to all of these
     environments: Mapping[str, str] = field(default_factory=dict)
+
+    def wants_energy(self, cell: Cell) -> bool:
+        """Whether the energy of this cell is to be measured: it takes a GPU, and a while."""
+        device = self.row(cell.implementation).settings_in(self.settings).device
+        asked = all(holds(condition, cell.shape, "energy") for condition in self.energy_where)
+        return self.energy and device == "cuda" and asked
 
     def row(self, name: str) -> Implementation:
         return next(r for r in self.implementations if r.name == name)
@@ -131,7 +139,7 @@ def guess_cell_s(plan: Plan, cell: Cell) -> float:
     rounds = min(sampling.cell_s, block * (sampling.rounds + sampling.max_rounds) / 2)
     warm = min(sampling.warmup_cap_s, max(sampling.warmup_s, 6 * call))
     closer = max(0.1, 4 * call) if plan.profile else 0.0
-    closer += 0.7 if plan.energy and device == "cuda" else 0.0
+    closer += 0.7 if plan.wants_energy(cell) else 0.0
     return _BUILD_S.get(row.framework, 0.05) + call + warm + max(rounds, call) + closer
 
 

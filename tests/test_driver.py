@@ -418,6 +418,10 @@ def test_stopping_while_profiling_leaves_the_rest_to_be_done_again(tmp_path):
         assert record.status in ("ok", "interrupted")
     left = driver.pending(plan, sink.records, retry_failed=False)
     assert len(left) == outcome.left > 0
+    assert driver.run(plan, left, sink, Quiet()).left == 0
+    last = {record.key: record for record in sink.records}
+    assert {record.status for record in last.values()} == {"ok"}
+    assert all(sink.of_cell[key] is not None for key in last)
 
 
 class Meter:

@@ -86,6 +86,10 @@ def test_shapes_are_shuffled_the_same_way_for_the_same_seed():
 
 
 BAD = [
+    ({"energy": "soon"}, "energy: found 'soon', expected one of hidden, batch"),
+    ({"energy": ["timesteps~3"]}, "energy: found 'timesteps~3', expected one of hidden, batch"),
+    ({"energy": 5}, "energy: found 5, expected true, false, or conditions such as"),
+    ({"profile": "yes please"}, "profile: found 'yes please', expected true or false"),
     ({"hidden": None}, "hidden is missing"),
     ({"hidden": []}, r"hidden: found \[\]"),
     ({"hidden": 0}, "hidden: found 0, expected a whole number"),
@@ -223,3 +227,24 @@ def test_on_a_gpu_one_thread_all_threads_and_the_gpu_stand_side_by_side():
 def test_a_thread_count_that_cannot_be_is_refused(name):
     with pytest.raises(LstmBenchError, match="no implementation is called"):
         plan_of({"implementations": [name]})
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, []),
+        (False, []),
+        (True, [3, 5]),
+        ("hidden=5", [5]),
+        (["hidden>=3", "hidden<5"], [3]),
+    ],
+)
+def test_energy_is_measured_where_it_is_asked_for_and_on_a_gpu(value, expected):
+    on_gpu = plan_of({"energy": value, "device": "cuda"})
+    assert [c.shape.hidden for c in on_gpu.all_cells() if on_gpu.wants_energy(c)] in (
+        expected,
+        expected[::-1],
+    )
+    on_cpu = plan_of({"energy": value})
+    assert not any(on_cpu.wants_energy(cell) for cell in on_cpu.all_cells())
+    assert Plan.from_json(on_gpu.to_json(), "here") == on_gpu

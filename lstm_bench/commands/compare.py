@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,22 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from lstm_bench.commands import options
+from lstm_bench.conditions import holds
 from lstm_bench.model import LstmBenchError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ACROSS = ("device", "driver", "threads", "precision", "work")
-AXES = ("hidden", "batch", "timesteps", "input_size")
-_TESTS = {
-    "=": operator.eq,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<=": operator.le,
-    ">=": operator.ge,
-    "<": operator.lt,
-    ">": operator.gt,
-}
 
 
 @click.command()
@@ -97,13 +86,7 @@ def compare(
 def chosen(cells: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
     """The cells of the shapes that hold to all conditions."""
     for condition in conditions:
-        match = re.fullmatch(r"\s*([a-z_]+)\s*(<=|>=|!=|==|=|<|>)\s*(\d+)\s*", condition)
-        if not match or match[1] not in AXES:
-            raise LstmBenchError(
-                f"--where: found {condition!r}, expected one of {', '.join(AXES)}, then"
-                " =, !=, <, <=, > or >=, then a number, as in 'batch>=16'"
-            )
-        cells = cells[_TESTS[match[2]](cells[match[1]], int(match[3]))]
+        cells = cells[holds(condition, cells, "--where")]
         if cells.empty:
             raise LstmBenchError(f"--where {condition}: no shape of the run is left")
     return cells

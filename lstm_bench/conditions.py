@@ -1,0 +1,34 @@
+"""Which shapes are meant: conditions such as `batch>=16`."""
+
+from __future__ import annotations
+
+import operator
+import re
+from typing import Any
+
+from lstm_bench.model import LstmBenchError
+
+AXES = ("hidden", "batch", "timesteps", "input_size")
+_TESTS = {
+    "=": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+
+def holds(condition: str, of: Any, where: str) -> Any:
+    """Whether a condition holds of something that has the axes by name: a shape, a data frame.
+
+    `where` is who gave the condition, for the error that says what is wrong with it.
+    """
+    match = re.fullmatch(r"\s*([a-z_]+)\s*(<=|>=|!=|==|=|<|>)\s*(\d+)\s*", condition)
+    if not match or match[1] not in AXES:
+        raise LstmBenchError(
+            f"{where}: found {condition!r}, expected one of {', '.join(AXES)}, then"
+            " =, !=, <, <=, > or >=, then a number, as in 'batch>=16'"
+        )
+    return _TESTS[match[2]](getattr(of, match[1]), int(match[3]))
