@@ -70,7 +70,7 @@ def grid(
     \b
       lstm-bench grid grids/smoke.yaml --dry-run        what would run, and how long
       lstm-bench grid grids/default.yaml --budget 3m    as much as fits
-      lstm-bench grid grids/paper.yaml -i pytorch,pytorch-amp
+      lstm-bench grid grids/paper.yaml -i pytorch,pytorch-amp --profile
       lstm-bench grid --resume                          after Ctrl-C, a crash or a power cut
 
     Results go to results/<run>/ in the current folder. Exit code: 0 done or out of budget, 1 some
