@@ -21,6 +21,7 @@ from lstm_bench.registry import Framework
 _PACKAGE = Path(__file__).resolve().parent
 _MAX_REPLY = 64 << 20  # bytes; a longer reply is a worker that has lost its mind
 _TAIL_LINES = 3
+_MAX_LOG = 16 << 20  # bytes; a framework that warns at every call would fill the disk
 _POLL_S = 0.2
 
 #: Runs under the worker's interpreter: loads this very copy of the package and nothing beside it,
@@ -176,7 +177,23 @@ class WorkerProcess:
         except WorkerFailed:
             self.kill()
             raise
+        self._cut_log()
         return reply
+
+    def _cut_log(self) -> None:
+        """Begin a log anew that has grown too long: its end is what is ever looked at."""
+        try:
+            fd = os.open(self.log, os.O_WRONLY | os.O_NOFOLLOW)
+        except OSError:
+            return
+        try:
+            if os.fstat(fd).st_size > _MAX_LOG:
+                os.ftruncate(fd, 0)  # the worker appends, so it goes on from there
+                self._log_start = 0
+        except OSError:
+            pass
+        finally:
+            os.close(fd)
 
     def _read_reply(self, timeout_s: float, verb: str, give_up: Callable[[], bool]) -> Any:
         deadline = time.monotonic() + timeout_s

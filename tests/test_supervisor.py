@@ -99,3 +99,19 @@ def test_a_framework_can_have_an_interpreter_of_its_own():
     assert supervisor.interpreter("tensorflow", chosen) == "/tf/python"
     assert supervisor.interpreter("apex", chosen) == "/pt/python"
     assert supervisor.interpreter("fake", chosen) == sys.executable
+
+
+def test_a_log_that_grows_without_end_is_begun_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor, "_MAX_LOG", 1000)
+    log = tmp_path / "worker.log"
+    worker = supervisor.WorkerProcess("fake", "fake", sys.executable, Settings(), log)
+    try:
+        worker.ask("hello", 60, lambda: False)
+        log.write_bytes(b"x" * 999)
+        worker.ask("hello", 60, lambda: False)
+        assert log.stat().st_size == 999
+        log.write_bytes(b"x" * 1001)
+        worker.ask("hello", 60, lambda: False)
+        assert log.stat().st_size == 0
+    finally:
+        worker.close()
