@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from lstm_bench import machine, timing
+from lstm_bench.closer import CloserLook, Look
 from lstm_bench.measurement import Measurement, blank_record, fill
 from lstm_bench.model import (
     RETRYABLE,
@@ -33,7 +34,7 @@ from lstm_bench.model import (
 )
 from lstm_bench.plan import Plan, guess_cell_s, guess_s
 from lstm_bench.profile import Profile
-from lstm_bench.replies import Loaded, Prepared, Profiled
+from lstm_bench.replies import Prepared
 from lstm_bench.supervisor import WorkerFailed, WorkerProcess
 from lstm_bench.watch import Watch
 from lstm_bench.workers import Workers
@@ -59,14 +60,6 @@ class Sink(Protocol):
     def append(
         self, record: Record, blocks: list[Block], profile: Profile | None = None
     ) -> None: ...
-
-
-@dataclass(frozen=True)
-class Look:
-    """How closely a profiled pass looks."""
-
-    operators: bool = False  # at what the host does, by the framework's own profiler
-    trace: Callable[[Profiled], None] | None = None  # is told all that happened, and when
 
 
 @dataclass
@@ -163,19 +156,19 @@ class _Walk:
         look: Look,
     ):
         self.plan, self.sink, self.observer, self.stop = plan, sink, observer, stop
-        self.look = look
         self.rng = random.Random(plan.settings.seed)
         self.workers = Workers(plan, sink.logs, stop)
         self.watch = Watch(plan.settings.device)
         self.finished = 0
         self.timed_s = 0.0
-        self.no_closer: dict[str, str] = {}  # workers that profiling took down, and how
+        self.closer = CloserLook(plan, self.workers, self.watch, look, stop, self.doing)
         self.spent_s: defaultdict[str, float] = defaultdict(float)
 
     @contextlib.contextmanager
-    def doing(self, what: str, text: str) -> Iterator[None]:
-        """Tell the observer, and count the time."""
-        self.observer.doing(text)
+    def doing(self, what: str, one: Measurement | Cell, more: str = "") -> Iterator[None]:
+        """Tell the observer what is done to which cell, and count the time."""
+        cell = one if isinstance(one, Cell) else one.cell
+        self.observer.doing(f"{cell.shape.label}  {more or what} {_name(cell)}")
         start = time.monotonic()
         try:
             yield
@@ -190,7 +183,7 @@ class _Walk:
         for cell in cells:
             if self.stop():
                 break
-            with self.doing("preparing", f"{shape.label}  preparing {_name(cell)}"):
+            with self.doing("preparing", cell):
                 prepared = self.prepare(cell, group)
             if prepared:
                 live.append(prepared)
@@ -202,21 +195,21 @@ class _Walk:
             for one in order:
                 if self.stop():
                     break
-                with self.doing("rounds", f"{shape.label}  round {number}  {_name(one.cell)}"):
+                with self.doing("rounds", one, f"round {number} "):
                     measured = self.measure_round(one, number, group)
                 if not measured:
                     live.remove(one)
                 elif self.enough(one, deadline):
                     live.remove(one)
                     self.check(one)
-                    if self.plan.profile or self.plan.energy:  # not while another is timed
+                    if self.closer.wanted:  # not while another is timed
                         timed.append(one)
                     else:
                         self.finish(one, group)
         for one in live:  # cut short, all of them
             self.finish(one, group, f"stopped after {len(one.used)} rounds")
         for one in timed:
-            whole = self.look_closer(one)
+            whole = self.closer.at(one)
             self.finish(one, group, "" if whole else "stopped before it was profiled")
 
     def prepare(self, cell: Cell, group: str) -> Measurement | None:
@@ -330,7 +323,7 @@ class _Walk:
             one.warn("not checked again: the worker was gone before the last answer was looked at")
             return
         try:
-            with self.doing("checking", f"{one.cell.shape.label}  checking {_name(one.cell)}"):
+            with self.doing("checking", one):
                 reply = self.workers.ask(
                     one.worker, "check", self.plan.sampling.timeout_s, key=one.cell.key
                 )
@@ -338,63 +331,6 @@ class _Walk:
             one.warn(f"not checked again: {failed.reason}")
         else:
             one.reply.check = reply.check
-
-    def look_closer(self, one: Measurement) -> bool:
-        """Energy and profile of a cell whose times are taken and stand, whatever happens here.
-
-        False if it was stopped before it was done.
-        """
-        label = f"{one.cell.shape.label}  {{}} {_name(one.cell)}"
-        for wanted, what, look in (
-            (self.plan.wants_energy(one.cell), "energy", self.energy),
-            (self.plan.profile, "profiling", self.profile),
-        ):
-            if not wanted:
-                continue
-            if self.stop():
-                return False
-            failed = self.no_closer.get(one.worker.name)
-            if failed or not self.workers.alive(one.worker):
-                one.warn(f"not profiled: {failed or 'the worker was gone'}")
-                continue
-            try:
-                with self.doing(what, label.format(what)):
-                    look(one)
-            except WorkerFailed as error:
-                if error.status == "interrupted":
-                    return False
-                one.warn(f"not profiled: {what}: {error.reason}")
-                if error.status in ("timeout", "crashed"):  # and would again, at every shape
-                    self.no_closer[one.worker.name] = f"{what} took {_name(one.cell)} down"
-        return True
-
-    def energy(self, one: Measurement) -> None:
-        """Joules per call, while the cell's calls run back to back."""
-        limit = self.plan.sampling.timeout_s
-
-        def run_load(seconds: float) -> Loaded:
-            reply: Loaded = self.workers.ask(
-                one.worker, "load", limit, key=one.cell.key, seconds=seconds
-            )
-            return reply
-
-        one.energy = self.watch.energy(run_load)
-
-    def profile(self, one: Measurement) -> None:
-        """What a call is made of."""
-        reply: Profiled = self.workers.ask(
-            one.worker,
-            "profile",
-            self.plan.sampling.timeout_s,
-            key=one.cell.key,
-            trace=self.look.trace is not None,
-            operators=self.look.operators,
-        )
-        one.profile = reply.profile
-        if self.look.trace:
-            self.look.trace(reply)
-        if one.profile.problem:
-            one.warn(f"not profiled: {one.profile.problem}")
 
     def finish(self, one: Measurement, group: str, cut_short: str = "") -> None:
         """Let the cell go and write it down; `cut_short` says why it is not whole."""

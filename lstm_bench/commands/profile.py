@@ -116,6 +116,7 @@ def _measured(
 ) -> tuple[Record, Profile, Profiled]:
     """Run the one cell; nothing of it stays on disk."""
     from lstm_bench import driver, grid, machine, preflight
+    from lstm_bench.closer import Look
     from lstm_bench.doctor import Kept
     from lstm_bench.stop import Stop
 
@@ -140,7 +141,7 @@ def _measured(
     preflight.missing(plan, skip=False)
     preflight.device(plan)
     seen: list[Profiled] = []
-    look = driver.Look(operators=operators, trace=seen.append)
+    look = Look(operators=operators, trace=seen.append)
     with (
         tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder,
         Stop(options.tell) as stop,
