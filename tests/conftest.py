@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -83,3 +84,14 @@ def records(run: Path) -> list[dict[str, Any]]:
 def only_run(folder: Path) -> Path:
     (run,) = (folder / "results").iterdir()
     return run
+
+
+def compiled(source: str, built: Path, *flags: str) -> str:
+    """A stand-in for a library, built from a C++ file of the tests; skips where nothing builds."""
+    compiler = os.environ.get("CXX", "g++")
+    if not shutil.which(compiler):
+        pytest.skip(f"no {compiler}")
+    path = REPOSITORY / "tests" / source
+    options = ["-std=c++20", "-O1", "-shared", "-fPIC", *flags]
+    subprocess.run([compiler, *options, str(path), "-o", str(built)], check=True)
+    return str(built)

@@ -5,14 +5,12 @@ The real library is swept by benchmarks/gpu_sweep.py on a machine that has a GPU
 
 import ctypes
 import importlib.util
-import os
-import shutil
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from conftest import compiled
 from test_openblas import problem, reference
 
 from lstm_bench.implementations import deepbench
@@ -36,25 +34,8 @@ def headers():
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    compiler = os.environ.get("CXX", "g++")
-    if not shutil.which(compiler):
-        pytest.skip(f"no {compiler}")
     built = tmp_path_factory.mktemp("fake") / "libfake_cuda.so"
-    subprocess.run(
-        [
-            compiler,
-            "-std=c++20",
-            "-O1",
-            "-shared",
-            "-fPIC",
-            *headers(),
-            str(ROOT / "tests/fake_cuda.cpp"),
-            "-o",
-            str(built),
-        ],
-        check=True,
-    )
-    return str(built)
+    return compiled("fake_cuda.cpp", built, *headers())
 
 
 @pytest.fixture

@@ -50,6 +50,18 @@ def walk(tmp_path, stop=lambda: False, budget_s=None, observer=None, **changes):
     return outcome, sink
 
 
+def kill_at(fatal, monkeypatch):
+    """Kill the worker when it is asked for this."""
+    ask = workers.Workers.ask
+
+    def asked(self, worker, verb, *arguments, **named):
+        if verb == fatal:
+            os.kill(worker.pid, signal.SIGKILL)
+        return ask(self, worker, verb, *arguments, **named)
+
+    monkeypatch.setattr(workers.Workers, "ask", asked)
+
+
 def by_name(records: list[Record], hidden=3):
     return {r.implementation: r for r in records if r.shape.hidden == hidden and r.copy == 1}
 
@@ -165,14 +177,7 @@ def test_a_fault_at_the_very_end_keeps_the_times_and_the_check(tmp_path):
 def test_a_worker_that_dies_before_the_last_check_keeps_the_times_and_says_so(
     tmp_path, monkeypatch
 ):
-    ask = workers.Workers.ask
-
-    def dies(self, worker, verb, *arguments, **named):
-        if verb == "check":
-            os.kill(worker.pid, signal.SIGKILL)
-        return ask(self, worker, verb, *arguments, **named)
-
-    monkeypatch.setattr(workers.Workers, "ask", dies)
+    kill_at("check", monkeypatch)
     _, sink = walk(tmp_path, hidden=3)
     (record,) = sink.records
     assert (record.status, record.rounds) == ("ok", 3)
@@ -463,14 +468,7 @@ def test_energy_is_measured_on_a_gpu_and_says_so_where_it_cannot_be(tmp_path, mo
 def test_a_worker_that_dies_under_the_load_keeps_its_times(tmp_path, monkeypatch):
     monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter())
     monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
-    ask = workers.Workers.ask
-
-    def dies(self, worker, verb, *arguments, **named):
-        if verb == "load":
-            os.kill(worker.pid, signal.SIGKILL)
-        return ask(self, worker, verb, *arguments, **named)
-
-    monkeypatch.setattr(workers.Workers, "ask", dies)
+    kill_at("load", monkeypatch)
     data = {**FAKE_GRID, "hidden": 3, "energy": True, "device": "cuda"}
     plan = grid.plan(data, Path("g.yaml"), device="cuda", threads=2)
     sink = Raw(tmp_path)

@@ -1,12 +1,9 @@
 """Profiles: what the collector promises, with a stand-in for CUPTI that behaves as the real one."""
 
 import ctypes
-import os
-import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
+from conftest import compiled
 
 from lstm_bench import cupti, profiling
 from lstm_bench.demangle import readable
@@ -24,14 +21,7 @@ STEPS = 25
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
-    compiler = os.environ.get("CXX", "g++")
-    if not shutil.which(compiler):
-        pytest.skip(f"no {compiler}")
-    built = tmp_path_factory.mktemp("fake") / "libcupti.so.13"
-    source = Path(__file__).parent / "fake_cupti.cpp"
-    flags = ["-std=c++20", "-O1", "-shared", "-fPIC"]
-    subprocess.run([compiler, *flags, str(source), "-o", str(built)], check=True)
-    return str(built)
+    return compiled("fake_cupti.cpp", tmp_path_factory.mktemp("fake") / "libcupti.so.13")
 
 
 class Gpu:
