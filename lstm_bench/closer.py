@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from lstm_bench.measurement import Measurement
+from lstm_bench.model import Cell
 from lstm_bench.plan import Plan
 from lstm_bench.replies import Loaded, Profiled
 from lstm_bench.supervisor import WorkerFailed
@@ -40,14 +41,17 @@ class CloserLook:
         """`doing` tells the observer what is done to which cell, and counts the time."""
         self.plan, self.workers, self.watch = plan, workers, watch
         self.look, self.stop, self.doing = look, stop, doing
-        self.wanted = plan.profile or plan.energy
+        self.loaded_s = 0.0  # inside the calls that energy was measured over
         self._took_down: dict[str, str] = {}  # workers that this has ended, and how
+
+    def wanted(self, cell: Cell) -> bool:
+        return self.plan.wants_profile(cell) or self.plan.wants_energy(cell)
 
     def at(self, one: Measurement) -> bool:
         """Look at a cell; false if it was stopped before it was done."""
         for wanted, what, look in (
             (self.plan.wants_energy(one.cell), "energy", self._energy),
-            (self.plan.profile, "profiling", self._profile),
+            (self.plan.wants_profile(one.cell), "profiling", self._profile),
         ):
             if not wanted:
                 continue
@@ -80,6 +84,7 @@ class CloserLook:
             return reply
 
         one.energy = self.watch.energy(run_load)
+        self.loaded_s += (one.energy.call_s or 0.0) * one.energy.calls
 
     def _profile(self, one: Measurement) -> None:
         """What a call is made of."""

@@ -130,7 +130,8 @@ def run(
         walk.workers.close()
         outcome.note = walk.watch.reason if plan.settings.device == "cuda" else ""
         walk.watch.close()
-    outcome.wall_s, outcome.timed_s = time.monotonic() - started, walk.timed_s
+    outcome.wall_s = time.monotonic() - started
+    outcome.timed_s = walk.timed_s + walk.closer.loaded_s
     outcome.spent_s = dict(walk.spent_s)
     outcome.left = len(cells) - walk.finished
     outcome.interrupted = stop() and outcome.left > 0
@@ -183,9 +184,7 @@ class _Walk:
         for cell in cells:
             if self.stop():
                 break
-            with self.doing("preparing", cell):
-                prepared = self.prepare(cell, group)
-            if prepared:
+            if prepared := self.prepare(cell, group):
                 live.append(prepared)
         for number in range(1, self.plan.sampling.max_rounds + 1):
             if self.stop() or not live:
@@ -202,7 +201,7 @@ class _Walk:
                 elif self.enough(one, deadline):
                     live.remove(one)
                     self.check(one)
-                    if self.closer.wanted:  # not while another is timed
+                    if self.closer.wanted(one.cell):  # not while another is timed
                         timed.append(one)
                     else:
                         self.finish(one, group)
@@ -225,7 +224,8 @@ class _Walk:
             self.record(self.blank(cell, *self.workers.refused[row.worker], group), [])
             return None
         try:
-            worker = self.workers.get(row.worker)
+            with self.doing("starting", cell):
+                worker = self.workers.get(row.worker)
             reply = self.ask_to_prepare(worker, cell)
         except WorkerFailed as failed:
             if failed.status != "interrupted":  # then nothing was measured, and it stays to be done
@@ -246,17 +246,19 @@ class _Walk:
         shape = to_json(cell.shape)
         patience = limit + cell.shape.flops / REFERENCE_RATE
         place = self.workers.shelf.place(row.computes, cell.shape)
-        self.workers.ask(worker, "pose", patience, shape=shape, computes=row.computes, **place)
-        self.workers.shelf.filled(row.computes, cell.shape)
-        reply: Prepared = self.workers.ask(
-            worker,
-            "prepare",
-            limit,
-            key=cell.key,
-            implementation=to_json(row),
-            shape=shape,
-            sampling=to_json(self.plan.sampling),
-        )
+        with self.doing("posing", cell):
+            self.workers.ask(worker, "pose", patience, shape=shape, computes=row.computes, **place)
+            self.workers.shelf.filled(row.computes, cell.shape)
+        with self.doing("preparing", cell):
+            reply: Prepared = self.workers.ask(
+                worker,
+                "prepare",
+                limit,
+                key=cell.key,
+                implementation=to_json(row),
+                shape=shape,
+                sampling=to_json(self.plan.sampling),
+            )
         return reply
 
     def measure_round(self, one: Measurement, number: int, group: str) -> bool:

@@ -38,6 +38,10 @@ class Plan:
     energy_where: tuple[str, ...] = ()  # at the shapes that hold to all of these
     environments: Mapping[str, str] = field(default_factory=dict)
 
+    def wants_profile(self, cell: Cell) -> bool:
+        """Whether the calls of this cell are to be taken apart; a control's are the same calls."""
+        return self.profile and cell.copy == 1
+
     def wants_energy(self, cell: Cell) -> bool:
         """Whether the energy of this cell is to be measured: it takes a GPU, and a while."""
         device = self.row(cell.implementation).settings_in(self.settings).device
@@ -138,7 +142,7 @@ def guess_cell_s(plan: Plan, cell: Cell) -> float:
     block = max(sampling.block_s, (sampling.block_calls + 1) * call) * kinds
     rounds = min(sampling.cell_s, block * (sampling.rounds + sampling.max_rounds) / 2)
     warm = min(sampling.warmup_cap_s, max(sampling.warmup_s, 6 * call))
-    closer = max(0.1, 4 * call) if plan.profile else 0.0
+    closer = max(0.1, 4 * call) if plan.wants_profile(cell) else 0.0
     closer += 0.7 if plan.wants_energy(cell) else 0.0
     return _BUILD_S.get(row.framework, 0.05) + call + warm + max(rounds, call) + closer
 

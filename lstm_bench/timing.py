@@ -114,19 +114,20 @@ def block(
     """One block of latency samples and, where calls can be queued, one of queued calls.
 
     Where a call returns only when it is done, queueing does not exist: the same calls, end to
-    end, are the throughput.
+    end, are the throughput. Nor does it where a block is one call: waiting for a queue of one is
+    what latency is.
     """
     queues = asynchronous or sampling.queued_calls is not None
     calls = calls_per_block(call_s, sampling, kinds=2 if queues else 1)
+    affordable = max(1, int(sampling.cell_s / max(call_s, 1e-9)))
+    queue = min(sampling.queued_calls or calls, affordable) if queues else 1
     settle(session, clock, call_s, calls, sampling.block_s)
     cpu, switches, others = clock.cpu_s(), clock.switches(), clock.others_s()
     start = clock.now_ns()
     latency = session.time_each(calls, clock)
     queued_calls, queued_ns = calls, clock.now_ns() - start
-    if queues:
-        affordable = max(1, int(sampling.cell_s / max(call_s, 1e-9)))
-        queued_calls = min(sampling.queued_calls or calls, affordable)
-        queued_ns = session.time_queued(queued_calls, clock)
+    if queue > 1:
+        queued_calls, queued_ns = queue, session.time_queued(queue, clock)
     return Block(
         round=round_number,
         latency_ns=latency,

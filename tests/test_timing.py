@@ -112,6 +112,14 @@ def test_queued_calls_are_measured_apart_where_calls_are_asynchronous():
     assert block.queued_calls == 5
 
 
+def test_a_queue_of_one_is_the_call_itself_and_is_not_made_twice():
+    session = Scripted(forever(0.5))
+    sampling = Sampling(block_calls=1, block_s=0.005)
+    block = timing.block(session, sampling, session, 1, 0.5, asynchronous=True)
+    assert session.made == block.queued_calls == 1
+    assert block.queued_ns == block.latency_ns[0]
+
+
 def test_deepbench_queues_a_hundred():
     session = Scripted(forever(0.01))
     block = timing.block(session, Sampling(queued_calls=100), session, 1, 0.01, asynchronous=False)

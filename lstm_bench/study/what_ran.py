@@ -32,8 +32,9 @@ def section(runs: Runs) -> Section:
         body.append(
             text(
                 "Row: one way of running the layer. Cell: one row at one shape. Took: in all,"
-                " without breaks; timed: its share inside timed calls. A/A pairs: the same row"
-                " measured twice under two names; what stands between the two is noise."
+                " without breaks; timed: its share inside timed calls, those that energy was"
+                " measured over among them. A/A pairs: the same row measured twice under two names;"
+                " what stands between the two is noise."
             )
         )
         body.append(bullets([_about(one) for one in there]))
