@@ -10,16 +10,21 @@
 
 A line goes out in one write, then fsync. Whatever kills the program, only the last line can be
 torn; readers pass over it and the next writer cuts it off.
+
+`gzip` may have packed any of the .jsonl files: the lines of `records.jsonl.gz` come before those of
+`records.jsonl`, which is where a resumed run goes on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import errno
 import fcntl
 import json
 import os
 import stat
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -36,6 +41,7 @@ UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 FORMAT = 1
 MAX_MANIFEST = 64 << 20
+MAX_UNPACKED = 1 << 30  # bytes: a few kilobytes from a stranger can unpack to anything
 
 
 class Store:
@@ -324,15 +330,32 @@ def read_profiles(folder: Path) -> list[tuple[Record, Profile]]:
 def _lines(path: Path, kind: type[T]) -> list[T | None]:
     """Parsed lines, None for one that cannot be read; a torn last line does not count."""
     decoder = msgspec.json.Decoder(kind)
-    try:
-        data = _read(path)
-    except FileNotFoundError:
-        return []
+    data = _packed(path)
+    with contextlib.suppress(FileNotFoundError):
+        data += _read(path)
     end = data.rfind(b"\n") + 1
     try:
         return list(decoder.decode_lines(memoryview(data)[:end]))
     except UNREADABLE:
         return [_parsed(decoder, line) for line in data[:end].splitlines()]
+
+
+def _packed(path: Path) -> bytes:
+    """The lines of a file that `gzip` has packed; none if there is no such file."""
+    path = path.with_name(path.name + ".gz")
+    try:
+        packed = _read(path)
+    except FileNotFoundError:
+        return b""
+    unpacking = zlib.decompressobj(wbits=31)
+    try:
+        data = unpacking.decompress(packed, MAX_UNPACKED)
+    except zlib.error as error:
+        raise LstmBenchError(f"{path}: not packed by gzip ({error}); put it aside") from None
+    if not unpacking.eof:
+        why = "cut short" if len(data) < MAX_UNPACKED else f"over {MAX_UNPACKED >> 30} GiB"
+        raise LstmBenchError(f"{path}: {why}, expected a whole file; fetch it again, or gunzip it")
+    return data[: data.rfind(b"\n") + 1]
 
 
 def _read(path: Path, most: int = -1) -> bytes:

@@ -1,5 +1,6 @@
 """What was written stays, whatever happened to the writer."""
 
+import gzip
 import json
 
 import pytest
@@ -98,6 +99,43 @@ def test_lines_from_elsewhere_do_not_stop_a_reader(tmp_path):
     with (tmp_path / "r" / "records.jsonl").open("a") as file:
         file.write('[]\n{"shape": 3}\nnull\n{"new": "kind"}\n')
     assert len(store.read_records(tmp_path / "r")) == 1
+
+
+def packed(folder):
+    for path in folder.glob("*.jsonl"):
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    return folder
+
+
+def test_a_run_that_gzip_packed_is_read_as_it_is_and_goes_on_unpacked(tmp_path):
+    with store.Store.create(tmp_path / "r", MANIFEST) as s:
+        s.append(record(1), BLOCKS)
+        s.append(record(2, "interrupted"), [])
+    folder = packed(tmp_path / "r")
+    assert list(store.read_blocks(folder)) == [(record(1), BLOCKS)]
+    with store.Store(folder) as s:
+        s.append(record(2), [])
+    assert [r.status for r in store.read_records(folder).values()] == ["ok", "ok"]
+    assert len(store.read_rows(folder)[0]) == 3
+
+
+@pytest.mark.parametrize(
+    ("damage", "word"),
+    [
+        (lambda data: data[:-20], "cut short"),
+        (lambda data: b"not packed at all", "not packed by gzip"),
+        (lambda data: gzip.compress(b"0" * 5000), "over"),
+    ],
+)
+def test_a_packed_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, damage, word):
+    monkeypatch.setattr(store, "MAX_UNPACKED", 4000)
+    with store.Store.create(tmp_path / "r", MANIFEST) as s:
+        s.append(record(1), BLOCKS)
+    path = packed(tmp_path / "r") / "records.jsonl.gz"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(LstmBenchError, match=f"records.jsonl.gz: {word}"):
+        store.read_records(tmp_path / "r")
 
 
 def test_the_newest_run_is_the_one_that_started_last(tmp_path):
