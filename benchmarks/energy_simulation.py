@@ -123,8 +123,8 @@ def main() -> None:
         for window_s in WINDOWS:
             rng = random.Random(f"{late} {window_s}")
             found = [measured(rng, window_s, late) for _ in range(2 * count)]
-            known = [(e, ticks) for e, ticks in found if e.gross_j is not None]
-            joules = [e.gross_j for e, _ in known]
+            known = [(e, ticks) for e, ticks in found if e.power_w is not None]
+            joules = [e.gross_j(CALL_S) for e, _ in known]
             apart = sorted(abs(a / b - 1) for a, b in zip(joules[::2], joules[1::2], strict=False))
             off = statistics.median(joules) / (LOAD_W * CALL_S) - 1
             print(

@@ -1,13 +1,15 @@
-"""Joules per call: power inside a load, by the GPU's energy counter, times the seconds per call.
+"""Joules per call: what a load draws over an idle GPU, by its energy counter, and its pace.
 
 The counter moves about ten times a second, and the time after a load up to its next move is idle
 time. So a worker calls without a pause while the counter is polled, and only moves (ticks) that lie
-inside the load count. `docs/energy.md` says how well that repeats.
+inside the load count. What is kept is what was measured; joules are derived from it wherever they
+are read. `docs/energy.md` says how well that repeats.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 import threading
 import time
@@ -55,17 +57,46 @@ class Tick:
 
 @dataclass
 class Energy:
-    """What one call takes; None where it could not be measured, and `problem` says why."""
+    """What was measured of a load; without `power_w` nothing is known, and `problem` says why."""
 
-    gross_j: float | None = None
-    net_j: float | None = None  # less what the idle GPU would have drawn in that time
     power_w: float | None = None
     idle_w: float | None = None
     window_s: float = 0.0  # from the first tick that counts to the last
     ticks: int = 0
     calls: int = 0
-    call_s: float | None = None  # in the same load
+    call_s: float | None = None
     problem: str = ""
+
+    @property
+    def net_j(self) -> float | None:
+        """What a call takes over an idle GPU: its work, however slowly the host asked for it."""
+        if self.power_w is None or self.idle_w is None or self.call_s is None:
+            return None
+        return (self.power_w - self.idle_w) * self.call_s
+
+    def gross_j(self, time_s: float) -> float | None:
+        """All that the GPU draws for a call, where one takes so long: its work, and idle power."""
+        if self.power_w is None:
+            return None
+        net = self.net_j
+        if self.idle_w is None or net is None:
+            return self.power_w * time_s
+        return net + self.idle_w * time_s
+
+    @property
+    def net_uncertainty(self) -> float:
+        """What the window leaves open of the power over idle, as a share of it."""
+        if self.power_w is None or self.idle_w is None:
+            return math.inf
+        net_w = self.power_w - self.idle_w
+        if net_w <= 0 or self.window_s <= 0:
+            return math.inf
+        return self.power_w * TICK_JITTER_S / self.window_s / net_w
+
+    @property
+    def net_resolved(self) -> bool:
+        """Whether the power over idle is more than what the window leaves open."""
+        return self.net_uncertainty < 1
 
 
 class Watch:
@@ -126,7 +157,7 @@ def measure(
     now: Callable[[], float] = time.monotonic,
     watching: Watching = Watch,
 ) -> Energy:
-    """Energy per call of a load; `run_load` runs it for so many seconds and returns when it ends.
+    """Power and pace of a load; `run_load` runs it for so many seconds and returns when it ends.
 
     What `run_load` raises is the caller's. Where there is no counter no load is run.
     """
@@ -139,7 +170,7 @@ def measure(
     if watch.lost:
         return Energy(problem=counter.reason or "the energy counter stopped answering")
     start = max(asked, answered - load.seconds)
-    return per_call(inside(watch.ticks, start, answered), load, idle_w)
+    return of_load(inside(watch.ticks, start, answered), load, idle_w)
 
 
 def idle_power(
@@ -189,30 +220,15 @@ def power(ticks: Sequence[Tick]) -> float:
     return 1 / slope
 
 
-def per_call(ticks: Sequence[Tick], load: Load, idle_w: float | None) -> Energy:
-    """Energy per call by the ticks inside a load."""
-    call_s = load.seconds / load.calls
-    found = Energy(
+def of_load(ticks: Sequence[Tick], load: Load, idle_w: float | None) -> Energy:
+    """What the ticks inside a load tell of it."""
+    problem = problem_of(ticks)
+    return Energy(
+        power_w=None if problem else power(ticks),
         idle_w=idle_w,
         window_s=ticks[-1].at_s - ticks[0].at_s if ticks else 0.0,
         ticks=len(ticks),
         calls=load.calls,
-        call_s=call_s,
-        problem=problem_of(ticks),
+        call_s=load.seconds / load.calls,
+        problem=problem,
     )
-    if found.problem:
-        return found
-    found.power_w = power(ticks)
-    found.gross_j = found.power_w * call_s
-    if idle_w is None:
-        found.problem = "no net energy: idle power is not known"
-        return found
-    net_w, resolved_w = found.power_w - idle_w, found.power_w * TICK_JITTER_S / found.window_s
-    if net_w <= resolved_w:
-        found.problem = (
-            f"too short to measure: {net_w:.0f} W over idle, less than the {resolved_w:.0f} W that"
-            f" {found.window_s:.1f} s resolve"
-        )
-        return found
-    found.net_j = net_w * call_s
-    return found

@@ -5,27 +5,36 @@ The document of `lstm-bench report --energy`, and its table as a section of the 
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from lstm_bench import store
+from lstm_bench import noise, store, timing
+from lstm_bench.energy import Energy
 from lstm_bench.model import LstmBenchError, Record, Shape
 from lstm_bench.page import Section
 from lstm_bench.results import Run
 from lstm_bench.run_report import heading
-from lstm_bench.tables import Document, Row, Table, number, text
-from lstm_bench.units import clipped, wrapped
+from lstm_bench.tables import Column, Document, Row, Table, number, text
+from lstm_bench.trust import counted
+from lstm_bench.units import clipped, percent, wrapped
+
+TIME_KNOWN = 0.05  # half the interval of the time per call, over it; beyond, energy is an estimate
+NET_KNOWN = 0.1  # of the power over idle may be open where net energy is held against its twin's
+ESTIMATE = "~"  # the mark of a row of which most cells are estimates
 
 _ENERGY = (
-    "energy per call: power while calls run back to back, times seconds per call, as the median"
-    " over the {shapes} shapes that all rows with energy have; net: less what the idle GPU draws in"
-    " that time; "
+    "energy per call, the median over the {shapes} shapes that all rows with energy have; net: what"
+    " the GPU draws over idle while calls run back to back, - if in most cells that is less than"
+    " the load resolves; gross: net, and idle power for the time per call; ~: in most cells that"
+    " time is not known to {known}; "
 )
 _NOTE = (
-    "clock: median and lowest while the cells were timed; peaks: the most that one cell needed, the"
-    " largest over all shapes"
+    "SM MHz: the median clock while the cells were timed, and the lowest if it was lower; mem: the"
+    " most that one cell needed, the largest over all shapes"
 )
 
 
@@ -33,8 +42,9 @@ def document(run: Run) -> Document:
     """Energy, the GPU's state and memory, one row per implementation."""
     result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
     result.add(heading(run))
-    records = _measured(run)
-    rows = table_rows(records, run.implementations)
+    records = _records(run)
+    own = firsts(records)
+    rows = table_rows(own, run.implementations)
     notes = list(dict.fromkeys(leg.note for leg in _legs(run) if leg.note))
     if not any(row["gross_j"] or row["clock_mhz"] or row["host_peak"] for row in rows):
         raise LstmBenchError(
@@ -43,13 +53,19 @@ def document(run: Run) -> Document:
             " measure them with `lstm-bench grid GRID --energy` on a machine with an NVIDIA GPU"
         )
     result.add(Table("energy", rows, _columns(rows)))
-    shapes = len(shared_shapes(records))
-    result.add(wrapped((_ENERGY.format(shapes=shapes) if shapes else "no energy; ") + _NOTE))
+    shapes = len(shared_shapes(own))
+    energy = (
+        _ENERGY.format(shapes=shapes, known=percent(TIME_KNOWN, 0)) if shapes else "no energy; "
+    )
+    result.add(wrapped(energy + _NOTE))
+    told = [*doubts(own), *repeats(pairs(records))]
+    if told:
+        result.add("\n".join(wrapped(line, 2) for line in told))
     for note in notes:
         result.add(wrapped(f"! {note}"))
     for title, lines in (
-        ("without energy", problem_lines(records)),
-        ("throttled", throttled_lines(records)),
+        ("without energy", problem_lines(own)),
+        ("throttled", throttled_lines(own)),
     ):
         if lines:
             result.add("\n".join([f"{title}:", *lines]))
@@ -58,16 +74,20 @@ def document(run: Run) -> Document:
 
 def sections(run: Run) -> list[Section]:
     """The same table for the page, if there is energy to tell of."""
-    rows = [row for row in table_rows(_measured(run), run.implementations) if row["gross_j"]]
+    rows = [row for row in table_rows(firsts(_records(run)), run.implementations) if row["cells"]]
     if not rows:
         return []
-    keys = ("gross_j", "net_j", "power_w", "clock_mhz", "temperature_c")
-    names = ["gross (mJ)", "net (mJ)", "power (W)", "SM clock (MHz)", "hottest (C)"]
+    keys = ("gross_j", "net_j", "power_w", "clock_mhz", "temperature_c", "estimates")
+    names = ["gross (mJ)", "net (mJ)", "power (W)", "SM clock (MHz)", "hottest (C)", "estimates"]
     cells: list[list[str | float | None]] = []
     for row in rows:
         shown = [1e3 * row[k] if k.endswith("_j") and row[k] else row[k] for k in keys]
         cells.append([row["implementation"], *(None if v is None else round(v, 3) for v in shown)])
-    note = "Per call, the median over the shapes that all rows have; net: less the idle GPU's."
+    note = (
+        "Per call, the median over the shapes that all rows have; net: what the GPU draws over"
+        " idle; estimates: cells whose time per call, and so their gross energy, is not known to"
+        f" {percent(TIME_KNOWN, 0)}."
+    )
     return [Section(title="Energy", note=note, columns=["implementation", *names], rows=cells)]
 
 
@@ -75,19 +95,51 @@ def _legs(run: Run) -> list[store.Leg]:
     return store.read_legs(run.folder) if run.folder else []
 
 
-def _measured(run: Run) -> list[Record]:
-    if run.folder is None:
-        return []
-    records = store.read_records(run.folder).values()
-    return [r for r in records if r.status == "ok" and r.copy == 1]
+def _records(run: Run) -> list[Record]:
+    """All cells with a time, controls among them."""
+    records = store.read_records(run.folder).values() if run.folder else []
+    return [r for r in records if r.status == "ok"]
+
+
+def firsts(records: Iterable[Record]) -> list[Record]:
+    """All but the controls."""
+    return [r for r in records if r.copy == 1]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A cell whose energy was measured."""
+
+    record: Record
+    energy: Energy
+    gross_j: float  # all that the GPU draws for a call, at the pace at which the cell was timed
+
+    @property
+    def time_known(self) -> bool:
+        """Whether the time per call is known well enough; gross energy is not known better."""
+        rounds = self.record.round_throughput_s
+        if not self.record.throughput_s or len(rounds) < noise.FEWEST_ROUNDS:
+            return False
+        low, high = timing.median_interval(rounds)
+        return (high - low) / 2 <= TIME_KNOWN * self.record.throughput_s
+
+
+def drawn(records: Iterable[Record]) -> list[Drawn]:
+    """The cells of which there is an energy."""
+    found = []
+    for record in records:
+        if record.energy and record.throughput_s:
+            gross = record.energy.gross_j(record.throughput_s)
+            if gross and gross > 0:
+                found.append(Drawn(record, record.energy, gross))
+    return found
 
 
 def shared_shapes(records: Iterable[Record]) -> set[Shape]:
     """The shapes at which all rows that have any energy have one."""
     found: dict[str, set[Shape]] = {}
-    for record in records:
-        if record.energy and record.energy.gross_j is not None:
-            found.setdefault(record.implementation, set()).add(record.shape)
+    for one in drawn(records):
+        found.setdefault(one.record.implementation, set()).add(one.record.shape)
     return set.intersection(*found.values()) if found else set()
 
 
@@ -97,13 +149,19 @@ def table_rows(records: Sequence[Record], order: Sequence[str]) -> list[dict[str
     rows = []
     for name in order:
         own = [r for r in records if r.implementation == name]
-        energies = [r.energy for r in own if r.energy and r.shape in shapes]
+        cells = [one for one in drawn(own) if one.record.shape in shapes]
+        energies = [one.energy for one in cells]
+        unresolved = sum(not e.net_resolved for e in energies)
+        nets = [e.net_j for e in energies]
         states = [r.gpu for r in own if r.gpu]
         rows.append(
             {
                 "implementation": name,
-                "gross_j": _median(e.gross_j for e in energies),
-                "net_j": _median(e.net_j for e in energies),
+                "gross_j": _median(one.gross_j for one in cells),
+                "net_j": None if None in nets or 2 * unresolved > len(nets) else _median(nets),
+                "cells": len(cells),
+                "estimates": sum(not one.time_known for one in cells),
+                "unresolved": unresolved,
                 "power_w": _median(e.power_w for e in energies),
                 "idle_w": _median(e.idle_w for e in energies),
                 "clock_mhz": _median(s.sm_mhz for s in states),
@@ -116,10 +174,84 @@ def table_rows(records: Sequence[Record], order: Sequence[str]) -> list[dict[str
     return rows
 
 
+def doubts(records: Iterable[Record]) -> list[str]:
+    """How many cells are estimates, and of how many net energy is not known."""
+    cells = drawn(records)
+    estimates = sum(not one.time_known for one in cells)
+    without_idle = sum(one.energy.idle_w is None for one in cells)
+    unresolved = sum(not one.energy.net_resolved for one in cells) - without_idle
+    total = counted(len(cells), "cell")
+    found = (
+        (
+            estimates,
+            f"the time per call is not known to {percent(TIME_KNOWN, 0)}: gross is an estimate"
+            " there, no better known than that time",
+        ),
+        (unresolved, "the GPU draws less over idle than the load resolves: net is not known there"),
+        (without_idle, "idle power is not known: gross is power times the time per call there"),
+    )
+    return [f"in {count} of {total} {words}" for count, words in found if count]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A cell and its A/A control: how far apart they are, as a share of the first."""
+
+    gross: float
+    net: float | None  # where the load resolves both well enough
+    known: bool  # the times per call of both
+
+
+def pairs(records: Sequence[Record]) -> list[Pair]:
+    """All A/A pairs that have an energy."""
+    cells = drawn(records)
+    first = {one.record.cell: one for one in cells if one.record.copy == 1}
+    found = []
+    for second in cells:
+        twin = first.get(dataclasses.replace(second.record.cell, copy=1))
+        if second.record.copy == 2 and twin:
+            nets = _known(_fine_net(one.energy) for one in (twin, second))
+            found.append(
+                Pair(
+                    gross=_apart(twin.gross_j, second.gross_j),
+                    net=_apart(*nets) if len(nets) == 2 else None,
+                    known=twin.time_known and second.time_known,
+                )
+            )
+    return found
+
+
+def _fine_net(energy: Energy) -> float | None:
+    """Net energy, if the load resolves it well enough to be held against its twin's."""
+    return energy.net_j if energy.net_uncertainty <= NET_KNOWN else None
+
+
+def repeats(of: Sequence[Pair]) -> list[str]:
+    """How far apart A/A pairs are, in gross and in net energy."""
+    known = percent(TIME_KNOWN, 0)
+    gross = (
+        _spread("gross", f"whose time is known to {known}", [p.gross for p in of if p.known]),
+        _spread("gross", "whose time is not", [p.gross for p in of if not p.known]),
+    )
+    fine = f"whose power over idle is resolved to {percent(NET_KNOWN, 0)}"
+    net = _spread("net", fine, [p.net for p in of if p.net is not None])
+    return [line for line in ("; ".join(filter(None, gross)), net) if line]
+
+
+def _spread(what: str, whose: str, differences: Sequence[float]) -> str:
+    if not differences:
+        return ""
+    return (
+        f"of {counted(len(differences), 'A/A pair')} {whose}, {what} differs by"
+        f" {percent(statistics.median(differences))} in the median and"
+        f" {percent(max(differences))} at most"
+    )
+
+
 def problem_lines(records: Iterable[Record]) -> list[str]:
     """Why cells have no energy: each reason once, with how many it concerns."""
     reasons = Counter(
-        r.energy.problem.split(":")[0] for r in records if r.energy and r.energy.problem
+        r.energy.problem.split(":")[0] for r in records if r.energy and r.energy.power_w is None
     )
     return [f"  {count} cells: {reason}" for reason, count in reasons.most_common()]
 
@@ -129,40 +261,60 @@ def throttled_lines(records: Iterable[Record]) -> list[str]:
     return [f"  {count} cells: {reason}" for reason, count in reasons.most_common()]
 
 
-def _columns(rows: Sequence[Row]) -> list[Any]:
+def _columns(rows: Sequence[Row]) -> list[Column]:
     """Columns of which no row knows anything are left out."""
     columns = [
-        ("gross_j", number("gross", "gross_j", joules)),
+        ("gross_j", Column("gross", gross_text, right=True)),
         ("net_j", number("net", "net_j", joules)),
         ("power_w", number("power", "power_w", _whole("W"))),
         ("idle_w", number("idle", "idle_w", _whole("W"))),
-        ("clock_mhz", number("SM clock", "clock_mhz", _whole("MHz"))),
-        ("lowest_mhz", number("lowest", "lowest_mhz", _whole("MHz"))),
+        ("clock_mhz", Column("SM MHz", _clock_text, right=True)),
         ("temperature_c", number("hottest", "temperature_c", _whole("C"))),
-        ("device_peak", number("device peak", "device_peak", mebibytes)),
-        ("host_peak", number("host peak", "host_peak", mebibytes)),
+        ("device_peak", number("GPU mem", "device_peak", size)),
+        ("host_peak", number("host mem", "host_peak", size)),
     ]
     known = [column for key, column in columns if any(row[key] for row in rows)]
     return [text("implementation", "implementation", lambda name: clipped(name, 25)), *known]
 
 
+def gross_text(row: Row) -> str:
+    """A row's gross energy, with a mark if most of its cells are estimates."""
+    mark = ESTIMATE if 2 * row["estimates"] > row["cells"] else ""
+    return mark + joules(row["gross_j"])
+
+
+def _clock_text(row: Row) -> str:
+    usual, lowest = row["clock_mhz"], row["lowest_mhz"]
+    if usual is None:
+        return "-"
+    return f"{usual:.0f}" + (f" ({lowest:.0f})" if lowest is not None and lowest < usual else "")
+
+
 def joules(value: float | None) -> str:
     """An amount of energy with three digits and its unit."""
-    if value is None:
-        return "-"
-    for factor, unit in ((1, "J"), (1e3, "mJ"), (1e6, "uJ")):
+    return "-" if value is None else _in_units(value, {"J": 1, "mJ": 1e3, "uJ": 1e6}) or "0 J"
+
+
+def size(value: int) -> str:
+    """Bytes with three digits and their unit; none of them are not known."""
+    return _in_units(value, {"GiB": 2**-30, "MiB": 2**-20, "KiB": 2**-10, "B": 1}) or "-"
+
+
+def _in_units(value: float, units: Mapping[str, float]) -> str:
+    """In the first unit in which it is at least one; empty if there is none."""
+    for unit, factor in units.items():
         scaled = float(f"{value * factor:.3g}")
         if abs(scaled) >= 1:
             return f"{scaled:g} {unit}"
-    return "0 J"
-
-
-def mebibytes(value: float | None) -> str:
-    return f"{value / 2**20:,.1f} MiB" if value else "-"
+    return ""
 
 
 def _whole(unit: str) -> Callable[[float | None], str]:
     return lambda value: "-" if value is None else f"{value:.0f} {unit}"
+
+
+def _apart(first: float, second: float) -> float:
+    return abs(second / first - 1)
 
 
 def _known(values: Iterable[Any]) -> list[Any]:

@@ -460,7 +460,7 @@ def test_energy_is_measured_on_a_gpu_and_says_so_where_it_cannot_be(tmp_path, mo
     driver.run(plan, plan.all_cells(), sink, Quiet())
     (record,) = sink.records
     assert (record.status, bool(record.energy.problem)) == ("ok", not there)
-    assert (record.energy.gross_j is not None) == there
+    assert (record.energy.power_w is not None) == there
     assert (record.gpu is not None) == there
     assert (record.memory.get("process by NVML") == 12345) == there
 

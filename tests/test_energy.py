@@ -11,6 +11,7 @@ from fake_nvml import IDLE_W, LOAD_W, FakeNvml
 
 from lstm_bench import energy
 from lstm_bench.energy import Energy, Tick, Watch
+from lstm_bench.model import Record, Shape, from_json, to_json
 from lstm_bench.telemetry import Gauge, open_gauge
 
 CALL_S = 0.00442
@@ -72,7 +73,7 @@ class Bench:
 def test_energy_is_power_inside_the_load_times_seconds_per_call():
     found = Bench().measure(window_s=1.0)
     assert found.power_w == pytest.approx(LOAD_W, rel=0.02)
-    assert found.gross_j == pytest.approx(LOAD_W * CALL_S, rel=0.02)
+    assert found.gross_j(CALL_S) == pytest.approx(LOAD_W * CALL_S, rel=0.02)
     assert found.net_j == pytest.approx((LOAD_W - IDLE_W) * CALL_S, rel=0.03)
     assert found.call_s == pytest.approx(CALL_S)
     assert found.calls == math.ceil(1.2 / CALL_S)
@@ -109,7 +110,7 @@ def test_the_same_cell_twice_agrees_within_5_percent(window_s):
     apart, off = [], []
     for seed in range(300):
         first, second = (
-            Bench(seed=2 * seed + n).measure(window_s=window_s).gross_j for n in (0, 1)
+            Bench(seed=2 * seed + n).measure(window_s=window_s).gross_j(CALL_S) for n in (0, 1)
         )
         apart.append(abs(first / second - 1))
         off.append(first / (LOAD_W * CALL_S) - 1)
@@ -123,7 +124,7 @@ def test_a_load_longer_than_was_asked_for_counts_in_full():
     found = bench.measure()
     assert bench.asked_s == [pytest.approx(energy.WINDOW_S + energy.LEAD_S)]
     assert found.calls == 1
-    assert found.gross_j == pytest.approx(LOAD_W * 2.0, rel=0.01)
+    assert found.gross_j(2.0) == pytest.approx(LOAD_W * 2.0, rel=0.01)
     assert found.window_s > 1.5
 
 
@@ -152,15 +153,16 @@ def test_the_first_tick_inside_a_load_is_dropped_and_those_outside_too():
 
 def test_fewer_than_three_ticks_are_too_short():
     two = ticks((1.0, 10), (1.1, 50))
-    found = energy.per_call(two, Load(100, 0.3), IDLE_W)
-    assert (found.gross_j, found.net_j, found.power_w) == (None, None, None)
+    found = energy.of_load(two, Load(100, 0.3), IDLE_W)
+    assert (found.gross_j(0.003), found.net_j, found.power_w) == (None, None, None)
+    assert not found.net_resolved
     assert "too short to measure" in found.problem
     assert (found.ticks, found.calls) == (2, 100)
     assert found.call_s == pytest.approx(0.003)
-    three = energy.per_call([*two, Tick(1.2, 90)], Load(100, 0.3), IDLE_W)
+    three = energy.of_load([*two, Tick(1.2, 90)], Load(100, 0.3), IDLE_W)
     assert three.problem == ""
     assert three.power_w == pytest.approx(400)
-    assert three.gross_j == pytest.approx(1.2)
+    assert three.gross_j(0.003) == pytest.approx(1.2)
     assert three.net_j == pytest.approx(0.825)
 
 
@@ -170,26 +172,28 @@ def test_a_load_that_ended_early_is_too_short():
     assert "too short to measure" in bench.measure().problem
 
 
-def test_net_energy_below_what_the_window_resolves_is_no_number():
-    line = ticks(*((0.1 * n, 13.0 * n) for n in range(4)))  # 130 W
-    found = energy.per_call(line, Load(10, 0.3), idle_w=125.0)
-    assert found.net_j is None
-    assert "too short to measure: 5 W over idle, less than the 9 W" in found.problem
-    assert found.gross_j == pytest.approx(130 * 0.03)
-    assert energy.per_call(line, Load(10, 0.3), idle_w=131.0).net_j is None
-    assert energy.per_call(line, Load(10, 0.3), idle_w=100.0).net_j == pytest.approx(0.9)
+def test_power_over_idle_below_what_the_window_leaves_open_is_not_resolved():
+    """130 W over 0.3 s: a tick that is 20 ms off makes 9 W."""
+    line = ticks(*((0.1 * n, 13.0 * n) for n in range(4)))
+    found = energy.of_load(line, Load(10, 0.3), idle_w=125.0)
+    assert (found.net_resolved, found.problem) == (False, "")
+    assert found.net_j == pytest.approx(5 * 0.03)
+    assert found.gross_j(0.03) == pytest.approx(130 * 0.03)
+    assert not energy.of_load(line, Load(10, 0.3), idle_w=131.0).net_resolved
+    clear = energy.of_load(line, Load(10, 0.3), idle_w=100.0)
+    assert (clear.net_resolved, clear.net_j) == (True, pytest.approx(0.9))
+    assert clear.net_uncertainty == pytest.approx(130 * 0.02 / 0.3 / 30)
 
 
 def test_without_idle_power_there_is_gross_energy_only():
     found = Bench().measure(idle_w=None)
-    assert found.gross_j == pytest.approx(LOAD_W * CALL_S, rel=0.03)
-    assert found.net_j is None
-    assert "idle power" in found.problem
+    assert found.gross_j(CALL_S) == pytest.approx(LOAD_W * CALL_S, rel=0.03)
+    assert (found.net_j, found.net_resolved, found.problem) == (None, False, "")
 
 
 def test_a_counter_that_goes_backwards_is_not_believed():
-    found = energy.per_call(ticks((1.0, 50), (1.1, 3), (1.2, 43)), Load(10, 0.3), IDLE_W)
-    assert found.gross_j is None
+    found = energy.of_load(ticks((1.0, 50), (1.1, 3), (1.2, 43)), Load(10, 0.3), IDLE_W)
+    assert found.power_w is None
     assert "backwards" in found.problem
 
 
@@ -226,6 +230,36 @@ def test_a_gpu_that_is_lost_in_the_middle_costs_the_energy_only():
     found = bench.measure()
     assert found == Energy(problem=found.problem)
     assert "GPU is lost" in found.problem
+
+
+# what is read off a record
+
+
+def test_a_load_that_ran_slow_leaves_gross_energy_where_it_is():
+    """A host that is 20% slower: the GPU works as much per call, and waits for longer."""
+    work_j, idle_w, time_s = 0.05, 120.0, 1e-3
+    usual, slow = (
+        Energy(idle_w + work_j / call_s, idle_w, 0.5, 5, 700, call_s) for call_s in (1e-3, 1.2e-3)
+    )
+    assert slow.power_w < 0.96 * usual.power_w
+    assert slow.net_j == pytest.approx(work_j)
+    assert slow.gross_j(time_s) == pytest.approx(usual.gross_j(time_s))
+    assert usual.gross_j(time_s) == pytest.approx(work_j + idle_w * time_s)
+
+
+def test_an_old_record_keeps_its_power_and_its_joules_are_derived_anew():
+    """It has joules by another rule, and a problem where only net energy had one."""
+    record = Record("a", Shape(8, 1, 1, 8), 1, 1, "ok", energy=Energy(122.0, 120.0, 0.5, 5, 7, 0.1))
+    old = to_json(record)
+    old["energy"] |= {"gross_j": 99.0, "net_j": None, "problem": "too short to measure: 2 W over"}
+    found = from_json(Record, old).energy
+    assert (found.power_w, found.call_s) == (122.0, 0.1)
+    assert found.gross_j(0.1) == pytest.approx(12.2)
+    assert (found.net_j, found.net_resolved) == (pytest.approx(0.2), False)
+
+
+def test_a_record_keeps_what_was_measured_and_no_joules():
+    assert not [name for name in to_json(Bench().measure()) if name.endswith("_j")]
 
 
 # when a tick happened

@@ -1,6 +1,7 @@
 """`report --energy`: what it shows, and what it says where nothing is known."""
 
 import json
+import re
 
 import pytest
 from made_up import manifest, row
@@ -11,13 +12,21 @@ from lstm_bench.energy_report import joules
 from lstm_bench.model import LstmBenchError, Record, Shape, to_json
 from lstm_bench.telemetry import Telemetry
 
-SHAPES = (Shape(64, 1, 10, 64), Shape(64, 8, 10, 64))
+SHAPES = tuple(Shape(64, batch, 10, 64) for batch in (1, 8, 32))
+TIME_S, IDLE_W = 1e-3, 100.0
 
 
-def cell(name, shape, gross=None, problem="", **more):
-    energy = Energy(gross, gross and gross / 2, 300.0, 125.0, 0.35, 4, 100, 1e-3, problem)
+def cell(name, shape, gross=None, spread=0.0, copy=1, problem="", idle=IDLE_W, **more):
+    """A cell of 1 ms a call, of which 0.1 J are idle power: the rest is net.
+
+    `spread` is how far the rounds lie on either side of the median.
+    """
+    power = None if gross is None else gross / TIME_S
+    energy = Energy(power, idle, 0.5, 5, 700, TIME_S, problem)
     clock = Telemetry(3, 1980.0, 1755, 3201.0, 48, 300.0, 0.9, 1 << 30, more.pop("throttled", []))
-    return Record(name, shape, 1, 1, "ok", latency_s=1e-3, energy=energy, gpu=clock, **more)
+    rounds = [TIME_S * (1 + spread * (n % 3 - 1)) for n in range(21)]
+    times = {"latency_s": TIME_S, "throughput_s": TIME_S, "round_throughput_s": rounds}
+    return Record(name, shape, 1, copy, "ok", energy=energy, gpu=clock, **times, **more)
 
 
 @pytest.fixture
@@ -32,26 +41,157 @@ def run_of(tmp_path):
     return made
 
 
+def rows_of(run):
+    records = energy_report.firsts(energy_report._records(run))
+    return energy_report.table_rows(records, run.implementations)
+
+
+def text_of(run):
+    """Unfolded, as far as it is text."""
+    return " ".join(energy_report.document(run).written("table").split())
+
+
+def line_of(run, name):
+    """A row as it is drawn, cell by cell."""
+    lines = energy_report.document(run).written("table").splitlines()
+    return next(re.split(" {2,}", line) for line in lines if line.startswith(name + " "))
+
+
 def test_energy_is_the_median_over_the_shapes_that_all_rows_have(run_of):
     run = run_of(
         cell("a", SHAPES[0], 0.2),
         cell("a", SHAPES[1], 0.8),
         cell("b", SHAPES[0], 0.4),
-        cell("b", SHAPES[1], None, "too short to measure: the energy counter moved 2 times"),
+        cell(
+            "b", SHAPES[1], None, problem="too short to measure: the energy counter moved 2 times"
+        ),
     )
-    first, second = energy_report.table_rows(energy_report._measured(run), ["a", "b"])
-    assert (first["gross_j"], first["net_j"], second["gross_j"]) == (0.2, 0.1, 0.4)
+    first, second = rows_of(run)
+    assert (first["gross_j"], first["net_j"]) == (pytest.approx(0.2), pytest.approx(0.1))
+    assert second["gross_j"] == pytest.approx(0.4)
     assert (first["clock_mhz"], first["lowest_mhz"], first["temperature_c"]) == (1980, 1755, 48)
 
 
 def test_a_cell_too_short_to_measure_is_counted_and_not_printed_as_a_number(run_of):
     run = run_of(
         cell("a", SHAPES[0], 0.2),
-        cell("a", SHAPES[1], None, "too short to measure: the energy counter moved 2 times"),
+        cell(
+            "a", SHAPES[1], None, problem="too short to measure: the energy counter moved 2 times"
+        ),
     )
     text = energy_report.document(run).written("table")
     assert "1 cells: too short to measure" in text
     assert "200 mJ" in text
+
+
+def test_a_slow_load_leaves_gross_energy_where_it_is(run_of):
+    """The load took 20% longer per call than the cell when it was timed; its work is the same."""
+    usual, slow = cell("a", SHAPES[0], 0.2), cell("b", SHAPES[0], 0.2)
+    slow.energy.call_s = 1.2 * TIME_S
+    slow.energy.power_w = IDLE_W + 0.1 / slow.energy.call_s
+    first, second = rows_of(run_of(usual, slow))
+    assert second["power_w"] < 0.95 * first["power_w"]
+    assert second["gross_j"] == pytest.approx(first["gross_j"])
+    assert second["net_j"] == pytest.approx(first["net_j"])
+
+
+def test_energy_that_an_old_run_has_stored_is_derived_anew(run_of):
+    """Its problem was one of net energy: the power is there, and counts."""
+    run = run_of(cell("a", SHAPES[0], 0.102, problem="too short to measure: 2 W over idle"))
+    path = run.folder / "records.jsonl"
+    line = json.loads(path.read_text())
+    line["energy"] |= {"gross_j": 99.0, "net_j": None}
+    path.write_text(json.dumps(line) + "\n")
+    (row,) = rows_of(run)
+    assert (row["gross_j"], row["net_j"], row["unresolved"]) == (pytest.approx(0.102), None, 1)
+    assert "without energy" not in text_of(run)
+
+
+def test_a_row_of_which_most_times_are_uncertain_is_marked(run_of):
+    run = run_of(
+        *(cell("shaky", s, 0.2, spread=0.06) for s in SHAPES[:2]),
+        *(cell("steady", s, 0.2, spread=0.04) for s in SHAPES[:2]),
+        cell("half", SHAPES[0], 0.2, spread=0.06),
+        cell("half", SHAPES[1], 0.2),
+    )
+    assert line_of(run, "shaky")[1] == "~200 mJ"
+    assert line_of(run, "steady")[1] == line_of(run, "half")[1] == "200 mJ"
+    assert "in 3 of 6 cells the time per call is not known to 5%" in text_of(run)
+
+
+def test_a_time_of_few_rounds_is_not_known(run_of):
+    """One round has an interval of no width."""
+    record = cell("a", SHAPES[0], 0.2)
+    record.round_throughput_s = [TIME_S]
+    assert line_of(run_of(record), "a")[1] == "~200 mJ"
+
+
+def test_net_energy_is_the_median_over_the_same_shapes_for_every_row(run_of):
+    """Cells that draw hardly more than idle stay in: what is left would be other shapes."""
+    run = run_of(
+        *(cell("a", s, gross) for s, gross in zip(SHAPES, (0.101, 0.2, 0.4), strict=True)),
+        *(cell("b", s, gross) for s, gross in zip(SHAPES, (0.15, 0.2, 0.4), strict=True)),
+    )
+    first, second = rows_of(run)
+    assert (first["unresolved"], second["unresolved"]) == (1, 0)
+    assert first["net_j"] == second["net_j"] == pytest.approx(0.1)
+    assert "in 1 of 6 cells the GPU draws less over idle than the load resolves" in text_of(run)
+
+
+def test_a_row_of_which_most_cells_draw_hardly_more_than_idle_has_no_net(run_of):
+    run = run_of(
+        *(cell("a", s, gross) for s, gross in zip(SHAPES, (0.101, 0.102, 0.4), strict=True)),
+        *(cell("b", s, 0.2) for s in SHAPES),
+    )
+    assert line_of(run, "a")[2] == "-"
+    assert line_of(run, "b")[2] == "100 mJ"
+
+
+def test_without_idle_power_gross_is_power_times_time(run_of):
+    run = run_of(cell("a", SHAPES[0], 0.2, idle=None))
+    (row,) = rows_of(run)
+    assert (row["gross_j"], row["net_j"]) == (pytest.approx(0.2), None)
+    assert "in 1 of 1 cell idle power is not known" in text_of(run)
+
+
+def test_controls_tell_how_well_energy_repeats(run_of):
+    """Apart by whether the time is known; net only where the load resolves it well."""
+    run = run_of(
+        cell("a", SHAPES[0], 0.2),
+        cell("a", SHAPES[0], 0.202, copy=2),
+        cell("a", SHAPES[1], 0.2),
+        cell("a", SHAPES[1], 0.206, copy=2),
+        cell("a", SHAPES[2], 0.11),
+        cell("a", SHAPES[2], 0.12, spread=0.06, copy=2),
+    )
+    text = text_of(run)
+    assert (
+        "of 2 A/A pairs whose time is known to 5%, gross differs by 2.0% in the median and 3.0% at"
+        " most; of 1 A/A pair whose time is not, gross differs by 9.1% in the median" in text
+    )
+    assert "of 2 A/A pairs whose power over idle is resolved to 10%, net differs by 4.0%" in text
+    assert "A/A" not in text_of(run_of(cell("a", SHAPES[0], 0.2)))
+
+
+def test_controls_are_not_in_the_table(run_of):
+    (row,) = rows_of(run_of(cell("a", SHAPES[0], 0.2), cell("a", SHAPES[0], 0.4, copy=2)))
+    assert (row["gross_j"], row["cells"]) == (pytest.approx(0.2), 1)
+
+
+def test_the_widest_table_fits_a_page(run_of):
+    memory = {"device peak": 1020 << 20, "host peak": 1020 << 20}
+    run = run_of(cell("deepbench-persist-dynamic", SHAPES[0], 0.1234, 0.06, memory=memory))
+    text = energy_report.document(run).written("table")
+    assert "~123 mJ" in text
+    assert "1980 (1755)" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_other_formats_have_the_raw_numbers(run_of, form):
+    text = energy_report.document(run_of(cell("a", SHAPES[0], 0.2))).written(form)
+    assert all(key in text for key in ("gross_j", "net_j", "estimates", "lowest_mhz"))
+    assert "~" not in text
 
 
 def test_throttling_is_told(run_of):
@@ -68,14 +208,14 @@ def test_a_run_without_any_of_it_says_how_to_get_it(run_of):
 def test_memory_alone_is_worth_a_table(run_of):
     record = Record("a", SHAPES[0], 1, 1, "ok", memory={"host peak": 3 << 20})
     text = energy_report.document(run_of(record)).written("table")
-    assert "3.0 MiB" in text
+    assert "3 MiB" in text
     assert "gross" not in text.splitlines()[2]
 
 
 def test_the_page_has_a_section_only_if_there_is_energy(run_of):
     assert energy_report.sections(run_of(Record("a", SHAPES[0], 1, 1, "ok"))) == []
     (section,) = energy_report.sections(run_of(cell("a", SHAPES[0], 0.2)))
-    assert section["rows"] == [["a", 200.0, 100.0, 300.0, 1980.0, 48]]
+    assert section["rows"] == [["a", 200.0, 100.0, 200.0, 1980.0, 48, 0]]
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from lstm_bench import energy_report, noise
-from lstm_bench.energy_report import joules
+from lstm_bench.energy_report import ESTIMATE, TIME_KNOWN, Pair, gross_text, joules
 from lstm_bench.model import Record, Shape
 from lstm_bench.study import rules
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import Runs, missing, not_in
-from lstm_bench.trust import counted
 from lstm_bench.units import percent, times
 
+UNKNOWN = "no row was measured twice: how well energy repeats is not known"
 FEWEST_PAIRS, USUAL = 5, 0.05  # below so many A/A pairs, what docs/energy.md finds is used
 
 
@@ -25,7 +25,7 @@ def section(runs: Runs) -> Section:
     one = runs.paper
     if not one:
         return Section(title, [missing("h200-paper")])
-    own = [record for record in one.records if record.copy == 1]
+    own = energy_report.firsts(one.records)
     shapes = energy_report.shared_shapes(own)
     if not shapes:
         return Section(title, [not_in(one.run, "energy")])
@@ -35,14 +35,14 @@ def section(runs: Runs) -> Section:
     shown = [
         [
             code(row["implementation"]),
-            joules(row["gross_j"]),
+            gross_text(row),
             joules(row["net_j"]),
             f"{row['power_w']:.0f} W",
             times(_against(own, base, row["implementation"], shapes)) if base else "-",
         ]
         for row in known
     ]
-    pairs = differences(one.records)
+    pairs = energy_report.pairs(one.records)
     told = _least(own, shapes, _noise(pairs))
     idle = [row["idle_w"] for row in known if row["idle_w"]]
     body = [
@@ -50,22 +50,27 @@ def section(runs: Runs) -> Section:
         table(["row", "gross", "net", "power", "gross / pytorch"], shown),
         text(
             f"Medians over the {len(shapes)} shapes at which all of these rows have an energy; the"
-            " last column is a geometric mean. Gross: all that the GPU draws while calls run back"
-            " to back; net: less what it would have drawn idle"
-            + (f" ({statistics.median(idle):.0f} W)." if idle else "."),
-            _repeats(pairs),
-            *(line.strip() + "." for line in energy_report.problem_lines(own)),
+            " last column is a geometric mean. Net: what the GPU draws over idle"
+            + (f" ({statistics.median(idle):.0f} W)" if idle else "")
+            + " while calls run back to back; gross: net, and idle power for the time per call."
+            f" {code(ESTIMATE)}: in most cells of the row that time is not known to"
+            f" {percent(TIME_KNOWN, 0)}.",
+            *_sentences(energy_report.doubts(own)),
+            *_sentences(energy_report.repeats(pairs) or [UNKNOWN]),
+            *_sentences(energy_report.problem_lines(own)),
         ),
     ]
     return Section(title, body, told)
 
 
+def _sentences(lines: Sequence[str]) -> list[str]:
+    """Lines of the report as sentences."""
+    return [f"{line[:1].upper()}{line[1:]}." for line in map(str.strip, lines)]
+
+
 def _gross(records: Sequence[Record], name: str) -> dict[Shape, float]:
-    return {
-        r.shape: r.energy.gross_j
-        for r in records
-        if r.implementation == name and r.energy and r.energy.gross_j
-    }
+    found = energy_report.drawn(r for r in records if r.implementation == name)
+    return {one.record.shape: one.gross_j for one in found}
 
 
 def _against(records: Sequence[Record], a: str, b: str, shapes: set[Shape]) -> float:
@@ -77,32 +82,10 @@ def _logs(records: Sequence[Record], a: str, b: str, shapes: set[Shape]) -> list
     return [math.log(second[s] / first[s]) for s in sorted(shapes) if s in first and s in second]
 
 
-def differences(records: Sequence[Record]) -> list[float]:
-    """|A' - A| / A of gross energy, for all A/A pairs that have one."""
-    first = {(r.implementation, r.shape, r.pass_number): r for r in records if r.copy == 1}
-    found = []
-    for record in records:
-        twin = first.get((record.implementation, record.shape, record.pass_number))
-        if record.copy != 2 or not twin or not record.energy or not twin.energy:
-            continue
-        a, b = twin.energy.gross_j, record.energy.gross_j
-        if a and b:
-            found.append(abs(b / a - 1))
-    return found
-
-
-def _noise(pairs: Sequence[float]) -> float:
+def _noise(pairs: Sequence[Pair]) -> float:
     """What a difference in energy must be beyond."""
-    return noise.percentile_95(np.array(pairs)) if len(pairs) >= FEWEST_PAIRS else USUAL
-
-
-def _repeats(pairs: Sequence[float]) -> str:
-    if not pairs:
-        return "No row was measured twice: how well energy repeats is not known."
-    return (
-        f"Of {counted(len(pairs), 'A/A pair')} the gross energy differs by"
-        f" {percent(statistics.median(pairs))} in the median and at most {percent(max(pairs))}."
-    )
+    gross = [pair.gross for pair in pairs]
+    return noise.percentile_95(np.array(gross)) if len(gross) >= FEWEST_PAIRS else USUAL
 
 
 def _least(records: Sequence[Record], shapes: set[Shape], floor: float) -> str:
