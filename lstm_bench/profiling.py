@@ -15,7 +15,8 @@ from lstm_bench.profile import Activity, Profile, Window, summary
 
 PASS_S = 0.05  # how long the profiled calls may take, but for FEWEST of them
 FEWEST, MOST = 2, 10
-LONG_S = 0.1  # a call that takes so long is made once, and none before it to be thrown away
+LONG_S = 0.02  # before a call that takes so long none is made to be thrown away
+ONCE_S = 0.1  # and one that takes so long is made once
 
 
 @dataclass
@@ -29,7 +30,7 @@ class Trace:
 
 def calls_for(call_s: float) -> int:
     """Besides the one that tells of the launches."""
-    if call_s > LONG_S:
+    if call_s > ONCE_S:
         return 1
     return max(FEWEST, min(MOST, int(PASS_S / max(call_s, 1e-9))))
 
