@@ -217,7 +217,18 @@ def test_what_to_use_names_the_fastest_and_what_the_library_would_gain(tmp_path)
     lines = choice.section(Runs(paper=one)).body[1].splitlines()
     row = next(line for line in lines if "1000" in line)
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells == ["1", "1000", "pytorch, tf-mode0 at 1024", "2.83x", "-", "-"]
+    assert cells == ["1", "1000", "pytorch, tf-mode0 at 1024", "2.83x", "-", "-", "-"]
+
+
+def test_half_precision_is_advised_where_it_pays(tmp_path):
+    one = Subject(run_of(tmp_path / "h200-paper", *cells_of({"pytorch-half": by_batch(1.1, 0.5)})))
+    found = choice.section(Runs(paper=one))
+    assert "is the faster one at batch 64 and 256 and is not at batch 1 and 16." in found.short
+    rows = [line.strip("| ").split("|") for line in found.body[1].splitlines()[2:]]
+    assert {row[0].strip(): row[-1].strip() for row in rows} == {
+        **dict.fromkeys(("1", "16"), "0.91x"),
+        **dict.fromkeys(("64", "256"), "2.00x"),
+    }
 
 
 def test_what_the_noise_does_not_tell_apart_is_in_brackets(tmp_path):
@@ -225,12 +236,16 @@ def test_what_the_noise_does_not_tell_apart_is_in_brackets(tmp_path):
     assert "(pytorch)" in choice.section(Runs(paper=one)).body[1]
 
 
-def with_energy(factors):
+def with_energy(factors, spread=0.0):
+    """200 W in pytorch, 300 W in others, 120 W idle; the rounds of some are spread by so much."""
     found = []
     for record, _ in cells_of(factors):
-        name = record.implementation
-        gross = record.latency_s * (200 if name == "pytorch" else 300)
-        record.energy = Energy(gross, gross / 2, 300.0, 120.0, 0.35, 4, 100, 1e-3, "")
+        name, time_s = record.implementation, record.latency_s
+        power = 200.0 if name == "pytorch" else 300.0
+        record.energy = Energy(power, 120.0, 0.5, 5, 100, time_s)
+        record.throughput_s = time_s
+        apart = spread if record.shape.hidden == HIDDEN[0] else 0.0
+        record.round_throughput_s = [time_s * (1 + apart * (n % 3 - 1)) for n in range(21)]
         record.framework = "pytorch" if name.startswith("pytorch") else "tensorflow"
         found.append((record, None))
     return found
@@ -245,6 +260,14 @@ def test_the_least_energy_is_named_if_it_is_clear(tmp_path, factor, told):
     assert told in energy.section(Runs(paper=Subject(run))).short
 
 
+def test_energy_says_how_well_it_repeats_and_what_is_an_estimate(tmp_path):
+    run = run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0}, spread=0.06))
+    text = " ".join(energy.section(Runs(paper=Subject(run))).written().split())
+    assert "In 16 of 32 cells the time per call is not known to 5%" in text
+    assert "Of 8 A/A pairs whose time is known to 5%, gross differs by 0.4%" in text
+    assert "of 8 A/A pairs whose time is not, gross differs by 0.4%" in text
+
+
 def test_a_second_run_is_held_against_the_noise(tmp_path):
     results = tmp_path / "results"
     run_of(results / "h200-paper", *cells_of({"tf-mode0": 2.0}))
@@ -253,6 +276,30 @@ def test_a_second_run_is_held_against_the_noise(tmp_path):
     shutil.rmtree(results / "h200-repeat-1")
     run_of(results / "h200-repeat-1", *cells_of({"tf-mode0": 2.5}))
     assert "Not as well as within one run" in built(results)
+
+
+def test_cells_that_wait_for_the_gpu_are_told_from_those_that_wait_for_the_host(tmp_path):
+    results, profiles = tmp_path / "results", {"pytorch": busy(0.95), "tf-mode0": busy(0.2)}
+    run_of(results / "h200-paper", *cells_of({"tf-mode0": 2.0}, profiles))
+    run_of(results / "h200-repeat-1", *cells_of({"tf-mode0": 2.5}))
+    text = built(results)
+    assert "GPU-bound cells do, as well as" in part_of(text, "Does it repeat")
+    (line,) = [one for one in text.splitlines() if "GPU-bound |    16 |" in one]
+    assert "16 (100%)" in line
+    (line,) = [one for one in text.splitlines() if "the rest |    16 |" in one]
+    assert "0 (0%)" in line
+
+
+def test_noise_is_told_by_what_a_call_waits_for(tmp_path):
+    cells = cells_of({"tf-mode0": 2.0}, {"pytorch": busy(0.95), "tf-mode0": busy(0.2)})
+    twin = [
+        (cell("tf-mode0", (h, b, t), 2.1e-3, round_latency_s=[2.1e-3] * 10, copy=2), None)
+        for h, b, t in SHAPES
+    ]
+    one = Subject(run_of(tmp_path / "h200-paper", *cells, *twin))
+    gpu, rest = what_ran.by_bottleneck(one)
+    assert gpu[:3] == ["GPU-bound", "16", "16 (100%)"]
+    assert rest[:3] == ["the rest", "16", "0 (0%)"]
 
 
 def built(results):
@@ -309,9 +356,15 @@ def test_it_is_the_same_bytes_every_time(tmp_path):
 
 def test_the_page_in_the_tree_is_what_the_shipped_runs_say():
     """Nobody edits its numbers by hand: `make study` writes it."""
-    if not (ROOT / "results" / "h200-paper").exists():
-        pytest.skip("the study's main run does not ship yet")
     assert (ROOT / "docs" / "study.md").read_text() == built(ROOT / "results")
+
+
+def test_what_the_readme_says_of_the_study_is_in_it():
+    readme, study = ((ROOT / name).read_text() for name in ("README.md", "docs/study.md"))
+    found = part_of(readme, "What it found").split("\n- ")[1:]
+    short = part_of(study, "In short").split("\n- ")[1:]
+    assert len(found) == 3
+    assert {one.split("\n\n")[0].strip() for one in found} <= {one.strip() for one in short}
 
 
 def test_a_difference_is_told_as_everywhere_else(tmp_path):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
-from lstm_bench import analysis
+from lstm_bench import analysis, noise
+from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
+from lstm_bench.study import rules
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import Runs, Subject, missing
 from lstm_bench.trust import listed
@@ -42,19 +45,29 @@ def section(runs: Runs) -> Section:
         return Section(title, [f"{code(one.run.name)} has no row of a framework."])
     rows = []
     for batch, steps in places:
-        row = [str(batch), str(steps)]
+        row, here = [str(batch), str(steps)], {}
         for kind, (_, best) in KINDS.items():
-            here = won[kind]
-            here = here[(here["batch"] == batch) & (here["timesteps"] == steps)]
-            row += [_use(here), _library(one, here, best)]
-        rows.append(row)
-    heads = ["batch", "timesteps", "in fp32", "library", "in half precision", "library"]
+            own = won[kind]
+            here[kind] = own[(own["batch"] == batch) & (own["timesteps"] == steps)]
+            row += [_use(here[kind]), _library(one, here[kind], best)]
+        rows.append([*row, _gain(here["fp32"], here["half"])])
+    heads = [
+        "batch",
+        "timesteps",
+        "in fp32",
+        "library",
+        "in half precision",
+        "library",
+        "half gains",
+    ]
     told = listed(_mostly(kind, table) for kind, table in won.items() if len(table))
     own = {kind: winners(one.run, _tensorflow(rows)) for kind, (rows, _) in KINDS.items()}
     stay = [_mostly(kind, table) for kind, table in own.items() if len(table)]
+    pays = _pays(won["fp32"], won["half"], max(noise.applied(one.run.noise)))
     body = [
         text(
             f"Use {told}.",
+            pays,
             f"Who must stay with TensorFlow: {listed(stay)}." if stay else "",
         ),
         table(heads, rows, left=0),
@@ -62,10 +75,11 @@ def section(runs: Runs) -> Section:
             "The fastest row that a user of PyTorch or TensorFlow can have, at most hidden sizes;"
             " others that win are named with theirs; in brackets: the noise does not tell it from"
             " the next. Library: how many times faster cuDNN's best algorithm is"
-            f" than the row used, geometric mean over hidden sizes. {_errors(one.run)}"
+            " than the row used; half gains: how many times faster half precision is than fp32;"
+            f" both geometric means over hidden sizes. {_errors(one.run)}"
         ),
     ]
-    return Section(title, body, f"Use {told}.")
+    return Section(title, body, text(f"Use {told}.", pays))
 
 
 def winners(run: Run, rows: Sequence[str]) -> pd.DataFrame:
@@ -96,9 +110,33 @@ def _library(one: Subject, here: pd.DataFrame, best: str) -> str:
     """How many times faster the library's best is than the row that is used."""
     of = analysis.times(one.run.cells[one.run.cells["implementation"] == best])
     both = here.merge(of.shapes.assign(best_s=of.seconds[:, 0] if len(of.names) else np.nan))
-    if both.empty:
-        return "-"
-    return times(float(np.exp(np.log(both["fastest_s"] / both["best_s"]).mean())))
+    return _mean(both["fastest_s"] / both["best_s"])
+
+
+def _gain(single: pd.DataFrame, half: pd.DataFrame) -> str:
+    """How many times faster the row used in half precision is than the one used in fp32."""
+    both = single.merge(half, on=SHAPE, suffixes=("", "_half"))
+    return _mean(both["fastest_s"] / both["fastest_s_half"])
+
+
+def _pays(single: pd.DataFrame, half: pd.DataFrame, floor: float) -> str:
+    """At which batches the rows of half precision are faster, beyond the noise."""
+    both = single.merge(half, on=SHAPE, suffixes=("", "_half"))
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for batch, own in both.groupby("batch"):
+        logs = np.log(own["fastest_s"] / own["fastest_s_half"])
+        found[rules.is_over(rules.mean(list(logs)), math.log1p(floor))].append(str(batch))
+    told = {
+        rules.HOLDS: "is the faster one",
+        rules.HOLDS_NOT: "is not",
+        rules.UNKNOWN: "cannot be told from fp32",
+    }
+    parts = [f"{what} at batch {listed(found[word])}" for word, what in told.items() if found[word]]
+    return f"Half precision {listed(parts)}." if parts else ""
+
+
+def _mean(ratios: pd.Series[float]) -> str:
+    return times(float(np.exp(np.log(ratios).mean()))) if len(ratios) else "-"
 
 
 def _mostly(kind: str, won: pd.DataFrame) -> str:

@@ -28,6 +28,8 @@ COMMANDS = {
     "h200-repeat": "lstm-bench grid grids/paper.yaml --run h200-repeat",
 }
 
+GPU, GPU_BOUND = "GPU-bound", 0.9  # of the latency that the GPU is busy
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -55,6 +57,13 @@ class Subject:
             return []
         cells, common = split.shared(own)
         return cells if common else []
+
+    def bottlenecks(self, cells: pd.DataFrame) -> dict[str, npt.NDArray[np.bool_]]:
+        """Which cells wait for the GPU and which for the host, as far as they are profiled."""
+        busy = {(one.name, *dataclasses.astuple(one.shape)): 1 - one.idle for one in self.splits}
+        keys = cells[["implementation", *SHAPE]].itertuples(index=False, name=None)
+        share = np.array([busy.get(key, np.nan) for key in keys])
+        return {GPU: share >= GPU_BOUND, "the rest": share < GPU_BOUND}
 
     @functools.cached_property
     def records(self) -> list[Record]:

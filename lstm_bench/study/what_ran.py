@@ -6,12 +6,13 @@ import datetime
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 
 from lstm_bench import noise, store
 from lstm_bench.model import Record
 from lstm_bench.run_report import kinds_of
 from lstm_bench.study.section import Section, bullets, code, table, text
-from lstm_bench.study.subject import Runs, Subject, missing
+from lstm_bench.study.subject import GPU_BOUND, Runs, Subject, missing
 from lstm_bench.trust import counted, listed
 from lstm_bench.trust import percent as digits
 from lstm_bench.units import clean, percent, span
@@ -94,6 +95,10 @@ def _spent(one: Subject) -> str:
     if not whole:
         return ""
     told = listed(f"{clean(what)} {percent(s / whole, 0)}" for what, s in total.most_common())
+    watched = total["profiling"]
+    if 0 < watched < whole:
+        share = percent(sum(leg.timed_s for leg in legs) / (whole - watched), 0)
+        told += f"; without the profiled pass {share} would be inside timed calls"
     return f"Of its time: {told}." if total else ""
 
 
@@ -155,15 +160,33 @@ def cause(status: str, reason: str) -> str:
     return names.get(status, status)
 
 
+def apart(cells: pd.DataFrame) -> noise.Numbers:
+    """By how much the two of each A/A pair of longer calls differ."""
+    pairs = noise.controls(cells)
+    return np.abs(pairs.difference[pairs.time_s >= LONG_S])
+
+
 def close_pairs(one: Subject) -> tuple[int, int]:
     """A/A pairs of longer calls that differ by less than 1%, and all of them."""
-    pairs = noise.controls(one.run.cells)
-    size = np.abs(pairs.difference[pairs.time_s >= LONG_S])
+    size = apart(one.run.cells)
     return int((size < CLOSE).sum()), len(size)
+
+
+def by_bottleneck(one: Subject) -> list[list[str]]:
+    """The same by what a call waits for."""
+    rows = []
+    for told, chosen in one.bottlenecks(one.run.cells).items():
+        size = apart(one.run.cells[chosen])
+        if len(size):
+            close = int((size < CLOSE).sum())
+            ends = [percent(float(np.median(size))), percent(noise.percentile_95(size))]
+            rows.append([told, str(len(size)), f"{close} ({percent(close / len(size), 0)})", *ends])
+    return rows
 
 
 def _noise(one: Subject) -> list[str]:
     close, long = close_pairs(one)
+    causes = by_bottleneck(one)
     rows = []
     for floor, used in zip(one.run.noise, noise.applied(one.run.noise), strict=True):
         shown = "-" if floor.floor is None else percent(floor.floor)
@@ -177,6 +200,17 @@ def _noise(one: Subject) -> list[str]:
         ),
         table(
             ["calls", "pairs", "95% differ by less than", "floor used", "called different"], rows
+        ),
+        *(
+            [
+                text(
+                    "The pairs over 100 us by what a call waits for. GPU-bound: the GPU is busy for"
+                    f" at least {percent(GPU_BOUND, 0)} of it; in the rest the host has its part."
+                ),
+                table(["", "pairs", f"under {percent(CLOSE, 0)}", "median", "95% under"], causes),
+            ]
+            if len(causes) == 2
+            else []
         ),
     ]
 
