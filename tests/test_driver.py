@@ -357,6 +357,17 @@ def test_a_profiled_cell_knows_how_long_the_device_was_busy(tmp_path):
     assert record.round_device_s == profile.call_busy_s
 
 
+def test_a_control_is_the_same_calls_and_is_not_profiled_again(tmp_path):
+    plan = plan_of(hidden=3, controls=1, profile=True)
+    sink = Profiles(tmp_path)
+    outcome = driver.run(plan, plan.all_cells(), sink, Quiet())
+    profiled = {record.copy: sink.of_cell[record.key] is not None for record in sink.records}
+    assert profiled == {1: True, 2: False}
+    told = ("starting", "posing", "preparing", "rounds", "checking", "profiling")
+    assert tuple(outcome.spent_s) == told
+    assert sum(outcome.spent_s.values()) <= outcome.wall_s
+
+
 def test_no_cell_of_a_shape_is_profiled_while_another_is_timed(tmp_path):
     observer = Quiet()
     profiled(tmp_path, "cpu", observer, quick={}, noisy={"noise": 0.5, "process": "other"})
@@ -457,8 +468,9 @@ def test_energy_is_measured_on_a_gpu_and_says_so_where_it_cannot_be(tmp_path, mo
     data = {**FAKE_GRID, "hidden": 3, "energy": True, "device": "cuda", **script}
     plan = grid.plan(data, Path("g.yaml"), device="cuda", threads=2)
     sink = Raw(tmp_path)
-    driver.run(plan, plan.all_cells(), sink, Quiet())
+    outcome = driver.run(plan, plan.all_cells(), sink, Quiet())
     (record,) = sink.records
+    assert (outcome.timed_s > record.timed_s) == there  # the load's calls are timed, too
     assert (record.status, bool(record.energy.problem)) == ("ok", not there)
     assert (record.energy.power_w is not None) == there
     assert (record.gpu is not None) == there
