@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lstm_bench.demangle import readable
+from lstm_bench.implementations import loaded
 from lstm_bench.profile import Activity, Profile, Window, summary
 
 REMEDY = "pip install nvidia-cuda-cupti, of the framework's CUDA, beside the framework"
@@ -233,13 +234,8 @@ def library() -> Any:
 
 def find() -> str:
     """The libcupti that is loaded already, else the newest of the packages, else the system's."""
-    try:
-        lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
-    except OSError:
-        lines = []
-    loaded = [line.split()[-1] for line in lines if "/libcupti.so" in line]
-    if loaded:
-        return loaded[0]
+    if here := loaded.path("libcupti.so"):
+        return here
     patterns = ("nvidia/cu*/lib/libcupti.so.*", "nvidia/cuda_cupti/lib/libcupti.so.*")
     packaged = [str(p) for folder in sys.path for g in patterns for p in Path(folder).glob(g)]
     system = Path("/usr/local/cuda").glob("**/libcupti.so.[0-9]*")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lstm_bench.implementations import torch_profile
+from lstm_bench.implementations import loaded, torch_profile
 from lstm_bench.implementations.session import Session
 from lstm_bench.model import Implementation, Settings, Unsupported
 from lstm_bench.problem import Answer, Problem
@@ -28,7 +28,7 @@ def describe(settings: Settings) -> dict[str, Any]:
         if not torch.cuda.is_available():
             raise Unsupported(f"torch {torch.__version__} sees no CUDA device (is it a CPU build?)")
         versions["cuda"] = str(torch.version.cuda)
-        versions["cudnn"] = _dotted(torch.backends.cudnn.version())
+        versions["cudnn"] = loaded.dotted(torch.backends.cudnn.version() or 0)
     return {
         "versions": versions,
         "threads": torch.get_num_threads(),
@@ -41,12 +41,6 @@ def allocated() -> int:
     torch.cuda.init()  # the statistics do not start it themselves
     torch.cuda.reset_peak_memory_stats()
     return int(torch.cuda.memory_allocated())
-
-
-def _dotted(version: int | None) -> str:
-    """91900 is 9.19.0."""
-    number = version or 0
-    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
@@ -149,7 +143,7 @@ class TorchSession(Session):
         with torch.no_grad(), seen, autocast:
             self.layer(x, self.state)
         if any("cudnn_rnn" in name for name in seen.names):
-            return f"cuDNN {_dotted(torch.backends.cudnn.version())}"
+            return f"cuDNN {loaded.dotted(torch.backends.cudnn.version() or 0)}"
         if any("mkldnn_rnn" in name for name in seen.names):
             return "oneDNN"
         return "generic"

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lstm_bench.implementations import tensorflow_profile
+from lstm_bench.implementations import loaded, tensorflow_profile
 from lstm_bench.implementations.session import Session
 from lstm_bench.model import Implementation, Settings, Unsupported
 from lstm_bench.problem import Answer, Problem
@@ -113,7 +113,8 @@ class TensorFlowSession(Session):
         graph = self.forward.get_concrete_function().graph.as_graph_def()
         functions = (f.node_def for f in graph.library.function)
         operators = {node.op for nodes in (graph.node, *functions) for node in nodes}
-        return next((f"cuDNN, {op}" for op in sorted(operators) if "CudnnRNN" in op), "generic")
+        library = f"cuDNN {loaded.cudnn()}".strip()
+        return next((f"{library}, {op}" for op in sorted(operators) if "CudnnRNN" in op), "generic")
 
     def call(self) -> None:
         self.result = self.forward(*self.inputs)

@@ -1,0 +1,42 @@
+"""The library that runs is named by its own word, not by what a framework was built for."""
+
+import ctypes
+
+import pytest
+from conftest import compiled
+
+from lstm_bench.implementations import loaded
+
+
+@pytest.fixture
+def cudnn(tmp_path, monkeypatch):
+    """The stand-in for cuDNN, loaded as a framework would; it says that it is 9.19."""
+    source = tmp_path / "cudnn.cpp"
+    source.write_text('extern "C" unsigned long cudnnGetVersion() { return 91900; }')
+    path = compiled(str(source), tmp_path / "libcudnn.so.9")
+    ctypes.CDLL(path)
+    maps = tmp_path / "maps"
+    maps.write_text(f"7f00-7f01 r-xp 00000000 fd:00 42    {path}\n7f02-7f03 rw-p 0 0 0 [stack]\n")
+    monkeypatch.setattr(loaded, "MAPS", maps)
+    return path
+
+
+def test_the_loaded_cudnn_says_which_it_is(cudnn):
+    assert loaded.path("libcudnn.so") == cudnn
+    assert loaded.cudnn() == "9.19.0"
+
+
+@pytest.mark.parametrize("maps", ["", "7f00-7f01 r-xp 0 0 0 /usr/lib/libcudnn_ops.so.9\n"])
+def test_none_is_named_where_none_is_loaded(tmp_path, monkeypatch, maps):
+    (tmp_path / "maps").write_text(maps)
+    monkeypatch.setattr(loaded, "MAPS", tmp_path / "maps")
+    assert loaded.cudnn() == ""
+
+
+def test_a_system_without_maps_names_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(loaded, "MAPS", tmp_path / "nothing")
+    assert loaded.cudnn() == ""
+
+
+def test_a_version_is_written_as_people_write_it():
+    assert loaded.dotted(91900) == "9.19.0"
