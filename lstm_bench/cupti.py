@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from lstm_bench import loaded
 from lstm_bench.demangle import readable
-from lstm_bench.implementations import loaded
 from lstm_bench.profile import Activity, Profile, Window, summary
 
 REMEDY = "pip install nvidia-cuda-cupti, of the framework's CUDA, beside the framework"

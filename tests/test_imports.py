@@ -12,7 +12,7 @@ FRAMEWORKS = ("torch", "tensorflow", "keras", "apex")
 #: What a worker may import of this package; it runs where only a framework is installed.
 WORKER_SIDE = {
     *("model", "registry", "problem", "timing", "worker", "shelf", "fake_script"),
-    *("profile", "profiling", "cupti", "demangle", "peaks", "telemetry", "energy"),
+    *("profile", "profiling", "cupti", "demangle", "loaded", "peaks", "telemetry", "energy"),
     *("implementations", "implementations.session"),
 }
 THIRD_PARTY_OF_WORKERS = {"numpy", "pynvml"}  # the latter where it is

@@ -5,7 +5,7 @@ import ctypes
 import pytest
 from conftest import compiled
 
-from lstm_bench.implementations import loaded
+from lstm_bench import loaded
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lstm_bench.implementations import loaded, torch_profile
+from lstm_bench import loaded
+from lstm_bench.implementations import torch_profile
 from lstm_bench.implementations.session import Session
 from lstm_bench.model import Implementation, Settings, Unsupported
 from lstm_bench.problem import Answer, Problem

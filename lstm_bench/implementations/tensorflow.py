@@ -15,7 +15,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lstm_bench.implementations import loaded, tensorflow_profile
+from lstm_bench import loaded
+from lstm_bench.implementations import tensorflow_profile
 from lstm_bench.implementations.session import Session
 from lstm_bench.model import Implementation, Settings, Unsupported
 from lstm_bench.problem import Answer, Problem
