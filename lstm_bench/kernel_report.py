@@ -104,8 +104,9 @@ def _add_device(result: Document, splits: Sequence[Split], top: int, sort: str) 
         ),
         wrapped(
             f"means over {over(common)}; GPU active: a kernel ran; data movement: only copies or"
-            " fills ran; idle: the rest; launching: share of a profiled call that the host spent"
-            " in calls which launch kernels, not known of graphs"
+            " fills ran; idle: the rest; launching: not of the latency, but of the call in which"
+            " launches are recorded, the share that the host spent in them; recording stretches"
+            " both, so it bounds nothing in a timed call; not known of graphs"
         ),
     )
     result.add(*map(wrapped, source_lines(splits)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ def by_family(run: Run, splits: Sequence[Split]) -> Figure:
 
     One shape and not a mean of many: kernels change with the shape, and this one can be run again.
     """
-    shape = split.middle(splits)
+    shape = usual(splits)
     cells = split.at(splits, shape)
     host = cells[0].of_host
     bars = {}
@@ -75,11 +75,26 @@ def by_family(run: Run, splits: Sequence[Split]) -> Figure:
     if host:
         what, time = "What operators take", "the operators' own time"
     title = f"{what} in one call at {shape.label}, by family"
-    notes = f"Right: {time} / the latency. Shape: hidden,batch,timesteps, in the middle of those"
-    notes += " that most rows have."
+    notes = f"Right: {time} / the latency. Shape: hidden,batch,timesteps, in the middle of those at"
+    notes += " which the most rows run the families that they run at most shapes."
     if any("GEMM" in one.by_family for one in cells):
         notes += " GEMM: input and recurrent products under one name."
     return _bars(run, title, notes, bars, COLOURS, f"share of {time}")
+
+
+def usual(splits: Sequence[Split]) -> Shape:
+    """The middle one of the shapes at which the most rows run their most frequent families."""
+    rows = split.by_name(splits).items()
+    most = {name: Counter(map(_mix, own)).most_common(1)[0][0] for name, own in rows}
+    there = {(one.name, one.shape): _mix(one) == most[one.name] for one in splits}
+    count = Counter(shape for _, shape in there)
+    alike = Counter(shape for (_, shape), usually in there.items() if usually)
+    best = max((count[shape], alike[shape]) for shape in count)
+    return split.middle([one for one in splits if (count[one.shape], alike[one.shape]) == best])
+
+
+def _mix(one: Split) -> tuple[str, ...]:
+    return tuple(one.by_family)
 
 
 @styled()
@@ -89,16 +104,18 @@ def activity(run: Run, splits: Sequence[Split]) -> Figure:
     bars = {}
     for row in split.device_rows(cells):
         shares = dict(zip(ACTIVITY, (row["active"], row["moving"], row["idle"]), strict=True))
-        known = not math.isnan(row["launching"])
-        note = f"launching {percent(row['launching'], 0)}" if known else ""
-        bars[row["implementation"]] = (shares, note)
+        bars[row["implementation"]] = (shares, seconds(row["latency_s"]))
     over = kernel_report.over(common)
     low, high = (f(bars, key=lambda name: bars[name][0]["GPU active"]) for f in (min, max))
     ends = [f"{percent(bars[n][0]['GPU active'], 0)} ({clipped(n, 30)})" for n in (low, high)]
     title = f"GPU active in a call: {' to '.join(dict.fromkeys(ends))}"
     notes = f"Mean shares of the latency over {over}. Active: a kernel ran; data movement: only"
-    notes += " copies or fills ran; idle: the rest. Launching: share of a profiled call that the"
-    notes += " host spent in launches; not known of graphs."
+    notes += " copies or fills ran; idle: the rest. Right: the median latency."
+    if any(one.stretched for one in cells):
+        notes += (
+            " Kernels of graphs are watched one by one and may take longer than the whole call:"
+        )
+        notes += " such a call counts as active throughout."
     return _bars(run, title, notes, bars, ACTIVITY, "share of the latency")
 
 

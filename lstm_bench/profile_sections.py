@@ -45,9 +45,9 @@ def _where(splits: list[Split], doubts: str) -> Section:
     note = (
         f"Medians of times and means of shares over {kernel_report.over(common)}. Busy: something"
         " ran on the device; gap: it waited for the next launch, in the profiled calls; host:"
-        " latency less busy. Shares are of the latency: active: a kernel ran; moving: only copies"
-        " or fills ran; launching: the host was in calls that launch kernels, which is not known of"
-        f" graphs. {checked} {doubts}"
+        " latency less busy. Active, moving, idle: shares of the latency in which a kernel ran,"
+        " only copies or fills ran, nothing ran. Launching: the host's share inside launches, of"
+        f" the watched call and so no share of the latency; not known of graphs. {checked} {doubts}"
     )
     return Section(title="Where the time goes", note=note.strip(), columns=columns, rows=rows)
 

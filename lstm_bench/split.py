@@ -105,10 +105,10 @@ class Split:
 
     @property
     def launching(self) -> float:
-        """What the host spent inside calls that launch, of the same call; of a graph not known.
+        """What the host spent inside calls that launch, of the one call in which that is recorded.
 
-        The profiler looks at every kernel while a graph is launched, which takes longer than the
-        launch.
+        Recording stretches both, so that it bounds nothing in a timed call. Of a graph it is not
+        known: the profiler looks at every kernel while it is launched, which takes longer.
         """
         if self.profile.launches < self.profile.kernels:
             return math.nan
@@ -244,8 +244,8 @@ def device_rows(cells: Sequence[Split]) -> list[dict[str, Any]]:
             "around_s": _median(s.around_s for s in own),
             "unexplained_s": _median(s.unexplained_s for s in own),
             "host_s": _median(s.host_s for s in own),
-            "kernels": statistics.median_low(s.profile.kernels for s in own),
-            "launches": statistics.median_low(s.profile.launches for s in own),
+            "kernels": statistics.median(s.profile.kernels for s in own),
+            "launches": statistics.median(s.profile.launches for s in own),
             "active": statistics.fmean(s.active for s in own),
             "moving": statistics.fmean(s.moving for s in own),
             "idle": statistics.fmean(s.idle for s in own),

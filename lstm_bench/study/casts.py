@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
 
+import numpy as np
+
+from lstm_bench.model import Shape
 from lstm_bench.split import Split
+from lstm_bench.study import rules
 from lstm_bench.study.section import Section, code, count, table, text
 from lstm_bench.study.subject import Runs, Subject, missing, not_in
+from lstm_bench.trust import listed
 from lstm_bench.units import percent, seconds, times
 from lstm_bench.words import clear, versus
 
 AMP, HALF = "pytorch-amp", "pytorch-half"
+ALIKE = 1.5  # times the least: medians by timesteps that are about the same
+HALF_OF_IT = 0.5
 
 
 def section(runs: Runs) -> Section:
@@ -24,6 +33,7 @@ def section(runs: Runs) -> Section:
     told = f"{code(AMP)} is {versus(pair.whole, pair.floor)} than {code(HALF)}"
     if not pair.clear:
         told = f"Between {code(AMP)} and {code(HALF)} there is no clear difference"
+    found = added(one)
     rows = []
     for axis in ("hidden", "timesteps", "batch"):
         for value in sorted(set(map(int, pair.of.shapes[axis]))):
@@ -32,11 +42,17 @@ def section(runs: Runs) -> Section:
             beyond = "yes" if clear(group, pair.floor) else "no"
             rows.append([f"{axis} {value}", str(group.shapes), shown, beyond])
     body = [
-        text(f"{told}, over {pair.whole.shapes} shapes. {_cost(one)}"),
+        text(
+            f"{told}, over {pair.whole.shapes} shapes.",
+            _adds(found),
+            _where(found),
+            _casting(found),
+        ),
         table(["over", "shapes", "AMP / half [95% interval]", "beyond the noise"], rows),
+        *_additions(found),
         *_profiles(one),
     ]
-    return Section(title, body, f"{told}. {_cost(one)}".strip())
+    return Section(title, body, text(f"{told}.", _adds(found), _casting(found)))
 
 
 def _both(one: Subject) -> list[tuple[Split, Split]]:
@@ -55,20 +71,137 @@ def _moved(cell: Split) -> float:
     return sum(cell.by_family.get(name, 0.0) for name in ("cast", "repack", "copy", "fill"))
 
 
-def _cost(one: Subject) -> str:
-    """What the casts take, and whether it is the device or the host that takes longer."""
-    both = [(a, h) for a, h in _both(one) if a.latency_s > h.latency_s]
-    if not both:
+class Added(NamedTuple):
+    """What AMP adds to a call of half precision at one shape, in seconds; below zero: it saves."""
+
+    shape: Shape
+    latency: float
+    busy: float  # the GPU's time, which may lie beside that of the host
+    launches: float  # on the host, while watched, which slows them
+    casts: float  # on the GPU
+
+    @property
+    def rest(self) -> float:
+        return self.latency - self.busy - self.launches
+
+
+def added(one: Subject) -> list[Added]:
+    return [
+        Added(
+            amp.shape,
+            amp.latency_s - half.latency_s,
+            amp.busy_s - half.busy_s,
+            amp.profile.launch_s - half.profile.launch_s,
+            _cast(amp) - _cast(half),
+        )
+        for amp, half in _both(one)
+    ]
+
+
+def _longer(found: Sequence[Added]) -> list[Added]:
+    """Where AMP takes longer; empty unless it does in the median."""
+    longer = [one for one in found if one.latency > 0]
+    return longer if 2 * len(longer) > len(found) else []
+
+
+def _adds(found: Sequence[Added]) -> str:
+    """What AMP adds to a call, and whether its length matters."""
+    if not found:
         return ""
-    casts, moved = (statistics.median(f(amp) for amp, _ in both) for f in (_cast, _moved))
-    busy = [(a.busy_s - h.busy_s) / (a.latency_s - h.latency_s) for a, h in both]
-    more = statistics.median(a.profile.kernels - h.profile.kernels for a, h in both)
+    if not _longer(found):
+        return "In the median AMP adds nothing to a call."
+    middle = statistics.median(one.latency for one in found)
     return (
-        f"Where AMP takes longer, its casts take {seconds(casts)} of a call on the GPU,"
-        f" {seconds(moved)} with the copies around them; of the difference"
-        f" {percent(statistics.median(busy), 0)} is time of the GPU and the rest the host's,"
-        f" which has {count(more)} more kernels to launch (medians)."
+        f"AMP adds {seconds(middle)} to a call (quartiles {_quartiles(found)}), {_length(found)}."
     )
+
+
+def _where(found: Sequence[Added]) -> str:
+    """What of it is the GPU's, what is inside launches, and what is left."""
+    longer = _longer(found)
+    if not longer:
+        return ""
+    busy = statistics.median(one.busy for one in longer)
+    launches = max(statistics.median(one.launches for one in longer), 0.0)
+    left = min(statistics.median(one.rest / one.latency for one in longer), 1.0)
+    rest = f"the rest, {percent(left, 0)}, is the host's outside of launches, not profiled here"
+    return (
+        f"Of this {_signed(busy)} is time of the GPU and at most"
+        f" {seconds(launches)} is inside launches (watched, which slows them);"
+        f" {rest if left > 0 else 'nothing is left'} (medians)."
+    )
+
+
+def _by_steps(found: Sequence[Added]) -> dict[int, list[Added]]:
+    sizes = sorted({one.shape.timesteps for one in found})
+    return {size: [one for one in found if one.shape.timesteps == size] for size in sizes}
+
+
+def _length(found: Sequence[Added]) -> str:
+    """Whether it is the same for calls of any length."""
+    by_steps = _by_steps(found).items()
+    middles = {steps: statistics.median(one.latency for one in own) for steps, own in by_steps}
+    if len(middles) < 2:
+        return f"at {listed(map(str, middles))} timesteps"
+    if min(middles.values()) > 0 and max(middles.values()) <= ALIKE * min(middles.values()):
+        return "about the same at all timesteps: it is per call, whatever the length"
+    ends = (f"{_signed(middles[steps])} at {steps}" for steps in (min(middles), max(middles)))
+    return f"{listed(ends)} timesteps"
+
+
+def _casting(found: Sequence[Added]) -> str:
+    """Whether the casts on the GPU are at least half of what AMP adds."""
+    longer = _longer(found)
+    if not longer:
+        return ""
+    share = rules.mean([one.casts / one.latency for one in longer])
+    casts = seconds(statistics.median(one.casts for one in longer))
+    word = {
+        rules.HOLDS: "here the casts on the GPU are at least half of what AMP adds",
+        rules.HOLDS_NOT: "here the casts on the GPU are less than half of what AMP adds",
+        rules.UNKNOWN: "whether the casts on the GPU are half of what AMP adds cannot be told here",
+    }[rules.is_over(share, HALF_OF_IT)]
+    return (
+        "The paper says that with AMP the bottleneck switches to type casting;"
+        f" {word}: {casts} in the median, {percent(share.value, 0)} of it in the mean."
+    )
+
+
+def _signed(value: float) -> str:
+    return seconds(value) if value >= 0 else f"-{seconds(-value)}"
+
+
+def _quartiles(found: Sequence[Added]) -> str:
+    low, high = np.quantile([one.latency for one in found], (0.25, 0.75))
+    return f"{_signed(float(low))} to {_signed(float(high))}"
+
+
+def _additions(found: Sequence[Added]) -> list[str]:
+    """What AMP adds by timesteps."""
+    if not found:
+        return []
+    parts = {f"timesteps {steps}": own for steps, own in _by_steps(found).items()}
+    rows = [
+        [
+            label,
+            str(len(own)),
+            _signed(statistics.median(one.latency for one in own)),
+            _quartiles(own),
+            _signed(statistics.median(one.busy for one in own)),
+            _signed(statistics.median(one.casts for one in own)),
+            _signed(statistics.median(one.launches for one in own)),
+        ]
+        for label, own in {"all": found, **parts}.items()
+    ]
+    heads = ["over", "shapes", "AMP adds", "quartiles", "on the GPU", "casts", "launching"]
+    return [
+        table(heads, rows),
+        text(
+            "Medians over shapes of what a call with AMP takes longer: its latency, the time that"
+            " the GPU is busy, that of casts (kernels that turn fp32 into half or back), and the"
+            " host's time inside launches, which is of watched calls and so an upper bound."
+        ),
+    ]
 
 
 def _profiles(one: Subject) -> list[str]:
@@ -109,7 +242,7 @@ def _profiles(one: Subject) -> list[str]:
     return [
         table(heads, rows, left=0),
         text(
-            "Medians over the shapes of a hidden size, idle a mean. Casts: kernels that turn fp32"
-            " into half or back; with copies: also repacking, copies and fills. All are AMP's."
+            "Medians over the shapes of a hidden size, idle a mean. With copies: casts, and also"
+            " repacking, copies and fills. Both are AMP's."
         ),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
@@ -10,12 +11,15 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench import analysis, noise
+from lstm_bench.comparison import Statistic
+from lstm_bench.model import Shape
 from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
 from lstm_bench.study import rules
+from lstm_bench.study.headroom import WHAT
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import Runs, Subject, missing
-from lstm_bench.trust import listed
+from lstm_bench.trust import counted, listed
 from lstm_bench.units import error, times
 
 #: What a framework's user can have, and the library's best beside it.
@@ -26,6 +30,9 @@ KINDS = {
         "deepbench-fp16-best",
     ),
 }
+
+SAME = "where both precisions run the recurrence alike, either as one kernel or step by step"
+OTHER = "where one of them runs it as one kernel and the other step by step"
 
 
 def section(runs: Runs) -> Section:
@@ -72,12 +79,13 @@ def section(runs: Runs) -> Section:
         ),
         table(heads, rows, left=0),
         text(
-            "The fastest row that a user of PyTorch or TensorFlow can have, at most hidden sizes;"
-            " others that win are named with theirs; in brackets: the noise does not tell it from"
-            " the next. Library: how many times faster cuDNN's best algorithm is"
-            " than the row used; half gains: how many times faster half precision is than fp32;"
-            f" both geometric means over hidden sizes. {_errors(one.run)}"
+            "In fp32, in half precision: the fastest row that a user of PyTorch or TensorFlow can"
+            " have, at most hidden sizes; others that win are named with theirs; in brackets: the"
+            " noise does not tell it from the next. Library: how many times faster the best of"
+            f" cuDNN is, that is {WHAT}. Half gains: how many times faster half precision is than"
+            " fp32. Both are geometric means over hidden sizes."
         ),
+        text(_algorithms(one, won["fp32"], won["half"]), _tf32(one.run), _errors(one.run)),
     ]
     return Section(title, body, text(f"Use {told}.", pays))
 
@@ -120,19 +128,68 @@ def _gain(single: pd.DataFrame, half: pd.DataFrame) -> str:
 
 
 def _pays(single: pd.DataFrame, half: pd.DataFrame, floor: float) -> str:
-    """At which batches the rows of half precision are faster, beyond the noise."""
+    """At which batches half precision is faster or slower beyond the noise, and by how much."""
     both = single.merge(half, on=SHAPE, suffixes=("", "_half"))
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    found: defaultdict[str, list[tuple[str, Statistic]]] = defaultdict(list)
     for batch, own in both.groupby("batch"):
         logs = np.log(own["fastest_s"] / own["fastest_s_half"])
-        found[rules.is_over(rules.mean(list(logs)), math.log1p(floor))].append(str(batch))
-    told = {
-        rules.HOLDS: "is the faster one",
-        rules.HOLDS_NOT: "is not",
-        rules.UNKNOWN: "cannot be told from fp32",
-    }
-    parts = [f"{what} at batch {listed(found[word])}" for word, what in told.items() if found[word]]
-    return f"Half precision {listed(parts)}." if parts else ""
+        gain = rules.mean(list(logs))
+        word = rules.is_over(gain, math.log1p(floor))
+        if rules.is_over(_turned(gain), math.log1p(floor)) == rules.HOLDS:
+            word = "slower"
+        found[word].append((str(batch), gain))
+    parts = []
+    for word, how in ((rules.HOLDS, "faster"), ("slower", "slower")):
+        if here := found[word]:
+            sizes = listed(times(math.exp(abs(gain.value))) for _, gain in here)
+            parts.append(f"{sizes} {how} at batch {listed(batch for batch, _ in here)}")
+    if here := found[rules.HOLDS_NOT]:
+        batches = listed(batch for batch, _ in here)
+        longer = listed(_longer(gain) for _, gain in here)
+        parts.append(
+            f"not faster at batch {batches}: it takes {longer} as long, not beyond the noise"
+        )
+    if here := found[rules.UNKNOWN]:
+        parts.append(f"not to be told from fp32 at batch {listed(batch for batch, _ in here)}")
+    return f"Half precision is {listed(parts)}." if parts else ""
+
+
+def _longer(gain: Statistic) -> str:
+    """How many times as long half precision takes, with its interval."""
+    value, low, high = (times(math.exp(-end)) for end in (gain.value, gain.high, gain.low))
+    return f"{value} ({low} to {high})"
+
+
+def _turned(of: Statistic) -> Statistic:
+    return Statistic(-of.value, -of.high, -of.low)
+
+
+def _algorithms(one: Subject, single: pd.DataFrame, half: pd.DataFrame) -> str:
+    """What half gains where both precisions run alike, and where one runs as a single kernel."""
+    kinds = {(cell.name, cell.shape): "persistent" in cell.by_family for cell in one.splits}
+    gains: dict[bool, list[float]] = {True: [], False: []}
+    both = single.merge(half, on=SHAPE, suffixes=("", "_half"))
+    for row in both.to_dict("records"):
+        shape = Shape(*(int(row[axis]) for axis in SHAPE))
+        found = [kinds.get((row[name], shape)) for name in ("fastest", "fastest_half")]
+        if None not in found:
+            gains[found[0] == found[1]].append(math.log(row["fastest_s"] / row["fastest_s_half"]))
+    told = [
+        f"{times(math.exp(statistics.fmean(gains[alike])))} at the"
+        f" {counted(len(gains[alike]), 'shape')} {where}"
+        for alike, where in ((True, SAME), (False, OTHER))
+        if gains[alike]
+    ]
+    return f"Half precision gains {'; '.join(told)} (geometric means)." if told else ""
+
+
+def _tf32(run: Run) -> str:
+    if run.plan.settings.tf32 or run.plan.settings.device != "cuda":
+        return ""
+    return (
+        "TF32 is off here, while PyTorch and TensorFlow turn it on by default: with it fp32 would"
+        " be faster where matrix products take the time, and half precision would gain less there."
+    )
 
 
 def _mean(ratios: pd.Series[float]) -> str:

@@ -14,6 +14,7 @@ from lstm_bench.model import Record, Shape
 from lstm_bench.study import rules
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import Runs, missing, not_in
+from lstm_bench.trust import counted, listed
 from lstm_bench.units import percent, times
 
 UNKNOWN = "no row was measured twice: how well energy repeats is not known"
@@ -115,4 +116,8 @@ def _least(records: Sequence[Record], shapes: set[Shape], floor: float) -> str:
         sentences.append(
             f"In {kind} {code(ranked[0])} takes the least energy of the frameworks' rows: {told}."
         )
+    if sentences:
+        steps = listed(str(t) for t in sorted({shape.timesteps for shape in shapes}))
+        where = f"at {counted(len(shapes), 'shape')} with {steps} timesteps"
+        sentences[-1] = sentences[-1].removesuffix(".") + f" ({where})."
     return " ".join(sentences) or "Too few rows have an energy to be held against each other."

@@ -35,11 +35,12 @@ def section(runs: Runs) -> Section:
         f"Differences below the noise floor ({listed(floors)} by length of the call) are not seen."
         " Launches are the host's work: a slower CPU, or a busy one, shifts every short call.",
         f"{loose} of {counted(len(run.cells), 'cell')}, controls included, did not settle to"
-        f" {percent(run.plan.sampling.converged, 0)}; their medians stand, their verdicts are the"
-        " more careful ones.",
-        "Profiling slows the host: busy time is the GPU's own and holds, shares of launching are"
-        " upper bounds.",
+        f" {percent(run.plan.sampling.converged, 0)}; [how](method.md#noise-is-part-of-the-result)"
+        " verdicts take that into account.",
+        "Profiling slows the host: busy time is the GPU's own and holds; what the host does between"
+        " two launches is not seen.",
+        "Not among the rows: PyTorch in a CUDA graph, `torch.compile`, XLA.",
         "The paper lists neither its grid nor its noise, so its figures can be set beside these,"
-        " not tested against them.",
+        " not tested against them; its figures average times, this page averages ratios.",
     ]
     return Section(title, ["What this cannot say:", bullets(lines)])

@@ -27,6 +27,7 @@ SECTIONS = (
     *(what_ran, table2, projection, findings, headroom),
     *(casts, energy, choice, repeat, limits),
 )
+FIRST = (choice, headroom, findings, table2, projection, casts, energy, repeat)  # in short
 HEAD = "# LSTM inference: what the paper found, and what holds now"
 NOTES = (
     "Made by `make study` from the runs in `results/`: every number and every verdict here is"
@@ -38,13 +39,18 @@ NOTES = (
     " is Keras on cuDNN, `tf-mode1` and `tf-mode2` are its two generic codes"
     " ([why](method.md#what-mode-0-1-2-is-in-tensorflow)); `-amp` is automatic mixed precision,"
     " `pytorch-half` has weights and inputs in half precision throughout.",
+    "A cell is one row at one shape. MPE is the paper's mean percentage error, the mean over shapes"
+    " of (A-B)/A. An A/A pair is one cell that was measured twice under two names: what lies"
+    " between the two is noise, and 95% of such differences stay under the noise floor.",
 )
 
 
 def sections(runs: Runs) -> list[Section]:
     found = [module.section(runs) for module in SECTIONS]
-    short = [section.short for section in found if section.short]
-    return [Section("In short", [bullets(short)]), *found]
+    short = {module: section.short for module, section in zip(SECTIONS, found, strict=True)}
+    ranked = [*FIRST, *(module for module in SECTIONS if module not in FIRST)]
+    told = [line for module in ranked if (line := short[module])]
+    return [Section("In short", [bullets(told)]), *found]
 
 
 def written(found: list[Section]) -> str:

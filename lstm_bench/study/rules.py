@@ -1,14 +1,15 @@
-"""How the study comes to its words: "holds", "does not hold", "cannot be told".
+"""How the study comes to its words: "holds", "does not hold", "depends", "cannot be told".
 
 A claim holds if the whole 95% interval lies on its side, beyond the noise floor of the run. It does
-not hold if the whole interval lies off that side. Otherwise the run cannot tell. Fewer than four
-shapes have no interval that can be believed: there every single verdict must agree.
+not hold if the whole interval lies off that side. Otherwise the run cannot tell, unless the mean is
+not clear because many single shapes go one way and many the other: then it depends on the shape.
+Fewer than four shapes have no interval that can be believed: there every single verdict must agree.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from lstm_bench.noise import SHAPE
 from lstm_bench.words import Pair
 
 HOLDS, HOLDS_NOT, UNKNOWN = "holds", "does not hold", "cannot be told"
+DEPENDS = "depends on the shape"
 
 
 def is_slower(group: Group, floor: float) -> str:
@@ -40,10 +42,17 @@ def _beyond(group: Group, word: str, inside: bool, outside: bool) -> str:
     return HOLDS if inside else HOLDS_NOT if outside else UNKNOWN
 
 
+def both_ways(group: Group) -> bool:
+    """Whether B is called faster at a tenth of the shapes or more, and slower at as many."""
+    words = group.verdicts
+    return group.shapes > 0 and 10 * min(words["faster"], words["slower"]) >= group.shapes
+
+
 def both(*words: str) -> str:
     """A claim of several parts: all must hold, and one that does not breaks it."""
-    if HOLDS_NOT in words:
-        return HOLDS_NOT
+    for word in (HOLDS_NOT, DEPENDS):
+        if word in words:
+            return word
     return HOLDS if words and set(words) == {HOLDS} else UNKNOWN
 
 
@@ -60,9 +69,15 @@ class Trend(NamedTuple):
     @property
     def falls(self) -> str:
         """Whether B gains on A along the axis."""
-        if self.group.shapes < FEWEST_SHAPES:
-            return UNKNOWN
-        return is_faster(self.group, self.floor)
+        return self._judged(is_faster)
+
+    @property
+    def rises(self) -> str:
+        """Whether B loses to A along the axis."""
+        return self._judged(is_slower)
+
+    def _judged(self, rule: Callable[[Group, float], str]) -> str:
+        return UNKNOWN if self.group.shapes < FEWEST_SHAPES else rule(self.group, self.floor)
 
 
 def trend(pair: Pair, axis: str) -> Trend | None:

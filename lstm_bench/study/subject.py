@@ -63,7 +63,7 @@ class Subject:
         busy = {(one.name, *dataclasses.astuple(one.shape)): 1 - one.idle for one in self.splits}
         keys = cells[["implementation", *SHAPE]].itertuples(index=False, name=None)
         share = np.array([busy.get(key, np.nan) for key in keys])
-        return {GPU: share >= GPU_BOUND, "the rest": share < GPU_BOUND}
+        return {GPU: share >= GPU_BOUND, "host-bound": share < GPU_BOUND}
 
     @functools.cached_property
     def records(self) -> list[Record]:

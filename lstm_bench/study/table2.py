@@ -6,7 +6,9 @@ from lstm_bench.comparison import Statistic
 from lstm_bench.mpe import PAPER
 from lstm_bench.study.section import Section, bullets, code, table, text
 from lstm_bench.study.subject import Runs, Subject, missing
-from lstm_bench.words import versus
+from lstm_bench.trust import counted, listed
+from lstm_bench.units import times
+from lstm_bench.words import Pair, versus
 
 COLUMNS = {"h200-paper": "H200", "h200-deepbench": "DeepBench's shapes", "cpu-default": "CPU"}
 
@@ -24,14 +26,15 @@ def section(runs: Runs) -> Section:
         body += [table(heads, rows, left=2)]
         body.append(
             text(
-                "MPE, the mean over shapes of (A - B) / A, with its 95% interval; negative means"
+                "MPE, the mean over shapes of (A-B)/A, with its 95% interval; negative means"
                 " that B is slower. The paper's is of a TITAN V in 2021, over a grid that it does"
-                " not list, and its DeepBench skips the input projection, unlike `deepbench`."
+                " not list; its DeepBench skips the input projection, unlike `deepbench`, and its"
+                " AMP in PyTorch is NVIDIA's Apex, here PyTorch's own autocast.",
+                _cpu(runs.cpu),
             )
         )
     if runs.paper:
-        body += ["What changed, on the H200:", bullets(_changes(runs.paper))]
-    body += [missing(name) for name, one in named.items() if not one and name != "h200-paper"]
+        body += [_signs(runs.paper), "What changed, on the H200:", bullets(_changes(runs.paper))]
     return Section("The paper's table, then and now", body, _short(runs.paper))
 
 
@@ -63,14 +66,37 @@ def _changes(one: Subject) -> list[str]:
         if not pair:
             lines.append(f"{code(a)} and {code(b)}: not both measured.")
             continue
-        words = pair.whole.verdicts
+        words, ratio = pair.whole.verdicts, pair.whole.ratio
         told = versus(pair.whole, pair.floor)
+        if not pair.clear:
+            ends = f"{times(ratio.low)} to {times(ratio.high)}"
+            told = f"{times(ratio.value)} the time ({ends}), not beyond the noise"
         lines.append(
             f"{code(b)} against {code(a)}: {change(pair.whole.mpe, then)}. By the geometric mean"
             f" {told}; of {pair.whole.shapes} shapes {words['faster']} faster, {words['slower']}"
             f" slower, {words['same'] + words['unsure']} not called."
         )
     return lines
+
+
+def opposite(pair: Pair) -> bool:
+    """Whether the mean of differences calls B slower and the mean of ratios faster, or so."""
+    return pair.whole.mpe.value * (1 - pair.whole.ratio.value) < 0
+
+
+def _signs(one: Subject) -> str:
+    found = [pair for a, b, _ in PAPER if (pair := one.pair(a, b)) and opposite(pair)]
+    if not found:
+        return ""
+    told = listed(
+        f"{code(pair.of.b)} against {code(pair.of.a)} ({pair.whole.mpe.value:.2f}, but"
+        f" {times(pair.whole.ratio.value)} the time)"
+        for pair in found
+    )
+    return text(
+        f"MPE and geometric mean point opposite ways for {told}. A B that takes twice as long"
+        " counts -1 in an MPE, one that takes half as long only 0.5."
+    )
 
 
 def _answer(one: Subject) -> str:
@@ -85,6 +111,19 @@ def _answer(one: Subject) -> str:
     )
 
 
+def _cpu(one: Subject | None) -> str:
+    """What the CPU's column is not."""
+    if not one:
+        return ""
+    shapes = one.shapes
+    sizes = f"hidden {shapes['hidden'].min()} to {shapes['hidden'].max()}"
+    paths = one.run.cells.loc[one.run.cells["implementation"] == "tf-mode0", "path"]
+    alike = bool(len(paths)) and set(paths) == {"generic"}
+    return f"The CPU's column is of another grid ({counted(len(shapes), 'shape')}, {sizes})" + (
+        ", and mode 0 is mode 2's code there." if alike else "."
+    )
+
+
 def _short(one: Subject | None) -> str:
     told = []
     for a, b, name in (
@@ -94,6 +133,9 @@ def _short(one: Subject | None) -> str:
         pair = one.pair(a, b) if one else None
         then = next(value for x, y, value in PAPER if (x, y) == (a, b))
         if pair:
-            now = f"{pair.whole.mpe.value:.2f}, {versus(pair.whole, pair.floor, interval=False)}"
-            told.append(f"{name} {now} (in the paper {then:.2f})")
+            words = pair.whole.verdicts
+            now = versus(pair.whole, pair.floor, interval=False)
+            if not pair.clear and pair.both_ways:
+                now = f"faster at {words['faster']} and slower at {words['slower']} shapes"
+            told.append(f"{name} {pair.whole.mpe.value:.2f}, {now} (in the paper {then:.2f})")
     return f"MPE against the C++ baseline: {'; '.join(told)}." if told else ""

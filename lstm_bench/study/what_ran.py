@@ -19,6 +19,7 @@ from lstm_bench.units import clean, percent, span
 
 LONG_S = 1e-4  # A/A pairs of shorter calls are not counted in the share under CLOSE
 CLOSE = 0.01
+BUILT = "built for "  # how versions begin that are not of what was loaded
 TITLES = {"deepbench": "C++ baseline", "pytorch": "PyTorch", "tensorflow": "TensorFlow"}
 
 
@@ -32,13 +33,14 @@ def section(runs: Runs) -> Section:
         body += [table(heads, [_row(one) for one in there])]
         body.append(
             text(
-                "Row: one way of running the layer. Cell: one row at one shape. Took: in all,"
-                " without breaks; timed: its share inside timed calls, those that energy was"
-                " measured over among them. A/A pairs: the same row measured twice under two names;"
-                " what stands between the two is noise."
+                "Took: in all, without breaks; timed: its share inside timed calls, those that"
+                " energy was measured over among them. Below, posing is making inputs and the"
+                " float64 reference; preparing is building, the first call, its check and warming"
+                " up."
             )
         )
-        body.append(bullets([_about(one) for one in there]))
+        seen: dict[str, str] = {}
+        body.append(bullets([_about(one, seen) for one in there]))
         body.append("[What the marks mean](troubleshooting.md).")
     body += [missing(name) for name, one in found if not one and name != "h200-paper"]
     if runs.paper:
@@ -118,14 +120,24 @@ def wall_s(records: list[Record]) -> float:
     return total
 
 
-def _about(one: Subject) -> str:
-    """Machine and versions; what has no time, and why; what is marked."""
+def _about(one: Subject, seen: dict[str, str]) -> str:
+    """Machine and versions; what has no time, and why; what is marked.
+
+    `seen` has the runs so far by their machine and versions, which are told once.
+    """
     machine, settings = one.run.manifest["machine"], one.run.plan.settings
     gpus = machine.get("gpus") or []
     where = f"{clean(str(machine.get('cpu')))}, {counted(settings.threads, 'thread')}"
     if settings.device == "cuda" and gpus:
         where = f"{clean(str(gpus[0]['name']))}, driver {clean(str(gpus[0]['driver']))}; {where}"
-    lines = [f"{code(one.run.name)}: {where}; {_versions(one)}."]
+    where += f"; {_versions(one)}"
+    first = seen.setdefault(where, one.run.name)
+    told = where if first == one.run.name else f"machine and versions as in {code(first)}"
+    revision = clean(str(machine.get("git") or ""))
+    if revision:
+        told += f"; revision {revision.removesuffix('+')}"
+        told += " with changes" if revision.endswith("+") else ""
+    lines = [f"{code(one.run.name)}: {told}."]
     cells = one.run.cells
     lost = Counter(map(cause, cells["status"], cells["reason"]))
     del lost["ok"]
@@ -147,8 +159,11 @@ def _versions(one: Subject) -> str:
         found.setdefault(record.framework, {}).update(record.versions)
     told = []
     for framework, versions in sorted(found.items()):
-        own = ", ".join(f"{clean(k)} {clean(v)}" for k, v in sorted(versions.items()))
-        told.append(f"{TITLES.get(framework, clean(framework))} with {own or 'unknown versions'}")
+        own = [f"{clean(k)} {clean(v)}" for k, v in sorted(versions.items())]
+        built = [text.removeprefix(BUILT) for text in own if text.startswith(BUILT)]
+        uses = ", ".join(text for text in own if not text.startswith(BUILT))
+        uses += f" ({BUILT}{', '.join(built)})" if built else ""
+        told.append(f"{TITLES.get(framework, clean(framework))} with {uses or 'unknown versions'}")
     return "; ".join(told)
 
 
@@ -170,6 +185,14 @@ def close_pairs(one: Subject) -> tuple[int, int]:
     """A/A pairs of longer calls that differ by less than 1%, and all of them."""
     size = apart(one.run.cells)
     return int((size < CLOSE).sum()), len(size)
+
+
+def _by_medians(one: Subject) -> int:
+    """How many of them do by the medians of the two, which need not be of the same moments."""
+    pairs = noise.controls(one.run.cells)
+    long = pairs.time_s >= LONG_S
+    medians = [np.nanmedian(side[long], axis=1) for side in (pairs.first, pairs.second)]
+    return int((np.abs(medians[1] / medians[0] - 1) < CLOSE).sum())
 
 
 def by_bottleneck(one: Subject) -> list[list[str]]:
@@ -196,7 +219,9 @@ def _noise(one: Subject) -> list[str]:
     return [
         text(
             f"Of {counted(long, 'A/A pair')} of calls over 100 us {close}{share} differ by less"
-            f" than {percent(CLOSE, 0)}. A difference below the noise floor is never called one."
+            f" than {percent(CLOSE, 0)}, round held against round, as verdicts do it; by the two"
+            f" medians alone {_by_medians(one)} do. A difference below the noise floor is never"
+            " called one."
         ),
         table(
             ["calls", "pairs", "95% differ by less than", "floor used", "called different"], rows
@@ -205,7 +230,7 @@ def _noise(one: Subject) -> list[str]:
             [
                 text(
                     "The pairs over 100 us by what a call waits for. GPU-bound: the GPU is busy for"
-                    f" at least {percent(GPU_BOUND, 0)} of it; in the rest the host has its part."
+                    f" at least {percent(GPU_BOUND, 0)} of it; host-bound: all others."
                 ),
                 table(["", "pairs", f"under {percent(CLOSE, 0)}", "median", "95% under"], causes),
             ]
