@@ -133,6 +133,11 @@ class Split:
         return {family: seconds for family, seconds in found.items() if family in self.families}
 
     @property
+    def in_one(self) -> bool:
+        """Whether one kernel holds the whole recurrence."""
+        return "persistent" in self.by_family
+
+    @property
     def parts_s(self) -> float:
         """All parts together: what overlaps counts more than once."""
         return math.fsum(part.seconds for part in self.profile.parts)

@@ -89,7 +89,7 @@ def _pytorch(one: Subject, pair: Pair) -> list[str]:
 
 def _changed(found: Twins) -> str:
     """Whether AMP changes more than the precision."""
-    other = sum(twins.in_one(full) != twins.in_one(amp) for full, amp in found.cells)
+    other = sum(full.in_one != amp.in_one for full, amp in found.cells)
     told = f"With AMP PyTorch runs another algorithm at {other} of {len(found.cells)} shapes"
     told += ": there what AMP gains is not the precision's alone." if other else "."
     return f"{told} Which of the two runs the whole recurrence in one kernel:"
@@ -108,9 +108,9 @@ def _who(found: Twins) -> str:
     """Which of the two does at these shapes, which differ in timesteps."""
     if not found.cells:
         return "-"
-    kinds = {(twins.in_one(a), twins.in_one(b)) for a, b in found.cells}
+    kinds = {(a.in_one, b.in_one) for a, b in found.cells}
     if len(kinds) > 1:
-        counts = [sum(map(twins.in_one, side)) for side in zip(*found.cells, strict=True)]
+        counts = [sum(cell.in_one for cell in side) for side in zip(*found.cells, strict=True)]
         return f"fp32 {counts[0]}, AMP {counts[1]} of {len(found.cells)}"
     return {
         (True, True): "both",

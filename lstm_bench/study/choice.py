@@ -166,7 +166,7 @@ def _turned(of: Statistic) -> Statistic:
 
 def _algorithms(one: Subject, single: pd.DataFrame, half: pd.DataFrame) -> str:
     """What half gains where both precisions run alike, and where one runs as a single kernel."""
-    kinds = {(cell.name, cell.shape): "persistent" in cell.by_family for cell in one.splits}
+    kinds = {(cell.name, cell.shape): cell.in_one for cell in one.splits}
     gains: dict[bool, list[float]] = {True: [], False: []}
     both = single.merge(half, on=SHAPE, suffixes=("", "_half"))
     for row in both.to_dict("records"):

@@ -272,7 +272,7 @@ def _deepbench(one: Subject) -> list[str]:
     pairs = [pair for name in (SKIP, SAME) if (pair := one.pair(name, PYTORCH))]
     if not pairs:
         return []
-    stepwise = {c.shape for c in one.splits if c.name == PYTORCH and not twins.in_one(c)}
+    stepwise = {c.shape for c in one.splits if c.name == PYTORCH and not c.in_one}
     some = [twins.over(pair, stepwise) for pair in pairs]
     alike = all(pair.whole.shapes for pair in some)
     heads, columns, rows = ["over"], [], []

@@ -189,7 +189,7 @@ def _exactness(one: Subject) -> str:
 def one_kernel(one: Subject, name: str) -> set[Shape]:
     """The shapes at which one kernel holds a row's whole recurrence, by its profile."""
     own = (cell for cell in one.splits if cell.name == name)
-    return {cell.shape for cell in own if "persistent" in cell.by_family}
+    return {cell.shape for cell in own if cell.in_one}
 
 
 def algorithm(path: str) -> tuple[str, bool]:

@@ -79,7 +79,7 @@ def share(work: float, framework: float) -> str:
 def stepwise(one: Subject) -> set[Shape]:
     """Where PyTorch runs the recurrence step by step, as DeepBench does, by its profile."""
     own = [cell for cell in one.splits if cell.name == FRAMEWORK]
-    return {cell.shape for cell in own if "persistent" not in cell.by_family}
+    return {cell.shape for cell in own if not cell.in_one}
 
 
 def section(runs: Runs) -> Section:

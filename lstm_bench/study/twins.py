@@ -44,7 +44,7 @@ class Twins:
             STEPWISE: (False, False),
         }
         found = {
-            name: Twins([(x, y) for x, y in self.cells if (in_one(x), in_one(y)) == kind])
+            name: Twins([(x, y) for x, y in self.cells if (x.in_one, y.in_one) == kind])
             for name, kind in kinds.items()
         }
         return {name: twins for name, twins in found.items() if twins.cells}
@@ -100,11 +100,6 @@ def between(pair: Pair, axis: str, low: int, high: int) -> Pair:
 def some(pair: Pair, rows: npt.NDArray[np.bool_]) -> Pair:
     of = part(pair.of, rows)
     return Pair(of, of.group())
-
-
-def in_one(cell: Split) -> bool:
-    """Whether one kernel holds the whole recurrence."""
-    return "persistent" in cell.by_family
 
 
 def busy(cell: Split) -> float:
