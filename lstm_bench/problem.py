@@ -80,7 +80,7 @@ def make(shape: Shape, seed: int) -> Problem:
 
 
 def reference(problem: Problem, computes: str = "lstm") -> Answer:
-    """The answer in float64, written for reading rather than for speed."""
+    """The answer in float64; where a batch is large its rows are shared among threads."""
     s = problem.shape
     w_ih, w_hh, bias = (
         np.asarray(v, np.float64).T
@@ -89,18 +89,26 @@ def reference(problem: Problem, computes: str = "lstm") -> Answer:
     h, c = problem.h0.astype(np.float64), problem.c0.astype(np.float64)
     output = np.empty((s.timesteps, s.batch, s.hidden))
     chunk = max(1, _CHUNK_BYTES // (8 * s.batch * 4 * s.hidden))
-    for start in range(0, s.timesteps, chunk):
-        x = problem.x[start : start + chunk].astype(np.float64)
-        from_input = np.tile(x, 4) if computes == "lstm-skip-input" else x @ w_ih
-        for step, part in enumerate(from_input, start):
-            gates = h @ w_hh
-            gates += part
-            gates += bias
-            i, f, g, o = np.split(gates, 4, axis=1)
-            c *= _sigmoid(f)
-            c += _sigmoid(i) * np.tanh(g)
-            h = np.multiply(_sigmoid(o), np.tanh(c), out=output[step])
+    parts = _parts(s.batch, 4 * s.hidden)
+    with ThreadPoolExecutor(len(parts)) as pool:
+        each = pool.map if len(parts) > 1 else map
+        for start in range(0, s.timesteps, chunk):
+            x = problem.x[start : start + chunk].astype(np.float64)
+            from_input = np.tile(x, 4) if computes == "lstm-skip-input" else x @ w_ih
+            from_input += bias
+            for step, gates in enumerate(from_input, start):
+                gates += h @ w_hh
+                h = output[step]
+                list(each(_cell, *zip(*((gates[p], c[p], h[p]) for p in parts), strict=True)))
     return output, h.copy(), c
+
+
+def _cell(gates: Array, c: Array, h: Array) -> None:
+    """The new states of some rows, in place."""
+    i, f, g, o = np.split(gates, 4, axis=1)
+    c *= _sigmoid(f)
+    c += _sigmoid(i) * np.tanh(g)
+    np.multiply(_sigmoid(o), np.tanh(c), out=h)
 
 
 def _sigmoid(v: Array) -> Array:
