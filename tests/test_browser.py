@@ -501,6 +501,15 @@ def test_a_spreadsheet_takes_no_text_for_a_formula(open_page, hostile_file):
     assert any(value.startswith("'=") for row in cells for value in row)
 
 
+def test_an_extra_section_is_reached_from_the_top(open_page, hostile_file):
+    tab = open_page(hostile_file)
+    names = texts(tab, "#extra h2")
+    assert names
+    assert [name for name in texts(tab, "nav a") if name in names] == names
+    tab.locator("nav a", has_text=names[-1]).click()
+    assert tab.locator("#extra h2").last.evaluate("e => e.id") == tab.url.split("#")[1]
+
+
 def test_an_extra_section_is_a_table_that_sorts(open_page, hostile_file):
     tab = open_page(hostile_file)
     head = tab.locator("#extra thead th", has_text="n").last

@@ -45,20 +45,23 @@ function overviewTable(place) {
 
 // Tables that a run may bring along, such as kernels or memory.
 function extraSections(place) {
+  const links = [];
   replace(place, ...run.sections.map(({ title, note, columns, rows }, number) => {
     const numeric = columns.map((_, c) => rows.some((row) => typeof row[c] === "number"));
     const table = new Table({
       caption: title,
       columns: columns.map((label, c) => ({
         label, number: numeric[c], key: (row) => row[c] ?? null,
-        show: (row) => (typeof row[c] === "number" ? digits(row[c], 6) : row[c] ?? "-"),
+        show: (row) => (typeof row[c] === "number" ? digits(row[c], 4) : row[c] ?? "-"),
       })),
       rows,
     });
     const id = `extra-${number}`;
+    links.push(el("a", { href: `#${id}`, text: title }));
     return el("section", { "aria-labelledby": id }, el("h2", { id, text: title }),
       note ? el("p", { class: "note", text: note }) : null, table.node);
   }));
+  document.querySelector("nav a[href='#pairs']").after(...links);
 }
 
 function noiseTable(place) {
