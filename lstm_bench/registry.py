@@ -84,7 +84,7 @@ IMPLEMENTATIONS = {
         _deepbench("-persist-static", "cuDNN PERSIST_STATIC", algorithm="persist-static"),
         _deepbench("-persist-dynamic", "cuDNN PERSIST_DYNAMIC", algorithm="persist-dynamic"),
         _deepbench("-graph", "STANDARD replayed as a CUDA graph", graph=True),
-        _deepbench("-best", "the fastest that cuDNN offers for the shape", choose="best"),
+        _deepbench("-best", "the fastest of cuDNN's algorithms, in a graph or not", choose="best"),
         _deepbench("-fp16", "STANDARD in half precision", precision="fp16"),
         _deepbench("-fp16-best", "the fastest in half precision", precision="fp16", choose="best"),
         Implementation(
