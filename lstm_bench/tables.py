@@ -27,6 +27,7 @@ FORMATS = ("table", "github", "csv", "json", "latex")
 _BY_SUFFIX = {".txt": "table", ".md": "github", ".csv": "csv", ".json": "json", ".tex": "latex"}
 _LAYOUT = {"table": "simple", "github": "github", "latex": "latex_booktabs"}
 _MARKDOWN = re.compile(r"[\\|`*\[\]<>&]")
+_BETWEEN = 2  # spaces between two columns of a plain table
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would run
 
 Row = Mapping[str, Any]
@@ -59,17 +60,25 @@ class Table:
     title: str = ""
     most: int | None = None  # rows that are drawn; CSV and JSON have all
 
-    def drawn(self, form: str = "table") -> str:
+    def drawn(self, form: str = "table", width: int | None = None) -> str:
+        """As text; what is wider than `width` goes on below, with its first column again."""
         rows = self.rows[: self.most]
         shown = [[clean(column.show(row)) for column in self.columns] for row in rows]
         if form == "github":
             shown = [[_MARKDOWN.sub(_escaped, cell) for cell in row] for row in shown]
+        heads = [column.heading for column in self.columns]
+        longest = [max(map(len, cells)) for cells in zip(heads, *shown, strict=True)]
+        blocks = _blocks(longest, width) if width else [list(range(len(heads)))]
+        return "\n\n".join(self._block(shown, form, block) for block in blocks)
+
+    def _block(self, shown: list[list[str]], form: str, places: list[int]) -> str:
+        columns = [self.columns[place] for place in places]
         return str(
             tabulate.tabulate(
-                shown,
-                headers=[column.heading for column in self.columns],
+                [[row[place] for place in places] for row in shown],
+                headers=[column.heading for column in columns],
                 tablefmt=_LAYOUT[form],
-                colalign=["right" if c.right else "left" for c in self.columns] if shown else None,
+                colalign=["right" if c.right else "left" for c in columns] if shown else None,
                 disable_numparse=True,
             )
         )
@@ -89,8 +98,11 @@ class Document:
     def tables(self) -> list[Table]:
         return [part for part in self.parts if isinstance(part, Table)]
 
-    def written(self, form: str) -> str:
-        """The whole in one of FORMATS, without a newline at its end."""
+    def written(self, form: str, width: int | None = None) -> str:
+        """The whole in one of FORMATS, without a newline at its end.
+
+        `width` is that of the terminal where it is for one: text is folded to it, too.
+        """
         if form == "json":
             return self._json()
         if form == "csv":
@@ -99,9 +111,11 @@ class Document:
         for part in self.parts:
             if isinstance(part, Table):
                 title = _titled(part.title, form)
-                blocks.append(f"{title}{part.drawn(form)}")
+                blocks.append(f"{title}{part.drawn(form, width)}")
             else:
                 lines = [clean(line) for line in part.splitlines()]
+                if width:
+                    lines = [folded for line in lines for folded in _folded(line, width)]
                 blocks.append(_as_text(lines, form))
         return "\n\n".join(blocks)
 
@@ -119,6 +133,26 @@ class Document:
         out = io.StringIO()
         pd.DataFrame(rows).to_csv(out, index=False, lineterminator="\n")
         return out.getvalue().rstrip("\n")
+
+
+def _blocks(longest: Sequence[int], width: int) -> list[list[int]]:
+    """Which columns stand side by side: the first in every block, the others as they fit."""
+    blocks = [[0]]
+    room = width - longest[0]
+    for place in range(1, len(longest)):
+        needs = longest[place] + _BETWEEN
+        if needs > room and len(blocks[-1]) > 1:
+            blocks.append([0])
+            room = width - longest[0]
+        blocks[-1].append(place)
+        room -= needs
+    return blocks
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """A line that is too long, with the rest of it under where it began."""
+    indent = len(line) - len(line.lstrip())
+    return wrapped(line, indent, width).splitlines() or [""]
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -346,17 +346,16 @@ def test_a_budget_that_runs_out_says_how_to_go_on(lstm_bench, write_grid):
     assert "lstm-bench grid --resume" in done.stdout
 
 
-@pytest.mark.parametrize("columns", [40, 80, 160])
-def test_a_terminal_of_any_width_shows_a_bar_with_the_time_left(write_grid, tmp_path, columns):
+def in_terminal(columns, folder, *arguments):
+    """What a command shows in a terminal of this width."""
     import fcntl
     import struct
     import termios
 
-    grid = write_grid(fake=SLOW, implementations=["real"])
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(
-        command("grid", grid), cwd=tmp_path, stdout=slave, stderr=slave, close_fds=True,
+        command(*arguments), cwd=folder, stdin=slave, stdout=slave, stderr=slave, close_fds=True,
         env={k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
         | {"TERM": "xterm"},
     )  # fmt: skip
@@ -372,9 +371,26 @@ def test_a_terminal_of_any_width_shows_a_bar_with_the_time_left(write_grid, tmp_
         shown += data
     assert process.wait(timeout=60) == 0
     os.close(master)
+    return shown
+
+
+@pytest.mark.parametrize("columns", [40, 80, 160])
+def test_a_terminal_of_any_width_shows_a_bar_with_the_time_left(write_grid, tmp_path, columns):
+    grid = write_grid(fake=SLOW, implementations=["real"])
+    shown = in_terminal(columns, tmp_path, "grid", grid)
     assert b"cells" in shown
     assert b"left" in shown
     assert b"\x1b[?25h" in shown  # the cursor is back
+
+
+def test_tables_fit_the_terminal_that_they_are_shown_in(lstm_bench, write_grid, tmp_path):
+    assert lstm_bench("grid", write_grid(), "--run", "r").returncode == 0
+    for columns in (60, 120):
+        shown = in_terminal(columns, tmp_path, "report", "--run", "r").decode()
+        lines = shown.replace("\r", "").splitlines()
+        assert max(map(len, lines)) <= columns
+        assert "fastest" in shown
+    assert lstm_bench("report", "--run", "r").stdout.splitlines()[0] in shown
 
 
 def test_a_terminal_is_as_it_was_after_ctrl_c(write_grid, tmp_path):

@@ -98,6 +98,34 @@ def test_the_files_name_chooses_the_format():
         chosen_format(None, "x.html")
 
 
+def wide():
+    rows = [{"name": f"row-{n}", **{f"c{m}": f"{n}{m}" * 5 for m in range(9)}} for n in range(3)]
+    columns = [text("name", "name"), *(number(f"column {m}", f"c{m}") for m in range(9))]
+    lines = "a note that is longer than the terminal is wide, and has to be folded somewhere"
+    return Document([Table("wide", rows, columns), lines, "  an indented one, which " * 4])
+
+
+@pytest.mark.parametrize("width", [40, 55, 80, 100, 200])
+def test_a_terminal_of_any_width_shows_every_column_and_cuts_no_line(width):
+    lines = wide().written("table", width).splitlines()
+    assert max(map(len, lines)) <= width
+    heads = [line for line in lines if line.startswith("name ")]
+    assert sum(line.count("column") for line in heads) == 9
+    assert all(sum(line.startswith(f"row-{n} ") for line in lines) == len(heads) for n in range(3))
+    assert (len(heads) == 1) == (width == 200)
+
+
+def test_what_goes_into_a_pipe_or_a_file_is_not_folded():
+    assert max(map(len, wide().written("table").splitlines())) > 100
+
+
+def test_a_column_that_fits_nowhere_is_shown_whole():
+    rows = [{"name": "a" * 30, "path": "b" * 50, "more": "c"}]
+    table = Table("t", rows, [text(key, key) for key in ("name", "path", "more")])
+    found = table.drawn(width=40)
+    assert all(cell in found for cell in rows[0].values())
+
+
 def test_an_empty_table_is_drawn():
     assert Table("t", [], (number("a", "a"),)).drawn().strip().startswith("a")
 

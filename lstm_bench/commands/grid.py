@@ -191,7 +191,7 @@ def _run(
             raise (LstmBenchError if opened is None else Stopped)(f"{what}; {remedy}") from None
         raise Stopped(f"{what}; what was finished is kept. Mend it, then `{again}`") from None
     run = results.load(folder)
-    click.echo(run_report.document(run, shape_by_shape=False).written("table"))
+    options.write(run_report.document(run, shape_by_shape=False), "table", None)
     wall = outcome.wall_s or 1e-9
     share = percent(outcome.timed_s / wall, 0)
     parts = [f"{what} {percent(s / wall, 0)}" for what, s in outcome.spent_s.items()]

@@ -31,7 +31,8 @@ def list_(pythons: Sequence[str], device: str | None) -> None:
     ]
     columns = (text("implementation", "name"), text("precision", "precision"))
     table = Table("runs", shown, (*columns, text("what it is", "note")))
-    click.echo(f"These run here, on {where}:\n\n{table.drawn() if shown else '(nothing)'}")
+    drawn = table.drawn(width=options.terminal_width()) if shown else "(nothing)"
+    click.echo(f"These run here, on {where}:\n\n{drawn}")
     rest = [a for a in rows if not a.runs]
     if rest:
         click.echo("\nThese do not:\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,9 @@ metric = click.option(
 )
 
 
+NARROWEST = 40  # columns that a table is fitted to
+
+
 def writing(command: F) -> F:
     """`--format` and `--output`, for every command that shows results."""
     formats = ["table", "github", "csv", "json", "latex"]  # tables.FORMATS, without its imports
@@ -66,11 +70,16 @@ def write(document: Any, form: str | None, output: str | None) -> None:
     """Print a document, or write it to a file whole."""
     from lstm_bench.tables import chosen_format
 
-    text = document.written(chosen_format(form, output))
+    form = chosen_format(form, output)
     if output and output != "-":
-        write_file(Path(output), text + "\n")
+        write_file(Path(output), document.written(form) + "\n")
     else:
-        click.echo(text)
+        click.echo(document.written(form, terminal_width() if form == "table" else None))
+
+
+def terminal_width() -> int | None:
+    """Columns, where the output is a terminal: elsewhere lines are as long as they are."""
+    return max(shutil.get_terminal_size().columns, NARROWEST) if sys.stdout.isatty() else None
 
 
 def write_file(path: Path, text: str) -> None:
