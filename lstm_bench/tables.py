@@ -19,7 +19,7 @@ import pandas as pd
 import tabulate
 
 from lstm_bench.model import LstmBenchError
-from lstm_bench.units import clean, wrapped
+from lstm_bench.units import WIDTH, clean, wrapped
 
 tabulate.MIN_PADDING = 0  # columns as narrow as their contents: tables must fit a page
 
@@ -114,8 +114,8 @@ class Document:
                 blocks.append(f"{title}{part.drawn(form, width)}")
             else:
                 lines = [clean(line) for line in part.splitlines()]
-                if width:
-                    lines = [folded for line in lines for folded in _folded(line, width)]
+                if width and width < WIDTH:
+                    lines = _folded(lines, width)
                 blocks.append(_as_text(lines, form))
         return "\n\n".join(blocks)
 
@@ -149,10 +149,25 @@ def _blocks(longest: Sequence[int], width: int) -> list[list[int]]:
     return blocks
 
 
-def _folded(line: str, width: int) -> list[str]:
-    """A line that is too long, with the rest of it under where it began."""
-    indent = len(line) - len(line.lstrip())
-    return wrapped(line, indent, width).splitlines() or [""]
+def _folded(lines: Sequence[str], width: int) -> list[str]:
+    """Text that is folded to the width of a page, folded to that of a terminal instead.
+
+    A line whose first word had no room at the end of the one before goes on with it; items of a
+    list are indented, and what goes on with them is indented further.
+    """
+    whole: list[tuple[str, int]] = []  # each line as it was, and where its rest is indented to
+    before, rest = "", {0}  # where a rest may begin
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        full = bool(line.strip()) and len(before) + 1 + len(line.split()[0]) > WIDTH
+        if full and indent in rest:
+            whole[-1] = f"{whole[-1][0]} {line.strip()}", indent
+            rest = {indent}
+        else:
+            whole.append((line, indent))
+            rest = set(range(indent + 1, WIDTH)) | ({0} if indent == 0 else set())
+        before = line
+    return [part for line, indent in whole for part in wrapped(line, indent, width).split("\n")]
 
 
 def _escaped(found: re.Match[str]) -> str:

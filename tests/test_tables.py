@@ -8,7 +8,7 @@ import pytest
 
 from lstm_bench.model import LstmBenchError
 from lstm_bench.tables import Document, Table, chosen_format, number, text
-from lstm_bench.units import clean, percent, seconds, short, span, times
+from lstm_bench.units import clean, percent, seconds, short, span, times, wrapped
 
 NASTY = '=1+1|<b>\x1b[31mred\n"x" & 50% $y$ _z {w} \\v'
 
@@ -117,6 +117,15 @@ def test_a_terminal_of_any_width_shows_every_column_and_cuts_no_line(width):
 
 def test_what_goes_into_a_pipe_or_a_file_is_not_folded():
     assert max(map(len, wide().written("table").splitlines())) > 100
+
+
+def test_text_is_folded_anew_and_not_line_by_line():
+    long = wrapped("ran on  " + "one-way, " * 30, 8)
+    assert len(long.splitlines()) > 2
+    lines = Document([f"first\n{long}\nlast"]).written("table", 60).splitlines()
+    assert (lines[0], lines[-1]) == ("first", "last")
+    assert all(45 < len(line) <= 60 for line in lines[1:-2])
+    assert all(line.startswith(" " * 8) for line in lines[2:-1])
 
 
 def test_a_column_that_fits_nowhere_is_shown_whole():
