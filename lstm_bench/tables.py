@@ -110,7 +110,7 @@ class Document:
         blocks = []
         for part in self.parts:
             if isinstance(part, Table):
-                title = _titled(part.title, form)
+                title = _titled(part.title, form, width)
                 blocks.append(f"{title}{part.drawn(form, width)}")
             else:
                 lines = [clean(line) for line in part.splitlines()]
@@ -183,10 +183,12 @@ def _as_text(lines: list[str], form: str) -> str:
     return "\n".join(lines)
 
 
-def _titled(title: str, form: str) -> str:
+def _titled(title: str, form: str, width: int | None) -> str:
     if not title:
         return ""
-    title = wrapped(clean(title)) if form == "table" else clean(title)
+    title = clean(title)
+    if form == "table":
+        title = wrapped(title, width=min(width or WIDTH, WIDTH))
     if form == "github":
         title = _MARKDOWN.sub(_escaped, title)
     return {"table": f"{title}\n\n", "github": f"### {title}\n\n", "latex": f"% {title}\n"}[form]

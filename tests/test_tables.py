@@ -102,7 +102,8 @@ def wide():
     rows = [{"name": f"row-{n}", **{f"c{m}": f"{n}{m}" * 5 for m in range(9)}} for n in range(3)]
     columns = [text("name", "name"), *(number(f"column {m}", f"c{m}") for m in range(9))]
     lines = "a note that is longer than the terminal is wide, and has to be folded somewhere"
-    return Document([Table("wide", rows, columns), lines, "  an indented one, which " * 4])
+    table = Table("wide", rows, columns, "a title that is longer than many terminals are wide")
+    return Document([table, lines, "  an indented one, which " * 4])
 
 
 @pytest.mark.parametrize("width", [40, 55, 80, 100, 200])
