@@ -41,7 +41,6 @@ class CloserLook:
         """`doing` tells the observer what is done to which cell, and counts the time."""
         self.plan, self.workers, self.watch = plan, workers, watch
         self.look, self.stop, self.doing = look, stop, doing
-        self.loaded_s = 0.0  # inside the calls that energy was measured over
         self._took_down: dict[str, str] = {}  # workers that this has ended, and how
 
     def wanted(self, cell: Cell) -> bool:
@@ -84,7 +83,6 @@ class CloserLook:
             return reply
 
         one.energy = self.watch.energy(run_load)
-        self.loaded_s += (one.energy.call_s or 0.0) * one.energy.calls
 
     def _profile(self, one: Measurement) -> None:
         """What a call is made of."""

@@ -69,7 +69,7 @@ class Outcome:
     interrupted: bool = False
     out_of_budget: bool = False
     wall_s: float = 0.0
-    timed_s: float = 0.0  # of it inside timed calls
+    timed_s: float = 0.0  # of it inside timed calls, which energy's are not
     spent_s: dict[str, float] = field(default_factory=dict)  # the whole, by what was done
     left: int = 0  # cells that were planned and not reached
     note: str = ""  # what NVML did not tell, and how to get it
@@ -130,8 +130,7 @@ def run(
         walk.workers.close()
         outcome.note = walk.watch.reason if plan.settings.device == "cuda" else ""
         walk.watch.close()
-    outcome.wall_s = time.monotonic() - started
-    outcome.timed_s = walk.timed_s + walk.closer.loaded_s
+    outcome.wall_s, outcome.timed_s = time.monotonic() - started, walk.timed_s
     outcome.spent_s = dict(walk.spent_s)
     outcome.left = len(cells) - walk.finished
     outcome.interrupted = stop() and outcome.left > 0

@@ -156,16 +156,16 @@ def _folded(lines: Sequence[str], width: int) -> list[str]:
     list are indented, and what goes on with them is indented further.
     """
     whole: list[tuple[str, int]] = []  # each line as it was, and where its rest is indented to
-    before, rest = "", {0}  # where a rest may begin
+    before, began, rest = "", 0, None  # `rest`: where the lines so far went on
     for line in lines:
         indent = len(line) - len(line.lstrip())
         full = bool(line.strip()) and len(before) + 1 + len(line.split()[0]) > WIDTH
-        if full and indent in rest:
-            whole[-1] = f"{whole[-1][0]} {line.strip()}", indent
-            rest = {indent}
+        in_place = indent > began or indent == 0 == began if rest is None else indent == rest
+        if full and in_place:
+            whole[-1], rest = (f"{whole[-1][0]} {line.strip()}", indent), indent
         else:
             whole.append((line, indent))
-            rest = set(range(indent + 1, WIDTH)) | ({0} if indent == 0 else set())
+            began, rest = indent, None
         before = line
     return [part for line, indent in whole for part in wrapped(line, indent, width).split("\n")]
 

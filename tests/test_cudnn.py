@@ -247,50 +247,6 @@ def test_replaying_comes_after_loading(library, fake):
     lstm.release()
 
 
-class Layer:
-    """A candidate whose calls take as long as it says, in a graph and out of it."""
-
-    def __init__(self, plain_s, graph_s):
-        self.times, self.graphs, self.path = (plain_s, graph_s), [], "it"
-        self.lstm, self.closed = self, False
-
-    def replay(self, on):
-        self.graphs.append(on)
-
-    def time_each(self, calls):
-        return [int(self.times[self.graphs[-1]] * 1e9)] * calls
-
-    def outputs(self):
-        return (np.zeros(1),) * 3
-
-    def close(self):
-        self.closed = True
-
-
-@pytest.mark.parametrize(
-    ("times", "tried"),
-    [
-        ((0.02, 0.02), [False]),  # hopeless, and not for want of launches
-        ((0.012, 0.012), [False, True]),
-        ((4e-5, 4e-5), [False, True]),
-    ],
-)
-def test_a_graph_is_not_tried_where_it_cannot_help(times, tried):
-    standard = Layer(0.01, 0.009) if times[0] > 1e-3 else Layer(2e-5, 1e-5)
-    slow = {"persist-static": Layer(*times)}
-
-    def candidate(algorithm):
-        found = {"standard": standard, **slow}.get(algorithm)
-        if found is None:
-            raise MemoryError
-        return found
-
-    best = deepbench.fastest(candidate, (MemoryError,), 1e-5)
-    assert best is standard
-    assert slow["persist-static"].graphs == tried
-    assert slow["persist-static"].closed
-
-
 def test_best_passes_over_an_algorithm_that_is_fast_and_wrong(library, fake, monkeypatch):
     fake.fake_set_wrong(DYNAMIC)
     best = session(library, monkeypatch, choose="best")

@@ -470,7 +470,7 @@ def test_energy_is_measured_on_a_gpu_and_says_so_where_it_cannot_be(tmp_path, mo
     sink = Raw(tmp_path)
     outcome = driver.run(plan, plan.all_cells(), sink, Quiet())
     (record,) = sink.records
-    assert (outcome.timed_s > record.timed_s) == there  # the load's calls are timed, too
+    assert outcome.timed_s == record.timed_s  # what energy is measured over is no timed call
     assert (record.status, bool(record.energy.problem)) == ("ok", not there)
     assert (record.energy.power_w is not None) == there
     assert (record.gpu is not None) == there

@@ -19,7 +19,6 @@ from lstm_bench.timing import Clock
 ALGORITHMS = ("standard", "persist-static", "persist-dynamic", "persist-static-small-h")
 TRIAL_S = 0.02  # how long `choose: best` times each candidate
 HOPELESS = 1.5  # times the best so far: a candidate this slow is timed no further
-LONG_S = 1e-3  # and one that takes so long is not waiting for launches: a graph would not help it
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -191,8 +190,6 @@ def fastest(
                 if best and best is not other:
                     best.close()
                 best, best_s, in_graph = other, other_s, graph
-            if other_s > max(HOPELESS * best_s, LONG_S):
-                break
         if best is not other:
             other.close()
         elif best:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from lstm_bench.study import rules, twins
 from lstm_bench.study.section import code, table, text
-from lstm_bench.study.subject import Subject, not_in
+from lstm_bench.study.subject import Subject, not_in, tf32
 from lstm_bench.study.twins import Twins
 from lstm_bench.units import percent, seconds, times
 from lstm_bench.words import Pair
@@ -31,20 +31,11 @@ def parts(one: Subject) -> list[str]:
         text(
             "Geometric means; below 1x AMP is slower. In brackets: not beyond the noise as a whole."
             " Grows: the largest size against the smallest, all other sizes equal.",
-            tf32(one.run.plan.settings.tf32),
+            tf32(one.run, "AMP"),
         ),
         *(_pytorch(one, pairs[ROWS[0]]) if ROWS[0] in pairs else []),
         *(_mode0(one, pairs[ROWS[1]]) if ROWS[1] in pairs else []),
     ]
-
-
-def tf32(on: bool) -> str:
-    if on:
-        return "TF32 is on: products in fp32 are rounded to it."
-    return (
-        "TF32 is off here, while PyTorch and TensorFlow turn it on by default: it would make"
-        " products in fp32 faster, and what AMP gains smaller."
-    )
 
 
 def _by_size(pairs: Mapping[str, Pair]) -> str:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lstm_bench.model import Shape
-from lstm_bench.split import Split
-from lstm_bench.study import rules
+from lstm_bench.study import rules, twins
 from lstm_bench.study.section import Section, code, count, table, text
 from lstm_bench.study.subject import Runs, Subject, missing, not_in
 from lstm_bench.trust import listed
@@ -55,22 +54,6 @@ def section(runs: Runs) -> Section:
     return Section(title, body, text(f"{told}.", _adds(found), _casting(found)))
 
 
-def _both(one: Subject) -> list[tuple[Split, Split]]:
-    """Each shape's profiles of AMP and of half."""
-    cells = one.profiled(HALF, AMP)
-    half = {cell.shape: cell for cell in cells if cell.name == HALF}
-    return [(cell, half[cell.shape]) for cell in cells if cell.name == AMP]
-
-
-def _cast(cell: Split) -> float:
-    return cell.by_family.get("cast", 0.0)
-
-
-def _moved(cell: Split) -> float:
-    """Seconds of casts, and of the copies that put cast weights into one buffer."""
-    return sum(cell.by_family.get(name, 0.0) for name in ("cast", "repack", "copy", "fill"))
-
-
 class Added(NamedTuple):
     """What AMP adds to a call of half precision at one shape, in seconds; below zero: it saves."""
 
@@ -92,9 +75,9 @@ def added(one: Subject) -> list[Added]:
             amp.latency_s - half.latency_s,
             amp.busy_s - half.busy_s,
             amp.profile.launch_s - half.profile.launch_s,
-            _cast(amp) - _cast(half),
+            twins.moved(amp, "cast") - twins.moved(half, "cast"),
         )
-        for amp, half in _both(one)
+        for half, amp in twins.of_rows(one, HALF, AMP).cells
     ]
 
 
@@ -126,7 +109,7 @@ def _where(found: Sequence[Added]) -> str:
     left = min(statistics.median(one.rest / one.latency for one in longer), 1.0)
     rest = f"the rest, {percent(left, 0)}, is the host's outside of launches, not profiled here"
     return (
-        f"Of this {_signed(busy)} is time of the GPU and at most"
+        f"Of this {twins.signed(busy)} is time of the GPU and at most"
         f" {seconds(launches)} is inside launches (watched, which slows them);"
         f" {rest if left > 0 else 'nothing is left'} (medians)."
     )
@@ -145,7 +128,7 @@ def _length(found: Sequence[Added]) -> str:
         return f"at {listed(map(str, middles))} timesteps"
     if min(middles.values()) > 0 and max(middles.values()) <= ALIKE * min(middles.values()):
         return "about the same at all timesteps: it is per call, whatever the length"
-    ends = (f"{_signed(middles[steps])} at {steps}" for steps in (min(middles), max(middles)))
+    ends = (f"{twins.signed(middles[steps])} at {steps}" for steps in (min(middles), max(middles)))
     return f"{listed(ends)} timesteps"
 
 
@@ -167,13 +150,9 @@ def _casting(found: Sequence[Added]) -> str:
     )
 
 
-def _signed(value: float) -> str:
-    return seconds(value) if value >= 0 else f"-{seconds(-value)}"
-
-
 def _quartiles(found: Sequence[Added]) -> str:
     low, high = np.quantile([one.latency for one in found], (0.25, 0.75))
-    return f"{_signed(float(low))} to {_signed(float(high))}"
+    return f"{twins.signed(float(low))} to {twins.signed(float(high))}"
 
 
 def _additions(found: Sequence[Added]) -> list[str]:
@@ -185,11 +164,11 @@ def _additions(found: Sequence[Added]) -> list[str]:
         [
             label,
             str(len(own)),
-            _signed(statistics.median(one.latency for one in own)),
+            twins.signed(statistics.median(one.latency for one in own)),
             _quartiles(own),
-            _signed(statistics.median(one.busy for one in own)),
-            _signed(statistics.median(one.casts for one in own)),
-            _signed(statistics.median(one.launches for one in own)),
+            twins.signed(statistics.median(one.busy for one in own)),
+            twins.signed(statistics.median(one.casts for one in own)),
+            twins.signed(statistics.median(one.launches for one in own)),
         ]
         for label, own in {"all": found, **parts}.items()
     ]
@@ -205,27 +184,21 @@ def _additions(found: Sequence[Added]) -> list[str]:
 
 
 def _profiles(one: Subject) -> list[str]:
-    both = _both(one)
-    if not both:
+    both = twins.of_rows(one, AMP, HALF)
+    if not both.cells:
         return [not_in(one.run, "profiles")]
     rows = []
-    for hidden in sorted({amp.shape.hidden for amp, _ in both}):
-        own = [(a, h) for a, h in both if a.shape.hidden == hidden]
+    for hidden in both.values("hidden"):
+        own = both.at("hidden", hidden)
+        amp, _ = sides = list(zip(*own.cells, strict=True))
         rows.append(
             [
                 str(hidden),
-                seconds(statistics.median(a.latency_s for a, _ in own)),
-                seconds(statistics.median(h.latency_s for _, h in own)),
-                seconds(statistics.median(_cast(a) for a, _ in own)),
-                seconds(statistics.median(_moved(a) for a, _ in own)),
-                *(
-                    count(statistics.median(c.profile.kernels for c in cells))
-                    for cells in zip(*own, strict=True)
-                ),
-                *(
-                    percent(statistics.fmean(c.idle for c in cells), 0)
-                    for cells in zip(*own, strict=True)
-                ),
+                *(seconds(statistics.median(c.latency_s for c in side)) for side in sides),
+                seconds(statistics.median(twins.moved(c, "cast") for c in amp)),
+                seconds(statistics.median(map(twins.moved, amp))),
+                *(count(statistics.median(map(twins.kernels, side))) for side in sides),
+                *own.idle,
             ]
         )
     heads = [

@@ -18,7 +18,7 @@ from lstm_bench.results import Run
 from lstm_bench.study import rules
 from lstm_bench.study.headroom import WHAT
 from lstm_bench.study.section import Section, code, table, text
-from lstm_bench.study.subject import Runs, Subject, missing
+from lstm_bench.study.subject import Runs, Subject, missing, tf32
 from lstm_bench.trust import counted, listed
 from lstm_bench.units import error, times
 
@@ -85,7 +85,11 @@ def section(runs: Runs) -> Section:
             f" cuDNN is, that is {WHAT}. Half gains: how many times faster half precision is than"
             " fp32. Both are geometric means over hidden sizes."
         ),
-        text(_algorithms(one, won["fp32"], won["half"]), _tf32(one.run), _errors(one.run)),
+        text(
+            _algorithms(one, won["fp32"], won["half"]),
+            tf32(one.run, "half precision"),
+            _errors(one.run),
+        ),
     ]
     return Section(title, body, text(f"Use {told}.", pays))
 
@@ -181,15 +185,6 @@ def _algorithms(one: Subject, single: pd.DataFrame, half: pd.DataFrame) -> str:
         if gains[alike]
     ]
     return f"Half precision gains {'; '.join(told)} (geometric means)." if told else ""
-
-
-def _tf32(run: Run) -> str:
-    if run.plan.settings.tf32 or run.plan.settings.device != "cuda":
-        return ""
-    return (
-        "TF32 is off here, while PyTorch and TensorFlow turn it on by default: with it fp32 would"
-        " be faster where matrix products take the time, and half precision would gain less there."
-    )
 
 
 def _mean(ratios: pd.Series[float]) -> str:

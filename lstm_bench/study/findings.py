@@ -71,7 +71,7 @@ def section(runs: Runs) -> Section:
     ]
     rest = _named(found, rules.HOLDS_NOT, "No longer true")
     rest += _named(found, rules.DEPENDS, "True of some shapes only")
-    return Section(title, body, f"O{told[1:]}.{rest}", figures(one))
+    return Section(title, body, f"{told[0].upper()}{told[1:]}.{rest}", figures(one))
 
 
 def _named(found: list[Finding], word: str, title: str) -> str:
@@ -272,7 +272,7 @@ def _deepbench(one: Subject) -> list[str]:
     pairs = [pair for name in (SKIP, SAME) if (pair := one.pair(name, PYTORCH))]
     if not pairs:
         return []
-    stepwise = {c.shape for c in one.splits if c.name == PYTORCH and not c.in_one}
+    stepwise = one.stepwise(PYTORCH)
     some = [twins.over(pair, stepwise) for pair in pairs]
     alike = all(pair.whole.shapes for pair in some)
     heads, columns, rows = ["over"], [], []

@@ -11,12 +11,11 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from lstm_bench.comparison import Comparison, Statistic, compare
+from lstm_bench.comparison import Statistic, compare
 from lstm_bench.model import LstmBenchError, Shape
-from lstm_bench.noise import SHAPE
 from lstm_bench.study import rules
 from lstm_bench.study.section import Section, code, table, text
-from lstm_bench.study.subject import Runs, Subject, missing, not_in, part
+from lstm_bench.study.subject import Runs, Subject, missing, not_in, part, shapes_of
 from lstm_bench.trust import listed
 from lstm_bench.units import percent, times
 
@@ -32,9 +31,9 @@ class Gap:
         found = [pair.of for pair in pairs if pair]
         self.there = len(found) == 3
         if self.there:
-            common = set.intersection(*(_shapes(of) for of in found))
+            common = set.intersection(*(set(shapes_of(of)) for of in found))
             common = common if shapes is None else common & shapes
-            self.parts = [part(of, np.array([s in common for s in _list(of)])) for of in found]
+            self.parts = [part(of, np.array([s in common for s in shapes_of(of)])) for of in found]
             self.there = bool(common)
 
     def at(self, axis: str = "all", value: int = 0) -> tuple[Statistic, ...]:
@@ -59,14 +58,6 @@ class Gap:
         return rules.is_over(rules.mean(list(work - framework)), 0.0)
 
 
-def _list(of: Comparison) -> list[Shape]:
-    return [Shape(*map(int, row)) for row in of.shapes[SHAPE].to_numpy()]
-
-
-def _shapes(of: Comparison) -> set[Shape]:
-    return set(_list(of))
-
-
 def share(work: float, framework: float) -> str:
     """The share of the gap that is work, of the logarithm; there must be a gap."""
     whole = math.log(work) + math.log(framework)
@@ -74,12 +65,6 @@ def share(work: float, framework: float) -> str:
         return "no gap"
     found = math.log(work) / whole
     return "all" if found >= 1 else "none" if found <= 0 else percent(found, 0)
-
-
-def stepwise(one: Subject) -> set[Shape]:
-    """Where PyTorch runs the recurrence step by step, as DeepBench does, by its profile."""
-    own = [cell for cell in one.splits if cell.name == FRAMEWORK]
-    return {cell.shape for cell in own if not cell.in_one}
 
 
 def section(runs: Runs) -> Section:
@@ -90,7 +75,7 @@ def section(runs: Runs) -> Section:
     if not whole.there:
         names = ", ".join(map(code, (SKIP, SAME, FRAMEWORK)))
         return Section(title, [f"`{runs.paper.run.name}` lacks one of {names}."])
-    steps = stepwise(runs.paper)
+    steps = runs.paper.stepwise(FRAMEWORK)
     alike = Gap(runs.paper, steps)
     held = alike if alike.there else whole
     where = f"at the {held.shapes} shapes where both run the same algorithm"

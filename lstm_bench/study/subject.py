@@ -13,7 +13,7 @@ import pandas as pd
 
 from lstm_bench import results, split, store
 from lstm_bench.comparison import Comparison
-from lstm_bench.model import LstmBenchError, Record
+from lstm_bench.model import LstmBenchError, Record, Shape
 from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
 from lstm_bench.split import Split
@@ -49,6 +49,10 @@ class Subject:
     def splits(self) -> list[Split]:
         """The profiled cells on the device that can be trusted."""
         return split.read(self.run).on_device
+
+    def stepwise(self, name: str) -> set[Shape]:
+        """Where a row runs the recurrence step by step and not in one kernel, by its profile."""
+        return {one.shape for one in self.splits if one.name == name and not one.in_one}
 
     def profiled(self, *names: str) -> list[Split]:
         """The profiled cells of these rows at the shapes that all of them have; none if none."""
@@ -116,6 +120,23 @@ def not_in(run: Run, what: str) -> str:
     return wrapped(
         f"The run `{run.name}` has no {what} of these rows; `{command} {flag}` measures them."
     )
+
+
+def tf32(run: Run, other: str) -> str:
+    """What single precision was, which all that another gains is held against."""
+    if run.plan.settings.device != "cuda":
+        return ""
+    if run.plan.settings.tf32:
+        return "TF32 is on: products in fp32 are rounded to it."
+    return (
+        "TF32 is off here, while PyTorch and TensorFlow turn it on by default: with it fp32 would"
+        f" be faster where matrix products take the time, and {other} would gain less there."
+    )
+
+
+def shapes_of(of: Comparison) -> list[Shape]:
+    """The shapes of a comparison, in its order."""
+    return [Shape(*map(int, row)) for row in of.shapes[SHAPE].to_numpy()]
 
 
 def part(of: Comparison, rows: npt.NDArray[np.bool_]) -> Comparison:

@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lstm_bench.model import Shape
-from lstm_bench.noise import SHAPE
 from lstm_bench.split import Split
 from lstm_bench.study import rules
-from lstm_bench.study.subject import Subject, part
+from lstm_bench.study.subject import Subject, part, shapes_of
 from lstm_bench.units import percent, seconds, times
 from lstm_bench.words import Pair, versus
 
@@ -87,8 +86,7 @@ def of_rows(one: Subject, a: str, b: str) -> Twins:
 
 def over(pair: Pair, shapes: Collection[Shape]) -> Pair:
     """The same comparison over some of its shapes."""
-    keys = (Shape(*map(int, row)) for row in pair.of.shapes[SHAPE].to_numpy())
-    return some(pair, np.array([key in shapes for key in keys], dtype=bool))
+    return some(pair, np.array([shape in shapes for shape in shapes_of(pair.of)], dtype=bool))
 
 
 def between(pair: Pair, axis: str, low: int, high: int) -> Pair:

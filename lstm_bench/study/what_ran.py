@@ -33,10 +33,9 @@ def section(runs: Runs) -> Section:
         body += [table(heads, [_row(one) for one in there])]
         body.append(
             text(
-                "Took: in all, without breaks; timed: its share inside timed calls, those that"
-                " energy was measured over among them. Below, posing is making inputs and the"
-                " float64 reference; preparing is building, the first call, its check and warming"
-                " up."
+                "Took: in all, without breaks; timed: its share inside timed calls. Below, posing"
+                " is making inputs and the float64 reference; preparing is building, the first"
+                " call, its check and warming up."
             )
         )
         seen: dict[str, str] = {}
@@ -80,11 +79,10 @@ def _row(one: Subject) -> list[str]:
 
 
 def time_of(one: Subject) -> tuple[float, float]:
-    """Seconds that the run took, and those inside timed calls, as its drivers tell them."""
+    """Seconds that the run took, as its drivers tell them, and those inside timed calls."""
     legs = store.read_legs(one.run.folder) if one.run.folder else []
-    if legs:
-        return sum(leg.wall_s for leg in legs), sum(leg.timed_s for leg in legs)
-    return wall_s(one.records), sum(record.timed_s for record in one.records)
+    took = sum(leg.wall_s for leg in legs) or wall_s(one.records)
+    return took, sum(record.timed_s for record in one.records)
 
 
 def _spent(one: Subject) -> str:
@@ -93,15 +91,15 @@ def _spent(one: Subject) -> str:
     total: Counter[str] = Counter()
     for leg in legs:
         total.update(leg.spent_s)
-    whole = sum(leg.wall_s for leg in legs)
-    if not whole:
+    whole, timed = time_of(one)
+    if not total:
         return ""
     told = listed(f"{clean(what)} {percent(s / whole, 0)}" for what, s in total.most_common())
-    watched = total["profiling"]
-    if 0 < watched < whole:
-        share = percent(sum(leg.timed_s for leg in legs) / (whole - watched), 0)
-        told += f"; without the profiled pass {share} would be inside timed calls"
-    return f"Of its time: {told}." if total else ""
+    closer = total["profiling"] + total["energy"]
+    if 0 < closer < whole:
+        share = percent(timed / (whole - closer), 0)
+        told += f"; of what is neither profiling nor energy {share} is inside timed calls"
+    return f"Of its time: {told}."
 
 
 def wall_s(records: list[Record]) -> float:
