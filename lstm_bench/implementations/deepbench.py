@@ -7,12 +7,10 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from lstm_bench.implementations import baseline_libraries as libraries
 from lstm_bench.implementations.session import Session
 from lstm_bench.model import TOLERANCES, Implementation, Settings, Unsupported
-from lstm_bench.problem import Answer, Problem
+from lstm_bench.problem import Answer, Problem, check
 from lstm_bench.profile import Part, Profile
 from lstm_bench.timing import Clock
 
@@ -180,7 +178,7 @@ def fastest(
                 other.lstm.replay(graph)
                 other_s = _trial(other, give_up_s=HOPELESS * best_s)
                 expected = expected or other.outputs()
-                agreed = other_s >= best_s or _agree(other.outputs(), expected, tolerance)
+                agreed = other_s >= best_s or check(other.outputs(), expected, tolerance).passed
             except refusals:
                 if expected is None:
                     raise
@@ -197,14 +195,6 @@ def fastest(
     assert best is not None
     best.path += f"{', graph' if in_graph else ''} (fastest of {tried})"
     return best
-
-
-def _agree(found: Answer, expected: Answer, tolerance: float) -> bool:
-    """Written so that NaN disagrees; a cell state may be large, so its error counts by its size."""
-    return all(
-        bool((np.abs(a - b) <= tolerance * np.maximum(1, np.abs(b))).all())
-        for a, b in zip(found, expected, strict=True)
-    )
 
 
 def _trial(session: BaselineSession, give_up_s: float = math.inf) -> float:
