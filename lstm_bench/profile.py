@@ -7,15 +7,16 @@ standard library only: it runs in a worker.
 
 from __future__ import annotations
 
+import bisect
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 ON_DEVICE = ("kernel", "copy", "fill")
 
 
-@dataclass(frozen=True)
-class Activity:
+class Activity(NamedTuple):
     """One thing that a profiler saw; the clock may start anywhere, but is one for all."""
 
     kind: str  # "kernel", "copy", "fill" on the device; "launch" on the host
@@ -83,20 +84,20 @@ def summary(
     readable: Callable[[str], str] = str,
     watched: int | None = None,
 ) -> Profile:
-    """What the calls of `windows` did on the device; `lost` records make it doubtful.
+    """What the calls of `windows`, one after another, did; `lost` records make it doubtful.
 
     `readable` makes a raw name one that a person writes. `watched` is how many of the last calls
     had their launches recorded, all if None; the device's times are of those before.
     """
     activities = list(activities)
     calls: list[list[Activity]] = [[] for _ in windows]
-    strays = 0
+    starts, strays = [start for start, _ in windows], 0
     launched = {a.correlation: a.start_ns for a in activities if a.kind == "launch"}
     for one in activities:
         # by the host's clock where it is known: the device's is a little off
         at = launched.get(one.correlation, one.start_ns)
-        place = next((i for i, (a, b) in enumerate(windows) if a <= at <= b), None)
-        if place is not None:
+        place = bisect.bisect_right(starts, at) - 1
+        if place >= 0 and at <= windows[place][1]:
             calls[place].append(one)
         elif one.kind in ON_DEVICE:
             strays += 1

@@ -15,8 +15,8 @@ from lstm_bench.profile import Activity, Profile, Window, summary
 
 PASS_S = 0.05  # how long the profiled calls may take, but for FEWEST of them
 FEWEST, MOST = 2, 10
-LONG_S = 0.02  # before a call that takes so long none is made to be thrown away
-ONCE_S = 0.1  # and one that takes so long is made once
+ONCE_S = 0.1  # a call that takes so long is made once
+EARLY, EARLY_S = 4, 0.02  # calls to be thrown away: so many at most, and for so long
 
 
 @dataclass
@@ -35,6 +35,11 @@ def calls_for(call_s: float) -> int:
     return max(FEWEST, min(MOST, int(PASS_S / max(call_s, 1e-9))))
 
 
+def early_for(call_s: float) -> int:
+    """Calls to be thrown away: on an H200 it takes four until a watched one has its pace."""
+    return min(EARLY, int(EARLY_S / max(call_s, 1e-9)))
+
+
 def profile(session: Session, call_s: float, device: str) -> Trace:
     """What one call of the session does; a profiler that fails is a profile with a problem."""
     calls = calls_for(call_s)
@@ -43,8 +48,8 @@ def profile(session: Session, call_s: float, device: str) -> Trace:
             found = session.operators(calls)
             return Trace(found or _nothing(device, "no profiler: this one has none of its own"))
         try:
-            discard = 0 if call_s > LONG_S else 1
-            return Trace(*cupti.collect(session.call, session.wait, calls, discard))
+            early = early_for(call_s)
+            return Trace(*cupti.collect(session.call, session.wait, calls, early))
         except cupti.Absent as absent:
             return _by_framework(session, calls, str(absent))
     except Exception as error:  # the times of this cell are taken and must not be lost

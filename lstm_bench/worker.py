@@ -6,6 +6,7 @@ package. Requests and replies have pipes of their own: frameworks print to stdou
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -13,7 +14,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,28 +129,27 @@ class Worker:
     def measure(self, key: str, round_number: int, sampling: Any) -> dict[str, Any]:
         """One block of one prepared session."""
         p = self.prepared[key]
-        gc.disable()
         try:
-            block = timing.block(
-                p.session,
-                from_json(Sampling, sampling),
-                p.clock,
-                round_number,
-                p.call_s,
-                asynchronous=self.settings.device != "cpu",
-            )
+            with _no_collection():
+                block = timing.block(
+                    p.session,
+                    from_json(Sampling, sampling),
+                    p.clock,
+                    round_number,
+                    p.call_s,
+                    asynchronous=self.settings.device != "cpu",
+                )
         except BaseException:
             self.prepared.pop(key).session.close()
             raise
-        finally:
-            gc.enable()
         return {"block": to_json(block)}
 
     def profile(self, key: str, trace: bool = False, operators: bool = False) -> dict[str, Any]:
         """What a call of one prepared session does; with `trace` also when."""
         p = self.prepared[key]
         device = "cpu" if operators else self.settings.device
-        found = profiling.profile(p.session, p.call_s, device)
+        with _no_collection():  # a hundred thousand records would have it look at all that there is
+            found = profiling.profile(p.session, p.call_s, device)
         return to_json(found) if trace else {"profile": to_json(found.profile)}
 
     def load(self, key: str, seconds: float) -> dict[str, Any]:
@@ -187,6 +187,16 @@ class Worker:
             gc.collect()  # framework objects come in cycles and hold device memory
             self._problem = problems.make(shape, self.settings.seed)
         return self._problem
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Python does not look for garbage meanwhile, which takes its time at any moment."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def failure(error: BaseException) -> dict[str, Any]:

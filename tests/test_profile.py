@@ -314,3 +314,10 @@ def test_a_kernel_belongs_to_the_call_that_launched_it():
 @pytest.mark.parametrize(("call_s", "calls"), [(1e-5, 10), (0.01, 5), (0.04, 2), (0.09, 2), (3, 1)])
 def test_slow_calls_are_profiled_less_often(call_s, calls):
     assert profiling.calls_for(call_s) == calls
+
+
+@pytest.mark.parametrize(
+    ("call_s", "calls"), [(0, 4), (1e-5, 4), (0.004, 4), (0.009, 2), (0.03, 0)]
+)
+def test_early_calls_are_thrown_away_while_that_is_cheap(call_s, calls):
+    assert profiling.early_for(call_s) == calls
