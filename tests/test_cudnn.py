@@ -14,6 +14,7 @@ from conftest import compiled
 from test_openblas import problem, reference
 
 from lstm_bench.implementations import deepbench
+from lstm_bench.model import Unsupported
 
 _cudnn = pytest.importorskip("lstm_bench._cudnn", reason="the C++ baseline was not built")
 if _cudnn.absent_reason:
@@ -259,6 +260,15 @@ def test_best_without_any_other_algorithm_is_standard(library, fake, monkeypatch
     best = session(library, monkeypatch, hidden=70, choose="best")
     assert "standard, graph" in best.path
     assert "(fastest of 2)" in best.path
+    best.close()
+
+
+def test_an_algorithm_that_would_compile_for_minutes_is_not_tried(library, fake, monkeypatch):
+    monkeypatch.setattr(deepbench, "DYNAMIC_MOST", 2)
+    with pytest.raises(Unsupported, match="minutes at a hidden size above 2"):
+        session(library, monkeypatch, algorithm="persist-dynamic")
+    best = session(library, monkeypatch, choose="best")
+    assert "persist-dynamic" not in best.path
     best.close()
 
 
