@@ -3,8 +3,7 @@
 for each pass, with fresh workers
     for each shape, in shuffled order
         prepare:  build, first call, check, warm up; what fails is recorded at once
-        rounds:   one block per implementation, in shuffled order, from one core if on a GPU,
-                  until there is enough
+        rounds:   one block per implementation, in shuffled order, until there is enough
         profile:  if the plan says so, after the last round of the last of them; likewise energy
         release:  the last answer is checked again, then the record is written
 """
@@ -179,7 +178,6 @@ class _Walk:
     def measure_shape(self, shape: Shape, cells: list[Cell], deadline: float | None) -> None:
         """All cells of one shape, interleaved."""
         group = f"{shape.label} {datetime.datetime.now(datetime.timezone.utc):%Y%m%dT%H%M%S.%f}"
-        cores = self.shuffled_cores()
         live: list[Measurement] = []
         timed: list[Measurement] = []  # all rounds done, nothing recorded yet
         for cell in cells:
@@ -194,7 +192,7 @@ class _Walk:
                 if self.stop():
                     break
                 with self.doing("rounds", one, f"round {number} "):
-                    measured = self.measure_round(one, number, cores[number % len(cores)], group)
+                    measured = self.measure_round(one, number, group)
                 if not measured:
                     live.remove(one)
                 elif self.enough(one, deadline):
@@ -270,20 +268,9 @@ class _Walk:
         self.rng.shuffle(order)
         return sorted(order, key=lambda one: one.magnitude)
 
-    def shuffled_cores(self) -> list[int]:
-        """Of those that may be used: each round has its own, the same for all of its blocks.
-
-        Two cores of one machine can differ by a third for seconds on end, when a neighbour shares
-        one of them. Where a call waits for the host, that would be a difference between rows.
-        """
-        cores = machine.cores()
-        self.rng.shuffle(cores)
-        return cores
-
-    def measure_round(self, one: Measurement, number: int, core: int, group: str) -> bool:
+    def measure_round(self, one: Measurement, number: int, group: str) -> bool:
         """One block that counts; false if the cell is lost."""
         sampling = self.plan.sampling
-        on_gpu = one.worker.settings.device == "cuda"  # on a CPU all cores are at work
         try:
             if not self.workers.alive(one.worker):
                 self.prepare_again(one)
@@ -297,7 +284,6 @@ class _Walk:
                         key=one.cell.key,
                         round_number=number,
                         sampling=to_json(sampling),
-                        core=core if on_gpu else None,
                     )
                 finally:
                     samples = self.watch.stop()

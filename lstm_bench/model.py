@@ -181,7 +181,6 @@ class Block:
     sm_mhz: float | None = None  # on a GPU, by NVML
     power_w: float | None = None
     temperature_c: int | None = None
-    core: int | None = None  # that the calling thread was bound to
 
 
 @dataclass

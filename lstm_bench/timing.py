@@ -146,11 +146,11 @@ SETTLE_S, SLOW_S = 0.005, 0.01
 def settle(session: Timed, clock: Clock, call_s: float, calls: int, block_s: float) -> None:
     """Untimed calls before a block: other workers had the caches, and an idle core slows down.
 
-    One call, or as many as fill a few milliseconds, but no more than half a block; none where a
-    block is a single slow call, most of which finds the caches filled.
+    One call, or as many as fill a few milliseconds, but no more than a block; none where a block is
+    a single slow call, most of which finds the caches filled.
     """
     if calls > 1 or call_s <= SLOW_S:
-        enough = int(min(SETTLE_S, block_s / 2) / max(call_s, 1e-9))
+        enough = int(min(SETTLE_S, block_s) / max(call_s, 1e-9))
         session.time_each(max(1, min(calls, enough)), clock)
 
 

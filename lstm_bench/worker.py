@@ -11,7 +11,6 @@ import ctypes
 import gc
 import importlib
 import json
-import os
 import signal
 import sys
 import time
@@ -127,13 +126,11 @@ class Worker:
         self.prepared[key] = prepared
         return {**reply, "warm_up": to_json(warm)}
 
-    def measure(
-        self, key: str, round_number: int, sampling: Any, core: int | None = None
-    ) -> dict[str, Any]:
-        """One block of one prepared session, called from this core if one is given."""
+    def measure(self, key: str, round_number: int, sampling: Any) -> dict[str, Any]:
+        """One block of one prepared session."""
         p = self.prepared[key]
         try:
-            with _no_collection(), _bound_to(core) as bound:
+            with _no_collection():
                 block = timing.block(
                     p.session,
                     from_json(Sampling, sampling),
@@ -145,7 +142,6 @@ class Worker:
         except BaseException:
             self.prepared.pop(key).session.close()
             raise
-        block.core = core if bound else None
         return {"block": to_json(block)}
 
     def profile(self, key: str, trace: bool = False, operators: bool = False) -> dict[str, Any]:
@@ -201,22 +197,6 @@ def _no_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-@contextlib.contextmanager
-def _bound_to(core: int | None) -> Iterator[bool]:
-    """Keep the calling thread, and no other, on this core, if that is allowed."""
-    before: set[int] = set()
-    if core is not None:
-        with contextlib.suppress(OSError, AttributeError):
-            allowed = os.sched_getaffinity(0)
-            os.sched_setaffinity(0, {core})
-            before = allowed
-    try:
-        yield bool(before)
-    finally:
-        if before:
-            os.sched_setaffinity(0, before)
 
 
 def failure(error: BaseException) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import FAKE_GRID
 
-from lstm_bench import driver, energy, grid, machine, telemetry, workers
+from lstm_bench import driver, energy, grid, telemetry, workers
 from lstm_bench.doctor import Kept
 from lstm_bench.fake_script import WRONG_ANSWERS
 from lstm_bench.model import Record
@@ -347,22 +347,6 @@ def profiled(tmp_path, device, observer=None, **fake):
     return sink
 
 
-def test_on_a_gpu_all_blocks_of_a_round_are_called_from_one_core(tmp_path):
-    data = {**FAKE_GRID, "hidden": 3, "fake": {"a": {}, "b": {"process": "other"}}}
-    data["implementations"] = ["a", "b"]
-    plan = grid.plan({**data, "device": "cuda"}, Path("g.yaml"), device="cuda", threads=2)
-    sink = Raw(tmp_path)
-    driver.run(plan, plan.all_cells(), sink, Quiet())
-    cores = {}
-    for _, blocks in sink.blocks:
-        for block in blocks:
-            cores.setdefault(block.round, set()).add(block.core)
-    assert {len(found) for found in cores.values()} == {1}
-    used = set().union(*cores.values())
-    assert used <= set(machine.cores())
-    assert len(used) == min(len(cores), len(machine.cores()))  # each round has its own
-
-
 def test_in_a_round_calls_of_like_length_come_together(tmp_path):
     observer = Quiet()
     fake = {
@@ -379,11 +363,6 @@ def test_in_a_round_calls_of_like_length_come_together(tmp_path):
             orders.setdefault(number, []).append(name)
     assert {frozenset(order[:2]) for order in orders.values()} == {frozenset("bd")}
     assert len({tuple(order) for order in orders.values()}) > 1  # and else they are shuffled
-
-
-def test_on_a_cpu_no_block_is_bound_to_a_core(tmp_path):
-    _, sink = walk(tmp_path, hidden=3)
-    assert {block.core for _, blocks in sink.blocks for block in blocks} == {None}
 
 
 def test_a_profiled_cell_knows_how_long_the_device_was_busy(tmp_path):

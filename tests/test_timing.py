@@ -1,12 +1,11 @@
 """Decisions about samples, on a clock that only moves when told."""
 
 import statistics
-import threading
 
 import pytest
 from scipy import stats
 
-from lstm_bench import machine, timing, worker
+from lstm_bench import timing
 from lstm_bench.model import Block, Sampling
 
 
@@ -189,29 +188,3 @@ def test_outliers_are_counted():
     assert timing.outliers(samples) == 1
     assert timing.outliers(samples[:-1]) == 0
     assert statistics.median(samples) == 104
-
-
-@pytest.mark.parametrize(("core", "bound"), [(machine.cores()[0], True), (99_999, False)])
-def test_a_block_is_bound_to_its_core_and_freed_after_it(core, bound):
-    before = machine.cores()
-    with worker._bound_to(core) as found:
-        assert found == bound
-        assert machine.cores() == ([core] if bound else before)
-    assert machine.cores() == before
-
-
-def test_no_other_thread_is_bound_with_the_one_that_calls():
-    seen, go, done = [], threading.Event(), threading.Event()
-
-    def another():
-        go.wait()
-        seen.append(machine.cores())
-        done.set()
-
-    thread = threading.Thread(target=another)
-    thread.start()
-    with worker._bound_to(machine.cores()[0]):
-        go.set()
-        done.wait()
-    thread.join()
-    assert seen == [machine.cores()]
