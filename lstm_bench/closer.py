@@ -48,9 +48,9 @@ class CloserLook:
 
     def at(self, one: Measurement) -> bool:
         """Look at a cell; false if it was stopped before it was done."""
-        for wanted, what, look in (
-            (self.plan.wants_energy(one.cell), "energy", self._energy),
-            (self.plan.wants_profile(one.cell), "profiling", self._profile),
+        for wanted, what, without, look in (
+            (self.plan.wants_energy(one.cell), "energy", "no energy", self._energy),
+            (self.plan.wants_profile(one.cell), "profiling", "not profiled", self._profile),
         ):
             if not wanted:
                 continue
@@ -58,7 +58,7 @@ class CloserLook:
                 return False
             failed = self._took_down.get(one.worker.name)
             if failed or not self.workers.alive(one.worker):
-                one.warn(f"not profiled: {failed or 'the worker was gone'}")
+                one.warn(f"{without}: {failed or 'the worker was gone'}")
                 continue
             try:
                 with self.doing(what, one):
@@ -66,7 +66,7 @@ class CloserLook:
             except WorkerFailed as error:
                 if error.status == "interrupted":
                     return False
-                one.warn(f"not profiled: {what}: {error.reason}")
+                one.warn(f"{without}: {error.reason}")
                 if error.status in ("timeout", "crashed"):  # and would again, at every shape
                     name = one.cell.implementation
                     self._took_down[one.worker.name] = f"{what} of {name} took the worker down"

@@ -8,6 +8,7 @@ Pure functions on data frames as `results.load` gives them.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections import Counter
@@ -87,6 +88,11 @@ class Comparison:
     differs: tuple[str, ...]  # fields of COMPARABLE in which the two differ
     in_turns: bool
     noise: Sequence[Sequence[Noise]]  # of each run
+
+    def part(self, rows: npt.NDArray[np.bool_]) -> Comparison:
+        """Some of the shapes."""
+        first, second = self.a_rounds[rows], self.b_rounds[rows]
+        return dataclasses.replace(self, shapes=self.shapes[rows], a_rounds=first, b_rounds=second)
 
     def group(self, by: str = "all", at: tuple[int, int] = (0, 0)) -> Group:
         """The statistics over all shapes, or over those with `at` on the axis `by`."""
@@ -175,7 +181,7 @@ def compare(
     shapes["ratio"] = shapes["b_s"] / shapes["a_s"]
     shapes["floor"] = floor
     shapes["verdict"] = noise.verdicts(first, second, floor)
-    left = _left_out(sides, (a, b), shapes)
+    left = _left_out(sides, (a, b), metric, shapes)
     return Comparison(a, b, metric, shapes, first, second, left, differs, in_turns, floors)
 
 
@@ -228,17 +234,20 @@ def _values(side: pd.DataFrame, what: str) -> list[object]:
 def _left_out(
     sides: tuple[pd.DataFrame, pd.DataFrame],
     names: tuple[str, str],
+    metric: str,
     shapes: pd.DataFrame,
 ) -> dict[str, int]:
     """Why shapes that either side planned are not among the pairs."""
-    if all((s["status"] == "ok").all() and len(s) == len(shapes) for s in sides):
+    if all(len(s) == len(shapes) for s in sides):
         return {}
     counted = set(map(tuple, shapes[SHAPE].to_numpy()))
     reasons: Counter[str] = Counter()
     for name, side in zip(names, sides, strict=True):
-        failed = side[side["status"] != "ok"].drop_duplicates(SHAPE)
-        for *shape, status in failed[[*SHAPE, "status"]].itertuples(index=False, name=None):
-            reasons[f"{name} {status}"] += tuple(shape) not in counted
+        without = (side["status"] == "ok") & side[METRICS[metric][0]].isna()
+        status = side["status"].mask(without, f"without {metric}")
+        failed = side.assign(status=status)[status != "ok"].drop_duplicates(SHAPE)
+        for *shape, why in failed[[*SHAPE, "status"]].itertuples(index=False, name=None):
+            reasons[f"{name} {why}"] += tuple(shape) not in counted
     for name, mine, theirs in ((names[0], *sides), (names[1], *reversed(sides))):
         here, there = (set(map(tuple, s[SHAPE].to_numpy())) for s in (mine, theirs))
         reasons[f"{name} not measured"] += len(there - here)
@@ -278,7 +287,7 @@ def over_shapes(
     """
     values = _both(*times)
     if len(times[0]) in STUDENT:
-        return _statistics(times, [_student(v) for v in values])
+        return _statistics(times, [student_interval(v) for v in values])
     return _statistics(times, _studentised(values, _both(*pools), resamples))
 
 
@@ -320,9 +329,18 @@ def redrawn(
     return pools[0], pools[1]
 
 
-def _student(values: Numbers) -> tuple[float, float]:
-    half = STUDENT[len(values)] * values.std(ddof=1) / len(values) ** 0.5
-    return values.mean() - half, values.mean() + half
+def student_interval(values: Numbers) -> tuple[float, float]:
+    """Student's 95% interval of the mean of four values or more."""
+    half = _student(len(values)) * values.std(ddof=1) / len(values) ** 0.5
+    return float(values.mean() - half), float(values.mean() + half)
+
+
+def _student(count: int) -> float:
+    """Student's t at 97.5%: from the table, beyond it by an expansion that is exact to 0.001."""
+    if count in STUDENT:
+        return STUDENT[count]
+    z, free = 1.959964, count - 1
+    return z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
 
 
 def _studentised(

@@ -57,7 +57,7 @@ class Absent(Exception):
 
 
 def collect(
-    call: Callable[[], None], wait: Callable[[], None], calls: int, discard: int = 1
+    call: Callable[[], None], wait: Callable[[], None], calls: int, discard: int
 ) -> tuple[Profile, list[Activity], list[Window]]:
     """Profile `calls` calls, after some that are thrown away: the first one is instrumented.
 

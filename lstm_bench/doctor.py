@@ -143,12 +143,9 @@ class Kept:
 
     logs: Path
     records: list[Record] = field(default_factory=list)
-    profiles: list[Profile] = field(default_factory=list)
 
     def append(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
         self.records.append(record)
-        if profile:
-            self.profiles.append(profile)
 
 
 def noise_plan(

@@ -46,7 +46,7 @@ def plan_text(plan: Plan, cells: Sequence[Cell], missing: Mapping[str, str]) -> 
     return "\n".join(
         [
             f"{plan.name}: {len(plan.shapes)} shapes x {len(plan.implementations)} implementations"
-            f" + {plan.controls} A/A controls a shape, passes: {plan.passes}",
+            f" + {plan.controls_made} A/A controls a shape, passes: {plan.passes}",
             f"on {s.device}, {s.threads} threads, TF32 {'on' if s.tf32 else 'off'},"
             f" AMP in {s.amp}, {sampling.rounds} to {sampling.max_rounds} rounds",
             "",

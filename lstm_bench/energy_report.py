@@ -205,11 +205,12 @@ class Pair:
 def pairs(records: Sequence[Record]) -> list[Pair]:
     """All A/A pairs that have an energy."""
     cells = drawn(records)
-    first = {one.record.cell: one for one in cells if one.record.copy == 1}
+    by_cell = {one.record.cell: one for one in cells}
     found = []
     for second in cells:
-        twin = first.get(dataclasses.replace(second.record.cell, copy=1))
-        if second.record.copy == 2 and twin:
+        copy = second.record.copy
+        twin = by_cell.get(dataclasses.replace(second.record.cell, copy=copy - 1))
+        if copy % 2 == 0 and twin:
             nets = _known(_fine_net(one.energy) for one in (twin, second))
             found.append(
                 Pair(

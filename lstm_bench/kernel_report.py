@@ -246,7 +246,7 @@ def without_lines(run: Run, found: Splits, shapes: Collection[Shape] | None) -> 
     cells = run.cells[(run.cells["status"] == "ok") & (run.cells["copy"] == 1)]
     sizes = cells[noise.SHAPE].itertuples(index=False, name=None)
     chosen = [s for s in sizes if shapes is None or Shape(*map(int, s)) in shapes]
-    missing = len(chosen) - len(found.good) - sum(found.left_out.values())
+    missing = len(chosen) - found.of_timed
     if missing <= 0:
         return []
     return [

@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from lstm_bench import telemetry
+
 
 def threads() -> int:
     """The cores that this process may use."""
@@ -41,9 +43,7 @@ def load() -> float:
 
 
 def gpus() -> list[dict[str, Any]]:
-    """Name, memory and driver of each visible NVIDIA GPU; none where there is no driver."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return []
+    """Name, memory and driver of each visible NVIDIA GPU, the one that is used first."""
     try:
         import pynvml
     except ImportError:
@@ -54,18 +54,15 @@ def gpus() -> list[dict[str, Any]]:
         return []
     try:
         driver = pynvml.nvmlSystemGetDriverVersion()
-        found = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            found.append(
-                {
-                    "name": pynvml.nvmlDeviceGetName(handle),
-                    "memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
-                    "driver": driver,
-                }
-            )
-        return found
-    except pynvml.NVMLError:
+        return [
+            {
+                "name": pynvml.nvmlDeviceGetName(handle),
+                "memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+                "driver": driver,
+            }
+            for handle in telemetry.visible_gpus(pynvml)
+        ]
+    except (LookupError, pynvml.NVMLError):
         return []
     finally:
         pynvml.nvmlShutdown()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 import statistics
 from dataclasses import dataclass, field
 
@@ -33,10 +32,9 @@ class Measurement:
     warnings: list[str] = field(default_factory=list)
 
     @property
-    def magnitude(self) -> int:
-        """The power of ten of a call's seconds."""
-        call_s = self.reply.warm_up.call_s if self.reply.warm_up else 0.0
-        return math.floor(math.log10(max(call_s, 1e-9)))
+    def call_s(self) -> float:
+        """What a call took at the end of its warm-up."""
+        return self.reply.warm_up.call_s if self.reply.warm_up else 0.0
 
     def latencies(self) -> list[float]:
         return [statistics.median(b.latency_ns) / 1e9 for b in self.used]

@@ -1,6 +1,6 @@
 """The types that the driver and its workers share, and their JSON form.
 
-Imports the standard library only: a worker runs under whatever interpreter holds its framework.
+Needs the standard library only: a worker runs under whatever interpreter holds its framework.
 Times are seconds, with the unit in the field's name; raw samples are whole nanoseconds, as the
 clock gives them.
 """

@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from lstm_bench import telemetry
+
 
 @contextlib.contextmanager
 def announced(device: str) -> Iterator[list[str]]:
@@ -67,7 +69,7 @@ def _locked(token: int) -> bool:
 
 
 def gpu_processes() -> list[int]:
-    """The processes that compute on the first GPU, as far as NVML shows them."""
+    """The processes that compute on the GPU that is used, as far as NVML shows them."""
     try:
         import pynvml
 
@@ -75,9 +77,9 @@ def gpu_processes() -> list[int]:
     except Exception:  # no package, no driver, no permission: nothing to say
         return []
     try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        handle = telemetry.visible_gpus(pynvml)[0]
         return [int(p.pid) for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
-    except pynvml.NVMLError:
+    except (LookupError, pynvml.NVMLError):
         return []
     finally:
         pynvml.nvmlShutdown()

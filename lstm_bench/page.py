@@ -322,7 +322,7 @@ def _facts(run: Run) -> list[Any]:
         "started": str(run.manifest.get("started_at", "unknown"))[:19].replace("T", " "),
         "shapes": f"{len(run.cells.drop_duplicates(SHAPE))} of {len(plan.shapes)} planned",
         "passes": plan.passes,
-        "A/A controls per shape": plan.controls,
+        "A/A controls per shape": plan.controls_made,
         "cells with a time": f"{int((run.cells['status'] == 'ok').sum())} of {len(run.cells)}",
     }
     groups: list[tuple[str, Mapping[str, Any]]] = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -61,7 +62,8 @@ class Plan:
         """All cells of a shape: every implementation, then its A/A controls.
 
         Which implementations are measured twice rotates from shape to shape, so that a whole
-        grid has controls of every one of them and of every duration.
+        grid has controls of every one of them and of every duration. Copies 1 and 2, 3 and 4, ...
+        are pairs: one that would have no twin is not made.
         """
         cells = [Cell(r.name, shape, pass_number) for r in self.implementations]
         runnable = [
@@ -69,11 +71,16 @@ class Plan:
         ]
         if runnable:
             first = self._places[shape] * self.controls
-            for n in range(self.controls):
-                row = runnable[(first + n) % len(runnable)]
-                copy = 2 + n // len(runnable)
-                cells.append(Cell(row.name, shape, pass_number, copy))
+            turns = range(first, first + self.controls)
+            for name, more in Counter(runnable[n % len(runnable)].name for n in turns).items():
+                copies = 1 + more - (more + 1) % 2  # even, so that each has its twin
+                cells += [Cell(name, shape, pass_number, n) for n in range(2, copies + 1)]
         return cells
+
+    @property
+    def controls_made(self) -> int:
+        """At each shape."""
+        return sum(cell.copy > 1 for cell in self.cells(self.shapes[0], 1)) if self.shapes else 0
 
     @functools.cached_property
     def _places(self) -> dict[Shape, int]:

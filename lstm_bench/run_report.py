@@ -32,6 +32,7 @@ REMEDIES = {
     "no energy": "the times stand; see the worker's log in the run's logs folder",
     "not profiled": "see the cells' warnings in the records; the times stand",
     "not checked again": "the times stand; see the worker's log in the run's logs folder",
+    "not released": "the times stand; see the worker's log in the run's logs folder",
 }
 
 
@@ -53,7 +54,7 @@ def document(run: Run, metric: str = "latency", shape_by_shape: bool = True) -> 
     result.facts["failures"] = analysis.failures(run.cells).to_dict("records")
     result.facts["warnings"] = dict(kinds_of(run.cells["warnings"]))
     result.facts["damaged_lines"] = run.damaged
-    result.add(noise_text(run, metric, floors), _table(summary, len(won), metric))
+    result.add(noise_text(run, metric, floors), _table(summary, len(won)))
     result.add("\n".join(_legend(summary, of, metric)))
     for title, lines in (
         ("missing", failure_lines(analysis.failures(run.cells))),
@@ -112,7 +113,7 @@ def noise_lines(floors: Sequence[Noise]) -> list[str]:
     return lines or [f"no A/A pair was measured; only differences beyond {default} are called"]
 
 
-def _table(summary: pd.DataFrame, shapes: int, metric: str) -> Table:
+def _table(summary: pd.DataFrame, shapes: int) -> Table:
     rows = summary.rename(columns={"fastest": "fastest_shapes"}).to_dict("records")
     for row in rows:
         row["fastest_share"] = row["fastest_shapes"] / shapes if shapes else 0.0

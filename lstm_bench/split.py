@@ -149,6 +149,7 @@ class Splits:
 
     good: list[Split] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
+    of_timed: int = 0  # profiles, good or not, of cells that have a time
 
     @property
     def on_device(self) -> list[Split]:
@@ -161,10 +162,13 @@ class Splits:
 
 def read(run: Run, shapes: Collection[Shape] | None = None) -> Splits:
     """The profiled cells of a run, controls apart; `shapes` chooses among them."""
-    found = Splits()
-    for record, profile in store.read_profiles(run.folder) if run.folder else []:
-        if record.copy != 1 or (shapes is not None and record.shape not in shapes):
-            continue
+    profiles = [
+        (record, profile)
+        for record, profile in (store.read_profiles(run.folder) if run.folder else [])
+        if record.copy == 1 and (shapes is None or record.shape in shapes)
+    ]
+    found = Splits(of_timed=sum(record.status == "ok" for record, _ in profiles))
+    for record, profile in profiles:
         problem = profile.problem or _missing(record, profile)
         if problem:
             found.left_out[_kind(problem)] += 1

@@ -192,7 +192,7 @@ def open_gauge(device: str) -> Gauge:
             " driver; a container needs NVIDIA_DRIVER_CAPABILITIES to have utility"
         )
     try:
-        return Gauge(pynvml, _handle(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES", "0")))
+        return Gauge(pynvml, visible_gpus(pynvml)[0])
     except Exception as error:
         Gauge(pynvml).close()
         return Gauge(reason=f"no telemetry: {_text(error)}: see CUDA_VISIBLE_DEVICES")
@@ -202,19 +202,34 @@ def _text(error: Exception) -> str:
     return str(error).strip() or type(error).__name__
 
 
-def _handle(nvml: Any, visible: str) -> Any:
-    """The first visible GPU, by its number or by its UUID, which may be cut short."""
-    first = visible.split(",")[0].strip()
-    if first in ("", "-1"):
-        raise LookupError("every GPU is hidden")
-    if first.isdigit():
-        return nvml.nvmlDeviceGetHandleByIndex(int(first))
+def visible_gpus(nvml: Any) -> list[Any]:
+    """NVML's handles of what the workers see, the one that they use first."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        named = ",".join(map(str, range(nvml.nvmlDeviceGetCount())))
+    found: list[Any] = []
+    for name in map(str.strip, named.split(",")):
+        try:
+            found.append(_gpu(nvml, name))
+        except Exception:
+            if not found:
+                raise
+            break  # as CUDA does: what comes after a name that is none does not count
+    return found
+
+
+def _gpu(nvml: Any, name: str) -> Any:
+    """A GPU by its number or by its UUID, which may be cut short."""
+    if name in ("", "-1"):
+        raise LookupError("there is no GPU, or every one is hidden")
+    if name.isdigit():
+        return nvml.nvmlDeviceGetHandleByIndex(int(name))
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         uuid = nvml.nvmlDeviceGetUUID(handle)
-        if (uuid.decode() if isinstance(uuid, bytes) else uuid).startswith(first):
+        if (uuid.decode() if isinstance(uuid, bytes) else uuid).startswith(name):
             return handle
-    return nvml.nvmlDeviceGetHandleByUUID(first.encode())  # a MIG slice is not in the list
+    return nvml.nvmlDeviceGetHandleByUUID(name.encode())  # a MIG slice is not in the list
 
 
 def _names(reasons: int) -> list[str]:
@@ -264,7 +279,7 @@ class Sampler:
             self._thread.start()
 
     def stop(self) -> list[Sample]:
-        """All that was read, at both edges too; a driver that hangs is asked no more."""
+        """All that was read, once more at the end; a driver that hangs is asked no more."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(PATIENCE_S)
@@ -320,7 +335,7 @@ def slowed(this: Reading | Telemetry, usual: Sequence[Reading | Telemetry]) -> s
         return ""
     for reason in this.throttled or ():
         shown = sum(reason in (other.throttled or ()) for other in usual)
-        if 2 * shown < max(len(usual), 1):
+        if 2 * shown < len(usual):
             return f"throttled: {reason}"
     clocks = _known(other.sm_mhz for other in usual)
     if this.sm_mhz is None or not clocks:

@@ -38,16 +38,20 @@ class ProcessClock:
 
     @staticmethod
     def others_s() -> float:
-        """CPU time that the rest of the machine has used; the kernel counts it in hundredths."""
+        """CPU time that others have used of this process's cores; it is counted in hundredths."""
         try:
+            own = {f"cpu{core}" for core in os.sched_getaffinity(0)}
             with open("/proc/stat") as file:
-                user, nice, system, _idle, _iowait, irq, softirq, steal = map(
-                    int, file.readline().split()[1:9]
-                )
-        except (OSError, ValueError):
+                busy = sum(_busy(line) for line in file if line.split(" ", 1)[0] in own)
+        except (OSError, ValueError, AttributeError):
             return 0.0
-        busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
-        return busy - time.process_time()
+        return busy / os.sysconf("SC_CLK_TCK") - time.process_time()
+
+
+def _busy(line: str) -> int:
+    """What a core did but idle and wait, of its line in /proc/stat."""
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, line.split()[1:9])
+    return user + nice + system + irq + softirq + steal
 
 
 class Timed(Protocol):
@@ -82,7 +86,7 @@ def warm_up(session: Timed, sampling: Sampling, clock: Clock) -> WarmUp:
     while True:
         seconds = (clock.now_ns() - start) / 1e9
         window = samples[len(samples) // 2 :]  # early calls are forgotten
-        if len(samples) >= look and seconds >= sampling.warmup_s:
+        if len(samples) >= look and len(window) > 1 and seconds >= sampling.warmup_s:
             look = len(samples) * 11 // 10 + 1  # medians over all samples are not for every call
             half = max(1, len(window) // 2)
             early, late = statistics.median(window[:half]), statistics.median(window[half:])
@@ -195,12 +199,9 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
     """
     ordered = sorted(values)
     n = len(ordered)
-    tail, rank = 0.5**n, 0
-    while rank + 1 < n // 2 and tail + math.comb(n, rank + 1) * 0.5**n <= 0.025:
-        rank += 1
-        tail += math.comb(n, rank) * 0.5**n
-    if tail > 0.025:
-        rank = 0
+    below, rank = 1, 0  # of the 2**n ways that values fall on either side, so many leave it out
+    while rank + 1 < n // 2 and (more := below + math.comb(n, rank + 1)) / 2**n <= 0.025:
+        below, rank = more, rank + 1
     return ordered[rank], ordered[n - 1 - rank]
 
 

@@ -6,7 +6,6 @@ beyond the noise floor; everything else is "no clear difference".
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -334,9 +333,7 @@ def _by_batch(pair: Pair) -> tuple[float, str]:
     rows = (ends & of.shapes[ends].duplicated(rest, keep=False)).to_numpy()
     if low == high or rows.sum() < 2 * FEWEST_SHAPES:
         return 0.0, ""
-    part = dataclasses.replace(
-        of, shapes=of.shapes[rows], a_rounds=of.a_rounds[rows], b_rounds=of.b_rounds[rows]
-    )
+    part = of.part(rows)
     first, last = (part.group("batch", (at, at)) for at in (low, high))
     smaller, larger = sorted((first.ratio, last.ratio), key=lambda ratio: ratio.value)
     change = larger.value / smaller.value

@@ -74,6 +74,15 @@ def test_one_implementation_in_two_runs(lstm_bench, some_run, tmp_path):
     assert "pytorch not measured: 5" in done.stdout
 
 
+def test_two_runs_of_one_name_in_two_folders_are_two_runs(lstm_bench, tmp_path):
+    for day, seconds in (("monday", 0.001), ("friday", 0.003)):
+        written(tmp_path / day / "paper", row("pytorch", seconds))
+    runs = ["--run", "monday/paper", "--run", "friday/paper"]
+    done = lstm_bench("compare", "pytorch", "pytorch", *runs)
+    assert done.returncode == 0, done.stderr
+    assert "pytorch@friday/paper is 3.00x slower than pytorch@monday/paper" in done.stdout
+
+
 def test_report_writes_files(lstm_bench, some_run, tmp_path):
     for name, word in (("x.csv", "implementation,"), ("x.md", "| pytorch"), ("x.json", '"run"')):
         done = lstm_bench("report", "--output", name)

@@ -71,6 +71,18 @@ def test_only_shapes_that_both_measured_count_and_the_rest_is_told():
     assert found.left_out == {"b oom": 1, "a not measured": 1, "b not measured": 1}
 
 
+def test_shapes_without_the_metric_are_told_as_left_out():
+    rows = [row("a", 1.0, hidden=h, device_s=0.5) for h in (1, 2, 3)]
+    rows += [
+        row("b", 1.0, hidden=1, device_s=0.5),
+        row("b", 1.0, hidden=2),
+        row("b", 1.0, hidden=3),
+    ]
+    found = compare(cells(*rows), "a", "b", metric="device")
+    assert list(found.shapes["hidden"]) == [1]
+    assert found.left_out == {"b without device": 2}
+
+
 def test_what_is_not_like_with_like_is_refused_and_the_field_is_named():
     rows = [row("a", 1.0), row("b", 1.0, precision="amp-fp16"), row("c", 1.0, computes="other")]
     with pytest.raises(LstmBenchError, match=r"differ in precision.*--across precision"):

@@ -10,9 +10,10 @@ import pytest
 from conftest import FAKE_GRID
 
 from lstm_bench import driver, energy, grid, telemetry, workers
+from lstm_bench.commands import profile as profile_command
 from lstm_bench.doctor import Kept
 from lstm_bench.fake_script import WRONG_ANSWERS
-from lstm_bench.model import Record
+from lstm_bench.model import Record, Stopped
 
 
 class Quiet:
@@ -239,10 +240,10 @@ def test_a_machine_that_stays_disturbed_is_said_so(tmp_path, monkeypatch):
 
 
 def test_controls_are_cells_of_their_own(tmp_path):
-    _, sink = walk(tmp_path, controls=3, fake={"a": {}, "b": {}})
+    _, sink = walk(tmp_path, controls=4, fake={"a": {}, "b": {}, "c": {}})
     counts = Counter((r.implementation, r.copy) for r in sink.records if r.shape.hidden == 3)
-    assert sum(counts.values()) == 5
-    assert sum(n for (_, copy), n in counts.items() if copy > 1) == 3
+    assert set(counts.values()) == {1}
+    assert sorted(copy for _, copy in counts) == [1, 1, 1, 2, 2, 2]
 
 
 def test_every_pass_has_processes_of_its_own(tmp_path):
@@ -373,6 +374,15 @@ def test_a_profiled_cell_knows_how_long_the_device_was_busy(tmp_path):
     assert record.device_s == profile.busy_s
     assert 0 < record.device_s <= record.latency_s
     assert record.round_device_s == profile.call_busy_s
+
+
+def test_rows_on_either_side_of_a_power_of_ten_change_places(tmp_path):
+    observer = Quiet()
+    fake = {"a": {"call_s": 0.0099}, "b": {"call_s": 0.0101, "process": "other"}}
+    sampling = {**FAKE_GRID["sampling"], "rounds": 30, "max_rounds": 30}
+    walk(tmp_path, hidden=3, fake=fake, observer=observer, sampling=sampling)
+    firsts = [t.split()[-1] for t in observer.texts if " round " in t][::2]
+    assert set(firsts) == {"a", "b"}
 
 
 def test_a_control_is_the_same_calls_and_is_not_profiled_again(tmp_path):
@@ -506,9 +516,15 @@ def test_a_worker_that_dies_under_the_load_keeps_its_times(tmp_path, monkeypatch
     (record,) = sink.records
     assert (record.status, record.energy) == ("ok", None)
     assert record.latency_s
-    assert any("energy" in text for text in record.warnings)
+    assert [text.split(":")[0] for text in record.warnings] == ["no energy"]  # and no other mark
 
 
 def test_without_the_flag_nothing_is_profiled(tmp_path):
     _, sink = walk(tmp_path, fake={"fake": {}})
     assert all(r.device_s is None for r in sink.records)
+
+
+def test_a_worker_that_dies_while_it_is_profiled_is_told_with_its_reason(monkeypatch):
+    kill_at("profile", monkeypatch)
+    with pytest.raises(Stopped, match=r"could not be profiled: not profiled: \S+"):
+        profile_command._measured("fake", "8,2,3", "cpu", 1, (), operators=False)

@@ -8,6 +8,7 @@ import yaml
 from conftest import FAKE_GRID, REPOSITORY
 
 from lstm_bench import grid
+from lstm_bench.commands import grid as grid_command
 from lstm_bench.model import LstmBenchError, Shape
 from lstm_bench.plan import Plan
 from lstm_bench.registry import IMPLEMENTATIONS
@@ -76,6 +77,20 @@ def test_controls_rotate_so_that_every_implementation_gets_its_turn():
     plan = plan_of({"fake": fakes, "implementations": list(fakes), "controls": 1, "batch": [1, 2]})
     controls = [c for c in plan.all_cells() if c.copy > 1]
     assert sorted(c.implementation for c in controls) == sorted(fakes)
+
+
+@pytest.mark.parametrize(
+    ("rows", "controls", "copies"),
+    [(1, 1, 2), (1, 2, 2), (1, 3, 4), (2, 3, 4), (2, 2, 4), (3, 2, 5)],
+)
+def test_every_control_has_a_twin(rows, controls, copies):
+    fakes = {f"fake-{n}": {} for n in range(rows)}
+    plan = plan_of({"fake": fakes, "implementations": list(fakes), "controls": controls})
+    cells = plan.cells(plan.shapes[0], 1)
+    assert len(cells) == copies
+    found = {(c.implementation, c.copy) for c in cells}
+    assert all((c.implementation, c.copy - 1) in found for c in cells if c.copy > 1)
+    assert all((c.implementation, c.copy + 1) in found for c in cells if c.copy % 2 and c.copy > 1)
 
 
 def test_shapes_are_shuffled_the_same_way_for_the_same_seed():
@@ -248,3 +263,12 @@ def test_energy_is_measured_where_it_is_asked_for_and_on_a_gpu(value, expected):
     on_cpu = plan_of({"energy": value})
     assert not any(on_cpu.wants_energy(cell) for cell in on_cpu.all_cells())
     assert Plan.from_json(on_gpu.to_json(), "here") == on_gpu
+
+
+@pytest.mark.parametrize(
+    ("sampling", "most"),
+    [(None, 30), ({}, 30), ({"max_rounds": 15}, 30), ({"max_rounds": 40}, 40)],
+)
+def test_rigorous_is_never_less_than_the_file_says(sampling, most):
+    flags = grid_command._sampling_flags({"sampling": sampling}, False, True, False)
+    assert flags == {"rounds": 30, "max_rounds": most}

@@ -13,9 +13,18 @@ FRAMEWORKS = ("torch", "tensorflow", "keras", "apex")
 WORKER_SIDE = {
     *("model", "registry", "problem", "timing", "worker", "shelf", "fake_script"),
     *("profile", "profiling", "cupti", "demangle", "loaded", "peaks", "telemetry", "energy"),
-    *("implementations", "implementations.session"),
+    "implementations",
+    *(f"implementations.{p.stem}" for p in (PACKAGE / "implementations").glob("[a-z]*.py")),
 }
 THIRD_PARTY_OF_WORKERS = {"numpy", "pynvml"}  # the latter where it is
+#: Besides, the one that is at home in a file; the baseline's library is looked for where it is.
+AT_HOME = {
+    "pytorch": {"torch", "apex"},
+    "torch_profile": {"torch"},
+    "tensorflow": {"tensorflow", "keras"},
+    "tensorflow_profile": {"tensorflow"},
+    "baseline_libraries": {"scipy_openblas32", "nvidia"},
+}
 
 
 def loaded_after(statement: str) -> set[str]:
@@ -46,7 +55,8 @@ def test_the_worker_side_needs_nothing_but_numpy_and_its_framework():
             if top == "lstm_bench":
                 assert ".".join(rest) in {*WORKER_SIDE, ""}, f"{path.name} imports {module}"
             else:
-                allowed = top in sys.stdlib_module_names or top in THIRD_PARTY_OF_WORKERS
+                outside = THIRD_PARTY_OF_WORKERS | AT_HOME.get(path.stem, set())
+                allowed = top in sys.stdlib_module_names or top in outside
                 assert allowed, f"{path.name} imports {module}"
 
 

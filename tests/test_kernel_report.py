@@ -122,6 +122,12 @@ def test_cells_that_were_not_profiled_are_counted(tmp_path):
     assert "1 cell with times was not profiled" in told(tmp_path, *whole("a"), (cell("b"), None))
 
 
+def test_a_profile_of_a_cell_without_a_time_makes_up_for_none_that_is_missing(tmp_path):
+    wrong = cell("a", latency=None, status="wrong"), profile()
+    cells = [*whole("b"), (cell("c"), None), (cell("d"), None), wrong]
+    assert "2 cells with times were not profiled" in told(tmp_path, *cells)
+
+
 def test_calls_that_were_faster_while_profiled_are_told_too(tmp_path):
     assert "1 of 1 cell over 200 us faster" in told(tmp_path, (cell("a"), profile(wall=0.7e-3)))
 

@@ -79,7 +79,7 @@ class Standard(Session):
 
 
 def collect(gpu, session, calls=5):
-    return cupti.collect(session.call, session.wait, calls)[0]
+    return cupti.collect(session.call, session.wait, calls, discard=1)[0]
 
 
 def test_the_kernels_of_standard_are_what_the_algorithm_says(gpu):
@@ -102,10 +102,13 @@ def test_busy_is_the_kernels_own_time_and_the_rest_of_the_span_is_gap(gpu):
     assert profile.launch_s == pytest.approx(51 * 1500 / 1e9)
 
 
-def test_the_first_call_is_thrown_away(gpu):
+@pytest.mark.parametrize(("call_s", "early", "calls"), [(0.001, 4, 10), (0.01, 2, 5), (0.03, 0, 2)])
+def test_early_calls_are_made_and_thrown_away(gpu, call_s, early, calls):
     session = Standard(gpu)
-    profile = collect(gpu, session, calls=3)
-    assert (session.calls, profile.calls) == (1 + 3 + 1 + 1, 3)  # the last one tells of launches
+    profile = profiling.profile(session, call_s, "cuda").profile
+    assert session.calls == early + calls + early + 1  # the last one tells of launches
+    assert (profile.calls, profile.problem) == (calls, "")
+    assert (profile.kernels, profile.launches) == (51, 51)
 
 
 def test_a_graph_is_one_launch_of_many_kernels(gpu):
@@ -157,7 +160,7 @@ def test_readable_names(mangled, expected):
 
 def test_what_is_not_a_launch_is_not_kept(gpu):
     """`cudaGetDevice` is called before every launch and recorded with it."""
-    _, activities, _ = cupti.collect(Standard(gpu).call, lambda: None, 5)
+    _, activities, _ = cupti.collect(Standard(gpu).call, lambda: None, 5, discard=1)
     launches = [a.name for a in activities if a.kind == "launch"]
     assert set(launches) == {"cudaLaunchKernel", "cuLaunchKernel"}
     assert len(launches) == 51
@@ -180,7 +183,7 @@ def test_nothing_listens_after_the_pass_whatever_happened(gpu):
         raise RuntimeError("out of memory")
 
     with pytest.raises(RuntimeError):
-        cupti.collect(broken, lambda: None, 3)
+        cupti.collect(broken, lambda: None, 3, discard=1)
     assert (gpu.attached, gpu.do.gpu_finalized()) == (False, 2)
 
 

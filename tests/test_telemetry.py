@@ -88,6 +88,15 @@ def test_the_gpu_that_the_workers_see_is_read(opened, visible, handle, old):
     assert opened(FakeNvml(old=old), visible)._handle == handle
 
 
+@pytest.mark.parametrize(
+    ("visible", "handles"), [(None, [0, 1, 2]), ("2,0", [2, 0]), ("1,-1,0", [1]), ("1,9,0", [1])]
+)
+def test_all_that_is_visible_comes_in_its_order(opened, visible, handles, monkeypatch):
+    nvml = FakeNvml()
+    opened(nvml, visible)
+    assert telemetry.visible_gpus(nvml) == handles
+
+
 @pytest.mark.parametrize("visible", ["", "-1", "7", "GPU-nobody"])
 def test_no_such_gpu_is_said_and_nvml_is_let_go(opened, visible):
     nvml = FakeNvml()
@@ -285,10 +294,13 @@ def test_a_sampler_reads_until_it_is_stopped():
 
 
 def test_a_block_shorter_than_the_interval_is_read_at_its_edges():
-    sampler = Sampler(Readings([Reading(sm_mhz=1980)]), interval_s=3600)
+    gauge = Readings([Reading(sm_mhz=1980)])
+    sampler = Sampler(gauge, interval_s=3600)
     for _ in range(2):
+        gauge.taken.clear()
         sampler.start()
-        assert {r.sm_mhz for _, r in sampler.stop()} == {1980}
+        assert gauge.taken.wait(60)
+        assert [r.sm_mhz for _, r in sampler.stop()] == [1980, 1980]
 
 
 def test_a_driver_that_hangs_is_asked_no_more(monkeypatch):

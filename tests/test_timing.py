@@ -1,6 +1,9 @@
 """Decisions about samples, on a clock that only moves when told."""
 
+import io
+import os
 import statistics
+import time
 
 import pytest
 from scipy import stats
@@ -69,6 +72,13 @@ def test_warm_up_that_never_settles_ends_at_the_cap_and_says_so():
     result = timing.warm_up(session, Sampling(warmup_cap_s=2.0), session)
     assert not result.settled
     assert 2.0 <= result.seconds < 2.3
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_warm_up_may_be_asked_for_fewer_calls_than_it_can_judge(calls):
+    session = Scripted(forever(0.3))
+    result = timing.warm_up(session, Sampling(warmup_calls=calls), session)
+    assert (result.settled, result.call_s) == (True, pytest.approx(0.3))
 
 
 def test_a_call_that_fills_the_cap_by_itself_is_made_once():
@@ -161,6 +171,15 @@ def test_a_neighbour_that_stays_from_first_to_last_is_seen():
     assert timing.crowded([], cores=2) == 0
 
 
+def test_others_are_those_on_the_cores_that_this_process_may_use(monkeypatch):
+    lines = ["cpu 9 9 9 9 9 9 9 9", "cpu0 100 0 0 500 0 0 0 0", "cpu1 900 0 0 0 0 0 0 0", "intr 1"]
+    monkeypatch.setattr("builtins.open", lambda path: io.StringIO("\n".join(lines)))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
+    monkeypatch.setattr(os, "sysconf", lambda name: 100)
+    monkeypatch.setattr(time, "process_time", lambda: 0.25)
+    assert timing.ProcessClock.others_s() == 0.75
+
+
 @pytest.mark.parametrize("n", range(6, 61))
 def test_the_interval_of_the_median_is_the_narrowest_with_95_percent(n):
     low, high = timing.median_interval(list(range(n)))
@@ -168,6 +187,13 @@ def test_the_interval_of_the_median_is_the_narrowest_with_95_percent(n):
     coverage = 1 - 2 * stats.binom.cdf(low, n, 0.5)
     narrower = 1 - 2 * stats.binom.cdf(low + 1, n, 0.5)
     assert coverage >= 0.95 > narrower
+
+
+def test_the_interval_is_known_for_any_number_of_rounds():
+    n = 5000
+    low, high = timing.median_interval(list(range(n)))
+    assert low == stats.binom.ppf(0.025, n, 0.5) - 1
+    assert low + high == n - 1
 
 
 def test_with_few_rounds_the_interval_is_the_whole_range():

@@ -75,12 +75,19 @@ def compare(
     names: Sequence[str | None] = run_names or [None]
     loaded = [options.load(results, name) for name in names]
     cells = [chosen(run.cells, conditions) for run in loaded]
-    other = cells[1] if len(cells) == 2 and loaded[0].name != loaded[1].name else None
+    two = len({run.folder.resolve() for run in loaded if run.folder}) == 2
+    other = cells[1] if two else None
     floors = [noise.floors(noise.controls(run.cells, metric)) for run in loaded]
     found = comparison.compare(cells[0], a, b, metric, other, tuple(across), floors)
-    if len({run.name for run in loaded}) == 2:
-        found = dataclasses.replace(found, a=f"{a}@{loaded[0].name}", b=f"{b}@{loaded[1].name}")
+    if two:
+        names = _told_apart([run.name for run in loaded], run_names)
+        found = dataclasses.replace(found, a=f"{a}@{names[0]}", b=f"{b}@{names[1]}")
     options.write(pair_report.document(found, loaded), form, output)
+
+
+def _told_apart(names: Sequence[str], given: Sequence[str]) -> Sequence[str]:
+    """Names of two runs: their own, or as they were given if those are the same."""
+    return given if len(set(names)) == 1 else names
 
 
 def chosen(cells: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:

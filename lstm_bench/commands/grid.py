@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -38,7 +38,7 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
 @options.python
 @click.option("--skip-missing", is_flag=True, help="Go without frameworks that are not installed.")
 @click.option("--fast", is_flag=True, help="5 rounds instead of 10.")
-@click.option("--rigorous", is_flag=True, help="30 rounds.")
+@click.option("--rigorous", is_flag=True, help="At least 30 rounds.")
 @click.option("--deepbench", is_flag=True, help="Queue 100 calls for throughput, as DeepBench.")
 @click.option(
     "--profile", is_flag=True, help="Then take each cell's calls apart, kernel by kernel."
@@ -103,7 +103,7 @@ def grid(
             threads=machine.threads(),
             implementations=names,
             environments=environments,
-            sampling=_sampling_flags(fast, rigorous, deepbench),
+            sampling=_sampling_flags(data, fast, rigorous, deepbench),
         )
     if resume is None:
         assert plan is not None
@@ -218,12 +218,17 @@ def _duration(text: str) -> float:
     return float(match[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600}[match[2]]
 
 
-def _sampling_flags(fast: bool, rigorous: bool, deepbench: bool) -> dict[str, Any]:
+def _sampling_flags(
+    data: Mapping[str, Any], fast: bool, rigorous: bool, deepbench: bool
+) -> dict[str, Any]:
+    """What the flags put in place of what the grid file says."""
     flags: dict[str, Any] = {}
     if fast:
         flags.update(rounds=5, max_rounds=10)
     if rigorous:
-        flags.update(rounds=30, max_rounds=30)
+        stated = data.get("sampling")
+        most = stated.get("max_rounds") if isinstance(stated, Mapping) else None
+        flags.update(rounds=30, max_rounds=most if isinstance(most, int) and most > 30 else 30)
     if deepbench:
         flags.update(queued_calls=100)
     return flags

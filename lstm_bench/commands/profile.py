@@ -150,7 +150,8 @@ def _measured(
         kept = Kept(Path(folder))
         driver.run(plan, plan.all_cells(), kept, progress, stop, look=look)
     if not kept.records or not seen:
-        why = kept.records[0].reason if kept.records else "it was interrupted"
+        told = [text for record in kept.records for text in (record.reason, *record.warnings)]
+        why = "; ".join(filter(None, told)) or "it was interrupted"
         raise Stopped(f"{implementation} at {shape} could not be profiled: {why}")
     return kept.records[0], seen[0].profile, seen[0]
 

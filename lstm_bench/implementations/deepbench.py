@@ -74,7 +74,7 @@ class BaselineSession(Session):
             return None
         self.lstm.phases(1)
         found = [self.lstm.phases(1) for _ in range(calls)]
-        wall_s = statistics.median_high(sum(phases.values()) for phases in found)
+        wall_s = statistics.median_low(sum(phases.values()) for phases in found)
         phases = next(phases for phases in found if sum(phases.values()) == wall_s)
         parts = [Part(name, "phase", 1, seconds) for name, seconds in phases.items() if seconds]
         parts.sort(key=lambda part: -part.seconds)

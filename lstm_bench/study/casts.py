@@ -109,8 +109,8 @@ def _where(found: Sequence[Added]) -> str:
     left = min(statistics.median(one.rest / one.latency for one in longer), 1.0)
     rest = f"the rest, {percent(left, 0)}, is the host's outside of launches, not profiled here"
     return (
-        f"Of this {twins.signed(busy)} is time of the GPU and at most"
-        f" {seconds(launches)} is inside launches (watched, which slows them);"
+        f"Of this {twins.signed(busy)} is time of the GPU and, while watched,"
+        f" {seconds(launches)} is inside launches, which watching slows;"
         f" {rest if left > 0 else 'nothing is left'} (medians)."
     )
 
@@ -178,7 +178,7 @@ def _additions(found: Sequence[Added]) -> list[str]:
         text(
             "Medians over shapes of what a call with AMP takes longer: its latency, the time that"
             " the GPU is busy, that of casts (kernels that turn fp32 into half or back), and the"
-            " host's time inside launches, which is of watched calls and so an upper bound."
+            " host's time inside launches, which is of watched calls: watching slows them."
         ),
     ]
 

@@ -80,8 +80,8 @@ def section(runs: Runs) -> Section:
         table(heads, rows, left=0),
         text(
             "In fp32, in half precision: the fastest row that a user of PyTorch or TensorFlow can"
-            " have, at most hidden sizes; others that win are named with theirs; in brackets: the"
-            " noise does not tell it from the next. Library: how many times faster the best of"
+            " have, at most hidden sizes; others that win are named with theirs; in brackets: at one"
+            " of them at least the noise does not tell it from the next. Library: how many times faster the best of"
             f" cuDNN is, that is {WHAT}. Half gains: how many times faster half precision is than"
             " fp32. Both are geometric means over hidden sizes."
         ),
@@ -112,7 +112,7 @@ def _use(here: pd.DataFrame) -> str:
     parts = []
     for place, (name, _) in enumerate(counts):
         own = here[here["fastest"] == name]
-        sure = bool(own["verdict"].isin(["slower", "alone"]).any())
+        sure = bool(own["verdict"].isin(["slower", "alone"]).all())
         sizes = "" if place == 0 else " at " + ", ".join(str(h) for h in sorted(own["hidden"]))
         parts.append(f"{name}{sizes}" if sure else f"({name}{sizes})")
     return ", ".join(parts)

@@ -19,7 +19,7 @@ from lstm_bench.noise import SHAPE
 from lstm_bench.study.section import Section, code, figure, table, text
 from lstm_bench.study.subject import Runs, Subject, missing
 from lstm_bench.trust import counted, listed, measured
-from lstm_bench.units import error, short, times
+from lstm_bench.units import error, times
 from lstm_bench.words import Pair, clear, versus
 
 #: The library's best, and what frameworks run beside it, in the same precision.
@@ -292,4 +292,4 @@ def about(ratio: float) -> str:
 
 
 def _digits(ratio: float) -> str:
-    return f"{ratio:.2f}" if ratio < 10 else short(round(ratio, 1)).removesuffix("0")
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.1f}" if ratio < 1000 else f"{ratio:.0f}"

@@ -9,18 +9,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from lstm_bench.comparison import Statistic, compare
 from lstm_bench.model import LstmBenchError, Shape
 from lstm_bench.study import rules
 from lstm_bench.study.section import Section, code, table, text
-from lstm_bench.study.subject import Runs, Subject, missing, not_in, part, shapes_of
+from lstm_bench.study.subject import Runs, Subject, missing, not_in, shapes_of
 from lstm_bench.trust import listed
 from lstm_bench.units import percent, times
 
 SKIP, SAME, FRAMEWORK = "deepbench-skip", "deepbench", "pytorch"
-Rows = npt.NDArray[np.bool_]
 
 
 class Gap:
@@ -33,7 +31,7 @@ class Gap:
         if self.there:
             common = set.intersection(*(set(shapes_of(of)) for of in found))
             common = common if shapes is None else common & shapes
-            self.parts = [part(of, np.array([s in common for s in shapes_of(of)])) for of in found]
+            self.parts = [of.part(np.array([s in common for s in shapes_of(of)])) for of in found]
             self.there = bool(common)
 
     def at(self, axis: str = "all", value: int = 0) -> tuple[Statistic, ...]:
@@ -99,7 +97,7 @@ def section(runs: Runs) -> Section:
             " with the whole 95% interval over shapes."
             + (" Rows with a dash: of the shapes with the same algorithm." if alike.there else "")
         ),
-        _other_algorithm(runs.paper, steps, whole),
+        _other_algorithm(runs.paper, steps),
         _queued(runs.paper),
         _own_shapes(runs.deepbench),
     ]
@@ -146,7 +144,7 @@ def _line(label: str, gap: Gap, axis: str, value: int) -> list[str]:
     ]
 
 
-def _other_algorithm(one: Subject, steps: set[Shape], whole: Gap) -> str:
+def _other_algorithm(one: Subject, steps: set[Shape]) -> str:
     if not one.splits:
         return not_in(one.run, "profiles")
     profiled = {cell.shape for cell in one.splits if cell.name == FRAMEWORK}

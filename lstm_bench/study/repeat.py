@@ -87,11 +87,12 @@ def _word(cells: pd.DataFrame) -> str:
 
 def _answer(words: Mapping[str, list[str]]) -> str:
     """`words`: of all cells and of those that a bottleneck tells apart, run by run."""
-    if set(words["all"]) == {rules.HOLDS}:
-        return "Yes: medians of two runs agree as well as the noise floor of one run says."
-    if rules.HOLDS_NOT not in words["all"]:
+    known = {where: {*told} - {rules.UNKNOWN} for where, told in words.items()}
+    if not known["all"]:
         return "It cannot be told: the runs have no cell in common."
-    if set(words.get(GPU, [])) == {rules.HOLDS}:
+    if known["all"] == {rules.HOLDS}:
+        return "Yes: medians of two runs agree as well as the noise floor of one run says."
+    if known.get(GPU) == {rules.HOLDS}:
         return text(
             "GPU-bound cells do, as well as the noise floor of one run says. Of the others more"
             " differ than the floor allows."

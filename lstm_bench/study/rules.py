@@ -15,7 +15,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lstm_bench.comparison import FEWEST_SHAPES, Comparison, Group, Statistic
+from lstm_bench.comparison import (
+    FEWEST_SHAPES,
+    Comparison,
+    Group,
+    Statistic,
+    student_interval,
+)
 from lstm_bench.figures import relative
 from lstm_bench.noise import SHAPE
 from lstm_bench.words import Pair
@@ -103,14 +109,11 @@ def trend(pair: Pair, axis: str) -> Trend | None:
 
 
 def mean(values: Sequence[float]) -> Statistic:
-    """A mean over shapes with Student's 95% interval."""
+    """A mean over shapes with Student's 95% interval, which knows no end if there are too few."""
     center = statistics.fmean(values)
-    if len(values) < 2:
+    if len(values) < FEWEST_SHAPES:
         return Statistic(center, float("-inf"), float("inf"))
-    z, free = 1.959964, len(values) - 1
-    t = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
-    half = t * statistics.stdev(values) / len(values) ** 0.5
-    return Statistic(center, center - half, center + half)
+    return Statistic(center, *student_interval(np.asarray(values)))
 
 
 def is_over(of: Statistic, limit: float) -> str:

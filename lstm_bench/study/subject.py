@@ -137,10 +137,3 @@ def tf32(run: Run, other: str) -> str:
 def shapes_of(of: Comparison) -> list[Shape]:
     """The shapes of a comparison, in its order."""
     return [Shape(*map(int, row)) for row in of.shapes[SHAPE].to_numpy()]
-
-
-def part(of: Comparison, rows: npt.NDArray[np.bool_]) -> Comparison:
-    """Some of the shapes of a comparison."""
-    return dataclasses.replace(
-        of, shapes=of.shapes[rows], a_rounds=of.a_rounds[rows], b_rounds=of.b_rounds[rows]
-    )

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from lstm_bench.model import Shape
 from lstm_bench.split import Split
 from lstm_bench.study import rules
-from lstm_bench.study.subject import Subject, part, shapes_of
+from lstm_bench.study.subject import Subject, shapes_of
 from lstm_bench.units import percent, seconds, times
 from lstm_bench.words import Pair, versus
 
@@ -96,7 +96,7 @@ def between(pair: Pair, axis: str, low: int, high: int) -> Pair:
 
 
 def some(pair: Pair, rows: npt.NDArray[np.bool_]) -> Pair:
-    of = part(pair.of, rows)
+    of = pair.of.part(rows)
     return Pair(of, of.group())
 
 

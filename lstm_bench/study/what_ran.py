@@ -80,16 +80,20 @@ def _row(one: Subject) -> list[str]:
 
 def time_of(one: Subject) -> tuple[float, float]:
     """Seconds that the run took, as its drivers tell them, and those inside timed calls."""
-    legs = store.read_legs(one.run.folder) if one.run.folder else []
-    took = sum(leg.wall_s for leg in legs) or wall_s(one.records)
+    took = sum(leg.wall_s for leg in _legs(one)) or wall_s(one.records)
     return took, sum(record.timed_s for record in one.records)
+
+
+def _legs(one: Subject) -> list[store.Leg]:
+    """What its drivers tell; nothing, if one of them was killed before it told."""
+    legs = store.read_legs(one.run.folder) if one.run.folder else []
+    return legs if sum(leg.cells for leg in legs) >= len(one.records) else []
 
 
 def _spent(one: Subject) -> str:
     """What the drivers' time went into, the most first."""
-    legs = store.read_legs(one.run.folder) if one.run.folder else []
     total: Counter[str] = Counter()
-    for leg in legs:
+    for leg in _legs(one):
         total.update(leg.spent_s)
     whole, timed = time_of(one)
     if not total:
@@ -168,7 +172,7 @@ def _versions(one: Subject) -> str:
 def cause(status: str, reason: str) -> str:
     """Why a cell has no time, in groups."""
     if status == "unsupported":
-        return "refused by cuDNN" if "cudnn" in reason.lower() else "not supported here"
+        return "refused by cuDNN" if "CUDNN_STATUS" in reason else "not supported here"
     names = {"oom": "out of memory", "timeout": "over the time limit", "wrong": "wrong answer"}
     return names.get(status, status)
 
