@@ -24,7 +24,11 @@ class _Group(click.Group):
             code = _complain(str(error), FAILED if isinstance(error, Stopped) else BAD_INPUT)
         except click.UsageError as error:
             command = error.ctx.command_path if error.ctx else "lstm-bench"
-            code = _complain(f"{error.format_message()}\ntry `{command} --help`", BAD_INPUT)
+            text = f"{error.format_message()}\ntry `{command} --help`"
+            if not (args[0] if args else sys.argv[1:]):  # then the message is the help
+                click.echo(error.format_message(), err=True)
+                text = "no command was given"
+            code = _complain(text, BAD_INPUT)
         except (click.Abort, KeyboardInterrupt):
             code = INTERRUPTED
         except OSError as error:  # the output's: what a run writes is told where it happens

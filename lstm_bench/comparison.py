@@ -104,6 +104,11 @@ class Comparison:
         words = {word: counts[word] for word in WORDS}
         return Group(by, at, int(rows.sum()), mpe, ratio, words)
 
+    @property
+    def apart(self) -> int:
+        """Shapes without a common round: the two were measured, but not in turns."""
+        return int(np.isnan(noise.log_ratios(self.a_rounds, self.b_rounds)).all(axis=1).sum())
+
     def along(self, axis: str) -> list[Group]:
         """One group for every value of an axis; of very many values, one for every doubling."""
         values = sorted(map(int, self.shapes[axis].unique()))
@@ -181,7 +186,8 @@ def compare(
     shapes["ratio"] = shapes["b_s"] / shapes["a_s"]
     shapes["floor"] = floor
     shapes["verdict"] = noise.verdicts(first, second, floor)
-    left = _left_out(sides, (a, b), metric, shapes)
+    names = (a, b) if other is None else (f"{a} in the first run", f"{b} in the second run")
+    left = _left_out(sides, names, metric, shapes)
     return Comparison(a, b, metric, shapes, first, second, left, differs, in_turns, floors)
 
 

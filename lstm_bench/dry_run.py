@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from lstm_bench.model import Cell
 from lstm_bench.plan import Plan, guess_call_s, guess_cell_s, guess_s
-from lstm_bench.tables import Column, Table, number, text
+from lstm_bench.tables import Column, Document, Table, number, text
 from lstm_bench.units import seconds, span, wrapped
 
 MOST_SHAPES = 24
 
 
-def plan_text(plan: Plan, cells: Sequence[Cell], missing: Mapping[str, str]) -> str:
+def document(plan: Plan, cells: Sequence[Cell], missing: Mapping[str, str]) -> Document:
     s, sampling = plan.settings, plan.sampling
     rows = []
     for row in plan.implementations:
@@ -43,18 +43,15 @@ def plan_text(plan: Plan, cells: Sequence[Cell], missing: Mapping[str, str]) -> 
     labels = [shape.label for shape in plan.shapes]
     more = f" ... {len(labels) - MOST_SHAPES} more" if len(labels) > MOST_SHAPES else ""
     shapes = "shapes (hidden,batch,timesteps): " + "  ".join(labels[:MOST_SHAPES]) + more
-    return "\n".join(
-        [
-            f"{plan.name}: {len(plan.shapes)} shapes x {len(plan.implementations)} implementations"
-            f" + {plan.controls_made} A/A controls a shape, passes: {plan.passes}",
-            f"on {s.device}, {s.threads} threads, TF32 {'on' if s.tf32 else 'off'},"
-            f" AMP in {s.amp}, {sampling.rounds} to {sampling.max_rounds} rounds",
-            "",
-            Table("plan", rows, columns).drawn(),
-            "",
-            wrapped(shapes),
-            "",
-            f"{len(cells)} cells, about {span(guess_s(plan, cells))}"
-            " (a guess, within a factor of two). Nothing was run.",
-        ]
+    result = Document()
+    result.add(
+        f"{plan.name}: {len(plan.shapes)} shapes x {len(plan.implementations)} implementations"
+        f" + {plan.controls_made} A/A controls a shape, passes: {plan.passes}\n"
+        f"on {s.device}, {s.threads} threads, TF32 {'on' if s.tf32 else 'off'},"
+        f" AMP in {s.amp}, {sampling.rounds} to {sampling.max_rounds} rounds",
+        Table("plan", rows, columns),
+        wrapped(shapes),
+        f"{len(cells)} cells, about {span(guess_s(plan, cells))}"
+        " (a guess, within a factor of two). Nothing was run.",
     )
+    return result

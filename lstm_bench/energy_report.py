@@ -32,10 +32,8 @@ _ENERGY = (
     " the load resolves; gross: net, and idle power for the time per call; ~: in most cells that"
     " time is not known to {known}; "
 )
-_NOTE = (
-    "SM MHz: the median clock while the cells were timed, and the lowest if it was lower; mem: the"
-    " most that one cell needed, the largest over all shapes"
-)
+_CLOCK = "SM MHz: the median clock while the cells were timed, and the lowest if it was lower; "
+_NOTE = "mem: the most that one cell needed, the largest over all shapes"
 
 
 def document(run: Run) -> Document:
@@ -57,7 +55,8 @@ def document(run: Run) -> Document:
     energy = (
         _ENERGY.format(shapes=shapes, known=percent(TIME_KNOWN, 0)) if shapes else "no energy; "
     )
-    result.add(wrapped(energy + _NOTE))
+    clock = _CLOCK if any(row["clock_mhz"] for row in rows) else ""
+    result.add(wrapped(energy + clock + _NOTE))
     told = [*doubts(own), *repeats(pairs(records))]
     if told:
         result.add("\n".join(wrapped(line, 2) for line in told))

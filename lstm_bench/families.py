@@ -68,25 +68,31 @@ def families(parts: Sequence[Part], timesteps: int) -> list[str]:
 
     Products are told apart by how often they run: those of the recurrence once a timestep (one
     step may be run otherwise), that of the inputs seldom, for all steps at once. A product that
-    runs more often holds both under one name, unless the inputs have one of their own. With a
-    single timestep both run once and nothing tells them apart: both are `GEMM`. Where one kernel
-    holds the whole recurrence, every product is that of the inputs.
+    runs more often holds both under one name, unless the inputs have one of their own; so do
+    operators that together run more often. With a single timestep both run once and nothing
+    tells them apart: both are `GEMM`. Where one kernel holds the whole recurrence, every product
+    is that of the inputs.
     """
     found = [_family(part) for part in parts]
     products = [part for part, family in zip(parts, found, strict=True) if family == "product"]
     inside = any(family in _RECURRENCE for family in found)
     apart = any(part.count <= timesteps / 2 for part in products)
+    operators = sum(part.count for part in products if part.kind == "operator")
+    mixed = not apart and operators > timesteps  # of kernels, one product may take several
     for place, part in enumerate(parts):
         if found[place] == "product":
-            found[place] = _product(part.count, timesteps, inside, apart)
+            found[place] = _product(part.count, timesteps, inside, apart, mixed)
     return found
 
 
-def _product(count: float, timesteps: int, inside: bool, apart: bool) -> str:
-    """`inside`: a persistent kernel is there; `apart`: the inputs have a product of their own."""
+def _product(count: float, timesteps: int, inside: bool, apart: bool, mixed: bool) -> str:
+    """`inside`: a persistent kernel is there; `apart`: the inputs have a product of their own.
+
+    `mixed`: they do not, and there are more products than steps.
+    """
     if inside:
         return "input GEMM"
-    if timesteps == 1:
+    if timesteps == 1 or mixed:
         return "GEMM"
     if count <= timesteps / 2:
         return "input GEMM"

@@ -114,7 +114,16 @@ def plan(
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Safe YAML that also refuses a key given twice: the first would be lost without a word."""
+    """Safe YAML that also refuses a key given twice: the first would be lost without a word.
+
+    Nor may anything be named and used again: a few such lines can stand for gigabytes.
+    """
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.composer.ComposerError(None, None, "an alias is not allowed", mark)
+        return super().compose_node(parent, index)
 
 
 def _no_twice(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:

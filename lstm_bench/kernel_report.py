@@ -206,7 +206,8 @@ def stretched_lines(splits: Sequence[Split]) -> list[str]:
     return [
         f"{counted(len(cells), 'cell')} of {names} were busy for longer than the timed call takes,"
         f" by up to {percent(most, 0)}: watching takes the kernels of a graph apart, and each then"
-        " takes a little longer; such a cell counts as busy all the time"
+        " takes a little longer; without a graph, it was slower at that moment; such a cell counts"
+        " as busy all the time"
     ]
 
 

@@ -12,6 +12,7 @@ from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
 from lstm_bench.run_report import heading, noise_facts, noise_lines, shape_label
 from lstm_bench.tables import Column, Document, Table, number
+from lstm_bench.trust import counted
 from lstm_bench.units import clipped, percent, seconds, short, times, wrapped
 from lstm_bench.words import clear
 
@@ -33,7 +34,7 @@ def document(found: Comparison, runs: Sequence[Run]) -> Document:
         return result
     overall = found.group()
     result.add("\n".join(wrapped(line) for line in _answer(found, overall)))
-    result.add("\n".join(["noise floor from the A/A controls:", *_noise(found)]))
+    result.add("\n".join(["noise floor from the A/A controls:", *_noise(found, runs)]))
     result.add(_groups("all", [overall], found), *_left_out(found))
     for axis in AXES:
         groups = found.along(axis)
@@ -63,6 +64,11 @@ def _answer(found: Comparison, overall: Group) -> list[str]:
         f"{first} (geometric mean, 95% interval {short(low)} to {short(high)} over {over}).",
         f"Of {overall.shapes} shapes {b} is {counts}, {words['unsure']} unsure.",
     ]
+    if found.in_turns and (apart := found.apart):
+        lines.append(
+            f"{counted(apart, 'shape')} of them had the two measured at different times, as after"
+            " --resume: never more than unsure."
+        )
     if found.differs:
         lines.append(f"Not like with like: the two differ in {' and '.join(found.differs)}.")
     if not found.in_turns:
@@ -73,10 +79,13 @@ def _answer(found: Comparison, overall: Group) -> list[str]:
     return lines
 
 
-def _noise(found: Comparison) -> list[str]:
+def _noise(found: Comparison, runs: Sequence[Run]) -> list[str]:
     used = found.shapes["floor"]
     shown = percent(used.min()) + ("" if used.min() == used.max() else f" to {percent(used.max())}")
-    lines = ["  " + line for floors in found.noise for line in noise_lines(floors)]
+    lines = []
+    for run, floors in zip(runs, found.noise, strict=False):
+        lines += [f"  {run.name}:"] if len(found.noise) > 1 else []
+        lines += ["  " + line for line in noise_lines(floors, found.metric)]
     return [*lines, f"  used here: {shown}"]
 
 

@@ -49,7 +49,7 @@ def interpreters(plan: Plan) -> dict[str, dict[str, Any]]:
     return found
 
 
-def missing(plan: Plan, skip: bool) -> dict[str, str]:
+def missing(plan: Plan, skip: bool = False, remedy: str = "") -> dict[str, str]:
     """Frameworks that their interpreter lacks: an error, or with `skip` their cells' reason."""
     found = {}
     for framework in _frameworks(plan):
@@ -59,8 +59,7 @@ def missing(plan: Plan, skip: bool) -> dict[str, str]:
             found[framework.name] = f"{python} has no {', '.join(lacks)}: {framework.install}"
     if found and not skip:
         raise LstmBenchError(
-            "; ".join(f"{name}: {reason}" for name, reason in found.items())
-            + "\nor go without: --skip-missing, or name what is here with --implementations"
+            "; ".join(f"{name}: {reason}" for name, reason in found.items()) + remedy
         )
     return found
 

@@ -14,6 +14,7 @@ from lstm_bench.model import LstmBenchError, Shape
 from lstm_bench.noise import Noise
 from lstm_bench.results import Run
 from lstm_bench.tables import Column, Document, Table, number, text
+from lstm_bench.trust import counted
 from lstm_bench.units import clipped, error, percent, seconds, times, wrapped
 
 MAX_REASON_LINES = 12
@@ -94,11 +95,11 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
 
 def noise_text(run: Run, metric: str, floors: Sequence[Noise] | None = None) -> str:
     floors = floors or noise.floors(noise.controls(run.cells, metric))
-    lines = ("  " + line for line in noise_lines(floors))
+    lines = ("  " + line for line in noise_lines(floors, metric))
     return "\n".join([f"noise floor of {metric}, from the run's A/A controls:", *lines])
 
 
-def noise_lines(floors: Sequence[Noise]) -> list[str]:
+def noise_lines(floors: Sequence[Noise], metric: str = "latency") -> list[str]:
     """One line per duration class that the run has; a class with few pairs says what is used."""
     lines = []
     for one, used in zip(floors, noise.applied(floors), strict=True):
@@ -110,7 +111,7 @@ def noise_lines(floors: Sequence[Noise]) -> list[str]:
             f" pair{'s' * (one.pairs > 1)}{instead}, {one.called_different} called different)"
         )
     default = percent(noise.DEFAULT_FLOOR, 0)
-    return lines or [f"no A/A pair was measured; only differences beyond {default} are called"]
+    return lines or [f"no A/A pair has a {metric}; only differences beyond {default} are called"]
 
 
 def _table(summary: pd.DataFrame, shapes: int) -> Table:
@@ -143,9 +144,10 @@ def _legend(summary: pd.DataFrame, of: analysis.Times, metric: str) -> list[str]
     baseline = analysis.baseline_of(of.names) or "none"
     return [
         wrapped(
-            f"times: median over the {shared} shapes that all rows have; ratio: {metric} to that"
-            f" of {baseline}, geometric mean over the shapes of both; fastest: share of the shapes"
-            " won beyond the noise; error: largest difference from the float64 reference"
+            f"times: median over the {counted(shared, 'shape')} that all rows have; ratio:"
+            f" {metric} to that of {baseline}, geometric mean over the shapes of both; fastest:"
+            " share of the shapes won beyond the noise; error: largest difference from the float64"
+            " reference"
         ),
         *(
             [f"{LESS_WORK} does less work: the input is added to the gates without its projection"]

@@ -268,11 +268,15 @@ def test_output_that_cannot_be_written_is_said_without_a_traceback():
     assert "Traceback" not in done.stderr
 
 
-def test_resuming_a_finished_run_changes_nothing_and_says_sane_things(lstm_bench, write_grid):
+def test_resuming_a_finished_run_changes_nothing_and_says_so(lstm_bench, write_grid, tmp_path):
     lstm_bench("grid", write_grid(), "--run", "r")
+    files = {p: p.read_bytes() for p in (tmp_path / "results" / "r").iterdir() if p.is_file()}
     done = lstm_bench("grid", "--resume", "r")
-    assert done.returncode == 0
-    assert "0% of it inside timed calls" in done.stdout
+    assert (done.returncode, done.stdout) == (
+        0,
+        "results/r is complete: nothing is left to measure\n",
+    )
+    assert {p: p.read_bytes() for p in files} == files
 
 
 def test_a_run_is_not_mixed_with_another_machines_or_versions(lstm_bench, write_grid, tmp_path):

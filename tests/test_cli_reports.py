@@ -41,6 +41,9 @@ MISTAKES = [
     (["compare", "pytorch", "deepbench", "--where", "hidden=7"], "no shape of the run is left"),
     (["compare", "pytorch", "deepbench", "--metric", "device"], "no device times"),
     (["compare", "pytorch", "deepbench", "--metric", "speed"], "speed"),
+    (["report", "--html", "x.html", "--metric", "throughput"], "goes with the summary"),
+    (["report", "--figures", "f", "--metric", "throughput"], "goes with the summary"),
+    (["report", "--kernels", "--metric", "throughput"], "goes with the summary"),
     (["compare", "pytorch", "deepbench", "--run", "x"], "no run 'x'"),
     (["compare", "a", "b", *["--run", "made-up"] * 3], "at most two"),
     (["report", "--pair", "a,b"], "--pair goes with --mpe"),
@@ -71,7 +74,7 @@ def test_one_implementation_in_two_runs(lstm_bench, some_run, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "pytorch@later is 2.00x slower than pytorch@made-up" in done.stdout
     assert "Measured in different runs" in done.stdout
-    assert "pytorch not measured: 5" in done.stdout
+    assert "pytorch in the second run not measured: 5" in done.stdout
 
 
 def test_two_runs_of_one_name_in_two_folders_are_two_runs(lstm_bench, tmp_path):

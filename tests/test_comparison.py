@@ -5,7 +5,7 @@ import pytest
 from made_up import MACHINE, cells, row, run
 from scipy import stats
 
-from lstm_bench import mpe, results
+from lstm_bench import mpe, pair_report, results
 from lstm_bench.comparison import STUDENT, compare, doublings, over_rounds, over_shapes, redrawn
 from lstm_bench.model import LstmBenchError
 
@@ -81,6 +81,15 @@ def test_shapes_without_the_metric_are_told_as_left_out():
     found = compare(cells(*rows), "a", "b", metric="device")
     assert list(found.shapes["hidden"]) == [1]
     assert found.left_out == {"b without device": 2}
+
+
+def test_shapes_that_were_not_measured_in_turns_are_counted():
+    rows = [row("a", 1.0, hidden=h, group="1") for h in (1, 2)]
+    rows += [row("b", 40.0, hidden=1, group="1"), row("b", 40.0, hidden=2, group="2")]
+    found = compare(cells(*rows), "a", "b")
+    assert (found.apart, list(found.shapes["verdict"])) == (1, ["slower", "unsure"])
+    text = pair_report.document(found, [run(*rows)]).written("table")
+    assert "1 shape of them had the two measured at different times" in text
 
 
 def test_what_is_not_like_with_like_is_refused_and_the_field_is_named():

@@ -228,6 +228,21 @@ def test_best_takes_the_fastest_and_frees_the_rest(library, fake, monkeypatch):
     best.close()
 
 
+def test_the_peak_of_best_is_that_of_what_was_tried(library, fake, monkeypatch):
+    tried = []
+    made = deepbench.BaselineSession.__init__
+
+    def init(self, *arguments):
+        made(self, *arguments)
+        tried.append(sum(self.memory.values()))
+
+    monkeypatch.setattr(deepbench.BaselineSession, "__init__", init)
+    best = session(library, monkeypatch, choose="best")
+    assert best.device_peak() >= max(tried) + min(tried)  # two are alive at a time
+    assert best.device_peak() > sum(best.memory.values())
+    best.close()
+
+
 def test_a_layer_replays_a_graph_or_launches_as_it_is_told(library, fake, monkeypatch):
     one = session(library, monkeypatch)
     expected = None

@@ -528,3 +528,14 @@ def test_a_worker_that_dies_while_it_is_profiled_is_told_with_its_reason(monkeyp
     kill_at("profile", monkeypatch)
     with pytest.raises(Stopped, match=r"could not be profiled: not profiled: \S+"):
         profile_command._measured("fake", "8,2,3", "cpu", 1, (), operators=False)
+
+
+def test_ctrl_c_ends_profile_with_the_code_of_a_grid(monkeypatch):
+    def interrupted(plan, cells, sink, observer, stop, **_):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop()
+
+    monkeypatch.setattr(driver, "run", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        profile_command._measured("fake", "8,2,3", "cpu", 1, (), operators=False)
+    assert ended.value.code == 130

@@ -109,6 +109,7 @@ def test_products_are_told_apart_by_how_often_they_run(recurrent):
     ]
     assert of(25, (recurrent, 25)) == ["recurrent GEMM"]  # the input is not projected
     assert of(25, (recurrent, 24), (INPUT, 2)) == ["recurrent GEMM", "input GEMM"]
+    assert of(25, ("splitKreduce_kernel", 25), (recurrent, 25)) == ["recurrent GEMM"] * 2
     assert of(25, (INPUT, 1), ("splitKreduce_kernel", 25), (recurrent, 50)) == [
         *("input GEMM", "recurrent GEMM", "recurrent GEMM")
     ]
@@ -119,6 +120,13 @@ def test_a_name_that_holds_both_products_is_called_neither():
     assert of(25, (RECURRENT, 200)) == ["GEMM"]  # TensorFlow multiplies the inputs in every step
     assert of(25, ("aten::linear", 1, "operator"), ("aten::addmm", 26, "operator"))[1] == "GEMM"
     assert of(10, ("MatMul", 20, "operator")) == ["GEMM"]
+
+
+def test_two_products_at_every_step_are_told_apart_by_nothing():
+    """TensorFlow's generic step on a CPU: both products are there, each under a name."""
+    both = [(name, 50, "operator") for name in ("MatMul", "_FusedMatMul")]
+    assert of(50, *both) == ["GEMM", "GEMM"]
+    assert of(50, *both, ("MatMul_1", 1, "operator"))[2] == "input GEMM"
 
 
 def test_one_timestep_does_not_tell_the_products_apart():

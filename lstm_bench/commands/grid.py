@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.model import LstmBenchError, Stopped
+from lstm_bench.model import RETRYABLE, LstmBenchError, Stopped
 
 if TYPE_CHECKING:
     from lstm_bench.model import Record
@@ -76,8 +77,8 @@ def grid(
     Results go to results/<run>/ in the current folder. Exit code: 0 done or out of budget, 1 some
     cells failed, none could run or the run could not go on, 2 wrong usage, 130 interrupted.
     """
+    from lstm_bench import driver, machine, preflight, store
     from lstm_bench import grid as grids
-    from lstm_bench import machine, preflight, store
     from lstm_bench.plan import Plan
 
     if fast and rigorous:
@@ -128,14 +129,22 @@ def grid(
         plan = preflight.resumed(stored, pythons_given, folder)
         records = list(store.read_records(folder).values())
         preflight.same_circumstances(manifest, plan, folder)
-    missing = preflight.missing(plan, skip_missing or dry_run)
+    without = "\nor go without: --skip-missing"
+    if resume is None:
+        without += ", or name what is here with --implementations"
+    missing = preflight.missing(plan, skip_missing or dry_run, without)
     if dry_run:
-        from lstm_bench import driver
-        from lstm_bench.dry_run import plan_text
+        from lstm_bench import dry_run as described
 
-        click.echo(plan_text(plan, driver.pending(plan, records, retry_failed), missing))
+        left = driver.pending(plan, records, retry_failed)
+        options.write(described.document(plan, left, missing), "table", None)
         return
     preflight.device(plan)
+    if records and not driver.pending(plan, records, retry_failed):
+        failed = not retry_failed and any(record.status in RETRYABLE for record in records)
+        told = "; --retry-failed measures crashed cells once more" if failed else ""
+        click.echo(f"{folder} is complete: nothing is left to measure{told}")
+        sys.exit(_exit_code({record.status for record in records}))
     _run(plan, folder, records, missing, retry_failed, budget_s, new=resume is None)
 
 
@@ -157,8 +166,10 @@ def _run(
     from lstm_bench.units import percent, span
 
     cells = driver.pending(plan, records, retry_failed)
-    elsewhere = "" if folder.parent == Path("results") else f" --results {folder.parent}"
-    pythons = "".join(f" --python {name}={path}" for name, path in plan.environments.items())
+    results_at = shlex.quote(str(folder.parent))
+    elsewhere = "" if folder.parent == Path("results") else f" --results {results_at}"
+    chosen = (shlex.quote(f"{name}={path}") for name, path in plan.environments.items())
+    pythons = "".join(f" --python {one}" for one in chosen)
     again = f"lstm-bench grid --resume {folder.name}{elsewhere}{pythons}"
     stop = Stop(options.tell)
     opened = None
@@ -206,9 +217,13 @@ def _run(
         click.echo(f"\nNext: lstm-bench report --run {folder.name}{elsewhere}")
     if outcome.interrupted:
         sys.exit(stop.exit_code)
-    statuses = set(run.cells["status"])
+    sys.exit(_exit_code(set(run.cells["status"])))
+
+
+def _exit_code(statuses: set[str]) -> int:
+    """By what became of the cells."""
     good = "ok" in statuses and not statuses & FAILURES
-    sys.exit(options.DONE if good else options.FAILED)
+    return options.DONE if good else options.FAILED
 
 
 def _duration(text: str) -> float:

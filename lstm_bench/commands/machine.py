@@ -43,7 +43,7 @@ def list_(pythons: Sequence[str], device: str | None) -> None:
 @click.command("doctor")
 @options.python
 @options.device
-@click.option("--no-noise", is_flag=True, help="Leave out the A/A run, which takes half a minute.")
+@click.option("--no-noise", is_flag=True, help="Leave out the A/A run, which takes about a minute.")
 def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     """Examine this machine: what it has, what is in the way, how noisy it is.
 

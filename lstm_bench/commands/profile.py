@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -115,11 +116,12 @@ def _measured(
     operators: bool,
 ) -> tuple[Record, Profile, Profiled]:
     """Run the one cell; nothing of it stays on disk."""
-    from lstm_bench import driver, grid, machine, preflight
+    from lstm_bench import driver, grid, machine, preflight, registry
     from lstm_bench.closer import Look
     from lstm_bench.doctor import Kept
     from lstm_bench.stop import Stop
 
+    registry.find(implementation, "IMPLEMENTATION", {})
     data = {
         "name": "profile",
         "shapes": [_sizes(shape)],
@@ -138,7 +140,7 @@ def _measured(
         environments=preflight.environments(pythons),
         sampling={"rounds": 5, "max_rounds": 5},
     )
-    preflight.missing(plan, skip=False)
+    preflight.missing(plan)
     preflight.device(plan)
     seen: list[Profiled] = []
     look = Look(operators=operators, trace=seen.append)
@@ -149,9 +151,11 @@ def _measured(
     ):
         kept = Kept(Path(folder))
         driver.run(plan, plan.all_cells(), kept, progress, stop, look=look)
+    if stop() and not seen:
+        sys.exit(stop.exit_code)
     if not kept.records or not seen:
         told = [text for record in kept.records for text in (record.reason, *record.warnings)]
-        why = "; ".join(filter(None, told)) or "it was interrupted"
+        why = "; ".join(filter(None, told))
         raise Stopped(f"{implementation} at {shape} could not be profiled: {why}")
     return kept.records[0], seen[0].profile, seen[0]
 

@@ -102,6 +102,9 @@ def report(
         raise click.UsageError("--sort, --top and --where go with --kernels")
     if conditions and html:
         raise click.UsageError("--where does not choose for --html, which has a filter of its own")
+    shown = mpe or not (kernels or energy or html or figures)
+    if metric != "latency" and not shown:
+        raise click.UsageError("--metric goes with the summary and with --mpe")
     run = options.load(results, run_name)
     if html:
         from lstm_bench import energy_report, memory, page, profile_sections, store

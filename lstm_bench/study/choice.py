@@ -80,10 +80,10 @@ def section(runs: Runs) -> Section:
         table(heads, rows, left=0),
         text(
             "In fp32, in half precision: the fastest row that a user of PyTorch or TensorFlow can"
-            " have, at most hidden sizes; others that win are named with theirs; in brackets: at one"
-            " of them at least the noise does not tell it from the next. Library: how many times faster the best of"
-            f" cuDNN is, that is {WHAT}. Half gains: how many times faster half precision is than"
-            " fp32. Both are geometric means over hidden sizes."
+            " have, at most hidden sizes; others that win are named with theirs; in brackets: at"
+            " one of them at least the noise does not tell it from the next. Library: how many"
+            f" times faster the best of cuDNN is, that is {WHAT}. Half gains: how many times faster"
+            " half precision is than fp32. Both are geometric means over hidden sizes."
         ),
         text(
             _algorithms(one, won["fp32"], won["half"]),
