@@ -37,13 +37,13 @@ SORTS = ("self", "total", "calls", "memory", "name")  # split.SORTS, without its
     "--trace",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write all that happened as a Chrome trace; open it at ui.perfetto.dev.",
+    help="On a GPU: all that happened as a Chrome trace, for ui.perfetto.dev.",
 )
 @click.option(
     "--figure",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Draw one call over time.",
+    help="On a GPU: draw one call over time.",
 )
 @options.writing
 def profile(
