@@ -5,6 +5,7 @@ Pure decisions and short loops; the clock is passed in, so that a test needs no 
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import resource
@@ -197,12 +198,22 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 
     Below six values no pair of them covers 95%; the full range (94% at five) has to serve.
     """
-    ordered = sorted(values)
-    n = len(ordered)
-    below, rank = 1, 0  # of the 2**n ways that values fall on either side, so many leave it out
-    while rank + 1 < n // 2 and (more := below + math.comb(n, rank + 1)) / 2**n <= 0.025:
-        below, rank = more, rank + 1
-    return ordered[rank], ordered[n - 1 - rank]
+    ordered, rank = sorted(values), _outer_rank(len(values))
+    return ordered[rank], ordered[-1 - rank]
+
+
+@functools.lru_cache
+def _outer_rank(n: int) -> int:
+    """How many of n values may be left out on either side, in whole numbers: n may be large."""
+    rank, ways, below = 0, 1, 1
+    most = 2**n // 40  # 2.5% of the ways to fall on either side of the median
+    while rank + 1 < n // 2:
+        ways = ways * (n - rank) // (rank + 1)
+        below += ways
+        if below > most:
+            break
+        rank += 1
+    return rank
 
 
 def converged(round_medians: Sequence[float], sampling: Sampling) -> bool:
