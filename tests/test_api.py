@@ -54,11 +54,16 @@ def test_a_run_without_samples_has_none(tmp_path):
     assert lstm_bench.samples(written(tmp_path / "r", row("a", 1.0))).empty
 
 
-def test_the_example_of_the_documentation_runs(tmp_path, monkeypatch, capsys):
+def test_the_examples_of_the_documentation_run(monkeypatch, capsys):
     monkeypatch.chdir(PAGE.parent.parent)
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    exec(compile(example, str(PAGE), "exec"), {})
-    assert "pytorch" in capsys.readouterr().out
+    names: dict[str, object] = {}
+    for example, shown in zip(
+        re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL),
+        ("pytorch / deepbench", "Group("),
+        strict=True,
+    ):
+        exec(compile(example, str(PAGE), "exec"), names)
+        assert shown in capsys.readouterr().out
 
 
 def test_profiles_come_as_one_row_per_part_less_those_that_lost_records(tmp_path):
