@@ -16,7 +16,7 @@ import math
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -77,10 +77,19 @@ class Outcome:
 
 
 def pending(plan: Plan, records: Iterable[Record], retry_failed: bool) -> list[Cell]:
-    """The cells of a plan that still have to be measured."""
+    """The cells of a plan that still have to be measured.
+
+    A shape that was cut short is measured again whole: only what was measured in turns can be
+    compared.
+    """
     again = (*UNFINISHED, *(RETRYABLE if retry_failed else ()))
-    done = {r.key for r in records if r.status not in again}
-    return [cell for cell in plan.all_cells() if cell.key not in done]
+    known = {record.key: record.status for record in records}
+    left = []
+    for group in _by_shape(plan.all_cells()).values():
+        statuses = [known.get(cell.key, "interrupted") for cell in group]
+        wanted = (*again, "ok") if "interrupted" in statuses else again
+        left += [cell for cell, status in zip(group, statuses, strict=True) if status in wanted]
+    return left
 
 
 def run(
@@ -92,13 +101,15 @@ def run(
     budget_s: float | None = None,
     missing: Mapping[str, str] | None = None,
     look: Look | None = None,
+    finished: Collection[str] = (),
 ) -> Outcome:
     """Measure `cells`, which are some or all of the plan's.
 
     `missing` names the frameworks that are not installed, with the reason for their cells.
-    `look` says what else a profiled pass shall show.
+    `look` says what else a profiled pass shall show. `finished` are the keys of cells that have a
+    time: nothing less may take its place.
     """
-    walk = _Walk(plan, sink, observer, stop, look or Look())
+    walk = _Walk(plan, sink, observer, stop, look or Look(), finished)
     for row in plan.implementations:
         if missing and row.framework in missing:
             walk.workers.refused[row.worker] = ("missing", missing[row.framework])
@@ -155,7 +166,9 @@ class _Walk:
         observer: Observer,
         stop: Callable[[], bool],
         look: Look,
+        finished_before: Collection[str],
     ):
+        self.finished_before = finished_before
         self.plan, self.sink, self.observer, self.stop = plan, sink, observer, stop
         self.rng = random.Random(plan.settings.seed)
         self.workers = Workers(plan, sink.logs, stop)
@@ -375,7 +388,8 @@ class _Walk:
         return fill(self.blank(one.cell, status, reason, group), one)
 
     def record(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
-        self.sink.append(record, blocks, profile)
+        if record.status == "ok" or record.key not in self.finished_before:
+            self.sink.append(record, blocks, profile)
         if record.status != "interrupted":
             self.finished += 1
         self.observer.finished(record)

@@ -66,8 +66,8 @@ def _answer(found: Comparison, overall: Group) -> list[str]:
     ]
     if found.in_turns and (apart := found.apart):
         lines.append(
-            f"{counted(apart, 'shape')} of them had the two measured at different times, as after"
-            " --resume: never more than unsure."
+            f"{counted(apart, 'shape')} of them had the two measured at different times: never more"
+            " than unsure."
         )
     if found.differs:
         lines.append(f"Not like with like: the two differ in {' and '.join(found.differs)}.")

@@ -321,7 +321,7 @@ def test_a_gpu_run_without_a_gpu_is_refused(lstm_bench, write_grid, tmp_path):
 
 
 def test_two_drivers_cannot_write_one_run(lstm_bench, write_grid, tmp_path):
-    grid = write_grid(fake=SLOW, implementations=["real"], hidden=[1, 2, 3, 4])
+    grid = write_grid(fake=SLOW, implementations=["real"], hidden=list(range(1, 100)))
     process = start(tmp_path, "grid", grid, "--run", "r")
     wait_for_records(tmp_path / "results" / "r", 1, process)
     second = lstm_bench("grid", "--resume", "r")

@@ -274,13 +274,33 @@ def test_stopping_keeps_what_was_measured(tmp_path):
     assert blocks
 
 
-def test_only_unfinished_cells_are_pending():
+@pytest.mark.parametrize(
+    ("statuses", "left", "again"),
+    [
+        (["ok", "ok", "ok", "ok"], "", ""),
+        (["ok", "missing", "crashed", "unsupported"], "b", "bc"),
+        (["ok", "interrupted", "crashed", "wrong"], "ab", "abc"),  # in turns with what was cut
+        (["ok", "ok", "crashed"], "abd", "abcd"),  # killed before there was a record
+        ([], "abcd", "abcd"),
+    ],
+)
+def test_what_is_unfinished_is_pending_and_a_shape_that_was_cut_as_a_whole(statuses, left, again):
     plan = plan_of(fake={"a": {}, "b": {}, "c": {}, "d": {}}, hidden=3)
-    statuses = {"a": "ok", "b": "interrupted", "c": "crashed"}
-    records = [Record(name, plan.shapes[0], 1, 1, status) for name, status in statuses.items()]
-    names = [c.implementation for c in driver.pending(plan, records, retry_failed=False)]
-    again = [c.implementation for c in driver.pending(plan, records, retry_failed=True)]
-    assert (names, again) == (["b", "d"], ["b", "c", "d"])
+    shape = plan.shapes[0]
+    records = [Record(n, shape, 1, 1, s) for n, s in zip("abcd", statuses, strict=False)]
+    for retry_failed, expected in ((False, left), (True, again)):
+        found = driver.pending(plan, records, retry_failed)
+        assert "".join(sorted(cell.implementation for cell in found)) == expected
+
+
+def test_nothing_takes_the_place_of_a_time_but_another_time(tmp_path):
+    plan = plan_of(fake={"a": {}, "bad": {"fault": "error"}}, hidden=3)
+    cells = plan.all_cells()
+    sink = Raw(tmp_path)
+    finished = {cell.key for cell in cells}
+    outcome = driver.run(plan, cells, sink, Quiet(), finished=finished)
+    assert [(r.implementation, r.status) for r in sink.records] == [("a", "ok")]
+    assert outcome.left == 0
 
 
 def test_a_budget_leaves_cells_for_later_instead_of_running_over(tmp_path):
@@ -461,7 +481,7 @@ def test_stopping_while_profiling_leaves_the_rest_to_be_done_again(tmp_path):
         assert (record.status == "ok") == (sink.of_cell[record.key] is not None)
         assert record.status in ("ok", "interrupted")
     left = driver.pending(plan, sink.records, retry_failed=False)
-    assert len(left) == outcome.left > 0
+    assert len(left) >= outcome.left > 0
     assert driver.run(plan, left, sink, Quiet()).left == 0
     last = {record.key: record for record in sink.records}
     assert {record.status for record in last.values()} == {"ok"}

@@ -145,13 +145,12 @@ def grid(
         told = "; --retry-failed measures crashed cells once more" if failed else ""
         click.echo(f"{folder} is complete: nothing is left to measure{told}")
         sys.exit(_exit_code({record.status for record in records}))
-    _run(plan, folder, records, missing, retry_failed, budget_s, new=resume is None)
+    _run(plan, folder, missing, retry_failed, budget_s, new=resume is None)
 
 
 def _run(
     plan: Plan,
     folder: Path,
-    records: list[Record],
     missing: dict[str, str],
     retry_failed: bool,
     budget_s: float | None,
@@ -165,13 +164,13 @@ def _run(
     from lstm_bench.stop import Stop
     from lstm_bench.units import percent, span
 
-    cells = driver.pending(plan, records, retry_failed)
     results_at = shlex.quote(str(folder.parent))
     elsewhere = "" if folder.parent == Path("results") else f" --results {results_at}"
     chosen = (shlex.quote(f"{name}={path}") for name, path in plan.environments.items())
     pythons = "".join(f" --python {one}" for one in chosen)
     again = f"lstm-bench grid --resume {folder.name}{elsewhere}{pythons}"
     stop = Stop(options.tell)
+    records: list[Record] = []
     opened = None
     try:
         if new:
@@ -184,6 +183,8 @@ def _run(
             opened = store.Store.create(folder, manifest)
         else:
             opened = store.Store(folder)
+            records = list(store.read_records(folder).values())  # it is ours, none comes any more
+        cells = driver.pending(plan, records, retry_failed)
         with (
             opened as sink,
             stop,
@@ -192,7 +193,10 @@ def _run(
         ):
             for warning in warnings:
                 click.echo(f"! {warning}", err=True)
-            outcome = driver.run(plan, cells, sink, progress, stop, budget_s, missing)
+            finished = {record.key for record in records if record.status == "ok"}
+            outcome = driver.run(
+                plan, cells, sink, progress, stop, budget_s, missing, finished=finished
+            )
             leg = {name: getattr(outcome, name) for name in ("wall_s", "timed_s", "spent_s")}
             sink.append_leg({**leg, "cells": len(cells) - outcome.left, "note": outcome.note})
     except OSError as error:
