@@ -14,6 +14,7 @@ from lstm_bench.commands import profile as profile_command
 from lstm_bench.doctor import Kept
 from lstm_bench.fake_script import WRONG_ANSWERS
 from lstm_bench.model import Record, Stopped
+from lstm_bench.stop import held
 
 
 class Quiet:
@@ -559,3 +560,16 @@ def test_ctrl_c_ends_profile_with_the_code_of_a_grid(monkeypatch):
     with pytest.raises(SystemExit) as ended:
         profile_command._measured("fake", "8,2,3", "cpu", 1, (), operators=False)
     assert ended.value.code == 130
+
+
+def test_ctrl_c_amid_an_import_waits_until_it_is_over():
+    done = []
+
+    def imports():
+        with held():
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("imported")
+
+    with pytest.raises(KeyboardInterrupt):
+        imports()
+    assert done == ["imported"]

@@ -13,6 +13,7 @@ import click
 
 from lstm_bench.commands import options
 from lstm_bench.model import RETRYABLE, LstmBenchError, Stopped
+from lstm_bench.stop import Stop, held
 
 if TYPE_CHECKING:
     from lstm_bench.model import Record
@@ -77,9 +78,10 @@ def grid(
     Results go to results/<run>/ in the current folder. Exit code: 0 done or out of budget, 1 some
     cells failed, none could run or the run could not go on, 2 wrong usage, 130 interrupted.
     """
-    from lstm_bench import driver, machine, preflight, store
-    from lstm_bench import grid as grids
-    from lstm_bench.plan import Plan
+    with held():
+        from lstm_bench import driver, machine, preflight, store
+        from lstm_bench import grid as grids
+        from lstm_bench.plan import Plan
 
     if fast and rigorous:
         raise click.UsageError("--fast and --rigorous exclude each other")
@@ -159,10 +161,10 @@ def _run(
     """Measure, show, say what to type next, and exit."""
     import datetime
 
-    from lstm_bench import driver, machine, preflight, results, run_report, store
-    from lstm_bench.neighbours import announced
-    from lstm_bench.stop import Stop
-    from lstm_bench.units import percent, span
+    with held():
+        from lstm_bench import driver, machine, preflight, results, run_report, store
+        from lstm_bench.neighbours import announced
+        from lstm_bench.units import percent, span
 
     results_at = shlex.quote(str(folder.parent))
     elsewhere = "" if folder.parent == Path("results") else f" --results {results_at}"
