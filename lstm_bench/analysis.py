@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from lstm_bench import noise
 from lstm_bench.noise import METRICS, SHAPE, Noise, Numbers, by_round
 
 Codes = npt.NDArray[np.intp]
+FEW = 3  # shapes that are worth a list
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,32 @@ def join_passes(
 
 
 def failures(cells: pd.DataFrame) -> pd.DataFrame:
-    """What is missing, and why: one row per implementation, status and reason."""
-    failed = cells.loc[(cells["status"] != "ok") & (cells["copy"] == 1)]
-    keys = ["implementation", "status", "reason"]
-    result = failed.groupby(keys, sort=False).size().rename("cells").reset_index()
-    return result[["implementation", "status", "cells", "reason"]]
+    """What is missing, where and why: one row per implementation, status and reason."""
+    own = cells.loc[cells["copy"] == 1]
+    failed = own.loc[own["status"] != "ok"]
+    keys = ["implementation", "status", failed["reason"].map(_gist)]
+    rows = [
+        [name, status, len(group), _where(group, own[own["implementation"] == name]), reason]
+        for (name, status, reason), group in failed.groupby(keys, sort=False)
+    ]
+    return pd.DataFrame(rows, columns=["implementation", "status", "cells", "where", "reason"])
+
+
+def _gist(reason: str) -> str:
+    """Without the sizes that the baseline adds, which differ from cell to cell."""
+    return re.sub(r" \(hidden \d[^()]*\)$", "", reason)
+
+
+def _where(lost: pd.DataFrame, own: pd.DataFrame) -> str:
+    """The sizes that a row lost, if an axis tells; else the shapes, if they are few."""
+    kept = own.drop(lost.index)
+    if kept.empty and len(lost) > FEW:
+        return ""
+    for axis in ("hidden", "batch", "timesteps"):
+        sizes = sorted(set(lost[axis]))
+        if not kept.empty and not kept[axis].isin(sizes).any():
+            return f"{axis} {', '.join(map(str, sizes))}"
+    if len(lost) > FEW:
+        return ""
+    shapes = lost[["hidden", "batch", "timesteps"]].itertuples(index=False)
+    return "  ".join(",".join(map(str, shape)) for shape in shapes)

@@ -29,7 +29,7 @@ REMEDIES = {
     "capped": "raise sampling.cell_s in the grid to give slow cells more time",
     "two processes": "see the reason of the cell that took the worker down, above",
     "throttled": "the GPU held its clock down: cool it, or look at its power limit (nvidia-smi -q)",
-    "slow clock": "something else uses the GPU, or it had gone to sleep; use --rigorous",
+    "slow clock": "the GPU was at its power limit, asleep before, or shared; use --rigorous",
     "no energy": "the times stand; see the worker's log in the run's logs folder",
     "not profiled": "see the cells' warnings in the records; the times stand",
     "not checked again": "the times stand; see the worker's log in the run's logs folder",
@@ -174,7 +174,8 @@ def failure_lines(failures: pd.DataFrame) -> list[str]:
     """What is missing, and why, wrapped."""
     lines: list[str] = []
     for row in failures.to_dict("records"):
-        line = f"{row['implementation']}: {row['cells']} {row['status']}: {row['reason']}"
+        where = f" at {row['where']}" if row["where"] else ""
+        line = f"{row['implementation']}: {row['cells']} {row['status']}{where}: {row['reason']}"
         lines += wrapped("  " + line, 6).splitlines()
     more = f"  ... {len(lines) - MAX_REASON_LINES} more lines with --format json"
     return lines[:MAX_REASON_LINES] + ([more] if len(lines) > MAX_REASON_LINES else [])

@@ -342,5 +342,6 @@ def slowed(this: Reading | Telemetry, usual: Sequence[Reading | Telemetry]) -> s
         return ""
     clock = statistics.median(clocks)
     if this.sm_mhz < SLOWER_CLOCK * clock:
-        return f"slow clock: {this.sm_mhz:.0f} MHz where {clock:.0f} are usual"
+        why = f", {' and '.join(this.throttled)}" if this.throttled else ""
+        return f"slow clock: {this.sm_mhz:.0f} MHz where {clock:.0f} are usual{why}"
     return ""

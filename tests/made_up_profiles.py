@@ -9,6 +9,7 @@ from typing import Any
 from lstm_bench import results
 from lstm_bench.model import Record, Shape, dumps, to_json
 from lstm_bench.profile import Part, Profile
+from lstm_bench.registry import IMPLEMENTATIONS
 
 SHAPE = (64, 1, 10)
 GPU = {"cpu": "Some CPU", "gpus": [{"name": "Some GPU", "driver": "1"}]}
@@ -53,6 +54,10 @@ def operators(parts: list[Part] = OPERATORS, wall: float | None = 1e-3, **more: 
     return Profile("torch.profiler", "cpu", 5, wall_s=wall, parts=list(parts), **more)
 
 
+def _framework(name: str) -> str:
+    return IMPLEMENTATIONS[name].framework if name in IMPLEMENTATIONS else "fake"
+
+
 def run_of(
     folder: Path, *cells: tuple[Record, Profile | None], device: str = "cuda"
 ) -> results.Run:
@@ -63,7 +68,8 @@ def run_of(
         "name": "made-up",
         "shapes": [to_json(shape) for shape in shapes],
         "implementations": [
-            {"name": n, "framework": "fake", "precision": "fp32", "module": "fake"} for n in names
+            {"name": n, "framework": _framework(n), "precision": "fp32", "module": "fake"}
+            for n in names
         ],
         "settings": {"device": device, "threads": 2, "seed": 1},
         "sampling": {},

@@ -84,6 +84,13 @@ def test_a_shape_that_only_unequal_work_has_measured_has_no_winner():
     assert [w["hidden"] for w in found] == [1]
 
 
+def lost(*rows):
+    return [
+        (found["cells"], found["where"], found["reason"])
+        for found in analysis.failures(cells(*rows)).to_dict("records")
+    ]
+
+
 def test_failures_are_grouped_with_their_reason():
     frame = cells(
         row("a", None, status="oom", reason="full"),
@@ -91,7 +98,35 @@ def test_failures_are_grouped_with_their_reason():
         row("b", 1.0),
     )
     (found,) = analysis.failures(frame).to_dict("records")
-    assert found == {"implementation": "a", "status": "oom", "cells": 2, "reason": "full"}
+    assert found["implementation"] == "a"
+    assert found["status"] == "oom"
+    assert found["cells"] == 2
+    assert found["reason"] == "full"
+
+
+def test_failures_that_differ_by_their_sizes_only_are_one_line():
+    def refused(hidden, batch):
+        reason = f"cuDNN: NOT_SUPPORTED (hidden {hidden}, batch {batch}, standard)"
+        return row("a", None, hidden=hidden, batch=batch, status="unsupported", reason=reason)
+
+    high = [refused(8, 1), refused(8, 2), refused(9, 1), refused(9, 2)]
+    low = [row("a", 1.0, hidden=7, batch=1), row("a", 1.0, hidden=7, batch=2)]
+    assert lost(*high, *low) == [(4, "hidden 8, 9", "cuDNN: NOT_SUPPORTED")]
+
+
+def test_failures_that_no_axis_explains_are_listed_if_they_are_few():
+    ok = [row("a", 1.0, hidden=h, batch=b) for h, b in ((1, 2), (2, 1), (3, 3))]
+    mixed = [
+        row("a", None, hidden=h, batch=h, status="oom", reason="full (of air)") for h in (1, 2)
+    ]
+    ((count, where, reason),) = lost(*mixed, *ok)
+    assert (count, reason) == (2, "full (of air)")
+    assert [shape.split(",")[:2] for shape in where.split()] == [["1", "1"], ["2", "2"]]
+
+
+def test_a_row_that_failed_everywhere_needs_no_list():
+    rows = [row("a", None, hidden=h, status="missing", reason="no torch") for h in range(1, 9)]
+    assert lost(*rows) == [(8, "", "no torch")]
 
 
 def test_nothing_measured_breaks_nothing():

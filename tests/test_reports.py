@@ -30,7 +30,7 @@ def test_the_report_has_machine_noise_implementations_and_failures():
     text = run_report.document(run(*rows)).written("table")
     assert "Test CPU, 2 threads" in text
     assert "95% of A/A differences under 0.0%  (16 pairs" in text
-    assert "x: 1 oom: no room" in text
+    assert "x: 1 oom at 8,1,1: no room" in text
     line = next(line for line in text.splitlines() if line.startswith("pytorch "))
     assert "2.00x" in line
     line = next(line for line in text.splitlines() if line.startswith("deepbench "))

@@ -17,6 +17,7 @@ from lstm_bench.energy import Energy
 from lstm_bench.study import (
     amp,
     choice,
+    controls,
     energy,
     findings,
     headroom,
@@ -180,8 +181,8 @@ def test_cells_that_wait_for_the_gpu_are_told_from_those_that_wait_for_the_host(
     results, profiles = tmp_path / "results", {"pytorch": busy(0.95), "tf-mode0": busy(0.2)}
     run_of(results / "h200-paper", *cells_of({"tf-mode0": 2.0}, profiles))
     run_of(results / "h200-repeat-1", *cells_of({"tf-mode0": 2.5}))
-    text = built(results)
-    assert "GPU-bound cells do, as well as" in part_of(text, "Does it repeat")
+    text = part_of(built(results), "Does it repeat")
+    assert "GPU-bound cells do, as well as" in text
     (line,) = [one for one in text.splitlines() if "GPU-bound |    16 |" in one]
     assert "16 (100%)" in line
     (line,) = [one for one in text.splitlines() if "host-bound |    16 |" in one]
@@ -195,9 +196,24 @@ def test_noise_is_told_by_what_a_call_waits_for(tmp_path):
         for h, b, t in SHAPES
     ]
     one = Subject(run_of(tmp_path / "h200-paper", *cells, *twin))
-    gpu, rest = what_ran.by_bottleneck(one)
-    assert gpu[:3] == ["GPU-bound", "16", "16 (100%)"]
-    assert rest[:3] == ["host-bound", "16", "0 (0%)"]
+    answer, *_, parts = controls.body([one])
+    assert "No run does as well as that: 16 of 32, 50%, do in `h200-paper`" in " ".join(
+        answer.split()
+    )
+    rows = [[cell.strip() for cell in line.split("|")[2:5]] for line in parts.splitlines()[2:]]
+    assert rows == [
+        ["all", "32", "16 (50%)"],
+        ["PyTorch", "16", "16 (100%)"],
+        ["TensorFlow", "16", "0 (0%)"],
+        ["GPU-bound", "16", "16 (100%)"],
+        ["host-bound", "16", "0 (0%)"],
+    ]
+
+
+def test_a_quiet_run_is_called_one(tmp_path):
+    one = Subject(run_of(tmp_path / "h200-paper", *cells_of({})))
+    answer, *_ = controls.body([one])
+    assert "`h200-paper` does as well as that: 16 of 16, 100%" in " ".join(answer.split())
 
 
 def built(results):

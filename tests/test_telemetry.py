@@ -382,6 +382,11 @@ def test_the_summary_is_median_lowest_highest_and_mean():
             "throttled: power cap",
         ),
         (Reading(sm_mhz=600, throttled=[]), [Reading(sm_mhz=1980)], "slow clock"),
+        (  # throttled like the others, but more
+            Reading(sm_mhz=1500, throttled=["power cap"]),
+            [Reading(sm_mhz=1890, throttled=["power cap"])],
+            "slow clock: 1500 MHz where 1890 are usual, power cap",
+        ),
         (Reading(), [Reading(), Telemetry()], ""),
     ],
 )

@@ -28,6 +28,8 @@ COMMANDS = {
     "h200-repeat": "lstm-bench grid grids/paper.yaml --run h200-repeat",
 }
 
+TITLES = {"deepbench": "C++ baseline", "pytorch": "PyTorch", "tensorflow": "TensorFlow"}
+
 GPU, GPU_BOUND = "GPU-bound", 0.9  # of the latency that the GPU is busy
 
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-
-import numpy as np
-import pandas as pd
+from collections.abc import Sequence
 
 from lstm_bench import noise, store
 from lstm_bench.model import Record
 from lstm_bench.run_report import kinds_of
+from lstm_bench.study import controls
 from lstm_bench.study.section import Section, bullets, code, table, text
-from lstm_bench.study.subject import GPU_BOUND, Runs, Subject, missing
+from lstm_bench.study.subject import TITLES, Runs, Subject, missing
 from lstm_bench.trust import counted, listed
 from lstm_bench.trust import percent as digits
 from lstm_bench.units import clean, percent, span
 
-LONG_S = 1e-4  # A/A pairs of shorter calls are not counted in the share under CLOSE
-CLOSE = 0.01
+HALF = 0.5  # of its time a run should be inside timed calls
 BUILT = "built for "  # how versions begin that are not of what was loaded
-TITLES = {"deepbench": "C++ baseline", "pytorch": "PyTorch", "tensorflow": "TensorFlow"}
 
 
 def section(runs: Runs) -> Section:
@@ -33,17 +30,18 @@ def section(runs: Runs) -> Section:
         body += [table(heads, [_row(one) for one in there])]
         body.append(
             text(
-                "Took: in all, without breaks; timed: its share inside timed calls. Below, posing"
-                " is making inputs and the float64 reference; preparing is building, the first"
-                " call, its check and warming up."
+                f"Took: in all, without breaks; timed: its share inside timed calls. {_half(there)}"
+                " Below, posing is making inputs and the float64 reference; preparing is building,"
+                " the first call, its check and warming up."
             )
         )
         seen: dict[str, str] = {}
         body.append(bullets([_about(one, seen) for one in there]))
         body.append("[What the marks mean](troubleshooting.md).")
     body += [missing(name) for name, one in found if not one and name != "h200-paper"]
-    if runs.paper:
-        body += ["### Noise", *_noise(runs.paper)]
+    on_gpu = [one for one in (runs.paper, runs.deepbench) if one]
+    if on_gpu:
+        body += ["### Noise", *controls.body(on_gpu)]
     return Section("What was run", body, _short(runs.paper))
 
 
@@ -82,6 +80,14 @@ def time_of(one: Subject) -> tuple[float, float]:
     """Seconds that the run took, as its drivers tell them, and those inside timed calls."""
     took = sum(leg.wall_s for leg in _legs(one)) or wall_s(one.records)
     return took, sum(record.timed_s for record in one.records)
+
+
+def _half(there: Sequence[Subject]) -> str:
+    """Which runs spend their time as they should."""
+    times = [(code(one.run.name), *time_of(one)) for one in there]
+    reached = [name for name, took, timed in times if took and timed >= HALF * took]
+    who = f"{listed(reached)} {'does' if len(reached) == 1 else 'do'}" if reached else "no run does"
+    return f"That should be half at least; {who} as well as that."
 
 
 def _legs(one: Subject) -> list[store.Leg]:
@@ -177,71 +183,6 @@ def cause(status: str, reason: str) -> str:
     return names.get(status, status)
 
 
-def apart(cells: pd.DataFrame) -> noise.Numbers:
-    """By how much the two of each A/A pair of longer calls differ."""
-    pairs = noise.controls(cells)
-    return np.abs(pairs.difference[pairs.time_s >= LONG_S])
-
-
-def close_pairs(one: Subject) -> tuple[int, int]:
-    """A/A pairs of longer calls that differ by less than 1%, and all of them."""
-    size = apart(one.run.cells)
-    return int((size < CLOSE).sum()), len(size)
-
-
-def _by_medians(one: Subject) -> int:
-    """How many of them do by the medians of the two, which need not be of the same moments."""
-    pairs = noise.controls(one.run.cells)
-    long = pairs.time_s >= LONG_S
-    medians = [np.nanmedian(side[long], axis=1) for side in (pairs.first, pairs.second)]
-    return int((np.abs(medians[1] / medians[0] - 1) < CLOSE).sum())
-
-
-def by_bottleneck(one: Subject) -> list[list[str]]:
-    """The same by what a call waits for."""
-    rows = []
-    for told, chosen in one.bottlenecks(one.run.cells).items():
-        size = apart(one.run.cells[chosen])
-        if len(size):
-            close = int((size < CLOSE).sum())
-            ends = [percent(float(np.median(size))), percent(noise.percentile_95(size))]
-            rows.append([told, str(len(size)), f"{close} ({percent(close / len(size), 0)})", *ends])
-    return rows
-
-
-def _noise(one: Subject) -> list[str]:
-    close, long = close_pairs(one)
-    causes = by_bottleneck(one)
-    rows = []
-    for floor, used in zip(one.run.noise, noise.applied(one.run.noise), strict=True):
-        shown = "-" if floor.floor is None else percent(floor.floor)
-        different = f"{floor.called_different} of {floor.pairs}"
-        rows.append([floor.name, str(floor.pairs), shown, percent(used), different])
-    share = f", {percent(close / long, 0)}," if long else ""
-    return [
-        text(
-            f"Of {counted(long, 'A/A pair')} of calls over 100 us {close}{share} differ by less"
-            f" than {percent(CLOSE, 0)}, round held against round, as verdicts do it; by the two"
-            f" medians alone {_by_medians(one)} do. A difference below the noise floor is never"
-            " called one."
-        ),
-        table(
-            ["calls", "pairs", "95% differ by less than", "floor used", "called different"], rows
-        ),
-        *(
-            [
-                text(
-                    "The pairs over 100 us by what a call waits for. GPU-bound: the GPU is busy for"
-                    f" at least {percent(GPU_BOUND, 0)} of it; host-bound: all others."
-                ),
-                table(["", "pairs", f"under {percent(CLOSE, 0)}", "median", "95% under"], causes),
-            ]
-            if len(causes) == 2
-            else []
-        ),
-    ]
-
-
 def _short(one: Subject | None) -> str:
     if not one:
         return missing("h200-paper")
@@ -250,10 +191,8 @@ def _short(one: Subject | None) -> str:
     ok, wrong = int((own["status"] == "ok").sum()), int((cells["status"] == "wrong").sum())
     floors = [n.floor for n in one.run.noise if n.floor is not None]
     ends = dict.fromkeys(map(digits, (min(floors), max(floors)))) if floors else ["not known"]
-    close, long = close_pairs(one)
     shapes = f"{len(one.shapes)} of {counted(len(one.run.plan.shapes), 'planned shape')}"
     return (
         f"{ok} of {counted(len(own), 'cell')} at {shapes} have a time, {wrong or 'none'} a wrong"
-        f" answer; {close} of {counted(long, 'A/A pair')} over 100 us agree to {percent(CLOSE, 0)}"
-        f" (noise floor {' to '.join(ends)})."
+        f" answer; {controls.short(one)} (noise floor {' to '.join(ends)})."
     )
