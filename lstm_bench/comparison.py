@@ -35,7 +35,8 @@ COMPARABLE = {
     "work": "computes",
 }
 
-RESAMPLES = 2000  # fewer on a grid of more than a thousand shapes, where they differ less
+RESAMPLES = 20_000  # fewer on a grid of more than a hundred shapes, where they differ less
+ROUND_RESAMPLES = 2000
 FEWEST_RESAMPLES = 300
 DRAWS = 2_000_000  # of a shape, in all resamples together
 POOL = (10, 50)  # redrawn medians of each shape to draw from: at least, at most
@@ -271,7 +272,7 @@ def over_rounds(
     if not len(times[0]):
         nothing = Statistic(np.nan, np.nan, np.nan)
         return nothing, nothing
-    pools = _both(*redrawn(first, second, times, RESAMPLES))
+    pools = _both(*redrawn(first, second, times, ROUND_RESAMPLES))
     between = float(np.log1p(floor).mean() / len(floor) ** 0.5)  # of the mean logarithm
     least = between * float(np.sqrt(((times[1] / times[0]) ** 2).mean())), between
     ends = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -194,9 +193,9 @@ def warning_lines(warnings: Iterable[Sequence[str]]) -> list[str]:
 
 def kinds_of(warnings: Iterable[Sequence[str]]) -> list[tuple[str, int]]:
     """How many cells each kind of warning concerns, the most frequent first."""
-    kinds: Counter[str] = Counter()
-    for warning, count in Counter(itertools.chain.from_iterable(warnings)).items():
-        kinds[warning.split(":")[0]] += count
+    kinds = Counter(
+        kind for own in warnings for kind in dict.fromkeys(told.split(":")[0] for told in own)
+    )
     return kinds.most_common()
 
 

@@ -1,6 +1,7 @@
 """What `report` and `compare` say, from runs of every kind of incompleteness."""
 
 import json
+import math
 
 import pytest
 from made_up import cells, row, run, written
@@ -102,6 +103,21 @@ def test_the_papers_values_stand_beside_ours():
     line = next(x for x in text.splitlines() if x.startswith("deepbench  pytorch "))
     assert "-0.53" in line
     assert "-1.00 [-1.00, -1.00]" in line
+
+
+def test_the_papers_values_stand_beside_what_its_deepbench_ran_where_a_run_has_it():
+    rows = mpe.document(run(*whole("deepbench", "deepbench-skip", "pytorch"))).tables[0].rows
+    beside = [(one["a"], one["paper"]) for one in rows if one["b"] == "pytorch"]
+    assert beside[0] == ("deepbench-skip", pytest.approx(-0.53, abs=0.01))
+    assert beside[1][0] == "deepbench"
+    assert math.isnan(beside[1][1])
+
+
+def test_a_cell_is_counted_once_however_often_it_was_warned_of():
+    told = ["slow clock: 1500 MHz", "slow clock: 1600 MHz", "not converged: wide"]
+    lines = "\n".join(run_report.warning_lines([told, ["not converged: wide"], []]))
+    assert "1 of 3 cells slow clock" in lines
+    assert "2 of 3 cells not converged" in lines
 
 
 def test_pairs_that_the_user_names_come_after_the_papers():

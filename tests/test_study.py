@@ -77,7 +77,8 @@ def test_a_promise_is_broken_only_beyond_chance():
 def test_cells_without_a_time_are_grouped_by_cause():
     assert what_ran.cause("unsupported", "cuDNN: CUDNN_STATUS_NOT_SUPPORTED") == "refused by cuDNN"
     own = "cuDNN takes very long to compile PERSIST_DYNAMIC's kernels; not tried"
-    assert what_ran.cause("unsupported", own) == "not supported here"
+    assert what_ran.cause("unsupported", own) == "not tried"
+    assert what_ran.cause("unsupported", "runs on cuda only") == "not supported here"
     assert what_ran.cause("oom", "") == "out of memory"
     assert what_ran.cause("timeout", "") == "over the time limit"
 
@@ -154,6 +155,15 @@ def test_a_mean_of_differences_that_contradicts_the_mean_of_ratios_is_told(tmp_p
         one = Subject(run_of(folder, *cells_of({"pytorch-amp": factor})))
         text = table2.section(Runs(paper=one)).written()
         assert ("point opposite ways for `pytorch-amp`" in text) == told
+
+
+def test_the_paper_is_held_against_what_its_deepbench_ran(tmp_path):
+    factors = {"deepbench-skip": 0.5, "deepbench": 1.0}
+    one = Subject(run_of(tmp_path / "h200-paper", *cells_of(factors)))
+    made = table2.section(Runs(paper=one))
+    assert "PyTorch -1.00 (in the paper -0.53; against the same work 0.00)" in made.short
+    assert "`pytorch` against `deepbench-skip`: the same sign, larger" in made.written()
+    assert "`pytorch` against `deepbench`:" not in made.written()
 
 
 def test_a_run_that_is_noisier_does_not_excuse_that_it_differs(tmp_path):

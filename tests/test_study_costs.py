@@ -146,20 +146,20 @@ def amp_of(folder, adds, on_gpu=10 * US, launches=20 * US):
 @pytest.mark.parametrize(
     ("adds", "told"),
     [
-        (at(2, 400 * US, 500 * US), "about the same at all timesteps: it is per call"),
+        (at(2, 400 * US, 500 * US), "about the same at all timesteps: it does not grow"),
         (at(2, 100 * US, 500 * US), "100 us at 10 and 500 us at 1000 timesteps"),
         (-100 * US, "AMP adds nothing"),
     ],
 )
-def test_what_amp_adds_is_per_call_only_if_its_length_does_not_matter(tmp_path, adds, told):
+def test_what_amp_adds_does_not_grow_only_if_its_length_does_not_matter(tmp_path, adds, told):
     assert told in short_of(casts.section(Runs(paper=amp_of(tmp_path, adds))))
 
 
 @pytest.mark.parametrize(
     ("on_gpu", "told"),
     [
-        (10 * US, "here the casts on the GPU are less than half of what AMP adds: 10 us"),
-        (300 * US, "here the casts on the GPU are at least half of what AMP adds: 300 us"),
+        (10 * US, "Here on the GPU casts are less than half of what AMP adds: 10 us"),
+        (300 * US, "Here on the GPU casts are at least half of what AMP adds: 300 us"),
         (lambda shape: 200 * US * either(shape) ** 0.5, "are half of what AMP adds cannot be told"),
     ],
 )

@@ -127,7 +127,7 @@ def _length(found: Sequence[Added]) -> str:
     if len(middles) < 2:
         return f"at {listed(map(str, middles))} timesteps"
     if min(middles.values()) > 0 and max(middles.values()) <= ALIKE * min(middles.values()):
-        return "about the same at all timesteps: it is per call, whatever the length"
+        return "in the median about the same at all timesteps: it does not grow with them"
     ends = (f"{twins.signed(middles[steps])} at {steps}" for steps in (min(middles), max(middles)))
     return f"{listed(ends)} timesteps"
 
@@ -140,13 +140,14 @@ def _casting(found: Sequence[Added]) -> str:
     share = rules.mean([one.casts / one.latency for one in longer])
     casts = seconds(statistics.median(one.casts for one in longer))
     word = {
-        rules.HOLDS: "here the casts on the GPU are at least half of what AMP adds",
-        rules.HOLDS_NOT: "here the casts on the GPU are less than half of what AMP adds",
-        rules.UNKNOWN: "whether the casts on the GPU are half of what AMP adds cannot be told here",
+        rules.HOLDS: "on the GPU casts are at least half of what AMP adds",
+        rules.HOLDS_NOT: "on the GPU casts are less than half of what AMP adds",
+        rules.UNKNOWN: "whether casts on the GPU are half of what AMP adds cannot be told",
     }[rules.is_over(share, HALF_OF_IT)]
     return (
-        "The paper says that with AMP the bottleneck switches to type casting;"
-        f" {word}: {casts} in the median, {percent(share.value, 0)} of it in the mean."
+        "The paper says that with AMP the bottleneck switches to type casting. Here"
+        f" {word}: {casts} in the median, {percent(share.value, 0)} of it in the mean; what the"
+        " host does to have them done is not in that."
     )
 
 

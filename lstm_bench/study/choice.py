@@ -70,7 +70,8 @@ def section(runs: Runs) -> Section:
     told = listed(_mostly(kind, table) for kind, table in won.items() if len(table))
     own = {kind: winners(one.run, _tensorflow(rows)) for kind, (rows, _) in KINDS.items()}
     stay = [_mostly(kind, table) for kind, table in own.items() if len(table)]
-    pays = _pays(won["fp32"], won["half"], max(noise.applied(one.run.noise)))
+    pays = _pays(one, won["fp32"], won["half"])
+    alike = _algorithms(one, won["fp32"], won["half"])
     body = [
         text(
             f"Use {told}.",
@@ -86,12 +87,17 @@ def section(runs: Runs) -> Section:
             " half precision is than fp32. Both are geometric means over hidden sizes."
         ),
         text(
-            _algorithms(one, won["fp32"], won["half"]),
+            alike,
             tf32(one.run, "half precision"),
             _errors(one.run),
         ),
     ]
-    return Section(title, body, text(f"Use {told}.", pays))
+    off = (
+        "TF32 is off."
+        if one.run.plan.settings.device == "cuda" and not one.run.plan.settings.tf32
+        else ""
+    )
+    return Section(title, body, text(f"Use {told}.", pays, alike, off))
 
 
 def winners(run: Run, rows: Sequence[str]) -> pd.DataFrame:
@@ -131,9 +137,10 @@ def _gain(single: pd.DataFrame, half: pd.DataFrame) -> str:
     return _mean(both["fastest_s"] / both["fastest_s_half"])
 
 
-def _pays(single: pd.DataFrame, half: pd.DataFrame, floor: float) -> str:
+def _pays(one: Subject, single: pd.DataFrame, half: pd.DataFrame) -> str:
     """At which batches half precision is faster or slower beyond the noise, and by how much."""
     both = single.merge(half, on=SHAPE, suffixes=("", "_half"))
+    floor = max(noise.applied(one.run.noise))
     found: defaultdict[str, list[tuple[str, Statistic]]] = defaultdict(list)
     for batch, own in both.groupby("batch"):
         logs = np.log(own["fastest_s"] / own["fastest_s_half"])
@@ -150,12 +157,22 @@ def _pays(single: pd.DataFrame, half: pd.DataFrame, floor: float) -> str:
     if here := found[rules.HOLDS_NOT]:
         batches = listed(batch for batch, _ in here)
         longer = listed(_longer(gain) for _, gain in here)
-        parts.append(
-            f"not faster at batch {batches}: it takes {longer} as long, not beyond the noise"
-        )
+        called = _called(one, both[both["batch"].astype(str).isin([batch for batch, _ in here])])
+        parts.append(f"not faster at batch {batches}: it takes {longer} as long, {called}")
     if here := found[rules.UNKNOWN]:
         parts.append(f"not to be told from fp32 at batch {listed(batch for batch, _ in here)}")
     return f"Half precision is {listed(parts)}." if parts else ""
+
+
+def _called(one: Subject, both: pd.DataFrame) -> str:
+    """What is called of half precision at these shapes, one by one."""
+    words: Counter[str] = Counter()
+    for row in both.to_dict("records"):
+        pair = one.pair(row["fastest"], row["fastest_half"])
+        if pair:
+            same = (pair.of.shapes[SHAPE] == [row[axis] for axis in SHAPE]).all(axis=1)
+            words.update(pair.of.shapes.loc[same, "verdict"])
+    return f"slower at {words['slower']} and faster at {words['faster']} of {len(both)} shapes"
 
 
 def _longer(gain: Statistic) -> str:
@@ -204,7 +221,9 @@ def _errors(run: Run) -> str:
     ok = run.cells[run.cells["status"] == "ok"]
     told = []
     for kind, (rows, _) in KINDS.items():
-        worst = ok.loc[ok["implementation"].isin(rows), "max_abs_error"].max()
-        if worst == worst:
-            told.append(f"{error(float(worst))} in {kind}")
+        own = ok[ok["implementation"].isin(rows) & ok["max_abs_error"].notna()]
+        if len(own):
+            worst = own.loc[own["max_abs_error"].idxmax()]
+            name = code(worst["implementation"])
+            told.append(f"{error(float(worst['max_abs_error']))} in {kind}, by {name}")
     return f"The largest error against float64: {listed(told)}." if told else ""

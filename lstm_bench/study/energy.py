@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -74,12 +74,25 @@ def _gross(records: Sequence[Record], name: str) -> dict[Shape, float]:
     return {one.record.shape: one.gross_j for one in found}
 
 
+def _net(records: Sequence[Record], name: str) -> dict[Shape, float]:
+    """Where the load resolves it."""
+    found = energy_report.drawn(r for r in records if r.implementation == name)
+    known = [one for one in found if one.energy.net_resolved and one.energy.net_j]
+    return {one.record.shape: one.energy.net_j or 0.0 for one in known}
+
+
 def _against(records: Sequence[Record], a: str, b: str, shapes: set[Shape]) -> float:
     return math.exp(statistics.fmean(_logs(records, a, b, shapes)))
 
 
-def _logs(records: Sequence[Record], a: str, b: str, shapes: set[Shape]) -> list[float]:
-    first, second = _gross(records, a), _gross(records, b)
+def _logs(
+    records: Sequence[Record],
+    a: str,
+    b: str,
+    shapes: set[Shape],
+    of: Callable[[Sequence[Record], str], dict[Shape, float]] = _gross,
+) -> list[float]:
+    first, second = of(records, a), of(records, b)
     return [math.log(second[s] / first[s]) for s in sorted(shapes) if s in first and s in second]
 
 
@@ -110,7 +123,11 @@ def _least(records: Sequence[Record], shapes: set[Shape], floor: float) -> str:
             continue
         apart = rules.mean(_logs(records, ranked[0], ranked[1], shapes))
         clear = rules.is_over(apart, math.log1p(floor)) == rules.HOLDS
-        told = f"the next, {code(ranked[1])}, takes {times(math.exp(apart.value))} as much"
+        told = f"the next, {code(ranked[1])}, takes {times(math.exp(apart.value))} as much gross"
+        net = _logs(records, ranked[0], ranked[1], shapes, _net)
+        if net:
+            more = times(math.exp(statistics.fmean(net)))
+            told += f", {more} net of idle power at the {counted(len(net), 'shape')} that tell it"
         if not clear:
             told = f"not clearly less than {code(ranked[1])}"
         sentences.append(

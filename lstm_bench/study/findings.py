@@ -159,7 +159,7 @@ def _largest_batch(pair: Pair | None) -> Finding:
 
 
 def _overhead(pair: Pair | None) -> Finding:
-    claim = "PyTorch overhead grows with timesteps"
+    claim = "PyTorch falls behind with timesteps"
     found = rules.trend(pair, "timesteps") if pair else None
     if not found:
         return _unknown(claim)
@@ -221,7 +221,7 @@ def _modes_at_many_steps(pair: Pair | None) -> Finding:
 
 def _waiting(one: Subject) -> Finding:
     """The host prepares launches and the GPU does not compute: the GPU idles."""
-    claim = "modes 1 and 2 mostly launch kernels"
+    claim = "modes 1 and 2 mostly prepare launches"
     cells = split.by_name(one.profiled(*MODES[1:]))
     if not cells:
         return _unknown(claim, "not profiled")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 
@@ -32,8 +33,8 @@ def parts(one: Subject) -> list[str]:
         ),
         _table(cells, steps),
         text(
-            f"Kernels of a call at {steps} timesteps: how many most shapes have, and at how many of"
-            f" them; fewest and most. {_launched(cells)} Shares are means over all"
+            f"Kernels of a call at {steps} timesteps: the median over shapes, fewest and most."
+            f" {_launched(cells)} Shares are means over all"
             f" {len({c.shape for c in cells})} shapes. Active: a kernel ran; moving: only copies or"
             " fills ran; idle: nothing did."
         ),
@@ -54,12 +55,12 @@ def _table(cells: Sequence[Split], steps: int) -> str:
     for row in split.device_rows(cells):
         name = row["implementation"]
         own = [c for c in cells if c.name == name and c.shape.timesteps == steps]
-        kernels, often = kernels_of(own)
         counts = [c.profile.kernels for c in own]
+        kernels = statistics.median(counts)
         rows.append(
             [
                 code(name),
-                f"{count(kernels)} (at {often} of {len(own)})",
+                count(kernels),
                 f"{count(min(counts))} to {count(max(counts))}",
                 count(kernels / steps),
                 *(percent(row[key], 0) for key in ("active", "moving", "idle")),
@@ -67,12 +68,6 @@ def _table(cells: Sequence[Split], steps: int) -> str:
         )
     heads = ["row", "kernels", "fewest to most", "per step", "active", "moving", "idle"]
     return table(heads, rows)
-
-
-def kernels_of(cells: Sequence[Split]) -> tuple[float, int]:
-    """The most frequent number of kernels, of two the larger, and how often it is found."""
-    found = Counter(c.profile.kernels for c in cells)
-    return max(found.items(), key=lambda item: (item[1], item[0]))
 
 
 def _launched(cells: Sequence[Split]) -> str:

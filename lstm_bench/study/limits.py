@@ -33,7 +33,9 @@ def section(runs: Runs) -> Section:
         f"TF32 is {'on' if settings.tf32 else 'off'}, while PyTorch and TensorFlow turn it on by"
         f" default; AMP is {settings.amp}.",
         f"Differences below the noise floor ({listed(floors)} by length of the call) are not seen."
-        " Launches are the host's work: a slower CPU, or a busy one, shifts every short call.",
+        " Launches are the host's work: a slower CPU, or a busy one, shifts every short call. The"
+        " first calls of a block are slower than the last, TensorFlow's most"
+        " ([how much](method.md#warm-up-rounds-stop)).",
         f"{loose} of {counted(len(run.cells), 'cell')}, controls included, did not settle to"
         f" {percent(run.plan.sampling.converged, 0)}; [how](method.md#noise-is-part-of-the-result)"
         " verdicts take that into account.",

@@ -93,8 +93,8 @@ def section(runs: Runs) -> Section:
             f" DeepBench runs, and against {code(SAME)}, which does all the work. Work:"
             f" {code(SAME)} over {code(SKIP)}; framework: PyTorch over {code(SAME)}; both geometric"
             " means of latency, whose product is the whole gap. Is work: the share of the first in"
-            " the logarithm of that product; most of it is, if the logarithms of the two differ"
-            " with the whole 95% interval over shapes."
+            " the logarithm of that product (no gap: none by the geometric mean); most of it is, if"
+            " the logarithms of the two differ with the whole 95% interval over shapes."
             + (" Rows with a dash: of the shapes with the same algorithm." if alike.there else "")
         ),
         _other_algorithm(runs.paper, steps),
@@ -107,8 +107,8 @@ def section(runs: Runs) -> Section:
 ANSWERS = {
     rules.HOLDS: "Most of PyTorch's gap to DeepBench is work that DeepBench does not do",
     rules.HOLDS_NOT: "Less than half of PyTorch's gap to DeepBench is work that it does not do",
-    rules.UNKNOWN: "PyTorch's gap to DeepBench is work not done as well as PyTorch's own, and which"
-    " is the larger part cannot be told",
+    rules.UNKNOWN: "PyTorch's gap to DeepBench is partly work that DeepBench does not do, partly"
+    " PyTorch's own, and which part is larger cannot be told",
     "": "PyTorch is not clearly slower than what DeepBench runs",
 }
 

@@ -13,7 +13,7 @@ from lstm_bench.noise import SHAPE
 from lstm_bench.study import rules
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import GPU, Runs, Subject, missing
-from lstm_bench.trust import measured
+from lstm_bench.trust import listed, measured
 from lstm_bench.units import percent
 
 PROMISED = 0.95  # of differences lie under the noise floor: that is what it is
@@ -43,10 +43,28 @@ def section(runs: Runs) -> Section:
         text(
             "Difference of the medians of the same cell in two runs; GPU-bound as under"
             " [noise](#noise). The noise floor is of two measurements in one run, in turns; between"
-            " runs the machine, its clocks and its processes are others."
+            " runs the machine, its clocks and its processes are others.",
+            *map(_own_floors, runs.repeats),
+            _whose(runs.paper, runs.repeats),
         )
     )
     return Section(title, body, _short(runs.paper, runs.repeats))
+
+
+def _own_floors(one: Subject) -> str:
+    """How quiet the second run was by itself."""
+    floors = listed(percent(used) for used in noise.applied(one.run.noise))
+    return f"{code(one.run.name)} by itself has floors of {floors} by length of the call."
+
+
+def _whose(first: Subject, others: Sequence[Subject]) -> str:
+    """Whose rows the GPU-bound cells are."""
+    found = pd.concat([against(first, one) for one in others], ignore_index=True)
+    bound = found[first.bottlenecks(found)[GPU]]
+    if bound.empty:
+        return ""
+    own = int(bound["implementation"].str.startswith("deepbench").sum())
+    return f"Of the GPU-bound cells {own} of {len(bound)} are the C++ baseline's."
 
 
 def _short(first: Subject, others: Sequence[Subject]) -> str:
@@ -54,7 +72,7 @@ def _short(first: Subject, others: Sequence[Subject]) -> str:
     found = pd.concat([against(first, one) for one in others], ignore_index=True)
     told = [
         f"{name} cells differ by {percent(float(np.median(size)))} in the median, 95% of them by"
-        f" less than {percent(float(np.percentile(size, 95)))}"
+        f" less than {percent(noise.percentile_95(size.to_numpy()))}"
         for name, chosen in first.bottlenecks(found).items()
         if len(size := found.loc[chosen, "size"])
     ]
@@ -76,7 +94,7 @@ def _figures(cells: pd.DataFrame) -> list[str]:
     size, inside = cells["size"].to_numpy(), int(cells["inside"].sum())
     if not len(size):
         return ["0", *["-"] * 4]
-    ends = [float(np.median(size)), float(np.percentile(size, 95)), float(size.max())]
+    ends = [float(np.median(size)), noise.percentile_95(size), float(size.max())]
     share = f"{inside} ({percent(inside / len(size), 0)})"
     return [str(len(size)), *map(percent, ends), share]
 

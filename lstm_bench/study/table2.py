@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from lstm_bench.comparison import Statistic
-from lstm_bench.mpe import PAPER
+from lstm_bench.mpe import paper_pairs
 from lstm_bench.study.section import Section, bullets, code, table, text
 from lstm_bench.study.subject import Runs, Subject, missing
 from lstm_bench.trust import counted, listed
@@ -20,16 +22,18 @@ def section(runs: Runs) -> Section:
     if there:
         heads = ["A", "B", "paper", *(COLUMNS[name] for name in there)]
         rows = []
-        for a, b, paper in PAPER:
+        names = {name for one in there.values() for name in one.run.implementations}
+        for a, b, paper in paper_pairs(names):
             values = [_shown(one, a, b) for one in there.values()]
-            rows.append([code(a), code(b), f"{paper:.2f}", *values])
+            rows.append([code(a), code(b), "" if math.isnan(paper) else f"{paper:.2f}", *values])
         body += [table(heads, rows, left=2)]
         body.append(
             text(
                 "MPE, the mean over shapes of (A-B)/A, with its 95% interval; negative means"
                 " that B is slower. The paper's is of a TITAN V in 2021, over a grid that it does"
-                " not list; its DeepBench skips the input projection, unlike `deepbench`, and its"
-                " AMP in PyTorch is NVIDIA's Apex, here PyTorch's own autocast.",
+                " not list; its DeepBench skips the input projection, as `deepbench-skip` does and"
+                " `deepbench` does not, and its AMP in PyTorch is NVIDIA's Apex, here PyTorch's own"
+                " autocast.",
                 _cpu(runs.cpu),
             )
         )
@@ -61,7 +65,7 @@ def change(mpe: Statistic, then: float) -> str:
 
 def _changes(one: Subject) -> list[str]:
     lines = []
-    for a, b, then in PAPER:
+    for a, b, then in _published(one):
         pair = one.pair(a, b)
         if not pair:
             lines.append(f"{code(a)} and {code(b)}: not both measured.")
@@ -70,7 +74,7 @@ def _changes(one: Subject) -> list[str]:
         told = versus(pair.whole, pair.floor)
         if not pair.clear:
             ends = f"{times(ratio.low)} to {times(ratio.high)}"
-            told = f"{times(ratio.value)} the time ({ends}), not beyond the noise"
+            told = f"{times(ratio.value)} the time ({ends}), not beyond the noise floor"
         lines.append(
             f"{code(b)} against {code(a)}: {change(pair.whole.mpe, then)}. By the geometric mean"
             f" {told}; of {pair.whole.shapes} shapes {words['faster']} faster, {words['slower']}"
@@ -79,13 +83,19 @@ def _changes(one: Subject) -> list[str]:
     return lines
 
 
+def _published(one: Subject) -> list[tuple[str, str, float]]:
+    """Those pairs that the paper has a value of."""
+    return [pair for pair in paper_pairs(one.run.implementations) if not math.isnan(pair[2])]
+
+
 def opposite(pair: Pair) -> bool:
     """Whether the mean of differences calls B slower and the mean of ratios faster, or so."""
     return pair.whole.mpe.value * (1 - pair.whole.ratio.value) < 0
 
 
 def _signs(one: Subject) -> str:
-    found = [pair for a, b, _ in PAPER if (pair := one.pair(a, b)) and opposite(pair)]
+    pairs = paper_pairs(one.run.implementations)
+    found = [pair for a, b, _ in pairs if (pair := one.pair(a, b)) and opposite(pair)]
     if not found:
         return ""
     told = listed(
@@ -100,12 +110,13 @@ def _signs(one: Subject) -> str:
 
 
 def _answer(one: Subject) -> str:
-    found = [(pair, then) for a, b, then in PAPER if (pair := one.pair(a, b))]
+    pairs = _published(one)
+    found = [(pair, then) for a, b, then in pairs if (pair := one.pair(a, b))]
     kept = sum(change(pair.whole.mpe, then) == "as then" for pair, then in found)
     turned = sum("turned" in change(pair.whole.mpe, then) for pair, then in found)
     open_ = sum("no clear" in change(pair.whole.mpe, then) for pair, then in found)
     return text(
-        f"Of the paper's {len(PAPER)} pairs {len(found)} were measured. As then: {kept}; turned"
+        f"Of the paper's {len(pairs)} pairs {len(found)} were measured. As then: {kept}; turned"
         f" round: {turned}; without a clear sign now: {open_}; of the same sign, but another size:"
         f" {len(found) - kept - turned - open_}."
     )
@@ -125,17 +136,18 @@ def _cpu(one: Subject | None) -> str:
 
 
 def _short(one: Subject | None) -> str:
+    """PyTorch and TensorFlow against what DeepBench runs, and against the same work."""
+    if not one:
+        return ""
     told = []
-    for a, b, name in (
-        ("deepbench", "pytorch", "PyTorch"),
-        ("deepbench", "tf-mode0", "TensorFlow's mode 0"),
-    ):
-        pair = one.pair(a, b) if one else None
-        then = next(value for x, y, value in PAPER if (x, y) == (a, b))
-        if pair:
-            words = pair.whole.verdicts
-            now = versus(pair.whole, pair.floor, interval=False)
-            if not pair.clear and pair.both_ways:
-                now = f"faster at {words['faster']} and slower at {words['slower']} shapes"
-            told.append(f"{name} {pair.whole.mpe.value:.2f}, {now} (in the paper {then:.2f})")
-    return f"MPE against the C++ baseline: {'; '.join(told)}." if told else ""
+    for name, title in (("pytorch", "PyTorch"), ("tf-mode0", "TensorFlow's mode 0")):
+        values = []
+        for a, b, then in paper_pairs(one.run.implementations):
+            if b == name and a.startswith("deepbench") and (pair := one.pair(a, b)):
+                beside = "against the same work" if math.isnan(then) else f"in the paper {then:.2f}"
+                values.append((f"{pair.whole.mpe.value:.2f}", beside))
+        if values:
+            (now, paper), *rest = values
+            more = "".join(f"; {beside} {value}" for value, beside in rest)
+            told.append(f"{title} {now} ({paper}{more})")
+    return f"MPE against DeepBench: {listed(told)}." if told else ""

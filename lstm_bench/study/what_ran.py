@@ -178,7 +178,8 @@ def _versions(one: Subject) -> str:
 def cause(status: str, reason: str) -> str:
     """Why a cell has no time, in groups."""
     if status == "unsupported":
-        return "refused by cuDNN" if "CUDNN_STATUS" in reason else "not supported here"
+        own = "not tried" if reason.endswith("not tried") else "not supported here"
+        return "refused by cuDNN" if "CUDNN_STATUS" in reason else own
     names = {"oom": "out of memory", "timeout": "over the time limit", "wrong": "wrong answer"}
     return names.get(status, status)
 
