@@ -56,6 +56,6 @@ def profiles(run: str | Path | None = None, results: str | Path = "results") -> 
 def _folder(run: str | Path | None, results: str | Path) -> Path:
     from pathlib import Path
 
-    from lstm_bench import store
+    from lstm_bench import lookup
 
-    return store.find_run(Path(results), None if run is None else str(run))
+    return lookup.find_run(Path(results), None if run is None else str(run))

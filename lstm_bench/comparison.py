@@ -181,9 +181,8 @@ def compare(
     first, second = join_passes(groups.ngroup().to_numpy(), len(shapes), first, second)
     wholes = [cells] if other is None else [cells, other]
     floors = floors or [noise.floors(noise.controls(whole, metric)) for whole in wholes]
-    floor = noise.floor_at(floors[0], shapes["a_s"])
-    if other is not None:
-        floor = np.maximum(floor, noise.floor_at(floors[1], shapes["b_s"]))
+    sides_s = (floors[0], shapes["a_s"]), (floors[-1], shapes["b_s"])
+    floor = np.maximum(*(noise.floor_at(own, times) for own, times in sides_s))
     shapes["ratio"] = shapes["b_s"] / shapes["a_s"]
     shapes["floor"] = floor
     shapes["verdict"] = noise.verdicts(first, second, floor)

@@ -24,8 +24,8 @@ from lstm_bench.profile import Activity, Profile, Window, summary
 REMEDY = "pip install nvidia-cuda-cupti, of the framework's CUDA, beside the framework"
 _BUFFER = 16 << 20  # bytes: about a hundred thousand records
 
-_MEMCPY, _MEMSET, _KERNEL, _DRIVER, _RUNTIME, _CONCURRENT_KERNEL = 1, 2, 3, 4, 5, 10
-_ON_DEVICE, _ON_HOST = (_CONCURRENT_KERNEL, _MEMCPY, _MEMSET), (_DRIVER, _RUNTIME)
+_MEMCPY, _MEMSET, _DRIVER, _RUNTIME, _KERNEL = 1, 2, 4, 5, 10  # kernels, concurrent or not
+_ON_DEVICE, _ON_HOST = (_KERNEL, _MEMCPY, _MEMSET), (_DRIVER, _RUNTIME)
 _MAX_LIMIT_REACHED = 12  # no record is left
 _DOMAIN = {_DRIVER: 1, _RUNTIME: 2}  # of callback names
 _COPIES = {1: "host to device", 2: "device to host", 8: "device to device", 10: "peer to peer"}
@@ -179,7 +179,7 @@ class Listener:
             number, start, end, correlation = _CALL.unpack_from(view, place)
             name = self._launch(kind, number)
             return Activity("launch", name, start, end, 0, correlation) if name else None
-        if kind not in (_CONCURRENT_KERNEL, _KERNEL, _MEMCPY, _MEMSET):
+        if kind not in _ON_DEVICE:
             return None
         start, end = _TIMES.unpack_from(view, place)
         if kind == _MEMCPY:

@@ -6,26 +6,25 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lstm_bench import driver, machine, registry, supervisor
 from lstm_bench.model import (
-    Block,
     Cell,
     Implementation,
-    LstmBenchError,
     Record,
     Sampling,
     Settings,
     Shape,
 )
 from lstm_bench.plan import Plan
-from lstm_bench.profile import Profile
 
 #: Lists the files that more than one of an environment's NVIDIA packages claim to own.
-_CLASHES = """
+_CLASHES = (
+    supervisor.NOT_HERE
+    + """
 import collections, importlib.metadata, json
 owners = collections.defaultdict(set)
 for package in importlib.metadata.distributions():
@@ -37,6 +36,7 @@ for package in importlib.metadata.distributions():
 pairs = collections.Counter(tuple(sorted(o)) for o in owners.values() if len(o) > 1)
 print(json.dumps([[list(pair), files] for pair, files in pairs.items()]))
 """
+)
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,7 @@ def survey(environments: Mapping[str, str], device: str) -> dict[str, dict[str, 
     found = {}
     for name, framework in registry.FRAMEWORKS.items():
         python = supervisor.interpreter(name, environments)
-        try:
-            answer = supervisor.probe(python, framework)
-        except LstmBenchError as error:
-            if name in environments:  # the user named it
-                raise
-            answer = {"missing": list(framework.requires), "versions": {}, "error": str(error)}
-        found[name] = {"interpreter": python, **answer}
+        found[name] = {"interpreter": python, **supervisor.probe(python, framework)}
     if not found["deepbench"]["missing"]:
         found["deepbench"]["unusable"] = baseline_lacks(found["deepbench"]["interpreter"], device)
     return found
@@ -69,13 +63,18 @@ def baseline_lacks(python: str, device: str) -> str:
     """Why the C++ baseline cannot run on `device`, with the remedy; empty if it can."""
     module, library = ("_openblas", "openblas") if device == "cpu" else ("_cudnn", "cudnn")
     code = (
+        f"{supervisor.NOT_HERE}\n"
         "from lstm_bench.implementations import baseline_libraries as b\n"
         f"from lstm_bench.model import Unsupported\n"
         f"try: b.extension({module!r}), b.{library}()\n"
         "except Unsupported as reason: print(reason)"
     )
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60)
-    return done.stdout.strip()
+    try:
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{python} does not load it: {error}"
+    told = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    return f"{python} does not load it: {told[-1]}" if done.returncode else done.stdout.strip()
 
 
 def availability(
@@ -137,17 +136,6 @@ _PAIRS = 8  # per shape
 _CANDIDATES = ("pytorch", "deepbench", "tf-mode2")
 
 
-@dataclass
-class Kept:
-    """Records in memory; the workers' logs go to a folder that is not kept."""
-
-    logs: Path
-    records: list[Record] = field(default_factory=list)
-
-    def append(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
-        self.records.append(record)
-
-
 def noise_plan(
     rows: Iterable[Availability], settings: Settings, environments: Mapping[str, str]
 ) -> Plan:
@@ -173,7 +161,7 @@ def measure_noise(
 ) -> list[Record]:
     """Run the A/A plan; nothing is left on disk."""
     with tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder:
-        kept = Kept(Path(folder))
+        kept = driver.Kept(Path(folder))
         cells: list[Cell] = plan.all_cells()
         driver.run(plan, cells, kept, observer, stop)
         return kept.records

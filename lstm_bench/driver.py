@@ -64,6 +64,17 @@ class Sink(Protocol):
 
 
 @dataclass
+class Kept:
+    """Records in memory; the workers' logs go to a folder that is not kept."""
+
+    logs: Path
+    records: list[Record] = field(default_factory=list)
+
+    def append(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
+        self.records.append(record)
+
+
+@dataclass
 class Outcome:
     """How a walk ended."""
 

@@ -18,7 +18,7 @@ def document(plan: Plan, cells: Sequence[Cell], missing: Mapping[str, str]) -> D
     for row in plan.implementations:
         mine = [c for c in cells if c.implementation == row.name]
         calls = [guess_call_s(row, shape, s) for shape in plan.shapes]
-        note = missing.get(row.framework, "")
+        note = "not installed" if row.framework in missing else ""
         if row.settings_in(s).device not in row.devices:
             note = f"needs {' or '.join(row.devices)}"
         rows.append(
@@ -29,7 +29,7 @@ def document(plan: Plan, cells: Sequence[Cell], missing: Mapping[str, str]) -> D
                 "least_s": min(calls),
                 "most_s": max(calls),
                 "all_s": sum(guess_cell_s(plan, c) for c in mine),
-                "note": note[:30],
+                "note": note,
             }
         )
     columns = (
@@ -50,6 +50,7 @@ def document(plan: Plan, cells: Sequence[Cell], missing: Mapping[str, str]) -> D
         f"on {s.device}, {s.threads} threads, TF32 {'on' if s.tf32 else 'off'},"
         f" AMP in {s.amp}, {sampling.rounds} to {sampling.max_rounds} rounds",
         Table("plan", rows, columns),
+        "\n".join(wrapped(f"{name}: {why}", 2) for name, why in missing.items()),
         wrapped(shapes),
         f"{len(cells)} cells, about {span(guess_s(plan, cells))}"
         " (a guess, within a factor of two). Nothing was run.",

@@ -99,7 +99,7 @@ class Energy:
         return self.net_uncertainty < 1
 
 
-class Watch:
+class Ticks:
     """Polls the counter in a thread, while it is entered, and keeps the ticks."""
 
     def __init__(self, counter: Counter, now: Callable[[], float] = time.monotonic):
@@ -112,7 +112,7 @@ class Watch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="energy", daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Ticks:
         self._thread.start()
         return self
 
@@ -146,7 +146,7 @@ class Watch:
             self.look()
 
 
-Watching = Callable[[Counter], AbstractContextManager[Watch]]
+Watching = Callable[[Counter], AbstractContextManager[Ticks]]
 
 
 def measure(
@@ -155,7 +155,7 @@ def measure(
     idle_w: float | None = None,
     window_s: float = WINDOW_S,
     now: Callable[[], float] = time.monotonic,
-    watching: Watching = Watch,
+    watching: Watching = Ticks,
 ) -> Energy:
     """Power and pace of a load; `run_load` runs it for so many seconds and returns when it ends.
 
@@ -178,7 +178,7 @@ def idle_power(
     seconds: float = IDLE_S,
     sleep: Callable[[float], None] = time.sleep,
     now: Callable[[], float] = time.monotonic,
-    watching: Watching = Watch,
+    watching: Watching = Ticks,
 ) -> float | None:
     """What the GPU draws while nothing runs on it; None if that cannot be told.
 

@@ -17,10 +17,9 @@ from lstm_bench.energy import Energy
 from lstm_bench.model import LstmBenchError, Record, Shape
 from lstm_bench.page import Section
 from lstm_bench.results import Run
-from lstm_bench.run_report import heading
-from lstm_bench.tables import Column, Document, Row, Table, number, text
-from lstm_bench.trust import counted
-from lstm_bench.units import clipped, percent, wrapped
+from lstm_bench.run_report import LESS_WORK_NOTE, heading, less_work, names
+from lstm_bench.tables import Column, Document, Row, Table, number
+from lstm_bench.units import counted, percent, wrapped
 
 TIME_KNOWN = 0.05  # half the interval of the time per call, over it; beyond, energy is an estimate
 NET_KNOWN = 0.1  # of the power over idle may be open where net energy is held against its twin's
@@ -40,7 +39,7 @@ def document(run: Run) -> Document:
     """Energy, the GPU's state and memory, one row per implementation."""
     result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
     result.add(heading(run))
-    records = _records(run)
+    records = measured(run)
     own = firsts(records)
     rows = table_rows(own, run.implementations)
     notes = list(dict.fromkeys(leg.note for leg in _legs(run) if leg.note))
@@ -50,13 +49,16 @@ def document(run: Run) -> Document:
             f"{''.join(f' ({note})' for note in notes)};"
             " measure them with `lstm-bench grid GRID --energy` on a machine with an NVIDIA GPU"
         )
-    result.add(Table("energy", rows, _columns(rows)))
+    less = less_work(run)
+    result.add(Table("energy", rows, _columns(rows, less)))
     shapes = len(shared_shapes(own))
     energy = (
         _ENERGY.format(shapes=shapes, known=percent(TIME_KNOWN, 0)) if shapes else "no energy; "
     )
     clock = _CLOCK if any(row["clock_mhz"] for row in rows) else ""
     result.add(wrapped(energy + clock + _NOTE))
+    if less & {row["implementation"] for row in rows}:
+        result.add(LESS_WORK_NOTE)
     told = [*doubts(own), *repeats(pairs(records))]
     if told:
         result.add("\n".join(wrapped(line, 2) for line in told))
@@ -73,7 +75,7 @@ def document(run: Run) -> Document:
 
 def sections(run: Run) -> list[Section]:
     """The same table for the page, if there is energy to tell of."""
-    rows = [row for row in table_rows(firsts(_records(run)), run.implementations) if row["cells"]]
+    rows = [row for row in table_rows(firsts(measured(run)), run.implementations) if row["cells"]]
     if not rows:
         return []
     keys = ("gross_j", "net_j", "power_w", "clock_mhz", "temperature_c", "estimates")
@@ -94,7 +96,7 @@ def _legs(run: Run) -> list[store.Leg]:
     return store.read_legs(run.folder) if run.folder else []
 
 
-def _records(run: Run) -> list[Record]:
+def measured(run: Run) -> list[Record]:
     """All cells with a time, controls among them."""
     records = store.read_records(run.folder).values() if run.folder else []
     return [r for r in records if r.status == "ok"]
@@ -261,7 +263,7 @@ def throttled_lines(records: Iterable[Record]) -> list[str]:
     return [f"  {count} cells: {reason}" for reason, count in reasons.most_common()]
 
 
-def _columns(rows: Sequence[Row]) -> list[Column]:
+def _columns(rows: Sequence[Row], less: set[str]) -> list[Column]:
     """Columns of which no row knows anything are left out."""
     columns = [
         ("gross_j", Column("gross", gross_text, right=True)),
@@ -274,7 +276,7 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
         ("host_peak", number("host mem", "host_peak", size)),
     ]
     known = [column for key, column in columns if any(row[key] for row in rows)]
-    return [text("implementation", "implementation", lambda name: clipped(name, 25)), *known]
+    return [names(less), *known]
 
 
 def gross_text(row: Row) -> str:

@@ -15,7 +15,7 @@ import yaml
 
 from lstm_bench import fake_script, registry
 from lstm_bench.conditions import holds
-from lstm_bench.model import LstmBenchError, Sampling, Settings, Shape
+from lstm_bench.model import Implementation, LstmBenchError, Sampling, Settings, Shape
 from lstm_bench.plan import Plan
 
 EXAMPLE = "grids/default.yaml"
@@ -84,9 +84,7 @@ def plan(
     origin = "--implementations" if implementations is not None else f"{where}: implementations"
     on = _choice(data, "device", ("auto", "cpu", "cuda"), "auto", where, auto=device)
     plain, *others = _threads(data, where, threads, on)
-    wanted = [n for name in map(str, names) for n in (name, *(f"{name}@{o}" for o in others))]
-    rows = tuple(registry.find(n, origin, fakes) for n in dict.fromkeys(wanted))
-    rows = tuple(row for row in rows if not row.threads or "cpu" in row.devices)
+    rows = _rows(list(map(str, names)), others, origin, fakes)
     shapes = _shapes(data, where)
     result = Plan(
         name=_name(data, path),
@@ -111,6 +109,24 @@ def plan(
     if cells > MAX_CELLS:
         raise LstmBenchError(f"{where}: {cells:,} cells, expected at most {MAX_CELLS:,}")
     return result
+
+
+def _rows(
+    names: Sequence[str], threads: Sequence[int], origin: str, fakes: Mapping[str, Any]
+) -> tuple[Implementation, ...]:
+    """The rows that were named, each also with so many CPU threads where that can be."""
+    rows = {}
+    for name in names:
+        row = rows[name] = registry.find(name, origin, fakes)
+        if row.threads and "cpu" not in row.devices:
+            plain = name.rpartition("@")[0]
+            raise LstmBenchError(
+                f"{origin}: {name}: {plain} does not run on a CPU, and @{row.threads} is a number"
+                f" of CPU threads; name it {plain}"
+            )
+        if not row.threads and "cpu" in row.devices:
+            rows |= {f"{name}@{n}": registry.find(f"{name}@{n}", origin, fakes) for n in threads}
+    return tuple(rows.values())
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
@@ -152,12 +168,13 @@ def _kind(value: Any) -> str:
 
 def _name(data: Mapping[str, Any], path: Path) -> str:
     name = data.get("name", path.stem)
-    if not isinstance(name, str) or not name or not set(name) <= _NAME_LETTERS:
-        raise LstmBenchError(f"{path}: name: found {name!r}, expected letters, digits, '-' and '_'")
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+        stated = "name:" if "name" in data else "the file's own name, for want of `name:`:"
+        raise LstmBenchError(
+            f"{path}: {stated} found {name!r}, expected letters, digits, '-' and '_', a letter or"
+            " digit first"
+        )
     return name
-
-
-_NAME_LETTERS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 
 
 def _integer(value: Any, where: str, low: int, high: int) -> int:
@@ -323,7 +340,7 @@ def _sampling(data: Mapping[str, Any], where: str) -> Sampling:
             if value is not None or key != "queued_calls":
                 _integer(value, at, 1, 100_000)
         elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e6:
-            raise LstmBenchError(f"{at}: found {value!r}, expected a number above 0")
+            raise LstmBenchError(f"{at}: found {value!r}, expected a number above 0, below 1e6")
     sampling = replace(Sampling(), **data)
     if sampling.max_rounds < sampling.rounds:
         if "max_rounds" in data and "rounds" in data:

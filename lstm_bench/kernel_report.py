@@ -13,9 +13,8 @@ from lstm_bench.model import LstmBenchError, Record, Shape
 from lstm_bench.profile import Profile
 from lstm_bench.results import Run
 from lstm_bench.split import Split, Splits
-from lstm_bench.tables import Column, Document, Table, number, text
-from lstm_bench.trust import counted
-from lstm_bench.units import clean, clipped, percent, seconds, wrapped
+from lstm_bench.tables import Document, Table, number, text
+from lstm_bench.units import clean, clipped, counted, percent, seconds, wrapped
 
 NAME = 52  # characters of a kernel's name, less what further columns take
 SHORT = {"recurrent GEMM": "rec GEMM", "input GEMM": "in GEMM", "persistent": "persist"}
@@ -39,10 +38,11 @@ def document(
     doubts = left_out_lines(found) + without_lines(run, found, shapes)
     if doubts:
         result.add("\n".join(doubts))
+    less = run_report.less_work(run)
     if found.on_device:
-        _add_device(result, found.on_device, top, sort)
+        _add_device(result, found.on_device, top, sort, less)
     if found.on_host:
-        _add_host(result, found.on_host, top, sort)
+        _add_host(result, found.on_host, top, sort, less)
     return result
 
 
@@ -63,7 +63,9 @@ def cell_document(record: Record, profile: Profile, sort: str = "self", top: int
     return result
 
 
-def _add_device(result: Document, splits: Sequence[Split], top: int, sort: str) -> None:
+def _add_device(
+    result: Document, splits: Sequence[Split], top: int, sort: str, less: set[str]
+) -> None:
     cells, common = split.shared(splits)
     rows = split.device_rows(cells)
     result.add(
@@ -71,7 +73,7 @@ def _add_device(result: Document, splits: Sequence[Split], top: int, sort: str) 
             "where",
             rows,
             (
-                _name(),
+                run_report.names(less),
                 number("latency", "latency_s", seconds),
                 number("busy", "busy_s", seconds),
                 number("gap", "gap_s", seconds),
@@ -90,11 +92,12 @@ def _add_device(result: Document, splits: Sequence[Split], top: int, sort: str) 
             " it is what profiling adds; host: latency less busy, the cost of everything but the"
             " device"
         ),
+        *_less_work(cells, less),
         Table(
             "shares",
             rows,
             (
-                _name(),
+                run_report.names(less),
                 number("GPU active", "active", _share),
                 number("data movement", "moving", _share),
                 number("idle", "idle", _share),
@@ -112,17 +115,19 @@ def _add_device(result: Document, splits: Sequence[Split], top: int, sort: str) 
     result.add(*map(wrapped, source_lines(splits)))
     result.add(*map(wrapped, check_lines(splits)))
     result.add(*map(wrapped, stretched_lines(splits)))
-    _add_parts(result, splits, cells, "time on the device", top, sort)
+    _add_parts(result, splits, cells, "time on the device", top, sort, less)
 
 
-def _add_host(result: Document, splits: Sequence[Split], top: int, sort: str) -> None:
+def _add_host(
+    result: Document, splits: Sequence[Split], top: int, sort: str, less: set[str]
+) -> None:
     cells, common = split.shared(splits)
     result.add(
         Table(
             "operators_where",
             split.host_rows(cells),
             (
-                _name(),
+                run_report.names(less),
                 text("by", "source", lambda source: clipped(source, 24)),
                 number("latency", "latency_s", seconds),
                 number("profiled", "wall_s", seconds),
@@ -136,9 +141,15 @@ def _add_host(result: Document, splits: Sequence[Split], top: int, sort: str) ->
             f"medians over {over(common)}; in parts: the own time of all operators or phases,"
             " which on several threads may exceed the latency; calls, memory: per call of the layer"
         ),
+        *_less_work(cells, less),
     )
     result.add(*map(wrapped, check_lines(splits)))
-    _add_parts(result, splits, cells, "own time", top, sort)
+    _add_parts(result, splits, cells, "own time", top, sort, less)
+
+
+def _less_work(cells: Sequence[Split], less: set[str]) -> list[str]:
+    """What the mark means, if there is one."""
+    return [run_report.LESS_WORK_NOTE] if less & {one.name for one in cells} else []
 
 
 def _add_parts(
@@ -148,11 +159,12 @@ def _add_parts(
     what: str,
     top: int,
     sort: str,
+    less: set[str],
 ) -> None:
     """The families of every row, and the first parts of each at one shape."""
     rows = split.family_rows(cells)
     there = [family for family in FAMILIES if any(row[family] for row in rows)]
-    columns = [_name(), *(number(SHORT.get(f, f), f, _there) for f in there)]
+    columns = [run_report.names(less), *(number(SHORT.get(f, f), f, _there) for f in there)]
     result.add(Table("families", rows, columns, f"{what} by family, mean over the same shapes"))
     if "GEMM" in there:
         result.add("GEMM: the products of input and recurrence, where one name holds both")
@@ -338,10 +350,6 @@ def short_name(name: str) -> str:
         "",
         name,
     )
-
-
-def _name() -> Column:
-    return text("implementation", "implementation", lambda name: clipped(name, 25))
 
 
 def over(common: int) -> str:

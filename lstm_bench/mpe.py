@@ -54,7 +54,7 @@ def document(run: Run, pairs: Iterable[tuple[str, str]] = (), metric: str = "lat
         f"MPE: mean over the shapes of (A - B) / A, by {metric}; negative means that B is slower."
         " ratio: geometric mean of B / A; above 1x means that B is slower."
         " paper: its value on a TITAN V in 2021, with a grid that it does not list;"
-        " its DeepBench skips the input projection, as `deepbench-skip` does and `deepbench` not."
+        " its DeepBench skips the input projection: here that is `deepbench-skip`, not `deepbench`."
     ]
     unequal = {what for row in rows for what in row["unequal"]}
     notes += ["+ the two differ in precision"] * ("precision" in unequal)

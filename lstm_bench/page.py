@@ -266,6 +266,7 @@ def _pairs(
                     "groups": [_group(g) for g in (pair.whole, *_groups(of, axes))],
                     "left_out": list(of.left_out.items()),
                     "differs": of.differs,
+                    "clear": pair.clear,
                     "shape": [place[shape] for shape in shapes],
                     "a_s": _numbers(of.shapes["a_s"], 4),
                     "ratio": _numbers(of.shapes["ratio"], 4),

@@ -12,8 +12,7 @@ from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
 from lstm_bench.run_report import heading, noise_facts, noise_lines, shape_label
 from lstm_bench.tables import Column, Document, Table, number
-from lstm_bench.trust import counted
-from lstm_bench.units import clipped, percent, seconds, short, times, wrapped
+from lstm_bench.units import clipped, counted, percent, seconds, short, times, wrapped
 from lstm_bench.words import clear
 
 AXES = ("hidden", "batch", "timesteps")

@@ -20,7 +20,8 @@ def run_name(name: str) -> str:
     """A run's name, which becomes a folder's."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise LstmBenchError(
-            f"--run: found {name[:110]!r}, expected up to 100 letters, digits, '.', '-' and '_'"
+            f"--run: found {name[:110]!r}, expected up to 100 letters, digits, '.', '-' and '_',"
+            " a letter or digit first"
         )
     return name
 
@@ -83,20 +84,28 @@ def resumed(stored: Plan, given: Mapping[str, str], folder: Path) -> Plan:
     for row in stored.implementations:
         if row.name in fakes:
             fake_script.check(dict(row.options), f"{folder}/manifest.json, {row.name}")
-            if row.module != "fake":
+            if row.module != "fake" or not re.fullmatch(r"fake(-[A-Za-z0-9]+)?", row.framework):
                 raise LstmBenchError(f"{folder}/manifest.json: {row.name} is no fake")
         elif row != find(row.name, f"{folder}/manifest.json"):
             raise LstmBenchError(
                 f"{folder}: {row.name} is another row in this version; start a new run"
             )
-    silent = {name: path for name, path in stored.environments.items() if name not in given}
-    if silent:
-        flags = " ".join(f"--python {shlex.quote(f'{n}={p}')}" for n, p in silent.items())
+    if set(stored.environments) - set(given):
+        again = resume_command(folder, {**stored.environments, **given})
         raise LstmBenchError(
-            f"{folder} was measured with interpreters of its own; name them again:"
-            f" lstm-bench grid --resume {folder.name} {flags}"
+            f"{folder} was measured with interpreters of its own; name them again: {again}"
         )
     return replace(stored, environments=dict(given))
+
+
+def resume_command(folder: Path, pythons: Mapping[str, str], *flags: str) -> str:
+    """What to type to go on with a run."""
+    words = ["lstm-bench", "grid", "--resume", folder.name]
+    if folder.parent != Path("results"):
+        words += ["--results", str(folder.parent)]
+    for name, path in pythons.items():
+        words += ["--python", f"{name}={path}"]
+    return shlex.join([*words, *flags])
 
 
 def same_circumstances(manifest: Mapping[str, Any], plan: Plan, folder: Path) -> None:

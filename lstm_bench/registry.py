@@ -30,20 +30,20 @@ FRAMEWORKS = {
     for f in (
         Framework(
             "deepbench",
-            ("lstm_bench._openblas",),
+            ("lstm_bench._openblas", "numpy"),
             ("scipy-openblas32",),
             "reinstall lstm-bench with a C++20 compiler (g++ 11 or newer) on the PATH",
         ),
-        Framework("pytorch", ("torch",), ("torch",), "pip install torch"),
+        Framework("pytorch", ("torch", "numpy"), ("torch",), "pip install torch numpy"),
         Framework(
             "apex",
-            ("torch", "apex.amp"),
+            ("torch", "apex.amp", "numpy"),
             ("torch", "apex"),
             "build an NVIDIA apex from before amp left it; pytorch-amp is its heir",
         ),
         Framework(
             "tensorflow",
-            ("tensorflow",),
+            ("tensorflow", "numpy"),
             ("tensorflow", "keras"),
             "pip install tensorflow",
         ),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -13,14 +12,17 @@ from lstm_bench.model import LstmBenchError, Shape
 from lstm_bench.noise import Noise
 from lstm_bench.results import Run
 from lstm_bench.tables import Column, Document, Table, number, text
-from lstm_bench.trust import counted
-from lstm_bench.units import clipped, error, percent, seconds, times, wrapped
+from lstm_bench.trust import kinds_of
+from lstm_bench.units import clipped, counted, error, percent, seconds, times, wrapped
 
 MAX_REASON_LINES = 12
 MOST_SHAPES = 60  # in the table of the fastest
 LESS_WORK = "*"  # the mark of unequal work
+LESS_WORK_NOTE = (
+    f"{LESS_WORK} does less work: the input is added to the gates without its projection"
+)
 
-#: What to do about a warning; the first word of a warning is its kind.
+#: What to do about a warning; what stands before the colon is its kind.
 REMEDIES = {
     "not warm": "raise sampling.warmup_cap_s in the grid, or look for what else runs here",
     "not converged": "use --rigorous, or close what else runs on this machine",
@@ -118,7 +120,7 @@ def _table(summary: pd.DataFrame, shapes: int) -> Table:
     for row in rows:
         row["fastest_share"] = row["fastest_shapes"] / shapes if shapes else 0.0
     columns = [
-        Column("implementation", lambda row: clipped(row["implementation"], 25) + _mark(row)),
+        names(set(summary.loc[summary["computes"] != "lstm", "implementation"])),
         text("precision", "precision"),
         Column("ok", lambda row: f"{row['ok']}/{row['cells']}", right=True),
         number("latency", "latency_s", seconds),
@@ -134,8 +136,18 @@ def _table(summary: pd.DataFrame, shapes: int) -> Table:
     return Table("implementations", rows, columns)
 
 
-def _mark(row: Mapping[str, Any]) -> str:
-    return "" if row["computes"] == "lstm" else LESS_WORK
+def names(less_work: Collection[str]) -> Column:
+    """The names of the rows, marked where they do less work than the others."""
+
+    def shown(name: str) -> str:
+        return clipped(name, 25) + (LESS_WORK if name in less_work else "")
+
+    return text("implementation", "implementation", shown)
+
+
+def less_work(run: Run) -> set[str]:
+    """The rows of a run that compute something else."""
+    return set(run.cells.loc[run.cells["computes"] != "lstm", "implementation"])
 
 
 def _legend(summary: pd.DataFrame, of: analysis.Times, metric: str) -> list[str]:
@@ -148,11 +160,7 @@ def _legend(summary: pd.DataFrame, of: analysis.Times, metric: str) -> list[str]
             " share of the shapes won beyond the noise; error: largest difference from the float64"
             " reference"
         ),
-        *(
-            [f"{LESS_WORK} does less work: the input is added to the gates without its projection"]
-            if (summary["computes"] != "lstm").any()
-            else []
-        ),
+        *([LESS_WORK_NOTE] if (summary["computes"] != "lstm").any() else []),
         *_path_lines(summary),
     ]
 
@@ -189,14 +197,6 @@ def warning_lines(warnings: Iterable[Sequence[str]]) -> list[str]:
         )
         for kind, count in kinds_of(cells)
     ]
-
-
-def kinds_of(warnings: Iterable[Sequence[str]]) -> list[tuple[str, int]]:
-    """How many cells each kind of warning concerns, the most frequent first."""
-    kinds = Counter(
-        kind for own in warnings for kind in dict.fromkeys(told.split(":")[0] for told in own)
-    )
-    return kinds.most_common()
 
 
 def damage_lines(run: Run) -> list[str]:

@@ -18,7 +18,6 @@ torn; readers pass over it and the next writer cuts it off.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import errno
 import fcntl
 import json
@@ -201,9 +200,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             )
         msgspec.convert(data, Manifest)
     except OSError as error:
-        raise LstmBenchError(f"{folder}: no readable run here ({error.strerror})") from None
+        raise LstmBenchError(
+            f"{folder}: no readable run here ({error.strerror}); expected a folder that"
+            " `lstm-bench grid` wrote"
+        ) from None
     except UNREADABLE as error:
-        raise LstmBenchError(f"{folder}/manifest.json: not a run of ours ({error})") from None
+        raise LstmBenchError(
+            f"{folder}/manifest.json: found something else ({error}), expected what `lstm-bench"
+            " grid` writes; put the folder aside"
+        ) from None
     return dict(data)
 
 
@@ -330,9 +335,14 @@ def read_profiles(folder: Path) -> list[tuple[Record, Profile]]:
 def _lines(path: Path, kind: type[T]) -> list[T | None]:
     """Parsed lines, None for one that cannot be read; a torn last line does not count."""
     decoder = msgspec.json.Decoder(kind)
-    data = _packed(path)
-    with contextlib.suppress(FileNotFoundError):
-        data += _read(path)
+    try:
+        data = _packed(path)
+        with contextlib.suppress(FileNotFoundError):
+            data += _read(path)
+    except OSError as error:
+        raise LstmBenchError(
+            f"{path}: cannot be read ({error.strerror}); expected a plain file, put it aside"
+        ) from None
     end = data.rfind(b"\n") + 1
     try:
         return list(decoder.decode_lines(memoryview(data)[:end]))
@@ -375,39 +385,3 @@ def _parsed(decoder: msgspec.json.Decoder[T], line: bytes) -> T | None:
         return decoder.decode(line)
     except UNREADABLE:
         return None
-
-
-def new_run_name(grid: str) -> str:
-    return f"{grid}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
-
-
-def runs(results: Path) -> list[Path]:
-    """The readable runs in a results folder, newest first by their own word.
-
-    Not by the file's date: a checkout gives reference runs the date of the checkout.
-    """
-    found = []
-    for path in results.glob("*/manifest.json"):
-        try:
-            started = str(read_manifest(path.parent).get("started_at", ""))
-        except LstmBenchError:
-            continue
-        found.append((started, path.parent))
-    return [folder for _, folder in sorted(found, reverse=True)]
-
-
-def find_run(results: Path, name: str | None, grid: str | None = None) -> Path:
-    """The run called `name`, by name or by path, or the newest one (of that grid)."""
-    if name:
-        for folder in (results / name, Path(name)):
-            if (folder / "manifest.json").exists():
-                return folder
-        known = ", ".join(p.name for p in runs(results)[:5]) or "none"
-        raise LstmBenchError(f"no run {name!r} in {results}; the newest there: {known}")
-    for folder in runs(results):
-        if grid is None or read_manifest(folder)["plan"].get("name") == grid:
-            return folder
-    of = f" of grid {grid!r}" if grid else ""
-    raise LstmBenchError(
-        f"no run{of} in {results}; start one with `lstm-bench grid grids/default.yaml`"
-    )

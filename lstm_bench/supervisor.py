@@ -24,10 +24,13 @@ _TAIL_LINES = 3
 _MAX_LOG = 16 << 20  # bytes; a framework that warns at every call would fill the disk
 _POLL_S = 0.2
 
+#: Before all else: `python -c` would take modules from the current folder.
+NOT_HERE = "import sys; sys.path[:] = [p for p in sys.path if p]"
+
 #: Runs under the worker's interpreter: loads this very copy of the package and nothing beside it,
 #: so that both sides are of one version and the driver's own packages stay out of the worker.
-_BOOTSTRAP = """
-import importlib.util, sys
+_BOOTSTRAP = f"""{NOT_HERE}
+import importlib.util
 spec = importlib.util.spec_from_file_location(
     "lstm_bench", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]])
 package = importlib.util.module_from_spec(spec)
@@ -37,8 +40,10 @@ from lstm_bench.worker import main
 main()
 """
 
-_PROBE = """
-import importlib.metadata, importlib.util, json, sys
+_PROBE = (
+    NOT_HERE
+    + """
+import importlib.metadata, importlib.util, json
 modules, names = sys.argv[1].split(","), sys.argv[2].split(",")
 def there(module):
     try:
@@ -54,6 +59,7 @@ print(json.dumps({"python": sys.version.split()[0],
                   "missing": [m for m in modules if not there(m)],
                   "versions": {n: version(n) for n in names if version(n)}}))
 """
+)
 
 
 class WorkerFailed(Exception):

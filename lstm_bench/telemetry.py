@@ -28,15 +28,6 @@ class Reading:
     throttled: list[str] | None = None
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What the GPU may reach."""
-
-    sm_mhz: int | None = None
-    memory_mhz: int | None = None
-    power_w: float | None = None
-
-
 @dataclass
 class Telemetry:
     """Some readings in short, as a record keeps them."""
@@ -127,15 +118,6 @@ class Gauge:
         """The energy counter, in some 4 ms; it moves about ten times a second."""
         energy = self._ask("energy", "nvmlDeviceGetTotalEnergyConsumption")
         return None if energy is None else energy / 1000
-
-    def limits(self) -> Limits:
-        """Takes milliseconds: to be read once."""
-        power = self._ask("power limit", "nvmlDeviceGetEnforcedPowerLimit")
-        return Limits(
-            sm_mhz=self._ask("highest clock", "nvmlDeviceGetMaxClockInfo", of=(_SM,)),
-            memory_mhz=self._ask("highest clock", "nvmlDeviceGetMaxClockInfo", of=(_MEMORY,)),
-            power_w=None if power is None else power / 1000,
-        )
 
     def process_memory(self, pid: int) -> int | None:
         """Bytes that a process holds on the GPU; None where NVML does not list it.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 from lstm_bench import noise
 from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
+from lstm_bench.units import counted, listed
 
 MOST_NAMED = 4  # rows named in one list of failures or warnings
 
@@ -121,12 +122,10 @@ def _unequal(run: Run) -> list[str]:
 
 def _warnings(cells: pd.DataFrame) -> list[str]:
     """The most frequent marks, by their first words."""
-    marks: Counter[str] = Counter()
-    for warnings in cells["warnings"]:
-        marks.update(dict.fromkeys((text.split(":")[0] for text in warnings), 1))  # each kind once
+    marks = kinds_of(cells["warnings"])
     if not marks:
         return []
-    common = marks.most_common(MOST_NAMED)
+    common = marks[:MOST_NAMED]
     total = len(cells)
     told = listed(f"{count} {mark}" for mark, count in common)
     return [f"Warnings of {counted(total, 'cell')}, controls included: {told}."]
@@ -144,21 +143,15 @@ def _named(values: pd.Series[str]) -> str:
     return listed(told)
 
 
-def single(values: Iterable[str]) -> bool:
-    return len(set(values)) == 1
-
-
-def listed(parts: Iterable[str], last_by: str = " and ") -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    *head, last = parts
-    return ", ".join(head) + last_by + last if head else last
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
-
-
 def _is(number: int, past: bool = True) -> str:
     if past:
         return "was" if number == 1 else "were"
     return "is" if number == 1 else "are"
+
+
+def kinds_of(warnings: Iterable[Sequence[str]]) -> list[tuple[str, int]]:
+    """How many cells each kind of warning concerns, the most frequent first."""
+    kinds = Counter(
+        kind for own in warnings for kind in dict.fromkeys(told.split(":")[0] for told in own)
+    )
+    return kinds.most_common()

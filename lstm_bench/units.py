@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 import unicodedata
+from collections.abc import Iterable
 
 WIDTH = 100
 
@@ -40,7 +41,7 @@ def error(value: float | None) -> str:
 
 
 def times(value: float | None) -> str:
-    """A ratio: 1.32x, 0.085x, 120x."""
+    """A ratio: 1.32x, 0.0850x, 120.00x, 2316x."""
     return "-" if value is None or math.isnan(value) else f"{short(value)}x"
 
 
@@ -66,3 +67,17 @@ def wrapped(text: str, indent: int = 0, width: int = WIDTH) -> str:
     return textwrap.fill(
         text, width, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False
     )
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def listed(parts: Iterable[str], last_by: str = " and ") -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *head, last = parts
+    return ", ".join(head) + last_by + last if head else last
+
+
+def single(values: Iterable[str]) -> bool:
+    return len(set(values)) == 1

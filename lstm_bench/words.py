@@ -18,8 +18,8 @@ from lstm_bench.comparison import FEWEST_SHAPES, Comparison, Group, compare
 from lstm_bench.model import Implementation
 from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
-from lstm_bench.trust import counted, listed, measured, single, trust
-from lstm_bench.units import seconds
+from lstm_bench.trust import measured
+from lstm_bench.units import counted, listed, seconds, single
 
 TITLES = {"deepbench": "C++", "pytorch": "PyTorch", "tensorflow": "TensorFlow"}
 STRONGLY = 1.5  # by how much the ratio must change along the batch to be worth a word
@@ -95,11 +95,6 @@ def subject(run: Run) -> str:
     names = counted(run.cells["implementation"].nunique(), "implementation")
     tf32 = "on" if plan.settings.tf32 else "off"
     return f"{names} at {shapes} on {where}; TF32 {tf32}, seed {plan.settings.seed}"
-
-
-def sentences(run: Run) -> list[str]:
-    """The whole summary."""
-    return [*findings(run), *trust(run)]
 
 
 def findings(run: Run, pairs: Pairs | None = None) -> list[str]:
@@ -309,7 +304,7 @@ def _full_precision_of(row: Row, other: Row) -> bool:
 
     def but_precision(plan: Implementation) -> tuple[object, ...]:
         options = {k: v for k, v in plan.options.items() if k != "precision"}
-        return plan.framework, plan.module, plan.computes, options
+        return plan.framework, plan.module, plan.computes, plan.threads, options
 
     lower = row.plan.precision != "fp32" and other.plan.precision == "fp32"
     return lower and but_precision(row.plan) == but_precision(other.plan)

@@ -40,7 +40,7 @@ LOAD_BATCH_S = 0.02  # of calls that are queued before one is waited for
 
 
 @dataclass
-class Prepared:
+class Held:
     """A session and what the worker must remember to check and time it."""
 
     session: Session
@@ -56,7 +56,7 @@ class Worker:
     def __init__(self, module: str, settings: Settings):
         self.settings = settings
         self.module = importlib.import_module(f"lstm_bench.implementations.{module}")
-        self.prepared: dict[str, Prepared] = {}
+        self.prepared: dict[str, Held] = {}
         self._problem: problems.Problem | None = None
         self._references: dict[str, problems.Answer] = {}
 
@@ -109,7 +109,7 @@ class Worker:
         (first_call_ns,) = session.time_each(1, clock)
         session.memory = {**session.memory, **peak.found(session)}
         precision = row.precision_on(self.settings)
-        prepared = Prepared(session, clock, row, TOLERANCES[precision], 0.0)
+        prepared = Held(session, clock, row, TOLERANCES[precision], 0.0)
         check = self._check(prepared)
         reply = {
             "build_s": build_s,
@@ -171,7 +171,7 @@ class Worker:
         self.prepared.pop(key).session.close()
         return {}
 
-    def _check(self, p: Prepared) -> Check:
+    def _check(self, p: Held) -> Check:
         assert self._problem is not None
         expected = self._references[p.implementation.computes]
         return problems.check(p.session.outputs(), expected, p.tolerance)
@@ -206,7 +206,8 @@ def failure(error: BaseException) -> dict[str, Any]:
     text = f"{type(error).__name__}: {lines[0][:300]}"
     if isinstance(error, Unsupported):
         return {"status": "unsupported", "reason": str(error)}
-    if names & {"MemoryError", "OutOfMemoryError", "ResourceExhaustedError", "OutOfMemory"}:
+    out = names & {"MemoryError", "OutOfMemoryError", "ResourceExhaustedError", "OutOfMemory"}
+    if out or "DefaultCPUAllocator" in text:  # PyTorch's, on a CPU
         return {"status": "oom", "reason": text}
     if isinstance(error, (ImportError, NotImplementedError)):
         return {"status": "unsupported", "reason": text}

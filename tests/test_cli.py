@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import REPOSITORY, command, only_run, records, start
 
-from lstm_bench import __version__
+from lstm_bench import __version__, preflight
 
 SLOW = {"real": {"real": True, "call_s": 0.02}}  # a fake that takes real time, to be stopped
 
@@ -121,13 +121,15 @@ def test_a_missing_framework_exits_2_with_the_remedy_and_can_be_skipped(
     grid = write_grid(implementations=["fake", "tf-mode0"])
     done = lstm_bench("grid", grid, "--python", f"tensorflow={bare}")
     assert done.returncode == 2
-    assert "has no tensorflow: pip install tensorflow" in done.stderr
+    assert "has no tensorflow, numpy: pip install tensorflow" in done.stderr
     assert "--skip-missing" in done.stderr
     assert not (tmp_path / "results").exists()
     done = lstm_bench("grid", grid, "--python", f"tensorflow={bare}", "--skip-missing")
     assert done.returncode == 0
     found = {r["implementation"]: r["status"] for r in records(only_run(tmp_path))}
     assert found == {"fake": "ok", "tf-mode0": "missing"}
+    done = lstm_bench("grid", grid, "--python", f"tensorflow={bare}", "--dry-run")
+    assert "has no tensorflow, numpy: pip install tensorflow" in " ".join(done.stdout.split())
     again = lstm_bench("grid", "--resume", "--python", f"tensorflow={bare}")
     assert again.returncode == 2  # still missing, and still to be done
 
@@ -340,6 +342,17 @@ def test_a_resumed_run_keeps_its_plan(lstm_bench, write_grid):
     assert done.returncode == 2
     assert "another plan" in done.stderr
     assert lstm_bench("grid", "--resume", "r", "--fast").returncode == 2
+    assert "--resume r" in lstm_bench("grid", "--resume", "--run", "r").stderr
+
+
+def test_what_is_told_to_be_typed_to_go_on_is_whole():
+    folder = Path("else/where/r")
+    told = preflight.resume_command(folder, {"tensorflow": "/my python"}, "--skip-missing")
+    assert told == (
+        "lstm-bench grid --resume r --results else/where --python 'tensorflow=/my python'"
+        " --skip-missing"
+    )
+    assert preflight.resume_command(Path("results/r"), {}) == "lstm-bench grid --resume r"
 
 
 def test_a_budget_that_runs_out_says_how_to_go_on(lstm_bench, write_grid):

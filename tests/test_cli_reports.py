@@ -1,8 +1,11 @@
 """`report` and `compare` as a user types them."""
 
 import json
+import re
+import textwrap
 
 import pytest
+from conftest import REPOSITORY
 from made_up import row, written
 
 
@@ -109,3 +112,33 @@ def test_output_into_a_pipe_that_closes_is_no_traceback(some_run, tmp_path):
     line = " ".join(command("report")) + " | head -1"
     done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert "Traceback" not in done.stderr
+
+
+SHOWN = (
+    ["report", "--run", "cpu-default"],
+    ["compare", "pytorch", "deepbench", "--run", "cpu-default"],
+    ["report", "--mpe", "--run", "cpu-default"],
+    [
+        "report",
+        "--kernels",
+        "--run",
+        "h200-paper",
+        "--where",
+        "hidden=256",
+        "--where",
+        "batch=16",
+        "--where",
+        "timesteps=100",
+    ],
+)
+
+
+@pytest.mark.parametrize("arguments", SHOWN, ids=" ".join)
+def test_the_readme_shows_what_the_command_prints(lstm_bench, arguments):
+    readme = (REPOSITORY / "README.md").read_text()
+    blocks = [
+        textwrap.dedent(block).strip().splitlines()
+        for block in re.findall(r"(?:^(?: {4}.*)?\n)+", readme, re.M)
+    ]
+    printed = lstm_bench(*arguments, "--results", REPOSITORY / "results").stdout.splitlines()
+    assert any(len(block) > 8 and block == printed[: len(block)] for block in blocks)

@@ -205,3 +205,20 @@ def test_the_same_run_gives_the_same_interval():
     one, two = (compare(cells(*rows), "a", "b").group() for _ in range(2))
     assert one == two
     assert one.mpe.low < one.mpe.value < one.mpe.high
+
+
+def test_the_noise_floor_is_the_same_whichever_of_two_is_the_measure():
+    pairs = [
+        row("quiet", 5e-4, hidden=h, rounds=[5e-4 * s] * 10, copy=c)
+        for h in range(1, 7)
+        for c, s in ((1, 1.0), (2, 1.001))
+    ]
+    pairs += [
+        row("loud", 5e-3, hidden=h, rounds=[5e-3 * s] * 10, copy=c)
+        for h in range(1, 7)
+        for c, s in ((1, 1.0), (2, 1.2))
+    ]
+    frame = cells(*pairs)
+    there, back = compare(frame, "quiet", "loud"), compare(frame, "loud", "quiet")
+    assert list(there.shapes["floor"]) == list(back.shapes["floor"])
+    assert there.shapes["floor"].min() > 0.15

@@ -173,3 +173,11 @@ def test_the_fingerprint_says_what_a_manifest_needs():
     assert wanted <= set(found)
     assert found["threads"] >= 1
     assert found["cpu"]
+
+
+def test_a_baseline_that_takes_its_interpreter_down_does_not_run(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nkill -SEGV $$\n")
+    python.chmod(0o755)
+    assert "does not load it: exit code -11" in doctor.baseline_lacks(str(python), "cpu")
+    assert "does not load it" in doctor.baseline_lacks("/no/such/python", "cpu")

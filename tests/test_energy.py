@@ -10,7 +10,7 @@ import pytest
 from fake_nvml import IDLE_W, LOAD_W, FakeNvml
 
 from lstm_bench import energy
-from lstm_bench.energy import Energy, Tick, Watch
+from lstm_bench.energy import Energy, Tick, Ticks
 from lstm_bench.model import Record, Shape, from_json, to_json
 from lstm_bench.telemetry import Gauge, open_gauge
 
@@ -32,7 +32,7 @@ class Bench:
         self.asked_s = []
         bench = self
 
-        class StandingWatch(Watch):
+        class StandingTicks(Ticks):
             """Looks when time passes, without a thread."""
 
             def __enter__(self):
@@ -42,7 +42,7 @@ class Bench:
             def __exit__(self, *error):
                 pass
 
-        self.watching = lambda counter: StandingWatch(counter, self.now)
+        self.watching = lambda counter: StandingTicks(counter, self.now)
 
     def now(self):
         return self.nvml.now_s
@@ -280,7 +280,7 @@ class Scripted:
 
 def test_a_tick_lies_between_two_reads_and_the_first_value_is_none():
     counter = Scripted([5.0, 5.0, 9.0, 9.0, 12.0])
-    watch = Watch(counter, lambda: counter.now_s)
+    watch = Ticks(counter, lambda: counter.now_s)
     for _ in range(5):
         watch.look()
         counter.now_s += 0.006
@@ -291,7 +291,7 @@ def test_a_tick_lies_between_two_reads_and_the_first_value_is_none():
 def test_a_move_after_a_long_pause_is_no_tick():
     """Whoever was held up does not know when it moved; the next one counts again."""
     counter = Scripted([5.0, 9.0, 12.0])
-    watch = Watch(counter, lambda: counter.now_s)
+    watch = Ticks(counter, lambda: counter.now_s)
     watch.look()
     counter.now_s += 0.5
     watch.look()
@@ -316,7 +316,7 @@ class Restless:
 
 def test_the_watch_polls_in_a_thread_while_it_is_entered():
     counter = Restless()
-    watch = Watch(counter)
+    watch = Ticks(counter)
     with watch:
         assert counter.enough.wait(60)
     reads = counter.reads
@@ -352,7 +352,7 @@ def test_a_counter_that_stops_answering_ends_the_polling():
 def test_an_error_that_passes_costs_no_energy():
     times = iter(0.01 * n for n in range(1000))
     found = [10.0, 10.0, None, 10.0, 40.0, 40.0]
-    watch = Watch(Hiccups(found), now=lambda: next(times))
+    watch = Ticks(Hiccups(found), now=lambda: next(times))
     for _ in found:
         watch.look()
     assert (watch.lost, len(watch.ticks)) == (False, 1)

@@ -42,7 +42,7 @@ def run_of(tmp_path):
 
 
 def rows_of(run):
-    records = energy_report.firsts(energy_report._records(run))
+    records = energy_report.firsts(energy_report.measured(run))
     return energy_report.table_rows(records, run.implementations)
 
 
@@ -70,6 +70,14 @@ def test_energy_is_the_median_over_the_shapes_that_all_rows_have(run_of):
     assert (first["gross_j"], first["net_j"]) == (pytest.approx(0.2), pytest.approx(0.1))
     assert second["gross_j"] == pytest.approx(0.4)
     assert (first["clock_mhz"], first["lowest_mhz"], first["temperature_c"]) == (1980, 1755, 48)
+
+
+def test_a_row_that_does_less_work_is_marked(run_of):
+    run = run_of(cell("a", SHAPES[0], 0.2), cell("b", SHAPES[0], 0.4, computes="lstm-skip-input"))
+    text = text_of(run)
+    assert " b* " in text
+    assert "* does less work" in text
+    assert " a* " not in text
 
 
 def test_a_cell_too_short_to_measure_is_counted_and_not_printed_as_a_number(run_of):

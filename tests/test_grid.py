@@ -239,6 +239,22 @@ def test_on_a_gpu_one_thread_all_threads_and_the_gpu_stand_side_by_side():
     assert (where["pytorch@1"].threads, where["pytorch@2"].threads) == (1, 2)
 
 
+def test_a_row_that_has_its_threads_gets_no_others():
+    plan = plan_of({"threads": [1, "all"], "implementations": ["fake", "fake@1"]})
+    assert [row.name for row in plan.implementations] == ["fake", "fake@1"]
+
+
+def test_threads_of_a_row_that_runs_on_no_cpu_are_refused_by_name():
+    with pytest.raises(LstmBenchError, match=r"does not run on a CPU.*name it pytorch-half"):
+        plan_of({"implementations": ["pytorch-half@1"]})
+
+
+@pytest.mark.parametrize("stem", ["_test", "-test", "my.grid"])
+def test_a_file_whose_name_names_no_run_says_so(stem):
+    with pytest.raises(LstmBenchError, match=r"the file's own name.*a letter or digit first"):
+        grid.plan(dict(FAKE_GRID), Path(f"{stem}.yaml"), device="cpu", threads=2)
+
+
 @pytest.mark.parametrize("name", ["fake@0", "fake@", "fake@x", "nobody@1", "fake@99999"])
 def test_a_thread_count_that_cannot_be_is_refused(name):
     with pytest.raises(LstmBenchError, match="no implementation is called"):

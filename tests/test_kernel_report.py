@@ -304,3 +304,12 @@ def test_the_command_shows_it_and_refuses_what_does_not_go_together(lstm_bench, 
     assert done.returncode == 0
     assert "Where the time goes" in (tmp_path / "p.html").read_text()
     assert (tmp_path / "f" / "gpu-activity.svg").exists()
+
+
+def test_a_row_that_does_less_work_is_marked(tmp_path):
+    less = cell("deepbench-skip", computes="lstm-skip-input")
+    run = run_of(tmp_path / "r", (less, profile()), (cell("deepbench"), profile()))
+    text = kernel_report.document(run).written("table")
+    assert "deepbench-skip* " in text
+    assert "* does less work" in text
+    assert "deepbench* " not in text

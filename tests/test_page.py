@@ -12,9 +12,9 @@ import sys
 
 import numpy as np
 import pytest
-from test_words import GRID, cell, grid, run_of
+from test_words import GRID, cell, grid, run_of, sentences
 
-from lstm_bench import colours, comparison, memory, noise, page, results, timing, words
+from lstm_bench import colours, comparison, memory, noise, page, results, timing
 from lstm_bench.model import Record, Shape
 from lstm_bench.noise import SHAPE
 
@@ -223,7 +223,7 @@ def test_each_class_has_the_noise_floor_that_verdicts_use(run, text):
 
 def test_the_summary_can_be_read_without_scripts(run, text):
     body = html.unescape(text.split("<script", 1)[0])
-    for sentence in words.sentences(run):
+    for sentence in sentences(run):
         assert sentence in body
 
 

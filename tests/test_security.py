@@ -108,6 +108,10 @@ def test_resuming_takes_rows_from_this_versions_table_only():
     data["implementations"][0] |= {"framework": "fake", "module": "os"}
     with pytest.raises(LstmBenchError, match="is no fake"):
         preflight.resumed(Plan.from_json(data, "r"), {}, Path("r"))
+    for framework in ("fake-/../../outside", "fakeX", "fake-"):
+        data["implementations"][0] |= {"framework": framework, "module": "fake"}
+        with pytest.raises(LstmBenchError, match="is no fake"):
+            preflight.resumed(Plan.from_json(data, "r"), {}, Path("r"))
 
 
 def test_a_run_cannot_send_escape_sequences_to_the_terminal(lstm_bench, tmp_path):

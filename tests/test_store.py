@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from lstm_bench import store
+from lstm_bench import lookup, store
 from lstm_bench.model import Block, LstmBenchError, Record, Shape
 
 MANIFEST = {"plan": {"name": "g"}, "machine": {}, "started_at": "2026-01-01"}
@@ -138,18 +138,26 @@ def test_a_packed_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, damag
         store.read_records(tmp_path / "r")
 
 
+def test_a_records_file_that_is_a_folder_is_named(tmp_path):
+    store.Store.create(tmp_path / "r", MANIFEST).close()
+    (tmp_path / "r" / "records.jsonl").unlink(missing_ok=True)
+    (tmp_path / "r" / "records.jsonl").mkdir()
+    with pytest.raises(LstmBenchError, match=r"records.jsonl: cannot be read"):
+        store.read_records(tmp_path / "r")
+
+
 def test_the_newest_run_is_the_one_that_started_last(tmp_path):
     for name, started in (("a", "2026-01-02"), ("b", "2026-01-03"), ("c", "2026-01-01")):
         store.Store.create(tmp_path / name, {**MANIFEST, "started_at": started}).close()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "manifest.json").write_text("{")
-    assert store.find_run(tmp_path, None).name == "b"
-    assert store.find_run(tmp_path, "a").name == "a"
-    assert store.find_run(tmp_path, str(tmp_path / "c")).name == "c"
+    assert lookup.find_run(tmp_path, None).name == "b"
+    assert lookup.find_run(tmp_path, "a").name == "a"
+    assert lookup.find_run(tmp_path, str(tmp_path / "c")).name == "c"
     with pytest.raises(LstmBenchError, match="the newest there: b, a, c"):
-        store.find_run(tmp_path, "d")
+        lookup.find_run(tmp_path, "d")
 
 
 def test_no_run_at_all_is_said_with_what_to_type(tmp_path):
     with pytest.raises(LstmBenchError, match="start one with `lstm-bench grid"):
-        store.find_run(tmp_path / "none", None)
+        lookup.find_run(tmp_path / "none", None)

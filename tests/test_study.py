@@ -238,7 +238,7 @@ def test_what_is_missing_costs_a_line(tmp_path):
     text = built(tmp_path)
     for title in ("What was run", "Which of the paper's findings hold", "Energy per call"):
         assert part_of(text, title).strip().startswith("The run `h200-paper` is not here;")
-    assert "grids/paper.yaml --run h200-paper --profile --energy" in " ".join(text.split())
+    assert "grids/paper.yaml --run h200-paper --profile" in " ".join(text.split())
 
 
 def test_a_run_without_profiles_and_energy_says_which_flag_makes_them(tmp_path):

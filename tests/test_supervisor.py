@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from lstm_bench import supervisor
+from lstm_bench import worker as worker_module
 from lstm_bench.model import LstmBenchError, Settings
 from lstm_bench.registry import FRAMEWORKS, Framework
 from lstm_bench.supervisor import WorkerProcess
@@ -52,7 +53,7 @@ def test_what_a_framework_prints_goes_to_the_log(worker):
 
 def test_the_worker_loads_the_drivers_own_copy_and_puts_nothing_else_on_the_path(tmp_path):
     bootstrap = supervisor._BOOTSTRAP.replace("from lstm_bench.worker import main\nmain()", "")
-    code = "import sys; before = list(sys.path)\n" + bootstrap
+    code = "import sys; before = list(filter(None, sys.path))\n" + bootstrap
     code += "print(package.__file__, sys.path == before)"
     done = subprocess.run(
         [sys.executable, "-c", code, str(supervisor._PACKAGE)],
@@ -115,3 +116,24 @@ def test_a_log_that_grows_without_end_is_begun_anew(tmp_path, monkeypatch):
         assert log.stat().st_size == 0
     finally:
         worker.close()
+
+
+def test_nothing_is_taken_from_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "statistics.py").write_text("raise SystemExit(7)\n")
+    (tmp_path / "a_framework").mkdir()
+    monkeypatch.chdir(tmp_path)
+    process = WorkerProcess("fake", "fake", sys.executable, Settings(threads=2), tmp_path / "log")
+    assert process.ask("hello", 30, never).versions["numpy"]
+    process.kill()
+    wanted = Framework("x", ("a_framework",), ("x",), "")
+    assert supervisor.probe(sys.executable, wanted)["missing"] == ["a_framework"]
+
+
+def test_every_framework_is_asked_for_numpy_which_its_worker_needs():
+    assert all("numpy" in framework.requires for framework in FRAMEWORKS.values())
+
+
+def test_pytorch_out_of_memory_on_a_cpu_is_no_crash():
+    words = "[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate"
+    assert worker_module.failure(RuntimeError(words))["status"] == "oom"
+    assert worker_module.failure(RuntimeError("something else"))["status"] == "crashed"

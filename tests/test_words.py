@@ -6,6 +6,7 @@ import pytest
 from lstm_bench import registry, results, store, words
 from lstm_bench.model import Implementation, Sampling, Settings, Shape
 from lstm_bench.plan import Plan
+from lstm_bench.trust import trust
 
 GPU = {"cpu": "A CPU", "gpus": [{"name": "A GPU", "driver": "1.2", "memory_bytes": 2**30}]}
 PRECISIONS = {"amp": "amp-fp16", "fp16": "fp16", "fp32": "fp32"}
@@ -14,10 +15,10 @@ PRECISIONS = {"amp": "amp-fp16", "fp16": "fp16", "fp32": "fp32"}
 def cell(name, seconds=None, shape=(8, 1, 10), copy=1, rounds=10, status="ok", **more):
     """One line of a run; its rounds go up and down by a tenth of a percent."""
     hidden, batch, timesteps = shape
-    planned = registry.IMPLEMENTATIONS.get(name)
+    planned = planned_row(name)
     known = {
-        "precision": PRECISIONS[planned.precision] if planned else "fp32",
-        "computes": planned.computes if planned else "lstm",
+        "precision": PRECISIONS[planned.precision],
+        "computes": planned.computes,
         "device": "cuda",
         "group": str(shape),
     }
@@ -36,13 +37,17 @@ def cell(name, seconds=None, shape=(8, 1, 10), copy=1, rounds=10, status="ok", *
     return store.Row(name, sizes, 1, copy, status, **{**known, **more})
 
 
+def planned_row(name):
+    """A row of the table, on as many threads as its name says; else a fake."""
+    if name.partition("@")[0] in registry.IMPLEMENTATIONS:
+        return registry.find(name, "here")
+    return Implementation(name, "fake", "fp32", "fake", note=name)
+
+
 def run_of(rows, name="a-run", machine=GPU, shapes=None, damaged=0, **settings):
     """A run of these lines, planned as they came out."""
     names = list(dict.fromkeys(row.implementation for row in rows))
-    planned = [
-        registry.IMPLEMENTATIONS.get(n) or Implementation(n, "fake", "fp32", "fake", note=n)
-        for n in names
-    ]
+    planned = [planned_row(n) for n in names]
     sizes = {(r.shape.hidden, r.shape.batch, r.shape.timesteps, r.shape.input_size) for r in rows}
     plan = Plan(
         "grid",
@@ -72,8 +77,12 @@ def grid(times, floor=0.01, shapes=GRID):
     return rows
 
 
+def sentences(run):
+    return [*words.findings(run), *trust(run)]
+
+
 def told(run):
-    return " ".join(words.sentences(run))
+    return " ".join(sentences(run))
 
 
 def test_the_winner_is_named_with_its_shapes():
@@ -150,7 +159,7 @@ def test_lower_precision_is_held_against_the_same_row_without_it():
 
 def test_less_work_is_never_called_faster():
     run = run_of(grid({"deepbench": 1, "deepbench-skip": 0.2, "pytorch": 2}))
-    mentions = [s for s in words.sentences(run) if "deepbench-skip" in s]
+    mentions = [s for s in sentences(run) if "deepbench-skip" in s]
     (only,) = mentions
     assert only.startswith("deepbench-skip does less work")
 
@@ -158,12 +167,12 @@ def test_less_work_is_never_called_faster():
 def test_failures_are_counted_with_their_kind_and_whose_they_are():
     rows = grid({"deepbench": 1, "pytorch": 2})
     rows += [cell("tf-mode1", status="oom", shape=s, reason="full") for s in GRID]
-    assert "8 of 24 cells have no time: 8 oom (tf-mode1 8)." in words.trust(run_of(rows))
-    assert "None of 16 cells failed or was left out." in words.trust(run_of(rows[:24]))
+    assert "8 of 24 cells have no time: 8 oom (tf-mode1 8)." in trust(run_of(rows))
+    assert "None of 16 cells failed or was left out." in trust(run_of(rows[:24]))
 
 
 def test_the_noise_floor_is_told_by_class():
-    (sentence,) = (s for s in words.trust(run_of(grid({"deepbench": 1}, 0.02))) if "Noise" in s)
+    (sentence,) = (s for s in trust(run_of(grid({"deepbench": 1}, 0.02))) if "Noise" in s)
     assert "2% for calls of at least 1 ms (8 pairs)" in sentence
     assert "under 100 us" in sentence
     assert sentence.endswith("take the widest.")
@@ -171,13 +180,13 @@ def test_the_noise_floor_is_told_by_class():
 
 def test_without_controls_the_noise_is_not_known():
     rows = [row for row in grid({"deepbench": 1, "pytorch": 2}) if row.copy == 1]
-    assert any("its noise is not known" in s for s in words.trust(run_of(rows)))
+    assert any("its noise is not known" in s for s in trust(run_of(rows)))
 
 
 def test_the_largest_error_is_told_with_its_tolerance():
     rows = grid({"deepbench": 1, "pytorch": 2})
     rows[3].check = store.Errors(4e-5, 5e-5)
-    (sentence,) = (s for s in words.trust(run_of(rows)) if "float64" in s)
+    (sentence,) = (s for s in trust(run_of(rows)) if "float64" in s)
     assert sentence.startswith("Every answer was checked")
     assert f"4e-05 in fp32 ({rows[3].implementation}, tolerance 5e-05)" in sentence
 
@@ -185,10 +194,10 @@ def test_the_largest_error_is_told_with_its_tolerance():
 def test_an_answer_without_a_check_is_not_passed_over():
     rows = grid({"deepbench": 1, "pytorch": 2})
     rows[0].check = None
-    assert any(s.startswith("23 of 24 answers were checked") for s in words.trust(run_of(rows)))
+    assert any(s.startswith("23 of 24 answers were checked") for s in trust(run_of(rows)))
     for row in rows:
         row.check = None
-    assert any(s.startswith("No answer was checked") for s in words.trust(run_of(rows)))
+    assert any(s.startswith("No answer was checked") for s in trust(run_of(rows)))
 
 
 def test_an_incomplete_or_damaged_run_says_so():
@@ -203,7 +212,7 @@ def test_warnings_are_counted_by_their_kind():
     rows = grid({"deepbench": 1})
     for row in rows[:3]:
         row.warnings = ["capped: 1 rounds in 0.8 s", "not warm: still moving"]
-    assert any("3 capped and 3 not warm" in s for s in words.trust(run_of(rows)))
+    assert any("3 capped and 3 not warm" in s for s in trust(run_of(rows)))
 
 
 def test_one_implementation_is_held_against_nothing():
@@ -215,7 +224,7 @@ def test_one_implementation_is_held_against_nothing():
 def test_nothing_measured_is_said_and_breaks_nothing(rows):
     run = run_of(rows, shapes=[(8, 1, 10, 8)])
     assert words.findings(run) == ["Nothing was measured: no cell of this run has a time."]
-    assert words.trust(run)
+    assert trust(run)
     assert words.subject(run)
 
 
@@ -231,12 +240,12 @@ def test_a_cpu_run_names_the_processor_and_its_threads():
 def test_two_that_share_no_shape_are_not_compared():
     rows = [cell("deepbench", 1e-3, (8, 1, 10)), cell("pytorch", 1e-3, (16, 1, 10))]
     assert words.Pairs(run_of(rows))("deepbench", "pytorch") is None
-    assert words.sentences(run_of(rows))
+    assert sentences(run_of(rows))
 
 
 def test_the_same_run_always_gives_the_same_words():
     rows = grid({"deepbench": 1, "pytorch": 1.5, "pytorch-amp": 0.7})
-    assert words.sentences(run_of(rows)) == words.sentences(run_of(rows))
+    assert sentences(run_of(rows)) == sentences(run_of(rows))
 
 
 @pytest.mark.parametrize(
@@ -252,3 +261,10 @@ def test_the_same_run_always_gives_the_same_words():
 )
 def test_a_factor_has_two_digits(value, text):
     assert words.times(value) == text
+
+
+def test_lower_precision_is_held_against_the_same_number_of_threads():
+    times = {"pytorch": 1, "pytorch-amp": 0.5, "pytorch@1": 4, "pytorch-amp@1": 2}
+    text = told(run_of(grid(times)))
+    assert "pytorch-amp 2.0x faster" in text
+    assert "pytorch-amp@1 2.0x faster" in text

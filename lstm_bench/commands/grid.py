@@ -33,7 +33,7 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
     metavar="[RUN]",
     help="Go on with a run (the newest one, or of GRID the newest) where it stopped.",
 )
-@click.option("--retry-failed", is_flag=True, help="With --resume: crashed cells once more.")
+@click.option("--retry-failed", is_flag=True, help="With --resume: failed cells once more.")
 @click.option("-i", "--implementations", metavar="A,B", help="Only these, instead of the file's.")
 @options.device
 @click.option("--threads", type=click.IntRange(1, 4096), help="CPU threads; default: all cores.")
@@ -76,10 +76,11 @@ def grid(
       lstm-bench grid --resume                          after Ctrl-C, a crash or a power cut
 
     Results go to results/<run>/ in the current folder. Exit code: 0 done or out of budget, 1 some
-    cells failed, none could run or the run could not go on, 2 wrong usage, 130 interrupted.
+    cells failed, none could run or the run could not go on, 2 wrong usage, 130 interrupted (143 by
+    SIGTERM).
     """
     with held():
-        from lstm_bench import driver, machine, preflight, store
+        from lstm_bench import driver, lookup, machine, preflight, store
         from lstm_bench import grid as grids
         from lstm_bench.plan import Plan
 
@@ -110,22 +111,26 @@ def grid(
         )
     if resume is None:
         assert plan is not None
-        name = store.new_run_name(plan.name) if run_name is None else run_name
+        name = lookup.new_run_name(plan.name) if run_name is None else run_name
         folder = results / preflight.run_name(name)
         if (folder / "manifest.json").exists():
-            raise LstmBenchError(f"{folder} holds a run; --resume {folder.name} goes on with it")
+            again = preflight.resume_command(folder, plan.environments)
+            raise LstmBenchError(f"{folder} holds a run; `{again}` goes on with it")
         records: list[Record] = []
     else:
         changes = (implementations, device, threads, fast, rigorous, deepbench, profile, energy)
-        if run_name or (any(changes) and plan is None):
+        if run_name:
+            raise click.UsageError(f"--run names a new run; to go on with one: --resume {run_name}")
+        if any(changes) and plan is None:
             raise click.UsageError("--resume takes the run's own plan; it cannot be changed")
-        folder = store.find_run(results, resume or None, plan.name if plan else None)
+        folder = lookup.find_run(results, resume or None, plan.name if plan else None)
         manifest = store.read_manifest(folder)
         stored = Plan.from_json(manifest["plan"], str(folder))
         if plan and not plan.same_work(stored):
             raise LstmBenchError(
                 f"{folder} was started with another plan than {grid_file} is now;"
-                f" go on with `lstm-bench grid --resume {folder.name}`, or leave --resume out"
+                f" go on with `{preflight.resume_command(folder, environments)}`, or leave"
+                " --resume out"
             )
         pythons_given = {**(plan.environments if plan else {}), **environments}
         plan = preflight.resumed(stored, pythons_given, folder)
@@ -144,7 +149,7 @@ def grid(
     preflight.device(plan)
     if records and not driver.pending(plan, records, retry_failed):
         failed = not retry_failed and any(record.status in RETRYABLE for record in records)
-        told = "; --retry-failed measures crashed cells once more" if failed else ""
+        told = "; --retry-failed measures failed cells once more" if failed else ""
         click.echo(f"{folder} is complete: nothing is left to measure{told}")
         sys.exit(_exit_code({record.status for record in records}))
     _run(plan, folder, missing, retry_failed, budget_s, new=resume is None)
@@ -168,9 +173,8 @@ def _run(
 
     results_at = shlex.quote(str(folder.parent))
     elsewhere = "" if folder.parent == Path("results") else f" --results {results_at}"
-    chosen = (shlex.quote(f"{name}={path}") for name, path in plan.environments.items())
-    pythons = "".join(f" --python {one}" for one in chosen)
-    again = f"lstm-bench grid --resume {folder.name}{elsewhere}{pythons}"
+    skipping = ["--skip-missing"] if missing else []
+    again = preflight.resume_command(folder, plan.environments, *skipping)
     stop = Stop(options.tell)
     records: list[Record] = []
     opened = None

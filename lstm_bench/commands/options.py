@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+SORTS = ("self", "total", "calls", "memory", "name")  # split.SORTS, without its imports
 
 results = click.option(
     "--results",
@@ -106,11 +107,11 @@ def load(results: Path, name: str | None) -> Run:
     """The run of that name, or the newest."""
     import gc
 
+    from lstm_bench import lookup
     from lstm_bench import results as runs
-    from lstm_bench import store
 
     gc.disable()  # a short life, and nothing in it is garbage: looking for it takes a fifth of it
-    run = runs.load(store.find_run(results, name))
+    run = runs.load(lookup.find_run(results, name))
     gc.freeze()
     return run
 

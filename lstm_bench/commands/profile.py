@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from lstm_bench.profile import Profile
     from lstm_bench.replies import Profiled
 
-SORTS = ("self", "total", "calls", "memory", "name")  # split.SORTS, without its imports
-
 
 @click.command()
 @click.argument("implementation")
@@ -31,7 +29,7 @@ SORTS = ("self", "total", "calls", "memory", "name")  # split.SORTS, without its
 @click.option(
     "--operators", is_flag=True, help="The host's operators, by the framework's own profiler."
 )
-@click.option("--sort", type=click.Choice(SORTS), default="self", show_default=True)
+@click.option("--sort", type=click.Choice(options.SORTS), default="self", show_default=True)
 @click.option("--top", type=click.IntRange(1), default=15, show_default=True, help="Rows to show.")
 @click.option(
     "--trace",
@@ -118,7 +116,7 @@ def _measured(
     """Run the one cell; nothing of it stays on disk."""
     from lstm_bench import driver, grid, machine, preflight, registry
     from lstm_bench.closer import Look
-    from lstm_bench.doctor import Kept
+    from lstm_bench.driver import Kept
     from lstm_bench.stop import Stop
 
     registry.find(implementation, "IMPLEMENTATION", {})

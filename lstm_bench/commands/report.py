@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--sort",
-    type=click.Choice(["self", "total", "calls", "memory", "name"]),  # split.SORTS
+    type=click.Choice(options.SORTS),
     help="With --kernels: the order of kernels and operators.  [default: self]",
 )
 @click.option(

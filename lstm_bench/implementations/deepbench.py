@@ -39,8 +39,7 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
 class BaselineSession(Session):
     """A loaded layer of either extension; C++ reads the clocks, so no Python is in between.
 
-    On a CPU it takes its own calls apart. On a GPU only CUPTI can: without it nothing is known but
-    how long the device was at each call, `time_device`.
+    On a CPU it takes its own calls apart. On a GPU only CUPTI can.
     """
 
     profiler = "baseline"
@@ -64,10 +63,6 @@ class BaselineSession(Session):
 
     def time_queued(self, calls: int, clock: Clock | None = None) -> int:
         return int(self.lstm.time_queued(calls))
-
-    def time_device(self, calls: int) -> list[int]:
-        """Nanoseconds from the first to the last work of each call on the GPU, by CUDA's events."""
-        return list(self.lstm.time_device(calls))
 
     def operators(self, calls: int) -> Profile | None:
         """The phases of the call of median length, on the thread that calls: they are all of it."""

@@ -66,19 +66,14 @@ function whyNone({ a, b }) {
 function verdictOf(pair) {
   const [a, b] = pair.names;
   const [all] = pair.groups;
-  const [value, low, high] = all.ratio;
+  const [value] = all.ratio;
   const over = `Over ${count(all.shapes, "shape")}, `;
   if (pair.differs.includes("work")) {
     return `${over}${b} takes ${times(value)} the time of ${a}, but they do not do the same work.`;
   }
-  if (low <= 1 && high >= 1) {
-    return `${over}${b} and ${a} cannot be told apart as a whole: the interval of the ratio holds 1.`;
-  }
+  if (!pair.clear) return `${over}there is no clear difference between ${b} and ${a}.`;
   const word = value > 1 ? "slower" : "faster";
-  const near = Math.max(low, 1 / high) - 1;
-  const widest = Math.max(...run.noise.latency.map((one) => one.floor));
-  const small = near < widest ? ", but not beyond the noise floor of a single shape" : "";
-  return `${over}${b} is ${times(Math.max(value, 1 / value))} ${word} than ${a}${small}.`;
+  return `${over}${b} is ${times(Math.max(value, 1 / value))} ${word} than ${a}.`;
 }
 
 function pairNodes(pair) {

@@ -12,8 +12,7 @@ from lstm_bench.model import Shape
 from lstm_bench.study import rules, twins
 from lstm_bench.study.section import Section, code, count, table, text
 from lstm_bench.study.subject import Runs, Subject, missing, not_in
-from lstm_bench.trust import listed
-from lstm_bench.units import percent, seconds, times
+from lstm_bench.units import listed, percent, seconds, times
 from lstm_bench.words import clear, versus
 
 AMP, HALF = "pytorch-amp", "pytorch-half"

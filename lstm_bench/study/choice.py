@@ -19,8 +19,7 @@ from lstm_bench.study import rules
 from lstm_bench.study.headroom import WHAT
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import Runs, Subject, missing, tf32
-from lstm_bench.trust import counted, listed
-from lstm_bench.units import error, times
+from lstm_bench.units import counted, error, listed, times
 
 #: What a framework's user can have, and the library's best beside it.
 KINDS = {

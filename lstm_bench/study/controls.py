@@ -10,8 +10,7 @@ import pandas as pd
 from lstm_bench import noise
 from lstm_bench.study.section import code, table, text
 from lstm_bench.study.subject import GPU_BOUND, TITLES, Subject
-from lstm_bench.trust import counted, listed
-from lstm_bench.units import percent
+from lstm_bench.units import counted, listed, percent
 
 LONG_S = 1e-4  # A/A pairs of shorter calls are not counted in the share under CLOSE
 CLOSE, WANTED = 0.01, 0.95  # of the pairs, WANTED shall differ by less than CLOSE

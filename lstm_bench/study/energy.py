@@ -14,8 +14,7 @@ from lstm_bench.model import Record, Shape
 from lstm_bench.study import rules
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import Runs, missing, not_in
-from lstm_bench.trust import counted, listed
-from lstm_bench.units import percent, times
+from lstm_bench.units import counted, listed, percent, times
 
 UNKNOWN = "no row was measured twice: how well energy repeats is not known"
 FEWEST_PAIRS, USUAL = 5, 0.05  # below so many A/A pairs, what docs/energy.md finds is used

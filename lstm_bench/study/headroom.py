@@ -18,8 +18,8 @@ from lstm_bench.model import Shape
 from lstm_bench.noise import SHAPE
 from lstm_bench.study.section import Section, code, figure, table, text
 from lstm_bench.study.subject import Runs, Subject, missing
-from lstm_bench.trust import counted, listed, measured
-from lstm_bench.units import error, times
+from lstm_bench.trust import measured
+from lstm_bench.units import counted, error, listed, times
 from lstm_bench.words import Pair, clear, versus
 
 #: The library's best, and what frameworks run beside it, in the same precision.

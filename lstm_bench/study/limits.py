@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from lstm_bench import noise
-from lstm_bench.run_report import kinds_of
 from lstm_bench.study.section import Section, bullets
 from lstm_bench.study.subject import Runs, missing
-from lstm_bench.trust import counted, listed
-from lstm_bench.units import clean, percent
+from lstm_bench.trust import kinds_of
+from lstm_bench.units import clean, counted, listed, percent
 
 
 def section(runs: Runs) -> Section:

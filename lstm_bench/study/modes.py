@@ -8,8 +8,7 @@ from lstm_bench.study import twins
 from lstm_bench.study.section import count, table, text
 from lstm_bench.study.subject import Subject, not_in
 from lstm_bench.study.twins import Twins
-from lstm_bench.trust import listed
-from lstm_bench.units import percent, seconds, times
+from lstm_bench.units import listed, percent, seconds, times
 from lstm_bench.words import Pair
 
 PYTORCH = "pytorch"

@@ -15,8 +15,7 @@ from lstm_bench.model import LstmBenchError, Shape
 from lstm_bench.study import rules
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import Runs, Subject, missing, not_in, shapes_of
-from lstm_bench.trust import listed
-from lstm_bench.units import percent, times
+from lstm_bench.units import listed, percent, times
 
 SKIP, SAME, FRAMEWORK = "deepbench-skip", "deepbench", "pytorch"
 

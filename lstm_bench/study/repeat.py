@@ -13,8 +13,8 @@ from lstm_bench.noise import SHAPE
 from lstm_bench.study import rules
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import GPU, Runs, Subject, missing
-from lstm_bench.trust import listed, measured
-from lstm_bench.units import percent
+from lstm_bench.trust import measured
+from lstm_bench.units import listed, percent
 
 PROMISED = 0.95  # of differences lie under the noise floor: that is what it is
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from lstm_bench import results, split, store
+from lstm_bench import energy_report, results, split
 from lstm_bench.comparison import Comparison
 from lstm_bench.model import LstmBenchError, Record, Shape
 from lstm_bench.noise import SHAPE
@@ -22,9 +22,9 @@ from lstm_bench.words import Pair, Pairs
 
 #: What makes each run, for the line that stands where it is missing.
 COMMANDS = {
-    "h200-paper": "lstm-bench grid grids/paper.yaml --run h200-paper --profile --energy",
+    "h200-paper": "lstm-bench grid grids/paper.yaml --run h200-paper --profile",
     "h200-deepbench": "lstm-bench grid grids/deepbench.yaml --run h200-deepbench",
-    "cpu-default": "lstm-bench grid grids/default.yaml --run cpu-default",
+    "cpu-default": "lstm-bench grid grids/default.yaml --run cpu-default --profile",
     "h200-repeat": "lstm-bench grid grids/paper.yaml --run h200-repeat",
 }
 
@@ -74,10 +74,7 @@ class Subject:
     @functools.cached_property
     def records(self) -> list[Record]:
         """All cells with a time, controls among them."""
-        if self.run.folder is None:
-            return []
-        found = store.read_records(self.run.folder).values()
-        return [record for record in found if record.status == "ok"]
+        return energy_report.measured(self.run)
 
     @property
     def shapes(self) -> pd.DataFrame:

@@ -8,8 +8,7 @@ from lstm_bench.comparison import Statistic
 from lstm_bench.mpe import paper_pairs
 from lstm_bench.study.section import Section, bullets, code, table, text
 from lstm_bench.study.subject import Runs, Subject, missing
-from lstm_bench.trust import counted, listed
-from lstm_bench.units import times
+from lstm_bench.units import counted, listed, times
 from lstm_bench.words import Pair, versus
 
 COLUMNS = {"h200-paper": "H200", "h200-deepbench": "DeepBench's shapes", "cpu-default": "CPU"}

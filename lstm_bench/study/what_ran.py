@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 from lstm_bench import noise, store
 from lstm_bench.model import Record
-from lstm_bench.run_report import kinds_of
 from lstm_bench.study import controls
 from lstm_bench.study.section import Section, bullets, code, table, text
 from lstm_bench.study.subject import TITLES, Runs, Subject, missing
-from lstm_bench.trust import counted, listed
+from lstm_bench.trust import kinds_of
 from lstm_bench.trust import percent as digits
-from lstm_bench.units import clean, percent, span
+from lstm_bench.units import clean, counted, listed, percent, span
 
 HALF = 0.5  # of its time a run should be inside timed calls
 BUILT = "built for "  # how versions begin that are not of what was loaded

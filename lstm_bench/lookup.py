@@ -1,0 +1,45 @@
+"""The runs of a results folder: what a new one is called, and which one is meant."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+from lstm_bench import store
+from lstm_bench.model import LstmBenchError
+
+
+def new_run_name(grid: str) -> str:
+    return f"{grid}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+
+
+def newest(results: Path) -> list[Path]:
+    """The readable runs in a results folder, newest first by their own word.
+
+    Not by the file's date: a checkout gives reference runs the date of the checkout.
+    """
+    found = []
+    for path in results.glob("*/manifest.json"):
+        try:
+            started = str(store.read_manifest(path.parent).get("started_at", ""))
+        except LstmBenchError:
+            continue
+        found.append((started, path.parent))
+    return [folder for _, folder in sorted(found, reverse=True)]
+
+
+def find_run(results: Path, name: str | None, grid: str | None = None) -> Path:
+    """The run called `name`, by name or by path, or the newest one (of that grid)."""
+    if name:
+        for folder in (results / name, Path(name)):
+            if (folder / "manifest.json").exists():
+                return folder
+        known = ", ".join(p.name for p in newest(results)[:5]) or "none"
+        raise LstmBenchError(f"no run {name!r} in {results}; the newest there: {known}")
+    for folder in newest(results):
+        if grid is None or store.read_manifest(folder)["plan"].get("name") == grid:
+            return folder
+    of = f" of grid {grid!r}" if grid else ""
+    raise LstmBenchError(
+        f"no run{of} in {results}; start one with `lstm-bench grid grids/default.yaml`"
+    )
