@@ -197,3 +197,8 @@ def _where(lost: pd.DataFrame, own: pd.DataFrame) -> str:
         return ""
     shapes = lost[["hidden", "batch", "timesteps"]].itertuples(index=False)
     return "  ".join(",".join(map(str, shape)) for shape in shapes)
+
+
+def relative(shapes: pd.DataFrame) -> pd.DataFrame:
+    """With an input as wide as the hidden state as size 0: the same along the hidden axis."""
+    return shapes.assign(input_size=shapes.input_size.mask(shapes.input_size == shapes.hidden, 0))

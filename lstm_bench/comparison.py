@@ -35,9 +35,9 @@ COMPARABLE = {
     "work": "computes",
 }
 
-RESAMPLES = 20_000  # fewer on a grid of more than a hundred shapes, where they differ less
-ROUND_RESAMPLES = 2000
-FEWEST_RESAMPLES = 300
+RESAMPLES = 2000  # fewer on a grid of more than a thousand shapes, where they differ less
+FEWEST_RESAMPLES, MOST_RESAMPLES = 300, 20_000
+FEW_DRAWS = 240_000  # of all shapes together: the fewer these are, the more a single draw matters
 DRAWS = 2_000_000  # of a shape, in all resamples together
 POOL = (10, 50)  # redrawn medians of each shape to draw from: at least, at most
 FEWEST_SHAPES = 4  # below, an interval speaks of just these shapes: only rounds are redrawn
@@ -121,15 +121,15 @@ class Comparison:
         if rows.sum() < FEWEST_SHAPES:
             return over_rounds(*sides, times, self._columns["floor"][rows])
         pools = self._redrawn[0][rows], self._redrawn[1][rows]
-        return over_shapes(times, pools, self._resamples)
+        return over_shapes(times, pools, self._resamples(int(rows.sum())))
 
     @functools.cached_property
     def _columns(self) -> dict[str, npt.NDArray[Any]]:
         return {name: self.shapes[name].to_numpy() for name in self.shapes}
 
-    @property
-    def _resamples(self) -> int:
-        return int(np.clip(DRAWS // len(self.shapes), FEWEST_RESAMPLES, RESAMPLES))
+    def _resamples(self, shapes: int) -> int:
+        usual = int(np.clip(DRAWS // len(self.shapes), FEWEST_RESAMPLES, RESAMPLES))
+        return max(usual, min(MOST_RESAMPLES, FEW_DRAWS // shapes))
 
     @functools.cached_property
     def _redrawn(self) -> tuple[Numbers, Numbers]:
@@ -137,6 +137,20 @@ class Comparison:
         times = self._columns["a_s"], self._columns["b_s"]
         draws = int(np.clip(DRAWS // (20 * len(self.shapes)), *POOL))
         return redrawn(self.a_rounds, self.b_rounds, times, draws)
+
+
+def clear(group: Group, floor: float) -> bool:
+    """Whether B differs from A beyond the noise, over these shapes together.
+
+    Few shapes, each with few rounds, have an interval that is too narrow to be believed: there
+    every single one must be called.
+    """
+    if group.shapes < FEWEST_SHAPES:
+        return group.shapes > 0 and group.shapes in (
+            group.verdicts["slower"],
+            group.verdicts["faster"],
+        )
+    return group.ratio.low > 1 + floor or group.ratio.high < 1 / (1 + floor)
 
 
 def doublings(values: Sequence[int], most: int) -> list[tuple[int, int]]:
@@ -271,7 +285,7 @@ def over_rounds(
     if not len(times[0]):
         nothing = Statistic(np.nan, np.nan, np.nan)
         return nothing, nothing
-    pools = _both(*redrawn(first, second, times, ROUND_RESAMPLES))
+    pools = _both(*redrawn(first, second, times, RESAMPLES))
     between = float(np.log1p(floor).mean() / len(floor) ** 0.5)  # of the mean logarithm
     least = between * float(np.sqrt(((times[1] / times[0]) ** 2).mean())), between
     ends = []
@@ -349,23 +363,30 @@ def _student(count: int) -> float:
     return z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
 
 
+@functools.lru_cache(maxsize=4)  # of many comparisons over as many shapes
+def _picks(pool: int, count: int, resamples: int) -> list[npt.NDArray[np.intp]]:
+    """For every resample, which of all redrawn medians it takes: a shape and one of its own."""
+    rng = np.random.default_rng(SEED)
+    step = max(1, DRAWS // count)
+    sizes = [min(step, resamples - start) for start in range(0, resamples, step)]
+    return [rng.integers(0, pool, (size, count), dtype=np.intp) for size in sizes]
+
+
 def _studentised(
     values: tuple[Numbers, Numbers],
     pools: tuple[Numbers, Numbers],
     resamples: int,
 ) -> list[tuple[float, float]]:
     """The ends of the interval of each mean: quantiles of t, times the error of the mean."""
-    rng = np.random.default_rng(SEED)
     count, tiny = len(values[0]), np.finfo(float).tiny
+    weights = np.full(count, 1 / count)
     scaled: list[list[Numbers]] = [[], []]
-    step = max(1, DRAWS // count)
-    for start in range(0, resamples, step):
-        size = (min(step, resamples - start), count)
-        pick = rng.integers(0, pools[0].size, size)  # a shape and one of its redrawn medians
+    for pick in _picks(pools[0].size, count, resamples):
         for mine, of, pool in zip(scaled, values, pools, strict=True):
-            sample = pool.ravel()[pick]
-            spread = np.maximum(sample.std(axis=1, ddof=1), tiny)
-            mine.append((sample.mean(axis=1) - of.mean()) / spread)
+            sample = np.take((pool - of.mean()).ravel(), pick)
+            middle = sample @ weights
+            squares = np.einsum("ij,ij->i", sample, sample) - count * middle**2
+            mine.append(middle / np.sqrt(np.maximum(squares / (count - 1), tiny)))
     ends = []
     for mine, of in zip(scaled, values, strict=True):
         low, high = np.quantile(np.concatenate(mine), (0.025, 0.975))

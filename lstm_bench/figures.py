@@ -90,7 +90,7 @@ def points(run: Run, axis: str, only: Sequence[str] | None = None) -> pd.DataFra
     names = [n for n in run.implementations if n in of.names and (only is None or n in only)]
     seconds = of.seconds[:, [of.names.index(name) for name in names]]
     at, have = of.shapes[axis].to_numpy(), ~np.isnan(seconds)
-    rest = relative(of.shapes).groupby([a for a in SHAPE if a != axis]).ngroup().to_numpy()
+    rest = analysis.relative(of.shapes).groupby([a for a in SHAPE if a != axis]).ngroup().to_numpy()
     there = {int(value): at == value for value in np.unique(at[have.any(axis=1)])}
     common: dict[int, set[int]] = {}  # what all rows have there that have anything
     for value, here in there.items():
@@ -214,7 +214,7 @@ def _scale_y(ax: axes.Axes, low: float, high: float) -> None:
 def winners(run: Run) -> Figure | None:
     """The fastest implementation over hidden and batch size, one panel per number of timesteps."""
     of = analysis.times(run.cells)
-    won = relative(analysis.winners(of, run.noise))
+    won = analysis.relative(analysis.winners(of, run.noise))
     if won["next"].isna().all():
         return None  # nobody to beat
     counts = Counter(won.loc[won["verdict"] == "slower", "fastest"])
@@ -243,7 +243,7 @@ def amp_gain(run: Run) -> Figure | None:
     measured = set(analysis.times(run.cells).names)
     pairs = [n for n in run.implementations if {n, n + "-amp"} <= measured]
     found = [compare(run.cells, n, n + "-amp", across=None).shapes.assign(pair=n) for n in pairs]
-    both = relative(pd.concat(found)) if found else pd.DataFrame()
+    both = analysis.relative(pd.concat(found)) if found else pd.DataFrame()
     if both.empty:
         return None
     words = [f"{word} at {(both['verdict'] == word).sum()}" for word in ("faster", "slower")]
@@ -275,11 +275,6 @@ def amp_gain(run: Run) -> Figure | None:
     labels = [*(f"{t:g}x slower" for t in ticks), "equal", *(f"{t:g}x faster" for t in ticks)]
     bar.set_ticks([*(-np.log2(ticks)), 0.0, *np.log2(ticks)], labels=labels)
     return figure
-
-
-def relative(shapes: pd.DataFrame) -> pd.DataFrame:
-    """With an input as wide as the hidden state as size 0: the same along the hidden axis."""
-    return shapes.assign(input_size=shapes.input_size.mask(shapes.input_size == shapes.hidden, 0))
 
 
 def panels_of(cells: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

@@ -14,7 +14,7 @@ from lstm_bench.profile import Profile
 from lstm_bench.results import Run
 from lstm_bench.split import Split, Splits
 from lstm_bench.tables import Document, Table, number, text
-from lstm_bench.units import clean, clipped, counted, percent, seconds, wrapped
+from lstm_bench.units import clean, clipped, counted, percent, seconds, signed, wrapped
 
 NAME = 52  # characters of a kernel's name, less what further columns take
 SHORT = {"recurrent GEMM": "rec GEMM", "input GEMM": "in GEMM", "persistent": "persist"}
@@ -78,7 +78,7 @@ def _add_device(
                 number("busy", "busy_s", seconds),
                 number("gap", "gap_s", seconds),
                 number("around", "around_s", seconds),
-                number("rest", "unexplained_s", _signed),
+                number("rest", "unexplained_s", signed),
                 number("host", "host_s", seconds),
                 number("kernels", "kernels", _count),
                 number("launches", "launches", _count),
@@ -362,13 +362,6 @@ def over(common: int) -> str:
 
 def _share(value: float | None) -> str:
     return percent(value, 0)
-
-
-def _signed(value: float | None) -> str:
-    """A time that may be below zero."""
-    if value is None or value != value:
-        return "-"
-    return f"-{seconds(-value)}" if value < 0 else seconds(value)
 
 
 def _there(share: float) -> str:

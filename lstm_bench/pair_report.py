@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lstm_bench.comparison import FEWEST_SHAPES, WORDS, Comparison, Group, doublings
+from lstm_bench.comparison import FEWEST_SHAPES, WORDS, Comparison, Group, clear, doublings
 from lstm_bench.mpe import interval, statistics
 from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
 from lstm_bench.run_report import heading, noise_facts, noise_lines, shape_label
 from lstm_bench.tables import Column, Document, Table, number
 from lstm_bench.units import clipped, counted, percent, seconds, short, times, wrapped
-from lstm_bench.words import clear
 
 AXES = ("hidden", "batch", "timesteps")
 LARGEST = 3  # wins either way

@@ -21,6 +21,13 @@ def seconds(value: float | None) -> str:
     return "0 s"
 
 
+def signed(value: float | None) -> str:
+    """A time that may be below zero."""
+    if value is None or value != value:
+        return "-"
+    return f"-{seconds(-value)}" if value < 0 else seconds(value)
+
+
 def span(value: float) -> str:
     """A length of time to wait: 45 s, 3 min 20 s, 2 h 5 min."""
     whole = round(value)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench import analysis
-from lstm_bench.comparison import FEWEST_SHAPES, Comparison, Group, compare
+from lstm_bench.comparison import FEWEST_SHAPES, Comparison, Group, clear, compare
 from lstm_bench.model import Implementation
 from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
@@ -122,20 +122,6 @@ def findings(run: Run, pairs: Pairs | None = None) -> list[str]:
             " their 95% intervals; what is not beyond the noise is no clear difference."
         )
     return _wins(run, rows, baseline) + told
-
-
-def clear(group: Group, floor: float) -> bool:
-    """Whether B differs from A beyond the noise, over these shapes together.
-
-    Few shapes, each with few rounds, have an interval that is too narrow to be believed: there
-    every single one must be called.
-    """
-    if group.shapes < FEWEST_SHAPES:
-        return group.shapes > 0 and group.shapes in (
-            group.verdicts["slower"],
-            group.verdicts["faster"],
-        )
-    return group.ratio.low > 1 + floor or group.ratio.high < 1 / (1 + floor)
 
 
 def times(value: float) -> str:

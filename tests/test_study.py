@@ -11,8 +11,7 @@ import pytest
 from made_up_profiles import cell, run_of
 from made_up_study import HIDDEN, SHAPES, at, busy, by_batch, cells_of, either
 
-from lstm_bench import words
-from lstm_bench.comparison import Statistic
+from lstm_bench.comparison import Statistic, clear
 from lstm_bench.energy import Energy
 from lstm_bench.study import (
     amp,
@@ -295,5 +294,5 @@ def test_a_difference_is_told_as_everywhere_else(tmp_path):
     """The rules agree with what the page and `report` call clear."""
     run = run_of(tmp_path / "run", *cells_of({"tf-mode0": 1.2}))
     pair = Subject(run).pair("pytorch", "tf-mode0")
-    assert words.clear(pair.whole, pair.floor)
+    assert clear(pair.whole, pair.floor)
     assert rules.is_slower(pair.whole, pair.floor) == HOLDS

@@ -9,7 +9,7 @@ from lstm_bench.study import rules, twins
 from lstm_bench.study.section import code, table, text
 from lstm_bench.study.subject import Subject, not_in, tf32
 from lstm_bench.study.twins import Twins
-from lstm_bench.units import percent, seconds, times
+from lstm_bench.units import percent, seconds, signed, times
 from lstm_bench.words import Pair
 
 ROWS = ("pytorch", "tf-mode0", "tf-mode1", "tf-mode2")
@@ -157,7 +157,7 @@ def _by_hidden(found: Twins) -> str:
                 str(hidden),
                 *(seconds(statistics.median(c.busy_s for c in side)) for side in sides),
                 times(own.busy),
-                twins.signed(own.more(twins.host)),
+                signed(own.more(twins.host)),
                 *own.idle,
                 percent(moves, 0),
             ]

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lstm_bench.comparison import clear
 from lstm_bench.model import Shape
 from lstm_bench.study import rules, twins
 from lstm_bench.study.section import Section, code, count, table, text
 from lstm_bench.study.subject import Runs, Subject, missing, not_in
-from lstm_bench.units import listed, percent, seconds, times
-from lstm_bench.words import clear, versus
+from lstm_bench.units import listed, percent, seconds, signed, times
+from lstm_bench.words import versus
 
 AMP, HALF = "pytorch-amp", "pytorch-half"
 ALIKE = 1.5  # times the least: medians by timesteps that are about the same
@@ -108,7 +109,7 @@ def _where(found: Sequence[Added]) -> str:
     left = min(statistics.median(one.rest / one.latency for one in longer), 1.0)
     rest = f"the rest, {percent(left, 0)}, is the host's outside of launches, not profiled here"
     return (
-        f"Of this {twins.signed(busy)} is time of the GPU and, while watched,"
+        f"Of this {signed(busy)} is time of the GPU and, while watched,"
         f" {seconds(launches)} is inside launches, which watching slows;"
         f" {rest if left > 0 else 'nothing is left'} (medians)."
     )
@@ -127,7 +128,7 @@ def _length(found: Sequence[Added]) -> str:
         return f"at {listed(map(str, middles))} timesteps"
     if min(middles.values()) > 0 and max(middles.values()) <= ALIKE * min(middles.values()):
         return "in the median about the same at all timesteps: it does not grow with them"
-    ends = (f"{twins.signed(middles[steps])} at {steps}" for steps in (min(middles), max(middles)))
+    ends = (f"{signed(middles[steps])} at {steps}" for steps in (min(middles), max(middles)))
     return f"{listed(ends)} timesteps"
 
 
@@ -152,7 +153,7 @@ def _casting(found: Sequence[Added]) -> str:
 
 def _quartiles(found: Sequence[Added]) -> str:
     low, high = np.quantile([one.latency for one in found], (0.25, 0.75))
-    return f"{twins.signed(float(low))} to {twins.signed(float(high))}"
+    return f"{signed(float(low))} to {signed(float(high))}"
 
 
 def _additions(found: Sequence[Added]) -> list[str]:
@@ -164,11 +165,11 @@ def _additions(found: Sequence[Added]) -> list[str]:
         [
             label,
             str(len(own)),
-            twins.signed(statistics.median(one.latency for one in own)),
+            signed(statistics.median(one.latency for one in own)),
             _quartiles(own),
-            twins.signed(statistics.median(one.busy for one in own)),
-            twins.signed(statistics.median(one.casts for one in own)),
-            twins.signed(statistics.median(one.launches for one in own)),
+            signed(statistics.median(one.busy for one in own)),
+            signed(statistics.median(one.casts for one in own)),
+            signed(statistics.median(one.launches for one in own)),
         ]
         for label, own in {"all": found, **parts}.items()
     ]

@@ -13,14 +13,14 @@ from matplotlib import cm, colors
 from matplotlib.figure import Figure
 
 from lstm_bench import analysis, figures, words
-from lstm_bench.comparison import Group
+from lstm_bench.comparison import Group, clear
 from lstm_bench.model import Shape
 from lstm_bench.noise import SHAPE
 from lstm_bench.study.section import Section, code, figure, table, text
 from lstm_bench.study.subject import Runs, Subject, missing
 from lstm_bench.trust import measured
 from lstm_bench.units import counted, error, listed, times
-from lstm_bench.words import Pair, clear, versus
+from lstm_bench.words import Pair, versus
 
 #: The library's best, and what frameworks run beside it, in the same precision.
 AGAINST = (
@@ -251,7 +251,7 @@ def _own_shapes(one: Subject | None) -> str:
 def drawn(one: Subject, pairs: list[Pair]) -> Figure:
     """One panel per row and number of timesteps, hidden size by batch size."""
     parts = [pair.of.shapes.assign(pair=pair.of.b) for pair in pairs]
-    cells = figures.relative(pd.concat(parts, ignore_index=True))
+    cells = analysis.relative(pd.concat(parts, ignore_index=True))
     gain = np.log2(np.maximum(cells["ratio"].to_numpy(), 1.0))
     limit = max(float(gain.max()), 1.0)
     mapped = cm.ScalarMappable(colors.Normalize(0, limit), "YlOrBr")

@@ -8,7 +8,7 @@ from lstm_bench.study import twins
 from lstm_bench.study.section import count, table, text
 from lstm_bench.study.subject import Subject, not_in
 from lstm_bench.study.twins import Twins
-from lstm_bench.units import listed, percent, seconds, times
+from lstm_bench.units import listed, percent, seconds, signed, times
 from lstm_bench.words import Pair
 
 PYTORCH = "pytorch"
@@ -86,7 +86,7 @@ def _line(label: str, own: Twins, pair: Pair) -> list[str]:
         twins.factor(here),
         times(own.busy),
         percent(own.explains(twins.busy), 0),
-        twins.signed(own.more(twins.host)),
+        signed(own.more(twins.host)),
         f"{own.more(twins.kernels):+,.0f}",
     ]
 
@@ -100,7 +100,7 @@ def _extra(found: Twins) -> list[str]:
     for hidden in found.values("hidden"):
         own = found.at("hidden", hidden)
         more = [own.more(twins.moved, f) for f in moves]
-        rows.append([str(hidden), *map(twins.signed, more), twins.signed(own.more(twins.busy))])
+        rows.append([str(hidden), *map(signed, more), signed(own.more(twins.busy))])
     return [
         "How much more GPU time mode 0 takes than PyTorch, per call (medians):",
         table(["hidden", *moves, "in all"], rows, left=0),

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from lstm_bench.analysis import relative
 from lstm_bench.comparison import (
     FEWEST_SHAPES,
     Comparison,
@@ -22,7 +23,6 @@ from lstm_bench.comparison import (
     Statistic,
     student_interval,
 )
-from lstm_bench.figures import relative
 from lstm_bench.noise import SHAPE
 from lstm_bench.words import Pair
 

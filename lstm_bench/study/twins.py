@@ -166,9 +166,5 @@ def why(twins: Twins, pair: Pair) -> str:
     )
 
 
-def signed(value_s: float) -> str:
-    return f"-{seconds(-value_s)}" if value_s < 0 else seconds(value_s)
-
-
 def _changed(value_s: float) -> str:
     return f"{'adds' if value_s > 0 else 'saves'} {seconds(abs(value_s))}"
