@@ -20,6 +20,7 @@ from lstm_bench.model import (
     Shape,
 )
 from lstm_bench.plan import Plan
+from lstm_bench.sink import Kept
 
 #: Lists the files that more than one of an environment's NVIDIA packages claim to own.
 _CLASHES = (
@@ -161,7 +162,7 @@ def measure_noise(
 ) -> list[Record]:
     """Run the A/A plan; nothing is left on disk."""
     with tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder:
-        kept = driver.Kept(Path(folder))
+        kept = Kept(Path(folder))
         cells: list[Cell] = plan.all_cells()
         driver.run(plan, cells, kept, observer, stop)
         return kept.records

@@ -18,7 +18,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from lstm_bench import machine, timing
@@ -36,6 +35,7 @@ from lstm_bench.model import (
 from lstm_bench.plan import Plan, guess_cell_s, guess_s
 from lstm_bench.profile import Profile
 from lstm_bench.replies import Prepared
+from lstm_bench.sink import Sink
 from lstm_bench.supervisor import WorkerFailed, WorkerProcess
 from lstm_bench.watch import Watch
 from lstm_bench.workers import Workers
@@ -51,27 +51,6 @@ class Observer(Protocol):
     def started(self, cells: int, seconds: float) -> None: ...
     def doing(self, text: str) -> None: ...
     def finished(self, record: Record) -> None: ...
-
-
-class Sink(Protocol):
-    """Takes finished cells: a `Store`, or a list where nothing is to be kept."""
-
-    @property
-    def logs(self) -> Path: ...
-    def append(
-        self, record: Record, blocks: list[Block], profile: Profile | None = None
-    ) -> None: ...
-
-
-@dataclass
-class Kept:
-    """Records in memory; the workers' logs go to a folder that is not kept."""
-
-    logs: Path
-    records: list[Record] = field(default_factory=list)
-
-    def append(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
-        self.records.append(record)
 
 
 @dataclass

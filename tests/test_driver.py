@@ -11,9 +11,9 @@ from conftest import FAKE_GRID
 
 from lstm_bench import driver, energy, grid, telemetry, workers
 from lstm_bench.commands import profile as profile_command
-from lstm_bench.driver import Kept
 from lstm_bench.fake_script import WRONG_ANSWERS
 from lstm_bench.model import Record, Stopped
+from lstm_bench.sink import Kept
 from lstm_bench.stop import held
 
 

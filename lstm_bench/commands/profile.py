@@ -116,7 +116,7 @@ def _measured(
     """Run the one cell; nothing of it stays on disk."""
     from lstm_bench import driver, grid, machine, preflight, registry
     from lstm_bench.closer import Look
-    from lstm_bench.driver import Kept
+    from lstm_bench.sink import Kept
     from lstm_bench.stop import Stop
 
     registry.find(implementation, "IMPLEMENTATION", {})
