@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from lstm_bench import noise
+from lstm_bench.model import Shape
 from lstm_bench.noise import METRICS, SHAPE, Noise, Numbers, by_round
 
 Codes = npt.NDArray[np.intp]
@@ -187,16 +188,12 @@ def _gist(reason: str) -> str:
 def _where(lost: pd.DataFrame, own: pd.DataFrame) -> str:
     """The sizes that a row lost, if an axis tells; else the shapes, if they are few."""
     kept = own.drop(lost.index)
-    if kept.empty and len(lost) > FEW:
-        return ""
-    for axis in ("hidden", "batch", "timesteps"):
+    for axis in SHAPE if len(kept) else ():
         sizes = sorted(set(lost[axis]))
-        if not kept.empty and not kept[axis].isin(sizes).any():
+        if not kept[axis].isin(sizes).any():
             return f"{axis} {', '.join(map(str, sizes))}"
-    if len(lost) > FEW:
-        return ""
-    shapes = lost[["hidden", "batch", "timesteps"]].itertuples(index=False)
-    return "  ".join(",".join(map(str, shape)) for shape in shapes)
+    shapes = lost[SHAPE].itertuples(index=False, name=None)
+    return "" if len(lost) > FEW else "  ".join(Shape(*shape).label for shape in shapes)
 
 
 def relative(shapes: pd.DataFrame) -> pd.DataFrame:

@@ -363,15 +363,6 @@ def _student(count: int) -> float:
     return z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
 
 
-@functools.lru_cache(maxsize=4)  # of many comparisons over as many shapes
-def _picks(pool: int, count: int, resamples: int) -> list[npt.NDArray[np.intp]]:
-    """For every resample, which of all redrawn medians it takes: a shape and one of its own."""
-    rng = np.random.default_rng(SEED)
-    step = max(1, DRAWS // count)
-    sizes = [min(step, resamples - start) for start in range(0, resamples, step)]
-    return [rng.integers(0, pool, (size, count), dtype=np.intp) for size in sizes]
-
-
 def _studentised(
     values: tuple[Numbers, Numbers],
     pools: tuple[Numbers, Numbers],
@@ -379,9 +370,12 @@ def _studentised(
 ) -> list[tuple[float, float]]:
     """The ends of the interval of each mean: quantiles of t, times the error of the mean."""
     count, tiny = len(values[0]), np.finfo(float).tiny
-    weights = np.full(count, 1 / count)
+    rng, weights = np.random.default_rng(SEED), np.full(count, 1 / count)
     scaled: list[list[Numbers]] = [[], []]
-    for pick in _picks(pools[0].size, count, resamples):
+    step = max(1, DRAWS // count)
+    for start in range(0, resamples, step):
+        size = (min(step, resamples - start), count)
+        pick = rng.integers(0, pools[0].size, size)  # a shape and one of its redrawn medians
         for mine, of, pool in zip(scaled, values, pools, strict=True):
             sample = np.take((pool - of.mean()).ravel(), pick)
             middle = sample @ weights

@@ -100,12 +100,15 @@ def resumed(stored: Plan, given: Mapping[str, str], folder: Path) -> Plan:
 
 def resume_command(folder: Path, pythons: Mapping[str, str], *flags: str) -> str:
     """What to type to go on with a run."""
-    words = ["lstm-bench", "grid", "--resume", folder.name]
-    if folder.parent != Path("results"):
-        words += ["--results", str(folder.parent)]
+    words = ["lstm-bench", "grid", "--resume", folder.name, *elsewhere(folder)]
     for name, path in pythons.items():
         words += ["--python", f"{name}={path}"]
     return shlex.join([*words, *flags])
+
+
+def elsewhere(folder: Path) -> list[str]:
+    """The flag that finds a run where it is, if it is not where runs usually are."""
+    return [] if folder.parent == Path("results") else ["--results", str(folder.parent)]
 
 
 def same_circumstances(manifest: Mapping[str, Any], plan: Plan, folder: Path) -> None:

@@ -53,13 +53,14 @@ def document(run: Run, metric: str = "latency", shape_by_shape: bool = True) -> 
     won = analysis.winners(of, floors, metric)
     summary = analysis.summary(run.cells, of, won, run.implementations)
     result.facts["noise"] = noise_facts(floors)
-    result.facts["failures"] = analysis.failures(run.cells).to_dict("records")
+    failures = analysis.failures(run.cells)
+    result.facts["failures"] = failures.to_dict("records")
     result.facts["warnings"] = dict(kinds_of(run.cells["warnings"]))
     result.facts["damaged_lines"] = run.damaged
     result.add(noise_text(run, metric, floors), _table(summary, len(won)))
     result.add("\n".join(_legend(summary, of, metric)))
     for title, lines in (
-        ("missing", failure_lines(analysis.failures(run.cells))),
+        ("missing", failure_lines(failures)),
         ("warnings", warning_lines(run.cells["warnings"])),
         ("damaged", damage_lines(run)),
     ):

@@ -171,8 +171,6 @@ def _run(
         from lstm_bench.neighbours import announced
         from lstm_bench.units import percent, span
 
-    results_at = shlex.quote(str(folder.parent))
-    elsewhere = "" if folder.parent == Path("results") else f" --results {results_at}"
     skipping = ["--skip-missing"] if missing else []
     again = preflight.resume_command(folder, plan.environments, *skipping)
     stop = Stop(options.tell)
@@ -224,7 +222,8 @@ def _run(
         why = "Interrupted" if outcome.interrupted else "The budget is used up"
         click.echo(f"\n{why}: {outcome.left} of {len(cells)} cells are left. Go on: {again}")
     else:
-        click.echo(f"\nNext: lstm-bench report --run {folder.name}{elsewhere}")
+        then = ["lstm-bench", "report", "--run", folder.name, *preflight.elsewhere(folder)]
+        click.echo(f"\nNext: {shlex.join(then)}")
     if outcome.interrupted:
         sys.exit(stop.exit_code)
     sys.exit(_exit_code(set(run.cells["status"])))

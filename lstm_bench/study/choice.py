@@ -70,7 +70,7 @@ def section(runs: Runs) -> Section:
     own = {kind: winners(one.run, _tensorflow(rows)) for kind, (rows, _) in KINDS.items()}
     stay = [_mostly(kind, table) for kind, table in own.items() if len(table)]
     pays = _pays(one, won["fp32"], won["half"])
-    alike = _algorithms(one, won["fp32"], won["half"])
+    alike, single = _algorithms(one, won["fp32"], won["half"]), tf32(one.run, "half precision")
     body = [
         text(
             f"Use {told}.",
@@ -87,16 +87,11 @@ def section(runs: Runs) -> Section:
         ),
         text(
             alike,
-            tf32(one.run, "half precision"),
+            single,
             _errors(one.run),
         ),
     ]
-    off = (
-        "TF32 is off."
-        if one.run.plan.settings.device == "cuda" and not one.run.plan.settings.tf32
-        else ""
-    )
-    return Section(title, body, text(f"Use {told}.", pays, alike, off))
+    return Section(title, body, text(f"Use {told}.", pays, alike, single))
 
 
 def winners(run: Run, rows: Sequence[str]) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench import noise
-from lstm_bench.study.section import code, table, text
+from lstm_bench.study.section import code, reached_by, table, text
 from lstm_bench.study.subject import GPU_BOUND, TITLES, Subject
 from lstm_bench.units import counted, listed, percent
 
@@ -55,11 +55,10 @@ def _answer(subjects: Sequence[Subject]) -> str:
     )
     if not told:
         return f"{wanted} There is none."
-    who = f"{listed(reached)} {'does' if len(reached) == 1 else 'do'}" if reached else "No run does"
     medians = listed(str(_by_medians(one)) for one in subjects if close_pairs(one)[1])
     return (
-        f"{wanted} {who} as well as that: {'; '.join(told)}. Round is held against round, as"
-        f" verdicts do it; by the two medians alone {medians} would."
+        f"{wanted} {reached_by(reached)} as well as that: {'; '.join(told)}. Round is held against"
+        f" round, as verdicts do it; by the two medians alone {medians} would."
     )
 
 

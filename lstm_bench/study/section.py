@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import tabulate
 from matplotlib.figure import Figure
 
-from lstm_bench.units import clean, wrapped
+from lstm_bench.units import clean, listed, wrapped
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,11 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1)
             shown, headings, "github", colalign=sides if shown else None, disable_numparse=True
         )
     )
+
+
+def reached_by(names: Sequence[str]) -> str:
+    """Who does as well as that, as the start of a sentence."""
+    return f"{listed(names)} {'does' if len(names) == 1 else 'do'}" if names else "No run does"
 
 
 def count(value: float) -> str:

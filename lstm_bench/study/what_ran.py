@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from lstm_bench import noise, store
 from lstm_bench.model import Record
 from lstm_bench.study import controls
-from lstm_bench.study.section import Section, bullets, code, table, text
+from lstm_bench.study.section import Section, bullets, code, reached_by, table, text
 from lstm_bench.study.subject import TITLES, Runs, Subject, missing
 from lstm_bench.trust import kinds_of
 from lstm_bench.trust import percent as digits
@@ -85,8 +85,7 @@ def _half(there: Sequence[Subject]) -> str:
     """Which runs spend their time as they should."""
     times = [(code(one.run.name), *time_of(one)) for one in there]
     reached = [name for name, took, timed in times if took and timed >= HALF * took]
-    who = f"{listed(reached)} {'does' if len(reached) == 1 else 'do'}" if reached else "no run does"
-    return f"That should be half at least; {who} as well as that."
+    return f"That should be half at least. {reached_by(reached)} as well as that."
 
 
 def _legs(one: Subject) -> list[store.Leg]:
