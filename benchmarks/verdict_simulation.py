@@ -4,15 +4,17 @@
 
 A made-up run has 24 shapes, 10 rounds and an A/A control at every shape. Every round is off by
 about 1%, and every process by about 0.5% for as long as it lives, which no number of rounds
-averages out. In "rough" runs 3% of the rounds come out up to 40% late besides. Prints how often the
-verdict calls two equal things different, how often it finds a true difference of 5%, and how often
-the 95% intervals hold the truth.
+averages out. In "rough" runs 3% of the rounds come out up to 40% late besides. In "drifting" runs,
+of 10 to 100 rounds, a worker goes faster or slower by 11%, in part for several rounds, as those do
+that wait for the host of a GPU; the control shares its worker, what it is compared with does not.
+Prints how often the verdict calls two equal things different, how often it finds a true difference,
+and how often the 95% intervals hold the truth.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from lstm_bench.store import Row, Sizes
 
 SHAPES, ROUNDS = 24, 10
 ROUND_NOISE, PROCESS_NOISE, LATE_NOISE = 0.01, 0.005, 0.2
+KEEPS = 0.8  # of what stays of a worker's pace is still there in the next round
 
 
 @dataclass(frozen=True)
@@ -31,18 +34,32 @@ class Machine:
 
     process_noise: float = PROCESS_NOISE
     late: float = 0.0  # the share of rounds that come far too late
+    drift: float = 0.0  # of a worker's pace
+    rounds: int = ROUNDS
+    difference: float = 0.05  # that shall be found
 
 
 QUIET, ROUGH = Machine(), Machine(late=0.03)
+DRIFTING = Machine(drift=0.11, difference=0.2)
 
 
-def measured(rng: np.random.Generator, true_s: float, machine: Machine, count: int) -> list[float]:
-    """One cell's rounds."""
+def pace(rng: np.random.Generator, machine: Machine, count: int) -> np.ndarray:
+    """How much slower a worker is in each round: half of the variance stays for some of them."""
+    if not machine.drift:
+        return np.zeros(count)
+    stays, moves = rng.normal(0, machine.drift / 2**0.5, (2, count))
+    for n in range(1, count):
+        stays[n] = KEEPS * stays[n - 1] + (1 - KEEPS**2) ** 0.5 * stays[n]
+    return stays + moves
+
+
+def measured(rng: np.random.Generator, true_s: float, machine: Machine, count: int) -> np.ndarray:
+    """One cell's rounds on a worker without a pace."""
     offset = rng.normal(0, machine.process_noise)
     rounds = rng.normal(0, ROUND_NOISE, count)
     late = rng.random(count) < machine.late
     rounds[late] += np.abs(rng.normal(0, LATE_NOISE, late.sum()))
-    return list(true_s * np.exp(offset + rounds))
+    return np.asarray(true_s * np.exp(offset + rounds))
 
 
 def simulated(
@@ -51,7 +68,6 @@ def simulated(
     effect: float | np.ndarray,
     spread: float,
     machine: Machine,
-    rounds: int = ROUNDS,
 ) -> tuple[Comparison, np.ndarray]:
     """A comparison of B with A, and the true logarithm of B / A at every shape."""
     truth = rng.normal(effect, spread, shapes)
@@ -60,8 +76,10 @@ def simulated(
         true_s = float(np.exp(rng.uniform(np.log(1e-3), np.log(1e-1))))
         sizes = Sizes(number + 1, 1, 1, number + 1)
         cells = (("a", 1, 0.0), ("a", 2, 0.0), ("b", 1, truth[number]))
+        slower = {name: np.exp(pace(rng, machine, machine.rounds)) for name in "ab"}
         for name, copy, more in cells:
-            times = measured(rng, true_s * np.exp(more), machine, rounds)
+            own = measured(rng, true_s * np.exp(more), machine, machine.rounds)
+            times = list(slower[name] * own)
             row = Row(name, sizes, 1, copy, "ok", latency_s=float(np.median(times)))
             row.round_latency_s, row.group = times, str(number)
             rows.append(row)
@@ -85,13 +103,14 @@ def equal_things(rng: np.random.Generator, runs: int, machine: Machine, name: st
 def true_differences(rng: np.random.Generator, runs: int, machine: Machine, name: str) -> None:
     right = wrong = total = 0
     for number in range(runs):
-        effect = np.log(1.05) * (1 if number % 2 else -1)
+        effect = np.log1p(machine.difference) * (1 if number % 2 else -1)
         found, _ = simulated(rng, SHAPES, effect, 0.0, machine)
         words = found.shapes["verdict"]
         right += int((words == ("slower" if effect > 0 else "faster")).sum())
         wrong += int((words == ("faster" if effect > 0 else "slower")).sum())
         total += SHAPES
-    print(f"true differences of 5% at 1% noise, {name}, {runs} runs of {SHAPES} shapes:")
+    size = f"{machine.difference:.0%}"
+    print(f"true differences of {size}, {name}, {runs} runs of {SHAPES} shapes:")
     print(f"  found: {right / total:.2%}, called the wrong way: {wrong / total:.2%}")
 
 
@@ -100,7 +119,7 @@ def mixed_grids(rng: np.random.Generator, runs: int) -> None:
     found = false = 0
     for _ in range(runs):
         effects = np.where(np.arange(SHAPES) % 2, np.log(2.0), 0.0)
-        one, truth = simulated(rng, SHAPES, effects, 0.0, QUIET, rounds=5)
+        one, truth = simulated(rng, SHAPES, effects, 0.0, Machine(rounds=5))
         words = one.shapes["verdict"].to_numpy()
         found += int((words[truth > 0] == "slower").sum())
         false += int(np.isin(words[truth == 0], ("faster", "slower")).sum())
@@ -130,6 +149,16 @@ def intervals(rng: np.random.Generator, runs: int) -> None:
         print(f"  {shapes:6d}  {spread:18.0%}  {held[0] / runs:7.1%}  {held[1] / runs:7.1%}")
 
 
+def one_shape(rng: np.random.Generator, runs: int, machine: Machine) -> float:
+    """How often the interval of a ratio holds the truth at a single shape of a run."""
+    held = 0
+    for _ in range(runs):
+        found, truth = simulated(rng, SHAPES, 0.3, 0.0, machine)
+        ratio = found.group("hidden", (1, 1)).ratio
+        held += ratio.low <= np.exp(truth[0]) <= ratio.high
+    return held / runs
+
+
 def main() -> None:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     rng = np.random.default_rng(1)
@@ -138,6 +167,13 @@ def main() -> None:
         true_differences(rng, runs, machine, name)
     mixed_grids(rng, runs)
     intervals(rng, runs)
+    for rounds in (10, 20, 30, 50, 100):
+        machine = replace(DRIFTING, rounds=rounds)
+        rng = np.random.default_rng(2)
+        equal_things(rng, runs, machine, f"drifting, {rounds} rounds")
+        true_differences(rng, runs, machine, f"drifting, {rounds} rounds")
+        held = one_shape(rng, runs, machine)
+        print(f"  95% intervals of one shape that hold the truth: {held:.1%}")
 
 
 if __name__ == "__main__":

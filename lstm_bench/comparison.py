@@ -329,7 +329,8 @@ def redrawn(
 ) -> tuple[Numbers, Numbers]:
     """For every shape `draws` medians over redrawn rounds; a single round stands as it is.
 
-    The two sides keep their rounds together, as these were measured in turns.
+    The two sides keep their rounds together, as these were measured in turns. Neighbouring rounds
+    are drawn together too, as many as `noise.lot_size` says: they are not independent.
     """
     rng = np.random.default_rng(SEED)
     shared = np.isfinite(first) & np.isfinite(second)
@@ -341,12 +342,22 @@ def redrawn(
         step = max(1, DRAWS // (draws * n))
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
-            pick = rng.integers(0, n, (len(rows[part]), draws, n))
+            pick = _neighbours(rng, int(n), (len(rows[part]), draws))
             for pool, side in zip(pools, sides, strict=True):
                 chosen = np.take_along_axis(side[part, None, :], pick, axis=2)
                 middle = np.median(side[part], axis=1)[:, None]
                 pool[rows[part]] *= np.median(chosen, axis=2) / middle  # around the cell's figure
     return pools[0], pools[1]
+
+
+def _neighbours(
+    rng: np.random.Generator, n: int, of: tuple[int, int]
+) -> npt.NDArray[np.integer[Any]]:
+    """Places of n values drawn from n, in lots of neighbours; the last one's is the first."""
+    size = noise.lot_size(n)
+    starts = rng.integers(0, n, (*of, -(-n // size)))
+    drawn = (starts[..., None] + np.arange(size)) % n
+    return drawn.reshape(*of, -1)[..., :n]
 
 
 def student_interval(values: Numbers) -> tuple[float, float]:

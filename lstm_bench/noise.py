@@ -32,6 +32,7 @@ CLASSES = (("< 100 us", 1e-4), ("< 1 ms", 1e-3), (">= 1 ms", math.inf))
 FEWEST_ROUNDS = 3  # below, no verdict
 FEWEST_PAIRS = 5  # below, a class has no noise floor that it can call its own
 DEFAULT_FLOOR = 0.05  # at least, where a whole run has fewer pairs than that
+LOTS = 8  # into which neighbouring rounds are joined before they are tested, if they are many
 FALSE_DISCOVERIES = 0.05  # the share of wrong ones among all differences that are called
 
 SHAPE = ["hidden", "batch", "timesteps", "input_size"]
@@ -176,22 +177,47 @@ def verdicts(first: Numbers, second: Numbers, floor: Numbers) -> npt.NDArray[np.
 
     A difference is called if the rounds speak against "no larger than the noise floor". Two tests
     look: Student's, which tells a clear case from few rounds, and Wilcoxon's signed ranks, which a
-    single round that went wrong does not mislead; the surer of the two counts. Rows are judged
-    together, so that of all the differences called in a whole grid at
-    most one in twenty is expected to be chance (Benjamini and Hochberg).
+    single round that went wrong does not mislead; the surer of the two counts. Both see lots of
+    neighbouring rounds: a worker keeps its pace for a while. Rows are judged together, so that of
+    all the differences called in a whole grid at most one in twenty is expected to be chance
+    (Benjamini and Hochberg).
     """
     ratios = log_ratios(first, second)
     beyond = np.log1p(floor)
     middle = row_median(ratios)
     enough = np.isfinite(ratios).sum(axis=1) >= FEWEST_ROUNDS
     p = np.ones(len(ratios))
-    further = np.sign(middle)[enough, None] * ratios[enough] - beyond[enough, None]
+    further = np.sign(middle)[enough, None] * in_lots(ratios[enough]) - beyond[enough, None]
     p[enough] = np.minimum(_by_rank(further), _by_mean(further))
     with np.errstate(invalid="ignore"):
         inside = ~(np.abs(middle) > beyond)
     called = enough & ~inside & _discoveries(p[enough], p)
     sides, rest = np.where(middle > 0, "slower", "faster"), np.where(inside, "same", "unsure")
     return np.where(called, sides, np.where(enough, rest, "unsure"))
+
+
+def lot_size(rounds: int) -> int:
+    """How many neighbouring rounds are one lot: two from 16 rounds on, three from 24."""
+    return max(1, rounds // LOTS)
+
+
+def in_lots(values: Numbers) -> Numbers:
+    """Each row's values, neighbours joined by their median: eight lots from 16 values on.
+
+    A process sits on one core of the host for a while, and cores differ: neighbouring rounds tell
+    less than rounds far apart, and tests that take them for independent are too sure. NaN is left
+    out, and stands behind the last lot.
+    """
+    missing = np.isnan(values)
+    packed = np.take_along_axis(values, np.argsort(missing, axis=1, kind="stable"), axis=1)
+    count = (~missing).sum(axis=1)
+    lots = np.full((len(values), 2 * LOTS - 1), np.nan)
+    for n in map(int, np.unique(count)):
+        rows = count == n
+        edges = np.linspace(0, n, (n if n < 2 * LOTS else LOTS) + 1).astype(int)
+        for place, (start, stop) in enumerate(itertools.pairwise(edges)):
+            lots[rows, place] = row_median(packed[rows, start:stop])
+    return lots
 
 
 def row_median(values: Numbers) -> Numbers:

@@ -5,8 +5,16 @@ import pytest
 from made_up import MACHINE, cells, row, run
 from scipy import stats
 
-from lstm_bench import mpe, pair_report, results
-from lstm_bench.comparison import STUDENT, compare, doublings, over_rounds, over_shapes, redrawn
+from lstm_bench import mpe, noise, pair_report, results
+from lstm_bench.comparison import (
+    STUDENT,
+    _neighbours,
+    compare,
+    doublings,
+    over_rounds,
+    over_shapes,
+    redrawn,
+)
 from lstm_bench.model import LstmBenchError
 
 #: Two shapes, in milliseconds. By hand, MPE(A vs B) = mean of (A - B) / A:
@@ -147,9 +155,9 @@ def test_very_many_values_are_told_by_doublings():
     assert doublings([1, 2, 3, 5, 9, 17], most=5) == [(1, 1), (2, 3), (5, 5), (9, 9), (17, 17)]
 
 
-def test_over_rounds_is_scipys_paired_bootstrap():
+def test_over_so_few_rounds_that_none_are_joined_it_is_scipys_paired_bootstrap():
     rng = np.random.default_rng(5)
-    a, b = (t * np.exp(rng.normal(0, 0.02, (1, 25))) for t in (1.0, 1.3))
+    a, b = (t * np.exp(rng.normal(0, 0.02, (1, 15))) for t in (1.0, 1.3))
     times = np.median(a, axis=1), np.median(b, axis=1)
     _, ratio = over_rounds(a, b, times, np.zeros(1))
     expected = stats.bootstrap(
@@ -163,6 +171,29 @@ def test_over_rounds_is_scipys_paired_bootstrap():
     width = expected.high - expected.low
     assert ratio.low == pytest.approx(expected.low, abs=0.1 * width)
     assert ratio.high == pytest.approx(expected.high, abs=0.1 * width)
+
+
+def test_rounds_that_go_together_make_a_wider_interval_than_the_same_rounds_shuffled():
+    rng = np.random.default_rng(8)
+    pace = np.repeat(rng.normal(0, 0.1, 10), 10)[None, :]  # ten rounds long, ten times
+    one, widths = np.ones((1, 100)), []
+    for logs in (pace, rng.permuted(pace, axis=1)):
+        b = np.exp(logs)
+        _, ratio = over_rounds(one, b, (np.ones(1), np.median(b, axis=1)), np.zeros(1))
+        widths.append(np.log(ratio.high / ratio.low))
+    assert widths[0] > 1.5 * widths[1]
+
+
+@pytest.mark.parametrize("rounds", [5, 16, 25, 100])
+def test_rounds_are_redrawn_in_lots_of_neighbours_of_which_the_last_is_the_firsts(rounds):
+    drawn = _neighbours(np.random.default_rng(1), rounds, (3, 2000))
+    assert drawn.shape == (3, 2000, rounds)
+    assert set(np.unique(drawn)) == set(range(rounds))
+    size = noise.lot_size(rounds)
+    whole = drawn[..., : rounds // size * size].reshape(-1, size)
+    assert (np.diff(whole, axis=1) % rounds == 1).all()
+    counts = np.bincount(drawn.ravel(), minlength=rounds) / drawn.size * rounds
+    assert counts == pytest.approx(np.ones(rounds), abs=0.25)  # none is drawn more than others
 
 
 def test_few_shapes_have_no_interval_narrower_than_the_noise_floor():

@@ -166,6 +166,52 @@ def test_discoveries_are_scipys_false_discovery_control():
     assert list(noise._discoveries(p, p)) == list(expected)
 
 
+def test_fewer_than_sixteen_rounds_are_looked_at_one_by_one():
+    few = np.arange(15.0)
+    assert list(noise.in_lots(few[None, :])[0]) == list(few)
+
+
+def test_more_are_joined_into_eight_lots_of_neighbours_by_their_median():
+    many = np.arange(24.0)
+    many[0] = 1000.0  # an outlier in a lot of three
+    joined = noise.in_lots(many[None, :])[0]
+    assert list(joined[:8]) == [2.0, 4.0, 7.0, 10.0, 13.0, 16.0, 19.0, 22.0]
+    assert np.isnan(joined[8:]).all()
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 3, 16, 17, 23, 100, 1000])
+def test_every_round_is_in_one_lot(rounds):
+    ones = np.eye(rounds) if rounds else np.ones((1, 0))
+    found = noise.in_lots(np.vstack([ones, np.ones((1, rounds))]))
+    lots = np.isfinite(found).sum(axis=1)
+    assert set(lots) == {rounds if rounds < 16 else 8}
+    assert np.nanmin(found[-1], initial=1.0) == 1.0
+
+
+def test_each_row_has_lots_of_its_own_rounds_however_many_and_wherever_they_are():
+    rows = np.full((2, 40), np.nan)
+    rows[0, 8::2] = np.arange(16.0)  # every other round
+    rows[1] = 7.0
+    lots = noise.in_lots(rows)
+    assert list(lots[0][:8]) == [0.5 + 2 * n for n in range(8)]
+    assert [np.isfinite(row).sum() for row in lots] == [8, 8]
+
+
+def test_two_workers_that_keep_their_pace_for_a_while_are_seldom_called_different():
+    rng = np.random.default_rng(3)
+
+    def pace(shapes=400, rounds=100, keeps=0.8):
+        steps = rng.normal(0, 1, (shapes, rounds))
+        for n in range(1, rounds):
+            steps[:, n] = keeps * steps[:, n - 1] + (1 - keeps**2) ** 0.5 * steps[:, n]
+        return np.exp(0.08 * steps + rng.normal(0, 0.08, steps.shape))
+
+    words = noise.verdicts(pace(), pace(), np.full(400, 0.015))
+    assert np.isin(words, ("faster", "slower")).mean() < noise.FALSE_DISCOVERIES
+    apart = noise.verdicts(pace(), 1.25 * pace(), np.full(400, 0.015))
+    assert (apart == "slower").mean() > 0.95
+
+
 def test_one_lucky_shape_among_many_equal_ones_is_not_called():
     rng = np.random.default_rng(3)
     first = np.exp(rng.normal(0, 0.01, (200, 10)))
