@@ -60,7 +60,7 @@ def document(run: Run, metric: str = "latency", shape_by_shape: bool = True) -> 
     result.add(noise_text(run, metric, floors), _table(summary, len(won)))
     result.add("\n".join(_legend(summary, of, metric)))
     for title, lines in (
-        ("missing", failure_lines(failures)),
+        ("missing", failure_lines(failures, run.name)),
         ("warnings", warning_lines(run.cells["warnings"])),
         ("damaged", damage_lines(run)),
     ):
@@ -178,10 +178,17 @@ def _path_lines(summary: pd.DataFrame) -> list[str]:
     return [wrapped(f"ran on  {line}", 8)] if line else []
 
 
-def failure_lines(failures: pd.DataFrame) -> list[str]:
-    """What is missing, and why, wrapped."""
+def failure_lines(failures: pd.DataFrame, name: str) -> list[str]:
+    """What is missing from a run of this name, and why, wrapped."""
     lines: list[str] = []
-    for row in failures.to_dict("records"):
+    cut = failures["status"] == "interrupted"
+    if cut.any():
+        where = " ".join(dict.fromkeys(filter(None, failures.loc[cut, "where"])))
+        cells = counted(int(failures.loc[cut, "cells"].sum()), "cell")
+        remedy = f"`lstm-bench grid --resume {name}` measures them again"
+        line = f"  {cells} interrupted{' at ' if where else ''}{where}: {remedy}"
+        lines += wrapped(line, 6).splitlines()
+    for row in failures[~cut].to_dict("records"):
         where = f" at {row['where']}" if row["where"] else ""
         line = f"{row['implementation']}: {row['cells']} {row['status']}{where}: {row['reason']}"
         lines += wrapped("  " + line, 6).splitlines()

@@ -93,6 +93,13 @@ def test_what_is_missing_breaks_no_table(rows, form):
         compared(*rows).written(form)
 
 
+def test_a_shape_that_was_cut_short_is_one_line_that_says_how_to_go_on():
+    cut = [row(n, 2.0, status="interrupted", reason=f"stopped after {n}") for n in "bcd"]
+    text = run_report.document(run(row("a", 1.0), *cut)).written("table")
+    (line,) = [one for one in text.splitlines() if "interrupted" in one]
+    assert line.startswith("  3 cells interrupted at 8,1,1: `lstm-bench grid --resume ")
+
+
 def test_a_pair_that_the_run_lacks_says_which_side():
     text = mpe.document(run(row("deepbench", 1.0), row("pytorch", 2.0))).written("table")
     assert "deepbench, tf-mode0: left out: 'tf-mode0' is not in the run" in text
