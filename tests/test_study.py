@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from made_up_profiles import cell, run_of
 from made_up_study import HIDDEN, SHAPES, at, busy, by_batch, cells_of, either
@@ -25,6 +26,7 @@ from lstm_bench.study import (
     rules,
     subject,
     table2,
+    verdicts,
     what_ran,
 )
 from lstm_bench.study.rules import HOLDS, HOLDS_NOT, UNKNOWN
@@ -196,6 +198,100 @@ def test_cells_that_wait_for_the_gpu_are_told_from_those_that_wait_for_the_host(
     assert "16 (100%)" in line
     (line,) = [one for one in text.splitlines() if "host-bound |    16 |" in one]
     assert "0 (0%)" in line
+
+
+def except_at_one(usual, there):
+    return lambda shape: there if shape == SHAPES[0] else usual
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        (2.0, "No verdict turned round. {} 16 times, 100.0%; 0 times it calls neither. It calls 0"),
+        (1.0, "No verdict turned round. {} 0 times, 0.0%; 16 times it calls neither."),
+        (0.5, "16 verdicts turned round. {} 0 times, 0.0%; 0 times it calls neither."),
+        (except_at_one(2.0, 0.5), "1 verdict turned round: `tf-mode0` {} 15 times, 93.8%"),
+    ],
+)
+def test_a_second_run_says_whether_verdicts_repeat(tmp_path, second, told):
+    results = tmp_path / "results"
+    run_of(results / "h200-paper", *cells_of({"tf-mode0": 2.0}))
+    run_of(results / "h200-repeat", *cells_of({"tf-mode0": second}))
+    text = " ".join(part_of(built(results), "Does it repeat").split())
+    for words in told.split("{}"):
+        assert words.strip() in text
+
+
+def test_what_only_the_second_run_calls_is_told(tmp_path):
+    results = tmp_path / "results"
+    run_of(results / "h200-paper", *cells_of({"tf-mode0": except_at_one(2.0, 1.0)}))
+    run_of(results / "h200-repeat", *cells_of({"tf-mode0": 2.0}))
+    text = " ".join(part_of(built(results), "Does it repeat").split())
+    assert "It calls 1 pair that `h200-paper` does not, 1 of the 1 that are `same` there." in text
+
+
+def test_verdicts_are_told_by_how_much_the_first_run_has_between_the_two():
+    near = {"verdict_1": "slower", "ratio_1": 1.2, "verdict_2": "same", "ratio_2": 9.0}
+    far = {"verdict_1": "faster", "ratio_1": 0.4, "verdict_2": "faster", "ratio_2": 0.99}
+    pairs = pd.DataFrame([near, far, far])
+    by_size = {row[0]: row[1:4] for row in verdicts.rows(pairs)}
+    assert by_size["1.10x to 1.25x"] == ["1", "1", "0"]
+    assert by_size["2.00x or more"] == ["2", "2", "2"]
+    assert by_size["1.00x to 1.10x"] == ["0", "0", "0"]
+    assert "66.7% again (0 of 1 below 1.25x), and none the other way" in verdicts.short(pairs)
+
+
+@pytest.mark.parametrize(("rounds", "told"), [(20, True), (100, False)])
+def test_few_rounds_make_a_limit(tmp_path, rounds, told):
+    run_of(tmp_path / "h200-paper", *cells_of({"tf-mode0": 2.0}))
+    manifest = tmp_path / "h200-paper" / "manifest.json"
+    plan = json.loads(manifest.read_text())
+    plan["plan"]["sampling"]["max_rounds"] = rounds
+    manifest.write_text(json.dumps(plan))
+    assert ("rounds are few for that" in part_of(built(tmp_path), "Limits")) == told
+
+
+def test_a_run_that_was_stopped_is_not_judged_by_its_time(tmp_path):
+    cells = cells_of({"tf-mode0": 2.0})
+    for record, _ in cells:
+        record.timed_s = 1.0
+    whole = Subject(run_of(tmp_path / "h200-paper", *cells))
+    legs = [{"wall_s": 50.0, "timed_s": 48.0, "spent_s": {"rounds": 49.0}, "cells": len(cells)}]
+    (tmp_path / "h200-paper" / "legs.jsonl").write_text(json.dumps(legs[0]) + "\n")
+    told = " ".join(what_ran.section(Runs(paper=whole)).written().split())
+    assert "`h200-paper` does as well as that." in told
+    manifest = tmp_path / "h200-paper" / "manifest.json"
+    planned = json.loads(manifest.read_text())
+    planned["plan"]["shapes"].append({"hidden": 7, "batch": 7, "timesteps": 7, "input_size": 7})
+    manifest.write_text(json.dumps(planned))
+    told = " ".join(what_ran.section(subject.read(tmp_path)).written().split())
+    assert "No run does as well as that, of those that are whole." in told
+
+
+def test_a_verdict_that_turned_round_is_named_with_both_ratios(tmp_path):
+    results = tmp_path / "results"
+    run_of(results / "h200-paper", *cells_of({"tf-mode0": 2.0}))
+    run_of(results / "h200-repeat", *cells_of({"tf-mode0": except_at_one(2.0, 0.5)}))
+    text = " ".join(part_of(built(results), "Does it repeat").split())
+    assert "round: `tf-mode0` takes 2.00x and 0.50x the time of `pytorch` at 128,1,10." in text
+
+
+@pytest.mark.parametrize(
+    ("timed_s", "why"),
+    [(60.0, "of a cut shape only the driver knows"), (90.0, "more than rounds took is too much")],
+)
+def test_time_inside_calls_is_the_drivers_if_it_can_be(tmp_path, timed_s, why):
+    cells = cells_of({"tf-mode0": 2.0})
+    for record, _ in cells:
+        record.timed_s = 1.0
+    folder = tmp_path / "h200-paper"
+    run_of(folder, *cells)
+    leg = {"wall_s": 100.0, "timed_s": timed_s, "spent_s": {"rounds": 70.0}, "cells": len(cells)}
+    (folder / "legs.jsonl").write_text(json.dumps(leg) + "\n")
+    one = subject.read(tmp_path).paper
+    assert one
+    own = float(len(cells))
+    assert what_ran.time_of(one) == (100.0, timed_s if timed_s < 70 else own), why
 
 
 def test_noise_is_told_by_what_a_call_waits_for(tmp_path):

@@ -8,6 +8,8 @@ from lstm_bench.study.subject import Runs, missing
 from lstm_bench.trust import kinds_of
 from lstm_bench.units import clean, counted, listed, percent
 
+MANY_ROUNDS = 50  # from which verdicts allow for a worker's pace well enough (docs/method.md)
+
 
 def section(runs: Runs) -> Section:
     title = "Limits"
@@ -38,6 +40,7 @@ def section(runs: Runs) -> Section:
         f"{loose} of {counted(len(run.cells), 'cell')}, controls included, did not settle to"
         f" {percent(run.plan.sampling.converged, 0)}; [how](method.md#noise-is-part-of-the-result)"
         " verdicts take that into account.",
+        *_pace(run.plan.sampling.max_rounds),
         "Profiling slows the host: busy time is the GPU's own and holds; what the host does between"
         " two launches is not seen.",
         "Not among the rows: PyTorch in a CUDA graph, `torch.compile`, XLA.",
@@ -45,3 +48,15 @@ def section(runs: Runs) -> Section:
         " not tested against them; its figures average times, this page averages ratios.",
     ]
     return Section(title, ["What this cannot say:", bullets(lines)])
+
+
+def _pace(rounds: int) -> list[str]:
+    """What few rounds leave open."""
+    if rounds >= MANY_ROUNDS:
+        return []
+    return [
+        "Frameworks run in workers of their own, whose"
+        " [pace](method.md#noise-is-part-of-the-result) moves, and"
+        f" {rounds} rounds are few for that: a single verdict on rows of two of them that wait for"
+        " the host and differ by little is less sure than it says."
+    ]

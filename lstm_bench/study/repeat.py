@@ -10,7 +10,7 @@ import pandas as pd
 
 from lstm_bench import noise
 from lstm_bench.noise import SHAPE
-from lstm_bench.study import rules
+from lstm_bench.study import rules, verdicts
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import GPU, Runs, Subject, missing
 from lstm_bench.trust import measured
@@ -27,7 +27,7 @@ def section(runs: Runs) -> Section:
         return Section(
             title, [text("There is no second run to hold it against.", missing("h200-repeat"))]
         )
-    rows = []
+    rows, called = [], []
     words: defaultdict[str, list[str]] = defaultdict(list)
     for one in runs.repeats:
         cells = against(runs.paper, one)
@@ -37,18 +37,35 @@ def section(runs: Runs) -> Section:
             if chosen.any():
                 rows.append(["", told, *_figures(cells[chosen])])
                 words[told].append(_word(cells[chosen]))
-    heads = ["run", "where", "cells", "median", "95% under", "most", "within the floor"]
+        called.append(verdicts.both(runs.paper, one))
+    heads = ["run", "where", "cells", "shift", "median", "95% under", "most", "within the floor"]
     body = [_answer(words), table(heads, rows)]
     body.append(
         text(
-            "Difference of the medians of the same cell in two runs; GPU-bound as under"
-            " [noise](#noise). The noise floor is of two measurements in one run, in turns; between"
-            " runs the machine, its clocks and its processes are others.",
+            "Difference of the medians of the same cell in two runs; shift: its median with its"
+            " sign, below zero where the second run is faster; GPU-bound as under [noise](#noise)."
+            " The noise floor is of two measurements in one run, in turns; between runs the"
+            " machine, its clocks and its processes are others.",
+            _sampled([runs.paper, *runs.repeats]),
             *map(_own_floors, runs.repeats),
             _whose(runs.paper, runs.repeats),
         )
     )
-    return Section(title, body, _short(runs.paper, runs.repeats))
+    for one, pairs in zip(runs.repeats, called, strict=True):
+        body += verdicts.told(runs.paper, one, pairs)
+    last = verdicts.short(called[-1])
+    return Section(title, body, f"{_short(runs.paper, runs.repeats)} {last}".strip())
+
+
+def _sampled(these: Sequence[Subject]) -> str:
+    """How much was measured of each; nothing where it was the same."""
+    told = [
+        f"{code(one.run.name)} {sampling.max_rounds} rounds of {sampling.block_s * 1e3:g} ms"
+        for one in these
+        for sampling in (one.run.plan.sampling,)
+    ]
+    sizes = {(o.run.plan.sampling.max_rounds, o.run.plan.sampling.block_s) for o in these}
+    return f"Nor was as much measured: {listed(told)} at most." if len(sizes) > 1 else ""
 
 
 def _own_floors(one: Subject) -> str:
@@ -85,16 +102,21 @@ def against(first: Subject, second: Subject) -> pd.DataFrame:
     sides = [measured(one.run.cells)[[*keys, "latency_s"]] for one in (first, second)]
     medians = [side.groupby(keys, sort=True)["latency_s"].median().reset_index() for side in sides]
     both = medians[0].merge(medians[1], on=keys, suffixes=("_1", "_2"))
-    size = np.abs(both["latency_s_2"] / both["latency_s_1"] - 1)
+    change = both["latency_s_2"] / both["latency_s_1"] - 1
     floor = noise.floor_at(first.run.noise, both["latency_s_1"])
-    return both.assign(size=size, inside=size <= floor)
+    return both.assign(change=change, size=np.abs(change), inside=np.abs(change) <= floor)
 
 
 def _figures(cells: pd.DataFrame) -> list[str]:
     size, inside = cells["size"].to_numpy(), int(cells["inside"].sum())
     if not len(size):
-        return ["0", *["-"] * 4]
-    ends = [float(np.median(size)), noise.percentile_95(size), float(size.max())]
+        return ["0", *["-"] * 5]
+    ends = [
+        float(cells["change"].median()),
+        float(np.median(size)),
+        noise.percentile_95(size),
+        float(size.max()),
+    ]
     share = f"{inside} ({percent(inside / len(size), 0)})"
     return [str(len(size)), *map(percent, ends), share]
 

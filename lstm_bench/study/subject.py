@@ -25,7 +25,7 @@ COMMANDS = {
     "h200-paper": "lstm-bench grid grids/paper.yaml --run h200-paper --profile",
     "h200-deepbench": "lstm-bench grid grids/deepbench.yaml --run h200-deepbench",
     "cpu-default": "lstm-bench grid grids/default.yaml --run cpu-default --profile",
-    "h200-repeat": "lstm-bench grid grids/paper.yaml --run h200-repeat",
+    "h200-repeat": "lstm-bench grid grids/paper.yaml --run h200-repeat --profile",
 }
 
 TITLES = {"deepbench": "C++ baseline", "pytorch": "PyTorch", "tensorflow": "TensorFlow"}

@@ -38,7 +38,7 @@ def section(runs: Runs) -> Section:
         body.append(bullets([_about(one, seen) for one in there]))
         body.append("[What the marks mean](troubleshooting.md).")
     body += [missing(name) for name, one in found if not one and name != "h200-paper"]
-    on_gpu = [one for one in (runs.paper, runs.deepbench) if one]
+    on_gpu = [one for one in (runs.paper, runs.deepbench, *runs.repeats) if one]
     if on_gpu:
         body += ["### Noise", *controls.body(on_gpu)]
     return Section("What was run", body, _short(runs.paper))
@@ -76,16 +76,25 @@ def _row(one: Subject) -> list[str]:
 
 
 def time_of(one: Subject) -> tuple[float, float]:
-    """Seconds that the run took, as its drivers tell them, and those inside timed calls."""
-    took = sum(leg.wall_s for leg in _legs(one)) or wall_s(one.records)
-    return took, sum(record.timed_s for record in one.records)
+    """Seconds that the run took, as its drivers tell them, and those inside timed calls.
+
+    What a shape took that was cut short, and measured again later, is in no record. Timed calls are
+    made in rounds: a driver that tells of more has counted others too, as the first ones did.
+    """
+    legs, timed = _legs(one), sum(record.timed_s for record in one.records)
+    took = sum(leg.wall_s for leg in legs) or wall_s(one.records)
+    told = sum(leg.timed_s for leg in legs)
+    rounds = sum(leg.spent_s.get("rounds", 0.0) for leg in legs)
+    return took, told if timed < told <= rounds else timed
 
 
 def _half(there: Sequence[Subject]) -> str:
-    """Which runs spend their time as they should."""
-    times = [(code(one.run.name), *time_of(one)) for one in there]
+    """Which runs spend their time as they should; of one that was stopped nobody knows."""
+    whole = [one for one in there if len(one.shapes) >= len(one.run.plan.shapes)]
+    times = [(code(one.run.name), *time_of(one)) for one in whole]
     reached = [name for name, took, timed in times if took and timed >= HALF * took]
-    return f"That should be half at least. {reached_by(reached)} as well as that."
+    only = ", of those that are whole" if len(whole) < len(there) else ""
+    return f"That should be half at least. {reached_by(reached)} as well as that{only}."
 
 
 def _legs(one: Subject) -> list[store.Leg]:
