@@ -149,6 +149,19 @@ def test_energy_says_how_well_it_repeats_and_what_is_an_estimate(tmp_path):
     assert "of 8 A/A pairs whose time is not, gross differs by 0.4%" in text
 
 
+def test_energy_is_held_against_that_of_a_second_run(tmp_path):
+    one = Subject(run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0})))
+    warmer = with_energy({"tf-mode0": 2.0})
+    for record, _ in warmer:
+        record.energy.power_w *= 1.1
+        record.energy.idle_w *= 1.1
+    other = Subject(run_of(tmp_path / "h200-repeat", *warmer))
+    text = " ".join(energy.section(Runs(paper=one, repeats=(other,))).written().split())
+    assert "at the 32 cells whose time both runs know to 5%, gross energy differs from" in text
+    assert "10.0% in the median and 10.0% at most; in the median it is 10.0% more." in text
+    assert "When idle the GPU drew 120 W and 132 W." in text
+
+
 def test_a_mean_of_differences_that_contradicts_the_mean_of_ratios_is_told(tmp_path):
     """Now 2.2 times as long, now a third: slower by MPE, faster by the geometric mean."""
     for factor, told in ((at(0, 2.2, 1 / 3), True), (2.2, False), (1 / 3, False)):

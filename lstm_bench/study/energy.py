@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from lstm_bench import energy_report, noise
-from lstm_bench.energy_report import ESTIMATE, TIME_KNOWN, Pair, gross_text, joules
+from lstm_bench.energy_report import ESTIMATE, TIME_KNOWN, Drawn, Pair, gross_text, joules
 from lstm_bench.model import Record, Shape
 from lstm_bench.study import rules
 from lstm_bench.study.section import Section, code, table, text
-from lstm_bench.study.subject import Runs, missing, not_in
+from lstm_bench.study.subject import Runs, Subject, missing, not_in
 from lstm_bench.units import counted, listed, percent, times
 
 UNKNOWN = "no row was measured twice: how well energy repeats is not known"
@@ -59,8 +59,46 @@ def section(runs: Runs) -> Section:
             *_sentences(energy_report.repeats(pairs) or [UNKNOWN]),
             *_sentences(energy_report.problem_lines(own)),
         ),
+        *filter(None, (_again(one, other) for other in runs.repeats)),
     ]
     return Section(title, body, told)
+
+
+def _again(first: Subject, second: Subject) -> str:
+    """How far a second run is from the first, in cells whose time both know."""
+    sides = [
+        {(one.record.implementation, one.record.shape): one for one in energy_report.drawn(own)}
+        for own in (energy_report.firsts(first.records), energy_report.firsts(second.records))
+    ]
+    both = [(one, sides[1][key]) for key, one in sides[0].items() if key in sides[1]]
+    known = [(a, b) for a, b in both if a.time_known and b.time_known]
+    if not known:
+        return ""
+    change = np.array([b.gross_j / a.gross_j - 1 for a, b in known])
+    size, middle = np.abs(change), float(np.median(change))
+    return text(
+        f"In {code(second.run.name)}, at the {counted(len(known), 'cell')} whose time both runs"
+        f" know to {percent(TIME_KNOWN, 0)}, gross energy differs from that by"
+        f" {percent(float(np.median(size)))} in the median and {percent(float(size.max()))} at"
+        f" most; in the median it is {percent(abs(middle))} {'more' if middle > 0 else 'less'}.",
+        _state(
+            [[a.energy.idle_w, b.energy.idle_w] for a, b in known], "When idle the GPU drew", "W"
+        ),
+        _state([[_warm(a), _warm(b)] for a, b in known], "While cells were timed it had", "C"),
+    )
+
+
+def _warm(one: Drawn) -> float | None:
+    return one.record.gpu.temperature_c if one.record.gpu else None
+
+
+def _state(values: Sequence[Sequence[float | None]], words: str, unit: str) -> str:
+    """What the GPU was like in either run, in the median; nothing where one does not say."""
+    sides = [[v for v in side if v is not None] for side in zip(*values, strict=True)]
+    if not all(sides):
+        return ""
+    told = listed(f"{statistics.median(side):.0f} {unit}" for side in sides)
+    return f"{words} {told}."
 
 
 def _sentences(lines: Sequence[str]) -> list[str]:
