@@ -204,7 +204,7 @@ def lot_size(rounds: int) -> int:
 def in_lots(values: Numbers) -> Numbers:
     """Each row's values, neighbours joined by their median: eight lots from 16 values on.
 
-    A process sits on one core of the host for a while, and cores differ: neighbouring rounds tell
+    Where calls wait for the host, a worker is faster or slower for some rounds: neighbours tell
     less than rounds far apart, and tests that take them for independent are too sure. NaN is left
     out, and stands behind the last lot.
     """
