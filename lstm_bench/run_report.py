@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -60,7 +61,7 @@ def document(run: Run, metric: str = "latency", shape_by_shape: bool = True) -> 
     result.add(noise_text(run, metric, floors), _table(summary, len(won)))
     result.add("\n".join(_legend(summary, of, metric)))
     for title, lines in (
-        ("missing", failure_lines(failures, run.name)),
+        ("missing", failure_lines(failures, run)),
         ("warnings", warning_lines(run.cells["warnings"])),
         ("damaged", damage_lines(run)),
     ):
@@ -178,15 +179,15 @@ def _path_lines(summary: pd.DataFrame) -> list[str]:
     return [wrapped(f"ran on  {line}", 8)] if line else []
 
 
-def failure_lines(failures: pd.DataFrame, name: str) -> list[str]:
-    """What is missing from a run of this name, and why, wrapped."""
+def failure_lines(failures: pd.DataFrame, run: Run) -> list[str]:
+    """What is missing from a run, and why, wrapped."""
     lines: list[str] = []
     cut = failures["status"] == "interrupted"
     if cut.any():
         where = " ".join(dict.fromkeys(filter(None, failures.loc[cut, "where"])))
         cells = counted(int(failures.loc[cut, "cells"].sum()), "cell")
-        remedy = f"`lstm-bench grid --resume {name}` measures them again"
-        line = f"  {cells} interrupted{' at ' if where else ''}{where}: {remedy}"
+        at = f" at {where}" if where else ""
+        line = f"  {cells} interrupted{at}: {_resume(run)} measures them again"
         lines += wrapped(line, 6).splitlines()
     for row in failures[~cut].to_dict("records"):
         where = f" at {row['where']}" if row["where"] else ""
@@ -212,8 +213,15 @@ def damage_lines(run: Run) -> list[str]:
     if not run.damaged:
         return []
     lines = "1 line" if run.damaged == 1 else f"{run.damaged} lines"
-    remedy = f"`lstm-bench grid --resume {run.name}` measures what is missing"
+    remedy = f"{_resume(run)} measures what is missing"
     return [f"  {lines} of records.jsonl cannot be read and were passed over; {remedy}"]
+
+
+def _resume(run: Run) -> str:
+    """What to type to go on with a run."""
+    from lstm_bench import preflight  # with all that a grid needs, which a report does not
+
+    return f"`{preflight.resume_command(run.folder or Path('results', run.name), {})}`"
 
 
 def _fastest(won: pd.DataFrame, metric: str) -> Table:

@@ -269,8 +269,8 @@ def test_a_run_that_was_stopped_is_not_judged_by_its_time(tmp_path):
     for record, _ in cells:
         record.timed_s = 1.0
     whole = Subject(run_of(tmp_path / "h200-paper", *cells))
-    legs = [{"wall_s": 50.0, "timed_s": 48.0, "spent_s": {"rounds": 49.0}, "cells": len(cells)}]
-    (tmp_path / "h200-paper" / "legs.jsonl").write_text(json.dumps(legs[0]) + "\n")
+    leg = {"wall_s": 50.0, "timed_s": 48.0, "spent_s": {"rounds": 49.0}, "cells": len(cells)}
+    (tmp_path / "h200-paper" / "legs.jsonl").write_text(json.dumps(leg) + "\n")
     told = " ".join(what_ran.section(Runs(paper=whole)).written().split())
     assert "`h200-paper` does as well as that." in told
     manifest = tmp_path / "h200-paper" / "manifest.json"

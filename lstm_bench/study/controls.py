@@ -43,10 +43,8 @@ def _answer(subjects: Sequence[Subject]) -> str:
         close, long = close_pairs(one)
         if not long:
             continue
-        sampling = one.run.plan.sampling
-        share = percent(close / long, 0)
-        blocks = f"{sampling.max_rounds} rounds of {sampling.block_s * 1e3:g} ms at most"
-        told.append(f"{close} of {long}, {share}, do in {code(one.run.name)} ({blocks})")
+        run, share = code(one.run.name), percent(close / long, 0)
+        told.append(f"{close} of {long}, {share}, do in {run} ({one.sampled} at most)")
         if close >= WANTED * long:
             reached.append(code(one.run.name))
     wanted = (

@@ -14,7 +14,7 @@ from lstm_bench.study import rules, verdicts
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import GPU, Runs, Subject, missing
 from lstm_bench.trust import measured
-from lstm_bench.units import listed, percent
+from lstm_bench.units import listed, percent, single
 
 PROMISED = 0.95  # of differences lie under the noise floor: that is what it is
 
@@ -59,13 +59,10 @@ def section(runs: Runs) -> Section:
 
 def _sampled(these: Sequence[Subject]) -> str:
     """How much was measured of each; nothing where it was the same."""
-    told = [
-        f"{code(one.run.name)} {sampling.max_rounds} rounds of {sampling.block_s * 1e3:g} ms"
-        for one in these
-        for sampling in (one.run.plan.sampling,)
-    ]
-    sizes = {(o.run.plan.sampling.max_rounds, o.run.plan.sampling.block_s) for o in these}
-    return f"Nor was as much measured: {listed(told)} at most." if len(sizes) > 1 else ""
+    if single(one.sampled for one in these):
+        return ""
+    told = listed(f"{code(one.run.name)} {one.sampled}" for one in these)
+    return f"Nor was as much measured: {told} at most."
 
 
 def _own_floors(one: Subject) -> str:

@@ -77,6 +77,12 @@ class Subject:
         return energy_report.measured(self.run)
 
     @property
+    def sampled(self) -> str:
+        """How much was measured of a cell at most."""
+        sampling = self.run.plan.sampling
+        return f"{sampling.max_rounds} rounds of {sampling.block_s * 1e3:g} ms"
+
+    @property
     def shapes(self) -> pd.DataFrame:
         """The shapes that were measured."""
         return self.run.cells[SHAPE].drop_duplicates()
