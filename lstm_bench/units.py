@@ -61,7 +61,7 @@ def short(value: float) -> str:
 
 def clean(text: str) -> str:
     """One line without control characters: names and reasons may come from anybody's run."""
-    kept = (" " if c in "\n\t\r" else c for c in text)
+    kept = (" " if c in "\n\t\r\u2028\u2029" else c for c in text)
     return "".join(c for c in kept if unicodedata.category(c)[0] != "C")
 
 

@@ -8,7 +8,7 @@ import statistics
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from made_up import cells, row, run
 
@@ -88,6 +88,8 @@ def test_a_verdict_turned_round_is_its_opposite(pairs, floor):
 
 
 @given(names)
+@example("0\u20280")  # separates lines, and is no control character
+@example("0\u20290")
 def test_any_name_stays_in_its_cell(name):
     document = Document([Table("t", [{"name": name, "n": 1}], (text("name", "name"),))])
     (found,) = csv.DictReader(io.StringIO(document.written("csv")))
