@@ -471,19 +471,13 @@ def test_text_of_a_run_is_shown_and_never_acts(open_page, hostile_file):
     assert tab.evaluate("window.hit") is None
     assert tab.locator("img").count() == 0
     assert tab.locator("script").count() == 2
-    shown = HOSTILE.replace("\u2028", "")
     for place in (
-        "h1",
-        ".subject",
-        "#facts",
-        "#noise ~ .prose",
-        "#extra h2",
-        "#extra tbody",
-        ".headline",
+        *("h1", ".subject", "#facts", "#noise ~ .prose", "#extra h2", "#extra tbody", ".headline"),
+        *("#lines .legend", "#lines .tip", "#cell-table tbody", "#overview tbody"),
     ):
-        assert shown in tab.locator(place).first.inner_text().replace("\u2028", ""), place
-    for place in ("#lines .legend", "#lines .tip", "#cell-table tbody", "#overview tbody"):
-        assert shown in tab.locator(place).inner_text().replace("\u2028", ""), place
+        shown = tab.locator(place).first.inner_text()
+        # a line separator in it may stand as it is or as a blank
+        assert "".join(HOSTILE.split()) in "".join(shown.split()), place
 
 
 def test_a_spreadsheet_takes_no_text_for_a_formula(open_page, hostile_file):
