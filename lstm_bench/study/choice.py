@@ -91,7 +91,7 @@ def section(runs: Runs) -> Section:
             _errors(one.run),
         ),
     ]
-    return Section(title, body, text(f"Use {told}.", pays, alike, single))
+    return Section(title, body, text(f"Use {told}.", pays, single))
 
 
 def winners(run: Run, rows: Sequence[str]) -> pd.DataFrame:

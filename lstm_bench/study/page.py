@@ -23,11 +23,11 @@ from lstm_bench.study import (
 from lstm_bench.study.section import Section, bullets, text
 from lstm_bench.study.subject import Runs
 
+#: What to do first, then what the paper says, then how sure all that is.
 SECTIONS = (
-    *(what_ran, table2, projection, findings, headroom),
-    *(casts, energy, choice, repeat, limits),
+    *(choice, headroom, findings, table2, projection, casts, energy),
+    *(what_ran, repeat, limits),
 )
-FIRST = (choice, headroom, findings, table2, projection, casts, energy, repeat)  # in short
 HEAD = "# LSTM inference: what the paper found, and what holds now"
 NOTES = (
     "Made by `make study` from the runs in `results/`: every number and every verdict here is"
@@ -49,9 +49,7 @@ NOTES = (
 
 def sections(runs: Runs) -> list[Section]:
     found = [module.section(runs) for module in SECTIONS]
-    short = {module: section.short for module, section in zip(SECTIONS, found, strict=True)}
-    ranked = [*FIRST, *(module for module in SECTIONS if module not in FIRST)]
-    told = [line for module in ranked if (line := short[module])]
+    told = [section.short for section in found if section.short]
     return [Section("In short", [bullets(told)]), *found]
 
 

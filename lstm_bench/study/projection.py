@@ -85,7 +85,7 @@ def section(runs: Runs) -> Section:
         rows += [_line(f"- {axis} {value}", held, axis, value) for value in held.values(axis)]
     heads = ["over", "MPE, to skipping", "MPE, to same work", "work", "framework", "is work"]
     body = [
-        text(_answer(held, where)),
+        text(_answer(held, where), _by_length(held)),
         table(heads, rows),
         text(
             f"The first two are MPE with 95% intervals: PyTorch against {code(SKIP)}, which is what"
@@ -116,20 +116,21 @@ def _answer(held: Gap, where: str) -> str:
     _, _, work, framework = held.at()
     amount = share(work.value, framework.value)
     told = f"; of the gap {amount} is work not done" if held.word else ""
-    steps = held.values("timesteps")
-    by_length = ""
-    if len(steps) > 1:
-        ends = [(t, held.at("timesteps", t)) for t in (steps[0], steps[-1])]
-        costs = [f"{times(own.value)} at {t}" for t, (_, _, _, own) in ends]
-        skipped = [times(saved.value) for _, (_, _, saved, _) in ends]
-        by_length = (
-            f" By timesteps PyTorch itself costs {listed(costs)}, the projection {listed(skipped)}."
-        )
     return (
         f"{ANSWERS[held.word]}: {where} PyTorch takes {times(work.value * framework.value)} as long"
         f" as what DeepBench runs, {times(work.value)} by the skipped input projection times"
-        f" {times(framework.value)} by PyTorch itself{told}.{by_length}"
+        f" {times(framework.value)} by PyTorch itself{told}."
     )
+
+
+def _by_length(held: Gap) -> str:
+    steps = held.values("timesteps")
+    if len(steps) < 2:
+        return ""
+    ends = [(t, held.at("timesteps", t)) for t in (steps[0], steps[-1])]
+    costs = [f"{times(own.value)} at {t}" for t, (_, _, _, own) in ends]
+    skipped = [times(saved.value) for _, (_, _, saved, _) in ends]
+    return f"By timesteps PyTorch itself costs {listed(costs)}, the projection {listed(skipped)}."
 
 
 def _line(label: str, gap: Gap, axis: str, value: int) -> list[str]:
