@@ -51,7 +51,9 @@ def test_the_share_of_work_that_is_not_done(tmp_path, same, framework, word, tol
     factors["deepbench"] = (lambda s: same(s) / scale) if callable(same) else same / scale
     one = Subject(run_of(tmp_path / "h200-paper", *cells_of(factors)))
     assert projection.Gap(one).word == word
-    assert told in projection.section(Runs(paper=one)).short
+    short = projection.section(Runs(paper=one)).short
+    assert told in short
+    assert ("of the gap" in short) == (word in (HOLDS, HOLDS_NOT))
 
 
 def test_the_shares_of_a_gap_add_up():
@@ -175,7 +177,8 @@ def test_the_paper_is_held_against_what_its_deepbench_ran(tmp_path):
     factors = {"deepbench-skip": 0.5, "deepbench": 1.0}
     one = Subject(run_of(tmp_path / "h200-paper", *cells_of(factors)))
     made = table2.section(Runs(paper=one))
-    assert "PyTorch -1.00 (in the paper -0.53; against the same work 0.00)" in made.short
+    told = "2.00x the time (MPE -1.00, in the paper -0.53; against the same work 1.00x)"
+    assert f"PyTorch takes {told}" in made.short
     assert "`pytorch` against `deepbench-skip`: the same sign, larger" in made.written()
     assert "`pytorch` against `deepbench`:" not in made.written()
 
@@ -252,6 +255,17 @@ def test_verdicts_are_told_by_how_much_the_first_run_has_between_the_two():
     assert by_size["2.00x or more"] == ["2", "2", "2"]
     assert by_size["1.00x to 1.10x"] == ["0", "0", "0"]
     assert "66.7% again (0 of 1 below 1.25x), and none the other way" in verdicts.short(pairs)
+
+
+def test_the_ratios_of_a_second_run_stand_beside_those_of_the_first(tmp_path):
+    """Whichever way round the two rows come."""
+    results = tmp_path / "results"
+    run_of(results / "h200-paper", *cells_of({"tf-mode0": 2.0, "deepbench": 0.5}))
+    run_of(results / "h200-repeat", *cells_of({"tf-mode0": 2.4, "deepbench": 0.5}))
+    text = " ".join(part_of(built(results), "Does it repeat").split())
+    assert "| `tf-mode0` / `pytorch` | 16 | 2.00x | 2.40x | 20.0% |" in text
+    assert "| `pytorch` / `deepbench` | 16 | 2.00x | 2.00x | 0.0% |" in text
+    assert "20.0% at most (`tf-mode0` over `deepbench`, 4.00x and then 4.80x)" in text
 
 
 @pytest.mark.parametrize(("rounds", "told"), [(20, True), (100, False)])

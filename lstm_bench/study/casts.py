@@ -17,7 +17,6 @@ from lstm_bench.units import listed, percent, seconds, signed, times
 from lstm_bench.words import versus
 
 AMP, HALF = "pytorch-amp", "pytorch-half"
-ALIKE = 1.5  # times the least: medians by timesteps that are about the same
 HALF_OF_IT = 0.5
 
 
@@ -88,15 +87,13 @@ def _longer(found: Sequence[Added]) -> list[Added]:
 
 
 def _adds(found: Sequence[Added]) -> str:
-    """What AMP adds to a call, and whether its length matters."""
+    """What AMP adds to a call, and to short and long ones."""
     if not found:
         return ""
     if not _longer(found):
         return "In the median AMP adds nothing to a call."
     middle = statistics.median(one.latency for one in found)
-    return (
-        f"AMP adds {seconds(middle)} to a call (quartiles {_quartiles(found)}), {_length(found)}."
-    )
+    return f"AMP adds {seconds(middle)} to a call (quartiles {_quartiles(found)}){_length(found)}."
 
 
 def _where(found: Sequence[Added]) -> str:
@@ -107,7 +104,7 @@ def _where(found: Sequence[Added]) -> str:
     busy = statistics.median(one.busy for one in longer)
     launches = max(statistics.median(one.launches for one in longer), 0.0)
     left = min(statistics.median(one.rest / one.latency for one in longer), 1.0)
-    rest = f"the rest, {percent(left, 0)}, is the host's outside of launches, not profiled here"
+    rest = f"the rest, {percent(left, 0)}, was not profiled"
     return (
         f"Of this {signed(busy)} is time of the GPU and, while watched,"
         f" {seconds(launches)} is inside launches, which watching slows;"
@@ -121,15 +118,13 @@ def _by_steps(found: Sequence[Added]) -> dict[int, list[Added]]:
 
 
 def _length(found: Sequence[Added]) -> str:
-    """Whether it is the same for calls of any length."""
+    """The same for the fewest timesteps and for the most."""
     by_steps = _by_steps(found).items()
     middles = {steps: statistics.median(one.latency for one in own) for steps, own in by_steps}
     if len(middles) < 2:
-        return f"at {listed(map(str, middles))} timesteps"
-    if min(middles.values()) > 0 and max(middles.values()) <= ALIKE * min(middles.values()):
-        return "in the median about the same at all timesteps: it does not grow with them"
+        return ""
     ends = (f"{signed(middles[steps])} at {steps}" for steps in (min(middles), max(middles)))
-    return f"{listed(ends)} timesteps"
+    return f", {listed(ends)} timesteps"
 
 
 def _casting(found: Sequence[Added]) -> str:
@@ -138,16 +133,18 @@ def _casting(found: Sequence[Added]) -> str:
     if not longer:
         return ""
     share = rules.mean([one.casts / one.latency for one in longer])
-    casts = seconds(statistics.median(one.casts for one in longer))
+    least = min(one.shape.hidden for one in longer)
+    small = [one for one in longer if one.shape.hidden == least]
+    casts = [seconds(statistics.median(one.casts for one in part)) for part in (longer, small)]
     word = {
         rules.HOLDS: "on the GPU casts are at least half of what AMP adds",
         rules.HOLDS_NOT: "on the GPU casts are less than half of what AMP adds",
         rules.UNKNOWN: "whether casts on the GPU are half of what AMP adds cannot be told",
     }[rules.is_over(share, HALF_OF_IT)]
     return (
-        "The paper says that with AMP the bottleneck switches to type casting. Here"
-        f" {word}: {casts} in the median, {percent(share.value, 0)} of it in the mean; what the"
-        " host does to have them done is not in that."
+        "The paper says that at small sizes AMP's bottleneck is type casting. Here"
+        f" {word}: {casts[0]} in the median, {casts[1]} at hidden {least}; what the host does to"
+        " have them done is not in that."
     )
 
 

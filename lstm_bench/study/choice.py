@@ -30,8 +30,8 @@ KINDS = {
     ),
 }
 
-SAME = "where both precisions run the recurrence alike, either as one kernel or step by step"
-OTHER = "where one of them runs it as one kernel and the other step by step"
+SAME = "where both precisions run the recurrence alike"
+OTHER = "where one runs it as one kernel and the other step by step"
 
 
 def section(runs: Runs) -> Section:
@@ -91,7 +91,7 @@ def section(runs: Runs) -> Section:
             _errors(one.run),
         ),
     ]
-    return Section(title, body, text(f"Use {told}.", pays, single))
+    return Section(title, body, text(f"Use {told}.", pays, alike, single))
 
 
 def winners(run: Run, rows: Sequence[str]) -> pd.DataFrame:

@@ -164,7 +164,8 @@ def _least(records: Sequence[Record], shapes: set[Shape], floor: float) -> str:
         net = _logs(records, ranked[0], ranked[1], shapes, _net)
         if net:
             more = times(math.exp(statistics.fmean(net)))
-            told += f", {more} net of idle power at the {counted(len(net), 'shape')} that tell it"
+            where = f"at the {counted(len(net), 'shape')} where that is resolved"
+            told += f", {more} net of idle power {where}"
         if not clear:
             told = f"not clearly less than {code(ranked[1])}"
         sentences.append(

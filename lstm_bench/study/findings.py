@@ -69,8 +69,8 @@ def section(runs: Runs) -> Section:
         *amp.parts(one),
         *launches.parts(one),
     ]
-    rest = _named(found, rules.HOLDS_NOT, "No longer true")
-    rest += _named(found, rules.DEPENDS, "True of some shapes only")
+    rest = _named(found, rules.HOLDS_NOT, "Not so here")
+    rest += _named(found, rules.DEPENDS, "Here at some shapes only")
     return Section(title, body, f"{told[0].upper()}{told[1:]}.{rest}", figures(one))
 
 

@@ -88,6 +88,6 @@ def _families(cells: Sequence[Split]) -> list[str]:
     ]
     shown = [[code(row["implementation"]), *(percent(row[n], 0) for n in there)] for row in rows]
     return [
-        "What the kernels' time goes into:",
+        "What the kernels' time goes into ([families](profile.md#families)):",
         table(["row", *(SHORT.get(name, name) for name in there)], shown),
     ]

@@ -28,7 +28,7 @@ def section(runs: Runs) -> Section:
     floors = [percent(floor) for floor in dict.fromkeys(noise.applied(run.noise))]
     lines = [
         f"One machine: {clean(str(gpus[0].get('name', 'unknown')))}, one driver, one version of"
-        " each library. Another GPU has other crossing points.",
+        " each framework, each with its own cuDNN. Another GPU has other crossing points.",
         f"One layer, one direction, inference only, {ranges}"
         + (", inputs as wide as the hidden state." if equal else "."),
         f"TF32 is {'on' if settings.tf32 else 'off'}, while PyTorch and TensorFlow turn it on by"
@@ -41,8 +41,9 @@ def section(runs: Runs) -> Section:
         f" {percent(run.plan.sampling.converged, 0)}; [how](method.md#noise-is-part-of-the-result)"
         " verdicts take that into account.",
         *_pace(run.plan.sampling.max_rounds),
-        "Profiling slows the host: busy time is the GPU's own and holds; what the host does between"
-        " two launches is not seen.",
+        "Profiling slows the host, and [graphs](profile.md#what-holds-and-what-profiling-distorts):"
+        " busy time is the GPU's own and holds elsewhere; what the host does between two launches"
+        " is not seen.",
         "Not among the rows: PyTorch in a CUDA graph, `torch.compile`, XLA.",
         "The paper lists neither its grid nor its noise, so its figures can be set beside these,"
         " not tested against them; its figures average times, this page averages ratios.",

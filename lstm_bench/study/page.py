@@ -37,8 +37,9 @@ NOTES = (
     " the same thing ([how](method.md)).",
     "The rows: `deepbench` and its variants are C++ over cuDNN ([which](baseline.md)); `tf-mode0`"
     " is Keras on cuDNN, `tf-mode1` and `tf-mode2` are its two generic codes"
-    " ([why](method.md#what-mode-0-1-2-is-in-tensorflow)); `-amp` is automatic mixed precision,"
-    " `pytorch-half` has weights and inputs in half precision throughout.",
+    " ([why](method.md#what-mode-0-1-2-is-in-tensorflow)), all of them in a `tf.function`; `-amp`"
+    " is automatic mixed precision, which PyTorch enters anew in every call; `pytorch-half` has"
+    " weights and inputs in half precision throughout.",
     "A cell is one row at one shape. MPE is the paper's mean percentage error, the mean over shapes"
     " of (A-B)/A. An A/A pair is one cell that was measured twice under two names: what lies"
     " between the two is noise, and 95% of such differences (of few, all) stay under the noise"

@@ -115,7 +115,8 @@ ANSWERS = {
 def _answer(held: Gap, where: str) -> str:
     _, _, work, framework = held.at()
     amount = share(work.value, framework.value)
-    told = f"; of the gap {amount} is work not done" if held.word else ""
+    sure = held.word in (rules.HOLDS, rules.HOLDS_NOT)
+    told = f"; of the gap {amount} is work not done" if sure else ""
     return (
         f"{ANSWERS[held.word]}: {where} PyTorch takes {times(work.value * framework.value)} as long"
         f" as what DeepBench runs, {times(work.value)} by the skipped input projection times"

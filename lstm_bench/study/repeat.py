@@ -10,11 +10,11 @@ import pandas as pd
 
 from lstm_bench import noise
 from lstm_bench.noise import SHAPE
-from lstm_bench.study import rules, verdicts
+from lstm_bench.study import headlines, rules, verdicts
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import GPU, Runs, Subject, missing
 from lstm_bench.trust import measured
-from lstm_bench.units import listed, percent, single
+from lstm_bench.units import counted, listed, percent, single
 
 PROMISED = 0.95  # of differences lie under the noise floor: that is what it is
 
@@ -52,9 +52,15 @@ def section(runs: Runs) -> Section:
         )
     )
     for one, pairs in zip(runs.repeats, called, strict=True):
+        body += headlines.told(runs.paper, one, headlines.headlines(pairs))
         body += verdicts.told(runs.paper, one, pairs)
-    last = verdicts.short(called[-1])
-    return Section(title, body, f"{_short(runs.paper, runs.repeats)} {last}".strip())
+    last = called[-1]
+    short = text(
+        _short(runs.paper, runs.repeats),
+        headlines.short(headlines.headlines(last)),
+        verdicts.short(last),
+    )
+    return Section(title, body, short)
 
 
 def _sampled(these: Sequence[Subject]) -> str:
@@ -84,13 +90,17 @@ def _whose(first: Subject, others: Sequence[Subject]) -> str:
 def _short(first: Subject, others: Sequence[Subject]) -> str:
     """By how much cells differ from run to run."""
     found = pd.concat([against(first, one) for one in others], ignore_index=True)
-    told = [
-        f"{name} cells differ by {percent(float(np.median(size)))} in the median, 95% of them by"
-        f" less than {percent(noise.percentile_95(size.to_numpy()))}"
-        for name, chosen in first.bottlenecks(found).items()
-        if len(size := found.loc[chosen, "size"])
-    ]
-    return f"Between two runs {'; '.join(told)}." if told else ""
+    told = []
+    for name, chosen in first.bottlenecks(found).items():
+        own = found[chosen]
+        if len(own):
+            baseline = int(own["implementation"].str.startswith("deepbench").sum())
+            told.append(
+                f"{name} cells ({baseline} of {len(own)} the C++ baseline's) differ by"
+                f" {percent(float(own['size'].median()))} in the median"
+            )
+    shapes = counted(len(found[SHAPE].drop_duplicates()), "shape")
+    return f"In a second run of {shapes} {listed(told)}." if told else ""
 
 
 def against(first: Subject, second: Subject) -> pd.DataFrame:

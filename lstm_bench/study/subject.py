@@ -134,8 +134,8 @@ def tf32(run: Run, other: str) -> str:
     if run.plan.settings.tf32:
         return "TF32 is on: products in fp32 are rounded to it."
     return (
-        "TF32 is off here, while PyTorch and TensorFlow turn it on by default: with it fp32 would"
-        f" be faster where matrix products take the time, and {other} would gain less there."
+        "TF32 is off here, while PyTorch and TensorFlow turn it on by default: how much of what"
+        f" {other} gains it would give fp32 was not measured."
     )
 
 

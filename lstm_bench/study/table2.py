@@ -143,10 +143,13 @@ def _short(one: Subject | None) -> str:
         values = []
         for a, b, then in paper_pairs(one.run.implementations):
             if b == name and a.startswith("deepbench") and (pair := one.pair(a, b)):
-                beside = "against the same work" if math.isnan(then) else f"in the paper {then:.2f}"
-                values.append((f"{pair.whole.mpe.value:.2f}", beside))
+                beside = f"against the same work {times(pair.whole.ratio.value)}"
+                if not math.isnan(then):
+                    beside = f"MPE {pair.whole.mpe.value:.2f}, in the paper {then:.2f}"
+                values.append((times(pair.whole.ratio.value), beside))
         if values:
             (now, paper), *rest = values
-            more = "".join(f"; {beside} {value}" for value, beside in rest)
-            told.append(f"{title} {now} ({paper}{more})")
-    return f"MPE against DeepBench: {listed(told)}." if told else ""
+            more = "".join(f"; {beside}" for _, beside in rest)
+            told.append(f"{title} takes {now} the time ({paper}{more})")
+    runs = "Against what DeepBench runs, which has no input projection,"
+    return f"{runs} {listed(told)} (geometric means)." if told else ""

@@ -97,7 +97,7 @@ def short(pairs: pd.DataFrame) -> str:
     if not found.called:
         return ""
     return (
-        f"Of {found.called:,} verdicts of one run on two rows at one shape the other gives"
+        f"Of {found.called:,} verdicts on two rows at one shape it gives"
         f" {percent(found.again / found.called)} again{_close(pairs)}, and"
         f" {found.turned or 'none'} the other way round."
     )

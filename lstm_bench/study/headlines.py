@@ -1,0 +1,82 @@
+"""Whether a second run gives the ratios that the page speaks of most."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from lstm_bench.study.headroom import AGAINST
+from lstm_bench.study.section import code, table, text
+from lstm_bench.study.subject import Subject
+from lstm_bench.units import percent, times
+
+#: The second row over the first.
+HEADLINES = (
+    *AGAINST,
+    *itertools.product(("deepbench-skip", "deepbench"), ("pytorch", "tf-mode0")),
+    *(("pytorch", "tf-mode0"), ("pytorch", "pytorch-half"), ("pytorch", "pytorch-amp")),
+    *(("pytorch-half", "pytorch-amp"), ("tf-mode0", "tf-mode0-amp"), ("tf-mode1", "tf-mode2")),
+)
+
+
+class Headline(NamedTuple):
+    """How many times as long as `a` row `b` takes, by one run and by the other."""
+
+    a: str
+    b: str
+    shapes: int
+    first: float
+    second: float
+
+    @property
+    def change(self) -> float:
+        return self.second / self.first - 1
+
+
+def headlines(pairs: pd.DataFrame) -> list[Headline]:
+    """Geometric means over the shapes of both runs; `pairs` as `verdicts.both` makes them."""
+    found = []
+    for a, b in HEADLINES:
+        for names, sign in (((a, b), 1), ((b, a), -1)):  # each pair is there one way round
+            own = pairs[(pairs["a"] == names[0]) & (pairs["b"] == names[1])]
+            if len(own):
+                logs = np.log(own[["ratio_1", "ratio_2"]].to_numpy(dtype=float))
+                found.append(Headline(a, b, len(own), *np.exp(sign * logs.mean(axis=0))))
+    return found
+
+
+def told(first: Subject, second: Subject, found: Sequence[Headline]) -> list[str]:
+    if not found:
+        return []
+    rows = [
+        [f"{code(one.b)} / {code(one.a)}", str(one.shapes), *_both(one), percent(one.change)]
+        for one in found
+    ]
+    names = [code(run.run.name) for run in (first, second)]
+    return [
+        text(f"The ratios that this page speaks of most {_apart(found)}, at the shapes of both."),
+        table(["latency", "shapes", *names, "change"], rows),
+    ]
+
+
+def short(found: Sequence[Headline]) -> str:
+    return f"The ratios that this page speaks of most {_apart(found)}." if found else ""
+
+
+def _apart(found: Sequence[Headline]) -> str:
+    most = max(found, key=lambda one: abs(math.log(one.second / one.first)))
+    middle = float(np.median([abs(one.change) for one in found]))
+    first, second = _both(most)
+    return (
+        f"differ by {percent(middle)} in the median and {percent(abs(most.change))} at most"
+        f" ({code(most.b)} over {code(most.a)}, {first} and then {second})"
+    )
+
+
+def _both(one: Headline) -> tuple[str, str]:
+    return times(one.first), times(one.second)
