@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lstm_bench import energy
-from lstm_bench.energy import LEAD_S, POLL_S, Energy, Tick, Watch
+from lstm_bench.energy import LEAD_S, POLL_S, Energy, Tick, Ticks
 
 PERIOD_S, JITTER_S, READ_S = 0.1, 0.022, 0.004
 LOAD_W, IDLE_W, CALL_S = 455.0, 125.0, 0.00442
@@ -62,19 +62,19 @@ class Counter:
         self.now_s += READ_S / 2
         return round(self.shown_j, 3)
 
-    def run_load(self, watch: Watch, seconds: float) -> Load:
+    def run_load(self, ticks: Ticks, seconds: float) -> Load:
         calls = math.ceil(seconds / CALL_S)
         self.load = (self.now_s, self.now_s + calls * CALL_S)
         while self.now_s < self.load[1]:
-            watch.look()
+            ticks.look()
             self.now_s += POLL_S
         return Load(calls, calls * CALL_S)
 
 
-class StandingWatch(Watch):
-    """A watch without a thread."""
+class PolledTicks(Ticks):
+    """Without a thread."""
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Ticks:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -84,18 +84,18 @@ class StandingWatch(Watch):
 def measured(rng: random.Random, window_s: float, late: bool) -> tuple[Energy, list[Tick]]:
     """One measurement, and the ticks that it rests on."""
     counter = Counter(rng, late)
-    watch = StandingWatch(counter, lambda: counter.now_s)
+    ticks = PolledTicks(counter, lambda: counter.now_s)
     for _ in range(rng.randrange(50)):  # the load starts anywhere between two ticks
-        watch.look()
+        ticks.look()
     found = energy.measure(
         counter,
-        lambda seconds: counter.run_load(watch, seconds),
+        lambda seconds: counter.run_load(ticks, seconds),
         idle_w=IDLE_W,
         window_s=window_s,
         now=lambda: counter.now_s,
-        watching=lambda _: watch,
+        watching=lambda _: ticks,
     )
-    return found, energy.inside(watch.ticks, *counter.load)
+    return found, energy.inside(ticks.ticks, *counter.load)
 
 
 def by_ends(ticks: Sequence[Tick]) -> float:
@@ -124,7 +124,7 @@ def main() -> None:
             rng = random.Random(f"{late} {window_s}")
             found = [measured(rng, window_s, late) for _ in range(2 * count)]
             known = [(e, ticks) for e, ticks in found if e.power_w is not None]
-            joules = [e.gross_j(CALL_S) for e, _ in known]
+            joules = [j for e, _ in known if (j := e.gross_j(CALL_S)) is not None]
             apart = sorted(abs(a / b - 1) for a, b in zip(joules[::2], joules[1::2], strict=False))
             off = statistics.median(joules) / (LOAD_W * CALL_S) - 1
             print(

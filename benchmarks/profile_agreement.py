@@ -74,7 +74,8 @@ def measured(row_name: str, shape: str, by: str) -> dict[str, Any]:
     if row.framework == "deepbench":
         session.lstm.time_device(CALLS)
         return {"seconds": statistics.median(session.lstm.time_device(CALLS)) / 1e9, "kernels": 0}
-    own = summary(*session.activities(profiling.MOST), "torch.profiler")
+    activities, windows = session.activities(profiling.MOST)
+    own = summary(activities, windows, "torch.profiler")
     return {"seconds": own.busy_s, "kernels": own.kernels}
 
 

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -91,7 +92,7 @@ def watch(seconds: float, folder: Path) -> None:
 
 def appends(folder: Path, count: int = 50_000) -> None:
     blocks = [Block(n, [1000] * 20, 20000, 20, 0.1, 0.1, 0) for n in range(10)]
-    manifest = {"plan": {}, "machine": {}}
+    manifest: dict[str, Any] = {"plan": {}, "machine": {}}
     costs = []
     with Store.create(folder / "appends", manifest) as store:
         for number in range(count):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lstm_bench.comparison import FEWEST_SHAPES, Comparison, compare
-from lstm_bench.noise import SHAPE
+from lstm_bench.noise import SHAPE, Numbers
 from lstm_bench.results import frame
 from lstm_bench.store import Row, Sizes
 
@@ -43,17 +43,17 @@ QUIET, ROUGH = Machine(), Machine(late=0.03)
 DRIFTING = Machine(drift=0.11, difference=0.2)
 
 
-def pace(rng: np.random.Generator, machine: Machine, count: int) -> np.ndarray:
+def pace(rng: np.random.Generator, machine: Machine, count: int) -> Numbers:
     """How much slower a worker is in each round: half of the variance stays for some of them."""
     if not machine.drift:
         return np.zeros(count)
     stays, moves = rng.normal(0, machine.drift / 2**0.5, (2, count))
     for n in range(1, count):
         stays[n] = KEEPS * stays[n - 1] + (1 - KEEPS**2) ** 0.5 * stays[n]
-    return stays + moves
+    return np.asarray(stays + moves)
 
 
-def measured(rng: np.random.Generator, true_s: float, machine: Machine, count: int) -> np.ndarray:
+def measured(rng: np.random.Generator, true_s: float, machine: Machine, count: int) -> Numbers:
     """One cell's rounds on a worker without a pace."""
     offset = rng.normal(0, machine.process_noise)
     rounds = rng.normal(0, ROUND_NOISE, count)
@@ -65,10 +65,10 @@ def measured(rng: np.random.Generator, true_s: float, machine: Machine, count: i
 def simulated(
     rng: np.random.Generator,
     shapes: int,
-    effect: float | np.ndarray,
+    effect: float | Numbers,
     spread: float,
     machine: Machine,
-) -> tuple[Comparison, np.ndarray]:
+) -> tuple[Comparison, Numbers]:
     """A comparison of B with A, and the true logarithm of B / A at every shape."""
     truth = rng.normal(effect, spread, shapes)
     rows = []
