@@ -106,6 +106,18 @@ class Run:
         return [*planned, *(name for name in present if name not in planned)]
 
     @functools.cached_property
+    def left(self) -> int:
+        """How many planned cells are still to be measured: never begun, or cut short."""
+        whole = self.cells[self.cells["status"] != "interrupted"]
+        keys = [whole[name] for name in ("implementation", *SHAPE, "pass_number", "copy")]
+        done = set(zip(*keys, strict=True))
+        planned = (
+            (c.implementation, *(getattr(c.shape, axis) for axis in SHAPE), c.pass_number, c.copy)
+            for c in self.plan.all_cells()
+        )
+        return sum(cell not in done for cell in planned)
+
+    @functools.cached_property
     def noise(self) -> list[Noise]:
         """The noise floor of latency."""
         return noise.floors(noise.controls(self.cells))

@@ -76,9 +76,9 @@ def document(run: Run, metric: str = "latency", shape_by_shape: bool = True) -> 
 def heading(run: Run) -> str:
     """The run, its machine, and whether it is whole."""
     line = machine_line(run.manifest["machine"], run.manifest["plan"]["settings"])
-    planned, measured = len(run.plan.shapes), len(run.cells[noise.SHAPE].drop_duplicates())
-    part = f"\nnot complete: {measured} of {planned} planned shapes" if measured < planned else ""
-    return f"{run.name}: {line}{part}"
+    planned = counted(len(run.plan.all_cells()), "planned cell")
+    left = f"\nnot complete: {run.left} of {planned} still to be measured" if run.left else ""
+    return f"{run.name}: {line}{left}"
 
 
 def noise_facts(floors: Iterable[Noise]) -> list[dict[str, Any]]:

@@ -48,7 +48,7 @@ modules, names = sys.argv[1].split(","), sys.argv[2].split(",")
 def there(module):
     try:
         return importlib.util.find_spec(module) is not None
-    except ImportError:
+    except Exception:  # of a dotted name the first part is imported, which may do anything
         return False
 def version(name):
     try:
@@ -99,7 +99,7 @@ def environment(settings: Settings) -> dict[str, str]:
 
 @functools.lru_cache
 def probe(python: str, framework: Framework) -> dict[str, Any]:
-    """Whether this interpreter has the framework, found out without importing it."""
+    """Whether this interpreter has the framework, which is not imported for it."""
     modules, names = ",".join(framework.requires), ",".join(framework.distributions)
     try:
         done = subprocess.run(

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from lstm_bench import noise
-from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
 from lstm_bench.units import counted, listed
 
@@ -20,13 +19,10 @@ def trust(run: Run) -> list[str]:
     if run.cells.empty:
         return [f"{len(run.plan.shapes)} shapes were planned; none has been measured yet."]
     result = []
-    ran = len(run.cells.drop_duplicates(SHAPE))
-    if ran < len(run.plan.shapes):
-        missing = len(run.plan.shapes) - ran
-        result.append(
-            f"The run is not complete: {missing} of {len(run.plan.shapes)} planned shapes"
-            " are still to be measured."
-        )
+    if run.left:
+        planned = counted(len(run.plan.all_cells()), "planned cell")
+        left = f"{run.left} of {planned} {_is(run.left, past=False)} still to be measured"
+        result.append(f"The run is not complete: {left}, controls counted.")
     result += _left_out(run.cells)
     if not measured(run.cells).empty:
         result += [_noise(run), *_checks(run.cells), *_unequal(run)]

@@ -1,11 +1,13 @@
 """`report` and `compare` as a user types them."""
 
 import json
+import os
 import re
+import subprocess
 import textwrap
 
 import pytest
-from conftest import REPOSITORY
+from conftest import REPOSITORY, command
 from made_up import row, written
 
 
@@ -105,13 +107,22 @@ def test_the_paper_table_is_printed_in_its_order(lstm_bench, some_run):
 
 
 def test_output_into_a_pipe_that_closes_is_no_traceback(some_run, tmp_path):
-    import subprocess
-
-    from conftest import command
-
     line = " ".join(command("report")) + " | head -1"
     done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_is_a_link_or_a_pipe_stays_one(lstm_bench, some_run, tmp_path):
+    link, behind, pipe = (tmp_path / name for name in ("link.csv", "behind.csv", "pipe"))
+    behind.write_text("old")
+    link.symlink_to(behind)
+    assert lstm_bench("report", "--output", link).returncode == 0
+    assert link.is_symlink()
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True)
+    assert lstm_bench("report", "--format", "csv", "--output", pipe).returncode == 0
+    assert reader.communicate(timeout=60)[0] == behind.read_text() != "old"
+    assert pipe.is_fifo()
 
 
 SHOWN = (

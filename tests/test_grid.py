@@ -283,9 +283,17 @@ def test_energy_is_measured_where_it_is_asked_for_and_on_a_gpu(value, expected):
 
 
 @pytest.mark.parametrize(
-    ("sampling", "most"),
-    [(None, 30), ({}, 30), ({"max_rounds": 15}, 30), ({"max_rounds": 40}, 40)],
+    ("sampling", "rounds", "most"),
+    [
+        (None, 30, 30),
+        ({}, 30, 30),
+        ({"max_rounds": 15}, 30, 30),
+        ({"max_rounds": 40}, 30, 40),
+        ({"rounds": 50}, 50, 50),
+        ({"rounds": 50, "max_rounds": 100}, 50, 100),
+        ({"rounds": "fifty"}, 30, 30),
+    ],
 )
-def test_rigorous_is_never_less_than_the_file_says(sampling, most):
+def test_rigorous_is_never_less_than_the_file_says(sampling, rounds, most):
     flags = grid_command._sampling_flags({"sampling": sampling}, False, True, False)
-    assert flags == {"rounds": 30, "max_rounds": most}
+    assert flags == {"rounds": rounds, "max_rounds": most}

@@ -89,6 +89,14 @@ def test_a_probe_finds_what_is_there_and_what_is_not():
     assert supervisor.probe(sys.executable, gone)["missing"] == ["no_such_module", "no_such.child"]
 
 
+def test_a_package_that_breaks_when_it_is_looked_into_is_missing(tmp_path, monkeypatch):
+    (tmp_path / "broken_one").mkdir()
+    (tmp_path / "broken_one" / "__init__.py").write_text("raise AttributeError('torch is newer')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    broken = Framework("x", ("broken_one.amp",), ("no-such",), "")
+    assert supervisor.probe(sys.executable, broken)["missing"] == ["broken_one.amp"]
+
+
 @pytest.mark.parametrize("python", ["/no/such/python", "/bin/true", "/etc/passwd", "/"])
 def test_an_interpreter_that_is_none_is_named(python):
     with pytest.raises(LstmBenchError, match=f"fake={python} .*no Python interpreter"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lstm_bench import registry, results, store, words
+from lstm_bench import registry, results, run_report, store, words
 from lstm_bench.model import Implementation, Sampling, Settings, Shape
 from lstm_bench.plan import Plan
 from lstm_bench.trust import trust
@@ -203,9 +203,20 @@ def test_an_answer_without_a_check_is_not_passed_over():
 def test_an_incomplete_or_damaged_run_says_so():
     planned = [(*shape, shape[0]) for shape in GRID]
     run = run_of(grid({"deepbench": 1}, shapes=GRID[:6]), shapes=planned, damaged=1)
-    assert "2 of 8 planned shapes are still to be measured." in told(run)
+    assert "4 of 16 planned cells are still to be measured, controls counted." in told(run)
     assert "1 line of the run could not be read and was left out." in told(run)
     assert "6 of 8 planned shapes" in words.subject(run)
+
+
+def test_a_run_whose_last_shape_was_cut_short_is_not_complete():
+    rows = grid({"deepbench": 1})
+    whole, never_begun = run_of(rows), run_of(rows[:-1])
+    assert (whole.left, never_begun.left) == (0, 1)
+    assert "not complete" not in told(whole) + run_report.heading(whole)
+    rows[-1].status = "interrupted"
+    for run in (never_begun, run_of(rows)):
+        assert "not complete: 1 of 16 planned cells is still to be measured" in told(run)
+        assert "not complete: 1 of 16 planned cells still to" in run_report.heading(run)
 
 
 def test_warnings_are_counted_by_their_kind():

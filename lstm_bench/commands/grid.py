@@ -251,8 +251,10 @@ def _sampling_flags(
         flags.update(rounds=5, max_rounds=10)
     if rigorous:
         stated = data.get("sampling")
-        most = stated.get("max_rounds") if isinstance(stated, Mapping) else None
-        flags.update(rounds=30, max_rounds=most if isinstance(most, int) and most > 30 else 30)
+        for name in ("rounds", "max_rounds"):  # never less than the file has, nor than 30
+            value = stated.get(name) if isinstance(stated, Mapping) else None
+            least = flags.get("rounds", 30)
+            flags[name] = max(value, least) if isinstance(value, int) else least
     if deepbench:
         flags.update(queued_calls=100)
     return flags

@@ -84,14 +84,21 @@ def terminal_width() -> int | None:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Whole or not at all: what was there stays until the new one is complete."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """Whole or not at all: what was there stays until the new one is complete.
+
+    A link stays one, and what is no plain file, as a pipe or /dev/null, is written into.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")
+        else:
+            try:
+                temporary.write_text(text, encoding="utf-8")
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
     except OSError as error:
         raise cannot_write(path, error) from None
     click.echo(f"wrote {path}", err=True)
