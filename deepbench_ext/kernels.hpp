@@ -78,9 +78,13 @@ static Kernel best_kernel() {
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
     if (__builtin_cpu_supports("avx512f")) return {"AVX-512", avx512::Lanes, avx512::step};
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"AVX2", avx2::Lanes, avx2::step};
+#endif
+#if defined(__x86_64__)
     return {"SSE2", baseline::Lanes, baseline::step};
-#else
+#elif defined(__aarch64__)
     return {"NEON", baseline::Lanes, baseline::step};
+#else
+    return {"portable", baseline::Lanes, baseline::step};
 #endif
 }
 

@@ -10,6 +10,7 @@ By default the answer is right and the clock is virtual: a call "takes" `call_s`
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from lstm_bench.model import TOLERANCES, LstmBenchError
@@ -71,6 +72,8 @@ def check(script: Any, where: str) -> dict[str, Any]:
             raise LstmBenchError(f"{where}.{key}: found {value!r}, expected true or false")
         if key in _COUNTS and not (number and isinstance(value, int) and value >= 0):
             raise LstmBenchError(f"{where}.{key}: found {value!r}, expected a whole number")
-        if key == "process" and not (isinstance(value, str) and value.isalnum()):
+        if key == "process" and not (
+            isinstance(value, str) and re.fullmatch("[A-Za-z0-9]+", value)
+        ):
             raise LstmBenchError(f"{where}.{key}: found {value!r}, expected letters and digits")
     return script

@@ -19,14 +19,21 @@ def sections(run: Run) -> list[Section]:
     """What the run's profiles say; nothing if it has none that can be trusted."""
     found = split.read(run)
     result = []
-    doubts = " ".join(
-        f"{line[0].upper()}{line[1:]}." for line in kernel_report.left_out_lines(found)
+    doubts = _sentences(
+        *kernel_report.source_lines(found.on_device),
+        *kernel_report.stretched_lines(found.on_device),
+        *kernel_report.without_lines(run, found, None),
+        *kernel_report.left_out_lines(found),
     )
     if found.on_device:
         result += [_where(found.on_device, doubts), _parts(found.on_device, "Kernels")]
     if found.on_host:
         result += [_operators(found.on_host, doubts), _parts(found.on_host, "Operators")]
     return result
+
+
+def _sentences(*lines: str) -> str:
+    return " ".join(f"{line[0].upper()}{line[1:]}." for line in lines)
 
 
 def _where(splits: list[Split], doubts: str) -> Section:
@@ -39,9 +46,7 @@ def _where(splits: list[Split], doubts: str) -> Section:
         rows.append([row["implementation"], *times, *counts, *shares])
     columns = ["implementation", "latency (us)", "busy (us)", "gap (us)", "host (us)"]
     columns += ["kernels", "launches", "active (%)", "moving (%)", "idle (%)", "launching (%)"]
-    checked = " ".join(
-        f"{line[0].upper()}{line[1:]}." for line in kernel_report.check_lines(splits)
-    )
+    checked = _sentences(*kernel_report.check_lines(splits))
     note = (
         f"Medians of times and means of shares over {kernel_report.over(common)}. Busy: something"
         " ran on the device; gap: it waited for the next launch, in the profiled calls; host:"
@@ -61,9 +66,7 @@ def _operators(splits: list[Split], doubts: str) -> Section:
         rows.append([row["implementation"], row["source"], *times, row["calls"], memory])
     columns = ["implementation", "by", "latency (us)", "profiled (us)", "in parts (us)", "calls"]
     columns.append("memory (MiB)")
-    checked = " ".join(
-        f"{line[0].upper()}{line[1:]}." for line in kernel_report.check_lines(splits)
-    )
+    checked = _sentences(*kernel_report.check_lines(splits))
     note = (
         f"Medians over {kernel_report.over(common)}. In parts: the own time of all operators or"
         f" phases, over all threads. {checked} {doubts}"

@@ -92,7 +92,7 @@ class Document:
     facts: dict[str, Any] = field(default_factory=dict)  # what JSON gets beside the tables
 
     def add(self, *parts: str | Table) -> None:
-        self.parts += parts
+        self.parts += filter(None, parts)  # what has nothing to say leaves no gap
 
     @property
     def tables(self) -> list[Table]:

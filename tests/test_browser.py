@@ -111,6 +111,21 @@ def open_page(browser, file):
     assert [r for r in requests if not r.startswith(("file:", "data:", "blob:"))] == []
 
 
+def test_an_input_of_its_own_size_is_told_in_panels_and_tables(open_page, tmp_path):
+    rows = grid({"deepbench": 1, "pytorch": 1.5}, shapes=SHAPES[:4])
+    for row in rows:
+        row.shape.input_size = 64 if row.shape.timesteps == 10 else row.shape.hidden
+    path = tmp_path / "page.html"
+    path.write_text(page.html(run_of(rows)), encoding="utf-8")
+    tab = open_page(path)
+    assert texts(tab, "#winners h4") == ["10 timesteps, input size 64", "20 timesteps"]
+    tab.evaluate("document.querySelectorAll('details').forEach((node) => { node.open = true; })")
+    heads = [texts(table, "thead th") for table in tab.locator("table").all()]
+    shapes = [line for line in heads if "timesteps" in " ".join(line) and "B is" in " ".join(line)]
+    assert all("input" in " ".join(line) for line in shapes)
+    assert shapes
+
+
 def texts(tab, selector):
     return tab.locator(selector).all_inner_texts()
 

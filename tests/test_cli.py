@@ -55,6 +55,7 @@ def test_dry_run_prints_the_plan_and_writes_nothing(lstm_bench, write_grid, tmp_
     assert done.returncode == 0
     assert "2 shapes x 1 implementations + 1 A/A controls" in done.stdout  # a second has no twin
     assert "4 cells" in done.stdout
+    assert "\n\n\n" not in done.stdout
     assert not (tmp_path / "results").exists()
 
 
@@ -471,17 +472,18 @@ def test_profile_says_what_is_wrong_with_its_arguments(lstm_bench, arguments, ex
 
 
 @pytest.mark.parametrize(
-    ("flags", "expected"),
+    ("arguments", "expected"),
     [
-        (("--device", "cpu", "--trace", "t.json"), "expected a profile of a GPU"),
-        (("--device", "cpu", "--figure", "f.svg"), "expected a profile of a GPU"),
-        (("--device", "cuda", "--figure", "f.bmp"), "expected a name in .svg"),
+        (("fake", "--device", "cpu", "--trace", "t.json"), "expected a profile of a GPU"),
+        (("fake", "--device", "cpu", "--figure", "f.svg"), "expected a profile of a GPU"),
+        (("fake@1", "--device", "cuda", "--trace", "t.json"), "found a CPU"),  # wherever the run is
+        (("fake", "--device", "cuda", "--figure", "f.bmp"), "expected a name in .svg"),
     ],
 )
 def test_a_timeline_that_cannot_be_is_refused_before_anything_is_measured(
-    lstm_bench, tmp_path, flags, expected
+    lstm_bench, tmp_path, arguments, expected
 ):
-    done = lstm_bench("profile", "fake", "--shape", "64,4,20", *flags)
+    done = lstm_bench("profile", *arguments, "--shape", "64,4,20")
     assert (done.returncode, done.stdout) == (2, "")
     assert expected in done.stderr
     assert list(tmp_path.iterdir()) == []

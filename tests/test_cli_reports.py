@@ -125,6 +125,14 @@ def test_a_file_that_is_a_link_or_a_pipe_stays_one(lstm_bench, some_run, tmp_pat
     assert pipe.is_fifo()
 
 
+def test_what_is_printed_beside_a_page_can_be_of_another_time(lstm_bench, some_run, tmp_path):
+    flags = ["--html", "p.html", "--format", "csv", "--metric", "throughput"]
+    done = lstm_bench("report", *flags)
+    assert done.returncode == 0, done.stderr
+    assert "pytorch" in done.stdout
+    assert (tmp_path / "p.html").exists()
+
+
 SHOWN = (
     ["report", "--run", "cpu-default"],
     ["compare", "pytorch", "deepbench", "--run", "cpu-default"],

@@ -142,6 +142,7 @@ BAD = [
     ({"fake": {"fake": {"real": "yes please"}}}, "expected true or false"),
     ({"sampling": {"rounds": 50, "max_rounds": 3}}, "expected at least rounds"),
     ({"fake": {"fake": {"process": "a/b"}}}, "expected letters and digits"),
+    ({"fake": {"fake": {"process": "\u00e9"}}}, "expected letters and digits"),
     ({"fake": {"pytorch": {}}}, "is a real implementation's name"),
     ({"sampling": {"rounds": None}}, "sampling.rounds: found None"),
     ({"sampling": {"block_calls": None}}, "sampling.block_calls: found None"),

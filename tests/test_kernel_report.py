@@ -287,8 +287,18 @@ def test_the_page_has_both_sections(tmp_path):
     for section in (where, kernels):
         assert all(len(row) == len(section["columns"]) for row in section["rows"])
     on_cpu = run_of(tmp_path / "cpu", (cell("a", device="cpu"), operators()))
+    assert "not profiled" not in where["note"]
     titles = [section["title"] for section in profile_sections.sections(on_cpu)]
     assert titles == ["Where the time goes, on the CPU", "Operators"]
+
+
+def test_the_page_says_what_the_report_says_of_its_doubts(tmp_path):
+    run = run_of(tmp_path / "run", *whole("a", busy=1.2e-3), (cell("b"), None))
+    note = profile_sections.sections(run)[0]["note"]
+    text = " ".join(kernel_report.document(run).written("table").split())
+    for doubt in ("1 cell with times was not profiled", "busy for longer than the timed call"):
+        assert doubt in text
+        assert doubt in note
 
 
 def test_the_command_shows_it_and_refuses_what_does_not_go_together(lstm_bench, tmp_path):

@@ -140,10 +140,14 @@ def test_two_drivers_on_one_machine_are_warned_about(write_grid, tmp_path, monke
     while not records(tmp_path / "results" / "first"):
         assert first.poll() is None
     quick = write_grid("quick.yaml")
-    line = command("grid", quick, "--run", "second")
-    second = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
-    assert second.returncode == 0
-    assert f"another lstm-bench is measuring on this machine (process {first.pid})" in second.stderr
+    for line in (
+        command("grid", quick, "--run", "second"),
+        command("profile", "fake", "--shape", "3,2,4", "--device", "cpu"),
+    ):
+        second = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+        assert second.returncode == 0
+        told = f"another lstm-bench is measuring on this machine (process {first.pid})"
+        assert told in second.stderr
     # and what is there of a run that goes on can be read
     done = subprocess.run(
         command("report", "--run", "first"), cwd=tmp_path, capture_output=True, text=True

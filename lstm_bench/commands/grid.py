@@ -168,7 +168,6 @@ def _run(
 
     with held():
         from lstm_bench import driver, machine, preflight, results, run_report, store
-        from lstm_bench.neighbours import announced
         from lstm_bench.units import percent, span
 
     skipping = ["--skip-missing"] if missing else []
@@ -192,11 +191,9 @@ def _run(
         with (
             opened as sink,
             stop,
-            announced(plan.settings.device) as warnings,
+            options.alone(plan.settings.device),
             options.progress() as progress,
         ):
-            for warning in warnings:
-                click.echo(f"! {warning}", err=True)
             finished = {record.key for record in records if record.status == "ok"}
             outcome = driver.run(
                 plan, cells, sink, progress, stop, budget_s, missing, finished=finished

@@ -83,7 +83,7 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     name = plan.implementations[0].name
     click.echo(f"\nnoise: {name} against itself, {settings.threads} threads")
     stop = Stop(options.tell)
-    with stop, options.progress(quiet=True) as progress:
+    with stop, options.alone(where), options.progress(quiet=True) as progress:
         records = doctor.measure_noise(plan, progress, stop)
     if stop.count:
         sys.exit(stop.exit_code)

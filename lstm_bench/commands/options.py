@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -121,6 +122,17 @@ def load(results: Path, name: str | None) -> Run:
     run = runs.load(lookup.find_run(results, name))
     gc.freeze()
     return run
+
+
+@contextlib.contextmanager
+def alone(device: str) -> Iterator[None]:
+    """Say who else measures on this machine, and be seen by those who come."""
+    from lstm_bench.neighbours import announced
+
+    with announced(device) as warnings:
+        for warning in warnings:
+            click.echo(f"! {warning}", err=True)
+        yield
 
 
 def tell(text: str) -> None:

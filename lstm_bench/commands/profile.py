@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.model import LstmBenchError, Stopped
+from lstm_bench.model import LstmBenchError, Settings, Stopped
 
 if TYPE_CHECKING:
     from lstm_bench.model import Record
@@ -68,9 +68,11 @@ def profile(
     The cell is checked and timed as in a grid, then profiled apart from that: on a GPU its kernels,
     copies and launches through CUPTI, on a CPU its operators. Nothing is kept but what you ask for.
     """
-    from lstm_bench import kernel_report
+    from lstm_bench import kernel_report, registry
 
-    _early(trace, figure, options.where(device), operators)
+    row = registry.find(implementation, "IMPLEMENTATION")
+    own = row.settings_in(Settings(device=options.where(device))).device
+    _early(trace, figure, own, operators)
     record, found, happened = _measured(implementation, shape, device, threads, pythons, operators)
     options.write(kernel_report.cell_document(record, found, sort, top), form, output)
     if (trace or figure) and not happened.activities:
@@ -114,12 +116,11 @@ def _measured(
     operators: bool,
 ) -> tuple[Record, Profile, Profiled]:
     """Run the one cell; nothing of it stays on disk."""
-    from lstm_bench import driver, grid, machine, preflight, registry
+    from lstm_bench import driver, grid, machine, preflight
     from lstm_bench.closer import Look
     from lstm_bench.sink import Kept
     from lstm_bench.stop import Stop
 
-    registry.find(implementation, "IMPLEMENTATION", {})
     data = {
         "name": "profile",
         "shapes": [_sizes(shape)],
@@ -145,6 +146,7 @@ def _measured(
     with (
         tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder,
         Stop(options.tell) as stop,
+        options.alone(plan.settings.device),
         options.progress(quiet=True) as progress,
     ):
         kept = Kept(Path(folder))

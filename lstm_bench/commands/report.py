@@ -102,7 +102,8 @@ def report(
         raise click.UsageError("--sort, --top and --where go with --kernels")
     if conditions and html:
         raise click.UsageError("--where does not choose for --html, which has a filter of its own")
-    shown = mpe or not (kernels or energy or html or figures)
+    printed = mpe or kernels or energy or form or output or not (html or figures)
+    shown = printed and not (kernels or energy)
     if metric != "latency" and not shown:
         raise click.UsageError("--metric goes with the summary and with --mpe")
     run = options.load(results, run_name)
@@ -126,7 +127,7 @@ def report(
                 click.echo(f"wrote {path}", err=True)
         except OSError as error:
             raise options.cannot_write(figures, error) from None
-    if (html or figures) and not (mpe or kernels or energy or form or output):
+    if not printed:
         return
     if mpe:
         from lstm_bench import mpe as table

@@ -254,7 +254,7 @@ function shapeTable(pair) {
   return new Table({
     caption: `${pair.names[1]} against ${pair.names[0]}, shape by shape`,
     columns: [
-      ...AXES.map((axis) => numberColumn(axis, (k) => run.shapes[axis][pair.shape[k]], String)),
+      ...shapeColumns((k) => pair.shape[k]),
       numberColumn("A", (k) => pair.a_s[k], seconds),
       numberColumn("B", (k) => pair.a_s[k] * pair.ratio[k], seconds),
       numberColumn("ratio", (k) => pair.ratio[k], times),

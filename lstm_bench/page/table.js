@@ -143,11 +143,17 @@ function textColumn(label, value, more = {}) {
   return { label, key: value, show: value, ...more };
 }
 
+// The sizes of a shape; the input's only where it is not the hidden size everywhere.
+function shapeColumns(shapeOf) {
+  const own = run.shapes.input_size.some((input, i) => input !== run.shapes.hidden[i]);
+  const size = (axis, label) => numberColumn(label, (row) => run.shapes[axis][shapeOf(row)], String);
+  return [...AXES.map((axis) => size(axis, axis)), ...(own ? [size("input_size", "input")] : [])];
+}
+
 // All cells: filters above, the table below.
 function cellTable(place) {
   const cells = run.cells;
   const text = (column) => (row) => run.strings[cells[column][row]];
-  const axis = (name) => (row) => run.shapes[name][cells.shape[row]];
   const name = (row) => {
     const copy = cells.copy[row] > 1 ? ` #${cells.copy[row]}` : "";
     return implementationName(cells.implementation[row]) + copy;
@@ -157,11 +163,9 @@ function cellTable(place) {
   const notes = (row) => joined(text("reason")(row), text("warnings")(row));
   // a warning starts with its kind: "capped: 3 rounds in 30 s"
   const kinds = (row) => joined(text("reason")(row), text("warnings")(row).replace(/:[^;]*/g, ""));
-  const ownInput = run.shapes.input_size.some((input, i) => input !== run.shapes.hidden[i]);
   const columns = [
     textColumn("implementation", name),
-    ...AXES.map((one) => numberColumn(one, axis(one), String)),
-    ...(ownInput ? [numberColumn("input", axis("input_size"), String)] : []),
+    ...shapeColumns((row) => cells.shape[row]),
     ...(cells.pass.some((pass) => pass > 1) ? [numberColumn("pass", value("pass"), String)] : []),
     textColumn("status", text("status"), { bad: (row) => text("status")(row) !== "ok" }),
     textColumn("precision", text("precision")),
@@ -193,7 +197,7 @@ function cellTable(place) {
     const keeps = (row) =>
       fits("implementation", cells.implementation[row]) &&
       fits("status", cells.status[row]) &&
-      AXES.every((one) => fits(one, axis(one)(row))) &&
+      AXES.every((one) => fits(one, run.shapes[one][cells.shape[row]])) &&
       (wanted.controls || cells.copy[row] === 1) &&
       hits.every((hit) => hit.names[cells.implementation[row]] ||
         hit.shapes[cells.shape[row]] ||

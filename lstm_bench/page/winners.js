@@ -44,7 +44,7 @@ class WinnerFigure {
     const byPanel = new Map(), wins = new Map();
     won.shape.forEach((shape, k) => {
       const other = input[shape] === hidden[shape] ? "" : `, input size ${input[shape]}`;
-      const name = `${timesteps[shape]}${other}`;
+      const name = `${timesteps[shape]} timesteps${other}`;
       if (!byPanel.has(name)) byPanel.set(name, []);
       byPanel.get(name).push(k);
       const beyond = won.verdict[k] === "slower" ? 1 : 0;
@@ -65,7 +65,7 @@ class WinnerFigure {
     }
     if (!names.includes(this.state.panel)) [this.state.panel] = names;
     const options = names.map((name) => [name, name]);
-    replace(this.panelChoice, choice("Timesteps", options, this.state.panel, (chosen) => {
+    replace(this.panelChoice, choice("Panel", options, this.state.panel, (chosen) => {
       this.state.panel = chosen;
       this.draw();
     }));
@@ -96,7 +96,7 @@ class WinnerFigure {
     const width = left + wide * columns.length + 4, height = top + tall * rows.length + bottom;
     const node = svg("svg", {
       width, height, viewBox: `0 0 ${width} ${height}`, role: "group",
-      "aria-label": `Fastest at ${name} timesteps, by hidden size and batch size. Arrow keys walk`
+      "aria-label": `Fastest at ${name}, by hidden size and batch size. Arrow keys walk`
         + " through it.",
     });
     const every = (size, needed) => Math.ceil(needed / size); // labels that have room
@@ -123,7 +123,7 @@ class WinnerFigure {
     turned.setAttribute("transform", `translate(11,${(top + base) / 2}) rotate(-90)`);
     node.append(turned, textAt(left + (wide * columns.length) / 2, height - 6, "batch size"));
     walkable(walk);
-    return el("div", {}, el("h4", { text: `${name} timesteps` }), node);
+    return el("div", {}, el("h4", { text: name }), node);
   }
 
   tile(won, k, box) {
