@@ -342,7 +342,7 @@ def redrawn(
         step = max(1, DRAWS // (draws * n))
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
-            pick = _neighbours(rng, int(n), (len(rows[part]), draws))
+            pick = neighbours(rng, int(n), (len(rows[part]), draws))
             for pool, side in zip(pools, sides, strict=True):
                 chosen = np.take_along_axis(side[part, None, :], pick, axis=2)
                 middle = np.median(side[part], axis=1)[:, None]
@@ -350,8 +350,8 @@ def redrawn(
     return pools[0], pools[1]
 
 
-def _neighbours(
-    rng: np.random.Generator, n: int, of: tuple[int, int]
+def neighbours(
+    rng: np.random.Generator, n: int, of: tuple[int, ...]
 ) -> npt.NDArray[np.integer[Any]]:
     """Places of n values drawn from n, in lots of neighbours; the last one's is the first."""
     size = noise.lot_size(n)
@@ -362,11 +362,11 @@ def _neighbours(
 
 def student_interval(values: Numbers) -> tuple[float, float]:
     """Student's 95% interval of the mean of four values or more."""
-    half = _student(len(values)) * values.std(ddof=1) / len(values) ** 0.5
+    half = student(len(values)) * values.std(ddof=1) / len(values) ** 0.5
     return float(values.mean() - half), float(values.mean() + half)
 
 
-def _student(count: int) -> float:
+def student(count: int) -> float:
     """Student's t at 97.5%: from the table, beyond it by an expansion that is exact to 0.001."""
     if count in STUDENT:
         return STUDENT[count]

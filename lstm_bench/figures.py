@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 
 from lstm_bench import analysis, noise
 from lstm_bench.colours import look
-from lstm_bench.comparison import compare
+from lstm_bench.comparison import compare, neighbours, student
 from lstm_bench.noise import METRICS, SHAPE, Numbers
 from lstm_bench.results import Run
 from lstm_bench.units import percent, short, times
@@ -128,7 +128,7 @@ def interval(seconds: Numbers, rounds: Sequence[Sequence[float]], over_shapes: b
     for row, of in enumerate(rounds):
         own = np.array([t for t in of if t > 0])
         if len(own) > 1:  # a single round stands as it is
-            medians = np.median(own[rng.integers(0, len(own), (draws, len(own)))], axis=1)
+            medians = np.median(own[neighbours(rng, len(own), (draws,))], axis=1)
             redrawn[row] *= medians / np.median(own)  # around the cell's figure
     size = (RESAMPLES, count)
     shape = rng.integers(0, count, size) if over_shapes else np.arange(count)
@@ -138,9 +138,8 @@ def interval(seconds: Numbers, rounds: Sequence[Sequence[float]], over_shapes: b
 
 def _tail(count: int) -> float:
     """Where a percentile interval of so few ends: as far out as Student's is beyond the normal."""
-    z, free = 1.959964, max(count - 1, 1)
-    student = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
-    return math.erfc(student * math.sqrt(count / free / 2)) / 2
+    count = max(count, 2)
+    return math.erfc(student(count) * math.sqrt(count / (count - 1) / 2)) / 2
 
 
 @styled()

@@ -8,9 +8,9 @@ from scipy import stats
 from lstm_bench import mpe, noise, pair_report, results
 from lstm_bench.comparison import (
     STUDENT,
-    _neighbours,
     compare,
     doublings,
+    neighbours,
     over_rounds,
     over_shapes,
     redrawn,
@@ -185,8 +185,8 @@ def test_rounds_that_go_together_make_a_wider_interval_than_the_same_rounds_shuf
 
 
 @pytest.mark.parametrize("rounds", [5, 16, 25, 100])
-def test_rounds_are_redrawn_in_lots_of_neighbours_of_which_the_last_is_the_firsts(rounds):
-    drawn = _neighbours(np.random.default_rng(1), rounds, (3, 2000))
+def test_rounds_are_redrawn_in_lots_ofneighbours_of_which_the_last_is_the_firsts(rounds):
+    drawn = neighbours(np.random.default_rng(1), rounds, (3, 2000))
     assert drawn.shape == (3, 2000, rounds)
     assert set(np.unique(drawn)) == set(range(rounds))
     size = noise.lot_size(rounds)

@@ -159,14 +159,25 @@ def test_an_input_as_wide_as_the_hidden_state_is_one_and_the_same_along_hidden()
 
 
 def test_the_interval_of_one_shape_is_the_bootstrap_of_its_rounds():
-    rounds = list(np.random.default_rng(3).lognormal(0, 0.3, 20))
+    """As long as they are so few that each is drawn by itself."""
+    rounds = list(np.random.default_rng(3).lognormal(0, 0.3, 15))
     middle = float(np.median(rounds))
     found = figures.interval(np.array([middle]), [rounds], over_shapes=False)
-    level = 1 - 2 * stats.norm.cdf(stats.t.ppf(0.025, 19) * math.sqrt(20 / 19))
+    level = 1 - 2 * stats.norm.cdf(stats.t.ppf(0.025, 14) * math.sqrt(15 / 14))
     theirs = stats.bootstrap(
         (rounds,), np.median, confidence_level=level, method="percentile", random_state=1
     ).confidence_interval
     assert found == pytest.approx(tuple(theirs), rel=0.03)
+
+
+def test_rounds_that_keep_their_pace_make_a_wider_interval_than_the_same_ones_shuffled():
+    rng = np.random.default_rng(3)
+    rounds = np.repeat(rng.lognormal(0, 0.3, 8), 12)
+    ends = []
+    for own in (rounds, rng.permutation(rounds)):
+        low, high = figures.interval(np.array([np.median(own)]), [list(own)], over_shapes=False)
+        ends.append(high - low)
+    assert ends[0] > 1.5 * ends[1]
 
 
 def test_the_interval_over_shapes_is_the_bootstrap_of_their_medians():
