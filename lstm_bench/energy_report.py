@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from lstm_bench.page import Section
 from lstm_bench.results import Run
 from lstm_bench.run_report import LESS_WORK_NOTE, heading, less_work, names
 from lstm_bench.tables import Column, Document, Row, Table, number
-from lstm_bench.units import counted, percent, wrapped
+from lstm_bench.units import counted, in_units, percent, size, wrapped
 
 TIME_KNOWN = 0.05  # half the interval of the time per call, over it; beyond, energy is an estimate
 NET_KNOWN = 0.1  # of the power over idle may be open where net energy is held against its twin's
@@ -272,8 +272,8 @@ def _columns(rows: Sequence[Row], less: set[str]) -> list[Column]:
         ("idle_w", number("idle", "idle_w", _whole("W"))),
         ("clock_mhz", Column("SM MHz", _clock_text, right=True)),
         ("temperature_c", number("hottest", "temperature_c", _whole("C"))),
-        ("device_peak", number("GPU mem", "device_peak", size)),
-        ("host_peak", number("host mem", "host_peak", size)),
+        ("device_peak", number("GPU mem", "device_peak", _known_size)),
+        ("host_peak", number("host mem", "host_peak", _known_size)),
     ]
     known = [column for key, column in columns if any(row[key] for row in rows)]
     return [names(less), *known]
@@ -294,21 +294,7 @@ def _clock_text(row: Row) -> str:
 
 def joules(value: float | None) -> str:
     """An amount of energy with three digits and its unit."""
-    return "-" if value is None else _in_units(value, {"J": 1, "mJ": 1e3, "uJ": 1e6}) or "0 J"
-
-
-def size(value: int) -> str:
-    """Bytes with three digits and their unit; none of them are not known."""
-    return _in_units(value, {"GiB": 2**-30, "MiB": 2**-20, "KiB": 2**-10, "B": 1}) or "-"
-
-
-def _in_units(value: float, units: Mapping[str, float]) -> str:
-    """In the first unit in which it is at least one; empty if there is none."""
-    for unit, factor in units.items():
-        scaled = float(f"{value * factor:.3g}")
-        if abs(scaled) >= 1:
-            return f"{scaled:g} {unit}"
-    return ""
+    return "-" if value is None else in_units(value, {"J": 1, "mJ": 1e3, "uJ": 1e6}) or "0 J"
 
 
 def _whole(unit: str) -> Callable[[float | None], str]:
@@ -326,3 +312,7 @@ def _known(values: Iterable[Any]) -> list[Any]:
 def _median(values: Iterable[float | None]) -> float | None:
     known = _known(values)
     return statistics.median(known) if known else None
+
+
+def _known_size(value: int) -> str:
+    return size(value or None)

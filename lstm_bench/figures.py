@@ -150,7 +150,7 @@ def time_by(run: Run, axis: str, only: Sequence[str] | None = None) -> Figure | 
         return None
     last = table.groupby("implementation", sort=False)["latency_s"].last()
     order = list(last.sort_values(ascending=False, kind="stable").index)  # as the lines end
-    what = f"{len(order)} implementations" if len(order) > 1 else clipped(order[0], 40)
+    what = f"{len(order)} implementations" if len(order) > 1 else elided(order[0], 40)
     less = run.cells[run.cells["implementation"].isin(order) & (run.cells["computes"] != "lstm")]
     over = "shapes and rounds" if table.attrs["over_shapes"] else "the rounds of these shapes"
     notes = f"Bars: 95% interval of the median, over {over}; set side by side."
@@ -176,7 +176,7 @@ def time_by(run: Run, axis: str, only: Sequence[str] | None = None) -> Figure | 
     ax.grid(axis="y", color="#e6e6e6", linewidth=0.6)
     ax.spines[["top", "right"]].set_visible(False)
     stars = dict.fromkeys(less["implementation"], "*")
-    entries = [(lines[name], clipped(name, 28) + stars.get(name, "")) for name in order]
+    entries = [(lines[name], elided(name, 28) + stars.get(name, "")) for name in order]
     taken = legend(figure, entries, "upper right", foot + body)
     ax.set_position(box(figure, 0.75, foot + 0.45, WIDTH - 0.85 - taken, body - 0.5))
     return figure
@@ -227,11 +227,11 @@ def winners(run: Run) -> Figure | None:
     notes += " Pale: not beyond the noise, or too few rounds to tell."
     if len(shown) < len(panels):
         notes += f" {len(shown)} of {len(panels)} panels are shown."
-    best = f"{clipped(names[0], 30)} at {counts[names[0]]} of {len(won)}"
+    best = f"{elided(names[0], 30)} at {counts[names[0]]} of {len(won)}"
     title = f"Fastest by shape: {best if counts else 'nobody, beyond the noise'}"
     figure, foot = heat_maps(run, title, notes, shown, 3, 0.1 + 0.6 * LINE * (len(names) + 1))
     handles = [patches.Patch(facecolor=look(name).colour) for name in names]
-    labels = [f"{clipped(name, 30)}: fastest at {counts[name]} of {len(won)}" for name in names]
+    labels = [f"{elided(name, 30)}: fastest at {counts[name]} of {len(won)}" for name in names]
     legend(figure, list(zip(handles, labels, strict=True)), "lower left", foot)
     return figure
 
@@ -263,7 +263,7 @@ def amp_gain(run: Run) -> Figure | None:
     texts = zip(cells["gain"], cells["called"], strict=True)
     cells["text"] = [short(2**gain) if called else f"({short(2**gain)})" for gain, called in texts]
     panels = [
-        (f"{clipped(pair, 18)}: {text}", part[part["pair"] == pair])
+        (f"{elided(pair, 18)}: {text}", part[part["pair"] == pair])
         for pair in pairs
         for text, part in panels_of(cells)
     ]
@@ -308,7 +308,7 @@ def heat_maps(
         y = foot + room + 0.2 + (rows - row - 0.5) * pitch - height * len(batch) / 2
         ax = figure.add_axes(box(figure, x, y, width * len(hidden), height * len(batch)))
         ax.set(xlim=(0, len(hidden)), ylim=(0, len(batch)), facecolor=EMPTY)
-        ax.set_title(clipped(plain(text), int(stride / 0.08)), loc="left", fontsize=8.5)
+        ax.set_title(elided(plain(text), int(stride / 0.08)), loc="left", fontsize=8.5)
         ax.spines[["top", "right", "left", "bottom"]].set_visible(False)
         ax.tick_params(length=0)
         sides = ((ax.xaxis, hidden, wide / width), (ax.yaxis, batch, 0.16 / height))
@@ -353,12 +353,12 @@ def about(run: Run) -> str:
     if settings.device == "cuda":
         where = (machine.get("gpus") or [{}])[0].get("name")
         how = f"TF32 {'on' if settings.tf32 else 'off'}"
-    what = f"{clipped(where or 'unknown device', 40)}, {how}, AMP in {settings.amp}"
+    what = f"{elided(where or 'unknown device', 40)}, {how}, AMP in {settings.amp}"
     used = zip(run.noise, noise.applied(run.noise), strict=True)
     floors = [f"{percent(floor)} ({n.name})" for n, floor in used if n.pairs]
     noisy = f"noise floor {', '.join(floors)}" if floors else "noise floor not measured"
     done = len(analysis.times(run.cells).shapes)
-    return f"{what}; run {clipped(run.name, 40)}, {done} of {planned} shapes; {noisy}."
+    return f"{what}; run {elided(run.name, 40)}, {done} of {planned} shapes; {noisy}."
 
 
 def legend(figure: Figure, entries: list[tuple[Any, str]], corner: str, y: float) -> float:
@@ -376,10 +376,10 @@ def legend(figure: Figure, entries: list[tuple[Any, str]], corner: str, y: float
 def _short(name: str) -> str:
     """A name for a cell."""
     name = name.replace("deepbench", "DB").replace("pytorch", "PT").replace("tf-mode", "TF")
-    return textwrap.fill(clipped(plain(name), 18).replace("-", " "), 7)
+    return textwrap.fill(elided(plain(name), 18).replace("-", " "), 7)
 
 
-def clipped(text: str, width: int) -> str:
+def elided(text: str, width: int) -> str:
     """Both ends of a long name: variants differ at the end."""
     half = (width - 1) // 2
     return text if len(text) <= width else f"{text[:half]}\N{HORIZONTAL ELLIPSIS}{text[-half:]}"

@@ -14,7 +14,7 @@ from lstm_bench.profile import Profile
 from lstm_bench.results import Run
 from lstm_bench.split import Split, Splits
 from lstm_bench.tables import Document, Table, number, text
-from lstm_bench.units import clean, clipped, counted, percent, seconds, signed, wrapped
+from lstm_bench.units import clean, clipped, counted, percent, seconds, signed, size, wrapped
 
 NAME = 52  # characters of a kernel's name, less what further columns take
 SHORT = {"recurrent GEMM": "rec GEMM", "input GEMM": "in GEMM", "persistent": "persist"}
@@ -133,7 +133,7 @@ def _add_host(
                 number("profiled", "wall_s", seconds),
                 number("in parts", "parts_s", seconds),
                 number("calls", "calls", _count),
-                number("memory", "bytes", _bytes),
+                number("memory", "bytes", size),
             ),
             "where the time of a call goes, on the CPU",
         ),
@@ -182,8 +182,8 @@ def _add_parts(
 def _parts(one: Split, sort: str, top: int, title: str = "") -> Table:
     """The columns that the parts of this cell have anything in."""
     rows, host = split.part_rows(one, sort), one.of_host
-    total, size = (any(row[key] is not None for row in rows) for key in ("total_s", "bytes"))
-    width = NAME - 6 * (total + size)
+    total, memory = (any(row[key] is not None for row in rows) for key in ("total_s", "bytes"))
+    width = NAME - 6 * (total + memory)
     columns = [
         text("name", "name", lambda name: clipped(short_name(clean(name)), width)),
         text("family", "family"),
@@ -191,7 +191,7 @@ def _parts(one: Split, sort: str, top: int, title: str = "") -> Table:
         number("self" if host else "time", "self_s", seconds),
         *([number("total", "total_s", seconds)] if total else []),
         number("share", "share", _share),
-        *([number("memory" if host else "bytes", "bytes", _bytes)] if size else []),
+        *([number("memory" if host else "bytes", "bytes", size)] if memory else []),
     ]
     return Table("parts", rows, columns, title, most=top)
 
@@ -370,16 +370,6 @@ def _there(share: float) -> str:
 
 def _count(value: float) -> str:
     return f"{value:.4g}"
-
-
-def _bytes(value: float | None) -> str:
-    if value is None:
-        return "-"
-    for unit in ("B", "KiB", "MiB"):
-        if abs(value) < 1000:
-            return f"{value:.3g} {unit}"
-        value /= 1024
-    return f"{value:.3g} GiB"
 
 
 def _seconds(value: float | None) -> float:

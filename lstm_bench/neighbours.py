@@ -15,8 +15,8 @@ from lstm_bench import telemetry
 def announced(device: str) -> Iterator[list[str]]:
     """Hold this machine's token while measuring; yields what to warn about.
 
-    A file in the temporary folder, locked while we run: the lock goes with the process, however
-    that ends. Where it cannot be had there is nothing to warn about.
+    A file that all users of the machine share, locked while we run: the lock goes with the process,
+    however that ends. Where it cannot be had there is nothing to warn about.
     """
     warnings = []
     token = _token()

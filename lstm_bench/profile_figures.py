@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from lstm_bench import figures, kernel_report, split
 from lstm_bench.families import FAMILIES, families
-from lstm_bench.figures import GREY, LINE, WIDTH, about, box, clipped, ink, legend, plain, styled
+from lstm_bench.figures import GREY, LINE, WIDTH, about, box, elided, ink, legend, plain, styled
 from lstm_bench.model import LstmBenchError, Shape
 from lstm_bench.profile import Activity, Window, summary
 from lstm_bench.results import Run
@@ -107,7 +107,7 @@ def activity(run: Run, splits: Sequence[Split]) -> Figure:
         bars[row["implementation"]] = (shares, seconds(row["latency_s"]))
     over = kernel_report.over(common)
     low, high = (f(bars, key=lambda name: bars[name][0]["GPU active"]) for f in (min, max))
-    ends = [f"{percent(bars[n][0]['GPU active'], 0)} ({clipped(n, 30)})" for n in (low, high)]
+    ends = [f"{percent(bars[n][0]['GPU active'], 0)} ({elided(n, 30)})" for n in (low, high)]
     title = f"GPU active in a call: {' to '.join(dict.fromkeys(ends))}"
     notes = f"Mean shares of the latency over {over}. Active: a kernel ran; data movement: only"
     notes += " copies or fills ran; idle: the rest. Right: the median latency."
@@ -149,7 +149,7 @@ def _bars(
                 reached += share
         _say(ax, 1.015 * longest, place, plain(note), GREY, ha="left")
     ax.set(xlim=(0, longest), ylim=(len(bars) - 0.5, -0.5), xlabel=label)
-    ax.set_yticks(range(len(bars)), [plain(clipped(name, 25)) for name in bars])
+    ax.set_yticks(range(len(bars)), [plain(elided(name, 25)) for name in bars])
     ax.xaxis.set_major_formatter(lambda value, _: percent(value, 0))
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)

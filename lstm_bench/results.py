@@ -66,9 +66,9 @@ def frame(rows: Sequence[Row], machine: Mapping[str, Any]) -> pd.DataFrame:
     return result[~again].reset_index(drop=True) if again.any() else result
 
 
-def frame_of(records: Iterable[Record], machine: Mapping[str, Any] | None = None) -> pd.DataFrame:
+def frame_of(records: Iterable[Record]) -> pd.DataFrame:
     """The same from records in memory."""
-    return frame([msgspec.convert(to_json(r), Row) for r in records], machine or {})
+    return frame([msgspec.convert(to_json(r), Row) for r in records], {})
 
 
 def _transposed(structs: Iterable[msgspec.Struct]) -> Iterable[tuple[Any, ...]]:

@@ -33,7 +33,7 @@ def trust(run: Run) -> list[str]:
     return result
 
 
-def percent(value: float) -> str:
+def two_digits(value: float) -> str:
     """A share with two digits: 0.35%, 2.4%, 13%."""
     scaled = 100 * value
     return f"{scaled:.0f}%" if scaled >= 9.95 else f"{float(f'{scaled:.2g}'):g}%"
@@ -65,7 +65,7 @@ def _noise(run: Run) -> str:
         return "The run has no A/A controls: its noise is not known, differences may be chance."
     enough = [(n, floor) for n, floor in known if n.pairs >= noise.FEWEST_PAIRS]
     parts = [
-        f"{percent(floor)} for calls {_class(n.name)} ({counted(n.pairs, 'pair')})"
+        f"{two_digits(floor)} for calls {_class(n.name)} ({counted(n.pairs, 'pair')})"
         for n, floor in enough or known
     ]
     text = "Noise floor: of the same thing measured twice, 95% differ by less than "

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import textwrap
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 WIDTH = 100
+BYTES = {"GiB": 2**-30, "MiB": 2**-20, "KiB": 2**-10, "B": 1.0}
 
 
 def seconds(value: float | None) -> str:
@@ -45,6 +46,20 @@ def percent(value: float | None, digits: int = 1) -> str:
 def error(value: float | None) -> str:
     """A difference from the reference: its size is all that matters."""
     return "-" if value is None or math.isnan(value) else f"{value:.0e}"
+
+
+def size(value: float | None) -> str:
+    """Bytes: 12 B, 4 KiB, 1.5 GiB."""
+    return "-" if value is None else in_units(value, BYTES) or "0 B"
+
+
+def in_units(value: float, units: Mapping[str, float]) -> str:
+    """Three digits, in the first unit in which it is at least one; empty if there is none."""
+    for unit, factor in units.items():
+        scaled = float(f"{value * factor:.3g}")
+        if abs(scaled) >= 1:
+            return f"{scaled:g} {unit}"
+    return ""
 
 
 def times(value: float | None) -> str:

@@ -124,7 +124,7 @@ def findings(run: Run, pairs: Pairs | None = None) -> list[str]:
     return _wins(run, rows, baseline) + told
 
 
-def times(value: float) -> str:
+def factor(value: float) -> str:
     """A factor with two digits: 1.07x, 8.1x, 33x, 216x."""
     if value < 1.995:
         return f"{value:.2f}x"
@@ -150,8 +150,8 @@ def versus(group: Group, floor: float, interval: bool = True) -> str:
     word = "slower"
     if value < 1:
         word, value, low, high = "faster", 1 / value, 1 / high, 1 / low
-    ends = f" ({times(low)} to {times(high)})" if interval else ""
-    return f"{times(value)} {word}{ends}"
+    ends = f" ({factor(low)} to {factor(high)})" if interval else ""
+    return f"{factor(value)} {word}{ends}"
 
 
 def _told(pairs: Sequence[Pair]) -> str:
@@ -161,7 +161,7 @@ def _told(pairs: Sequence[Pair]) -> str:
     rest = [pair.of.b for pair in pairs if not pair.clear and not pair.both_ways]
     if len(pairs) == len(rest) == 1:
         ratio = pairs[0].whole.ratio
-        ends = f"{times(ratio.low)} to {times(ratio.high)}"
+        ends = f"{factor(ratio.low)} to {factor(ratio.high)}"
         return f"no clear difference, {rest[0]} takes {ends} its time"
     parts = [listed(sure)] if sure else []
     return "; ".join([*parts, f"no clear difference for {listed(rest)}"] if rest else parts)
@@ -170,7 +170,7 @@ def _told(pairs: Sequence[Pair]) -> str:
 def _both_ways(pair: Pair) -> str:
     """`pytorch-amp faster at 15 and slower at 16 of 38 shapes`, with the ends of the range."""
     words, ratios = pair.whole.verdicts, pair.of.shapes["ratio"]
-    ends = f"{times(1 / ratios.min())} faster to {times(ratios.max())} slower"
+    ends = f"{factor(1 / ratios.min())} faster to {factor(ratios.max())} slower"
     return (
         f"{pair.of.b} faster at {words['faster']} and slower at {words['slower']}"
         f" of {pair.whole.shapes} shapes ({ends})"

@@ -271,7 +271,7 @@ def test_the_same_run_always_gives_the_same_words():
     ],
 )
 def test_a_factor_has_two_digits(value, text):
-    assert words.times(value) == text
+    assert words.factor(value) == text
 
 
 def test_lower_precision_is_held_against_the_same_number_of_threads():

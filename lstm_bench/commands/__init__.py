@@ -1,1 +1,1 @@
-"""The commands of `lstm-bench`: the only files that print and exit."""
+"""The commands of `lstm-bench`: they print and exit, the modules that they use do not."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from lstm_bench.model import Unsupported
+from lstm_bench.registry import FRAMEWORKS
 
-BUILD_REMEDY = "reinstall lstm-bench with a C++20 compiler (g++ 11 or newer) on the PATH"
 OPENBLAS_REMEDY = "pip install scipy-openblas32"
 CUDA_REMEDY = "pip install nvidia-cudnn-cu13 nvidia-cuda-runtime nvidia-cublas nvidia-cuda-nvrtc"
 HEADERS_REMEDY = f"{CUDA_REMEDY} nvidia-cuda-crt, then reinstall lstm-bench"
@@ -38,7 +38,8 @@ def extension(name: str) -> Any:
     try:
         module = importlib.import_module(f"lstm_bench.{name}")
     except ImportError as error:
-        raise Unsupported(f"the C++ baseline was not built ({error}): {BUILD_REMEDY}") from None
+        remedy = FRAMEWORKS["deepbench"].install
+        raise Unsupported(f"the C++ baseline was not built ({error}): {remedy}") from None
     if reason := getattr(module, "absent_reason", ""):
         raise Unsupported(f"{reason}: {HEADERS_REMEDY}")
     return module

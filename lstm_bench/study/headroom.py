@@ -83,7 +83,7 @@ def _ends(pair: Pair) -> str:
         f"{versus(_at(pair, batch), pair.floor, interval=False)} at batch {batch}"
         for batch in (batches[0], batches[-1])
     )
-    return f"{code(pair.of.b)} {listed(told)} ({words.times(pair.whole.ratio.value)} over all)"
+    return f"{code(pair.of.b)} {listed(told)} ({words.factor(pair.whole.ratio.value)} over all)"
 
 
 def _graphs(one: Subject) -> str:
@@ -100,8 +100,8 @@ def _by_batch(pairs: Sequence[Pair]) -> str:
         groups = ((_at(pair, batch), pair.floor) for pair in pairs)
         rows.append([f"batch {batch}", *(_factor(*found) for found in groups)])
     ratios = [pair.of.shapes["ratio"] for pair in pairs]
-    rows.append(["least", *(words.times(float(own.min())) for own in ratios)])
-    rows.append(["most", *(words.times(float(own.max())) for own in ratios)])
+    rows.append(["least", *(words.factor(float(own.min())) for own in ratios)])
+    rows.append(["most", *(words.factor(float(own.max())) for own in ratios)])
     called = (f"{pair.whole.verdicts['slower']} of {pair.whole.shapes}" for pair in pairs)
     rows.append(["slower at", *called])
     return table(["latency over best", *(code(pair.of.b) for pair in pairs)], rows)
@@ -111,8 +111,8 @@ def _factor(group: Group, floor: float) -> str:
     if not group.shapes:
         return "-"
     of = group.ratio
-    ends = (words.times(end).removesuffix("x") for end in (of.low, of.high))
-    shown = f"{words.times(of.value)} [{', '.join(ends)}]"
+    ends = (words.factor(end).removesuffix("x") for end in (of.low, of.high))
+    shown = f"{words.factor(of.value)} [{', '.join(ends)}]"
     return shown if clear(group, floor) else f"({shown})"
 
 

@@ -11,8 +11,7 @@ from lstm_bench.model import Record
 from lstm_bench.study import controls
 from lstm_bench.study.section import Section, bullets, code, reached_by, table, text
 from lstm_bench.study.subject import TITLES, Runs, Subject, missing
-from lstm_bench.trust import kinds_of
-from lstm_bench.trust import percent as digits
+from lstm_bench.trust import kinds_of, two_digits
 from lstm_bench.units import clean, counted, listed, percent, span
 
 HALF = 0.5  # of its time a run should be inside timed calls
@@ -198,7 +197,7 @@ def _short(one: Subject | None) -> str:
     own = cells[cells["copy"] == 1]
     ok, wrong = int((own["status"] == "ok").sum()), int((cells["status"] == "wrong").sum())
     floors = [n.floor for n in one.run.noise if n.floor is not None]
-    ends = dict.fromkeys(map(digits, (min(floors), max(floors)))) if floors else ["not known"]
+    ends = dict.fromkeys(map(two_digits, (min(floors), max(floors)))) if floors else ["not known"]
     shapes = f"{len(one.shapes)} of {counted(len(one.run.plan.shapes), 'planned shape')}"
     return (
         f"{ok} of {counted(len(own), 'cell')} at {shapes} have a time, {wrong or 'none'} a wrong"
