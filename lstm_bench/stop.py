@@ -10,12 +10,20 @@ from typing import Any
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Signals wait until this is over: amid an import Python may print Ctrl-C and pass it over."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    """Signals wait until this is over: amid an import Python may print Ctrl-C and pass it over.
+
+    They are noted, not blocked: a mask is a thread's own, and any other thread may take the signal.
+    """
+    caught: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(n, lambda number, _: caught.append(number)) for n in numbers]
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for late in dict.fromkeys(caught):
+            signal.raise_signal(late)
 
 
 class Stop:

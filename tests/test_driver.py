@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -563,13 +564,20 @@ def test_ctrl_c_ends_profile_with_the_code_of_a_grid(monkeypatch):
 
 
 def test_ctrl_c_amid_an_import_waits_until_it_is_over():
-    done = []
+    done, over = [], threading.Event()
+    other = threading.Thread(target=over.wait)  # the system may hand it the signal
+    other.start()
 
     def imports():
         with held():
             os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
             done.append("imported")
 
-    with pytest.raises(KeyboardInterrupt):
-        imports()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            imports()
+    finally:
+        over.set()
+        other.join()
     assert done == ["imported"]
