@@ -67,14 +67,17 @@ def summary(
     Medians are over the shapes that all rows with any result share, so that a row which refuses
     the large ones does not look fast.
     """
-    own = cells.loc[cells["copy"] == 1, ["implementation", "computes", "precision"]]
+    own = cells.loc[cells["copy"] == 1, ["implementation", "computes", "precision", "status"]]
     whole = np.asarray(~np.isnan(of.seconds).any(axis=1))
     shared = whole[of.shape_of] if whole.any() else np.ones(len(of.cells), dtype=bool)
     names = pd.Index(of.names)
     medians = of.cells.loc[shared, _COLUMNS].groupby(of.name_of[shared]).median()
     medians.index = names[medians.index]
+    profiled = _profiled(of, shared)
+    device = of.cells.loc[profiled, "device_s"].groupby(of.name_of[profiled]).median()
+    medians["device_s"] = device.set_axis(names[device.index])
     worst = of.cells["max_abs_error"].groupby(of.name_of).max().set_axis(names)
-    good = dict(zip(names, np.bincount(of.name_of, minlength=len(names)), strict=True))
+    good = own.loc[own["status"] == "ok", "implementation"].value_counts()
     counts = own["implementation"].value_counts()
     facts = own.drop_duplicates("implementation").set_index("implementation")
     paths = of.cells.drop_duplicates(["implementation", "path"])
@@ -103,8 +106,18 @@ def summary(
             }
         )
     result = pd.DataFrame(rows)
-    result.attrs["shared_shapes"] = int(whole.sum()) or len(of.shapes)
+    result.attrs["shared_shapes"] = int(whole.sum())
+    result.attrs["profiled_shapes"] = len(np.unique(of.shape_of[profiled]))
     return result
+
+
+def _profiled(of: Times, shared: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Those of the shared cells at whose shape all rows that have any device time have one."""
+    there = of.cells["device_s"].notna().to_numpy() & shared
+    pairs = pd.DataFrame({"shape": of.shape_of[there], "name": of.name_of[there]})
+    rows = pairs.groupby("shape")["name"].nunique()
+    whole = rows.index[rows == pairs["name"].nunique()]
+    return np.asarray(there & np.isin(of.shape_of, whole))
 
 
 def winners(of: Times, floors: Sequence[Noise], metric: str = "latency") -> pd.DataFrame:
@@ -133,6 +146,8 @@ def winners(of: Times, floors: Sequence[Noise], metric: str = "latency") -> pd.D
         sides.append(_rounds_of(of, np.array(equal)[column], METRICS[metric][1]))
     found["ratio"] = found["next_s"] / found["fastest_s"]
     floor = noise.floor_at(floors, found["fastest_s"])
+    both = np.maximum(floor, noise.floor_at(floors, found["next_s"]))
+    floor = np.where(found["next_s"].notna(), both, floor)
     found["verdict"] = noise.verdicts(*_in_turns(sides[0], sides[1], len(found)), floor)
     found.loc[found["next"].isna(), "verdict"] = "alone"
     return found[found["fastest"].notna()].reset_index(drop=True)
@@ -192,8 +207,9 @@ def _where(lost: pd.DataFrame, own: pd.DataFrame) -> str:
         sizes = sorted(set(lost[axis]))
         if not kept[axis].isin(sizes).any():
             return f"{axis} {', '.join(map(str, sizes))}"
-    shapes = lost[SHAPE].itertuples(index=False, name=None)
-    return "" if len(lost) > FEW else "  ".join(Shape(*shape).label for shape in shapes)
+    shapes = lost[SHAPE].drop_duplicates().itertuples(index=False, name=None)
+    labels = [Shape(*shape).label for shape in shapes]
+    return "" if len(labels) > FEW else "  ".join(labels)
 
 
 def relative(shapes: pd.DataFrame) -> pd.DataFrame:

@@ -186,7 +186,9 @@ def compare(
     both = ok[0][columns].merge(ok[1][columns], on=[*SHAPE, "pass_number"], suffixes=("_a", "_b"))
     in_turns = other is None
     first, second = by_round(list(both[rounds + "_a"])), by_round(list(both[rounds + "_b"]))
-    if in_turns:  # cells of a resumed run may be hours apart: those have no common round
+    if not in_turns:
+        first, second = _evened(first, second)
+    else:  # cells of a resumed run may be hours apart: those have no common round
         apart = (both["group_a"] != both["group_b"]).to_numpy()
         first[apart] = second[apart] = np.nan
     groups = both.groupby(SHAPE, sort=True)
@@ -200,9 +202,28 @@ def compare(
     shapes["ratio"] = shapes["b_s"] / shapes["a_s"]
     shapes["floor"] = floor
     shapes["verdict"] = noise.verdicts(first, second, floor)
+    if not in_turns:  # no round belongs to another: nothing but the medians can be the same
+        beyond = np.abs(np.log(shapes["ratio"])) > np.log1p(floor)
+        shapes.loc[beyond & (shapes["verdict"] == "same"), "verdict"] = "unsure"
     names = (a, b) if other is None else (f"{a} in the first run", f"{b} in the second run")
     left = _left_out(sides, names, metric, shapes)
     return Comparison(a, b, metric, shapes, first, second, left, differs, in_turns, floors)
+
+
+def _evened(first: Numbers, second: Numbers) -> tuple[Numbers, Numbers]:
+    """As many rounds of one run as of the other: of the one that has more, neighbours are joined.
+
+    They were not measured in turns, so that any round of one may stand beside any of the other.
+    """
+    sides = [np.full((len(first), min(first.shape[1], second.shape[1])), np.nan) for _ in range(2)]
+    for row, rounds in enumerate(zip(first, second, strict=True)):
+        known = [own[np.isfinite(own)] for own in rounds]
+        count = min(map(len, known))
+        for side, own in zip(sides, known, strict=True):
+            side[row, :count] = [
+                np.median(part) for part in np.array_split(own, count or 1)[:count]
+            ]
+    return sides[0], sides[1]
 
 
 def _implied(across: tuple[str, ...]) -> set[str]:

@@ -19,14 +19,14 @@ from lstm_bench.page import Section
 from lstm_bench.results import Run
 from lstm_bench.run_report import LESS_WORK_NOTE, heading, less_work, names
 from lstm_bench.tables import Column, Document, Row, Table, number
-from lstm_bench.units import counted, in_units, percent, size, wrapped
+from lstm_bench.units import counted, in_units, over, percent, size, wrapped
 
 TIME_KNOWN = 0.05  # half the interval of the time per call, over it; beyond, energy is an estimate
 NET_KNOWN = 0.1  # of the power over idle may be open where net energy is held against its twin's
 ESTIMATE = "~"  # the mark of a row of which most cells are estimates
 
 _ENERGY = (
-    "energy per call, the median over the {shapes} shapes that all rows with energy have; net: what"
+    "energy per call, the median over {shapes}, of rows with energy; net: what"
     " the GPU draws over idle while calls run back to back, - if in most cells that is less than"
     " the load resolves; gross: net, and idle power for the time per call; ~: in most cells that"
     " time is not known to {known}; "
@@ -52,9 +52,9 @@ def document(run: Run) -> Document:
     less = less_work(run)
     result.add(Table("energy", rows, _columns(rows, less)))
     shapes = len(shared_shapes(own))
-    energy = (
-        _ENERGY.format(shapes=shapes, known=percent(TIME_KNOWN, 0)) if shapes else "no energy; "
-    )
+    energy = "no energy; "
+    if any(row["cells"] for row in rows):
+        energy = _ENERGY.format(shapes=over(shapes), known=percent(TIME_KNOWN, 0))
     clock = _CLOCK if any(row["clock_mhz"] for row in rows) else ""
     result.add(wrapped(energy + clock + _NOTE))
     if less & {row["implementation"] for row in rows}:
@@ -78,6 +78,7 @@ def sections(run: Run) -> list[Section]:
     rows = [row for row in table_rows(firsts(measured(run)), run.implementations) if row["cells"]]
     if not rows:
         return []
+    shapes = len(shared_shapes(firsts(measured(run))))
     keys = ("gross_j", "net_j", "power_w", "clock_mhz", "temperature_c", "estimates")
     names = ["gross (mJ)", "net (mJ)", "power (W)", "SM clock (MHz)", "hottest (C)", "estimates"]
     cells: list[list[str | float | None]] = []
@@ -85,8 +86,8 @@ def sections(run: Run) -> list[Section]:
         shown = [1e3 * row[k] if k.endswith("_j") and row[k] else row[k] for k in keys]
         cells.append([row["implementation"], *(None if v is None else round(v, 3) for v in shown)])
     note = (
-        "Per call, the median over the shapes that all rows have; net: what the GPU draws over"
-        " idle; estimates: cells whose time per call, and so their gross energy, is not known to"
+        f"Per call, the median over {over(shapes)}; net: what the GPU draws over idle; estimates:"
+        " cells whose time per call, and so their gross energy, is not known to"
         f" {percent(TIME_KNOWN, 0)}."
     )
     return [Section(title="Energy", note=note, columns=["implementation", *names], rows=cells)]
@@ -145,8 +146,11 @@ def shared_shapes(records: Iterable[Record]) -> set[Shape]:
 
 
 def table_rows(records: Sequence[Record], order: Sequence[str]) -> list[dict[str, Any]]:
-    """One row per implementation; what nothing is known of is None."""
-    shapes = shared_shapes(records)
+    """One row per implementation; what nothing is known of is None.
+
+    Of energy where all rows have one; if that is nowhere, each row's own, which do not compare.
+    """
+    shapes = shared_shapes(records) or {one.record.shape for one in drawn(records)}
     rows = []
     for name in order:
         own = [r for r in records if r.implementation == name]

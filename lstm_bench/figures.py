@@ -249,18 +249,21 @@ def amp_gain(run: Run) -> Figure | None:
     title = f"AMP is {' and '.join(words)} of {len(both)} cells beyond the noise"
     notes = "In a cell: how many times faster AMP is; below 1 it is slower."
     notes += " In brackets: not beyond the noise, or too few rounds to tell."
-    both = both.assign(gain=-np.log2(both.ratio), called=both.verdict.isin(["faster", "slower"]))
+    sides = both.verdict.map({"faster": 1, "slower": -1}).fillna(0)
+    both = both.assign(gain=-np.log2(both.ratio), called=sides)
     keys = ["timesteps", "input_size"]
     columns, fit = len(both[keys].drop_duplicates()), _most_per_row(both)
     if columns > fit:
         both[keys], columns = 0, 1
-        notes += " Geometric means over the timesteps that were measured."
+        notes += " Geometric means over the timesteps and input sizes that were measured: brackets"
+        notes += " where no more than half of these are beyond the noise, to that side."
     cells = both.groupby(["pair", *keys, "hidden", "batch"], sort=False)
-    cells = cells.agg({"gain": "mean", "called": "any"}).reset_index()
+    cells = cells.agg({"gain": "mean", "called": "mean"}).reset_index()
     limit = max(float(cells["gain"].abs().max()), math.log2(1.6))
     mapped = cm.ScalarMappable(colors.Normalize(-limit, limit), "RdBu")
     cells["colour"] = [colors.to_hex(colour) for colour in mapped.to_rgba(cells["gain"].to_numpy())]
-    texts = zip(cells["gain"], cells["called"], strict=True)
+    sure = np.sign(cells["gain"]) * cells["called"] > 0.5
+    texts = zip(cells["gain"], sure, strict=True)
     cells["text"] = [short(2**gain) if called else f"({short(2**gain)})" for gain, called in texts]
     panels = [
         (f"{elided(pair, 18)}: {text}", part[part["pair"] == pair])
@@ -357,8 +360,7 @@ def about(run: Run) -> str:
     used = zip(run.noise, noise.applied(run.noise), strict=True)
     floors = [f"{percent(floor)} ({n.name})" for n, floor in used if n.pairs]
     noisy = f"noise floor {', '.join(floors)}" if floors else "noise floor not measured"
-    done = len(analysis.times(run.cells).shapes)
-    return f"{what}; run {elided(run.name, 40)}, {done} of {planned} shapes; {noisy}."
+    return f"{what}; run {elided(run.name, 40)}, {run.shapes} of {planned} shapes; {noisy}."
 
 
 def legend(figure: Figure, entries: list[tuple[Any, str]], corner: str, y: float) -> float:

@@ -14,7 +14,7 @@ from lstm_bench.profile import Profile
 from lstm_bench.results import Run
 from lstm_bench.split import Split, Splits
 from lstm_bench.tables import Document, Table, number, text
-from lstm_bench.units import clean, clipped, counted, percent, seconds, signed, size, wrapped
+from lstm_bench.units import clean, clipped, counted, over, percent, seconds, signed, size, wrapped
 
 NAME = 52  # characters of a kernel's name, less what further columns take
 SHORT = {"recurrent GEMM": "rec GEMM", "input GEMM": "in GEMM", "persistent": "persist"}
@@ -350,14 +350,6 @@ def short_name(name: str) -> str:
         "",
         name,
     )
-
-
-def over(common: int) -> str:
-    """Which shapes a figure of a row stands for."""
-    if not common:
-        return "each row's own shapes, as no shape is common to all: rows do not compare"
-    shapes = "one shape" if common == 1 else f"{common} shapes"
-    return f"the {shapes} that all rows have"
 
 
 def _share(value: float | None) -> str:

@@ -27,7 +27,7 @@ from lstm_bench.comparison import Comparison, Group, Statistic
 from lstm_bench.model import TOLERANCES, dumps
 from lstm_bench.noise import METRICS, SHAPE, Noise
 from lstm_bench.results import Run
-from lstm_bench.units import clean
+from lstm_bench.units import clean, over
 
 SCRIPTS = ("base.js", "table.js", "charts.js", "winners.js", "compare.js", "page.js")
 MOST_IMPLEMENTATIONS, MOST_SHAPES = 20, 2000  # beyond, only pairs with the baseline
@@ -202,10 +202,9 @@ def _overview(run: Run) -> dict[str, Any]:
     won = analysis.winners(of, run.noise)
     table = analysis.summary(run.cells, of, won, run.implementations)
     rows = table.drop(columns="paths").to_dict("records") if run.implementations else []
-    shared = int(table.attrs["shared_shapes"])
     return {
         "rows": _strict(rows),
-        "shared": shared,
+        "over": over(int(table.attrs["shared_shapes"])),
         "contested": int((won["verdict"] != "alone").sum()),
     }
 
@@ -321,7 +320,7 @@ def _facts(run: Run) -> list[Any]:
         "run": run.name,
         "grid": plan.name,
         "started": str(run.manifest.get("started_at", "unknown"))[:19].replace("T", " "),
-        "shapes": f"{len(run.cells.drop_duplicates(SHAPE))} of {len(plan.shapes)} planned",
+        "shapes": f"{run.shapes} of {len(plan.shapes)} planned",
         "passes": plan.passes,
         "A/A controls per shape": plan.controls_made,
         "cells with a time": f"{int((run.cells['status'] == 'ok').sum())} of {len(run.cells)}",

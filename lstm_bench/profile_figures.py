@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib import axes, patches
 from matplotlib.figure import Figure
 
-from lstm_bench import figures, kernel_report, split
+from lstm_bench import figures, split
 from lstm_bench.families import FAMILIES, families
 from lstm_bench.figures import GREY, LINE, WIDTH, about, box, elided, ink, legend, plain, styled
 from lstm_bench.model import LstmBenchError, Shape
@@ -18,7 +18,7 @@ from lstm_bench.profile import Activity, Window, summary
 from lstm_bench.results import Run
 from lstm_bench.split import Split
 from lstm_bench.trace import lanes
-from lstm_bench.units import percent, seconds
+from lstm_bench.units import over, percent, seconds
 
 #: From the palette of Okabe and Ito, and greys; neighbours in a bar differ in lightness too.
 COLOURS = {
@@ -105,11 +105,12 @@ def activity(run: Run, splits: Sequence[Split]) -> Figure:
     for row in split.device_rows(cells):
         shares = dict(zip(ACTIVITY, (row["active"], row["moving"], row["idle"]), strict=True))
         bars[row["implementation"]] = (shares, seconds(row["latency_s"]))
-    over = kernel_report.over(common)
     low, high = (f(bars, key=lambda name: bars[name][0]["GPU active"]) for f in (min, max))
     ends = [f"{percent(bars[n][0]['GPU active'], 0)} ({elided(n, 30)})" for n in (low, high)]
     title = f"GPU active in a call: {' to '.join(dict.fromkeys(ends))}"
-    notes = f"Mean shares of the latency over {over}. Active: a kernel ran; data movement: only"
+    notes = (
+        f"Mean shares of the latency over {over(common)}. Active: a kernel ran; data movement: only"
+    )
     notes += " copies or fills ran; idle: the rest. Right: the median latency."
     if any(one.stretched for one in cells):
         notes += (

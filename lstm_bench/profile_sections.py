@@ -8,7 +8,7 @@ from lstm_bench import kernel_report, split
 from lstm_bench.page import Section
 from lstm_bench.results import Run
 from lstm_bench.split import Split
-from lstm_bench.units import clipped
+from lstm_bench.units import clipped, over
 
 MOST = 5  # parts of each row
 
@@ -48,7 +48,7 @@ def _where(splits: list[Split], doubts: str) -> Section:
     columns += ["kernels", "launches", "active (%)", "moving (%)", "idle (%)", "launching (%)"]
     checked = _sentences(*kernel_report.check_lines(splits))
     note = (
-        f"Medians of times and means of shares over {kernel_report.over(common)}. Busy: something"
+        f"Medians of times and means of shares over {over(common)}. Busy: something"
         " ran on the device; gap: it waited for the next launch, in the profiled calls; host:"
         " latency less busy. Active, moving, idle: shares of the latency in which a kernel ran,"
         " only copies or fills ran, nothing ran. Launching: the host's share inside launches, of"
@@ -68,7 +68,7 @@ def _operators(splits: list[Split], doubts: str) -> Section:
     columns.append("memory (MiB)")
     checked = _sentences(*kernel_report.check_lines(splits))
     note = (
-        f"Medians over {kernel_report.over(common)}. In parts: the own time of all operators or"
+        f"Medians over {over(common)}. In parts: the own time of all operators or"
         f" phases, over all threads. {checked} {doubts}"
     )
     title = "Where the time goes, on the CPU"

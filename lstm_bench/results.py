@@ -106,6 +106,12 @@ class Run:
         return [*planned, *(name for name in present if name not in planned)]
 
     @functools.cached_property
+    def shapes(self) -> int:
+        """How many shapes have any time."""
+        timed = self.cells[(self.cells["status"] == "ok") & (self.cells["copy"] == 1)]
+        return len(timed[SHAPE].drop_duplicates())
+
+    @functools.cached_property
     def left(self) -> int:
         """How many planned cells are still to be measured: never begun, or cut short."""
         whole = self.cells[self.cells["status"] != "interrupted"]

@@ -14,7 +14,7 @@ from lstm_bench.noise import Noise
 from lstm_bench.results import Run
 from lstm_bench.tables import Column, Document, Table, number, text
 from lstm_bench.trust import kinds_of
-from lstm_bench.units import clipped, counted, error, percent, seconds, times, wrapped
+from lstm_bench.units import clipped, counted, error, over, percent, seconds, times, wrapped
 
 MAX_REASON_LINES = 12
 MOST_SHAPES = 60  # in the table of the fastest
@@ -153,11 +153,12 @@ def less_work(run: Run) -> set[str]:
 
 
 def _legend(summary: pd.DataFrame, of: analysis.Times, metric: str) -> list[str]:
-    shared = summary.attrs["shared_shapes"]
+    common, profiled = (summary.attrs[key] for key in ("shared_shapes", "profiled_shapes"))
+    device = f"; device: over {over(profiled)}" if 0 < profiled < common else ""
     baseline = analysis.baseline_of(of.names) or "none"
     return [
         wrapped(
-            f"times: median over the {counted(shared, 'shape')} that all rows have; ratio:"
+            f"times: median over {over(common)}{device}; ratio:"
             f" {metric} to that of {baseline}, geometric mean over the shapes of both; fastest:"
             " share of the shapes won beyond the noise; error: largest difference from the float64"
             " reference"

@@ -76,8 +76,8 @@ class Split:
 
     @property
     def host_s(self) -> float:
-        """The caller waited and the device did nothing."""
-        return math.nan if self.stretched else self.latency_s - self.busy_s
+        """The caller waited and the device did nothing: no time at all, where busy is stretched."""
+        return max(self.latency_s - self.busy_s, 0.0)
 
     @property
     def around_s(self) -> float:
@@ -186,6 +186,8 @@ def _missing(record: Record, profile: Profile) -> str:
     times = (profile.busy_s, profile.kernel_s, profile.span_s, profile.wall_s)
     if profile.device != "cpu" and any(time is None or time < 0 for time in times):
         return "the profile has no times"
+    if profile.wall_s is not None and profile.wall_s <= 0:
+        return "the profiled call has no time"
     if not profile.parts or any(part.seconds < 0 for part in profile.parts):
         return "the profile has no parts"
     return ""

@@ -62,6 +62,14 @@ def in_units(value: float, units: Mapping[str, float]) -> str:
     return ""
 
 
+def over(common: int) -> str:
+    """Which shapes a figure of a row stands for."""
+    if not common:
+        return "each row's own shapes, as no shape is common to all: rows do not compare"
+    shapes = "one shape" if common == 1 else f"{common} shapes"
+    return f"the {shapes} that all rows have"
+
+
 def times(value: float | None) -> str:
     """A ratio: 1.32x, 0.0850x, 120.00x, 2316x."""
     return "-" if value is None or math.isnan(value) else f"{short(value)}x"

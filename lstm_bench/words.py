@@ -88,10 +88,9 @@ def subject(run: Run) -> str:
     where = str(gpus[0].get("name", "GPU") if on_gpu else machine.get("cpu", "an unknown CPU"))
     if plan.settings.device == "cpu":
         where += f", {counted(plan.settings.threads, 'thread')}"
-    ran = len(run.cells.drop_duplicates(SHAPE))
-    shapes = counted(ran, "shape")
-    if ran < len(plan.shapes):
-        shapes = f"{ran} of {counted(len(plan.shapes), 'planned shape')}"
+    shapes = counted(run.shapes, "shape")
+    if run.shapes < len(plan.shapes):
+        shapes = f"{run.shapes} of {counted(len(plan.shapes), 'planned shape')}"
     names = counted(run.cells["implementation"].nunique(), "implementation")
     tf32 = "on" if plan.settings.tf32 else "off"
     return f"{names} at {shapes} on {where}; TF32 {tf32}, seed {plan.settings.seed}"

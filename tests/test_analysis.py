@@ -55,6 +55,40 @@ def test_the_winner_of_a_shape_is_named_with_the_next_and_the_noise():
     assert found["ratio"] == pytest.approx(1.2)
 
 
+def test_a_win_must_be_beyond_the_wider_floor_of_the_two():
+    """The next one lies in a class of longer calls, which is noisier."""
+    quiet = [row("q", 5e-4, hidden=n, copy=c) for n in range(20, 26) for c in (1, 2)]
+    loud = [row("l", 5e-3 * c**0.1, hidden=n, copy=c) for n in range(30, 36) for c in (1, 2)]
+    found = winners(row("a", 0.98e-3), row("b", 1.03e-3), *quiet, *loud)
+    (verdict,) = [one["verdict"] for one in found if one["hidden"] == 8]
+    assert verdict == "same"
+
+
+def test_device_times_are_of_shapes_at_which_all_that_have_any_have_one():
+    rows = [row("a", 1.0, hidden=h, device_s=0.1 * h) for h in (1, 2, 3)]
+    rows += [row("b", 2.0, hidden=h, device_s=0.1 if h == 1 else None) for h in (1, 2, 3)]
+    table = summary(["a", "b"], *rows)
+    assert list(table["device_s"]) == [0.1, 0.1]
+    assert table.attrs["profiled_shapes"] == 1
+    apart = [row("a", 1.0, hidden=1, device_s=0.1), row("a", 1.0, hidden=2)]
+    apart += [row("b", 1.0, hidden=1), row("b", 1.0, hidden=2, device_s=0.1)]
+    assert summary(["a", "b"], *apart)["device_s"].isna().all()
+
+
+def test_a_cell_is_ok_whatever_it_was_not_measured_for():
+    frame = cells(row("a", 1.0, hidden=1, device_s=0.5), row("a", 1.0, hidden=2))
+    of = analysis.times(frame, "device")
+    won = analysis.winners(of, noise.floors(noise.controls(frame)), "device")
+    assert list(analysis.summary(frame, of, won, ["a"])["ok"]) == [2]
+
+
+def test_a_shape_that_failed_in_two_passes_is_named_once():
+    rows = [row("a", None, hidden=h, batch=3 - h, pass_number=p) for h in (1, 2) for p in (1, 2)]
+    rows += [row("a", 1.0, hidden=1, batch=1), row("a", 1.0, hidden=2, batch=2)]
+    (found,) = analysis.failures(cells(*rows)).to_dict("records")
+    assert found["where"] == "1,2,1  2,1,1"
+
+
 def test_over_passes_the_median_pass_counts_not_the_luckiest():
     rows = []
     for number, (a, b) in enumerate([(1.00, 1.10), (1.30, 1.10), (1.35, 1.10)], 1):

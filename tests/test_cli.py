@@ -461,6 +461,7 @@ def test_profile_prints_where_the_time_of_one_cell_goes(lstm_bench):
         (("fake", "--shape", "64,4,x"), "expected hidden,batch,timesteps as in 512,16,25"),
         (("fake", "--shape", "64,4,0"), "expected a whole number"),
         (("fakes", "--shape", "64,4,20"), "did you mean 'fake'"),
+        (("fake@1", "--shape", "64,4,20", "--threads", "2"), "on the CPU with 1 thread whatever"),
         (("fake",), "--shape"),
     ],
 )
@@ -476,7 +477,8 @@ def test_profile_says_what_is_wrong_with_its_arguments(lstm_bench, arguments, ex
     [
         (("fake", "--device", "cpu", "--trace", "t.json"), "expected a profile of a GPU"),
         (("fake", "--device", "cpu", "--figure", "f.svg"), "expected a profile of a GPU"),
-        (("fake@1", "--device", "cuda", "--trace", "t.json"), "found a CPU"),  # wherever the run is
+        (("fake@1", "--device", "cuda", "--trace", "t.json"), "fake@1 is on the CPU"),
+        (("fake@1", "--trace", "t.json"), "found a CPU"),
         (("fake", "--device", "cuda", "--figure", "f.bmp"), "expected a name in .svg"),
     ],
 )

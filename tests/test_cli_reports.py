@@ -31,6 +31,27 @@ def test_compare_answers_from_the_newest_run(lstm_bench, some_run):
     assert max(map(len, done.stdout.splitlines())) <= 100
 
 
+def test_the_same_run_named_twice_is_one(lstm_bench, some_run):
+    once = lstm_bench("compare", "pytorch", "deepbench", "--run", "made-up")
+    twice = lstm_bench("compare", "pytorch", "deepbench", *["--run", "made-up"] * 2)
+    assert (twice.returncode, twice.stdout) == (0, once.stdout)
+
+
+@pytest.mark.parametrize("name", ["h200-paper", "h200-deepbench", "cpu-default"])
+def test_reports_of_shipped_runs_fit_100_columns_in_a_pipe(lstm_bench, name):
+    for flags in ([], ["--mpe", "--pair", "pytorch,tf-mode1-amp"]):
+        done = lstm_bench("report", *flags, "--run", name, "--results", REPOSITORY / "results")
+        assert done.returncode == 0
+        assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_rows_without_a_common_shape_are_said_not_to_compare(lstm_bench, tmp_path):
+    written(tmp_path / "results" / "r", row("a", 1.0, hidden=1), row("b", 1.0, hidden=2))
+    done = lstm_bench("report")
+    told = " ".join(done.stdout.split())
+    assert "median over each row's own shapes, as no shape is common to all" in told
+
+
 def test_compare_takes_conditions(lstm_bench, some_run):
     arguments = ["compare", "pytorch", "deepbench", "--format", "json"]
     done = lstm_bench(*arguments, "--where", "hidden>=128", "--where", "batch=16")

@@ -253,3 +253,18 @@ def test_the_noise_floor_is_the_same_whichever_of_two_is_the_measure():
     there, back = compare(frame, "quiet", "loud"), compare(frame, "loud", "quiet")
     assert list(there.shapes["floor"]) == list(back.shapes["floor"])
     assert there.shapes["floor"].min() > 0.15
+
+
+def test_all_rounds_of_two_runs_count_though_one_has_more():
+    """The first twenty of the longer one happen to be as fast as the other's."""
+    few = cells(row("a", 1.0, rounds=[1.0] * 20))
+    many = cells(row("a", 0.5, rounds=[1.0] * 20 + [0.5] * 80))
+    (verdict,) = compare(few, "a", "a", other=many).shapes["verdict"]
+    assert verdict == "faster"
+
+
+def test_medians_of_two_runs_that_differ_beyond_the_floor_are_not_called_the_same():
+    first = cells(row("a", 1.0, rounds=[1.0] * 10))
+    second = cells(row("a", 0.8, rounds=[1.0, 0.8] * 5))
+    (verdict,) = compare(first, "a", "a", other=second).shapes["verdict"]
+    assert verdict == "unsure"

@@ -232,3 +232,11 @@ def test_the_page_has_a_section_only_if_there_is_energy(run_of):
 )
 def test_joules(value, text):
     assert joules(value) == text
+
+
+def test_rows_without_a_common_shape_have_their_own_and_do_not_compare(run_of):
+    run = run_of(cell("a", SHAPES[0], 0.2), cell("b", SHAPES[1], 0.4))
+    assert [row["gross_j"] for row in rows_of(run)] == pytest.approx([0.2, 0.4])
+    assert "each row's own shapes, as no shape is common to all: rows do not compare" in text_of(
+        run
+    )

@@ -292,6 +292,12 @@ def test_the_page_has_both_sections(tmp_path):
     assert titles == ["Where the time goes, on the CPU", "Operators"]
 
 
+def test_a_profiled_call_without_a_time_is_left_out(tmp_path):
+    run = run_of(tmp_path / "run", *whole("a"), (cell("b"), profile(wall=0.0)))
+    text = " ".join(kernel_report.document(run).written("table").split())
+    assert "1 profile left out: the profiled call has no time" in text
+
+
 def test_the_page_says_what_the_report_says_of_its_doubts(tmp_path):
     run = run_of(tmp_path / "run", *whole("a", busy=1.2e-3), (cell("b"), None))
     note = profile_sections.sections(run)[0]["note"]

@@ -219,6 +219,13 @@ def test_a_run_whose_last_shape_was_cut_short_is_not_complete():
         assert "not complete: 1 of 16 planned cells still to" in run_report.heading(run)
 
 
+def test_a_shape_without_any_time_does_not_count_as_measured():
+    rows = grid({"deepbench": 1})
+    for row in rows[-2:]:
+        row.status, row.latency_s = "interrupted", None
+    assert words.subject(run_of(rows)).startswith("1 implementation at 7 of 8 planned shapes")
+
+
 def test_warnings_are_counted_by_their_kind():
     rows = grid({"deepbench": 1})
     for row in rows[:3]:

@@ -76,6 +76,7 @@ def compare(
     loaded = [options.load(results, name) for name in names]
     cells = [chosen(run.cells, conditions) for run in loaded]
     two = len({run.folder.resolve() for run in loaded if run.folder}) == 2
+    loaded = loaded if two else loaded[:1]  # the same run twice is one
     other = cells[1] if two else None
     floors = [noise.floors(noise.controls(run.cells, metric)) for run in loaded]
     found = comparison.compare(cells[0], a, b, metric, other, tuple(across), floors)

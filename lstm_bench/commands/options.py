@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from lstm_bench.model import LstmBenchError, Stopped
+from lstm_bench.units import WIDTH
 
 if TYPE_CHECKING:
     from lstm_bench.results import Run
@@ -74,14 +75,16 @@ def write(document: Any, form: str | None, output: str | None) -> None:
 
     form = chosen_format(form, output)
     if output and output != "-":
-        write_file(Path(output), document.written(form) + "\n")
+        write_file(Path(output), document.written(form, WIDTH if form == "table" else None) + "\n")
     else:
         click.echo(document.written(form, terminal_width() if form == "table" else None))
 
 
-def terminal_width() -> int | None:
-    """Columns, where the output is a terminal: elsewhere lines are as long as they are."""
-    return max(shutil.get_terminal_size().columns, NARROWEST) if sys.stdout.isatty() else None
+def terminal_width() -> int:
+    """Columns of the terminal; of a page where the output is none."""
+    if not sys.stdout.isatty():
+        return WIDTH
+    return max(shutil.get_terminal_size().columns, NARROWEST)
 
 
 def write_file(path: Path, text: str) -> None:

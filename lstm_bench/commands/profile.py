@@ -69,8 +69,14 @@ def profile(
     copies and launches through CUPTI, on a CPU its operators. Nothing is kept but what you ask for.
     """
     from lstm_bench import kernel_report, registry
+    from lstm_bench.units import counted
 
     row = registry.find(implementation, "IMPLEMENTATION")
+    if row.threads and (device == "cuda" or threads):
+        raise click.UsageError(
+            f"{row.name} is on the CPU with {counted(row.threads, 'thread')} whatever --device and"
+            f" --threads say; leave them out, or profile {row.name.rpartition('@')[0]}"
+        )
     own = row.settings_in(Settings(device=options.where(device))).device
     _early(trace, figure, own, operators)
     record, found, happened = _measured(implementation, shape, device, threads, pythons, operators)

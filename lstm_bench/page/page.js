@@ -1,7 +1,7 @@
 // The rest of the page, and its start.
 
 function overviewTable(place) {
-  const { rows, shared, contested } = run.overview;
+  const { rows, over, contested } = run.overview;
   if (!rows.length) return;
   const index = new Map(run.implementations.map((row, i) => [row.name, i]));
   const device = run.metrics.includes("device");
@@ -32,7 +32,7 @@ function overviewTable(place) {
     rows, pageRows: 100,
   });
   const note = [
-    `Times: median over the ${count(shared, "shape")} that all rows have.`,
+    `Times: median over ${over}.`,
     baseline === null ? ""
       : `Ratio: latency to that of ${baseline}, geometric mean over the shapes of both.`,
     `Fastest: shapes won beyond the noise, of ${contested} with more than one row.`,
