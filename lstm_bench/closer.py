@@ -23,7 +23,8 @@ class Look:
     """How closely a profiled pass looks."""
 
     operators: bool = False  # at what the host does, by the framework's own profiler
-    trace: Callable[[Profiled], None] | None = None  # is told all that happened, and when
+    told: Callable[[Profiled], None] | None = None  # is given what was found
+    trace: bool = False  # also all that happened, and when
 
 
 class CloserLook:
@@ -91,11 +92,11 @@ class CloserLook:
             "profile",
             self.plan.sampling.timeout_s,
             key=one.cell.key,
-            trace=self.look.trace is not None,
+            trace=self.look.trace,
             operators=self.look.operators,
         )
         one.profile = reply.profile
-        if self.look.trace:
-            self.look.trace(reply)
+        if self.look.told:
+            self.look.told(reply)
         if one.profile.problem:
             one.warn(f"not profiled: {one.profile.problem}")

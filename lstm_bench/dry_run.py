@@ -26,8 +26,8 @@ def document(plan: Plan, cells: Sequence[Cell], missing: Mapping[str, str]) -> D
                 "implementation": row.name,
                 "precision": row.precision_on(s),
                 "cells": len(mine),
-                "least_s": min(calls),
-                "most_s": max(calls),
+                "least_s": min(calls, default=0.0),
+                "most_s": max(calls, default=0.0),
                 "all_s": sum(guess_cell_s(plan, c) for c in mine),
                 "note": note,
             }

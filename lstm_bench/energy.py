@@ -36,6 +36,7 @@ class Counter(Protocol):
     @property
     def reason(self) -> str: ...
     def energy_j(self) -> float | None: ...
+    def give_up(self) -> None: ...
 
 
 class Load(Protocol):
@@ -124,7 +125,9 @@ class Ticks:
     ) -> None:
         self._stop.set()
         self._thread.join(PATIENCE_S)
-        self.lost = self.lost or self._thread.is_alive()
+        if self._thread.is_alive():  # the next to ask would wait as long
+            self.lost = True
+            self.counter.give_up()
 
     def look(self) -> None:
         """Read once. A tick happened between two reads: in the middle, as far as we know."""

@@ -16,10 +16,9 @@ import yaml
 from lstm_bench import fake_script, registry
 from lstm_bench.conditions import holds
 from lstm_bench.model import Implementation, LstmBenchError, Sampling, Settings, Shape
-from lstm_bench.plan import Plan
+from lstm_bench.plan import MAX_CELLS, Plan
 
 EXAMPLE = "grids/default.yaml"
-MAX_CELLS = 100_000
 MAX_FILE_BYTES = 1 << 20
 LARGEST = {"hidden": 65_536, "batch": 65_536, "timesteps": 1_000_000, "input": 65_536}
 MAX_ELEMENTS = 2**31  # of one array: beyond this cuDNN and BLAS count in 32 bits
@@ -105,9 +104,7 @@ def plan(
         energy_where=_conditions(data, "energy", shapes[0], where),
         environments={**_environments(data, where), **(environments or {})},
     )
-    cells = len(shapes) * (len(rows) + result.controls) * result.passes
-    if cells > MAX_CELLS:
-        raise LstmBenchError(f"{where}: {cells:,} cells, expected at most {MAX_CELLS:,}")
+    result.check_size(where)
     return result
 
 
@@ -168,11 +165,11 @@ def _kind(value: Any) -> str:
 
 def _name(data: Mapping[str, Any], path: Path) -> str:
     name = data.get("name", path.stem)
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}", name):
         stated = "name:" if "name" in data else "the file's own name, for want of `name:`:"
         raise LstmBenchError(
-            f"{path}: {stated} found {name!r}, expected letters, digits, '-' and '_', a letter or"
-            " digit first"
+            f"{path}: {stated} found {name!r}, expected up to 80 letters, digits, '-' and '_', a"
+            " letter or digit first"
         )
     return name
 

@@ -14,7 +14,7 @@ def path(name: str) -> str:
         lines = MAPS.read_text(errors="replace").splitlines()
     except OSError:
         return ""
-    return next((line.split()[-1] for line in lines if f"/{name}" in line), "")
+    return next((line.split(None, 5)[-1] for line in lines if f"/{name}" in line), "")
 
 
 def cudnn() -> str:

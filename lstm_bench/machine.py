@@ -42,16 +42,33 @@ def load() -> float:
     return os.getloadavg()[0]
 
 
+DEVICES = Path("/dev")
+
+
 def gpus() -> list[dict[str, Any]]:
     """Name, memory and driver of each visible NVIDIA GPU, the one that is used first."""
+    return _listed() or []
+
+
+def has_gpu() -> bool:
+    """Whether there is one to be used; where NVML cannot be asked, whether the driver is there."""
+    found = _listed()
+    if found is not None:
+        return bool(found)
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
+    return not hidden and any(DEVICES.glob("nvidia[0-9]*"))
+
+
+def _listed() -> list[dict[str, Any]] | None:
+    """The GPUs that NVML shows; None if it cannot be asked."""
     try:
         import pynvml
     except ImportError:
-        return []
+        return None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        return []
+        return None
     try:
         driver = pynvml.nvmlSystemGetDriverVersion()
         return [
@@ -70,7 +87,7 @@ def gpus() -> list[dict[str, Any]]:
 
 def default_device() -> str:
     """What "auto" means here."""
-    return "cuda" if gpus() else "cpu"
+    return "cuda" if has_gpu() else "cpu"
 
 
 def git_revision(folder: Path) -> str:

@@ -22,6 +22,8 @@ from lstm_bench.model import (
     to_json,
 )
 
+MAX_CELLS = 100_000
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -101,11 +103,19 @@ class Plan:
     def from_json(data: Mapping[str, Any], where: str) -> Plan:
         """The plan of a manifest; `where` is the run that it came from."""
         try:
-            return msgspec.convert(data, Plan)
+            plan = msgspec.convert(data, Plan)
         except (msgspec.ValidationError, RecursionError) as error:
             raise LstmBenchError(
                 f"{where}/manifest.json: the plan cannot be read ({error}); start a new run"
             ) from None
+        plan.check_size(f"{where}/manifest.json")
+        return plan
+
+    def check_size(self, where: str) -> None:
+        """Refuse what nobody could measure, before every cell of it is made."""
+        cells = len(self.shapes) * (len(self.implementations) + self.controls) * self.passes
+        if cells > MAX_CELLS:
+            raise LstmBenchError(f"{where}: {cells:,} cells, expected at most {MAX_CELLS:,}")
 
     def same_work(self, other: Plan) -> bool:
         """Whether both plan the same cells; the interpreters may have moved."""

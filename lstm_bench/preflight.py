@@ -23,6 +23,10 @@ def run_name(name: str) -> str:
             f"--run: found {name[:110]!r}, expected up to 100 letters, digits, '.', '-' and '_',"
             " a letter or digit first"
         )
+    if name.endswith((".yaml", ".yml")):
+        raise LstmBenchError(
+            f"--run: found {name!r}, which names a grid; expected a run's own name"
+        )
     return name
 
 
@@ -67,10 +71,10 @@ def missing(plan: Plan, skip: bool = False, remedy: str = "") -> dict[str, str]:
 
 def device(plan: Plan) -> None:
     """Refuse a GPU run on a machine whose driver shows no GPU."""
-    if plan.settings.device == "cuda" and not machine.gpus():
+    if plan.settings.device == "cuda" and not machine.has_gpu():
         raise LstmBenchError(
-            "--device cuda: NVML shows no GPU here, expected one; use --device cpu, or look at"
-            " `nvidia-smi` and CUDA_VISIBLE_DEVICES"
+            "--device cuda: the driver shows no GPU here, expected one; use --device cpu, or look"
+            " at `nvidia-smi` and CUDA_VISIBLE_DEVICES"
         )
 
 
@@ -100,15 +104,22 @@ def resumed(stored: Plan, given: Mapping[str, str], folder: Path) -> Plan:
 
 def resume_command(folder: Path, pythons: Mapping[str, str], *flags: str) -> str:
     """What to type to go on with a run."""
-    words = ["lstm-bench", "grid", "--resume", folder.name, *elsewhere(folder)]
+    words = ["lstm-bench", "grid", "--resume", name_of(folder), *elsewhere(folder)]
     for name, path in pythons.items():
         words += ["--python", f"{name}={path}"]
     return shlex.join([*words, *flags])
 
 
+def name_of(folder: Path) -> str:
+    """A run's name, also where it was found as `.`."""
+    return folder.name or folder.resolve().name
+
+
 def elsewhere(folder: Path) -> list[str]:
     """The flag that finds a run where it is, if it is not where runs usually are."""
-    return [] if folder.parent == Path("results") else ["--results", str(folder.parent)]
+    if folder.parent == Path("results"):
+        return []
+    return ["--results", str(folder.parent if folder.name else folder.resolve().parent)]
 
 
 def same_circumstances(manifest: Mapping[str, Any], plan: Plan, folder: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstm_bench.model import Check, Shape
+from lstm_bench.model import Check, Shape, Unsupported
 
 Array = NDArray[Any]
 Answer = tuple[Array, Array, Array]  # output (T, B, H), final h (B, H), final c (B, H)
@@ -82,6 +82,8 @@ def make(shape: Shape, seed: int) -> Problem:
 def reference(problem: Problem, computes: str = "lstm") -> Answer:
     """The answer in float64; where a batch is large its rows are shared among threads."""
     s = problem.shape
+    if computes == "lstm-skip-input" and s.input_size != s.hidden:
+        raise Unsupported("skipping the input projection needs an input as wide as the hidden size")
     w_ih, w_hh, bias = (
         np.asarray(v, np.float64).T
         for v in (problem.w_ih, problem.w_hh, problem.b_ih.astype(np.float64) + problem.b_hh)

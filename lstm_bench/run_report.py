@@ -88,8 +88,10 @@ def noise_facts(floors: Iterable[Noise]) -> list[dict[str, Any]]:
 def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """The machine and the run's settings in one line."""
     gpus = machine.get("gpus") or []
-    if settings.get("device") == "cuda" and gpus:
-        where = f"{gpus[0].get('name')}, driver {gpus[0].get('driver')}"
+    if settings.get("device") == "cuda":
+        where = "a GPU that NVML does not show"
+        if gpus:
+            where = f"{gpus[0].get('name')}, driver {gpus[0].get('driver')}"
     else:
         where = f"{machine.get('cpu')}, {settings.get('threads')} threads"
     tf32 = "TF32 on" if settings.get("tf32") else "TF32 off"

@@ -357,14 +357,19 @@ def _packed(path: Path) -> bytes:
         packed = _read(path)
     except FileNotFoundError:
         return b""
-    unpacking = zlib.decompressobj(wbits=31)
-    try:
-        data = unpacking.decompress(packed, MAX_UNPACKED)
-    except zlib.error as error:
-        raise LstmBenchError(f"{path}: not packed by gzip ({error}); put it aside") from None
-    if not unpacking.eof:
-        why = "cut short" if len(data) < MAX_UNPACKED else f"over {MAX_UNPACKED >> 30} GiB"
-        raise LstmBenchError(f"{path}: {why}, expected a whole file; fetch it again, or gunzip it")
+    data = b""
+    while packed:  # `gzip -c >>` puts one packed file behind another
+        unpacking = zlib.decompressobj(wbits=31)
+        try:
+            data += unpacking.decompress(packed, MAX_UNPACKED + 1 - len(data))
+        except zlib.error as error:
+            raise LstmBenchError(f"{path}: not packed by gzip ({error}); put it aside") from None
+        if len(data) > MAX_UNPACKED or not unpacking.eof:
+            why = f"over {MAX_UNPACKED >> 30} GiB" if len(data) > MAX_UNPACKED else "cut short"
+            raise LstmBenchError(
+                f"{path}: {why}, expected a whole file; fetch it again, or gunzip it"
+            )
+        packed = unpacking.unused_data.lstrip(b"\0")  # a tape's padding is none of it
     return data[: data.rfind(b"\n") + 1]
 
 

@@ -23,6 +23,7 @@ _MAX_REPLY = 64 << 20  # bytes; a longer reply is a worker that has lost its min
 _TAIL_LINES = 3
 _MAX_LOG = 16 << 20  # bytes; a framework that warns at every call would fill the disk
 _POLL_S = 0.2
+_NO_WAIT = os.O_NOFOLLOW | os.O_NONBLOCK  # what is a link or a pipe instead is not waited for
 
 #: Before all else: `python -c` would take modules from the current folder.
 NOT_HERE = "import sys; sys.path[:] = [p for p in sys.path if p]"
@@ -140,7 +141,7 @@ class WorkerProcess:
         command = [python, "-c", _BOOTSTRAP, str(_PACKAGE), module, dumps(to_json(settings))]
         self._log_start = 0
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_WAIT
             with os.fdopen(os.open(log, flags, 0o644), "ab") as stderr:
                 self._log_start = os.fstat(stderr.fileno()).st_size
                 self._child = subprocess.Popen(
@@ -174,22 +175,24 @@ class WorkerProcess:
         self._asked += 1
         line = dumps({"id": self._asked, "do": verb, **arguments}) + "\n"
         try:
-            os.write(self._requests, line.encode())
+            self._send(line.encode())
             reply = self._read_reply(timeout_s, verb, give_up)
-        except BrokenPipeError:
-            failed = self._died()
-            self.kill()
-            raise failed from None
         except WorkerFailed:
             self.kill()
             raise
         self._cut_log()
         return reply
 
+    def _send(self, line: bytes) -> None:
+        try:
+            os.write(self._requests, line)
+        except BrokenPipeError:
+            raise self._died() from None
+
     def _cut_log(self) -> None:
         """Begin a log anew that has grown too long: its end is what is ever looked at."""
         try:
-            fd = os.open(self.log, os.O_WRONLY | os.O_NOFOLLOW)
+            fd = os.open(self.log, os.O_WRONLY | _NO_WAIT)
         except OSError:
             return
         try:
@@ -243,7 +246,7 @@ class WorkerProcess:
     def log_tail(self) -> str:
         """The last lines that this worker wrote, on one line."""
         try:
-            with self.log.open("rb") as log:
+            with os.fdopen(os.open(self.log, os.O_RDONLY | _NO_WAIT), "rb") as log:
                 log.seek(max(self._log_start, os.fstat(log.fileno()).st_size - 4096))
                 lines = log.read(4096).decode(errors="replace").splitlines()
         except OSError:

@@ -84,8 +84,9 @@ def subject(run: Run) -> str:
     plan = run.plan
     machine = run.manifest["machine"]
     gpus = machine.get("gpus") or []
-    on_gpu = plan.settings.device == "cuda" and gpus
-    where = str(gpus[0].get("name", "GPU") if on_gpu else machine.get("cpu", "an unknown CPU"))
+    where = str(machine.get("cpu", "an unknown CPU"))
+    if plan.settings.device == "cuda":
+        where = str(gpus[0].get("name", "GPU")) if gpus else "a GPU that NVML does not show"
     if plan.settings.device == "cpu":
         where += f", {counted(plan.settings.threads, 'thread')}"
     shapes = counted(run.shapes, "shape")

@@ -243,6 +243,35 @@ def test_a_second_ctrl_c_does_not_wait_for_the_block(lstm_bench, write_grid, tmp
     assert lstm_bench("report", "--run", "r").returncode == 0
 
 
+def test_ctrl_c_that_ends_the_reader_first_costs_no_cell(write_grid, tmp_path):
+    """As with `grid ... 2>&1 | tee log`, where both get it."""
+    grid = write_grid(fake=SLOW, implementations=["real"], hidden=list(range(1, 100)))
+    process = start(tmp_path, "grid", grid, "--run", "r")
+    wait_for_records(tmp_path / "results" / "r", 1, process)
+    process.stdout.close()
+    process.stderr.close()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    found = {record["status"] for record in records(tmp_path / "results" / "r")}
+    assert found <= {"ok", "interrupted"}
+
+
+def test_what_is_left_to_retry_is_said_with_the_flag(lstm_bench, write_grid):
+    fakes = {name: {"fault": "error", "when": "build"} for name in ("one", "two")}
+    grid = write_grid(fake=fakes, implementations=list(fakes))
+    assert lstm_bench("grid", grid, "--run", "r").returncode == 1
+    done = lstm_bench("grid", "--resume", "r", "--retry-failed", "--budget", "0.001s")
+    assert "--resume r --retry-failed" in done.stdout
+
+
+def test_a_run_folder_is_named_though_it_is_here(tmp_path, monkeypatch):
+    folder = tmp_path / "results" / "r"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    told = preflight.resume_command(Path("."), {})
+    assert told == f"lstm-bench grid --resume r --results {folder.parent}"
+
+
 def test_stopping_does_not_wait_for_a_build_that_hangs(lstm_bench, write_grid, tmp_path):
     fakes = {"stuck": {"fault": "hang", "when": "build"}}
     sampling = {"rounds": 3, "max_rounds": 3, "timeout_s": 600}
@@ -318,7 +347,7 @@ def test_a_gpu_run_without_a_gpu_is_refused(lstm_bench, write_grid, tmp_path):
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
     done = lstm_bench("grid", write_grid(), "--device", "cuda", env=env)
     assert done.returncode == 2
-    assert "NVML shows no GPU here" in done.stderr
+    assert "the driver shows no GPU here" in done.stderr
     assert not (tmp_path / "results").exists()
     assert "These run here" in lstm_bench("list", "--device", "cuda", env=env).stdout
 

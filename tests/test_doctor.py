@@ -5,8 +5,8 @@ import types
 
 import pytest
 
-from lstm_bench import doctor, machine, noise, results
-from lstm_bench.model import Settings
+from lstm_bench import doctor, machine, noise, preflight, results
+from lstm_bench.model import LstmBenchError, Settings
 from lstm_bench.registry import FRAMEWORKS, IMPLEMENTATIONS
 
 
@@ -156,6 +156,28 @@ def test_a_driver_that_fails_means_no_gpu_and_no_traceback(monkeypatch, fails_at
     assert machine.gpus() == []
     assert nvml.open == 0
     assert machine.default_device() == "cpu"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_where_nvml_does_not_start_the_driver_tells_whether_there_is_a_gpu(
+    monkeypatch, tmp_path, there
+):
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml("init"))
+    monkeypatch.setattr(machine, "DEVICES", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if there:
+        (tmp_path / "nvidia0").touch()
+    (tmp_path / "nvidiactl").touch()
+    assert machine.gpus() == []
+    assert machine.default_device() == ("cuda" if there else "cpu")
+    plan = types.SimpleNamespace(settings=types.SimpleNamespace(device="cuda"))
+    if there:
+        preflight.device(plan)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+        assert machine.default_device() == "cpu"
+    else:
+        with pytest.raises(LstmBenchError, match="the driver shows no GPU here"):
+            preflight.device(plan)
 
 
 def test_a_gpu_is_named_with_its_driver_unless_it_is_hidden(monkeypatch):

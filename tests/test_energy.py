@@ -4,6 +4,7 @@ import math
 import random
 import sys
 import threading
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -383,3 +384,26 @@ def test_the_line_repeats_better_than_its_ends():
         for way in off:
             off[way] += (way(line) / 455 - 1) ** 2
     assert off[energy.power] < 0.7 * off[ends]
+
+
+def test_a_counter_that_hangs_is_not_asked_again(monkeypatch):
+    monkeypatch.setattr(energy, "PATIENCE_S", 0.05)
+    over, asked, given_up = threading.Event(), [], []
+
+    class Hangs:
+        reason = "NVML hangs"
+
+        def energy_j(self):
+            asked.append(threading.current_thread())
+            if len(asked) > 1:
+                over.wait(60)
+            return None if given_up else 1.0
+
+        def give_up(self):
+            given_up.append(True)
+
+    counter = Hangs()
+    found = energy.measure(counter, lambda _: time.sleep(0.1))
+    over.set()
+    assert found.problem == "NVML hangs"
+    assert given_up == [True]

@@ -144,6 +144,7 @@ BAD = [
     ({"fake": {"fake": {"process": "a/b"}}}, "expected letters and digits"),
     ({"fake": {"fake": {"process": "\u00e9"}}}, "expected letters and digits"),
     ({"fake": {"pytorch": {}}}, "is a real implementation's name"),
+    ({"name": "x" * 81}, "expected up to 80 letters"),
     ({"sampling": {"rounds": None}}, "sampling.rounds: found None"),
     ({"sampling": {"block_calls": None}}, "sampling.block_calls: found None"),
 ]

@@ -21,6 +21,14 @@ def cudnn(tmp_path, monkeypatch):
     return path
 
 
+def test_a_path_may_have_blanks(tmp_path, monkeypatch):
+    (tmp_path / "maps").write_text(
+        "7f00-7f01 r-xp 00000000 fd:00 42    /my env/lib/libcudnn.so.9\n"
+    )
+    monkeypatch.setattr(loaded, "MAPS", tmp_path / "maps")
+    assert loaded.path("libcudnn.so") == "/my env/lib/libcudnn.so.9"
+
+
 def test_the_loaded_cudnn_says_which_it_is(cudnn):
     assert loaded.path("libcudnn.so") == cudnn
     assert loaded.cudnn() == "9.19.0"

@@ -8,7 +8,7 @@ import pytest
 
 from lstm_bench import problem as problems
 from lstm_bench.implementations.fake import WRONG_ANSWERS, _answer
-from lstm_bench.model import TOLERANCES, Shape
+from lstm_bench.model import TOLERANCES, Shape, Unsupported
 
 SHAPE = Shape(hidden=5, batch=3, timesteps=4, input_size=2)
 LARGE = Shape(hidden=256, batch=4, timesteps=10, input_size=256)
@@ -118,3 +118,9 @@ def test_what_is_shared_is_made_once():
     for _ in range(2):
         p.shared("x", lambda: made.append(1))
     assert made == [1]
+
+
+def test_an_input_that_cannot_be_added_to_the_gates_is_unsupported():
+    p = problems.make(Shape(hidden=8, batch=2, timesteps=3, input_size=4), seed=1)
+    with pytest.raises(Unsupported, match="an input as wide as the hidden size"):
+        problems.reference(p, "lstm-skip-input")

@@ -161,3 +161,14 @@ def test_the_newest_run_is_the_one_that_started_last(tmp_path):
 def test_no_run_at_all_is_said_with_what_to_type(tmp_path):
     with pytest.raises(LstmBenchError, match="start one with `lstm-bench grid"):
         lookup.find_run(tmp_path / "none", None)
+
+
+def test_packed_files_one_behind_the_other_are_all_read(tmp_path):
+    with store.Store.create(tmp_path / "r", MANIFEST) as s:
+        for number in (1, 2):
+            s.append(record(number), BLOCKS)
+    path = tmp_path / "r" / "records.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.unlink()
+    path.with_name("records.jsonl.gz").write_bytes(b"".join(map(gzip.compress, lines)) + bytes(512))
+    assert len(store.read_records(tmp_path / "r")) == 2

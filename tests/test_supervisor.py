@@ -1,5 +1,6 @@
 """The driver's hold on a worker process."""
 
+import os
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ from lstm_bench import supervisor
 from lstm_bench import worker as worker_module
 from lstm_bench.model import LstmBenchError, Settings
 from lstm_bench.registry import FRAMEWORKS, Framework
-from lstm_bench.supervisor import WorkerProcess
+from lstm_bench.supervisor import WorkerFailed, WorkerProcess
 
 
 def never():
@@ -87,6 +88,13 @@ def test_a_probe_finds_what_is_there_and_what_is_not():
     assert there["versions"]["numpy"]
     gone = Framework("x", ("no_such_module", "no_such.child"), ("no-such",), "")
     assert supervisor.probe(sys.executable, gone)["missing"] == ["no_such_module", "no_such.child"]
+
+
+def test_a_pipe_in_place_of_the_log_is_not_waited_for(tmp_path):
+    log = tmp_path / "log"
+    os.mkfifo(log)
+    with pytest.raises(WorkerFailed, match="No such device"):
+        WorkerProcess("fake", "fake", sys.executable, Settings(), log)
 
 
 def test_a_package_that_breaks_when_it_is_looked_into_is_missing(tmp_path, monkeypatch):

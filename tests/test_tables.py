@@ -116,7 +116,7 @@ def test_a_terminal_of_any_width_shows_every_column_and_cuts_no_line(width):
     assert (len(heads) == 1) == (width == 200)
 
 
-def test_what_goes_into_a_pipe_or_a_file_is_not_folded():
+def test_without_a_width_nothing_is_folded():
     assert max(map(len, wide().written("table").splitlines())) > 100
 
 

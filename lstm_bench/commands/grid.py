@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -16,8 +17,10 @@ from lstm_bench.model import RETRYABLE, LstmBenchError, Stopped
 from lstm_bench.stop import Stop, held
 
 if TYPE_CHECKING:
+    from lstm_bench.driver import Outcome
     from lstm_bench.model import Record
     from lstm_bench.plan import Plan
+    from lstm_bench.results import Run
 
 FAILURES = {"wrong", "oom", "timeout", "crashed"}
 
@@ -167,11 +170,11 @@ def _run(
     import datetime
 
     with held():
-        from lstm_bench import driver, machine, preflight, results, run_report, store
-        from lstm_bench.units import percent, span
+        from lstm_bench import driver, machine, preflight, results, store
 
-    skipping = ["--skip-missing"] if missing else []
-    again = preflight.resume_command(folder, plan.environments, *skipping)
+    flags = ["--skip-missing"] if missing else []
+    flags += ["--retry-failed"] if retry_failed else []
+    again = preflight.resume_command(folder, plan.environments, *flags)
     stop = Stop(options.tell)
     records: list[Record] = []
     opened = None
@@ -207,6 +210,23 @@ def _run(
             raise (LstmBenchError if opened is None else Stopped)(f"{what}; {remedy}") from None
         raise Stopped(f"{what}; what was finished is kept. Mend it, then `{again}`") from None
     run = results.load(folder)
+    try:
+        _tell(run, folder, outcome, len(cells), again)
+    except OSError:  # Ctrl-C goes to a pager or `tee` too, which may be gone first
+        if not outcome.interrupted:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if outcome.interrupted:
+        sys.exit(stop.exit_code)
+    sys.exit(_exit_code(set(run.cells["status"])))
+
+
+def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> None:
+    """What came out, how long it took, and what to type next."""
+    with held():
+        from lstm_bench import preflight, run_report
+        from lstm_bench.units import percent, span
+
     options.write(run_report.document(run, shape_by_shape=False), "table", None)
     wall = outcome.wall_s or 1e-9
     share = percent(outcome.timed_s / wall, 0)
@@ -217,13 +237,11 @@ def _run(
         click.echo(f"\n! {outcome.note}")
     if outcome.interrupted or outcome.out_of_budget:
         why = "Interrupted" if outcome.interrupted else "The budget is used up"
-        click.echo(f"\n{why}: {outcome.left} of {len(cells)} cells are left. Go on: {again}")
+        click.echo(f"\n{why}: {outcome.left} of {cells} cells are left. Go on: {again}")
     else:
-        then = ["lstm-bench", "report", "--run", folder.name, *preflight.elsewhere(folder)]
+        name = preflight.name_of(folder)
+        then = ["lstm-bench", "report", "--run", name, *preflight.elsewhere(folder)]
         click.echo(f"\nNext: {shlex.join(then)}")
-    if outcome.interrupted:
-        sys.exit(stop.exit_code)
-    sys.exit(_exit_code(set(run.cells["status"])))
 
 
 def _exit_code(statuses: set[str]) -> int:

@@ -139,7 +139,9 @@ def alone(device: str) -> Iterator[None]:
 
 
 def tell(text: str) -> None:
-    click.echo(f"\n{text}", err=True)
+    """For signal handlers: that nobody listens any more must not break what they interrupt."""
+    with contextlib.suppress(OSError):
+        click.echo(f"\n{text}", err=True)
 
 
 def progress(quiet: bool = False) -> Any:

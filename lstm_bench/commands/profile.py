@@ -79,7 +79,10 @@ def profile(
         )
     own = row.settings_in(Settings(device=options.where(device))).device
     _early(trace, figure, own, operators)
-    record, found, happened = _measured(implementation, shape, device, threads, pythons, operators)
+    record, found, happened = _measured(
+        *(implementation, shape, device, threads, pythons, operators),
+        timeline=bool(trace or figure),
+    )
     options.write(kernel_report.cell_document(record, found, sort, top), form, output)
     if (trace or figure) and not happened.activities:
         raise Stopped(f"no timeline: {found.problem or 'the profiler told of no times'}")
@@ -120,6 +123,7 @@ def _measured(
     threads: int | None,
     pythons: Sequence[str],
     operators: bool,
+    timeline: bool = False,
 ) -> tuple[Record, Profile, Profiled]:
     """Run the one cell; nothing of it stays on disk."""
     from lstm_bench import driver, grid, machine, preflight
@@ -148,7 +152,7 @@ def _measured(
     preflight.missing(plan)
     preflight.device(plan)
     seen: list[Profiled] = []
-    look = Look(operators=operators, trace=seen.append)
+    look = Look(operators=operators, told=seen.append, trace=timeline)
     with (
         tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder,
         Stop(options.tell) as stop,
