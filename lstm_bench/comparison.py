@@ -335,9 +335,10 @@ def over_shapes(
 def _statistics(
     times: tuple[Numbers, Numbers], ends: Sequence[Sequence[float]]
 ) -> tuple[Statistic, Statistic]:
-    mpe, ratio = ((v.mean(), *e) for v, e in zip(_both(*times), ends, strict=True))
-    most = np.minimum(mpe, 1.0)  # a time below zero is no truth
-    return Statistic(*map(float, most)), Statistic(*map(float, np.exp(ratio)))
+    (value, low, high), ratio = ((v.mean(), *e) for v, e in zip(_both(*times), ends, strict=True))
+    if high > 1.0:  # B takes no time: no truth, and the mean ratio is no less than the geometric
+        high = 1.0 - np.exp(ratio[1])
+    return Statistic(*map(float, (value, low, high))), Statistic(*map(float, np.exp(ratio)))
 
 
 def _both(a: Numbers, b: Numbers) -> tuple[Numbers, Numbers]:

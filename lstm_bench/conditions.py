@@ -26,9 +26,10 @@ def holds(condition: str, of: Any, where: str) -> Any:
     `where` is who gave the condition, for the error that says what is wrong with it.
     """
     match = re.fullmatch(r"\s*([a-z_]+)\s*(<=|>=|!=|==|=|<|>)\s*(\d+)\s*", condition)
-    if not match or match[1] not in AXES:
+    axis = "input_size" if match and match[1] == "input" else match and match[1]  # a grid's key
+    if not match or axis not in AXES:
         raise LstmBenchError(
             f"{where}: found {condition!r}, expected one of {', '.join(AXES)}, then"
             " =, !=, <, <=, > or >=, then a number, as in 'batch>=16'"
         )
-    return _TESTS[match[2]](getattr(of, match[1]), int(match[3]))
+    return _TESTS[match[2]](getattr(of, axis), int(match[3]))

@@ -32,7 +32,10 @@ _ENERGY = (
     " time is not known to {known}; "
 )
 _CLOCK = "SM MHz: the median clock while the cells were timed, and the lowest if it was lower; "
-_NOTE = "mem: the most that one cell needed, the largest over all shapes"
+_NOTE = (
+    "mem: the most that one cell added to what its process had, the largest over all shapes; memory"
+    " that is used again does not show"
+)
 
 
 def document(run: Run) -> Document:
@@ -52,7 +55,7 @@ def document(run: Run) -> Document:
     less = less_work(run)
     result.add(Table("energy", rows, _columns(rows, less)))
     shapes = len(shared_shapes(own))
-    energy = "no energy; "
+    energy = "no energy, which takes an NVIDIA GPU and `lstm-bench grid GRID --energy`; "
     if any(row["cells"] for row in rows):
         energy = _ENERGY.format(shapes=over(shapes), known=percent(TIME_KNOWN, 0))
     clock = _CLOCK if any(row["clock_mhz"] for row in rows) else ""

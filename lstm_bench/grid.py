@@ -174,9 +174,11 @@ def _name(data: Mapping[str, Any], path: Path) -> str:
     return name
 
 
-def _integer(value: Any, where: str, low: int, high: int) -> int:
+def _integer(value: Any, where: str, low: int, high: int, other: str = "") -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise LstmBenchError(f"{where}: found {value!r}, expected a whole number, {low} to {high}")
+        raise LstmBenchError(
+            f"{where}: found {value!r}, expected {other}a whole number, {low} to {high}"
+        )
     return int(value)
 
 
@@ -228,7 +230,8 @@ def _threads(data: Mapping[str, Any], where: str, all_threads: int, on: str) -> 
     if not values:
         raise LstmBenchError(f"{where}: threads: found an empty list, expected all, or [1, all]")
     counts = {
-        all_threads if v == "all" else _integer(v, f"{where}: threads", 1, 4096) for v in values
+        all_threads if v == "all" else _integer(v, f"{where}: threads", 1, 4096, "all, or ")
+        for v in values
     }
     ordered = sorted(counts, reverse=True)
     beside = isinstance(value, list) and on == "cuda"

@@ -94,7 +94,7 @@ def _row(
             **statistics(nothing, nothing),
             "shapes": 0,
             "unequal": [],
-            "left_out": {str(error): 0},
+            "left_out": {_why(run, (a, b)) or str(error): 0},
         }
     group = found.group()
     return {
@@ -124,6 +124,11 @@ def interval(row: Row, key: str, show: Callable[[float], str] = "{:.2f}".format)
         return "-"
     low, high = (show(row[f"{key}_{end}"]).rstrip("x") for end in ("low", "high"))
     return f"{show(row[key])} [{low}, {high}]"
+
+
+def _why(run: Run, names: Sequence[str]) -> str:
+    gone = [name for name in names if name not in run.implementations]
+    return f"not in the run: {', '.join(gone)}" if gone else ""
 
 
 def _left_out(row: Row) -> str:

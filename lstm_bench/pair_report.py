@@ -34,10 +34,14 @@ def document(found: Comparison, runs: Sequence[Run]) -> Document:
     result.add("\n".join(wrapped(line) for line in _answer(found, overall)))
     result.add("\n".join(["noise floor from the A/A controls:", *_noise(found, runs)]))
     result.add(_groups("all", [overall], found), *_left_out(found))
-    for axis in AXES:
-        groups = found.along(axis)
-        if len(groups) > 1:
-            result.add(_groups(axis, groups, found))
+    along = {axis: groups for axis in AXES if len(groups := found.along(axis)) > 1}
+    for axis, groups in along.items():
+        result.add(_groups(axis, groups, found))
+    if any(group.shapes < FEWEST_SHAPES for groups in along.values() for group in groups):
+        result.add(
+            f"Intervals of fewer than {FEWEST_SHAPES} shapes are over their rounds and speak of"
+            " just these shapes;\nall others are over shapes too."
+        )
     if len(found.shapes) > 1:
         result.add(_where(found))
     result.add(*_largest(found))
@@ -49,9 +53,7 @@ def _answer(found: Comparison, overall: Group) -> list[str]:
     a, b, value = found.a, found.b, overall.ratio.value
     low, high = overall.ratio.low, overall.ratio.high
     if not clear(overall, float(found.shapes["floor"].median())):
-        split = overall.verdicts["faster"] and overall.verdicts["slower"]
-        how = "It depends on the shape" if split else "No clear difference"
-        first = f"{how}, by {found.metric}: B / A = {times(value)}"
+        first = f"{_unclear(found, overall)}, by {found.metric}: B / A = {times(value)}"
     else:
         word, factor = ("slower", value) if value > 1 else ("faster", 1 / value)
         first = f"{b} is {times(factor)} {word} than {a} by {found.metric}: B / A = {times(value)}"
@@ -75,6 +77,19 @@ def _answer(found: Comparison, overall: Group) -> list[str]:
             " and the noise floors do not cover it."
         )
     return lines
+
+
+def _unclear(found: Comparison, overall: Group) -> str:
+    """What can be said where the mean over all shapes does not tell."""
+    words = overall.verdicts
+    for word in ("faster", "slower"):
+        if words[word] == overall.shapes:
+            shapes = counted(overall.shapes, "shape")
+            return f"{found.b} is {word} at all {shapes}, by how much on the whole is not clear"
+    if words["faster"] and words["slower"]:
+        return "It depends on the shape"
+    apart = overall.ratio.low > 1 or overall.ratio.high < 1
+    return "No difference beyond the noise floor" if apart else "No clear difference"
 
 
 def _noise(found: Comparison, runs: Sequence[Run]) -> list[str]:

@@ -14,6 +14,7 @@ from lstm_bench.grid import check_environment
 from lstm_bench.model import LstmBenchError
 from lstm_bench.plan import Plan
 from lstm_bench.registry import Framework, find, framework_of
+from lstm_bench.units import counted
 
 
 def run_name(name: str) -> str:
@@ -108,6 +109,19 @@ def resume_command(folder: Path, pythons: Mapping[str, str], *flags: str) -> str
     for name, path in pythons.items():
         words += ["--python", f"{name}={path}"]
     return shlex.join([*words, *flags])
+
+
+def in_vain(plan: Plan, energy: bool) -> list[str]:
+    """What was asked for and will not be had here."""
+    lines = []
+    if energy and plan.settings.device == "cpu":
+        lines.append("--energy: it is read from an NVIDIA GPU, and this run is on a CPU: none")
+    if plan.settings.device == "cpu" and plan.settings.threads > machine.threads():
+        lines.append(
+            f"{plan.settings.threads} threads on {counted(machine.threads(), 'core')}: they take"
+            " turns, and cells will be marked as disturbed"
+        )
+    return lines
 
 
 def name_of(folder: Path) -> str:

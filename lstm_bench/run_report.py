@@ -81,8 +81,12 @@ def heading(run: Run) -> str:
     return f"{run.name}: {line}{left}"
 
 
-def noise_facts(floors: Iterable[Noise]) -> list[dict[str, Any]]:
-    return [{"class": n.name, "floor": n.floor, "pairs": n.pairs} for n in floors]
+def noise_facts(floors: Sequence[Noise]) -> list[dict[str, Any]]:
+    """What A/A pairs differ by, and what is used: of few pairs the widest."""
+    return [
+        {"class": n.name, "floor": n.floor, "used": used, "pairs": n.pairs}
+        for n, used in zip(floors, noise.applied(floors), strict=True)
+    ]
 
 
 def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
@@ -234,9 +238,9 @@ def _fastest(won: pd.DataFrame, metric: str) -> Table:
         won.to_dict("records"),
         (
             Column("shape", lambda row: shape_label(row), right=True),
-            text("fastest", "fastest", lambda name: clipped(name, 20)),
+            text("fastest", "fastest", lambda name: clipped(name, 25)),
             number(metric, "fastest_s", seconds),
-            text("next", "next", lambda name: clipped(name or "-", 20)),
+            text("next", "next", lambda name: clipped(name or "-", 25)),
             number("its time", "next_s", seconds),
             Column("difference", _difference, right=True),
         ),

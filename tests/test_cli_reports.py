@@ -31,6 +31,17 @@ def test_compare_answers_from_the_newest_run(lstm_bench, some_run):
     assert max(map(len, done.stdout.splitlines())) <= 100
 
 
+def test_conditions_know_the_input_by_the_name_that_grids_give_it(lstm_bench, some_run):
+    for name in ("input", "input_size"):
+        done = lstm_bench("compare", "pytorch", "deepbench", "--where", f"{name}=64")
+        assert "Of 2 shapes" in done.stdout
+
+
+def test_json_has_the_noise_floor_that_is_used(lstm_bench, some_run):
+    noise = json.loads(lstm_bench("report", "--format", "json").stdout)["noise"]
+    assert [one["used"] for one in noise] == [0.05] * 3
+
+
 def test_the_same_run_named_twice_is_one(lstm_bench, some_run):
     once = lstm_bench("compare", "pytorch", "deepbench", "--run", "made-up")
     twice = lstm_bench("compare", "pytorch", "deepbench", *["--run", "made-up"] * 2)

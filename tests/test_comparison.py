@@ -268,3 +268,42 @@ def test_medians_of_two_runs_that_differ_beyond_the_floor_are_not_called_the_sam
     second = cells(row("a", 0.8, rounds=[1.0, 0.8] * 5))
     (verdict,) = compare(first, "a", "a", other=second).shapes["verdict"]
     assert verdict == "unsure"
+
+
+def test_an_mpe_never_says_that_the_slower_one_takes_no_time():
+    """Student's interval of few and unlike shapes reaches beyond 1; the mean ratio does not."""
+    rows = [row("a", 1.0, hidden=h) for h in range(1, 5)]
+    rows += [row("b", float(4**h), hidden=h) for h in range(1, 5)]
+    whole = compare(cells(*rows), "a", "b").group()
+    assert whole.ratio.low > 1
+    assert whole.mpe.value < whole.mpe.high == pytest.approx(1 - whole.ratio.low)
+    assert whole.mpe.high < 0
+
+
+@pytest.mark.parametrize(
+    ("times", "told"),
+    [
+        (
+            (1.1, 9.0, 1.2, 30.0),
+            "b is slower at all 4 shapes, by how much on the whole is not clear",
+        ),
+        ((0.5, 2.0, 0.5, 2.0), "It depends on the shape"),
+        ((1.0, 1.0, 1.0, 1.0), "No clear difference"),
+        ((1.02, 1.02, 1.02, 1.021), "No difference beyond the noise floor"),
+    ],
+)
+def test_the_headline_does_not_contradict_the_shapes(times, told):
+    rows = [row("a", 1.0, hidden=h) for h in range(1, 5)]
+    rows += [row("b", time, hidden=h) for h, time in enumerate(times, 1)]
+    found = compare(cells(*rows), "a", "b")
+    assert told in pair_report.document(found, [run(*rows)]).written("table")
+
+
+def test_intervals_over_rounds_are_told_from_those_over_shapes():
+    rows = [row(n, 1.0, hidden=h, batch=b) for n in "ab" for h in (1, 2) for b in (1, 2)]
+    few = "Intervals of fewer than 4 shapes are over their rounds"
+    text = pair_report.document(compare(cells(*rows), "a", "b"), [run(*rows)]).written("table")
+    assert few in text
+    rows = [row(n, 1.0, hidden=h) for n in "ab" for h in (1,)]
+    text = pair_report.document(compare(cells(*rows), "a", "b"), [run(*rows)]).written("table")
+    assert few not in text

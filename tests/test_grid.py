@@ -145,6 +145,7 @@ BAD = [
     ({"fake": {"fake": {"process": "\u00e9"}}}, "expected letters and digits"),
     ({"fake": {"pytorch": {}}}, "is a real implementation's name"),
     ({"name": "x" * 81}, "expected up to 80 letters"),
+    ({"threads": [1, "al"]}, "expected all, or a whole number"),
     ({"sampling": {"rounds": None}}, "sampling.rounds: found None"),
     ({"sampling": {"block_calls": None}}, "sampling.block_calls: found None"),
 ]

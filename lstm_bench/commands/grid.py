@@ -143,9 +143,15 @@ def grid(
     if resume is None:
         without += ", or name what is here with --implementations"
     missing = preflight.missing(plan, skip_missing or dry_run, without)
+    for warning in preflight.in_vain(plan, energy):
+        click.echo(f"! {warning}", err=True)
     if dry_run:
         from lstm_bench import dry_run as described
 
+        try:
+            preflight.device(plan)
+        except LstmBenchError as error:
+            click.echo(f"! {error}", err=True)
         left = driver.pending(plan, records, retry_failed)
         options.write(described.document(plan, left, missing), "table", None)
         return

@@ -74,6 +74,8 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
         lacks = f"no {', '.join(answer['missing'])}" if answer["missing"] else versions
         click.echo(f"{name:<12} {lacks}  ({answer['interpreter']})")
     lines = doctor.advice(found)
+    if where == "cuda" and not machine.has_gpu():
+        lines.insert(0, "the driver shows no GPU here: nothing runs with --device cuda")
     click.echo("\n" + "\n".join(f"! {line}" for line in lines) if lines else "\nnothing in the way")
     if no_noise:
         return

@@ -73,7 +73,7 @@ def section(runs: Runs) -> Section:
     alike, single = _algorithms(one, won["fp32"], won["half"]), tf32(one.run, "half precision")
     body = [
         text(
-            f"Use {told}.",
+            f"Of the frameworks' rows use {told}.",
             pays,
             f"Who must stay with TensorFlow: {listed(stay)}." if stay else "",
         ),
@@ -91,7 +91,7 @@ def section(runs: Runs) -> Section:
             _errors(one.run),
         ),
     ]
-    return Section(title, body, text(f"Use {told}.", pays, alike, single))
+    return Section(title, body, text(f"Of the frameworks' rows use {told}.", pays, alike, single))
 
 
 def winners(run: Run, rows: Sequence[str]) -> pd.DataFrame:
