@@ -26,7 +26,8 @@ def holds(condition: str, of: Any, where: str) -> Any:
     `where` is who gave the condition, for the error that says what is wrong with it.
     """
     match = re.fullmatch(r"\s*([a-z_]+)\s*(<=|>=|!=|==|=|<|>)\s*(\d+)\s*", condition)
-    axis = "input_size" if match and match[1] == "input" else match and match[1]  # a grid's key
+    axis = match[1] if match else ""
+    axis = "input_size" if axis == "input" else axis  # as grid files call it
     if not match or axis not in AXES:
         raise LstmBenchError(
             f"{where}: found {condition!r}, expected one of {', '.join(AXES)}, then"

@@ -119,7 +119,7 @@ def in_vain(plan: Plan, energy: bool) -> list[str]:
     if plan.settings.device == "cpu" and plan.settings.threads > machine.threads():
         lines.append(
             f"{plan.settings.threads} threads on {counted(machine.threads(), 'core')}: they take"
-            " turns, and cells will be marked as disturbed"
+            " turns, and cells may be marked as disturbed"
         )
     return lines
 
