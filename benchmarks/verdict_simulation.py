@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lstm_bench.comparison import FEWEST_SHAPES, Comparison, compare
+from lstm_bench.comparison import Comparison, compare
+from lstm_bench.intervals import FEWEST_SHAPES
 from lstm_bench.noise import SHAPE, Numbers
 from lstm_bench.results import frame
 from lstm_bench.store import Row, Sizes

@@ -24,7 +24,8 @@ from matplotlib.figure import Figure
 
 from lstm_bench import analysis, noise
 from lstm_bench.colours import look
-from lstm_bench.comparison import compare, neighbours, student
+from lstm_bench.comparison import compare
+from lstm_bench.intervals import neighbours, student
 from lstm_bench.noise import METRICS, SHAPE, Numbers
 from lstm_bench.results import Run
 from lstm_bench.units import percent, short, times

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from lstm_bench import noise
-from lstm_bench.comparison import Statistic, compare
+from lstm_bench.comparison import compare
+from lstm_bench.intervals import Statistic
 from lstm_bench.model import LstmBenchError
 from lstm_bench.noise import Noise
 from lstm_bench.results import Run

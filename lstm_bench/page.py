@@ -23,7 +23,8 @@ import pandas as pd
 
 from lstm_bench import analysis, noise, timing, trust, words
 from lstm_bench.colours import look
-from lstm_bench.comparison import Comparison, Group, Statistic
+from lstm_bench.comparison import Comparison, Group
+from lstm_bench.intervals import Statistic
 from lstm_bench.model import TOLERANCES, dumps
 from lstm_bench.noise import METRICS, SHAPE, Noise
 from lstm_bench.results import Run

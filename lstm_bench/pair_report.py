@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lstm_bench.comparison import FEWEST_SHAPES, WORDS, Comparison, Group, clear, doublings
+from lstm_bench.comparison import WORDS, Comparison, Group, clear, doublings
+from lstm_bench.intervals import FEWEST_SHAPES
 from lstm_bench.mpe import interval, statistics
 from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench import analysis
-from lstm_bench.comparison import FEWEST_SHAPES, Comparison, Group, clear, compare
+from lstm_bench.comparison import Comparison, Group, clear, compare
+from lstm_bench.intervals import FEWEST_SHAPES
 from lstm_bench.model import Implementation
 from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run

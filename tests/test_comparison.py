@@ -6,15 +6,8 @@ from made_up import MACHINE, cells, row, run
 from scipy import stats
 
 from lstm_bench import mpe, noise, pair_report, results
-from lstm_bench.comparison import (
-    STUDENT,
-    compare,
-    doublings,
-    neighbours,
-    over_rounds,
-    over_shapes,
-    redrawn,
-)
+from lstm_bench.comparison import compare, doublings
+from lstm_bench.intervals import STUDENT, neighbours, over_rounds, over_shapes, redrawn
 from lstm_bench.model import LstmBenchError
 
 #: Two shapes, in milliseconds. By hand, MPE(A vs B) = mean of (A - B) / A:

@@ -12,8 +12,9 @@ import pytest
 from made_up_profiles import cell, run_of
 from made_up_study import HIDDEN, SHAPES, at, busy, by_batch, cells_of, either
 
-from lstm_bench.comparison import Statistic, clear
+from lstm_bench.comparison import clear
 from lstm_bench.energy import Energy
+from lstm_bench.intervals import Statistic
 from lstm_bench.study import (
     amp,
     choice,

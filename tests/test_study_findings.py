@@ -7,7 +7,8 @@ from made_up_profiles import cell, profile, run_of
 from made_up_study import HIDDEN, at, busy, by_batch, cells_of, either
 
 from lstm_bench import split
-from lstm_bench.comparison import Group, Statistic
+from lstm_bench.comparison import Group
+from lstm_bench.intervals import Statistic
 from lstm_bench.profile import Part
 from lstm_bench.study import amp, findings, launches, modes, rules, subject, twins
 from lstm_bench.study.rules import DEPENDS, HOLDS, HOLDS_NOT, UNKNOWN

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench import analysis, noise
-from lstm_bench.comparison import Statistic
+from lstm_bench.intervals import Statistic
 from lstm_bench.model import Shape
 from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run

@@ -10,7 +10,8 @@ import math
 
 import numpy as np
 
-from lstm_bench.comparison import Statistic, compare
+from lstm_bench.comparison import compare
+from lstm_bench.intervals import Statistic
 from lstm_bench.model import LstmBenchError, Shape
 from lstm_bench.study import rules
 from lstm_bench.study.section import Section, code, table, text

@@ -16,13 +16,8 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench.analysis import relative
-from lstm_bench.comparison import (
-    FEWEST_SHAPES,
-    Comparison,
-    Group,
-    Statistic,
-    student_interval,
-)
+from lstm_bench.comparison import Comparison, Group
+from lstm_bench.intervals import FEWEST_SHAPES, Statistic, student_interval
 from lstm_bench.noise import SHAPE
 from lstm_bench.words import Pair
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lstm_bench.comparison import Statistic
+from lstm_bench.intervals import Statistic
 from lstm_bench.mpe import paper_pairs
 from lstm_bench.study.section import Section, bullets, code, table, text
 from lstm_bench.study.subject import Runs, Subject, missing
