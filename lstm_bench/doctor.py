@@ -83,7 +83,7 @@ def availability(
 ) -> list[Availability]:
     """What can run on `device`, row by row."""
     result = []
-    no_gpu = device == "cuda" and not machine.gpus()
+    no_gpu = device == "cuda" and not machine.has_gpu()
     for row in rows:
         framework = registry.FRAMEWORKS[row.framework]
         answer = found[row.framework]
@@ -93,7 +93,7 @@ def availability(
             lacks = ", ".join(answer["missing"])
             result.append(Availability(row, False, f"no {lacks} here: {framework.install}"))
         elif no_gpu:
-            result.append(Availability(row, False, "needs a GPU, and NVML shows none here"))
+            result.append(Availability(row, False, "needs a GPU, and the driver shows none here"))
         elif answer.get("unusable"):
             result.append(Availability(row, False, answer["unusable"]))
         else:

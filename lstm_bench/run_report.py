@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from lstm_bench import analysis, noise
+from lstm_bench import machine as machines
 from lstm_bench.model import LstmBenchError, Shape
 from lstm_bench.noise import Noise
 from lstm_bench.results import Run
@@ -93,7 +94,7 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
     """The machine and the run's settings in one line."""
     gpus = machine.get("gpus") or []
     if settings.get("device") == "cuda":
-        where = "a GPU that NVML does not show"
+        where = machines.UNSEEN
         if gpus:
             where = f"{gpus[0].get('name')}, driver {gpus[0].get('driver')}"
     else:

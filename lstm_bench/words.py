@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench import analysis
+from lstm_bench import machine as machines
 from lstm_bench.comparison import Comparison, Group, clear, compare
 from lstm_bench.intervals import FEWEST_SHAPES
 from lstm_bench.model import Implementation
@@ -87,7 +88,7 @@ def subject(run: Run) -> str:
     gpus = machine.get("gpus") or []
     where = str(machine.get("cpu", "an unknown CPU"))
     if plan.settings.device == "cuda":
-        where = str(gpus[0].get("name", "GPU")) if gpus else "a GPU that NVML does not show"
+        where = str(gpus[0].get("name", "GPU")) if gpus else machines.UNSEEN
     if plan.settings.device == "cpu":
         where += f", {counted(plan.settings.threads, 'thread')}"
     shapes = counted(run.shapes, "shape")

@@ -4,8 +4,10 @@ import sys
 import types
 
 import pytest
+from click.testing import CliRunner
 
 from lstm_bench import doctor, machine, noise, preflight, results
+from lstm_bench.commands.machine import doctor_
 from lstm_bench.model import LstmBenchError, Settings
 from lstm_bench.registry import FRAMEWORKS, IMPLEMENTATIONS
 
@@ -92,6 +94,21 @@ def test_the_noise_run_yields_its_pairs_and_leaves_nothing_behind(monkeypatch):
     records = doctor.measure_noise(plan, Quiet())
     assert [r.status for r in records] == ["ok"] * 4
     assert len(noise.controls(results.frame_of(records))) == 2
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_gpu_that_nvml_does_not_show_is_one_all_the_same(tmp_path, monkeypatch, there):
+    """Where NVML does not start the driver's own files say whether there is one."""
+    monkeypatch.setattr(machine, "_listed", lambda: None)
+    monkeypatch.setattr(machine, "DEVICES", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if there:
+        (tmp_path / "nvidia0").touch()
+    found = doctor.availability(IMPLEMENTATIONS.values(), survey(), "cuda")
+    assert {a.runs for a in found if a.row.name == "pytorch"} == {there}
+    told = CliRunner().invoke(doctor_, ["--no-noise", "--device", "cuda"]).output
+    assert ("a GPU that NVML does not show: clocks, power and energy" in told) == there
+    assert ("everything runs on the CPU" in told) != there
 
 
 def test_advice_names_the_governor_the_load_and_the_clash(monkeypatch):

@@ -22,6 +22,7 @@ from lstm_bench.study import (
     energy,
     findings,
     headroom,
+    legs,
     page,
     projection,
     rules,
@@ -161,8 +162,83 @@ def test_energy_is_held_against_that_of_a_second_run(tmp_path):
     other = Subject(run_of(tmp_path / "h200-repeat", *warmer))
     text = " ".join(energy.section(Runs(paper=one, repeats=(other,))).written().split())
     assert "at the 32 cells whose time both runs know to 5%, gross energy differs from" in text
-    assert "10.0% in the median and 10.0% at most; in the median it is 10.0% more." in text
+    assert (
+        "10.0% in the median and 10.0% at most; in the median it is 10.0% more, and 0 of 32" in text
+    )
     assert "When idle the GPU drew 120 W and 132 W." in text
+
+
+def in_legs(cells, days):
+    """The same cells, each shape as if measured within a minute of the day that `days` gives."""
+    for record, _ in cells:
+        day, minute = days((record.shape.hidden, record.shape.batch, record.shape.timesteps))
+        record.group = f"{record.shape.label} 202601{day:02d}T10{minute:02d}00.000000"
+        record.finished_at = f"2026-01-{day:02d}T10:{minute:02d}:50+00:00"
+    return cells
+
+
+def by_hidden(shape):
+    """The small ones on one day, the large ones on the next."""
+    return 1 + HIDDEN.index(shape[0]), SHAPES.index(shape)
+
+
+def one_day(shape):
+    return 1, SHAPES.index(shape)
+
+
+def test_a_run_that_was_resumed_later_is_held_against_another_leg_by_leg(tmp_path):
+    """Slower in one leg and faster in the other: over all shapes that would be nothing."""
+    results, profiles = tmp_path / "results", {"pytorch": busy(0.95), "tf-mode0": busy(0.2)}
+    run_of(results / "h200-paper", *in_legs(cells_of({"tf-mode0": 2.0}, profiles), one_day))
+    run_of(results / "h200-repeat", *in_legs(cells_of({"tf-mode0": at(0, 1.6, 2.5)}), by_hidden))
+    text = " ".join(part_of(built(results), "Does it repeat").split())
+    assert "`h200-repeat`, leg 1 | GPU-bound | 8 | 0.0% |" in text
+    assert "| host-bound | 8 | -20.0% | 20.0% |" in text
+    assert "| host-bound | 8 | 25.0% | 25.0% |" in text
+    assert "| `tf-mode0` / `pytorch` | 16 | 2.00x | 2.00x | 0.0% | -20.0% | 25.0% |" in text
+    assert "; leg by leg by 22.5% in the median and 25.0% at most." in text
+    short = " ".join(part_of(built(results), "In short").split())
+    assert "second run of 16 shapes, in 2 legs between which it was stopped, GPU-bound" in short
+    assert "(20.0% faster in leg 1 and 25.0% slower in leg 2)" in short
+
+
+def test_energy_is_held_against_that_of_a_second_run_leg_by_leg(tmp_path):
+    one = Subject(run_of(tmp_path / "a", *in_legs(with_energy({"tf-mode0": 2.0}), one_day)))
+    warmer = in_legs(with_energy({"tf-mode0": 2.0}), by_hidden)
+    for record, _ in warmer:
+        if record.shape.hidden == HIDDEN[1]:
+            record.energy.power_w *= 1.1
+            record.energy.idle_w *= 1.1
+    other = Subject(run_of(tmp_path / "b", *warmer))
+    text = " ".join(energy.section(Runs(paper=one, repeats=(other,))).written().split())
+    assert "In `b`, leg 1, at the 16 cells" in text
+    assert "it is 0.0% less, and 16 of 16 agree within 5%." in text
+    assert "it is 10.0% more, and 0 of 16 agree within 5%." in text
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        (one_day, one_day, []),
+        (one_day, by_hidden, ["`b`, leg 1", "`b`, leg 2"]),
+        (by_hidden, one_day, ["`a`, leg 1", "`a`, leg 2"]),
+        (by_hidden, by_hidden, ["`a`, leg 1 and `b`, leg 1", "`a`, leg 2 and `b`, leg 2"]),
+    ],
+)
+def test_whichever_run_was_resumed_its_legs_are_named(tmp_path, first, second, names):
+    subjects = [
+        Subject(run_of(tmp_path / name, *in_legs(cells_of({}), days)))
+        for name, days in (("a", first), ("b", second))
+    ]
+    parts = legs.parts(*subjects)
+    assert [part.name for part in parts] == names
+    assert sum(len(part.shapes) for part in parts) == (len(SHAPES) if names else 0)
+
+
+def test_runs_that_do_not_say_when_have_no_legs(tmp_path):
+    subjects = [Subject(run_of(tmp_path / name, *cells_of({}))) for name in "ab"]
+    assert legs.parts(*subjects) == []
+    assert legs.wall_s(subjects[0].records) == 0
 
 
 def test_a_mean_of_differences_that_contradicts_the_mean_of_ratios_is_told(tmp_path):
@@ -301,7 +377,7 @@ def test_a_verdict_that_turned_round_is_named_with_both_ratios(tmp_path):
     run_of(results / "h200-paper", *cells_of({"tf-mode0": 2.0}))
     run_of(results / "h200-repeat", *cells_of({"tf-mode0": except_at_one(2.0, 0.5)}))
     text = " ".join(part_of(built(results), "Does it repeat").split())
-    assert "round: `tf-mode0` takes 2.00x and 0.50x the time of `pytorch` at 128,1,10." in text
+    assert "round: `tf-mode0` over `pytorch` at 128,1,10 (2.00x and then 0.50x)." in text
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,9 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     for gpu in what["gpus"]:
         click.echo(f"gpu          {gpu['name']}, driver {gpu['driver']}")
     if not what["gpus"]:
-        click.echo("gpu          none that NVML shows; everything runs on the CPU")
+        unseen = f"{machine.UNSEEN}: clocks, power and energy will be missing"
+        none = "none that the driver shows; everything runs on the CPU"
+        click.echo(f"gpu          {unseen if machine.has_gpu() else none}")
     found = doctor.survey(environments, where)
     for name, answer in found.items():
         versions = ", ".join(f"{k} {v}" for k, v in answer["versions"].items())

@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 
 import numpy as np
 
 from lstm_bench import energy_report, noise
 from lstm_bench.energy_report import ESTIMATE, TIME_KNOWN, Drawn, Pair, gross_text, joules
 from lstm_bench.model import Record, Shape
-from lstm_bench.study import rules
+from lstm_bench.study import legs, rules
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import Runs, Subject, missing, not_in
 from lstm_bench.units import counted, listed, percent, times
 
 UNKNOWN = "no row was measured twice: how well energy repeats is not known"
+AGREE = 0.05  # two runs of a cell should
 FEWEST_PAIRS, USUAL = 5, 0.05  # below so many A/A pairs, what docs/energy.md finds is used
 
 
@@ -65,7 +67,7 @@ def section(runs: Runs) -> Section:
 
 
 def _again(first: Subject, second: Subject) -> str:
-    """How far a second run is from the first, in cells whose time both know."""
+    """How far a second run is from the first, in cells whose time both know, leg by leg."""
     sides = [
         {(one.record.implementation, one.record.shape): one for one in energy_report.drawn(own)}
         for own in (energy_report.firsts(first.records), energy_report.firsts(second.records))
@@ -74,13 +76,25 @@ def _again(first: Subject, second: Subject) -> str:
     known = [(a, b) for a, b in both if a.time_known and b.time_known]
     if not known:
         return ""
+    parts = legs.parts(first, second)
+    by_leg = {
+        part.name: [two for two in known if astuple(two[0].record.shape) in part.shapes]
+        for part in parts
+    } or {code(second.run.name): known}
+    return text(*(_apart(name, own) for name, own in by_leg.items() if own))
+
+
+def _apart(name: str, known: Sequence[tuple[Drawn, Drawn]]) -> str:
+    """By how much energy differs, and what the GPU was like."""
     change = np.array([b.gross_j / a.gross_j - 1 for a, b in known])
     size, middle = np.abs(change), float(np.median(change))
+    close = int((size <= AGREE).sum())
     return text(
-        f"In {code(second.run.name)}, at the {counted(len(known), 'cell')} whose time both runs"
-        f" know to {percent(TIME_KNOWN, 0)}, gross energy differs from that by"
+        f"In {name}, at the {counted(len(known), 'cell')} whose time both runs know to"
+        f" {percent(TIME_KNOWN, 0)}, gross energy differs from that by"
         f" {percent(float(np.median(size)))} in the median and {percent(float(size.max()))} at"
-        f" most; in the median it is {percent(abs(middle))} {'more' if middle > 0 else 'less'}.",
+        f" most; in the median it is {percent(abs(middle))} {'more' if middle > 0 else 'less'}, and"
+        f" {close} of {len(known)} agree within {percent(AGREE, 0)}.",
         _state(
             [[a.energy.idle_w, b.energy.idle_w] for a, b in known], "When idle the GPU drew", "W"
         ),

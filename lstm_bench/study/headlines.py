@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,22 +50,49 @@ def headlines(pairs: pd.DataFrame) -> list[Headline]:
     return found
 
 
-def told(first: Subject, second: Subject, found: Sequence[Headline]) -> list[str]:
+def told(
+    first: Subject, second: Subject, found: Sequence[Headline], legs: Mapping[str, list[Headline]]
+) -> list[str]:
+    """`legs`: the same of the shapes of one leg, where a run has several."""
     if not found:
         return []
-    rows = [
-        [f"{code(one.b)} / {code(one.a)}", str(one.shapes), *_both(one), percent(one.change)]
-        for one in found
-    ]
     names = [code(run.run.name) for run in (first, second)]
     return [
-        text(f"The ratios that this page speaks of most {_apart(found)}, at the shapes of both."),
-        table(["latency", "shapes", *names, "change"], rows),
+        text(
+            f"The ratios that this page speaks of most {_apart(found)}, at the shapes of both"
+            f"{_by_leg(legs)}."
+        ),
+        table(
+            ["latency", "shapes", *names, "change", *legs],
+            [[*_row(one), *(_change(one, own) for own in legs.values())] for one in found],
+        ),
     ]
 
 
-def short(found: Sequence[Headline]) -> str:
-    return f"The ratios that this page speaks of most {_apart(found)}." if found else ""
+def _row(one: Headline) -> list[str]:
+    name = f"{code(one.b)} / {code(one.a)}"
+    return [name, str(one.shapes), *_both(one), percent(one.change)]
+
+
+def _change(one: Headline, leg: Sequence[Headline]) -> str:
+    """The same ratio's change in one leg."""
+    found = [own.change for own in leg if (own.a, own.b) == (one.a, one.b)]
+    return percent(found[0]) if found else "-"
+
+
+def short(found: Sequence[Headline], legs: Mapping[str, list[Headline]]) -> str:
+    if not found:
+        return ""
+    return f"The ratios that this page speaks of most {_apart(found)}{_by_leg(legs)}."
+
+
+def _by_leg(legs: Mapping[str, list[Headline]]) -> str:
+    """Over all shapes one leg may hide what another does."""
+    sizes = [abs(one.change) for own in legs.values() for one in own]
+    if not sizes:
+        return ""
+    middle = percent(float(np.median(sizes)))
+    return f"; leg by leg by {middle} in the median and {percent(max(sizes))} at most"
 
 
 def _apart(found: Sequence[Headline]) -> str:

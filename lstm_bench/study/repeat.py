@@ -10,7 +10,7 @@ import pandas as pd
 
 from lstm_bench import noise
 from lstm_bench.noise import SHAPE
-from lstm_bench.study import headlines, rules, verdicts
+from lstm_bench.study import headlines, legs, rules, verdicts
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import GPU, Runs, Subject, missing
 from lstm_bench.trust import measured
@@ -27,17 +27,26 @@ def section(runs: Runs) -> Section:
         return Section(
             title, [text("There is no second run to hold it against.", missing("h200-repeat"))]
         )
-    rows, called = [], []
+    rows, told = [], []
     words: defaultdict[str, list[str]] = defaultdict(list)
     for one in runs.repeats:
-        cells = against(runs.paper, one)
+        cells, parts = against(runs.paper, one), legs.parts(runs.paper, one)
         rows.append([code(one.run.name), "all", *_figures(cells)])
         words["all"].append(_word(cells))
-        for told, chosen in runs.paper.bottlenecks(cells).items():
+        for where, chosen in runs.paper.bottlenecks(cells).items():
             if chosen.any():
-                rows.append(["", told, *_figures(cells[chosen])])
-                words[told].append(_word(cells[chosen]))
-        called.append(verdicts.both(runs.paper, one))
+                rows.append(["", where, *_figures(cells[chosen])])
+                words[where].append(_word(cells[chosen]))
+        for part in parts:
+            rows += _of_leg(runs.paper, part, cells[part.of(cells)])
+        pairs = verdicts.both(runs.paper, one)
+        ratios = headlines.headlines(pairs)
+        by_leg = {part.brief: headlines.headlines(pairs[part.of(pairs)]) for part in parts}
+        told += headlines.told(runs.paper, one, ratios, by_leg)
+        told += verdicts.told(runs.paper, one, pairs)
+        short = text(
+            _short(runs.paper, one, parts), headlines.short(ratios, by_leg), verdicts.short(pairs)
+        )
     heads = ["run", "where", "cells", "shift", "median", "95% under", "most", "within the floor"]
     body = [_answer(words), table(heads, rows)]
     body.append(
@@ -46,21 +55,25 @@ def section(runs: Runs) -> Section:
             " sign, below zero where the second run is faster; GPU-bound as under [noise](#noise)."
             " The noise floor is of two measurements in one run, in turns; between runs the"
             " machine, its clocks and its processes are others.",
+            "So they may be between the legs of a run that was stopped and resumed."
+            if any(legs.parts(runs.paper, one) for one in runs.repeats)
+            else "",
             _sampled([runs.paper, *runs.repeats]),
             *map(_own_floors, runs.repeats),
             _whose(runs.paper, runs.repeats),
         )
     )
-    for one, pairs in zip(runs.repeats, called, strict=True):
-        body += headlines.told(runs.paper, one, headlines.headlines(pairs))
-        body += verdicts.told(runs.paper, one, pairs)
-    last = called[-1]
-    short = text(
-        _short(runs.paper, runs.repeats),
-        headlines.short(headlines.headlines(last)),
-        verdicts.short(last),
-    )
-    return Section(title, body, short)
+    return Section(title, body + told, short)
+
+
+def _of_leg(first: Subject, part: legs.Part, cells: pd.DataFrame) -> list[list[str]]:
+    """The lines of one leg, by what its cells wait for."""
+    found = [
+        [where, *_figures(cells[chosen])]
+        for where, chosen in first.bottlenecks(cells).items()
+        if chosen.any()
+    ] or [["all", *_figures(cells)]]
+    return [[part.name if n == 0 else "", *line] for n, line in enumerate(found)]
 
 
 def _sampled(these: Sequence[Subject]) -> str:
@@ -87,20 +100,31 @@ def _whose(first: Subject, others: Sequence[Subject]) -> str:
     return f"Of the GPU-bound cells {own} of {len(bound)} are the C++ baseline's."
 
 
-def _short(first: Subject, others: Sequence[Subject]) -> str:
+def _short(first: Subject, second: Subject, parts: Sequence[legs.Part]) -> str:
     """By how much cells differ from run to run."""
-    found = pd.concat([against(first, one) for one in others], ignore_index=True)
-    told = []
+    found, told = against(first, second), []
     for name, chosen in first.bottlenecks(found).items():
         own = found[chosen]
         if len(own):
             baseline = int(own["implementation"].str.startswith("deepbench").sum())
             told.append(
                 f"{name} cells ({baseline} of {len(own)} the C++ baseline's) differ by"
-                f" {percent(float(own['size'].median()))} in the median"
+                f" {percent(float(own['size'].median()))} in the median{_shifts(own, parts)}"
             )
     shapes = counted(len(found[SHAPE].drop_duplicates()), "shape")
-    return f"In a second run of {shapes} {listed(told)}." if told else ""
+    resumed = f", in {len(parts)} legs between which it was stopped," if parts else ""
+    return f"In a second run of {shapes}{resumed} {listed(told)}." if told else ""
+
+
+def _shifts(cells: pd.DataFrame, parts: Sequence[legs.Part]) -> str:
+    """Which way they differ leg by leg, where there are legs."""
+    middles = [float(cells["change"][part.of(cells)].median()) for part in parts]
+    told = [
+        f"{percent(abs(m))} {'slower' if m > 0 else 'faster'} in {part.brief}"
+        for part, m in zip(parts, middles, strict=True)
+        if np.isfinite(m)
+    ]
+    return f" ({listed(told)})" if told else ""
 
 
 def against(first: Subject, second: Subject) -> pd.DataFrame:

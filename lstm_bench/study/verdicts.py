@@ -21,7 +21,7 @@ from lstm_bench.units import counted, listed, percent, times
 SIZES = (1.0, 1.1, 1.25, 2.0, math.inf)
 CLOSE = 1.25  # most pairs differ by far more, and those are easy
 CALLED = ("faster", "slower")
-MOST_NAMED = 3  # of those that turned round
+MOST_NAMED = 8  # of those that turned round
 
 
 def both(first: Subject, second: Subject) -> pd.DataFrame:
@@ -132,8 +132,9 @@ def _named(pairs: pd.DataFrame) -> str:
     if not 0 < len(turned) <= MOST_NAMED:
         return ""
     names = [
-        f"{code(row.b)} takes {times(row.ratio_1)} and {times(row.ratio_2)} the time of"
-        f" {code(row.a)} at {Shape(row.hidden, row.batch, row.timesteps, row.input_size).label}"
+        f"{code(row.b)} over {code(row.a)}"
+        f" at {Shape(row.hidden, row.batch, row.timesteps, row.input_size).label}"
+        f" ({times(row.ratio_1)} and then {times(row.ratio_2)})"
         for row in turned.itertuples(index=False)
     ]
     return f": {listed(names)}"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 from collections import Counter
 from collections.abc import Sequence
 
 from lstm_bench import noise, store
-from lstm_bench.model import Record
-from lstm_bench.study import controls
+from lstm_bench.study import controls, legs
 from lstm_bench.study.section import Section, bullets, code, reached_by, table, text
 from lstm_bench.study.subject import TITLES, Runs, Subject, missing
 from lstm_bench.trust import kinds_of, two_digits
@@ -48,7 +46,7 @@ def _answer(one: Subject) -> str:
     cells = one.run.cells
     own = cells[cells["copy"] == 1]
     wrong, planned = int((cells["status"] == "wrong").sum()), len(one.run.plan.shapes)
-    whole = "all" if len(one.shapes) >= planned else f"{len(one.shapes)} of"
+    whole = f"{one.run.shapes} of" if one.run.left else "all"
     ok = int((own["status"] == "ok").sum())
     return text(
         f"{code(one.run.name)} has {whole} {counted(planned, 'planned shape')}:"
@@ -64,12 +62,12 @@ def _row(one: Subject) -> list[str]:
     took, timed = time_of(one)
     return [
         code(one.run.name),
-        f"{len(one.shapes)} of {len(one.run.plan.shapes)}",
+        f"{one.run.shapes} of {len(one.run.plan.shapes)}",
         str(own["implementation"].nunique()),
         f"{(own['status'] == 'ok').sum()} of {len(own)}",
         str((cells["status"] == "wrong").sum()),
         span(took) if took else "-",
-        percent(timed / took, 0) if took else "-",
+        percent(timed / took) if took else "-",
         str(len(noise.controls(cells))),
     ]
 
@@ -80,16 +78,16 @@ def time_of(one: Subject) -> tuple[float, float]:
     What a shape took that was cut short, and measured again later, is in no record. Timed calls are
     made in rounds: a driver that tells of more has counted others too, as the first ones did.
     """
-    legs, timed = _legs(one), sum(record.timed_s for record in one.records)
-    took = sum(leg.wall_s for leg in legs) or wall_s(one.records)
-    told = sum(leg.timed_s for leg in legs)
-    rounds = sum(leg.spent_s.get("rounds", 0.0) for leg in legs)
+    known, timed = _legs(one), sum(record.timed_s for record in one.records)
+    took = sum(leg.wall_s for leg in known) or legs.wall_s(one.records)
+    told = sum(leg.timed_s for leg in known)
+    rounds = sum(leg.spent_s.get("rounds", 0.0) for leg in known)
     return took, told if timed < told <= rounds else timed
 
 
 def _half(there: Sequence[Subject]) -> str:
     """Which runs spend their time as they should; of one that was stopped nobody knows."""
-    whole = [one for one in there if len(one.shapes) >= len(one.run.plan.shapes)]
+    whole = [one for one in there if not one.run.left]
     times = [(code(one.run.name), *time_of(one)) for one in whole]
     reached = [name for name, took, timed in times if took and timed >= HALF * took]
     only = ", of those that are whole" if len(whole) < len(there) else ""
@@ -98,8 +96,8 @@ def _half(there: Sequence[Subject]) -> str:
 
 def _legs(one: Subject) -> list[store.Leg]:
     """What its drivers tell; nothing, if one of them was killed before it told."""
-    legs = store.read_legs(one.run.folder) if one.run.folder else []
-    return legs if sum(leg.cells for leg in legs) >= len(one.records) else []
+    known = store.read_legs(one.run.folder) if one.run.folder else []
+    return known if sum(leg.cells for leg in known) >= len(one.records) else []
 
 
 def _spent(one: Subject) -> str:
@@ -111,27 +109,14 @@ def _spent(one: Subject) -> str:
     if not total:
         return ""
     told = listed(f"{clean(what)} {percent(s / whole, 0)}" for what, s in total.most_common())
-    closer = total["profiling"] + total["energy"]
-    if 0 < closer < whole:
-        share = percent(timed / (whole - closer), 0)
-        told += f"; of what is neither profiling nor energy {share} is inside timed calls"
+    rest, without, shares = whole, [], []
+    for what in ("profiling", "energy"):
+        if 0 < total[what] < rest:
+            rest -= total[what]
+            without.append(what)
+            shares.append(f"{percent(timed / rest)} without {listed(without)}")
+    told += f"; inside timed calls are {listed(shares)}" if shares else ""
     return f"Of its time: {told}."
-
-
-def wall_s(records: list[Record]) -> float:
-    """Seconds from the start of each shape to its last record; breaks between shapes are out."""
-    ends: dict[str, str] = {}
-    for record in records:
-        ends[record.group] = max(ends.get(record.group, ""), record.finished_at)
-    total = 0.0
-    for group, end in ends.items():
-        try:
-            start = datetime.datetime.strptime(group.split()[-1], "%Y%m%dT%H%M%S.%f")
-            stop = datetime.datetime.fromisoformat(end).replace(tzinfo=None)
-        except (ValueError, IndexError):
-            return 0.0  # a run that does not say
-        total += max(0.0, (stop - start).total_seconds())
-    return total
 
 
 def _about(one: Subject, seen: dict[str, str]) -> str:
@@ -198,7 +183,7 @@ def _short(one: Subject | None) -> str:
     ok, wrong = int((own["status"] == "ok").sum()), int((cells["status"] == "wrong").sum())
     floors = [n.floor for n in one.run.noise if n.floor is not None]
     ends = dict.fromkeys(map(two_digits, (min(floors), max(floors)))) if floors else ["not known"]
-    shapes = f"{len(one.shapes)} of {counted(len(one.run.plan.shapes), 'planned shape')}"
+    shapes = f"{one.run.shapes} of {counted(len(one.run.plan.shapes), 'planned shape')}"
     return (
         f"{ok} of {counted(len(own), 'cell')} at {shapes} have a time, {wrong or 'none'} a wrong"
         f" answer; {controls.short(one)} (noise floor {' to '.join(ends)})."
