@@ -12,7 +12,9 @@ from lstm_bench.units import seconds, span, wrapped
 MOST_SHAPES = 24
 
 
-def document(plan: Plan, cells: Sequence[Cell], missing: Mapping[str, str]) -> Document:
+def document(
+    plan: Plan, cells: Sequence[Cell], missing: Mapping[str, str], budget_s: float | None = None
+) -> Document:
     s, sampling = plan.settings, plan.sampling
     rows = []
     for row in plan.implementations:
@@ -52,7 +54,18 @@ def document(plan: Plan, cells: Sequence[Cell], missing: Mapping[str, str]) -> D
         Table("plan", rows, columns),
         "\n".join(wrapped(f"{name}: {why}", 2) for name, why in missing.items()),
         wrapped(shapes),
-        f"{len(cells)} cells, about {span(guess_s(plan, cells))}"
-        " (a guess, within a factor of two). Nothing was run.",
+        wrapped(
+            f"{len(cells)} cells, about {span(guess_s(plan, cells))}"
+            f" (a guess, within a factor of two){_within(plan, cells, budget_s)}. Nothing was run."
+        ),
     )
     return result
+
+
+def _within(plan: Plan, cells: Sequence[Cell], budget_s: float | None) -> str:
+    """How far a budget would go."""
+    if budget_s is None:
+        return ""
+    share = budget_s / max(guess_s(plan, cells), 1e-9)
+    far = f"for about {len(cells) * share:.0f} of them" if share < 1 else "for all of them"
+    return f"; the budget of {span(budget_s)} is enough {far}"

@@ -102,6 +102,16 @@ def controls(cells: pd.DataFrame, metric: str = "latency") -> Controls:
     return Controls(times, difference, first, second)
 
 
+def between_passes(cells: pd.DataFrame, metric: str = "latency") -> Numbers:
+    """How far each later pass of a cell, in processes of its own, is from its first."""
+    value = METRICS[metric][0]
+    own = cells[(cells["status"] == "ok") & (cells["copy"] == 1) & cells[value].notna()]
+    own = own.sort_values("pass_number", kind="stable")
+    first = own.groupby(["implementation", *SHAPE])[[value, "pass_number"]].transform("first")
+    apart = np.abs(own[value] / first[value] - 1)[own["pass_number"] != first["pass_number"]]
+    return np.asarray(apart.to_numpy(dtype=float))
+
+
 def log_ratios(first: Numbers, second: Numbers) -> Numbers:
     """Round by round, how much longer the second took; NaN where a side has no such round."""
     with np.errstate(divide="ignore", invalid="ignore"):

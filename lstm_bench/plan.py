@@ -125,10 +125,11 @@ class Plan:
 #: Napkin figures for `--dry-run` and the first guess of the time left: seconds of host work per
 #: timestep, and useful arithmetic per second (per core on a CPU, in all on a GPU). A run replaces
 #: them by what it sees.
-_STEP_S = {"cpu": {"tensorflow": 1e-4}, "cuda": {"tensorflow": 1.5e-4}}
-_STEP_DEFAULT_S = {"cpu": 2e-5, "cuda": 1.5e-5}
+_STEP_S = {"cpu": {"deepbench": 5e-6, "tensorflow": 1e-4}, "cuda": {"tensorflow": 4e-4}}
+_STEP_DEFAULT_S = {"cpu": 3e-5, "cuda": 1.5e-5}
 _RATE = {"cpu": 8e9, "cuda": 1.5e13}
-_CPU_AMP_SLOWDOWN = 8.0  # half precision without hardware for it
+_CPU_SLOWDOWN = {"deepbench": 0.25}  # to that rate
+_CPU_AMP_SLOWDOWN = {"pytorch": 40.0, "tensorflow": 3.0}  # half precision without hardware for it
 _BUILD_S = {"tensorflow": 0.4}
 _START_S = {"tensorflow": 8.0, "pytorch": 3.0}
 
@@ -138,12 +139,14 @@ def guess_call_s(row: Implementation, shape: Shape, settings: Settings) -> float
     if row.framework.startswith("fake"):
         return float(row.options.get("call_s", 0.001)) if row.options.get("real") else 0.0
     settings = row.settings_in(settings)
-    device = settings.device
-    step = _STEP_S[device].get(row.framework, _STEP_DEFAULT_S[device])
-    rate = _RATE[device] * (settings.threads if device == "cpu" else 1)
-    seconds = shape.timesteps * step + shape.flops / rate
+    device, name = settings.device, row.framework
+    fused = device == "cuda" and row.options.get("mode") == 0  # cuDNN's, as everybody's
+    step = _STEP_DEFAULT_S[device] if fused else _STEP_S[device].get(name, _STEP_DEFAULT_S[device])
+    work = shape.flops / _RATE[device]
+    if device == "cpu":
+        work *= _CPU_SLOWDOWN.get(name, 1.0) / settings.threads
     slow = row.precision == "amp" and device == "cpu"
-    return seconds * (_CPU_AMP_SLOWDOWN if slow else 1.0)
+    return (shape.timesteps * step + work) * (_CPU_AMP_SLOWDOWN.get(name, 1.0) if slow else 1.0)
 
 
 def guess_cell_s(plan: Plan, cell: Cell) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from lstm_bench import analysis, noise
@@ -105,7 +106,14 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
 
 def noise_text(run: Run, metric: str, floors: Sequence[Noise] | None = None) -> str:
     floors = floors or noise.floors(noise.controls(run.cells, metric))
-    lines = ("  " + line for line in noise_lines(floors, metric))
+    lines = ["  " + line for line in noise_lines(floors, metric)]
+    apart = noise.between_passes(run.cells, metric)
+    if len(apart):
+        lines.append(
+            f"from pass to pass, in fresh processes: {percent(float(np.median(apart)))} in the"
+            f" median, 95% under {percent(noise.percentile_95(apart))}"
+            f"  ({counted(len(apart), 'cell')})"
+        )
     return "\n".join([f"noise floor of {metric}, from the run's A/A controls:", *lines])
 
 

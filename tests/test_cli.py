@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -233,6 +234,11 @@ def test_an_interrupted_run_keeps_everything_and_can_be_resumed(
     assert 1 <= len(before) < 4 + 1
     done = lstm_bench("grid", "--resume")
     assert done.returncode == 0
+    legs = [json.loads(line) for line in (run / "legs.jsonl").read_text().splitlines()]
+    share = sum(leg["timed_s"] for leg in legs) / sum(leg["wall_s"] for leg in legs)
+    assert len(legs) == 2
+    (line,) = [line for line in done.stdout.splitlines() if "with the 1 leg before it" in line]
+    assert line.endswith(f", {share:.1%} of it")
     assert records_so_far(run)[: len(before)] == before
     finished = [r for r in records(run) if r["status"] == "ok"]
     assert sorted(r["shape"]["hidden"] for r in finished) == [1, 2, 3, 4]
@@ -394,6 +400,15 @@ def test_what_is_told_to_be_typed_to_go_on_is_whole():
         " --skip-missing"
     )
     assert preflight.resume_command(Path("results/r"), {}) == "lstm-bench grid --resume r"
+
+
+@pytest.mark.parametrize(
+    ("budget", "told"), [("1s", r"1 s is enough for about \d+ of them"), ("9h", "for all of them")]
+)
+def test_a_dry_run_says_how_far_a_budget_goes(lstm_bench, write_grid, budget, told):
+    grid = write_grid(fake=SLOW, implementations=["real"], hidden=list(range(1, 60)))
+    done = lstm_bench("grid", grid, "--dry-run", "--budget", budget)
+    assert re.search(told, " ".join(done.stdout.split()))
 
 
 def test_a_budget_that_runs_out_says_how_to_go_on(lstm_bench, write_grid):

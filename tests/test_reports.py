@@ -40,6 +40,16 @@ def test_the_report_has_machine_noise_implementations_and_failures():
     ]
 
 
+def test_the_report_says_how_far_passes_differ():
+    """Of two passes in fresh processes; what has one pass only tells nothing."""
+    rows = [row("a", 0.002 * factor, pass_number=p) for p, factor in ((2, 1.1), (1, 1.0))]
+    rows += [row("b", 0.003, pass_number=p) for p in (1, 2)] + [row("c", 0.003)]
+    text = run_report.document(run(*rows)).written("table")
+    assert "from pass to pass, in fresh processes: 5.0% in the median, 95% under 10.0%" in text
+    assert "(2 cells)" in text
+    assert "from pass to pass" not in run_report.document(run(row("a", 1.0))).written("table")
+
+
 def test_the_report_says_that_lines_were_lost(tmp_path):
     folder = written(tmp_path / "r", row("a", 1.0), row("b", 1.0))
     with (folder / "records.jsonl").open("ab") as file:

@@ -153,7 +153,7 @@ def grid(
         except LstmBenchError as error:
             click.echo(f"! {error}", err=True)
         left = driver.pending(plan, records, retry_failed)
-        options.write(described.document(plan, left, missing), "table", None)
+        options.write(described.document(plan, left, missing, budget_s), "table", None)
         return
     preflight.device(plan)
     if records and not driver.pending(plan, records, retry_failed):
@@ -230,15 +230,20 @@ def _run(
 def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> None:
     """What came out, how long it took, and what to type next."""
     with held():
-        from lstm_bench import preflight, run_report
-        from lstm_bench.units import percent, span
+        from lstm_bench import preflight, run_report, store
+        from lstm_bench.units import counted, percent, span
 
     options.write(run_report.document(run, shape_by_shape=False), "table", None)
     wall = outcome.wall_s or 1e-9
-    share = percent(outcome.timed_s / wall, 0)
     parts = [f"{what} {percent(s / wall, 0)}" for what, s in outcome.spent_s.items()]
-    click.echo(f"\n{span(outcome.wall_s)} in all, {share} of it inside timed calls")
+    inside = f"{percent(outcome.timed_s / wall)} of it inside timed calls"
+    click.echo(f"\n{span(outcome.wall_s)} in all, {inside}")
     click.echo(f"({', '.join(parts)})")
+    legs = store.read_legs(folder)
+    if len(legs) > 1:  # it was resumed
+        wall, timed = sum(leg.wall_s for leg in legs), sum(leg.timed_s for leg in legs)
+        before = counted(len(legs) - 1, "leg")
+        click.echo(f"with the {before} before it: {span(wall)}, {percent(timed / wall)} of it")
     if outcome.note:
         click.echo(f"\n! {outcome.note}")
     if outcome.interrupted or outcome.out_of_budget:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from lstm_bench.commands import options
+from lstm_bench.units import WIDTH, wrapped
 
 QUIET = 0.02  # the noise floor of a machine that is fit to measure on
 
@@ -19,7 +20,6 @@ def list_(pythons: Sequence[str], device: str | None) -> None:
     """Show all implementations: which can run here, and what the others would need."""
     from lstm_bench import doctor, preflight, registry
     from lstm_bench.tables import Table, text
-    from lstm_bench.units import wrapped
 
     where = options.where(device)
     found = doctor.survey(preflight.environments(pythons), where)
@@ -37,7 +37,7 @@ def list_(pythons: Sequence[str], device: str | None) -> None:
     if rest:
         click.echo("\nThese do not:\n")
         for a in rest:
-            click.echo(wrapped(f"  {a.row.name:<26}{a.detail}", 28))
+            _say(f"  {a.row.name:<26}{a.detail}", 28)
 
 
 @click.command("doctor")
@@ -58,27 +58,29 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     environments = preflight.environments(pythons)
     where = options.where(device)
     what = machine.fingerprint()
-    click.echo(f"machine      {what['cpu']}, {what['architecture']}, {what['system']}")
-    click.echo(f"threads      {what['threads']}, load {what['load']}")
-    click.echo(f"memory       {what['memory_bytes'] / 2**30:.0f} GiB")
-    click.echo(f"governor     {what['governor'] or 'not shown by this kernel'}")
+    _fact("machine", f"{what['cpu']}, {what['architecture']}, {what['system']}")
+    _fact("threads", f"{what['threads']}, load {what['load']}")
+    _fact("memory", f"{what['memory_bytes'] / 2**30:.0f} GiB")
+    _fact("governor", what["governor"] or "not shown by this kernel")
     for variable, value in what["environment"].items():
         click.echo(f"{variable}={value}")
     for gpu in what["gpus"]:
-        click.echo(f"gpu          {gpu['name']}, driver {gpu['driver']}")
+        _fact("gpu", f"{gpu['name']}, driver {gpu['driver']}")
     if not what["gpus"]:
         unseen = f"{machine.UNSEEN}: clocks, power and energy will be missing"
         none = "none that the driver shows; everything runs on the CPU"
-        click.echo(f"gpu          {unseen if machine.has_gpu() else none}")
+        _fact("gpu", unseen if machine.has_gpu() else none)
     found = doctor.survey(environments, where)
     for name, answer in found.items():
         versions = ", ".join(f"{k} {v}" for k, v in answer["versions"].items())
         lacks = f"no {', '.join(answer['missing'])}" if answer["missing"] else versions
-        click.echo(f"{name:<12} {lacks}  ({answer['interpreter']})")
+        _fact(name, f"{lacks}  ({answer['interpreter']})")
     lines = doctor.advice(found)
     if where == "cuda" and not machine.has_gpu():
         lines.insert(0, "the driver shows no GPU here: nothing runs with --device cuda")
-    click.echo("\n" + "\n".join(f"! {line}" for line in lines) if lines else "\nnothing in the way")
+    click.echo("" if lines else "\nnothing in the way")
+    for line in lines:
+        _say(f"! {line}", 2)
     if no_noise:
         return
     rows = doctor.availability(registry.IMPLEMENTATIONS.values(), found, where)
@@ -103,3 +105,12 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     if failed:
         click.echo(f"  ! {len(failed)} cells failed: {failed[0].status}: {failed[0].reason}")
         sys.exit(options.FAILED)
+
+
+def _fact(name: str, what: str) -> None:
+    _say(f"{name:<12} {what}", 13)
+
+
+def _say(text: str, indent: int) -> None:
+    """A line, folded to the terminal."""
+    click.echo(wrapped(text, indent, min(options.terminal_width(), WIDTH)))

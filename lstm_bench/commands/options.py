@@ -155,6 +155,15 @@ def progress(quiet: bool = False) -> Any:
     return PlainProgress((lambda _: None) if quiet else click.echo)
 
 
+@contextlib.contextmanager
+def busy(what: str) -> Iterator[None]:
+    """A sign of life in a terminal, while something takes longer than a moment."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"{what} ..."):
+        yield
+
+
 def where(device: str | None) -> str:
     from lstm_bench import machine
 

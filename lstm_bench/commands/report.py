@@ -111,9 +111,11 @@ def report(
         from lstm_bench import energy_report, memory, page, profile_sections, store
 
         assert run.folder
-        more = profile_sections.sections(run) + energy_report.sections(run)
-        more += memory.sections(store.read_records(run.folder).values())
-        options.write_file(html, page.html(run, sections=more))
+        with options.busy("holding every row against every other"):
+            more = profile_sections.sections(run) + energy_report.sections(run)
+            more += memory.sections(store.read_records(run.folder).values())
+            made = page.html(run, sections=more)
+        options.write_file(html, made)
     if figures:
         from lstm_bench import figures as drawing
         from lstm_bench import profile_figures
