@@ -198,7 +198,8 @@ def test_a_run_that_was_resumed_later_is_held_against_another_leg_by_leg(tmp_pat
     assert "| `tf-mode0` / `pytorch` | 16 | 2.00x | 2.00x | 0.0% | -20.0% | 25.0% |" in text
     assert "; leg by leg by 22.5% in the median and 25.0% at most." in text
     short = " ".join(part_of(built(results), "In short").split())
-    assert "second run of 16 shapes, in 2 legs between which it was stopped, GPU-bound" in short
+    assert "At its 16 shapes GPU-bound cells" in short
+    assert "`h200-repeat` was stopped and resumed: it has 2 legs, of 8 and 8 shapes." in short
     assert "(20.0% faster in leg 1 and 25.0% slower in leg 2)" in short
 
 
@@ -233,6 +234,25 @@ def test_whichever_run_was_resumed_its_legs_are_named(tmp_path, first, second, n
     parts = legs.parts(*subjects)
     assert [part.name for part in parts] == names
     assert sum(len(part.shapes) for part in parts) == (len(SHAPES) if names else 0)
+
+
+@pytest.mark.parametrize(("days", "told"), [(one_day, False), (by_hidden, True)])
+def test_legs_of_the_main_run_are_a_limit(tmp_path, days, told):
+    run_of(tmp_path / "h200-paper", *in_legs(cells_of({}), days))
+    assert ("It was measured in 2 legs" in part_of(built(tmp_path), "Limits")) == told
+
+
+def test_a_second_run_says_whether_the_paper_is_judged_alike(tmp_path):
+    results = tmp_path / "results"
+    run_of(results / "h200-paper", *cells_of({"tf-mode0": 2.0}))
+    run_of(results / "h200-repeat", *cells_of({"tf-mode0": 2.1}))
+    text = " ".join(part_of(built(results), "In short").split())
+    assert "A second run judges all of the paper's 16 findings as the first one does." in text
+    shutil.rmtree(results / "h200-repeat")
+    run_of(results / "h200-repeat", *cells_of({"tf-mode0": 0.5}))
+    text = " ".join(part_of(built(results), "In short").split())
+    claim = "PyTorch beats TensorFlow's mode 0 (holds, then does not hold)"
+    assert f"judges 15 of the paper's 16 findings as the first one does. Not so: {claim}." in text
 
 
 def test_runs_that_do_not_say_when_have_no_legs(tmp_path):

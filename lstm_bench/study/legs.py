@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -59,7 +60,8 @@ def wall_s(records: Iterable[Record]) -> float:
 def of_shapes(one: Subject) -> dict[Shape, int]:
     """Each shape's leg, from 1; of one that was measured in several the last."""
     found, leg = {}, 1
-    for before, span in itertools.pairwise([None, *spans(one.records)]):
+    own = [record for record in one.records if record.copy == 1]
+    for before, span in itertools.pairwise([None, *spans(own)]):
         assert span is not None
         leg += before is not None and span.start_s - before.end_s > BREAK_S
         found[span.shape] = leg
@@ -85,17 +87,30 @@ def parts(first: Subject, second: Subject) -> list[Part]:
     both = sorted({(sides[0][s], sides[1][s]) for s in sides[0].keys() & sides[1].keys()})
     if len(both) < 2:
         return []
-    several = [len({pair[side] for pair in both}) > 1 for side in (0, 1)]
+    several = [side for side in (0, 1) if len({pair[side] for pair in both}) > 1]
     names = [code(one.run.name) for one in (first, second)]
     found = []
     for pair in both:
-        own = [side for side in (0, 1) if several[side]]
         shapes = {s for s in sides[0] if (sides[0][s], sides[1].get(s)) == pair}
         found.append(
             Part(
-                listed(f"{names[side]}, leg {pair[side]}" for side in own),
-                "leg " + "/".join(str(pair[side]) for side in own),
+                listed(f"{names[side]}, leg {pair[side]}" for side in several),
+                "leg " + "/".join(str(pair[side]) for side in several),
                 frozenset((s.hidden, s.batch, s.timesteps, s.input_size) for s in shapes),
             )
         )
     return found
+
+
+def told(first: Subject, second: Subject) -> str:
+    """Which of two runs has legs, and how many shapes each; nothing where neither has."""
+    lines = []
+    for one in (first, second):
+        shapes = Counter(of_shapes(one).values())
+        if len(shapes) > 1:
+            counts = listed(str(shapes[leg]) for leg in sorted(shapes))
+            lines.append(
+                f"{code(one.run.name)} was stopped and resumed: it has {len(shapes)} legs, of"
+                f" {counts} shapes."
+            )
+    return " ".join(lines)

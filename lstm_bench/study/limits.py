@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from lstm_bench import noise
+from lstm_bench.study import legs
 from lstm_bench.study.section import Section, bullets
-from lstm_bench.study.subject import Runs, missing
+from lstm_bench.study.subject import Runs, Subject, missing
 from lstm_bench.trust import kinds_of
 from lstm_bench.units import clean, counted, listed, percent
 
@@ -41,6 +42,7 @@ def section(runs: Runs) -> Section:
         f" {percent(run.plan.sampling.converged, 0)}; [how](method.md#noise-is-part-of-the-result)"
         " verdicts take that into account.",
         *_pace(run.plan.sampling.max_rounds),
+        *_legs(runs.paper),
         "Profiling slows the host, and [graphs](profile.md#what-holds-and-what-profiling-distorts):"
         " busy time is the GPU's own and holds elsewhere; what the host does between two launches"
         " is not seen.",
@@ -49,6 +51,17 @@ def section(runs: Runs) -> Section:
         " not tested against them; its figures average times, this page averages ratios.",
     ]
     return Section(title, ["What this cannot say:", bullets(lines)])
+
+
+def _legs(one: Subject) -> list[str]:
+    """What a run that was resumed averages over."""
+    count = max(legs.of_shapes(one).values(), default=1)
+    if count < 2:
+        return []
+    return [
+        f"It was measured in {count} legs, whose hosts [may differ](#does-it-repeat): rows are held"
+        " against each other in one of them, but a mean over shapes is one over hosts too."
+    ]
 
 
 def _pace(rounds: int) -> list[str]:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from lstm_bench import noise
 from lstm_bench.noise import SHAPE
-from lstm_bench.study import headlines, legs, rules, verdicts
+from lstm_bench.study import findings, headlines, legs, rules, verdicts
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import GPU, Runs, Subject, missing
 from lstm_bench.trust import measured
@@ -44,9 +44,14 @@ def section(runs: Runs) -> Section:
         by_leg = {part.brief: headlines.headlines(pairs[part.of(pairs)]) for part in parts}
         told += headlines.told(runs.paper, one, ratios, by_leg)
         told += verdicts.told(runs.paper, one, pairs)
+        again = _findings(runs.paper, one)
         short = text(
-            _short(runs.paper, one, parts), headlines.short(ratios, by_leg), verdicts.short(pairs)
+            again,
+            _short(runs.paper, one, parts),
+            headlines.short(ratios, by_leg),
+            verdicts.short(pairs),
         )
+        told.append(again)
     heads = ["run", "where", "cells", "shift", "median", "95% under", "most", "within the floor"]
     body = [_answer(words), table(heads, rows)]
     body.append(
@@ -55,15 +60,33 @@ def section(runs: Runs) -> Section:
             " sign, below zero where the second run is faster; GPU-bound as under [noise](#noise)."
             " The noise floor is of two measurements in one run, in turns; between runs the"
             " machine, its clocks and its processes are others.",
-            "So they may be between the legs of a run that was stopped and resumed."
-            if any(legs.parts(runs.paper, one) for one in runs.repeats)
-            else "",
+            *(_resumed(runs.paper, one) for one in runs.repeats),
             _sampled([runs.paper, *runs.repeats]),
             *map(_own_floors, runs.repeats),
             _whose(runs.paper, runs.repeats),
         )
     )
     return Section(title, body + told, short)
+
+
+def _resumed(first: Subject, second: Subject) -> str:
+    told = legs.told(first, second)
+    return f"{told} From one leg to the next they may be others too." if told else ""
+
+
+def _findings(first: Subject, second: Subject) -> str:
+    """Whether the second run judges the paper as the first does, each by all of its shapes."""
+    both = list(zip(findings.findings(first), findings.findings(second), strict=True))
+    other = [
+        f"{one.claim} ({one.word}, then {again.word})"
+        for one, again in both
+        if one.word != again.word
+    ]
+    alike = f"{len(both) - len(other)} of" if other else "all of"
+    return text(
+        f"A second run judges {alike} the paper's {len(both)} findings as the first one does.",
+        f"Not so: {'; '.join(other)}." if other else "",
+    )
 
 
 def _of_leg(first: Subject, part: legs.Part, cells: pd.DataFrame) -> list[list[str]]:
@@ -112,19 +135,24 @@ def _short(first: Subject, second: Subject, parts: Sequence[legs.Part]) -> str:
                 f" {percent(float(own['size'].median()))} in the median{_shifts(own, parts)}"
             )
     shapes = counted(len(found[SHAPE].drop_duplicates()), "shape")
-    resumed = f", in {len(parts)} legs between which it was stopped," if parts else ""
-    return f"In a second run of {shapes}{resumed} {listed(told)}." if told else ""
+    resumed = legs.told(first, second) if parts else ""
+    return text(f"At its {shapes} {listed(told)}.", resumed) if told else ""
 
 
 def _shifts(cells: pd.DataFrame, parts: Sequence[legs.Part]) -> str:
     """Which way they differ leg by leg, where there are legs."""
     middles = [float(cells["change"][part.of(cells)].median()) for part in parts]
     told = [
-        f"{percent(abs(m))} {'slower' if m > 0 else 'faster'} in {part.brief}"
-        for part, m in zip(parts, middles, strict=True)
-        if np.isfinite(m)
+        f"{_shift(middle)} in {part.brief}"
+        for part, middle in zip(parts, middles, strict=True)
+        if np.isfinite(middle)
     ]
     return f" ({listed(told)})" if told else ""
+
+
+def _shift(change: float) -> str:
+    size = percent(abs(change))
+    return "as fast" if size == percent(0.0) else f"{size} {'slower' if change > 0 else 'faster'}"
 
 
 def against(first: Subject, second: Subject) -> pd.DataFrame:
