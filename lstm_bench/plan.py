@@ -128,7 +128,7 @@ class Plan:
 _STEP_S = {"cpu": {"deepbench": 5e-6, "tensorflow": 1e-4}, "cuda": {"tensorflow": 4e-4}}
 _STEP_DEFAULT_S = {"cpu": 3e-5, "cuda": 1.5e-5}
 _RATE = {"cpu": 8e9, "cuda": 1.5e13}
-_CPU_SLOWDOWN = {"deepbench": 0.25}  # to that rate
+_CPU_WORK = {"deepbench": 0.25}  # of what that rate would take
 _CPU_AMP_SLOWDOWN = {"pytorch": 40.0, "tensorflow": 3.0}  # half precision without hardware for it
 _BUILD_S = {"tensorflow": 0.4}
 _START_S = {"tensorflow": 8.0, "pytorch": 3.0}
@@ -144,7 +144,7 @@ def guess_call_s(row: Implementation, shape: Shape, settings: Settings) -> float
     step = _STEP_DEFAULT_S[device] if fused else _STEP_S[device].get(name, _STEP_DEFAULT_S[device])
     work = shape.flops / _RATE[device]
     if device == "cpu":
-        work *= _CPU_SLOWDOWN.get(name, 1.0) / settings.threads
+        work *= _CPU_WORK.get(name, 1.0) / settings.threads
     slow = row.precision == "amp" and device == "cpu"
     return (shape.timesteps * step + work) * (_CPU_AMP_SLOWDOWN.get(name, 1.0) if slow else 1.0)
 

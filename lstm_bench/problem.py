@@ -83,7 +83,7 @@ def reference(problem: Problem, computes: str = "lstm") -> Answer:
     """The answer in float64; where a batch is large its rows are shared among threads."""
     s = problem.shape
     if computes == "lstm-skip-input":
-        skippable(s)
+        check_skippable(s)
     w_ih, w_hh, bias = (
         np.asarray(v, np.float64).T
         for v in (problem.w_ih, problem.w_hh, problem.b_ih.astype(np.float64) + problem.b_hh)
@@ -105,7 +105,7 @@ def reference(problem: Problem, computes: str = "lstm") -> Answer:
     return output, h.copy(), c
 
 
-def skippable(shape: Shape) -> None:
+def check_skippable(shape: Shape) -> None:
     """Refuse a shape whose input cannot be added to the gates without its projection."""
     if shape.input_size != shape.hidden:
         raise Unsupported("skipping the input projection needs an input as wide as the hidden size")

@@ -112,7 +112,7 @@ def noise_text(run: Run, metric: str, floors: Sequence[Noise] | None = None) -> 
         lines.append(
             f"from pass to pass, in fresh processes: {percent(float(np.median(apart)))} in the"
             f" median, 95% under {percent(noise.percentile_95(apart))}"
-            f"  ({counted(len(apart), 'cell')})"
+            f"  ({counted(len(apart), 'later measurement')})"
         )
     return "\n".join([f"noise floor of {metric}, from the run's A/A controls:", *lines])
 

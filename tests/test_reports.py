@@ -46,7 +46,7 @@ def test_the_report_says_how_far_passes_differ():
     rows += [row("b", 0.003, pass_number=p) for p in (1, 2)] + [row("c", 0.003)]
     text = run_report.document(run(*rows)).written("table")
     assert "from pass to pass, in fresh processes: 5.0% in the median, 95% under 10.0%" in text
-    assert "(2 cells)" in text
+    assert "(2 later measurements)" in text
     assert "from pass to pass" not in run_report.document(run(row("a", 1.0))).written("table")
 
 

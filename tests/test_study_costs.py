@@ -146,12 +146,21 @@ def amp_of(folder, adds, on_gpu=10 * US, launches=20 * US):
 @pytest.mark.parametrize(
     ("adds", "told"),
     [
-        (at(2, 100 * US, 500 * US), "100 us at 10 and 500 us at 1000 timesteps"),
+        (at(2, 100 * US, 500 * US), "By timesteps it is 100 us at 10 and 500 us at 1000."),
         (-100 * US, "AMP adds nothing"),
     ],
 )
 def test_what_amp_adds_is_told_of_short_and_of_long_calls(tmp_path, adds, told):
-    assert told in short_of(casts.section(Runs(paper=amp_of(tmp_path, adds))))
+    text = casts.section(Runs(paper=amp_of(tmp_path, adds))).written()
+    assert told in " ".join(text.split())
+
+
+def test_what_amp_adds_in_a_second_run_stands_beside_it(tmp_path):
+    one, other = (amp_of(tmp_path / name, adds) for name, adds in (("a", 2e-4), ("b", 3e-4)))
+    short = short_of(casts.section(Runs(paper=one, repeats=(other,))))
+    assert (
+        "AMP adds 200 us to a call (quartiles 200 us to 200 us; in `h200-paper` 300 us)." in short
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,7 +180,7 @@ def test_what_is_neither_the_gpus_nor_inside_launches_is_called_not_profiled(tmp
     text = said(casts.section(Runs(paper=amp_of(tmp_path, 400 * US))))
     assert "AMP adds 400 us to a call (quartiles 400 us to 400 us)" in text
     assert "Of this 10 us is time of the GPU and, while watched, 20 us is inside launches" in text
-    assert "the rest, 92%, was not profiled" in text
+    assert "the rest was not profiled, at a shape 92% of it" in text
     assert "| timesteps 1000 | 8 | 400 us | 400 us to 400 us | 10 us | 10 us | 20 us |" in text
 
 

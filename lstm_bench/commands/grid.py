@@ -243,7 +243,8 @@ def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> N
     if len(legs) > 1:  # it was resumed
         wall, timed = sum(leg.wall_s for leg in legs), sum(leg.timed_s for leg in legs)
         before = counted(len(legs) - 1, "leg")
-        click.echo(f"with the {before} before it: {span(wall)}, {percent(timed / wall)} of it")
+        inside = f"{percent(timed / wall)} of it inside timed calls"
+        click.echo(f"with the {before} before it: {span(wall)}, {inside}")
     if outcome.note:
         click.echo(f"\n! {outcome.note}")
     if outcome.interrupted or outcome.out_of_budget:

@@ -10,7 +10,7 @@ from typing import Any
 from lstm_bench.implementations import baseline_libraries as libraries
 from lstm_bench.implementations.session import Session
 from lstm_bench.model import TOLERANCES, Implementation, Settings, Unsupported
-from lstm_bench.problem import Answer, Problem, check, skippable
+from lstm_bench.problem import Answer, Problem, check, check_skippable
 from lstm_bench.profile import Part, Profile
 from lstm_bench.timing import Clock
 
@@ -30,7 +30,7 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     """The baseline for one shape, loaded with the problem's weights and inputs."""
     options = row.options
     if options.get("skip_input"):
-        skippable(problem.shape)
+        check_skippable(problem.shape)
     if settings.device == "cpu":
         return _build_openblas(problem, settings, bool(options.get("skip_input")))
     return _build_cudnn(problem, options, settings)

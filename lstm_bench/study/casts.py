@@ -31,7 +31,7 @@ def section(runs: Runs) -> Section:
     told = f"{code(AMP)} is {versus(pair.whole, pair.floor)} than {code(HALF)}"
     if not pair.clear:
         told = f"Between {code(AMP)} and {code(HALF)} there is no clear difference"
-    found = added(one)
+    found, adds = added(one), _adds(one, runs.repeats)
     rows = []
     for axis in ("hidden", "timesteps", "batch"):
         for value in sorted(set(map(int, pair.of.shapes[axis]))):
@@ -42,7 +42,8 @@ def section(runs: Runs) -> Section:
     body = [
         text(
             f"{told}, over {pair.whole.shapes} shapes.",
-            _adds(found),
+            adds,
+            _length(found),
             _where(found),
             _casting(found),
         ),
@@ -50,7 +51,7 @@ def section(runs: Runs) -> Section:
         *_additions(found),
         *_profiles(one),
     ]
-    return Section(title, body, text(f"{told}.", _adds(found), _casting(found)))
+    return Section(title, body, text(f"{told}.", adds, _casting(found)))
 
 
 class Added(NamedTuple):
@@ -86,14 +87,20 @@ def _longer(found: Sequence[Added]) -> list[Added]:
     return longer if 2 * len(longer) > len(found) else []
 
 
-def _adds(found: Sequence[Added]) -> str:
-    """What AMP adds to a call, and to short and long ones."""
+def _adds(one: Subject, repeats: Sequence[Subject]) -> str:
+    """What AMP adds to a call, and what it adds in other runs: it is time of the host."""
+    found = added(one)
     if not found:
         return ""
     if not _longer(found):
         return "In the median AMP adds nothing to a call."
-    middle = statistics.median(one.latency for one in found)
-    return f"AMP adds {seconds(middle)} to a call (quartiles {_quartiles(found)}){_length(found)}."
+    others = [(code(other.run.name), own) for other in repeats if (own := added(other))]
+    told = "".join(f"; in {name} {_middle(own)}" for name, own in others)
+    return f"AMP adds {_middle(found)} to a call (quartiles {_quartiles(found)}{told})."
+
+
+def _middle(found: Sequence[Added]) -> str:
+    return signed(statistics.median(one.latency for one in found))
 
 
 def _where(found: Sequence[Added]) -> str:
@@ -104,7 +111,7 @@ def _where(found: Sequence[Added]) -> str:
     busy = statistics.median(one.busy for one in longer)
     launches = max(statistics.median(one.launches for one in longer), 0.0)
     left = min(statistics.median(one.rest / one.latency for one in longer), 1.0)
-    rest = f"the rest, {percent(left, 0)}, was not profiled"
+    rest = f"the rest was not profiled, at a shape {percent(left, 0)} of it"
     return (
         f"Of this {signed(busy)} is time of the GPU and, while watched,"
         f" {seconds(launches)} is inside launches, which watching slows;"
@@ -119,12 +126,11 @@ def _by_steps(found: Sequence[Added]) -> dict[int, list[Added]]:
 
 def _length(found: Sequence[Added]) -> str:
     """The same for the fewest timesteps and for the most."""
-    by_steps = _by_steps(found).items()
-    middles = {steps: statistics.median(one.latency for one in own) for steps, own in by_steps}
-    if len(middles) < 2:
+    middles = {steps: _middle(own) for steps, own in _by_steps(found).items()}
+    if len(middles) < 2 or not _longer(found):
         return ""
-    ends = (f"{signed(middles[steps])} at {steps}" for steps in (min(middles), max(middles)))
-    return f", {listed(ends)} timesteps"
+    ends = (f"{middles[steps]} at {steps}" for steps in (min(middles), max(middles)))
+    return f"By timesteps it is {listed(ends)}."
 
 
 def _casting(found: Sequence[Added]) -> str:
@@ -136,6 +142,7 @@ def _casting(found: Sequence[Added]) -> str:
     least = min(one.shape.hidden for one in longer)
     small = [one for one in longer if one.shape.hidden == least]
     casts = [seconds(statistics.median(one.casts for one in part)) for part in (longer, small)]
+    part = percent(statistics.median(one.casts / one.latency for one in longer), 0)
     word = {
         rules.HOLDS: "on the GPU casts are at least half of what AMP adds",
         rules.HOLDS_NOT: "on the GPU casts are less than half of what AMP adds",
@@ -143,8 +150,8 @@ def _casting(found: Sequence[Added]) -> str:
     }[rules.is_over(share, HALF_OF_IT)]
     return (
         "The paper says that at small sizes AMP's bottleneck is type casting. Here"
-        f" {word}: {casts[0]} in the median, {casts[1]} at hidden {least}; what the host does to"
-        " have them done is not in that."
+        f" {word}: {casts[0]} or {part} in the median, {casts[1]} at hidden {least}; what the host"
+        " does to have them done is not in that."
     )
 
 
@@ -162,7 +169,7 @@ def _additions(found: Sequence[Added]) -> list[str]:
         [
             label,
             str(len(own)),
-            signed(statistics.median(one.latency for one in own)),
+            _middle(own),
             _quartiles(own),
             signed(statistics.median(one.busy for one in own)),
             signed(statistics.median(one.casts for one in own)),

@@ -155,7 +155,9 @@ def _pays(one: Subject, single: pd.DataFrame, half: pd.DataFrame) -> str:
         parts.append(f"not faster at batch {batches}: it takes {longer} as long, {called}")
     if here := found[rules.UNKNOWN]:
         parts.append(f"not to be told from fp32 at batch {listed(batch for batch, _ in here)}")
-    return f"Half precision is {listed(parts)}." if parts else ""
+    keep = [batch for word in (rules.HOLDS_NOT, "slower") for batch, _ in found[word]]
+    stay = f" Stay with fp32 at batch {listed(keep)}." if keep else ""
+    return f"Half precision is {listed(parts)}.{stay}" if parts else ""
 
 
 def _called(one: Subject, both: pd.DataFrame) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple
 
 import numpy as np
+import numpy.typing as npt
 
 from lstm_bench import energy_report, noise
 from lstm_bench.energy_report import ESTIMATE, TIME_KNOWN, Drawn, Pair, gross_text, joules
@@ -81,25 +82,36 @@ def _again(first: Subject, second: Subject) -> str:
         part.name: [two for two in known if astuple(two[0].record.shape) in part.shapes]
         for part in parts
     } or {code(second.run.name): known}
-    return text(*(_apart(name, own) for name, own in by_leg.items() if own))
+    base = code(first.run.name)
+    return text(*(_apart(name, base, own) for name, own in by_leg.items() if own))
 
 
-def _apart(name: str, known: Sequence[tuple[Drawn, Drawn]]) -> str:
+def _apart(name: str, first: str, known: Sequence[tuple[Drawn, Drawn]]) -> str:
     """By how much energy differs, and what the GPU was like."""
     change = np.array([b.gross_j / a.gross_j - 1 for a, b in known])
     size, middle = np.abs(change), float(np.median(change))
-    close = int((size <= AGREE).sum())
+    apart, slower = size > AGREE, np.abs(_times(known)) > AGREE
     return text(
         f"In {name}, at the {counted(len(known), 'cell')} whose time both runs know to"
-        f" {percent(TIME_KNOWN, 0)}, gross energy differs from that by"
-        f" {percent(float(np.median(size)))} in the median and {percent(float(size.max()))} at"
-        f" most; in the median it is {percent(abs(middle))} {'more' if middle > 0 else 'less'}, and"
-        f" {close} of {len(known)} agree within {percent(AGREE, 0)}.",
+        f" {percent(TIME_KNOWN, 0)}, gross energy is {percent(abs(middle))}"
+        f" {'more' if middle > 0 else 'less'} than in {first} in the median; it differs by"
+        f" {percent(float(size.max()))} at most, by more than {percent(AGREE, 0)} at {apart.sum()}."
+        + (
+            f" At {(apart & slower).sum()} of these the time per call does so too."
+            if any(apart)
+            else ""
+        ),
         _state(
             [[a.energy.idle_w, b.energy.idle_w] for a, b in known], "When idle the GPU drew", "W"
         ),
         _state([[_warm(a), _warm(b)] for a, b in known], "While cells were timed it had", "C"),
     )
+
+
+def _times(known: Sequence[tuple[Drawn, Drawn]]) -> npt.NDArray[np.float64]:
+    """By how much the time per call differs, which the idle power is taken for."""
+    both = [(a.record.throughput_s or np.nan, b.record.throughput_s or np.nan) for a, b in known]
+    return np.array([second / first - 1 for first, second in both])
 
 
 def _warm(one: Drawn) -> float | None:
@@ -111,7 +123,7 @@ def _state(values: Sequence[Sequence[float | None]], words: str, unit: str) -> s
     sides = [[v for v in side if v is not None] for side in zip(*values, strict=True)]
     if not all(sides):
         return ""
-    told = listed(f"{statistics.median(side):.0f} {unit}" for side in sides)
+    told = ", then ".join(f"{statistics.median(side):.0f} {unit}" for side in sides)
     return f"{words} {told}."
 
 

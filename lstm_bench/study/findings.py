@@ -70,12 +70,16 @@ def section(runs: Runs) -> Section:
         *launches.parts(one),
     ]
     rest = _named(found, rules.HOLDS_NOT, "Not so here")
-    rest += _named(found, rules.DEPENDS, "Here at some shapes only")
+    rest += _named(found, rules.DEPENDS, "Here at some shapes only", counts=True)
     return Section(title, body, f"{told[0].upper()}{told[1:]}.{rest}", figures(one))
 
 
-def _named(found: list[Finding], word: str, title: str) -> str:
-    claims = [finding.claim for finding in found if finding.word == word]
+def _named(found: list[Finding], word: str, title: str, counts: bool = False) -> str:
+    claims = [
+        f"{finding.claim} ({finding.here})" if counts else finding.claim
+        for finding in found
+        if finding.word == word
+    ]
     return f" {title}: {'; '.join(claims)}." if claims else ""
 
 
@@ -188,13 +192,13 @@ def _generic_modes(one: Subject) -> Finding:
     return Finding(claim, _joined(*map(_told, found)), word)
 
 
-def _joined(first: str, second: str) -> str:
+def _joined(first: str, second: str, between: str = " and ") -> str:
     """`12x and 7.4x slower`; two different things stand one after the other."""
     if first == second:
         return first
     ends = first.rpartition(" "), second.rpartition(" ")
     alike = ends[0][2] == ends[1][2] and " " not in ends[0][0] + ends[1][0]
-    return f"{ends[0][0]} and {second}" if alike else f"{first}, {second}"
+    return f"{ends[0][0]}{between}{second}" if alike else f"{first}, {second}"
 
 
 def _modes_by_batch(pair: Pair | None) -> Finding:
@@ -208,7 +212,8 @@ def _modes_by_batch(pair: Pair | None) -> Finding:
     if not small.whole.shapes or not large.whole.shapes:
         return _unknown(claim)
     word = rules.both(_word(rules.is_slower, small), _word(rules.is_faster, large))
-    return Finding(claim, f"mode 2 {_joined(_told(small), _told(large))}", word)
+    here = _joined(_told(small), _told(large), ", above ")
+    return Finding(claim, f"mode 2 {here}", word)
 
 
 def _modes_at_many_steps(pair: Pair | None) -> Finding:
@@ -240,7 +245,8 @@ def _amp_at_all_steps(pair: Pair | None) -> Finding:
     word = rules.both(*(_word(rules.is_faster, own) for own in found))
     counts = [(own.whole.verdicts["faster"], own.whole.shapes) for own in found]
     if len({of for _, of in counts}) == 1:
-        here = f"faster at {', '.join(str(n) for n, _ in counts)} of {counts[0][1]} shapes"
+        places = ", ".join(map(str, steps))
+        here = f"at {places}: {', '.join(str(n) for n, _ in counts)} of {counts[0][1]}"
     else:
         here = f"faster at {', '.join(f'{n} of {of}' for n, of in counts)}"
     return Finding(claim, here, word)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,35 +18,36 @@ from lstm_bench.study.section import code
 from lstm_bench.study.subject import Subject
 from lstm_bench.units import listed
 
+STAMP = "%Y%m%dT%H%M%S.%f"  # how the name of a group ends
 BREAK_S = 600.0  # a longer pause between two shapes begins a new leg
 
 
 @dataclass(frozen=True)
 class Span:
-    """A shape from its start to its last record, in seconds of the clock."""
+    """Cells of a shape that were measured together: from the start to the last, by the clock."""
 
     shape: Shape
     start_s: float
     end_s: float
+    cells: int
 
 
 def spans(records: Iterable[Record]) -> list[Span]:
     """In their order; none of a run that does not say."""
-    ends: dict[tuple[str, Shape], str] = {}
+    groups: dict[tuple[str, Shape], list[str]] = {}
     for record in records:
-        group = (record.group, record.shape)
-        ends[group] = max(ends.get(group, ""), record.finished_at)
+        groups.setdefault((record.group, record.shape), []).append(record.finished_at)
     try:
         found = [
-            Span(shape, _seconds(name.split()[-1], "%Y%m%dT%H%M%S.%f"), _seconds(end))
-            for (name, shape), end in ends.items()
+            Span(shape, _seconds(name.split()[-1], STAMP), _seconds(max(ends)), len(ends))
+            for (name, shape), ends in groups.items()
         ]
     except (ValueError, IndexError):
         return []
     return sorted(found, key=lambda span: span.start_s)
 
 
-def _seconds(when: str, form: str | None = None) -> float:
+def _seconds(when: str, form: str = "") -> float:
     parsed = datetime.datetime
     stamp = parsed.strptime(when, form) if form else parsed.fromisoformat(when)
     return stamp.replace(tzinfo=datetime.timezone.utc).timestamp()
@@ -58,14 +59,21 @@ def wall_s(records: Iterable[Record]) -> float:
 
 
 def of_shapes(one: Subject) -> dict[Shape, int]:
-    """Each shape's leg, from 1; of one that was measured in several the last."""
-    found, leg = {}, 1
-    own = [record for record in one.records if record.copy == 1]
-    for before, span in itertools.pairwise([None, *spans(own)]):
-        assert span is not None
-        leg += before is not None and span.start_s - before.end_s > BREAK_S
-        found[span.shape] = leg
-    return found
+    """The leg of each shape that has a time, from 1: that of most of its cells."""
+    cells: dict[Shape, Counter[int]] = {}
+    leg, end_s = 1, math.inf
+    for span in spans(one.all_records):
+        leg += span.start_s - end_s > BREAK_S
+        end_s = span.end_s
+        cells.setdefault(span.shape, Counter())[leg] += span.cells
+    timed = {record.shape for record in one.records if record.copy == 1}
+    return {shape: own.most_common(1)[0][0] for shape, own in cells.items() if shape in timed}
+
+
+def sizes(one: Subject) -> list[int]:
+    """How many shapes each leg has."""
+    found = Counter(of_shapes(one).values())
+    return [found[leg] for leg in sorted(found)]
 
 
 @dataclass(frozen=True)
@@ -102,15 +110,15 @@ def parts(first: Subject, second: Subject) -> list[Part]:
     return found
 
 
-def told(first: Subject, second: Subject) -> str:
-    """Which of two runs has legs, and how many shapes each; nothing where neither has."""
+def told(*runs: Subject) -> str:
+    """Which of these runs have legs, and how many shapes each; nothing where none has."""
     lines = []
-    for one in (first, second):
-        shapes = Counter(of_shapes(one).values())
-        if len(shapes) > 1:
-            counts = listed(str(shapes[leg]) for leg in sorted(shapes))
+    for one in runs:
+        found = sizes(one)
+        if len(found) > 1:
+            counts = listed(map(str, found))
             lines.append(
-                f"{code(one.run.name)} was stopped and resumed: it has {len(shapes)} legs, of"
+                f"{code(one.run.name)} has {len(found)} legs, with a break between them, of"
                 f" {counts} shapes."
             )
     return " ".join(lines)

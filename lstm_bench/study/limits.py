@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lstm_bench import noise
-from lstm_bench.study import legs
-from lstm_bench.study.section import Section, bullets
-from lstm_bench.study.subject import Runs, Subject, missing
+from lstm_bench.study import legs, repeat
+from lstm_bench.study.section import Section, bullets, code
+from lstm_bench.study.subject import HOST, Runs, Subject, missing
 from lstm_bench.trust import kinds_of
 from lstm_bench.units import clean, counted, listed, percent
 
@@ -43,6 +43,7 @@ def section(runs: Runs) -> Section:
         " verdicts take that into account.",
         *_pace(run.plan.sampling.max_rounds),
         *_legs(runs.paper),
+        *(line for one in runs.repeats if (line := _host(runs.paper, one))),
         "Profiling slows the host, and [graphs](profile.md#what-holds-and-what-profiling-distorts):"
         " busy time is the GPU's own and holds elsewhere; what the host does between two launches"
         " is not seen.",
@@ -53,9 +54,23 @@ def section(runs: Runs) -> Section:
     return Section(title, ["What this cannot say:", bullets(lines)])
 
 
+def _host(first: Subject, second: Subject) -> str:
+    """What a noise floor of one run does not hold."""
+    found = repeat.against(first, second)
+    own = found[first.bottlenecks(found)[HOST]]
+    if own.empty:
+        return ""
+    return (
+        "The noise floor is not how well another run repeats: in"
+        f" {code(second.run.name)} calls that wait for the host differ by"
+        f" {percent(float(own['size'].median()))} in the median, and with them what the host costs"
+        " against the best of cuDNN ([by how much](#does-it-repeat))."
+    )
+
+
 def _legs(one: Subject) -> list[str]:
     """What a run that was resumed averages over."""
-    count = max(legs.of_shapes(one).values(), default=1)
+    count = len(legs.sizes(one))
     if count < 2:
         return []
     return [

@@ -16,6 +16,7 @@ from lstm_bench.study.subject import GPU, Runs, Subject, missing
 from lstm_bench.trust import measured
 from lstm_bench.units import counted, listed, percent, single
 
+WORTH_A_WORD = 0.01  # of a shift
 PROMISED = 0.95  # of differences lie under the noise floor: that is what it is
 
 
@@ -27,7 +28,7 @@ def section(runs: Runs) -> Section:
         return Section(
             title, [text("There is no second run to hold it against.", missing("h200-repeat"))]
         )
-    rows, told = [], []
+    rows, told, short = [], [], []
     words: defaultdict[str, list[str]] = defaultdict(list)
     for one in runs.repeats:
         cells, parts = against(runs.paper, one), legs.parts(runs.paper, one)
@@ -45,46 +46,41 @@ def section(runs: Runs) -> Section:
         told += headlines.told(runs.paper, one, ratios, by_leg)
         told += verdicts.told(runs.paper, one, pairs)
         again = _findings(runs.paper, one)
-        short = text(
-            again,
-            _short(runs.paper, one, parts),
-            headlines.short(ratios, by_leg),
-            verdicts.short(pairs),
-        )
         told.append(again)
+        short += [again, _short(runs.paper, one, parts), headlines.short(ratios, by_leg)]
+        short.append(verdicts.short(pairs))
     heads = ["run", "where", "cells", "shift", "median", "95% under", "most", "within the floor"]
-    body = [_answer(words), table(heads, rows)]
+    body = [text(_answer(words), _whose(runs.paper, runs.repeats)), table(heads, rows)]
     body.append(
         text(
             "Difference of the medians of the same cell in two runs; shift: its median with its"
             " sign, below zero where the second run is faster; GPU-bound as under [noise](#noise)."
             " The noise floor is of two measurements in one run, in turns; between runs the"
             " machine, its clocks and its processes are others.",
-            *(_resumed(runs.paper, one) for one in runs.repeats),
+            _resumed([runs.paper, *runs.repeats]),
             _sampled([runs.paper, *runs.repeats]),
             *map(_own_floors, runs.repeats),
-            _whose(runs.paper, runs.repeats),
         )
     )
-    return Section(title, body + told, short)
+    return Section(title, body + told, text(*short))
 
 
-def _resumed(first: Subject, second: Subject) -> str:
-    told = legs.told(first, second)
-    return f"{told} From one leg to the next they may be others too." if told else ""
+def _resumed(these: Sequence[Subject]) -> str:
+    told = legs.told(*these)
+    return f"{told} From leg to leg the machine may be another, too." if told else ""
 
 
 def _findings(first: Subject, second: Subject) -> str:
     """Whether the second run judges the paper as the first does, each by all of its shapes."""
     both = list(zip(findings.findings(first), findings.findings(second), strict=True))
-    other = [
-        f"{one.claim} ({one.word}, then {again.word})"
-        for one, again in both
-        if one.word != again.word
-    ]
-    alike = f"{len(both) - len(other)} of" if other else "all of"
+    judged = [(a, b) for a, b in both if rules.UNKNOWN not in (a.word, b.word)]
+    if not judged:
+        return ""
+    other = [f"{a.claim} ({a.word}, then {b.word})" for a, b in judged if a.word != b.word]
     return text(
-        f"A second run judges {alike} the paper's {len(both)} findings as the first one does.",
+        f"{code(second.run.name)}, a second run, judges {len(judged) - len(other)} of the"
+        f" {counted(len(judged), 'finding')} of the paper that both can judge as"
+        f" {code(first.run.name)} does.",
         f"Not so: {'; '.join(other)}." if other else "",
     )
 
@@ -104,7 +100,7 @@ def _sampled(these: Sequence[Subject]) -> str:
     if single(one.sampled for one in these):
         return ""
     told = listed(f"{code(one.run.name)} {one.sampled}" for one in these)
-    return f"Nor was as much measured: {told} at most."
+    return f"Nor was the same amount measured: {told} at most."
 
 
 def _own_floors(one: Subject) -> str:
@@ -117,10 +113,12 @@ def _whose(first: Subject, others: Sequence[Subject]) -> str:
     """Whose rows the GPU-bound cells are."""
     found = pd.concat([against(first, one) for one in others], ignore_index=True)
     bound = found[first.bottlenecks(found)[GPU]]
-    if bound.empty:
-        return ""
-    own = int(bound["implementation"].str.startswith("deepbench").sum())
-    return f"Of the GPU-bound cells {own} of {len(bound)} are the C++ baseline's."
+    return f"Of the GPU-bound cells {_baselines(bound)}." if len(bound) else ""
+
+
+def _baselines(cells: pd.DataFrame) -> str:
+    own = int(cells["implementation"].str.startswith("deepbench").sum())
+    return f"{own} of {len(cells)} are the C++ baseline's"
 
 
 def _short(first: Subject, second: Subject, parts: Sequence[legs.Part]) -> str:
@@ -129,30 +127,25 @@ def _short(first: Subject, second: Subject, parts: Sequence[legs.Part]) -> str:
     for name, chosen in first.bottlenecks(found).items():
         own = found[chosen]
         if len(own):
-            baseline = int(own["implementation"].str.startswith("deepbench").sum())
             told.append(
-                f"{name} cells ({baseline} of {len(own)} the C++ baseline's) differ by"
+                f"{name} cells ({_baselines(own)}) differ by"
                 f" {percent(float(own['size'].median()))} in the median{_shifts(own, parts)}"
             )
     shapes = counted(len(found[SHAPE].drop_duplicates()), "shape")
-    resumed = legs.told(first, second) if parts else ""
-    return text(f"At its {shapes} {listed(told)}.", resumed) if told else ""
+    return text(legs.told(first, second), f"At {shapes} {listed(told)}.") if told else ""
 
 
 def _shifts(cells: pd.DataFrame, parts: Sequence[legs.Part]) -> str:
-    """Which way they differ leg by leg, where there are legs."""
-    middles = [float(cells["change"][part.of(cells)].median()) for part in parts]
-    told = [
-        f"{_shift(middle)} in {part.brief}"
-        for part, middle in zip(parts, middles, strict=True)
-        if np.isfinite(middle)
-    ]
-    return f" ({listed(told)})" if told else ""
-
-
-def _shift(change: float) -> str:
-    size = percent(abs(change))
-    return "as fast" if size == percent(0.0) else f"{size} {'slower' if change > 0 else 'faster'}"
+    """Which way they differ leg by leg, where there are legs and it is worth a word."""
+    middles = {part.brief: float(cells["change"][part.of(cells)].median()) for part in parts}
+    known = {name: middle for name, middle in middles.items() if np.isfinite(middle)}
+    if max(map(abs, known.values()), default=0.0) < WORTH_A_WORD:
+        return ""
+    told = (
+        f"{percent(abs(middle))} {'slower' if middle > 0 else 'faster'} in {name}"
+        for name, middle in known.items()
+    )
+    return f", {listed(told)}"
 
 
 def against(first: Subject, second: Subject) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from lstm_bench import energy_report, results, split
+from lstm_bench import results, split, store
 from lstm_bench.comparison import Comparison
 from lstm_bench.model import LstmBenchError, Record, Shape
 from lstm_bench.noise import SHAPE
@@ -30,7 +30,8 @@ COMMANDS = {
 
 TITLES = {"deepbench": "C++ baseline", "pytorch": "PyTorch", "tensorflow": "TensorFlow"}
 
-GPU, GPU_BOUND = "GPU-bound", 0.9  # of the latency that the GPU is busy
+GPU, HOST = "GPU-bound", "host-bound"
+GPU_BOUND = 0.9  # of the latency that the GPU is busy
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,17 @@ class Subject:
         busy = {(one.name, *dataclasses.astuple(one.shape)): 1 - one.idle for one in self.splits}
         keys = cells[["implementation", *SHAPE]].itertuples(index=False, name=None)
         share = np.array([busy.get(key, np.nan) for key in keys])
-        return {GPU: share >= GPU_BOUND, "host-bound": share < GPU_BOUND}
+        return {GPU: share >= GPU_BOUND, HOST: share < GPU_BOUND}
+
+    @functools.cached_property
+    def all_records(self) -> list[Record]:
+        """All cells, whether they have a time or not, controls among them."""
+        return list(store.read_records(self.run.folder).values()) if self.run.folder else []
 
     @functools.cached_property
     def records(self) -> list[Record]:
         """All cells with a time, controls among them."""
-        return energy_report.measured(self.run)
+        return [record for record in self.all_records if record.status == "ok"]
 
     @property
     def sampled(self) -> str:

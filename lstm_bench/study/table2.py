@@ -75,9 +75,9 @@ def _changes(one: Subject) -> list[str]:
             ends = f"{times(ratio.low)} to {times(ratio.high)}"
             told = f"{times(ratio.value)} the time ({ends}), not beyond the noise floor"
         lines.append(
-            f"{code(b)} against {code(a)}: {change(pair.whole.mpe, then)}. By the geometric mean"
-            f" {told}; of {pair.whole.shapes} shapes {words['faster']} faster, {words['slower']}"
-            f" slower, {words['same'] + words['unsure']} not called."
+            f"{code(b)} against {code(a)}: by MPE {change(pair.whole.mpe, then)}. By the geometric"
+            f" mean {told}; of {pair.whole.shapes} shapes {words['faster']} faster,"
+            f" {words['slower']} slower, {words['same'] + words['unsure']} not called."
         )
     return lines
 

@@ -91,7 +91,10 @@ def _half(there: Sequence[Subject]) -> str:
     times = [(code(one.run.name), *time_of(one)) for one in whole]
     reached = [name for name, took, timed in times if took and timed >= HALF * took]
     only = ", of those that are whole" if len(whole) < len(there) else ""
-    return f"That should be half at least. {reached_by(reached)} as well as that{only}."
+    return (
+        "That should be half at least; where the rest goes is told below."
+        f" {reached_by(reached)} as well as that{only}."
+    )
 
 
 def _legs(one: Subject) -> list[store.Leg]:
