@@ -46,7 +46,7 @@ def section(runs: Runs) -> Section:
         told += headlines.told(runs.paper, one, ratios, by_leg)
         told += verdicts.told(runs.paper, one, pairs)
         again = _findings(runs.paper, one)
-        told.append(again)
+        told += [again] if again else []
         short += [again, _short(runs.paper, one, parts), headlines.short(ratios, by_leg)]
         short.append(verdicts.short(pairs))
     heads = ["run", "where", "cells", "shift", "median", "95% under", "most", "within the floor"]
