@@ -77,6 +77,7 @@ def _listed() -> list[dict[str, Any]] | None:
                 "name": pynvml.nvmlDeviceGetName(handle),
                 "memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
                 "driver": driver,
+                "uuid": telemetry.uuid_of(pynvml, handle),
             }
             for handle in telemetry.visible_gpus(pynvml)
         ]

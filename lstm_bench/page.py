@@ -353,7 +353,9 @@ def _flat(value: Any, key: str = "") -> str:
     if isinstance(value, Mapping):
         first = {"name": value["name"]} if "name" in value else {}
         told = ((_label(str(k)), _flat(v, str(k))) for k, v in {**first, **value}.items())
-        return ", ".join(t if label == "name" else f"{label} {t}" for label, t in told if t)
+        return ", ".join(
+            t if label == "name" else f"{label} {t}" for label, t in told if t and label != "uuid"
+        )
     if isinstance(value, (list, tuple)):
         return "; ".join(_flat(v) for v in value)
     if isinstance(value, bool):

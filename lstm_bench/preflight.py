@@ -138,11 +138,9 @@ def elsewhere(folder: Path) -> list[str]:
 
 def same_circumstances(manifest: Mapping[str, Any], plan: Plan, folder: Path) -> None:
     """Refuse to go on with a run on another machine or with other versions: one run, one truth."""
-    now, then = machine.fingerprint(), manifest["machine"]
+    now, then = (_kind(one) for one in (machine.fingerprint(), manifest["machine"]))
     changes = [
-        f"{name}: {then.get(name)!r} then, {now[name]!r} now"
-        for name in ("cpu", "gpus")
-        if now[name] != then.get(name)
+        f"{name}: {then[name]!r} then, {now[name]!r} now" for name in now if now[name] != then[name]
     ]
     versions = manifest.get("interpreters", {})
     for name, answer in interpreters(plan).items():
@@ -154,6 +152,29 @@ def same_circumstances(manifest: Mapping[str, Any], plan: Plan, folder: Path) ->
             f"{folder} was started in other circumstances ({'; '.join(changes)});"
             " start a new run without --resume"
         )
+
+
+def _kind(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    """What kind of machine it is, whichever board of that kind."""
+    gpus = [
+        {key: value for key, value in gpu.items() if key != "uuid"}
+        for gpu in fingerprint.get("gpus") or []
+    ]
+    return {"cpu": fingerprint.get("cpu"), "gpus": gpus}
+
+
+def another_board(manifest: Mapping[str, Any]) -> str:
+    """A warning where a run goes on on another GPU of the same kind than it began on."""
+    now, then = (
+        [gpu.get("uuid") for gpu in one.get("gpus") or []][:1]
+        for one in (machine.fingerprint(), manifest["machine"])
+    )
+    if not all([*now, *then]) or now == then:
+        return ""
+    return (
+        "this run began on another GPU of the same kind, and its host may be another too: rows are"
+        " held against each other at a shape, which is measured here or there as a whole"
+    )
 
 
 def _frameworks(plan: Plan) -> list[Framework]:

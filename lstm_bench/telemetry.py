@@ -208,10 +208,18 @@ def _gpu(nvml: Any, name: str) -> Any:
         return nvml.nvmlDeviceGetHandleByIndex(int(name))
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        uuid = nvml.nvmlDeviceGetUUID(handle)
-        if (uuid.decode() if isinstance(uuid, bytes) else uuid).startswith(name):
+        if uuid_of(nvml, handle).startswith(name):
             return handle
     return nvml.nvmlDeviceGetHandleByUUID(name.encode())  # a MIG slice is not in the list
+
+
+def uuid_of(nvml: Any, handle: Any) -> str:
+    """Which board it is; empty where NVML does not say."""
+    try:
+        uuid = nvml.nvmlDeviceGetUUID(handle)
+    except (AttributeError, nvml.NVMLError):
+        return ""
+    return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
 
 
 def _names(reasons: int) -> list[str]:

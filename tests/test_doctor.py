@@ -2,6 +2,7 @@
 
 import sys
 import types
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -200,10 +201,37 @@ def test_where_nvml_does_not_start_the_driver_tells_whether_there_is_a_gpu(
 def test_a_gpu_is_named_with_its_driver_unless_it_is_hidden(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert machine.gpus() == [{"name": "NVIDIA H200", "memory_bytes": 2**37, "driver": "580.1"}]
+    known = {"name": "NVIDIA H200", "memory_bytes": 2**37, "driver": "580.1"}
+    assert machine.gpus() == [{**known, "uuid": ""}]  # this version does not tell which board
     assert machine.default_device() == "cuda"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert machine.default_device() == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({}, ""),
+        ({"uuid": "GPU-2"}, "warned"),
+        ({"uuid": None}, ""),  # of a run before boards were told apart
+        ({"name": "NVIDIA H100", "uuid": "GPU-2"}, "refused"),
+        ({"driver": "570.1"}, "refused"),
+    ],
+)
+def test_a_run_goes_on_on_another_board_of_its_kind_with_a_word(monkeypatch, change, word):
+    gpu = {"name": "NVIDIA H200", "memory_bytes": 2**37, "driver": "580.1", "uuid": "GPU-1"}
+    monkeypatch.setattr(machine, "gpus", lambda: [gpu])
+    then = {key: value for key, value in {**gpu, **change}.items() if value}
+    manifest = {"machine": {"cpu": machine.cpu_model(), "gpus": [then]}}
+    plan = types.SimpleNamespace(implementations=[])
+    if word == "refused":
+        with pytest.raises(LstmBenchError, match="other circumstances"):
+            preflight.same_circumstances(manifest, plan, Path("results/r"))
+        return
+    preflight.same_circumstances(manifest, plan, Path("results/r"))
+    assert ("began on another GPU of the same kind" in preflight.another_board(manifest)) == (
+        word == "warned"
+    )
 
 
 def test_the_fingerprint_says_what_a_manifest_needs():

@@ -322,3 +322,7 @@ def test_memory_is_told_at_the_largest_shape_of_each_row():
     (section,) = memory.sections([small, large, record("b", 8)])
     assert section["rows"] == [["a", "16,1,1", 4.0, None, None, None]]
     assert memory.sections([record("b", 8)]) == []
+
+
+def test_the_board_stands_in_the_manifest_and_not_among_the_facts():
+    assert page._flat({"name": "A GPU", "uuid": "GPU-1", "driver": "1"}) == "A GPU, driver 1"

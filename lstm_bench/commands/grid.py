@@ -139,6 +139,8 @@ def grid(
         plan = preflight.resumed(stored, pythons_given, folder)
         records = list(store.read_records(folder).values())
         preflight.same_circumstances(manifest, plan, folder)
+        if other := preflight.another_board(manifest):
+            click.echo(f"! {other}", err=True)
     without = "\nor go without: --skip-missing"
     if resume is None:
         without += ", or name what is here with --implementations"
