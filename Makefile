@@ -25,8 +25,7 @@ endif
 .PHONY: bench test study lint format sanitize clean
 
 bench: $(VENV)/.installed $(TF_READY)
-	$(BIN)/lstm-bench grid $(GRID) $(TF_FLAG); status=$$?; \
-	test $$status -gt 1 || $(BIN)/lstm-bench report; exit $$status
+	$(BIN)/lstm-bench grid $(GRID) $(TF_FLAG)
 
 test: $(VENV)/.tested-with $(TF_READY) lint
 	$(BIN)/python -m pytest
@@ -48,6 +47,7 @@ format: $(VENV)/.tested-with
 	$(BIN)/ruff format .
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard deepbench_ext/*) $(PINS)
+	@echo "installing into $(VENV): PyTorch, TensorFlow and the tool, some minutes and gigabytes"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -r requirements.txt $(if $(TF_VENV),,-r requirements-tensorflow.txt)
 	$(PIP) --editable .

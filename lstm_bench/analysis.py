@@ -141,8 +141,10 @@ def winners(of: Times, floors: Sequence[Noise], metric: str = "latency") -> pd.D
         if place >= len(equal):
             time = np.full(len(rows), np.nan)
         found[label + "_s"] = time
-        found[label] = names[column]
-        found.loc[np.isnan(time), label] = None
+        chosen = names[column]
+        chosen[np.isnan(time)] = None
+        # as objects: the text that pandas 3 would make of it has no None
+        found[label] = pd.Series(chosen, found.index, dtype=object)
         sides.append(_rounds_of(of, np.array(equal)[column], METRICS[metric][1]))
     found["ratio"] = found["next_s"] / found["fastest_s"]
     floor = noise.floor_at(floors, found["fastest_s"])

@@ -242,8 +242,8 @@ def _side(cells: pd.DataFrame, name: str, metric: str) -> pd.DataFrame:
         known = sorted(set(cells["implementation"]))
         near = nearest(name, known) if known else ""
         raise LstmBenchError(
-            f"{name!r} is not in the run{near if 'did you' in near else ''};"
-            f" it has: {', '.join(known) or 'nothing'}"
+            f"{name!r} is not in the run; it has: {', '.join(known) or 'nothing'}"
+            f"{near if 'did you' in near else ''}"
         )
     if metric != "latency" and side[value].isna().all():
         raise LstmBenchError(f"{name}: the run has no {metric} times; choose another --metric")

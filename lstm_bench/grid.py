@@ -41,7 +41,11 @@ def read(path: Path) -> dict[str, Any]:
             raise LstmBenchError(f"{path}: over 1 MiB, expected a short grid file")
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise LstmBenchError(f"{path}: no such file; expected one such as {EXAMPLE}") from None
+        raise LstmBenchError(
+            f"{path}: no such file; expected one such as {EXAMPLE} of the project, or of your own:"
+            " `hidden: [64]`, `batch: [1]`, `timesteps: [10]` and `implementations: [pytorch]`, a"
+            " line each"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise LstmBenchError(f"{path}: cannot be read: {error}") from None
     try:

@@ -50,6 +50,7 @@ def document(run: Run, pairs: Iterable[tuple[str, str]] = (), metric: str = "lat
             Column("ratio [95% interval]", lambda row: interval(row, "ratio", times), right=True),
             number("shapes", "shapes"),
         ),
+        keys=2,
     )
     notes = [
         f"MPE: mean over the shapes of (A - B) / A, by {metric}; negative means that B is slower."

@@ -11,7 +11,7 @@ from lstm_bench.intervals import FEWEST_SHAPES
 from lstm_bench.mpe import interval, statistics
 from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
-from lstm_bench.run_report import heading, noise_facts, noise_lines, shape_label
+from lstm_bench.run_report import heading, noise_facts, noise_lines, pass_lines, shape_label
 from lstm_bench.tables import Column, Document, Table, number
 from lstm_bench.units import clipped, counted, percent, seconds, short, times, wrapped
 
@@ -53,17 +53,20 @@ def _answer(found: Comparison, overall: Group) -> list[str]:
     """What a colleague would say, in words."""
     a, b, value = found.a, found.b, overall.ratio.value
     low, high = overall.ratio.low, overall.ratio.high
-    if not clear(overall, float(found.shapes["floor"].median())):
-        first = f"{_unclear(found, overall)}, by {found.metric}: B / A = {times(value)}"
-    else:
-        word, factor = ("slower", value) if value > 1 else ("faster", 1 / value)
-        first = f"{b} is {times(factor)} {word} than {a} by {found.metric}: B / A = {times(value)}"
-    words = overall.verdicts
-    counts = f"{words['faster']} faster, {words['slower']} slower, {words['same']} same"
     over = "rounds" if overall.shapes < FEWEST_SHAPES else "shapes and rounds"
+    if clear(overall, float(found.shapes["floor"].median())):
+        word, ends = ("slower", (low, high)) if value > 1 else ("faster", (1 / high, 1 / low))
+        factor = times(value if value > 1 else 1 / value)
+        first = f"{b} is {factor} {word} than {a} by {found.metric} ({_ends(*ends)} over {over})"
+        first += f": B / A = {times(value)}"
+    else:
+        first = f"{_unclear(found, overall)}, by {found.metric}: B / A = {times(value)}"
+        first += f" ({_ends(low, high)} over {over})"
+    words = overall.verdicts
+    counts = f"faster at {words['faster']}, slower at {words['slower']}, the same at"
     lines = [
-        f"{first} (geometric mean, 95% interval {short(low)} to {short(high)} over {over}).",
-        f"Of {overall.shapes} shapes {b} is {counts}, {words['unsure']} unsure.",
+        f"{first}.",
+        f"Of {overall.shapes} shapes {b} is {counts} {words['same']}; {words['unsure']} unsure.",
     ]
     if found.in_turns and (apart := found.apart):
         lines.append(
@@ -80,15 +83,23 @@ def _answer(found: Comparison, overall: Group) -> list[str]:
     return lines
 
 
+def _ends(low: float, high: float) -> str:
+    return f"geometric mean, 95% interval {short(low)} to {short(high)}"
+
+
 def _unclear(found: Comparison, overall: Group) -> str:
     """What can be said where the mean over all shapes does not tell."""
     words = overall.verdicts
-    for word in ("faster", "slower"):
+    if words["faster"] and words["slower"]:
+        return "It depends on the shape"
+    for word, other in (("faster", "slower"), ("slower", "faster")):
         if words[word] == overall.shapes:
             shapes = counted(overall.shapes, "shape")
             return f"{found.b} is {word} at all {shapes}, by how much on the whole is not clear"
-    if words["faster"] and words["slower"]:
-        return "It depends on the shape"
+        if words[word]:
+            return (
+                f"{found.b} is {word} at {words[word]} of {overall.shapes} shapes, {other} at none"
+            )
     apart = overall.ratio.low > 1 or overall.ratio.high < 1
     return "No difference beyond the noise floor" if apart else "No clear difference"
 
@@ -100,6 +111,7 @@ def _noise(found: Comparison, runs: Sequence[Run]) -> list[str]:
     for run, floors in zip(runs, found.noise, strict=False):
         lines += [f"  {run.name}:"] if len(found.noise) > 1 else []
         lines += ["  " + line for line in noise_lines(floors, found.metric)]
+        lines += ["  " + line for line in pass_lines(run, found.metric)]
     return [*lines, f"  used here: {shown}"]
 
 

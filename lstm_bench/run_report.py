@@ -106,15 +106,20 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
 
 def noise_text(run: Run, metric: str, floors: Sequence[Noise] | None = None) -> str:
     floors = floors or noise.floors(noise.controls(run.cells, metric))
-    lines = ["  " + line for line in noise_lines(floors, metric)]
-    apart = noise.between_passes(run.cells, metric)
-    if len(apart):
-        lines.append(
-            f"from pass to pass, in fresh processes: {percent(float(np.median(apart)))} in the"
-            f" median, 95% under {percent(noise.percentile_95(apart))}"
-            f"  ({counted(len(apart), 'later measurement')})"
-        )
+    lines = ["  " + line for line in [*noise_lines(floors, metric), *pass_lines(run, metric)]]
     return "\n".join([f"noise floor of {metric}, from the run's A/A controls:", *lines])
+
+
+def pass_lines(run: Run, metric: str) -> list[str]:
+    """What no A/A pair shows, as its two live in one process."""
+    apart = noise.between_passes(run.cells, metric)
+    if not len(apart):
+        return []
+    return [
+        f"from pass to pass, in fresh processes: {percent(float(np.median(apart)))} in the median,"
+        f" 95% under {percent(noise.percentile_95(apart))}"
+        f"  ({counted(len(apart), 'later measurement')})"
+    ]
 
 
 def noise_lines(floors: Sequence[Noise], metric: str = "latency") -> list[str]:

@@ -59,16 +59,17 @@ class Table:
     columns: Sequence[Column]
     title: str = ""
     most: int | None = None  # rows that are drawn; CSV and JSON have all
+    keys: int = 1  # columns that tell which row it is
 
     def drawn(self, form: str = "table", width: int | None = None) -> str:
-        """As text; what is wider than `width` goes on below, with its first column again."""
+        """As text; what is wider than `width` goes on below, with its key columns again."""
         rows = self.rows[: self.most]
         shown = [[clean(column.show(row)) for column in self.columns] for row in rows]
         if form == "github":
             shown = [[_MARKDOWN.sub(_escaped, cell) for cell in row] for row in shown]
         heads = [column.heading for column in self.columns]
         longest = [max(map(len, cells)) for cells in zip(heads, *shown, strict=True)]
-        blocks = _blocks(longest, width) if width else [list(range(len(heads)))]
+        blocks = _blocks(longest, width, self.keys) if width else [list(range(len(heads)))]
         return "\n\n".join(self._block(shown, form, block) for block in blocks)
 
     def _block(self, shown: list[list[str]], form: str, places: list[int]) -> str:
@@ -135,15 +136,16 @@ class Document:
         return out.getvalue().rstrip("\n")
 
 
-def _blocks(longest: Sequence[int], width: int) -> list[list[int]]:
-    """Which columns stand side by side: the first in every block, the others as they fit."""
-    blocks = [[0]]
-    room = width - longest[0]
-    for place in range(1, len(longest)):
+def _blocks(longest: Sequence[int], width: int, keys: int) -> list[list[int]]:
+    """Which columns stand side by side: the keys in every block, the others as they fit."""
+    first = list(range(keys))
+    free = width - sum(longest[:keys]) - _BETWEEN * (keys - 1)
+    blocks, room = [first[:]], free
+    for place in range(keys, len(longest)):
         needs = longest[place] + _BETWEEN
-        if needs > room and len(blocks[-1]) > 1:
-            blocks.append([0])
-            room = width - longest[0]
+        if needs > room and len(blocks[-1]) > keys:
+            blocks.append(first[:])
+            room = free
         blocks[-1].append(place)
         room -= needs
     return blocks

@@ -6,7 +6,7 @@ import math
 import pytest
 from made_up import cells, row, run, written
 
-from lstm_bench import comparison, mpe, noise, pair_report, results, run_report
+from lstm_bench import analysis, comparison, mpe, noise, pair_report, results, run_report
 
 GRID = [(h, b, t) for h in (64, 128) for b in (1, 16) for t in (10, 100)]
 
@@ -38,6 +38,32 @@ def test_the_report_has_machine_noise_implementations_and_failures():
     assert line.split() == [
         *("deepbench", "fp32", "8/8", "2", "ms", "2", "ms", "1.00x", "100%", "1", "s", "1e-07")
     ]
+
+
+def test_what_is_called_at_some_shapes_is_not_called_no_difference():
+    """Two shapes, slower at one of them and the same at the other."""
+    rows = [row(name, 0.002, 8, copy=c) for name in "ab" for c in (1, 2)]
+    rows += [row("a", 0.002, 16, copy=c) for c in (1, 2)]
+    rows += [row("b", 0.003, 16, copy=c) for c in (1, 2)]
+    text = " ".join(compared(*rows).written("table").split())
+    assert "b is slower at 1 of 2 shapes, faster at none, by latency: B / A = 1.22x" in text
+    assert "Of 2 shapes b is faster at 0, slower at 1, the same at 1; 0 unsure." in text
+
+
+def test_a_factor_stands_beside_an_interval_in_its_own_unit():
+    rounds = [0.001 * (1 + 0.01 * (n % 3)) for n in range(10)]
+    rows = [row("a", 0.004, *shape, rounds=[4 * one for one in rounds]) for shape in GRID]
+    rows += [row("b", 0.001, *shape, rounds=rounds) for shape in GRID]
+    text = " ".join(compared(*rows).written("table").split())
+    assert "b is 4.00x faster than a by latency (geometric mean, 95% interval 4.00 to 4.00" in text
+
+
+def test_names_are_none_where_a_shape_has_one_row_only():
+    """Whatever pandas makes of a column of names: None has to stay one."""
+    made = run(row("a", 0.002, 8), row("a", 0.002, 16), row("b", 0.003, 16))
+    found = analysis.winners(analysis.times(made.cells), made.noise)
+    assert list(found["next"]) == [None, "b"]
+    assert "-" in run_report.document(made).written("table")
 
 
 def test_the_report_says_how_far_passes_differ():
@@ -152,7 +178,7 @@ def test_a_pair_across_precisions_is_marked():
 def test_a_comparison_answers_first():
     text = compared(*whole("a", "b")).written("table")
     assert "b is 2.00x slower than a by latency" in text
-    assert "Of 8 shapes b is 0 faster, 8 slower, 0 same, 0 unsure." in text
+    assert "Of 8 shapes b is faster at 0, slower at 8, the same at 0; 0 unsure." in text
     assert text.index("slower than") < text.index("noise floor") < text.index("hidden")
 
 

@@ -149,3 +149,11 @@ def test_units():
     assert [short(v) for v in (12.345, 0.0853, 1234.5, 0.0)] == ["12.35", "0.0853", "1234", "0.00"]
     assert times(float("nan")) == "-"
     assert clean("a\nb\x00\u202ec") == "a bc"
+
+
+def test_a_table_that_goes_on_below_says_again_which_row_it_is():
+    rows = [{"a": "one", "b": name, "x": "1" * 20, "y": "2" * 20} for name in ("two", "three")]
+    columns = [text(key, key) for key in "abxy"]
+    first, second = Table("t", rows, columns, keys=2).drawn(width=40).split("\n\n")
+    assert first.splitlines()[2:] == ["one  two    " + "1" * 20, "one  three  " + "1" * 20]
+    assert second.splitlines()[2:] == ["one  two    " + "2" * 20, "one  three  " + "2" * 20]

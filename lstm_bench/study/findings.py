@@ -71,6 +71,7 @@ def section(runs: Runs) -> Section:
     ]
     rest = _named(found, rules.HOLDS_NOT, "Not so here")
     rest += _named(found, rules.DEPENDS, "Here at some shapes only", counts=True)
+    rest += f" DeepBench is {code(SKIP)} here, as it ran." if rest else ""
     return Section(title, body, f"{told[0].upper()}{told[1:]}.{rest}", figures(one))
 
 
