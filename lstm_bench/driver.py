@@ -108,7 +108,7 @@ def run(
     groups = _by_shape(cells)
     weights = {k: sum(guess_cell_s(plan, c) for c in group) for k, group in groups.items()}
     left_weight = sum(weights.values())
-    observer.started(len(cells), guess_s(plan, cells))
+    observer.started(len(cells), min(guess_s(plan, cells), budget_s or math.inf))
     outcome = Outcome()
     current_pass = None
     try:
@@ -327,6 +327,8 @@ class _Walk:
                 one.warn(f"capped: {rounds} rounds in {sampling.cell_s:g} s")
             return True
         if deadline is not None and rounds >= FEWEST_ROUNDS and time.monotonic() >= deadline:
+            if rounds < sampling.rounds:
+                one.warn(f"hurried: {rounds} rounds are what --budget left")
             return True
         return rounds >= sampling.max_rounds
 

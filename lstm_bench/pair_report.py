@@ -32,6 +32,7 @@ def document(found: Comparison, runs: Sequence[Run]) -> Document:
         result.add(f"{a} and {b} have no shape in common", *_left_out(found))
         return result
     overall = found.group()
+    result.facts["shapes"] = found.shapes.to_dict("records")
     result.add("\n".join(wrapped(line) for line in _answer(found, overall)))
     result.add("\n".join(["noise floor from the A/A controls:", *_noise(found, runs)]))
     result.add(_groups("all", [overall], found), *_left_out(found))

@@ -30,6 +30,7 @@ REMEDIES = {
     "not warm": "raise sampling.warmup_cap_s in the grid, or look for what else runs here",
     "not converged": "use --rigorous, or close what else runs on this machine",
     "disturbed": "close what else runs on this machine; `lstm-bench doctor` measures its noise",
+    "hurried": "give --budget more time, or go without it",
     "capped": "raise sampling.cell_s in the grid to give slow cells more time",
     "two processes": "see the reason of the cell that took the worker down, above",
     "throttled": "the GPU held its clock down: cool it, or look at its power limit (nvidia-smi -q)",

@@ -58,6 +58,12 @@ def test_a_factor_stands_beside_an_interval_in_its_own_unit():
     assert "b is 4.00x faster than a by latency (geometric mean, 95% interval 4.00 to 4.00" in text
 
 
+def test_a_comparison_as_json_has_every_shape():
+    made = json.loads(compared(row("a", 0.002), row("b", 0.004)).written("json"))
+    (shape,) = made["shapes"]
+    assert (shape["hidden"], shape["a_s"], shape["ratio"]) == (8, 0.002, 2.0)
+
+
 def test_names_are_none_where_a_shape_has_one_row_only():
     """Whatever pandas makes of a column of names: None has to stay one."""
     made = run(row("a", 0.002, 8), row("a", 0.002, 16), row("b", 0.003, 16))
