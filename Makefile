@@ -47,7 +47,7 @@ format: $(VENV)/.tested-with
 	$(BIN)/ruff format .
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard deepbench_ext/*) $(PINS)
-	@echo "installing into $(VENV): PyTorch, TensorFlow and the tool, some minutes and gigabytes"
+	@echo "installing the tool and its frameworks into $(VENV): some minutes, some gigabytes"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -r requirements.txt $(if $(TF_VENV),,-r requirements-tensorflow.txt)
 	$(PIP) --editable .

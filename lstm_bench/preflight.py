@@ -166,8 +166,8 @@ def _kind(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
 def another_board(manifest: Mapping[str, Any]) -> str:
     """A warning where a run goes on on another GPU of the same kind than it began on."""
     now, then = (
-        [gpu.get("uuid") for gpu in one.get("gpus") or []][:1]
-        for one in (machine.fingerprint(), manifest["machine"])
+        [gpu.get("uuid") for gpu in gpus][:1]
+        for gpus in (machine.gpus(), manifest["machine"].get("gpus") or [])
     )
     if not all([*now, *then]) or now == then:
         return ""

@@ -213,7 +213,8 @@ def test_energy_is_held_against_that_of_a_second_run_leg_by_leg(tmp_path):
             record.energy.idle_w *= 1.1
     other = Subject(run_of(tmp_path / "b", *warmer))
     text = " ".join(energy.section(Runs(paper=one, repeats=(other,))).written().split())
-    assert "In `b`, leg 1, at the 16 cells" in text
+    assert "In `b`, at the 16 cells of leg 1 whose time both runs know to 5%" in text
+    assert "than in `a` in the median" in text
     assert "it differs by 0.0% at most, by more than 5% at 0. When idle" in text
     assert "it differs by 10.0% at most, by more than 5% at 16. At 0 of these the time" in text
 

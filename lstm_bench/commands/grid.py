@@ -238,15 +238,13 @@ def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> N
     options.write(run_report.document(run, shape_by_shape=False), "table", None)
     wall = outcome.wall_s or 1e-9
     parts = [f"{what} {percent(s / wall, 0)}" for what, s in outcome.spent_s.items()]
-    inside = f"{percent(outcome.timed_s / wall)} of it inside timed calls"
-    click.echo(f"\n{span(outcome.wall_s)} in all, {inside}")
+    click.echo(f"\n{span(outcome.wall_s)} in all{_inside(outcome.timed_s, wall)}")
     click.echo(f"({', '.join(parts)})")
     legs = store.read_legs(folder)
     if len(legs) > 1:  # it was resumed
         wall, timed = sum(leg.wall_s for leg in legs), sum(leg.timed_s for leg in legs)
         before = counted(len(legs) - 1, "leg")
-        inside = f"{percent(timed / wall)} of it inside timed calls"
-        click.echo(f"with the {before} before it: {span(wall)}, {inside}")
+        click.echo(f"with the {before} before it: {span(wall)}{_inside(timed, wall)}")
     if outcome.note:
         click.echo(f"\n! {outcome.note}")
     if outcome.interrupted or outcome.out_of_budget:
@@ -256,6 +254,12 @@ def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> N
         name = preflight.name_of(folder)
         then = ["lstm-bench", "report", "--run", name, *preflight.elsewhere(folder)]
         click.echo(f"\nNext: {shlex.join(then)}")
+
+
+def _inside(timed_s: float, wall_s: float) -> str:
+    from lstm_bench.units import percent
+
+    return f", {percent(timed_s / (wall_s or 1e-9))} of it inside timed calls"
 
 
 def _exit_code(statuses: set[str]) -> int:

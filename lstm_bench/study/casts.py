@@ -88,7 +88,7 @@ def _longer(found: Sequence[Added]) -> list[Added]:
 
 
 def _adds(one: Subject, repeats: Sequence[Subject]) -> str:
-    """What AMP adds to a call, and what it adds in other runs: it is time of the host."""
+    """What AMP adds to a call, and beside it what it adds in other runs."""
     found = added(one)
     if not found:
         return ""

@@ -79,25 +79,25 @@ def _again(first: Subject, second: Subject) -> str:
         return ""
     parts = legs.parts(first, second)
     by_leg = {
-        part.name: [two for two in known if astuple(two[0].record.shape) in part.shapes]
+        f" of {part.brief}": [two for two in known if astuple(two[0].record.shape) in part.shapes]
         for part in parts
-    } or {code(second.run.name): known}
-    base = code(first.run.name)
-    return text(*(_apart(name, base, own) for name, own in by_leg.items() if own))
+    } or {"": known}
+    names = code(first.run.name), code(second.run.name)
+    return text(*(_apart(*names, where, own) for where, own in by_leg.items() if own))
 
 
-def _apart(name: str, first: str, known: Sequence[tuple[Drawn, Drawn]]) -> str:
+def _apart(first: str, second: str, where: str, known: Sequence[tuple[Drawn, Drawn]]) -> str:
     """By how much energy differs, and what the GPU was like."""
     change = np.array([b.gross_j / a.gross_j - 1 for a, b in known])
     size, middle = np.abs(change), float(np.median(change))
-    apart, slower = size > AGREE, np.abs(_times(known)) > AGREE
+    apart, moved = size > AGREE, np.abs(_times(known)) > AGREE
     return text(
-        f"In {name}, at the {counted(len(known), 'cell')} whose time both runs know to"
+        f"In {second}, at the {counted(len(known), 'cell')}{where} whose time both runs know to"
         f" {percent(TIME_KNOWN, 0)}, gross energy is {percent(abs(middle))}"
         f" {'more' if middle > 0 else 'less'} than in {first} in the median; it differs by"
         f" {percent(float(size.max()))} at most, by more than {percent(AGREE, 0)} at {apart.sum()}."
         + (
-            f" At {(apart & slower).sum()} of these the time per call does so too."
+            f" At {(apart & moved).sum()} of these the time per call does so too."
             if any(apart)
             else ""
         ),
