@@ -302,7 +302,7 @@ class _Walk:
         except WorkerFailed as failed:
             self.record(self.filled(one, group, failed.status, failed.reason), one.blocks)
             return False
-        one.used.append(block)
+        one.use(block)
         if block.disturbed:
             one.warn(slow or "disturbed: another process took the cores during a block")
         return True
@@ -319,11 +319,11 @@ class _Walk:
     def enough(self, one: Measurement, deadline: float | None) -> bool:
         """Whether a cell has converged, or has used up what it may cost."""
         sampling = self.plan.sampling
-        if timing.converged(one.latencies(), sampling):
+        if timing.converged(one.latencies, sampling):
             return True
         rounds = len(one.used)
         if one.spent_s >= sampling.cell_s:
-            if rounds < sampling.rounds:
+            if rounds < sampling.max_rounds:
                 one.warn(f"capped: {rounds} rounds in {sampling.cell_s:g} s")
             return True
         if deadline is not None and rounds >= FEWEST_ROUNDS and time.monotonic() >= deadline:
@@ -366,7 +366,7 @@ class _Walk:
             cores := timing.crowded(one.used, machine.threads())
         ):
             one.warn(f"disturbed: other processes used {cores:.1f} cores while this was measured")
-        if status == "ok" and not timing.converged(one.latencies(), self.plan.sampling):
+        if status == "ok" and not timing.converged(one.latencies, self.plan.sampling):
             one.warn("not converged: the interval of the median is wider than was asked")
         self.record(self.filled(one, group, status, reason), one.blocks, one.profile)
 

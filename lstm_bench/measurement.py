@@ -25,6 +25,7 @@ class Measurement:
     worker: WorkerProcess
     blocks: list[Block] = field(default_factory=list)
     used: list[Block] = field(default_factory=list)  # the one block of each round that counts
+    latencies: list[float] = field(default_factory=list)  # their medians, in seconds
     spent_s: float = 0.0
     profile: Profile | None = None
     energy: Energy | None = None
@@ -36,8 +37,10 @@ class Measurement:
         """What a call took at the end of its warm-up."""
         return self.reply.warm_up.call_s if self.reply.warm_up else 0.0
 
-    def latencies(self) -> list[float]:
-        return [statistics.median(b.latency_ns) / 1e9 for b in self.used]
+    def use(self, block: Block) -> None:
+        """Let this block count for its round."""
+        self.used.append(block)
+        self.latencies.append(statistics.median(block.latency_ns) / 1e9)
 
     def throughputs(self) -> list[float]:
         return [b.queued_ns / b.queued_calls / 1e9 for b in self.used]
@@ -92,7 +95,7 @@ def fill(record: Record, one: Measurement) -> Record:
     record.warnings = one.warnings
     if record.status not in ("ok", "interrupted") or not one.used:
         return record
-    latencies, throughputs = one.latencies(), one.throughputs()
+    latencies, throughputs = one.latencies, one.throughputs()
     samples = [s for b in one.used for s in b.latency_ns]
     wall = sum(b.wall_s for b in one.used) or 1e-9
     record.latency_s = statistics.median(latencies)

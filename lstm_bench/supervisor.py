@@ -86,6 +86,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "KMP_BLOCKTIME": "1",
+        "ONEDNN_JIT_PROFILE": "0",  # or PyTorch's leaves /tmp/perf-PID.map behind
         "TF_CPP_MIN_LOG_LEVEL": "1",
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
         "PYTHONUNBUFFERED": "1",

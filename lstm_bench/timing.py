@@ -124,11 +124,12 @@ def block(
     """
     queues = asynchronous or sampling.queued_calls is not None
     calls = calls_per_block(call_s, sampling, kinds=2 if queues else 1)
-    affordable = max(1, int(sampling.cell_s / max(call_s, 1e-9)))
+    limit_s = min(sampling.cell_s, sampling.timeout_s / 2)  # latency and queue are one request
+    affordable = max(1, int(limit_s / max(call_s, 1e-9)))
     queue = min(sampling.queued_calls or calls, affordable) if queues else 1
     settle(session, clock, call_s, calls, sampling.block_s)
-    cpu, switches, others = clock.cpu_s(), clock.switches(), clock.others_s()
-    start = clock.now_ns()
+    others, switches = clock.others_s(), clock.switches()  # reading these takes CPU time itself
+    cpu, start = clock.cpu_s(), clock.now_ns()
     latency = session.time_each(calls, clock)
     queued_calls, queued_ns = calls, clock.now_ns() - start
     if queue > 1:

@@ -98,7 +98,8 @@ def feed_reply(text: bytes, folder: Path) -> None:
     if len(made) > 2 and isinstance(made[1], Prepared) and isinstance(made[2], Measured):
         plan = grid.plan(GRID, folder / "g.yaml", device="cpu", threads=2)
         cell = plan.all_cells()[0]
-        one = Measurement(cell, made[1], None, blocks=[made[2].block], used=[made[2].block])
+        one = Measurement(cell, made[1], None, blocks=[made[2].block])
+        one.use(made[2].block)
         hello = made[0] if isinstance(made[0], Hello) else None
         dumps(to_json(fill(blank_record(plan, cell, hello, "ok", "", "g"), one)))
 

@@ -222,6 +222,15 @@ def test_a_slow_cell_is_capped_and_marked(tmp_path):
     assert by_name(sink.records)["quick"].rounds == 10
 
 
+def test_a_cell_that_ran_out_of_time_before_it_converged_is_capped_too(tmp_path):
+    sampling = {**FAKE_GRID["sampling"], "rounds": 3, "max_rounds": 50, "cell_s": 5.0}
+    fakes = {"slow": {"call_s": 0.5, "noise": 0.3}}
+    _, sink = walk(tmp_path, fake=fakes, sampling=sampling)
+    slow = by_name(sink.records)["slow"]
+    assert 3 <= slow.rounds < 50
+    assert {w.split(":")[0] for w in slow.warnings} >= {"capped", "not converged"}
+
+
 def test_a_disturbed_block_is_repeated_marked_and_kept(tmp_path, monkeypatch):
     verdicts = iter([False, True, True, False])
     monkeypatch.setattr(driver.timing, "disturbed", lambda *_: next(verdicts, False))

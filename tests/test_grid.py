@@ -1,5 +1,7 @@
 """A grid file becomes a plan, or an error that says where, what and what instead."""
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +224,15 @@ def test_the_deepbench_grid_has_its_inference_and_training_shapes():
     shapes = shipped("deepbench.yaml").shapes
     assert len(shapes) == 15 + 22
     assert {Shape(2048, 4, 25, 2048), Shape(4096, 128, 25, 4096)} <= set(shapes)
+
+
+def test_the_noise_grid_measures_every_row_of_the_paper_grid_twice():
+    plan, paper = shipped("noise.yaml"), shipped("paper.yaml")
+    plan = replace(plan, settings=replace(plan.settings, device="cuda"))
+    assert plan.implementations == paper.implementations
+    for shape in plan.shapes:
+        copies = Counter(cell.implementation for cell in plan.cells(shape, 1))
+        assert set(copies.values()) == {2}
 
 
 def test_threads_are_an_axis_on_a_cpu():

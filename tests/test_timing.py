@@ -151,6 +151,24 @@ def test_a_hundred_queued_calls_do_not_break_a_slow_cells_cap():
     assert block.queued_calls == 5
 
 
+def test_a_queue_ends_before_the_worker_is_given_up():
+    session = Scripted(forever(1.0))
+    sampling = Sampling(queued_calls=500, cell_s=600.0, timeout_s=120.0)
+    block = timing.block(session, sampling, session, 1, 1.0, asynchronous=False)
+    assert block.queued_calls == 60
+
+
+def test_what_reading_the_machine_costs_is_not_counted_as_the_calls():
+    class Costly(Scripted):
+        def others_s(self):
+            self.ns += 10**9  # all of it CPU time of this process
+            return 0.0
+
+    session = Costly(forever(0.1))
+    block = timing.block(session, Sampling(), session, 1, 0.1, asynchronous=False)
+    assert block.cpu_s == block.wall_s == pytest.approx(0.5)
+
+
 def test_a_block_is_disturbed_when_switches_come_with_lost_cpu_time():
     before = [a_block()]
     assert timing.disturbed(a_block(cpu_s=1.0, switches=300), before)
