@@ -64,7 +64,7 @@ def _listed() -> list[dict[str, Any]] | None:
     """The GPUs that NVML shows; None if it cannot be asked."""
     try:
         import pynvml
-    except ImportError:
+    except Exception:  # missing, or broken
         return None
     try:
         pynvml.nvmlInit()

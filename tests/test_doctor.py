@@ -97,6 +97,14 @@ def test_the_noise_run_yields_its_pairs_and_leaves_nothing_behind(monkeypatch):
     assert len(noise.controls(results.frame_of(records))) == 2
 
 
+def test_a_broken_pynvml_is_as_none(tmp_path, monkeypatch):
+    (tmp_path / "pynvml.py").write_text("raise KeyError('pynvml')")
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert machine.gpus() == []
+    assert machine.default_device() in ("cpu", "cuda")  # by the driver's own files
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_a_gpu_that_nvml_does_not_show_is_one_all_the_same(tmp_path, monkeypatch, there):
     """Where NVML does not start the driver's own files say whether there is one."""

@@ -25,6 +25,7 @@ from lstm_bench.study import (
     legs,
     page,
     projection,
+    rounds,
     rules,
     subject,
     table2,
@@ -464,6 +465,38 @@ def test_a_quiet_run_is_called_one(tmp_path):
     one = Subject(run_of(tmp_path / "h200-paper", *cells_of({})))
     answer, *_ = controls.body([one])
     assert "`h200-paper` does as well as that: 16 of 16, 100%" in " ".join(answer.split())
+
+
+def twins(name, shape, changes, **more):
+    """Both cells of an A/A pair; the second is off by so much, round by round."""
+    second = [1e-3 * (1 + change) for change in changes]
+    first = [1e-3] * len(second)
+    return [
+        (cell(name, shape, round_latency_s=first, **more), None),
+        (cell(name, shape, round_latency_s=second, copy=2, **more), None),
+    ]
+
+
+def test_more_rounds_bring_two_measurements_of_one_thing_together(tmp_path):
+    swings = twins("pytorch", (128, 1, 10), ([0.03] * 10 + [-0.03] * 10) * 10 + [0.0])
+    stays = twins("tf-mode2", (128, 1, 10), [0.04] * 201, status="interrupted")
+    one = Subject(run_of(tmp_path / "h200-noise", *swings, *stays))
+    _, answer, lines, told = rounds.body(one)
+    assert "1 of the 2 pairs over 100 us agree to 1%, 50%; 95% should." in " ".join(answer.split())
+    assert "1 pair was cut short and counts as far as measured." in " ".join(answer.split())
+    shares = [[part.strip() for part in line.split("|")[1:3]] for line in lines.splitlines()[2:]]
+    assert shares[0] == ["10", "0%"]
+    assert shares[-1] == ["all", "50%"]
+    assert "`tf-mode2` at 128,1,10 by 4.0%" in " ".join(told.split())
+    assert "`pytorch`" not in told
+
+
+def test_short_calls_and_rows_without_a_twin_are_no_pairs(tmp_path):
+    short = twins("deepbench", (128, 1, 10), [0.5] * 20, latency=5e-5)
+    alone = [(cell("pytorch", (128, 1, 10), round_latency_s=[1e-3] * 20), None)]
+    one = Subject(run_of(tmp_path / "h200-noise", *short, *alone))
+    assert rounds.body(one) == []
+    assert rounds.short(one) == ""
 
 
 def built(results):

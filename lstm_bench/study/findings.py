@@ -43,9 +43,10 @@ def section(runs: Runs) -> Section:
     counts = Counter(finding.word for finding in found)
     told = (
         f"of {len(found)} findings of the paper {counts[rules.HOLDS]} hold,"
-        f" {counts[rules.HOLDS_NOT]} do not, {counts[rules.DEPENDS]} depend on the shape,"
-        f" {counts[rules.UNKNOWN]} cannot be told"
+        f" {counts[rules.HOLDS_NOT]} do not, {counts[rules.DEPENDS]} depend on the shape"
     )
+    if counts[rules.UNKNOWN]:
+        told += f", {counts[rules.UNKNOWN]} cannot be told"
     body = [
         f"On the H200, {told}.",
         table(["the paper found", "here", "verdict"], [list(one) for one in found], left=3),

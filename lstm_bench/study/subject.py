@@ -24,6 +24,7 @@ from lstm_bench.words import Pair, Pairs
 COMMANDS = {
     "h200-paper": "lstm-bench grid grids/paper.yaml --run h200-paper --profile",
     "h200-deepbench": "lstm-bench grid grids/deepbench.yaml --run h200-deepbench",
+    "h200-noise": "lstm-bench grid grids/noise.yaml --run h200-noise",
     "cpu-default": "lstm-bench grid grids/default.yaml --run cpu-default --profile",
     "h200-repeat": "lstm-bench grid grids/paper.yaml --run h200-repeat --profile",
 }
@@ -101,6 +102,7 @@ class Runs:
     paper: Subject | None = None
     deepbench: Subject | None = None
     cpu: Subject | None = None
+    noise: Subject | None = None
     repeats: tuple[Subject, ...] = ()
 
 
@@ -116,7 +118,13 @@ def read(folder: Path) -> Runs:
 
     again = sorted(path.name for path in folder.glob("h200-repeat*"))
     repeats = tuple(found for name in again if (found := one(name)))
-    return Runs(one("h200-paper"), one("h200-deepbench"), one("cpu-default"), repeats)
+    return Runs(
+        paper=one("h200-paper"),
+        deepbench=one("h200-deepbench"),
+        cpu=one("cpu-default"),
+        noise=one("h200-noise"),
+        repeats=repeats,
+    )
 
 
 def missing(name: str) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from lstm_bench import noise, store
-from lstm_bench.study import controls, legs
+from lstm_bench.study import controls, legs, rounds
 from lstm_bench.study.section import Section, bullets, code, reached_by, table, text
 from lstm_bench.study.subject import TITLES, Runs, Subject, missing
 from lstm_bench.trust import kinds_of, two_digits
@@ -18,7 +18,7 @@ BUILT = "built for "  # how versions begin that are not of what was loaded
 
 def section(runs: Runs) -> Section:
     found = [("h200-paper", runs.paper), ("h200-deepbench", runs.deepbench)]
-    found += [("cpu-default", runs.cpu)]
+    found += [("cpu-default", runs.cpu), ("h200-noise", runs.noise)]
     there = [one for _, one in found if one] + list(runs.repeats)
     body = [_answer(runs.paper) if runs.paper else missing("h200-paper")]
     if there:
@@ -38,7 +38,9 @@ def section(runs: Runs) -> Section:
     on_gpu = [one for one in (runs.paper, runs.deepbench, *runs.repeats) if one]
     if on_gpu:
         body += ["### Noise", *controls.body(on_gpu)]
-    return Section("What was run", body, _short(runs.paper))
+    if runs.noise:
+        body += rounds.body(runs.noise)
+    return Section("What was run", body, _short(runs))
 
 
 def _answer(one: Subject) -> str:
@@ -81,8 +83,8 @@ def time_of(one: Subject) -> tuple[float, float]:
     known, timed = _legs(one), sum(record.timed_s for record in one.records)
     took = sum(leg.wall_s for leg in known) or legs.wall_s(one.records)
     told = sum(leg.timed_s for leg in known)
-    rounds = sum(leg.spent_s.get("rounds", 0.0) for leg in known)
-    return took, told if timed < told <= rounds else timed
+    in_rounds = sum(leg.spent_s.get("rounds", 0.0) for leg in known)
+    return took, told if timed < told <= in_rounds else timed
 
 
 def _half(there: Sequence[Subject]) -> str:
@@ -178,7 +180,8 @@ def cause(status: str, reason: str) -> str:
     return names.get(status, status)
 
 
-def _short(one: Subject | None) -> str:
+def _short(runs: Runs) -> str:
+    one = runs.paper
     if not one:
         return missing("h200-paper")
     cells = one.run.cells
@@ -186,8 +189,9 @@ def _short(one: Subject | None) -> str:
     ok, wrong = int((own["status"] == "ok").sum()), int((cells["status"] == "wrong").sum())
     floors = [n.floor for n in one.run.noise if n.floor is not None]
     ends = dict.fromkeys(map(two_digits, (min(floors), max(floors)))) if floors else ["not known"]
+    more = f"; {told}" if runs.noise and (told := rounds.short(runs.noise)) else ""
     shapes = f"{one.run.shapes} of {counted(len(one.run.plan.shapes), 'planned shape')}"
     return (
         f"{ok} of {counted(len(own), 'cell')} at {shapes} have a time, {wrong or 'none'} a wrong"
-        f" answer; {controls.short(one)} (noise floor {' to '.join(ends)})."
+        f" answer; {controls.short(one)} (noise floor {' to '.join(ends)}){more}."
     )
