@@ -62,13 +62,13 @@ def section(runs: Runs) -> Section:
             *_sentences(energy_report.repeats(pairs) or [UNKNOWN]),
             *_sentences(energy_report.problem_lines(own)),
         ),
-        *filter(None, (_again(one, other) for other in runs.repeats)),
+        *(part for other in runs.repeats for part in _again(one, other)),
     ]
     return Section(title, body, told)
 
 
-def _again(first: Subject, second: Subject) -> str:
-    """How far a second run is from the first, in cells whose time both know, leg by leg."""
+def _again(first: Subject, second: Subject) -> list[str]:
+    """How far another run is from this one, in cells whose time both know, leg by leg."""
     sides = [
         {(one.record.implementation, one.record.shape): one for one in energy_report.drawn(own)}
         for own in (energy_report.firsts(first.records), energy_report.firsts(second.records))
@@ -76,36 +76,43 @@ def _again(first: Subject, second: Subject) -> str:
     both = [(one, sides[1][key]) for key, one in sides[0].items() if key in sides[1]]
     known = [(a, b) for a, b in both if a.time_known and b.time_known]
     if not known:
-        return ""
-    parts = legs.parts(first, second)
-    by_leg = {
-        f" of {part.brief}": [two for two in known if astuple(two[0].record.shape) in part.shapes]
-        for part in parts
-    } or {"": known}
+        return []
     names = code(first.run.name), code(second.run.name)
-    return text(*(_apart(*names, where, own) for where, own in by_leg.items() if own))
+    by_leg = {
+        part.name: [two for two in known if astuple(two[0].record.shape) in part.shapes]
+        for part in legs.parts(first, second)
+    } or {"all": known}
+    heads = ["where", "cells", "median", "at most", f"over {percent(AGREE, 0)}", "time too"]
+    return [
+        text(
+            f"Gross energy of {names[1]} against {names[0]}, in the cells whose time both runs know"
+            f" to {percent(TIME_KNOWN, 0)}; two runs of a cell should agree to {percent(AGREE, 0)}."
+        ),
+        table(
+            [*heads, "idle power", "temperature"],
+            [[where, *_apart(own)] for where, own in by_leg.items() if own],
+        ),
+        text(
+            f"Median: below zero where {names[1]} takes less. Over {percent(AGREE, 0)}: cells that"
+            " differ by more; time too: of these, the time per call does so too. Idle power, and"
+            f" the temperature while cells were timed: in {names[0]}, in {names[1]} (medians)."
+        ),
+    ]
 
 
-def _apart(first: str, second: str, where: str, known: Sequence[tuple[Drawn, Drawn]]) -> str:
+def _apart(known: Sequence[tuple[Drawn, Drawn]]) -> list[str]:
     """By how much energy differs, and what the GPU was like."""
     change = np.array([b.gross_j / a.gross_j - 1 for a, b in known])
-    size, middle = np.abs(change), float(np.median(change))
-    apart, moved = size > AGREE, np.abs(_times(known)) > AGREE
-    return text(
-        f"In {second}, at the {counted(len(known), 'cell')}{where} whose time both runs know to"
-        f" {percent(TIME_KNOWN, 0)}, gross energy is {percent(abs(middle))}"
-        f" {'more' if middle > 0 else 'less'} than in {first} in the median; it differs by"
-        f" {percent(float(size.max()))} at most, by more than {percent(AGREE, 0)} at {apart.sum()}."
-        + (
-            f" At {(apart & moved).sum()} of these the time per call does so too."
-            if any(apart)
-            else ""
-        ),
-        _state(
-            [[a.energy.idle_w, b.energy.idle_w] for a, b in known], "When idle the GPU drew", "W"
-        ),
-        _state([[_warm(a), _warm(b)] for a, b in known], "While cells were timed it had", "C"),
-    )
+    apart, moved = np.abs(change) > AGREE, np.abs(_times(known)) > AGREE
+    return [
+        str(len(known)),
+        percent(float(np.median(change))),
+        percent(float(np.abs(change).max())),
+        str(apart.sum()),
+        str((apart & moved).sum()),
+        _state([[a.energy.idle_w, b.energy.idle_w] for a, b in known], "W"),
+        _state([[_warm(a), _warm(b)] for a, b in known], "C"),
+    ]
 
 
 def _times(known: Sequence[tuple[Drawn, Drawn]]) -> npt.NDArray[np.float64]:
@@ -118,13 +125,12 @@ def _warm(one: Drawn) -> float | None:
     return one.record.gpu.temperature_c if one.record.gpu else None
 
 
-def _state(values: Sequence[Sequence[float | None]], words: str, unit: str) -> str:
+def _state(values: Sequence[Sequence[float | None]], unit: str) -> str:
     """What the GPU was like in either run, in the median; nothing where one does not say."""
     sides = [[v for v in side if v is not None] for side in zip(*values, strict=True)]
     if not all(sides):
-        return ""
-    told = ", then ".join(f"{statistics.median(side):.0f} {unit}" for side in sides)
-    return f"{words} {told}."
+        return "-"
+    return ", ".join(f"{statistics.median(side):.0f} {unit}" for side in sides)
 
 
 def _sentences(lines: Sequence[str]) -> list[str]:

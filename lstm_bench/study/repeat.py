@@ -54,7 +54,7 @@ def section(runs: Runs) -> Section:
     body.append(
         text(
             "Difference of the medians of the same cell in two runs; shift: its median with its"
-            " sign, below zero where the second run is faster; GPU-bound as under [noise](#noise)."
+            " sign, below zero where the other run is faster; GPU-bound as under [noise](#noise)."
             " The noise floor is of two measurements in one run, in turns; between runs the"
             " machine, its clocks and its processes are others.",
             _resumed([runs.paper, *runs.repeats]),
@@ -76,9 +76,9 @@ def _findings(first: Subject, second: Subject) -> str:
     judged = [(a, b) for a, b in both if rules.UNKNOWN not in (a.word, b.word)]
     if not judged:
         return ""
-    other = [f"{a.claim} ({a.word}, then {b.word})" for a, b in judged if a.word != b.word]
+    other = [f"{a.claim} ({a.word}, there {b.word})" for a, b in judged if a.word != b.word]
     return text(
-        f"{code(second.run.name)}, a second run, judges {len(judged) - len(other)} of the"
+        f"{code(second.run.name)}, another run, judges {len(judged) - len(other)} of the"
         f" {counted(len(judged), 'finding')} of the paper that both can judge as"
         f" {code(first.run.name)} does.",
         f"Not so: {'; '.join(other)}." if other else "",

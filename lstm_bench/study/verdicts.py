@@ -86,7 +86,7 @@ def told(first: Subject, second: Subject, pairs: pd.DataFrame) -> list[str]:
             " so these counts are not of independent things.",
         ),
         table(
-            ["they differ by", "pairs", "called", "again", "neither", "turned", "only the second"],
+            ["they differ by", "pairs", "called", "again", "neither", "turned", "only there"],
             rows(pairs),
         ),
     ]
@@ -134,7 +134,7 @@ def _named(pairs: pd.DataFrame) -> str:
     names = [
         f"{code(row.b)} over {code(row.a)}"
         f" at {Shape(row.hidden, row.batch, row.timesteps, row.input_size).label}"
-        f" ({times(row.ratio_1)} and then {times(row.ratio_2)})"
+        f" ({times(row.ratio_1)} and there {times(row.ratio_2)})"
         for row in turned.itertuples(index=False)
     ]
     return f": {listed(names)}"
