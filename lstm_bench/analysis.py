@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from lstm_bench.noise import METRICS, SHAPE, Noise, Numbers, by_round
 
 Codes = npt.NDArray[np.intp]
 FEW = 3  # shapes that are worth a list
+KINDS = ("single", "half")  # of precision
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Times:
 
 _COLUMNS = ["latency_s", "throughput_s", "device_s", "first_call_s"]
 _KEPT = ["implementation", *SHAPE, "pass_number", "group", "computes", "path", "max_abs_error"]
-_KEPT += _COLUMNS
+_KEPT += ["precision", *_COLUMNS]
 
 
 def times(cells: pd.DataFrame, metric: str = "latency") -> Times:
@@ -120,13 +121,35 @@ def _profiled(of: Times, shared: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]
     return np.asarray(there & np.isin(of.shape_of, whole))
 
 
-def winners(of: Times, floors: Sequence[Noise], metric: str = "latency") -> pd.DataFrame:
+def kind_of(precision: str) -> str:
+    """Single or half: who may have the one may not want the other."""
+    return "single" if precision in ("fp32", "tf32") else "half"
+
+
+def contests(of: Times, floors: Sequence[Noise], metric: str = "latency") -> pd.DataFrame:
+    """The winners among rows of like precision, shape by shape; `precision` is its kind."""
+    rows = of.cells.drop_duplicates("implementation").set_index("implementation")
+    kinds = rows["precision"].map(kind_of)
+    found = [
+        winners(of, floors, metric, kinds.index[kinds == kind]).assign(precision=kind)
+        for kind in KINDS
+    ]
+    return pd.concat([part for part in found if len(part)] or found, ignore_index=True)
+
+
+def winners(
+    of: Times,
+    floors: Sequence[Noise],
+    metric: str = "latency",
+    among: Collection[str] | None = None,
+) -> pd.DataFrame:
     """The fastest implementation of each shape among those that do the same work, and the next.
 
     `verdict` is the next one's: "slower" is a win beyond the noise.
     """
     computes = of.cells.drop_duplicates("implementation").set_index("implementation")["computes"]
-    equal = [i for i, name in enumerate(of.names) if computes[name] == "lstm"]
+    asked = of.names if among is None else among
+    equal = [i for i, name in enumerate(of.names) if computes[name] == "lstm" and name in asked]
     found = of.shapes.assign(fastest="", fastest_s=np.nan, next=None, next_s=np.nan)
     if not equal:
         return found[:0].assign(ratio=np.nan, verdict="")

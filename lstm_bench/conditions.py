@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import operator
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from lstm_bench.model import LstmBenchError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 AXES = ("hidden", "batch", "timesteps", "input_size")
 _TESTS = {
@@ -34,3 +38,12 @@ def holds(condition: str, of: Any, where: str) -> Any:
             " =, !=, <, <=, > or >=, then a number, as in 'batch>=16'"
         )
     return _TESTS[match[2]](getattr(of, axis), int(match[3]))
+
+
+def chosen(cells: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
+    """The cells of the shapes that hold to all conditions of --where."""
+    for condition in conditions:
+        cells = cells[holds(condition, cells, "--where")]
+        if cells.empty:
+            raise LstmBenchError(f"--where {condition}: no shape of the run is left")
+    return cells

@@ -167,17 +167,21 @@ class _Walk:
         self.timed_s = 0.0
         self.closer = CloserLook(plan, self.workers, self.watch, look, stop, self.doing)
         self.spent_s: defaultdict[str, float] = defaultdict(float)
+        self.inside_s = 0.0  # what was done within what is being done, and is counted by itself
 
     @contextlib.contextmanager
     def doing(self, what: str, one: Measurement | Cell, more: str = "") -> Iterator[None]:
         """Tell the observer what is done to which cell, and count the time."""
         cell = one if isinstance(one, Cell) else one.cell
         self.observer.doing(f"{cell.shape.label}  {more or what} {_name(cell)}")
-        start = time.monotonic()
+        start, around = time.monotonic(), self.inside_s
+        self.inside_s = 0.0
         try:
             yield
         finally:
-            self.spent_s[what] += time.monotonic() - start
+            took = time.monotonic() - start
+            self.spent_s[what] += took - self.inside_s
+            self.inside_s = around + took
 
     def measure_shape(self, shape: Shape, cells: list[Cell], deadline: float | None) -> None:
         """All cells of one shape, interleaved."""
@@ -188,6 +192,8 @@ class _Walk:
             if self.stop():
                 break
             if prepared := self.prepare(cell, group):
+                same = (one for one in live if one.cell.implementation == cell.implementation)
+                prepared.twin = next(same, None)
                 live.append(prepared)
         for number in range(1, self.plan.sampling.max_rounds + 1):
             if self.stop() or not live:
@@ -288,6 +294,7 @@ class _Walk:
                         key=one.cell.key,
                         round_number=number,
                         sampling=to_json(sampling),
+                        call_s=one.call_s,
                     )
                 finally:
                     samples = self.watch.stop()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from lstm_bench.model import Cell
 from lstm_bench.plan import Plan, guess_call_s, guess_cell_s, guess_s
 from lstm_bench.tables import Column, Document, Table, number, text
-from lstm_bench.units import seconds, span, wrapped
+from lstm_bench.units import counted, seconds, span, wrapped
 
 MOST_SHAPES = 24
 SURE = 2.0  # times the guess
@@ -21,7 +21,10 @@ def document(
     for row in plan.implementations:
         mine = [c for c in cells if c.implementation == row.name]
         calls = [guess_call_s(row, shape, s) for shape in plan.shapes]
-        note = "not installed" if row.framework in missing else ""
+        late = sum(call > sampling.timeout_s for call in calls)
+        note = f"{counted(late, 'shape')} may time out" if late else ""
+        if row.framework in missing:
+            note = "not installed"
         if row.settings_in(s).device not in row.devices:
             note = f"needs {' or '.join(row.devices)}"
         rows.append(
@@ -46,12 +49,15 @@ def document(
     labels = [shape.label for shape in plan.shapes]
     more = f" ... {len(labels) - MOST_SHAPES} more" if len(labels) > MOST_SHAPES else ""
     shapes = "shapes (hidden,batch,timesteps): " + "  ".join(labels[:MOST_SHAPES]) + more
+    ends = dict.fromkeys(map(str, (sampling.rounds, sampling.max_rounds)))
+    rounds = " to ".join(ends)
     result = Document()
     result.add(
-        f"{plan.name}: {len(plan.shapes)} shapes x {len(plan.implementations)} implementations"
-        f" + {plan.controls_made} A/A controls a shape, passes: {plan.passes}\n"
-        f"on {s.device}, {s.threads} threads, TF32 {'on' if s.tf32 else 'off'},"
-        f" AMP in {s.amp}, {sampling.rounds} to {sampling.max_rounds} rounds",
+        f"{plan.name}: {counted(len(plan.shapes), 'shape')} x"
+        f" {counted(len(plan.implementations), 'implementation')}"
+        f" + {counted(plan.controls_made, 'A/A control')} a shape, passes: {plan.passes}\n"
+        f"on {s.device}, {counted(s.threads, 'thread')}, TF32 {'on' if s.tf32 else 'off'},"
+        f" AMP in {s.amp}, {rounds} rounds",
         Table("plan", rows, columns),
         "\n".join(wrapped(f"{name}: {why}", 2) for name, why in missing.items()),
         wrapped(shapes),
@@ -60,6 +66,13 @@ def document(
             f" (a guess, within a factor of two){_within(plan, cells, budget_s)}. Nothing was run."
         ),
     )
+    if any("time out" in str(row["note"]) for row in rows):
+        result.add(
+            wrapped(
+                "may time out: one call is guessed to take longer than sampling.timeout_s,"
+                f" {sampling.timeout_s:g} s; leave these rows or shapes out, or raise it"
+            )
+        )
     return result
 
 

@@ -78,7 +78,8 @@ def drawn(run: Run) -> dict[str, Figure]:
     found = {f"time-by-{axis}-all": time_by(run, axis) for axis in AXES}
     for axis in ("batch", "timesteps"):
         found[f"time-by-{axis}-pytorch"] = time_by(run, axis, PYTORCH)
-    found |= {"winners": winners(run), "amp-gain": amp_gain(run)}
+    found |= {f"winners-{kind}": winners(run, kind) for kind in analysis.KINDS}
+    found["amp-gain"] = amp_gain(run)
     return {stem: figure for stem, figure in found.items() if figure}
 
 
@@ -211,10 +212,11 @@ def _scale_y(ax: axes.Axes, low: float, high: float) -> None:
 
 
 @styled()
-def winners(run: Run) -> Figure | None:
-    """The fastest implementation over hidden and batch size, one panel per number of timesteps."""
+def winners(run: Run, kind: str = "single") -> Figure | None:
+    """The fastest row of a precision over hidden and batch size, a panel for each timesteps."""
     of = analysis.times(run.cells)
-    won = analysis.relative(analysis.winners(of, run.noise))
+    won = analysis.contests(of, run.noise)
+    won = analysis.relative(won[won["precision"] == kind].reset_index(drop=True))
     if won["next"].isna().all():
         return None  # nobody to beat
     counts = Counter(won.loc[won["verdict"] == "slower", "fastest"])
@@ -229,7 +231,7 @@ def winners(run: Run) -> Figure | None:
     if len(shown) < len(panels):
         notes += f" {len(shown)} of {len(panels)} panels are shown."
     best = f"{elided(names[0], 30)} at {counts[names[0]]} of {len(won)}"
-    title = f"Fastest by shape: {best if counts else 'nobody, beyond the noise'}"
+    title = f"Fastest in {kind} precision: {best if counts else 'nobody, beyond the noise'}"
     figure, foot = heat_maps(run, title, notes, shown, 3, 0.1 + 0.6 * LINE * (len(names) + 1))
     handles = [patches.Patch(facecolor=look(name).colour) for name in names]
     labels = [f"{elided(name, 30)}: fastest at {counts[name]} of {len(won)}" for name in names]

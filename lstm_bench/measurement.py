@@ -23,6 +23,7 @@ class Measurement:
     cell: Cell
     reply: Prepared  # the worker's
     worker: WorkerProcess
+    twin: Measurement | None = None  # of an A/A control: the cell that it is held against
     blocks: list[Block] = field(default_factory=list)
     used: list[Block] = field(default_factory=list)  # the one block of each round that counts
     latencies: list[float] = field(default_factory=list)  # their medians, in seconds
@@ -34,8 +35,12 @@ class Measurement:
 
     @property
     def call_s(self) -> float:
-        """What a call took at the end of its warm-up."""
-        return self.reply.warm_up.call_s if self.reply.warm_up else 0.0
+        """What a call took at the end of its warm-up; a control's is its twin's.
+
+        Blocks are made by it: two that are to show the noise alone must have the same ones.
+        """
+        warm_up = (self.twin or self).reply.warm_up
+        return warm_up.call_s if warm_up else 0.0
 
     def use(self, block: Block) -> None:
         """Let this block count for its round."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from lstm_bench import noise
 from lstm_bench.comparison import compare
+from lstm_bench.conditions import chosen
 from lstm_bench.intervals import Statistic
 from lstm_bench.model import LstmBenchError
 from lstm_bench.noise import Noise
 from lstm_bench.results import Run
-from lstm_bench.run_report import heading, noise_text
+from lstm_bench.run_report import heading, noise_text, only
 from lstm_bench.tables import Column, Document, Row, Table, number, text
 from lstm_bench.units import times, wrapped
 
@@ -34,11 +36,17 @@ AS_PUBLISHED = {"deepbench": "deepbench-skip"}
 MARKS = {"precision": "+", "work": "*"}  # of rows whose two sides are not equal
 
 
-def document(run: Run, pairs: Iterable[tuple[str, str]] = (), metric: str = "latency") -> Document:
-    """The paper's pairs, then any others."""
+def document(
+    run: Run,
+    pairs: Iterable[tuple[str, str]] = (),
+    metric: str = "latency",
+    conditions: Sequence[str] = (),
+) -> Document:
+    """The paper's pairs, then any others; over all shapes, or some."""
     known = paper_pairs(run.implementations) + [(a, b, math.nan) for a, b in pairs]
     floors = [noise.floors(noise.controls(run.cells, metric))]
-    rows = [_row(run, a, b, paper, metric, floors) for a, b, paper in known]
+    part = dataclasses.replace(run, cells=chosen(run.cells, conditions))
+    rows = [_row(part, a, b, paper, metric, floors) for a, b, paper in known]
     table = Table(
         "mpe",
         rows,
@@ -63,7 +71,8 @@ def document(run: Run, pairs: Iterable[tuple[str, str]] = (), metric: str = "lat
     notes += ["* the two do not do the same work"] * ("work" in unequal)
     notes += [wrapped(line, 2) for row in rows if (line := _left_out(row))]
     result = Document(facts={"run": run.name, "metric": metric})
-    result.add(heading(run), noise_text(run, metric), table)
+    result.add(heading(run), *([only(run, conditions)] if conditions else []))
+    result.add(noise_text(run, metric), table)
     result.add("\n".join(wrapped(note) for note in notes))
     return result
 

@@ -200,13 +200,14 @@ def _numbers(values: Any, digits: int) -> list[float | None]:
 def _overview(run: Run) -> dict[str, Any]:
     """One row per implementation."""
     of = analysis.times(run.cells)
-    won = analysis.winners(of, run.noise)
+    won = analysis.contests(of, run.noise)
+    contested = won.loc[won["verdict"] != "alone", SHAPE]
     table = analysis.summary(run.cells, of, won, run.implementations)
     rows = table.drop(columns="paths").to_dict("records") if run.implementations else []
     return {
         "rows": _strict(rows),
         "over": over(int(table.attrs["shared_shapes"])),
-        "contested": int((won["verdict"] != "alone").sum()),
+        "contested": len(contested.drop_duplicates()),
     }
 
 

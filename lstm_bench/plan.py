@@ -158,6 +158,8 @@ def guess_cell_s(plan: Plan, cell: Cell) -> float:
     call = guess_call_s(row, cell.shape, plan.settings)
     if call == 0.0:
         return 0.005
+    if call > sampling.timeout_s:  # it is given up in its first call
+        return sampling.timeout_s
     kinds = 2 if device == "cuda" else 1
     block = max(sampling.block_s, (sampling.block_calls + 1) * call) * kinds
     rounds = min(sampling.cell_s, block * (sampling.rounds + sampling.max_rounds) / 2)

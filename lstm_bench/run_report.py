@@ -11,8 +11,9 @@ import pandas as pd
 
 from lstm_bench import analysis, noise
 from lstm_bench import machine as machines
+from lstm_bench.conditions import chosen
 from lstm_bench.model import LstmBenchError, Shape
-from lstm_bench.noise import Noise
+from lstm_bench.noise import SHAPE, Noise
 from lstm_bench.results import Run
 from lstm_bench.tables import Column, Document, Table, number, text
 from lstm_bench.trust import kinds_of
@@ -28,7 +29,7 @@ LESS_WORK_NOTE = (
 #: What to do about a warning; what stands before the colon is its kind.
 REMEDIES = {
     "not warm": "raise sampling.warmup_cap_s in the grid, or look for what else runs here",
-    "not converged": "use --rigorous, or close what else runs on this machine",
+    "not converged": "allow more rounds (--rigorous, sampling.max_rounds), or close what else runs",
     "disturbed": "close what else runs on this machine; `lstm-bench doctor` measures its noise",
     "hurried": "give --budget more time, or go without it",
     "capped": "raise sampling.cell_s in the grid to give slow cells more time",
@@ -42,38 +43,56 @@ REMEDIES = {
 }
 
 
-def document(run: Run, metric: str = "latency", shape_by_shape: bool = True) -> Document:
-    """The whole summary; `shape_by_shape` adds who is fastest where."""
+def document(
+    run: Run,
+    metric: str = "latency",
+    shape_by_shape: bool = True,
+    conditions: Sequence[str] = (),
+) -> Document:
+    """The whole summary, or that of some shapes; `shape_by_shape` adds who is fastest where."""
     result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
     result.facts |= {"settings": dict(run.manifest["plan"]["settings"]), "metric": metric}
+    result.facts |= {"planned": len(run.plan.all_cells()), "left": run.left}
     result.add(heading(run))
     if run.cells.empty:
         result.add("nothing was measured yet")
         return result
-    floors = noise.floors(noise.controls(run.cells, metric))
-    of = analysis.times(run.cells, metric)
+    floors = noise.floors(noise.controls(run.cells, metric))  # of the whole run, always
+    cells = chosen(run.cells, conditions)
+    if conditions:
+        result.add(only(run, conditions))
+    of = analysis.times(cells, metric)
     if metric != "latency" and not len(of.shapes):
         raise LstmBenchError(f"{run.name} has no {metric} times; choose another --metric")
-    won = analysis.winners(of, floors, metric)
-    summary = analysis.summary(run.cells, of, won, run.implementations)
+    won = analysis.contests(of, floors, metric)
+    summary = analysis.summary(cells, of, won, run.implementations)
     result.facts["noise"] = noise_facts(floors)
-    failures = analysis.failures(run.cells)
+    failures = analysis.failures(cells)
     result.facts["failures"] = failures.to_dict("records")
-    result.facts["warnings"] = dict(kinds_of(run.cells["warnings"]))
+    result.facts["warnings"] = dict(kinds_of(cells["warnings"]))
     result.facts["damaged_lines"] = run.damaged
-    result.add(noise_text(run, metric, floors), _table(summary, len(won)))
+    result.add(noise_text(run, metric, floors), _table(summary, won))
     result.add("\n".join(_legend(summary, of, metric)))
     for title, lines in (
         ("missing", failure_lines(failures, run)),
-        ("warnings", warning_lines(run.cells["warnings"])),
+        ("warnings", warning_lines(cells["warnings"])),
         ("damaged", damage_lines(run)),
     ):
         if lines:
             result.add("\n".join([f"{title}:", *lines]))
     if shape_by_shape and len(won):
-        result.add(_fastest(won, metric))
-        result.add(_shape_note(len(won)))
+        for kind, part in won.groupby("precision", sort=False):
+            result.add(_fastest(part, metric, f"fastest in {kind} precision"))
+        result.add(_shape_note(int(won["precision"].value_counts().max())))
     return result
+
+
+def only(run: Run, conditions: Sequence[str]) -> str:
+    """Which shapes a report was asked for, and how many that are."""
+    some, whole = (
+        len(cells[SHAPE].drop_duplicates()) for cells in (chosen(run.cells, conditions), run.cells)
+    )
+    return f"only {' and '.join(conditions)}: {some} of {counted(whole, 'shape')}"
 
 
 def heading(run: Run) -> str:
@@ -138,10 +157,12 @@ def noise_lines(floors: Sequence[Noise], metric: str = "latency") -> list[str]:
     return lines or [f"no A/A pair has a {metric}; only differences beyond {default} are called"]
 
 
-def _table(summary: pd.DataFrame, shapes: int) -> Table:
+def _table(summary: pd.DataFrame, won: pd.DataFrame) -> Table:
     rows = summary.rename(columns={"fastest": "fastest_shapes"}).to_dict("records")
+    shapes = won["precision"].value_counts()
     for row in rows:
-        row["fastest_share"] = row["fastest_shapes"] / shapes if shapes else 0.0
+        contested = int(shapes.get(analysis.kind_of(row["precision"]), 0))
+        row["fastest_share"] = row["fastest_shapes"] / contested if contested else 0.0
     columns = [
         names(set(summary.loc[summary["computes"] != "lstm", "implementation"])),
         text("precision", "precision"),
@@ -181,8 +202,8 @@ def _legend(summary: pd.DataFrame, of: analysis.Times, metric: str) -> list[str]
         wrapped(
             f"times: median over {over(common)}{device}; ratio:"
             f" {metric} to that of {baseline}, geometric mean over the shapes of both; fastest:"
-            " share of the shapes won beyond the noise; error: largest difference from the float64"
-            " reference"
+            " share of the shapes won beyond the noise among rows of like precision; error: largest"
+            " difference from the float64 reference"
         ),
         *([LESS_WORK_NOTE] if (summary["computes"] != "lstm").any() else []),
         *_path_lines(summary),
@@ -243,10 +264,11 @@ def _resume(run: Run) -> str:
     """What to type to go on with a run."""
     from lstm_bench import preflight  # with all that a grid needs, which a report does not
 
-    return f"`{preflight.resume_command(run.folder or Path('results', run.name), {})}`"
+    folder = run.folder or Path("results", run.name)
+    return f"`{preflight.resume_command(folder, run.plan.environments)}`"
 
 
-def _fastest(won: pd.DataFrame, metric: str) -> Table:
+def _fastest(won: pd.DataFrame, metric: str, title: str) -> Table:
     """Shape by shape: the fastest, the next, and whether the difference is more than noise."""
     return Table(
         "fastest",
@@ -259,6 +281,7 @@ def _fastest(won: pd.DataFrame, metric: str) -> Table:
             number("its time", "next_s", seconds),
             Column("difference", _difference, right=True),
         ),
+        title,
         most=MOST_SHAPES,
     )
 

@@ -101,11 +101,16 @@ def warm_up(session: Timed, sampling: Sampling, clock: Clock) -> WarmUp:
 def calls_per_block(call_s: float, sampling: Sampling, kinds: int = 1) -> int:
     """At least `block_s` and `block_calls`, but no more than a round's share of the cell's cap.
 
-    `kinds` is 2 where a block has queued calls too.
+    Nor more than a worker is waited for. `kinds` is 2 where a block has queued calls too.
     """
     wanted = max(sampling.block_calls, math.ceil(sampling.block_s / max(call_s, 1e-9)))
-    affordable = int(sampling.cell_s / (sampling.rounds * kinds * max(call_s, 1e-9)))
-    return max(1, min(wanted, affordable))
+    share_s = min(sampling.cell_s / sampling.rounds / kinds, _patience_s(sampling))
+    return max(1, min(wanted, int(share_s / max(call_s, 1e-9))))
+
+
+def _patience_s(sampling: Sampling) -> float:
+    """For one kind of calls: those before a block, its own and its queue are one request."""
+    return sampling.timeout_s / 3
 
 
 def block(
@@ -124,8 +129,7 @@ def block(
     """
     queues = asynchronous or sampling.queued_calls is not None
     calls = calls_per_block(call_s, sampling, kinds=2 if queues else 1)
-    limit_s = min(sampling.cell_s, sampling.timeout_s / 2)  # latency and queue are one request
-    affordable = max(1, int(limit_s / max(call_s, 1e-9)))
+    affordable = max(1, int(min(sampling.cell_s, _patience_s(sampling)) / max(call_s, 1e-9)))
     queue = min(sampling.queued_calls or calls, affordable) if queues else 1
     settle(session, clock, call_s, calls, sampling.block_s)
     others, switches = clock.others_s(), clock.switches()  # reading these takes CPU time itself
@@ -146,14 +150,14 @@ def block(
     )
 
 
-SETTLE_S, SLOW_S = 0.005, 0.01
+SETTLE_S, SLOW_S = 0.005, 0.05
 
 
 def settle(session: Timed, clock: Clock, call_s: float, calls: int, block_s: float) -> None:
     """Untimed calls before a block: other workers had the caches, and an idle core slows down.
 
     One call, or as many as fill a few milliseconds, but no more than a block; none where a block is
-    a single slow call, most of which finds the caches filled.
+    a single slow call, of which some tenths of a millisecond more are less than 1%.
     """
     if calls > 1 or call_s <= SLOW_S:
         enough = int(min(SETTLE_S, block_s) / max(call_s, 1e-9))

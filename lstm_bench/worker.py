@@ -126,8 +126,8 @@ class Worker:
         self.prepared[key] = prepared
         return {**reply, "warm_up": to_json(warm)}
 
-    def measure(self, key: str, round_number: int, sampling: Any) -> dict[str, Any]:
-        """One block of one prepared session."""
+    def measure(self, key: str, round_number: int, sampling: Any, call_s: float) -> dict[str, Any]:
+        """One block of one prepared session; `call_s` is what its length is reckoned by."""
         p = self.prepared[key]
         try:
             with _no_collection():
@@ -136,7 +136,7 @@ class Worker:
                     from_json(Sampling, sampling),
                     p.clock,
                     round_number,
-                    p.call_s,
+                    call_s,
                     asynchronous=self.settings.device != "cpu",
                 )
         except BaseException:

@@ -55,6 +55,17 @@ def test_the_winner_of_a_shape_is_named_with_the_next_and_the_noise():
     assert found["ratio"] == pytest.approx(1.2)
 
 
+def test_rows_compete_with_those_of_like_precision_only():
+    frame = cells(
+        *(row("single", 4.0), row("tf32", 3.0, precision="tf32")),
+        *(row("half", 1.0, precision="fp16"), row("amp", 2.0, precision="amp-fp16")),
+    )
+    of = analysis.times(frame)
+    won = analysis.contests(of, noise.floors(noise.controls(frame)))
+    found = won[["precision", "fastest", "next"]].to_numpy().tolist()
+    assert found == [["single", "tf32", "single"], ["half", "half", "amp"]]
+
+
 def test_a_win_must_be_beyond_the_wider_floor_of_the_two():
     """The next one lies in a class of longer calls, which is noisier."""
     quiet = [row("q", 5e-4, hidden=n, copy=c) for n in range(20, 26) for c in (1, 2)]

@@ -52,10 +52,19 @@ def test_output_fits_100_columns_and_has_no_escape_codes_in_a_pipe(lstm_bench, w
     assert [line for line in done.stdout.splitlines() if len(line) > 100] == []
 
 
+def test_a_dry_run_says_what_cannot_be_done_in_time(write_grid):
+    slow = {"call_s": 500.0, "real": True}
+    grid = write_grid(fake={"slow": slow, "fake": {}}, implementations=["slow", "fake"])
+    plan = grids.plan(grids.read(grid), grid, device="cpu", threads=2)
+    text = dry_run.document(plan, plan.all_cells(), {}).written("table")
+    assert "2 shapes may time out" in text
+    assert "longer than sampling.timeout_s, 20 s" in " ".join(text.split())
+
+
 def test_dry_run_prints_the_plan_and_writes_nothing(lstm_bench, write_grid, tmp_path):
     done = lstm_bench("grid", write_grid(controls=2), "--dry-run")
     assert done.returncode == 0
-    assert "2 shapes x 1 implementations + 1 A/A controls" in done.stdout  # a second has no twin
+    assert "2 shapes x 1 implementation + 1 A/A control" in done.stdout  # a second has no twin
     assert "4 cells" in done.stdout
     assert "\n\n\n" not in done.stdout
     assert not (tmp_path / "results").exists()

@@ -96,6 +96,13 @@ MISTAKES = [
 ]
 
 
+def test_two_that_share_no_shape_are_no_comparison(lstm_bench):
+    runs = ["--run", "h200-noise", "--run", "h200-paper", "--results", REPOSITORY / "results"]
+    done = lstm_bench("compare", "pytorch", "pytorch", *runs)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no shape in common (pytorch in the first run not measured at 48 shapes" in done.stderr
+
+
 @pytest.mark.parametrize(("arguments", "word"), MISTAKES)
 def test_a_mistake_is_told_in_two_lines_with_exit_code_2(lstm_bench, some_run, arguments, word):
     done = lstm_bench(*arguments)

@@ -101,8 +101,11 @@ def test_a_broken_pynvml_is_as_none(tmp_path, monkeypatch):
     (tmp_path / "pynvml.py").write_text("raise KeyError('pynvml')")
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert machine.gpus() == []
-    assert machine.default_device() in ("cpu", "cuda")  # by the driver's own files
+    monkeypatch.setattr(machine, "DEVICES", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert (machine.gpus(), machine.default_device()) == ([], "cpu")
+    (tmp_path / "nvidia0").touch()  # a driver's own file
+    assert (machine.gpus(), machine.default_device()) == ([], "cuda")
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -156,10 +156,11 @@ def test_a_worker_that_never_comes_up_costs_its_cells_and_no_more(tmp_path, monk
 
 def test_a_neighbour_of_a_crash_goes_on_in_a_new_process_and_says_so(tmp_path):
     fakes = {"bad": {"fault": "kill", "when": "measure", "after": 1}, "good": {}}
-    _, sink = walk(tmp_path, fake=fakes)
+    outcome, sink = walk(tmp_path, fake=fakes)
     good = by_name(sink.records)["good"]
     assert good.rounds == 3
     assert any(w.startswith("two processes") for w in good.warnings)
+    assert sum(outcome.spent_s.values()) <= outcome.wall_s  # nothing is counted twice
 
 
 def test_a_worker_that_never_starts_is_given_up_after_two_attempts(tmp_path):
@@ -248,6 +249,19 @@ def test_a_machine_that_stays_disturbed_is_said_so(tmp_path, monkeypatch):
     ((record, blocks),) = sink.blocks
     assert len(blocks) == 3 * (1 + driver.MAX_REPEATS)
     assert any(w.startswith("disturbed") for w in record.warnings)
+
+
+def test_the_two_of_an_a_a_pair_get_the_same_blocks(tmp_path):
+    """However their warm-ups came out: what lies between them shall be noise and nothing else."""
+    sampling = {**FAKE_GRID["sampling"], "warmup_s": 0.001, "block_s": 0.1, "block_calls": 1}
+    fakes = {name: {"call_s": 0.01, "noise": 0.3} for name in ("a", "b", "c")}
+    _, sink = walk(tmp_path, controls=3, fake=fakes, sampling=sampling)
+    calls = {}
+    for record, blocks in sink.blocks:
+        key = (record.implementation, record.shape)
+        calls.setdefault(key, set()).update(len(block.latency_ns) for block in blocks)
+    assert all(len(found) == 1 for found in calls.values())
+    assert len(set.union(*calls.values())) > 1  # by the noise, from cell to cell
 
 
 def test_controls_are_cells_of_their_own(tmp_path):

@@ -27,6 +27,7 @@ BATCHES = (1, 4, 16)
 
 def cell(name, seconds, hidden=8, batch=1, timesteps=1, rounds=None, **more):
     row = Row(name, Sizes(hidden, batch, timesteps, hidden), 1, 1, "ok", device="cuda")
+    row.precision = "fp32"
     row.latency_s = seconds
     row.round_latency_s = [seconds] * 10 if rounds is None else rounds
     for key, value in more.items():
@@ -290,7 +291,7 @@ def test_an_implementation_keeps_its_look_in_all_figures():
             assert line.get_color() == look(name).colour
             assert line.get_marker() == look(name).marker
             assert line.is_dashed() == bool(look(name).dash)
-    (patch,) = drawn["winners"].legends[0].get_patches()
+    (patch,) = drawn["winners-single"].legends[0].get_patches()
     assert colors.to_hex(patch.get_facecolor()) == look("deepbench").colour
 
 
@@ -319,6 +320,17 @@ def test_a_cell_of_the_winners_names_the_fastest_and_how_far_the_next_is():
     assert len(found["timesteps 10"]) == 2 * len(BATCHES)
     assert set(found["timesteps 10"].values()) == {("PT\n2.00x", look("pytorch").colour + "ff")}
     assert legend(figures.winners(run)) == ["pytorch: fastest at 12 of 12"]
+
+
+def test_each_precision_has_winners_of_its_own():
+    rows = grid(["pytorch", "tf-mode0", "pytorch-half", "tf-mode0-amp"])
+    for row in rows:
+        if row.implementation.endswith(("half", "amp")):
+            row.precision, row.latency_s = "fp16", row.latency_s / 100
+    drawn = figures.drawn(run_of(rows))
+    assert legend(drawn["winners-single"]) == ["pytorch: fastest at 18 of 18"]
+    assert legend(drawn["winners-half"]) == ["pytorch-half: fastest at 18 of 18"]
+    assert "Fastest in half precision" in " ".join(texts(drawn["winners-half"]))
 
 
 def test_a_win_within_the_noise_is_pale_and_says_so():
@@ -390,7 +402,7 @@ def test_every_figure_is_written_twice_and_the_same_run_gives_the_same_bytes(tmp
     run = run_of(grid(hidden=(8,), timesteps=(10, 100)))
     first = figures.write(run, tmp_path / "new" / "folder")
     stems = ["time-by-batch-all", "time-by-batch-pytorch", "time-by-timesteps-all"]
-    stems += ["time-by-timesteps-pytorch", "time-by-hidden-all", "winners", "amp-gain"]
+    stems += ["time-by-timesteps-pytorch", "time-by-hidden-all", "winners-single", "amp-gain"]
     assert {p.name for p in first} == {f"{s}.{end}" for s in stems for end in ("png", "svg")}
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "none"}):
         second = figures.write(run_of(grid(hidden=(8,), timesteps=(10, 100))), tmp_path)
@@ -471,8 +483,8 @@ def nothing_of_one():
     return rows
 
 
-ALL = {"amp-gain", "winners", "time-by-batch-all", "time-by-timesteps-all", "time-by-hidden-all"}
-ALL |= {"time-by-batch-pytorch", "time-by-timesteps-pytorch"}
+ALL = {"amp-gain", "winners-single", "time-by-batch-all", "time-by-timesteps-all"}
+ALL |= {"time-by-hidden-all", "time-by-batch-pytorch", "time-by-timesteps-pytorch"}
 TIMES = {stem for stem in ALL if stem.startswith("time-by")}
 OTHERS = {stem for stem in ALL if not stem.endswith("pytorch")} - {"amp-gain"}
 LONG, STEPS = "some-long-name-" * 5, (10, 100, 1000, 10000)

@@ -312,10 +312,13 @@ def test_the_command_shows_it_and_refuses_what_does_not_go_together(lstm_bench, 
     done = lstm_bench("report", "--kernels", "--where", "hidden=64", "--sort", "name")
     assert (done.returncode, done.stderr) == (0, "")
     assert "where the time of a call goes" in done.stdout
-    for wrong in (["--kernels", "--mpe"], ["--sort", "name"], ["--where", "hidden=64"]):
+    where = ["--where", "hidden=64"]
+    for wrong in (["--kernels", "--mpe"], ["--sort", "name"], [*where, "--energy"]):
         done = lstm_bench("report", *wrong)
         assert done.returncode == 2
         assert len(done.stderr.strip().splitlines()) <= 2
+    for wrong in ([*where, "--figures", "f"], [*where, "--html", "p.html"]):
+        assert lstm_bench("report", *wrong).returncode == 2
     done = lstm_bench("report", "--html", "p.html", "--figures", "f")
     assert done.returncode == 0
     assert "Where the time goes" in (tmp_path / "p.html").read_text()

@@ -238,3 +238,23 @@ def test_a_part_of_a_run_keeps_the_noise_of_the_whole():
     part = frame[(frame["hidden"] == 1) & (frame["copy"] == 1)]
     found = comparison.compare(part, "a", "b", floors=floors)
     assert list(found.shapes["verdict"]) == ["same"]
+
+
+def test_a_report_of_some_shapes_keeps_the_noise_of_the_whole_run():
+    rows = [row(n, t, hidden=h) for h in (1, 2) for n, t in (("a", 1.0), ("b", h))]
+    rows += [row("a", 1.2, hidden=1, copy=2)]
+    made = run(*rows)
+    text = run_report.document(made, conditions=["hidden>=2"]).written("table")
+    assert "only hidden>=2: 1 of 2 shapes" in text
+    assert "under 20.0%" in text  # by the pair at the other shape
+    facts = json.loads(run_report.document(made, conditions=["hidden=1"]).written("json"))
+    assert [one["hidden"] for one in facts["fastest"]] == [1]
+    assert [one["ok"] for one in facts["implementations"]] == [1, 1]
+
+
+def test_the_mpe_of_some_shapes_is_of_these():
+    rows = [row("deepbench", 1.0, hidden=h) for h in (1, 2)]
+    rows += [row("pytorch", 2.0 * h, hidden=h) for h in (1, 2)]
+    table = mpe.document(run(*rows), conditions=["hidden=2"]).tables[0].rows
+    (found,) = [one for one in table if (one["a"], one["b"]) == ("deepbench", "pytorch")]
+    assert (found["shapes"], found["mpe"]) == (1, pytest.approx(-3.0))

@@ -78,6 +78,7 @@ def test_workers_obey_the_thread_count_stop_spinning_soon_and_see_no_gpu_on_a_cp
     assert env["OMP_NUM_THREADS"] == env["OPENBLAS_NUM_THREADS"] == "3"
     assert env["KMP_BLOCKTIME"] == "1"
     assert env["CUDA_VISIBLE_DEVICES"] == "-1"
+    assert env["ONEDNN_JIT_PROFILE"] == "0"  # no /tmp/perf-PID.map
     monkeypatch.setenv("KMP_BLOCKTIME", "50")
     assert supervisor.environment(Settings())["KMP_BLOCKTIME"] == "50"
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.conditions import holds
+from lstm_bench.conditions import chosen
 from lstm_bench.model import LstmBenchError
+from lstm_bench.units import counted
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 ACROSS = ("device", "driver", "threads", "precision", "work")
 
@@ -80,6 +81,10 @@ def compare(
     other = cells[1] if two else None
     floors = [noise.floors(noise.controls(run.cells, metric)) for run in loaded]
     found = comparison.compare(cells[0], a, b, metric, other, tuple(across), floors)
+    if found.shapes.empty:
+        lost = found.left_out.items()
+        why = "; ".join(f"{reason} at {counted(count, 'shape')}" for reason, count in lost)
+        raise LstmBenchError(f"{a} and {b} have no shape in common ({why})")
     if two:
         names = _told_apart([run.name for run in loaded], run_names)
         found = dataclasses.replace(found, a=f"{a}@{names[0]}", b=f"{b}@{names[1]}")
@@ -89,12 +94,3 @@ def compare(
 def _told_apart(names: Sequence[str], given: Sequence[str]) -> Sequence[str]:
     """Names of two runs: their own, or as they were given if those are the same."""
     return given if len(set(names)) == 1 else names
-
-
-def chosen(cells: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
-    """The cells of the shapes that hold to all conditions."""
-    for condition in conditions:
-        cells = cells[holds(condition, cells, "--where")]
-        if cells.empty:
-            raise LstmBenchError(f"--where {condition}: no shape of the run is left")
-    return cells

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     "conditions",
     multiple=True,
     metavar="AXIS=N",
-    help="With --kernels: only these shapes, as in 'batch>=16'; repeatable, all must hold.",
+    help="Only these shapes: hidden=512, 'batch>=16'; repeatable, all must hold.",
 )
 @options.metric
 @options.writing
@@ -84,6 +84,7 @@ def report(
       lstm-bench report                            the newest run
       lstm-bench report --mpe                      the paper's table, and this run's beside it
       lstm-bench report --mpe --pair pytorch,pytorch-half
+      lstm-bench report --where 'batch>=16'        of some shapes only
       lstm-bench report --kernels                  where the time goes, if the run was profiled
       lstm-bench report --kernels --where hidden=512 --top 10
       lstm-bench report --energy                   what else it took: joules, clocks, memory
@@ -98,10 +99,14 @@ def report(
         raise click.UsageError("--pair goes with --mpe")
     if mpe + kernels + energy > 1:
         raise click.UsageError("--mpe, --kernels and --energy are reports of their own; choose one")
-    if (sort or top or conditions) and not kernels:
-        raise click.UsageError("--sort, --top and --where go with --kernels")
-    if conditions and html:
-        raise click.UsageError("--where does not choose for --html, which has a filter of its own")
+    if (sort or top) and not kernels:
+        raise click.UsageError("--sort and --top go with --kernels")
+    if conditions and (html or energy):
+        raise click.UsageError(
+            "--where does not choose for --energy, nor for --html, which has a filter of its own"
+        )
+    if conditions and figures and not kernels:
+        raise click.UsageError("--where chooses for figures of profiles only; add --kernels")
     printed = mpe or kernels or energy or form or output or not (html or figures)
     shown = printed and not (kernels or energy)
     if metric != "latency" and not shown:
@@ -134,7 +139,8 @@ def report(
     if mpe:
         from lstm_bench import mpe as table
 
-        document = table.document(run, [_pair(p, run.implementations) for p in pairs], metric)
+        named = [_pair(pair, run.implementations) for pair in pairs]
+        document = table.document(run, named, metric, conditions)
     elif kernels:
         from lstm_bench import kernel_report
 
@@ -147,13 +153,13 @@ def report(
     else:
         from lstm_bench import run_report
 
-        document = run_report.document(run, metric)
+        document = run_report.document(run, metric, conditions=conditions)
     options.write(document, form, output)
 
 
 def _shapes(run: Run, conditions: Sequence[str]) -> set[Shape]:
     """The shapes of the run that hold to all conditions."""
-    from lstm_bench.commands.compare import chosen
+    from lstm_bench.conditions import chosen
     from lstm_bench.noise import SHAPE
 
     found = chosen(run.cells, conditions)[SHAPE].drop_duplicates()

@@ -35,7 +35,7 @@ function overviewTable(place) {
     `Times: median over ${over}.`,
     baseline === null ? ""
       : `Ratio: latency to that of ${baseline}, geometric mean over the shapes of both.`,
-    `Fastest: shapes won beyond the noise, of ${contested} with more than one row.`,
+    `Fastest: shapes won beyond the noise among rows of like precision, of ${contested}.`,
     "Error: largest difference from the float64 reference.",
     lessWork ? `${LESS_WORK}.` : "",
   ].filter(Boolean).join(" ");

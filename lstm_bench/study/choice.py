@@ -184,20 +184,33 @@ def _turned(of: Statistic) -> Statistic:
 def _algorithms(one: Subject, single: pd.DataFrame, half: pd.DataFrame) -> str:
     """What half gains where both precisions run alike, and where one runs as a single kernel."""
     kinds = {(cell.name, cell.shape): cell.in_one for cell in one.splits}
-    gains: dict[bool, list[float]] = {True: [], False: []}
+    gains: dict[bool, list[tuple[int, float]]] = {True: [], False: []}
     both = single.merge(half, on=SHAPE, suffixes=("", "_half"))
     for row in both.to_dict("records"):
         shape = Shape(*(int(row[axis]) for axis in SHAPE))
         found = [kinds.get((row[name], shape)) for name in ("fastest", "fastest_half")]
         if None not in found:
-            gains[found[0] == found[1]].append(math.log(row["fastest_s"] / row["fastest_s_half"]))
+            gain = math.log(row["fastest_s"] / row["fastest_s_half"])
+            gains[found[0] == found[1]].append((shape.batch, gain))
     told = [
-        f"{times(math.exp(statistics.fmean(gains[alike])))} at the"
-        f" {counted(len(gains[alike]), 'shape')} {where}"
+        f"{_factor(gains[alike])} at the {counted(len(gains[alike]), 'shape')} {where}"
+        + _by_batch(gains[alike])
         for alike, where in ((True, SAME), (False, OTHER))
         if gains[alike]
     ]
     return f"Half precision gains {'; '.join(told)} (geometric means)." if told else ""
+
+
+def _factor(found: Sequence[tuple[int, float]]) -> str:
+    return times(math.exp(statistics.fmean(gain for _, gain in found)))
+
+
+def _by_batch(found: Sequence[tuple[int, float]]) -> str:
+    """A single sequence apart from more at once: they differ most."""
+    one, more = [two for two in found if two[0] == 1], [two for two in found if two[0] > 1]
+    if not one or not more:
+        return ""
+    return f" ({_factor(one)} at the {len(one)} of batch 1, {_factor(more)} at the others)"
 
 
 def _mean(ratios: pd.Series[float]) -> str:

@@ -24,8 +24,8 @@ def section(runs: Runs) -> Section:
         for axis in ("hidden", "batch", "timesteps")
     )
     equal = bool((shapes["input_size"] == shapes["hidden"]).all())
-    marks = dict(kinds_of(run.cells["warnings"]))
-    loose = marks.get("not converged", 0)
+    timed = run.cells[run.cells["status"] == "ok"]
+    loose = dict(kinds_of(timed["warnings"])).get("not converged", 0)
     floors = [percent(floor) for floor in dict.fromkeys(noise.applied(run.noise))]
     lines = [
         f"One machine: {clean(str(gpus[0].get('name', 'unknown')))}, one driver, one version of"
@@ -36,9 +36,9 @@ def section(runs: Runs) -> Section:
         f" default; AMP is {settings.amp}.",
         f"Differences below the noise floor ({listed(floors)} by length of the call) are not seen."
         " Launches are the host's work: a slower CPU, or a busy one, shifts every short call. The"
-        " first calls of a block are slower than the last, TensorFlow's most"
-        " ([how much](method.md#warm-up-rounds-stop)).",
-        f"{loose} of {counted(len(run.cells), 'cell')}, controls included, did not settle to"
+        " first calls of a block are slower than the last, TensorFlow's most, and a long call that"
+        " is a block by itself is such a one ([how much](method.md#warm-up-rounds-stop)).",
+        f"{loose} of {counted(len(timed), 'cell')}, controls included, did not settle to"
         f" {percent(run.plan.sampling.converged, 0)}; [how](method.md#noise-is-part-of-the-result)"
         " verdicts take that into account.",
         *_pace(run.plan.sampling.max_rounds),

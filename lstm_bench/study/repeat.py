@@ -17,6 +17,7 @@ from lstm_bench.trust import measured
 from lstm_bench.units import counted, listed, percent, single
 
 WORTH_A_WORD = 0.01  # of a shift
+FEW = 3  # findings that are worth a list
 PROMISED = 0.95  # of differences lie under the noise floor: that is what it is
 
 
@@ -76,12 +77,16 @@ def _findings(first: Subject, second: Subject) -> str:
     judged = [(a, b) for a, b in both if rules.UNKNOWN not in (a.word, b.word)]
     if not judged:
         return ""
-    other = [f"{a.claim} ({a.word}, there {b.word})" for a, b in judged if a.word != b.word]
+    apart = [(a, b) for a, b in both if a.word != b.word]
+    told = {two: f"{two[0].claim} ({two[0].word}, there {two[1].word})" for two in apart}
+    other = [told[two] for two in apart if two in judged]
+    only = [told[two] for two in apart if two not in judged]
     return text(
         f"{code(second.run.name)}, another run, judges {len(judged) - len(other)} of the"
         f" {counted(len(judged), 'finding')} of the paper that both can judge as"
         f" {code(first.run.name)} does.",
         f"Not so: {'; '.join(other)}." if other else "",
+        f"By one of them alone: {'; '.join(only)}." if 0 < len(only) <= FEW else "",
     )
 
 
@@ -129,23 +134,24 @@ def _short(first: Subject, second: Subject, parts: Sequence[legs.Part]) -> str:
         if len(own):
             told.append(
                 f"{name} cells ({_baselines(own)}) differ by"
-                f" {percent(float(own['size'].median()))} in the median{_shifts(own, parts)}"
+                f" {percent(float(own['size'].median()))} in the median"
+                f"{_shifts(code(second.run.name), own, parts)}"
             )
     shapes = counted(len(found[SHAPE].drop_duplicates()), "shape")
     return text(legs.told(first, second), f"At {shapes} {listed(told)}.") if told else ""
 
 
-def _shifts(cells: pd.DataFrame, parts: Sequence[legs.Part]) -> str:
+def _shifts(name: str, cells: pd.DataFrame, parts: Sequence[legs.Part]) -> str:
     """Which way they differ leg by leg, where there are legs and it is worth a word."""
     middles = {part.brief: float(cells["change"][part.of(cells)].median()) for part in parts}
-    known = {name: middle for name, middle in middles.items() if np.isfinite(middle)}
+    known = {leg: middle for leg, middle in middles.items() if np.isfinite(middle)}
     if max(map(abs, known.values()), default=0.0) < WORTH_A_WORD:
         return ""
     told = (
-        f"{percent(abs(middle))} {'slower' if middle > 0 else 'faster'} in {name}"
-        for name, middle in known.items()
+        f"{percent(abs(middle))} {'slower' if middle > 0 else 'faster'} in {leg}"
+        for leg, middle in known.items()
     )
-    return f", {listed(told)}"
+    return f" ({name} is {listed(told)})"
 
 
 def against(first: Subject, second: Subject) -> pd.DataFrame:

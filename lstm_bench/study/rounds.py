@@ -15,6 +15,7 @@ from lstm_bench.study.subject import Subject
 from lstm_bench.units import counted, listed, percent
 
 STEPS = (10, 25, 50, 100, 200, 400, 800)
+FEW_CALLS = 3  # in a block: one more or less changes what its median is of
 
 
 @dataclass(frozen=True)
@@ -24,24 +25,39 @@ class Pair:
     name: str
     shape: Shape
     cut: bool  # short: stopped before it was done
+    calls: tuple[float, float]  # in a block of either side
     change: Numbers  # of the second, round by round
 
-    def apart(self, rounds: int) -> Numbers:
-        """How far its stretches of so many rounds are off; it as a whole, where it has fewer."""
-        size = min(rounds, len(self.change))
-        stretches = self.change[: len(self.change) // size * size].reshape(-1, size)
-        return np.asarray(np.abs(np.median(stretches, axis=1)))
+    @property
+    def rounds(self) -> int:
+        return len(self.change)
 
     @property
     def whole(self) -> float:
         return float(np.median(self.change))
 
+    @property
+    def close(self) -> bool:
+        return abs(self.whole) < CLOSE
+
+    @property
+    def alike(self) -> bool:
+        """Whether both sides were measured in the same way: of few calls the first weighs much."""
+        return self.calls[0] == self.calls[1] or min(self.calls) > FEW_CALLS
+
+    def apart(self, rounds: int) -> Numbers:
+        """How far its stretches of so many rounds are off."""
+        stretches = self.change[: len(self.change) // rounds * rounds].reshape(-1, rounds)
+        return np.asarray(np.abs(np.median(stretches, axis=1)))
+
     def told(self) -> str:
         halves = np.array_split(self.change, 2)
         first, second = (percent(float(np.median(half))) for half in halves)
+        unlike = "; with {:g} calls in a block against {:g}".format(*self.calls)
         return (
             f"{code(self.name)} at {self.shape.label} by {percent(self.whole)}"
-            f" ({first} in the first half of its {len(self.change):,} rounds, {second} then)"
+            f" ({first} in the first half of its {len(self.change):,} rounds, {second} in the"
+            f" second{'' if self.alike else unlike})"
         )
 
 
@@ -51,43 +67,54 @@ def body(one: Subject) -> list[str]:
     if not found:
         return []
     sampling = one.run.plan.sampling
-    shapes = len({pair.shape for pair in found})
-    cut, close = sum(pair.cut for pair in found), _close(found)
-    steps = [n for n in STEPS if any(len(pair.change) > n for pair in found)]
-    rows = [[str(n), *_row(found, n)] for n in steps]
-    rows.append(["all", *_row(found, max(len(pair.change) for pair in found))])
-    far = sorted((p for p in found if abs(p.whole) >= CLOSE), key=lambda p: -abs(p.whole))
+    shapes, cut = len({pair.shape for pair in found}), sum(pair.cut for pair in found)
+    rows = [_row(str(n), own, n) for n in STEPS if (own := [p for p in found if p.rounds >= n])]
+    rows.append(_row("all", found))
+    far = sorted((pair for pair in found if not pair.close), key=lambda pair: -abs(pair.whole))
     return [
         "### How many rounds it takes",
         text(
             f"In {code(one.run.name)} every row was measured twice, at {shapes} of"
-            f" {counted(len(one.run.plan.shapes), 'planned shape')}, for {one.sampled} at most or"
-            f" until the median of each was known to {percent(sampling.converged)}.",
-            f"With all rounds {close} of the {counted(len(found), 'pair')} over 100 us agree to"
-            f" {percent(CLOSE, 0)}, {percent(close / len(found), 0)}; {percent(WANTED, 0)} should.",
+            f" {counted(len(one.run.plan.shapes), 'planned shape')}, until the median of each was"
+            f" known to {percent(sampling.converged)}, for {sampling.cell_s:g} s of timed calls or"
+            f" {sampling.max_rounds:,} rounds of {sampling.block_s * 1e3:g} ms at most.",
+            f"{_share(found)} pairs over 100 us agree to {percent(CLOSE, 0)} with all of their"
+            f" rounds; {percent(WANTED, 0)} should.",
+            _unlike(found),
             f"{counted(cut, 'pair')} {'was' if cut == 1 else 'were'} cut short and"
             f" {'counts' if cut == 1 else 'count'} as far as measured."
             if cut
             else "",
         ),
-        table(["rounds", f"under {percent(CLOSE, 0)}", "median", "most"], rows),
+        table(["rounds", "pairs", f"under {percent(CLOSE, 0)}", "median", "most"], rows),
         text(
-            "Every pair counts once: its rounds are cut into stretches of so many; one that was"
-            " done sooner counts as it is. Most: the largest difference of a pair, on average over"
-            " its stretches.",
-            f"Still apart after all of them: {listed(pair.told() for pair in far)}." if far else "",
+            "Pairs: those that have so many rounds; one that is known soon has few. The rounds of"
+            " each are cut into stretches of so many, and every pair counts once. Most: the largest"
+            " difference of a pair, on average over its stretches.",
+            f"Apart with all rounds: {listed(pair.told() for pair in far)}." if far else "",
         ),
     ]
 
 
-def short(one: Subject) -> str:
-    """In a few words, for who has just read of the pairs of the main run."""
-    found, most = pairs(one.all_records), one.run.plan.sampling.max_rounds
-    if not found:
+def _unlike(found: Sequence[Pair]) -> str:
+    """How many of them were not A/A pairs after all."""
+    alike = [pair for pair in found if pair.alike]
+    unlike = len(found) - len(alike)
+    if not unlike or not alike:
         return ""
     return (
-        f"{_close(found)} of {len(found)} do in {code(one.run.name)}, after up to {most:,} rounds"
+        f"{counted(unlike, 'pair')} had blocks of another number of calls on either side, so that"
+        f" more than noise lies between them; of the others {_share(alike)} do."
     )
+
+
+def short(one: Subject) -> str:
+    """In a few words, for who has just read of the pairs of the main run."""
+    found = pairs(one.all_records)
+    if not found:
+        return ""
+    most = max(pair.rounds for pair in found)
+    return f"{_share(found)} do in {code(one.run.name)}, after up to {most:,} rounds"
 
 
 def pairs(records: Sequence[Record]) -> list[Pair]:
@@ -102,7 +129,8 @@ def pairs(records: Sequence[Record]) -> list[Pair]:
         change = np.array([b / a - 1 for a, b in both if a > 0])
         if len(change):
             cut = "interrupted" in (first.status, second.status)
-            found.append(Pair(second.implementation, second.shape, cut, change))
+            calls = _calls(first), _calls(second)
+            found.append(Pair(second.implementation, second.shape, cut, calls, change))
     return sorted(found, key=lambda pair: (pair.name, pair.shape.label))
 
 
@@ -110,12 +138,18 @@ def _key(record: Record, copy: int) -> tuple[str, Shape, int, str, int]:
     return record.implementation, record.shape, record.pass_number, record.group, copy
 
 
-def _close(found: Sequence[Pair]) -> int:
-    return sum(abs(pair.whole) < CLOSE for pair in found)
+def _calls(record: Record) -> float:
+    return round(record.calls / max(record.rounds, 1), 1)
 
 
-def _row(found: Sequence[Pair], rounds: int) -> list[str]:
-    apart = [pair.apart(rounds) for pair in found]
+def _share(found: Sequence[Pair]) -> str:
+    close = sum(pair.close for pair in found)
+    return f"{close} of {len(found)} ({percent(close / len(found), 0)})"
+
+
+def _row(title: str, found: Sequence[Pair], rounds: int | None = None) -> list[str]:
+    apart = [pair.apart(rounds or pair.rounds) for pair in found]
     means = [float(np.mean(one)) for one in apart]
     close = float(np.mean([np.mean(one < CLOSE) for one in apart]))
-    return [percent(close, 0), percent(float(np.median(means))), percent(max(means))]
+    ends = [percent(float(np.median(means))), percent(max(means))]
+    return [title, str(len(found)), percent(close, 0), *ends]

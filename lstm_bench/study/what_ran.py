@@ -26,7 +26,8 @@ def section(runs: Runs) -> Section:
         body += [table(heads, [_row(one) for one in there])]
         body.append(
             text(
-                f"Took: in all, without breaks; timed: its share inside timed calls. {_half(there)}"
+                "Took: in all, without breaks; timed: its share inside timed calls, those of shapes"
+                f" that were cut short and measured again among them. {_half(there)}"
                 " Below, posing is making inputs and the float64 reference; preparing is building,"
                 " the first call, its check and warming up."
             )
@@ -61,12 +62,13 @@ def _answer(one: Subject) -> str:
 def _row(one: Subject) -> list[str]:
     cells = one.run.cells
     own = cells[cells["copy"] == 1]
+    planned = sum(cell.copy == 1 for cell in one.run.plan.all_cells())
     took, timed = time_of(one)
     return [
         code(one.run.name),
         f"{one.run.shapes} of {len(one.run.plan.shapes)}",
         str(own["implementation"].nunique()),
-        f"{(own['status'] == 'ok').sum()} of {len(own)}",
+        f"{(own['status'] == 'ok').sum()} of {planned}",
         str((cells["status"] == "wrong").sum()),
         span(took) if took else "-",
         percent(timed / took) if took else "-",
@@ -149,10 +151,11 @@ def _about(one: Subject, seen: dict[str, str]) -> str:
         told = listed(f"{count} {why}" for why, count in lost.most_common())
         lines.append(f"Without a time, controls included: {told}.")
     lines.append(_spent(one))
-    marks = kinds_of(cells["warnings"])
+    timed = cells[cells["status"] == "ok"]
+    marks = kinds_of(timed["warnings"])
     if marks:
         told = listed(f"{count} {clean(kind)}" for kind, count in marks)
-        lines.append(f"Marked, of {counted(len(cells), 'cell')} with controls: {told}.")
+        lines.append(f"Marked, of {counted(len(timed), 'cell')} with a time: {told}.")
     return " ".join(line for line in lines if line)
 
 
@@ -187,7 +190,7 @@ def _short(runs: Runs) -> str:
     cells = one.run.cells
     own = cells[cells["copy"] == 1]
     ok, wrong = int((own["status"] == "ok").sum()), int((cells["status"] == "wrong").sum())
-    floors = [n.floor for n in one.run.noise if n.floor is not None]
+    floors = noise.applied(one.run.noise)
     ends = dict.fromkeys(map(two_digits, (min(floors), max(floors)))) if floors else ["not known"]
     more = f"; {told}" if runs.noise and (told := rounds.short(runs.noise)) else ""
     shapes = f"{one.run.shapes} of {counted(len(one.run.plan.shapes), 'planned shape')}"
