@@ -266,7 +266,7 @@ def test_a_second_run_says_whether_the_paper_is_judged_alike(tmp_path):
     shutil.rmtree(results / "h200-repeat")
     run_of(results / "h200-repeat", *cells_of({"tf-mode0": 0.5}))
     text = " ".join(part_of(built(results), "In short").split())
-    claim = "PyTorch beats TensorFlow's mode 0 (holds, there does not hold)"
+    claim = "PyTorch beats TensorFlow's mode 0 (holds here, does not hold there)"
     assert "judges 0 of the 1 finding of the paper that both can judge as" in text
     assert f"does. Not so: {claim}." in text
 
@@ -338,8 +338,14 @@ def except_at_one(usual, there):
     [
         (2.0, "No verdict turned round. {} 16 times, 100.0%; 0 times it calls neither. It calls 0"),
         (1.0, "No verdict turned round. {} 0 times, 0.0%; 16 times it calls neither."),
-        (0.5, "16 verdicts turned round. {} 0 times, 0.0%; 0 times it calls neither."),
-        (except_at_one(2.0, 0.5), "1 verdict turned round: `tf-mode0` {} 15 times, 93.8%"),
+        (
+            0.5,
+            "16 verdicts turned round in `h200-repeat`. {} 0 times, 0.0%; 0 times it calls",
+        ),
+        (
+            except_at_one(2.0, 0.5),
+            "1 verdict turned round in `h200-repeat`: `tf-mode0` {} 15 times, 93.8%",
+        ),
     ],
 )
 def test_a_second_run_says_whether_verdicts_repeat(tmp_path, second, told):
@@ -356,7 +362,7 @@ def test_what_only_the_second_run_calls_is_told(tmp_path):
     run_of(results / "h200-paper", *cells_of({"tf-mode0": except_at_one(2.0, 1.0)}))
     run_of(results / "h200-repeat", *cells_of({"tf-mode0": 2.0}))
     text = " ".join(part_of(built(results), "Does it repeat").split())
-    assert "It calls 1 pair that `h200-paper` does not, 1 of the 1 that are `same` there." in text
+    assert "It calls 1 pair that `h200-paper` does not, 1 of the 1 that it calls `same`." in text
 
 
 def test_verdicts_are_told_by_how_much_the_first_run_has_between_the_two():
@@ -378,7 +384,7 @@ def test_the_ratios_of_a_second_run_stand_beside_those_of_the_first(tmp_path):
     text = " ".join(part_of(built(results), "Does it repeat").split())
     assert "| `tf-mode0` / `pytorch` | 16 | 2.00x | 2.40x | 20.0% |" in text
     assert "| `pytorch` / `deepbench` | 16 | 2.00x | 2.00x | 0.0% |" in text
-    assert "20.0% at most (`tf-mode0` / `deepbench`: 4.00x and there 4.80x)" in text
+    assert "20.0% at most (`tf-mode0` / `deepbench`: 4.00x here, 4.80x there)" in text
 
 
 @pytest.mark.parametrize(("rounds", "told"), [(20, True), (100, False)])
@@ -413,7 +419,10 @@ def test_a_verdict_that_turned_round_is_named_with_both_ratios(tmp_path):
     run_of(results / "h200-paper", *cells_of({"tf-mode0": 2.0}))
     run_of(results / "h200-repeat", *cells_of({"tf-mode0": except_at_one(2.0, 0.5)}))
     text = " ".join(part_of(built(results), "Does it repeat").split())
-    assert "round: `tf-mode0` over `pytorch` at 128,1,10 (2.00x and there 0.50x)." in text
+    assert (
+        "round in `h200-repeat`: `tf-mode0` over `pytorch` at 128,1,10 (2.00x here, 0.50x there)."
+        in text
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,9 +12,6 @@ from lstm_bench.commands import options
 from lstm_bench.conditions import chosen
 from lstm_bench.model import LstmBenchError
 from lstm_bench.units import counted
-
-if TYPE_CHECKING:
-    pass
 
 ACROSS = ("device", "driver", "threads", "precision", "work")
 

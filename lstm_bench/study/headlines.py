@@ -110,7 +110,7 @@ def _apart(found: Sequence[Headline]) -> str:
     first, second = _both(most)
     return (
         f"differ by {percent(middle)} in the median and {percent(abs(most.change))} at most"
-        f" ({most.name}: {first} and there {second})"
+        f" ({most.name}: {first} here, {second} there)"
     )
 
 

@@ -78,7 +78,7 @@ def _findings(first: Subject, second: Subject) -> str:
     if not judged:
         return ""
     apart = [(a, b) for a, b in both if a.word != b.word]
-    told = {two: f"{two[0].claim} ({two[0].word}, there {two[1].word})" for two in apart}
+    told = {two: f"{two[0].claim} ({two[0].word} here, {two[1].word} there)" for two in apart}
     other = [told[two] for two in apart if two in judged]
     only = [told[two] for two in apart if two not in judged]
     return text(

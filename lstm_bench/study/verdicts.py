@@ -74,7 +74,7 @@ def told(first: Subject, second: Subject, pairs: pd.DataFrame) -> list[str]:
     if not all_.called:
         return []
     one, other = code(first.run.name), code(second.run.name)
-    turned = f"{counted(all_.turned, 'verdict')} turned round{_named(pairs)}."
+    turned = f"{counted(all_.turned, 'verdict')} turned round in {other}{_named(pairs)}."
     return [
         text(
             turned if all_.turned else "No verdict turned round.",
@@ -82,7 +82,7 @@ def told(first: Subject, second: Subject, pairs: pd.DataFrame) -> list[str]:
             f" faster {all_.called:,} times. {other} does so again {all_.again:,} times,"
             f" {percent(all_.again / all_.called)}{_close(pairs)}; {counted(all_.neither, 'time')}"
             f" it calls neither. It calls {counted(all_.only_second, 'pair')} that {one} does not,"
-            f" {all_.parted} of the {all_.same} that are `same` there. Every row meets every other,"
+            f" {all_.parted} of the {all_.same} that it calls `same`. Every row meets every other,"
             " so these counts are not of independent things.",
         ),
         table(
@@ -134,7 +134,7 @@ def _named(pairs: pd.DataFrame) -> str:
     names = [
         f"{code(row.b)} over {code(row.a)}"
         f" at {Shape(row.hidden, row.batch, row.timesteps, row.input_size).label}"
-        f" ({times(row.ratio_1)} and there {times(row.ratio_2)})"
+        f" ({times(row.ratio_1)} here, {times(row.ratio_2)} there)"
         for row in turned.itertuples(index=False)
     ]
     return f": {listed(names)}"
