@@ -21,8 +21,8 @@ def document(
     for row in plan.implementations:
         mine = [c for c in cells if c.implementation == row.name]
         calls = [guess_call_s(row, shape, s) for shape in plan.shapes]
-        late = sum(call > sampling.timeout_s for call in calls)
-        note = f"{counted(late, 'shape')} may time out" if late else ""
+        long = sum(call > sampling.timeout_s for call in calls)
+        note = f"{counted(long, 'shape')} may time out" if long else ""
         if row.framework in missing:
             note = "not installed"
         if row.settings_in(s).device not in row.devices:
@@ -51,6 +51,10 @@ def document(
     shapes = "shapes (hidden,batch,timesteps): " + "  ".join(labels[:MOST_SHAPES]) + more
     ends = dict.fromkeys(map(str, (sampling.rounds, sampling.max_rounds)))
     rounds = " to ".join(ends)
+    late = (
+        "may time out: one call is guessed to take longer than sampling.timeout_s,"
+        f" {sampling.timeout_s:g} s; leave these rows or shapes out, or raise it"
+    )
     result = Document()
     result.add(
         f"{plan.name}: {counted(len(plan.shapes), 'shape')} x"
@@ -61,18 +65,12 @@ def document(
         Table("plan", rows, columns),
         "\n".join(wrapped(f"{name}: {why}", 2) for name, why in missing.items()),
         wrapped(shapes),
+        wrapped(late) if any("time out" in str(row["note"]) for row in rows) else "",
         wrapped(
             f"{len(cells)} cells, about {span(guess_s(plan, cells))}"
             f" (a guess, within a factor of two){_within(plan, cells, budget_s)}. Nothing was run."
         ),
     )
-    if any("time out" in str(row["note"]) for row in rows):
-        result.add(
-            wrapped(
-                "may time out: one call is guessed to take longer than sampling.timeout_s,"
-                f" {sampling.timeout_s:g} s; leave these rows or shapes out, or raise it"
-            )
-        )
     return result
 
 
