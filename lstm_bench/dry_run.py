@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lstm_bench.model import Cell
-from lstm_bench.plan import Plan, guess_call_s, guess_cell_s, guess_s
+from lstm_bench.plan import Plan, guess_call_s, guess_cell_s, guess_s, too_long
 from lstm_bench.tables import Column, Document, Table, number, text
 from lstm_bench.units import counted, seconds, span, wrapped
 
@@ -21,7 +21,7 @@ def document(
     for row in plan.implementations:
         mine = [c for c in cells if c.implementation == row.name]
         calls = [guess_call_s(row, shape, s) for shape in plan.shapes]
-        long = sum(call > sampling.timeout_s for call in calls)
+        long = sum(too_long(call, sampling) for call in calls)
         note = f"{counted(long, 'shape')} may time out" if long else ""
         if row.framework in missing:
             note = "not installed"
@@ -52,8 +52,9 @@ def document(
     ends = dict.fromkeys(map(str, (sampling.rounds, sampling.max_rounds)))
     rounds = " to ".join(ends)
     late = (
-        "may time out: one call is guessed to take longer than sampling.timeout_s,"
-        f" {sampling.timeout_s:g} s; leave these rows or shapes out, or raise it"
+        "may time out: two calls, which are made before the first timed one, are guessed to take"
+        f" longer than sampling.timeout_s, {sampling.timeout_s:g} s; leave these rows or shapes"
+        " out, or raise it"
     )
     result = Document()
     result.add(

@@ -71,7 +71,8 @@ def document(
     notes += ["* the two do not do the same work"] * ("work" in unequal)
     notes += [wrapped(line, 2) for row in rows if (line := _left_out(row))]
     result = Document(facts={"run": run.name, "metric": metric})
-    result.add(heading(run), *([only(run, conditions)] if conditions else []))
+    result.add(heading(run), *([only(run, part.cells, conditions)] if conditions else []))
+    result.facts |= {"where": list(conditions)} if conditions else {}
     result.add(noise_text(run, metric), table)
     result.add("\n".join(wrapped(note) for note in notes))
     return result

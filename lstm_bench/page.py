@@ -201,13 +201,11 @@ def _overview(run: Run) -> dict[str, Any]:
     """One row per implementation."""
     of = analysis.times(run.cells)
     won = analysis.contests(of, run.noise)
-    contested = won.loc[won["verdict"] != "alone", SHAPE]
     table = analysis.summary(run.cells, of, won, run.implementations)
     rows = table.drop(columns="paths").to_dict("records") if run.implementations else []
     return {
         "rows": _strict(rows),
         "over": over(int(table.attrs["shared_shapes"])),
-        "contested": len(contested.drop_duplicates()),
     }
 
 
@@ -218,19 +216,17 @@ def _winners(
     floors: Mapping[str, list[Noise]],
     place: Mapping[tuple[int, ...], int],
 ) -> list[dict[str, Any]]:
-    """Who is fastest where, by metric: of all rows, and of those in one precision."""
+    """Who is fastest where, by metric, among rows of like precision."""
     codes: dict[Any, int] = {name: i for i, name in enumerate(names)}
-    users = cells[["implementation", "precision"]].drop_duplicates()["precision"].value_counts()
-    among: list[str] = [p for p in users.index if users[p] > 1] if len(users) > 1 else []
+    one_kind = cells["precision"].map(analysis.kind_of).nunique() < 2
     result = []
-    for metric, precision in itertools.product(metrics, [None, *sorted(among)]):
-        part = cells if precision is None else cells[cells["precision"] == precision]
-        won = analysis.winners(analysis.times(part, metric), floors[metric], metric)
-        if len(won):
+    for metric in metrics:
+        found = analysis.contests(analysis.times(cells, metric), floors[metric], metric)
+        for kind, won in found.groupby("precision", sort=False):
             result.append(
                 {
                     "metric": metric,
-                    "precision": precision,
+                    "precision": None if one_kind else kind,
                     "shape": [place[s] for s in won[SHAPE].itertuples(index=False, name=None)],
                     "fastest": [codes[name] for name in won["fastest"]],
                     "next": [codes.get(name) for name in won["next"]],

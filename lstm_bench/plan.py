@@ -149,6 +149,11 @@ def guess_call_s(row: Implementation, shape: Shape, settings: Settings) -> float
     return (shape.timesteps * step + work) * (_CPU_AMP_SLOWDOWN.get(name, 1.0) if slow else 1.0)
 
 
+def too_long(call_s: float, sampling: Sampling) -> bool:
+    """Whether a cell will be given up while it is prepared, which takes two calls."""
+    return 2 * call_s > sampling.timeout_s
+
+
 def guess_cell_s(plan: Plan, cell: Cell) -> float:
     """What a cell will cost: building, warming, and its rounds up to the cap."""
     row, sampling = plan.row(cell.implementation), plan.sampling
@@ -158,7 +163,7 @@ def guess_cell_s(plan: Plan, cell: Cell) -> float:
     call = guess_call_s(row, cell.shape, plan.settings)
     if call == 0.0:
         return 0.005
-    if call > sampling.timeout_s:  # it is given up in its first call
+    if too_long(call, sampling):
         return sampling.timeout_s
     kinds = 2 if device == "cuda" else 1
     block = max(sampling.block_s, (sampling.block_calls + 1) * call) * kinds

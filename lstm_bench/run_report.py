@@ -60,10 +60,12 @@ def document(
     floors = noise.floors(noise.controls(run.cells, metric))  # of the whole run, always
     cells = chosen(run.cells, conditions)
     if conditions:
-        result.add(only(run, conditions))
+        result.add(only(run, cells, conditions))
+        result.facts["where"] = list(conditions)
     of = analysis.times(cells, metric)
     if metric != "latency" and not len(of.shapes):
-        raise LstmBenchError(f"{run.name} has no {metric} times; choose another --metric")
+        there = " there" if conditions else ""
+        raise LstmBenchError(f"{run.name} has no {metric} times{there}; choose another --metric")
     won = analysis.contests(of, floors, metric)
     summary = analysis.summary(cells, of, won, run.implementations)
     result.facts["noise"] = noise_facts(floors)
@@ -87,11 +89,9 @@ def document(
     return result
 
 
-def only(run: Run, conditions: Sequence[str]) -> str:
+def only(run: Run, cells: pd.DataFrame, conditions: Sequence[str]) -> str:
     """Which shapes a report was asked for, and how many that are."""
-    some, whole = (
-        len(cells[SHAPE].drop_duplicates()) for cells in (chosen(run.cells, conditions), run.cells)
-    )
+    some, whole = (len(part[SHAPE].drop_duplicates()) for part in (cells, run.cells))
     return f"only {' and '.join(conditions)}: {some} of {counted(whole, 'shape')}"
 
 
@@ -159,10 +159,10 @@ def noise_lines(floors: Sequence[Noise], metric: str = "latency") -> list[str]:
 
 def _table(summary: pd.DataFrame, won: pd.DataFrame) -> Table:
     rows = summary.rename(columns={"fastest": "fastest_shapes"}).to_dict("records")
-    shapes = won["precision"].value_counts()
+    shapes = won.loc[won["verdict"] != "alone", "precision"].value_counts()
     for row in rows:
-        contested = int(shapes.get(analysis.kind_of(row["precision"]), 0))
-        row["fastest_share"] = row["fastest_shapes"] / contested if contested else 0.0
+        contested = shapes.get(analysis.kind_of(row["precision"]))
+        row["fastest_share"] = row["fastest_shapes"] / int(contested) if contested else None
     columns = [
         names(set(summary.loc[summary["computes"] != "lstm", "implementation"])),
         text("precision", "precision"),
@@ -257,7 +257,8 @@ def damage_lines(run: Run) -> list[str]:
         return []
     lines = "1 line" if run.damaged == 1 else f"{run.damaged} lines"
     remedy = f"{_resume(run)} measures what is missing"
-    return [f"  {lines} of records.jsonl cannot be read and were passed over; {remedy}"]
+    text = f"  {lines} of records.jsonl cannot be read and were passed over; {remedy}"
+    return [wrapped(text, 6)]
 
 
 def _resume(run: Run) -> str:
@@ -265,7 +266,8 @@ def _resume(run: Run) -> str:
     from lstm_bench import preflight  # with all that a grid needs, which a report does not
 
     folder = run.folder or Path("results", run.name)
-    return f"`{preflight.resume_command(folder, run.plan.environments)}`"
+    pythons = dict.fromkeys(run.plan.environments, "PATH")  # a folder does not say what to run
+    return f"`{preflight.resume_command(folder, pythons)}`"
 
 
 def _fastest(won: pd.DataFrame, metric: str, title: str) -> Table:

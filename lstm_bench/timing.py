@@ -157,7 +157,7 @@ def settle(session: Timed, clock: Clock, call_s: float, calls: int, block_s: flo
     """Untimed calls before a block: other workers had the caches, and an idle core slows down.
 
     One call, or as many as fill a few milliseconds, but no more than a block; none where a block is
-    a single slow call, of which some tenths of a millisecond more are less than 1%.
+    a single slow call, of which some tenths of a millisecond more are 1%.
     """
     if calls > 1 or call_s <= SLOW_S:
         enough = int(min(SETTLE_S, block_s) / max(call_s, 1e-9))

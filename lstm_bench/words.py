@@ -129,7 +129,7 @@ def findings(run: Run, pairs: Pairs | None = None) -> list[str]:
             "Factors are geometric means of latency over the shapes that both sides have, with"
             " their 95% intervals; what is not beyond the noise is no clear difference."
         )
-    return _wins(run, rows, baseline) + told
+    return _wins(run, rows) + told
 
 
 def factor(value: float) -> str:
@@ -202,47 +202,30 @@ def _best(rows: Sequence[Row], baseline: Row, pairs: Pairs) -> Row | None:
     return best
 
 
-def _wins(run: Run, rows: Sequence[Row], baseline: Row) -> list[str]:
-    """Who is fastest at most shapes, over all precisions and within the baseline's own."""
-    found = _most_wins(run, run.cells)
-    if not found:
-        return []
-    top, wins, others, close, contested = found
-    if not top:
-        return [
-            f"At none of {counted(contested, 'shape')} does the fastest implementation stand clear"
-            " of the next beyond the noise."
-        ]
-    precision = {row.name: row.precision for row in rows}
-    same = "" if single(row.precision for row in rows) else f" ({precision[top]})"
-    text = f"{top}{same} is the fastest beyond the noise at {wins} of {counted(contested, 'shape')}"
+def _wins(run: Run, rows: Sequence[Row]) -> list[str]:
+    """Who is fastest at most shapes, among rows of like precision."""
+    won = analysis.contests(analysis.times(run.cells), run.noise)
+    won = won[won["verdict"] != "alone"]
+    one_kind = single(analysis.kind_of(row.precision) for row in rows)
+    return [
+        _most_wins(part, "" if one_kind else f"in {kind} precision ")
+        for kind, part in won.groupby("precision", sort=False)
+    ]
+
+
+def _most_wins(won: pd.DataFrame, where: str) -> str:
+    """The most frequent winner, its wins, the others', and what is too close."""
+    shapes = counted(len(won), "shape")
+    ranked = Counter(won.loc[won["verdict"] == "slower", "fastest"]).most_common()
+    if not ranked:
+        text = f"{where}at none of {shapes} does the fastest implementation stand clear of the next"
+        return f"{text[0].upper()}{text[1:]} beyond the noise."
+    (top, wins), *others = ranked[:3]
+    text = f"{where.capitalize()}{top} is the fastest beyond the noise at {wins} of {shapes}"
     if others:
         text += "; " + listed(f"{name} wins {count}" for name, count in others)
-    if close:
-        text += f"; at {close} the first two are too close to call"
-    result = [text + "."]
-    if precision[top] != baseline.precision:
-        within = run.cells[run.cells["precision"] == baseline.precision]
-        found = _most_wins(run, within)
-        if found and found[0]:
-            top, wins, _, _, contested = found
-            result.append(
-                f"Among the rows in {baseline.precision} it is {top}, at {wins} of {contested}."
-            )
-    return result
-
-
-def _most_wins(
-    run: Run, cells: pd.DataFrame
-) -> tuple[str, int, list[tuple[str, int]], int, int] | None:
-    """The most frequent winner, its wins, the others', what is too close, and all contests."""
-    won = analysis.winners(analysis.times(cells), run.noise)
-    won = won[won["verdict"] != "alone"]
-    if won.empty:
-        return None
-    ranked = Counter(won.loc[won["verdict"] == "slower", "fastest"]).most_common()
-    top, wins = ranked[0] if ranked else ("", 0)
-    return top, wins, ranked[1:3], int((won["verdict"] != "slower").sum()), len(won)
+    close = int((won["verdict"] != "slower").sum())
+    return text + (f"; at {close} the first two are too close to call." if close else ".")
 
 
 def _costs(rows: Sequence[Row], baseline: Row, pairs: Pairs) -> list[str]:

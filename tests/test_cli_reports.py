@@ -100,7 +100,8 @@ def test_two_that_share_no_shape_are_no_comparison(lstm_bench):
     runs = ["--run", "h200-noise", "--run", "h200-paper", "--results", REPOSITORY / "results"]
     done = lstm_bench("compare", "pytorch", "pytorch", *runs)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "no shape in common (pytorch in the first run not measured at 48 shapes" in done.stderr
+    assert "pytorch@h200-noise and pytorch@h200-paper have no shape at which both" in done.stderr
+    assert "pytorch in the first run not measured at 48 shapes" in done.stderr
 
 
 @pytest.mark.parametrize(("arguments", "word"), MISTAKES)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from test_words import GRID, cell, grid, run_of, sentences
 
-from lstm_bench import colours, comparison, memory, noise, page, results, timing
+from lstm_bench import colours, comparison, memory, noise, page, results, run_report, timing
 from lstm_bench.model import Record, Shape
 from lstm_bench.noise import SHAPE
 
@@ -206,13 +206,16 @@ def test_with_much_to_compare_only_the_baseline_is_told_by_size(run, monkeypatch
     assert by_size == {(a, b): data["baseline"] in (a, b) for a, b in by_size}
 
 
-def test_winners_stand_for_all_rows_and_for_each_precision_that_has_a_contest(text):
+def test_winners_are_told_by_precision_and_as_the_report_has_them(text, run):
     data = data_of(text)
     kinds = [(won["metric"], won["precision"]) for won in data["winners"]]
-    assert kinds == [(m, p) for m in ("latency", "throughput") for p in (None, "fp32")]
+    assert kinds == [(m, p) for m in ("latency", "throughput") for p in ("single", "half")]
     names = [row["name"] for row in data["implementations"]]
-    assert {names[i] for i in data["winners"][0]["fastest"]} == {"pytorch-amp"}
-    assert {names[i] for i in data["winners"][1]["fastest"]} == {"deepbench"}
+    assert {names[i] for i in data["winners"][0]["fastest"]} == {"deepbench"}
+    assert {names[i] for i in data["winners"][1]["fastest"]} == {"pytorch-amp"}
+    told = json.loads(run_report.document(run).written("json"))["implementations"]
+    wins = {row["implementation"]: row["fastest_shapes"] for row in told}
+    assert {row["implementation"]: row["fastest"] for row in data["overview"]["rows"]} == wins
 
 
 def test_each_class_has_the_noise_floor_that_verdicts_use(run, text):

@@ -248,8 +248,14 @@ def test_a_report_of_some_shapes_keeps_the_noise_of_the_whole_run():
     assert "only hidden>=2: 1 of 2 shapes" in text
     assert "under 20.0%" in text  # by the pair at the other shape
     facts = json.loads(run_report.document(made, conditions=["hidden=1"]).written("json"))
-    assert [one["hidden"] for one in facts["fastest"]] == [1]
+    assert (facts["where"], [one["hidden"] for one in facts["fastest"]]) == (["hidden=1"], [1])
     assert [one["ok"] for one in facts["implementations"]] == [1, 1]
+
+
+def test_a_row_alone_in_its_precision_has_no_share_of_wins():
+    rows = [row("a", 2.0), row("b", 1.0), row("half", 0.1, precision="fp16")]
+    told = json.loads(run_report.document(run(*rows)).written("json"))["implementations"]
+    assert [one["fastest_share"] for one in told] == [0.0, 1.0, None]
 
 
 def test_the_mpe_of_some_shapes_is_of_these():

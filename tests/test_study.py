@@ -506,7 +506,7 @@ def test_a_pair_whose_two_sides_had_other_blocks_is_said_to_be_none(tmp_path):
     alike[1][0].calls = 1020  # one more or less of fifty
     one = Subject(run_of(tmp_path / "h200-noise", *unlike, *alike))
     _, answer, _, told = (" ".join(part.split()) for part in rounds.body(one))
-    assert "1 pair had blocks of another number of calls on either side" in answer
+    assert "1 pair had not the same number of calls in the blocks of both sides" in answer
     assert "of the others 1 of 1 (100%) do." in answer
     assert "with 2 calls in a block against 1)" in told
 

@@ -95,11 +95,15 @@ def test_a_tie_has_no_winner():
     assert words.findings(run)[0].startswith("At none of 8 shapes")
 
 
-def test_a_winner_in_another_precision_is_followed_by_the_one_in_the_baselines():
-    run = run_of(grid({"deepbench": 1, "pytorch": 0.8, "deepbench-fp16": 0.5}))
-    first, second = words.findings(run)[:2]
-    assert first.startswith("deepbench-fp16 (fp16) is the fastest")
-    assert second == "Among the rows in fp32 it is pytorch, at 8 of 8."
+def test_the_winners_are_told_of_each_precision_that_has_a_contest():
+    rows = {"deepbench": 1, "pytorch": 0.8, "deepbench-fp16": 0.5}
+    first, second = words.findings(run_of(grid(rows)))[:2]
+    single = "In single precision pytorch is the fastest beyond the noise at 8 of 8 shapes."
+    assert first == single
+    assert "the fastest" not in second  # a row alone has nobody to beat
+    first, second = words.findings(run_of(grid({**rows, "pytorch-amp": 0.4})))[:2]
+    assert first == single
+    assert second.startswith("In half precision pytorch-amp is the fastest")
 
 
 def test_a_framework_costs_its_geometric_mean_against_the_baseline():

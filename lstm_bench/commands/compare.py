@@ -77,13 +77,16 @@ def compare(
     other = cells[1] if two else None
     floors = [noise.floors(noise.controls(run.cells, metric)) for run in loaded]
     found = comparison.compare(cells[0], a, b, metric, other, tuple(across), floors)
-    if found.shapes.empty:
-        lost = found.left_out.items()
-        why = "; ".join(f"{reason} at {counted(count, 'shape')}" for reason, count in lost)
-        raise LstmBenchError(f"{a} and {b} have no shape in common ({why})")
     if two:
         names = _told_apart([run.name for run in loaded], run_names)
         found = dataclasses.replace(found, a=f"{a}@{names[0]}", b=f"{b}@{names[1]}")
+    if found.shapes.empty:
+        lost = found.left_out.items()
+        why = "; ".join(f"{reason} at {counted(count, 'shape')}" for reason, count in lost)
+        why = f": {why}" if why else ""
+        raise LstmBenchError(
+            f"{found.a} and {found.b} have no shape at which both have a time{why}"
+        )
     options.write(pair_report.document(found, loaded), form, output)
 
 

@@ -1,7 +1,7 @@
 // The rest of the page, and its start.
 
 function overviewTable(place) {
-  const { rows, over, contested } = run.overview;
+  const { rows, over } = run.overview;
   if (!rows.length) return;
   const index = new Map(run.implementations.map((row, i) => [row.name, i]));
   const device = run.metrics.includes("device");
@@ -35,7 +35,7 @@ function overviewTable(place) {
     `Times: median over ${over}.`,
     baseline === null ? ""
       : `Ratio: latency to that of ${baseline}, geometric mean over the shapes of both.`,
-    `Fastest: shapes won beyond the noise among rows of like precision, of ${contested}.`,
+    "Fastest: shapes won beyond the noise among rows of like precision.",
     "Error: largest difference from the float64 reference.",
     lessWork ? `${LESS_WORK}.` : "",
   ].filter(Boolean).join(" ");

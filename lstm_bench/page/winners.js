@@ -4,7 +4,7 @@ const MOST_PANELS = 6; // of more, one is shown at a time
 
 class WinnerFigure {
   constructor(place) {
-    this.state = { metric: run.winners[0].metric, precision: "", panel: "" };
+    this.state = { metric: run.winners[0].metric, precision: run.winners[0].precision ?? "", panel: "" };
     this.width = 0;
     this.panels = el("div", { class: "panels" });
     this.figure = el("figure", { class: "figure" }, this.panels);
@@ -28,10 +28,10 @@ class WinnerFigure {
     const metrics = [...new Set(run.winners.map((one) => one.metric))];
     const precisions = [...new Set(run.winners.map((one) => one.precision ?? ""))];
     const kinds = metrics.map((one) => [one, METRIC_NAMES[one]]);
-    const among = precisions.map((one) => [one, one || "any precision"]);
+    const among = precisions.map((one) => [one, `${one} precision`]);
     return el("div", { class: "controls" },
       metrics.length > 1 ? choice("Time", kinds, this.state.metric, set("metric")) : null,
-      precisions.length > 1 ? choice("Among rows in", among, "", set("precision")) : null,
+      precisions.length > 1 ? choice("Among rows in", among, this.state.precision, set("precision")) : null,
       this.panelChoice);
   }
 
@@ -74,13 +74,11 @@ class WinnerFigure {
 
   noteText(won) {
     const alone = won.verdict.filter((verdict) => verdict === "alone").length;
-    const mixed = !this.state.precision && run.winners.some((one) => one.precision);
     return [
       "A full tile is won beyond the noise, with the factor by which the next is slower.",
       "A pale, dashed one is not: the first two are the same (=) or unsure (?).",
       alone ? `At ${count(alone, "shape")} only one row was measured.` : "",
       lessWork ? "Rows that do other work are left out." : "",
-      mixed ? "Rows of all precisions compete; choose one to compare like with like." : "",
     ].filter(Boolean).join(" ");
   }
 

@@ -77,10 +77,14 @@ def _findings(first: Subject, second: Subject) -> str:
     judged = [(a, b) for a, b in both if rules.UNKNOWN not in (a.word, b.word)]
     if not judged:
         return ""
-    apart = [(a, b) for a, b in both if a.word != b.word]
-    told = {two: f"{two[0].claim} ({two[0].word} here, {two[1].word} there)" for two in apart}
-    other = [told[two] for two in apart if two in judged]
-    only = [told[two] for two in apart if two not in judged]
+    other, only = (
+        [
+            f"{a.claim} ({a.word} here, {b.word} there)"
+            for a, b in both
+            if a.word != b.word and (rules.UNKNOWN in (a.word, b.word)) == one_only
+        ]
+        for one_only in (False, True)
+    )
     return text(
         f"{code(second.run.name)}, another run, judges {len(judged) - len(other)} of the"
         f" {counted(len(judged), 'finding')} of the paper that both can judge as"

@@ -15,7 +15,7 @@ from lstm_bench.study.subject import Subject
 from lstm_bench.units import counted, listed, percent
 
 STEPS = (10, 25, 50, 100, 200, 400, 800)
-FEW_CALLS = 3  # in a block: one more or less changes what its median is of
+FEW_CALLS = 3  # in a block: of so few the first weighs much
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,12 @@ def _unlike(found: Sequence[Pair]) -> str:
     """How many of them were not A/A pairs after all."""
     alike = [pair for pair in found if pair.alike]
     unlike = len(found) - len(alike)
-    if not unlike or not alike:
+    if not unlike:
         return ""
+    rest = f"; of the others {_share(alike)} do" if alike else ""
     return (
-        f"{counted(unlike, 'pair')} had blocks of another number of calls on either side, so that"
-        f" more than noise lies between them; of the others {_share(alike)} do."
+        f"{counted(unlike, 'pair')} had not the same number of calls in the blocks of both sides,"
+        f" so that more than noise lies between them{rest}."
     )
 
 

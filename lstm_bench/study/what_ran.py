@@ -48,12 +48,12 @@ def _answer(one: Subject) -> str:
     """Whether the main run is whole and right."""
     cells = one.run.cells
     own = cells[cells["copy"] == 1]
-    wrong, planned = int((cells["status"] == "wrong").sum()), len(one.run.plan.shapes)
+    wrong, shapes = int((cells["status"] == "wrong").sum()), len(one.run.plan.shapes)
     whole = f"{one.run.shapes} of" if one.run.left else "all"
     ok = int((own["status"] == "ok").sum())
     return text(
-        f"{code(one.run.name)} has {whole} {counted(planned, 'planned shape')}:"
-        f" {ok} of {counted(len(own), 'cell')} have a time, and {wrong or 'none'}"
+        f"{code(one.run.name)} has {whole} {counted(shapes, 'planned shape')}:"
+        f" {ok} of {counted(_planned(one), 'cell')} have a time, and {wrong or 'none'}"
         f" {'has' if wrong == 1 else 'have'} a wrong answer.",
         f"`lstm-bench grid --resume {one.run.name}` measures the rest." if whole != "all" else "",
     )
@@ -62,18 +62,22 @@ def _answer(one: Subject) -> str:
 def _row(one: Subject) -> list[str]:
     cells = one.run.cells
     own = cells[cells["copy"] == 1]
-    planned = sum(cell.copy == 1 for cell in one.run.plan.all_cells())
     took, timed = time_of(one)
     return [
         code(one.run.name),
         f"{one.run.shapes} of {len(one.run.plan.shapes)}",
         str(own["implementation"].nunique()),
-        f"{(own['status'] == 'ok').sum()} of {planned}",
+        f"{(own['status'] == 'ok').sum()} of {_planned(one)}",
         str((cells["status"] == "wrong").sum()),
         span(took) if took else "-",
         percent(timed / took) if took else "-",
         str(len(noise.controls(cells))),
     ]
+
+
+def _planned(one: Subject) -> int:
+    """Cells, controls apart."""
+    return sum(cell.copy == 1 for cell in one.run.plan.all_cells())
 
 
 def time_of(one: Subject) -> tuple[float, float]:
@@ -190,11 +194,12 @@ def _short(runs: Runs) -> str:
     cells = one.run.cells
     own = cells[cells["copy"] == 1]
     ok, wrong = int((own["status"] == "ok").sum()), int((cells["status"] == "wrong").sum())
-    floors = noise.applied(one.run.noise)
+    known = any(floor.pairs for floor in one.run.noise)
+    floors = noise.applied(one.run.noise) if known else []
     ends = dict.fromkeys(map(two_digits, (min(floors), max(floors)))) if floors else ["not known"]
     more = f"; {told}" if runs.noise and (told := rounds.short(runs.noise)) else ""
     shapes = f"{one.run.shapes} of {counted(len(one.run.plan.shapes), 'planned shape')}"
     return (
-        f"{ok} of {counted(len(own), 'cell')} at {shapes} have a time, {wrong or 'none'} a wrong"
-        f" answer; {controls.short(one)} (noise floor {' to '.join(ends)}){more}."
+        f"{ok} of {counted(_planned(one), 'cell')} at {shapes} have a time, {wrong or 'none'} a"
+        f" wrong answer; {controls.short(one)} (noise floor {' to '.join(ends)}){more}."
     )
