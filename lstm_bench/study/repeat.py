@@ -77,14 +77,9 @@ def _findings(first: Subject, second: Subject) -> str:
     judged = [(a, b) for a, b in both if rules.UNKNOWN not in (a.word, b.word)]
     if not judged:
         return ""
-    other, only = (
-        [
-            f"{a.claim} ({a.word} here, {b.word} there)"
-            for a, b in both
-            if a.word != b.word and (rules.UNKNOWN in (a.word, b.word)) == one_only
-        ]
-        for one_only in (False, True)
-    )
+    apart = [two for two in both if two[0].word != two[1].word]
+    other = [_two_words(*two) for two in apart if two in judged]
+    only = [_two_words(*two) for two in apart if two not in judged]
     return text(
         f"{code(second.run.name)}, another run, judges {len(judged) - len(other)} of the"
         f" {counted(len(judged), 'finding')} of the paper that both can judge as"
@@ -92,6 +87,10 @@ def _findings(first: Subject, second: Subject) -> str:
         f"Not so: {'; '.join(other)}." if other else "",
         f"By one of them alone: {'; '.join(only)}." if 0 < len(only) <= FEW else "",
     )
+
+
+def _two_words(first: findings.Finding, second: findings.Finding) -> str:
+    return f"{first.claim} ({first.word} here, {second.word} there)"
 
 
 def _of_leg(first: Subject, part: legs.Part, cells: pd.DataFrame) -> list[list[str]]:

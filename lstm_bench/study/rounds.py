@@ -105,7 +105,7 @@ def _unlike(found: Sequence[Pair]) -> str:
     rest = f"; of the others {_share(alike)} do" if alike else ""
     return (
         f"{counted(unlike, 'pair')} had not the same number of calls in the blocks of both sides,"
-        f" so that more than noise lies between them{rest}."
+        f" so that more than noise may lie between them{rest}."
     )
 
 
