@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lstm_bench.model import LstmBenchError
+from lstm_bench.model import LstmBenchError, Shape
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,3 +47,9 @@ def chosen(cells: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
         if cells.empty:
             raise LstmBenchError(f"--where {condition}: no shape of the run is left")
     return cells
+
+
+def chosen_shapes(cells: pd.DataFrame, conditions: Sequence[str]) -> set[Shape]:
+    """The shapes of these cells that hold to all conditions of --where."""
+    found = chosen(cells, conditions)[list(AXES)].drop_duplicates()
+    return {Shape(*map(int, sizes)) for sizes in found.itertuples(index=False, name=None)}

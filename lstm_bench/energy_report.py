@@ -12,24 +12,26 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lstm_bench import noise, store, timing
+from lstm_bench import noise, store
+from lstm_bench.conditions import chosen, chosen_shapes
 from lstm_bench.energy import Energy
 from lstm_bench.model import LstmBenchError, Record, Shape
 from lstm_bench.page import Section
 from lstm_bench.results import Run
-from lstm_bench.run_report import LESS_WORK_NOTE, heading, less_work, names
+from lstm_bench.run_report import LESS_WORK_NOTE, heading, less_work, names, only
 from lstm_bench.tables import Column, Document, Row, Table, number
 from lstm_bench.units import counted, in_units, over, percent, size, wrapped
 
-TIME_KNOWN = 0.05  # half the interval of the time per call, over it; beyond, energy is an estimate
+KNOWN = 0.05  # what the spread of a cell's rounds may move its gross energy by; else an estimate
+MAD = 1.4826  # a normal distribution's standard deviation in median deviations
 NET_KNOWN = 0.1  # of the power over idle may be open where net energy is held against its twin's
 ESTIMATE = "~"  # the mark of a row of which most cells are estimates
 
 _ENERGY = (
     "energy per call, the median over {shapes}, of rows with energy; net: what"
     " the GPU draws over idle while calls run back to back, - if in most cells that is less than"
-    " the load resolves; gross: net, and idle power for the time per call; ~: in most cells that"
-    " time is not known to {known}; "
+    " the load resolves; gross: net, and idle power for the time per call; ~: in most cells the"
+    " spread of that time over the rounds moves gross by more than {known}; "
 )
 _CLOCK = "SM MHz: the median clock while the cells were timed, and the lowest if it was lower; "
 _NOTE = (
@@ -38,11 +40,16 @@ _NOTE = (
 )
 
 
-def document(run: Run) -> Document:
-    """Energy, the GPU's state and memory, one row per implementation."""
+def document(run: Run, conditions: Sequence[str] = ()) -> Document:
+    """Energy, the GPU's state and memory, row by row; `conditions` choose shapes."""
     result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
     result.add(heading(run))
     records = measured(run)
+    if conditions:
+        result.add(only(run, chosen(run.cells, conditions), conditions))
+        result.facts["where"] = list(conditions)
+        shapes = chosen_shapes(run.cells, conditions)
+        records = [r for r in records if r.shape in shapes]
     own = firsts(records)
     rows = table_rows(own, run.implementations)
     notes = list(dict.fromkeys(leg.note for leg in _legs(run) if leg.note))
@@ -54,10 +61,10 @@ def document(run: Run) -> Document:
         )
     less = less_work(run)
     result.add(Table("energy", rows, _columns(rows, less)))
-    shapes = len(shared_shapes(own))
+    common = len(shared_shapes(own))
     energy = "no energy, which takes an NVIDIA GPU and `lstm-bench grid GRID --energy`; "
     if any(row["cells"] for row in rows):
-        energy = _ENERGY.format(shapes=over(shapes), known=percent(TIME_KNOWN, 0))
+        energy = _ENERGY.format(shapes=over(common), known=percent(KNOWN, 0))
     clock = _CLOCK if any(row["clock_mhz"] for row in rows) else ""
     result.add(wrapped(energy + clock + _NOTE))
     if less & {row["implementation"] for row in rows}:
@@ -90,8 +97,8 @@ def sections(run: Run) -> list[Section]:
         cells.append([row["implementation"], *(None if v is None else round(v, 3) for v in shown)])
     note = (
         f"Per call, the median over {over(shapes)}; net: what the GPU draws over idle; estimates:"
-        " cells whose time per call, and so their gross energy, is not known to"
-        f" {percent(TIME_KNOWN, 0)}."
+        " cells whose gross energy the spread of their rounds moves by more than"
+        f" {percent(KNOWN, 0)}."
     )
     return [Section(title="Energy", note=note, columns=["implementation", *names], rows=cells)]
 
@@ -120,13 +127,19 @@ class Drawn:
     gross_j: float  # all that the GPU draws for a call, at the pace at which the cell was timed
 
     @property
-    def time_known(self) -> bool:
-        """Whether the time per call is known well enough; gross energy is not known better."""
-        rounds = self.record.round_throughput_s
-        if not self.record.throughput_s or len(rounds) < noise.FEWEST_ROUNDS:
+    def known(self) -> bool:
+        """Whether another run may be expected to find about the same gross energy.
+
+        Idle power is drawn for the time per call. Where that is the host's, runs differ in it by
+        about as much as rounds do, and no number of rounds mends that.
+        """
+        rounds, energy = self.record.round_throughput_s, self.energy
+        if len(rounds) < noise.FEWEST_ROUNDS:
             return False
-        low, high = timing.median_interval(rounds)
-        return (high - low) / 2 <= TIME_KNOWN * self.record.throughput_s
+        middle = statistics.median(rounds)
+        spread_s = MAD * statistics.median(abs(one - middle) for one in rounds)
+        idle_w = energy.power_w if energy.idle_w is None else energy.idle_w
+        return (idle_w or 0.0) * spread_s <= KNOWN * self.gross_j
 
 
 def drawn(records: Iterable[Record]) -> list[Drawn]:
@@ -168,7 +181,7 @@ def table_rows(records: Sequence[Record], order: Sequence[str]) -> list[dict[str
                 "gross_j": _median(one.gross_j for one in cells),
                 "net_j": None if None in nets or 2 * unresolved > len(nets) else _median(nets),
                 "cells": len(cells),
-                "estimates": sum(not one.time_known for one in cells),
+                "estimates": sum(not one.known for one in cells),
                 "unresolved": unresolved,
                 "power_w": _median(e.power_w for e in energies),
                 "idle_w": _median(e.idle_w for e in energies),
@@ -185,15 +198,15 @@ def table_rows(records: Sequence[Record], order: Sequence[str]) -> list[dict[str
 def doubts(records: Iterable[Record]) -> list[str]:
     """How many cells are estimates, and of how many net energy is not known."""
     cells = drawn(records)
-    estimates = sum(not one.time_known for one in cells)
+    estimates = sum(not one.known for one in cells)
     without_idle = sum(one.energy.idle_w is None for one in cells)
     unresolved = sum(not one.energy.net_resolved for one in cells) - without_idle
     total = counted(len(cells), "cell")
     found = (
         (
             estimates,
-            f"the time per call is not known to {percent(TIME_KNOWN, 0)}: gross is an estimate"
-            " there, no better known than that time",
+            f"the spread of the rounds moves gross by more than {percent(KNOWN, 0)}: it is an"
+            " estimate there, and another run may find another",
         ),
         (unresolved, "the GPU draws less over idle than the load resolves: net is not known there"),
         (without_idle, "idle power is not known: gross is power times the time per call there"),
@@ -207,7 +220,7 @@ class Pair:
 
     gross: float
     net: float | None  # where the load resolves both well enough
-    known: bool  # the times per call of both
+    known: bool  # the gross energy of both
 
 
 def pairs(records: Sequence[Record]) -> list[Pair]:
@@ -224,7 +237,7 @@ def pairs(records: Sequence[Record]) -> list[Pair]:
                 Pair(
                     gross=_apart(twin.gross_j, second.gross_j),
                     net=_apart(*nets) if len(nets) == 2 else None,
-                    known=twin.time_known and second.time_known,
+                    known=twin.known and second.known,
                 )
             )
     return found
@@ -237,10 +250,9 @@ def _fine_net(energy: Energy) -> float | None:
 
 def repeats(of: Sequence[Pair]) -> list[str]:
     """How far apart A/A pairs are, in gross and in net energy."""
-    known = percent(TIME_KNOWN, 0)
     gross = (
-        _spread("gross", f"whose time is known to {known}", [p.gross for p in of if p.known]),
-        _spread("gross", "whose time is not", [p.gross for p in of if not p.known]),
+        _spread("gross", "without an estimate", [p.gross for p in of if p.known]),
+        _spread("gross", "with one", [p.gross for p in of if not p.known]),
     )
     fine = f"whose power over idle is resolved to {percent(NET_KNOWN, 0)}"
     net = _spread("net", fine, [p.net for p in of if p.net is not None])

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from lstm_bench import noise, run_report, split
+from lstm_bench.conditions import chosen, chosen_shapes
 from lstm_bench.families import FAMILIES
 from lstm_bench.model import LstmBenchError, Record, Shape
 from lstm_bench.profile import Profile
@@ -21,9 +22,10 @@ SHORT = {"recurrent GEMM": "rec GEMM", "input GEMM": "in GEMM", "persistent": "p
 
 
 def document(
-    run: Run, top: int = 5, sort: str = "self", shapes: Collection[Shape] | None = None
+    run: Run, top: int = 5, sort: str = "self", conditions: Sequence[str] = ()
 ) -> Document:
     """All profiles of a run: the split by row, its families, the first `top` parts of each row."""
+    shapes = chosen_shapes(run.cells, conditions) if conditions else None
     found = split.read(run, shapes)
     if not found.good and not found.left_out:
         here = "none of the chosen shapes was" if shapes is not None else "no cell of it was"
@@ -35,6 +37,9 @@ def document(
     result.facts |= {"settings": dict(run.manifest["plan"]["settings"])}
     result.facts |= {"left_out": dict(found.left_out), "cells": [_cell(s) for s in found.good]}
     result.add(run_report.heading(run))
+    if conditions:
+        result.add(run_report.only(run, chosen(run.cells, conditions), conditions))
+        result.facts["where"] = list(conditions)
     doubts = left_out_lines(found) + without_lines(run, found, shapes)
     if doubts:
         result.add("\n".join(doubts))

@@ -116,19 +116,47 @@ def test_energy_that_an_old_run_has_stored_is_derived_anew(run_of):
 
 
 def test_a_row_of_which_most_times_are_uncertain_is_marked(run_of):
+    """Half of the 0.2 J is idle power: rounds that spread by 10% move that half."""
     run = run_of(
-        *(cell("shaky", s, 0.2, spread=0.06) for s in SHAPES[:2]),
-        *(cell("steady", s, 0.2, spread=0.04) for s in SHAPES[:2]),
-        cell("half", SHAPES[0], 0.2, spread=0.06),
+        *(cell("shaky", s, 0.2, spread=0.10) for s in SHAPES[:2]),
+        *(cell("steady", s, 0.2, spread=0.05) for s in SHAPES[:2]),
+        cell("half", SHAPES[0], 0.2, spread=0.10),
         cell("half", SHAPES[1], 0.2),
     )
     assert line_of(run, "shaky")[1] == "~200 mJ"
     assert line_of(run, "steady")[1] == line_of(run, "half")[1] == "200 mJ"
-    assert "in 3 of 6 cells the time per call is not known to 5%" in text_of(run)
+    assert "in 3 of 6 cells the spread of the rounds moves gross by more than 5%" in text_of(run)
+
+
+def test_a_time_matters_as_far_as_idle_power_does(run_of):
+    run = run_of(cell("idle", SHAPES[0], 0.11, spread=0.05), cell("busy", SHAPES[0], 0.5, 0.05))
+    assert line_of(run, "idle")[1] == "~110 mJ"
+    assert line_of(run, "busy")[1] == "500 mJ"
+
+
+def test_more_rounds_of_an_unsteady_pace_make_no_better_energy(run_of):
+    """Another run has another pace: the median of many rounds is not sure to be its median."""
+    record = cell("a", SHAPES[0], 0.2, spread=0.10)
+    record.round_throughput_s *= 100
+    assert line_of(run_of(record), "a")[1] == "~200 mJ"
+
+
+def test_without_idle_power_all_of_the_energy_goes_with_the_time(run_of):
+    run = run_of(cell("a", SHAPES[0], 0.2, spread=0.05, idle=None))
+    assert line_of(run, "a")[1] == "~200 mJ"
+
+
+def test_one_shape_can_be_looked_at_alone(run_of):
+    run = run_of(cell("a", SHAPES[0], 0.2), cell("a", SHAPES[1], 0.8, spread=0.5))
+    document = energy_report.document(run, ["batch=8"])
+    text = document.written("table")
+    assert "only batch=8: 1 of 2 shapes" in text
+    assert "~800 mJ" in text
+    assert document.facts["where"] == ["batch=8"]
 
 
 def test_a_time_of_few_rounds_is_not_known(run_of):
-    """One round has an interval of no width."""
+    """One round has no spread."""
     record = cell("a", SHAPES[0], 0.2)
     record.round_throughput_s = [TIME_S]
     assert line_of(run_of(record), "a")[1] == "~200 mJ"
@@ -163,19 +191,19 @@ def test_without_idle_power_gross_is_power_times_time(run_of):
 
 
 def test_controls_tell_how_well_energy_repeats(run_of):
-    """Apart by whether the time is known; net only where the load resolves it well."""
+    """Apart by whether one of the two is an estimate; net only where the load resolves it well."""
     run = run_of(
         cell("a", SHAPES[0], 0.2),
         cell("a", SHAPES[0], 0.202, copy=2),
         cell("a", SHAPES[1], 0.2),
         cell("a", SHAPES[1], 0.206, copy=2),
         cell("a", SHAPES[2], 0.11),
-        cell("a", SHAPES[2], 0.12, spread=0.06, copy=2),
+        cell("a", SHAPES[2], 0.12, spread=0.05, copy=2),
     )
     text = text_of(run)
     assert (
-        "of 2 A/A pairs whose time is known to 5%, gross differs by 2.0% in the median and 3.0% at"
-        " most; of 1 A/A pair whose time is not, gross differs by 9.1% in the median" in text
+        "of 2 A/A pairs without an estimate, gross differs by 2.0% in the median and 3.0% at"
+        " most; of 1 A/A pair with one, gross differs by 9.1% in the median" in text
     )
     assert "of 2 A/A pairs whose power over idle is resolved to 10%, net differs by 4.0%" in text
     assert "A/A" not in text_of(run_of(cell("a", SHAPES[0], 0.2)))

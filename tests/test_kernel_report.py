@@ -86,10 +86,16 @@ def test_the_first_parts_of_each_row_come_with_family_and_share(tmp_path):
 
 def test_only_the_chosen_shapes_count(tmp_path):
     run = run_of(tmp_path / "run", *whole("a"))
-    chosen = {cell("a", SHAPES[2]).shape}
-    assert "a at 256,1,10" in kernel_report.document(run, shapes=chosen).written("table")
+    text = kernel_report.document(run, conditions=["hidden=256"]).written("table")
+    assert "only hidden=256: 1 of 3 shapes" in text
+    assert "a at 256,1,10" in text
+
+
+def test_chosen_shapes_without_a_profile_are_no_table(tmp_path):
+    bare, *others = whole("a")
+    run = run_of(tmp_path / "run", (bare[0], None), *others)
     with pytest.raises(LstmBenchError, match="none of the chosen shapes"):
-        kernel_report.document(run, shapes={cell("a", (7, 7, 7)).shape})
+        kernel_report.document(run, conditions=[f"hidden={bare[0].shape.hidden}"])
 
 
 def test_profiling_that_slowed_calls_is_said_in_figures(tmp_path):

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.model import LstmBenchError, Shape
-
-if TYPE_CHECKING:
-    from lstm_bench.results import Run
+from lstm_bench.model import LstmBenchError
 
 
 @click.command()
@@ -88,6 +84,7 @@ def report(
       lstm-bench report --kernels                  where the time goes, if the run was profiled
       lstm-bench report --kernels --where hidden=512 --top 10
       lstm-bench report --energy                   what else it took: joules, clocks, memory
+      lstm-bench report --energy --where hidden=512 --where batch=64
       lstm-bench report --format csv > run.csv     or github, json, latex
       lstm-bench report --html page.html           one page to send to a colleague
       lstm-bench report --figures figures/         as pictures
@@ -101,10 +98,8 @@ def report(
         raise click.UsageError("--mpe, --kernels and --energy are reports of their own; choose one")
     if (sort or top) and not kernels:
         raise click.UsageError("--sort and --top go with --kernels")
-    if conditions and (html or energy):
-        raise click.UsageError(
-            "--where does not choose for --energy, nor for --html, which has a filter of its own"
-        )
+    if conditions and html:
+        raise click.UsageError("--where does not choose for --html, which has a filter of its own")
     if conditions and figures and not kernels:
         raise click.UsageError("--where chooses for figures of profiles only; add --kernels")
     printed = mpe or kernels or energy or form or output or not (html or figures)
@@ -124,9 +119,10 @@ def report(
     if figures:
         from lstm_bench import figures as drawing
         from lstm_bench import profile_figures
+        from lstm_bench.conditions import chosen_shapes
 
         try:
-            chosen = _shapes(run, conditions) if conditions else None
+            chosen = chosen_shapes(run.cells, conditions) if conditions else None
             for path in [
                 *drawing.write(run, figures),
                 *profile_figures.write(run, figures, chosen),
@@ -144,26 +140,16 @@ def report(
     elif kernels:
         from lstm_bench import kernel_report
 
-        shapes = _shapes(run, conditions) if conditions else None
-        document = kernel_report.document(run, top or 5, sort or "self", shapes)
+        document = kernel_report.document(run, top or 5, sort or "self", conditions)
     elif energy:
         from lstm_bench import energy_report
 
-        document = energy_report.document(run)
+        document = energy_report.document(run, conditions)
     else:
         from lstm_bench import run_report
 
         document = run_report.document(run, metric, conditions=conditions)
     options.write(document, form, output)
-
-
-def _shapes(run: Run, conditions: Sequence[str]) -> set[Shape]:
-    """The shapes of the run that hold to all conditions."""
-    from lstm_bench.conditions import chosen
-    from lstm_bench.noise import SHAPE
-
-    found = chosen(run.cells, conditions)[SHAPE].drop_duplicates()
-    return {Shape(*map(int, sizes)) for sizes in found.itertuples(index=False, name=None)}
 
 
 def _pair(text: str, known: Sequence[str]) -> tuple[str, str]:

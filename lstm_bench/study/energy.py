@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lstm_bench import energy_report, noise
-from lstm_bench.energy_report import ESTIMATE, TIME_KNOWN, Drawn, Pair, gross_text, joules
+from lstm_bench.energy_report import ESTIMATE, KNOWN, Drawn, Pair, gross_text, joules
 from lstm_bench.model import Record, Shape
 from lstm_bench.study import legs, rules
 from lstm_bench.study.section import Section, code, table, text
@@ -56,27 +56,29 @@ def section(runs: Runs) -> Section:
             " last column is a geometric mean. Net: what the GPU draws over idle"
             + (f" ({statistics.median(idle):.0f} W)" if idle else "")
             + " while calls run back to back; gross: net, and idle power for the time per call."
-            f" {code(ESTIMATE)}: in most cells of the row that time is not known to"
-            f" {percent(TIME_KNOWN, 0)}.",
+            f" {code(ESTIMATE)}: in most cells of the row the spread of that time over the rounds"
+            f" moves gross by more than {percent(KNOWN, 0)}.",
             *_sentences(energy_report.doubts(own)),
             *_sentences(energy_report.repeats(pairs) or [UNKNOWN]),
             *_sentences(energy_report.problem_lines(own)),
         ),
+        *(part for other in runs.energy[1:] for part in _again(runs.energy[0], other)),
         *(part for other in runs.repeats for part in _again(one, other)),
     ]
     return Section(title, body, told)
 
 
 def _again(first: Subject, second: Subject) -> list[str]:
-    """How far another run is from this one, in cells whose time both know, leg by leg."""
+    """How far another run is from this one, where it is an estimate in neither, leg by leg."""
     sides = [
         {(one.record.implementation, one.record.shape): one for one in energy_report.drawn(own)}
         for own in (energy_report.firsts(first.records), energy_report.firsts(second.records))
     ]
     both = [(one, sides[1][key]) for key, one in sides[0].items() if key in sides[1]]
-    known = [(a, b) for a, b in both if a.time_known and b.time_known]
+    known = [(a, b) for a, b in both if a.known and b.known]
     if not known:
         return []
+    marked = [(a, b) for a, b in both if not (a.known and b.known)]
     names = code(first.run.name), code(second.run.name)
     by_leg = {
         part.name: [two for two in known if astuple(two[0].record.shape) in part.shapes]
@@ -85,8 +87,9 @@ def _again(first: Subject, second: Subject) -> list[str]:
     heads = ["where", "cells", "median", "at most", f"over {percent(AGREE, 0)}", "time too"]
     return [
         text(
-            f"Gross energy of {names[1]} against {names[0]}, in the cells whose time both runs know"
-            f" to {percent(TIME_KNOWN, 0)}; two runs of a cell should agree to {percent(AGREE, 0)}."
+            f"Gross energy of {names[1]} against {names[0]}, {_where(first, second)}, in the cells"
+            " in which neither run has an estimate; two runs of a cell should agree to"
+            f" {percent(AGREE, 0)}."
         ),
         table(
             [*heads, "idle power", "temperature"],
@@ -95,14 +98,32 @@ def _again(first: Subject, second: Subject) -> list[str]:
         text(
             f"Median: below zero where {names[1]} takes less. Over {percent(AGREE, 0)}: cells that"
             " differ by more; time too: of these, the time per call does so too. Idle power, and"
-            f" the temperature while cells were timed: in {names[0]}, in {names[1]} (medians)."
+            f" the temperature while cells were timed: in {names[0]}, in {names[1]} (medians).",
+            f"Of the {counted(len(marked), 'other cell')}, where it is an estimate,"
+            f" {int((np.abs(_changes(marked)) > AGREE).sum())} differ by more than"
+            f" {percent(AGREE, 0)}, by up to {percent(float(np.abs(_changes(marked)).max()))}."
+            if marked
+            else "",
         ),
     ]
 
 
+def _where(first: Subject, second: Subject) -> str:
+    """Whether two runs had one GPU, as far as they tell."""
+    gpus = [one.run.manifest["machine"].get("gpus") or [{}] for one in (first, second)]
+    one, other = (own[0].get("uuid") for own in gpus)
+    if not one or not other:
+        return "on GPUs that may not be the same"
+    return "on the same GPU" if one == other else "on another GPU of its kind"
+
+
+def _changes(of: Sequence[tuple[Drawn, Drawn]]) -> npt.NDArray[np.float64]:
+    return np.array([b.gross_j / a.gross_j - 1 for a, b in of])
+
+
 def _apart(known: Sequence[tuple[Drawn, Drawn]]) -> list[str]:
     """By how much energy differs, and what the GPU was like."""
-    change = np.array([b.gross_j / a.gross_j - 1 for a, b in known])
+    change = _changes(known)
     apart, moved = np.abs(change) > AGREE, np.abs(_times(known)) > AGREE
     return [
         str(len(known)),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lstm_bench import noise
 from lstm_bench.model import Record, Shape
 from lstm_bench.noise import Numbers
 from lstm_bench.study.controls import CLOSE, LONG_S, WANTED
@@ -15,7 +16,6 @@ from lstm_bench.study.subject import Subject
 from lstm_bench.units import counted, listed, percent
 
 STEPS = (10, 25, 50, 100, 200, 400, 800)
-FEW_CALLS = 3  # in a block: of so few the first weighs much
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,6 @@ class Pair:
     name: str
     shape: Shape
     cut: bool  # short: stopped before it was done
-    calls: tuple[float, float]  # in a block of either side
     change: Numbers  # of the second, round by round
 
     @property
@@ -41,9 +40,10 @@ class Pair:
         return abs(self.whole) < CLOSE
 
     @property
-    def alike(self) -> bool:
-        """Whether both sides were measured in the same way: of few calls the first weighs much."""
-        return self.calls[0] == self.calls[1] or min(self.calls) > FEW_CALLS
+    def lasting(self) -> bool:
+        """Whether it stays apart all along, in every lot of its rounds."""
+        lots = [np.median(lot) for lot in np.array_split(self.change, noise.LOTS) if len(lot)]
+        return not self.close and bool(min(lots) > 0 or max(lots) < 0)
 
     def apart(self, rounds: int) -> Numbers:
         """How far its stretches of so many rounds are off."""
@@ -53,11 +53,10 @@ class Pair:
     def told(self) -> str:
         halves = np.array_split(self.change, 2)
         first, second = (percent(float(np.median(half))) for half in halves)
-        unlike = "; with {:g} calls in a block against {:g}".format(*self.calls)
         return (
             f"{code(self.name)} at {self.shape.label} by {percent(self.whole)}"
             f" ({first} in the first half of its {len(self.change):,} rounds, {second} in the"
-            f" second{'' if self.alike else unlike})"
+            " second)"
         )
 
 
@@ -80,7 +79,6 @@ def body(one: Subject) -> list[str]:
             f" {sampling.max_rounds:,} rounds of {sampling.block_s * 1e3:g} ms at most.",
             f"{_share(found)} pairs over 100 us agree to {percent(CLOSE, 0)} with all of their"
             f" rounds; {percent(WANTED, 0)} should.",
-            _unlike(found),
             f"{counted(cut, 'pair')} {'was' if cut == 1 else 'were'} cut short and"
             f" {'counts' if cut == 1 else 'count'} as far as measured."
             if cut
@@ -92,20 +90,26 @@ def body(one: Subject) -> list[str]:
             " each are cut into stretches of so many, and every pair counts once. Most: the largest"
             " difference of a pair, on average over its stretches.",
             f"Apart with all rounds: {listed(pair.told() for pair in far)}." if far else "",
+            _lasting(pairs(one.all_records, shortest_s=0.0)),
         ),
     ]
 
 
-def _unlike(found: Sequence[Pair]) -> str:
-    """How many of them were not A/A pairs after all."""
-    alike = [pair for pair in found if pair.alike]
-    unlike = len(found) - len(alike)
-    if not unlike:
+def _lasting(found: Sequence[Pair]) -> str:
+    """Which pairs no number of rounds brings together."""
+    own = [pair for pair in found if pair.lasting]
+    if not own:
         return ""
-    rest = f"; of the others {_share(alike)} do" if alike else ""
+    told = listed(
+        f"{code(pair.name)} at {pair.shape.label} ({percent(pair.whole)})"
+        for pair in sorted(own, key=lambda pair: -abs(pair.whole))
+    )
     return (
-        f"{counted(unlike, 'pair')} had not the same number of calls in the blocks of both sides,"
-        f" so that more than noise may lie between them{rest}."
+        f"Of all {counted(len(found), 'pair')}, short calls included,"
+        f" {len(own)} {'is' if len(own) == 1 else 'are'} apart by more than {percent(CLOSE, 0)} and"
+        f" the same way in each of {noise.LOTS} lots of neighbouring rounds: {told}. The two of a"
+        " pair are built one after the other and lie at other places in memory; more rounds do not"
+        " bring such a pair together."
     )
 
 
@@ -118,29 +122,24 @@ def short(one: Subject) -> str:
     return f"{_share(found)} do in {code(one.run.name)}, after up to {most:,} rounds"
 
 
-def pairs(records: Sequence[Record]) -> list[Pair]:
-    """The A/A pairs of longer calls, those that were cut short among them."""
+def pairs(records: Sequence[Record], shortest_s: float = LONG_S) -> list[Pair]:
+    """The A/A pairs of calls that take so long, those that were cut short among them."""
     known = {_key(r, r.copy): r for r in records if r.status in ("ok", "interrupted")}
     found = []
     for second in known.values():
         first = known.get(_key(second, second.copy - 1)) if second.copy % 2 == 0 else None
-        if first is None or (first.latency_s or 0.0) < LONG_S:
+        if first is None or (first.latency_s or 0.0) < shortest_s:
             continue
         both = zip(first.round_latency_s, second.round_latency_s, strict=False)
         change = np.array([b / a - 1 for a, b in both if a > 0])
         if len(change):
             cut = "interrupted" in (first.status, second.status)
-            calls = _calls(first), _calls(second)
-            found.append(Pair(second.implementation, second.shape, cut, calls, change))
+            found.append(Pair(second.implementation, second.shape, cut, change))
     return sorted(found, key=lambda pair: (pair.name, pair.shape.label))
 
 
 def _key(record: Record, copy: int) -> tuple[str, Shape, int, str, int]:
     return record.implementation, record.shape, record.pass_number, record.group, copy
-
-
-def _calls(record: Record) -> float:
-    return round(record.calls / max(record.rounds, 1), 1)
 
 
 def _share(found: Sequence[Pair]) -> str:

@@ -103,7 +103,8 @@ class Runs:
     deepbench: Subject | None = None
     cpu: Subject | None = None
     noise: Subject | None = None
-    repeats: tuple[Subject, ...] = ()
+    repeats: tuple[Subject, ...] = ()  # of the paper's grid
+    energy: tuple[Subject, ...] = ()  # of a small grid, one after the other
 
 
 def read(folder: Path) -> Runs:
@@ -116,14 +117,17 @@ def read(folder: Path) -> Runs:
             return None
         return Subject(run) if len(run.cells) else None
 
-    again = sorted(path.name for path in folder.glob("h200-repeat*"))
-    repeats = tuple(found for name in again if (found := one(name)))
+    def all_of(pattern: str) -> tuple[Subject, ...]:
+        names = sorted(path.name for path in folder.glob(pattern))
+        return tuple(found for name in names if (found := one(name)))
+
     return Runs(
         paper=one("h200-paper"),
         deepbench=one("h200-deepbench"),
         cpu=one("cpu-default"),
         noise=one("h200-noise"),
-        repeats=repeats,
+        repeats=all_of("h200-repeat*"),
+        energy=all_of("h200-energy-*"),
     )
 
 

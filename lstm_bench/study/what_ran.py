@@ -19,7 +19,7 @@ BUILT = "built for "  # how versions begin that are not of what was loaded
 def section(runs: Runs) -> Section:
     found = [("h200-paper", runs.paper), ("h200-deepbench", runs.deepbench)]
     found += [("cpu-default", runs.cpu), ("h200-noise", runs.noise)]
-    there = [one for _, one in found if one] + list(runs.repeats)
+    there = [one for _, one in found if one] + [*runs.repeats, *runs.energy]
     body = [_answer(runs.paper) if runs.paper else missing("h200-paper")]
     if there:
         heads = ["run", "shapes", "rows", "cells ok", "wrong", "took", "timed", "A/A pairs"]
