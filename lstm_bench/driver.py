@@ -3,6 +3,7 @@
 for each pass, with fresh workers
     for each shape, in shuffled order
         prepare:  build, first call, check, warm up; what fails is recorded at once
+                  where several builds are asked for, all cells again, in shuffled order
         rounds:   one block per implementation, in shuffled order, until there is enough
         profile:  if the plan says so, after the last round of the last of them; likewise energy
         release:  the last answer is checked again, then the record is written
@@ -195,6 +196,10 @@ class _Walk:
                 same = (one for one in live if one.cell.implementation == cell.implementation)
                 prepared.twin = next(same, None)
                 live.append(prepared)
+        for _ in range(1, self.plan.sampling.builds):
+            for one in self.rng.sample(live, len(live)):  # at other places in memory every time
+                if not self.stop() and not self.build_again(one, group):
+                    live.remove(one)
         for number in range(1, self.plan.sampling.max_rounds + 1):
             if self.stop() or not live:
                 break
@@ -233,7 +238,7 @@ class _Walk:
         try:
             with self.doing("starting", cell):
                 worker = self.workers.get(row.worker)
-            reply = self.ask_to_prepare(worker, cell)
+            reply = self.ask_to_prepare(worker, cell, cell.key)
         except WorkerFailed as failed:
             if failed.status != "interrupted":  # then nothing was measured, and it stays to be done
                 self.record(self.blank(cell, failed.status, failed.reason, group), [])
@@ -247,7 +252,41 @@ class _Walk:
             live.warn("not warm: the time per call was still moving at the end of the warm-up")
         return live
 
-    def ask_to_prepare(self, worker: WorkerProcess, cell: Cell) -> Prepared:
+    def build_again(self, one: Measurement, group: str) -> bool:
+        """One more build of a cell; false if that fails, and then the cell is lost."""
+        one.builds += 1
+        try:
+            if self.workers.alive(one.worker):
+                self.hold(one, one.keys[-1])
+            else:
+                self.prepare_again(one)
+        except WorkerFailed as failed:
+            if failed.status != "interrupted":
+                self.record(self.filled(one, group, failed.status, failed.reason), [])
+            self.let_go_of_the_rest(one, one.keys[-1])
+            return False
+        return True
+
+    def hold(self, one: Measurement, key: str) -> None:
+        """Have a cell that is known to be right built under another name, or anew."""
+        reply = self.ask_to_prepare(one.worker, one.cell, key)
+        if not reply.check.passed:
+            one.reply.check = reply.check
+            raise WorkerFailed("wrong", reply.check.reason)
+        if reply.path != one.reply.path:
+            one.warn(f"two ways: {one.reply.path} in the first build, {reply.path} in another")
+
+    def let_go_of_the_rest(self, one: Measurement, failed: str) -> None:
+        """Of a cell that is lost, which must not keep memory that others need."""
+        with contextlib.suppress(WorkerFailed):
+            self.let_go(one, [key for key in one.keys if key != failed])
+
+    def let_go(self, one: Measurement, keys: list[str]) -> None:
+        if self.workers.alive(one.worker):
+            for key in keys:
+                self.workers.ask(one.worker, "release", self.plan.sampling.timeout_s, key=key)
+
+    def ask_to_prepare(self, worker: WorkerProcess, cell: Cell, key: str) -> Prepared:
         """The problem first: its reference may take longer than any call is allowed to."""
         row, limit = self.plan.row(cell.implementation), self.plan.sampling.timeout_s
         shape = to_json(cell.shape)
@@ -261,7 +300,7 @@ class _Walk:
                 worker,
                 "prepare",
                 limit,
-                key=cell.key,
+                key=key,
                 implementation=to_json(row),
                 shape=shape,
                 sampling=to_json(self.plan.sampling),
@@ -280,7 +319,7 @@ class _Walk:
 
     def measure_round(self, one: Measurement, number: int, group: str) -> bool:
         """One block that counts; false if the cell is lost."""
-        sampling = self.plan.sampling
+        sampling, key = self.plan.sampling, one.keys[(number - 1) % one.builds]
         try:
             if not self.workers.alive(one.worker):
                 self.prepare_again(one)
@@ -291,7 +330,7 @@ class _Walk:
                         one.worker,
                         "measure",
                         sampling.timeout_s,
-                        key=one.cell.key,
+                        key=key,
                         round_number=number,
                         sampling=to_json(sampling),
                         call_s=one.call_s,
@@ -308,6 +347,7 @@ class _Walk:
                     break
         except WorkerFailed as failed:
             self.record(self.filled(one, group, failed.status, failed.reason), one.blocks)
+            self.let_go_of_the_rest(one, key)
             return False
         one.use(block)
         if block.disturbed:
@@ -317,9 +357,8 @@ class _Walk:
     def prepare_again(self, one: Measurement) -> None:
         """A neighbour took the worker down; this cell goes on in a new one, and says so."""
         one.worker = self.workers.get(one.worker.name)
-        reply = self.ask_to_prepare(one.worker, one.cell)
-        if not reply.check.passed:
-            raise WorkerFailed("wrong", reply.check.reason)
+        for key in one.keys:
+            self.hold(one, key)
         if one.blocks:
             one.warn("two processes: the worker was restarted while this cell was measured")
 
@@ -340,19 +379,20 @@ class _Walk:
         return rounds >= sampling.max_rounds
 
     def check(self, one: Measurement) -> None:
-        """Hold the last timed answer against the reference, before anything else is called."""
+        """Hold the last timed answers against the reference, before anything else is called."""
         if not self.workers.alive(one.worker):
             one.warn("not checked again: the worker was gone before the last answer was looked at")
             return
         try:
             with self.doing("checking", one):
-                reply = self.workers.ask(
-                    one.worker, "check", self.plan.sampling.timeout_s, key=one.cell.key
-                )
+                limit = self.plan.sampling.timeout_s
+                checks = [
+                    self.workers.ask(one.worker, "check", limit, key=k).check for k in one.keys
+                ]
         except WorkerFailed as failed:
             one.warn(f"not checked again: {failed.reason}")
         else:
-            one.reply.check = reply.check
+            one.reply.check = next((check for check in checks if not check.passed), checks[0])
 
     def finish(self, one: Measurement, group: str, cut_short: str = "") -> None:
         """Let the cell go and write it down; `cut_short` says why it is not whole."""
@@ -363,12 +403,10 @@ class _Walk:
             status, reason = "wrong", "after timing: " + one.reply.check.reason
         elif cut_short:
             status, reason = "interrupted", cut_short
-        if self.workers.alive(one.worker):
-            try:
-                limit = self.plan.sampling.timeout_s
-                self.workers.ask(one.worker, "release", limit, key=one.cell.key)
-            except WorkerFailed as failed:
-                one.warn(f"not released: {failed.reason}")
+        try:
+            self.let_go(one, one.keys)
+        except WorkerFailed as failed:
+            one.warn(f"not released: {failed.reason}")
         if one.worker.settings.device == "cpu" and (
             cores := timing.crowded(one.used, machine.threads())
         ):

@@ -29,7 +29,8 @@ KEYS = (
     *("profile", "energy", "sampling", "environments", "fake"),
 )
 _SAMPLING = {f.name for f in fields(Sampling)}
-_COUNTS = ("rounds", "max_rounds", "block_calls", "warmup_calls", "queued_calls")
+_COUNTS = ("rounds", "max_rounds", "block_calls", "warmup_calls", "queued_calls", "builds")
+MOST = {"builds": 64}  # of the counts: all builds of a cell are alive at a time
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -342,7 +343,7 @@ def _sampling(data: Mapping[str, Any], where: str) -> Sampling:
             raise LstmBenchError(f"{at}: unknown key{registry.nearest(key, sorted(_SAMPLING))}")
         if key in _COUNTS:
             if value is not None or key != "queued_calls":
-                _integer(value, at, 1, 100_000)
+                _integer(value, at, 1, MOST.get(key, 100_000))
         elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e6:
             raise LstmBenchError(f"{at}: found {value!r}, expected a number above 0, below 1e6")
     sampling = replace(Sampling(), **data)

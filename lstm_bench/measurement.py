@@ -23,6 +23,7 @@ class Measurement:
     cell: Cell
     reply: Prepared  # the worker's
     worker: WorkerProcess
+    builds: int = 1  # how many times the worker holds it; rounds take them in turns
     twin: Measurement | None = None  # of an A/A control: the cell whose blocks it takes
     blocks: list[Block] = field(default_factory=list)
     used: list[Block] = field(default_factory=list)  # the one block of each round that counts
@@ -32,6 +33,11 @@ class Measurement:
     energy: Energy | None = None
     gpu: list[Sample] = field(default_factory=list)  # read while it was timed
     warnings: list[str] = field(default_factory=list)
+
+    @property
+    def keys(self) -> list[str]:
+        """By what names the worker knows its builds, the first by the cell's own."""
+        return [self.cell.key, *(f"{self.cell.key}~{n}" for n in range(2, self.builds + 1))]
 
     @property
     def call_s(self) -> float:

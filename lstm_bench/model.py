@@ -119,6 +119,7 @@ class Sampling:
     cell_s: float = 30.0
     timeout_s: float = 120.0
     queued_calls: int | None = None
+    builds: int = 1
 
 
 @dataclass(frozen=True)

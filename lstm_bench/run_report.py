@@ -34,6 +34,7 @@ REMEDIES = {
     "hurried": "give --budget more time, or go without it",
     "capped": "raise sampling.cell_s in the grid to give slow cells more time",
     "two processes": "see the reason of the cell that took the worker down, above",
+    "two ways": "see the cells' warnings in the records, or choose the algorithm by its own row",
     "throttled": "the GPU held its clock down: cool it, or look at its power limit (nvidia-smi -q)",
     "slow clock": "the GPU was at its power limit, asleep before, or shared; use --rigorous",
     "no energy": "the times stand; see the worker's log in the run's logs folder",

@@ -264,6 +264,81 @@ def test_the_two_of_an_a_a_pair_get_the_same_blocks(tmp_path):
     assert len(set.union(*calls.values())) > 1  # by the noise, from cell to cell
 
 
+def test_rounds_take_the_builds_of_a_cell_in_turns(tmp_path):
+    """Every second build is 20% slower, for as long as it lives: the median is between the two."""
+    sampling = {**FAKE_GRID["sampling"], "rounds": 8, "max_rounds": 8, "builds": 2}
+    script = {"call_s": 0.001, "copy_offset": 0.2}
+    _, sink = walk(tmp_path, hidden=3, fake={"fake": script}, sampling=sampling)
+    ((record, _),) = sink.blocks
+    first, second = record.round_latency_s[0::2], record.round_latency_s[1::2]
+    assert sorted([min(first), min(second)]) == pytest.approx([0.001, 0.0012])
+    assert len(set(first)) == len(set(second)) == 1
+    assert record.latency_s == pytest.approx(0.0011)
+    assert record.warnings == ["not converged: the interval of the median is wider than was asked"]
+
+
+def test_builds_that_take_other_ways_are_said_to(tmp_path, monkeypatch):
+    """As those of a row that chooses its algorithm may."""
+    ask = workers.Workers.ask
+
+    def asked(self, worker, verb, *arguments, **named):
+        reply = ask(self, worker, verb, *arguments, **named)
+        if verb == "prepare" and named["key"].endswith("~3"):
+            reply.path = "another"
+        return reply
+
+    monkeypatch.setattr(workers.Workers, "ask", asked)
+    _, sink = walk(tmp_path, hidden=3, sampling={**FAKE_GRID["sampling"], "builds": 3})
+    (record,) = sink.records
+    assert record.warnings == ["two ways: scripted in the first build, another in another"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "when", "status"),
+    [("segfault", "build", "crashed"), ("nan", "build", "wrong"), ("error", "measure", "crashed")],
+)
+def test_a_cell_is_lost_if_one_of_its_builds_is(tmp_path, fault, when, status):
+    """And its neighbours in the worker go on, all builds of them."""
+    sampling = {**FAKE_GRID["sampling"], "builds": 3}
+    fakes = {"bad": {"fault": fault, "when": when, "hidden": 3}, "good": {"process": "other"}}
+    fakes["near"] = {}
+    _, sink = walk(tmp_path, fake=fakes, sampling=sampling)
+    found = by_name(sink.records)
+    assert found["bad"].status == status
+    assert (found["good"].status, found["near"].status) == ("ok", "ok")
+    assert by_name(sink.records, hidden=5)["bad"].status == "ok"
+
+
+def test_a_worker_that_dies_with_a_second_build_costs_one_cell(tmp_path, monkeypatch):
+    ask = workers.Workers.ask
+
+    def asked(self, worker, verb, *arguments, **named):
+        if verb == "prepare" and named["key"].startswith("a/h3") and named["key"].endswith("~2"):
+            os.kill(worker.pid, signal.SIGKILL)
+        return ask(self, worker, verb, *arguments, **named)
+
+    monkeypatch.setattr(workers.Workers, "ask", asked)
+    sampling = {**FAKE_GRID["sampling"], "builds": 2}
+    _, sink = walk(tmp_path, fake={"a": {}, "b": {}, "c": {}}, sampling=sampling)
+    found = {name: (r.status, r.rounds) for name, r in by_name(sink.records).items()}
+    assert found == {"a": ("crashed", 0), "b": ("ok", 3), "c": ("ok", 3)}
+
+
+def test_every_build_is_checked_after_timing_and_let_go(tmp_path, monkeypatch):
+    asked = Counter()
+    ask = workers.Workers.ask
+
+    def counted(self, worker, verb, *arguments, **named):
+        asked[verb] += 1
+        return ask(self, worker, verb, *arguments, **named)
+
+    monkeypatch.setattr(workers.Workers, "ask", counted)
+    sampling = {**FAKE_GRID["sampling"], "builds": 3}
+    _, sink = walk(tmp_path, hidden=3, sampling=sampling)
+    assert [r.status for r in sink.records] == ["ok"]
+    assert asked["prepare"] == asked["check"] == asked["release"] == 3
+
+
 def test_controls_are_cells_of_their_own(tmp_path):
     _, sink = walk(tmp_path, controls=4, fake={"a": {}, "b": {}, "c": {}})
     counts = Counter((r.implementation, r.copy) for r in sink.records if r.shape.hidden == 3)

@@ -233,6 +233,7 @@ def test_the_noise_grid_measures_every_row_of_the_paper_grid_twice():
     for shape in plan.shapes:
         copies = Counter(cell.implementation for cell in plan.cells(shape, 1))
         assert set(copies.values()) == {2}
+    assert plan.sampling.builds > 1
 
 
 def test_threads_are_an_axis_on_a_cpu():
