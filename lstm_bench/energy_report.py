@@ -6,6 +6,7 @@ The document of `lstm-bench report --energy`, and its table as a section of the 
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +23,7 @@ from lstm_bench.run_report import LESS_WORK_NOTE, heading, less_work, names, onl
 from lstm_bench.tables import Column, Document, Row, Table, number
 from lstm_bench.units import counted, in_units, over, percent, size, wrapped
 
-KNOWN = 0.05  # what the spread of a cell's rounds may move its gross energy by; else an estimate
+KNOWN = 0.05  # by how much two runs as far apart as rounds may differ; beyond, it is an estimate
 MAD = 1.4826  # a normal distribution's standard deviation in median deviations
 NET_KNOWN = 0.1  # of the power over idle may be open where net energy is held against its twin's
 ESTIMATE = "~"  # the mark of a row of which most cells are estimates
@@ -30,8 +31,8 @@ ESTIMATE = "~"  # the mark of a row of which most cells are estimates
 _ENERGY = (
     "energy per call, the median over {shapes}, of rows with energy; net: what"
     " the GPU draws over idle while calls run back to back, - if in most cells that is less than"
-    " the load resolves; gross: net, and idle power for the time per call; ~: in most cells the"
-    " spread of that time over the rounds moves gross by more than {known}; "
+    " the load resolves; gross: net, and idle power for the time per call; ~: in most cells"
+    " two runs, as far apart as the rounds, would differ by more than {known}; "
 )
 _CLOCK = "SM MHz: the median clock while the cells were timed, and the lowest if it was lower; "
 _NOTE = (
@@ -97,8 +98,8 @@ def sections(run: Run) -> list[Section]:
         cells.append([row["implementation"], *(None if v is None else round(v, 3) for v in shown)])
     note = (
         f"Per call, the median over {over(shapes)}; net: what the GPU draws over idle; estimates:"
-        " cells whose gross energy the spread of their rounds moves by more than"
-        f" {percent(KNOWN, 0)}."
+        " cells whose gross energy would differ by more than"
+        f" {percent(KNOWN, 0)} between two runs that are as far apart as the rounds."
     )
     return [Section(title="Energy", note=note, columns=["implementation", *names], rows=cells)]
 
@@ -130,8 +131,9 @@ class Drawn:
     def known(self) -> bool:
         """Whether another run may be expected to find about the same gross energy.
 
-        Idle power is drawn for the time per call. Where that is the host's, runs differ in it by
-        about as much as rounds do, and no number of rounds mends that.
+        Idle power is drawn for the time per call. Where that is the host's, a run is off in it by
+        about as much as a round, and two are by the root of two of that; no number of rounds mends
+        it.
         """
         rounds, energy = self.record.round_throughput_s, self.energy
         if len(rounds) < noise.FEWEST_ROUNDS:
@@ -139,7 +141,7 @@ class Drawn:
         middle = statistics.median(rounds)
         spread_s = MAD * statistics.median(abs(one - middle) for one in rounds)
         idle_w = energy.power_w if energy.idle_w is None else energy.idle_w
-        return (idle_w or 0.0) * spread_s <= KNOWN * self.gross_j
+        return math.sqrt(2) * (idle_w or 0.0) * spread_s <= KNOWN * self.gross_j
 
 
 def drawn(records: Iterable[Record]) -> list[Drawn]:
@@ -205,8 +207,8 @@ def doubts(records: Iterable[Record]) -> list[str]:
     found = (
         (
             estimates,
-            f"the spread of the rounds moves gross by more than {percent(KNOWN, 0)}: it is an"
-            " estimate there, and another run may find another",
+            f"two runs, as far apart as the rounds, would differ by more than {percent(KNOWN, 0)}:"
+            " gross is an estimate there",
         ),
         (unresolved, "the GPU draws less over idle than the load resolves: net is not known there"),
         (without_idle, "idle power is not known: gross is power times the time per call there"),

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lstm_bench import energy_report, noise
-from lstm_bench.energy_report import ESTIMATE, KNOWN, Drawn, Pair, gross_text, joules
+from lstm_bench.energy_report import ESTIMATE, Drawn, Pair, gross_text, joules
 from lstm_bench.model import Record, Shape
 from lstm_bench.study import legs, rules
 from lstm_bench.study.section import Section, code, table, text
@@ -56,8 +56,7 @@ def section(runs: Runs) -> Section:
             " last column is a geometric mean. Net: what the GPU draws over idle"
             + (f" ({statistics.median(idle):.0f} W)" if idle else "")
             + " while calls run back to back; gross: net, and idle power for the time per call."
-            f" {code(ESTIMATE)}: in most cells of the row the spread of that time over the rounds"
-            f" moves gross by more than {percent(KNOWN, 0)}.",
+            f" {code(ESTIMATE)}: an estimate in most cells of the row.",
             *_sentences(energy_report.doubts(own)),
             *_sentences(energy_report.repeats(pairs) or [UNKNOWN]),
             *_sentences(energy_report.problem_lines(own)),
