@@ -154,6 +154,26 @@ def test_energy_says_how_well_it_repeats_and_what_is_an_estimate(tmp_path):
     assert "of 8 A/A pairs with one, gross differs by 0.4%" in text
 
 
+def test_where_the_least_energy_is_an_estimate_is_said(tmp_path):
+    run = run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0}, spread=0.10))
+    told = energy.section(Runs(paper=Subject(run))).short
+    assert "takes 3.00x as much gross (an estimate at 8 shapes)" in told
+
+
+def test_energy_of_two_runs_of_the_small_grid_comes_first(tmp_path):
+    """The cells whose rounds spread are told apart."""
+    again = with_energy({"tf-mode0": 2.0}, spread=0.10)
+    for record, _ in again:
+        record.energy.power_w *= 1.2 if record.shape.hidden == HIDDEN[0] else 1.0
+    two = (with_energy({"tf-mode0": 2.0}), again)
+    runs = [Subject(run_of(tmp_path / f"h200-energy-{n}", *own)) for n, own in enumerate(two, 1)]
+    paper = Subject(run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0})))
+    text = " ".join(energy.section(Runs(paper=paper, energy=tuple(runs))).written().split())
+    assert "Gross energy of `h200-energy-2` against `h200-energy-1`" in text
+    assert "| all | 16 | 0.0% | 0.0% | 0 | 0 |" in text
+    assert "Of the 16 other cells, where it is an estimate, 16 differ by more than 5%" in text
+
+
 def test_energy_is_held_against_that_of_a_second_run(tmp_path):
     one = Subject(run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0})))
     warmer = with_energy({"tf-mode0": 2.0})
@@ -481,19 +501,22 @@ def twins(name, shape, changes, **more):
 
 
 def test_more_rounds_bring_two_measurements_of_one_thing_together(tmp_path):
-    """Of 201 rounds the last is in no stretch of 10; of 20 there is none of 25."""
+    """Of 201 rounds the last is in no stretch of 10; a pair that is known after 20 is apart."""
     swings = twins("pytorch", (128, 1, 10), ([0.03] * 10 + [-0.03] * 10) * 10 + [0.0])
     stays = twins("tf-mode2", (128, 1, 10), [0.04] * 101 + [0.06] * 100, status="interrupted")
     sure = twins("deepbench", (128, 1, 10), [0.002] * 20)
     one = Subject(run_of(tmp_path / "h200-noise", *swings, *stays, *sure))
     _, answer, lines, told = (" ".join(part.split()) for part in rounds.body(one))
     assert (
-        "2 of 3 (67%) pairs over 100 us agree to 1% with all of their rounds; 95% should" in answer
+        "2 of 3 (67%) pairs over 100 us agree to 1% with all of their rounds (21% to 94% of all"
+        " such pairs, by that), round held against round; by the two medians alone 3 would. 95%"
+        " should." in answer
     )
     assert "1 pair was cut short and counts as far as measured." in answer
-    assert "| 10 | 3 | 33% | 3.0% | 5.0% |" in lines
-    assert "| 25 | 2 | 0% |" in lines
-    assert "| all | 3 | 67% | 0.2% | 4.0% |" in lines
+    assert "| 10 | 0% | 4.0% | 5.0% |" in lines
+    assert "| all | 50% | 2.0% | 4.0% |" in lines
+    assert "Of the 2 pairs with 200 rounds or more" in told
+    assert "Of 1 other pair, known sooner, 1 of 1 (100%) agree." in told
     apart = "`tf-mode2` at 128,1,10 by 4.0% (4.0% in the first half of its 201 rounds, 6.0% in the"
     assert apart in told
     assert "`pytorch`" not in told

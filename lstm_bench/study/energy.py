@@ -194,6 +194,9 @@ def _noise(pairs: Sequence[Pair]) -> float:
 def _least(records: Sequence[Record], shapes: set[Shape], floor: float) -> str:
     """Which row that a framework's user can have needs the least, in fp32 and in half."""
     sentences = []
+    known = {
+        (d.record.implementation, d.record.shape): d.known for d in energy_report.drawn(records)
+    }
     for kind, half in (("fp32", False), ("half precision", True)):
         rows = {
             r.implementation
@@ -213,6 +216,8 @@ def _least(records: Sequence[Record], shapes: set[Shape], floor: float) -> str:
         apart = rules.mean(_logs(records, ranked[0], ranked[1], shapes))
         clear = rules.is_over(apart, math.log1p(floor)) == rules.HOLDS
         told = f"the next, {code(ranked[1])}, takes {times(math.exp(apart.value))} as much gross"
+        shaky = sum(not all(known[name, s] for name in ranked[:2]) for s in shapes)
+        told += f" (an estimate at {counted(shaky, 'shape')})" if shaky else ""
         net = _logs(records, ranked[0], ranked[1], shapes, _net)
         if net:
             more = times(math.exp(statistics.fmean(net)))
