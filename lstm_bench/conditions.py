@@ -45,11 +45,11 @@ def chosen(cells: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
     for condition in conditions:
         cells = cells[holds(condition, cells, "--where")]
         if cells.empty:
-            raise LstmBenchError(f"--where {condition}: no shape of the run is left")
+            raise LstmBenchError(f"--where {' and '.join(conditions)}: no shape of the run is left")
     return cells
 
 
-def chosen_shapes(cells: pd.DataFrame, conditions: Sequence[str]) -> set[Shape]:
-    """The shapes of these cells that hold to all conditions of --where."""
-    found = chosen(cells, conditions)[list(AXES)].drop_duplicates()
+def shapes_of(cells: pd.DataFrame) -> set[Shape]:
+    """The shapes of these cells."""
+    found = cells[list(AXES)].drop_duplicates()
     return {Shape(*map(int, sizes)) for sizes in found.itertuples(index=False, name=None)}

@@ -16,7 +16,7 @@ import datetime
 import math
 import random
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -38,11 +38,13 @@ from lstm_bench.profile import Profile
 from lstm_bench.replies import Prepared
 from lstm_bench.sink import Sink
 from lstm_bench.supervisor import WorkerFailed, WorkerProcess
+from lstm_bench.units import counted
 from lstm_bench.watch import Watch
 from lstm_bench.workers import Workers
 
 MAX_REPEATS = 3  # of a disturbed block
 FEWEST_ROUNDS = 3  # that a budget leaves to a cell
+NOT_WARM = "not warm: the time per call was still moving at the end of the warm-up"
 REFERENCE_RATE = 2e9  # operations a second: a slow machine's, to say how long is too long
 
 
@@ -196,11 +198,13 @@ class _Walk:
                 same = (one for one in live if one.cell.implementation == cell.implementation)
                 prepared.twin = next(same, None)
                 live.append(prepared)
-        for _ in range(1, self.plan.sampling.builds):
-            for one in self.rng.sample(live, len(live)):  # at other places in memory every time
-                if not self.stop() and not self.build_again(one, group):
+        for built in range(1, self.plan.sampling.builds):
+            for one in self.rng.sample(live, len(live)):  # each time at other places in memory
+                if self.stop() or (deadline is not None and time.monotonic() >= deadline):
+                    break
+                if one.builds == built and not self.build_again(one, group):
                     live.remove(one)
-        for number in range(1, self.plan.sampling.max_rounds + 1):
+        for number in range(1, self.plan.sampling.max_rounds + self.plan.sampling.builds):
             if self.stop() or not live:
                 break
             for one in self.ordered(live):
@@ -243,17 +247,20 @@ class _Walk:
             if failed.status != "interrupted":  # then nothing was measured, and it stays to be done
                 self.record(self.blank(cell, failed.status, failed.reason, group), [])
             return None
-        live = Measurement(cell, reply, worker)
+        live = Measurement(cell, reply, worker, paths={cell.key: reply.path})
         reply.memory |= self.watch.memory(worker)
         if not reply.check.passed:
             self.record(self.filled(live, group, "wrong", reply.check.reason), [])
             return None
         if not (reply.warm_up and reply.warm_up.settled):
-            live.warn("not warm: the time per call was still moving at the end of the warm-up")
+            live.warn(NOT_WARM)
         return live
 
     def build_again(self, one: Measurement, group: str) -> bool:
-        """One more build of a cell; false if that fails, and then the cell is lost."""
+        """One more build of a cell; false if that fails, and then the cell is lost.
+
+        Where memory is short it goes on with those that there are.
+        """
         one.builds += 1
         try:
             if self.workers.alive(one.worker):
@@ -261,9 +268,15 @@ class _Walk:
             else:
                 self.prepare_again(one)
         except WorkerFailed as failed:
+            which = f"build {one.builds} of {self.plan.sampling.builds}"
+            if failed.status == "oom" and self.workers.alive(one.worker):
+                one.builds -= 1
+                one.warn(f"fewer builds: {which} failed: {failed.reason}")
+                return True
             if failed.status != "interrupted":
-                self.record(self.filled(one, group, failed.status, failed.reason), [])
-            self.let_go_of_the_rest(one, one.keys[-1])
+                reason = f"{which}: {failed.reason}"
+                self.record(self.filled(one, group, failed.status, reason), [])
+            self.let_go(one)
             return False
         return True
 
@@ -273,18 +286,21 @@ class _Walk:
         if not reply.check.passed:
             one.reply.check = reply.check
             raise WorkerFailed("wrong", reply.check.reason)
-        if reply.path != one.reply.path:
-            one.warn(f"two ways: {one.reply.path} in the first build, {reply.path} in another")
+        if not (reply.warm_up and reply.warm_up.settled):
+            one.warn(NOT_WARM)
+        one.paths[key] = reply.path
 
-    def let_go_of_the_rest(self, one: Measurement, failed: str) -> None:
-        """Of a cell that is lost, which must not keep memory that others need."""
-        with contextlib.suppress(WorkerFailed):
-            self.let_go(one, [key for key in one.keys if key != failed])
-
-    def let_go(self, one: Measurement, keys: list[str]) -> None:
-        if self.workers.alive(one.worker):
-            for key in keys:
-                self.workers.ask(one.worker, "release", self.plan.sampling.timeout_s, key=key)
+    def let_go(self, one: Measurement) -> str:
+        """All builds of a cell; returns what went wrong, if anything did."""
+        problem = ""
+        for key in one.keys:
+            if self.workers.alive(one.worker):
+                try:
+                    limit = self.plan.sampling.timeout_s
+                    self.workers.ask(one.worker, "release", limit, key=key)
+                except WorkerFailed as failed:
+                    problem = problem or failed.reason
+        return problem
 
     def ask_to_prepare(self, worker: WorkerProcess, cell: Cell, key: str) -> Prepared:
         """The problem first: its reference may take longer than any call is allowed to."""
@@ -295,7 +311,8 @@ class _Walk:
         with self.doing("posing", cell):
             self.workers.ask(worker, "pose", patience, shape=shape, computes=row.computes, **place)
             self.workers.shelf.filled(row.computes, cell.shape)
-        with self.doing("preparing", cell):
+        build = key.partition("~")[2]
+        with self.doing("preparing", cell, f"build {build} of" if build else ""):
             reply: Prepared = self.workers.ask(
                 worker,
                 "prepare",
@@ -347,7 +364,7 @@ class _Walk:
                     break
         except WorkerFailed as failed:
             self.record(self.filled(one, group, failed.status, failed.reason), one.blocks)
-            self.let_go_of_the_rest(one, key)
+            self.let_go(one)
             return False
         one.use(block)
         if block.disturbed:
@@ -363,11 +380,12 @@ class _Walk:
             one.warn("two processes: the worker was restarted while this cell was measured")
 
     def enough(self, one: Measurement, deadline: float | None) -> bool:
-        """Whether a cell has converged, or has used up what it may cost."""
-        sampling = self.plan.sampling
-        if timing.converged(one.latencies, sampling):
+        """Whether a cell has converged, or has used up what it may cost; all builds alike."""
+        sampling, rounds = self.plan.sampling, len(one.used)
+        if rounds % one.builds:
+            return False
+        if timing.converged(one.latencies, sampling, one.builds):
             return True
-        rounds = len(one.used)
         if one.spent_s >= sampling.cell_s:
             if rounds < sampling.max_rounds:
                 one.warn(f"capped: {rounds} rounds in {sampling.cell_s:g} s")
@@ -392,7 +410,7 @@ class _Walk:
         except WorkerFailed as failed:
             one.warn(f"not checked again: {failed.reason}")
         else:
-            one.reply.check = next((check for check in checks if not check.passed), checks[0])
+            one.reply.check = max(checks, key=lambda c: (not c.passed, c.max_abs_error))
 
     def finish(self, one: Measurement, group: str, cut_short: str = "") -> None:
         """Let the cell go and write it down; `cut_short` says why it is not whole."""
@@ -403,15 +421,17 @@ class _Walk:
             status, reason = "wrong", "after timing: " + one.reply.check.reason
         elif cut_short:
             status, reason = "interrupted", cut_short
-        try:
-            self.let_go(one, one.keys)
-        except WorkerFailed as failed:
-            one.warn(f"not released: {failed.reason}")
+        if problem := self.let_go(one):
+            one.warn(f"not released: {problem}")
+        ways = Counter(one.paths.values())
+        if len(ways) > 1:
+            told = ", ".join(f"{path} in {counted(n, 'build')}" for path, n in ways.most_common())
+            one.warn(f"several ways: {told}")
         if one.worker.settings.device == "cpu" and (
             cores := timing.crowded(one.used, machine.threads())
         ):
             one.warn(f"disturbed: other processes used {cores:.1f} cores while this was measured")
-        if status == "ok" and not timing.converged(one.latencies, self.plan.sampling):
+        if status == "ok" and not timing.converged(one.latencies, self.plan.sampling, one.builds):
             one.warn("not converged: the interval of the median is wider than was asked")
         self.record(self.filled(one, group, status, reason), one.blocks, one.profile)
 

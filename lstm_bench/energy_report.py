@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lstm_bench import noise, store
-from lstm_bench.conditions import chosen, chosen_shapes
+from lstm_bench.conditions import chosen, shapes_of
 from lstm_bench.energy import Energy
 from lstm_bench.model import LstmBenchError, Record, Shape
 from lstm_bench.page import Section
@@ -36,7 +36,7 @@ _ENERGY = (
 )
 _CLOCK = "SM MHz: the median clock while the cells were timed, and the lowest if it was lower; "
 _NOTE = (
-    "mem: the most that one cell added to what its process had, the largest over all shapes; memory"
+    "mem: the most that one cell added to what its process had, the largest over {shapes}; memory"
     " that is used again does not show"
 )
 
@@ -45,11 +45,12 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     """Energy, the GPU's state and memory, row by row; `conditions` choose shapes."""
     result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
     result.add(heading(run))
-    records = measured(run)
+    everywhere = records = measured(run)
     if conditions:
-        result.add(only(run, chosen(run.cells, conditions), conditions))
+        cells = chosen(run.cells, conditions)
+        result.add(only(run, cells, conditions))
         result.facts["where"] = list(conditions)
-        shapes = chosen_shapes(run.cells, conditions)
+        shapes = shapes_of(cells)
         records = [r for r in records if r.shape in shapes]
     own = firsts(records)
     rows = table_rows(own, run.implementations)
@@ -64,10 +65,16 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     result.add(Table("energy", rows, _columns(rows, less)))
     common = len(shared_shapes(own))
     energy = "no energy, which takes an NVIDIA GPU and `lstm-bench grid GRID --energy`; "
+    if elsewhere := {one.record.shape for one in drawn(everywhere)}:
+        energy = f"no energy here; the run has it at {counted(len(elsewhere), 'other shape')}; "
     if any(row["cells"] for row in rows):
         energy = _ENERGY.format(shapes=over(common), known=percent(KNOWN, 0))
     clock = _CLOCK if any(row["clock_mhz"] for row in rows) else ""
-    result.add(wrapped(energy + clock + _NOTE))
+    result.add(
+        wrapped(
+            energy + clock + _NOTE.format(shapes="these shapes" if conditions else "all shapes")
+        )
+    )
     if less & {row["implementation"] for row in rows}:
         result.add(LESS_WORK_NOTE)
     told = [*doubts(own), *repeats(pairs(records))]

@@ -355,4 +355,9 @@ def _sampling(data: Mapping[str, Any], where: str) -> Sampling:
             )
         stated = sampling.max_rounds if "max_rounds" in data else sampling.rounds
         sampling = replace(sampling, rounds=stated, max_rounds=stated)
+    if sampling.builds > sampling.rounds:
+        raise LstmBenchError(
+            f"{where}: sampling.builds: found {sampling.builds}, expected no more than rounds,"
+            f" which take builds in turns and are {sampling.rounds}"
+        )
     return sampling

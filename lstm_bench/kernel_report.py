@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from lstm_bench import noise, run_report, split
-from lstm_bench.conditions import chosen, chosen_shapes
+from lstm_bench.conditions import chosen, shapes_of
 from lstm_bench.families import FAMILIES
 from lstm_bench.model import LstmBenchError, Record, Shape
 from lstm_bench.profile import Profile
@@ -25,12 +25,13 @@ def document(
     run: Run, top: int = 5, sort: str = "self", conditions: Sequence[str] = ()
 ) -> Document:
     """All profiles of a run: the split by row, its families, the first `top` parts of each row."""
-    shapes = chosen_shapes(run.cells, conditions) if conditions else None
+    cells = chosen(run.cells, conditions)
+    shapes = shapes_of(cells) if conditions else None
     found = split.read(run, shapes)
     if not found.good and not found.left_out:
         here = "none of the chosen shapes was" if shapes is not None else "no cell of it was"
         raise LstmBenchError(
-            f"{run.name}: {here} profiled, out of {counted(len(run.cells), 'cell')}; measure with"
+            f"{run.name}: {here} profiled, out of {counted(len(cells), 'cell')}; measure with"
             " `lstm-bench grid GRID --profile`"
         )
     result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
@@ -38,7 +39,7 @@ def document(
     result.facts |= {"left_out": dict(found.left_out), "cells": [_cell(s) for s in found.good]}
     result.add(run_report.heading(run))
     if conditions:
-        result.add(run_report.only(run, chosen(run.cells, conditions), conditions))
+        result.add(run_report.only(run, cells, conditions))
         result.facts["where"] = list(conditions)
     doubts = left_out_lines(found) + without_lines(run, found, shapes)
     if doubts:

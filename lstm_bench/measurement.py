@@ -33,6 +33,7 @@ class Measurement:
     energy: Energy | None = None
     gpu: list[Sample] = field(default_factory=list)  # read while it was timed
     warnings: list[str] = field(default_factory=list)
+    paths: dict[str, str] = field(default_factory=dict)  # which way each build took
 
     @property
     def keys(self) -> list[str]:
@@ -113,7 +114,7 @@ def fill(record: Record, one: Measurement) -> Record:
     record.latency_interval_s = list(timing.median_interval(latencies))
     record.throughput_s = statistics.median(throughputs)
     record.round_latency_s, record.round_throughput_s = latencies, throughputs
-    record.rounds, record.calls = len(one.used), len(samples)
+    record.rounds, record.builds, record.calls = len(one.used), one.builds, len(samples)
     record.outliers = timing.outliers(samples)
     record.timed_s = one.spent_s
     record.cpu_over_wall = sum(b.cpu_s for b in one.used) / wall

@@ -208,6 +208,7 @@ class Record:
     first_call_s: float | None = None
     build_s: float | None = None
     rounds: int = 0
+    builds: int = 1  # that the rounds take in turns
     calls: int = 0
     round_latency_s: list[float] = field(default_factory=list)
     round_throughput_s: list[float] = field(default_factory=list)

@@ -221,12 +221,20 @@ def _outer_rank(n: int) -> int:
     return rank
 
 
-def converged(round_medians: Sequence[float], sampling: Sampling) -> bool:
-    """Whether the median's interval is as narrow as was asked."""
+def converged(round_medians: Sequence[float], sampling: Sampling, builds: int = 1) -> bool:
+    """Whether the median's interval is as narrow as was asked.
+
+    That of the rounds around their own build's median: how far builds are apart no round mends.
+    """
     if len(round_medians) < sampling.rounds:
         return False
-    low, high = median_interval(round_medians)
-    return (high - low) / 2 <= sampling.converged * statistics.median(round_medians)
+    around = [0.0] * len(round_medians)
+    for first in range(builds):
+        own = round_medians[first::builds]
+        middle = statistics.median(own)
+        around[first::builds] = [one / middle for one in own]
+    low, high = median_interval(around)
+    return (high - low) / 2 <= sampling.converged
 
 
 def outliers(samples: Sequence[int]) -> int:

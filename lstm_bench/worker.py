@@ -167,8 +167,9 @@ class Worker:
         return {"check": to_json(self._check(self.prepared[key]))}
 
     def release(self, key: str) -> dict[str, Any]:
-        """Let a session go."""
-        self.prepared.pop(key).session.close()
+        """Let a session go, if it is still there."""
+        if held := self.prepared.pop(key, None):
+            held.session.close()
         return {}
 
     def _check(self, p: Held) -> Check:

@@ -13,9 +13,10 @@ from conftest import FAKE_GRID
 from lstm_bench import driver, energy, grid, telemetry, workers
 from lstm_bench.commands import profile as profile_command
 from lstm_bench.fake_script import WRONG_ANSWERS
-from lstm_bench.model import Record, Stopped
+from lstm_bench.model import Check, Record, Stopped
 from lstm_bench.sink import Kept
 from lstm_bench.stop import held
+from lstm_bench.supervisor import WorkerFailed
 
 
 class Quiet:
@@ -264,33 +265,96 @@ def test_the_two_of_an_a_a_pair_get_the_same_blocks(tmp_path):
     assert len(set.union(*calls.values())) > 1  # by the noise, from cell to cell
 
 
-def test_rounds_take_the_builds_of_a_cell_in_turns(tmp_path):
-    """Every second build is 20% slower, for as long as it lives: the median is between the two."""
-    sampling = {**FAKE_GRID["sampling"], "rounds": 8, "max_rounds": 8, "builds": 2}
+@pytest.mark.parametrize(("least", "most", "done"), [(3, 3, 4), (5, 9, 6), (8, 8, 8)])
+def test_rounds_take_the_builds_of_a_cell_in_turns(tmp_path, least, most, done):
+    """Every second build is 20% slower, for as long as it lives: the median is between the two.
+
+    So there are as many rounds of each, and it has converged as soon as each of them has.
+    """
+    sampling = {**FAKE_GRID["sampling"], "rounds": least, "max_rounds": most, "builds": 2}
     script = {"call_s": 0.001, "copy_offset": 0.2}
     _, sink = walk(tmp_path, hidden=3, fake={"fake": script}, sampling=sampling)
-    ((record, _),) = sink.blocks
+    (record,) = sink.records
     first, second = record.round_latency_s[0::2], record.round_latency_s[1::2]
     assert sorted([min(first), min(second)]) == pytest.approx([0.001, 0.0012])
     assert len(set(first)) == len(set(second)) == 1
     assert record.latency_s == pytest.approx(0.0011)
-    assert record.warnings == ["not converged: the interval of the median is wider than was asked"]
+    assert (record.rounds, record.builds, record.warnings) == (done, 2, [])
+
+
+def spoilt(monkeypatch, verb, ends, spoil):
+    """Have this done to the replies to a verb about builds whose name ends so."""
+    ask = workers.Workers.ask
+
+    def asked(self, worker, asked_for, *arguments, **named):
+        reply = ask(self, worker, asked_for, *arguments, **named)
+        if asked_for == verb and named["key"].endswith(ends):
+            spoil(reply)
+        return reply
+
+    monkeypatch.setattr(workers.Workers, "ask", asked)
+
+
+def wrong(reply):
+    reply.check = Check(9.0, 9.0, 1e-5, False, "output is off")
+
+
+@pytest.mark.parametrize(
+    ("verb", "reason"),
+    [("prepare", "build 2 of 3: output is off"), ("check", "after timing: output is off")],
+)
+def test_one_wrong_build_makes_a_cell_wrong(tmp_path, monkeypatch, verb, reason):
+    spoilt(monkeypatch, verb, "~2", wrong)
+    _, sink = walk(tmp_path, hidden=3, sampling={**FAKE_GRID["sampling"], "builds": 3})
+    (record,) = sink.records
+    assert (record.status, record.reason) == ("wrong", reason)
+    assert not record.check.passed
+    assert record.latency_s is None
+
+
+def test_where_memory_is_short_a_cell_goes_on_with_the_builds_there_are(tmp_path, monkeypatch):
+    def full(reply):
+        raise WorkerFailed("oom", "MemoryError: no more")
+
+    spoilt(monkeypatch, "prepare", "~3", full)
+    sampling = {**FAKE_GRID["sampling"], "rounds": 4, "max_rounds": 4, "builds": 4}
+    _, sink = walk(tmp_path, hidden=3, sampling=sampling)
+    (record,) = sink.records
+    assert (record.status, record.builds, record.rounds) == ("ok", 2, 4)
+    assert record.warnings == ["fewer builds: build 3 of 4 failed: MemoryError: no more"]
+
+
+def test_a_cell_that_is_lost_keeps_none_of_its_builds(tmp_path, monkeypatch):
+    released = []
+    spoilt(monkeypatch, "prepare", "~3", wrong)
+    ask = workers.Workers.ask
+
+    def asked(self, worker, verb, *arguments, **named):
+        if verb == "release":
+            released.append(named["key"][-2:])
+        return ask(self, worker, verb, *arguments, **named)
+
+    monkeypatch.setattr(workers.Workers, "ask", asked)
+    walk(tmp_path, hidden=3, sampling={**FAKE_GRID["sampling"], "builds": 3})
+    assert released == ["p1", "~2", "~3"]
+
+
+def test_a_budget_ends_building_too(tmp_path):
+    sampling = {**FAKE_GRID["sampling"], "rounds": 60, "max_rounds": 60, "builds": 60}
+    script = {"call_s": 0.02, "real": True}
+    _, sink = walk(tmp_path, budget_s=2, hidden=3, fake={"fake": script}, sampling=sampling)
+    (record,) = sink.records
+    assert record.status == "ok"
+    assert record.rounds % record.builds == 0
+    assert record.builds < 60
 
 
 def test_builds_that_take_other_ways_are_said_to(tmp_path, monkeypatch):
     """As those of a row that chooses its algorithm may."""
-    ask = workers.Workers.ask
-
-    def asked(self, worker, verb, *arguments, **named):
-        reply = ask(self, worker, verb, *arguments, **named)
-        if verb == "prepare" and named["key"].endswith("~3"):
-            reply.path = "another"
-        return reply
-
-    monkeypatch.setattr(workers.Workers, "ask", asked)
+    spoilt(monkeypatch, "prepare", "~3", lambda reply: setattr(reply, "path", "another"))
     _, sink = walk(tmp_path, hidden=3, sampling={**FAKE_GRID["sampling"], "builds": 3})
     (record,) = sink.records
-    assert record.warnings == ["two ways: scripted in the first build, another in another"]
+    assert record.warnings == ["several ways: scripted in 2 builds, another in 1 build"]
 
 
 @pytest.mark.parametrize(
@@ -321,7 +385,7 @@ def test_a_worker_that_dies_with_a_second_build_costs_one_cell(tmp_path, monkeyp
     sampling = {**FAKE_GRID["sampling"], "builds": 2}
     _, sink = walk(tmp_path, fake={"a": {}, "b": {}, "c": {}}, sampling=sampling)
     found = {name: (r.status, r.rounds) for name, r in by_name(sink.records).items()}
-    assert found == {"a": ("crashed", 0), "b": ("ok", 3), "c": ("ok", 3)}
+    assert found == {"a": ("crashed", 0), "b": ("ok", 4), "c": ("ok", 4)}
 
 
 def test_every_build_is_checked_after_timing_and_let_go(tmp_path, monkeypatch):

@@ -156,6 +156,17 @@ def test_one_shape_can_be_looked_at_alone(run_of):
     assert document.facts["where"] == ["batch=8"]
 
 
+def test_shapes_without_energy_say_that_others_have_it(run_of):
+    memory = {"host peak": 3 << 20}
+    run = run_of(
+        cell("a", SHAPES[0], 0.2),
+        Record("a", SHAPES[1], 1, 1, "ok", memory=memory),
+    )
+    text = " ".join(energy_report.document(run, ["batch=8"]).written("table").split())
+    assert "no energy here; the run has it at 1 other shape" in text
+    assert "the largest over these shapes" in text
+
+
 def test_a_time_of_few_rounds_is_not_known(run_of):
     """One round has no spread."""
     record = cell("a", SHAPES[0], 0.2)

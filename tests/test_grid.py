@@ -12,7 +12,7 @@ from conftest import FAKE_GRID, REPOSITORY
 from lstm_bench import grid
 from lstm_bench.commands import grid as grid_command
 from lstm_bench.model import LstmBenchError, Shape
-from lstm_bench.plan import Plan
+from lstm_bench.plan import Plan, guess_s
 from lstm_bench.registry import IMPLEMENTATIONS
 
 GRIDS = sorted((REPOSITORY / "grids").glob("*.yaml"))
@@ -312,3 +312,26 @@ def test_energy_is_measured_where_it_is_asked_for_and_on_a_gpu(value, expected):
 def test_rigorous_is_never_less_than_the_file_says(sampling, rounds, most):
     flags = grid_command._sampling_flags({"sampling": sampling}, False, True, False)
     assert flags == {"rounds": rounds, "max_rounds": most}
+
+
+@pytest.mark.parametrize("builds", [0, 11, 1000, "many", True])
+def test_builds_are_a_count_that_rounds_can_take_in_turns(builds):
+    with pytest.raises(LstmBenchError, match=r"sampling\.builds: found"):
+        plan_of({"implementations": ["fake"], "sampling": {"builds": builds}})
+
+
+def test_more_builds_are_guessed_to_take_longer():
+    guesses = []
+    for builds in (1, 4):
+        data = {"implementations": ["pytorch"], "sampling": {"builds": builds}}
+        plan = plan_of({**data, "hidden": 64, "batch": 1, "timesteps": 10})
+        guesses.append(guess_s(plan, plan.all_cells()))
+    assert guesses[1] > guesses[0]
+
+
+@pytest.mark.parametrize("path", GRIDS, ids=[p.stem for p in GRIDS])
+def test_the_rounds_of_a_shipped_grid_fit_into_its_cap(path):
+    """Else every cell that is not known soon would be called capped."""
+    sampling = shipped(path.name).sampling
+    kinds = 1 if sampling.queued_calls == 1 else 2
+    assert sampling.max_rounds * sampling.block_s * kinds < sampling.cell_s

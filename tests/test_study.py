@@ -174,6 +174,24 @@ def test_energy_of_two_runs_of_the_small_grid_comes_first(tmp_path):
     assert "Of the 16 other cells, where it is an estimate, 16 differ by more than 5%" in text
 
 
+@pytest.mark.parametrize(
+    ("uuids", "told"),
+    [
+        (("GPU-1", "GPU-1"), "on the same GPU"),
+        (("GPU-1", "GPU-2"), "on another GPU of its kind"),
+        ((None, "GPU-2"), "on GPUs that may not be the same"),
+    ],
+)
+def test_energy_of_two_runs_says_whether_they_had_one_gpu(tmp_path, uuids, told):
+    both = []
+    for name, uuid in zip(("h200-paper", "h200-repeat"), uuids, strict=True):
+        run = run_of(tmp_path / name, *with_energy({"tf-mode0": 2.0}))
+        run.manifest["machine"]["gpus"] = [{"name": "H200", "driver": "1", "uuid": uuid}]
+        both.append(Subject(run))
+    section = energy.section(Runs(paper=both[0], repeats=(both[1],)))
+    assert told in " ".join(section.written().split())
+
+
 def test_energy_is_held_against_that_of_a_second_run(tmp_path):
     one = Subject(run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0})))
     warmer = with_energy({"tf-mode0": 2.0})

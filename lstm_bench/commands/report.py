@@ -101,7 +101,9 @@ def report(
     if conditions and html:
         raise click.UsageError("--where does not choose for --html, which has a filter of its own")
     if conditions and figures and not kernels:
-        raise click.UsageError("--where chooses for figures of profiles only; add --kernels")
+        raise click.UsageError(
+            "--where chooses for figures of --kernels only; leave --figures out, or ask for these"
+        )
     printed = mpe or kernels or energy or form or output or not (html or figures)
     shown = printed and not (kernels or energy)
     if metric != "latency" and not shown:
@@ -119,13 +121,13 @@ def report(
     if figures:
         from lstm_bench import figures as drawing
         from lstm_bench import profile_figures
-        from lstm_bench.conditions import chosen_shapes
+        from lstm_bench.conditions import chosen, shapes_of
 
         try:
-            chosen = chosen_shapes(run.cells, conditions) if conditions else None
+            shapes = shapes_of(chosen(run.cells, conditions)) if conditions else None
             for path in [
                 *drawing.write(run, figures),
-                *profile_figures.write(run, figures, chosen),
+                *profile_figures.write(run, figures, shapes),
             ]:
                 click.echo(f"wrote {path}", err=True)
         except OSError as error:
