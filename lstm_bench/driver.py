@@ -262,14 +262,15 @@ class _Walk:
         Where memory is short it goes on with those that there are.
         """
         one.builds += 1
+        others_held = self.workers.alive(one.worker)
         try:
-            if self.workers.alive(one.worker):
+            if others_held:
                 self.hold(one, one.keys[-1])
             else:
                 self.prepare_again(one)
         except WorkerFailed as failed:
             which = f"build {one.builds} of {self.plan.sampling.builds}"
-            if failed.status == "oom" and self.workers.alive(one.worker):
+            if failed.status == "oom" and others_held:
                 one.builds -= 1
                 one.warn(f"fewer builds: {which} failed: {failed.reason}")
                 return True
