@@ -231,7 +231,7 @@ def converged(round_medians: Sequence[float], sampling: Sampling, builds: int = 
     around = [0.0] * len(round_medians)
     for first in range(builds):
         own = round_medians[first::builds]
-        middle = statistics.median(own)
+        middle = statistics.median(own) or 1.0  # a clock may be too coarse for a call
         around[first::builds] = [one / middle for one in own]
     low, high = median_interval(around)
     return (high - low) / 2 <= sampling.converged

@@ -224,6 +224,19 @@ def test_a_cell_converges_when_the_interval_is_narrow_and_the_rounds_are_done():
     assert not timing.converged([1.0 + 0.02 * n for n in range(10)], sampling)
 
 
+def test_how_far_builds_are_apart_is_not_asked_when_a_cell_has_converged():
+    """But how far the rounds of each are."""
+    apart = [1.0, 1.5] * 5
+    assert not timing.converged(apart, Sampling(rounds=10))
+    assert timing.converged(apart, Sampling(rounds=10), builds=2)
+    restless = [(1.0, 1.5)[n % 2] * (1 + 0.1 * (n % 3)) for n in range(12)]
+    assert not timing.converged(restless, Sampling(rounds=10), builds=2)
+
+
+def test_calls_that_a_clock_does_not_see_converge():
+    assert timing.converged([0.0] * 10, Sampling(rounds=10))
+
+
 def test_outliers_are_counted():
     samples = [100, 101, 102, 103, 104, 105, 106, 107, 9000]
     assert timing.outliers(samples) == 1
