@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from lstm_bench import machine, timing
+from lstm_bench.builder import Builder
 from lstm_bench.closer import CloserLook, Look
 from lstm_bench.measurement import Measurement, blank_record, fill
 from lstm_bench.model import (
@@ -35,17 +36,14 @@ from lstm_bench.model import (
 )
 from lstm_bench.plan import Plan, guess_cell_s, guess_s
 from lstm_bench.profile import Profile
-from lstm_bench.replies import Prepared
 from lstm_bench.sink import Sink
-from lstm_bench.supervisor import WorkerFailed, WorkerProcess
+from lstm_bench.supervisor import WorkerFailed
 from lstm_bench.units import counted
 from lstm_bench.watch import Watch
 from lstm_bench.workers import Workers
 
 MAX_REPEATS = 3  # of a disturbed block
 FEWEST_ROUNDS = 3  # that a budget leaves to a cell
-NOT_WARM = "not warm: the time per call was still moving at the end of the warm-up"
-REFERENCE_RATE = 2e9  # operations a second: a slow machine's, to say how long is too long
 
 
 class Observer(Protocol):
@@ -169,6 +167,7 @@ class _Walk:
         self.finished = 0
         self.timed_s = 0.0
         self.closer = CloserLook(plan, self.workers, self.watch, look, stop, self.doing)
+        self.builder = Builder(plan, self.workers, self.doing)
         self.spent_s: defaultdict[str, float] = defaultdict(float)
         self.inside_s = 0.0  # what was done within what is being done, and is counted by itself
 
@@ -240,90 +239,27 @@ class _Walk:
             self.record(self.blank(cell, *self.workers.refused[row.worker], group), [])
             return None
         try:
-            with self.doing("starting", cell):
-                worker = self.workers.get(row.worker)
-            reply = self.ask_to_prepare(worker, cell, cell.key)
+            live = self.builder.build(cell)
         except WorkerFailed as failed:
             if failed.status != "interrupted":  # then nothing was measured, and it stays to be done
                 self.record(self.blank(cell, failed.status, failed.reason, group), [])
             return None
-        live = Measurement(cell, reply, worker, paths={cell.key: reply.path})
-        reply.memory |= self.watch.memory(worker)
-        if not reply.check.passed:
-            self.record(self.filled(live, group, "wrong", reply.check.reason), [])
+        live.reply.memory |= self.watch.memory(live.worker)
+        if not live.reply.check.passed:
+            self.record(self.filled(live, group, "wrong", live.reply.check.reason), [])
             return None
-        if not (reply.warm_up and reply.warm_up.settled):
-            live.warn(NOT_WARM)
         return live
 
     def build_again(self, one: Measurement, group: str) -> bool:
-        """One more build of a cell; false if that fails, and then the cell is lost.
-
-        Where memory is short it goes on with those that there are.
-        """
-        one.builds += 1
-        others_held = self.workers.alive(one.worker)
+        """One more build of a cell; false if the cell is lost with it."""
         try:
-            if others_held:
-                self.hold(one, one.keys[-1])
-            else:
-                self.prepare_again(one)
+            self.builder.build_another(one)
         except WorkerFailed as failed:
-            which = f"build {one.builds} of {self.plan.sampling.builds}"
-            if failed.status == "oom" and others_held:
-                one.builds -= 1
-                one.warn(f"fewer builds: {which} failed: {failed.reason}")
-                return True
             if failed.status != "interrupted":
-                reason = f"{which}: {failed.reason}"
-                self.record(self.filled(one, group, failed.status, reason), [])
-            self.let_go(one)
+                self.record(self.filled(one, group, failed.status, failed.reason), [])
+            self.builder.let_go(one)
             return False
         return True
-
-    def hold(self, one: Measurement, key: str) -> None:
-        """Have a cell that is known to be right built under another name, or anew."""
-        reply = self.ask_to_prepare(one.worker, one.cell, key)
-        if not reply.check.passed:
-            one.reply.check = reply.check
-            raise WorkerFailed("wrong", reply.check.reason)
-        if not (reply.warm_up and reply.warm_up.settled):
-            one.warn(NOT_WARM)
-        one.paths[key] = reply.path
-
-    def let_go(self, one: Measurement) -> str:
-        """All builds of a cell; returns what went wrong, if anything did."""
-        problem = ""
-        for key in one.keys:
-            if self.workers.alive(one.worker):
-                try:
-                    limit = self.plan.sampling.timeout_s
-                    self.workers.ask(one.worker, "release", limit, key=key)
-                except WorkerFailed as failed:
-                    problem = problem or failed.reason
-        return problem
-
-    def ask_to_prepare(self, worker: WorkerProcess, cell: Cell, key: str) -> Prepared:
-        """The problem first: its reference may take longer than any call is allowed to."""
-        row, limit = self.plan.row(cell.implementation), self.plan.sampling.timeout_s
-        shape = to_json(cell.shape)
-        patience = limit + cell.shape.flops / REFERENCE_RATE
-        place = self.workers.shelf.place(row.computes, cell.shape)
-        with self.doing("posing", cell):
-            self.workers.ask(worker, "pose", patience, shape=shape, computes=row.computes, **place)
-            self.workers.shelf.filled(row.computes, cell.shape)
-        build = key.partition("~")[2]
-        with self.doing("preparing", cell, f"build {build} of" if build else ""):
-            reply: Prepared = self.workers.ask(
-                worker,
-                "prepare",
-                limit,
-                key=key,
-                implementation=to_json(row),
-                shape=shape,
-                sampling=to_json(self.plan.sampling),
-            )
-        return reply
 
     def ordered(self, live: list[Measurement]) -> list[Measurement]:
         """Shuffled, but calls of like length together, those of a decade that begins anywhere.
@@ -340,7 +276,7 @@ class _Walk:
         sampling, key = self.plan.sampling, one.keys[(number - 1) % one.builds]
         try:
             if not self.workers.alive(one.worker):
-                self.prepare_again(one)
+                self.builder.build_anew(one)
             for _ in range(1 + MAX_REPEATS):
                 self.watch.start(one.worker)
                 try:
@@ -365,20 +301,12 @@ class _Walk:
                     break
         except WorkerFailed as failed:
             self.record(self.filled(one, group, failed.status, failed.reason), one.blocks)
-            self.let_go(one)
+            self.builder.let_go(one)
             return False
         one.use(block)
         if block.disturbed:
             one.warn(slow or "disturbed: another process took the cores during a block")
         return True
-
-    def prepare_again(self, one: Measurement) -> None:
-        """A neighbour took the worker down; this cell goes on in a new one, and says so."""
-        one.worker = self.workers.get(one.worker.name)
-        for key in one.keys:
-            self.hold(one, key)
-        if one.blocks:
-            one.warn("two processes: the worker was restarted while this cell was measured")
 
     def enough(self, one: Measurement, deadline: float | None) -> bool:
         """Whether a cell has converged, or has used up what it may cost; all builds alike."""
@@ -422,7 +350,7 @@ class _Walk:
             status, reason = "wrong", "after timing: " + one.reply.check.reason
         elif cut_short:
             status, reason = "interrupted", cut_short
-        if problem := self.let_go(one):
+        if problem := self.builder.let_go(one):
             one.warn(f"not released: {problem}")
         ways = Counter(one.paths.values())
         if len(ways) > 1:
