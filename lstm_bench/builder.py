@@ -37,16 +37,14 @@ class Builder:
 
     def build_another(self, one: Measurement) -> None:
         """One more build beside those that there are, which will do where memory is short."""
+        if not self.workers.alive(one.worker):
+            self.build_anew(one)
         one.builds += 1
         which = f"build {one.builds} of {self.plan.sampling.builds}"
-        others_held = self.workers.alive(one.worker)
         try:
-            if others_held:
-                self._hold(one, one.keys[-1])
-            else:
-                self.build_anew(one)
+            self._hold(one, one.keys[-1])
         except WorkerFailed as failed:
-            if failed.status != "oom" or not others_held:
+            if failed.status != "oom":
                 raise WorkerFailed(failed.status, f"{which}: {failed.reason}") from None
             one.builds -= 1
             one.warn(f"fewer builds: {which} failed: {failed.reason}")

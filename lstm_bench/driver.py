@@ -199,9 +199,11 @@ class _Walk:
                 live.append(prepared)
         for built in range(1, self.plan.sampling.builds):
             for one in self.rng.sample(live, len(live)):  # each time at other places in memory
-                if self.stop() or (deadline is not None and time.monotonic() >= deadline):
-                    break
-                if one.builds == built and not self.build_again(one, group):
+                if self.stop() or one.builds < built:
+                    continue
+                if deadline is not None and time.monotonic() >= deadline:
+                    one.warn(f"fewer builds: {built} are what --budget left")
+                elif not self.build_again(one, group):
                     live.remove(one)
         for number in range(1, self.plan.sampling.max_rounds + self.plan.sampling.builds):
             if self.stop() or not live:
@@ -317,7 +319,7 @@ class _Walk:
             return True
         if one.spent_s >= sampling.cell_s:
             if rounds < sampling.max_rounds:
-                one.warn(f"capped: {rounds} rounds in {sampling.cell_s:g} s")
+                one.warn(f"capped: {rounds} rounds in {one.spent_s:.3g} s")
             return True
         if deadline is not None and rounds >= FEWEST_ROUNDS and time.monotonic() >= deadline:
             if rounds < sampling.rounds:

@@ -17,6 +17,7 @@ from lstm_bench import fake_script, registry
 from lstm_bench.conditions import holds
 from lstm_bench.model import Implementation, LstmBenchError, Sampling, Settings, Shape
 from lstm_bench.plan import MAX_CELLS, Plan
+from lstm_bench.timing import ROUNDS_PER_BUILD
 
 EXAMPLE = "grids/default.yaml"
 MAX_FILE_BYTES = 1 << 20
@@ -355,9 +356,10 @@ def _sampling(data: Mapping[str, Any], where: str) -> Sampling:
             )
         stated = sampling.max_rounds if "max_rounds" in data else sampling.rounds
         sampling = replace(sampling, rounds=stated, max_rounds=stated)
-    if sampling.builds > sampling.rounds:
+    needed = sampling.builds * ROUNDS_PER_BUILD
+    if sampling.builds > 1 and needed > sampling.max_rounds:
         raise LstmBenchError(
-            f"{where}: sampling.builds: found {sampling.builds}, expected no more than rounds,"
-            f" which take builds in turns and are {sampling.rounds}"
+            f"{where}: sampling.builds: found {sampling.builds}, which need {needed} rounds in"
+            f" turns, expected no more than max_rounds, which is {sampling.max_rounds}"
         )
     return sampling

@@ -168,6 +168,7 @@ def guess_cell_s(plan: Plan, cell: Cell) -> float:
     kinds = 2 if device == "cuda" else 1
     block = max(sampling.block_s, (sampling.block_calls + 1) * call) * kinds
     rounds = min(sampling.cell_s, block * (sampling.rounds + sampling.max_rounds) / 2)
+    rounds = max(rounds, block * sampling.builds) if sampling.builds > 1 else rounds
     warm = min(sampling.warmup_cap_s, max(sampling.warmup_s, 6 * call))
     closer = max(0.1, 4 * call) if plan.wants_profile(cell) else 0.0
     closer += 0.7 if plan.wants_energy(cell) else 0.0

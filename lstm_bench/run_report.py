@@ -35,7 +35,7 @@ REMEDIES = {
     "capped": "raise sampling.cell_s in the grid to give slow cells more time",
     "two processes": "see the reason of the cell that took the worker down, above",
     "several ways": "builds chose differently; rows such as deepbench-graph have one way only",
-    "fewer builds": "the GPU's memory holds no more of them: lower sampling.builds",
+    "fewer builds": "memory or --budget allowed no more of them: lower sampling.builds",
     "throttled": "the GPU held its clock down: cool it, or look at its power limit (nvidia-smi -q)",
     "slow clock": "the GPU was at its power limit, asleep before, or shared; use --rigorous",
     "no energy": "the times stand; see the worker's log in the run's logs folder",

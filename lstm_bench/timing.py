@@ -221,20 +221,36 @@ def _outer_rank(n: int) -> int:
     return rank
 
 
-def converged(round_medians: Sequence[float], sampling: Sampling, builds: int = 1) -> bool:
-    """Whether the median's interval is as narrow as was asked.
+ROUNDS_PER_BUILD = 6  # at least: around the median of fewer, rounds look closer than they are
 
-    That of the rounds around their own build's median: how far builds are apart no round mends.
-    """
+
+def converged(round_medians: Sequence[float], sampling: Sampling, builds: int = 1) -> bool:
+    """Whether the median's interval is as narrow as was asked."""
     if len(round_medians) < sampling.rounds:
         return False
-    around = [0.0] * len(round_medians)
+    if builds > 1:
+        return _converged_in_builds(round_medians, sampling, builds)
+    low, high = median_interval(round_medians)
+    return (high - low) / 2 <= sampling.converged * statistics.median(round_medians)
+
+
+def _converged_in_builds(round_medians: Sequence[float], sampling: Sampling, builds: int) -> bool:
+    """The same of the rounds around their own build's median, which is one of them if it is odd.
+
+    How far builds are apart no number of rounds mends, so it is not asked.
+    """
+    each = len(round_medians) // builds
+    if each < ROUNDS_PER_BUILD:
+        return False
+    around: list[float] = []
     for first in range(builds):
-        own = round_medians[first::builds]
+        own = sorted(round_medians[first::builds])
         middle = statistics.median(own) or 1.0  # a clock may be too coarse for a call
-        around[first::builds] = [one / middle for one in own]
+        if len(own) % 2:
+            own.pop(len(own) // 2)
+        around += [one / middle for one in own]
     low, high = median_interval(around)
-    return (high - low) / 2 <= sampling.converged
+    return (high - low) / 2 * math.sqrt(each / (each - 1)) <= sampling.converged
 
 
 def outliers(samples: Sequence[int]) -> int:

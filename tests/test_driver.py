@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ from conftest import FAKE_GRID
 from lstm_bench import driver, energy, grid, telemetry, workers
 from lstm_bench.commands import profile as profile_command
 from lstm_bench.fake_script import WRONG_ANSWERS
-from lstm_bench.model import Check, Record, Stopped
+from lstm_bench.model import Check, Record, Settings, Stopped
 from lstm_bench.sink import Kept
 from lstm_bench.stop import held
 from lstm_bench.supervisor import WorkerFailed
+from lstm_bench.worker import Worker
 
 
 class Quiet:
@@ -265,7 +267,7 @@ def test_the_two_of_an_a_a_pair_get_the_same_blocks(tmp_path):
     assert len(set.union(*calls.values())) > 1  # by the noise, from cell to cell
 
 
-@pytest.mark.parametrize(("least", "most", "done"), [(3, 3, 4), (5, 9, 6), (8, 8, 8)])
+@pytest.mark.parametrize(("least", "most", "done"), [(3, 13, 12), (13, 13, 14), (14, 20, 14)])
 def test_rounds_take_the_builds_of_a_cell_in_turns(tmp_path, least, most, done):
     """Every second build is 20% slower, for as long as it lives: the median is between the two.
 
@@ -282,6 +284,15 @@ def test_rounds_take_the_builds_of_a_cell_in_turns(tmp_path, least, most, done):
     assert (record.rounds, record.builds, record.warnings) == (done, 2, [])
 
 
+def of_builds(builds):
+    return {
+        **FAKE_GRID["sampling"],
+        "rounds": 6 * builds,
+        "max_rounds": 6 * builds,
+        "builds": builds,
+    }
+
+
 def spoilt(monkeypatch, verb, ends, spoil):
     """Have this done to the replies to a verb about builds whose name ends so."""
     ask = workers.Workers.ask
@@ -296,7 +307,8 @@ def spoilt(monkeypatch, verb, ends, spoil):
 
 
 def wrong(reply):
-    reply.check = Check(9.0, 9.0, 1e-5, False, "output is off")
+    """By less than another build is off, as a NaN is."""
+    reply.check = Check(0.0, 0.0, 1e-5, False, "output is off")
 
 
 @pytest.mark.parametrize(
@@ -305,7 +317,7 @@ def wrong(reply):
 )
 def test_one_wrong_build_makes_a_cell_wrong(tmp_path, monkeypatch, verb, reason):
     spoilt(monkeypatch, verb, "~2", wrong)
-    _, sink = walk(tmp_path, hidden=3, sampling={**FAKE_GRID["sampling"], "builds": 3})
+    _, sink = walk(tmp_path, hidden=3, sampling=of_builds(3))
     (record,) = sink.records
     assert (record.status, record.reason) == ("wrong", reason)
     assert not record.check.passed
@@ -317,11 +329,22 @@ def test_where_memory_is_short_a_cell_goes_on_with_the_builds_there_are(tmp_path
         raise WorkerFailed("oom", "MemoryError: no more")
 
     spoilt(monkeypatch, "prepare", "~3", full)
-    sampling = {**FAKE_GRID["sampling"], "rounds": 4, "max_rounds": 4, "builds": 4}
-    _, sink = walk(tmp_path, hidden=3, sampling=sampling)
+    spoilt(monkeypatch, "prepare", "~4", full)  # which is not tried
+    script = {"call_s": 0.001, "copy_offset": 0.2}
+    _, sink = walk(tmp_path, hidden=3, fake={"fake": script}, sampling=of_builds(5))
     (record,) = sink.records
-    assert (record.status, record.builds, record.rounds) == ("ok", 2, 4)
-    assert record.warnings == ["fewer builds: build 3 of 4 failed: MemoryError: no more"]
+    assert (record.status, record.builds, record.rounds) == ("ok", 2, 30)
+    assert len(set(record.round_latency_s[0::2])) == len(set(record.round_latency_s[1::2])) == 1
+    assert record.warnings == ["fewer builds: build 3 of 5 failed: MemoryError: no more"]
+
+
+def test_a_build_that_is_not_warm_is_told(tmp_path, monkeypatch):
+    def cold(reply):
+        reply.warm_up = replace(reply.warm_up, settled=False)
+
+    spoilt(monkeypatch, "prepare", "~2", cold)
+    _, sink = walk(tmp_path, hidden=3, sampling=of_builds(2))
+    assert [w.split(":")[0] for w in sink.records[0].warnings] == ["not warm"]
 
 
 def test_a_cell_that_is_lost_keeps_none_of_its_builds(tmp_path, monkeypatch):
@@ -335,24 +358,32 @@ def test_a_cell_that_is_lost_keeps_none_of_its_builds(tmp_path, monkeypatch):
         return ask(self, worker, verb, *arguments, **named)
 
     monkeypatch.setattr(workers.Workers, "ask", asked)
-    walk(tmp_path, hidden=3, sampling={**FAKE_GRID["sampling"], "builds": 3})
-    assert released == ["p1", "~2", "~3"]
+    walk(tmp_path, hidden=3, sampling=of_builds(3))
+    fails = {"fault": "error", "when": "measure", "after": 3}
+    walk(tmp_path, hidden=3, fake={"fake": fails}, sampling=of_builds(2))
+    assert released == ["p1", "~2", "~3", "p1", "~2"]
+
+
+def test_what_is_let_go_twice_is_gone():
+    worker = Worker("fake", Settings())
+    assert worker.release("nothing") == {}
 
 
 def test_a_budget_ends_building_too(tmp_path):
-    sampling = {**FAKE_GRID["sampling"], "rounds": 60, "max_rounds": 60, "builds": 60}
+    sampling = {**FAKE_GRID["sampling"], "rounds": 60, "max_rounds": 360, "builds": 60}
     script = {"call_s": 0.02, "real": True}
     _, sink = walk(tmp_path, budget_s=2, hidden=3, fake={"fake": script}, sampling=sampling)
     (record,) = sink.records
     assert record.status == "ok"
     assert record.rounds % record.builds == 0
     assert record.builds < 60
+    assert f"fewer builds: {record.builds} are what --budget left" in record.warnings
 
 
 def test_builds_that_take_other_ways_are_said_to(tmp_path, monkeypatch):
     """As those of a row that chooses its algorithm may."""
     spoilt(monkeypatch, "prepare", "~3", lambda reply: setattr(reply, "path", "another"))
-    _, sink = walk(tmp_path, hidden=3, sampling={**FAKE_GRID["sampling"], "builds": 3})
+    _, sink = walk(tmp_path, hidden=3, sampling=of_builds(3))
     (record,) = sink.records
     assert record.warnings == ["several ways: scripted in 2 builds, another in 1 build"]
 
@@ -363,7 +394,7 @@ def test_builds_that_take_other_ways_are_said_to(tmp_path, monkeypatch):
 )
 def test_a_cell_is_lost_if_one_of_its_builds_is(tmp_path, fault, when, status):
     """And its neighbours in the worker go on, all builds of them."""
-    sampling = {**FAKE_GRID["sampling"], "builds": 3}
+    sampling = of_builds(3)
     fakes = {"bad": {"fault": fault, "when": when, "hidden": 3}, "good": {"process": "other"}}
     fakes["near"] = {}
     _, sink = walk(tmp_path, fake=fakes, sampling=sampling)
@@ -382,10 +413,9 @@ def test_a_worker_that_dies_with_a_second_build_costs_one_cell(tmp_path, monkeyp
         return ask(self, worker, verb, *arguments, **named)
 
     monkeypatch.setattr(workers.Workers, "ask", asked)
-    sampling = {**FAKE_GRID["sampling"], "builds": 2}
-    _, sink = walk(tmp_path, fake={"a": {}, "b": {}, "c": {}}, sampling=sampling)
+    _, sink = walk(tmp_path, fake={"a": {}, "b": {}, "c": {}}, sampling=of_builds(2))
     found = {name: (r.status, r.rounds) for name, r in by_name(sink.records).items()}
-    assert found == {"a": ("crashed", 0), "b": ("ok", 4), "c": ("ok", 4)}
+    assert found == {"a": ("crashed", 0), "b": ("ok", 12), "c": ("ok", 12)}
 
 
 def test_every_build_is_checked_after_timing_and_let_go(tmp_path, monkeypatch):
@@ -397,8 +427,7 @@ def test_every_build_is_checked_after_timing_and_let_go(tmp_path, monkeypatch):
         return ask(self, worker, verb, *arguments, **named)
 
     monkeypatch.setattr(workers.Workers, "ask", counted)
-    sampling = {**FAKE_GRID["sampling"], "builds": 3}
-    _, sink = walk(tmp_path, hidden=3, sampling=sampling)
+    _, sink = walk(tmp_path, hidden=3, sampling=of_builds(3))
     assert [r.status for r in sink.records] == ["ok"]
     assert asked["prepare"] == asked["check"] == asked["release"] == 3
 

@@ -314,10 +314,17 @@ def test_rigorous_is_never_less_than_the_file_says(sampling, rounds, most):
     assert flags == {"rounds": rounds, "max_rounds": most}
 
 
-@pytest.mark.parametrize("builds", [0, 11, 1000, "many", True])
-def test_builds_are_a_count_that_rounds_can_take_in_turns(builds):
+@pytest.mark.parametrize("builds", [0, 65, "many", True])
+def test_builds_are_a_count(builds):
+    sampling = {"builds": builds, "rounds": 1000, "max_rounds": 1000}
     with pytest.raises(LstmBenchError, match=r"sampling\.builds: found"):
-        plan_of({"implementations": ["fake"], "sampling": {"builds": builds}})
+        plan_of({"implementations": ["fake"], "sampling": sampling})
+
+
+def test_rounds_must_do_for_the_builds_that_they_take_in_turns():
+    with pytest.raises(LstmBenchError, match="which need 24 rounds in turns, expected no more"):
+        plan_of({"sampling": {"builds": 4, "rounds": 10, "max_rounds": 23}})
+    assert plan_of({"sampling": {"builds": 4, "max_rounds": 24}}).sampling.builds == 4
 
 
 def test_more_builds_are_guessed_to_take_longer():
@@ -335,3 +342,9 @@ def test_the_rounds_of_a_shipped_grid_fit_into_its_cap(path):
     sampling = shipped(path.name).sampling
     kinds = 1 if sampling.queued_calls == 1 else 2
     assert sampling.max_rounds * sampling.block_s * kinds < sampling.cell_s
+
+
+def test_fast_builds_a_cell_once_whatever_the_file_says():
+    data = {"implementations": ["fake"], "sampling": {"builds": 4, "max_rounds": 100}}
+    flags = grid_command._sampling_flags(data, fast=True, rigorous=False, deepbench=False)
+    assert plan_of(data, sampling=flags).sampling.builds == 1
