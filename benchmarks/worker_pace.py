@@ -24,7 +24,6 @@ from lstm_bench.trust import measured
 from lstm_bench.units import percent
 
 LEAST_SPREAD, FEWEST_ROUNDS, FEWEST_ROWS = 0.03, 16, 2
-MAD = 1.4826  # a normal distribution's standard deviation in median deviations
 
 
 def two_digits(value: float) -> str:
@@ -35,7 +34,7 @@ def deviations(cells: pd.DataFrame) -> Numbers:
     """One line for every restless cell: how far each round is from its median."""
     logs = np.log(noise.by_round(list(cells["round_latency_s"])))
     away = logs - noise.row_median(logs)[:, None]
-    restless = MAD * noise.row_median(np.abs(away)) >= LEAST_SPREAD
+    restless = noise.MAD * noise.row_median(np.abs(away)) >= LEAST_SPREAD
     return np.asarray(away[restless & (np.isfinite(away).sum(axis=1) >= FEWEST_ROUNDS)])
 
 

@@ -24,7 +24,6 @@ from lstm_bench.tables import Column, Document, Row, Table, number
 from lstm_bench.units import counted, in_units, over, percent, size, wrapped
 
 KNOWN = 0.05  # by how much two runs as far apart as rounds may differ; beyond, it is an estimate
-MAD = 1.4826  # a normal distribution's standard deviation in median deviations
 NET_KNOWN = 0.1  # of the power over idle may be open where net energy is held against its twin's
 ESTIMATE = "~"  # the mark of a row of which most cells are estimates
 
@@ -146,7 +145,7 @@ class Drawn:
         if len(rounds) < noise.FEWEST_ROUNDS:
             return False
         middle = statistics.median(rounds)
-        spread_s = MAD * statistics.median(abs(one - middle) for one in rounds)
+        spread_s = noise.MAD * statistics.median(abs(one - middle) for one in rounds)
         idle_w = energy.power_w if energy.idle_w is None else energy.idle_w
         return math.sqrt(2) * (idle_w or 0.0) * spread_s <= KNOWN * self.gross_j
 

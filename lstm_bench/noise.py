@@ -33,6 +33,7 @@ FEWEST_ROUNDS = 3  # below, no verdict
 FEWEST_PAIRS = 5  # below, a class has no noise floor that it can call its own
 DEFAULT_FLOOR = 0.05  # at least, where a whole run has fewer pairs than that
 LOTS = 8  # into which neighbouring rounds are joined before they are tested, if they are many
+MAD = 1.4826  # a normal distribution's standard deviation in median deviations
 FALSE_DISCOVERIES = 0.05  # the share of wrong ones among all differences that are called
 
 SHAPE = ["hidden", "batch", "timesteps", "input_size"]

@@ -172,6 +172,8 @@ def test_energy_of_two_runs_of_the_small_grid_comes_first(tmp_path):
     assert "Gross energy of `h200-energy-2` against `h200-energy-1`" in text
     assert "| all | 16 | 0.0% | 0.0% | 0 | 0 |" in text
     assert "Of the 16 other cells, where it is an estimate, 16 differ by more than 5%" in text
+    assert "should agree to 5%, and 16 of 32 cells do." in text  # marked or not
+    assert "decided on these two runs, so the table is a fit and no test" in text
 
 
 @pytest.mark.parametrize(
@@ -201,6 +203,8 @@ def test_energy_is_held_against_that_of_a_second_run(tmp_path):
     other = Subject(run_of(tmp_path / "h200-repeat", *warmer))
     text = " ".join(energy.section(Runs(paper=one, repeats=(other,))).written().split())
     assert "Gross energy of `h200-repeat` against `h200-paper`, on GPUs that may not be" in text
+    assert "and 0 of 32 cells do." in text
+    assert "is a fit and no test" not in text
     assert "| all | 32 | 10.0% | 10.0% | 32 | 0 | 120 W, 132 W | - |" in text
 
 

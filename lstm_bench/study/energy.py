@@ -20,6 +20,10 @@ from lstm_bench.units import counted, listed, percent, times
 
 UNKNOWN = "no row was measured twice: how well energy repeats is not known"
 AGREE = 0.05  # two runs of a cell should
+DECIDED = (
+    "What is an estimate was decided on these two runs, so the table is a fit and no test;"
+    " [how it does elsewhere](energy.md#how-well-it-repeats)."
+)
 FEWEST_PAIRS, USUAL = 5, 0.05  # below so many A/A pairs, what docs/energy.md finds is used
 
 
@@ -61,14 +65,14 @@ def section(runs: Runs) -> Section:
             *_sentences(energy_report.repeats(pairs) or [UNKNOWN]),
             *_sentences(energy_report.problem_lines(own)),
         ),
-        *(part for other in runs.energy[1:] for part in _again(runs.energy[0], other)),
+        *(part for other in runs.energy[1:] for part in _again(runs.energy[0], other, DECIDED)),
         *(part for other in runs.repeats for part in _again(one, other)),
     ]
     return Section(title, body, told)
 
 
-def _again(first: Subject, second: Subject) -> list[str]:
-    """How far another run is from this one, where it is an estimate in neither, leg by leg."""
+def _again(first: Subject, second: Subject, caution: str = "") -> list[str]:
+    """How far another run is from this one: in all cells, then where neither is an estimate."""
     sides = [
         {(one.record.implementation, one.record.shape): one for one in energy_report.drawn(own)}
         for own in (energy_report.firsts(first.records), energy_report.firsts(second.records))
@@ -86,9 +90,11 @@ def _again(first: Subject, second: Subject) -> list[str]:
     heads = ["where", "cells", "median", "at most", f"over {percent(AGREE, 0)}", "time too"]
     return [
         text(
-            f"Gross energy of {names[1]} against {names[0]}, {_where(first, second)}, in the cells"
-            " in which neither run has an estimate; two runs of a cell should agree to"
-            f" {percent(AGREE, 0)}."
+            f"Gross energy of {names[1]} against {names[0]}, {_where(first, second)}: two runs of a"
+            f" cell should agree to {percent(AGREE, 0)}, and {_agree(both)} of"
+            f" {counted(len(both), 'cell')} do. The table is of those in which neither run has an"
+            " estimate.",
+            caution,
         ),
         table(
             [*heads, "idle power", "temperature"],
@@ -99,7 +105,7 @@ def _again(first: Subject, second: Subject) -> list[str]:
             " differ by more; time too: of these, the time per call does so too. Idle power, and"
             f" the temperature while cells were timed: in {names[0]}, in {names[1]} (medians).",
             f"Of the {counted(len(marked), 'other cell')}, where it is an estimate,"
-            f" {int((np.abs(_changes(marked)) > AGREE).sum())} differ by more than"
+            f" {len(marked) - _agree(marked)} differ by more than"
             f" {percent(AGREE, 0)}, by up to {percent(float(np.abs(_changes(marked)).max()))}."
             if marked
             else "",
@@ -114,6 +120,10 @@ def _where(first: Subject, second: Subject) -> str:
     if not one or not other:
         return "on GPUs that may not be the same"
     return "on the same GPU" if one == other else "on another GPU of its kind"
+
+
+def _agree(of: Sequence[tuple[Drawn, Drawn]]) -> int:
+    return int((np.abs(_changes(of)) <= AGREE).sum())
 
 
 def _changes(of: Sequence[tuple[Drawn, Drawn]]) -> npt.NDArray[np.float64]:
