@@ -2,9 +2,10 @@
 
     python benchmarks/profile_agreement.py [H,B,T ...]
 
-Each figure comes from a process of its own: two listeners in one disturb each other. PyTorch
-rows are held against torch.profiler's kernels; the baseline, where it leaves no gaps between its
-kernels (a graph, a persistent kernel), against CUDA events around the call.
+Each figure comes from a process of its own: two listeners in one disturb each other. PyTorch rows
+are held against torch.profiler's kernels; the baseline, where it leaves no gaps between its kernels
+(a graph, a persistent kernel), against CUDA events around a call and against queued calls, in which
+the device waits for nobody. The kernels of a call are counted by family.
 """
 
 from __future__ import annotations
@@ -14,37 +15,46 @@ import json
 import statistics
 import subprocess
 import sys
+from collections import defaultdict
 from typing import Any
 
-from lstm_bench import problem, profiling
+from lstm_bench import machine, problem, profiling
+from lstm_bench.families import families
 from lstm_bench.model import Settings, Shape
-from lstm_bench.profile import summary
+from lstm_bench.profile import Profile, summary
 from lstm_bench.registry import IMPLEMENTATIONS
 
 SHAPES = ("512,16,25", "128,16,100", "1024,64,50")
-ROWS = ("pytorch", "pytorch-amp", "pytorch-half", "deepbench-graph", "deepbench-persist-static")
-CALLS = 20
+TORCH, EVENTS, QUEUED = "torch.profiler", "CUDA events", "queued calls"
+ROWS: dict[str, tuple[str, ...]] = {
+    "pytorch": (TORCH,),
+    "pytorch-amp": (TORCH,),
+    "pytorch-half": (TORCH,),
+    "deepbench": (),  # the device waits for launches: its kernels are counted
+    "deepbench-graph": (EVENTS, QUEUED),
+    "deepbench-persist-static": (EVENTS, QUEUED),
+}
+CALLS, QUEUE = 20, 200
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--one"]:
         print(json.dumps(measured(*sys.argv[2:])))
         return
-    print(
-        f"{'shape':>12}  {'row':<16} {'kernels':>7}  {'CUPTI':>9}  {'by another':>10}  difference"
-    )
+    gpu = next(iter(machine.gpus()), {})
+    print(f"{gpu.get('name', 'a GPU that NVML does not know')}, driver {gpu.get('driver', '?')}")
+    print(f"{'shape':>12}  {'row':<24}  {'busy by':<14}  {'us a call':>9}  CUPTI's is")
     for shape in sys.argv[1:] or SHAPES:
-        for row in ROWS:
-            one, other = (asked(row, shape, by) for by in ("cupti", "other"))
-            if one["problem"]:
-                print(f"{shape:>12}  {row:<16} {one['problem']}")
+        for row, others in ROWS.items():
+            mine = asked(row, shape, "CUPTI")
+            start = f"{shape:>12}  {row:<24}"
+            if mine["problem"]:
+                print(f"{start}  {mine['problem']}")
                 continue
-            mine = one["busy_s"]
-            print(
-                f"{shape:>12}  {row:<16} {one['kernels']:7.1f}  {1e6 * mine:6.1f} us"
-                f"  {1e6 * other['seconds']:7.1f} us  {mine / other['seconds'] - 1:+.1%}"
-                f"  {other['kernels'] or ''}"
-            )
+            print(f"{start}  {'CUPTI':<14}  {1e6 * mine['seconds']:9.1f}  {mine['kernels']}")
+            for by in others:
+                other = asked(row, shape, by)["seconds"]
+                print(f"{start}  {by:<14}  {1e6 * other:9.1f}  {mine['seconds'] / other - 1:+.1%}")
 
 
 def asked(row: str, shape: str, by: str) -> dict[str, Any]:
@@ -64,19 +74,30 @@ def measured(row_name: str, shape: str, by: str) -> dict[str, Any]:
     for _ in range(CALLS):
         session.call()
     session.wait()
-    if by == "cupti":
-        found = profiling.profile(session, 1e-9, "cuda").profile
-        return {
-            "problem": found.problem,
-            "busy_s": found.busy_s,
-            "kernels": found.kernels,
-        }
-    if row.framework == "deepbench":
+    if by == EVENTS:
         session.lstm.time_device(CALLS)
-        return {"seconds": statistics.median(session.lstm.time_device(CALLS)) / 1e9, "kernels": 0}
-    activities, windows = session.activities(profiling.MOST)
-    own = summary(activities, windows, "torch.profiler")
-    return {"seconds": own.busy_s, "kernels": own.kernels}
+        return {"seconds": statistics.median(session.lstm.time_device(CALLS)) / 1e9}
+    if by == QUEUED:
+        session.lstm.time_queued(QUEUE)
+        return {"seconds": session.lstm.time_queued(QUEUE) / QUEUE / 1e9}
+    if by == TORCH:
+        activities, windows = session.activities(profiling.MOST)
+        return {"seconds": summary(activities, windows, TORCH).busy_s}
+    found = profiling.profile(session, 1e-9, "cuda").profile
+    return {
+        "seconds": found.busy_s,
+        "kernels": kernels_of(found, timesteps),
+        "problem": found.problem,
+    }
+
+
+def kernels_of(found: Profile, timesteps: int) -> str:
+    """How many a call has of each family."""
+    counts: defaultdict[str, float] = defaultdict(float)
+    for part, family in zip(found.parts, families(found.parts, timesteps), strict=True):
+        counts[family] += part.count
+    told = ", ".join(f"{count:g} {family}" for family, count in counts.items())
+    return f"{found.kernels:g} kernels: {told}"
 
 
 if __name__ == "__main__":

@@ -23,15 +23,16 @@ from lstm_bench.run_report import LESS_WORK_NOTE, heading, less_work, names, onl
 from lstm_bench.tables import Column, Document, Row, Table, number
 from lstm_bench.units import counted, in_units, over, percent, size, wrapped
 
-KNOWN = 0.05  # by how much two runs as far apart as rounds may differ; beyond, it is an estimate
+KNOWN = 0.05  # what two runs shall agree to; where they need not, it is an estimate
+OFTEN = 1.96  # standard deviations that 95 of 100 differences stay within
 NET_KNOWN = 0.1  # of the power over idle may be open where net energy is held against its twin's
 ESTIMATE = "~"  # the mark of a row of which most cells are estimates
 
 _ENERGY = (
     "energy per call, the median over {shapes}, of rows with energy; net: what"
     " the GPU draws over idle while calls run back to back, - if in most cells that is less than"
-    " the load resolves; gross: net, and idle power for the time per call; ~: in most cells"
-    " two runs, as far apart as the rounds, would differ by more than {known}; "
+    " the load resolves; gross: net, and idle power for the time per call; ~: an estimate, to"
+    " two digits: in most cells the time per call moves too much for two runs to agree to {known}; "
 )
 _CLOCK = "SM MHz: the median clock while the cells were timed, and the lowest if it was lower; "
 _NOTE = (
@@ -104,8 +105,8 @@ def sections(run: Run) -> list[Section]:
         cells.append([row["implementation"], *(None if v is None else round(v, 3) for v in shown)])
     note = (
         f"Per call, the median over {over(shapes)}; net: what the GPU draws over idle; estimates:"
-        " cells whose gross energy would differ by more than"
-        f" {percent(KNOWN, 0)} between two runs that are as far apart as the rounds."
+        " cells whose time per call moves too much for the gross energy of two runs to agree to"
+        f" {percent(KNOWN, 0)}."
     )
     return [Section(title="Energy", note=note, columns=["implementation", *names], rows=cells)]
 
@@ -135,7 +136,7 @@ class Drawn:
 
     @property
     def known(self) -> bool:
-        """Whether another run may be expected to find about the same gross energy.
+        """Whether another run will find the same gross energy, in 95 of 100 cases.
 
         Idle power is drawn for the time per call. Where that is the host's, a run is off in it by
         about as much as a round, and two are by the root of two of that; no number of rounds mends
@@ -147,7 +148,8 @@ class Drawn:
         middle = statistics.median(rounds)
         spread_s = noise.MAD * statistics.median(abs(one - middle) for one in rounds)
         idle_w = energy.power_w if energy.idle_w is None else energy.idle_w
-        return math.sqrt(2) * (idle_w or 0.0) * spread_s <= KNOWN * self.gross_j
+        apart_s = OFTEN * math.sqrt(2) * spread_s
+        return (idle_w or 0.0) * apart_s <= KNOWN * self.gross_j
 
 
 def drawn(records: Iterable[Record]) -> list[Drawn]:
@@ -213,8 +215,8 @@ def doubts(records: Iterable[Record]) -> list[str]:
     found = (
         (
             estimates,
-            f"two runs, as far apart as the rounds, would differ by more than {percent(KNOWN, 0)}:"
-            " gross is an estimate there",
+            "the time per call moves too much for two runs to agree to"
+            f" {percent(KNOWN, 0)}: gross is an estimate there",
         ),
         (unresolved, "the GPU draws less over idle than the load resolves: net is not known there"),
         (without_idle, "idle power is not known: gross is power times the time per call there"),
@@ -307,9 +309,15 @@ def _columns(rows: Sequence[Row], less: set[str]) -> list[Column]:
 
 
 def gross_text(row: Row) -> str:
-    """A row's gross energy, with a mark if most of its cells are estimates."""
-    mark = ESTIMATE if 2 * row["estimates"] > row["cells"] else ""
-    return mark + joules(row["gross_j"])
+    """A row's gross energy; if most of its cells are estimates, marked and to two digits."""
+    if is_estimate(row):
+        return ESTIMATE + joules(float(f"{row['gross_j']:.1e}"))
+    return joules(row["gross_j"])
+
+
+def is_estimate(row: Row) -> bool:
+    """Whether most cells of a row are estimates."""
+    return bool(2 * row["estimates"] > row["cells"])
 
 
 def _clock_text(row: Row) -> str:

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lstm_bench import energy_report, noise
-from lstm_bench.energy_report import ESTIMATE, Drawn, Pair, gross_text, joules
+from lstm_bench.energy_report import ESTIMATE, Drawn, Pair, gross_text, is_estimate, joules
 from lstm_bench.model import Record, Shape
 from lstm_bench.study import legs, rules
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import Runs, Subject, missing, not_in
+from lstm_bench.tables import Row
 from lstm_bench.units import counted, listed, percent, times
 
 UNKNOWN = "no row was measured twice: how well energy repeats is not known"
@@ -45,7 +46,7 @@ def section(runs: Runs) -> Section:
             gross_text(row),
             joules(row["net_j"]),
             f"{row['power_w']:.0f} W",
-            times(_against(own, base, row["implementation"], shapes)) if base else "-",
+            _ratio_text(row, _against(own, base, row["implementation"], shapes)) if base else "-",
         ]
         for row in known
     ]
@@ -60,7 +61,7 @@ def section(runs: Runs) -> Section:
             " last column is a geometric mean. Net: what the GPU draws over idle"
             + (f" ({statistics.median(idle):.0f} W)" if idle else "")
             + " while calls run back to back; gross: net, and idle power for the time per call."
-            f" {code(ESTIMATE)}: an estimate in most cells of the row.",
+            f" {code(ESTIMATE)}: an estimate in most cells of the row, to two digits.",
             *_sentences(energy_report.doubts(own)),
             *_sentences(energy_report.repeats(pairs) or [UNKNOWN]),
             *_sentences(energy_report.problem_lines(own)),
@@ -69,6 +70,11 @@ def section(runs: Runs) -> Section:
         *(part for other in runs.repeats for part in _again(one, other)),
     ]
     return Section(title, body, told)
+
+
+def _ratio_text(row: Row, value: float) -> str:
+    """To two digits where the energy is."""
+    return f"{ESTIMATE}{float(f'{value:.1e}'):g}x" if is_estimate(row) else times(value)
 
 
 def _again(first: Subject, second: Subject, caution: str = "") -> list[str]:
