@@ -5,9 +5,11 @@ Its times are taken and stand, whatever happens here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 from lstm_bench.measurement import Measurement
 from lstm_bench.model import Cell
@@ -16,6 +18,8 @@ from lstm_bench.replies import Loaded, Profiled
 from lstm_bench.supervisor import WorkerFailed
 from lstm_bench.watch import Watch
 from lstm_bench.workers import Workers
+
+_WITHOUT = {"energy": "no energy", "profiling": "not profiled"}
 
 
 @dataclass(frozen=True)
@@ -38,52 +42,62 @@ class CloserLook:
         look: Look,
         stop: Callable[[], bool],
         doing: Callable[[str, Measurement], AbstractContextManager[None]],
+        rng: random.Random,
     ):
         """`doing` tells the observer what is done to which cell, and counts the time."""
         self.plan, self.workers, self.watch = plan, workers, watch
-        self.look, self.stop, self.doing = look, stop, doing
+        self.look, self.stop, self.doing, self.rng = look, stop, doing, rng
         self._took_down: dict[str, str] = {}  # workers that this has ended, and how
 
     def wanted(self, cell: Cell) -> bool:
         return self.plan.wants_profile(cell) or self.plan.wants_energy(cell)
 
-    def at(self, one: Measurement) -> bool:
-        """Look at a cell; false if it was stopped before it was done."""
-        for wanted, what, without, look in (
-            (self.plan.wants_energy(one.cell), "energy", "no energy", self._energy),
-            (self.plan.wants_profile(one.cell), "profiling", "not profiled", self._profile),
-        ):
-            if not wanted:
-                continue
-            if self.stop():
+    def at(self, cells: Sequence[Measurement]) -> Iterator[tuple[Measurement, bool]]:
+        """Look at the cells of a shape; false if a cell was stopped before it was done.
+
+        One load of each for its energy, in shuffled order, then the next: what the host and the
+        GPU's temperature do meanwhile is everybody's.
+        """
+        loaded = [one for one in cells if self.plan.wants_energy(one.cell)]
+        whole = {one.cell.key: True for one in cells}
+        for turn in range(self.plan.sampling.loads):
+            for one in self.rng.sample(loaded, len(loaded)):
+                whole[one.cell.key] &= self._looked(one, "energy", partial(self._load, turn=turn))
+        for one in cells:
+            if self.plan.wants_profile(one.cell):
+                whole[one.cell.key] &= self._looked(one, "profiling", self._profile)
+            yield one, whole[one.cell.key]
+
+    def _looked(self, one: Measurement, what: str, look: Callable[[Measurement], None]) -> bool:
+        """One look at a cell; false if it was stopped before it was done."""
+        if self.stop():
+            return False
+        without = "fewer loads" if one.loads and what == "energy" else _WITHOUT[what]
+        failed = self._took_down.get(one.worker.name)
+        if failed or not self.workers.alive(one.worker):
+            one.warn(f"{without}: {failed or 'the worker was gone'}")
+            return True
+        try:
+            with self.doing(what, one):
+                look(one)
+        except WorkerFailed as error:
+            if error.status == "interrupted":
                 return False
-            failed = self._took_down.get(one.worker.name)
-            if failed or not self.workers.alive(one.worker):
-                one.warn(f"{without}: {failed or 'the worker was gone'}")
-                continue
-            try:
-                with self.doing(what, one):
-                    look(one)
-            except WorkerFailed as error:
-                if error.status == "interrupted":
-                    return False
-                one.warn(f"{without}: {error.reason}")
-                if error.status in ("timeout", "crashed"):  # and would again, at every shape
-                    name = one.cell.implementation
-                    self._took_down[one.worker.name] = f"{what} of {name} took the worker down"
+            one.warn(f"{without}: {error.reason}")
+            if error.status in ("timeout", "crashed"):  # and would again, at every shape
+                name = one.cell.implementation
+                self._took_down[one.worker.name] = f"{what} of {name} took the worker down"
         return True
 
-    def _energy(self, one: Measurement) -> None:
-        """Joules per call, while the cell's calls run back to back."""
-        limit = self.plan.sampling.timeout_s
+    def _load(self, one: Measurement, turn: int) -> None:
+        """Power, while calls of one of the cell's builds run back to back."""
+        limit, key = self.plan.sampling.timeout_s, one.keys[turn % one.builds]
 
         def run_load(seconds: float) -> Loaded:
-            reply: Loaded = self.workers.ask(
-                one.worker, "load", limit, key=one.cell.key, seconds=seconds
-            )
+            reply: Loaded = self.workers.ask(one.worker, "load", limit, key=key, seconds=seconds)
             return reply
 
-        one.energy = self.watch.energy(run_load)
+        one.loads.append(self.watch.energy(run_load))
 
     def _profile(self, one: Measurement) -> None:
         """What a call is made of."""

@@ -166,7 +166,7 @@ class _Walk:
         self.watch = Watch(plan.settings.device)
         self.finished = 0
         self.timed_s = 0.0
-        self.closer = CloserLook(plan, self.workers, self.watch, look, stop, self.doing)
+        self.closer = CloserLook(plan, self.workers, self.watch, look, stop, self.doing, self.rng)
         self.builder = Builder(plan, self.workers, self.doing)
         self.spent_s: defaultdict[str, float] = defaultdict(float)
         self.inside_s = 0.0  # what was done within what is being done, and is counted by itself
@@ -224,8 +224,7 @@ class _Walk:
                         self.finish(one, group)
         for one in live:  # cut short, all of them
             self.finish(one, group, f"stopped after {len(one.used)} rounds")
-        for one in timed:
-            whole = self.closer.at(one)
+        for one, whole in self.closer.at(timed):
             self.finish(one, group, "" if whole else "stopped before it was profiled")
 
     def prepare(self, cell: Cell, group: str) -> Measurement | None:

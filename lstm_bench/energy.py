@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol
 
@@ -67,6 +67,8 @@ class Energy:
     calls: int = 0
     call_s: float | None = None
     problem: str = ""
+    load_w: list[float] = field(default_factory=list)  # of each load, where there were several
+    load_call_s: list[float] = field(default_factory=list)
 
     @property
     def net_j(self) -> float | None:
@@ -83,6 +85,14 @@ class Energy:
         if self.idle_w is None or net is None:
             return self.power_w * time_s
         return net + self.idle_w * time_s
+
+    @property
+    def load_net_j(self) -> list[float]:
+        """Net energy by each load alone; empty if there was one, or no idle power."""
+        if self.idle_w is None:
+            return []
+        both = zip(self.load_w, self.load_call_s, strict=True)
+        return [(power_w - self.idle_w) * call_s for power_w, call_s in both]
 
     @property
     def net_uncertainty(self) -> float:
@@ -234,4 +244,29 @@ def of_load(ticks: Sequence[Tick], load: Load, idle_w: float | None) -> Energy:
         calls=load.calls,
         call_s=load.seconds / load.calls,
         problem=problem,
+    )
+
+
+def together(loads: Sequence[Energy]) -> Energy | None:
+    """Several loads of one cell as one: all energy over all time, all time over all calls.
+
+    What the GPU draws when idle is the mean of what was read before each. A load without a power
+    counts only if none has one.
+    """
+    known = [one for one in loads if one.power_w is not None and one.call_s is not None]
+    if len(known) < 2:
+        return known[0] if known else loads[0] if loads else None
+    calls = sum(one.calls for one in known)
+    seconds = [one.calls * (one.call_s or 0.0) for one in known]
+    joules = sum((one.power_w or 0.0) * took_s for one, took_s in zip(known, seconds, strict=True))
+    idle = [one.idle_w for one in known if one.idle_w is not None]
+    return Energy(
+        power_w=joules / sum(seconds),
+        idle_w=statistics.fmean(idle) if idle else None,
+        window_s=sum(one.window_s for one in known),
+        ticks=sum(one.ticks for one in known),
+        calls=calls,
+        call_s=sum(seconds) / calls,
+        load_w=[one.power_w or 0.0 for one in known],
+        load_call_s=[one.call_s or 0.0 for one in known],
     )

@@ -16,6 +16,7 @@ from typing import Any
 from lstm_bench import noise, store
 from lstm_bench.conditions import chosen, shapes_of
 from lstm_bench.energy import Energy
+from lstm_bench.intervals import student
 from lstm_bench.model import LstmBenchError, Record, Shape
 from lstm_bench.page import Section
 from lstm_bench.results import Run
@@ -140,7 +141,7 @@ class Drawn:
 
         Idle power is drawn for the time per call. Where that is the host's, a run is off in it by
         about as much as a round, and two are by the root of two of that; no number of rounds mends
-        it.
+        it. Net energy is off by what its loads are apart; of a single one that is not known.
         """
         rounds, energy = self.record.round_throughput_s, self.energy
         if len(rounds) < noise.FEWEST_ROUNDS:
@@ -148,8 +149,16 @@ class Drawn:
         middle = statistics.median(rounds)
         spread_s = noise.MAD * statistics.median(abs(one - middle) for one in rounds)
         idle_w = energy.power_w if energy.idle_w is None else energy.idle_w
-        apart_s = OFTEN * math.sqrt(2) * spread_s
-        return (idle_w or 0.0) * apart_s <= KNOWN * self.gross_j
+        idle_j = OFTEN * (idle_w or 0.0) * spread_s
+        return math.sqrt(2) * math.hypot(idle_j, _net_error_j(energy)) <= KNOWN * self.gross_j
+
+
+def _net_error_j(energy: Energy) -> float:
+    """Half the 95% interval of net energy by its loads."""
+    nets = energy.load_net_j
+    if len(nets) < 2:
+        return 0.0
+    return student(len(nets)) * statistics.stdev(nets) / math.sqrt(len(nets))
 
 
 def drawn(records: Iterable[Record]) -> list[Drawn]:

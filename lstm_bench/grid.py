@@ -30,8 +30,11 @@ KEYS = (
     *("profile", "energy", "sampling", "environments", "fake"),
 )
 _SAMPLING = {f.name for f in fields(Sampling)}
-_COUNTS = ("rounds", "max_rounds", "block_calls", "warmup_calls", "queued_calls", "builds")
-MOST = {"builds": 64}  # of the counts: all builds of a cell are alive at a time
+_COUNTS = (
+    *("rounds", "max_rounds", "block_calls", "warmup_calls", "queued_calls"),
+    *("builds", "loads"),
+)
+MOST = {"builds": 64, "loads": 1000}  # of the counts: all builds of a cell are alive at a time
 
 
 def read(path: Path) -> dict[str, Any]:

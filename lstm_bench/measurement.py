@@ -6,7 +6,7 @@ import datetime
 import statistics
 from dataclasses import dataclass, field
 
-from lstm_bench import timing
+from lstm_bench import energy, timing
 from lstm_bench.energy import Energy
 from lstm_bench.model import Block, Cell, Record
 from lstm_bench.plan import Plan
@@ -30,7 +30,7 @@ class Measurement:
     latencies: list[float] = field(default_factory=list)  # their medians, in seconds
     spent_s: float = 0.0
     profile: Profile | None = None
-    energy: Energy | None = None
+    loads: list[Energy] = field(default_factory=list)
     gpu: list[Sample] = field(default_factory=list)  # read while it was timed
     warnings: list[str] = field(default_factory=list)
     paths: dict[str, str] = field(default_factory=dict)  # which way each build took
@@ -120,7 +120,7 @@ def fill(record: Record, one: Measurement) -> Record:
     record.cpu_over_wall = sum(b.cpu_s for b in one.used) / wall
     record.switches_per_s = sum(b.switches for b in one.used) / wall
     record.gpu = summary(one.gpu) if one.gpu else None
-    record.energy = one.energy
+    record.energy = energy.together(one.loads)
     if one.profile and not one.profile.problem:
         record.device_s = one.profile.busy_s
         record.round_device_s = one.profile.call_busy_s

@@ -56,12 +56,13 @@ def walk(tmp_path, stop=lambda: False, budget_s=None, observer=None, **changes):
     return outcome, sink
 
 
-def kill_at(fatal, monkeypatch):
-    """Kill the worker when it is asked for this."""
-    ask = workers.Workers.ask
+def kill_at(fatal, monkeypatch, after=0):
+    """Kill the worker when it is asked for this, after so many times."""
+    ask, left = workers.Workers.ask, [after]
 
     def asked(self, worker, verb, *arguments, **named):
-        if verb == fatal:
+        left[0] -= verb == fatal
+        if left[0] < 0:
             os.kill(worker.pid, signal.SIGKILL)
         return ask(self, worker, verb, *arguments, **named)
 
@@ -726,6 +727,51 @@ def test_energy_is_measured_on_a_gpu_and_says_so_where_it_cannot_be(tmp_path, mo
     assert (record.energy.power_w is not None) == there
     assert (record.gpu is not None) == there
     assert (record.memory.get("process by NVML") == 12345) == there
+
+
+def test_loads_take_the_builds_in_turns_and_the_cells_as_well(tmp_path, monkeypatch):
+    """A load of every cell before the next load of any; with each its builds one by one."""
+    monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter(device == "cuda"))
+    monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
+    asked, ask = [], workers.Workers.ask
+
+    def noting(self, worker, command, *rest, **arguments):
+        if command == "load":
+            asked.append(arguments["key"])
+        return ask(self, worker, command, *rest, **arguments)
+
+    monkeypatch.setattr(workers.Workers, "ask", noting)
+    sampling = {"rounds": 12, "max_rounds": 12, "builds": 2, "loads": 3}
+    script = {"fake": {"a": {"real": True, "call_s": 0.002}, "b": {"real": True, "call_s": 0.002}}}
+    data = {**FAKE_GRID, "hidden": 3, "energy": True, "device": "cuda", **script}
+    data |= {"implementations": ["a", "b"], "sampling": sampling}
+    plan = grid.plan(data, Path("g.yaml"), device="cuda", threads=2)
+    sink = Raw(tmp_path)
+    driver.run(plan, plan.all_cells(), sink, Quiet())
+    first, second = (sorted(key for key in asked if "~" not in key)[n] for n in (0, -1))
+    turns = [sorted(asked[n : n + 2]) for n in (0, 2, 4)]
+    assert turns == [[first, second], [f"{first}~2", f"{second}~2"], [first, second]]
+    for record in sink.records:
+        assert len(record.energy.load_w) == len(record.energy.load_call_s) == 3
+        assert min(record.energy.load_w) <= record.energy.power_w <= max(record.energy.load_w)
+
+
+def test_a_worker_that_dies_under_a_later_load_keeps_the_energy_of_those_before(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter())
+    monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
+    kill_at("load", monkeypatch, after=1)
+    script = {"fake": {"fake": {"real": True, "call_s": 0.002}}, "implementations": ["fake"]}
+    data = {**FAKE_GRID, "hidden": 3, "energy": True, "device": "cuda", **script}
+    data |= {"sampling": {"rounds": 3, "max_rounds": 3, "loads": 3}}
+    plan = grid.plan(data, Path("g.yaml"), device="cuda", threads=2)
+    sink = Raw(tmp_path)
+    driver.run(plan, plan.all_cells(), sink, Quiet())
+    (record,) = sink.records
+    assert record.status == "ok"
+    assert record.energy.power_w == pytest.approx(300, rel=0.2)
+    assert [text.split(":")[0] for text in record.warnings] == ["fewer loads", "fewer loads"]
 
 
 def test_a_worker_that_dies_under_the_load_keeps_its_times(tmp_path, monkeypatch):

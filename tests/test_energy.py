@@ -71,6 +71,27 @@ class Bench:
         return energy.idle_power(self.gauge, seconds, self.pass_time, self.now, self.watching)
 
 
+def test_several_loads_are_all_their_energy_over_all_their_calls():
+    """A slow host: less power for longer. Neither side's share is taken twice."""
+    fast = Energy(300.0, 100.0, 0.5, 6, calls=1000, call_s=1e-3)
+    slow = Energy(200.0, 104.0, 0.6, 7, calls=1000, call_s=2e-3)
+    both = energy.together([fast, slow])
+    assert (both.calls, both.call_s) == (2000, pytest.approx(1.5e-3))
+    assert both.power_w * both.calls * both.call_s == pytest.approx(300 * 1 + 200 * 2)
+    assert (both.idle_w, both.window_s, both.ticks) == (102.0, pytest.approx(1.1), 13)
+    assert both.net_j == pytest.approx((0.198 + 0.196) / 2)
+    assert both.load_net_j == pytest.approx([0.198, 0.196])
+
+
+def test_one_load_is_itself_and_one_without_power_counts_only_alone():
+    fine, short = Energy(300.0, 100.0, 0.5, 6, 1000, 1e-3), Energy(problem="too short to measure")
+    assert energy.together([]) is None
+    assert energy.together([fine]) is energy.together([short, fine]) is fine
+    assert energy.together([short, short]) is short
+    assert energy.together([fine, short, fine]).load_w == [300.0, 300.0]
+    assert fine.load_net_j == []
+
+
 def test_energy_is_power_inside_the_load_times_seconds_per_call():
     found = Bench().measure(window_s=1.0)
     assert found.power_w == pytest.approx(LOAD_W, rel=0.02)

@@ -167,6 +167,15 @@ def test_shapes_without_energy_say_that_others_have_it(run_of):
     assert "the largest over these shapes" in text
 
 
+@pytest.mark.parametrize(("apart", "shown"), [(0.007, "200 mJ"), (0.008, "~200 mJ")])
+def test_loads_that_are_apart_make_an_estimate(run_of, apart, shown):
+    """Of four, two on either side of 0.1 J: half their interval by Student, for two runs."""
+    record = cell("a", SHAPES[0], 0.2)
+    record.energy.load_w = [200.0 + 100 * sign * apart * 5 for sign in (1, -1, 1, -1)]
+    record.energy.load_call_s = 4 * [TIME_S]
+    assert line_of(run_of(record), "a")[1] == shown
+
+
 def test_a_time_of_few_rounds_is_not_known(run_of):
     """One round has no spread."""
     record = cell("a", SHAPES[0], 0.2)

@@ -173,7 +173,24 @@ def test_energy_of_two_runs_of_the_small_grid_comes_first(tmp_path):
     assert "| all | 16 | 0.0% | 0.0% | 0 | 0 |" in text
     assert "Of the 16 other cells, where it is an estimate, 16 differ by more than 5%" in text
     assert "should agree to 5%, and 16 of 32 cells do." in text  # marked or not
-    assert "decided on these two runs, so the table is a fit and no test" in text
+
+
+def test_cells_that_differ_without_being_an_estimate_are_named_if_they_are_few(tmp_path):
+    again = with_energy({"tf-mode0": 2.0})
+    odd = next(r for r, _ in again if r.implementation == "tf-mode0")
+    odd.energy.power_w = 250.0
+    two = (with_energy({"tf-mode0": 2.0}), again)
+    runs = [Subject(run_of(tmp_path / f"h200-energy-{n}", *own)) for n, own in enumerate(two, 1)]
+    paper = Subject(run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0})))
+    text = " ".join(energy.section(Runs(paper=paper, energy=tuple(runs))).written().split())
+    where = f"`tf-mode0` at {odd.shape.label} (300 W and 250 W, 2 ms and 2 ms a call)"
+    assert f"Over 5%: {where}." in text
+    for record, _ in again:
+        record.energy.power_w = 250.0
+    many = Subject(run_of(tmp_path / "h200-energy-3", *again))
+    text = " ".join(energy.section(Runs(paper=paper, energy=(runs[0], many))).written().split())
+    assert "should agree to 5%, and 0 of 32 cells do." in text
+    assert "Over 5%: `" not in text
 
 
 @pytest.mark.parametrize(
@@ -553,6 +570,22 @@ def test_pairs_that_no_number_of_rounds_brings_together_are_named(tmp_path):
     told = " ".join(rounds.body(one)[-1].split())
     assert "Of all 3 pairs, short calls included, 1 is apart by more than 1%" in told
     assert "neighbouring rounds: `deepbench` at 128,1,10 (2.5%)." in told
+
+
+def test_how_far_the_builds_of_a_cell_are_apart_is_told(tmp_path):
+    """Rounds take them in turns: of two, the second is 10% slower; of four, none is."""
+    turns = [1e-3, 1.1e-3] * 6
+    two = twins("deepbench-graph", (128, 1, 10), [0.0] * 12, builds=2)
+    for record, _ in two:
+        record.round_latency_s = turns
+    four = twins("pytorch", (128, 1, 10), [0.0] * 24, builds=4)
+    one = Subject(run_of(tmp_path / "h200-noise", *two, *four))
+    told = " ".join(rounds.body(one)[-1].split())
+    assert (
+        "Of 4 cells that were built several times, the slowest build is 5.0% slower than the"
+        " fastest in the median, by the medians of their rounds, and 10.0% at most"
+        " (`deepbench-graph` at 128,1,10)." in told
+    )
 
 
 def test_short_calls_and_rows_without_a_twin_are_no_pairs(tmp_path):

@@ -17,14 +17,11 @@ from lstm_bench.study import legs, rules
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import Runs, Subject, missing, not_in
 from lstm_bench.tables import Row
-from lstm_bench.units import counted, listed, percent, times
+from lstm_bench.units import counted, listed, percent, seconds, times
 
 UNKNOWN = "no row was measured twice: how well energy repeats is not known"
 AGREE = 0.05  # two runs of a cell should
-DECIDED = (
-    "What is an estimate was decided on these two runs, so the table is a fit and no test;"
-    " [how it does elsewhere](energy.md#how-well-it-repeats)."
-)
+MOST_NAMED = 5
 FEWEST_PAIRS, USUAL = 5, 0.05  # below so many A/A pairs, what docs/energy.md finds is used
 
 
@@ -66,7 +63,7 @@ def section(runs: Runs) -> Section:
             *_sentences(energy_report.repeats(pairs) or [UNKNOWN]),
             *_sentences(energy_report.problem_lines(own)),
         ),
-        *(part for other in runs.energy[1:] for part in _again(runs.energy[0], other, DECIDED)),
+        *(part for other in runs.energy[1:] for part in _again(runs.energy[0], other)),
         *(part for other in runs.repeats for part in _again(one, other)),
     ]
     return Section(title, body, told)
@@ -77,7 +74,7 @@ def _ratio_text(row: Row, value: float) -> str:
     return f"{ESTIMATE}{float(f'{value:.1e}'):g}x" if is_estimate(row) else times(value)
 
 
-def _again(first: Subject, second: Subject, caution: str = "") -> list[str]:
+def _again(first: Subject, second: Subject) -> list[str]:
     """How far another run is from this one: in all cells, then where neither is an estimate."""
     sides = [
         {(one.record.implementation, one.record.shape): one for one in energy_report.drawn(own)}
@@ -100,7 +97,6 @@ def _again(first: Subject, second: Subject, caution: str = "") -> list[str]:
             f" cell should agree to {percent(AGREE, 0)}, and {_agree(both)} of"
             f" {counted(len(both), 'cell')} do. The table is of those in which neither run has an"
             " estimate.",
-            caution,
         ),
         table(
             [*heads, "idle power", "temperature"],
@@ -110,6 +106,7 @@ def _again(first: Subject, second: Subject, caution: str = "") -> list[str]:
             f"Median: below zero where {names[1]} takes less. Over {percent(AGREE, 0)}: cells that"
             " differ by more; time too: of these, the time per call does so too. Idle power, and"
             f" the temperature while cells were timed: in {names[0]}, in {names[1]} (medians).",
+            _named(known),
             f"Of the {counted(len(marked), 'other cell')}, where it is an estimate,"
             f" {len(marked) - _agree(marked)} differ by more than"
             f" {percent(AGREE, 0)}, by up to {percent(float(np.abs(_changes(marked)).max()))}."
@@ -117,6 +114,20 @@ def _again(first: Subject, second: Subject, caution: str = "") -> list[str]:
             else "",
         ),
     ]
+
+
+def _named(known: Sequence[tuple[Drawn, Drawn]]) -> str:
+    """Which cells differ though neither is an estimate, if they are few, and in which way."""
+    far = [(a, b) for a, b in known if abs(b.gross_j / a.gross_j - 1) > AGREE]
+    if not 0 < len(far) <= MOST_NAMED:
+        return ""
+    told = (
+        f"{code(a.record.implementation)} at {a.record.shape.label}"
+        f" ({a.energy.power_w:.0f} W and {b.energy.power_w:.0f} W,"
+        f" {seconds(a.record.throughput_s)} and {seconds(b.record.throughput_s)} a call)"
+        for a, b in far
+    )
+    return f"Over {percent(AGREE, 0)}: {listed(told)}."
 
 
 def _where(first: Subject, second: Subject) -> str:

@@ -85,7 +85,8 @@ def body(one: Subject) -> list[str]:
             f"In {code(one.run.name)} every row was measured twice, at {shapes} of"
             f" {counted(len(one.run.plan.shapes), 'planned shape')}, until the median of each was"
             f" known to {percent(sampling.converged)}, for {sampling.cell_s:g} s of timed calls or"
-            f" {sampling.max_rounds:,} rounds of {sampling.block_s * 1e3:g} ms at most.",
+            f" {sampling.max_rounds:,} rounds of {sampling.block_s * 1e3:g} ms at most."
+            + (f" Each was built {sampling.builds} times." if sampling.builds > 1 else ""),
             f"{_share(found)} pairs over 100 us agree to {percent(CLOSE, 0)} with all of their"
             f" rounds ({_likely(found)} of all such pairs, by that), round held against round; by"
             f" the two medians alone {medians} would. {percent(WANTED, 0)} should.",
@@ -110,6 +111,7 @@ def body(one: Subject) -> list[str]:
             else "",
             f"Apart with all rounds: {listed(pair.told() for pair in far)}." if far else "",
             _lasting(pairs(one.all_records, shortest_s=0.0)),
+            _builds(one.all_records),
         ),
     ]
 
@@ -127,9 +129,29 @@ def _lasting(found: Sequence[Pair]) -> str:
         f"Of all {counted(len(found), 'pair')}, short calls included, {len(own)}"
         f" {'is' if len(own) == 1 else 'are'} apart by more than {percent(CLOSE, 0)}, and the same"
         f" way by more than {percent(CLOSE / 2)} in each of {noise.LOTS} lots of"
-        f" neighbouring rounds: {told}. More rounds do not bring such a pair together. One of the"
-        " two was built later than the other and lies elsewhere in memory; what of that makes the"
+        f" neighbouring rounds: {told}. More rounds do not bring such a pair together. The two"
+        " were built one after the other and lie elsewhere in memory; what of that makes the"
         " difference was not tried."
+    )
+
+
+def _builds(records: Sequence[Record]) -> str:
+    """How far the builds of one cell are apart, whose rounds were taken in turns."""
+    apart: list[tuple[float, Record]] = []
+    for record in records:
+        if record.builds > 1 and record.status == "ok":
+            own = [
+                np.median(record.round_latency_s[n :: record.builds]) for n in range(record.builds)
+            ]
+            apart.append((float(max(own) / min(own) - 1), record))
+    if not apart:
+        return ""
+    most, where = max(apart, key=lambda one: one[0])
+    return (
+        f"Of {counted(len(apart), 'cell')} that were built several times, the slowest build is"
+        f" {percent(float(np.median([one for one, _ in apart])))} slower than the fastest in the"
+        f" median, by the medians of their rounds, and {percent(most)} at most"
+        f" ({code(where.implementation)} at {where.shape.label})."
     )
 
 
