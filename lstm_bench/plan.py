@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from lstm_bench.conditions import holds
+from lstm_bench.energy import LEAD_S, WINDOW_S
 from lstm_bench.model import (
     Cell,
     Implementation,
@@ -171,7 +172,7 @@ def guess_cell_s(plan: Plan, cell: Cell) -> float:
     rounds = max(rounds, block * sampling.builds) if sampling.builds > 1 else rounds
     warm = min(sampling.warmup_cap_s, max(sampling.warmup_s, 6 * call))
     closer = max(0.1, 4 * call) if plan.wants_profile(cell) else 0.0
-    closer += 0.7 * sampling.loads if plan.wants_energy(cell) else 0.0
+    closer += (WINDOW_S + LEAD_S) * sampling.loads if plan.wants_energy(cell) else 0.0
     prepared = sampling.builds * (_BUILD_S.get(row.framework, 0.05) + call + warm)
     return prepared + max(rounds, call) + closer
 

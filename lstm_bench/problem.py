@@ -96,8 +96,10 @@ def reference(problem: Problem, computes: str = "lstm") -> Answer:
         each = pool.map if len(parts) > 1 else map
         for start in range(0, s.timesteps, chunk):
             x = problem.x[start : start + chunk].astype(np.float64)
-            from_input = np.tile(x, 4) if computes == "lstm-skip-input" else x @ w_ih
+            rows = x.reshape(-1, s.input_size)  # one product, not one a step
+            from_input = np.tile(rows, 4) if computes == "lstm-skip-input" else rows @ w_ih
             from_input += bias
+            from_input = from_input.reshape(len(x), s.batch, -1)
             for step, gates in enumerate(from_input, start):
                 gates += h @ w_hh
                 h = output[step]

@@ -28,6 +28,7 @@ _BY_SUFFIX = {".txt": "table", ".md": "github", ".csv": "csv", ".json": "json", 
 _LAYOUT = {"table": "simple", "github": "github", "latex": "latex_booktabs"}
 _MARKDOWN = re.compile(r"[\\|`*\[\]<>&]")
 _BETWEEN = 2  # spaces between two columns of a plain table
+_NARROWEST = 12  # that a column is folded to
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would run
 
 Row = Mapping[str, Any]
@@ -62,7 +63,10 @@ class Table:
     keys: int = 1  # columns that tell which row it is
 
     def drawn(self, form: str = "table", width: int | None = None) -> str:
-        """As text; what is wider than `width` goes on below, with its key columns again."""
+        """As text; what is wider than `width` goes on below, with its key columns again.
+
+        A column that leaves no room for another is folded.
+        """
         rows = self.rows[: self.most]
         shown = [[clean(column.show(row)) for column in self.columns] for row in rows]
         if form == "github":
@@ -70,9 +74,14 @@ class Table:
         heads = [column.heading for column in self.columns]
         longest = [max(map(len, cells)) for cells in zip(heads, *shown, strict=True)]
         blocks = _blocks(longest, width, self.keys) if width else [list(range(len(heads)))]
-        return "\n\n".join(self._block(shown, form, block) for block in blocks)
+        return "\n\n".join(
+            self._block(shown, form, block, _folds([longest[place] for place in block], width))
+            for block in blocks
+        )
 
-    def _block(self, shown: list[list[str]], form: str, places: list[int]) -> str:
+    def _block(
+        self, shown: list[list[str]], form: str, places: list[int], folds: list[int | None]
+    ) -> str:
         columns = [self.columns[place] for place in places]
         return str(
             tabulate.tabulate(
@@ -81,6 +90,7 @@ class Table:
                 tablefmt=_LAYOUT[form],
                 colalign=["right" if c.right else "left" for c in columns] if shown else None,
                 disable_numparse=True,
+                maxcolwidths=folds if any(folds) else None,
             )
         )
 
@@ -149,6 +159,15 @@ def _blocks(longest: Sequence[int], width: int, keys: int) -> list[list[int]]:
         blocks[-1].append(place)
         room -= needs
     return blocks
+
+
+def _folds(longest: Sequence[int], width: int | None) -> list[int | None]:
+    """To what the longest column of a block is folded, if the block is still too wide."""
+    over = sum(longest) + _BETWEEN * (len(longest) - 1) - (width or math.inf)
+    widest = max(longest, default=0)
+    fold = max(int(widest - over), _NARROWEST) if over > 0 else None
+    place = longest.index(widest) if longest else -1
+    return [fold if n == place else None for n in range(len(longest))]
 
 
 def _folded(lines: Sequence[str], width: int) -> list[str]:

@@ -365,6 +365,38 @@ def test_a_cell_that_is_lost_keeps_none_of_its_builds(tmp_path, monkeypatch):
     assert released == ["p1", "~2", "~3", "p1", "~2"]
 
 
+def noted(monkeypatch, wanted):
+    """The names of the builds that workers are asked this for, in that order."""
+    asked, ask = [], workers.Workers.ask
+
+    def asking(self, worker, verb, *arguments, **named):
+        if verb == wanted:
+            asked.append(named["key"])
+        return ask(self, worker, verb, *arguments, **named)
+
+    monkeypatch.setattr(workers.Workers, "ask", asking)
+    return asked
+
+
+def test_later_builds_come_in_another_order_each_time(tmp_path, monkeypatch):
+    """All cells once, then all once more: no cell always follows the same one in memory."""
+    prepared = noted(monkeypatch, "prepare")
+    fakes = {name: {"call_s": 0.001} for name in "abcdef"}
+    walk(tmp_path, hidden=3, fake=fakes, implementations=[*fakes], sampling=of_builds(4))
+    turns = [[key.split("~")[0] for key in prepared[n : n + 6]] for n in (0, 6, 12, 18)]
+    assert len({frozenset(turn) for turn in turns}) == 1
+    assert len({tuple(turn) for turn in turns}) == 4
+    assert [key.partition("~")[2] for key in prepared[::6]] == ["", "2", "3", "4"]
+
+
+def test_a_stop_ends_building(tmp_path, monkeypatch):
+    prepared = noted(monkeypatch, "prepare")
+    outcome, sink = walk(tmp_path, stop=lambda: len(prepared) >= 2, hidden=3, sampling=of_builds(6))
+    assert len(prepared) == 2
+    assert outcome.interrupted
+    assert sink.records == []
+
+
 def test_what_is_let_go_twice_is_gone():
     worker = Worker("fake", Settings())
     assert worker.release("nothing") == {}
@@ -733,14 +765,7 @@ def test_loads_take_the_builds_in_turns_and_the_cells_as_well(tmp_path, monkeypa
     """A load of every cell before the next load of any; with each its builds one by one."""
     monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter(device == "cuda"))
     monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
-    asked, ask = [], workers.Workers.ask
-
-    def noting(self, worker, command, *rest, **arguments):
-        if command == "load":
-            asked.append(arguments["key"])
-        return ask(self, worker, command, *rest, **arguments)
-
-    monkeypatch.setattr(workers.Workers, "ask", noting)
+    asked = noted(monkeypatch, "load")
     sampling = {"rounds": 12, "max_rounds": 12, "builds": 2, "loads": 3}
     script = {"fake": {"a": {"real": True, "call_s": 0.002}, "b": {"real": True, "call_s": 0.002}}}
     data = {**FAKE_GRID, "hidden": 3, "energy": True, "device": "cuda", **script}

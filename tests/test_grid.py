@@ -11,6 +11,7 @@ from conftest import FAKE_GRID, REPOSITORY
 
 from lstm_bench import grid
 from lstm_bench.commands import grid as grid_command
+from lstm_bench.energy import LEAD_S, WINDOW_S
 from lstm_bench.model import LstmBenchError, Shape
 from lstm_bench.plan import Plan, guess_s
 from lstm_bench.registry import IMPLEMENTATIONS
@@ -334,6 +335,16 @@ def test_more_builds_are_guessed_to_take_longer():
         plan = plan_of({**data, "hidden": 64, "batch": 1, "timesteps": 10})
         guesses.append(guess_s(plan, plan.all_cells()))
     assert guesses[1] > guesses[0]
+
+
+def test_each_load_for_energy_is_guessed_to_take_its_time():
+    guesses = []
+    for loads in (1, 5):
+        data = {"implementations": ["pytorch"], "sampling": {"loads": loads}, "energy": True}
+        data |= {"hidden": 64, "batch": 1, "timesteps": 10, "device": "cuda", "controls": 0}
+        plan = plan_of(data)
+        guesses.append(guess_s(plan, plan.all_cells()))
+    assert guesses[1] - guesses[0] == pytest.approx(4 * (WINDOW_S + LEAD_S))
 
 
 @pytest.mark.parametrize("path", GRIDS, ids=[p.stem for p in GRIDS])

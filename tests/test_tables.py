@@ -116,6 +116,15 @@ def test_a_terminal_of_any_width_shows_every_column_and_cuts_no_line(width):
     assert (len(heads) == 1) == (width == 200)
 
 
+@pytest.mark.parametrize("width", [40, 60])
+def test_a_column_that_is_wider_than_the_terminal_is_folded(width):
+    says = "what a row is for, at such length that it takes more than one line of any terminal"
+    table = Table("t", [{"name": "a-row", "says": says}], [text("name", "name"), text("-", "says")])
+    lines = table.drawn("table", width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert " ".join(line.removeprefix("a-row").strip() for line in lines[2:]) == says
+
+
 def test_without_a_width_nothing_is_folded():
     assert max(map(len, wide().written("table").splitlines())) > 100
 
