@@ -24,7 +24,7 @@ class _Group(click.Group):
             code = _complain(str(error), FAILED if isinstance(error, Stopped) else BAD_INPUT)
         except click.UsageError as error:
             command = error.ctx.command_path if error.ctx else "lstm-bench"
-            text = f"{error.format_message()}\ntry `{command} --help`"
+            text = f"{error.format_message()}{_hint(error)}\ntry `{command} --help`"
             if not (args[0] if args else sys.argv[1:]):  # then the message is the help
                 click.echo(error.format_message(), err=True)
                 text = "no command was given"
@@ -70,6 +70,13 @@ for command in (
     *(machine.list_, machine.doctor_),
 ):
     main.add_command(command)
+
+
+def _hint(error: click.UsageError) -> str:
+    """Where the word that was too many may belong."""
+    options = [word for one in error.ctx.command.params for word in one.opts] if error.ctx else []
+    extra = "unexpected extra argument" in error.message
+    return "; a run is named by --run" if extra and "--run" in options else ""
 
 
 def _complain(text: str, code: int) -> int:

@@ -83,6 +83,7 @@ MISTAKES = [
     (["report", "--kernels", "--metric", "throughput"], "goes with the summary"),
     (["compare", "pytorch", "deepbench", "--run", "x"], "no run 'x'"),
     (["compare", "a", "b", *["--run", "made-up"] * 3], "at most two"),
+    (["report", "made-up"], "(made-up); a run is named by --run"),
     (["report", "--pair", "a,b"], "--pair goes with --mpe"),
     (["report", "--mpe", "--pair", "a"], "expected two names"),
     (["report", "--mpe", "--pair", "pytorch,x"], "'x' is not in the run"),
