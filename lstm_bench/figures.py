@@ -116,7 +116,7 @@ def points(run: Run, axis: str, only: Sequence[str] | None = None) -> pd.DataFra
     alike = "the same for all rows" + ("" if along else ", others at each tick: compare within one")
     if not all(common.values()):
         alike = "each row's own, as none is common to all: rows do not compare"
-    result.attrs = {"over_shapes": over_shapes, "alike": alike}
+    result.attrs = {"over_shapes": over_shapes, "alike": alike, "along": bool(along)}
     return result
 
 
@@ -146,7 +146,10 @@ def _tail(count: int) -> float:
 
 @styled()
 def time_by(run: Run, axis: str, only: Sequence[str] | None = None) -> Figure | None:
-    """Execution time against an axis of the grid, one line per implementation."""
+    """Execution time against an axis of the grid, one line per implementation.
+
+    Points alone where the shapes of the ticks differ in more than the axis.
+    """
     table = points(run, axis, only)
     if table.empty:
         return None
@@ -172,7 +175,8 @@ def time_by(run: Run, axis: str, only: Sequence[str] | None = None) -> Figure | 
         ax.vlines(x, 1e3 * mine["low_s"], 1e3 * mine["high_s"], colors=how.colour, alpha=alpha)
         (lines[name],) = ax.plot(x, 1e3 * mine["latency_s"], label=name, color=how.colour)
         lines[name].set(marker=how.marker, ms=8 if how.marker == "*" else 5.5, mec="w", mew=0.5)
-        lines[name].set_linestyle((0, how.dash) if how.dash else "-")
+        joined = table.attrs["along"]  # else a line would go from one kind of shape to another
+        lines[name].set_linestyle(((0, how.dash) if how.dash else "-") if joined else "none")
     _scale_y(ax, 1e3 * table["low_s"].min(), 1e3 * table["high_s"].max())
     ax.set(xlabel=AXES[axis], ylabel="latency of one call (ms)")
     ax.grid(axis="y", color="#e6e6e6", linewidth=0.6)

@@ -141,9 +141,15 @@ def test_a_line_rests_on_the_same_other_sizes_at_every_tick_where_there_are_any(
     assert list(figures.points(run_of(apart), "batch")["latency_s"]) == [1.0, 2.0]
     figure = figures.time_by(run_of(apart), "batch")
     assert any("others at each tick" in text for text in texts(figure))
-    assert not any(
-        "others at each tick" in t for t in texts(figures.time_by(run_of(rows), "batch"))
-    )
+    assert joined(figure) == {False}
+    whole = figures.time_by(run_of(rows), "batch")
+    assert not any("others at each tick" in text for text in texts(whole))
+    assert joined(whole) == {True}
+
+
+def joined(figure):
+    """Whether lines go from point to point."""
+    return {line.get_linestyle() != "None" for line in figure.axes[0].get_lines()}
 
 
 def test_without_a_common_shape_rows_stand_on_their_own_and_the_figure_says_so():
