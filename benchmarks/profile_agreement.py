@@ -4,8 +4,8 @@
 
 Each figure comes from a process of its own: two listeners in one disturb each other. PyTorch rows
 are held against torch.profiler's kernels; the baseline, where it leaves no gaps between its kernels
-(a graph, a persistent kernel), against CUDA events around a call and against queued calls, in which
-the device waits for nobody. The kernels of a call are counted by family.
+(a graph, a persistent kernel), against CUDA events around a call and against queued calls. The
+kernels of a call are counted by family.
 """
 
 from __future__ import annotations

@@ -56,13 +56,15 @@ class CloserLook:
         """Look at the cells of a shape; false if a cell was stopped before it was done.
 
         One load of each for its energy, in shuffled order, then the next: what the host and the
-        GPU's temperature do meanwhile is everybody's.
+        GPU's temperature do meanwhile is everybody's. A worker that dies of it has no profiles.
         """
         loaded = [one for one in cells if self.plan.wants_energy(one.cell)]
         whole = {one.cell.key: True for one in cells}
         for turn in range(self.plan.sampling.loads):
             for one in self.rng.sample(loaded, len(loaded)):
                 whole[one.cell.key] &= self._looked(one, "energy", partial(self._load, turn=turn))
+        for one in loaded:
+            _note_missing(one)
         for one in cells:
             if self.plan.wants_profile(one.cell):
                 whole[one.cell.key] &= self._looked(one, "profiling", self._profile)
@@ -72,7 +74,8 @@ class CloserLook:
         """One look at a cell; false if it was stopped before it was done."""
         if self.stop():
             return False
-        without = "fewer loads" if one.loads and what == "energy" else _WITHOUT[what]
+        some = what == "energy" and any(load.power_w for load in one.loads)
+        without = "fewer loads" if some else _WITHOUT[what]
         failed = self._took_down.get(one.worker.name)
         if failed or not self.workers.alive(one.worker):
             one.warn(f"{without}: {failed or 'the worker was gone'}")
@@ -114,3 +117,10 @@ class CloserLook:
             self.look.told(reply)
         if one.profile.problem:
             one.warn(f"not profiled: {one.profile.problem}")
+
+
+def _note_missing(one: Measurement) -> None:
+    """Some loads of a cell have a power and others do not."""
+    without = [load.problem for load in one.loads if load.power_w is None]
+    if 0 < len(without) < len(one.loads):
+        one.warn(f"fewer loads: {len(without)} of {len(one.loads)} have no power: {without[0]}")

@@ -5,7 +5,8 @@ for each pass, with fresh workers
         prepare:  build, first call, check, warm up; what fails is recorded at once
                   where several builds are asked for, all cells again, in shuffled order
         rounds:   one block per implementation, in shuffled order, until there is enough
-        profile:  if the plan says so, after the last round of the last of them; likewise energy
+        look:     if the plan says so, after the last round of the last of them: energy in turns,
+                  then profiles
         release:  the last answer is checked again, then the record is written
 """
 
@@ -225,7 +226,7 @@ class _Walk:
         for one in live:  # cut short, all of them
             self.finish(one, group, f"stopped after {len(one.used)} rounds")
         for one, whole in self.closer.at(timed):
-            self.finish(one, group, "" if whole else "stopped before it was profiled")
+            self.finish(one, group, "" if whole else "stopped before all was measured")
 
     def prepare(self, cell: Cell, group: str) -> Measurement | None:
         """Build, check and warm one cell; a cell that cannot be timed is recorded instead."""

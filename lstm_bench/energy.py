@@ -87,22 +87,24 @@ class Energy:
         return net + self.idle_w * time_s
 
     @property
-    def load_net_j(self) -> list[float]:
-        """Net energy by each load alone; empty if there was one, or no idle power."""
-        if self.idle_w is None:
-            return []
-        both = zip(self.load_w, self.load_call_s, strict=True)
-        return [(power_w - self.idle_w) * call_s for power_w, call_s in both]
+    def load_j(self) -> list[float]:
+        """Net energy by each load alone, gross if idle power is not known; empty if one is all."""
+        both = zip(self.load_w, self.load_call_s, strict=False)
+        return [(power_w - (self.idle_w or 0.0)) * call_s for power_w, call_s in both]
 
     @property
     def net_uncertainty(self) -> float:
-        """What the window leaves open of the power over idle, as a share of it."""
+        """What the window leaves open of the power over idle, as a share of it.
+
+        Each of several loads has its own first and last tick: their jitter adds up as chance does.
+        """
         if self.power_w is None or self.idle_w is None:
             return math.inf
         net_w = self.power_w - self.idle_w
         if net_w <= 0 or self.window_s <= 0:
             return math.inf
-        return self.power_w * TICK_JITTER_S / self.window_s / net_w
+        jitter_s = TICK_JITTER_S * math.sqrt(max(1, len(self.load_w)))
+        return self.power_w * jitter_s / self.window_s / net_w
 
     @property
     def net_resolved(self) -> bool:
@@ -250,7 +252,7 @@ def of_load(ticks: Sequence[Tick], load: Load, idle_w: float | None) -> Energy:
 def together(loads: Sequence[Energy]) -> Energy | None:
     """Several loads of one cell as one: all energy over all time, all time over all calls.
 
-    What the GPU draws when idle is the mean of what was read before each. A load without a power
+    What the GPU draws when idle is the mean of what was held for each. A load without a power
     counts only if none has one.
     """
     known = [one for one in loads if one.power_w is not None and one.call_s is not None]

@@ -33,7 +33,7 @@ _ENERGY = (
     "energy per call, the median over {shapes}, of rows with energy; net: what"
     " the GPU draws over idle while calls run back to back, - if in most cells that is less than"
     " the load resolves; gross: net, and idle power for the time per call; ~: an estimate, to"
-    " two digits: in most cells the time per call moves too much for two runs to agree to {known}; "
+    " two digits: in most cells two runs need not agree to {known}; "
 )
 _CLOCK = "SM MHz: the median clock while the cells were timed, and the lowest if it was lower; "
 _NOTE = (
@@ -106,8 +106,7 @@ def sections(run: Run) -> list[Section]:
         cells.append([row["implementation"], *(None if v is None else round(v, 3) for v in shown)])
     note = (
         f"Per call, the median over {over(shapes)}; net: what the GPU draws over idle; estimates:"
-        " cells whose time per call moves too much for the gross energy of two runs to agree to"
-        f" {percent(KNOWN, 0)}."
+        f" cells whose gross energy two runs need not agree on to {percent(KNOWN, 0)}."
     )
     return [Section(title="Energy", note=note, columns=["implementation", *names], rows=cells)]
 
@@ -137,11 +136,11 @@ class Drawn:
 
     @property
     def known(self) -> bool:
-        """Whether another run will find the same gross energy, in 95 of 100 cases.
+        """Whether another run on this GPU is expected to find the same gross energy.
 
-        Idle power is drawn for the time per call. Where that is the host's, a run is off in it by
-        about as much as a round, and two are by the root of two of that; no number of rounds mends
-        it. Net energy is off by what its loads are apart; of a single one that is not known.
+        Idle power is drawn for the time per call. Where that is the host's, a run is taken to be
+        off in it by as much as a round, and two by the root of two of that: no number of rounds
+        mends it. Net energy is off by what its loads are apart; of a single one that is not known.
         """
         rounds, energy = self.record.round_throughput_s, self.energy
         if len(rounds) < noise.FEWEST_ROUNDS:
@@ -154,8 +153,8 @@ class Drawn:
 
 
 def _net_error_j(energy: Energy) -> float:
-    """Half the 95% interval of net energy by its loads."""
-    nets = energy.load_net_j
+    """Half the 95% interval of net energy by its loads, as far as they tell."""
+    nets = energy.load_j
     if len(nets) < 2:
         return 0.0
     return student(len(nets)) * statistics.stdev(nets) / math.sqrt(len(nets))
@@ -224,8 +223,7 @@ def doubts(records: Iterable[Record]) -> list[str]:
     found = (
         (
             estimates,
-            "the time per call moves too much for two runs to agree to"
-            f" {percent(KNOWN, 0)}: gross is an estimate there",
+            f"gross is an estimate, which two runs need not agree on to {percent(KNOWN, 0)}",
         ),
         (unresolved, "the GPU draws less over idle than the load resolves: net is not known there"),
         (without_idle, "idle power is not known: gross is power times the time per call there"),

@@ -21,8 +21,8 @@ FEW_DRAWS = 240_000  # of all shapes together: the fewer these are, the more a s
 DRAWS = 2_000_000  # of a shape, in all resamples together
 POOL = (10, 50)  # redrawn medians of each shape to draw from: at least, at most
 FEWEST_SHAPES = 4  # below, an interval speaks of just these shapes: only rounds are redrawn
-#: Student's t at 97.5% for so few shapes: resampling them breaks down when two or three differ.
-FEW = {2: 12.706, 3: 4.303}
+FEW = {2: 12.706, 3: 4.303}  # Student's t at 97.5%, of fewer values than shapes are resampled from
+#: The same for so few shapes: resampling them breaks down when two or three differ.
 STUDENT = {4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 11: 2.228}
 SEED = 20210
 
@@ -141,7 +141,7 @@ def student_interval(values: Numbers) -> tuple[float, float]:
 
 
 def student(count: int) -> float:
-    """Student's t at 97.5%: from the table, beyond it by an expansion that is exact to 0.001."""
+    """Student's t at 97.5%: from the table, beyond it by an expansion that is exact to 0.002."""
     if count in FEW or count in STUDENT:
         return (FEW | STUDENT)[count]
     z, free = 1.959964, count - 1

@@ -7,7 +7,15 @@ from scipy import stats
 
 from lstm_bench import mpe, noise, pair_report, results
 from lstm_bench.comparison import compare, doublings
-from lstm_bench.intervals import STUDENT, neighbours, over_rounds, over_shapes, redrawn
+from lstm_bench.intervals import (
+    FEW,
+    STUDENT,
+    neighbours,
+    over_rounds,
+    over_shapes,
+    redrawn,
+    student,
+)
 from lstm_bench.model import LstmBenchError
 
 #: Two shapes, in milliseconds. By hand, MPE(A vs B) = mean of (A - B) / A:
@@ -207,7 +215,8 @@ def test_over_many_shapes_of_normal_spread_it_is_students_interval():
 
 
 def test_students_constants_are_scipys():
-    for shapes, factor in STUDENT.items():
+    for shapes, factor in (FEW | STUDENT).items():
+        assert student(shapes) == factor
         assert factor == pytest.approx(stats.t.ppf(0.975, shapes - 1), abs=5e-4)
 
 

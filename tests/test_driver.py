@@ -781,6 +781,56 @@ def test_loads_take_the_builds_in_turns_and_the_cells_as_well(tmp_path, monkeypa
         assert min(record.energy.load_w) <= record.energy.power_w <= max(record.energy.load_w)
 
 
+def with_loads(monkeypatch, loads, fakes, stop, folder):
+    """What is loaded, in that order, and the records; nothing takes time, and nothing is drawn."""
+    monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter(device == "cuda"))
+    monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
+    asked = noted(monkeypatch, "load")
+    data = {**FAKE_GRID, "hidden": 3, "energy": True, "device": "cuda", "fake": fakes}
+    data |= {
+        "implementations": [*fakes],
+        "sampling": {"rounds": 3, "max_rounds": 3, "loads": loads},
+    }
+    plan = grid.plan(data, Path("g.yaml"), device="cuda", threads=2)
+    sink = Raw(folder)
+    outcome = driver.run(plan, plan.all_cells(), sink, Quiet(), lambda: stop(asked))
+    return asked, sink.records, outcome
+
+
+def test_each_turn_of_loads_has_an_order_of_its_own(tmp_path, monkeypatch):
+    fakes = {name: {"call_s": 0.001} for name in "abcdef"}
+    asked, _, _ = with_loads(monkeypatch, 4, fakes, lambda asked: False, tmp_path)
+    turns = {tuple(asked[n : n + 6]) for n in (0, 6, 12, 18)}
+    assert len(turns) == 4
+    assert {frozenset(turn) for turn in turns} == {frozenset(asked)}
+
+
+def test_a_stop_amid_the_loads_leaves_cells_to_be_measured_again(tmp_path, monkeypatch):
+    fakes = {name: {"call_s": 0.001} for name in "ab"}
+    asked, records, outcome = with_loads(
+        monkeypatch, 3, fakes, lambda asked: len(asked) >= 4, tmp_path
+    )
+    assert len(asked) == 4
+    assert [(r.status, r.reason) for r in records] == 2 * [
+        ("interrupted", "stopped before all was measured")
+    ]
+    assert outcome.interrupted
+
+
+def test_loads_without_a_power_among_others_are_told(tmp_path, monkeypatch):
+    found = iter([energy.Energy(300.0, 100.0, 0.5, 6, 100, 1e-3), energy.Energy(problem="blind")])
+    monkeypatch.setattr(energy, "measure", lambda *_: next(found))
+    _, (record,), _ = with_loads(monkeypatch, 2, {"a": {}}, lambda asked: False, tmp_path)
+    assert record.energy.power_w == 300
+    assert record.warnings == ["fewer loads: 1 of 2 have no power: blind"]
+
+
+def test_without_a_counter_loads_are_no_warning(tmp_path, monkeypatch):
+    monkeypatch.setattr(energy, "measure", lambda *_: energy.Energy(problem="blind"))
+    _, (record,), _ = with_loads(monkeypatch, 3, {"a": {}}, lambda asked: False, tmp_path)
+    assert (record.energy.problem, record.warnings) == ("blind", [])
+
+
 def test_a_worker_that_dies_under_a_later_load_keeps_the_energy_of_those_before(
     tmp_path, monkeypatch
 ):

@@ -80,7 +80,7 @@ def test_several_loads_are_all_their_energy_over_all_their_calls():
     assert both.power_w * both.calls * both.call_s == pytest.approx(300 * 1 + 200 * 2)
     assert (both.idle_w, both.window_s, both.ticks) == (102.0, pytest.approx(1.1), 13)
     assert both.net_j == pytest.approx((0.198 + 0.196) / 2)
-    assert both.load_net_j == pytest.approx([0.198, 0.196])
+    assert both.load_j == pytest.approx([0.198, 0.196])
 
 
 def test_one_load_is_itself_and_one_without_power_counts_only_alone():
@@ -88,8 +88,22 @@ def test_one_load_is_itself_and_one_without_power_counts_only_alone():
     assert energy.together([]) is None
     assert energy.together([fine]) is energy.together([short, fine]) is fine
     assert energy.together([short, short]) is short
-    assert energy.together([fine, short, fine]).load_w == [300.0, 300.0]
-    assert fine.load_net_j == []
+    three = energy.together([fine, short, fine])
+    assert (three.load_w, three.load_call_s) == ([300.0, 300.0], [1e-3, 1e-3])
+    assert fine.load_j == []
+
+
+def test_without_idle_power_loads_are_held_against_each_other_by_all_they_draw():
+    both = energy.together([Energy(power, None, 0.5, 6, 1000, 1e-3) for power in (300.0, 200.0)])
+    assert both.idle_w is None
+    assert both.load_j == pytest.approx([0.3, 0.2])
+
+
+def test_four_loads_resolve_net_energy_twice_as_well_as_one():
+    """Each has ticks of its own, early or late by chance."""
+    one = Energy(120.0, 100.0, 0.5, 6, 1000, 1e-3)
+    four = energy.together([one] * 4)
+    assert one.net_uncertainty == pytest.approx(2 * four.net_uncertainty)
 
 
 def test_energy_is_power_inside_the_load_times_seconds_per_call():

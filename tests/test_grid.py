@@ -322,6 +322,12 @@ def test_builds_are_a_count(builds):
         plan_of({"implementations": ["fake"], "sampling": sampling})
 
 
+@pytest.mark.parametrize("loads", [0, 101, "many", 1.5])
+def test_loads_are_counted_in_whole_ones(loads):
+    with pytest.raises(LstmBenchError, match=r"sampling.loads: found .*, expected"):
+        plan_of({"sampling": {"loads": loads}})
+
+
 def test_rounds_must_do_for_the_builds_that_they_take_in_turns():
     with pytest.raises(LstmBenchError, match="which need 24 rounds in turns, expected no more"):
         plan_of({"sampling": {"builds": 4, "rounds": 10, "max_rounds": 23}})

@@ -71,7 +71,9 @@ def section(runs: Runs) -> Section:
 
 def _ratio_text(row: Row, value: float) -> str:
     """To two digits where the energy is."""
-    return f"{ESTIMATE}{float(f'{value:.1e}'):g}x" if is_estimate(row) else times(value)
+    if not is_estimate(row):
+        return times(value)
+    return f"{ESTIMATE}{value:.{1 if value < 10 else 0}f}x"
 
 
 def _again(first: Subject, second: Subject) -> list[str]:
@@ -127,7 +129,7 @@ def _named(known: Sequence[tuple[Drawn, Drawn]]) -> str:
         f" {seconds(a.record.throughput_s)} and {seconds(b.record.throughput_s)} a call)"
         for a, b in far
     )
-    return f"Over {percent(AGREE, 0)}: {listed(told)}."
+    return f"Those over {percent(AGREE, 0)}: {listed(told)}."
 
 
 def _where(first: Subject, second: Subject) -> str:

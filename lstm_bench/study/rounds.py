@@ -17,6 +17,7 @@ from lstm_bench.study.subject import Subject
 from lstm_bench.units import counted, listed, percent
 
 STEPS = (10, 25, 50, 100, 200)
+SEED, SHUFFLES = 20211, 200
 MANY = STEPS[-1]  # rounds of a pair that is not known soon
 
 
@@ -87,6 +88,7 @@ def body(one: Subject) -> list[str]:
             f" known to {percent(sampling.converged)}, for {sampling.cell_s:g} s of timed calls or"
             f" {sampling.max_rounds:,} rounds of {sampling.block_s * 1e3:g} ms at most."
             + (f" Each was built {sampling.builds} times." if sampling.builds > 1 else ""),
+            _hurried(one),
             f"{_share(found)} pairs over 100 us agree to {percent(CLOSE, 0)} with all of their"
             f" rounds ({_likely(found)} of all such pairs, by that), round held against round; by"
             f" the two medians alone {medians} would. {percent(WANTED, 0)} should.",
@@ -116,8 +118,20 @@ def body(one: Subject) -> list[str]:
     ]
 
 
+def _hurried(one: Subject) -> str:
+    """How many cells were ended before any of these, which only a budget does."""
+    most = one.run.plan.sampling.max_rounds
+    own = [r for r in one.all_records if r.status == "ok"]
+    ended = sum(
+        r.rounds < most
+        and {"not converged", "capped"} & {w.split(":")[0] for w in r.warnings} == {"not converged"}
+        for r in own
+    )
+    return f"{ended} of {len(own)} cells were ended sooner by {code('--budget')}." if ended else ""
+
+
 def _lasting(found: Sequence[Pair]) -> str:
-    """Which pairs no number of rounds brings together."""
+    """Which pairs are apart from their first rounds to their last."""
     own = [pair for pair in found if pair.lasting]
     if not own:
         return ""
@@ -129,30 +143,52 @@ def _lasting(found: Sequence[Pair]) -> str:
         f"Of all {counted(len(found), 'pair')}, short calls included, {len(own)}"
         f" {'is' if len(own) == 1 else 'are'} apart by more than {percent(CLOSE, 0)}, and the same"
         f" way by more than {percent(CLOSE / 2)} in each of {noise.LOTS} lots of"
-        f" neighbouring rounds: {told}. More rounds do not bring such a pair together. The two"
-        " were built one after the other and lie elsewhere in memory; what of that makes the"
-        " difference was not tried."
+        f" neighbouring rounds: {told}. They are apart for as long as they were measured. Builds"
+        " of one thing lie elsewhere in memory; whether that is why was not tried."
     )
 
 
 def _builds(records: Sequence[Record]) -> str:
-    """How far the builds of one cell are apart, whose rounds were taken in turns."""
-    apart: list[tuple[float, Record]] = []
+    """How far the builds of one cell are apart, whose rounds were taken in turns.
+
+    The slowest of several medians is always slower than the fastest. So the rounds of a turn are
+    also shuffled among the builds, which leaves what is noise alone.
+    """
+    rng = np.random.default_rng(SEED)
+    found = []
     for record in records:
-        if record.builds > 1 and record.status == "ok":
-            own = [
-                np.median(record.round_latency_s[n :: record.builds]) for n in range(record.builds)
-            ]
-            apart.append((float(max(own) / min(own) - 1), record))
-    if not apart:
+        turns = len(record.round_latency_s) // record.builds
+        if record.builds > 1 and record.status == "ok" and turns:
+            rounds = np.array(record.round_latency_s[: turns * record.builds])
+            own = rounds.reshape(turns, record.builds)
+            mixed = rng.permuted(np.broadcast_to(own, (SHUFFLES, *own.shape)), axis=2)
+            found.append((_slowest(own), _slowest(mixed), record))
+    if not found:
         return ""
-    most, where = max(apart, key=lambda one: one[0])
-    return (
-        f"Of {counted(len(apart), 'cell')} that were built several times, the slowest build is"
-        f" {percent(float(np.median([one for one, _ in apart])))} slower than the fastest in the"
-        f" median, by the medians of their rounds, and {percent(most)} at most"
-        f" ({code(where.implementation)} at {where.shape.label})."
+    usual = percent(float(np.median([own for own, _, _ in found])))
+    chance = percent(float(np.median([np.median(mixed) for _, mixed, _ in found])))
+    far = [(float(own), record) for own, mixed, record in found if (mixed < own).all()]
+    told = (
+        listed(
+            f"{code(record.implementation)}{' (twin)' if record.copy > 1 else ''} at"
+            f" {record.shape.label} ({percent(own)})"
+            for own, record in sorted(far, key=lambda one: -one[0])
+        )
+        if far
+        else "none"
     )
+    return (
+        f"Of {counted(len(found), 'cell')} that were built several times, the slowest build is"
+        f" {usual} slower than the fastest in the median, by the medians of their rounds; with the"
+        f" rounds of a turn shuffled among the builds it is {chance}, so much is noise. Further"
+        f" apart than in all of {SHUFFLES} shuffles: {told}."
+    )
+
+
+def _slowest(rounds: Numbers) -> Numbers:
+    """By how much the slowest build is slower than the fastest; the last two axes: turn, build."""
+    medians = np.median(rounds, axis=-2)
+    return np.asarray(medians.max(axis=-1) / medians.min(axis=-1) - 1)
 
 
 def short(one: Subject) -> str:
