@@ -36,7 +36,7 @@ def section(runs: Runs) -> Section:
         body.append(bullets([_about(one, seen) for one in there]))
         body.append("[What the marks mean](troubleshooting.md).")
     body += [missing(name) for name, one in found if not one and name != "h200-paper"]
-    on_gpu = [one for one in (runs.paper, runs.deepbench, *runs.repeats) if one]
+    on_gpu = [one for one in (runs.noise, runs.paper, runs.deepbench, *runs.repeats) if one]
     if on_gpu:
         body += ["### Noise", *controls.body(on_gpu)]
     if runs.noise:
