@@ -65,7 +65,7 @@ class Table:
     def drawn(self, form: str = "table", width: int | None = None) -> str:
         """As text; what is wider than `width` goes on below, with its key columns again.
 
-        A column that leaves no room for another is folded.
+        A column that leaves no room for another is folded between its words.
         """
         rows = self.rows[: self.most]
         shown = [[clean(column.show(row)) for column in self.columns] for row in rows]
@@ -83,14 +83,14 @@ class Table:
         self, shown: list[list[str]], form: str, places: list[int], folds: list[int | None]
     ) -> str:
         columns = [self.columns[place] for place in places]
+        widths = list(zip(places, folds, strict=True))
         return str(
             tabulate.tabulate(
-                [[row[place] for place in places] for row in shown],
+                [[wrapped(row[n], width=w) if w else row[n] for n, w in widths] for row in shown],
                 headers=[column.heading for column in columns],
                 tablefmt=_LAYOUT[form],
                 colalign=["right" if c.right else "left" for c in columns] if shown else None,
                 disable_numparse=True,
-                maxcolwidths=folds if any(folds) else None,
             )
         )
 
