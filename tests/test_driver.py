@@ -761,45 +761,49 @@ def test_energy_is_measured_on_a_gpu_and_says_so_where_it_cannot_be(tmp_path, mo
     assert (record.memory.get("process by NVML") == 12345) == there
 
 
-def test_loads_take_the_builds_in_turns_and_the_cells_as_well(tmp_path, monkeypatch):
-    """A load of every cell before the next load of any; with each its builds one by one."""
-    monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter(device == "cuda"))
-    monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
-    asked = noted(monkeypatch, "load")
-    sampling = {"rounds": 12, "max_rounds": 12, "builds": 2, "loads": 3}
-    script = {"fake": {"a": {"real": True, "call_s": 0.002}, "b": {"real": True, "call_s": 0.002}}}
-    data = {**FAKE_GRID, "hidden": 3, "energy": True, "device": "cuda", **script}
-    data |= {"implementations": ["a", "b"], "sampling": sampling}
-    plan = grid.plan(data, Path("g.yaml"), device="cuda", threads=2)
-    sink = Raw(tmp_path)
-    driver.run(plan, plan.all_cells(), sink, Quiet())
-    first, second = (sorted(key for key in asked if "~" not in key)[n] for n in (0, -1))
-    turns = [sorted(asked[n : n + 2]) for n in (0, 2, 4)]
-    assert turns == [[first, second], [f"{first}~2", f"{second}~2"], [first, second]]
-    for record in sink.records:
-        assert len(record.energy.load_w) == len(record.energy.load_call_s) == 3
-        assert min(record.energy.load_w) <= record.energy.power_w <= max(record.energy.load_w)
-
-
-def with_loads(monkeypatch, loads, fakes, stop, folder):
-    """What is loaded, in that order, and the records; nothing takes time, and nothing is drawn."""
+def with_loads(monkeypatch, folder, fakes, loads, stop=lambda asked: False, builds=1):
+    """What is loaded, in that order, the records and the outcome; nothing takes time."""
     monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter(device == "cuda"))
     monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
     asked = noted(monkeypatch, "load")
     data = {**FAKE_GRID, "hidden": 3, "energy": True, "device": "cuda", "fake": fakes}
-    data |= {
-        "implementations": [*fakes],
-        "sampling": {"rounds": 3, "max_rounds": 3, "loads": loads},
-    }
+    sampling = {**FAKE_GRID["sampling"], **of_builds(builds), "loads": loads}
+    data |= {"implementations": [*fakes], "sampling": sampling}
     plan = grid.plan(data, Path("g.yaml"), device="cuda", threads=2)
     sink = Raw(folder)
     outcome = driver.run(plan, plan.all_cells(), sink, Quiet(), lambda: stop(asked))
     return asked, sink.records, outcome
 
 
+def drawing(monkeypatch, *powers):
+    """Loads are run, and draw so much one after the other; none is a counter that is blind."""
+    left = iter(powers)
+
+    def measured(gauge, run_load, idle_w):
+        run_load(0.01)
+        power = next(left)
+        if power is None:
+            return energy.Energy(problem="blind")
+        return energy.Energy(power, idle_w, 0.5, 6, calls=100, call_s=1e-3)
+
+    monkeypatch.setattr(energy, "measure", measured)
+
+
+def test_loads_take_the_builds_in_turns_and_the_cells_as_well(tmp_path, monkeypatch):
+    """A load of every cell before the next load of any; with each its builds one by one."""
+    drawing(monkeypatch, 300.0, 300.0, 310.0, 310.0, 320.0, 320.0)
+    asked, records, _ = with_loads(monkeypatch, tmp_path, {"a": {}, "b": {}}, 3, builds=2)
+    first, second = sorted(set(asked[:2]))
+    turns = [sorted(asked[n : n + 2]) for n in (0, 2, 4)]
+    assert turns == [[first, second], [f"{first}~2", f"{second}~2"], [first, second]]
+    for record in records:
+        assert record.energy.load_w == [300.0, 310.0, 320.0]
+        assert record.energy.power_w == pytest.approx(310.0)
+
+
 def test_each_turn_of_loads_has_an_order_of_its_own(tmp_path, monkeypatch):
     fakes = {name: {"call_s": 0.001} for name in "abcdef"}
-    asked, _, _ = with_loads(monkeypatch, 4, fakes, lambda asked: False, tmp_path)
+    asked, _, _ = with_loads(monkeypatch, tmp_path, fakes, 4)
     turns = {tuple(asked[n : n + 6]) for n in (0, 6, 12, 18)}
     assert len(turns) == 4
     assert {frozenset(turn) for turn in turns} == {frozenset(asked)}
@@ -808,7 +812,7 @@ def test_each_turn_of_loads_has_an_order_of_its_own(tmp_path, monkeypatch):
 def test_a_stop_amid_the_loads_leaves_cells_to_be_measured_again(tmp_path, monkeypatch):
     fakes = {name: {"call_s": 0.001} for name in "ab"}
     asked, records, outcome = with_loads(
-        monkeypatch, 3, fakes, lambda asked: len(asked) >= 4, tmp_path
+        monkeypatch, tmp_path, fakes, 3, lambda asked: len(asked) >= 4
     )
     assert len(asked) == 4
     assert [(r.status, r.reason) for r in records] == 2 * [
@@ -818,35 +822,27 @@ def test_a_stop_amid_the_loads_leaves_cells_to_be_measured_again(tmp_path, monke
 
 
 def test_loads_without_a_power_among_others_are_told(tmp_path, monkeypatch):
-    found = iter([energy.Energy(300.0, 100.0, 0.5, 6, 100, 1e-3), energy.Energy(problem="blind")])
-    monkeypatch.setattr(energy, "measure", lambda *_: next(found))
-    _, (record,), _ = with_loads(monkeypatch, 2, {"a": {}}, lambda asked: False, tmp_path)
+    drawing(monkeypatch, 300.0, None)
+    _, (record,), _ = with_loads(monkeypatch, tmp_path, {"a": {}}, 2)
     assert record.energy.power_w == 300
     assert record.warnings == ["fewer loads: 1 of 2 have no power: blind"]
 
 
 def test_without_a_counter_loads_are_no_warning(tmp_path, monkeypatch):
-    monkeypatch.setattr(energy, "measure", lambda *_: energy.Energy(problem="blind"))
-    _, (record,), _ = with_loads(monkeypatch, 3, {"a": {}}, lambda asked: False, tmp_path)
+    drawing(monkeypatch, None, None, None)
+    _, (record,), _ = with_loads(monkeypatch, tmp_path, {"a": {}}, 3)
     assert (record.energy.problem, record.warnings) == ("blind", [])
 
 
+@pytest.mark.parametrize(("before", "mark"), [(300.0, "fewer loads"), (None, "no energy")])
 def test_a_worker_that_dies_under_a_later_load_keeps_the_energy_of_those_before(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, before, mark
 ):
-    monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter())
-    monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
+    drawing(monkeypatch, before)
     kill_at("load", monkeypatch, after=1)
-    script = {"fake": {"fake": {"real": True, "call_s": 0.002}}, "implementations": ["fake"]}
-    data = {**FAKE_GRID, "hidden": 3, "energy": True, "device": "cuda", **script}
-    data |= {"sampling": {"rounds": 3, "max_rounds": 3, "loads": 3}}
-    plan = grid.plan(data, Path("g.yaml"), device="cuda", threads=2)
-    sink = Raw(tmp_path)
-    driver.run(plan, plan.all_cells(), sink, Quiet())
-    (record,) = sink.records
-    assert record.status == "ok"
-    assert record.energy.power_w == pytest.approx(300, rel=0.2)
-    assert [text.split(":")[0] for text in record.warnings] == ["fewer loads", "fewer loads"]
+    _, (record,), _ = with_loads(monkeypatch, tmp_path, {"a": {}}, 3)
+    assert (record.status, record.energy.power_w) == ("ok", before)
+    assert {text.split(":")[0] for text in record.warnings} == {mark}
 
 
 def test_a_worker_that_dies_under_the_load_keeps_its_times(tmp_path, monkeypatch):
