@@ -361,7 +361,8 @@ def test_the_rounds_of_a_shipped_grid_fit_into_its_cap(path):
     assert sampling.max_rounds * sampling.block_s * kinds < sampling.cell_s
 
 
-def test_fast_builds_a_cell_once_whatever_the_file_says():
-    data = {"implementations": ["fake"], "sampling": {"builds": 4, "max_rounds": 100}}
+def test_fast_builds_and_loads_a_cell_once_whatever_the_file_says():
+    data = {"implementations": ["fake"], "sampling": {"builds": 4, "loads": 4, "max_rounds": 100}}
     flags = grid_command._sampling_flags(data, fast=True, rigorous=False, deepbench=False)
-    assert plan_of(data, sampling=flags).sampling.builds == 1
+    sampling = plan_of(data, sampling=flags).sampling
+    assert (sampling.builds, sampling.loads) == (1, 1)

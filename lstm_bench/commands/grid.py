@@ -281,7 +281,7 @@ def _sampling_flags(
     """What the flags put in place of what the grid file says."""
     flags: dict[str, Any] = {}
     if fast:
-        flags.update(rounds=5, max_rounds=10, builds=1)
+        flags.update(rounds=5, max_rounds=10, builds=1, loads=1)
     if rigorous:
         stated = data.get("sampling")
         for name in ("rounds", "max_rounds"):  # never less than the file has, nor than 30

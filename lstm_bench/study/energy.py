@@ -120,7 +120,7 @@ def _again(first: Subject, second: Subject) -> list[str]:
 
 def _named(known: Sequence[tuple[Drawn, Drawn]]) -> str:
     """Which cells differ though neither is an estimate, if they are few, and in which way."""
-    far = [(a, b) for a, b in known if abs(b.gross_j / a.gross_j - 1) > AGREE]
+    far = [two for two, change in zip(known, _changes(known), strict=True) if abs(change) > AGREE]
     if not 0 < len(far) <= MOST_NAMED:
         return ""
     told = (
