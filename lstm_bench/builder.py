@@ -50,12 +50,11 @@ class Builder:
             one.warn(f"fewer builds: {which} failed: {failed.reason}")
 
     def build_anew(self, one: Measurement) -> None:
-        """A neighbour took the worker down; this cell goes on in a new one, and says so."""
-        one.worker = self.workers.get(one.worker.name)
+        """The worker is gone, by a neighbour perhaps; this cell goes on in a new one."""
+        with self.doing("starting", one, ""):
+            one.worker = self.workers.get(one.worker.name)
         for key in one.keys:
             self._hold(one, key)
-        if one.blocks:
-            one.warn("two processes: the worker was restarted while this cell was measured")
 
     def let_go(self, one: Measurement) -> str:
         """All builds of a cell; returns what went wrong, if anything did."""

@@ -6,11 +6,13 @@ Its times are taken and stand, whatever happens here.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
+from lstm_bench.builder import Builder
 from lstm_bench.measurement import Measurement
 from lstm_bench.model import Cell
 from lstm_bench.plan import Plan
@@ -19,6 +21,7 @@ from lstm_bench.supervisor import WorkerFailed
 from lstm_bench.watch import Watch
 from lstm_bench.workers import Workers
 
+CRASHES = 2  # of a row in a row; then it is not tried again in this run
 _WITHOUT = {"energy": "no energy", "profiling": "not profiled"}
 
 
@@ -38,6 +41,7 @@ class CloserLook:
         self,
         plan: Plan,
         workers: Workers,
+        builder: Builder,
         watch: Watch,
         look: Look,
         stop: Callable[[], bool],
@@ -45,9 +49,9 @@ class CloserLook:
         rng: random.Random,
     ):
         """`doing` tells the observer what is done to which cell, and counts the time."""
-        self.plan, self.workers, self.watch = plan, workers, watch
+        self.plan, self.workers, self.builder, self.watch = plan, workers, builder, watch
         self.look, self.stop, self.doing, self.rng = look, stop, doing, rng
-        self._took_down: dict[str, str] = {}  # workers that this has ended, and how
+        self._crashes: Counter[tuple[str, str]] = Counter()  # in a row: of a look at a row
 
     def wanted(self, cell: Cell) -> bool:
         return self.plan.wants_profile(cell) or self.plan.wants_energy(cell)
@@ -56,7 +60,7 @@ class CloserLook:
         """Look at the cells of a shape; false if a cell was stopped before it was done.
 
         One load of each for its energy, in shuffled order, then the next: what the host and the
-        GPU's temperature do meanwhile is everybody's. A worker that dies of it has no profiles.
+        GPU's temperature do meanwhile is everybody's.
         """
         loaded = [one for one in cells if self.plan.wants_energy(one.cell)]
         whole = {one.cell.key: True for one in cells}
@@ -71,26 +75,37 @@ class CloserLook:
             yield one, whole[one.cell.key]
 
     def _looked(self, one: Measurement, what: str, look: Callable[[Measurement], None]) -> bool:
-        """One look at a cell; false if it was stopped before it was done."""
-        if self.stop():
-            return False
+        """One look at a cell; false if it was stopped before it was done.
+
+        A worker that dies of it costs its neighbours nothing: they are built again in a new one. So
+        is the cell itself, once. A row that hangs, or dies of that too, is left alone from then on.
+        """
+        row = what, one.cell.implementation
         some = what == "energy" and any(load.power_w for load in one.loads)
-        without = "fewer loads" if some else _WITHOUT[what]
-        failed = self._took_down.get(one.worker.name)
-        if failed or not self.workers.alive(one.worker):
-            one.warn(f"{without}: {failed or 'the worker was gone'}")
-            return True
-        try:
-            with self.doing(what, one):
-                look(one)
-        except WorkerFailed as error:
-            if error.status == "interrupted":
-                return False
-            one.warn(f"{without}: {error.reason}")
-            if error.status in ("timeout", "crashed"):  # and would again, at every shape
-                name = one.cell.implementation
-                self._took_down[one.worker.name] = f"{what} of {name} took the worker down"
-        return True
+        without, died = "fewer loads" if some else _WITHOUT[what], ""
+        while not self.stop():
+            if self._crashes[row] >= CRASHES:
+                one.warn(f"{without}: {died or f'{what} of {row[1]} took the worker down before'}")
+                return True
+            try:
+                if not self.workers.alive(one.worker):
+                    self.builder.build_anew(one)
+                with self.doing(what, one):
+                    look(one)
+            except WorkerFailed as error:
+                if error.status == "interrupted":
+                    return False
+                if self.workers.alive(one.worker):
+                    one.warn(f"{without}: {error.reason}")
+                    return True
+                self._crashes[row] += CRASHES if error.status == "timeout" else 1
+                died = error.reason
+            else:
+                self._crashes[row] = 0
+                if died:
+                    one.warn(f"second try: {what} took the worker down: {died}")
+                return True
+        return False
 
     def _load(self, one: Measurement, turn: int) -> None:
         """Power, while calls of one of the cell's builds run back to back."""

@@ -50,6 +50,7 @@ _Completed = ctypes.CFUNCTYPE(
 
 
 _detached: list[Any] = []  # a callback that comes late must still find its function
+_last: list[Any] = []  # and one who writes late his buffer, until the next pass
 
 
 class Absent(Exception):
@@ -135,7 +136,7 @@ class Listener:
         """Detach; whatever went wrong before, nothing listens after this."""
         self._cupti.cuptiFinalize()
         _detached.append(self._callbacks)
-        self._buffers.clear()
+        _last[:] = self._buffers
 
     def _requested(self, buffer: Any, size: Any, records: Any) -> None:
         room = mmap.mmap(-1, _BUFFER)  # aligned, and nobody waits while it is filled with zeros

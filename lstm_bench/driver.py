@@ -167,8 +167,10 @@ class _Walk:
         self.watch = Watch(plan.settings.device)
         self.finished = 0
         self.timed_s = 0.0
-        self.closer = CloserLook(plan, self.workers, self.watch, look, stop, self.doing, self.rng)
         self.builder = Builder(plan, self.workers, self.doing)
+        self.closer = CloserLook(
+            plan, self.workers, self.builder, self.watch, look, stop, self.doing, self.rng
+        )
         self.spent_s: defaultdict[str, float] = defaultdict(float)
         self.inside_s = 0.0  # what was done within what is being done, and is counted by itself
 
@@ -279,6 +281,8 @@ class _Walk:
         try:
             if not self.workers.alive(one.worker):
                 self.builder.build_anew(one)
+                if one.blocks:
+                    one.warn("two processes: the worker was restarted while this cell was timed")
             for _ in range(1 + MAX_REPEATS):
                 self.watch.start(one.worker)
                 try:

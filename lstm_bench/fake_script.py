@@ -42,8 +42,9 @@ FAULTS = (
     "chatter",
 )
 MOMENTS = ("build", "first-call", "measure", "release")
-#: Some records are missing, the profiler raises, there is none, it hangs, it spoils the answer.
-PROFILES = ("lost", "crash", "none", "hang", "spoil")
+#: Some records are missing, the profiler raises, there is none, it hangs, it spoils the answer, it
+#: takes the process down.
+PROFILES = ("lost", "crash", "none", "hang", "spoil", "die")
 
 _CHOICES = {
     **{"fault": FAULTS, "when": MOMENTS, "profile": PROFILES},

@@ -39,6 +39,7 @@ REMEDIES = {
     "throttled": "the GPU held its clock down: cool it, or look at its power limit (nvidia-smi -q)",
     "slow clock": "the GPU was at its power limit, asleep before, or shared; use --rigorous",
     "fewer loads": "energy rests on the others; see the cells' warnings in the records",
+    "second try": "nothing is missing; the worker's log in the run's logs folder says more",
     "no energy": "the times stand; see the worker's log in the run's logs folder",
     "not profiled": "see the cells' warnings in the records; the times stand",
     "not checked again": "the times stand; see the worker's log in the run's logs folder",

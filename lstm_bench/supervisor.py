@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -20,7 +21,9 @@ from lstm_bench.registry import Framework
 
 _PACKAGE = Path(__file__).resolve().parent
 _MAX_REPLY = 64 << 20  # bytes; a longer reply is a worker that has lost its mind
-_TAIL_LINES = 3
+_TAIL, _TAIL_LINES = 16 << 10, 3  # bytes of a log that are looked at, and lines that are told
+_CRASH = "Fatal Python error: "  # by Python's faulthandler; then the calls, the innermost first
+_FRAME = re.compile(r'File "([^"]*)", line \d+ in (\S+)')
 _MAX_LOG = 16 << 20  # bytes; a framework that warns at every call would fill the disk
 _POLL_S = 0.2
 _NO_WAIT = os.O_NOFOLLOW | os.O_NONBLOCK  # what is a link or a pipe instead is not waited for
@@ -245,14 +248,22 @@ class WorkerProcess:
         return WorkerFailed("crashed", f"{how}; its log ends: {tail}" if tail else how)
 
     def log_tail(self) -> str:
-        """The last lines that this worker wrote, on one line."""
+        """The last lines that this worker wrote, on one line; of a crash, what it was in."""
         try:
             with os.fdopen(os.open(self.log, os.O_RDONLY | _NO_WAIT), "rb") as log:
-                log.seek(max(self._log_start, os.fstat(log.fileno()).st_size - 4096))
-                lines = log.read(4096).decode(errors="replace").splitlines()
+                log.seek(max(self._log_start, os.fstat(log.fileno()).st_size - _TAIL))
+                text = log.read(_TAIL).decode(errors="replace")
         except OSError:
             return ""
-        return " | ".join(line.strip() for line in lines[-_TAIL_LINES:] if line.strip())[-300:]
+        before, crash, stack = text.rpartition(_CRASH)
+        if not crash:
+            lines = [line.strip() for line in text.splitlines()[-_TAIL_LINES:]]
+            return " | ".join(filter(None, lines))[-300:]
+        said = [line.strip() for line in before.splitlines()[-1:]]
+        current = stack.partition("Current thread")[2].partition("\n\n")[0]
+        called = [f"{Path(file).name} {name}" for file, name in _FRAME.findall(current)]
+        inside = " < ".join(called[:_TAIL_LINES])
+        return " | ".join(filter(None, [*said, crash + stack.partition("\n")[0], inside]))[-300:]
 
     def close(self, grace_s: float = 2.0) -> None:
         """Close the pipes; a worker that does not leave on its own is killed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import importlib
 import json
@@ -234,6 +235,7 @@ def main() -> None:
     module, settings, request_fd, reply_fd = sys.argv[-4:]
     if sys.platform == "linux":  # a worker must not outlive its driver, however that ends
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    faulthandler.enable()  # a library that crashes leaves in the log where it was called
     worker = Worker(module, from_json(Settings, json.loads(settings)))
     with open(int(request_fd)) as requests, open(int(reply_fd), "w") as replies:
         serve(worker, requests, replies)

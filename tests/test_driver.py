@@ -1,5 +1,6 @@
 """A walk over a grid with fakes that misbehave: what each costs, and what the rest gets."""
 
+import itertools
 import os
 import signal
 import threading
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import FAKE_GRID
 
-from lstm_bench import driver, energy, grid, telemetry, workers
+from lstm_bench import closer, driver, energy, grid, telemetry, workers
 from lstm_bench.commands import profile as profile_command
 from lstm_bench.fake_script import WRONG_ANSWERS
 from lstm_bench.model import Check, Record, Settings, Stopped
@@ -67,6 +68,18 @@ def kill_at(fatal, monkeypatch, after=0):
         return ask(self, worker, verb, *arguments, **named)
 
     monkeypatch.setattr(workers.Workers, "ask", asked)
+
+
+def kill_when(monkeypatch, verb, *numbers):
+    """Kill the worker when it is asked this for the first, the third, ... time."""
+    ask, asked = workers.Workers.ask, itertools.count(1)
+
+    def asking(self, worker, wanted, *arguments, **named):
+        if wanted == verb and next(asked) in numbers:
+            os.kill(worker.pid, signal.SIGKILL)
+        return ask(self, worker, wanted, *arguments, **named)
+
+    monkeypatch.setattr(workers.Workers, "ask", asking)
 
 
 def by_name(records: list[Record], hidden=3):
@@ -695,9 +708,51 @@ def test_a_profiler_that_hangs_costs_no_neighbour_its_check_and_is_not_tried_aga
     assert all(r.check.passed for r in sink.records)
     told = [w for r in sink.records for w in r.warnings]
     assert sum("longer than 2 s" in w for w in told) == 1
-    assert not any(w.startswith("not checked again") for w in told)
+    assert sum("profiling of bad took the worker down before" in w for w in told) == 1
+    assert len(told) == 2
+    assert all(sink.of_cell[r.key] for r in sink.records if r.implementation == "good")
     assert len({r.shape for r in sink.records}) == 2
     assert time.monotonic() - start < 60  # it would be an hour
+
+
+def test_a_worker_that_dies_of_profiling_once_costs_no_cell_its_profile(tmp_path, monkeypatch):
+    kill_when(monkeypatch, "profile", 1)
+    sink = profiled(tmp_path, "cpu", a={}, b={})
+    assert all(sink.of_cell[record.key] for record in sink.records)
+    (told,) = [text for record in sink.records for text in record.warnings]
+    assert told.startswith("second try: profiling took the worker down: worker killed by SIGKILL")
+
+
+def test_deaths_with_a_good_profile_in_between_are_forgotten(tmp_path, monkeypatch):
+    """One of several hundred passes dies, whatever the row: that is no reason to end them all."""
+    kill_when(monkeypatch, "profile", 1, 3)
+    sink = profiled(tmp_path, "cpu", a={})
+    assert len(sink.records) == 2
+    assert all(sink.of_cell[record.key] for record in sink.records)
+    assert all(r.warnings[0].startswith("second try: ") for r in sink.records)
+
+
+def test_a_row_that_dies_of_every_profile_is_left_alone_and_its_neighbours_are_not(tmp_path):
+    observer = Quiet()
+    sink = profiled(tmp_path, "cpu", observer, bad={"profile": "die"}, good={})
+    first, second = (by_name(sink.records, hidden) for hidden in (3, 5))
+    assert all(sink.of_cell[row["good"].key] for row in (first, second))
+    assert first["good"].warnings == second["good"].warnings == []
+    assert "Segmentation fault | " in first["bad"].warnings[0]
+    assert second["bad"].warnings == ["not profiled: profiling of bad took the worker down before"]
+    assert sum("profiling bad" in text for text in observer.texts) == closer.CRASHES
+
+
+def test_profiles_that_kill_cost_no_energy(tmp_path, monkeypatch):
+    monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter())
+    monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
+    drawing(monkeypatch, *[300.0] * 2)
+    fakes = {"bad": {"profile": "die"}}
+    data = {**FAKE_GRID, "energy": True, "profile": True, "device": "cuda", "fake": fakes}
+    plan = grid.plan({**data, "implementations": ["bad"]}, Path("g.yaml"), device="cuda", threads=2)
+    sink = Profiles(tmp_path)
+    driver.run(plan, plan.all_cells(), sink, Quiet())
+    assert [(r.status, r.energy.power_w) for r in sink.records] == 2 * [("ok", 300.0)]
 
 
 def test_stopping_while_profiling_leaves_the_rest_to_be_done_again(tmp_path):

@@ -52,6 +52,32 @@ def test_what_a_framework_prints_goes_to_the_log(worker):
     assert "about to commit error" in worker.log_tail()
 
 
+CRASH = """I0000 a framework says something
+Fatal Python error: Segmentation fault
+
+Thread 0x00007f0000000001 (most recent call first):
+  File "/usr/lib/python3.12/threading.py", line 355 in wait
+
+Current thread 0x00007f0000000000 (most recent call first):
+{frames}
+Extension modules: numpy._core._multiarray_umath, {modules} (total: 200)
+"""
+FRAMES = """  File "/x/cupti.py", line 130 in leave
+  File "/x/cupti.py", line 76 in collect
+"""
+
+
+@pytest.mark.parametrize(
+    ("frames", "told"),
+    [(FRAMES, " | cupti.py leave < cupti.py collect"), ("  <no Python frame>\n", "")],
+)
+def test_the_log_of_a_crash_ends_with_what_it_was_in(worker, frames, told):
+    """Not with the list of modules, nor with what another thread did."""
+    worker.log.write_text(CRASH.format(frames=frames, modules="m.odule, " * 400))
+    says = "I0000 a framework says something | Fatal Python error: Segmentation fault"
+    assert worker.log_tail() == says + told
+
+
 def test_the_worker_loads_the_drivers_own_copy_and_puts_nothing_else_on_the_path(tmp_path):
     bootstrap = supervisor._BOOTSTRAP.replace("from lstm_bench.worker import main\nmain()", "")
     code = "import sys; before = list(filter(None, sys.path))\n" + bootstrap

@@ -143,6 +143,8 @@ class FakeSession(Session):
             raise RuntimeError("scripted: the profiler broke")
         if self.script["profile"] == "hang":
             time.sleep(3600)
+        if self.script["profile"] == "die":
+            ctypes.string_at(0)
         if self.script["profile"] == "spoil":
             output, h, c = self.answer
             self.answer = (np.full_like(output, np.nan), h, c)
