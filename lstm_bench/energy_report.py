@@ -26,15 +26,17 @@ from lstm_bench.units import counted, in_units, over, percent, size, wrapped
 
 KNOWN = 0.05  # what two runs shall agree to; where they need not, it is an estimate
 OFTEN = 1.96  # standard deviations that 95 of 100 differences stay within
-NET_KNOWN = 0.1  # of the power over idle may be open where net energy is held against its twin's
-ESTIMATE = "~"  # the mark of a row of which most cells are estimates
+NET_KNOWN = 0.1  # of the power over idle may be open; where more is, net energy is an estimate
+ESTIMATE = "~"  # before two digits: most cells are estimates
 
 _ENERGY = (
-    "energy per call, the median over {shapes}, of rows with energy; net: what"
-    " the GPU draws over idle while calls run back to back, - if in most cells that is less than"
-    " the load resolves; gross: net, and idle power for the time per call; ~: an estimate, to"
-    " two digits: in most cells two runs need not agree to {known}; "
+    "energy per call, the median over {shapes}, of rows with energy; gross: net, and idle power"
+    " for the time per call; a range, by the lowest and the highest of rounds and loads, where"
+    " it is an estimate in most cells: two runs need not agree to {known}; net: what the GPU draws"
+    " over idle while calls run back to back; ~ if in most cells loads resolve that to no better"
+    " than {net_known}, - if not at all; "
 )
+_NET_SHARE = percent(NET_KNOWN, 0)
 _CLOCK = "SM MHz: the median clock while the cells were timed, and the lowest if it was lower; "
 _NOTE = (
     "mem: the most that one cell added to what its process had, the largest over {shapes}; memory"
@@ -69,7 +71,7 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     if elsewhere := {one.record.shape for one in drawn(everywhere)}:
         energy = f"no energy here; the run has it at {counted(len(elsewhere), 'other shape')}; "
     if any(row["cells"] for row in rows):
-        energy = _ENERGY.format(shapes=over(common), known=percent(KNOWN, 0))
+        energy = _ENERGY.format(shapes=over(common), known=percent(KNOWN, 0), net_known=_NET_SHARE)
     clock = _CLOCK if any(row["clock_mhz"] for row in rows) else ""
     result.add(
         wrapped(
@@ -98,17 +100,32 @@ def sections(run: Run) -> list[Section]:
     if not rows:
         return []
     shapes = len(shared_shapes(firsts(measured(run))))
-    keys = ("gross_j", "net_j", "power_w", "clock_mhz", "temperature_c", "estimates")
-    names = ["gross (mJ)", "net (mJ)", "power (W)", "SM clock (MHz)", "hottest (C)", "estimates"]
+    columns = {
+        "gross_j": "gross (mJ)",
+        "lowest_j": "lowest",
+        "highest_j": "highest",
+        "net_j": "net (mJ)",
+        "power_w": "power (W)",
+        "clock_mhz": "SM clock (MHz)",
+        "temperature_c": "hottest (C)",
+        "estimates": "estimates",
+    }
     cells: list[list[str | float | None]] = []
     for row in rows:
-        shown = [1e3 * row[k] if k.endswith("_j") and row[k] else row[k] for k in keys]
+        known = {**row, "gross_j": None} if is_estimate(row) else row
+        shown = [1e3 * known[k] if k.endswith("_j") and known[k] else known[k] for k in columns]
         cells.append([row["implementation"], *(None if v is None else round(v, 3) for v in shown)])
     note = (
-        f"Per call, the median over {over(shapes)}; net: what the GPU draws over idle; estimates:"
-        f" cells whose gross energy two runs need not agree on to {percent(KNOWN, 0)}."
+        f"Per call, the median over {over(shapes)}; net: what the GPU draws over idle; lowest and"
+        " highest: gross by the lowest and the highest of rounds and loads; estimates: cells"
+        f" whose gross energy two runs need not agree on to {percent(KNOWN, 0)}; where most are,"
+        " the range alone is told."
     )
-    return [Section(title="Energy", note=note, columns=["implementation", *names], rows=cells)]
+    return [
+        Section(
+            title="Energy", note=note, columns=["implementation", *columns.values()], rows=cells
+        )
+    ]
 
 
 def _legs(run: Run) -> list[store.Leg]:
@@ -151,6 +168,19 @@ class Drawn:
         idle_j = OFTEN * (idle_w or 0.0) * spread_s
         return math.sqrt(2) * math.hypot(idle_j, _net_error_j(energy)) <= KNOWN * self.gross_j
 
+    @property
+    def range_j(self) -> tuple[float, float]:
+        """Gross energy by the lowest and by the highest that rounds and loads have shown."""
+        energy, ends = self.energy, (min, max)
+        paces_s = _known([*self.record.round_throughput_s, *energy.load_call_s, energy.call_s])
+        if energy.idle_w is None:
+            powers_w = _known([*energy.load_w, energy.power_w])
+            lowest, highest = (end(powers_w) * end(paces_s) for end in ends)
+        else:
+            nets = _known([*energy.load_j, energy.net_j])
+            lowest, highest = (end(nets) + energy.idle_w * end(paces_s) for end in ends)
+        return lowest, highest
+
 
 def _net_error_j(energy: Energy) -> float:
     """Half the 95% interval of net energy by its loads, as far as they tell."""
@@ -191,15 +221,19 @@ def table_rows(records: Sequence[Record], order: Sequence[str]) -> list[dict[str
         cells = [one for one in drawn(own) if one.record.shape in shapes]
         energies = [one.energy for one in cells]
         unresolved = sum(not e.net_resolved for e in energies)
+        rough = sum(fine_net(e) is None for e in energies)
         nets = [e.net_j for e in energies]
         states = [r.gpu for r in own if r.gpu]
         rows.append(
             {
                 "implementation": name,
                 "gross_j": _median(one.gross_j for one in cells),
+                "lowest_j": _median(one.range_j[0] for one in cells),
+                "highest_j": _median(one.range_j[1] for one in cells),
                 "net_j": None if None in nets or 2 * unresolved > len(nets) else _median(nets),
                 "cells": len(cells),
                 "estimates": sum(not one.known for one in cells),
+                "rough": rough,
                 "unresolved": unresolved,
                 "power_w": _median(e.power_w for e in energies),
                 "idle_w": _median(e.idle_w for e in energies),
@@ -219,12 +253,14 @@ def doubts(records: Iterable[Record]) -> list[str]:
     estimates = sum(not one.known for one in cells)
     without_idle = sum(one.energy.idle_w is None for one in cells)
     unresolved = sum(not one.energy.net_resolved for one in cells) - without_idle
+    rough = sum(fine_net(one.energy) is None for one in cells) - unresolved - without_idle
     total = counted(len(cells), "cell")
     found = (
         (
             estimates,
             f"gross is an estimate, which two runs need not agree on to {percent(KNOWN, 0)}",
         ),
+        (rough, f"net is an estimate, which the loads resolve to no better than {_NET_SHARE}"),
         (unresolved, "the GPU draws less over idle than the load resolves: net is not known there"),
         (without_idle, "idle power is not known: gross is power times the time per call there"),
     )
@@ -249,7 +285,7 @@ def pairs(records: Sequence[Record]) -> list[Pair]:
         copy = second.record.copy
         twin = by_cell.get(dataclasses.replace(second.record.cell, copy=copy - 1))
         if copy % 2 == 0 and twin:
-            nets = _known(_fine_net(one.energy) for one in (twin, second))
+            nets = _known(fine_net(one.energy) for one in (twin, second))
             found.append(
                 Pair(
                     gross=_apart(twin.gross_j, second.gross_j),
@@ -260,8 +296,8 @@ def pairs(records: Sequence[Record]) -> list[Pair]:
     return found
 
 
-def _fine_net(energy: Energy) -> float | None:
-    """Net energy, if the load resolves it well enough to be held against its twin's."""
+def fine_net(energy: Energy) -> float | None:
+    """Net energy, if the loads resolve it well enough to be more than an estimate."""
     return energy.net_j if energy.net_uncertainty <= NET_KNOWN else None
 
 
@@ -271,7 +307,7 @@ def repeats(of: Sequence[Pair]) -> list[str]:
         _spread("gross", "without an estimate", [p.gross for p in of if p.known]),
         _spread("gross", "with one", [p.gross for p in of if not p.known]),
     )
-    fine = f"whose power over idle is resolved to {percent(NET_KNOWN, 0)}"
+    fine = f"whose power over idle is resolved to {_NET_SHARE}"
     net = _spread("net", fine, [p.net for p in of if p.net is not None])
     return [line for line in ("; ".join(filter(None, gross)), net) if line]
 
@@ -303,11 +339,11 @@ def _columns(rows: Sequence[Row], less: set[str]) -> list[Column]:
     """Columns of which no row knows anything are left out."""
     columns = [
         ("gross_j", Column("gross", gross_text, right=True)),
-        ("net_j", number("net", "net_j", joules)),
+        ("net_j", Column("net", net_text, right=True)),
         ("power_w", number("power", "power_w", _whole("W"))),
         ("idle_w", number("idle", "idle_w", _whole("W"))),
         ("clock_mhz", Column("SM MHz", _clock_text, right=True)),
-        ("temperature_c", number("hottest", "temperature_c", _whole("C"))),
+        ("temperature_c", number("temp", "temperature_c", _whole("C"))),
         ("device_peak", number("GPU mem", "device_peak", _known_size)),
         ("host_peak", number("host mem", "host_peak", _known_size)),
     ]
@@ -316,14 +352,30 @@ def _columns(rows: Sequence[Row], less: set[str]) -> list[Column]:
 
 
 def gross_text(row: Row) -> str:
-    """A row's gross energy; if most of its cells are estimates, marked and to two digits."""
-    if is_estimate(row):
-        return ESTIMATE + joules(float(f"{row['gross_j']:.1e}"))
-    return joules(row["gross_j"])
+    """A row's gross energy; if most of its cells are estimates, from where to where."""
+    return span(row["lowest_j"], row["highest_j"]) if is_estimate(row) else joules(row["gross_j"])
+
+
+def net_text(row: Row) -> str:
+    """A row's net energy; if most of its cells are estimates, marked and to two digits."""
+    if row["net_j"] is None or 2 * row["rough"] <= row["cells"]:
+        return joules(row["net_j"])
+    return ESTIMATE + joules(float(f"{row['net_j']:.1e}"))
+
+
+def span(lowest: float, highest: float) -> str:
+    """Two amounts of energy with two digits, in the unit of the lower one."""
+    low, high = (float(f"{value:.1e}") for value in (lowest, highest))
+    if low == high:
+        return ESTIMATE + joules(low)
+    units = {"J": 1.0, "mJ": 1e3, "uJ": 1e6}
+    unit = next((name for name in units if low * units[name] >= 1), "uJ")
+    scale = units[unit]
+    return f"{low * scale:.12g}-{high * scale:.12g} {unit}"
 
 
 def is_estimate(row: Row) -> bool:
-    """Whether most cells of a row are estimates."""
+    """Whether the gross energy of most cells of a row is an estimate."""
     return bool(2 * row["estimates"] > row["cells"])
 
 

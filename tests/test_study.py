@@ -172,7 +172,25 @@ def test_energy_of_two_runs_of_the_small_grid_comes_first(tmp_path):
     assert "Gross energy of `h200-energy-2` against `h200-energy-1`" in text
     assert "| all | 16 | 0.0% | 0.0% | 0 | 0 |" in text
     assert "Of the 16 other cells, where it is an estimate, 16 differ by more than 5%" in text
+    assert "in 0 of these the time per call does so too" in text
+    assert "The ranges of the two runs overlap in 0." in text
+    assert "resolve to 10% in 32 cells, agrees to 5% in 16 of them" in text
     assert "should agree to 5%, and 16 of 32 cells do." in text  # marked or not
+
+
+def test_estimates_whose_ranges_overlap_are_counted(tmp_path):
+    """The rounds take 30% longer, and the load as long as before."""
+    again = with_energy({"tf-mode0": 2.0}, spread=0.10)
+    for record, _ in again:
+        record.throughput_s *= 1.3
+        record.round_throughput_s = [1.3 * one for one in record.round_throughput_s]
+    two = (with_energy({"tf-mode0": 2.0}, spread=0.10), again)
+    runs = [Subject(run_of(tmp_path / f"h200-energy-{n}", *own)) for n, own in enumerate(two, 1)]
+    paper = Subject(run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0})))
+    text = " ".join(energy.section(Runs(paper=paper, energy=tuple(runs))).written().split())
+    assert "Of the 16 other cells, where it is an estimate, 16 differ by more than 5%" in text
+    assert "by up to 18.0%; in 16 of these the time per call does so too." in text
+    assert "The ranges of the two runs overlap in 16." in text
 
 
 def test_cells_that_differ_without_being_an_estimate_are_named_if_they_are_few(tmp_path):

@@ -11,7 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from lstm_bench import energy_report, noise
-from lstm_bench.energy_report import ESTIMATE, Drawn, Pair, gross_text, is_estimate, joules
+from lstm_bench.energy_report import (
+    ESTIMATE,
+    NET_KNOWN,
+    Drawn,
+    Pair,
+    fine_net,
+    gross_text,
+    is_estimate,
+    net_text,
+)
 from lstm_bench.model import Record, Shape
 from lstm_bench.study import legs, rules
 from lstm_bench.study.section import Section, code, table, text
@@ -41,7 +50,7 @@ def section(runs: Runs) -> Section:
         [
             code(row["implementation"]),
             gross_text(row),
-            joules(row["net_j"]),
+            net_text(row),
             f"{row['power_w']:.0f} W",
             _ratio_text(row, _against(own, base, row["implementation"], shapes)) if base else "-",
         ]
@@ -58,7 +67,8 @@ def section(runs: Runs) -> Section:
             " last column is a geometric mean. Net: what the GPU draws over idle"
             + (f" ({statistics.median(idle):.0f} W)" if idle else "")
             + " while calls run back to back; gross: net, and idle power for the time per call."
-            f" {code(ESTIMATE)}: an estimate in most cells of the row, to two digits.",
+            " A range, by the lowest and the highest of rounds and loads, and"
+            f" {code(ESTIMATE)}: an estimate in most cells of the row.",
             *_sentences(energy_report.doubts(own)),
             *_sentences(energy_report.repeats(pairs) or [UNKNOWN]),
             *_sentences(energy_report.problem_lines(own)),
@@ -109,13 +119,40 @@ def _again(first: Subject, second: Subject) -> list[str]:
             " differ by more; time too: of these, the time per call does so too. Idle power, and"
             f" the temperature while cells were timed: in {names[0]}, in {names[1]} (medians).",
             _named(known),
-            f"Of the {counted(len(marked), 'other cell')}, where it is an estimate,"
-            f" {len(marked) - _agree(marked)} differ by more than"
-            f" {percent(AGREE, 0)}, by up to {percent(float(np.abs(_changes(marked)).max()))}."
-            if marked
-            else "",
+            _estimates(marked),
+            _nets(both),
         ),
     ]
+
+
+def _estimates(marked: Sequence[tuple[Drawn, Drawn]]) -> str:
+    """What becomes of cells of which a range is told."""
+    if not marked:
+        return ""
+    far = np.abs(_changes(marked)) > AGREE
+    slow = far & (np.abs(_times(marked)) > AGREE)
+    ranges = [(a.range_j, b.range_j) for a, b in marked]
+    overlap = sum(max(a[0], b[0]) <= min(a[1], b[1]) for a, b in ranges)
+    return (
+        f"Of the {counted(len(marked), 'other cell')}, where it is an estimate, {far.sum()} differ"
+        f" by more than {percent(AGREE, 0)}, by up to"
+        f" {percent(float(np.abs(_changes(marked)).max()))}; in {slow.sum()} of these the time per"
+        f" call does so too. The ranges of the two runs overlap in {overlap}."
+    )
+
+
+def _nets(both: Sequence[tuple[Drawn, Drawn]]) -> str:
+    """How net energy agrees where it is no estimate, which does not depend on the host's pace."""
+    pairs = [(fine_net(a.energy), fine_net(b.energy)) for a, b in both]
+    change = np.array([abs(b / a - 1) for a, b in pairs if a and b])
+    if not change.size:
+        return ""
+    return (
+        f"Net energy, which the loads of both runs resolve to {percent(NET_KNOWN, 0)} in"
+        f" {counted(change.size, 'cell')}, agrees to {percent(AGREE, 0)} in"
+        f" {(change <= AGREE).sum()} of them; it differs by {percent(float(np.median(change)))} in"
+        f" the median and {percent(float(change.max()))} at most."
+    )
 
 
 def _named(known: Sequence[tuple[Drawn, Drawn]]) -> str:
