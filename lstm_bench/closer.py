@@ -14,7 +14,7 @@ from functools import partial
 
 from lstm_bench.builder import Builder
 from lstm_bench.measurement import Measurement
-from lstm_bench.model import Cell
+from lstm_bench.model import Cell, Record
 from lstm_bench.plan import Plan
 from lstm_bench.replies import Loaded, Profiled
 from lstm_bench.supervisor import WorkerFailed
@@ -22,7 +22,14 @@ from lstm_bench.watch import Watch
 from lstm_bench.workers import Workers
 
 CRASHES = 2  # of a row in a row; then it is not tried again in this run
-_WITHOUT = {"energy": "no energy", "profiling": "not profiled"}
+WITHOUT = {"energy": "no energy", "profiling": "not profiled"}
+LOST = frozenset(WITHOUT.values())  # marks
+
+
+def lost(record: Record) -> set[str]:
+    """What a look at a cell should have found and did not, by the marks of its record."""
+    marks = {text.partition(":")[0] for text in record.warnings}
+    return {what for what, mark in WITHOUT.items() if mark in marks}
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class CloserLook:
         One load of each for its energy, in shuffled order, then the next: what the host and the
         GPU's temperature do meanwhile is everybody's.
         """
-        loaded = [one for one in cells if self.plan.wants_energy(one.cell)]
+        loaded = [c for c in cells if self.plan.wants_energy(c.cell) and "energy" in c.lacks]
         whole = {one.cell.key: True for one in cells}
         for turn in range(self.plan.sampling.loads):
             for one in self.rng.sample(loaded, len(loaded)):
@@ -70,7 +77,7 @@ class CloserLook:
         for one in loaded:
             _note_missing(one)
         for one in cells:
-            if self.plan.wants_profile(one.cell):
+            if self.plan.wants_profile(one.cell) and "profiling" in one.lacks:
                 whole[one.cell.key] &= self._looked(one, "profiling", self._profile)
             yield one, whole[one.cell.key]
 
@@ -82,7 +89,7 @@ class CloserLook:
         """
         row = what, one.cell.implementation
         some = what == "energy" and any(load.power_w for load in one.loads)
-        without, died = "fewer loads" if some else _WITHOUT[what], ""
+        without, died = "fewer loads" if some else WITHOUT[what], ""
         while not self.stop():
             if self._crashes[row] >= CRASHES:
                 one.warn(f"{without}: {died or f'{what} of {row[1]} took the worker down before'}")

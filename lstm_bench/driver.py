@@ -6,26 +6,27 @@ for each pass, with fresh workers
                   where several builds are asked for, all cells again, in shuffled order
         rounds:   one block per implementation, in shuffled order, until there is enough
         look:     if the plan says so, after the last round of the last of them: energy in turns,
-                  then profiles
+                  then profiles; of cells that lost theirs in an earlier leg, that alone
         release:  the last answer is checked again, then the record is written
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import math
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from lstm_bench import machine, timing
 from lstm_bench.builder import Builder
-from lstm_bench.closer import CloserLook, Look
-from lstm_bench.measurement import Measurement, blank_record, fill
+from lstm_bench.closer import LOST, CloserLook, Look, lost
+from lstm_bench.measurement import Measurement, blank_record, fill, seen_again
 from lstm_bench.model import (
     RETRYABLE,
     UNFINISHED,
@@ -45,6 +46,7 @@ from lstm_bench.workers import Workers
 
 MAX_REPEATS = 3  # of a disturbed block
 FEWEST_ROUNDS = 3  # that a budget leaves to a cell
+LOOK_S = 3.0  # a guess: to build a cell and look at it
 
 
 class Observer(Protocol):
@@ -84,6 +86,12 @@ def pending(plan: Plan, records: Iterable[Record], retry_failed: bool) -> list[C
     return left
 
 
+def unseen(records: Iterable[Record], left: Iterable[Cell]) -> list[Record]:
+    """Cells that have their times, and whose profile or energy was lost."""
+    to_be_timed = {cell.key for cell in left}
+    return [r for r in records if r.status == "ok" and lost(r) and r.key not in to_be_timed]
+
+
 def run(
     plan: Plan,
     cells: list[Cell],
@@ -94,12 +102,13 @@ def run(
     missing: Mapping[str, str] | None = None,
     look: Look | None = None,
     finished: Collection[str] = (),
+    again: Sequence[Record] = (),
 ) -> Outcome:
     """Measure `cells`, which are some or all of the plan's.
 
     `missing` names the frameworks that are not installed, with the reason for their cells.
     `look` says what else a profiled pass shall show. `finished` are the keys of cells that have a
-    time: nothing less may take its place.
+    time: nothing less may take its place. Those of `again` only get another closer look.
     """
     walk = _Walk(plan, sink, observer, stop, look or Look(), finished)
     for row in plan.implementations:
@@ -110,7 +119,9 @@ def run(
     groups = _by_shape(cells)
     weights = {k: sum(guess_cell_s(plan, c) for c in group) for k, group in groups.items()}
     left_weight = sum(weights.values())
-    observer.started(len(cells), min(guess_s(plan, cells), budget_s or math.inf))
+    planned = len(cells) + len(again)
+    guessed_s = guess_s(plan, cells) + LOOK_S * len(again)
+    observer.started(planned, min(guessed_s, budget_s or math.inf))
     outcome = Outcome()
     current_pass = None
     try:
@@ -130,13 +141,19 @@ def run(
             left_weight -= weights[pass_number, shape]
             if stop():
                 break
+        by_key = {record.key: record for record in again}
+        for looks in _by_shape(record.cell for record in again).values():
+            outcome.out_of_budget |= deadline is not None and time.monotonic() >= deadline
+            if stop() or outcome.out_of_budget:
+                break
+            walk.look_again([by_key[cell.key] for cell in looks])
     finally:
         walk.workers.close()
         outcome.note = walk.watch.reason if plan.settings.device == "cuda" else ""
         walk.watch.close()
     outcome.wall_s, outcome.timed_s = time.monotonic() - started, walk.timed_s
     outcome.spent_s = dict(walk.spent_s)
-    outcome.left = len(cells) - walk.finished
+    outcome.left = planned - walk.finished
     outcome.interrupted = stop() and outcome.left > 0
     return outcome
 
@@ -229,6 +246,34 @@ class _Walk:
             self.finish(one, group, f"stopped after {len(one.used)} rounds")
         for one, whole in self.closer.at(timed):
             self.finish(one, group, "" if whole else "stopped before all was measured")
+
+    def look_again(self, records: list[Record]) -> None:
+        """Profiles and energy of cells of one shape that have their times, which stay as they are.
+
+        A cell that cannot be built any more keeps its record.
+        """
+        before: dict[str, Record] = {}
+        built = []
+        for record in records:
+            if self.stop():
+                break
+            try:
+                if self.plan.row(record.implementation).worker in self.workers.refused:
+                    raise WorkerFailed("missing", "its framework is not here")
+                one = self.builder.build(record.cell)
+                if not one.reply.check.passed:
+                    raise WorkerFailed("wrong", one.reply.check.reason)
+            except WorkerFailed as failed:
+                self.finished += failed.status != "interrupted"
+                continue
+            one.lacks, one.warnings = frozenset(lost(record)), []
+            known = [text for text in record.warnings if text.partition(":")[0] not in LOST]
+            before[record.key] = dataclasses.replace(record, warnings=known)
+            built.append(one)
+        for one, whole in self.closer.at(built):
+            self.builder.let_go(one)
+            if whole:
+                self.record(seen_again(before[one.cell.key], one), [], one.profile)
 
     def prepare(self, cell: Cell, group: str) -> Measurement | None:
         """Build, check and warm one cell; a cell that cannot be timed is recorded instead."""

@@ -14,8 +14,13 @@ SURE = 2.0  # times the guess
 
 
 def document(
-    plan: Plan, cells: Sequence[Cell], missing: Mapping[str, str], budget_s: float | None = None
+    plan: Plan,
+    cells: Sequence[Cell],
+    missing: Mapping[str, str],
+    budget_s: float | None = None,
+    again: int = 0,
 ) -> Document:
+    """`again`: cells that have their times, and of which a profile or energy is looked for."""
     s, sampling = plan.settings, plan.sampling
     rows = []
     for row in plan.implementations:
@@ -71,7 +76,9 @@ def document(
         wrapped(late) if any("time out" in str(row["note"]) for row in rows) else "",
         wrapped(
             f"{len(cells)} cells, about {span(guess_s(plan, cells))}"
-            f" (a guess, within a factor of two){_within(plan, cells, budget_s)}. Nothing was run."
+            f" (a guess, within a factor of two){_within(plan, cells, budget_s)}."
+            + (f" And {again} whose profile or energy was lost: not timed again." if again else "")
+            + " Nothing was run."
         ),
     )
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import statistics
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ class Measurement:
     used: list[Block] = field(default_factory=list)  # the one block of each round that counts
     latencies: list[float] = field(default_factory=list)  # their medians, in seconds
     spent_s: float = 0.0
+    lacks: frozenset[str] = frozenset({"energy", "profiling"})  # of what a closer look may find
     profile: Profile | None = None
     loads: list[Energy] = field(default_factory=list)
     gpu: list[Sample] = field(default_factory=list)  # read while it was timed
@@ -120,9 +122,22 @@ def fill(record: Record, one: Measurement) -> Record:
     record.cpu_over_wall = sum(b.cpu_s for b in one.used) / wall
     record.switches_per_s = sum(b.switches for b in one.used) / wall
     record.gpu = summary(one.gpu) if one.gpu else None
-    record.energy = energy.together(one.loads)
+    record.others_over_wall = sum(b.others_s for b in one.used) / wall
+    _add_looks(record, one)
+    return record
+
+
+def seen_again(record: Record, one: Measurement) -> Record:
+    """A record with what another look has found; its times are those that it had."""
+    found = dataclasses.replace(record, warnings=[*record.warnings, *one.warnings])
+    _add_looks(found, one)
+    return found
+
+
+def _add_looks(record: Record, one: Measurement) -> None:
+    """What was found besides times."""
+    if one.loads:
+        record.energy = energy.together(one.loads)
     if one.profile and not one.profile.problem:
         record.device_s = one.profile.busy_s
         record.round_device_s = one.profile.call_busy_s
-    record.others_over_wall = sum(b.others_s for b in one.used) / wall
-    return record

@@ -40,8 +40,8 @@ REMEDIES = {
     "slow clock": "the GPU was at its power limit, asleep before, or shared; use --rigorous",
     "fewer loads": "energy rests on the others; see the cells' warnings in the records",
     "second try": "nothing is missing; the worker's log in the run's logs folder says more",
-    "no energy": "the times stand; see the worker's log in the run's logs folder",
-    "not profiled": "see the cells' warnings in the records; the times stand",
+    "no energy": "the times stand; `lstm-bench grid --resume --retry-failed` tries again",
+    "not profiled": "the times stand; `lstm-bench grid --resume --retry-failed` tries again",
     "not checked again": "the times stand; see the worker's log in the run's logs folder",
     "not released": "the times stand; see the worker's log in the run's logs folder",
 }

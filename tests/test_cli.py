@@ -291,6 +291,37 @@ def test_what_is_left_to_retry_is_said_with_the_flag(lstm_bench, write_grid):
     assert "--resume r --retry-failed" in done.stdout
 
 
+def test_profiles_that_were_lost_can_be_had_later_without_timing_again(
+    lstm_bench, write_grid, tmp_path
+):
+    grid = write_grid(fake={"fake": {"profile": "die"}})
+    done = lstm_bench("grid", grid, "--run", "r", "--profile")
+    assert done.returncode == 0
+    assert "not profiled: the times stand; `lstm-bench grid --resume --retry-failed`" in " ".join(
+        done.stdout.split()
+    )
+    run = tmp_path / "results" / "r"
+    before = {r["group"]: r["latency_s"] for r in records(run)}
+    done = lstm_bench("grid", "--resume", "r")
+    cells = f"{len(before)} cells" if len(before) > 1 else "1 cell"
+    assert (
+        f"complete: nothing is left to measure; of {cells} the profile or the energy" in done.stdout
+    )
+    done = lstm_bench("grid", "--resume", "r", "--retry-failed", "--dry-run")
+    assert f"And {len(before)} whose profile or energy was lost" in done.stdout
+
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["plan"]["implementations"][0]["options"]["profile"] = None  # the library is mended
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    done = lstm_bench("grid", "--resume", "r", "--retry-failed")
+    assert done.returncode == 0
+    assert "not profiled" not in done.stdout
+    assert {r["group"]: r["latency_s"] for r in records(run)} == before
+    assert lstm_bench("report", "--kernels", "--run", "r").returncode == 0
+    done = lstm_bench("grid", "--resume", "r")
+    assert done.stdout.strip().endswith("is complete: nothing is left to measure")
+
+
 def test_a_run_folder_is_named_though_it_is_here(tmp_path, monkeypatch):
     folder = tmp_path / "results" / "r"
     folder.mkdir(parents=True)

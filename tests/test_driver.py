@@ -755,6 +755,94 @@ def test_profiles_that_kill_cost_no_energy(tmp_path, monkeypatch):
     assert [(r.status, r.energy.power_w) for r in sink.records] == 2 * [("ok", 300.0)]
 
 
+def lost_and_looked_for_again(tmp_path, monkeypatch, fakes, **more):
+    """A run on a GPU whose workers die of every profile and load, and the same with others."""
+    monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter())
+    monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
+    monkeypatch.setattr(closer, "CRASHES", 1)
+    data = {**FAKE_GRID, "energy": True, "profile": True, "device": "cuda", "fake": {**fakes}}
+    plan = grid.plan({**data, "implementations": [*fakes]}, Path("g"), device="cuda", threads=2)
+    first = Profiles(tmp_path)
+    with monkeypatch.context() as patched:
+        kill_when(patched, "load", *range(99))
+        kill_when(patched, "profile", *range(99))
+        driver.run(plan, plan.all_cells(), first, Quiet())
+    drawing(monkeypatch, *99 * [300.0])
+    assert driver.pending(plan, first.records, retry_failed=True) == []
+    again = driver.unseen(first.records, [])
+    second, seen = Profiles(tmp_path), Quiet()
+    outcome = driver.run(plan, [], second, seen, again=again, **more)
+    return first, second, seen, outcome
+
+
+def test_what_was_lost_of_a_cell_is_looked_for_again_and_its_times_stay(tmp_path, monkeypatch):
+    fakes = {"a": {"call_s": 0.002}, "b": {"call_s": 0.002}}
+    first, second, seen, outcome = lost_and_looked_for_again(tmp_path, monkeypatch, fakes)
+    assert len(first.records) == len(second.records) == 4
+    assert (outcome.left, outcome.timed_s) == (0, 0)
+    assert not any("round" in text for text in seen.texts)
+    old = {record.key: record for record in first.records}
+    for new in second.records:
+        was = old[new.key]
+        assert {text.split(":")[0] for text in was.warnings} == {"no energy", "not profiled"}
+        assert (was.energy, was.device_s, new.warnings) == (None, None, [])
+        assert (new.energy.power_w, new.device_s) == (300.0, second.of_cell[new.key].busy_s)
+        same = replace(was, energy=new.energy, warnings=[], device_s=new.device_s)
+        assert replace(same, round_device_s=new.round_device_s) == new
+    assert driver.unseen(second.records, []) == []
+
+
+def test_only_what_is_lacking_is_looked_for(tmp_path, monkeypatch):
+    first, _, _, _ = lost_and_looked_for_again(tmp_path, monkeypatch, {"a": {}})
+    plan = grid.plan(
+        {**FAKE_GRID, "energy": True, "profile": True, "device": "cuda"},
+        Path("g"),
+        device="cuda",
+        threads=2,
+    )
+    record = replace(
+        first.records[0], implementation="fake", warnings=["not profiled: x", "odd: y"]
+    )
+    sink, seen = Profiles(tmp_path), Quiet()
+    driver.run(plan, [], sink, seen, again=[record])
+    assert sink.records[0].warnings == ["odd: y"]
+    assert sink.records[0].energy is None
+    assert not any(" energy " in text for text in seen.texts)
+
+
+@pytest.mark.parametrize("more", [{"missing": {"fake": "not here"}}, {"budget_s": 1e-9}])
+def test_a_look_that_cannot_be_had_leaves_the_record_as_it_was(tmp_path, monkeypatch, more):
+    _, second, _, outcome = lost_and_looked_for_again(tmp_path, monkeypatch, {"a": {}}, **more)
+    assert second.records == []
+    assert outcome.left == (2 if "budget_s" in more else 0)
+    assert outcome.out_of_budget == ("budget_s" in more)
+
+
+def test_a_stop_amid_another_look_leaves_the_rest_for_the_next(tmp_path, monkeypatch):
+    stops = []
+
+    def stop():
+        stops.append(1)
+        return len(stops) > 4
+
+    _, second, _, outcome = lost_and_looked_for_again(
+        tmp_path, monkeypatch, {"a": {}, "b": {}}, stop=stop
+    )
+    assert outcome.interrupted
+    assert 0 < outcome.left == 4 - len(second.records)
+
+
+def test_cells_that_are_timed_again_are_not_looked_at_twice():
+    plan = plan_of(fake={"a": {}, "b": {}}, hidden=3)
+    warned = {"warnings": ["not profiled: x"]}
+    records = [Record(n, plan.shapes[0], 1, 1, "ok", **warned) for n in "ab"]
+    a, b = plan.all_cells()
+    assert [r.implementation for r in driver.unseen(records, [])] == ["a", "b"]
+    assert [r.implementation for r in driver.unseen(records, [a])] == ["b"]
+    records[1].status = "crashed"
+    assert driver.unseen(records, [a, b]) == driver.unseen(records, [a]) == []
+
+
 def test_stopping_while_profiling_leaves_the_rest_to_be_done_again(tmp_path):
     """A cell that is `ok` has all that the plan asks of it: `--resume` would not come back."""
     seen = Quiet()

@@ -36,7 +36,7 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
     metavar="[RUN]",
     help="Go on with a run (the newest one, or of GRID the newest) where it stopped.",
 )
-@click.option("--retry-failed", is_flag=True, help="With --resume: failed cells once more.")
+@click.option("--retry-failed", is_flag=True, help="With --resume: what failed once more.")
 @click.option("-i", "--implementations", metavar="A,B", help="Only these, instead of the file's.")
 @options.device
 @click.option("--threads", type=click.IntRange(1, 4096), help="CPU threads; default: all cores.")
@@ -86,6 +86,7 @@ def grid(
         from lstm_bench import driver, lookup, machine, preflight, store
         from lstm_bench import grid as grids
         from lstm_bench.plan import Plan
+        from lstm_bench.units import counted
 
     if fast and rigorous:
         raise click.UsageError("--fast and --rigorous exclude each other")
@@ -147,6 +148,8 @@ def grid(
     missing = preflight.missing(plan, skip_missing or dry_run, without)
     for warning in preflight.in_vain(plan, energy):
         click.echo(f"! {warning}", err=True)
+    left = driver.pending(plan, records, retry_failed)
+    unseen = driver.unseen(records, left)
     if dry_run:
         from lstm_bench import dry_run as described
 
@@ -154,13 +157,19 @@ def grid(
             preflight.device(plan)
         except LstmBenchError as error:
             click.echo(f"! {error}", err=True)
-        left = driver.pending(plan, records, retry_failed)
-        options.write(described.document(plan, left, missing, budget_s), "table", None)
+        looks = len(unseen) if retry_failed else 0
+        options.write(described.document(plan, left, missing, budget_s, looks), "table", None)
         return
     preflight.device(plan)
-    if records and not driver.pending(plan, records, retry_failed):
-        failed = not retry_failed and any(record.status in RETRYABLE for record in records)
-        told = "; --retry-failed measures failed cells once more" if failed else ""
+    if records and not left and not (unseen and retry_failed):
+        told = ""
+        if not retry_failed and any(record.status in RETRYABLE for record in records):
+            told = "; --retry-failed measures failed cells once more"
+        elif unseen:
+            told = (
+                f"; of {counted(len(unseen), 'cell')} the profile or the energy was lost:"
+                " --retry-failed looks for it once more"
+            )
         click.echo(f"{folder} is complete: nothing is left to measure{told}")
         sys.exit(_exit_code({record.status for record in records}))
     _run(plan, folder, missing, retry_failed, budget_s, new=resume is None)
@@ -199,6 +208,7 @@ def _run(
             opened = store.Store(folder)
             records = list(store.read_records(folder).values())  # it is ours, none comes any more
         cells = driver.pending(plan, records, retry_failed)
+        unseen = driver.unseen(records, cells) if retry_failed else []
         with (
             opened as sink,
             stop,
@@ -207,10 +217,20 @@ def _run(
         ):
             finished = {record.key for record in records if record.status == "ok"}
             outcome = driver.run(
-                plan, cells, sink, progress, stop, budget_s, missing, finished=finished
+                plan,
+                cells,
+                sink,
+                progress,
+                stop,
+                budget_s,
+                missing,
+                finished=finished,
+                again=unseen,
             )
             leg = {name: getattr(outcome, name) for name in ("wall_s", "timed_s", "spent_s")}
-            sink.append_leg({**leg, "cells": len(cells) - outcome.left, "note": outcome.note})
+            sink.append_leg(
+                {**leg, "cells": len(cells) + len(unseen) - outcome.left, "note": outcome.note}
+            )
     except OSError as error:
         what = f"{folder}: {error.strerror or error}"
         if not (folder / "manifest.json").exists():
@@ -219,7 +239,7 @@ def _run(
         raise Stopped(f"{what}; what was finished is kept. Mend it, then `{again}`") from None
     run = results.load(folder)
     try:
-        _tell(run, folder, outcome, len(cells), again)
+        _tell(run, folder, outcome, len(cells) + len(unseen), again)
     except OSError:  # Ctrl-C goes to a pager or `tee` too, which may be gone first
         if not outcome.interrupted:
             raise
