@@ -106,20 +106,23 @@ def sections(run: Run) -> list[Section]:
         "highest_j": "highest",
         "net_j": "net (mJ)",
         "power_w": "power (W)",
-        "clock_mhz": "SM clock (MHz)",
-        "temperature_c": "hottest (C)",
+        "clock_mhz": "SM MHz",
+        "temperature_c": "temp (C)",
         "estimates": "estimates",
     }
     cells: list[list[str | float | None]] = []
     for row in rows:
-        known = {**row, "gross_j": None} if is_estimate(row) else row
+        known = {**row, "gross_j": None} if is_estimate(row) else dict(row)
+        if known["net_j"] is not None and is_rough(row):
+            known["net_j"] = _two_digits(known["net_j"])
         shown = [1e3 * known[k] if k.endswith("_j") and known[k] else known[k] for k in columns]
         cells.append([row["implementation"], *(None if v is None else round(v, 3) for v in shown)])
     note = (
         f"Per call, the median over {over(shapes)}; net: what the GPU draws over idle; lowest and"
         " highest: gross by the lowest and the highest of rounds and loads; estimates: cells"
         f" whose gross energy two runs need not agree on to {percent(KNOWN, 0)}; where most are,"
-        " the range alone is told."
+        " the range alone is told, and of net energy that loads resolve to no better than"
+        f" {_NET_SHARE} in most, two digits."
     )
     return [
         Section(
@@ -358,14 +361,14 @@ def gross_text(row: Row) -> str:
 
 def net_text(row: Row) -> str:
     """A row's net energy; if most of its cells are estimates, marked and to two digits."""
-    if row["net_j"] is None or 2 * row["rough"] <= row["cells"]:
+    if row["net_j"] is None or not is_rough(row):
         return joules(row["net_j"])
-    return ESTIMATE + joules(float(f"{row['net_j']:.1e}"))
+    return ESTIMATE + joules(_two_digits(row["net_j"]))
 
 
 def span(lowest: float, highest: float) -> str:
     """Two amounts of energy with two digits, in the unit of the lower one."""
-    low, high = (float(f"{value:.1e}") for value in (lowest, highest))
+    low, high = _two_digits(lowest), _two_digits(highest)
     if low == high:
         return ESTIMATE + joules(low)
     units = {"J": 1.0, "mJ": 1e3, "uJ": 1e6}
@@ -377,6 +380,15 @@ def span(lowest: float, highest: float) -> str:
 def is_estimate(row: Row) -> bool:
     """Whether the gross energy of most cells of a row is an estimate."""
     return bool(2 * row["estimates"] > row["cells"])
+
+
+def is_rough(row: Row) -> bool:
+    """Whether the net energy of most cells of a row is an estimate."""
+    return bool(2 * row["rough"] > row["cells"])
+
+
+def _two_digits(value: float) -> float:
+    return float(f"{value:.1e}")
 
 
 def _clock_text(row: Row) -> str:

@@ -322,6 +322,8 @@ def test_net_energy_that_is_poorly_resolved_has_two_digits(run_of):
     run = run_of(cell("well", SHAPES[0], 0.1678), cell("poor", SHAPES[0], 0.1658))
     assert line_of(run, "well")[2] == "67.8 mJ"
     assert line_of(run, "poor")[2] == "~66 mJ"
+    (section,) = energy_report.sections(run)
+    assert [row[4] for row in section["rows"]] == [67.8, 66.0]
     told = "in 1 of 2 cells net is an estimate, which the loads resolve to no better than 10%"
     assert told in text_of(run)
 

@@ -690,6 +690,15 @@ def test_it_is_the_same_bytes_every_time(tmp_path):
     assert all(f"({path})" in text for path in map(str, files[0]) if path.endswith(".svg"))
 
 
+def test_without_a_folder_of_runs_no_page_is_written(tmp_path):
+    (tmp_path / "study.md").write_text("the one there")
+    command = [sys.executable, "-m", "lstm_bench.study", "--help", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "python -m lstm_bench.study [RESULTS] [DOCS]" in done.stderr
+    assert (tmp_path / "study.md").read_text() == "the one there"
+
+
 def test_the_page_in_the_tree_is_what_the_shipped_runs_say():
     """Nobody edits its numbers by hand: `make study` writes it."""
     assert (ROOT / "docs" / "study.md").read_text() == built(ROOT / "results")

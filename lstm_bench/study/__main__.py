@@ -9,6 +9,8 @@ from lstm_bench.study import page
 
 
 def main(results: str = "results", docs: str = "docs") -> None:
+    if not Path(results).is_dir():  # a page without runs would take the place of the one there
+        sys.exit(f"{results}: no such folder. {__doc__}")
     for path in page.write(Path(results), Path(docs)):
         print(path)
 
