@@ -10,6 +10,7 @@ from lstm_bench.model import Record
 from lstm_bench.units import WIDTH, clean, clipped, seconds, span
 
 _LAST = 6  # results kept in view
+_LEAST = 0.02  # of the time so far is left, as long as cells are
 
 
 def result_line(record: Record) -> str:
@@ -34,16 +35,24 @@ class Clockwork:
         self.cells = self.done = 0
 
     def started(self, cells: int, guess_s: float) -> None:
-        self.cells, self.guess_s, self.begin = cells, guess_s, self.now()
+        self.cells, self.guess_s = cells, guess_s
+        self.begin = self.at = self.now()
+        self.left_then_s = guess_s
 
-    def left_s(self) -> float:
-        elapsed = self.now() - self.begin
-        share = self.done / self.cells if self.cells else 1.0
-        if share == 0:
-            return self.guess_s
+    def finished(self, record: Record) -> None:
+        self.done += 1
+        self.at = self.now()
+        share = self.done / max(self.cells, self.done)
         # elapsed * (1 - share) / share by what was seen, guess * (1 - share) by the plan's guess;
         # the guess fades as evidence comes in
-        return (1 - share) * (elapsed + (1 - share) * self.guess_s)
+        self.left_then_s = (1 - share) * (self.at - self.begin + (1 - share) * self.guess_s)
+
+    def left_s(self) -> float:
+        """Counts down from one finished cell to the next, but not to nothing while any is left."""
+        if self.done >= self.cells:
+            return 0.0
+        now = self.now()
+        return max(self.left_then_s - (now - self.at), _LEAST * (now - self.begin))
 
 
 class PlainProgress(Clockwork):
@@ -57,7 +66,7 @@ class PlainProgress(Clockwork):
         """Nothing: only results are worth a line in a log."""
 
     def finished(self, record: Record) -> None:
-        self.done += 1
+        super().finished(record)
         left = f"{self.done}/{self.cells}, {span(self.left_s())} left"
         try:
             self.write(clipped(f"[{left}]".ljust(24) + result_line(record), WIDTH))
@@ -87,7 +96,7 @@ class LiveProgress(Clockwork):
         self.now_doing = text
 
     def finished(self, record: Record) -> None:
-        self.done += 1
+        super().finished(record)
         self.last = [*self.last, result_line(record)][-_LAST:]
 
     def __rich__(self) -> Any:

@@ -1,0 +1,77 @@
+"""The time left, as a run tells it while it goes."""
+
+import pytest
+
+from lstm_bench.model import Record, Shape
+from lstm_bench.progress import Clockwork, PlainProgress
+
+RECORD = Record("a", Shape(64, 1, 10, 64), 1, 1, "ok", latency_s=1e-3, rounds=3)
+
+
+class Clock:
+    """Passes when it is told to."""
+
+    def __init__(self):
+        self.seconds = 1000.0
+
+    def __call__(self):
+        return self.seconds
+
+
+def started(cells, guess_s):
+    clock = Clock()
+    progress = Clockwork(clock)
+    progress.started(cells, guess_s)
+    return progress, clock
+
+
+def test_the_guess_counts_down_until_there_is_something_to_see():
+    progress, clock = started(10, 100.0)
+    assert progress.left_s() == 100
+    clock.seconds += 30
+    assert progress.left_s() == 70
+
+
+def test_what_was_seen_takes_the_place_of_the_guess():
+    """A cell takes 40 s where 10 were guessed: at the end only that counts."""
+    progress, clock = started(10, 100.0)
+    told = []
+    for _ in range(10):
+        clock.seconds += 40
+        progress.finished(RECORD)
+        told.append(progress.left_s())
+    assert told[0] == pytest.approx(0.9 * (40 + 0.9 * 100))
+    assert told[8] == pytest.approx(0.1 * (360 + 0.1 * 100))
+    assert told[9] == 0
+
+
+def test_between_two_cells_the_time_left_goes_down_and_not_up():
+    """The cells of a shape finish together, after a minute in which there is nothing new."""
+    progress, clock = started(10, 100.0)
+    clock.seconds += 10
+    progress.finished(RECORD)
+    before = progress.left_s()
+    clock.seconds += 20
+    assert progress.left_s() == pytest.approx(before - 20)
+
+
+def test_a_guess_that_was_too_short_leaves_some_time_as_long_as_cells_are_left():
+    progress, clock = started(1, 10.0)
+    clock.seconds += 500
+    assert 0 < progress.left_s() <= 50
+    progress.finished(RECORD)
+    assert progress.left_s() == 0
+
+
+def test_nothing_to_do_takes_no_time():
+    assert started(0, 0.0)[0].left_s() == 0
+
+
+def test_a_line_tells_how_many_cells_are_done_and_what_is_left():
+    lines = []
+    progress = PlainProgress(lines.append)
+    progress.started(2, 0.0)
+    progress.finished(RECORD)
+    progress.finished(RECORD)
+    assert [line.split(",")[0] for line in lines] == ["[1/2", "[2/2"]
+    assert "0 s left" in lines[1]
