@@ -371,7 +371,7 @@ class _Walk:
                 one.warn(f"capped: {rounds} rounds in {one.spent_s:.3g} s")
             return True
         if deadline is not None and rounds >= FEWEST_ROUNDS and time.monotonic() >= deadline:
-            if rounds < sampling.rounds:
+            if rounds < sampling.max_rounds:
                 one.warn(f"hurried: {rounds} rounds are what --budget left")
             return True
         return rounds >= sampling.max_rounds

@@ -563,6 +563,17 @@ def test_a_cell_that_a_budget_hurries_says_so(tmp_path, budget_s, told):
     assert (record.rounds < 8) == told
 
 
+def test_a_cell_that_a_budget_ends_after_its_fewest_rounds_is_hurried_too(tmp_path):
+    """It has as many as the grid asks for at least, and is not as sure as the grid asks for."""
+    fakes = {"real": {"real": True, "call_s": 0.01, "noise": 0.5}}
+    sampling = {"rounds": 3, "max_rounds": 500, "block_s": 0.01, "block_calls": 1}
+    sampling |= {"warmup_s": 0.01, "warmup_cap_s": 0.02, "cell_s": 60}
+    _, sink = walk(tmp_path, budget_s=1.5, fake=fakes, hidden=3, sampling=sampling)
+    (record,) = sink.records
+    assert 3 <= record.rounds < 500
+    assert f"hurried: {record.rounds} rounds are what --budget left" in record.warnings
+
+
 def test_no_worker_is_left_behind(tmp_path):
     before = _children()
     walk(
