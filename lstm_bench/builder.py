@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from lstm_bench.measurement import Measurement
-from lstm_bench.model import Cell, to_json
+from lstm_bench.model import Cell, Record, to_json
 from lstm_bench.plan import Plan
 from lstm_bench.replies import Prepared
 from lstm_bench.supervisor import WorkerFailed, WorkerProcess
@@ -56,6 +56,25 @@ class Builder:
         for key in one.keys:
             self._hold(one, key)
 
+    def build_alike(self, one: Measurement) -> None:
+        """A cell that has its times, as it was, in a new worker; nothing but the worker changes."""
+        with self.doing("starting", one, ""):
+            one.worker = self.workers.get(one.worker.name)
+        for key in one.keys:
+            _see_alike(self._ask(one.worker, one.cell, key), one.paths[key])
+
+    def build_as_recorded(self, record: Record) -> Measurement:
+        """The cell of a record as it was timed, to be looked at."""
+        one = self.build(record.cell)
+        _see_alike(one.reply, record.path)
+        while one.builds < record.builds:
+            before = one.builds
+            self.build_another(one)
+            if one.builds == before:  # there is no room for more
+                break
+        one.warnings.clear()  # they would be of its times
+        return one
+
     def let_go(self, one: Measurement) -> str:
         """All builds of a cell; returns what went wrong, if anything did."""
         problem = ""
@@ -97,6 +116,14 @@ class Builder:
                 sampling=to_json(self.plan.sampling),
             )
         return reply
+
+
+def _see_alike(reply: Prepared, path: str) -> None:
+    """Fail if what was built again is not what was timed."""
+    if not reply.check.passed:
+        raise WorkerFailed("wrong", f"built again: {reply.check.reason}")
+    if reply.path != path:
+        raise WorkerFailed("unsupported", f"built again, it took another way: {reply.path}")
 
 
 def _note(one: Measurement, key: str, reply: Prepared) -> None:

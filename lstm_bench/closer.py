@@ -14,7 +14,7 @@ from functools import partial
 
 from lstm_bench.builder import Builder
 from lstm_bench.measurement import Measurement
-from lstm_bench.model import Cell, Record
+from lstm_bench.model import Cell
 from lstm_bench.plan import Plan
 from lstm_bench.replies import Loaded, Profiled
 from lstm_bench.supervisor import WorkerFailed
@@ -22,14 +22,6 @@ from lstm_bench.watch import Watch
 from lstm_bench.workers import Workers
 
 CRASHES = 2  # of a row in a row; then it is not tried again in this run
-WITHOUT = {"energy": "no energy", "profiling": "not profiled"}
-LOST = frozenset(WITHOUT.values())  # marks
-
-
-def lost(record: Record) -> set[str]:
-    """What a look at a cell should have found and did not, by the marks of its record."""
-    marks = {text.partition(":")[0] for text in record.warnings}
-    return {what for what, mark in WITHOUT.items() if mark in marks}
 
 
 @dataclass(frozen=True)
@@ -75,47 +67,56 @@ class CloserLook:
             for one in self.rng.sample(loaded, len(loaded)):
                 whole[one.cell.key] &= self._looked(one, "energy", partial(self._load, turn=turn))
         for one in loaded:
-            _note_missing(one)
+            _note_energy(one)
         for one in cells:
             if self.plan.wants_profile(one.cell) and "profiling" in one.lacks:
                 whole[one.cell.key] &= self._looked(one, "profiling", self._profile)
             yield one, whole[one.cell.key]
 
-    def _looked(self, one: Measurement, what: str, look: Callable[[Measurement], None]) -> bool:
+    def _looked(self, one: Measurement, what: str, look: Callable[[Measurement], bool]) -> bool:
         """One look at a cell; false if it was stopped before it was done.
 
         A worker that dies of it costs its neighbours nothing: they are built again in a new one. So
         is the cell itself, once. A row that hangs, or dies of that too, is left alone from then on.
         """
-        row = what, one.cell.implementation
-        some = what == "energy" and any(load.power_w for load in one.loads)
-        without, died = "fewer loads" if some else WITHOUT[what], ""
+        row, died = (what, one.cell.implementation), ""
         while not self.stop():
-            if self._crashes[row] >= CRASHES:
-                one.warn(f"{without}: {died or f'{what} of {row[1]} took the worker down before'}")
+            if one.not_held or self._crashes[row] >= CRASHES:
+                before = f"{what} of {one.cell.implementation} took the worker down before"
+                one.miss(what, one.not_held or died or before)
                 return True
             try:
-                if not self.workers.alive(one.worker):
-                    self.builder.build_anew(one)
+                self._hold(one)
                 with self.doing(what, one):
-                    look(one)
+                    found = look(one)
             except WorkerFailed as error:
                 if error.status == "interrupted":
                     return False
                 if self.workers.alive(one.worker):
-                    one.warn(f"{without}: {error.reason}")
+                    one.miss(what, error.reason)
                     return True
                 self._crashes[row] += CRASHES if error.status == "timeout" else 1
                 died = error.reason
             else:
                 self._crashes[row] = 0
-                if died:
+                if died and found:
                     one.warn(f"second try: {what} took the worker down: {died}")
                 return True
         return False
 
-    def _load(self, one: Measurement, turn: int) -> None:
-        """Power, while calls of one of the cell's builds run back to back."""
+    def _hold(self, one: Measurement) -> None:
+        """See that a worker holds the cell; what cannot be built again is not tried twice."""
+        if self.workers.alive(one.worker):
+            return
+        try:
+            self.builder.build_alike(one)
+        except WorkerFailed as failed:
+            if self.workers.alive(one.worker):
+                one.not_held = f"not built again: {failed.reason}"
+            raise
+
+    def _load(self, one: Measurement, turn: int) -> bool:
+        """Power, while calls of one of the cell's builds run back to back; whether there is any."""
         limit, key = self.plan.sampling.timeout_s, one.keys[turn % one.builds]
 
         def run_load(seconds: float) -> Loaded:
@@ -123,9 +124,10 @@ class CloserLook:
             return reply
 
         one.loads.append(self.watch.energy(run_load))
+        return one.loads[-1].power_w is not None
 
-    def _profile(self, one: Measurement) -> None:
-        """What a call is made of."""
+    def _profile(self, one: Measurement) -> bool:
+        """What a call is made of; whether that is known."""
         reply: Profiled = self.workers.ask(
             one.worker,
             "profile",
@@ -138,11 +140,16 @@ class CloserLook:
         if self.look.told:
             self.look.told(reply)
         if one.profile.problem:
-            one.warn(f"not profiled: {one.profile.problem}")
+            one.miss("profiling", one.profile.problem)
+        return not one.profile.problem
 
 
-def _note_missing(one: Measurement) -> None:
-    """Some loads of a cell have a power and others do not."""
-    without = [load.problem for load in one.loads if load.power_w is None]
-    if 0 < len(without) < len(one.loads):
-        one.warn(f"fewer loads: {len(without)} of {len(one.loads)} have no power: {without[0]}")
+def _note_energy(one: Measurement) -> None:
+    """Loads that failed, or some that have a power while others do not."""
+    blind = [load.problem for load in one.loads if load.power_w is None]
+    without = [*one.failed_loads, *blind]
+    loads = len(one.loads) + len(one.failed_loads)
+    if 0 < len(without) < loads:
+        one.warn(f"fewer loads: {len(without)} of {loads} have no power: {without[0]}")
+    elif one.failed_loads:
+        one.warn(f"no energy: {without[0]}")

@@ -13,7 +13,6 @@ for each pass, with fresh workers
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import math
 import random
@@ -25,8 +24,8 @@ from typing import Protocol
 
 from lstm_bench import machine, timing
 from lstm_bench.builder import Builder
-from lstm_bench.closer import LOST, CloserLook, Look, lost
-from lstm_bench.measurement import Measurement, blank_record, fill, seen_again
+from lstm_bench.closer import CloserLook, Look
+from lstm_bench.measurement import Measurement, blank_record, fill, lost, not_seen, seen_again
 from lstm_bench.model import (
     RETRYABLE,
     UNFINISHED,
@@ -36,7 +35,7 @@ from lstm_bench.model import (
     Shape,
     to_json,
 )
-from lstm_bench.plan import Plan, guess_cell_s, guess_s
+from lstm_bench.plan import Plan, guess_cell_s, guess_looks_s, guess_s
 from lstm_bench.profile import Profile
 from lstm_bench.sink import Sink
 from lstm_bench.supervisor import WorkerFailed
@@ -46,7 +45,6 @@ from lstm_bench.workers import Workers
 
 MAX_REPEATS = 3  # of a disturbed block
 FEWEST_ROUNDS = 3  # that a budget leaves to a cell
-LOOK_S = 3.0  # a guess: to build a cell and look at it
 
 
 class Observer(Protocol):
@@ -66,6 +64,7 @@ class Outcome:
     wall_s: float = 0.0
     timed_s: float = 0.0  # of it inside timed calls, which energy's are not
     spent_s: dict[str, float] = field(default_factory=dict)  # the whole, by what was done
+    finished: int = 0  # cells, those that only got another look apart
     left: int = 0  # cells that were planned and not reached
     note: str = ""  # what NVML did not tell, and how to get it
 
@@ -86,10 +85,10 @@ def pending(plan: Plan, records: Iterable[Record], retry_failed: bool) -> list[C
     return left
 
 
-def unseen(records: Iterable[Record], left: Iterable[Cell]) -> list[Record]:
-    """Cells that have their times, and whose profile or energy was lost."""
-    to_be_timed = {cell.key for cell in left}
-    return [r for r in records if r.status == "ok" and lost(r) and r.key not in to_be_timed]
+def unseen(plan: Plan, records: Iterable[Record], left: Iterable[Cell]) -> list[Record]:
+    """Cells of the plan that have their times, and whose profile or energy was lost."""
+    keys = {cell.key for cell in plan.all_cells()} - {cell.key for cell in left}
+    return [r for r in records if r.status == "ok" and r.key in keys and lost(r)]
 
 
 def run(
@@ -118,10 +117,10 @@ def run(
     deadline = started + budget_s if budget_s else None
     groups = _by_shape(cells)
     weights = {k: sum(guess_cell_s(plan, c) for c in group) for k, group in groups.items()}
-    left_weight = sum(weights.values())
-    planned = len(cells) + len(again)
-    guessed_s = guess_s(plan, cells) + LOOK_S * len(again)
-    observer.started(planned, min(guessed_s, budget_s or math.inf))
+    again = [r for r in again if not (missing and plan.row(r.implementation).framework in missing)]
+    left_weight = sum(weights.values()) + guess_looks_s(len(again))
+    guessed_s = guess_s(plan, cells) + guess_looks_s(len(again))
+    observer.started(len(cells) + len(again), min(guessed_s, budget_s or math.inf))
     outcome = Outcome()
     current_pass = None
     try:
@@ -153,7 +152,8 @@ def run(
         walk.watch.close()
     outcome.wall_s, outcome.timed_s = time.monotonic() - started, walk.timed_s
     outcome.spent_s = dict(walk.spent_s)
-    outcome.left = planned - walk.finished
+    outcome.finished = walk.finished
+    outcome.left = len(cells) - walk.finished + len(again) - walk.looked_at
     outcome.interrupted = stop() and outcome.left > 0
     return outcome
 
@@ -182,7 +182,7 @@ class _Walk:
         self.rng = random.Random(plan.settings.seed)
         self.workers = Workers(plan, sink.logs, stop)
         self.watch = Watch(plan.settings.device)
-        self.finished = 0
+        self.finished = self.looked_at = 0
         self.timed_s = 0.0
         self.builder = Builder(plan, self.workers, self.doing)
         self.closer = CloserLook(
@@ -248,32 +248,25 @@ class _Walk:
             self.finish(one, group, "" if whole else "stopped before all was measured")
 
     def look_again(self, records: list[Record]) -> None:
-        """Profiles and energy of cells of one shape that have their times, which stay as they are.
-
-        A cell that cannot be built any more keeps its record.
-        """
+        """Profiles and energy of cells of one shape; they have their times, which stay."""
         before: dict[str, Record] = {}
         built = []
         for record in records:
             if self.stop():
                 break
             try:
-                if self.plan.row(record.implementation).worker in self.workers.refused:
-                    raise WorkerFailed("missing", "its framework is not here")
-                one = self.builder.build(record.cell)
-                if not one.reply.check.passed:
-                    raise WorkerFailed("wrong", one.reply.check.reason)
+                one = self.builder.build_as_recorded(record)
             except WorkerFailed as failed:
-                self.finished += failed.status != "interrupted"
+                if failed.status != "interrupted":
+                    self.replace(not_seen(record, lost(record), failed.reason))
                 continue
-            one.lacks, one.warnings = frozenset(lost(record)), []
-            known = [text for text in record.warnings if text.partition(":")[0] not in LOST]
-            before[record.key] = dataclasses.replace(record, warnings=known)
+            one.lacks = lost(record)
+            before[record.key] = record
             built.append(one)
         for one, whole in self.closer.at(built):
             self.builder.let_go(one)
             if whole:
-                self.record(seen_again(before[one.cell.key], one), [], one.profile)
+                self.replace(seen_again(before[one.cell.key], one), one.profile)
 
     def prepare(self, cell: Cell, group: str) -> Measurement | None:
         """Build, check and warm one cell; a cell that cannot be timed is recorded instead."""
@@ -429,6 +422,12 @@ class _Walk:
             self.sink.append(record, blocks, profile)
         if record.status != "interrupted":
             self.finished += 1
+        self.observer.finished(record)
+
+    def replace(self, record: Record, profile: Profile | None = None) -> None:
+        """Write down what another look has found, in place of a record with the same times."""
+        self.sink.append(record, [], profile)
+        self.looked_at += 1
         self.observer.finished(record)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lstm_bench.model import Cell
-from lstm_bench.plan import Plan, guess_call_s, guess_cell_s, guess_s, too_long
+from lstm_bench.plan import Plan, guess_call_s, guess_cell_s, guess_looks_s, guess_s, too_long
 from lstm_bench.tables import Column, Document, Table, number, text
 from lstm_bench.units import counted, seconds, span, wrapped
 
@@ -75,21 +75,25 @@ def document(
         wrapped(shapes),
         wrapped(late) if any("time out" in str(row["note"]) for row in rows) else "",
         wrapped(
-            f"{len(cells)} cells, about {span(guess_s(plan, cells))}"
-            f" (a guess, within a factor of two){_within(plan, cells, budget_s)}."
-            + (f" And {again} whose profile or energy was lost: not timed again." if again else "")
-            + " Nothing was run."
+            counted(len(cells), "cell")
+            + (f", and {again} more to look at, not to time" if again else "")
+            + f", about {span(_guess_s(plan, cells, again))} (a guess, within a factor of two)"
+            f"{_within(plan, cells, again, budget_s)}. Nothing was run."
         ),
     )
     return result
 
 
-def _within(plan: Plan, cells: Sequence[Cell], budget_s: float | None) -> str:
+def _guess_s(plan: Plan, cells: Sequence[Cell], again: int) -> float:
+    return guess_s(plan, cells) + guess_looks_s(again)
+
+
+def _within(plan: Plan, cells: Sequence[Cell], again: int, budget_s: float | None) -> str:
     """How far a budget would go."""
     if budget_s is None:
         return ""
-    share = budget_s / max(guess_s(plan, cells), 1e-9)
-    far = f"should be enough for about {len(cells) * share:.0f} of them"
+    share = budget_s / max(_guess_s(plan, cells, again), 1e-9)
+    far = f"should be enough for about {(len(cells) + again) * share:.0f} of them"
     if share >= 1:
         far = "is enough for all of them" if share >= SURE else "may be enough for all of them"
     return f"; the budget of {span(budget_s)} {far}"

@@ -33,8 +33,8 @@ _ENERGY = (
     "energy per call, the median over {shapes}, of rows with energy; gross: net, and idle power"
     " for the time per call; a range, by the lowest and the highest of rounds and loads, where"
     " it is an estimate in most cells: two runs need not agree to {known}; net: what the GPU draws"
-    " over idle while calls run back to back; ~ if in most cells loads resolve that to no better"
-    " than {net_known}, - if not at all; "
+    " over idle while calls run back to back; ~ if in most cells the counter resolves that to no"
+    " better than {net_known}, - if not at all; "
 )
 _NET_SHARE = percent(NET_KNOWN, 0)
 _CLOCK = "SM MHz: the median clock while the cells were timed, and the lowest if it was lower; "
@@ -121,7 +121,7 @@ def sections(run: Run) -> list[Section]:
         f"Per call, the median over {over(shapes)}; net: what the GPU draws over idle; lowest and"
         " highest: gross by the lowest and the highest of rounds and loads; estimates: cells"
         f" whose gross energy two runs need not agree on to {percent(KNOWN, 0)}; where most are,"
-        " the range alone is told, and of net energy that loads resolve to no better than"
+        " the range alone is told, and of net energy that the counter resolves to no better than"
         f" {_NET_SHARE} in most, two digits."
     )
     return [
@@ -174,13 +174,14 @@ class Drawn:
     @property
     def range_j(self) -> tuple[float, float]:
         """Gross energy by the lowest and by the highest that rounds and loads have shown."""
-        energy, ends = self.energy, (min, max)
-        paces_s = _known([*self.record.round_throughput_s, *energy.load_call_s, energy.call_s])
-        if energy.idle_w is None:
+        record, energy, ends = self.record, self.energy, (min, max)
+        times_s = [record.throughput_s, energy.call_s]
+        paces_s = _known([*record.round_throughput_s, *energy.load_call_s, *times_s])
+        nets = _known([*energy.load_j, energy.net_j])
+        if energy.idle_w is None or not nets:
             powers_w = _known([*energy.load_w, energy.power_w])
             lowest, highest = (end(powers_w) * end(paces_s) for end in ends)
         else:
-            nets = _known([*energy.load_j, energy.net_j])
             lowest, highest = (end(nets) + energy.idle_w * end(paces_s) for end in ends)
         return lowest, highest
 
@@ -263,7 +264,7 @@ def doubts(records: Iterable[Record]) -> list[str]:
             estimates,
             f"gross is an estimate, which two runs need not agree on to {percent(KNOWN, 0)}",
         ),
-        (rough, f"net is an estimate, which the loads resolve to no better than {_NET_SHARE}"),
+        (rough, f"net is an estimate, which the counter resolves to no better than {_NET_SHARE}"),
         (unresolved, "the GPU draws less over idle than the load resolves: net is not known there"),
         (without_idle, "idle power is not known: gross is power times the time per call there"),
     )
@@ -367,12 +368,13 @@ def net_text(row: Row) -> str:
 
 
 def span(lowest: float, highest: float) -> str:
-    """Two amounts of energy with two digits, in the unit of the lower one."""
-    low, high = _two_digits(lowest), _two_digits(highest)
+    """Two amounts of energy with two digits, in the unit of the lower one if that is in sight."""
+    low, high = _two_digits(max(lowest, 0.0)), _two_digits(highest)
     if low == high:
         return ESTIMATE + joules(low)
     units = {"J": 1.0, "mJ": 1e3, "uJ": 1e6}
-    unit = next((name for name in units if low * units[name] >= 1), "uJ")
+    in_sight = low if 1000 * low > high else high
+    unit = next((name for name in units if in_sight * units[name] >= 1), "uJ")
     scale = units[unit]
     return f"{low * scale:.12g}-{high * scale:.12g} {unit}"
 

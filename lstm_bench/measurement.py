@@ -16,6 +16,8 @@ from lstm_bench.replies import Hello, Prepared
 from lstm_bench.supervisor import WorkerProcess
 from lstm_bench.telemetry import Sample, slowed, summary
 
+WITHOUT = {"energy": "no energy", "profiling": "not profiled"}  # marks of what looks did not find
+
 
 @dataclass
 class Measurement:
@@ -30,9 +32,11 @@ class Measurement:
     used: list[Block] = field(default_factory=list)  # the one block of each round that counts
     latencies: list[float] = field(default_factory=list)  # their medians, in seconds
     spent_s: float = 0.0
-    lacks: frozenset[str] = frozenset({"energy", "profiling"})  # of what a closer look may find
+    lacks: frozenset[str] = frozenset(WITHOUT)  # what a closer look may still find
+    not_held: str = ""  # why no worker holds it any more, if none can
     profile: Profile | None = None
     loads: list[Energy] = field(default_factory=list)
+    failed_loads: list[str] = field(default_factory=list)  # why, of each
     gpu: list[Sample] = field(default_factory=list)  # read while it was timed
     warnings: list[str] = field(default_factory=list)
     paths: dict[str, str] = field(default_factory=dict)  # which way each build took
@@ -70,6 +74,13 @@ class Measurement:
         slow = slowed(now, [reading for _, reading in self.gpu])
         self.gpu += samples
         return slow
+
+    def miss(self, what: str, reason: str) -> None:
+        """A look found nothing; of loads there may be others."""
+        if what == "energy":
+            self.failed_loads.append(reason)
+        else:
+            self.warn(f"{WITHOUT[what]}: {reason}")
 
     def warn(self, text: str) -> None:
         if text not in self.warnings:
@@ -127,11 +138,29 @@ def fill(record: Record, one: Measurement) -> Record:
     return record
 
 
+def lost(record: Record) -> frozenset[str]:
+    """What looks at a cell should have found and did not, by the marks of its record."""
+    marks = {text.partition(":")[0] for text in record.warnings}
+    return frozenset(what for what, mark in WITHOUT.items() if mark in marks)
+
+
 def seen_again(record: Record, one: Measurement) -> Record:
     """A record with what another look has found; its times are those that it had."""
-    found = dataclasses.replace(record, warnings=[*record.warnings, *one.warnings])
+    found = not_seen(record)
+    found.warnings += one.warnings
     _add_looks(found, one)
+    blind = found.energy and found.energy.power_w is None
+    if "energy" in one.lacks and blind and "energy" not in lost(found):
+        return not_seen(found, frozenset({"energy"}), found.energy.problem if found.energy else "")
     return found
+
+
+def not_seen(record: Record, what: frozenset[str] = frozenset(), reason: str = "") -> Record:
+    """A record whose marks of what looks did not find are these and no others."""
+    marks = WITHOUT.values()
+    kept = [text for text in record.warnings if text.partition(":")[0] not in marks]
+    now = [f"{WITHOUT[one]}: {reason}" for one in sorted(what)]
+    return dataclasses.replace(record, warnings=[*kept, *now])
 
 
 def _add_looks(record: Record, one: Measurement) -> None:

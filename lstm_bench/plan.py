@@ -133,6 +133,7 @@ _CPU_WORK = {"deepbench": 0.25}  # of what that rate would take
 _CPU_AMP_SLOWDOWN = {"pytorch": 40.0, "tensorflow": 3.0}  # half precision without hardware for it
 _BUILD_S = {"tensorflow": 0.4}
 _START_S = {"tensorflow": 8.0, "pytorch": 3.0}
+_LOOK_S = 3.0
 
 
 def guess_call_s(row: Implementation, shape: Shape, settings: Settings) -> float:
@@ -182,3 +183,8 @@ def guess_s(plan: Plan, cells: Sequence[Cell]) -> float:
     rows = {(c.pass_number, plan.row(c.implementation).worker) for c in cells}
     starts = sum(_START_S.get(worker.split("@")[0], 0.3) for _, worker in rows)
     return starts + sum(guess_cell_s(plan, cell) for cell in cells)
+
+
+def guess_looks_s(cells: int) -> float:
+    """What it will take to build so many cells and to look at them, without timing any."""
+    return _LOOK_S * cells

@@ -21,8 +21,9 @@ from lstm_bench.registry import Framework
 
 _PACKAGE = Path(__file__).resolve().parent
 _MAX_REPLY = 64 << 20  # bytes; a longer reply is a worker that has lost its mind
-_TAIL, _TAIL_LINES = 16 << 10, 3  # bytes of a log that are looked at, and lines that are told
+_TAIL, _TAIL_LINES = 64 << 10, 3  # bytes of a log that are looked at, and lines that are told
 _CRASH = "Fatal Python error: "  # by Python's faulthandler; then the calls, the innermost first
+_DUMP = ("  ", "Thread 0x", "Current thread 0x", "Extension modules: ")  # how its lines begin
 _FRAME = re.compile(r'File "([^"]*)", line \d+ in (\S+)')
 _MAX_LOG = 16 << 20  # bytes; a framework that warns at every call would fill the disk
 _POLL_S = 0.2
@@ -256,7 +257,7 @@ class WorkerProcess:
         except OSError:
             return ""
         before, crash, stack = text.rpartition(_CRASH)
-        if not crash:
+        if not crash or not all(map(_of_a_dump, stack.splitlines()[1:])):
             lines = [line.strip() for line in text.splitlines()[-_TAIL_LINES:]]
             return " | ".join(filter(None, lines))[-300:]
         said = [line.strip() for line in before.splitlines()[-1:]]
@@ -298,6 +299,10 @@ def parsed_reply(line: bytes, verb: str, number: int) -> Any:
         return replies.parsed(verb, reply)
     except (ValueError, RecursionError) as error:
         raise WorkerFailed("crashed", f"no proper reply to {verb}: {error}") from None
+
+
+def _of_a_dump(line: str) -> bool:
+    return not line or line.startswith(_DUMP)
 
 
 def _signal_name(number: int) -> str:

@@ -32,6 +32,8 @@ class Workers:
 
     def get(self, name: str) -> WorkerProcess:
         """The worker of this name, started and greeted if it is not there."""
+        if name in self.refused:
+            raise WorkerFailed(*self.refused[name])
         if name not in self._alive:
             row = next(r for r in self.plan.implementations if r.worker == name)
             settings = row.settings_in(self.plan.settings)

@@ -308,7 +308,8 @@ def test_profiles_that_were_lost_can_be_had_later_without_timing_again(
         f"complete: nothing is left to measure; of {cells} the profile or the energy" in done.stdout
     )
     done = lstm_bench("grid", "--resume", "r", "--retry-failed", "--dry-run")
-    assert f"And {len(before)} whose profile or energy was lost" in done.stdout
+    assert f"0 cells, and {len(before)} more to look at, not to time, about 6 s" in done.stdout
+    assert "more to look at" not in lstm_bench("grid", "--resume", "r", "--dry-run").stdout
 
     manifest = json.loads((run / "manifest.json").read_text())
     manifest["plan"]["implementations"][0]["options"]["profile"] = None  # the library is mended
@@ -317,6 +318,8 @@ def test_profiles_that_were_lost_can_be_had_later_without_timing_again(
     assert done.returncode == 0
     assert "not profiled" not in done.stdout
     assert {r["group"]: r["latency_s"] for r in records(run)} == before
+    legs = [json.loads(line) for line in (run / "legs.jsonl").read_text().splitlines()]
+    assert [leg["cells"] for leg in legs] == [len(before), 0]  # none was timed
     assert lstm_bench("report", "--kernels", "--run", "r").returncode == 0
     done = lstm_bench("grid", "--resume", "r")
     assert done.stdout.strip().endswith("is complete: nothing is left to measure")

@@ -766,92 +766,282 @@ def test_profiles_that_kill_cost_no_energy(tmp_path, monkeypatch):
     assert [(r.status, r.energy.power_w) for r in sink.records] == 2 * [("ok", 300.0)]
 
 
-def lost_and_looked_for_again(tmp_path, monkeypatch, fakes, **more):
-    """A run on a GPU whose workers die of every profile and load, and the same with others."""
+def asked_as(monkeypatch, told):
+    """Have `told(go, worker, verb, named)` answer whatever workers are asked."""
+    ask = workers.Workers.ask
+
+    def asking(self, worker, verb, *arguments, **named):
+        return told(lambda: ask(self, worker, verb, *arguments, **named), worker, verb, named)
+
+    monkeypatch.setattr(workers.Workers, "ask", asking)
+
+
+def on_a_gpu(monkeypatch, fakes, *powers, **sampling):
+    """A plan with profiles and energy on a GPU, at two shapes; loads draw so much in turns."""
     monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter())
     monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
-    monkeypatch.setattr(closer, "CRASHES", 1)
+    drawing(monkeypatch, *(powers or 99 * [300.0]))
     data = {**FAKE_GRID, "energy": True, "profile": True, "device": "cuda", "fake": {**fakes}}
-    plan = grid.plan({**data, "implementations": [*fakes]}, Path("g"), device="cuda", threads=2)
-    first = Profiles(tmp_path)
+    data |= {"implementations": [*fakes], "sampling": {**FAKE_GRID["sampling"], **sampling}}
+    return grid.plan(data, Path("g"), device="cuda", threads=2)
+
+
+def rebuilt(monkeypatch, change):
+    """The worker dies of the first load; replies to whoever is built again are changed."""
+    loads, built = itertools.count(), Counter()
+
+    def told(go, worker, verb, named):
+        if verb == "load" and next(loads) == 0:
+            os.kill(worker.pid, signal.SIGKILL)
+        if verb != "prepare":
+            return go()
+        built[named["key"]] += 1
+        reply = go()
+        if built[named["key"]] > 1:
+            change(reply)
+        return reply
+
+    asked_as(monkeypatch, told)
+
+
+def cold(reply):
+    reply.warm_up = replace(reply.warm_up, settled=False)
+
+
+def elsewhere(reply):
+    reply.path = "another"
+
+
+def refused(reply):
+    raise WorkerFailed("oom", "no room")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (cold, None),
+        (wrong, "built again: output is off"),
+        (elsewhere, "built again, it took another way: another"),
+        (refused, "no room"),
+    ],
+)
+def test_what_is_built_again_for_a_look_changes_nothing_of_the_times(
+    tmp_path, monkeypatch, change, reason
+):
+    """And is looked at only if it is what was timed."""
+    plan = on_a_gpu(monkeypatch, {"a": {}, "b": {}}, loads=2)
+    started = noted_verbs(monkeypatch, "hello")
+    rebuilt(monkeypatch, change)
+    sink = Profiles(tmp_path)
+    driver.run(plan, [c for c in plan.all_cells() if c.shape.hidden == 3], sink, Quiet())
+    assert len(started) == 2  # what cannot be built again is not asked for
+    for record in sink.records:
+        assert (record.status, record.check.passed) == ("ok", True)
+        assert record.latency_s
+        if reason is None:
+            assert {w.split(":")[0] for w in record.warnings} <= {"second try"}
+            assert (record.energy.power_w, bool(sink.of_cell[record.key])) == (300.0, True)
+        else:
+            told = [
+                f"no energy: not built again: {reason}",
+                f"not profiled: not built again: {reason}",
+            ]
+            first = [w for w in record.warnings if w not in told]
+            assert set(told) & set(record.warnings)
+            assert all(reason in w or "SIGKILL" in w for w in first)
+            assert sink.of_cell[record.key] is None
+
+
+def noted_verbs(monkeypatch, verb):
+    asked = []
+
+    def told(go, worker, wanted, named):
+        if wanted == verb:
+            asked.append(worker.name)
+        return go()
+
+    asked_as(monkeypatch, told)
+    return asked
+
+
+def test_a_worker_that_does_not_start_again_is_given_up_for_looks_too(tmp_path, monkeypatch):
+    plan = on_a_gpu(monkeypatch, {name: {} for name in "abcdef"})
+    loads, hellos = itertools.count(), []
+
+    def told(go, worker, verb, named):
+        hellos.extend([1] if verb == "hello" else [])
+        if (verb == "load" and next(loads) == 0) or (verb == "hello" and len(hellos) > 1):
+            os.kill(worker.pid, signal.SIGKILL)
+        return go()
+
+    asked_as(monkeypatch, told)
+    sink = Profiles(tmp_path)
+    driver.run(plan, [c for c in plan.all_cells() if c.shape.hidden == 3], sink, Quiet())
+    assert len(hellos) == 1 + workers.MAX_STARTS
+    assert {r.status for r in sink.records} == {"ok"}
+
+
+def test_a_load_that_fails_before_others_do_not_is_no_lost_energy(tmp_path, monkeypatch):
+    plan, loads = on_a_gpu(monkeypatch, {"a": {}}, loads=4), itertools.count()
+
+    def told(go, worker, verb, named):
+        if verb == "load" and next(loads) % 4 == 0:
+            raise WorkerFailed("oom", "no room")
+        return go()
+
+    asked_as(monkeypatch, told)
+    sink = Profiles(tmp_path)
+    driver.run(plan, plan.all_cells(), sink, Quiet())
+    assert [r.energy.power_w for r in sink.records] == pytest.approx([300.0, 300.0])
+    assert [r.warnings for r in sink.records] == 2 * [
+        ["fewer loads: 1 of 4 have no power: no room"]
+    ]
+    assert driver.unseen(plan, sink.records, []) == []
+
+
+def test_a_second_try_that_finds_nothing_is_not_told_as_one(tmp_path, monkeypatch):
+    kill_when(monkeypatch, "profile", 1)
+    sink = profiled(tmp_path, "cpu", a={"profile": "lost"})
+    assert [w.split(":")[0] for r in sink.records for w in r.warnings] == 2 * ["not profiled"]
+
+
+def lost(plan, folder, monkeypatch):
+    """The records of a run whose workers die of every profile and load."""
+    sink = Profiles(folder)
     with monkeypatch.context() as patched:
+        patched.setattr(closer, "CRASHES", 1)
         kill_when(patched, "load", *range(99))
         kill_when(patched, "profile", *range(99))
-        driver.run(plan, plan.all_cells(), first, Quiet())
-    drawing(monkeypatch, *99 * [300.0])
-    assert driver.pending(plan, first.records, retry_failed=True) == []
-    again = driver.unseen(first.records, [])
-    second, seen = Profiles(tmp_path), Quiet()
-    outcome = driver.run(plan, [], second, seen, again=again, **more)
-    return first, second, seen, outcome
+        driver.run(plan, plan.all_cells(), sink, Quiet())
+    for record in sink.records:
+        assert {text.split(":")[0] for text in record.warnings} == {"no energy", "not profiled"}
+        assert (record.energy, record.device_s) == (None, None)
+    assert driver.pending(plan, sink.records, retry_failed=True) == []
+    return sink.records
+
+
+def looked_for(plan, folder, records, **more):
+    """The same, looked at again: sink, observer, outcome."""
+    sink, seen = Profiles(folder), Quiet()
+    again = driver.unseen(plan, records, [])
+    return sink, seen, driver.run(plan, [], sink, seen, again=again, **more)
 
 
 def test_what_was_lost_of_a_cell_is_looked_for_again_and_its_times_stay(tmp_path, monkeypatch):
-    fakes = {"a": {"call_s": 0.002}, "b": {"call_s": 0.002}}
-    first, second, seen, outcome = lost_and_looked_for_again(tmp_path, monkeypatch, fakes)
-    assert len(first.records) == len(second.records) == 4
-    assert (outcome.left, outcome.timed_s) == (0, 0)
+    plan = on_a_gpu(monkeypatch, {"a": {"call_s": 0.002}, "b": {"call_s": 0.002}})
+    first = lost(plan, tmp_path, monkeypatch)
+    released = noted(monkeypatch, "release")
+    second, seen, outcome = looked_for(plan, tmp_path, first)
+    assert len(first) == len(second.records) == 4
+    assert (outcome.left, outcome.finished, outcome.timed_s) == (0, 0, 0)
     assert not any("round" in text for text in seen.texts)
-    old = {record.key: record for record in first.records}
+    assert sorted(released) == sorted(record.key for record in first)
+    old = {record.key: record for record in first}
     for new in second.records:
-        was = old[new.key]
-        assert {text.split(":")[0] for text in was.warnings} == {"no energy", "not profiled"}
-        assert (was.energy, was.device_s, new.warnings) == (None, None, [])
         assert (new.energy.power_w, new.device_s) == (300.0, second.of_cell[new.key].busy_s)
-        same = replace(was, energy=new.energy, warnings=[], device_s=new.device_s)
+        same = replace(old[new.key], energy=new.energy, warnings=[], device_s=new.device_s)
         assert replace(same, round_device_s=new.round_device_s) == new
-    assert driver.unseen(second.records, []) == []
+    assert driver.unseen(plan, second.records, []) == []
+
+
+def test_all_builds_of_a_cell_are_loaded_again(tmp_path, monkeypatch):
+    plan = on_a_gpu(monkeypatch, {"a": {}}, loads=4, **of_builds(2))
+    first = lost(plan, tmp_path, monkeypatch)
+    loaded = noted(monkeypatch, "load")
+    second, _, _ = looked_for(plan, tmp_path, first)
+    for record in second.records:
+        own = [key for key in loaded if key.startswith(record.key)]
+        assert own == 2 * [record.key, f"{record.key}~2"]
+        assert record.warnings == []
 
 
 def test_only_what_is_lacking_is_looked_for(tmp_path, monkeypatch):
-    first, _, _, _ = lost_and_looked_for_again(tmp_path, monkeypatch, {"a": {}})
-    plan = grid.plan(
-        {**FAKE_GRID, "energy": True, "profile": True, "device": "cuda"},
-        Path("g"),
-        device="cuda",
-        threads=2,
-    )
-    record = replace(
-        first.records[0], implementation="fake", warnings=["not profiled: x", "odd: y"]
-    )
-    sink, seen = Profiles(tmp_path), Quiet()
-    driver.run(plan, [], sink, seen, again=[record])
-    assert sink.records[0].warnings == ["odd: y"]
-    assert sink.records[0].energy is None
+    plan = on_a_gpu(monkeypatch, {"a": {}})
+    record = lost(plan, tmp_path, monkeypatch)[0]
+    has = energy.Energy(250.0, 100.0, 0.5, 6, calls=100, call_s=1e-3)
+    record = replace(record, energy=has, warnings=["not profiled: x", "odd: y"])
+    sink, seen, _ = looked_for(plan, tmp_path, [record])
+    assert (sink.records[0].energy, sink.records[0].warnings) == (has, ["odd: y"])
     assert not any(" energy " in text for text in seen.texts)
+    record = replace(record, device_s=0.5, warnings=["no energy: x"])
+    sink, seen, _ = looked_for(plan, tmp_path, [record])
+    assert (sink.records[0].energy.power_w, sink.records[0].device_s) == (300.0, 0.5)
+    assert not any(" profiling " in text for text in seen.texts)
 
 
-@pytest.mark.parametrize("more", [{"missing": {"fake": "not here"}}, {"budget_s": 1e-9}])
-def test_a_look_that_cannot_be_had_leaves_the_record_as_it_was(tmp_path, monkeypatch, more):
-    _, second, _, outcome = lost_and_looked_for_again(tmp_path, monkeypatch, {"a": {}}, **more)
-    assert second.records == []
-    assert outcome.left == (2 if "budget_s" in more else 0)
-    assert outcome.out_of_budget == ("budget_s" in more)
+def test_energy_that_is_not_found_again_stays_lost(tmp_path, monkeypatch):
+    plan = on_a_gpu(monkeypatch, {"a": {}}, None, None)
+    first = lost(plan, tmp_path, monkeypatch)
+    second, _, _ = looked_for(plan, tmp_path, first)
+    assert [r.warnings for r in second.records] == 2 * [["no energy: blind"]]
+    assert len(driver.unseen(plan, second.records, [])) == 2
 
 
-def test_a_stop_amid_another_look_leaves_the_rest_for_the_next(tmp_path, monkeypatch):
-    stops = []
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (wrong, "built again: output is off"),
+        (elsewhere, "built again, it took another way: another"),
+        (refused, "no room"),
+    ],
+)
+def test_a_cell_that_is_not_what_was_timed_is_not_looked_at(tmp_path, monkeypatch, change, reason):
+    plan = on_a_gpu(monkeypatch, {"a": {}})
+    first = lost(plan, tmp_path, monkeypatch)
 
-    def stop():
-        stops.append(1)
-        return len(stops) > 4
+    def told(go, worker, verb, named):
+        reply = go()
+        if verb == "prepare":
+            change(reply)
+        return reply
 
-    _, second, _, outcome = lost_and_looked_for_again(
-        tmp_path, monkeypatch, {"a": {}, "b": {}}, stop=stop
-    )
-    assert outcome.interrupted
-    assert 0 < outcome.left == 4 - len(second.records)
+    asked_as(monkeypatch, told)
+    second, _, outcome = looked_for(plan, tmp_path, first)
+    assert outcome.left == 0
+    for was, new in zip(first, second.records, strict=True):
+        marks = [f"no energy: {reason}", f"not profiled: {reason}"]
+        assert replace(was, warnings=marks) == new
+        assert second.of_cell[new.key] is None
+
+
+def test_looks_at_what_is_not_here_are_left_out(tmp_path, monkeypatch):
+    plan = on_a_gpu(monkeypatch, {"a": {}})
+    first = lost(plan, tmp_path, monkeypatch)
+    second, _, outcome = looked_for(plan, tmp_path, first, missing={"fake": "not here"})
+    assert (second.records, outcome.left) == ([], 0)
+
+
+def test_a_budget_leaves_looks_for_later_and_keeps_time_for_them(tmp_path, monkeypatch):
+    plan = on_a_gpu(monkeypatch, {"a": {}})
+    first = lost(plan, tmp_path, monkeypatch)
+    second, _, outcome = looked_for(plan, tmp_path, first, budget_s=1e-9)
+    assert (second.records, outcome.left, outcome.out_of_budget) == ([], 2, True)
+
+
+def test_a_stop_amid_looks_leaves_the_rest_for_the_next(tmp_path, monkeypatch):
+    """What was not looked at to the end is not written."""
+    plan = on_a_gpu(monkeypatch, {"a": {}, "b": {}})
+    first = lost(plan, tmp_path, monkeypatch)
+    for verb, written in (("prepare", 0), ("load", 0), ("profile", 1)):
+        with monkeypatch.context() as patched:
+            asked = noted(patched, verb)
+            second, _, outcome = looked_for(plan, tmp_path, first, stop=lambda a=asked: len(a) > 0)
+        assert (len(second.records), outcome.left, outcome.interrupted) == (
+            written,
+            4 - written,
+            True,
+        )
 
 
 def test_cells_that_are_timed_again_are_not_looked_at_twice():
     plan = plan_of(fake={"a": {}, "b": {}}, hidden=3)
     warned = {"warnings": ["not profiled: x"]}
-    records = [Record(n, plan.shapes[0], 1, 1, "ok", **warned) for n in "ab"]
+    records = [Record(n, plan.shapes[0], 1, 1, "ok", **warned) for n in "abc"]
     a, b = plan.all_cells()
-    assert [r.implementation for r in driver.unseen(records, [])] == ["a", "b"]
-    assert [r.implementation for r in driver.unseen(records, [a])] == ["b"]
+    assert [r.implementation for r in driver.unseen(plan, records, [])] == ["a", "b"]  # c is none
+    assert [r.implementation for r in driver.unseen(plan, records, [a])] == ["b"]
     records[1].status = "crashed"
-    assert driver.unseen(records, [a, b]) == driver.unseen(records, [a]) == []
+    assert driver.unseen(plan, records, [a, b]) == driver.unseen(plan, records, [a]) == []
 
 
 def test_stopping_while_profiling_leaves_the_rest_to_be_done_again(tmp_path):

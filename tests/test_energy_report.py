@@ -222,6 +222,7 @@ def test_without_idle_power_gross_is_power_times_time(run_of):
     (row,) = rows_of(run)
     assert (row["gross_j"], row["net_j"]) == (pytest.approx(0.2), None)
     assert "in 1 of 1 cell idle power is not known" in text_of(run)
+    assert "net is an estimate" not in text_of(run)
 
 
 def test_controls_tell_how_well_energy_repeats(run_of):
@@ -302,9 +303,42 @@ def test_the_range_is_of_rounds_and_loads_alike(run_of):
     assert one.range_j == pytest.approx((0.05 + 0.08, 0.1 + 0.2))
 
 
+def test_the_range_of_one_load_is_at_its_pace_too(run_of):
+    record = cell("a", SHAPES[0], 0.2, spread=0.1)
+    record.energy.call_s = 2 * TIME_S
+    (one,) = energy_report.drawn([record])
+    assert one.range_j == pytest.approx((0.2 + 0.09, 0.2 + 0.2))
+
+
+def test_the_range_without_idle_power_is_of_power_and_pace():
+    record = cell("a", SHAPES[0], 0.2, spread=0.1, idle=None)
+    record.energy.load_w, record.energy.load_call_s = [150.0, 250.0], 2 * [TIME_S]
+    (one,) = energy_report.drawn([record])
+    assert one.range_j == pytest.approx((150e-3 * 0.9, 250e-3 * 1.1))
+
+
+@pytest.mark.parametrize("idle", [None, IDLE_W])
+def test_a_record_that_knows_little_has_a_range_nevertheless(idle):
+    """Of an older version, or of somebody else."""
+    record = cell("a", SHAPES[0], 0.2, idle=idle)
+    record.energy.call_s, record.round_throughput_s = None, []
+    (one,) = energy_report.drawn([record])
+    assert one.range_j == pytest.approx((0.2, 0.2))
+
+
+def test_the_range_of_a_row_has_the_medians_of_both_ends(run_of):
+    run = run_of(
+        *(cell("a", s, 0.2, spread=x) for s, x in zip(SHAPES, (0.1, 0.3, 0.6), strict=True))
+    )
+    (row,) = rows_of(run)
+    assert (row["lowest_j"], row["highest_j"]) == pytest.approx((0.17, 0.23))
+
+
 @pytest.mark.parametrize(
     ("lowest", "highest", "text"),
     [
+        (0.0095, 12.0, "0.0095-12 J"),
+        (-0.01, 0.001, "0-1 mJ"),
         (0.0493, 0.0917, "49-92 mJ"),
         (0.94, 1.63, "940-1600 mJ"),
         (4.15, 10.2, "4.2-10 J"),
@@ -324,7 +358,7 @@ def test_net_energy_that_is_poorly_resolved_has_two_digits(run_of):
     assert line_of(run, "poor")[2] == "~66 mJ"
     (section,) = energy_report.sections(run)
     assert [row[4] for row in section["rows"]] == [67.8, 66.0]
-    told = "in 1 of 2 cells net is an estimate, which the loads resolve to no better than 10%"
+    told = "in 1 of 2 cells net is an estimate, which the counter resolves to no better than 10%"
     assert told in text_of(run)
 
 

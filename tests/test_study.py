@@ -174,7 +174,7 @@ def test_energy_of_two_runs_of_the_small_grid_comes_first(tmp_path):
     assert "Of the 16 other cells, where it is an estimate, 16 differ by more than 5%" in text
     assert "in 0 of these the time per call does so too" in text
     assert "The ranges of the two runs overlap in 0." in text
-    assert "resolve to 10% in 32 cells, agrees to 5% in 16 of them" in text
+    assert "resolves to 10% in both runs in 32 cells, agrees to 5% in 16 of them" in text
     assert "should agree to 5%, and 16 of 32 cells do." in text  # marked or not
 
 
@@ -191,6 +191,20 @@ def test_estimates_whose_ranges_overlap_are_counted(tmp_path):
     assert "Of the 16 other cells, where it is an estimate, 16 differ by more than 5%" in text
     assert "by up to 18.0%; in 16 of these the time per call does so too." in text
     assert "The ranges of the two runs overlap in 16." in text
+
+
+def test_two_runs_of_estimates_alone_are_told_too(tmp_path):
+    def estimates():
+        found = with_energy({"tf-mode0": 2.0}, spread=0.10)
+        return [(record, p) for record, p in found if record.shape.hidden == HIDDEN[0]]
+
+    runs = [Subject(run_of(tmp_path / f"h200-energy-{n}", *estimates())) for n in (1, 2)]
+    paper = Subject(run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0})))
+    text = " ".join(energy.section(Runs(paper=paper, energy=tuple(runs))).written().split())
+    assert (
+        "and 16 of 16 cells do. Of the 16 cells, where it is an estimate, 0 differ by more" in text
+    )
+    assert "than 5%. The ranges of the two runs overlap in 16." in text
 
 
 def test_cells_that_differ_without_being_an_estimate_are_named_if_they_are_few(tmp_path):

@@ -78,6 +78,31 @@ def test_the_log_of_a_crash_ends_with_what_it_was_in(worker, frames, told):
     assert worker.log_tail() == says + told
 
 
+def test_a_long_stack_does_not_hide_the_crash(worker):
+    frame = (
+        '  File "/home/somebody/.venv/lib/python3.12/site-packages/keras/layer.py", line 1 in f\n'
+    )
+    worker.log.write_text(CRASH.format(frames=FRAMES + 100 * frame, modules="m.odule, " * 1000))
+    assert worker.log_tail().endswith("| cupti.py leave < cupti.py collect < layer.py f")
+
+
+def test_a_crash_of_somebody_else_long_before_is_not_told(worker):
+    """A compiler that a framework started, for instance."""
+    worker.log.write_text(CRASH.format(frames=FRAMES, modules="m") + "one\ntwo\nthree\n")
+    assert worker.log_tail() == "one | two | three"
+
+
+def test_of_two_crashes_the_last_is_told_and_no_more_than_fits(worker):
+    other = FRAMES.replace("leave", "hear")
+    first = CRASH.format(frames=other, modules="m")
+    second = CRASH.format(frames=FRAMES, modules="m").replace("I0000", 400 * "I")
+    worker.log.write_text(first + second)
+    told = worker.log_tail()
+    assert "leave < cupti.py collect" in told
+    assert "hear" not in told
+    assert len(told) == 300
+
+
 def test_the_worker_loads_the_drivers_own_copy_and_puts_nothing_else_on_the_path(tmp_path):
     bootstrap = supervisor._BOOTSTRAP.replace("from lstm_bench.worker import main\nmain()", "")
     code = "import sys; before = list(filter(None, sys.path))\n" + bootstrap

@@ -149,7 +149,7 @@ def grid(
     for warning in preflight.in_vain(plan, energy):
         click.echo(f"! {warning}", err=True)
     left = driver.pending(plan, records, retry_failed)
-    unseen = driver.unseen(records, left)
+    unseen = driver.unseen(plan, records, left)
     if dry_run:
         from lstm_bench import dry_run as described
 
@@ -208,7 +208,7 @@ def _run(
             opened = store.Store(folder)
             records = list(store.read_records(folder).values())  # it is ours, none comes any more
         cells = driver.pending(plan, records, retry_failed)
-        unseen = driver.unseen(records, cells) if retry_failed else []
+        unseen = driver.unseen(plan, records, cells) if retry_failed else []
         with (
             opened as sink,
             stop,
@@ -228,9 +228,7 @@ def _run(
                 again=unseen,
             )
             leg = {name: getattr(outcome, name) for name in ("wall_s", "timed_s", "spent_s")}
-            sink.append_leg(
-                {**leg, "cells": len(cells) + len(unseen) - outcome.left, "note": outcome.note}
-            )
+            sink.append_leg({**leg, "cells": outcome.finished, "note": outcome.note})
     except OSError as error:
         what = f"{folder}: {error.strerror or error}"
         if not (folder / "manifest.json").exists():

@@ -94,7 +94,7 @@ def _again(first: Subject, second: Subject) -> list[str]:
     ]
     both = [(one, sides[1][key]) for key, one in sides[0].items() if key in sides[1]]
     known = [(a, b) for a, b in both if a.known and b.known]
-    if not known:
+    if not both:
         return []
     marked = [(a, b) for a, b in both if not (a.known and b.known)]
     names = code(first.run.name), code(second.run.name)
@@ -107,38 +107,47 @@ def _again(first: Subject, second: Subject) -> list[str]:
         text(
             f"Gross energy of {names[1]} against {names[0]}, {_where(first, second)}: two runs of a"
             f" cell should agree to {percent(AGREE, 0)}, and {_agree(both)} of"
-            f" {counted(len(both), 'cell')} do. The table is of those in which neither run has an"
-            " estimate.",
+            f" {counted(len(both), 'cell')} do."
+            + (" The table is of those in which neither run has an estimate." if known else ""),
         ),
-        table(
-            [*heads, "idle power", "temperature"],
-            [[where, *_apart(own)] for where, own in by_leg.items() if own],
+        *(
+            [
+                table(
+                    [*heads, "idle power", "temperature"],
+                    [[where, *_apart(own)] for where, own in by_leg.items() if own],
+                ),
+                text(
+                    f"Median: below zero where {names[1]} takes less. Over {percent(AGREE, 0)}:"
+                    " cells that differ by more; time too: of these, the time per call does so too."
+                    " Idle power, and the temperature while cells were timed: in"
+                    f" {names[0]}, in {names[1]} (medians).",
+                    _named(known),
+                ),
+            ]
+            if known
+            else []
         ),
-        text(
-            f"Median: below zero where {names[1]} takes less. Over {percent(AGREE, 0)}: cells that"
-            " differ by more; time too: of these, the time per call does so too. Idle power, and"
-            f" the temperature while cells were timed: in {names[0]}, in {names[1]} (medians).",
-            _named(known),
-            _estimates(marked),
-            _nets(both),
-        ),
+        text(_estimates(marked, len(known)), _nets(both)),
     ]
 
 
-def _estimates(marked: Sequence[tuple[Drawn, Drawn]]) -> str:
-    """What becomes of cells of which a range is told."""
+def _estimates(marked: Sequence[tuple[Drawn, Drawn]], known: int) -> str:
+    """What becomes of cells of which a range is told, beside so many others."""
     if not marked:
         return ""
     far = np.abs(_changes(marked)) > AGREE
     slow = far & (np.abs(_times(marked)) > AGREE)
     ranges = [(a.range_j, b.range_j) for a, b in marked]
     overlap = sum(max(a[0], b[0]) <= min(a[1], b[1]) for a, b in ranges)
-    return (
-        f"Of the {counted(len(marked), 'other cell')}, where it is an estimate, {far.sum()} differ"
-        f" by more than {percent(AGREE, 0)}, by up to"
-        f" {percent(float(np.abs(_changes(marked)).max()))}; in {slow.sum()} of these the time per"
-        f" call does so too. The ranges of the two runs overlap in {overlap}."
-    )
+    cells = counted(len(marked), "other cell" if known else "cell")
+    told = f"Of the {cells}, where it is an estimate, {far.sum()} differ by more than"
+    told += f" {percent(AGREE, 0)}"
+    if far.any():
+        most = float(np.abs(_changes(marked)).max())
+        told += (
+            f", by up to {percent(most)}; in {slow.sum()} of these the time per call does so too"
+        )
+    return f"{told}. The ranges of the two runs overlap in {overlap}."
 
 
 def _nets(both: Sequence[tuple[Drawn, Drawn]]) -> str:
@@ -148,7 +157,7 @@ def _nets(both: Sequence[tuple[Drawn, Drawn]]) -> str:
     if not change.size:
         return ""
     return (
-        f"Net energy, which the loads of both runs resolve to {percent(NET_KNOWN, 0)} in"
+        f"Net energy, which the counter resolves to {percent(NET_KNOWN, 0)} in both runs in"
         f" {counted(change.size, 'cell')}, agrees to {percent(AGREE, 0)} in"
         f" {(change <= AGREE).sum()} of them; it differs by {percent(float(np.median(change)))} in"
         f" the median and {percent(float(change.max()))} at most."
