@@ -112,7 +112,7 @@ class CloserLook:
             self.builder.build_alike(one)
         except WorkerFailed as failed:
             if self.workers.alive(one.worker):
-                one.not_held = f"not built again: {failed.reason}"
+                one.not_held = failed.reason
             raise
 
     def _load(self, one: Measurement, turn: int) -> bool:

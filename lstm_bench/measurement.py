@@ -149,9 +149,12 @@ def seen_again(record: Record, one: Measurement) -> Record:
     found = not_seen(record)
     found.warnings += one.warnings
     _add_looks(found, one)
-    blind = found.energy and found.energy.power_w is None
-    if "energy" in one.lacks and blind and "energy" not in lost(found):
-        return not_seen(found, frozenset({"energy"}), found.energy.problem if found.energy else "")
+    if (
+        one.loads
+        and all(load.power_w is None for load in one.loads)
+        and "energy" not in lost(found)
+    ):
+        found.warnings.append(f"{WITHOUT['energy']}: {one.loads[0].problem}")
     return found
 
 
