@@ -713,8 +713,9 @@ def test_a_profiler_that_hangs_costs_no_neighbour_its_check_and_is_not_tried_aga
     data = {**FAKE_GRID, "profile": True, "sampling": sampling}
     data |= {"fake": {"bad": {"profile": "hang"}, "good": {}}, "implementations": ["bad", "good"]}
     plan = grid.plan(data, Path("g.yaml"), device="cpu", threads=2)
-    sink, start = Profiles(tmp_path), time.monotonic()
-    driver.run(plan, plan.all_cells(), sink, Quiet())
+    sink, start, seen = Profiles(tmp_path), time.monotonic(), Quiet()
+    driver.run(plan, plan.all_cells(), sink, seen)
+    assert sum("profiling bad" in text for text in seen.texts) == 1
     assert {r.status for r in sink.records} == {"ok"}
     assert all(r.check.passed for r in sink.records)
     told = [w for r in sink.records for w in r.warnings]
@@ -1000,6 +1001,62 @@ def test_a_cell_that_is_not_what_was_timed_is_not_looked_at(tmp_path, monkeypatc
         marks = [f"no energy: {reason}", f"not profiled: {reason}"]
         assert replace(was, warnings=marks) == new
         assert second.of_cell[new.key] is None
+
+
+def test_what_a_later_build_is_like_is_no_mark_of_the_times(tmp_path, monkeypatch):
+    plan = on_a_gpu(monkeypatch, {"a": {}})
+    first = lost(plan, tmp_path, monkeypatch)
+
+    def told(go, worker, verb, named):
+        reply = go()
+        if verb == "prepare":
+            cold(reply)
+        return reply
+
+    asked_as(monkeypatch, told)
+    second, _, _ = looked_for(plan, tmp_path, first)
+    assert [r.warnings for r in second.records] == [[], []]
+
+
+def test_a_build_that_was_interrupted_is_not_told_as_a_failed_look(tmp_path, monkeypatch):
+    plan = on_a_gpu(monkeypatch, {"a": {}})
+    first = lost(plan, tmp_path, monkeypatch)
+
+    def told(go, worker, verb, named):
+        if verb == "prepare":
+            raise WorkerFailed("interrupted", "stopped during prepare")
+        return go()
+
+    asked_as(monkeypatch, told)
+    second, _, outcome = looked_for(plan, tmp_path, first)
+    assert (second.records, outcome.left) == ([], 2)
+
+
+def test_a_budget_is_shared_with_the_looks_to_come(tmp_path, monkeypatch):
+    plan = on_a_gpu(monkeypatch, {"a": {"real": True, "call_s": 0.001}})
+    (record, *_) = lost(plan, tmp_path, monkeypatch)
+    (cell,) = (c for c in plan.all_cells() if c.shape != record.shape)
+    shares = []
+
+    def measure_shape(walk, shape, cells, deadline):
+        shares.append(deadline - time.monotonic())
+
+    monkeypatch.setattr(driver._Walk, "measure_shape", measure_shape)
+    for again in ([], [record]):
+        driver.run(plan, [cell], Profiles(tmp_path), Quiet(), budget_s=100.0, again=again)
+    alone, shared = shares
+    weight = driver.guess_cell_s(plan, cell)
+    assert alone == pytest.approx(100, abs=1)
+    assert shared == pytest.approx(100 * weight / (weight + driver.guess_looks_s(1)), abs=1)
+
+
+def test_a_worker_that_is_gone_before_a_cell_was_timed_is_no_second_process_of_it(
+    tmp_path, monkeypatch
+):
+    kill_when(monkeypatch, "measure", 1)
+    _, sink = walk(tmp_path, hidden=3, fake={"a": {}, "b": {}})
+    assert sorted(record.status for record in sink.records) == ["crashed", "ok"]
+    assert [record.warnings for record in sink.records if record.status == "ok"] == [[]]
 
 
 def test_looks_at_what_is_not_here_are_left_out(tmp_path, monkeypatch):
