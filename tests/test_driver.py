@@ -1033,8 +1033,8 @@ def test_a_build_that_was_interrupted_is_not_told_as_a_failed_look(tmp_path, mon
 
 
 def test_a_budget_is_shared_with_the_looks_to_come(tmp_path, monkeypatch):
+    (record, *_) = lost(on_a_gpu(monkeypatch, {"a": {}}), tmp_path, monkeypatch)
     plan = on_a_gpu(monkeypatch, {"a": {"real": True, "call_s": 0.001}})
-    (record, *_) = lost(plan, tmp_path, monkeypatch)
     (cell,) = (c for c in plan.all_cells() if c.shape != record.shape)
     shares = []
 
