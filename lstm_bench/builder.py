@@ -29,8 +29,7 @@ class Builder:
 
     def build(self, cell: Cell) -> Measurement:
         """The first build of a cell; its check tells whether it may be timed."""
-        with self.doing("starting", cell, ""):
-            worker = self.workers.get(self.plan.row(cell.implementation).worker)
+        worker = self._worker(cell)
         one = Measurement(cell, self._ask(worker, cell, cell.key), worker)
         _note(one, cell.key, one.reply)
         return one
@@ -51,15 +50,13 @@ class Builder:
 
     def build_anew(self, one: Measurement) -> None:
         """The worker is gone, by a neighbour perhaps; this cell goes on in a new one."""
-        with self.doing("starting", one, ""):
-            one.worker = self.workers.get(one.worker.name)
+        one.worker = self._worker(one.cell)
         for key in one.keys:
             self._hold(one, key)
 
     def build_alike(self, one: Measurement) -> None:
         """A cell that has its times, as it was, in a new worker; nothing but the worker changes."""
-        with self.doing("starting", one, ""):
-            one.worker = self.workers.get(one.worker.name)
+        one.worker = self._worker(one.cell)
         for key in one.keys:
             _see_alike(self._ask(one.worker, one.cell, key), one.paths[key])
 
@@ -86,6 +83,11 @@ class Builder:
                 except WorkerFailed as failed:
                     problem = problem or failed.reason
         return problem
+
+    def _worker(self, cell: Cell) -> WorkerProcess:
+        """The worker of a cell, started if it is not there."""
+        with self.doing("starting", cell, ""):
+            return self.workers.get(self.plan.row(cell.implementation).worker)
 
     def _hold(self, one: Measurement, key: str) -> None:
         """Have a cell that is known to be right built under this name."""

@@ -18,7 +18,7 @@ import math
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -27,8 +27,6 @@ from lstm_bench.builder import Builder
 from lstm_bench.closer import CloserLook, Look
 from lstm_bench.measurement import Measurement, blank_record, fill, lost, not_seen, seen_again
 from lstm_bench.model import (
-    RETRYABLE,
-    UNFINISHED,
     Block,
     Cell,
     Record,
@@ -39,6 +37,7 @@ from lstm_bench.plan import Plan, guess_cell_s, guess_looks_s, guess_s
 from lstm_bench.profile import Profile
 from lstm_bench.sink import Sink
 from lstm_bench.supervisor import WorkerFailed
+from lstm_bench.todo import by_shape
 from lstm_bench.units import counted
 from lstm_bench.watch import Watch
 from lstm_bench.workers import Workers
@@ -69,28 +68,6 @@ class Outcome:
     note: str = ""  # what NVML did not tell, and how to get it
 
 
-def pending(plan: Plan, records: Iterable[Record], retry_failed: bool) -> list[Cell]:
-    """The cells of a plan that still have to be measured.
-
-    A shape that was cut short is measured again whole: only what was measured in turns can be
-    compared.
-    """
-    again = (*UNFINISHED, *(RETRYABLE if retry_failed else ()))
-    known = {record.key: record.status for record in records}
-    left = []
-    for group in _by_shape(plan.all_cells()).values():
-        statuses = [known.get(cell.key, "interrupted") for cell in group]
-        wanted = (*again, "ok") if "interrupted" in statuses else again
-        left += [cell for cell, status in zip(group, statuses, strict=True) if status in wanted]
-    return left
-
-
-def unseen(plan: Plan, records: Iterable[Record], left: Iterable[Cell]) -> list[Record]:
-    """Cells of the plan that have their times, and whose profile or energy was lost."""
-    keys = {cell.key for cell in plan.all_cells()} - {cell.key for cell in left}
-    return [r for r in records if r.status == "ok" and r.key in keys and lost(r)]
-
-
 def run(
     plan: Plan,
     cells: list[Cell],
@@ -115,7 +92,7 @@ def run(
             walk.workers.refused[row.worker] = ("missing", missing[row.framework])
     started = time.monotonic()
     deadline = started + budget_s if budget_s else None
-    groups = _by_shape(cells)
+    groups = by_shape(cells)
     weights = {k: sum(guess_cell_s(plan, c) for c in group) for k, group in groups.items()}
     again = [r for r in again if not (missing and plan.row(r.implementation).framework in missing)]
     left_weight = sum(weights.values()) + guess_looks_s(len(again))
@@ -141,7 +118,7 @@ def run(
             if stop():
                 break
         by_key = {record.key: record for record in again}
-        for looks in _by_shape(record.cell for record in again).values():
+        for looks in by_shape(record.cell for record in again).values():
             outcome.out_of_budget |= deadline is not None and time.monotonic() >= deadline
             if stop() or outcome.out_of_budget:
                 break
@@ -156,13 +133,6 @@ def run(
     outcome.left = len(cells) - walk.finished + len(again) - walk.looked_at
     outcome.interrupted = stop() and outcome.left > 0
     return outcome
-
-
-def _by_shape(cells: Iterable[Cell]) -> dict[tuple[int, Shape], list[Cell]]:
-    groups: dict[tuple[int, Shape], list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault((cell.pass_number, cell.shape), []).append(cell)
-    return groups
 
 
 class _Walk:

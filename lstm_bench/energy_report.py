@@ -5,28 +5,31 @@ The document of `lstm-bench report --energy`, and its table as a section of the 
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from lstm_bench import noise, store
+from lstm_bench import store
 from lstm_bench.conditions import chosen, shapes_of
-from lstm_bench.energy import Energy
-from lstm_bench.intervals import student
-from lstm_bench.model import LstmBenchError, Record, Shape
+from lstm_bench.energy_cells import (
+    KNOWN,
+    NET_KNOWN,
+    Pair,
+    drawn,
+    fine_net,
+    firsts,
+    pairs,
+    present,
+    shared_shapes,
+)
+from lstm_bench.model import LstmBenchError, Record
 from lstm_bench.page import Section
 from lstm_bench.results import Run
 from lstm_bench.run_report import LESS_WORK_NOTE, heading, less_work, names, only
 from lstm_bench.tables import Column, Document, Row, Table, number
 from lstm_bench.units import counted, in_units, over, percent, size, wrapped
 
-KNOWN = 0.05  # what two runs shall agree to; where they need not, it is an estimate
-OFTEN = 1.96  # standard deviations that 95 of 100 differences stay within
-NET_KNOWN = 0.1  # of the power over idle may be open; where more is, net energy is an estimate
 ESTIMATE = "~"  # before two digits: most cells are estimates
 
 _ENERGY = (
@@ -141,78 +144,6 @@ def measured(run: Run) -> list[Record]:
     return [r for r in records if r.status == "ok"]
 
 
-def firsts(records: Iterable[Record]) -> list[Record]:
-    """All but the controls."""
-    return [r for r in records if r.copy == 1]
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A cell whose energy was measured."""
-
-    record: Record
-    energy: Energy
-    gross_j: float  # all that the GPU draws for a call, at the pace at which the cell was timed
-
-    @property
-    def known(self) -> bool:
-        """Whether another run on this GPU is expected to find the same gross energy.
-
-        Idle power is drawn for the time per call. Where that is the host's, a run is taken to be
-        off in it by as much as a round, and two by the root of two of that: no number of rounds
-        mends it. Net energy is off by what its loads are apart; of a single one that is not known.
-        """
-        rounds, energy = self.record.round_throughput_s, self.energy
-        if len(rounds) < noise.FEWEST_ROUNDS:
-            return False
-        middle = statistics.median(rounds)
-        spread_s = noise.MAD * statistics.median(abs(one - middle) for one in rounds)
-        idle_w = energy.power_w if energy.idle_w is None else energy.idle_w
-        idle_j = OFTEN * (idle_w or 0.0) * spread_s
-        return math.sqrt(2) * math.hypot(idle_j, _net_error_j(energy)) <= KNOWN * self.gross_j
-
-    @property
-    def range_j(self) -> tuple[float, float]:
-        """Gross energy by the lowest and by the highest that rounds and loads have shown."""
-        record, energy, ends = self.record, self.energy, (min, max)
-        times_s = [record.throughput_s, energy.call_s]
-        paces_s = _known([*record.round_throughput_s, *energy.load_call_s, *times_s])
-        nets = _known([*energy.load_j, energy.net_j])
-        if energy.idle_w is None or not nets:
-            powers_w = _known([*energy.load_w, energy.power_w])
-            lowest, highest = (end(powers_w) * end(paces_s) for end in ends)
-        else:
-            lowest, highest = (end(nets) + energy.idle_w * end(paces_s) for end in ends)
-        return lowest, highest
-
-
-def _net_error_j(energy: Energy) -> float:
-    """Half the 95% interval of net energy by its loads, as far as they tell."""
-    nets = energy.load_j
-    if len(nets) < 2:
-        return 0.0
-    return student(len(nets)) * statistics.stdev(nets) / math.sqrt(len(nets))
-
-
-def drawn(records: Iterable[Record]) -> list[Drawn]:
-    """The cells of which there is an energy."""
-    found = []
-    for record in records:
-        if record.energy and record.throughput_s:
-            gross = record.energy.gross_j(record.throughput_s)
-            if gross and gross > 0:
-                found.append(Drawn(record, record.energy, gross))
-    return found
-
-
-def shared_shapes(records: Iterable[Record]) -> set[Shape]:
-    """The shapes at which all rows that have any energy have one."""
-    found: dict[str, set[Shape]] = {}
-    for one in drawn(records):
-        found.setdefault(one.record.implementation, set()).add(one.record.shape)
-    return set.intersection(*found.values()) if found else set()
-
-
 def table_rows(records: Sequence[Record], order: Sequence[str]) -> list[dict[str, Any]]:
     """One row per implementation; what nothing is known of is None.
 
@@ -242,8 +173,8 @@ def table_rows(records: Sequence[Record], order: Sequence[str]) -> list[dict[str
                 "power_w": _median(e.power_w for e in energies),
                 "idle_w": _median(e.idle_w for e in energies),
                 "clock_mhz": _median(s.sm_mhz for s in states),
-                "lowest_mhz": min(_known(s.lowest_sm_mhz for s in states), default=None),
-                "temperature_c": max(_known(s.temperature_c for s in states), default=None),
+                "lowest_mhz": min(present(s.lowest_sm_mhz for s in states), default=None),
+                "temperature_c": max(present(s.temperature_c for s in states), default=None),
                 "device_peak": max((r.memory.get("device peak", 0) for r in own), default=0),
                 "host_peak": max((r.memory.get("host peak", 0) for r in own), default=0),
             }
@@ -269,40 +200,6 @@ def doubts(records: Iterable[Record]) -> list[str]:
         (without_idle, "idle power is not known: gross is power times the time per call there"),
     )
     return [f"in {count} of {total} {words}" for count, words in found if count]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A cell and its A/A control: how far apart they are, as a share of the first."""
-
-    gross: float
-    net: float | None  # where the load resolves both well enough
-    known: bool  # the gross energy of both
-
-
-def pairs(records: Sequence[Record]) -> list[Pair]:
-    """All A/A pairs that have an energy."""
-    cells = drawn(records)
-    by_cell = {one.record.cell: one for one in cells}
-    found = []
-    for second in cells:
-        copy = second.record.copy
-        twin = by_cell.get(dataclasses.replace(second.record.cell, copy=copy - 1))
-        if copy % 2 == 0 and twin:
-            nets = _known(fine_net(one.energy) for one in (twin, second))
-            found.append(
-                Pair(
-                    gross=_apart(twin.gross_j, second.gross_j),
-                    net=_apart(*nets) if len(nets) == 2 else None,
-                    known=twin.known and second.known,
-                )
-            )
-    return found
-
-
-def fine_net(energy: Energy) -> float | None:
-    """Net energy, if the loads resolve it well enough to be more than an estimate."""
-    return energy.net_j if energy.net_uncertainty <= NET_KNOWN else None
 
 
 def repeats(of: Sequence[Pair]) -> list[str]:
@@ -409,16 +306,8 @@ def _whole(unit: str) -> Callable[[float | None], str]:
     return lambda value: "-" if value is None else f"{value:.0f} {unit}"
 
 
-def _apart(first: float, second: float) -> float:
-    return abs(second / first - 1)
-
-
-def _known(values: Iterable[Any]) -> list[Any]:
-    return [value for value in values if value is not None]
-
-
 def _median(values: Iterable[float | None]) -> float | None:
-    known = _known(values)
+    known = present(values)
     return statistics.median(known) if known else None
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import FAKE_GRID
 
-from lstm_bench import closer, driver, energy, grid, telemetry, workers
+from lstm_bench import closer, driver, energy, grid, telemetry, todo, workers
 from lstm_bench.commands import profile as profile_command
 from lstm_bench.fake_script import WRONG_ANSWERS
 from lstm_bench.model import Check, Record, Settings, Stopped
@@ -528,7 +528,7 @@ def test_what_is_unfinished_is_pending_and_a_shape_that_was_cut_as_a_whole(statu
     shape = plan.shapes[0]
     records = [Record(n, shape, 1, 1, s) for n, s in zip("abcd", statuses, strict=False)]
     for retry_failed, expected in ((False, left), (True, again)):
-        found = driver.pending(plan, records, retry_failed)
+        found = todo.pending(plan, records, retry_failed)
         assert "".join(sorted(cell.implementation for cell in found)) == expected
 
 
@@ -892,7 +892,7 @@ def test_a_load_that_fails_before_others_do_not_is_no_lost_energy(tmp_path, monk
     assert [r.warnings for r in sink.records] == 2 * [
         ["fewer loads: 1 of 4 have no power: no room"]
     ]
-    assert driver.unseen(plan, sink.records, []) == []
+    assert todo.unseen(plan, sink.records, []) == []
 
 
 def test_a_second_try_that_finds_nothing_is_not_told_as_one(tmp_path, monkeypatch):
@@ -912,14 +912,14 @@ def lost(plan, folder, monkeypatch):
     for record in sink.records:
         assert {text.split(":")[0] for text in record.warnings} == {"no energy", "not profiled"}
         assert (record.energy, record.device_s) == (None, None)
-    assert driver.pending(plan, sink.records, retry_failed=True) == []
+    assert todo.pending(plan, sink.records, retry_failed=True) == []
     return sink.records
 
 
 def looked_for(plan, folder, records, **more):
     """The same, looked at again: sink, observer, outcome."""
     sink, seen = Profiles(folder), Quiet()
-    again = driver.unseen(plan, records, [])
+    again = todo.unseen(plan, records, [])
     return sink, seen, driver.run(plan, [], sink, seen, again=again, **more)
 
 
@@ -937,7 +937,7 @@ def test_what_was_lost_of_a_cell_is_looked_for_again_and_its_times_stay(tmp_path
         assert (new.energy.power_w, new.device_s) == (300.0, second.of_cell[new.key].busy_s)
         same = replace(old[new.key], energy=new.energy, warnings=[], device_s=new.device_s)
         assert replace(same, round_device_s=new.round_device_s) == new
-    assert driver.unseen(plan, second.records, []) == []
+    assert todo.unseen(plan, second.records, []) == []
 
 
 def test_all_builds_of_a_cell_are_loaded_again(tmp_path, monkeypatch):
@@ -973,7 +973,7 @@ def test_what_is_not_found_again_stays_lost(tmp_path, monkeypatch, profile):
     marks = {"not profiled", "no energy"} if profile else {"no energy"}
     assert [{w.split(":")[0] for w in r.warnings} for r in second.records] == 2 * [marks]
     assert all("no energy: blind" in r.warnings for r in second.records)
-    assert len(driver.unseen(plan, second.records, [])) == 2
+    assert len(todo.unseen(plan, second.records, [])) == 2
 
 
 @pytest.mark.parametrize(
@@ -1093,10 +1093,10 @@ def test_cells_that_are_timed_again_are_not_looked_at_twice():
     warned = {"warnings": ["not profiled: x"]}
     records = [Record(n, plan.shapes[0], 1, 1, "ok", **warned) for n in "abc"]
     a, b = plan.all_cells()
-    assert [r.implementation for r in driver.unseen(plan, records, [])] == ["a", "b"]  # c is none
-    assert [r.implementation for r in driver.unseen(plan, records, [a])] == ["b"]
+    assert [r.implementation for r in todo.unseen(plan, records, [])] == ["a", "b"]  # c is none
+    assert [r.implementation for r in todo.unseen(plan, records, [a])] == ["b"]
     records[1].status = "crashed"
-    assert driver.unseen(plan, records, [a, b]) == driver.unseen(plan, records, [a]) == []
+    assert todo.unseen(plan, records, [a, b]) == todo.unseen(plan, records, [a]) == []
 
 
 def test_stopping_while_profiling_leaves_the_rest_to_be_done_again(tmp_path):
@@ -1115,7 +1115,7 @@ def test_stopping_while_profiling_leaves_the_rest_to_be_done_again(tmp_path):
     for record in sink.records:
         assert (record.status == "ok") == (sink.of_cell[record.key] is not None)
         assert record.status in ("ok", "interrupted")
-    left = driver.pending(plan, sink.records, retry_failed=False)
+    left = todo.pending(plan, sink.records, retry_failed=False)
     assert len(left) >= outcome.left > 0
     assert driver.run(plan, left, sink, Quiet()).left == 0
     last = {record.key: record for record in sink.records}

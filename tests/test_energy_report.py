@@ -6,7 +6,7 @@ import re
 import pytest
 from made_up import manifest, row
 
-from lstm_bench import energy_report, results
+from lstm_bench import energy_cells, energy_report, results
 from lstm_bench.energy import Energy
 from lstm_bench.energy_report import joules
 from lstm_bench.model import LstmBenchError, Record, Shape, to_json
@@ -42,7 +42,7 @@ def run_of(tmp_path):
 
 
 def rows_of(run):
-    records = energy_report.firsts(energy_report.measured(run))
+    records = energy_cells.firsts(energy_report.measured(run))
     return energy_report.table_rows(records, run.implementations)
 
 
@@ -299,21 +299,21 @@ def test_the_range_is_of_rounds_and_loads_alike(run_of):
     """A load at twice the pace of the rounds, and less net energy in another."""
     record = cell("a", SHAPES[0], 0.2, spread=0.2)
     record.energy.load_w, record.energy.load_call_s = [150.0, 150.0], [TIME_S, 2 * TIME_S]
-    (one,) = energy_report.drawn([record])
+    (one,) = energy_cells.drawn([record])
     assert one.range_j == pytest.approx((0.05 + 0.08, 0.1 + 0.2))
 
 
 def test_the_range_of_one_load_is_at_its_pace_too(run_of):
     record = cell("a", SHAPES[0], 0.2, spread=0.1)
     record.energy.call_s = 2 * TIME_S
-    (one,) = energy_report.drawn([record])
+    (one,) = energy_cells.drawn([record])
     assert one.range_j == pytest.approx((0.2 + 0.09, 0.2 + 0.2))
 
 
 def test_the_range_without_idle_power_is_of_power_and_pace():
     record = cell("a", SHAPES[0], 0.2, spread=0.1, idle=None)
     record.energy.load_w, record.energy.load_call_s = [150.0, 250.0], 2 * [TIME_S]
-    (one,) = energy_report.drawn([record])
+    (one,) = energy_cells.drawn([record])
     assert one.range_j == pytest.approx((150e-3 * 0.9, 250e-3 * 1.1))
 
 
@@ -322,7 +322,7 @@ def test_a_record_that_knows_little_has_a_range_nevertheless(idle):
     """Of an older version, or of somebody else."""
     record = cell("a", SHAPES[0], 0.2, idle=idle)
     record.energy.call_s, record.round_throughput_s = None, []
-    (one,) = energy_report.drawn([record])
+    (one,) = energy_cells.drawn([record])
     assert one.range_j == pytest.approx((0.2, 0.2))
 
 

@@ -83,8 +83,8 @@ def grid(
     SIGTERM).
     """
     with held():
-        from lstm_bench import driver, lookup, machine, preflight, store
         from lstm_bench import grid as grids
+        from lstm_bench import lookup, machine, preflight, store, todo
         from lstm_bench.plan import Plan
         from lstm_bench.units import counted
 
@@ -148,8 +148,8 @@ def grid(
     missing = preflight.missing(plan, skip_missing or dry_run, without)
     for warning in preflight.in_vain(plan, energy):
         click.echo(f"! {warning}", err=True)
-    left = driver.pending(plan, records, retry_failed)
-    unseen = driver.unseen(plan, records, left)
+    left = todo.pending(plan, records, retry_failed)
+    unseen = todo.unseen(plan, records, left)
     if dry_run:
         from lstm_bench import dry_run as described
 
@@ -187,7 +187,7 @@ def _run(
     import datetime
 
     with held():
-        from lstm_bench import driver, machine, preflight, results, store
+        from lstm_bench import driver, machine, preflight, results, store, todo
 
     flags = ["--skip-missing"] if missing else []
     flags += ["--retry-failed"] if retry_failed else []
@@ -207,8 +207,8 @@ def _run(
         else:
             opened = store.Store(folder)
             records = list(store.read_records(folder).values())  # it is ours, none comes any more
-        cells = driver.pending(plan, records, retry_failed)
-        unseen = driver.unseen(plan, records, cells) if retry_failed else []
+        cells = todo.pending(plan, records, retry_failed)
+        unseen = todo.unseen(plan, records, cells) if retry_failed else []
         with (
             opened as sink,
             stop,

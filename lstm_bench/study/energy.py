@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 
 import numpy as np
 import numpy.typing as npt
 
-from lstm_bench import energy_report, noise
-from lstm_bench.energy_report import (
-    ESTIMATE,
-    NET_KNOWN,
-    Drawn,
-    Pair,
-    fine_net,
-    gross_text,
-    is_estimate,
-    net_text,
-)
+from lstm_bench import energy_cells, energy_report, noise
+from lstm_bench.energy_cells import NET_KNOWN, Drawn, Pair, fine_net
+from lstm_bench.energy_report import ESTIMATE, gross_text, is_estimate, net_text
 from lstm_bench.model import Record, Shape
 from lstm_bench.study import legs, rules
 from lstm_bench.study.section import Section, code, table, text
@@ -34,13 +26,16 @@ MOST_NAMED = 5
 FEWEST_PAIRS, USUAL = 5, 0.05  # below so many A/A pairs, what docs/energy.md finds is used
 
 
+Pairs = Sequence[tuple[Drawn, Drawn]]  # a cell in two runs
+
+
 def section(runs: Runs) -> Section:
     title = "Energy per call"
     one = runs.paper
     if not one:
         return Section(title, [missing("h200-paper")])
-    own = energy_report.firsts(one.records)
-    shapes = energy_report.shared_shapes(own)
+    own = energy_cells.firsts(one.records)
+    shapes = energy_cells.shared_shapes(own)
     if not shapes:
         return Section(title, [not_in(one.run, "energy")])
     rows = energy_report.table_rows(own, one.run.implementations)
@@ -56,7 +51,7 @@ def section(runs: Runs) -> Section:
         ]
         for row in known
     ]
-    pairs = energy_report.pairs(one.records)
+    pairs = energy_cells.pairs(one.records)
     told = _least(own, shapes, _noise(pairs))
     idle = [row["idle_w"] for row in known if row["idle_w"]]
     body = [
@@ -89,8 +84,8 @@ def _ratio_text(row: Row, value: float) -> str:
 def _again(first: Subject, second: Subject) -> list[str]:
     """How far another run is from this one: in all cells, then where neither is an estimate."""
     sides = [
-        {(one.record.implementation, one.record.shape): one for one in energy_report.drawn(own)}
-        for own in (energy_report.firsts(first.records), energy_report.firsts(second.records))
+        {(one.record.implementation, one.record.shape): one for one in energy_cells.drawn(own)}
+        for own in (energy_cells.firsts(first.records), energy_cells.firsts(second.records))
     ]
     both = [(one, sides[1][key]) for key, one in sides[0].items() if key in sides[1]]
     known = [(a, b) for a, b in both if a.known and b.known]
@@ -102,7 +97,6 @@ def _again(first: Subject, second: Subject) -> list[str]:
         part.name: [two for two in known if astuple(two[0].record.shape) in part.shapes]
         for part in legs.parts(first, second)
     } or {"all": known}
-    heads = ["where", "cells", "median", "at most", f"over {percent(AGREE, 0)}", "time too"]
     return [
         text(
             f"Gross energy of {names[1]} against {names[0]}, {_where(first, second)}: two runs of a"
@@ -110,28 +104,29 @@ def _again(first: Subject, second: Subject) -> list[str]:
             f" {counted(len(both), 'cell')} do."
             + (" The table is of those in which neither run has an estimate." if known else ""),
         ),
-        *(
-            [
-                table(
-                    [*heads, "idle power", "temperature"],
-                    [[where, *_apart(own)] for where, own in by_leg.items() if own],
-                ),
-                text(
-                    f"Median: below zero where {names[1]} takes less. Over {percent(AGREE, 0)}:"
-                    " cells that differ by more; time too: of these, the time per call does so too."
-                    " Idle power, and the temperature while cells were timed: in"
-                    f" {names[0]}, in {names[1]} (medians).",
-                    _named(known),
-                ),
-            ]
-            if known
-            else []
-        ),
+        *(_figures(by_leg, known, names) if known else []),
         text(_estimates(marked, len(known)), _nets(both)),
     ]
 
 
-def _estimates(marked: Sequence[tuple[Drawn, Drawn]], known: int) -> str:
+def _figures(by_leg: Mapping[str, Pairs], known: Pairs, names: tuple[str, str]) -> list[str]:
+    """How far cells are apart that have a figure in both runs."""
+    heads = ["where", "cells", "median", "at most", f"over {percent(AGREE, 0)}", "time too"]
+    return [
+        table(
+            [*heads, "idle power", "temperature"],
+            [[where, *_apart(own)] for where, own in by_leg.items() if own],
+        ),
+        text(
+            f"Median: below zero where {names[1]} takes less. Over {percent(AGREE, 0)}: cells that"
+            " differ by more; time too: of these, the time per call does so too. Idle power, and"
+            f" the temperature while cells were timed: in {names[0]}, in {names[1]} (medians).",
+            _named(known),
+        ),
+    ]
+
+
+def _estimates(marked: Pairs, known: int) -> str:
     """What becomes of cells of which a range is told, beside so many others."""
     if not marked:
         return ""
@@ -150,7 +145,7 @@ def _estimates(marked: Sequence[tuple[Drawn, Drawn]], known: int) -> str:
     return f"{told}. The ranges of the two runs overlap in {overlap}."
 
 
-def _nets(both: Sequence[tuple[Drawn, Drawn]]) -> str:
+def _nets(both: Pairs) -> str:
     """How net energy agrees where it is no estimate, which does not depend on the host's pace."""
     pairs = [(fine_net(a.energy), fine_net(b.energy)) for a, b in both]
     change = np.array([abs(b / a - 1) for a, b in pairs if a and b])
@@ -164,7 +159,7 @@ def _nets(both: Sequence[tuple[Drawn, Drawn]]) -> str:
     )
 
 
-def _named(known: Sequence[tuple[Drawn, Drawn]]) -> str:
+def _named(known: Pairs) -> str:
     """Which cells differ though neither is an estimate, if they are few, and in which way."""
     far = [two for two, change in zip(known, _changes(known), strict=True) if abs(change) > AGREE]
     if not 0 < len(far) <= MOST_NAMED:
@@ -187,15 +182,15 @@ def _where(first: Subject, second: Subject) -> str:
     return "on the same GPU" if one == other else "on another GPU of its kind"
 
 
-def _agree(of: Sequence[tuple[Drawn, Drawn]]) -> int:
+def _agree(of: Pairs) -> int:
     return int((np.abs(_changes(of)) <= AGREE).sum())
 
 
-def _changes(of: Sequence[tuple[Drawn, Drawn]]) -> npt.NDArray[np.float64]:
+def _changes(of: Pairs) -> npt.NDArray[np.float64]:
     return np.array([b.gross_j / a.gross_j - 1 for a, b in of])
 
 
-def _apart(known: Sequence[tuple[Drawn, Drawn]]) -> list[str]:
+def _apart(known: Pairs) -> list[str]:
     """By how much energy differs, and what the GPU was like."""
     change = _changes(known)
     apart, moved = np.abs(change) > AGREE, np.abs(_times(known)) > AGREE
@@ -210,7 +205,7 @@ def _apart(known: Sequence[tuple[Drawn, Drawn]]) -> list[str]:
     ]
 
 
-def _times(known: Sequence[tuple[Drawn, Drawn]]) -> npt.NDArray[np.float64]:
+def _times(known: Pairs) -> npt.NDArray[np.float64]:
     """By how much the time per call differs, which the idle power is taken for."""
     both = [(a.record.throughput_s or np.nan, b.record.throughput_s or np.nan) for a, b in known]
     return np.array([second / first - 1 for first, second in both])
@@ -234,13 +229,13 @@ def _sentences(lines: Sequence[str]) -> list[str]:
 
 
 def _gross(records: Sequence[Record], name: str) -> dict[Shape, float]:
-    found = energy_report.drawn(r for r in records if r.implementation == name)
+    found = energy_cells.drawn(r for r in records if r.implementation == name)
     return {one.record.shape: one.gross_j for one in found}
 
 
 def _net(records: Sequence[Record], name: str) -> dict[Shape, float]:
     """Where the load resolves it."""
-    found = energy_report.drawn(r for r in records if r.implementation == name)
+    found = energy_cells.drawn(r for r in records if r.implementation == name)
     known = [one for one in found if one.energy.net_resolved and one.energy.net_j]
     return {one.record.shape: one.energy.net_j or 0.0 for one in known}
 
@@ -270,7 +265,7 @@ def _least(records: Sequence[Record], shapes: set[Shape], floor: float) -> str:
     """Which row that a framework's user can have needs the least, in fp32 and in half."""
     sentences = []
     known = {
-        (d.record.implementation, d.record.shape): d.known for d in energy_report.drawn(records)
+        (d.record.implementation, d.record.shape): d.known for d in energy_cells.drawn(records)
     }
     for kind, half in (("fp32", False), ("half precision", True)):
         rows = {

@@ -1,0 +1,39 @@
+"""What of a plan is still to be done, by what a run has recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lstm_bench.measurement import lost
+from lstm_bench.model import RETRYABLE, UNFINISHED, Cell, Record, Shape
+from lstm_bench.plan import Plan
+
+
+def pending(plan: Plan, records: Iterable[Record], retry_failed: bool) -> list[Cell]:
+    """The cells of a plan that still have to be measured.
+
+    A shape that was cut short is measured again whole: only what was measured in turns can be
+    compared.
+    """
+    again = (*UNFINISHED, *(RETRYABLE if retry_failed else ()))
+    known = {record.key: record.status for record in records}
+    left = []
+    for group in by_shape(plan.all_cells()).values():
+        statuses = [known.get(cell.key, "interrupted") for cell in group]
+        wanted = (*again, "ok") if "interrupted" in statuses else again
+        left += [cell for cell, status in zip(group, statuses, strict=True) if status in wanted]
+    return left
+
+
+def unseen(plan: Plan, records: Iterable[Record], left: Iterable[Cell]) -> list[Record]:
+    """Cells of the plan that have their times, and whose profile or energy was lost."""
+    keys = {cell.key for cell in plan.all_cells()} - {cell.key for cell in left}
+    return [r for r in records if r.status == "ok" and r.key in keys and lost(r)]
+
+
+def by_shape(cells: Iterable[Cell]) -> dict[tuple[int, Shape], list[Cell]]:
+    """Cells that are measured in turns, in the order in which their shapes come."""
+    groups: dict[tuple[int, Shape], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.pass_number, cell.shape), []).append(cell)
+    return groups
