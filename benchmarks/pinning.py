@@ -1,0 +1,120 @@
+"""Does the host keep a steadier pace when a process stays on some cores? Rows of one framework.
+
+    python benchmarks/pinning.py SECONDS H,B,T ROW ... > blocks.jsonl
+    python benchmarks/pinning.py --table blocks.jsonl another.jsonl
+
+The first measures on a GPU, in blocks that take turns over the rows and over where the process may
+run: `free`; all of its threads on four cores; the calling thread on one core. A line for each
+block. The second takes each file for a run, and prints by how much the runs' medians differ, and
+how far the blocks of a run spread (1.48 times the median deviation).
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import os
+import random
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from lstm_bench import problem, timing
+from lstm_bench.implementations.session import Session
+from lstm_bench.model import Settings, Shape
+from lstm_bench.registry import IMPLEMENTATIONS
+
+BLOCK_S, WARM_UP_S = 0.15, 1.0
+MAD = 1.4826  # a normal distribution's standard deviation in median deviations
+
+
+def main() -> None:
+    if sys.argv[1] == "--table":
+        print_table(
+            [list(map(json.loads, Path(name).read_text().splitlines())) for name in sys.argv[2:]]
+        )
+    else:
+        measure(float(sys.argv[1]), sys.argv[2], sys.argv[3:])
+
+
+def measure(seconds: float, shape: str, names: list[str]) -> None:
+    everywhere = sorted(os.sched_getaffinity(0))
+    places = {"free": everywhere}
+    for first in everywhere[:: max(4, len(everywhere) // 2)]:
+        places[f"4 cores from {first}"] = everywhere[first : first + 4]
+    for core in everywhere[1 :: max(1, len(everywhere) // 4)]:
+        places[f"core {core}"] = [core]
+    sessions = {name: built(name, shape) for name in names}
+    clock = timing.ProcessClock()
+    call_s = {name: warmed(session, clock) for name, session in sessions.items()}
+    turns = list(itertools.product(places, names))
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for place, name in random.sample(turns, len(turns)):
+            go_to(places[place], everywhere)
+            calls = max(1, round(BLOCK_S / call_s[name]))
+            sessions[name].time_queued(max(1, calls // 10), clock)  # moves, and fills caches again
+            took_s = sessions[name].time_queued(calls, clock) / 1e9 / calls
+            line = {"row": name, "shape": shape, "place": place, "call_s": took_s}
+            print(json.dumps({"at": time.time(), **line}), flush=True)
+
+
+def go_to(cores: list[int], everywhere: list[int]) -> None:
+    """One core is for the calling thread alone, more are for all threads."""
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            os.sched_setaffinity(int(thread), everywhere if len(cores) == 1 else cores)
+        except ProcessLookupError:  # a thread that has just ended
+            pass
+    os.sched_setaffinity(0, cores)
+
+
+def built(name: str, shape: str) -> Session:
+    row, settings = IMPLEMENTATIONS[name], Settings(device="cuda", threads=os.cpu_count() or 1)
+    hidden, batch, timesteps = map(int, shape.split(","))
+    module = importlib.import_module(f"lstm_bench.implementations.{row.module}")
+    module.describe(settings)
+    posed = problem.make(Shape(hidden, batch, timesteps, hidden), settings.seed)
+    session: Session = module.build(posed, row, settings)
+    return session
+
+
+def warmed(session: Session, clock: timing.Clock) -> float:
+    """Seconds a call, once it is warm."""
+    end = time.monotonic() + WARM_UP_S
+    while True:
+        took_s = session.time_queued(5, clock) / 5e9
+        if time.monotonic() > end:
+            return took_s
+
+
+def print_table(runs: list[list[dict[str, object]]]) -> None:
+    print(
+        f"{'row':<16}  {'place':<16}  "
+        + "  ".join(f"{'run':>5} {n + 1:>2}  spread" for n in range(len(runs)))
+        + "  differ"
+    )
+    cells: dict[tuple[str, str], list[list[float]]] = defaultdict(lambda: [[] for _ in runs])
+    for number, run in enumerate(runs):
+        for line in run:
+            cells[str(line["row"]), str(line["place"])][number].append(float(str(line["call_s"])))
+    for (row, place), times in sorted(cells.items()):
+        medians = [statistics.median(own) for own in times]
+        told = (
+            f"{1e3 * m:6.3f} ms  {spread(own):5.1%}" for m, own in zip(medians, times, strict=True)
+        )
+        print(f"{row:<16}  {place:<16}  {'  '.join(told)}  {max(medians) / min(medians) - 1:6.1%}")
+
+
+def spread(values: Iterable[float]) -> float:
+    values = list(values)
+    middle = statistics.median(values)
+    return MAD * statistics.median(abs(value - middle) for value in values) / middle
+
+
+if __name__ == "__main__":
+    main()
