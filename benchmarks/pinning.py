@@ -1,7 +1,7 @@
 """Does the host keep a steadier pace when a process stays on some cores? Rows of one framework.
 
     python benchmarks/pinning.py SECONDS H,B,T ROW ... > blocks.jsonl
-    python benchmarks/pinning.py --table blocks.jsonl another.jsonl
+    python benchmarks/pinning.py --table results/h200-pinning-*.jsonl.gz
 
 The first measures on a GPU, in blocks that take turns over the rows and over where the process may
 run: `free`; all of its threads on four cores; the calling thread on one core. A line for each
@@ -11,6 +11,7 @@ how far the blocks of a run spread (1.48 times the median deviation).
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import itertools
 import json
@@ -30,13 +31,12 @@ from lstm_bench.registry import IMPLEMENTATIONS
 
 BLOCK_S, WARM_UP_S = 0.15, 1.0
 MAD = 1.4826  # a normal distribution's standard deviation in median deviations
+AGREE = 0.05  # energy of two runs should, so their times should
 
 
 def main() -> None:
     if sys.argv[1] == "--table":
-        print_table(
-            [list(map(json.loads, Path(name).read_text().splitlines())) for name in sys.argv[2:]]
-        )
+        print_table([lines_of(Path(name)) for name in sys.argv[2:]])
     else:
         measure(float(sys.argv[1]), sys.argv[2], sys.argv[3:])
 
@@ -92,22 +92,36 @@ def warmed(session: Session, clock: timing.Clock) -> float:
             return took_s
 
 
+def lines_of(path: Path) -> list[dict[str, object]]:
+    data = path.read_bytes()
+    text = gzip.decompress(data) if path.suffix == ".gz" else data
+    return [json.loads(line) for line in text.decode().splitlines()]
+
+
 def print_table(runs: list[list[dict[str, object]]]) -> None:
-    print(
-        f"{'row':<16}  {'place':<16}  "
-        + "  ".join(f"{'run':>5} {n + 1:>2}  spread" for n in range(len(runs)))
-        + "  differ"
-    )
+    """Every row at every place, then the places of a kind together."""
     cells: dict[tuple[str, str], list[list[float]]] = defaultdict(lambda: [[] for _ in runs])
     for number, run in enumerate(runs):
         for line in run:
             cells[str(line["row"]), str(line["place"])][number].append(float(str(line["call_s"])))
+    spreads: dict[str, list[float]] = defaultdict(list)
+    changes: dict[str, list[float]] = defaultdict(list)
+    heads = "  ".join(f"{f'run {n + 1}':>9}  spread" for n in range(len(runs)))
+    print(f"{'row':<16}  {'place':<16}  {heads}  differ")
     for (row, place), times in sorted(cells.items()):
         medians = [statistics.median(own) for own in times]
         told = (
-            f"{1e3 * m:6.3f} ms  {spread(own):5.1%}" for m, own in zip(medians, times, strict=True)
+            f"{1e3 * m:6.3f} ms  {spread(own):6.1%}" for m, own in zip(medians, times, strict=True)
         )
-        print(f"{row:<16}  {place:<16}  {'  '.join(told)}  {max(medians) / min(medians) - 1:6.1%}")
+        change = max(medians) / min(medians) - 1
+        print(f"{row:<16}  {place:<16}  {'  '.join(told)}  {change:6.1%}")
+        kind = place.rstrip("0123456789 ")
+        spreads[kind] += map(spread, times)
+        changes[kind].append(change)
+    print(f"\n{'place':<16}  cases  spread, median  differ, median  over {AGREE:.0%}")
+    for kind, own in changes.items():
+        middle = f"{statistics.median(spreads[kind]):14.1%}  {statistics.median(own):14.1%}"
+        print(f"{kind:<16}  {len(own):5}  {middle}  {sum(one > AGREE for one in own):7}")
 
 
 def spread(values: Iterable[float]) -> float:

@@ -92,8 +92,16 @@ def shared_shapes(records: Iterable[Record]) -> set[Shape]:
 
 
 def fine_net(energy: Energy) -> float | None:
-    """Net energy, if the loads resolve it well enough to be more than an estimate."""
+    """Net energy, where the counter resolves it well."""
     return energy.net_j if energy.net_uncertainty <= NET_KNOWN else None
+
+
+def net_known(energy: Energy) -> bool:
+    """Whether another run on this GPU is expected to find the same net energy.
+
+    Of a single load nobody knows how far the next would be.
+    """
+    return fine_net(energy) is not None and len(energy.load_w) > 1
 
 
 @dataclass(frozen=True)

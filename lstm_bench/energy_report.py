@@ -19,6 +19,7 @@ from lstm_bench.energy_cells import (
     drawn,
     fine_net,
     firsts,
+    net_known,
     pairs,
     present,
     shared_shapes,
@@ -36,8 +37,8 @@ _ENERGY = (
     "energy per call, the median over {shapes}, of rows with energy; gross: net, and idle power"
     " for the time per call; a range, by the lowest and the highest of rounds and loads, where"
     " it is an estimate in most cells: two runs need not agree to {known}; net: what the GPU draws"
-    " over idle while calls run back to back; ~ if in most cells the counter resolves that to no"
-    " better than {net_known}, - if not at all; "
+    " over idle while calls run back to back; ~ if that is an estimate in most cells, of one load"
+    " alone or resolved by the counter to no better than {net_known}, - if it is not resolved; "
 )
 _NET_SHARE = percent(NET_KNOWN, 0)
 _CLOCK = "SM MHz: the median clock while the cells were timed, and the lowest if it was lower; "
@@ -124,8 +125,8 @@ def sections(run: Run) -> list[Section]:
         f"Per call, the median over {over(shapes)}; net: what the GPU draws over idle; lowest and"
         " highest: gross by the lowest and the highest of rounds and loads; estimates: cells"
         f" whose gross energy two runs need not agree on to {percent(KNOWN, 0)}; where most are,"
-        " the range alone is told, and of net energy that the counter resolves to no better than"
-        f" {_NET_SHARE} in most, two digits."
+        " the range alone is told, and two digits of net energy that rests on one load or that the"
+        f" counter resolves to no better than {_NET_SHARE}."
     )
     return [
         Section(
@@ -156,7 +157,7 @@ def table_rows(records: Sequence[Record], order: Sequence[str]) -> list[dict[str
         cells = [one for one in drawn(own) if one.record.shape in shapes]
         energies = [one.energy for one in cells]
         unresolved = sum(not e.net_resolved for e in energies)
-        rough = sum(fine_net(e) is None for e in energies)
+        rough = sum(not net_known(e) for e in energies)
         nets = [e.net_j for e in energies]
         states = [r.gpu for r in own if r.gpu]
         rows.append(
@@ -189,6 +190,7 @@ def doubts(records: Iterable[Record]) -> list[str]:
     without_idle = sum(one.energy.idle_w is None for one in cells)
     unresolved = sum(not one.energy.net_resolved for one in cells) - without_idle
     rough = sum(fine_net(one.energy) is None for one in cells) - unresolved - without_idle
+    alone = sum(fine_net(one.energy) is not None and not net_known(one.energy) for one in cells)
     total = counted(len(cells), "cell")
     found = (
         (
@@ -196,6 +198,7 @@ def doubts(records: Iterable[Record]) -> list[str]:
             f"gross is an estimate, which two runs need not agree on to {percent(KNOWN, 0)}",
         ),
         (rough, f"net is an estimate, which the counter resolves to no better than {_NET_SHARE}"),
+        (alone, "net is an estimate, by one load: how far another would be is not known"),
         (unresolved, "the GPU draws less over idle than the load resolves: net is not known there"),
         (without_idle, "idle power is not known: gross is power times the time per call there"),
     )

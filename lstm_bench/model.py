@@ -120,7 +120,7 @@ class Sampling:
     timeout_s: float = 120.0
     queued_calls: int | None = None
     builds: int = 1
-    loads: int = 1
+    loads: int = 4  # of one, nobody knows how far the next would be
 
 
 @dataclass(frozen=True)

@@ -756,12 +756,7 @@ def test_a_row_that_dies_of_every_profile_is_left_alone_and_its_neighbours_are_n
 
 
 def test_profiles_that_kill_cost_no_energy(tmp_path, monkeypatch):
-    monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter())
-    monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
-    drawing(monkeypatch, *[300.0] * 2)
-    fakes = {"bad": {"profile": "die"}}
-    data = {**FAKE_GRID, "energy": True, "profile": True, "device": "cuda", "fake": fakes}
-    plan = grid.plan({**data, "implementations": ["bad"]}, Path("g.yaml"), device="cuda", threads=2)
+    plan = on_a_gpu(monkeypatch, {"bad": {"profile": "die"}}, 300.0, 300.0)
     sink = Profiles(tmp_path)
     driver.run(plan, plan.all_cells(), sink, Quiet())
     assert [(r.status, r.energy.power_w) for r in sink.records] == 2 * [("ok", 300.0)]
@@ -777,8 +772,9 @@ def asked_as(monkeypatch, told):
     monkeypatch.setattr(workers.Workers, "ask", asking)
 
 
-def on_a_gpu(monkeypatch, fakes, *powers, **sampling):
+def on_a_gpu(monkeypatch, fakes, *powers, loads=1, **sampling):
     """A plan with profiles and energy on a GPU, at two shapes; loads draw so much in turns."""
+    sampling["loads"] = loads
     monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter())
     monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
     drawing(monkeypatch, *(powers or 99 * [300.0]))
