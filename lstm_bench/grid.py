@@ -37,6 +37,22 @@ _COUNTS = (
 MOST = {"builds": 64, "loads": 100}  # all builds of a cell are alive at a time; a load takes 0.7 s
 
 
+def shipped() -> dict[str, Path]:
+    """The project's own grids by name: in the package where it is installed, beside it else."""
+    package = Path(__file__).resolve().parent
+    folders = (package / "grids", package.parent / "grids")
+    found = next((folder for folder in folders if folder.is_dir()), folders[0])
+    return {path.stem: path for path in sorted(found.glob("*.yaml"))}
+
+
+def find(path: Path) -> Path:
+    """A file that is there; else `paper`, `paper.yaml` and `grids/paper.yaml` are the project's."""
+    own = shipped().get(path.stem)
+    if own is None or path.is_file():
+        return path
+    return own if path in (Path(own.stem), Path(own.name), Path("grids", own.name)) else path
+
+
 def read(path: Path) -> dict[str, Any]:
     """The file's mapping, with its keys checked; values are checked by `plan`."""
     try:
@@ -47,9 +63,9 @@ def read(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise LstmBenchError(
-            f"{path}: no such file; expected one such as {EXAMPLE} of the project, or of your own:"
+            f"{path}: no such file{registry.nearest(path.stem, shipped())} (or a file of your own:"
             " `hidden: [64]`, `batch: [1]`, `timesteps: [10]` and `implementations: [pytorch]`, a"
-            " line each"
+            " line each)"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise LstmBenchError(f"{path}: cannot be read: {error}") from None

@@ -99,8 +99,9 @@ def test_flags_reach_the_plan(lstm_bench, write_grid, tmp_path):
 
 
 BAD = [
-    (["grid"], "expected a grid file"),
+    (["grid"], "expected a grid, such as"),
     (["grid", "none.yaml"], "none.yaml: no such file"),
+    (["grid", "papre"], "papre: no such file; did you mean 'paper'"),
     (["grid", "grid.yaml", "-i", "pytorch-apm"], "did you mean 'pytorch-amp'"),
     (["grid", "grid.yaml", "-i", ""], "did you mean|no implementation|expected"),
     (["grid", "grid.yaml", "--python", "fake"], "expected FRAMEWORK=PATH"),

@@ -203,6 +203,31 @@ def test_a_missing_file_a_folder_and_bytes_are_refused(tmp_path):
             grid.read(tmp_path / name)
 
 
+@pytest.mark.parametrize("asked", ["paper", "paper.yaml", "grids/paper.yaml"])
+def test_a_shipped_grid_is_found_from_any_folder_unless_there_is_a_file(
+    tmp_path, monkeypatch, asked
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "paper").mkdir()  # no file
+    assert grid.find(Path(asked)).samefile(REPOSITORY / "grids" / "paper.yaml")
+    for path in (Path(f"mine/{asked}"), Path("papers"), Path("grids/paper"), tmp_path / "paper"):
+        assert grid.find(path) == path
+    (tmp_path / "grids").mkdir()
+    for name in ("paper.yaml", "grids/paper.yaml"):
+        (tmp_path / name).touch()
+        assert grid.find(Path(name)) == Path(name)
+
+
+def test_an_installed_package_has_its_grids_inside(tmp_path, monkeypatch):
+    (tmp_path / "lstm_bench" / "grids").mkdir(parents=True)
+    (tmp_path / "grids").mkdir()  # somebody else's
+    own = tmp_path / "lstm_bench" / "grids" / "a.yaml"
+    for path in (own, tmp_path / "grids" / "b.yaml"):
+        path.touch()
+    monkeypatch.setattr(grid, "__file__", str(tmp_path / "lstm_bench" / "grid.py"))
+    assert grid.shipped() == {"a": own}
+
+
 @pytest.mark.parametrize("path", GRIDS, ids=[p.stem for p in GRIDS])
 def test_every_shipped_grid_is_valid(path):
     assert shipped(path.name).shapes

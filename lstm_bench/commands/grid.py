@@ -70,7 +70,10 @@ def grid(
     budget: str | None,
     dry_run: bool,
 ) -> None:
-    """Measure every implementation at every shape of a grid file.
+    """Measure every implementation at every shape of a grid.
+
+    GRID is a file, or one of the project's grids, which are found from any folder: smoke, default,
+    paper, energy, noise, deepbench.
 
     \b
       lstm-bench grid grids/smoke.yaml --dry-run        what would run, and how long
@@ -93,13 +96,14 @@ def grid(
     if resume and resume.endswith((".yaml", ".yml")) and grid_file is None:
         grid_file, resume = Path(resume), ""  # `--resume GRID`: the word was meant as the grid
     if grid_file is None and resume is None:
-        raise click.UsageError("expected a grid file, such as grids/default.yaml, or --resume")
+        raise click.UsageError("expected a grid, such as grids/default.yaml, or --resume")
     if retry_failed and resume is None:
         raise click.UsageError("--retry-failed goes with --resume")
     budget_s = _duration(budget) if budget else None
     environments = preflight.environments(pythons)
     plan = None
     if grid_file is not None:
+        grid_file = grids.find(grid_file)
         data = grids.read(grid_file)
         given = {"device": device, "threads": threads, "profile": profile, "energy": energy}
         data.update({key: value for key, value in given.items() if value})
