@@ -1,12 +1,13 @@
-"""Does the host keep a steadier pace when a process stays on some cores? Rows of one framework.
+"""Does the host keep a steadier pace when a process stays on some cores?
 
     python benchmarks/pinning.py SECONDS H,B,T ROW ... > blocks.jsonl
     python benchmarks/pinning.py --table results/h200-pinning-*.jsonl.gz
 
-The first measures on a GPU, in blocks that take turns over the rows and over where the process may
-run: `free`; all of its threads on four cores; the calling thread on one core. A line for each
-block. The second takes each file for a run, and prints by how much the runs' medians differ, and
-how far the blocks of a run spread (1.48 times the median deviation).
+The first measures rows that one interpreter has, on a GPU, in one process: in blocks that take
+turns over the rows and over where the process may run: `free`; all of its threads on four cores;
+the calling thread on one core. A line for each block. The second takes each file for a run, and
+prints by how much the runs' medians differ, and how far the blocks of a run spread (1.48 times the
+median deviation).
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ AGREE = 0.05  # energy of two runs should, so their times should
 
 
 def main() -> None:
-    if sys.argv[1] == "--table":
+    if len(sys.argv) < 3 or "--help" in sys.argv:
+        print(__doc__)
+    elif sys.argv[1] == "--table":
         print_table([lines_of(Path(name)) for name in sys.argv[2:]])
     else:
         measure(float(sys.argv[1]), sys.argv[2], sys.argv[3:])
@@ -44,8 +47,8 @@ def main() -> None:
 def measure(seconds: float, shape: str, names: list[str]) -> None:
     everywhere = sorted(os.sched_getaffinity(0))
     places = {"free": everywhere}
-    for first in everywhere[:: max(4, len(everywhere) // 2)]:
-        places[f"4 cores from {first}"] = everywhere[first : first + 4]
+    for start in range(0, len(everywhere), max(4, len(everywhere) // 2)):
+        places[f"4 cores from {everywhere[start]}"] = everywhere[start : start + 4]
     for core in everywhere[1 :: max(1, len(everywhere) // 4)]:
         places[f"core {core}"] = [core]
     sessions = {name: built(name, shape) for name in names}

@@ -16,7 +16,8 @@ from lstm_bench.model import Record, Shape
 
 KNOWN = 0.05  # what two runs shall agree to; where they need not, it is an estimate
 OFTEN = 1.96  # standard deviations that 95 of 100 differences stay within
-NET_KNOWN = 0.1  # of the power over idle may be open; where more is, net energy is an estimate
+NET_KNOWN = 0.1  # of net energy may be open; where more is, it is an estimate
+LOAD_SPREAD = 0.03  # of net energy from load to load, where there is but one (docs/energy.md)
 
 
 def firsts(records: Iterable[Record]) -> list[Record]:
@@ -38,7 +39,7 @@ class Drawn:
 
         Idle power is drawn for the time per call. Where that is the host's, a run is taken to be
         off in it by as much as a round, and two by the root of two of that: no number of rounds
-        mends it. Net energy is off by what its loads are apart; of a single one that is not known.
+        mends it. Net energy is off by what its loads are apart; of a single one that is assumed.
         """
         rounds, energy = self.record.round_throughput_s, self.energy
         if len(rounds) < noise.FEWEST_ROUNDS:
@@ -61,14 +62,17 @@ class Drawn:
             lowest, highest = (end(powers_w) * end(paces_s) for end in ends)
         else:
             lowest, highest = (end(nets) + energy.idle_w * end(paces_s) for end in ends)
+        if len(energy.load_w) < 2:
+            lowest, highest = lowest - _net_error_j(energy), highest + _net_error_j(energy)
         return lowest, highest
 
 
 def _net_error_j(energy: Energy) -> float:
-    """Half the 95% interval of net energy by its loads, as far as they tell."""
+    """Half the 95% interval of net energy by its loads; of all energy without an idle power."""
     nets = energy.load_j
     if len(nets) < 2:
-        return 0.0
+        whole_j = (energy.power_w or 0.0) * (energy.call_s or 0.0)
+        return OFTEN * LOAD_SPREAD * abs(whole_j if energy.net_j is None else energy.net_j)
     return student(len(nets)) * statistics.stdev(nets) / math.sqrt(len(nets))
 
 
@@ -97,11 +101,10 @@ def fine_net(energy: Energy) -> float | None:
 
 
 def net_known(energy: Energy) -> bool:
-    """Whether another run on this GPU is expected to find the same net energy.
-
-    Of a single load nobody knows how far the next would be.
-    """
-    return fine_net(energy) is not None and len(energy.load_w) > 1
+    """Whether net energy is more than an estimate: by the counter, and by several loads."""
+    net_j = fine_net(energy)
+    several = len(energy.load_w) > 1
+    return net_j is not None and several and _net_error_j(energy) <= NET_KNOWN * net_j
 
 
 @dataclass(frozen=True)

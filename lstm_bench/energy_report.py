@@ -34,14 +34,19 @@ from lstm_bench.units import counted, in_units, over, percent, size, wrapped
 ESTIMATE = "~"  # before two digits: most cells are estimates
 
 _ENERGY = (
-    "energy per call, the median over {shapes}, of rows with energy; gross: net, and idle power"
+    "energy per call, the median over {shapes}; gross: net, and idle power"
     " for the time per call; a range, by the lowest and the highest of rounds and loads, where"
-    " it is an estimate in most cells: two runs need not agree to {known}; net: what the GPU draws"
-    " over idle while calls run back to back; ~ if that is an estimate in most cells, of one load"
-    " alone or resolved by the counter to no better than {net_known}, - if it is not resolved; "
+    " it is an estimate in most cells: two runs on one GPU need not agree to {known}; net: what the"
+    " GPU draws over idle while calls run back to back; ~ if that is an estimate in most cells, of"
+    " one load alone or known to no better than {net_known}, - if it is not resolved;"
+    " power, idle: while calls run, and without; columns are medians of their own and need not add"
+    " up; "
 )
 _NET_SHARE = percent(NET_KNOWN, 0)
-_CLOCK = "SM MHz: the median clock while the cells were timed, and the lowest if it was lower; "
+_CLOCK = (
+    "SM MHz: the median clock while the cells were timed, and the lowest if it was lower; temp: the"
+    " highest; "
+)
 _NOTE = (
     "mem: the most that one cell added to what its process had, the largest over {shapes}; memory"
     " that is used again does not show"
@@ -113,6 +118,7 @@ def sections(run: Run) -> list[Section]:
         "clock_mhz": "SM MHz",
         "temperature_c": "temp (C)",
         "estimates": "estimates",
+        "rough": "of net",
     }
     cells: list[list[str | float | None]] = []
     for row in rows:
@@ -124,9 +130,9 @@ def sections(run: Run) -> list[Section]:
     note = (
         f"Per call, the median over {over(shapes)}; net: what the GPU draws over idle; lowest and"
         " highest: gross by the lowest and the highest of rounds and loads; estimates: cells"
-        f" whose gross energy two runs need not agree on to {percent(KNOWN, 0)}; where most are,"
-        " the range alone is told, and two digits of net energy that rests on one load or that the"
-        f" counter resolves to no better than {_NET_SHARE}."
+        f" whose gross energy two runs on one GPU need not agree on to {percent(KNOWN, 0)}; where"
+        " most are, the range alone is told; of net: cells whose net energy rests on one load or is"
+        f" known to no better than {_NET_SHARE}; where most are, two digits are told."
     )
     return [
         Section(
@@ -195,10 +201,15 @@ def doubts(records: Iterable[Record]) -> list[str]:
     found = (
         (
             estimates,
-            f"gross is an estimate, which two runs need not agree on to {percent(KNOWN, 0)}",
+            "gross is an estimate, which two runs on one GPU need not agree on to"
+            f" {percent(KNOWN, 0)}",
         ),
         (rough, f"net is an estimate, which the counter resolves to no better than {_NET_SHARE}"),
-        (alone, "net is an estimate, by one load: how far another would be is not known"),
+        (
+            alone,
+            "net is an estimate: it rests on one load, or its loads leave more than"
+            f" {_NET_SHARE} open",
+        ),
         (unresolved, "the GPU draws less over idle than the load resolves: net is not known there"),
         (without_idle, "idle power is not known: gross is power times the time per call there"),
     )

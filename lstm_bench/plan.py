@@ -41,6 +41,7 @@ class Plan:
     energy: bool = False  # and its energy is measured
     energy_where: tuple[str, ...] = ()  # at the shapes that hold to all of these
     environments: Mapping[str, str] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()  # frameworks that were not there, so that no control is theirs
 
     def wants_profile(self, cell: Cell) -> bool:
         """Whether the calls of this cell are to be taken apart; a control's are the same calls."""
@@ -70,7 +71,9 @@ class Plan:
         """
         cells = [Cell(r.name, shape, pass_number) for r in self.implementations]
         runnable = [
-            r for r in self.implementations if r.settings_in(self.settings).device in r.devices
+            r
+            for r in self.implementations
+            if r.settings_in(self.settings).device in r.devices and r.framework not in self.absent
         ]
         if runnable:
             first = self._places[shape] * self.controls
@@ -103,6 +106,9 @@ class Plan:
     @staticmethod
     def from_json(data: Mapping[str, Any], where: str) -> Plan:
         """The plan of a manifest; `where` is the run that it came from."""
+        sampling = data.get("sampling") if isinstance(data, Mapping) else None
+        if isinstance(sampling, Mapping):  # one load was all, before there could be more
+            data = {**data, "sampling": {"loads": 1, **sampling}}
         try:
             plan = msgspec.convert(data, Plan)
         except (msgspec.ValidationError, RecursionError) as error:
@@ -119,8 +125,9 @@ class Plan:
             raise LstmBenchError(f"{where}: {cells:,} cells, expected at most {MAX_CELLS:,}")
 
     def same_work(self, other: Plan) -> bool:
-        """Whether both plan the same cells; the interpreters may have moved."""
-        return replace(self, environments={}) == replace(other, environments={})
+        """Whether both plan the same work; interpreters may have moved, and frameworks come."""
+        plans = (replace(plan, environments={}, absent=()) for plan in (self, other))
+        return next(plans) == next(plans)
 
 
 #: Napkin figures for `--dry-run` and the first guess of the time left: seconds of host work per

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import textwrap
+from pathlib import Path
 
 import pytest
 from conftest import REPOSITORY, command
@@ -75,7 +76,10 @@ MISTAKES = [
     (["compare", "pytorch", "pytorch-amp"], "add --across precision"),
     (["compare", "pytorch"], "Missing argument 'B'"),
     (["compare", "pytorch", "deepbench", "--where", "size=3"], "expected one of hidden"),
-    (["compare", "pytorch", "deepbench", "--where", "hidden=7"], "no shape of the run is left"),
+    (
+        ["compare", "pytorch", "deepbench", "--where", "hidden=7"],
+        "no shape of the run is left; it has hidden 64, 128, 256",
+    ),
     (["compare", "pytorch", "deepbench", "--metric", "device"], "no device times"),
     (["compare", "pytorch", "deepbench", "--metric", "speed"], "speed"),
     (["report", "--html", "x.html", "--metric", "throughput"], "goes with the summary"),
@@ -88,12 +92,17 @@ MISTAKES = [
     (["report", "--mpe", "--pair", "a"], "expected two names"),
     (["report", "--mpe", "--pair", "pytorch,x"], "'x' is not in the run"),
     (["report", "--format", "xml"], "xml"),
-    (["report", "--output", "/nowhere/x.csv"], "cannot write"),
+    (["report", "--output", "/nowhere/x.csv"], "make it first: `mkdir -p /nowhere`"),
+    (["compare", "pytorch", "deepbench", "--output", "/nowhere/x.csv"], "no folder /nowhere"),
+    (["report", "--output", "/proc/x.csv"], "cannot write"),
     (["report", "--output", "x.html"], "--html"),
     (["report", "--output", "x.pdf"], "expected .txt"),
     (["report", "--metric", "device"], "no device times"),
     (["compare", "pytrch", "deepbench"], "did you mean 'pytorch'"),
-    (["report", "--html", "/nowhere/x.html"], "cannot write"),
+    (["report", "--html", "/nowhere/x.html"], "make it first: `mkdir -p /nowhere`"),
+    (["compare", "pytorch", "tf-mode0"], "measure it: `lstm-bench grid GRID`"),
+    (["report", "--run", "made-pu"], "did you mean 'made-up'?"),
+    (["report", "--run", "/etc"], "/etc: holds no run, expected a folder with a manifest.json"),
 ]
 
 
@@ -202,3 +211,16 @@ def test_the_readme_shows_what_the_command_prints(lstm_bench, arguments):
     ]
     printed = lstm_bench(*arguments, "--results", REPOSITORY / "results").stdout.splitlines()
     assert any(len(block) > 8 and block == printed[: len(block)] for block in blocks)
+
+
+def test_every_file_that_the_list_of_runs_names_is_in_the_repository():
+    """What git ignores is there on one machine only."""
+    names = re.findall(r"^\| (`.*?) \|", (REPOSITORY / "results" / "README.md").read_text(), re.M)
+    patterns = [name for line in names for name in re.findall(r"`([^`]+)`", line)]
+    done = subprocess.run(
+        ["git", "ls-files", "results"], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    if done.returncode:
+        pytest.skip("no checkout")
+    kept = {Path(line).parts[1] for line in done.stdout.splitlines()}
+    assert {name for name in patterns if not name.startswith("-")} == kept - {"README.md"}

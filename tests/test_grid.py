@@ -96,6 +96,38 @@ def test_every_control_has_a_twin(rows, controls, copies):
     assert all((c.implementation, c.copy + 1) in found for c in cells if c.copy % 2 and c.copy > 1)
 
 
+def test_controls_are_of_rows_whose_framework_is_there():
+    fakes = {f"fake-{n}": {} for n in "abc"}
+    plan = plan_of({"fake": fakes, "implementations": [*fakes], "controls": 1})
+    rows = tuple(replace(row, framework=row.name) for row in plan.implementations)
+    plan = replace(plan, implementations=rows, absent=("fake-a", "fake-c"))
+    controls = [c.implementation for c in plan.all_cells() if c.copy > 1]
+    assert controls == ["fake-b"] * len(plan.shapes)
+    assert {c.implementation for c in plan.all_cells()} == {*fakes}  # and each has its reason
+    assert plan.same_work(replace(plan, absent=()))
+    assert not plan.same_work(replace(plan, passes=2))
+
+
+def test_energy_is_measured_in_four_loads_but_in_the_papers_long_grid():
+    assert plan_of({"sampling": None}).sampling.loads == 4
+    assert [shipped(name).sampling.loads for name in ("energy.yaml", "paper.yaml")] == [4, 1]
+
+
+def test_a_plan_from_before_there_were_loads_had_one():
+    data = plan_of().to_json()
+    del data["sampling"]["loads"]
+    assert Plan.from_json(data, "r").sampling.loads == 1
+    assert Plan.from_json(plan_of().to_json(), "r").sampling.loads == plan_of().sampling.loads
+
+
+def test_the_wheel_has_the_grids_inside():
+    tomllib = pytest.importorskip("tomllib")
+    told = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert "lstm_bench.grids" in told["packages"]
+    assert told["package-dir"] == {"lstm_bench.grids": "grids"}
+    assert told["package-data"]["lstm_bench.grids"] == ["*.yaml"]
+
+
 def test_shapes_are_shuffled_the_same_way_for_the_same_seed():
     many = {"hidden": list(range(1, 30))}
     first, again = plan_of(many), plan_of(many)

@@ -149,7 +149,7 @@ def test_the_least_energy_is_named_if_it_is_clear(tmp_path, factor, told):
 def test_energy_says_how_well_it_repeats_and_what_is_an_estimate(tmp_path):
     run = run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0}, spread=0.10))
     text = " ".join(energy.section(Runs(paper=Subject(run))).written().split())
-    assert "In 16 of 32 cells gross is an estimate, which two runs need not agree on to 5%" in text
+    assert "In 16 of 32 cells gross is an estimate, which two runs on one GPU need not" in text
     assert "Of 8 A/A pairs without an estimate, gross differs by 0.4%" in text
     assert "of 8 A/A pairs with one, gross differs by 0.4%" in text
 

@@ -234,10 +234,9 @@ def _gross(records: Sequence[Record], name: str) -> dict[Shape, float]:
 
 
 def _net(records: Sequence[Record], name: str) -> dict[Shape, float]:
-    """Where the load resolves it."""
+    """Where the counter resolves it well."""
     found = energy_cells.drawn(r for r in records if r.implementation == name)
-    known = [one for one in found if one.energy.net_resolved and one.energy.net_j]
-    return {one.record.shape: one.energy.net_j or 0.0 for one in known}
+    return {one.record.shape: net for one in found if (net := fine_net(one.energy))}
 
 
 def _against(records: Sequence[Record], a: str, b: str, shapes: set[Shape]) -> float:
@@ -290,9 +289,9 @@ def _least(records: Sequence[Record], shapes: set[Shape], floor: float) -> str:
         told += f" (an estimate at {counted(shaky, 'shape')})" if shaky else ""
         net = _logs(records, ranked[0], ranked[1], shapes, _net)
         if net:
-            more = times(math.exp(statistics.fmean(net)))
-            where = f"at the {counted(len(net), 'shape')} where that is resolved"
-            told += f", {more} net of idle power {where}"
+            more = f"{ESTIMATE}{math.exp(statistics.fmean(net)):.1f}x"
+            where = f"at the {counted(len(net), 'shape')} where that is resolved to"
+            told += f", {more} net of idle power {where} {percent(NET_KNOWN, 0)}"
         if not clear:
             told = f"not clearly less than {code(ranked[1])}"
         sentences.append(
