@@ -33,7 +33,7 @@ from lstm_bench.intervals import (
 )
 from lstm_bench.model import LstmBenchError
 from lstm_bench.noise import METRICS, SHAPE, Noise, Numbers, by_round
-from lstm_bench.registry import nearest
+from lstm_bench.registry import IMPLEMENTATIONS, nearest
 
 #: What both sides must have in common, and what a table calls it.
 COMPARABLE = {
@@ -241,9 +241,10 @@ def _side(cells: pd.DataFrame, name: str, metric: str) -> pd.DataFrame:
     if side.empty:
         known = sorted(set(cells["implementation"]))
         near = nearest(name, known) if known else ""
+        near = near if "did you" in near else ""
         raise LstmBenchError(
             f"{name!r} is not in the run; it has: {', '.join(known) or 'nothing'}"
-            f"{near if 'did you' in near else ''}"
+            + ("; measure it: `lstm-bench grid GRID`" if name in IMPLEMENTATIONS else near)
         )
     if metric != "latency" and side[value].isna().all():
         raise LstmBenchError(f"{name}: the run has no {metric} times; choose another --metric")

@@ -42,11 +42,20 @@ def holds(condition: str, of: Any, where: str) -> Any:
 
 def chosen(cells: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
     """The cells of the shapes that hold to all conditions of --where."""
+    left = cells
     for condition in conditions:
-        cells = cells[holds(condition, cells, "--where")]
-        if cells.empty:
-            raise LstmBenchError(f"--where {' and '.join(conditions)}: no shape of the run is left")
-    return cells
+        left = left[holds(condition, left, "--where")]
+        if left.empty:
+            sizes = (
+                f"{axis} {', '.join(map(str, sorted(cells[axis].unique())))}"
+                for axis in AXES
+                if axis in condition
+            )
+            raise LstmBenchError(
+                f"--where {' and '.join(conditions)}: no shape of the run is left; it has"
+                f" {'; '.join(sizes) or 'other sizes'}"
+            )
+    return left
 
 
 def shapes_of(cells: pd.DataFrame) -> set[Shape]:

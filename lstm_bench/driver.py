@@ -37,7 +37,7 @@ from lstm_bench.plan import Plan, guess_cell_s, guess_looks_s, guess_s
 from lstm_bench.profile import Profile
 from lstm_bench.sink import Sink
 from lstm_bench.supervisor import WorkerFailed
-from lstm_bench.todo import by_shape
+from lstm_bench.todo import by_shape, possible
 from lstm_bench.units import counted
 from lstm_bench.watch import Watch
 from lstm_bench.workers import Workers
@@ -93,10 +93,13 @@ def run(
     started = time.monotonic()
     deadline = started + budget_s if budget_s else None
     groups = by_shape(cells)
-    weights = {k: sum(guess_cell_s(plan, c) for c in group) for k, group in groups.items()}
-    again = [r for r in again if not (missing and plan.row(r.implementation).framework in missing)]
+    here = possible(plan, cells, missing or {})
+    weights = dict.fromkeys(groups, 0.0)
+    for cell in here:
+        weights[cell.pass_number, cell.shape] += guess_cell_s(plan, cell)
+    again = [r for r in again if possible(plan, [r.cell], missing or {})]
     left_weight = sum(weights.values()) + guess_looks_s(len(again))
-    guessed_s = guess_s(plan, cells) + guess_looks_s(len(again))
+    guessed_s = guess_s(plan, here) + guess_looks_s(len(again))
     observer.started(len(cells) + len(again), min(guessed_s, budget_s or math.inf))
     outcome = Outcome()
     current_pass = None

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from lstm_bench.model import Cell
 from lstm_bench.plan import Plan, guess_call_s, guess_cell_s, guess_looks_s, guess_s, too_long
 from lstm_bench.tables import Column, Document, Table, number, text
+from lstm_bench.todo import possible
 from lstm_bench.units import counted, seconds, span, wrapped
 
 MOST_SHAPES = 24
@@ -22,6 +23,7 @@ def document(
 ) -> Document:
     """`again`: cells that have their times, and of which a profile or energy is looked for."""
     s, sampling = plan.settings, plan.sampling
+    here = possible(plan, cells, missing)
     rows = []
     for row in plan.implementations:
         mine = [c for c in cells if c.implementation == row.name]
@@ -39,7 +41,7 @@ def document(
                 "cells": len(mine),
                 "least_s": min(calls, default=0.0),
                 "most_s": max(calls, default=0.0),
-                "all_s": sum(guess_cell_s(plan, c) for c in mine),
+                "all_s": sum(guess_cell_s(plan, c) for c in here if c.implementation == row.name),
                 "note": note,
             }
         )
@@ -77,8 +79,13 @@ def document(
         wrapped(
             counted(len(cells), "cell")
             + (f", and {again} more to look at, not to time" if again else "")
-            + f", about {span(_guess_s(plan, cells, again))} (a guess, within a factor of two)"
-            f"{_within(plan, cells, again, budget_s)}. Nothing was run."
+            + (
+                f", {len(cells) - len(here)} of them not installed"
+                if len(here) < len(cells)
+                else ""
+            )
+            + f", about {span(_guess_s(plan, here, again))} (a guess, within a factor of two)"
+            f"{_within(plan, here, again, budget_s)}. Nothing was run."
         ),
     )
     return result

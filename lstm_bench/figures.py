@@ -76,8 +76,9 @@ def saved(found: Mapping[str, Figure], folder: Path) -> list[Path]:
 def drawn(run: Run) -> dict[str, Figure]:
     """Every figure that the run has data for, by the stem of its file."""
     found = {f"time-by-{axis}-all": time_by(run, axis) for axis in AXES}
-    for axis in ("batch", "timesteps"):
-        found[f"time-by-{axis}-pytorch"] = time_by(run, axis, PYTORCH)
+    if {"pytorch", "pytorch-amp"} & set(analysis.times(run.cells).names):
+        for axis in ("batch", "timesteps"):
+            found[f"time-by-{axis}-pytorch"] = time_by(run, axis, PYTORCH)
     found |= {f"winners-{kind}": winners(run, kind) for kind in analysis.KINDS}
     found["amp-gain"] = amp_gain(run)
     return {stem: figure for stem, figure in found.items() if figure}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 from pathlib import Path
 
 from lstm_bench import store
@@ -34,12 +35,23 @@ def find_run(results: Path, name: str | None, grid: str | None = None) -> Path:
         for folder in (results / name, Path(name)):
             if (folder / "manifest.json").exists():
                 return folder
-        known = ", ".join(p.name for p in newest(results)[:5]) or "none"
-        raise LstmBenchError(f"no run {name!r} in {results}; the newest there: {known}")
+        if Path(name).is_dir():
+            raise LstmBenchError(f"{name}: holds no run, expected a folder with a manifest.json")
+        known = [path.name for path in newest(results)]
+        near = difflib.get_close_matches(name, known, n=1)
+        told = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else f"the newest there: {', '.join(known[:5]) or 'none'}"
+        )
+        raise LstmBenchError(f"no run {name!r} in {results}; {told}")
     for folder in newest(results):
         if grid is None or store.read_manifest(folder)["plan"].get("name") == grid:
             return folder
-    of = f" of grid {grid!r}" if grid else ""
+    if grid:
+        raise LstmBenchError(
+            f"no run of grid {grid!r} in {results}; leave --resume out to start one"
+        )
     raise LstmBenchError(
-        f"no run{of} in {results}; start one with `lstm-bench grid grids/default.yaml`"
+        f"no run in {results}; start one with `lstm-bench grid grids/default.yaml`"
     )

@@ -106,7 +106,7 @@ def _row(
             **statistics(nothing, nothing),
             "shapes": 0,
             "unequal": [],
-            "left_out": {_why(run, (a, b)) or str(error): 0},
+            "left_out": _why(run, (a, b)) or str(error),
         }
     group = found.group()
     return {
@@ -114,7 +114,7 @@ def _row(
         **statistics(group.mpe, group.ratio),
         "shapes": group.shapes,
         "unequal": list(found.differs),
-        "left_out": found.left_out,
+        "left_out": "; ".join(f"{why} at {count}" for why, count in found.left_out.items()),
     }
 
 
@@ -144,7 +144,4 @@ def _why(run: Run, names: Sequence[str]) -> str:
 
 
 def _left_out(row: Row) -> str:
-    if not row["left_out"]:
-        return ""
-    reasons = (f"{why} at {count}" if count else why for why, count in row["left_out"].items())
-    return f"{row['a']}, {row['b']}: left out: " + "; ".join(reasons)
+    return f"{row['a']}, {row['b']}: left out: {row['left_out']}" if row["left_out"] else ""

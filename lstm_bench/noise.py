@@ -134,6 +134,8 @@ def floors(pairs: Controls) -> list[Noise]:
         # a pair is judged by the others of its class; where they are few, by all others
         judges = members if len(members) > FEWEST_PAIRS else np.arange(len(pairs))
         others = _without_each(size[judges], np.searchsorted(judges, members))
+        if len(pairs) < FEWEST_PAIRS:  # as `floor_at` has it
+            others = np.maximum(others, DEFAULT_FLOOR)
         words = verdicts(pairs.first[members], pairs.second[members], others)
         different = int(np.isin(words, ("faster", "slower")).sum())
         result.append(Noise(name, len(members), percentile_95(size[members]), different))

@@ -62,7 +62,7 @@ def missing(plan: Plan, skip: bool = False, remedy: str = "") -> dict[str, str]:
         lacks = _probe(plan, framework)["missing"]
         if lacks:
             python = supervisor.interpreter(framework.name, plan.environments)
-            found[framework.name] = f"{python} has no {', '.join(lacks)}: {framework.install}"
+            found[framework.name] = f"no {', '.join(lacks)} in {python}: {framework.install}"
     if found and not skip:
         raise LstmBenchError(
             "; ".join(f"{name}: {reason}" for name, reason in found.items()) + remedy

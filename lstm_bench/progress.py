@@ -22,7 +22,7 @@ def result_line(record: Record) -> str:
     low, high = record.latency_interval_s or (0.0, 0.0)
     half = f"+-{100 * (high - low) / 2 / (record.latency_s or 1.0):4.1f}%"
     half = half if record.rounds > 2 else " " * len(half)
-    marks = ", ".join(w.split(":")[0] for w in record.warnings)
+    marks = ", ".join(dict.fromkeys(w.split(":")[0] for w in record.warnings))
     line = f"{head} {seconds(record.latency_s):>8} {half}  {record.rounds:>2}r"
     return f"{line}  {marks}" if marks else line
 
@@ -33,6 +33,7 @@ class Clockwork:
     def __init__(self, now: Callable[[], float] = time.monotonic):
         self.now = now
         self.cells = self.done = 0
+        self._told: set[tuple[str, str]] = set()
 
     def started(self, cells: int, guess_s: float) -> None:
         self.cells, self.guess_s = cells, guess_s
@@ -46,6 +47,15 @@ class Clockwork:
         # elapsed * (1 - share) / share by what was seen, guess * (1 - share) by the plan's guess;
         # the guess fades as evidence comes in
         self.left_then_s = (1 - share) * (self.at - self.begin + (1 - share) * self.guess_s)
+
+    def worth_telling(self, record: Record) -> bool:
+        """Not that the same row cannot run here for the same reason, shape by shape."""
+        if record.status not in ("missing", "unsupported"):
+            return True
+        why = (record.implementation, record.reason)
+        known = why in self._told
+        self._told.add(why)
+        return not known
 
     def left_s(self) -> float:
         """Counts down from one finished cell to the next, but not to nothing while any is left."""
@@ -67,6 +77,8 @@ class PlainProgress(Clockwork):
 
     def finished(self, record: Record) -> None:
         super().finished(record)
+        if not self.worth_telling(record):
+            return
         left = f"{self.done}/{self.cells}, {span(self.left_s())} left"
         try:
             self.write(clipped(f"[{left}]".ljust(24) + result_line(record), WIDTH))
@@ -97,7 +109,8 @@ class LiveProgress(Clockwork):
 
     def finished(self, record: Record) -> None:
         super().finished(record)
-        self.last = [*self.last, result_line(record)][-_LAST:]
+        if self.worth_telling(record):
+            self.last = [*self.last, result_line(record)][-_LAST:]
 
     def __rich__(self) -> Any:
         from rich.console import Group

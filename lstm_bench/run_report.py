@@ -75,13 +75,14 @@ def document(
     result.facts["noise"] = noise_facts(floors)
     failures = analysis.failures(cells)
     result.facts["failures"] = failures.to_dict("records")
-    result.facts["warnings"] = dict(kinds_of(cells["warnings"]))
+    told = cells.loc[cells["status"] == "ok", "warnings"]  # of others their reason is told
+    result.facts["warnings"] = dict(kinds_of(told))
     result.facts["damaged_lines"] = run.damaged
     result.add(noise_text(run, metric, floors), _table(summary, won))
     result.add("\n".join(_legend(summary, of, metric)))
     for title, lines in (
         ("missing", failure_lines(failures, run)),
-        ("warnings", warning_lines(cells["warnings"])),
+        ("warnings", warning_lines(told)),
         ("damaged", damage_lines(run)),
     ):
         if lines:
@@ -166,7 +167,8 @@ def _table(summary: pd.DataFrame, won: pd.DataFrame) -> Table:
     shapes = won.loc[won["verdict"] != "alone", "precision"].value_counts()
     for row in rows:
         contested = shapes.get(analysis.kind_of(row["precision"]))
-        row["fastest_share"] = row["fastest_shapes"] / int(contested) if contested else None
+        competes = contested and row["ok"]
+        row["fastest_share"] = row["fastest_shapes"] / int(contested) if competes else None
     columns = [
         names(set(summary.loc[summary["computes"] != "lstm", "implementation"])),
         text("precision", "precision"),
@@ -249,7 +251,9 @@ def warning_lines(warnings: Iterable[Sequence[str]]) -> list[str]:
     cells = list(warnings)
     return [
         wrapped(
-            f"  {count} of {len(cells)} cells {kind}: {REMEDIES.get(kind, 'see the records')}", 6
+            f"  {count} of {counted(len(cells), 'cell')} {kind}:"
+            f" {REMEDIES.get(kind, 'see the records')}",
+            6,
         )
         for kind, count in kinds_of(cells)
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from lstm_bench.measurement import lost
 from lstm_bench.model import RETRYABLE, UNFINISHED, Cell, Record, Shape
@@ -29,6 +29,11 @@ def unseen(plan: Plan, records: Iterable[Record], left: Iterable[Cell]) -> list[
     """Cells of the plan that have their times, and whose profile or energy was lost."""
     keys = {cell.key for cell in plan.all_cells()} - {cell.key for cell in left}
     return [r for r in records if r.status == "ok" and r.key in keys and lost(r)]
+
+
+def possible(plan: Plan, cells: Iterable[Cell], missing: Collection[str]) -> list[Cell]:
+    """Those whose framework is there."""
+    return [cell for cell in cells if plan.row(cell.implementation).framework not in missing]
 
 
 def by_shape(cells: Iterable[Cell]) -> dict[tuple[int, Shape], list[Cell]]:

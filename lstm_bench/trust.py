@@ -118,13 +118,14 @@ def _unequal(run: Run) -> list[str]:
 
 def _warnings(cells: pd.DataFrame) -> list[str]:
     """The most frequent marks, by their first words."""
-    marks = kinds_of(cells["warnings"])
+    told = cells.loc[cells["status"] == "ok", "warnings"]
+    marks = kinds_of(told)
     if not marks:
         return []
     common = marks[:MOST_NAMED]
-    total = len(cells)
-    told = listed(f"{count} {mark}" for mark, count in common)
-    return [f"Warnings of {counted(total, 'cell')}, controls included: {told}."]
+    words = listed(f"{count} {mark}" for mark, count in common)
+    total = counted(len(told), "cell")
+    return [f"Warnings of {total} with a time, controls included: {words}."]
 
 
 def _counts(values: pd.Series[str]) -> list[tuple[str, int]]:

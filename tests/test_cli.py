@@ -145,7 +145,7 @@ def test_a_missing_framework_exits_2_with_the_remedy_and_can_be_skipped(
     grid = write_grid(implementations=["fake", "tf-mode0"])
     done = lstm_bench("grid", grid, "--python", f"tensorflow={bare}")
     assert done.returncode == 2
-    assert "has no tensorflow, numpy: pip install tensorflow" in done.stderr
+    assert f"no tensorflow, numpy in {bare}: pip install tensorflow" in done.stderr
     assert "--skip-missing" in done.stderr
     assert not (tmp_path / "results").exists()
     done = lstm_bench("grid", grid, "--python", f"tensorflow={bare}", "--skip-missing")
@@ -153,9 +153,25 @@ def test_a_missing_framework_exits_2_with_the_remedy_and_can_be_skipped(
     found = {r["implementation"]: r["status"] for r in records(only_run(tmp_path))}
     assert found == {"fake": "ok", "tf-mode0": "missing"}
     done = lstm_bench("grid", grid, "--python", f"tensorflow={bare}", "--dry-run")
-    assert "has no tensorflow, numpy: pip install tensorflow" in " ".join(done.stdout.split())
+    text = " ".join(done.stdout.split())
+    assert f"no tensorflow, numpy in {bare}: pip install tensorflow" in text
+    assert "2 of them not installed" in text
     again = lstm_bench("grid", "--resume", "--python", f"tensorflow={bare}")
     assert again.returncode == 2  # still missing, and still to be done
+
+
+@pytest.mark.parametrize("asked", ["smoke", "grids/smoke.yaml"])
+def test_a_shipped_grid_is_run_from_any_folder(lstm_bench, tmp_path, asked):
+    done = lstm_bench("grid", asked, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "smoke: 4 shapes" in done.stdout
+    assert f"{Path('grids', 'smoke.yaml')}" in done.stderr  # which file that is
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_names_every_shipped_grid(lstm_bench):
+    text = lstm_bench("grid", "--help").stdout
+    assert [name for name in grids.shipped() if name not in text] == []
 
 
 def test_help_and_version_need_nothing(lstm_bench):

@@ -103,6 +103,12 @@ def test_a_run_with_hardly_any_pair_calls_nothing_below_five_percent():
     assert float(noise.floor_at(wide, 1.0)) == pytest.approx(0.2)
 
 
+def test_where_few_pairs_make_five_percent_the_floor_no_pair_within_it_is_called_different():
+    few = pairs((0.001, 1.0, 1e-4), (0.03, 1.0, 1e-4), (0.001, 1.0, 1e-4))
+    many = pairs(*[(0.001, 1.0, 1e-4)] * 9, (0.03, 1.0, 1e-4))
+    assert [sum(one.called_different for one in noise.floors(own)) for own in (few, many)] == [0, 1]
+
+
 def test_few_rounds_decide_nothing():
     assert verdict([1.0] * 2, [2.0] * 2, floor=0.0) == "unsure"
     assert verdict([1.0, 1.01, 0.99], [2.0, 2.01, 2.02], floor=0.05) == "slower"

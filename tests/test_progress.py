@@ -3,7 +3,7 @@
 import pytest
 
 from lstm_bench.model import Record, Shape
-from lstm_bench.progress import Clockwork, PlainProgress
+from lstm_bench.progress import Clockwork, PlainProgress, result_line
 
 RECORD = Record("a", Shape(64, 1, 10, 64), 1, 1, "ok", latency_s=1e-3, rounds=3)
 
@@ -75,3 +75,22 @@ def test_a_line_tells_how_many_cells_are_done_and_what_is_left():
     progress.finished(RECORD)
     assert [line.split(",")[0] for line in lines] == ["[1/2", "[2/2"]
     assert "0 s left" in lines[1]
+
+
+def test_that_a_row_cannot_run_is_told_once_and_counted_every_time():
+    lines = []
+    progress = PlainProgress(lines.append)
+    progress.started(5, 1.0)
+    for number in (1, 2):
+        for name in ("a", "b"):
+            shape = Shape(64, number, 10, 64)
+            progress.finished(Record(name, shape, 1, 1, "missing", reason="no torch in x"))
+    progress.finished(RECORD)
+    assert [line.split("  ")[-1].strip() for line in lines[:2]] == 2 * ["missing: no torch in x"]
+    assert (len(lines), progress.done) == (3, 5)
+
+
+def test_a_kind_of_warning_is_named_once():
+    record = Record("a", RECORD.shape, 1, 1, "ok", latency_s=1e-3, rounds=3)
+    record.warnings = ["disturbed: x", "disturbed: y", "capped: z"]
+    assert result_line(record).endswith("  disturbed, capped")

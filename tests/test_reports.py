@@ -169,6 +169,27 @@ def test_a_cell_is_counted_once_however_often_it_was_warned_of():
     assert "2 of 3 cells not converged" in lines
 
 
+def test_warnings_are_of_cells_with_a_time():
+    rows = [row("a", 1.0), row("a", 1.0, hidden=2), row("a", None, hidden=3)]
+    rows[0].warnings = rows[2].warnings = ["capped: x"]
+    text = run_report.document(run(*rows)).written("table")
+    assert "1 of 2 cells capped" in text
+
+
+def test_a_row_without_a_time_has_no_share_of_the_shapes():
+    rows = [row("a", 1.0), row("b", 2.0), row("c", None)]
+    table = run_report.document(run(*rows)).tables[0].rows
+    assert [one["fastest_share"] for one in table] == [1.0, 0.0, None]
+
+
+def test_what_is_left_out_is_text_in_every_format():
+    rows = [row("deepbench", 1.0), row("pytorch", None), row("pytorch", 1.0, hidden=2)]
+    rows.append(row("deepbench", 1.0, hidden=2))
+    text = mpe.document(run(*rows)).written("csv")
+    assert "pytorch crashed at 1" in text
+    assert "{" not in text
+
+
 def test_pairs_that_the_user_names_come_after_the_papers():
     rows = mpe.document(run(*whole("a", "b")), [("a", "b")]).tables[0].rows
     assert (rows[8]["a"], rows[8]["b"], rows[8]["mpe"]) == ("a", "b", pytest.approx(-1.0))

@@ -85,7 +85,8 @@ def compare(
         why = "; ".join(f"{reason} at {counted(count, 'shape')}" for reason, count in lost)
         why = f": {why}" if why else ""
         raise LstmBenchError(
-            f"{found.a} and {found.b} have no shape at which both have a time{why}"
+            f"{found.a} and {found.b} have no shape at which both have a time{why};"
+            " `lstm-bench report` has the reasons"
         )
     options.write(pair_report.document(found, loaded), form, output)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shlex
@@ -42,7 +43,7 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
 @click.option("--threads", type=click.IntRange(1, 4096), help="CPU threads; default: all cores.")
 @options.python
 @click.option("--skip-missing", is_flag=True, help="Go without frameworks that are not installed.")
-@click.option("--fast", is_flag=True, help="5 rounds instead of 10.")
+@click.option("--fast", is_flag=True, help="5 rounds, one build, one load for energy.")
 @click.option("--rigorous", is_flag=True, help="At least 30 rounds.")
 @click.option("--deepbench", is_flag=True, help="Queue 100 calls for throughput, as DeepBench.")
 @click.option(
@@ -103,7 +104,10 @@ def grid(
     environments = preflight.environments(pythons)
     plan = None
     if grid_file is not None:
-        grid_file = grids.find(grid_file)
+        found = grids.find(grid_file)
+        if found != grid_file:
+            click.echo(f"{grid_file} is {found}", err=True)
+        grid_file = found
         data = grids.read(grid_file)
         given = {"device": device, "threads": threads, "profile": profile, "energy": energy}
         data.update({key: value for key, value in given.items() if value})
@@ -150,6 +154,8 @@ def grid(
     if resume is None:
         without += ", or name what is here with --implementations"
     missing = preflight.missing(plan, skip_missing or dry_run, without)
+    if resume is None:
+        plan = dataclasses.replace(plan, absent=tuple(missing))
     for warning in preflight.in_vain(plan, energy):
         click.echo(f"! {warning}", err=True)
     left = todo.pending(plan, records, retry_failed)
@@ -255,13 +261,13 @@ def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> N
     """What came out, how long it took, and what to type next."""
     with held():
         from lstm_bench import preflight, run_report, store
-        from lstm_bench.units import counted, percent, span
+        from lstm_bench.units import counted, percent, span, wrapped
 
     options.write(run_report.document(run, shape_by_shape=False), "table", None)
     wall = outcome.wall_s or 1e-9
     parts = [f"{what} {percent(s / wall, 0)}" for what, s in outcome.spent_s.items()]
     click.echo(f"\n{span(outcome.wall_s)} in all{_inside(outcome.timed_s, wall)}")
-    click.echo(f"({', '.join(parts)})")
+    click.echo(wrapped(f"({', '.join(parts)})", 1))
     legs = store.read_legs(folder)
     if len(legs) > 1:  # it was resumed
         wall, timed = sum(leg.wall_s for leg in legs), sum(leg.timed_s for leg in legs)

@@ -92,6 +92,7 @@ def write_file(path: Path, text: str) -> None:
 
     A link stays one, and what is no plain file, as a pipe or /dev/null, is written into.
     """
+    check_folder(path)
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -106,6 +107,13 @@ def write_file(path: Path, text: str) -> None:
     except OSError as error:
         raise cannot_write(path, error) from None
     click.echo(f"wrote {path}", err=True)
+
+
+def check_folder(path: Path | str | None) -> None:
+    """Refuse a file whose folder is not there before half a minute is spent on what goes in."""
+    if path is not None and not Path(path).parent.is_dir():
+        folder = Path(path).parent
+        raise LstmBenchError(f"{path}: no folder {folder}; make it first: `mkdir -p {folder}`")
 
 
 def cannot_write(path: Path, error: OSError) -> LstmBenchError:

@@ -109,6 +109,8 @@ def report(
     if metric != "latency" and not shown:
         raise click.UsageError("--metric goes with the summary and with --mpe")
     run = options.load(results, run_name)
+    for path in (html, output):
+        options.check_folder(path)
     if html:
         from lstm_bench import energy_report, memory, page, profile_sections, store
 
