@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lstm_bench.comparison import Comparison, compare
-from lstm_bench.intervals import FEWEST_SHAPES
+from lstm_bench.intervals import FEWEST_SHAPES, over_shapes, resamples
 from lstm_bench.noise import SHAPE, Numbers
 from lstm_bench.results import frame
 from lstm_bench.store import Row, Sizes
@@ -150,6 +150,27 @@ def intervals(rng: np.random.Generator, runs: int) -> None:
         print(f"  {shapes:6d}  {spread:18.0%}  {held[0] / runs:7.1%}  {held[1] / runs:7.1%}")
 
 
+def two_groups(rng: np.random.Generator, runs: int) -> None:
+    """A quarter of all shapes takes 8 times as long, as where an algorithm changes."""
+    print(f"95% intervals of the ratio where shapes fall into two groups, {runs} runs each:")
+    print("  shapes    holds  truth above it  below it  its ends, medians (truth 1.68)")
+    for shapes in (12, 24, 48):
+        above = below = 0
+        ends = []
+        for _ in range(runs):
+            logs = np.log(8) * (rng.random(shapes) < 0.25) + rng.normal(0, 0.1, shapes)
+            times = np.ones(shapes), np.exp(logs)
+            pools = times[0][:, None], times[1][:, None]
+            _, ratio = over_shapes(times, pools, resamples(shapes, shapes))
+            above += ratio.high < 8**0.25
+            below += ratio.low > 8**0.25
+            ends.append((ratio.low, ratio.high))
+        low, high = np.median(ends, axis=0)
+        holds = 1 - (above + below) / runs
+        sides = f"{above / runs:14.1%}  {below / runs:8.1%}"
+        print(f"  {shapes:6d}  {holds:7.1%}  {sides}  {low:.2f} to {high:.2f}")
+
+
 def held(rng: np.random.Generator, runs: int, machine: Machine) -> tuple[float, float]:
     """How often the interval of a ratio holds the truth: at one shape of a run, and over all."""
     one = whole = 0
@@ -177,6 +198,7 @@ def main() -> None:
         true_differences(rng, runs, machine, f"drifting, {rounds} rounds")
         one, whole = held(rng, runs, machine)
         print(f"95% intervals that hold the truth: {one:.1%} of one shape, {whole:.1%} of all")
+    two_groups(np.random.default_rng(3), runs)
 
 
 if __name__ == "__main__":

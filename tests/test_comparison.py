@@ -301,6 +301,15 @@ def test_the_headline_does_not_contradict_the_shapes(times, told):
     assert told in pair_report.document(found, [run(*rows)]).written("table")
 
 
+def test_an_interval_over_shapes_ends_at_the_shape_that_is_furthest_out():
+    """Two that stand out make resamples without them, whose t is beyond all measure."""
+    times = np.ones(12), np.array([8.0, 8.0, *np.linspace(0.99, 1.01, 10)])
+    mpe, ratio = over_shapes(times, tuple(side[:, None] for side in times))
+    assert ratio.high == pytest.approx(8.0)
+    assert mpe.low == pytest.approx(-7.0)
+    assert ratio.low == pytest.approx(0.99)
+
+
 def test_intervals_over_rounds_are_told_from_those_over_shapes():
     rows = [row(n, 1.0, hidden=h, batch=b) for n in "ab" for h in (1, 2) for b in (1, 2)]
     few = "Intervals of fewer than 4 shapes are over their rounds"
