@@ -1,11 +1,12 @@
 """Do two profilers say the same? Busy time by CUPTI against torch.profiler and CUDA events.
 
-    python benchmarks/profile_agreement.py [H,B,T ...]
+    python benchmarks/profile_agreement.py [H,B,T ...] [ROW ...]
 
 Each figure comes from a process of its own: two listeners in one disturb each other. PyTorch rows
-are held against torch.profiler's kernels; the baseline, where it leaves no gaps between its kernels
-(a graph, a persistent kernel), against CUDA events around a call and against queued calls. The
-kernels of a call are counted by family.
+are held against torch.profiler's kernels, the baseline against CUDA events around a call and
+against queued calls. That is the same thing only where it leaves no gaps between its kernels: a
+graph, a persistent kernel, and `deepbench` at shapes whose kernels take longer than their launches.
+The kernels of a call are counted by family.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "pytorch": (TORCH,),
     "pytorch-amp": (TORCH,),
     "pytorch-half": (TORCH,),
-    "deepbench": (),  # the device waits for launches: its kernels are counted
+    "deepbench": (EVENTS, QUEUED),
     "deepbench-graph": (EVENTS, QUEUED),
     "deepbench-persist-static": (EVENTS, QUEUED),
 }
@@ -44,8 +45,9 @@ def main() -> None:
     gpu = next(iter(machine.gpus()), {})
     print(f"{gpu.get('name', 'a GPU that NVML does not know')}, driver {gpu.get('driver', '?')}")
     print(f"{'shape':>12}  {'row':<24}  {'busy by':<14}  {'us a call':>9}  CUPTI's is")
-    for shape in sys.argv[1:] or SHAPES:
-        for row, others in ROWS.items():
+    named = [word for word in sys.argv[1:] if word in ROWS]
+    for shape in [word for word in sys.argv[1:] if word not in ROWS] or SHAPES:
+        for row, others in ((row, ROWS[row]) for row in named or ROWS):
             mine = asked(row, shape, "CUPTI")
             start = f"{shape:>12}  {row:<24}"
             if mine["problem"]:
