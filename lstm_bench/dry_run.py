@@ -49,7 +49,7 @@ def document(
         text("implementation", "implementation"),
         text("precision", "precision"),
         number("cells", "cells"),
-        Column("a call, about", lambda r: f"{seconds(r['least_s'])} to {seconds(r['most_s'])}"),
+        Column("a call, about", lambda r: _from_to(r["least_s"], r["most_s"])),
         number("in all, about", "all_s", span),
         text("note", "note"),
     )
@@ -89,6 +89,10 @@ def document(
         ),
     )
     return result
+
+
+def _from_to(least_s: float, most_s: float) -> str:
+    return " to ".join(dict.fromkeys((seconds(least_s), seconds(most_s))))
 
 
 def _guess_s(plan: Plan, cells: Sequence[Cell], again: int) -> float:

@@ -228,6 +228,7 @@ def test_net_energy_of_one_load_is_an_estimate_however_well_it_is_resolved(run_o
     assert line_of(run, "a")[2] == "~240 mJ"
     assert line_of(run, "b")[2] == "245 mJ"
     assert "in 1 of 2 cells net is an estimate: it rests on one load" in text_of(run)
+    assert "which the counter resolves" not in text_of(run)
     (section,) = energy_report.sections(run)
     assert [(row[4], row[-1]) for row in section["rows"]] == [(240.0, 1), (245.0, 0)]
 
