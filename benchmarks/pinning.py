@@ -31,7 +31,6 @@ from lstm_bench.model import Settings, Shape
 from lstm_bench.registry import IMPLEMENTATIONS
 
 BLOCK_S, WARM_UP_S = 0.15, 1.0
-MAD = 1.4826  # a normal distribution's standard deviation in median deviations
 AGREE = 0.05  # energy of two runs should, so their times should
 
 
@@ -128,6 +127,8 @@ def print_table(runs: list[list[dict[str, object]]]) -> None:
 
 
 def spread(values: Iterable[float]) -> float:
+    from lstm_bench.noise import MAD  # with pandas, which an interpreter that measures may lack
+
     values = list(values)
     middle = statistics.median(values)
     return MAD * statistics.median(abs(value - middle) for value in values) / middle

@@ -33,7 +33,7 @@ from lstm_bench.intervals import (
 )
 from lstm_bench.model import LstmBenchError
 from lstm_bench.noise import METRICS, SHAPE, Noise, Numbers, by_round
-from lstm_bench.registry import IMPLEMENTATIONS, nearest
+from lstm_bench.registry import IMPLEMENTATIONS, guess
 
 #: What both sides must have in common, and what a table calls it.
 COMPARABLE = {
@@ -240,11 +240,10 @@ def _side(cells: pd.DataFrame, name: str, metric: str) -> pd.DataFrame:
     side = cells.loc[mine, [*columns, *COMPARABLE.values()]]
     if side.empty:
         known = sorted(set(cells["implementation"]))
-        near = nearest(name, known) if known else ""
-        near = near if "did you" in near else ""
+        measure = "; measure it: `lstm-bench grid GRID`"
         raise LstmBenchError(
             f"{name!r} is not in the run; it has: {', '.join(known) or 'nothing'}"
-            + ("; measure it: `lstm-bench grid GRID`" if name in IMPLEMENTATIONS else near)
+            f"{measure if name in IMPLEMENTATIONS else guess(name, known)}"
         )
     if metric != "latency" and side[value].isna().all():
         raise LstmBenchError(f"{name}: the run has no {metric} times; choose another --metric")

@@ -29,6 +29,12 @@ def holds(condition: str, of: Any, where: str) -> Any:
 
     `where` is who gave the condition, for the error that says what is wrong with it.
     """
+    axis, sign, number = _parts(condition, where)
+    return _TESTS[sign](getattr(of, axis), number)
+
+
+def _parts(condition: str, where: str) -> tuple[str, str, int]:
+    """Axis, comparison and number of a condition."""
     match = re.fullmatch(r"\s*([a-z_]+)\s*(<=|>=|!=|==|=|<|>)\s*(\d+)\s*", condition)
     axis = match[1] if match else ""
     axis = "input_size" if axis == "input" else axis  # as grid files call it
@@ -37,7 +43,7 @@ def holds(condition: str, of: Any, where: str) -> Any:
             f"{where}: found {condition!r}, expected one of {', '.join(AXES)}, then"
             " =, !=, <, <=, > or >=, then a number, as in 'batch>=16'"
         )
-    return _TESTS[match[2]](getattr(of, axis), int(match[3]))
+    return axis, match[2], int(match[3])
 
 
 def chosen(cells: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
@@ -46,14 +52,11 @@ def chosen(cells: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
     for condition in conditions:
         left = left[holds(condition, left, "--where")]
         if left.empty:
-            sizes = (
-                f"{axis} {', '.join(map(str, sorted(cells[axis].unique())))}"
-                for axis in AXES
-                if axis in condition
-            )
+            axis = _parts(condition, "--where")[0]
+            sizes = ", ".join(map(str, sorted(cells[axis].unique())))
             raise LstmBenchError(
                 f"--where {' and '.join(conditions)}: no shape of the run is left; it has"
-                f" {'; '.join(sizes) or 'other sizes'}"
+                f" {axis} {sizes}"
             )
     return left
 

@@ -86,18 +86,19 @@ def run(
     `look` says what else a profiled pass shall show. `finished` are the keys of cells that have a
     time: nothing less may take its place. Those of `again` only get another closer look.
     """
+    missing = missing or {}
     walk = _Walk(plan, sink, observer, stop, look or Look(), finished)
     for row in plan.implementations:
-        if missing and row.framework in missing:
+        if row.framework in missing:
             walk.workers.refused[row.worker] = ("missing", missing[row.framework])
     started = time.monotonic()
     deadline = started + budget_s if budget_s else None
     groups = by_shape(cells)
-    here = possible(plan, cells, missing or {})
+    here = possible(plan, cells, missing)
     weights = dict.fromkeys(groups, 0.0)
     for cell in here:
         weights[cell.pass_number, cell.shape] += guess_cell_s(plan, cell)
-    again = [r for r in again if possible(plan, [r.cell], missing or {})]
+    again = [r for r in again if possible(plan, [r.cell], missing)]
     left_weight = sum(weights.values()) + guess_looks_s(len(again))
     guessed_s = guess_s(plan, here) + guess_looks_s(len(again))
     observer.started(len(cells) + len(again), min(guessed_s, budget_s or math.inf))

@@ -41,7 +41,7 @@ def document(
                 "cells": len(mine),
                 "least_s": min(calls, default=0.0),
                 "most_s": max(calls, default=0.0),
-                "all_s": sum(guess_cell_s(plan, c) for c in here if c.implementation == row.name),
+                "all_s": sum(guess_cell_s(plan, c) for c in possible(plan, mine, missing)),
                 "note": note,
             }
         )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import difflib
 from pathlib import Path
 
 from lstm_bench import store
 from lstm_bench.model import LstmBenchError
+from lstm_bench.registry import guess
 
 
 def new_run_name(grid: str) -> str:
@@ -38,13 +38,8 @@ def find_run(results: Path, name: str | None, grid: str | None = None) -> Path:
         if Path(name).is_dir():
             raise LstmBenchError(f"{name}: holds no run, expected a folder with a manifest.json")
         known = [path.name for path in newest(results)]
-        near = difflib.get_close_matches(name, known, n=1)
-        told = (
-            f"did you mean {near[0]!r}?"
-            if near
-            else f"the newest there: {', '.join(known[:5]) or 'none'}"
-        )
-        raise LstmBenchError(f"no run {name!r} in {results}; {told}")
+        told = guess(name, known) or f"; the newest there: {', '.join(known[:5]) or 'none'}"
+        raise LstmBenchError(f"no run {name!r} in {results}{told}")
     for folder in newest(results):
         if grid is None or store.read_manifest(folder)["plan"].get("name") == grid:
             return folder

@@ -126,8 +126,8 @@ class Plan:
 
     def same_work(self, other: Plan) -> bool:
         """Whether both plan the same work; interpreters may have moved, and frameworks come."""
-        plans = (replace(plan, environments={}, absent=()) for plan in (self, other))
-        return next(plans) == next(plans)
+        mine, theirs = (replace(p, environments={}, absent=()) for p in (self, other))
+        return mine == theirs
 
 
 #: Napkin figures for `--dry-run` and the first guess of the time left: seconds of host work per
