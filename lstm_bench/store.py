@@ -4,7 +4,7 @@
     results/<run>/records.jsonl     one line per cell; the line is what makes a cell finished
     results/<run>/samples.jsonl     one line per cell with every raw sample, written before it
     results/<run>/profiles.jsonl    one line per profiled cell, likewise
-    results/<run>/legs.jsonl        one line per driver that worked on it: how long, and at what
+    results/<run>/legs.jsonl        one line per driver that worked on it: how long and where
     results/<run>/logs/             what the workers printed
     results/<run>/lock              held by the one driver that may write
 
@@ -289,6 +289,7 @@ class Leg(msgspec.Struct):
     cells: Count = 0
     spent_s: dict[str, float] = {}
     note: str = ""
+    machine: dict[str, Any] = {}  # as the manifest has that of the first leg
 
 
 def read_legs(folder: Path) -> list[Leg]:

@@ -264,6 +264,8 @@ def test_an_interrupted_run_keeps_everything_and_can_be_resumed(
     legs = [json.loads(line) for line in (run / "legs.jsonl").read_text().splitlines()]
     share = sum(leg["timed_s"] for leg in legs) / sum(leg["wall_s"] for leg in legs)
     assert len(legs) == 2
+    begun = json.loads((run / "manifest.json").read_text())["machine"]
+    assert [leg["machine"]["git"] for leg in legs] == [begun["git"]] * 2
     (line,) = [line for line in done.stdout.splitlines() if "with the 1 leg before it" in line]
     assert line.endswith(f", {share:.1%} of it inside timed calls")
     assert records_so_far(run)[: len(before)] == before

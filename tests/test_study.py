@@ -248,6 +248,31 @@ def test_energy_of_two_runs_says_whether_they_had_one_gpu(tmp_path, uuids, told)
     assert told in " ".join(section.written().split())
 
 
+@pytest.mark.parametrize(
+    ("uuids", "told"),
+    [
+        (("GPU-1", "GPU-1"), "on the same GPU"),
+        (("GPU-1", "GPU-2"), "on GPUs that may not be the same"),
+        (("GPU-1", None), "on GPUs that may not be the same"),
+        (("GPU-2", "GPU-3"), "on another GPU of its kind"),
+    ],
+)
+def test_a_run_that_was_resumed_had_the_gpus_of_its_legs(tmp_path, uuids, told):
+    both = []
+    for name in ("h200-paper", "h200-repeat"):
+        run = run_of(tmp_path / name, *with_energy({"tf-mode0": 2.0}))
+        run.manifest["machine"]["gpus"] = [{"name": "H200", "driver": "1", "uuid": "GPU-1"}]
+        both.append(Subject(run))
+    legs = [
+        {"wall_s": 1.0, "timed_s": 0.5, "machine": {"gpus": [{"uuid": uuid}] if uuid else []}}
+        for uuid in uuids
+    ]
+    lines = "".join(json.dumps(leg) + "\n" for leg in legs)
+    (tmp_path / "h200-paper" / "legs.jsonl").write_text(lines)
+    section = energy.section(Runs(paper=both[0], repeats=(both[1],)))
+    assert told in " ".join(section.written().split())
+
+
 def test_energy_is_held_against_that_of_a_second_run(tmp_path):
     one = Subject(run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0})))
     warmer = with_energy({"tf-mode0": 2.0})

@@ -205,11 +205,12 @@ def _run(
     stop = Stop(options.tell)
     records: list[Record] = []
     opened = None
+    here = machine.fingerprint()
     try:
         if new:
             manifest = {
                 "plan": plan.to_json(),
-                "machine": machine.fingerprint(),
+                "machine": here,
                 "interpreters": preflight.interpreters(plan),
                 "started_at": datetime.datetime.now(datetime.timezone.utc).isoformat(),
             }
@@ -238,7 +239,8 @@ def _run(
                 again=unseen,
             )
             leg = {name: getattr(outcome, name) for name in ("wall_s", "timed_s", "spent_s")}
-            sink.append_leg({**leg, "cells": outcome.finished, "note": outcome.note})
+            told = {"cells": outcome.finished, "note": outcome.note, "machine": here}
+            sink.append_leg({**leg, **told})
     except OSError as error:
         what = f"{folder}: {error.strerror or error}"
         if not (folder / "manifest.json").exists():

@@ -175,9 +175,8 @@ def _named(known: Pairs) -> str:
 
 def _where(first: Subject, second: Subject) -> str:
     """Whether two runs had one GPU, as far as they tell."""
-    gpus = [one.run.manifest["machine"].get("gpus") or [{}] for one in (first, second)]
-    one, other = (own[0].get("uuid") for own in gpus)
-    if not one or not other:
+    one, other = (legs.boards(subject) for subject in (first, second))
+    if None in one | other or (one & other and len(one | other) > 1):
         return "on GPUs that may not be the same"
     return "on the same GPU" if one == other else "on another GPU of its kind"
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from lstm_bench import store
 from lstm_bench.model import Record, Shape
 from lstm_bench.noise import SHAPE
 from lstm_bench.study.section import code
@@ -51,6 +52,13 @@ def _seconds(when: str, form: str = "") -> float:
     parsed = datetime.datetime
     stamp = parsed.strptime(when, form) if form else parsed.fromisoformat(when)
     return stamp.replace(tzinfo=datetime.timezone.utc).timestamp()
+
+
+def boards(one: Subject) -> set[str | None]:
+    """The GPUs that a run was measured on, by their UUIDs; None is one that it does not tell."""
+    legs = store.read_legs(one.run.folder) if one.run.folder else []
+    machines = [leg.machine for leg in legs] if len(legs) > 1 else [one.run.manifest["machine"]]
+    return {(machine.get("gpus") or [{}])[0].get("uuid") for machine in machines}
 
 
 def wall_s(records: Iterable[Record]) -> float:
