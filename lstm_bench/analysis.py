@@ -173,7 +173,8 @@ def winners(
     floor = noise.floor_at(floors, found["fastest_s"])
     both = np.maximum(floor, noise.floor_at(floors, found["next_s"]))
     floor = np.where(found["next_s"].notna(), both, floor)
-    found["verdict"] = noise.verdicts(*_in_turns(sides[0], sides[1], len(found)), floor)
+    rounds = _in_turns(sides[0], sides[1], len(found))
+    found["verdict"] = noise.verdicts(*rounds, found["ratio"].to_numpy(), floor)
     found.loc[found["next"].isna(), "verdict"] = "alone"
     return found[found["fastest"].notna()].reset_index(drop=True)
 

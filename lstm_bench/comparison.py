@@ -187,10 +187,7 @@ def compare(
     floor = np.maximum(*(noise.floor_at(own, times) for own, times in sides_s))
     shapes["ratio"] = shapes["b_s"] / shapes["a_s"]
     shapes["floor"] = floor
-    shapes["verdict"] = noise.verdicts(first, second, floor)
-    if not in_turns:  # no round belongs to another: nothing but the medians can be the same
-        beyond = np.abs(np.log(shapes["ratio"])) > np.log1p(floor)
-        shapes.loc[beyond & (shapes["verdict"] == "same"), "verdict"] = "unsure"
+    shapes["verdict"] = noise.verdicts(first, second, shapes["ratio"].to_numpy(), floor)
     names = (a, b) if other is None else (f"{a} in the first run", f"{b} in the second run")
     left = _left_out(sides, names, metric, shapes)
     return Comparison(a, b, metric, shapes, first, second, left, differs, in_turns, floors)

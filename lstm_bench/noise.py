@@ -60,6 +60,7 @@ class Controls:
 
     time_s: Numbers  # of the first side
     difference: Numbers  # (A' - A) / A, the median over the rounds
+    ratio: Numbers  # A' / A, of the two medians
     first: Numbers  # one row per pair, one column per round, NaN where there is none
     second: Numbers
 
@@ -98,9 +99,9 @@ def controls(cells: pd.DataFrame, metric: str = "latency") -> Controls:
     times = both[value].to_numpy(dtype=float)
     in_turns = log_ratios(first, second)
     enough = np.isfinite(in_turns).sum(axis=1) >= FEWEST_ROUNDS
-    apart = both[value + "_2"].to_numpy(dtype=float) / times - 1
-    difference = np.where(enough, np.expm1(row_median(in_turns)), apart)
-    return Controls(times, difference, first, second)
+    ratio = both[value + "_2"].to_numpy(dtype=float) / times
+    difference = np.where(enough, np.expm1(row_median(in_turns)), ratio - 1)
+    return Controls(times, difference, ratio, first, second)
 
 
 def between_passes(cells: pd.DataFrame, metric: str = "latency") -> Numbers:
@@ -136,7 +137,8 @@ def floors(pairs: Controls) -> list[Noise]:
         others = _without_each(size[judges], np.searchsorted(judges, members))
         if len(pairs) < FEWEST_PAIRS:  # as `floor_at` has it
             others = np.maximum(others, DEFAULT_FLOOR)
-        words = verdicts(pairs.first[members], pairs.second[members], others)
+        sides = pairs.first[members], pairs.second[members]
+        words = verdicts(*sides, pairs.ratio[members], others)
         different = int(np.isin(words, ("faster", "slower")).sum())
         result.append(Noise(name, len(members), percentile_95(size[members]), different))
     return result
@@ -185,8 +187,30 @@ def applied(noise: Sequence[Noise]) -> list[float]:
     return [float(floor) for floor in floor_at(noise, inside)]
 
 
-def verdicts(first: Numbers, second: Numbers, floor: Numbers) -> npt.NDArray[np.str_]:
-    """What `second` is against `first`, row by row: faster, slower, same or unsure.
+def verdicts(
+    first: Numbers, second: Numbers, ratio: Numbers, floor: Numbers
+) -> npt.NDArray[np.str_]:
+    """What the second is against the first, row by row: faster, slower, same or unsure.
+
+    `ratio` is of the two medians, each over all of its rounds, which a reader sees. One side may
+    have more rounds than the other, or its pace change: a verdict that the ratio does not bear out
+    is unsure.
+    """
+    told = by_rounds(first, second, floor)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_medians = _word(np.log(ratio), np.log1p(floor))
+    return np.where(told == by_medians, told, "unsure")
+
+
+def _word(log_ratio: Numbers, beyond: Numbers) -> npt.NDArray[np.str_]:
+    """Where a ratio lies, chance apart."""
+    with np.errstate(invalid="ignore"):
+        sides = np.where(log_ratio > 0, "slower", "faster")
+        return np.where(np.abs(log_ratio) > beyond, sides, "same")
+
+
+def by_rounds(first: Numbers, second: Numbers, floor: Numbers) -> npt.NDArray[np.str_]:
+    """The verdict of the rounds that both sides have, each of the one held against the other's.
 
     A difference is called if the rounds speak against "no larger than the noise floor". Two tests
     look: Student's, which tells a clear case from few rounds, and Wilcoxon's signed ranks, which a
@@ -202,11 +226,9 @@ def verdicts(first: Numbers, second: Numbers, floor: Numbers) -> npt.NDArray[np.
     p = np.ones(len(ratios))
     further = np.sign(middle)[enough, None] * in_lots(ratios[enough]) - beyond[enough, None]
     p[enough] = np.minimum(_by_rank(further), _by_mean(further))
-    with np.errstate(invalid="ignore"):
-        inside = ~(np.abs(middle) > beyond)
-    called = enough & ~inside & _discoveries(p[enough], p)
-    sides, rest = np.where(middle > 0, "slower", "faster"), np.where(inside, "same", "unsure")
-    return np.where(called, sides, np.where(enough, rest, "unsure"))
+    word = _word(middle, beyond)
+    sure = (word == "same") | _discoveries(p[enough], p)
+    return np.where(enough & sure, word, "unsure")
 
 
 def lot_size(rounds: int) -> int:

@@ -108,6 +108,12 @@ def test_over_passes_the_median_pass_counts_not_the_luckiest():
     assert (found["fastest"], found["fastest_s"], found["next_s"]) == ("b", 1.10, 1.30)
 
 
+def test_a_winner_beside_a_ratio_that_does_not_say_so_is_unsure():
+    other = row("b", 1.01, rounds=[1.2] * 10 + [1.01] * 30)
+    (found,) = winners(row("a", 1.0, rounds=[1.0] * 10), other)
+    assert (found["fastest"], found["verdict"]) == ("a", "unsure")
+
+
 def test_a_winner_that_was_measured_at_another_time_is_unsure():
     (found,) = winners(row("a", 1.0, group="1"), row("b", 1.5, group="2"))
     assert found["verdict"] == "unsure"

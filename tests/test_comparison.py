@@ -272,6 +272,27 @@ def test_medians_of_two_runs_that_differ_beyond_the_floor_are_not_called_the_sam
     assert verdict == "unsure"
 
 
+@pytest.mark.parametrize(
+    ("later", "told"),
+    [(1.2, "slower"), (1.0, "unsure"), (0.8, "unsure")],
+    ids=["as in turns", "the same", "the other way round"],
+)
+def test_no_row_is_called_slower_beside_a_ratio_that_does_not_say_so(later, told):
+    """The first one was known after 20 rounds; the other changed its pace after them."""
+    rounds = [1.2] * 20 + [later] * 50
+    steady = row("a", 1.0, rounds=[1.0] * 20)
+    other = row("b", float(np.median(rounds)), rounds=rounds)
+    (verdict,) = compare(cells(steady, other), "a", "b").shapes["verdict"]
+    assert verdict == told
+
+
+def test_no_row_is_called_the_same_beside_a_ratio_that_does_not_say_so():
+    steady = row("a", 1.0, rounds=[1.0] * 20)
+    other = row("b", 1.2, rounds=[1.0] * 20 + [1.2] * 50)
+    (verdict,) = compare(cells(steady, other), "a", "b").shapes["verdict"]
+    assert verdict == "unsure"
+
+
 def test_an_mpe_never_says_that_the_slower_one_takes_no_time():
     """Student's interval of few and unlike shapes reaches beyond 1; the mean ratio does not."""
     rows = [row("a", 1.0, hidden=h) for h in range(1, 5)]

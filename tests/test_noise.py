@@ -22,7 +22,7 @@ def pairs(*found):
 
 def verdict(first, second, floor):
     first, second = np.array([first]), np.array([second])
-    return str(noise.verdicts(first, second, np.array([floor]))[0])
+    return str(noise.by_rounds(first, second, np.array([floor]))[0])
 
 
 def test_a_pair_is_an_implementation_and_its_copy_at_one_shape():
@@ -160,7 +160,7 @@ def test_a_clear_case_is_called_among_many_equal_ones_from_five_rounds():
     rng = np.random.default_rng(4)
     first, second = (np.exp(rng.normal(0, 0.01, (100, 5))) for _ in range(2))
     second[:3] *= 10
-    words = noise.verdicts(first, second, np.full(100, 0.03))
+    words = noise.by_rounds(first, second, np.full(100, 0.03))
     assert list(words[:3]) == ["slower"] * 3
     assert set(words[3:]) <= {"same", "unsure"}
 
@@ -215,9 +215,9 @@ def test_two_workers_that_keep_their_pace_for_a_while_are_seldom_called_differen
             steps[:, n] = keeps * steps[:, n - 1] + (1 - keeps**2) ** 0.5 * steps[:, n]
         return np.exp(0.08 * steps + rng.normal(0, 0.08, steps.shape))
 
-    words = noise.verdicts(pace(), pace(), np.full(400, 0.015))
+    words = noise.by_rounds(pace(), pace(), np.full(400, 0.015))
     assert np.isin(words, ("faster", "slower")).mean() < noise.FALSE_DISCOVERIES
-    apart = noise.verdicts(pace(), 1.25 * pace(), np.full(400, 0.015))
+    apart = noise.by_rounds(pace(), 1.25 * pace(), np.full(400, 0.015))
     assert (apart == "slower").mean() > 0.95
 
 
@@ -226,9 +226,10 @@ def test_one_lucky_shape_among_many_equal_ones_is_not_called():
     first = np.exp(rng.normal(0, 0.01, (200, 10)))
     second = np.exp(rng.normal(0, 0.01, (200, 10)))
     alone = [
-        str(noise.verdicts(first[i : i + 1], second[i : i + 1], np.zeros(1))[0]) for i in range(200)
+        str(noise.by_rounds(first[i : i + 1], second[i : i + 1], np.zeros(1))[0])
+        for i in range(200)
     ]
-    together = noise.verdicts(first, second, np.zeros(200))
+    together = noise.by_rounds(first, second, np.zeros(200))
     assert sum(word in ("faster", "slower") for word in alone) > 5  # 5% of 200 by chance
     assert np.isin(together, ("faster", "slower")).sum() <= 1
 
