@@ -9,7 +9,7 @@ shapes where the baseline is slower beyond the run's noise floor. On a GPU the b
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 from lstm_bench import results
@@ -25,7 +25,11 @@ def baseline_for(precision: str, names: list[str]) -> str:
 
 
 def main() -> None:
-    run = results.load(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", type=Path, metavar="results/RUN")
+    run = results.load(parser.parse_args().run)
     precision = run.cells.drop_duplicates("implementation").set_index("implementation")["precision"]
     rows = []
     for name in run.implementations:

@@ -11,10 +11,10 @@ window, and the spread of three ways to make power of ticks.
 
 from __future__ import annotations
 
+import argparse
 import math
 import random
 import statistics
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -118,7 +118,11 @@ WAYS: dict[str, Callable[[Sequence[Tick]], float]] = {
 
 
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 4000
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("measurements", type=int, nargs="?", default=4000)
+    count = parser.parse_args().measurements
     for late in (True, False):
         print(f"\ncounter: {'late' if late else 'true'}")
         print("window  load   measured  twice: median    95%    99%  within 5%  off", end="")

@@ -5,6 +5,7 @@ python benchmarks/large_run.py [RECORDS]
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import resource
@@ -56,7 +57,11 @@ def write(folder: Path, records: int) -> None:
 
 
 def main() -> None:
-    records = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("records", type=int, nargs="?", default=100_000)
+    records = parser.parse_args().records
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "large"
         write(run, records)

@@ -12,6 +12,7 @@ median deviation).
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import importlib
 import itertools
@@ -19,7 +20,6 @@ import json
 import os
 import random
 import statistics
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable
@@ -35,12 +35,20 @@ AGREE = 0.05  # energy of two runs should, so their times should
 
 
 def main() -> None:
-    if len(sys.argv) < 3 or "--help" in sys.argv:
-        print(__doc__)
-    elif sys.argv[1] == "--table":
-        print_table([lines_of(Path(name)) for name in sys.argv[2:]])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("seconds", type=float, nargs="?")
+    parser.add_argument("shape", nargs="?", metavar="H,B,T")
+    parser.add_argument("rows", nargs="*", metavar="ROW")
+    parser.add_argument("--table", type=Path, nargs="+", metavar="FILE")
+    options = parser.parse_args()
+    if options.table:
+        print_table([lines_of(path) for path in options.table])
+    elif options.rows:
+        measure(options.seconds, options.shape, options.rows)
     else:
-        measure(float(sys.argv[1]), sys.argv[2], sys.argv[3:])
+        parser.error("SECONDS, H,B,T and a ROW, or --table and its files")
 
 
 def measure(seconds: float, shape: str, names: list[str]) -> None:

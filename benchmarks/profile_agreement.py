@@ -11,6 +11,7 @@ The kernels of a call are counted by family.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import statistics
@@ -39,14 +40,20 @@ CALLS, QUEUE = 20, 200
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--one"]:
-        print(json.dumps(measured(*sys.argv[2:])))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("asked", nargs="*", metavar="H,B,T or ROW")
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)  # ROW H,B,T PROFILER
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measured(*options.one)))
         return
     gpu = next(iter(machine.gpus()), {})
     print(f"{gpu.get('name', 'a GPU that NVML does not know')}, driver {gpu.get('driver', '?')}")
     print(f"{'shape':>12}  {'row':<24}  {'busy by':<14}  {'us a call':>9}  CUPTI's is")
-    named = [word for word in sys.argv[1:] if word in ROWS]
-    for shape in [word for word in sys.argv[1:] if word not in ROWS] or SHAPES:
+    named = [word for word in options.asked if word in ROWS]
+    for shape in [word for word in options.asked if word not in ROWS] or SHAPES:
         for row, others in ((row, ROWS[row]) for row in named or ROWS):
             mine = asked(row, shape, "CUPTI")
             start = f"{shape:>12}  {row:<24}"

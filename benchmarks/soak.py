@@ -9,6 +9,7 @@ one append to the store costs while its file grows to 50,000 records.
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import statistics
@@ -109,7 +110,11 @@ def appends(folder: Path, count: int = 50_000) -> None:
 
 
 def main() -> None:
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 3600.0
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("seconds", type=float, nargs="?", default=3600.0)
+    seconds = parser.parse_args().seconds
     with tempfile.TemporaryDirectory(prefix="lstm-bench-soak-") as folder:
         watch(seconds, Path(folder))
         appends(Path(folder))

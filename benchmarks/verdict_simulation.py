@@ -13,7 +13,7 @@ and how often the 95% intervals hold the truth.
 
 from __future__ import annotations
 
-import sys
+import argparse
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -184,7 +184,11 @@ def held(rng: np.random.Generator, runs: int, machine: Machine) -> tuple[float, 
 
 
 def main() -> None:
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", type=int, nargs="?", default=1000)
+    runs = parser.parse_args().runs
     rng = np.random.default_rng(1)
     for machine, name in ((QUIET, "quiet"), (ROUGH, "rough")):
         equal_things(rng, runs, machine, name)

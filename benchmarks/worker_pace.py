@@ -11,7 +11,7 @@ independent. Spreads are standard deviations, differences root mean squares, all
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +80,11 @@ def about(framework: str, cells: pd.DataFrame) -> dict[str, object] | None:
 
 
 def main() -> None:
-    run = results.load(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", type=Path, metavar="results/RUN")
+    run = results.load(parser.parse_args().run)
     cells = measured(run.cells)
     worker = cells["implementation"].map({row.name: row.worker for row in run.plan.implementations})
     found = [about(str(name), own) for name, own in cells.groupby(worker)]
