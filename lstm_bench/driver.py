@@ -222,7 +222,12 @@ class _Walk:
             self.finish(one, group, "" if whole else "stopped before all was measured")
 
     def look_again(self, records: list[Record]) -> None:
-        """Profiles and energy of cells of one shape; they have their times, which stay."""
+        """Profiles and energy of cells of one shape; they have their times, which stay.
+
+        Energy is that of all of them or of none: the GPU may be another one by now.
+        """
+        dark = any("energy" in lost(record) for record in records)
+        all_lack = frozenset({"energy"} if dark else ())
         before: dict[str, Record] = {}
         built = []
         for record in records:
@@ -232,15 +237,19 @@ class _Walk:
                 one = self.builder.build_as_recorded(record)
             except WorkerFailed as failed:
                 if failed.status != "interrupted":
-                    self.replace(not_seen(record, lost(record), failed.reason))
+                    self.replace(not_seen(record, lost(record) | all_lack, failed.reason))
                 continue
-            one.lacks = lost(record)
+            one.lacks = lost(record) | all_lack
             before[record.key] = record
             built.append(one)
+        seen = []
         for one, whole in self.closer.at(built):
             self.builder.let_go(one)
-            if whole:
-                self.replace(seen_again(before[one.cell.key], one), one.profile)
+            seen += [one] if whole else []
+        if dark and len(seen) < len(built):
+            return
+        for one in seen:
+            self.replace(seen_again(before[one.cell.key], one), one.profile)
 
     def prepare(self, cell: Cell, group: str) -> Measurement | None:
         """Build, check and warm one cell; a cell that cannot be timed is recorded instead."""

@@ -88,11 +88,27 @@ def drawn(records: Iterable[Record]) -> list[Drawn]:
 
 
 def shared_shapes(records: Iterable[Record]) -> set[Shape]:
-    """The shapes at which all rows that have any energy have one."""
+    """The shapes at which all rows that have any energy have one, at the same idle power."""
     found: dict[str, set[Shape]] = {}
-    for one in drawn(records):
+    cells = drawn(records)
+    for one in cells:
         found.setdefault(one.record.implementation, set()).add(one.record.shape)
-    return set.intersection(*found.values()) if found else set()
+    return set.intersection(*found.values()) - unlike(cells).keys() if found else set()
+
+
+def unlike(cells: Iterable[Drawn]) -> dict[Shape, tuple[float, float]]:
+    """Shapes at which idle power was another for some rows, by more than energy may be off by.
+
+    The GPU was another one, or much warmer: energy does not compare there. The least and the most.
+    """
+    idle: dict[tuple[Shape, int], list[float]] = {}
+    for one in cells:
+        if one.energy.idle_w:
+            idle.setdefault((one.record.shape, one.record.pass_number), []).append(
+                one.energy.idle_w
+            )
+    ends = ((shape, min(watts), max(watts)) for (shape, _), watts in idle.items())
+    return {shape: (low, high) for shape, low, high in ends if high / low > 1 + KNOWN}
 
 
 def fine_net(energy: Energy) -> float | None:

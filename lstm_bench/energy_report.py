@@ -23,6 +23,7 @@ from lstm_bench.energy_cells import (
     pairs,
     present,
     shared_shapes,
+    unlike,
 )
 from lstm_bench.model import LstmBenchError, Record
 from lstm_bench.page import Section
@@ -213,7 +214,14 @@ def doubts(records: Iterable[Record]) -> list[str]:
         (unresolved, "the GPU draws less over idle than the load resolves: net is not known there"),
         (without_idle, "idle power is not known: gross is power times the time per call there"),
     )
-    return [f"in {count} of {total} {words}" for count, words in found if count]
+    told = [f"in {count} of {total} {words}" for count, words in found if count]
+    if apart := unlike(cells):
+        low, high = (statistics.median(ends) for ends in zip(*apart.values(), strict=True))
+        told.append(
+            f"at {counted(len(apart), 'shape')} the GPU was another for some rows, or much warmer"
+            f" ({low:.0f} W and {high:.0f} W idle): rows are not compared there"
+        )
+    return told
 
 
 def repeats(of: Sequence[Pair]) -> list[str]:

@@ -147,6 +147,8 @@ def lost(record: Record) -> frozenset[str]:
 def seen_again(record: Record, one: Measurement) -> Record:
     """A record with what another look has found; its times are those that it had."""
     found = not_seen(record)
+    if "energy" in one.lacks:
+        found.energy = None
     found.warnings += one.warnings
     _add_looks(found, one)
     if (
@@ -163,7 +165,8 @@ def not_seen(record: Record, what: frozenset[str] = frozenset(), reason: str = "
     marks = WITHOUT.values()
     kept = [text for text in record.warnings if text.partition(":")[0] not in marks]
     now = [f"{WITHOUT[one]}: {reason}" for one in sorted(what)]
-    return dataclasses.replace(record, warnings=[*kept, *now])
+    energy = None if "energy" in what else record.energy
+    return dataclasses.replace(record, warnings=[*kept, *now], energy=energy)
 
 
 def _add_looks(record: Record, one: Measurement) -> None:

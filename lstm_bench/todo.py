@@ -26,9 +26,14 @@ def pending(plan: Plan, records: Iterable[Record], retry_failed: bool) -> list[C
 
 
 def unseen(plan: Plan, records: Iterable[Record], left: Iterable[Cell]) -> list[Record]:
-    """Cells of the plan that have their times, and whose profile or energy was lost."""
+    """Cells of the plan that have their times, and whose profile or energy was lost.
+
+    Energy is looked for at a shape as a whole: only what was measured on one GPU can be compared.
+    """
     keys = {cell.key for cell in plan.all_cells()} - {cell.key for cell in left}
-    return [r for r in records if r.status == "ok" and r.key in keys and lost(r)]
+    timed = [r for r in records if r.status == "ok" and r.key in keys]
+    dark = {(r.pass_number, r.shape) for r in timed if "energy" in lost(r)}
+    return [r for r in timed if lost(r) or (r.energy and (r.pass_number, r.shape) in dark)]
 
 
 def possible(plan: Plan, cells: Iterable[Cell], missing: Collection[str]) -> list[Cell]:

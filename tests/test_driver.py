@@ -961,6 +961,38 @@ def test_only_what_is_lacking_is_looked_for(tmp_path, monkeypatch):
     assert not any(" profiling " in text for text in seen.texts)
 
 
+def test_energy_is_looked_for_at_the_whole_shape(tmp_path, monkeypatch):
+    """The GPU may be another by now; rows are compared at a shape."""
+    plan = on_a_gpu(monkeypatch, {"a": {}, "b": {}})
+    records = {r.key: r for r in lost(plan, tmp_path, monkeypatch)}
+    had = energy.Energy(250.0, 90.0, 0.5, 6, calls=100, call_s=1e-3)
+    elsewhere, here = plan.shapes
+    for key, record in records.items():
+        if record.shape == elsewhere or record.implementation == "a":
+            records[key] = replace(record, energy=had, warnings=[], device_s=0.5)
+    sink, seen, _ = looked_for(plan, tmp_path, [*records.values()])
+    assert {r.key for r in sink.records} == {r.key for r in records.values() if r.shape == here}
+    assert [(r.energy.power_w, r.energy.idle_w) for r in sink.records] == 2 * [(300.0, 100.0)]
+    assert sum(" profiling " in text for text in seen.texts) == 1  # of b, which has none
+
+
+def test_energy_that_is_not_found_again_is_not_kept_beside_newer_ones(tmp_path, monkeypatch):
+    plan = on_a_gpu(monkeypatch, {"a": {}, "b": {}})
+    first = [r for r in lost(plan, tmp_path, monkeypatch) if r.shape == plan.shapes[0]]
+    had = energy.Energy(250.0, 90.0, 0.5, 6, calls=100, call_s=1e-3)
+    records = [replace(r, energy=had, warnings=[]) if r.implementation == "a" else r for r in first]
+
+    def told(go, worker, verb, named):
+        if verb == "load" and named["key"].startswith("a"):
+            raise WorkerFailed("oom", "no room")
+        return go()
+
+    asked_as(monkeypatch, told)
+    sink, _, _ = looked_for(plan, tmp_path, records)
+    found = {r.implementation: (r.energy and r.energy.power_w, r.warnings) for r in sink.records}
+    assert found == {"a": (None, ["no energy: no room"]), "b": (300.0, [])}
+
+
 @pytest.mark.parametrize("profile", [None, "lost"])
 def test_what_is_not_found_again_stays_lost(tmp_path, monkeypatch, profile):
     plan = on_a_gpu(monkeypatch, {"a": {"profile": profile}}, None, None)
@@ -1070,13 +1102,20 @@ def test_a_budget_leaves_looks_for_later_and_keeps_time_for_them(tmp_path, monke
 
 
 def test_a_stop_amid_looks_leaves_the_rest_for_the_next(tmp_path, monkeypatch):
-    """What was not looked at to the end is not written."""
+    """What was not looked at to the end is not written; energy of a shape is all or none."""
     plan = on_a_gpu(monkeypatch, {"a": {}, "b": {}})
     first = lost(plan, tmp_path, monkeypatch)
-    for verb, written in (("prepare", 0), ("load", 0), ("profile", 1)):
+    has = energy.Energy(250.0, 100.0, 0.5, 6, calls=100, call_s=1e-3)
+    bright = [replace(r, energy=has, warnings=["not profiled: x"]) for r in first]
+    for verb, was, written in (
+        ("prepare", first, 0),
+        ("load", first, 0),
+        ("profile", first, 0),
+        ("profile", bright, 1),
+    ):
         with monkeypatch.context() as patched:
             asked = noted(patched, verb)
-            second, _, outcome = looked_for(plan, tmp_path, first, stop=lambda a=asked: len(a) > 0)
+            second, _, outcome = looked_for(plan, tmp_path, was, stop=lambda a=asked: len(a) > 0)
         assert (len(second.records), outcome.left, outcome.interrupted) == (
             written,
             4 - written,

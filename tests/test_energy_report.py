@@ -77,6 +77,19 @@ def test_energy_is_the_median_over_the_shapes_that_all_rows_have(run_of):
     assert (first["clock_mhz"], first["lowest_mhz"], first["temperature_c"]) == (1980, 1755, 48)
 
 
+def test_rows_are_not_compared_where_the_gpu_was_another_for_some(run_of):
+    """As where what was lost is looked for on another day, or by an older version."""
+    same = [cell(name, SHAPES[0], 0.2, idle=watts) for name, watts in (("a", 100.0), ("b", 104.0))]
+    other = [cell(name, SHAPES[1], 0.8, idle=watts) for name, watts in (("a", 100.0), ("b", 106.0))]
+    run = run_of(*same, *other)
+    assert [found["gross_j"] for found in rows_of(run)] == pytest.approx([0.2, 0.2])
+    assert (
+        "at 1 shape the GPU was another for some rows, or much warmer (100 W and 106 W idle): rows"
+        " are not compared there"
+    ) in text_of(run)
+    assert "the GPU was another" not in text_of(run_of(*same))
+
+
 def test_a_row_that_does_less_work_is_marked(run_of):
     run = run_of(cell("a", SHAPES[0], 0.2), cell("b", SHAPES[0], 0.4, computes="lstm-skip-input"))
     text = text_of(run)

@@ -12,6 +12,7 @@ import pytest
 from made_up_profiles import cell, run_of
 from made_up_study import HIDDEN, SHAPES, at, busy, by_batch, cells_of, either
 
+from lstm_bench import noise
 from lstm_bench.comparison import clear
 from lstm_bench.energy import Energy
 from lstm_bench.intervals import Statistic
@@ -102,7 +103,8 @@ def test_what_to_use_names_the_fastest_and_what_the_library_would_gain(tmp_path)
     lines = choice.section(Runs(paper=one)).body[1].splitlines()
     row = next(line for line in lines if "1000" in line)
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells == ["1", "1000", "pytorch, tf-mode0 at 1024", "2.83x", "-", "-", "-"]
+    won = "pytorch, tf-mode0 at 1024"
+    assert cells == ["1", "1000", won, won, "2.83x", "-", "-", "-"]
 
 
 def test_half_precision_is_advised_where_it_pays(tmp_path):
@@ -114,6 +116,10 @@ def test_half_precision_is_advised_where_it_pays(tmp_path):
     assert {row[0].strip(): row[-1].strip() for row in rows} == {
         **dict.fromkeys(("1", "16"), "0.91x"),
         **dict.fromkeys(("64", "256"), "2.00x"),
+    }
+    assert {row[0].strip(): row[2].strip() for row in rows} == {
+        **dict.fromkeys(("1", "16"), "pytorch"),
+        **dict.fromkeys(("64", "256"), "pytorch-half"),
     }
 
 
@@ -158,6 +164,19 @@ def test_where_the_least_energy_is_an_estimate_is_said(tmp_path):
     run = run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0}, spread=0.10))
     told = energy.section(Runs(paper=Subject(run))).short
     assert "takes 3.00x as much gross (an estimate at 8 shapes)" in told
+    few = [one for one in with_energy({"tf-mode0": 2.0}, 0.10) if one[0].shape.hidden == HIDDEN[0]]
+    told = energy.section(Runs(paper=Subject(run_of(tmp_path / "h200-few", *few)))).short
+    assert "takes 3.00x as much gross (an estimate throughout)" in " ".join(told.split())
+
+
+def test_idle_power_is_told_as_a_range_if_rows_differ_in_it(tmp_path):
+    cells = with_energy({"tf-mode0": 2.0})
+    text = energy.section(Runs(paper=Subject(run_of(tmp_path / "a", *cells)))).written()
+    assert "draws over idle (120 W)" in " ".join(text.split())
+    for record, _ in cells:
+        record.energy.idle_w += 5.0 if record.implementation == "tf-mode0" else 0.0
+    text = energy.section(Runs(paper=Subject(run_of(tmp_path / "b", *cells)))).written()
+    assert "draws over idle (120 to 125 W)" in " ".join(text.split())
 
 
 def test_energy_of_two_runs_of_the_small_grid_comes_first(tmp_path):
@@ -316,10 +335,12 @@ def test_a_run_that_was_resumed_later_is_held_against_another_leg_by_leg(tmp_pat
     assert "| host-bound | 8 | 25.0% | 25.0% |" in text
     assert "| `tf-mode0` / `pytorch` | 16 | 2.00x | 2.00x | 0.0% | -20.0% | 25.0% |" in text
     assert ", and in one leg by up to 25.0%." in text
+    assert "`h200-repeat` has 2 legs, with a break between them, of 8 and 8 shapes." in text
     short = " ".join(part_of(built(results), "In short").split())
-    assert "`h200-repeat` has 2 legs, with a break between them, of 8 and 8 shapes." in short
-    assert "At 16 shapes GPU-bound cells (0 of 16 are the C++ baseline's) differ by 0.0%" in short
-    assert "(`h200-repeat` is 20.0% faster in leg 1 and 25.0% slower in leg 2)." in short
+    assert (
+        "In `h200-repeat`, another run, 16 of 32 cells are within the noise floor; in the median"
+        " GPU-bound cells differ by 0.0% and host-bound cells differ by 22.5%."
+    ) in short
 
 
 def test_energy_is_held_against_that_of_a_second_run_leg_by_leg(tmp_path):
@@ -575,14 +596,16 @@ def test_noise_is_told_by_what_a_call_waits_for(tmp_path):
     assert "No run does as well as that: 16 of 32, 50%, do in `h200-paper`" in " ".join(
         answer.split()
     )
-    rows = [[cell.strip() for cell in line.split("|")[2:5]] for line in parts.splitlines()[2:]]
-    assert rows == [
-        ["all", "32", "16 (50%)"],
-        ["PyTorch", "16", "16 (100%)"],
-        ["TensorFlow", "16", "0 (0%)"],
-        ["GPU-bound", "16", "16 (100%)"],
-        ["host-bound", "16", "0 (0%)"],
+    rows = [[cell.strip() for cell in line.split("|")] for line in parts.splitlines()[2:]]
+    assert [[*row[2:5], row[7]] for row in rows] == [
+        ["all", "32", "16 (50%)", "0"],
+        ["PyTorch", "16", "16 (100%)", "0"],
+        ["TensorFlow", "16", "0 (0%)", "0"],
+        ["GPU-bound", "16", "16 (100%)", "0"],
+        ["host-bound", "16", "0 (0%)", "0"],
     ]
+    lower = [noise.Noise(name, 16, 0.01, 0) for name, _ in noise.CLASSES]
+    assert controls._called(one.run.cells, lower) == 16  # TensorFlow's are 5% apart
 
 
 def test_a_quiet_run_is_called_one(tmp_path):

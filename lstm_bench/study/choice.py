@@ -51,21 +51,15 @@ def section(runs: Runs) -> Section:
         return Section(title, [f"{code(one.run.name)} has no row of a framework."])
     rows = []
     for batch, steps in places:
-        row, here = [str(batch), str(steps)], {}
+        row, here = [], {}
         for kind, (_, best) in KINDS.items():
             own = won[kind]
             here[kind] = own[(own["batch"] == batch) & (own["timesteps"] == steps)]
             row += [_use(here[kind]), _library(one, here[kind], best)]
-        rows.append([*row, _gain(here["fp32"], here["half"])])
-    heads = [
-        "batch",
-        "timesteps",
-        "in fp32",
-        "library",
-        "in half precision",
-        "library",
-        "half gains",
-    ]
+        gain = _gain(here["fp32"], here["half"])
+        use = row[2] if gain > 1 or here["fp32"].empty else row[0]
+        rows.append([str(batch), str(steps), use, *row, "-" if math.isnan(gain) else times(gain)])
+    heads = ["batch", "timesteps", "use", "in fp32", "library", "in half", "library", "half gains"]
     told = listed(_mostly(kind, table) for kind, table in won.items() if len(table))
     own = {kind: winners(one.run, _tensorflow(rows)) for kind, (rows, _) in KINDS.items()}
     stay = [_mostly(kind, table) for kind, table in own.items() if len(table)]
@@ -79,9 +73,10 @@ def section(runs: Runs) -> Section:
         ),
         table(heads, rows, left=0),
         text(
-            "In fp32, in half precision: the fastest row that a user of PyTorch or TensorFlow can"
-            " have, at most hidden sizes; others that win are named with theirs; in brackets: at"
-            " one of them at least the noise does not tell it from the next. Library: how many"
+            "Use: the faster of the two, for who can do with half precision. In fp32, in half: the"
+            " fastest row that a user of PyTorch or TensorFlow can have, at most hidden sizes;"
+            " others that win are named with theirs; in brackets: at one of them at least the noise"
+            " does not tell it from the next. Library: how many"
             f" times faster the best of cuDNN is, that is {WHAT}. Half gains: how many times faster"
             " half precision is than fp32. Both are geometric means over hidden sizes."
         ),
@@ -91,7 +86,7 @@ def section(runs: Runs) -> Section:
             _errors(one.run),
         ),
     ]
-    return Section(title, body, text(f"Of the frameworks' rows use {told}.", pays, alike, single))
+    return Section(title, body, text(f"Of the frameworks' rows use {told}.", pays, single))
 
 
 def winners(run: Run, rows: Sequence[str]) -> pd.DataFrame:
@@ -122,10 +117,11 @@ def _library(one: Subject, here: pd.DataFrame, best: str) -> str:
     """How many times faster the library's best is than the row that is used."""
     of = analysis.times(one.run.cells[one.run.cells["implementation"] == best])
     both = here.merge(of.shapes.assign(best_s=of.seconds[:, 0] if len(of.names) else np.nan))
-    return _mean(both["fastest_s"] / both["best_s"])
+    mean = _mean(both["fastest_s"] / both["best_s"])
+    return "-" if math.isnan(mean) else times(mean)
 
 
-def _gain(single: pd.DataFrame, half: pd.DataFrame) -> str:
+def _gain(single: pd.DataFrame, half: pd.DataFrame) -> float:
     """How many times faster the row used in half precision is than the one used in fp32."""
     both = single.merge(half, on=SHAPE, suffixes=("", "_half"))
     return _mean(both["fastest_s"] / both["fastest_s_half"])
@@ -213,8 +209,8 @@ def _by_batch(found: Sequence[tuple[int, float]]) -> str:
     return f" ({_factor(one)} at the {len(one)} of batch 1, {_factor(more)} at the others)"
 
 
-def _mean(ratios: pd.Series[float]) -> str:
-    return times(float(np.exp(np.log(ratios).mean()))) if len(ratios) else "-"
+def _mean(ratios: pd.Series[float]) -> float:
+    return float(np.exp(np.log(ratios).mean())) if len(ratios) else math.nan
 
 
 def _mostly(kind: str, won: pd.DataFrame) -> str:

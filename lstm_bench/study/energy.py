@@ -53,14 +53,15 @@ def section(runs: Runs) -> Section:
     ]
     pairs = energy_cells.pairs(one.records)
     told = _least(own, shapes, _noise(pairs))
-    idle = [row["idle_w"] for row in known if row["idle_w"]]
+    watts = [row["idle_w"] for row in known if row["idle_w"]]
+    idle = [f"{end(watts):.0f}" for end in (min, max)] if watts else []
     body = [
         text(told),
         table(["row", "gross", "net", "power", "gross / pytorch"], shown),
         text(
             f"Medians over the {len(shapes)} shapes at which all of these rows have an energy; the"
             " last column is a geometric mean. Net: what the GPU draws over idle"
-            + (f" ({statistics.median(idle):.0f} W)" if idle else "")
+            + (f" ({' to '.join(dict.fromkeys(idle))} W)" if idle else "")
             + " while calls run back to back; gross: net, and idle power for the time per call."
             " A range, by the lowest and the highest of rounds and loads, and"
             f" {code(ESTIMATE)}: an estimate in most cells of the row.",
@@ -285,7 +286,8 @@ def _least(records: Sequence[Record], shapes: set[Shape], floor: float) -> str:
         clear = rules.is_over(apart, math.log1p(floor)) == rules.HOLDS
         told = f"the next, {code(ranked[1])}, takes {times(math.exp(apart.value))} as much gross"
         shaky = sum(not all(known[name, s] for name in ranked[:2]) for s in shapes)
-        told += f" (an estimate at {counted(shaky, 'shape')})" if shaky else ""
+        where = "throughout" if shaky == len(shapes) else f"at {counted(shaky, 'shape')}"
+        told += f" (an estimate {where})" if shaky else ""
         net = _logs(records, ranked[0], ranked[1], shapes, _net)
         if net:
             more = f"{ESTIMATE}{math.exp(statistics.fmean(net)):.1f}x"

@@ -58,7 +58,8 @@ def section(runs: Runs) -> Section:
             " smallest, all other sizes equal: with AMP how many times faster it is, over DeepBench"
             f" how many times as long PyTorch takes. DeepBench is {code(SKIP)} here, which leaves"
             f" out the input projection as the paper's did. Large sizes: hidden from {LARGE_HIDDEN}"
-            " at the most timesteps."
+            " at the most timesteps. Means are geometric; an MPE can point the other way"
+            " ([where](#the-papers-table-then-and-now))."
         ),
         text(
             "The paper's share of kernel launches is, as far as can be told, TensorBoard's: time in"

@@ -17,7 +17,7 @@ from lstm_bench.comparison import Group, clear
 from lstm_bench.model import Shape
 from lstm_bench.noise import SHAPE
 from lstm_bench.study.section import Section, code, figure, table, text
-from lstm_bench.study.subject import Runs, Subject, missing
+from lstm_bench.study.subject import Runs, Subject, missing, shapes_of
 from lstm_bench.trust import measured
 from lstm_bench.units import counted, error, listed, times
 from lstm_bench.words import Pair, versus
@@ -36,6 +36,7 @@ STEPS_HALF = ("pytorch-half", "deepbench-fp16", "deepbench-fp16-best")
 WHAT = "cuDNN's best algorithm, in a CUDA graph where that is faster"
 #: How algorithms are called in the table, where that is not their name.
 SHORT = {"standard": "std", "dynamic": "dyn", "small-h": "small"}
+NO_GRAPH = "PyTorch in a CUDA graph was not measured."
 LESS_EXACT = 2.0  # times the error of STANDARD
 STEM = "study-headroom"
 
@@ -63,7 +64,8 @@ def section(runs: Runs) -> Section:
         *_algorithms(one),
         _own_shapes(runs.deepbench),
     ]
-    return Section(title, body, f"Against {WHAT}: {told}.", {STEM: drawn(one, found)})
+    short = text(f"Against {WHAT}: {told}.", "" if _own_graphs(one) else NO_GRAPH)
+    return Section(title, body, short, {STEM: drawn(one, found)})
 
 
 def _batches(pair: Pair) -> list[int]:
@@ -89,8 +91,12 @@ def _ends(pair: Pair) -> str:
 def _graphs(one: Subject) -> str:
     """Whose a graph is, and whether a framework's row has one."""
     told = "A graph is CUDA's, not cuDNN's, and users of PyTorch may capture one too"
-    own = [name for name in one.run.implementations if re.match(r"pytorch.*graph", name)]
-    return f"{told}: {listed(map(code, own))}." if own else f"{told}; no row here does."
+    own = _own_graphs(one)
+    return f"{told}: {listed(map(code, own))}." if own else f"{told}. {NO_GRAPH}"
+
+
+def _own_graphs(one: Subject) -> list[str]:
+    return [name for name in one.run.implementations if re.match(r"pytorch.*graph", name)]
 
 
 def _by_batch(pairs: Sequence[Pair]) -> str:
@@ -146,7 +152,7 @@ def _steps(one: Subject) -> list[str]:
             f"The whole is a product: {code(STEPS[0])} takes {whole} as long as the best of cuDNN,"
             f" {itself} by PyTorch against {code(STEPS[1])}, {graph} by the graph that"
             f" {code(STEPS[2])} adds and {choice} by the algorithm. Another order of the steps"
-            " would give other factors."
+            f" would give other factors.{_alike(one)}"
         )
         rows = [["all shapes", *map(times, _means(steps))]]
         for batch, own in steps.groupby("batch"):
@@ -159,6 +165,20 @@ def _steps(one: Subject) -> list[str]:
             f" {code(STEPS_HALF[1])}, {rest} by graph and algorithm together."
         )
     return [text(told.strip()), shown] if told else []
+
+
+def _alike(one: Subject) -> str:
+    """PyTorch's own factor where its choice of algorithm is not in it."""
+    pair, steps = one.pair(STEPS[1], STEPS[0]), one.stepwise(STEPS[0])
+    if not pair:
+        return ""
+    alike = pair.of.part(np.array([shape in steps for shape in shapes_of(pair.of)])).group()
+    if alike.shapes in (0, pair.whole.shapes):
+        return ""
+    return (
+        f" PyTorch's has its own choice of algorithm in it: at the {alike.shapes} shapes where it"
+        f" goes step by step as {code(STEPS[1])} does, it is {times(alike.ratio.value)}."
+    )
 
 
 def _exactness(one: Subject) -> str:

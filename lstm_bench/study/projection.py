@@ -86,7 +86,7 @@ def section(runs: Runs) -> Section:
         rows += [_line(f"- {axis} {value}", held, axis, value) for value in held.values(axis)]
     heads = ["over", "MPE, to skipping", "MPE, to same work", "work", "framework", "is work"]
     body = [
-        text(_none(whole, held), _answer(held, where), _by_length(held)),
+        text(_answer(held, where), _none(whole, held), _by_length(held)),
         table(heads, rows),
         text(
             f"The first two are MPE with 95% intervals: PyTorch against {code(SKIP)}, which is what"
@@ -101,7 +101,7 @@ def section(runs: Runs) -> Section:
         _queued(runs.paper),
         _own_shapes(runs.deepbench),
     ]
-    return Section(title, body, text(_none(whole, held), _answer(held, where)))
+    return Section(title, body, text(_answer(held, where), _none(whole, held)))
 
 
 ANSWERS = {

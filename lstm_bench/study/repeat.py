@@ -48,8 +48,8 @@ def section(runs: Runs) -> Section:
         told += verdicts.told(runs.paper, one, pairs)
         again = _findings(runs.paper, one)
         told += [again] if again else []
-        short += [again, _short(runs.paper, one, parts), headlines.short(ratios, by_leg)]
-        short.append(verdicts.short(pairs))
+        short += [_short(runs.paper, one), headlines.short(ratios, by_leg)]
+        short += [verdicts.short(pairs), again]
     heads = ["run", "where", "cells", "shift", "median", "95% under", "most", "within the floor"]
     body = [text(_answer(words), _whose(runs.paper, runs.repeats)), table(heads, rows)]
     body.append(
@@ -81,7 +81,7 @@ def _findings(first: Subject, second: Subject) -> str:
     other = [_two_words(*two) for two in apart if two in judged]
     only = [_two_words(*two) for two in apart if two not in judged]
     return text(
-        f"{code(second.run.name)}, another run, judges {len(judged) - len(other)} of the"
+        f"{code(second.run.name)} judges {len(judged) - len(other)} of the"
         f" {counted(len(judged), 'finding')} of the paper that both can judge as"
         f" {code(first.run.name)} does.",
         f"Not so: {'; '.join(other)}." if other else "",
@@ -129,32 +129,21 @@ def _baselines(cells: pd.DataFrame) -> str:
     return f"{own} of {len(cells)} are the C++ baseline's"
 
 
-def _short(first: Subject, second: Subject, parts: Sequence[legs.Part]) -> str:
+def _short(first: Subject, second: Subject) -> str:
     """By how much cells differ from run to run."""
-    found, told = against(first, second), []
-    for name, chosen in first.bottlenecks(found).items():
-        own = found[chosen]
-        if len(own):
-            told.append(
-                f"{name} cells ({_baselines(own)}) differ by"
-                f" {percent(float(own['size'].median()))} in the median"
-                f"{_shifts(code(second.run.name), own, parts)}"
-            )
-    shapes = counted(len(found[SHAPE].drop_duplicates()), "shape")
-    return text(legs.told(first, second), f"At {shapes} {listed(told)}.") if told else ""
-
-
-def _shifts(name: str, cells: pd.DataFrame, parts: Sequence[legs.Part]) -> str:
-    """Which way they differ leg by leg, where there are legs and it is worth a word."""
-    middles = {part.brief: float(cells["change"][part.of(cells)].median()) for part in parts}
-    known = {leg: middle for leg, middle in middles.items() if np.isfinite(middle)}
-    if max(map(abs, known.values()), default=0.0) < WORTH_A_WORD:
+    found = against(first, second)
+    if found.empty:
         return ""
-    told = (
-        f"{percent(abs(middle))} {'slower' if middle > 0 else 'faster'} in {leg}"
-        for leg, middle in known.items()
+    told = [
+        f"{name} cells differ by {percent(float(found['size'][chosen].median()))}"
+        for name, chosen in first.bottlenecks(found).items()
+        if chosen.any()
+    ] or [f"they differ by {percent(float(found['size'].median()))}"]
+    return (
+        f"In {code(second.run.name)}, another run, {int(found['inside'].sum())} of"
+        f" {counted(len(found), 'cell')} are within the noise floor; in the median"
+        f" {listed(told)}."
     )
-    return f" ({name} is {listed(told)})"
 
 
 def against(first: Subject, second: Subject) -> pd.DataFrame:
