@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -9,7 +10,7 @@ import click
 
 from lstm_bench import __version__
 from lstm_bench.commands import compare, grid, machine, profile, report
-from lstm_bench.commands.options import BAD_INPUT, DONE, FAILED, INTERRUPTED
+from lstm_bench.commands.options import BAD_INPUT, CUT_OFF, DONE, FAILED, INTERRUPTED
 from lstm_bench.model import LstmBenchError, Stopped
 
 
@@ -34,6 +35,13 @@ class _Group(click.Group):
         except OSError as error:  # the output's: what a run writes is told where it happens
             code = _complain(f"cannot write the output: {error.strerror or error}", FAILED)
         sys.exit(code if isinstance(code, int) else DONE)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # whoever reads has enough, as `head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return CUT_OFF
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:

@@ -232,7 +232,7 @@ def winners(run: Run, kind: str = "single") -> Figure | None:
     panels = panels_of(won)
     shown = panels[:: math.ceil(len(panels) / MOST_PANELS)]
     notes = "In a cell: the fastest, and how many times slower the next one is."
-    notes += " Pale: not beyond the noise, or too few rounds to tell."
+    notes += " Pale: not beyond the noise, or not for certain."
     if len(shown) < len(panels):
         notes += f" {len(shown)} of {len(panels)} panels are shown."
     best = f"{elided(names[0], 30)} at {counts[names[0]]} of {len(won)}"
@@ -256,7 +256,7 @@ def amp_gain(run: Run) -> Figure | None:
     words = [f"{word} at {(both['verdict'] == word).sum()}" for word in ("faster", "slower")]
     title = f"AMP is {' and '.join(words)} of {len(both)} cells beyond the noise"
     notes = "In a cell: how many times faster AMP is; below 1 it is slower."
-    notes += " In brackets: not beyond the noise, or too few rounds to tell."
+    notes += " In brackets: not beyond the noise, or not for certain."
     sides = both.verdict.map({"faster": 1, "slower": -1}).fillna(0)
     both = both.assign(gain=-np.log2(both.ratio), called=sides)
     keys = ["timesteps", "input_size"]

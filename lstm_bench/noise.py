@@ -83,7 +83,7 @@ def controls(cells: pd.DataFrame, metric: str = "latency") -> Controls:
     """Copies 1 and 2, 3 and 4, ... of an implementation at one shape in one pass.
 
     Both must be of one group: else they were not measured in turns. Their difference is the one
-    that verdicts look at, the median over the rounds: a machine that goes slower for a while slows
+    that the rounds of a verdict show, their median: a machine that goes slower for a while slows
     both sides of a round.
     """
     value, rounds = METRICS[metric]
@@ -196,20 +196,20 @@ def verdicts(
     have more rounds than the other, or its pace change: a verdict that the ratio does not bear out
     is unsure.
     """
-    told = by_rounds(first, second, floor)
+    told = round_verdicts(first, second, floor)
     with np.errstate(divide="ignore", invalid="ignore"):
         by_medians = _word(np.log(ratio), np.log1p(floor))
     return np.where(told == by_medians, told, "unsure")
 
 
 def _word(log_ratio: Numbers, beyond: Numbers) -> npt.NDArray[np.str_]:
-    """Where a ratio lies, chance apart."""
+    """The word for a ratio, without asking whether it is chance."""
     with np.errstate(invalid="ignore"):
         sides = np.where(log_ratio > 0, "slower", "faster")
         return np.where(np.abs(log_ratio) > beyond, sides, "same")
 
 
-def by_rounds(first: Numbers, second: Numbers, floor: Numbers) -> npt.NDArray[np.str_]:
+def round_verdicts(first: Numbers, second: Numbers, floor: Numbers) -> npt.NDArray[np.str_]:
     """The verdict of the rounds that both sides have, each of the one held against the other's.
 
     A difference is called if the rounds speak against "no larger than the noise floor". Two tests

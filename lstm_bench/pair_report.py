@@ -101,7 +101,9 @@ def _unclear(found: Comparison, overall: Group) -> str:
             return (
                 f"{found.b} is {word} at {words[word]} of {overall.shapes} shapes, {other} at none"
             )
-    apart = overall.ratio.low > 1 or overall.ratio.high < 1
+    floor, ratio = float(found.shapes["floor"].median()), overall.ratio
+    within = 1 / (1 + floor) <= ratio.value <= 1 + floor
+    apart = within and (ratio.low > 1 or ratio.high < 1)
     return "No difference beyond the noise floor" if apart else "No clear difference"
 
 

@@ -286,6 +286,17 @@ def test_no_row_is_called_slower_beside_a_ratio_that_does_not_say_so(later, told
     assert verdict == told
 
 
+def test_equal_medians_without_a_common_round_are_unsure():
+    found = compare(cells(row("a", 1.0, group="1"), row("b", 1.0, group="2")), "a", "b")
+    assert list(found.shapes["verdict"]) == ["unsure"]
+
+
+def test_the_headline_does_not_deny_a_ratio_beyond_the_floor():
+    made = run(row("a", 1.0, rounds=[1.0] * 20), row("b", 1.2, rounds=[1.0] * 20 + [1.2] * 50))
+    text = pair_report.document(compare(made.cells, "a", "b"), [made]).written("table")
+    assert "No clear difference, by latency: B / A = 1.20x" in text
+
+
 def test_no_row_is_called_the_same_beside_a_ratio_that_does_not_say_so():
     steady = row("a", 1.0, rounds=[1.0] * 20)
     other = row("b", 1.2, rounds=[1.0] * 20 + [1.2] * 50)

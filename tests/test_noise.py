@@ -22,7 +22,32 @@ def pairs(*found):
 
 def verdict(first, second, floor):
     first, second = np.array([first]), np.array([second])
-    return str(noise.by_rounds(first, second, np.array([floor]))[0])
+    return str(noise.round_verdicts(first, second, np.array([floor]))[0])
+
+
+def test_a_verdict_is_what_both_the_rounds_and_the_medians_say():
+    """The words of the rounds downwards, those of the ratio to the right."""
+    floor, one = np.full(9, 0.05), np.ones((9, 10))
+    factors, ratios = np.repeat([0.5, 1.0, 2.0], 3), np.tile([0.5, 1.0, 2.0], 3)
+    words = noise.verdicts(one, one * factors[:, None], ratios, floor)
+    assert [*words[::4]] == ["faster", "same", "slower"]
+    assert [*words].count("unsure") == 6
+
+
+@pytest.mark.parametrize(("ratio", "told"), [(1.099, "same"), (1.101, "slower"), (0.91, "same")])
+def test_a_ratio_is_beyond_the_floor_if_it_is_so_many_times_more(ratio, told):
+    rounds = np.full((1, 10), 1.2 if told == "slower" else 1.0)
+    found = noise.verdicts(np.ones((1, 10)), rounds, np.array([ratio]), np.array([0.1]))
+    assert [*found] == [told]
+
+
+def test_a_pair_whose_medians_do_not_differ_is_not_called_different():
+    own = [row("a", 1.0, hidden=h, copy=c) for h in range(1, 9) for c in (1, 2)]
+    odd = [
+        row("a", 1.0, hidden=99, rounds=[1.0] * 10),
+        row("a", 1.0, hidden=99, copy=2, rounds=[1.2] * 10 + [1.0] * 30),
+    ]
+    assert noise.floors(noise.controls(cells(*own, *odd)))[-1].called_different == 0
 
 
 def test_a_pair_is_an_implementation_and_its_copy_at_one_shape():
@@ -160,7 +185,7 @@ def test_a_clear_case_is_called_among_many_equal_ones_from_five_rounds():
     rng = np.random.default_rng(4)
     first, second = (np.exp(rng.normal(0, 0.01, (100, 5))) for _ in range(2))
     second[:3] *= 10
-    words = noise.by_rounds(first, second, np.full(100, 0.03))
+    words = noise.round_verdicts(first, second, np.full(100, 0.03))
     assert list(words[:3]) == ["slower"] * 3
     assert set(words[3:]) <= {"same", "unsure"}
 
@@ -215,9 +240,9 @@ def test_two_workers_that_keep_their_pace_for_a_while_are_seldom_called_differen
             steps[:, n] = keeps * steps[:, n - 1] + (1 - keeps**2) ** 0.5 * steps[:, n]
         return np.exp(0.08 * steps + rng.normal(0, 0.08, steps.shape))
 
-    words = noise.by_rounds(pace(), pace(), np.full(400, 0.015))
+    words = noise.round_verdicts(pace(), pace(), np.full(400, 0.015))
     assert np.isin(words, ("faster", "slower")).mean() < noise.FALSE_DISCOVERIES
-    apart = noise.by_rounds(pace(), 1.25 * pace(), np.full(400, 0.015))
+    apart = noise.round_verdicts(pace(), 1.25 * pace(), np.full(400, 0.015))
     assert (apart == "slower").mean() > 0.95
 
 
@@ -226,10 +251,10 @@ def test_one_lucky_shape_among_many_equal_ones_is_not_called():
     first = np.exp(rng.normal(0, 0.01, (200, 10)))
     second = np.exp(rng.normal(0, 0.01, (200, 10)))
     alone = [
-        str(noise.by_rounds(first[i : i + 1], second[i : i + 1], np.zeros(1))[0])
+        str(noise.round_verdicts(first[i : i + 1], second[i : i + 1], np.zeros(1))[0])
         for i in range(200)
     ]
-    together = noise.by_rounds(first, second, np.zeros(200))
+    together = noise.round_verdicts(first, second, np.zeros(200))
     assert sum(word in ("faster", "slower") for word in alone) > 5  # 5% of 200 by chance
     assert np.isin(together, ("faster", "slower")).sum() <= 1
 

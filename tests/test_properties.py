@@ -82,8 +82,8 @@ def test_a_verdict_turned_round_is_its_opposite(pairs, floor):
     first, second = first[:, :width], second[:, :width]
     floors = noise.np.full(len(pairs), floor)
     opposite = {"faster": "slower", "slower": "faster", "same": "same", "unsure": "unsure"}
-    there = noise.by_rounds(first, second, floors)
-    back = noise.by_rounds(second, first, floors)
+    there = noise.round_verdicts(first, second, floors)
+    back = noise.round_verdicts(second, first, floors)
     assert [opposite[str(w)] for w in there] == [str(w) for w in back]
 
 

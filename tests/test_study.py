@@ -255,6 +255,7 @@ def test_the_ratio_of_an_estimate_has_two_digits(value, told):
         (("GPU-1", "GPU-1"), "on the same GPU"),
         (("GPU-1", "GPU-2"), "on another GPU of its kind"),
         ((None, "GPU-2"), "on GPUs that may not be the same"),
+        (("GPU-1", None), "on GPUs that may not be the same"),
     ],
 )
 def test_energy_of_two_runs_says_whether_they_had_one_gpu(tmp_path, uuids, told):
@@ -273,7 +274,7 @@ def test_energy_of_two_runs_says_whether_they_had_one_gpu(tmp_path, uuids, told)
         (("GPU-1", "GPU-1"), "on the same GPU"),
         (("GPU-1", "GPU-2"), "on GPUs that may not be the same"),
         (("GPU-1", None), "on GPUs that may not be the same"),
-        (("GPU-2", "GPU-3"), "on another GPU of its kind"),
+        (("GPU-2",), "on GPUs that may not be the same"),  # the first was killed
     ],
 )
 def test_a_run_that_was_resumed_had_the_gpus_of_its_legs(tmp_path, uuids, told):

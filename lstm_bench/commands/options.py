@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+CUT_OFF = 141  # as a program that a closed pipe ended
 SORTS = ("self", "total", "calls", "memory", "name")  # split.SORTS, without its imports
 
 results = click.option(

@@ -30,7 +30,13 @@ if TYPE_CHECKING:
     "--operators", is_flag=True, help="The host's operators, by the framework's own profiler."
 )
 @click.option("--sort", type=click.Choice(options.SORTS), default="self", show_default=True)
-@click.option("--top", type=click.IntRange(1), default=15, show_default=True, help="Rows to show.")
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    default=15,
+    show_default=True,
+    help="Rows to draw; CSV and JSON have all.",
+)
 @click.option(
     "--trace",
     type=click.Path(path_type=Path, dir_okay=False),

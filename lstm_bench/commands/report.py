@@ -35,7 +35,7 @@ from lstm_bench.model import LstmBenchError
     "--top",
     type=click.IntRange(1),
     metavar="N",
-    help="With --kernels: how many of each row.  [default: 5]",
+    help="With --kernels: how many of each row are drawn; JSON has all.  [default: 5]",
 )
 @click.option(
     "--where",

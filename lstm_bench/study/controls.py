@@ -84,9 +84,7 @@ def close_pairs(one: Subject) -> tuple[int, int]:
 def _by_medians(one: Subject) -> int:
     """How many of them do by the medians of the two, which need not be of the same moments."""
     pairs = noise.controls(one.run.cells)
-    long = pairs.time_s >= LONG_S
-    medians = [np.nanmedian(side[long], axis=1) for side in (pairs.first, pairs.second)]
-    return int((np.abs(medians[1] / medians[0] - 1) < CLOSE).sum())
+    return int((np.abs(pairs.ratio[pairs.time_s >= LONG_S] - 1) < CLOSE).sum())
 
 
 def _floors(one: Subject) -> Iterator[list[str]]:

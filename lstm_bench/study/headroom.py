@@ -289,7 +289,7 @@ def drawn(one: Subject, pairs: list[Pair]) -> Figure:
         "In a cell: the row's latency over that of cuDNN's best algorithm in the same precision,"
     )
     notes += " in a CUDA graph where that is faster. In the title: geometric means. In brackets:"
-    notes += " not beyond the noise, or too few rounds to tell."
+    notes += " not beyond the noise, or not for certain."
     notes += " Grey: not measured."
     made, foot = figures.heat_maps(one.run, title_of(pairs[0]), notes, panels, columns, 0.5)
     place = made.add_axes(figures.box(made, 1.2, foot + 0.3, figures.WIDTH - 2.4, 0.1))

@@ -57,7 +57,8 @@ def _seconds(when: str, form: str = "") -> float:
 def boards(one: Subject) -> set[str | None]:
     """The GPUs that a run was measured on, by their UUIDs; None is one that it does not tell."""
     legs = store.read_legs(one.run.folder) if one.run.folder else []
-    machines = [leg.machine for leg in legs] if len(legs) > 1 else [one.run.manifest["machine"]]
+    later = [leg.machine for leg in legs if leg.machine or len(legs) > 1]
+    machines = [one.run.manifest["machine"], *later]  # a first leg that was killed wrote no line
     return {(machine.get("gpus") or [{}])[0].get("uuid") for machine in machines}
 
 

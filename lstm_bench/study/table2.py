@@ -73,7 +73,7 @@ def _changes(one: Subject) -> list[str]:
         told = versus(pair.whole, pair.floor)
         if not pair.clear:
             ends = f"{times(ratio.low)} to {times(ratio.high)}"
-            told = f"{times(ratio.value)} the time ({ends}), not beyond the noise floor"
+            told = f"{times(ratio.value)} the time ({ends}), not clearly beyond the noise floor"
         lines.append(
             f"{code(b)} against {code(a)}: by MPE {change(pair.whole.mpe, then)}. By the geometric"
             f" mean {told}; of {pair.whole.shapes} shapes {words['faster']} faster,"
