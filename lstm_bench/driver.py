@@ -224,9 +224,10 @@ class _Walk:
     def look_again(self, records: list[Record]) -> None:
         """Profiles and energy of cells of one shape; they have their times, which stay.
 
-        Energy is that of all of them or of none: the GPU may be another one by now.
+        Energy is that of all of them or of none: the GPU may be another one by now. Those that have
+        lost nothing are here for that.
         """
-        dark = any("energy" in lost(record) for record in records)
+        dark = any("energy" in lost(record) or not lost(record) for record in records)
         all_lack = frozenset({"energy"} if dark else ())
         before: dict[str, Record] = {}
         built = []

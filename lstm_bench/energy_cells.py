@@ -93,22 +93,22 @@ def shared_shapes(records: Iterable[Record]) -> set[Shape]:
     cells = drawn(records)
     for one in cells:
         found.setdefault(one.record.implementation, set()).add(one.record.shape)
-    return set.intersection(*found.values()) - unlike(cells).keys() if found else set()
+    apart = {shape for _, shape in unlike(cells)}
+    return set.intersection(*found.values()) - apart if found else set()
 
 
-def unlike(cells: Iterable[Drawn]) -> dict[Shape, tuple[float, float]]:
-    """Shapes at which idle power was another for some rows, by more than energy may be off by.
+def unlike(cells: Iterable[Drawn]) -> dict[tuple[int, Shape], tuple[float, float]]:
+    """Where idle power was another for some rows of a shape, by more than energy may be off by.
 
     The GPU was another one, or much warmer: energy does not compare there. The least and the most.
     """
-    idle: dict[tuple[Shape, int], list[float]] = {}
+    idle: dict[tuple[int, Shape], list[float]] = {}
     for one in cells:
         if one.energy.idle_w:
-            idle.setdefault((one.record.shape, one.record.pass_number), []).append(
-                one.energy.idle_w
-            )
-    ends = ((shape, min(watts), max(watts)) for (shape, _), watts in idle.items())
-    return {shape: (low, high) for shape, low, high in ends if high / low > 1 + KNOWN}
+            where = one.record.pass_number, one.record.shape
+            idle.setdefault(where, []).append(one.energy.idle_w)
+    ends = {where: (min(watts), max(watts)) for where, watts in idle.items()}
+    return {where: (low, high) for where, (low, high) in ends.items() if high / low > 1 + KNOWN}
 
 
 def fine_net(energy: Energy) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from lstm_bench.energy_cells import drawn, unlike
 from lstm_bench.measurement import lost
 from lstm_bench.model import RETRYABLE, UNFINISHED, Cell, Record, Shape
 from lstm_bench.plan import Plan
@@ -29,10 +30,12 @@ def unseen(plan: Plan, records: Iterable[Record], left: Iterable[Cell]) -> list[
     """Cells of the plan that have their times, and whose profile or energy was lost.
 
     Energy is looked for at a shape as a whole: only what was measured on one GPU can be compared.
+    So it is where some rows of a shape have it from another.
     """
     keys = {cell.key for cell in plan.all_cells()} - {cell.key for cell in left}
     timed = [r for r in records if r.status == "ok" and r.key in keys]
     dark = {(r.pass_number, r.shape) for r in timed if "energy" in lost(r)}
+    dark |= unlike(drawn(timed)).keys()
     return [r for r in timed if lost(r) or (r.energy and (r.pass_number, r.shape) in dark)]
 
 

@@ -976,6 +976,20 @@ def test_energy_is_looked_for_at_the_whole_shape(tmp_path, monkeypatch):
     assert sum(" profiling " in text for text in seen.texts) == 1  # of b, which has none
 
 
+def test_energy_that_rows_of_a_shape_have_from_two_gpus_is_measured_again(tmp_path, monkeypatch):
+    plan = on_a_gpu(monkeypatch, {"a": {}, "b": {}})
+    records = []
+    for record in lost(plan, tmp_path, monkeypatch):
+        there = record.shape == plan.shapes[0] and record.implementation == "b"
+        has = energy.Energy(250.0, 100.0 if there else 90.0, 0.5, 6, calls=100, call_s=1e-3)
+        records.append(replace(record, energy=has, warnings=[], device_s=0.5))
+    sink, seen, _ = looked_for(plan, tmp_path, records)
+    assert [r.shape for r in sink.records] == 2 * [plan.shapes[0]]
+    assert [(r.energy.power_w, r.device_s) for r in sink.records] == 2 * [(300.0, 0.5)]
+    assert not any(" profiling " in text for text in seen.texts)
+    assert todo.unseen(plan, sink.records, []) == []
+
+
 def test_energy_that_is_not_found_again_is_not_kept_beside_newer_ones(tmp_path, monkeypatch):
     plan = on_a_gpu(monkeypatch, {"a": {}, "b": {}})
     first = [r for r in lost(plan, tmp_path, monkeypatch) if r.shape == plan.shapes[0]]

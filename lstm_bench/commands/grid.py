@@ -89,7 +89,6 @@ def grid(
     with held():
         from lstm_bench import grid as grids
         from lstm_bench import lookup, machine, preflight, store, todo
-        from lstm_bench.measurement import lost
         from lstm_bench.plan import Plan
         from lstm_bench.units import counted
 
@@ -178,8 +177,8 @@ def grid(
             told = "; --retry-failed measures failed cells once more"
         elif unseen:
             told = (
-                f"; of {counted(sum(bool(lost(r)) for r in unseen), 'cell')} the profile or the"
-                " energy was lost:"
+                f"; of {counted(len(unseen), 'cell')} the profile or the energy was lost, or is of"
+                " another GPU than its neighbours':"
                 " --retry-failed looks for it once more"
             )
         click.echo(f"{folder} is complete: nothing is left to measure{told}")
