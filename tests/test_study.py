@@ -84,7 +84,7 @@ def test_a_promise_is_broken_only_beyond_chance():
 def test_cells_without_a_time_are_grouped_by_cause():
     assert what_ran.cause("unsupported", "cuDNN: CUDNN_STATUS_NOT_SUPPORTED") == "refused by cuDNN"
     own = "cuDNN takes very long to compile PERSIST_DYNAMIC's kernels; not tried"
-    assert what_ran.cause("unsupported", own) == "not tried"
+    assert what_ran.cause("unsupported", own) == f"not tried ({own.partition(';')[0]})"
     assert what_ran.cause("unsupported", "runs on cuda only") == "not supported here"
     assert what_ran.cause("oom", "") == "out of memory"
     assert what_ran.cause("timeout", "") == "over the time limit"

@@ -181,7 +181,8 @@ def _versions(one: Subject) -> str:
 def cause(status: str, reason: str) -> str:
     """Why a cell has no time, in groups."""
     if status == "unsupported":
-        own = "not tried" if reason.endswith("not tried") else "not supported here"
+        why, mark, _ = clean(reason).partition("; not tried")
+        own = f"not tried ({why})" if mark else "not supported here"
         return "refused by cuDNN" if "CUDNN_STATUS" in reason else own
     names = {"oom": "out of memory", "timeout": "over the time limit", "wrong": "wrong answer"}
     return names.get(status, status)
