@@ -23,7 +23,7 @@ import pandas as pd
 
 from lstm_bench import analysis, noise, timing, trust, words
 from lstm_bench.colours import look
-from lstm_bench.comparison import Comparison, Group
+from lstm_bench.comparison import Comparison, Group, clear
 from lstm_bench.intervals import Statistic
 from lstm_bench.model import TOLERANCES, dumps
 from lstm_bench.noise import METRICS, SHAPE, Noise
@@ -260,7 +260,7 @@ def _pairs(
                 {
                     "a": names.index(a),
                     "b": names.index(b),
-                    "groups": [_group(g) for g in (pair.whole, *_groups(of, axes))],
+                    "groups": [_group(g, pair.floor) for g in (pair.whole, *_groups(of, axes))],
                     "left_out": list(of.left_out.items()),
                     "differs": of.differs,
                     "clear": pair.clear,
@@ -281,10 +281,11 @@ def _groups(of: Comparison, axes: Sequence[str]) -> list[Group]:
     return [group for axis in axes for group in of.along(axis)]
 
 
-def _group(group: Group) -> list[Any]:
-    """Axis, label, shapes, ratio, MPE, counts of verdicts."""
+def _group(group: Group, floor: float) -> list[Any]:
+    """Axis, label, shapes, ratio, MPE, counts of verdicts, whether it is beyond the noise."""
     counts = list(group.verdicts.values())
-    return [group.by, group.label, group.shapes, _stat(group.ratio), _stat(group.mpe), counts]
+    ends = _stat(group.ratio), _stat(group.mpe)
+    return [group.by, group.label, group.shapes, *ends, counts, clear(group, floor)]
 
 
 def _stat(statistic: Statistic) -> list[float | None]:

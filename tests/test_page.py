@@ -185,6 +185,7 @@ def test_every_ordered_pair_has_the_statistics_of_compare(run, text):
                 expected = (statistic.value, statistic.low, statistic.high)
                 assert numbers == pytest.approx(expected, rel=1e-3, abs=1e-9)
             assert mine[5] == list(theirs.verdicts.values())
+            assert mine[6] == comparison.clear(theirs, float(of.shapes["floor"].median()))
         assert pair["ratio"] == pytest.approx(list(of.shapes["ratio"]), rel=1e-3)
         words_of = {"f": "faster", "s": "same", "u": "unsure", "l": "slower"}
         assert [words_of[letter] for letter in pair["verdict"]] == list(of.shapes["verdict"])

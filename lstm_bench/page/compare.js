@@ -8,7 +8,8 @@ const MOST_DRAWN = 3000; // marks in one figure
 for (const pair of run.pairs) {
   pair.names = [pair.a, pair.b].map((i) => run.implementations[i].name);
   pair.groups = pair.groups.map(
-    ([by, label, shapes, ratio, mpe, counts]) => ({ by, label, shapes, ratio, mpe, counts }));
+    ([by, label, shapes, ratio, mpe, counts, clear]) => (
+      { by, label, shapes, ratio, mpe, counts, clear }));
 }
 
 function pairPicker(place) {
@@ -188,8 +189,8 @@ function intervalPictures(groups) {
     const place = 4 + ((width - 8) * Math.log(ratio / low)) / Math.log(high / low);
     return Math.max(0, Math.min(width, place));
   };
-  return ({ ratio: [value, from, to] }) => {
-    const word = from > 1 ? "slower" : to < 1 ? "faster" : "";
+  return ({ ratio: [value, from, to], clear }) => {
+    const word = !clear ? "" : value > 1 ? "slower" : "faster";
     return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" },
       rule("one", x(1), 0, x(1), height),
       rule(`whisker ${word}`, x(from), height / 2, x(to), height / 2),
@@ -245,7 +246,7 @@ function shapeFigure(pair) {
 
   responsive(drawing, draw);
   const note = "B over A at every shape, by the time that A takes; above 1x B is slower. The band is"
-    + " the noise floor. Shapes are hidden,batch,timesteps, then the input size where it differs."
+    + " the noise floor; where that of B is wider, it counts. Shapes are hidden,batch,timesteps, then the input size where it differs."
     + (every > 1 ? ` Of so many shapes one in ${every} is drawn.` : "");
   return el("div", {}, figure, el("p", { class: "note", text: note }));
 }

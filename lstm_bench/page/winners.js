@@ -138,7 +138,7 @@ class WinnerFigure {
     }
     if (labelled) {
       const ratio = won.ratio[k];
-      const factor = ratio < 10 ? ratio.toFixed(1) : ratio.toFixed(0);
+      const factor = ratio.toFixed(ratio < 1.1 ? 2 : ratio < 10 ? 1 : 0);
       const text = sure ? `${factor}x` : won.verdict[k] === "same" ? "=" : "?";
       tile.append(textAt(box.x + 19 + (box.width - 20) / 2, middle + 4, text, "middle", `on${close}`));
     }
