@@ -36,7 +36,7 @@ def unseen(plan: Plan, records: Iterable[Record], left: Iterable[Cell]) -> list[
     timed = [r for r in records if r.status == "ok" and r.key in keys]
     dark = {(r.pass_number, r.shape) for r in timed if "energy" in lost(r)}
     dark |= unlike(drawn(timed)).keys()
-    return [r for r in timed if lost(r) or (r.energy and (r.pass_number, r.shape) in dark)]
+    return [r for r in timed if lost(r) or (r.pass_number, r.shape) in dark]
 
 
 def possible(plan: Plan, cells: Iterable[Cell], missing: Collection[str]) -> list[Cell]:

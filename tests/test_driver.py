@@ -990,14 +990,15 @@ def test_energy_that_rows_of_a_shape_have_from_two_gpus_is_measured_again(tmp_pa
     assert todo.unseen(plan, sink.records, []) == []
 
 
-def test_energy_that_is_not_found_again_is_not_kept_beside_newer_ones(tmp_path, monkeypatch):
+@pytest.mark.parametrize("fails", ["prepare", "load"])
+def test_energy_that_is_not_found_again_is_not_kept_beside_newer_ones(tmp_path, monkeypatch, fails):
     plan = on_a_gpu(monkeypatch, {"a": {}, "b": {}})
     first = [r for r in lost(plan, tmp_path, monkeypatch) if r.shape == plan.shapes[0]]
     had = energy.Energy(250.0, 90.0, 0.5, 6, calls=100, call_s=1e-3)
     records = [replace(r, energy=had, warnings=[]) if r.implementation == "a" else r for r in first]
 
     def told(go, worker, verb, named):
-        if verb == "load" and named["key"].startswith("a"):
+        if verb == fails and named["key"].startswith("a"):
             raise WorkerFailed("oom", "no room")
         return go()
 

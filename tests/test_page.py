@@ -169,6 +169,12 @@ def test_a_metric_that_was_not_measured_is_not_offered(text):
     assert data_of(page.html(run_of(rows)))["metrics"] == ["latency", "throughput", "device"]
 
 
+def test_a_group_within_the_noise_is_not_told_as_a_difference(run):
+    (a, b, *_) = TIMES
+    group = comparison.compare(run.cells, a, b, across=None).group()
+    assert [page._group(group, floor)[6] for floor in (0.0, 1e3)] == [True, False]
+
+
 def test_every_ordered_pair_has_the_statistics_of_compare(run, text):
     data = data_of(text)
     names = [row["name"] for row in data["implementations"]]

@@ -123,6 +123,13 @@ def test_half_precision_is_advised_where_it_pays(tmp_path):
     }
 
 
+def test_without_a_row_in_fp32_half_precision_is_what_to_use(tmp_path):
+    cells = [one for one in cells_of({"pytorch-half": 0.5}) if one[0].implementation != "pytorch"]
+    one = Subject(run_of(tmp_path / "h200-paper", *cells))
+    first = choice.section(Runs(paper=one)).body[1].splitlines()[2]
+    assert [cell.strip() for cell in first.strip("|").split("|")][2:4] == ["pytorch-half", "-"]
+
+
 def test_what_the_noise_does_not_tell_apart_is_in_brackets(tmp_path):
     one = Subject(run_of(tmp_path / "h200-paper", *cells_of({"tf-mode0": 1.001})))
     assert "(pytorch)" in choice.section(Runs(paper=one)).body[1]
@@ -284,7 +291,7 @@ def test_a_run_that_was_resumed_had_the_gpus_of_its_legs(tmp_path, uuids, told):
         run.manifest["machine"]["gpus"] = [{"name": "H200", "driver": "1", "uuid": "GPU-1"}]
         both.append(Subject(run))
     legs = [
-        {"wall_s": 1.0, "timed_s": 0.5, "machine": {"gpus": [{"uuid": uuid}] if uuid else []}}
+        {"wall_s": 1.0, "timed_s": 0.5, "machine": {"gpus": [{"uuid": uuid}]} if uuid else {}}
         for uuid in uuids
     ]
     lines = "".join(json.dumps(leg) + "\n" for leg in legs)
