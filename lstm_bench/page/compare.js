@@ -246,7 +246,8 @@ function shapeFigure(pair) {
 
   responsive(drawing, draw);
   const note = "B over A at every shape, by the time that A takes; above 1x B is slower. The band is"
-    + " the noise floor; where that of B is wider, it counts. Shapes are hidden,batch,timesteps, then the input size where it differs."
+    + " the noise floor; where that of B is wider, it counts. Shapes are hidden,batch,timesteps,"
+    + " then the input size where it differs."
     + (every > 1 ? ` Of so many shapes one in ${every} is drawn.` : "");
   return el("div", {}, figure, el("p", { class: "note", text: note }));
 }

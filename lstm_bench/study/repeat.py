@@ -16,7 +16,6 @@ from lstm_bench.study.subject import GPU, Runs, Subject, missing
 from lstm_bench.trust import measured
 from lstm_bench.units import counted, listed, percent, single
 
-WORTH_A_WORD = 0.01  # of a shift
 FEW = 3  # findings that are worth a list
 PROMISED = 0.95  # of differences lie under the noise floor: that is what it is
 
@@ -121,12 +120,9 @@ def _whose(first: Subject, others: Sequence[Subject]) -> str:
     """Whose rows the GPU-bound cells are."""
     found = pd.concat([against(first, one) for one in others], ignore_index=True)
     bound = found[first.bottlenecks(found)[GPU]]
-    return f"Of the GPU-bound cells {_baselines(bound)}." if len(bound) else ""
-
-
-def _baselines(cells: pd.DataFrame) -> str:
-    own = int(cells["implementation"].str.startswith("deepbench").sum())
-    return f"{own} of {len(cells)} are the C++ baseline's"
+    own = int(bound["implementation"].str.startswith("deepbench").sum())
+    told = f"Of the GPU-bound cells {own} of {len(bound)} are the C++ baseline's."
+    return told if len(bound) else ""
 
 
 def _short(first: Subject, second: Subject) -> str:
