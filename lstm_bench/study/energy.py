@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from lstm_bench import energy_cells, energy_report, noise
-from lstm_bench.energy_cells import NET_KNOWN, Drawn, Pair, fine_net
+from lstm_bench.energy_cells import NET_KNOWN, Pair, fine_net
 from lstm_bench.energy_report import ESTIMATE, gross_text, is_estimate, net_text
 from lstm_bench.model import Record, Shape
-from lstm_bench.study import legs, rules
+from lstm_bench.study import energy_twice, rules
 from lstm_bench.study.section import Section, code, table, text
-from lstm_bench.study.subject import Runs, Subject, missing, not_in
+from lstm_bench.study.subject import Runs, missing, not_in
 from lstm_bench.tables import Row
-from lstm_bench.units import counted, listed, percent, seconds, times
+from lstm_bench.units import counted, listed, percent, times
 
 UNKNOWN = "no row was measured twice: how well energy repeats is not known"
-AGREE = 0.05  # two runs of a cell should
-MOST_NAMED = 5
 FEWEST_PAIRS, USUAL = 5, 0.05  # below so many A/A pairs, what docs/energy.md finds is used
-
-
-Pairs = Sequence[tuple[Drawn, Drawn]]  # a cell in two runs
 
 
 def section(runs: Runs) -> Section:
@@ -69,8 +62,7 @@ def section(runs: Runs) -> Section:
             *_sentences(energy_report.repeats(pairs) or [UNKNOWN]),
             *_sentences(energy_report.problem_lines(own)),
         ),
-        *(part for other in runs.energy[1:] for part in _again(runs.energy[0], other)),
-        *(part for other in runs.repeats for part in _again(one, other)),
+        *energy_twice.body(runs),
     ]
     return Section(title, body, told)
 
@@ -80,147 +72,6 @@ def _ratio_text(row: Row, value: float) -> str:
     if not is_estimate(row):
         return times(value)
     return f"{ESTIMATE}{value:.{1 if value < 10 else 0}f}x"
-
-
-def _again(first: Subject, second: Subject) -> list[str]:
-    """How far another run is from this one: in all cells, then where neither is an estimate."""
-    sides = [
-        {(one.record.implementation, one.record.shape): one for one in energy_cells.drawn(own)}
-        for own in (energy_cells.firsts(first.records), energy_cells.firsts(second.records))
-    ]
-    both = [(one, sides[1][key]) for key, one in sides[0].items() if key in sides[1]]
-    known = [(a, b) for a, b in both if a.known and b.known]
-    if not both:
-        return []
-    marked = [(a, b) for a, b in both if not (a.known and b.known)]
-    names = code(first.run.name), code(second.run.name)
-    by_leg = {
-        part.name: [two for two in known if astuple(two[0].record.shape) in part.shapes]
-        for part in legs.parts(first, second)
-    } or {"all": known}
-    return [
-        text(
-            f"Gross energy of {names[1]} against {names[0]}, {_where(first, second)}: two runs of a"
-            f" cell should agree to {percent(AGREE, 0)}, and {_agree(both)} of"
-            f" {counted(len(both), 'cell')} do."
-            + (" The table is of those in which neither run has an estimate." if known else ""),
-        ),
-        *(_figures(by_leg, known, names) if known else []),
-        text(_estimates(marked, len(known)), _nets(both)),
-    ]
-
-
-def _figures(by_leg: Mapping[str, Pairs], known: Pairs, names: tuple[str, str]) -> list[str]:
-    """How far cells are apart that have a figure in both runs."""
-    heads = ["where", "cells", "median", "at most", f"over {percent(AGREE, 0)}", "time too"]
-    return [
-        table(
-            [*heads, "idle power", "temperature"],
-            [[where, *_apart(own)] for where, own in by_leg.items() if own],
-        ),
-        text(
-            f"Median: below zero where {names[1]} takes less. Over {percent(AGREE, 0)}: cells that"
-            " differ by more; time too: of these, the time per call does so too. Idle power, and"
-            f" the temperature while cells were timed: in {names[0]}, in {names[1]} (medians).",
-            _named(known),
-        ),
-    ]
-
-
-def _estimates(marked: Pairs, known: int) -> str:
-    """What becomes of cells of which a range is told, beside so many others."""
-    if not marked:
-        return ""
-    far = np.abs(_changes(marked)) > AGREE
-    slow = far & (np.abs(_times(marked)) > AGREE)
-    ranges = [(a.range_j, b.range_j) for a, b in marked]
-    overlap = sum(max(a[0], b[0]) <= min(a[1], b[1]) for a, b in ranges)
-    cells = counted(len(marked), "other cell" if known else "cell")
-    told = f"Of the {cells}, where it is an estimate, {far.sum()} differ by more than"
-    told += f" {percent(AGREE, 0)}"
-    if far.any():
-        most = float(np.abs(_changes(marked)).max())
-        told += (
-            f", by up to {percent(most)}; in {slow.sum()} of these the time per call does so too"
-        )
-    return f"{told}. The ranges of the two runs overlap in {overlap}."
-
-
-def _nets(both: Pairs) -> str:
-    """How net energy agrees where it is no estimate, which does not depend on the host's pace."""
-    pairs = [(fine_net(a.energy), fine_net(b.energy)) for a, b in both]
-    change = np.array([abs(b / a - 1) for a, b in pairs if a and b])
-    if not change.size:
-        return ""
-    return (
-        f"Net energy, which the counter resolves to {percent(NET_KNOWN, 0)} in both runs in"
-        f" {counted(change.size, 'cell')}, agrees to {percent(AGREE, 0)} in"
-        f" {(change <= AGREE).sum()} of them; it differs by {percent(float(np.median(change)))} in"
-        f" the median and {percent(float(change.max()))} at most."
-    )
-
-
-def _named(known: Pairs) -> str:
-    """Which cells differ though neither is an estimate, if they are few, and in which way."""
-    far = [two for two, change in zip(known, _changes(known), strict=True) if abs(change) > AGREE]
-    if not 0 < len(far) <= MOST_NAMED:
-        return ""
-    told = (
-        f"{code(a.record.implementation)} at {a.record.shape.label}"
-        f" ({a.energy.power_w:.0f} W and {b.energy.power_w:.0f} W,"
-        f" {seconds(a.record.throughput_s)} and {seconds(b.record.throughput_s)} a call)"
-        for a, b in far
-    )
-    return f"Those over {percent(AGREE, 0)}: {listed(told)}."
-
-
-def _where(first: Subject, second: Subject) -> str:
-    """Whether two runs had one GPU, as far as they tell."""
-    one, other = (legs.boards(subject) for subject in (first, second))
-    if None in one | other or (one & other and len(one | other) > 1):
-        return "on GPUs that may not be the same"
-    return "on the same GPU" if one == other else "on another GPU of its kind"
-
-
-def _agree(of: Pairs) -> int:
-    return int((np.abs(_changes(of)) <= AGREE).sum())
-
-
-def _changes(of: Pairs) -> npt.NDArray[np.float64]:
-    return np.array([b.gross_j / a.gross_j - 1 for a, b in of])
-
-
-def _apart(known: Pairs) -> list[str]:
-    """By how much energy differs, and what the GPU was like."""
-    change = _changes(known)
-    apart, moved = np.abs(change) > AGREE, np.abs(_times(known)) > AGREE
-    return [
-        str(len(known)),
-        percent(float(np.median(change))),
-        percent(float(np.abs(change).max())),
-        str(apart.sum()),
-        str((apart & moved).sum()),
-        _state([[a.energy.idle_w, b.energy.idle_w] for a, b in known], "W"),
-        _state([[_warm(a), _warm(b)] for a, b in known], "C"),
-    ]
-
-
-def _times(known: Pairs) -> npt.NDArray[np.float64]:
-    """By how much the time per call differs, which the idle power is taken for."""
-    both = [(a.record.throughput_s or np.nan, b.record.throughput_s or np.nan) for a, b in known]
-    return np.array([second / first - 1 for first, second in both])
-
-
-def _warm(one: Drawn) -> float | None:
-    return one.record.gpu.temperature_c if one.record.gpu else None
-
-
-def _state(values: Sequence[Sequence[float | None]], unit: str) -> str:
-    """What the GPU was like in either run, in the median; nothing where one does not say."""
-    sides = [[v for v in side if v is not None] for side in zip(*values, strict=True)]
-    if not all(sides):
-        return "-"
-    return ", ".join(f"{statistics.median(side):.0f} {unit}" for side in sides)
 
 
 def _sentences(lines: Sequence[str]) -> list[str]:
