@@ -36,12 +36,17 @@ class _Group(click.Group):
             code = _complain(f"cannot write the output: {error.strerror or error}", FAILED)
         sys.exit(code if isinstance(code, int) else DONE)
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)  # this shows the help
+        except BrokenPipeError:
+            raise click.exceptions.Exit(_cut_off()) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # whoever reads has enough, as `head` does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return CUT_OFF
+        except BrokenPipeError:
+            return _cut_off()
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:
@@ -85,6 +90,12 @@ def _hint(error: click.UsageError) -> str:
     options = [word for one in error.ctx.command.params for word in one.opts] if error.ctx else []
     extra = "unexpected extra argument" in error.message
     return "; a run is named by --run" if extra and "--run" in options else ""
+
+
+def _cut_off() -> int:
+    """Whoever reads has enough, as `head` does: what is left goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return CUT_OFF
 
 
 def _complain(text: str, code: int) -> int:

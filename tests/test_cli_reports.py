@@ -156,7 +156,7 @@ def test_the_paper_table_is_printed_in_its_order(lstm_bench, some_run):
     assert len(lines) == 9
 
 
-@pytest.mark.parametrize("name", ["report", "list"])
+@pytest.mark.parametrize("name", ["report", "list", "--help", "--version"])
 def test_a_pipe_whose_reader_has_enough_ends_a_command_as_it_ends_others(some_run, tmp_path, name):
     read, write = os.pipe()
     os.close(read)

@@ -197,6 +197,15 @@ def test_discoveries_are_scipys_false_discovery_control():
     assert list(noise._discoveries(p, p)) == list(expected)
 
 
+def test_pairs_with_too_few_rounds_to_be_tested_do_not_make_others_less_sure():
+    first = np.ones((10, 5))
+    second = np.tile([1.02, 1.9, 1.05, 1.4, 1.01], (10, 1))  # once in 32, by rank
+    assert set(noise.round_verdicts(first[:1], second[:1], np.zeros(1))) == {"slower"}
+    second[1:, 2:] = np.nan
+    words = noise.round_verdicts(first, second, np.zeros(10))
+    assert list(words) == ["slower"] + ["unsure"] * 9
+
+
 def test_fewer_than_sixteen_rounds_are_looked_at_one_by_one():
     few = np.arange(15.0)
     assert list(noise.in_lots(few[None, :])[0]) == list(few)

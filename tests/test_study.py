@@ -215,6 +215,21 @@ def test_runs_of_the_small_grid_are_held_against_each_other_two_by_two(tmp_path)
     assert "h200-energy-5" not in text  # alone so far
 
 
+def test_runs_for_energy_have_a_line_of_their_own_only_if_cells_are_missing(tmp_path):
+    paper = Subject(run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0})))
+    whole, short = with_energy({"tf-mode0": 2.0}), with_energy({"tf-mode0": 2.0})
+    short[-1][0].status, short[-1][0].latency_s = "oom", None
+    runs = [
+        Subject(run_of(tmp_path / f"h200-energy-{n}", *own))
+        for n, own in enumerate((whole, short), 1)
+    ]
+    text = " ".join(what_ran.section(Runs(paper=paper, energy=tuple(runs))).written().split())
+    assert "| `h200-energy-1` |" in text
+    assert "- `h200-energy-1`: " not in text
+    assert "- `h200-energy-2`: machine and versions as in `h200-paper`" in text
+    assert "Without a time, controls included: 1 out of memory." in text
+
+
 def test_estimates_whose_ranges_overlap_are_counted(tmp_path):
     """The rounds take 30% longer, and the load as long as before."""
     again = with_energy({"tf-mode0": 2.0}, spread=0.10)

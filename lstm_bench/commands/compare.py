@@ -16,7 +16,7 @@ from lstm_bench.units import counted
 ACROSS = ("device", "driver", "threads", "precision", "work")
 
 
-@click.command()
+@click.command(short_help="What B costs over A, and where each wins.")
 @click.argument("a")
 @click.argument("b")
 @click.option(

@@ -13,7 +13,7 @@ from lstm_bench.units import WIDTH, wrapped
 QUIET = 0.02  # the noise floor of a machine that is fit to measure on
 
 
-@click.command("list")
+@click.command("list", short_help="Show what can run here, and what the rest would need.")
 @options.python
 @options.device
 def list_(pythons: Sequence[str], device: str | None) -> None:
@@ -40,7 +40,7 @@ def list_(pythons: Sequence[str], device: str | None) -> None:
             _say(f"  {a.row.name:<26}{a.detail}", 28)
 
 
-@click.command("doctor")
+@click.command("doctor", short_help="Examine this machine, and measure its noise.")
 @options.python
 @options.device
 @click.option("--no-noise", is_flag=True, help="Leave out the A/A run, which takes about a minute.")

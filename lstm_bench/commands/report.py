@@ -11,7 +11,7 @@ from lstm_bench.commands import options
 from lstm_bench.model import LstmBenchError
 
 
-@click.command()
+@click.command(short_help="Show a run as tables, figures or one page.")
 @options.run
 @options.results
 @click.option("--mpe", is_flag=True, help="The paper's eight pairs, its values beside the run's.")

@@ -33,7 +33,8 @@ def section(runs: Runs) -> Section:
             )
         )
         seen: dict[str, str] = {}
-        body.append(bullets([_about(one, seen) for one in there]))
+        small = [one for one in runs.energy if not _lost(one)]  # the table says it all
+        body.append(bullets([_about(one, seen) for one in there if one not in small]))
         body.append("[What the marks mean](troubleshooting.md).")
     body += [missing(name) for name, one in found if not one and name != "h200-paper"]
     on_gpu = [one for one in (runs.noise, runs.paper, runs.deepbench, *runs.repeats) if one]
@@ -130,6 +131,14 @@ def _spent(one: Subject) -> str:
     return f"Of its time: {told}."
 
 
+def _lost(one: Subject) -> Counter[str]:
+    """Cells without a time, by the reason."""
+    cells = one.run.cells
+    causes = Counter(map(cause, cells["status"], cells["reason"]))
+    del causes["ok"]
+    return causes
+
+
 def _about(one: Subject, seen: dict[str, str]) -> str:
     """Machine and versions; what has no time, and why; what is marked.
 
@@ -148,14 +157,12 @@ def _about(one: Subject, seen: dict[str, str]) -> str:
         told += f"; revision {revision.removesuffix('+')}"
         told += " with changes" if revision.endswith("+") else ""
     lines = [f"{code(one.run.name)}: {told}."]
-    cells = one.run.cells
-    lost = Counter(map(cause, cells["status"], cells["reason"]))
-    del lost["ok"]
+    lost = _lost(one)
     if lost:
         told = listed(f"{count} {why}" for why, count in lost.most_common())
         lines.append(f"Without a time, controls included: {told}.")
     lines.append(_spent(one))
-    timed = cells[cells["status"] == "ok"]
+    timed = one.run.cells[one.run.cells["status"] == "ok"]
     marks = kinds_of(timed["warnings"])
     if marks:
         told = listed(f"{count} {clean(kind)}" for kind, count in marks)
