@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
@@ -40,13 +39,13 @@ class _Group(click.Group):
         try:
             return super().make_context(*args, **kwargs)  # this shows the help
         except BrokenPipeError:
-            raise click.exceptions.Exit(_cut_off()) from None
+            raise click.exceptions.Exit(CUT_OFF) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:
-            return _cut_off()
+        except BrokenPipeError:  # whoever reads has enough, as `head` does
+            return CUT_OFF
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:
@@ -90,12 +89,6 @@ def _hint(error: click.UsageError) -> str:
     options = [word for one in error.ctx.command.params for word in one.opts] if error.ctx else []
     extra = "unexpected extra argument" in error.message
     return "; a run is named by --run" if extra and "--run" in options else ""
-
-
-def _cut_off() -> int:
-    """Whoever reads has enough, as `head` does: what is left goes nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return CUT_OFF
 
 
 def _complain(text: str, code: int) -> int:

@@ -173,7 +173,7 @@ def test_where_the_least_energy_is_an_estimate_is_said(tmp_path):
     assert "takes 3.00x as much gross (an estimate at 8 shapes)" in told
     few = [one for one in with_energy({"tf-mode0": 2.0}, 0.10) if one[0].shape.hidden == HIDDEN[0]]
     told = energy.section(Runs(paper=Subject(run_of(tmp_path / "h200-few", *few)))).short
-    assert "takes 3.00x as much gross (an estimate throughout)" in " ".join(told.split())
+    assert "takes ~3.0x as much gross (an estimate throughout)" in " ".join(told.split())
 
 
 def test_idle_power_is_told_as_a_range_if_rows_differ_in_it(tmp_path):
@@ -195,8 +195,12 @@ def test_energy_of_two_runs_of_the_small_grid_comes_first(tmp_path):
     runs = [Subject(run_of(tmp_path / f"h200-energy-{n}", *own)) for n, own in enumerate(two, 1)]
     paper = Subject(run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0})))
     text = " ".join(energy.section(Runs(paper=paper, energy=tuple(runs))).written().split())
-    told = "| 120, 120 W | 16 of 16 | 0.0% | 0 of 16 | 0 of 16 | 0 of 16 | 16 of 32 | 50.0% |"
+    told = "| 120, 120 W | gross, a figure | 16 | 16 | 0.0% | 0.0% |"
     assert f"| `h200-energy-1`, `h200-energy-2` | not told {told}" in text
+    assert "| gross, a range | 16 | 0 | 20.0% | 20.0% |" in text
+    assert "| net | 32 | 16 | 16.7% | 50.0% |" in text
+    assert "The two ranges overlap in 0 of 16 cells" in text
+    assert "the time per call does so too in 0 of 16." in text
 
 
 def test_runs_of_the_small_grid_are_held_against_each_other_two_by_two(tmp_path):
@@ -209,10 +213,13 @@ def test_runs_of_the_small_grid_are_held_against_each_other_two_by_two(tmp_path)
         runs.append(Subject(run_of(tmp_path / f"h200-energy-{n}", *own)))
     paper = Subject(run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0})))
     text = " ".join(energy.section(Runs(paper=paper, energy=tuple(runs))).written().split())
-    told = "| not told | 120, 120 W | 32 of 32 | 0.0% | - | - | - |"
+    told = "| not told | 120, 120 W | gross, a figure | 32 | 32 | 0.0% | 0.0% |"
     assert f"| `h200-energy-1`, `h200-energy-2` {told}" in text
     assert f"| `h200-energy-3`, `h200-energy-4` {told}" in text
-    assert "h200-energy-5" not in text  # alone so far
+    told = "| not told | 120, 120 W | gross, a figure | 32 | 0 | -10.0% | 10.0% |"
+    assert f"| `h200-energy-1`, `h200-energy-3` {told}" in text
+    assert "`h200-energy-2`, `h200-energy-3`" not in text
+    assert "`h200-energy-4`, `h200-energy-5`" not in text
 
 
 def test_runs_for_energy_have_a_line_of_their_own_only_if_cells_are_missing(tmp_path):
@@ -240,7 +247,11 @@ def test_estimates_whose_ranges_overlap_are_counted(tmp_path):
     runs = [Subject(run_of(tmp_path / f"h200-energy-{n}", *own)) for n, own in enumerate(two, 1)]
     paper = Subject(run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0})))
     text = " ".join(energy.section(Runs(paper=paper, energy=tuple(runs))).written().split())
-    assert "| 0 of 16 | 18.0% | 0 of 16 | 16 of 16 | 32 of 32 | 32 of 32 | 0.0% |" in text
+    assert "| gross, a figure | 16 | 0 | 15.0% | 18.0% |" in text
+    assert "| gross, a range | 16 | 0 | 15.0% | 18.0% |" in text
+    assert "| net | 32 | 32 | 0.0% | 0.0% |" in text
+    assert "The two ranges overlap in 16 of 16 cells" in text
+    assert "the time per call does so too in 32 of 32." in text
 
 
 def test_two_runs_of_estimates_alone_are_told_too(tmp_path):
@@ -251,26 +262,40 @@ def test_two_runs_of_estimates_alone_are_told_too(tmp_path):
     runs = [Subject(run_of(tmp_path / f"h200-energy-{n}", *estimates())) for n in (1, 2)]
     paper = Subject(run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0})))
     text = " ".join(energy.section(Runs(paper=paper, energy=tuple(runs))).written().split())
-    assert "| - | - | 16 of 16 | 16 of 16 | - | 16 of 16 | 0.0% |" in text
+    assert "| gross, a range | 16 | 16 | 0.0% | 0.0% |" in text
+    assert "gross, a figure" not in text
 
 
-def test_cells_that_differ_without_being_an_estimate_are_named_if_they_are_few(tmp_path):
+def test_the_figures_that_are_furthest_apart_are_named_if_they_do_not_agree(tmp_path):
     again = with_energy({"tf-mode0": 2.0})
-    odd = next(r for r, _ in again if r.implementation == "tf-mode0")
-    odd.energy.power_w = 250.0
+    near, far = [r for r, _ in again if r.implementation == "tf-mode0"][:2]
+    near.energy.power_w, far.energy.power_w = 270.0, 250.0
     two = (with_energy({"tf-mode0": 2.0}), again)
     runs = [Subject(run_of(tmp_path / f"h200-energy-{n}", *own)) for n, own in enumerate(two, 1)]
     paper = Subject(run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0})))
     text = " ".join(energy.section(Runs(paper=paper, energy=tuple(runs))).written().split())
-    where = f"`tf-mode0` at {odd.shape.label} (300 W and 250 W, 2 ms and 2 ms a call)"
+    where = f"`tf-mode0` at {far.shape.label} (300 W and 250 W, 2 ms and 2 ms a call)"
     names = "`h200-energy-1` and `h200-energy-2`"
-    assert f"Figures of {names} that differ by more than 5%: {where}." in text
-    for record, _ in again:
-        record.energy.power_w = 250.0
-    many = Subject(run_of(tmp_path / "h200-energy-3", *again))
-    text = " ".join(energy.section(Runs(paper=paper, energy=(runs[0], many))).written().split())
-    assert "| 0 of 32 | 25.0% | - | - |" in text
-    assert "that differ by more than 5%: " not in text
+    assert f"The figures of {names} that are furthest apart: {where}." in text
+    assert "| gross, a figure | 32 | 30 |" in text
+    near.energy.power_w, far.energy.power_w = 296.0, 290.0
+    runs[1] = Subject(run_of(tmp_path / "near" / "h200-energy-2", *again))
+    text = " ".join(energy.section(Runs(paper=paper, energy=tuple(runs))).written().split())
+    assert "furthest apart" not in text
+
+
+def test_cells_that_ran_another_algorithm_are_not_held_against_each_other(tmp_path):
+    sides = []
+    for name, path in (("h200-energy-1", "standard, graph"), ("h200-energy-2", "persist-static")):
+        own = with_energy({"tf-mode0": 2.0})
+        own[0][0].path = f"cuDNN 9 {path}"
+        own[1][0].path = "cuDNN 9.1" if name.endswith("1") else "cuDNN 9.2"
+        sides.append(Subject(run_of(tmp_path / name, *own)))
+    paper = Subject(run_of(tmp_path / "h200-paper", *with_energy({"tf-mode0": 2.0})))
+    text = " ".join(energy.section(Runs(paper=paper, energy=tuple(sides))).written().split())
+    assert "| gross, a figure | 31 | 31 |" in text
+    told = "Left out of `h200-energy-1` and `h200-energy-2`: 1 cell that ran another algorithm."
+    assert told in text
 
 
 @pytest.mark.parametrize(("value", "told"), [(1.04, "~1.0x"), (9.87, "~9.9x"), (24.1, "~24x")])
@@ -298,19 +323,20 @@ def test_energy_of_two_runs_says_whether_they_had_one_gpu(tmp_path, uuids, told)
 
 
 @pytest.mark.parametrize(
-    ("uuids", "told"),
+    ("uuids", "other", "told"),
     [
-        (("GPU-1", "GPU-1"), "the same"),
-        (("GPU-1", "GPU-2"), "several"),
-        (("GPU-1", None), "not told"),
-        (("GPU-2",), "several"),  # the first was killed
+        (("GPU-1", "GPU-1"), "GPU-1", "the same"),
+        (("GPU-1", "GPU-2"), "GPU-1", "several"),
+        (("GPU-1", "GPU-2"), "GPU-3", "another"),
+        (("GPU-1", None), "GPU-1", "not told"),
+        (("GPU-2",), "GPU-1", "several"),  # the first was killed
     ],
 )
-def test_a_run_that_was_resumed_had_the_gpus_of_its_legs(tmp_path, uuids, told):
+def test_a_run_that_was_resumed_had_the_gpus_of_its_legs(tmp_path, uuids, other, told):
     both = []
-    for name in ("h200-paper", "h200-repeat"):
+    for name, uuid in (("h200-paper", "GPU-1"), ("h200-repeat", other)):
         run = run_of(tmp_path / name, *with_energy({"tf-mode0": 2.0}))
-        run.manifest["machine"]["gpus"] = [{"name": "H200", "driver": "1", "uuid": "GPU-1"}]
+        run.manifest["machine"]["gpus"] = [{"name": "H200", "driver": "1", "uuid": uuid}]
         both.append(Subject(run))
     legs = [
         {"wall_s": 1.0, "timed_s": 0.5, "machine": {"gpus": [{"uuid": uuid}]} if uuid else {}}
@@ -330,8 +356,9 @@ def test_energy_is_held_against_that_of_a_second_run(tmp_path):
         record.energy.idle_w *= 1.1
     other = Subject(run_of(tmp_path / "h200-repeat", *warmer))
     text = " ".join(energy.section(Runs(paper=one, repeats=(other,))).written().split())
-    told = "| 120, 132 W | 0 of 32 | 10.0% | - | - | 0 of 32 | 0 of 32 | 10.0% |"
+    told = "| 120, 132 W | gross, a figure | 32 | 0 | 10.0% | 10.0% |"
     assert f"| `h200-paper`, `h200-repeat` | not told {told}" in text
+    assert "| net | 32 | 0 | 10.0% | 10.0% |" in text
 
 
 def in_legs(cells, days):

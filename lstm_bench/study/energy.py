@@ -135,8 +135,9 @@ def _least(records: Sequence[Record], shapes: set[Shape], floor: float) -> str:
             continue
         apart = rules.mean(_logs(records, ranked[0], ranked[1], shapes))
         clear = rules.is_over(apart, math.log1p(floor)) == rules.HOLDS
-        told = f"the next, {code(ranked[1])}, takes {times(math.exp(apart.value))} as much gross"
         shaky = sum(not all(known[name, s] for name in ranked[:2]) for s in shapes)
+        more = _ratio_text({"estimates": shaky, "cells": len(shapes)}, math.exp(apart.value))
+        told = f"the next, {code(ranked[1])}, takes {more} as much gross"
         where = "throughout" if shaky == len(shapes) else f"at {counted(shaky, 'shape')}"
         told += f" (an estimate {where})" if shaky else ""
         net = _logs(records, ranked[0], ranked[1], shapes, _net)
