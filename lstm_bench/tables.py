@@ -65,7 +65,8 @@ class Table:
     def drawn(self, form: str = "table", width: int | None = None) -> str:
         """As text; what is wider than `width` goes on below, with its key columns again.
 
-        A column that leaves no room for another is folded between its words.
+        A column that leaves no room for another is folded between its words, and inside of those
+        that are longer than the column.
         """
         rows = self.rows[: self.most]
         shown = [[clean(column.show(row)) for column in self.columns] for row in rows]
@@ -86,7 +87,7 @@ class Table:
         widths = list(zip(places, folds, strict=True))
         return str(
             tabulate.tabulate(
-                [[wrapped(row[n], width=w) if w else row[n] for n, w in widths] for row in shown],
+                [[_narrowed(row[n], w) if w else row[n] for n, w in widths] for row in shown],
                 headers=[column.heading for column in columns],
                 tablefmt=_LAYOUT[form],
                 colalign=["right" if c.right else "left" for c in columns] if shown else None,
@@ -168,6 +169,10 @@ def _folds(longest: Sequence[int], width: int | None) -> list[int | None]:
     fold = max(int(widest - over), _NARROWEST) if over > 0 else None
     place = longest.index(widest) if longest else -1
     return [fold if n == place else None for n in range(len(longest))]
+
+
+def _narrowed(cell: str, width: int) -> str:
+    return wrapped(re.sub(rf"(\S{{{width}}})(?=\S)", r"\1 ", cell), width=width)
 
 
 def _folded(lines: Sequence[str], width: int) -> list[str]:
