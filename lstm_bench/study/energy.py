@@ -19,7 +19,7 @@ from lstm_bench.tables import Row
 from lstm_bench.units import counted, listed, percent, times
 
 UNKNOWN = "no row was measured twice: how well energy repeats is not known"
-FEWEST_PAIRS, USUAL = 5, 0.05  # below so many A/A pairs, what docs/energy.md finds is used
+FEWEST_PAIRS, USUAL = 5, 0.05  # below so many A/A pairs, what docs/energy-repeats.md finds is used
 
 
 def section(runs: Runs) -> Section:

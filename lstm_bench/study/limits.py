@@ -9,7 +9,7 @@ from lstm_bench.study.subject import HOST, Runs, Subject, missing
 from lstm_bench.trust import kinds_of
 from lstm_bench.units import clean, counted, listed, percent
 
-MANY_ROUNDS = 50  # from which verdicts allow for a worker's pace well enough (docs/method.md)
+MANY_ROUNDS = 50  # from which verdicts allow for a worker's pace well enough (docs/noise.md)
 
 
 def section(runs: Runs) -> Section:
@@ -39,7 +39,7 @@ def section(runs: Runs) -> Section:
         " first calls of a block are slower than the last, TensorFlow's most, and a long call that"
         " is a block by itself is such a one ([how much](method.md#warm-up-rounds-stop)).",
         f"{loose} of {counted(len(timed), 'cell')}, controls included, did not settle to"
-        f" {percent(run.plan.sampling.converged, 0)}; [how](method.md#noise-is-part-of-the-result)"
+        f" {percent(run.plan.sampling.converged, 0)}; [how](noise.md)"
         " verdicts take that into account.",
         *_pace(run.plan.sampling.max_rounds),
         *_legs(runs.paper),
@@ -85,7 +85,7 @@ def _pace(rounds: int) -> list[str]:
         return []
     return [
         "Frameworks run in workers of their own, whose"
-        " [pace](method.md#noise-is-part-of-the-result) moves, and"
+        " [pace](noise.md) moves, and"
         f" {rounds} rounds are few for that: a single verdict on rows of two of them that wait for"
         " the host and differ by little is less sure than it says."
     ]

@@ -34,7 +34,7 @@ NOTES = (
     " computed from them. The paper is [the one of the README](../README.md#the-paper). A shape is"
     " hidden size, batch size and timesteps; latency is what one caller waits for one call; a"
     " difference counts only beyond the noise that the same run shows between two measurements of"
-    " the same thing ([how](method.md)).",
+    " the same thing ([how](noise.md)).",
     "The rows: `deepbench` and its variants are C++ over cuDNN ([which](baseline.md)); `tf-mode0`"
     " is Keras on cuDNN, `tf-mode1` and `tf-mode2` are its two generic codes"
     " ([why](method.md#what-mode-0-1-2-is-in-tensorflow)), all of them in a `tf.function`; `-amp`"
@@ -44,7 +44,7 @@ NOTES = (
     " of (A-B)/A. An A/A pair is one cell that was measured twice under two names: what lies"
     " between the two is noise, and 95% of such differences (of few, all) stay under the noise"
     " floor. 2x slower: takes twice as long. Intervals are 95%: of two rows held against each other"
-    " by [bootstrap](method.md#comparing-two), of other means Student's.",
+    " by [bootstrap](noise.md#comparing-two), of other means Student's.",
 )
 
 

@@ -1,0 +1,37 @@
+"""The pages: every link to another page, or to a heading of one, leads somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "results/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def headings(page):
+    """As a page of Markdown names them: in lower case, words joined, no other signs."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    found = re.findall(r"^#+ (.+)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page):
+    for link in LINK.findall(page.read_text()):
+        if re.match(r"https?:", link):
+            continue
+        name, _, heading = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), link
+        assert not heading or heading in headings(target), link
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_every_page_is_linked_from_the_home_of_the_pages(page):
+    home = ROOT / "docs" / "README.md"
+    assert page == home or f"]({page.name})" in home.read_text()
