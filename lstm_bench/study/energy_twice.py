@@ -34,6 +34,10 @@ class Twice:
     others: int  # left out: they ran another algorithm
 
     @property
+    def names(self) -> list[str]:
+        return [code(side.run.name) for side in (self.first, self.second)]
+
+    @property
     def figures(self) -> Twice:
         """Those that have a figure in both runs."""
         return self._only(True)
@@ -140,8 +144,7 @@ def _twice(first: Subject, second: Subject) -> Twice:
 def _rows(two: Twice) -> list[list[str]]:
     kinds = {FIGURE: two.figures.gross, RANGE: two.ranges.gross, NET: two.net}
     found = [(kind, changes) for kind, changes in kinds.items() if changes.size]
-    names = f"{code(two.first.run.name)}, {code(two.second.run.name)}"
-    heads = [[names, two.board, two.idle], *[["", "", ""]] * (len(found) - 1)]
+    heads = [[", ".join(two.names), two.board, two.idle], *[["", "", ""]] * (len(found) - 1)]
     return [
         [
             *head,
@@ -158,8 +161,8 @@ def _rows(two: Twice) -> list[list[str]]:
 def _others(two: Twice) -> str:
     if not two.others:
         return ""
-    where = f"{code(two.first.run.name)} and {code(two.second.run.name)}"
-    return f"Left out of {where}: {counted(two.others, 'cell')} that ran another algorithm."
+    left = counted(two.others, "cell")
+    return f"Left out of {listed(two.names)}: {left} that ran another algorithm."
 
 
 def _farthest(two: Twice) -> str:
@@ -168,9 +171,9 @@ def _farthest(two: Twice) -> str:
     if not figures.cells or np.abs(figures.gross).max() <= AGREE:
         return ""
     a, b = figures.cells[int(np.abs(figures.gross).argmax())]
-    names = f"{code(two.first.run.name)} and {code(two.second.run.name)}"
     return (
-        f"The figures of {names} that are furthest apart: {code(a.record.implementation)} at"
-        f" {a.record.shape.label} ({a.energy.power_w:.0f} W and {b.energy.power_w:.0f} W,"
+        f"The figures of {listed(two.names)} that are furthest apart:"
+        f" {code(a.record.implementation)} at {a.record.shape.label}"
+        f" ({a.energy.power_w:.0f} W and {b.energy.power_w:.0f} W,"
         f" {seconds(a.record.throughput_s)} and {seconds(b.record.throughput_s)} a call)."
     )

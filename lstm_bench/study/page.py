@@ -30,6 +30,9 @@ SECTIONS = (
 )
 HEAD = "# LSTM inference: what the paper found, and what holds now"
 NOTES = (
+    "In five minutes: [what it comes to](#in-short) and [what to use](#what-to-use). The rest is"
+    " the evidence, and at its end [what was run](#what-was-run), [whether it"
+    " repeats](#does-it-repeat) and [what it does not show](#limits).",
     "Made by `make study` from the runs in `results/`: every number and every verdict here is"
     " computed from them. The paper is [the one of the README](../README.md#the-paper). A shape is"
     " hidden size, batch size and timesteps; latency is what one caller waits for one call; a"
