@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -467,7 +468,8 @@ def test_a_mean_of_differences_that_contradicts_the_mean_of_ratios_is_told(tmp_p
         folder = tmp_path / str(told) / str(factor)
         one = Subject(run_of(folder, *cells_of({"pytorch-amp": factor})))
         text = table2.section(Runs(paper=one)).written()
-        assert ("point opposite ways for `pytorch-amp`" in text) == told
+        assert ("In the column H200 MPE and geometric mean" in text) == told
+        assert ("opposite ways for `pytorch-amp`" in " ".join(text.split())) == told
 
 
 def test_the_paper_is_held_against_what_its_deepbench_ran(tmp_path):
@@ -765,6 +767,30 @@ def test_a_run_without_profiles_and_energy_says_which_flag_makes_them(tmp_path):
     assert "has no profiles of these rows; `lstm-bench grid grids/paper.yaml" in text
     assert "--energy` measures them." in text
     assert "The run `h200-deepbench` is not here" in text
+
+
+def test_marks_of_few_shapes_say_where_they_are(tmp_path):
+    found = cells_of({"deepbench": 1.0})
+    for record, _ in found:
+        open_ = ["not converged: wide"] if record.shape.batch == 1 else []
+        hot = record.shape.hidden == 1024 and record.shape.batch == 256
+        record.warnings = [*open_, *(["throttled: power cap", "throttled: again"] if hot else [])]
+    run_of(tmp_path / "h200-paper", *found)
+    told = " ".join(part_of(built(tmp_path), "What was run").split())
+    assert "12 not converged and 6 throttled (at 1024,256,10; 1024,256,1000)." in told
+
+
+def test_deepbench_s_own_shapes_have_intervals_and_say_that_no_profile_is_there(tmp_path):
+    rows = {"deepbench-skip": either, "deepbench": 1.0}
+    for name in ("h200-paper", "h200-deepbench"):
+        run_of(tmp_path / name, *cells_of(rows))
+    text = " ".join(built(tmp_path).split())
+    assert re.search(r"`deepbench`: [\d.]+x \([\d.]+x to [\d.]+x\) is work", text)
+    assert "The run is not profiled: which algorithm PyTorch ran is not known there." in text
+    busy_rows = {"pytorch": busy(0.9), "deepbench": busy(0.9)}
+    run_of(tmp_path / "seen" / "h200-deepbench", *cells_of(rows, busy_rows))
+    run_of(tmp_path / "seen" / "h200-paper", *cells_of(rows))
+    assert "which algorithm PyTorch ran" not in " ".join(built(tmp_path / "seen").split())
 
 
 def test_a_run_that_is_not_whole_says_how_much_is_there(tmp_path):

@@ -201,5 +201,12 @@ def _own_shapes(one: Subject | None) -> str:
         f"On DeepBench's own shapes ({gap.shapes} of {code(one.run.name)}) the MPE is"
         f" {skip.value:.2f} [{skip.low:.2f}, {skip.high:.2f}] against {code(SKIP)} and"
         f" {same.value:.2f} [{same.low:.2f}, {same.high:.2f}] against {code(SAME)}:"
-        f" {times(work.value)} is work, {times(framework.value)} PyTorch."
+        f" {_within(work)} is work, {_within(framework)} PyTorch.",
+        ""
+        if one.splits
+        else "The run is not profiled: which algorithm PyTorch ran is not known there.",
     )
+
+
+def _within(ratio: Statistic) -> str:
+    return f"{times(ratio.value)} ({times(ratio.low)} to {times(ratio.high)})"

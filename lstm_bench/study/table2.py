@@ -33,6 +33,7 @@ def section(runs: Runs) -> Section:
                 " not list; its DeepBench skips the input projection, as `deepbench-skip` does and"
                 " `deepbench` does not, and its AMP in PyTorch is NVIDIA's Apex, here PyTorch's own"
                 " autocast.",
+                _own_shapes(runs.deepbench),
                 _cpu(runs.cpu),
             )
         )
@@ -103,8 +104,8 @@ def _signs(one: Subject) -> str:
         for pair in found
     )
     return text(
-        f"MPE and geometric mean point opposite ways for {told}. A B that takes twice as long"
-        " counts -1 in an MPE, one that takes half as long only 0.5."
+        f"In the column H200 MPE and geometric mean point opposite ways for {told}. A B that takes"
+        " twice as long counts -1 in an MPE, one that takes half as long only 0.5."
     )
 
 
@@ -118,6 +119,15 @@ def _answer(one: Subject) -> str:
         f"Of the paper's {len(pairs)} pairs {len(found)} were measured. As then: {kept}; turned"
         f" round: {turned}; without a clear sign now: {open_}; of the same sign, but another size:"
         f" {len(found) - kept - turned - open_}."
+    )
+
+
+def _own_shapes(one: Subject | None) -> str:
+    if not one:
+        return ""
+    return (
+        "DeepBench's shapes are those of its inference and of its training, of which only the"
+        " forward pass is run."
     )
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import pandas as pd
+
 from lstm_bench import noise, store
+from lstm_bench.model import Shape
+from lstm_bench.noise import SHAPE
 from lstm_bench.study import controls, legs, rounds
 from lstm_bench.study.section import Section, bullets, code, reached_by, table, text
 from lstm_bench.study.subject import TITLES, Runs, Subject, missing
@@ -13,6 +17,7 @@ from lstm_bench.trust import kinds_of, two_digits
 from lstm_bench.units import clean, counted, listed, percent, span
 
 HALF = 0.5  # of its time a run should be inside timed calls
+FEW = 3  # shapes that are told by name
 BUILT = "built for "  # how versions begin that are not of what was loaded
 
 
@@ -163,11 +168,19 @@ def _about(one: Subject, seen: dict[str, str]) -> str:
         lines.append(f"Without a time, controls included: {told}.")
     lines.append(_spent(one))
     timed = one.run.cells[one.run.cells["status"] == "ok"]
-    marks = kinds_of(timed["warnings"])
-    if marks:
-        told = listed(f"{count} {clean(kind)}" for kind, count in marks)
+    if marks := kinds_of(timed["warnings"]):
+        told = listed(f"{count} {clean(kind)}{_only_at(timed, kind)}" for kind, count in marks)
         lines.append(f"Marked, of {counted(len(timed), 'cell')} with a time: {told}.")
     return " ".join(line for line in lines if line)
+
+
+def _only_at(cells: pd.DataFrame, kind: str) -> str:
+    """Where the cells with a mark are, if these are few of many shapes."""
+    marked = cells[[kind in dict(kinds_of([own])) for own in cells["warnings"]]]
+    shapes = [Shape(*row) for row in sorted(set(marked[SHAPE].itertuples(index=False, name=None)))]
+    if not len(shapes) <= FEW < len(cells[SHAPE].drop_duplicates()):
+        return ""
+    return f" (at {'; '.join(shape.label for shape in shapes)})"
 
 
 def _versions(one: Subject) -> str:
