@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from lstm_bench.model import (
 )
 from lstm_bench.plan import Plan
 from lstm_bench.sink import Kept
+from lstm_bench.trust import kinds_of
+from lstm_bench.units import counted, percent
 
 #: Lists the files that more than one of an environment's NVIDIA packages claim to own.
 _CLASHES = (
@@ -135,6 +137,8 @@ def advice(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
 _SHAPES = (Shape(64, 16, 50, 64), Shape(128, 1, 32, 128), Shape(128, 16, 25, 128))
 _PAIRS = 8  # per shape
 _CANDIDATES = ("pytorch", "deepbench", "tf-mode2")
+QUIET = 0.02  # the noise floor of a machine that is fit to measure on
+DISTURBED = 0.05  # of its cells, at most
 
 
 def noise_plan(
@@ -155,6 +159,21 @@ def noise_plan(
         controls=2 * _PAIRS - 1,
         environments=environments,
     )
+
+
+def verdict(records: Sequence[Record], floor: float | None) -> str | None:
+    """Whether the machine is fit to measure on, by its noise floor; None if that is not known.
+
+    What takes the cores from all alike does not set twins apart, and makes every time a wrong one.
+    """
+    if floor is None:
+        return None
+    disturbed = dict(kinds_of(record.warnings for record in records)).get("disturbed", 0)
+    if disturbed > DISTURBED * len(records):
+        cells = counted(len(records), "cell")
+        return f"not quiet: {disturbed} of {cells} were disturbed; close what else runs here"
+    word = "quiet enough" if floor < QUIET else "noisy: close what else runs here"
+    return f"{word} (expected under {percent(QUIET, 0)})"
 
 
 def measure_noise(

@@ -59,6 +59,9 @@ def cell_document(record: Record, profile: Profile, sort: str = "self", top: int
     calls = f"{counted(profile.calls, 'call')} by {profile.source}"
     result = Document([wrapped(f"{one.name} at {one.shape.label}{path}; {calls}")])
     result.facts = {**_cell(one), "source": profile.source, "problem": profile.problem}
+    result.facts["warnings"] = record.warnings
+    if record.warnings:
+        result.add("\n".join(wrapped(f"! {warning}", 2) for warning in record.warnings))
     if profile.problem:
         result.add(wrapped(f"nothing is shown, as it would not be the truth: {profile.problem}"))
         return result

@@ -30,7 +30,7 @@ LESS_WORK_NOTE = (
 REMEDIES = {
     "not warm": "raise sampling.warmup_cap_s in the grid, or look for what else runs here",
     "not converged": "allow more rounds (--rigorous, sampling.max_rounds), or close what else runs",
-    "disturbed": "close what else runs on this machine; `lstm-bench doctor` measures its noise",
+    "disturbed": "close what else runs on this machine: `top` shows it",
     "hurried": "give --budget more time, or go without it",
     "capped": "raise sampling.cell_s in the grid to give slow cells more time",
     "two processes": "see the reason of the cell that took the worker down, above",

@@ -253,6 +253,25 @@ def test_the_fingerprint_says_what_a_manifest_needs():
     assert found["cpu"]
 
 
+@pytest.mark.parametrize(
+    ("floor", "disturbed", "word"),
+    [
+        (0.01, 0, "quiet enough (expected under 2%)"),
+        (0.01, 1, "quiet enough (expected under 2%)"),
+        (0.03, 1, "noisy: close what else runs here (expected under 2%)"),
+        (0.01, 2, "not quiet: 2 of 20 cells were disturbed; close what else runs here"),
+        (None, 2, None),
+    ],
+)
+def test_a_machine_that_others_use_is_not_quiet_however_alike_twins_are(floor, disturbed, word):
+    marks = [["disturbed: by others", "disturbed: again"]] * disturbed
+    records = [
+        types.SimpleNamespace(warnings=own)
+        for own in marks + [["not warm: 5 s"]] * (20 - disturbed)
+    ]
+    assert doctor.verdict(records, floor) == word
+
+
 def test_a_baseline_that_takes_its_interpreter_down_does_not_run(tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nkill -SEGV $$\n")

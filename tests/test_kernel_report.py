@@ -231,6 +231,14 @@ def test_one_cell_has_a_heading_its_split_and_its_parts():
     assert len(json.loads(document.written("json"))["parts"]) == len(KERNELS)
 
 
+def test_one_cell_tells_what_is_wrong_with_its_time():
+    warning = "disturbed: another process took the cores during a block"
+    for found in (profile(), profile(problem="the profiler saw no kernel"), operators()):
+        document = kernel_report.cell_document(cell("pytorch", warnings=[warning]), found)
+        assert f"! {warning}" in document.written("table")
+        assert json.loads(document.written("json"))["warnings"] == [warning]
+
+
 def test_one_cell_with_a_problem_shows_nothing_else():
     found = kernel_report.cell_document(cell("a"), profile(problem="the profiler saw no kernel"))
     assert found.tables == []

@@ -10,8 +10,6 @@ import click
 from lstm_bench.commands import options
 from lstm_bench.units import WIDTH, wrapped
 
-QUIET = 0.02  # the noise floor of a machine that is fit to measure on
-
 
 @click.command("list", short_help="Show what can run here, and what the rest would need.")
 @options.python
@@ -53,7 +51,6 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     from lstm_bench import doctor, machine, noise, preflight, registry, results, run_report
     from lstm_bench.model import Settings
     from lstm_bench.stop import Stop
-    from lstm_bench.units import percent
 
     environments = preflight.environments(pythons)
     where = options.where(device)
@@ -95,10 +92,8 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
         sys.exit(stop.exit_code)
     floors = noise.floors(noise.controls(results.frame_of(records)))
     click.echo("\n".join("  " + line for line in run_report.noise_lines(floors)))
-    long = floors[-1]
-    if long.floor is not None:
-        word = "quiet enough" if long.floor < QUIET else "noisy: close what else runs here"
-        click.echo(f"  calls over 1 ms: {word} (expected under {percent(QUIET, 0)})")
+    if (verdict := doctor.verdict(records, floors[-1].floor)) is not None:
+        click.echo(f"  calls over 1 ms: {verdict}")
     told = ([w for w in r.warnings if not w.startswith("not converged")] for r in records)
     for line in run_report.warning_lines(told):
         click.echo(f"!{line}")
