@@ -42,15 +42,26 @@ def by_ends(small, middle, large):
 def test_headroom_is_told_at_both_ends_of_the_batch(tmp_path):
     one = subject_of(tmp_path, {"deepbench-best": by_ends(0.125, 0.5, 0.8)})
     found = headroom.section(Runs(paper=one))
-    told = "`pytorch` 8.0x slower at batch 1 and 1.25x slower at batch 256"
+    told = (
+        "`pytorch` 8.0x slower (8.0x to 8.0x) at batch 1 and 1.25x slower (1.25x to 1.25x) at batch"
+    )
     assert told in " ".join(found.short.split())
     assert "| batch 16 | 2.0x [2.0, 2.0] |" in said(found)
+
+
+def test_headroom_at_the_smallest_batch_says_what_is_pytorchs_own(tmp_path):
+    rows = {"deepbench": 0.8, "deepbench-graph": 0.4, "deepbench-best": by_ends(0.2, 0.4, 0.4)}
+    short = short_of(headroom.section(Runs(paper=subject_of(tmp_path, rows))))
+    assert (
+        "`pytorch`'s 5.00x at batch 1 is a product: 1.25x by PyTorch itself, 2.00x by the graph"
+        " and 2.00x by the algorithm." in short
+    )
 
 
 def test_headroom_within_the_noise_is_not_called_one(tmp_path):
     one = subject_of(tmp_path, {"deepbench-best": by_ends(0.125, 0.5, 0.999)})
     found = headroom.section(Runs(paper=one))
-    told = "8.0x slower at batch 1 and no clear difference at batch 256"
+    told = "8.0x slower (8.0x to 8.0x) at batch 1 and no clear difference at batch 256"
     assert told in " ".join(found.short.split())
     assert "| batch 256 | (1.00x [1.00, 1.00]) |" in said(found)
 
@@ -191,9 +202,12 @@ def test_what_amp_adds_in_a_second_run_stands_beside_it(tmp_path):
 @pytest.mark.parametrize(
     ("on_gpu", "told"),
     [
-        (10 * US, "Here on the GPU casts are less than half of what AMP adds: 10 us"),
-        (300 * US, "Here on the GPU casts are at least half of what AMP adds: 300 us"),
-        (lambda shape: 200 * US * either(shape) ** 0.5, "are half of what AMP adds cannot be told"),
+        (
+            10 * US,
+            "is 2% of what AMP adds (10 us in the median, 10 us at hidden 128). What the host",
+        ),
+        (300 * US, "(300 us in the median, 300 us at hidden 128), at least half of it."),
+        (lambda shape: 200 * US * either(shape) ** 0.5, "cannot be told whether it is half of it."),
     ],
 )
 def test_casts_are_the_bottleneck_only_if_they_are_half_of_what_amp_adds(tmp_path, on_gpu, told):
@@ -205,7 +219,7 @@ def test_what_is_neither_the_gpus_nor_inside_launches_is_called_not_profiled(tmp
     text = said(casts.section(Runs(paper=amp_of(tmp_path, 400 * US))))
     assert "AMP adds 400 us to a call (quartiles 400 us to 400 us)" in text
     assert "Of this 10 us is time of the GPU and, while watched, 20 us is inside launches" in text
-    assert "the rest was not profiled, at a shape 92% of it" in text
+    assert "the rest, 92% of it, was not profiled" in text
     assert "| timesteps 1000 | 8 | 400 us | 400 us to 400 us | 10 us | 10 us | 20 us |" in text
 
 
@@ -246,7 +260,7 @@ def test_a_run_without_tf32_says_what_that_means_for_fp32(tmp_path, on):
 @pytest.mark.parametrize(
     ("factor", "told"),
     [
-        (1.1, "1.10x and 1.10x slower at batch 1 and 16"),
+        (1.1, "1.10x (1.10x to 1.10x) and 1.10x (1.10x to 1.10x) slower at batch 1 and 16"),
         (1.002, "not faster at batch 1 and 16: it takes 1.00x (1.00x to 1.00x) and 1.00x"),
         (either, "not to be told from fp32 at batch 1 and 16"),
     ],
@@ -257,7 +271,52 @@ def test_where_half_precision_does_not_pay_it_says_what_it_is(tmp_path, factor, 
 
     one = subject_of(tmp_path, {"pytorch-half": factors})
     short = short_of(choice.section(Runs(paper=one)))
-    assert f"Half precision is 2.00x and 2.00x faster at batch 64 and 256 and {told}" in short
+    twice = "2.00x (2.00x to 2.00x)"
+    assert f"is {twice} and {twice} faster at batch 64 and 256 and {told}" in short
+
+
+@pytest.mark.parametrize(
+    ("there", "told"),
+    [
+        (1.2, "Stay with fp32 at batch 1 and 16. "),
+        (0.5, "or measure your own: at DeepBench's shapes it takes 0.50x (0.50x to 0.50x) as long"),
+        (either, "as long, slower at 4 and faster at 4 of 8 shapes."),
+    ],
+)
+def test_advice_against_half_precision_tells_of_a_run_that_speaks_for_it(tmp_path, there, told):
+    one = subject_of(
+        tmp_path / "one", {"pytorch-half": lambda shape: 1.1 if shape[1] <= 16 else 0.5}
+    )
+    other = subject_of(tmp_path / "other", {"pytorch-half": there})
+    short = short_of(choice.section(Runs(paper=one, deepbench=other)))
+    assert told in short
+
+
+def used(section):
+    """Batch, timesteps and the column `use` of the table of choices."""
+    lines = [line.split("|")[1:4] for line in section.body[1].splitlines()[2:]]
+    return {tuple(map(int, line[:2])): line[2].strip() for line in map(list, lines)}
+
+
+def test_what_to_use_is_in_brackets_where_the_other_precision_is_as_fast(tmp_path):
+    """Half is faster by far, but not at hidden 128 and batch 1, and with AMP as without."""
+
+    def half(shape):
+        return 0.999 if shape[:2] == (128, 1) else 0.5
+
+    one = subject_of(tmp_path, {"pytorch-half": half, "pytorch-amp": lambda s: 1.001 * half(s)})
+    found = used(choice.section(Runs(paper=one)))
+    assert found[1, 10] == "(pytorch-half)"
+    assert found[16, 10] == "pytorch-half"
+
+
+def test_ratios_have_times_beside_them(tmp_path):
+    rows = {"pytorch-half": 0.5, "deepbench-best": by_ends(0.125, 0.5, 0.8)}
+    text = said(choice.section(Runs(paper=subject_of(tmp_path, rows))))
+    assert "At hidden 1024 and 1000 timesteps calls take:" in text
+    assert "| latency | batch 1 | batch 16 | batch 64 | batch 256 |" in text
+    assert "| `deepbench-best` | 125 us | 500 us | 500 us | 800 us |" in text
+    assert "| `pytorch-half` | 500 us | 500 us | 500 us | 500 us |" in text
 
 
 # figures

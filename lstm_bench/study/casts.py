@@ -1,4 +1,4 @@
-"""AMP against weights that are half precision once and for all: what the casts cost."""
+"""AMP against weights that are half precision once and for all: what AMP costs, and its casts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HALF_OF_IT = 0.5
 
 
 def section(runs: Runs) -> Section:
-    title = "AMP against `.half()`: what the casts cost"
+    title = "AMP against `.half()`: what AMP costs"
     one = runs.paper
     if not one:
         return Section(title, [missing("h200-paper")])
@@ -111,11 +111,11 @@ def _where(found: Sequence[Added]) -> str:
     busy = statistics.median(one.busy for one in longer)
     launches = max(statistics.median(one.launches for one in longer), 0.0)
     left = min(statistics.median(one.rest / one.latency for one in longer), 1.0)
-    rest = f"the rest was not profiled, at a shape {percent(left, 0)} of it"
+    rest = f"the rest, {percent(left, 0)} of it, was not profiled"
     return (
         f"Of this {signed(busy)} is time of the GPU and, while watched,"
         f" {seconds(launches)} is inside launches, which watching slows;"
-        f" {rest if left > 0 else 'nothing is left'} (medians)."
+        f" {rest if left > 0 else 'nothing is left'} (medians over shapes)."
     )
 
 
@@ -144,14 +144,15 @@ def _casting(found: Sequence[Added]) -> str:
     casts = [seconds(statistics.median(one.casts for one in part)) for part in (longer, small)]
     part = percent(statistics.median(one.casts / one.latency for one in longer), 0)
     word = {
-        rules.HOLDS: "on the GPU casts are at least half of what AMP adds",
-        rules.HOLDS_NOT: "on the GPU casts are less than half of what AMP adds",
-        rules.UNKNOWN: "whether casts on the GPU are half of what AMP adds cannot be told",
+        rules.HOLDS: ", at least half of it.",
+        rules.HOLDS_NOT: ". What the host does to have them done was not taken apart, so that the"
+        " claim is neither confirmed nor refuted.",
+        rules.UNKNOWN: ", of which it cannot be told whether it is half of it.",
     }[rules.is_over(share, HALF_OF_IT)]
     return (
-        "The paper says that at small sizes AMP's bottleneck is type casting. Here"
-        f" {word}: {casts[0]} or {part} in the median, {casts[1]} at hidden {least}; what the host"
-        " does to have them done is not in that."
+        "The paper says that at small sizes AMP's bottleneck is type casting. Here the casts' own"
+        f" time on the GPU is {part} of what AMP adds ({casts[0]} in the median, {casts[1]} at"
+        f" hidden {least}){word}"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from lstm_bench.study import rules
 from lstm_bench.study.headroom import WHAT
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import Runs, Subject, missing, tf32
-from lstm_bench.units import counted, error, listed, times
+from lstm_bench.units import counted, error, listed, seconds, times
 
 #: What a framework's user can have, and the library's best beside it.
 KINDS = {
@@ -29,6 +29,12 @@ KINDS = {
         "deepbench-fp16-best",
     ),
 }
+
+#: Whose latency is told in seconds.
+SHOWN = (
+    *("pytorch", "tf-mode0", "deepbench-best"),
+    *("pytorch-half", "tf-mode0-amp", "deepbench-fp16-best"),
+)
 
 SAME = "where both precisions run the recurrence alike"
 OTHER = "where one runs it as one kernel and the other step by step"
@@ -55,38 +61,41 @@ def section(runs: Runs) -> Section:
         for kind, (_, best) in KINDS.items():
             own = won[kind]
             here[kind] = own[(own["batch"] == batch) & (own["timesteps"] == steps)]
-            row += [_use(here[kind]), _library(one, here[kind], best)]
+            row += [_use(here[kind], _next_is_slower(here[kind])), _library(one, here[kind], best)]
         gain = _gain(here["fp32"], here["half"])
-        use = row[2] if gain > 1 or here["fp32"].empty else row[0]
+        kind = "half" if gain > 1 or here["fp32"].empty else "fp32"
+        use = _use(here[kind], _other_is_slower(one, here, kind))
         rows.append([str(batch), str(steps), use, *row, "-" if math.isnan(gain) else times(gain)])
     heads = ["batch", "timesteps", "use", "in fp32", "library", "in half", "library", "half gains"]
     told = listed(_mostly(kind, table) for kind, table in won.items() if len(table))
     own = {kind: winners(one.run, _tensorflow(rows)) for kind, (rows, _) in KINDS.items()}
     stay = [_mostly(kind, table) for kind, table in own.items() if len(table)]
-    pays = _pays(one, won["fp32"], won["half"])
+    pays = _pays(one, won["fp32"], won["half"], runs.deepbench)
     alike, single = _algorithms(one, won["fp32"], won["half"]), tf32(one.run, "half precision")
     body = [
         text(
-            f"Of the frameworks' rows use {told}.",
+            f"The fastest of the frameworks' rows is {told}.",
             pays,
-            f"Who must stay with TensorFlow: {listed(stay)}." if stay else "",
+            f"In TensorFlow it is {listed(stay)}." if stay else "",
         ),
         table(heads, rows, left=0),
         text(
-            "Use: the faster of the two, for who can do with half precision. In fp32, in half: the"
-            " fastest row that a user of PyTorch or TensorFlow can have, at most hidden sizes;"
-            " others that win are named with theirs; in brackets: at one of them at least the noise"
-            " does not tell it from the next. Library: how many"
-            f" times faster the best of cuDNN is, that is {WHAT}. Half gains: how many times faster"
-            " half precision is than fp32. Both are geometric means over hidden sizes."
+            "In fp32, in half: the fastest row that a user of PyTorch or TensorFlow can have; where"
+            " another one wins at some hidden sizes, it is named with these. Use: the faster of the"
+            " two precisions. In brackets: at one hidden size at least the noise does not tell it"
+            " from the next row of its precision or, under use, from the other precision. Library:"
+            f" how many times faster the best of cuDNN is, that is {WHAT}. Half gains: how many"
+            " times faster half precision is than fp32. Both are geometric means over hidden sizes."
         ),
+        *_latencies(one),
         text(
             alike,
             single,
             _errors(one.run),
         ),
     ]
-    return Section(title, body, text(f"Of the frameworks' rows use {told}.", pays, single))
+    short = text(f"The fastest of the frameworks' rows is {told}.", pays, single)
+    return Section(title, body, short)
 
 
 def winners(run: Run, rows: Sequence[str]) -> pd.DataFrame:
@@ -99,7 +108,35 @@ def _tensorflow(rows: Sequence[str]) -> list[str]:
     return [name for name in rows if name.startswith("tf-")]
 
 
-def _use(here: pd.DataFrame) -> str:
+def _next_is_slower(here: pd.DataFrame) -> pd.Series[bool]:
+    """Whether a winner is told from the next of its precision, shape by shape."""
+    return here["verdict"].isin(["slower", "alone"])
+
+
+def _other_is_slower(one: Subject, here: Mapping[str, pd.DataFrame], kind: str) -> pd.Series[bool]:
+    """Whether the winner of one precision is told from that of the other, shape by shape."""
+    own, other = here[kind], here["half" if kind == "fp32" else "fp32"]
+    rivals = dict(zip(_shapes(other), other["fastest"], strict=True))
+    told = [
+        shape not in rivals or _verdict(one, row, rivals[shape], shape) == "slower"
+        for row, shape in zip(own["fastest"], _shapes(own), strict=True)
+    ]
+    return pd.Series(told, index=own.index, dtype=bool)
+
+
+def _shapes(of: pd.DataFrame) -> list[tuple[int, ...]]:
+    return list(of[SHAPE].itertuples(index=False, name=None))
+
+
+def _verdict(one: Subject, a: str, b: str, shape: tuple[int, ...]) -> str:
+    """What B is called against A at a shape."""
+    if not (pair := one.pair(a, b)):
+        return "unsure"
+    words = zip(_shapes(pair.of.shapes), pair.of.shapes["verdict"], strict=True)
+    return str(dict(words)[shape])
+
+
+def _use(here: pd.DataFrame, sure: pd.Series[bool]) -> str:
     """The row that wins at most hidden sizes, then the others with theirs."""
     if here.empty:
         return "-"
@@ -107,9 +144,9 @@ def _use(here: pd.DataFrame) -> str:
     parts = []
     for place, (name, _) in enumerate(counts):
         own = here[here["fastest"] == name]
-        sure = bool(own["verdict"].isin(["slower", "alone"]).all())
         sizes = "" if place == 0 else " at " + ", ".join(str(h) for h in sorted(own["hidden"]))
-        parts.append(f"{name}{sizes}" if sure else f"({name}{sizes})")
+        told = f"{name}{sizes}"
+        parts.append(told if sure[own.index].all() else f"({told})")
     return ", ".join(parts)
 
 
@@ -127,7 +164,7 @@ def _gain(single: pd.DataFrame, half: pd.DataFrame) -> float:
     return _mean(both["fastest_s"] / both["fastest_s_half"])
 
 
-def _pays(one: Subject, single: pd.DataFrame, half: pd.DataFrame) -> str:
+def _pays(one: Subject, single: pd.DataFrame, half: pd.DataFrame, elsewhere: Subject | None) -> str:
     """At which batches half precision is faster or slower beyond the noise, and by how much."""
     both = single.merge(half, on=SHAPE, suffixes=("", "_half"))
     floor = max(noise.applied(one.run.noise))
@@ -142,7 +179,7 @@ def _pays(one: Subject, single: pd.DataFrame, half: pd.DataFrame) -> str:
     parts = []
     for word, how in ((rules.HOLDS, "faster"), ("slower", "slower")):
         if here := found[word]:
-            sizes = listed(times(math.exp(abs(gain.value))) for _, gain in here)
+            sizes = listed(_longer(gain if how == "slower" else _turned(gain)) for _, gain in here)
             parts.append(f"{sizes} {how} at batch {listed(batch for batch, _ in here)}")
     if here := found[rules.HOLDS_NOT]:
         batches = listed(batch for batch, _ in here)
@@ -152,18 +189,32 @@ def _pays(one: Subject, single: pd.DataFrame, half: pd.DataFrame) -> str:
     if here := found[rules.UNKNOWN]:
         parts.append(f"not to be told from fp32 at batch {listed(batch for batch, _ in here)}")
     keep = [batch for word in (rules.HOLDS_NOT, "slower") for batch, _ in found[word]]
-    stay = f" Stay with fp32 at batch {listed(keep)}." if keep else ""
+    stay = f" Stay with fp32 at batch {listed(keep)}{_unless(elsewhere, keep)}." if keep else ""
     return f"Half precision is {listed(parts)}.{stay}" if parts else ""
+
+
+def _unless(other: Subject | None, batches: Sequence[str]) -> str:
+    """What half precision does at these batches of another run, where that is not slower."""
+    if not other:
+        return ""
+    single, half = (winners(other.run, rows) for rows, _ in KINDS.values())
+    both = single.merge(half, on=SHAPE, suffixes=("", "_half"))
+    own = both[both["batch"].astype(str).isin(batches)]
+    if own.empty:
+        return ""
+    gain = rules.mean(list(np.log(own["fastest_s"] / own["fastest_s_half"])))
+    if gain.high < 0:
+        return ""
+    called = _called(other, own)
+    return (
+        f", or measure your own: at DeepBench's shapes it takes {_longer(gain)} as long, {called}"
+    )
 
 
 def _called(one: Subject, both: pd.DataFrame) -> str:
     """What is called of half precision at these shapes, one by one."""
-    words: Counter[str] = Counter()
-    for row in both.to_dict("records"):
-        pair = one.pair(row["fastest"], row["fastest_half"])
-        if pair:
-            same = (pair.of.shapes[SHAPE] == [row[axis] for axis in SHAPE]).all(axis=1)
-            words.update(pair.of.shapes.loc[same, "verdict"])
+    names = zip(both["fastest"], both["fastest_half"], _shapes(both), strict=True)
+    words = Counter(_verdict(one, *found) for found in names)
     return f"slower at {words['slower']} and faster at {words['faster']} of {len(both)} shapes"
 
 
@@ -217,8 +268,34 @@ def _mostly(kind: str, won: pd.DataFrame) -> str:
     name, count = Counter(won["fastest"]).most_common(1)[0]
     called = int(((won["fastest"] == name) & (won["verdict"] == "slower")).sum())
     which = "fp32" if kind == "fp32" else "half precision"
-    told = f"the fastest at {count} of {len(won)} shapes, {called} of them beyond the noise"
-    return f"in {which} {code(name)} ({told})"
+    told = f"at {count} of {len(won)} shapes, {called} of them beyond the noise"
+    return f"{code(name)} in {which} ({told})"
+
+
+def _latencies(one: Subject) -> list[str]:
+    """How long calls of middle size take, by batch: the ratios are of these."""
+    names = [name for rows, best in KINDS.values() for name in (*rows, best)]
+    of = analysis.times(one.run.cells[one.run.cells["implementation"].isin(names)])
+    middle = {axis: _middle(of.shapes[axis]) for axis in ("hidden", "timesteps")}
+    here = np.logical_and.reduce([of.shapes[axis] == size for axis, size in middle.items()])
+    found = of.seconds[here]
+    rows = [
+        [code(name), *map(_seconds, found[:, of.names.index(name)])]
+        for name in SHOWN
+        if name in of.names
+    ]
+    heads = ["latency", *(f"batch {batch}" for batch in of.shapes["batch"][here])]
+    about = f"At hidden {middle['hidden']} and {middle['timesteps']} timesteps calls take:"
+    return [about, table(heads, rows)] if rows else []
+
+
+def _seconds(value: float) -> str:
+    return "-" if math.isnan(value) else seconds(float(value))
+
+
+def _middle(sizes: pd.Series[int]) -> int:
+    found = sorted(set(map(int, sizes)))
+    return found[len(found) // 2]
 
 
 def _errors(run: Run) -> str:

@@ -12,7 +12,7 @@ from lstm_bench import energy_cells, energy_report, noise
 from lstm_bench.energy_cells import NET_KNOWN, Pair, fine_net
 from lstm_bench.energy_report import ESTIMATE, gross_text, is_estimate, net_text
 from lstm_bench.model import Record, Shape
-from lstm_bench.study import energy_twice, rules
+from lstm_bench.study import energy_twice, legs, rules
 from lstm_bench.study.section import Section, code, table, text
 from lstm_bench.study.subject import Runs, missing, not_in
 from lstm_bench.tables import Row
@@ -53,7 +53,8 @@ def section(runs: Runs) -> Section:
         table(["row", "gross", "net", "power", "gross / pytorch"], shown),
         text(
             f"Medians over the {len(shapes)} shapes at which all of these rows have an energy; the"
-            " last column is a geometric mean. Net: what the GPU draws over idle"
+            " last column is a geometric mean, which need not have the order of medians. Net: what"
+            " the GPU draws over idle"
             + (f" ({' to '.join(dict.fromkeys(idle))} W)" if idle else "")
             + " while calls run back to back; gross: net, and idle power for the time per call."
             " A range, by the lowest and the highest of rounds and loads, and"
@@ -61,6 +62,10 @@ def section(runs: Runs) -> Section:
             *_sentences(energy_report.doubts(own)),
             *_sentences(energy_report.repeats(pairs) or [UNKNOWN]),
             *_sentences(energy_report.problem_lines(own)),
+            "The run had several GPUs: energies of one shape are of one of them, those of two"
+            " shapes need not be."
+            if len(legs.boards(one)) > 1
+            else "",
         ),
         *energy_twice.body(runs),
     ]
@@ -152,6 +157,6 @@ def _least(records: Sequence[Record], shapes: set[Shape], floor: float) -> str:
         )
     if sentences:
         steps = listed(str(t) for t in sorted({shape.timesteps for shape in shapes}))
-        where = f"at {counted(len(shapes), 'shape')} with {steps} timesteps"
-        sentences[-1] = sentences[-1].removesuffix(".") + f" ({where})."
+        first = sentences[0][:1].lower() + sentences[0][1:]
+        sentences[0] = f"At the {counted(len(shapes), 'shape')} with {steps} timesteps, {first}"
     return " ".join(sentences) or "Too few rows have an energy to be held against each other."

@@ -248,8 +248,8 @@ def _amp_at_all_steps(pair: Pair | None) -> Finding:
     word = rules.both(*(_word(rules.is_faster, own) for own in found))
     counts = [(own.whole.verdicts["faster"], own.whole.shapes) for own in found]
     if len({of for _, of in counts}) == 1:
-        places = ", ".join(map(str, steps))
-        here = f"at {places}: {', '.join(str(n) for n, _ in counts)} of {counts[0][1]}"
+        wins = ", ".join(str(n) for n, _ in counts)
+        here = f"faster at {wins} of {counts[0][1]} by steps"
     else:
         here = f"faster at {', '.join(f'{n} of {of}' for n, of in counts)}"
     return Finding(claim, here, word)

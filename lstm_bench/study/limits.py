@@ -28,16 +28,17 @@ def section(runs: Runs) -> Section:
     loose = dict(kinds_of(timed["warnings"])).get("not converged", 0)
     floors = [percent(floor) for floor in dict.fromkeys(noise.applied(run.noise))]
     lines = [
-        f"One machine: {clean(str(gpus[0].get('name', 'unknown')))}, one driver, one version of"
-        " each framework, each with its own cuDNN. Another GPU has other crossing points.",
+        f"One kind of machine: {clean(str(gpus[0].get('name', 'unknown')))}{_boards(runs)}, one"
+        " driver, one version of each framework, each with its own cuDNN. Another kind of GPU has"
+        " other crossing points.",
         f"One layer, one direction, inference only, {ranges}"
         + (", inputs as wide as the hidden state." if equal else "."),
         f"TF32 is {'on' if settings.tf32 else 'off'}, while PyTorch and TensorFlow turn it on by"
         f" default; AMP is {settings.amp}.",
         f"Differences below the noise floor ({listed(floors)} by length of the call) are not seen."
         " Launches are the host's work: a slower CPU, or a busy one, shifts every short call. The"
-        " first calls of a block are slower than the last, TensorFlow's most, and a long call that"
-        " is a block by itself is such a one ([how much](method.md#warm-up-rounds-stop)).",
+        " first calls of a block are slower than the last, TensorFlow's most; so is a long call"
+        " that makes up a block alone ([how much](method.md#warm-up-rounds-stop)).",
         f"{loose} of {counted(len(timed), 'cell')}, controls included, did not settle to"
         f" {percent(run.plan.sampling.converged, 0)}; [how](noise.md)"
         " verdicts take that into account.",
@@ -66,6 +67,15 @@ def _host(first: Subject, second: Subject) -> str:
         f" {percent(float(own['size'].median()))} in the median, and with them what the host costs"
         " against the best of cuDNN ([by how much](#does-it-repeat))."
     )
+
+
+def _boards(runs: Runs) -> str:
+    """How many GPUs the runs tell of."""
+    there = [one for one in (runs.paper, runs.deepbench, runs.noise) if one]
+    found = set[str | None]().union(*map(legs.boards, (*there, *runs.repeats, *runs.energy)))
+    known = len(found - {None})
+    least = "at least " if None in found else ""
+    return f" ({least}{counted(known, 'GPU')} of it)" if known else ""
 
 
 def _legs(one: Subject) -> list[str]:

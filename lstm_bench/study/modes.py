@@ -48,7 +48,7 @@ def _mode0_why(found: Twins, pair: Pair) -> str:
     share = found.explains(twins.busy)
     if math.isnan(share):
         return told
-    told += f" Of what it takes longer {percent(share, 0)} is GPU time and the rest the host's."
+    told += f" Of its extra time {percent(share, 0)} is the GPU's and the rest the host's."
     alike = found.by_algorithm("PyTorch", "mode 0").get(twins.STEPWISE)
     moves = _moves(alike) if alike else []
     if not alike or not moves or math.isnan(alike.explains(twins.busy)):

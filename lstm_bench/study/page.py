@@ -45,9 +45,9 @@ NOTES = (
     " weights and inputs in half precision throughout.",
     "A cell is one row at one shape. MPE is the paper's mean percentage error, the mean over shapes"
     " of (A-B)/A. An A/A pair is one cell that was measured twice under two names: what lies"
-    " between the two is noise, and 95% of such differences (of few, all) stay under the noise"
-    " floor. 2x slower: takes twice as long. Intervals are 95%: of two rows held against each other"
-    " by [bootstrap](noise.md#comparing-two), of other means Student's.",
+    " between the two is noise, and 95% of such differences stay under the noise floor (where"
+    " pairs are few, all of them). 2x slower: takes twice as long. Intervals are 95%: of two rows"
+    " held against each other by [bootstrap](noise.md#comparing-two), of other means Student's.",
 )
 
 

@@ -93,8 +93,9 @@ def section(runs: Runs) -> Section:
             f" DeepBench runs, and against {code(SAME)}, which does all the work. Work:"
             f" {code(SAME)} over {code(SKIP)}; framework: PyTorch over {code(SAME)}; both geometric"
             " means of latency, whose product is the whole gap. Is work: the share of the first in"
-            " the logarithm of that product (no gap: none by the geometric mean); most of it is, if"
-            " the logarithms of the two differ with the whole 95% interval over shapes."
+            " the logarithm of that product (no gap: none by the geometric mean). Which of the two"
+            " is larger is told where the 95% interval of the difference of their logarithms, over"
+            " shapes, leaves no doubt."
             + (" Rows with a dash: of the shapes with the same algorithm." if alike.there else "")
         ),
         _other_algorithm(runs.paper, steps),

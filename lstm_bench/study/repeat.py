@@ -73,18 +73,14 @@ def _resumed(these: Sequence[Subject]) -> str:
 def _findings(first: Subject, second: Subject) -> str:
     """Whether the second run judges the paper as the first does, each by all of its shapes."""
     both = list(zip(findings.findings(first), findings.findings(second), strict=True))
-    judged = [(a, b) for a, b in both if rules.UNKNOWN not in (a.word, b.word)]
+    judged = [two for two in both if {one.word for one in two} != {rules.UNKNOWN}]
     if not judged:
         return ""
-    apart = [two for two in both if two[0].word != two[1].word]
-    other = [_two_words(*two) for two in apart if two in judged]
-    only = [_two_words(*two) for two in apart if two not in judged]
+    apart = [_two_words(*two) for two in judged if two[0].word != two[1].word]
     return text(
-        f"{code(second.run.name)} judges {len(judged) - len(other)} of the"
-        f" {counted(len(judged), 'finding')} of the paper that both can judge as"
-        f" {code(first.run.name)} does.",
-        f"Not so: {'; '.join(other)}." if other else "",
-        f"By one of them alone: {'; '.join(only)}." if 0 < len(only) <= FEW else "",
+        f"{code(second.run.name)} judges {len(judged) - len(apart)} of"
+        f" {counted(len(judged), 'finding')} of the paper as {code(first.run.name)} does.",
+        f"Not so: {'; '.join(apart)}." if 0 < len(apart) <= FEW else "",
     )
 
 

@@ -104,8 +104,8 @@ def body(one: Subject) -> list[str]:
         ),
         text(
             f"Of the {counted(len(many), 'pair')} with {MANY} rounds or more, each cut into"
-            " stretches of so many; every pair counts once. Median and most: over the pairs, of"
-            " what the stretches of a pair are off on average."
+            " stretches of so many; every pair counts once, with what its stretches are"
+            " off on average. Median and most: over the pairs."
             if many
             else "",
             f"Of {counted(len(soon), 'other pair')}, known sooner, {_share(soon)} agree."

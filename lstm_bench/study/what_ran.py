@@ -156,7 +156,8 @@ def _about(one: Subject, seen: dict[str, str]) -> str:
         where = f"{clean(str(gpus[0]['name']))}, driver {clean(str(gpus[0]['driver']))}; {where}"
     where += f"; {_versions(one)}"
     first = seen.setdefault(where, one.run.name)
-    told = where if first == one.run.name else f"machine and versions as in {code(first)}"
+    told = where if first == one.run.name else f"kind of machine and versions as in {code(first)}"
+    told += _boards(one)
     revision = clean(str(machine.get("git") or ""))
     if revision:
         told += f"; revision {revision.removesuffix('+')}"
@@ -172,6 +173,16 @@ def _about(one: Subject, seen: dict[str, str]) -> str:
         told = listed(f"{count} {clean(kind)}{_only_at(timed, kind)}" for kind, count in marks)
         lines.append(f"Marked, of {counted(len(timed), 'cell')} with a time: {told}.")
     return " ".join(line for line in lines if line)
+
+
+def _boards(one: Subject) -> str:
+    """Which GPUs, by the first part of their UUIDs."""
+    found = legs.boards(one)
+    known = sorted(clean(board).removeprefix("GPU-")[:8] for board in found if board)
+    if not known:
+        return ""
+    others = [*known, *(["others that it does not tell"] if None in found else [])]
+    return f"; {'GPU' if len(others) == 1 else 'GPUs'} {listed(others)}"
 
 
 def _only_at(cells: pd.DataFrame, kind: str) -> str:
