@@ -98,8 +98,8 @@ def _add_device(
             f"medians over {over(common)}, which need not add up; busy: something ran on the"
             " device; gap: it waited for the next launch, around: it had not begun or was done,"
             " both in the profiled calls; rest: latency less these three, unexplained; below zero"
-            " it is what profiling adds; host: latency less busy, the cost of everything but the"
-            " device"
+            " it is what profiling adds to gap and around; host: latency less busy, the cost of"
+            " everything but the device, which has none of that"
         ),
         *_less_work(cells, less),
         Table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,17 @@ from lstm_bench.noise import SHAPE, Noise
 from lstm_bench.results import Run
 from lstm_bench.tables import Column, Document, Table, number, text
 from lstm_bench.trust import kinds_of
-from lstm_bench.units import clipped, counted, error, over, percent, seconds, times, wrapped
+from lstm_bench.units import (
+    clipped,
+    counted,
+    error,
+    listed,
+    over,
+    percent,
+    seconds,
+    times,
+    wrapped,
+)
 
 MAX_REASON_LINES = 12
 MOST_SHAPES = 60  # in the table of the fastest
@@ -80,6 +91,8 @@ def document(
     result.facts["damaged_lines"] = run.damaged
     result.add(noise_text(run, metric, floors), _table(summary, won))
     result.add("\n".join(_legend(summary, of, metric)))
+    if best := _frameworks(run, cells, floors, metric):
+        result.add(wrapped(best))
     for title, lines in (
         ("missing", failure_lines(failures, run)),
         ("warnings", warning_lines(told)),
@@ -132,7 +145,9 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
 def noise_text(run: Run, metric: str, floors: Sequence[Noise] | None = None) -> str:
     floors = floors or noise.floors(noise.controls(run.cells, metric))
     lines = ["  " + line for line in [*noise_lines(floors, metric), *pass_lines(run, metric)]]
-    return "\n".join([f"noise floor of {metric}, from the run's A/A controls:", *lines])
+    return "\n".join(
+        [f"noise floor of {metric}, from the run's A/A controls, round by round:", *lines]
+    )
 
 
 def pass_lines(run: Run, metric: str) -> list[str]:
@@ -214,6 +229,24 @@ def _legend(summary: pd.DataFrame, of: analysis.Times, metric: str) -> list[str]
         *([LESS_WORK_NOTE] if (summary["computes"] != "lstm").any() else []),
         *_path_lines(summary),
     ]
+
+
+def _frameworks(run: Run, cells: pd.DataFrame, floors: Sequence[Noise], metric: str) -> str:
+    """Who is the fastest of what a framework's user can have, where the bare library is there."""
+    bare = [row.name for row in run.plan.implementations if row.framework == "deepbench"]
+    own = cells[~cells["implementation"].isin(bare)]
+    if own["implementation"].nunique() < 2 or len(own) == len(cells):
+        return ""
+    won = analysis.contests(analysis.times(own, metric), floors, metric)
+    told = []
+    for kind, part in won.groupby("precision", sort=False):
+        name, count = Counter(part["fastest"]).most_common(1)[0]
+        sure = int(((part["fastest"] == name) & (part["verdict"] == "slower")).sum())
+        how = f"at {count} of {counted(len(part), 'shape')}, {sure} beyond the noise"
+        if set(part["verdict"]) == {"alone"}:
+            how = "the only one"
+        told.append(f"{name} in {kind} precision ({how})")
+    return f"most often the fastest of the frameworks' rows: {listed(told)}" if told else ""
 
 
 def _path_lines(summary: pd.DataFrame) -> list[str]:

@@ -40,6 +40,20 @@ def test_the_report_has_machine_noise_implementations_and_failures():
     ]
 
 
+def test_beside_the_bare_library_the_fastest_row_of_a_framework_is_told():
+    made = run(*whole("deepbench-best", "pytorch", "tf-mode0"), *whole("pytorch-half"))
+    assert "most often the fastest" not in run_report.document(made).written("table")
+    made.manifest["plan"]["implementations"][0]["framework"] = "deepbench"
+    made.cells.loc[made.cells["implementation"] == "pytorch-half", "precision"] = "fp16"
+    text = " ".join(
+        run_report.document(results.Run("made-up", made.manifest, made.cells))
+        .written("table")
+        .split()
+    )
+    assert "rows: pytorch in single precision (at 8 of 8 shapes, 8 beyond the noise)" in text
+    assert "and pytorch-half in half precision (the only one)" in text
+
+
 def test_what_is_called_at_some_shapes_is_not_called_no_difference():
     """Two shapes, slower at one of them and the same at the other."""
     rows = [row(name, 0.002, 8, copy=c) for name in "ab" for c in (1, 2)]
