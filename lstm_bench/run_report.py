@@ -266,15 +266,20 @@ def failure_lines(failures: pd.DataFrame, run: Run) -> list[str]:
     lines: list[str] = []
     cut = failures["status"] == "interrupted"
     if cut.any():
-        where = " ".join(dict.fromkeys(filter(None, failures.loc[cut, "where"])))
-        cells = counted(int(failures.loc[cut, "cells"].sum()), "cell")
-        at = f" at {where}" if where else ""
-        line = f"  {cells} interrupted{at}: {_resume(run)} measures them again"
+        shapes = " ".join(dict.fromkeys(filter(None, failures.loc[cut, "where"])))
+        left = counted(int(failures.loc[cut, "cells"].sum()), "cell")
+        at = f" at {shapes}" if shapes else ""
+        line = f"  {left} interrupted{at}: {_resume(run)} measures them again"
         lines += wrapped(line, 6).splitlines()
+    alike: dict[tuple[Any, ...], list[str]] = {}  # rows that lost the same for the same reason
     for row in failures[~cut].to_dict("records"):
-        where = f" at {row['where']}" if row["where"] else ""
-        line = f"{row['implementation']}: {row['cells']} {row['status']}{where}: {row['reason']}"
-        lines += wrapped("  " + line, 6).splitlines()
+        why = tuple(row[key] for key in ("cells", "status", "where", "reason"))
+        alike.setdefault(why, []).append(row["implementation"])
+    for (cells, status, where, reason), names in alike.items():
+        each = " each" if len(names) > 1 else ""
+        at = f" at {where}" if where else ""
+        line = f"  {', '.join(names)}: {cells} {status}{each}{at}: {reason}"
+        lines += wrapped(line, 6).splitlines()
     more = f"  ... {len(lines) - MAX_REASON_LINES} more lines with --format json"
     return lines[:MAX_REASON_LINES] + ([more] if len(lines) > MAX_REASON_LINES else [])
 

@@ -40,6 +40,14 @@ def test_the_report_has_machine_noise_implementations_and_failures():
     ]
 
 
+def test_rows_that_lost_the_same_for_the_same_reason_share_a_line():
+    lost = [row(name, None, status="unsupported", reason="cuda only") for name in ("x", "y")]
+    text = run_report.document(run(*whole("a"), *lost, row("z", None, reason="died")))
+    lines = text.written("table").splitlines()
+    assert "  x, y: 1 unsupported each at 8,1,1: cuda only" in lines
+    assert "  z: 1 crashed at 8,1,1: died" in lines
+
+
 def test_beside_the_bare_library_the_fastest_row_of_a_framework_is_told():
     made = run(*whole("deepbench-best", "pytorch", "tf-mode0"), *whole("pytorch-half"))
     assert "most often the fastest" not in run_report.document(made).written("table")
