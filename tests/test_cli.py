@@ -174,6 +174,16 @@ def test_help_names_every_shipped_grid(lstm_bench):
     assert [name for name in grids.shipped() if name not in text] == []
 
 
+def test_help_says_of_an_example_what_the_commands_own_help_says(lstm_bench):
+    examples = [
+        {" ".join(line.split()) for line in lstm_bench(*words, "--help").stdout.splitlines()}
+        for words in ([], ["report"])
+    ]
+    said = "lstm-bench report --mpe the paper's table, and this run's beside it"
+    assert said in examples[0] & examples[1]
+    assert "lstm-bench report the newest run as tables, figures or a page" in examples[0]
+
+
 def test_help_and_version_need_nothing(lstm_bench):
     assert "doctor" in lstm_bench("--help").stdout
     assert __version__ in lstm_bench("--version").stdout
