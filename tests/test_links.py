@@ -31,6 +31,14 @@ def test_links_between_pages_lead_somewhere(page):
         assert not heading or heading in headings(target), link
 
 
+def test_a_heading_that_counts_has_as_many_rows_in_its_table():
+    words = ("Two", "Three", "Four", "Five", "Six")
+    text = (ROOT / "docs" / "method.md").read_text()
+    tables = re.findall(r"^## (\w+) .*\n\n((?:\|.*\n)+)", text, re.M)
+    counts = [(word, len(table.splitlines()) - 2) for word, table in tables if word in words]
+    assert counts == [("Three", 3)]
+
+
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
 def test_every_page_is_linked_from_the_home_of_the_pages(page):
     home = ROOT / "docs" / "README.md"
