@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 import statistics
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from lstm_bench import noise, run_report, split
+from lstm_bench import lookup, noise, run_report, split
 from lstm_bench.conditions import chosen, shapes_of
 from lstm_bench.families import FAMILIES
 from lstm_bench.model import LstmBenchError, Record, Shape
@@ -19,6 +20,7 @@ from lstm_bench.units import clean, clipped, counted, over, percent, seconds, si
 
 NAME = 52  # characters of a kernel's name, less what further columns take
 SHORT = {"recurrent GEMM": "rec GEMM", "input GEMM": "in GEMM", "persistent": "persist"}
+MOST_RUNS = 5  # that are named where this one has nothing to show
 
 
 def document(
@@ -32,7 +34,7 @@ def document(
         here = "none of the chosen shapes was" if shapes is not None else "no cell of it was"
         raise LstmBenchError(
             f"{run.name}: {here} profiled, out of {counted(len(cells), 'cell')}; measure with"
-            " `lstm-bench grid GRID --profile`"
+            f" `lstm-bench grid GRID --profile`{_others(run)}"
         )
     result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
     result.facts |= {"settings": dict(run.manifest["plan"]["settings"])}
@@ -50,6 +52,17 @@ def document(
     if found.on_host:
         _add_host(result, found.on_host, top, sort, less)
     return result
+
+
+def _others(run: Run) -> str:
+    """Which runs beside this one are profiled, and what shows the newest; nothing if it is too."""
+    found = lookup.profiled(run.folder) if run.folder else []
+    if not run.folder or not found or run.folder.resolve() in [one.resolve() for one in found]:
+        return ""
+    names = ", ".join(one.name for one in found[:MOST_RUNS])
+    words = ["lstm-bench", "report", "--kernels", "--run", found[0].name]
+    then = shlex.join([*words, *lookup.elsewhere(found[0])])
+    return f"; profiled are: {names}; `{then}`"
 
 
 def cell_document(record: Record, profile: Profile, sort: str = "self", top: int = 15) -> Document:

@@ -50,3 +50,22 @@ def find_run(results: Path, name: str | None, grid: str | None = None) -> Path:
     raise LstmBenchError(
         f"no run in {results}; start one with `lstm-bench grid grids/default.yaml`"
     )
+
+
+def name_of(folder: Path) -> str:
+    """A run's name, also where it was found as `.`."""
+    return folder.name or folder.resolve().name
+
+
+def elsewhere(folder: Path) -> list[str]:
+    """The flag that finds a run where it is, if it is not where runs usually are."""
+    if folder.parent == Path("results"):
+        return []
+    return ["--results", str(folder.parent if folder.name else folder.resolve().parent)]
+
+
+def profiled(folder: Path) -> list[Path]:
+    """The runs beside this one that were profiled, newest first; by their files, unread."""
+    beside = newest(folder.parent if folder.name else folder.resolve().parent)
+    files = ("profiles.jsonl", "profiles.jsonl.gz")
+    return [run for run in beside if any((run / name).exists() for name in files)]

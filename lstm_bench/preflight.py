@@ -11,6 +11,7 @@ from typing import Any
 
 from lstm_bench import fake_script, machine, supervisor
 from lstm_bench.grid import check_environment
+from lstm_bench.lookup import elsewhere, name_of
 from lstm_bench.model import LstmBenchError
 from lstm_bench.plan import Plan
 from lstm_bench.registry import Framework, find, framework_of
@@ -122,18 +123,6 @@ def in_vain(plan: Plan, energy: bool) -> list[str]:
             " turns, and cells may be marked as disturbed"
         )
     return lines
-
-
-def name_of(folder: Path) -> str:
-    """A run's name, also where it was found as `.`."""
-    return folder.name or folder.resolve().name
-
-
-def elsewhere(folder: Path) -> list[str]:
-    """The flag that finds a run where it is, if it is not where runs usually are."""
-    if folder.parent == Path("results"):
-        return []
-    return ["--results", str(folder.parent if folder.name else folder.resolve().parent)]
 
 
 def same_circumstances(manifest: Mapping[str, Any], plan: Plan, folder: Path) -> None:

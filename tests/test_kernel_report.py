@@ -1,6 +1,7 @@
 """What `report --kernels` and the table of one cell say, and what they refuse to say."""
 
 import json
+import re
 
 import pytest
 from made_up_profiles import KERNELS, OPERATORS, cell, operators, profile, run_of
@@ -180,6 +181,22 @@ def test_a_run_without_profiles_says_what_to_type(tmp_path):
     ):
         kernel_report.document(run)
     assert profile_sections.sections(run) == []
+
+
+def test_a_run_without_profiles_names_those_beside_it_that_have_some(tmp_path):
+    run = run_of(tmp_path / "plain", (cell("a"), None))
+    run_of(tmp_path / "looked at", (cell("a"), profile()))
+    typed = f"`lstm-bench report --kernels --run 'looked at' --results {tmp_path}`"
+    with pytest.raises(LstmBenchError, match=re.escape(f"; profiled are: looked at; {typed}")):
+        kernel_report.document(run)
+
+
+def test_a_profiled_run_of_which_shapes_were_chosen_names_no_other(tmp_path):
+    run_of(tmp_path / "other", (cell("a"), profile()))
+    cells = ((cell("a"), profile()), (cell("a", (128, 1, 10)), None))
+    with pytest.raises(LstmBenchError, match="none of the chosen") as caught:
+        kernel_report.document(run_of(tmp_path / "run", *cells), conditions=["hidden=128"])
+    assert "other" not in str(caught.value)
 
 
 def test_a_cpu_has_operators_instead_of_busy_and_gap(tmp_path):

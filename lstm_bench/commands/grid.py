@@ -263,7 +263,7 @@ def _run(
 def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> None:
     """What came out, how long it took, and what to type next."""
     with held():
-        from lstm_bench import preflight, run_report, store
+        from lstm_bench import lookup, run_report, store
         from lstm_bench.units import counted, percent, span, wrapped
 
     options.write(run_report.document(run, shape_by_shape=False), "table", None)
@@ -282,8 +282,8 @@ def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> N
         why = "Interrupted" if outcome.interrupted else "The budget is used up"
         click.echo(f"\n{why}: {outcome.left} of {cells} cells are left. Go on: {again}")
     else:
-        name = preflight.name_of(folder)
-        then = ["lstm-bench", "report", "--run", name, *preflight.elsewhere(folder)]
+        name = lookup.name_of(folder)
+        then = ["lstm-bench", "report", "--run", name, *lookup.elsewhere(folder)]
         click.echo(f"\nNext: {shlex.join(then)}")
 
 
