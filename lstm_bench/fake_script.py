@@ -14,7 +14,7 @@ import re
 from typing import Any
 
 from lstm_bench.model import TOLERANCES, LstmBenchError
-from lstm_bench.registry import nearest
+from lstm_bench.registry import guess, nearest
 
 #: The keys of a script, with their defaults.
 SCRIPT: dict[str, Any] = {
@@ -65,7 +65,8 @@ def check(script: Any, where: str) -> dict[str, Any]:
         if value is None and SCRIPT[key] is None:
             continue
         if key in _CHOICES and value not in _CHOICES[key]:
-            raise LstmBenchError(f"{where}.{key}: found {value!r}{nearest(value, _CHOICES[key])}")
+            expected = f"expected one of {', '.join(_CHOICES[key])}{guess(value, _CHOICES[key])}"
+            raise LstmBenchError(f"{where}.{key}: found {value!r}, {expected}")
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if key in _NUMBERS and not (number and -1 < value < 1e6 and (value >= 0 or key in _SIGNED)):
             raise LstmBenchError(f"{where}.{key}: found {value!r}, expected a number from 0 on")

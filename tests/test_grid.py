@@ -9,10 +9,10 @@ import pytest
 import yaml
 from conftest import FAKE_GRID, REPOSITORY
 
-from lstm_bench import grid
+from lstm_bench import fake_script, grid
 from lstm_bench.commands import grid as grid_command
 from lstm_bench.energy import LEAD_S, WINDOW_S
-from lstm_bench.model import LstmBenchError, Shape
+from lstm_bench.model import TOLERANCES, LstmBenchError, Shape
 from lstm_bench.plan import Plan, guess_s
 from lstm_bench.registry import IMPLEMENTATIONS
 
@@ -184,6 +184,20 @@ BAD = [
     ({"sampling": {"rounds": None}}, "sampling.rounds: found None"),
     ({"sampling": {"block_calls": None}}, "sampling.block_calls: found None"),
 ]
+
+
+@pytest.mark.parametrize("word", ["wrong", "boom"])
+def test_a_fault_that_does_not_exist_is_answered_with_all_that_do(word):
+    with pytest.raises(LstmBenchError, match=f"fault: found '{word}', expected one of") as caught:
+        plan_of({"fake": {"fake": {"fault": word}}})
+    assert [fault for fault in fake_script.FAULTS if fault not in str(caught.value)] == []
+    assert ("did you mean 'wrong-shape'?" in str(caught.value)) is (word == "wrong")
+
+
+def test_the_page_on_grids_has_every_word_of_a_script():
+    page = (REPOSITORY / "docs" / "grids.md").read_text()
+    words = [*fake_script.SCRIPT, *fake_script.FAULTS, *fake_script.MOMENTS, *fake_script.PROFILES]
+    assert [word for word in (*words, *TOLERANCES) if f"`{word}`" not in page] == []
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD, ids=[m for _, m in BAD])
