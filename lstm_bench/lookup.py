@@ -9,6 +9,8 @@ from lstm_bench import store
 from lstm_bench.model import LstmBenchError
 from lstm_bench.registry import guess
 
+START = "start one with `lstm-bench grid grids/default.yaml`, or name another folder with --results"
+
 
 def new_run_name(grid: str) -> str:
     return f"{grid}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
@@ -38,7 +40,9 @@ def find_run(results: Path, name: str | None, grid: str | None = None) -> Path:
         if Path(name).is_dir():
             raise LstmBenchError(f"{name}: holds no run, expected a folder with a manifest.json")
         known = [path.name for path in newest(results)]
-        told = guess(name, known) or f"; the newest there: {', '.join(known[:5]) or 'none'}"
+        if not known:
+            raise LstmBenchError(f"no run {name!r} in {results}, nor any other; {START}")
+        told = guess(name, known) or f"; the newest there: {', '.join(known[:5])}"
         raise LstmBenchError(f"no run {name!r} in {results}{told}")
     for folder in newest(results):
         if grid is None or store.read_manifest(folder)["plan"].get("name") == grid:
@@ -47,9 +51,7 @@ def find_run(results: Path, name: str | None, grid: str | None = None) -> Path:
         raise LstmBenchError(
             f"no run of grid {grid!r} in {results}; leave --resume out to start one"
         )
-    raise LstmBenchError(
-        f"no run in {results}; start one with `lstm-bench grid grids/default.yaml`"
-    )
+    raise LstmBenchError(f"no run in {results}; {START}")
 
 
 def name_of(folder: Path) -> str:

@@ -113,10 +113,10 @@ BAD = [
     (["grid", "grid.yaml", "--threads", "0"], "--threads"),
     (["grid", "grid.yaml", "--retry-failed"], "goes with --resume"),
     (["grid", "--resume"], "no run"),
-    (["grid", "--resume", "x"], "no run 'x'"),
+    (["grid", "--resume", "x"], "no run 'x' in results, nor any other; start one with `lstm-bench"),
     (["grid", "grid.yaml", "--devise", "cpu"], "--device"),
     (["report"], "start one with"),
-    (["report", "--run", "x"], "no run 'x'"),
+    (["report", "--run", "x"], "no run 'x' in results, nor any other; start one with `lstm-bench"),
     (["gird"], "did you mean 'grid'"),
     (["list", "--python", "x=y"], "no framework is called 'x'"),
 ]
