@@ -218,14 +218,15 @@ def less_work(run: Run) -> set[str]:
 def _legend(summary: pd.DataFrame, of: analysis.Times, metric: str) -> list[str]:
     common, profiled = (summary.attrs[key] for key in ("shared_shapes", "profiled_shapes"))
     device = f"; device: over {over(profiled)}" if 0 < profiled < common else ""
-    baseline = analysis.baseline_of(of.names) or "none"
+    baseline = analysis.baseline_of(of.names)
+    columns = wrapped(
+        f"times: median over {over(common)}{device}; ratio:"
+        f" {metric} to that of {baseline}, geometric mean over the shapes of both; fastest:"
+        " share of the shapes won beyond the noise among rows of like precision; error: largest"
+        " difference from the float64 reference"
+    )
     return [
-        wrapped(
-            f"times: median over {over(common)}{device}; ratio:"
-            f" {metric} to that of {baseline}, geometric mean over the shapes of both; fastest:"
-            " share of the shapes won beyond the noise among rows of like precision; error: largest"
-            " difference from the float64 reference"
-        ),
+        *([columns] if baseline else []),  # without one there is no time
         *([LESS_WORK_NOTE] if (summary["computes"] != "lstm").any() else []),
         *_path_lines(summary),
     ]

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -126,8 +127,6 @@ BAD = [
 def test_bad_input_exits_2_in_a_few_words_and_writes_nothing(
     lstm_bench, write_grid, tmp_path, arguments, message
 ):
-    import re
-
     write_grid()
     done = lstm_bench(*arguments)
     assert done.returncode == 2, done.stdout + done.stderr
@@ -437,6 +436,30 @@ def test_a_budget_over_cells_that_cannot_run_is_no_trouble(lstm_bench, write_gri
     done = lstm_bench("grid", grid, "--budget", "1m", "--skip-missing")
     assert done.returncode == 1  # nothing could be measured
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("unsupported", "What can run here: lstm-bench list"),
+        ("error", "Once they are mended: lstm-bench grid --resume r --retry-failed"),
+        ("nan", "Nothing was measured, for the reasons above."),
+    ],
+)
+def test_a_run_in_which_nothing_could_run_promises_no_report(lstm_bench, write_grid, fault, told):
+    done = lstm_bench("grid", write_grid(fake={"fake": {"fault": fault}}), "--run", "r")
+    assert done.returncode == 1
+    assert done.stdout.strip().endswith(told)
+    assert "Nothing was measured" in done.stdout
+    assert "Next:" not in done.stdout
+    assert "to that of none" not in done.stdout
+
+
+def test_a_run_of_which_nothing_was_begun_tells_no_time(lstm_bench, write_grid):
+    done = lstm_bench("grid", write_grid(implementations=["pytorch-half"]), "--run", "r")
+    assert done.returncode == 1
+    assert "runs on cuda only" in done.stdout
+    assert not re.search(r"in all|\(\)", done.stdout)
 
 
 def test_a_gpu_run_without_a_gpu_is_refused(lstm_bench, write_grid, tmp_path):

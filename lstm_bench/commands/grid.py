@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.model import RETRYABLE, LstmBenchError, Stopped
+from lstm_bench.model import RETRYABLE, UNFINISHED, LstmBenchError, Stopped
 from lstm_bench.stop import Stop, held
 
 if TYPE_CHECKING:
@@ -263,14 +263,15 @@ def _run(
 def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> None:
     """What came out, how long it took, and what to type next."""
     with held():
-        from lstm_bench import lookup, run_report, store
+        from lstm_bench import run_report, store
         from lstm_bench.units import counted, percent, span, wrapped
 
     options.write(run_report.document(run, shape_by_shape=False), "table", None)
     wall = outcome.wall_s or 1e-9
     parts = [f"{what} {percent(s / wall, 0)}" for what, s in outcome.spent_s.items()]
-    click.echo(f"\n{span(outcome.wall_s)} in all{_inside(outcome.timed_s, wall)}")
-    click.echo(wrapped(f"({', '.join(parts)})", 1))
+    if parts:  # else nothing was even begun
+        click.echo(f"\n{span(outcome.wall_s)} in all{_inside(outcome.timed_s, wall)}")
+        click.echo(wrapped(f"({', '.join(parts)})", 1))
     legs = store.read_legs(folder)
     if len(legs) > 1:  # it was resumed
         wall, timed = sum(leg.wall_s for leg in legs), sum(leg.timed_s for leg in legs)
@@ -282,9 +283,25 @@ def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> N
         why = "Interrupted" if outcome.interrupted else "The budget is used up"
         click.echo(f"\n{why}: {outcome.left} of {cells} cells are left. Go on: {again}")
     else:
+        click.echo(f"\n{_next(set(run.cells['status']), folder, again)}")
+
+
+def _next(statuses: set[str], folder: Path, again: str) -> str:
+    """What to type after a run that is through; there is nothing to show if nothing has a time."""
+    from lstm_bench import lookup
+
+    if "ok" in statuses:
         name = lookup.name_of(folder)
         then = ["lstm-bench", "report", "--run", name, *lookup.elsewhere(folder)]
-        click.echo(f"\nNext: {shlex.join(then)}")
+        return f"Next: {shlex.join(then)}"
+    nothing = "Nothing was measured, for the reasons above."
+    if statuses & {*RETRYABLE, *UNFINISHED}:
+        flag = " --retry-failed"
+        more = flag if statuses & set(RETRYABLE) and flag not in again else ""
+        return f"{nothing} Once they are mended: {again}{more}"
+    if statuses == {"unsupported"}:
+        return f"{nothing} What can run here: lstm-bench list"
+    return nothing
 
 
 def _inside(timed_s: float, wall_s: float) -> str:
