@@ -75,6 +75,16 @@ MISTAKES = [
     (["compare", "pytorch", "torch"], "it has: deepbench, pytorch, pytorch-amp"),
     (["compare", "pytorch", "pytorch-amp"], "add --across precision"),
     (["compare", "pytorch"], "Missing argument 'B'"),
+    (
+        ["compare", "pytorch-amp", "pytorch-amp"],
+        "found pytorch-amp twice in one run, made-up; expected two rows, `lstm-bench compare",
+    ),
+    (
+        ["compare", "pytorch", "pytorch", *["--run", "made-up"] * 2],
+        "`lstm-bench compare pytorch deepbench --run made-up`, or one row in two runs,"
+        " `lstm-bench compare pytorch pytorch --run A --run B`",
+    ),
+    (["compare", "torch", "torch"], "'torch' is not in the run"),
     (["compare", "pytorch", "deepbench", "--where", "size=3"], "expected one of hidden"),
     (
         ["compare", "pytorch", "deepbench", "--where", "hidden=7"],

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +14,9 @@ from lstm_bench.commands import options
 from lstm_bench.conditions import chosen
 from lstm_bench.model import LstmBenchError
 from lstm_bench.units import counted
+
+if TYPE_CHECKING:
+    from lstm_bench.results import Run
 
 ACROSS = ("device", "driver", "threads", "precision", "work")
 
@@ -74,6 +79,8 @@ def compare(
     cells = [chosen(run.cells, conditions) for run in loaded]
     two = len({run.folder.resolve() for run in loaded if run.folder}) == 2
     loaded = loaded if two else loaded[:1]  # the same run twice is one
+    if a == b and not two and a in loaded[0].implementations:
+        raise LstmBenchError(_itself(a, loaded[0], run_names))
     other = cells[1] if two else None
     floors = [noise.floors(noise.controls(run.cells, metric)) for run in loaded]
     found = comparison.compare(cells[0], a, b, metric, other, tuple(across), floors)
@@ -89,6 +96,22 @@ def compare(
             " `lstm-bench report` has the reasons"
         )
     options.write(pair_report.document(found, loaded), form, output)
+
+
+def _itself(name: str, run: Run, given: Sequence[str]) -> str:
+    """Why a row is not held against itself in one run, and what can be asked instead."""
+    rows = run.cells.drop_duplicates("implementation").set_index("implementation")
+    like = rows[["precision", "computes", "device", "threads"]].astype(str)
+    others = [other for other in run.implementations if other != name]
+    others.sort(key=lambda other: not like.loc[other].equals(like.loc[name]))  # no --across
+    pair = ""
+    if others:
+        flags = ["--run", given[0]] if given else []
+        pair = f"two rows, `{shlex.join(['lstm-bench', 'compare', name, others[0], *flags])}`, or "
+    return (
+        f"found {name} twice in one run, {run.name}; expected {pair}one row in two runs,"
+        f" `lstm-bench compare {name} {name} --run A --run B`"
+    )
 
 
 def _told_apart(names: Sequence[str], given: Sequence[str]) -> Sequence[str]:
