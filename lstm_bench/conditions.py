@@ -39,11 +39,26 @@ def _parts(condition: str, where: str) -> tuple[str, str, int]:
     axis = match[1] if match else ""
     axis = "input_size" if axis == "input" else axis  # as grid files call it
     if not match or axis not in AXES:
+        _refuse_list(condition, where)
         raise LstmBenchError(
             f"{where}: found {condition!r}, expected one of {', '.join(AXES)}, then"
             " =, !=, <, <=, > or >=, then a number, as in 'batch>=16'"
         )
     return axis, match[2], int(match[3])
+
+
+def _refuse_list(condition: str, where: str) -> None:
+    """Of a list of sizes say what can be asked for: a range, which two conditions are."""
+    match = re.fullmatch(r"\s*([a-z_]+)\s*[=<>!]+\s*\[?(\d+(?:\s*,\s*\d+)+)\]?\s*", condition)
+    if not match or match[1] not in (*AXES, "input"):
+        return
+    sizes = [int(size) for size in match[2].split(",")]
+    ends = [f"'{match[1]}>={min(sizes)}'", f"'{match[1]}<={max(sizes)}'"]
+    flags = " ".join(f"{where} {end}" for end in ends)
+    typed = flags if where.startswith("--") else f"[{', '.join(ends)}]"
+    raise LstmBenchError(
+        f"{where}: found {condition!r}, a list, expected one number; a range is {typed}"
+    )
 
 
 def chosen(cells: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:

@@ -86,6 +86,12 @@ MISTAKES = [
     ),
     (["compare", "torch", "torch"], "'torch' is not in the run"),
     (["compare", "pytorch", "deepbench", "--where", "size=3"], "expected one of hidden"),
+    (["compare", "pytorch", "deepbench", "--where", "size=3,4"], "expected one of hidden"),
+    (
+        ["report", "--where", "batch=64,16"],
+        "found 'batch=64,16', a list, expected one number; a range is"
+        " --where 'batch>=16' --where 'batch<=64'",
+    ),
     (
         ["compare", "pytorch", "deepbench", "--where", "hidden=7"],
         "no shape of the run is left; it has hidden 64, 128, 256",

@@ -138,6 +138,7 @@ def test_shapes_are_shuffled_the_same_way_for_the_same_seed():
 BAD = [
     ({"energy": "soon"}, "energy: found 'soon', expected one of hidden, batch"),
     ({"energy": ["timesteps~3"]}, "energy: found 'timesteps~3', expected one of hidden, batch"),
+    ({"energy": "batch=16,64"}, r"a list, .* a range is \['batch>=16', 'batch<=64'\]"),
     ({"energy": 5}, "energy: found 5, expected true, false, or conditions such as"),
     ({"profile": "yes please"}, "profile: found 'yes please', expected true or false"),
     ({"hidden": None}, "hidden is missing"),
