@@ -11,11 +11,13 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
 from conftest import REPOSITORY, command, only_run, records, start
 
 from lstm_bench import __version__, dry_run, preflight
 from lstm_bench import grid as grids
+from lstm_bench.cli import main
 from lstm_bench.plan import guess_s
 
 SLOW = {"real": {"real": True, "call_s": 0.02}}  # a fake that takes real time, to be stopped
@@ -181,6 +183,14 @@ def test_help_says_of_an_example_what_the_commands_own_help_says(lstm_bench):
     said = "lstm-bench report --mpe the paper's table, and this run's beside it"
     assert said in examples[0] & examples[1]
     assert "lstm-bench report the newest run as tables, figures or a page" in examples[0]
+
+
+def test_every_option_is_explained_and_none_in_the_words_of_the_library(lstm_bench):
+    for name, told in main.commands.items():
+        options = [one for one in told.params if isinstance(one, click.Option)]
+        assert [one.opts for one in options if not one.help] == [], name
+        text = lstm_bench(name, "--help").stdout
+        assert not re.search(r"\b(INTEGER|RANGE|FLOAT|TEXT)\b", text), name
 
 
 def test_help_and_version_need_nothing(lstm_bench):

@@ -40,7 +40,7 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
 @click.option("--retry-failed", is_flag=True, help="With --resume: what failed once more.")
 @click.option("-i", "--implementations", metavar="A,B", help="Only these, instead of the file's.")
 @options.device
-@click.option("--threads", type=click.IntRange(1, 4096), help="CPU threads; default: all cores.")
+@options.threads
 @options.python
 @click.option("--skip-missing", is_flag=True, help="Go without frameworks that are not installed.")
 @click.option("--fast", is_flag=True, help="5 rounds, one build, one load for energy.")

@@ -44,6 +44,12 @@ device = click.option(
     type=click.Choice(["auto", "cpu", "cuda"]),
     help="Where to run; auto takes the GPU if there is one.",
 )
+threads = click.option(
+    "--threads",
+    type=click.IntRange(1, 4096),
+    metavar="N",
+    help="CPU threads; default: all cores.",
+)
 run = click.option(
     "--run", "run_name", metavar="RUN", help="A run's name or folder; default: the newest."
 )

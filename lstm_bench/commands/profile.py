@@ -24,15 +24,22 @@ if TYPE_CHECKING:
 @click.argument("implementation")
 @click.option("--shape", required=True, metavar="H,B,T", help="Hidden, batch, timesteps[, input].")
 @options.device
-@click.option("--threads", type=click.IntRange(1, 4096), help="CPU threads; default: all cores.")
+@options.threads
 @options.python
 @click.option(
     "--operators", is_flag=True, help="The host's operators, by the framework's own profiler."
 )
-@click.option("--sort", type=click.Choice(options.SORTS), default="self", show_default=True)
+@click.option(
+    "--sort",
+    type=click.Choice(options.SORTS),
+    default="self",
+    show_default=True,
+    help="The order of kernels and operators.",
+)
 @click.option(
     "--top",
     type=click.IntRange(1),
+    metavar="N",
     default=15,
     show_default=True,
     help="Rows to draw; CSV and JSON have all.",
