@@ -104,7 +104,12 @@ def _unclear(found: Comparison, overall: Group) -> str:
     floor, ratio = float(found.shapes["floor"].median()), overall.ratio
     within = 1 / (1 + floor) <= ratio.value <= 1 + floor
     apart = within and (ratio.low > 1 or ratio.high < 1)
-    return "No difference beyond the noise floor" if apart else "No clear difference"
+    if not apart or not words["same"]:
+        return "No clear difference"
+    if not words["unsure"]:
+        return "No difference beyond the noise floor"
+    same = f"{found.b} is the same at {words['same']} of {overall.shapes} shapes"
+    return f"{same}, at {words['unsure']} it cannot be told"
 
 
 def _noise(found: Comparison, runs: Sequence[Run]) -> list[str]:

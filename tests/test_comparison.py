@@ -333,6 +333,23 @@ def test_the_headline_does_not_contradict_the_shapes(times, told):
     assert told in pair_report.document(found, [run(*rows)]).written("table")
 
 
+@pytest.mark.parametrize(
+    ("unsure", "told"),
+    [
+        (0, "No difference beyond the noise floor"),
+        (2, "b is the same at 2 of 4 shapes, at 2 it cannot be told"),
+        (4, "No clear difference"),
+    ],
+)
+def test_the_headline_calls_nothing_the_same_that_is_unsure(unsure, told):
+    """Measured apart, two have no common round: whatever they took, it is unsure."""
+    rows = [row("a", 1.0, hidden=h, group="1") for h in range(1, 5)]
+    rows += [row("b", 1.02, hidden=h, group="2" if h <= unsure else "1") for h in range(1, 5)]
+    found = compare(cells(*rows), "a", "b")
+    text = pair_report.document(found, [run(*rows)]).written("table")
+    assert f"{told}, by latency: B / A = 1.02x" in text
+
+
 def test_an_interval_over_shapes_ends_at_the_shape_that_is_furthest_out():
     """Two that stand out make resamples without them, whose t is beyond all measure."""
     times = np.ones(12), np.array([8.0, 8.0, *np.linspace(0.99, 1.01, 10)])
