@@ -32,6 +32,7 @@ from lstm_bench.run_report import LESS_WORK_NOTE, heading, less_work, names, onl
 from lstm_bench.tables import Column, Document, Row, Table, number
 from lstm_bench.units import counted, in_units, over, percent, size, wrapped
 
+SLOWED = ("throttled:", "slow clock:")  # how warnings of a block that stood out begin
 ESTIMATE = "~"  # before two digits: most cells are estimates
 
 _ENERGY = (
@@ -254,8 +255,21 @@ def problem_lines(records: Iterable[Record]) -> list[str]:
 
 
 def throttled_lines(records: Iterable[Record]) -> list[str]:
-    reasons = Counter(reason for r in records if r.gpu for reason in r.gpu.throttled)
-    return [f"  {count} cells: {reason}" for reason, count in reasons.most_common()]
+    """Reasons that any reading has; `report` counts cells of which a block stood out by one."""
+    seen = [r for r in records if r.gpu]
+    reasons = Counter(reason for r in seen if r.gpu for reason in r.gpu.throttled)
+    if not reasons:
+        return []
+    cells = counted(len(seen), "cell")
+    lines = [f"  {count} of {cells}: {reason}" for reason, count in reasons.most_common()]
+    held = [r for r in seen if r.gpu and r.gpu.throttled]
+    marked = sum(any(w.startswith(SLOWED) for w in r.warnings) for r in held)
+    note = (
+        f"  in some reading while they were timed, A/A controls apart; {marked} of the {len(held)}"
+        " are marked as throttled or slow clock, since a block stood out from the cell's others:"
+        " `report` counts these, and controls too"
+    )
+    return [*lines, wrapped(note, 2)]
 
 
 def _columns(rows: Sequence[Row], less: set[str]) -> list[Column]:

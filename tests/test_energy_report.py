@@ -326,7 +326,21 @@ def test_other_formats_have_the_raw_numbers(run_of, form):
 
 def test_throttling_is_told(run_of):
     run = run_of(cell("a", SHAPES[0], 0.2, throttled=["power cap"]))
-    assert "1 cells: power cap" in energy_report.document(run).written("table")
+    assert "1 of 1 cell: power cap" in energy_report.document(run).written("table")
+
+
+def test_throttled_cells_are_told_from_those_that_the_report_marks(run_of):
+    cap = {"throttled": ["power cap"]}
+    run = run_of(
+        cell("a", SHAPES[0], 0.2, warnings=["throttled: power cap"], **cap),
+        cell("a", SHAPES[1], 0.2, warnings=["slow clock: 1 MHz where 2 are usual"], **cap),
+        cell("a", SHAPES[2], 0.2, **cap),  # from the first block to the last: that is its speed
+        cell("b", SHAPES[0], 0.2),
+    )
+    told = text_of(run)
+    assert "throttled: 3 of 4 cells: power cap in some reading while they were timed" in told
+    assert "2 of the 3 are marked as throttled or slow clock" in told
+    assert "`report` counts these, and controls too" in told
 
 
 def test_a_run_without_any_of_it_says_how_to_get_it(run_of):
