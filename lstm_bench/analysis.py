@@ -137,6 +137,12 @@ def contests(of: Times, floors: Sequence[Noise], metric: str = "latency") -> pd.
     return pd.concat([part for part in found if len(part)] or found, ignore_index=True)
 
 
+def most_often(won: pd.DataFrame) -> tuple[str, int, int]:
+    """Who is the fastest at most of the shapes, at how many, and at how many beyond the noise."""
+    name, count = Counter(won["fastest"]).most_common(1)[0]
+    return name, count, int(((won["fastest"] == name) & (won["verdict"] == "slower")).sum())
+
+
 def winners(
     of: Times,
     floors: Sequence[Noise],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -241,8 +240,7 @@ def _frameworks(run: Run, cells: pd.DataFrame, floors: Sequence[Noise], metric: 
     won = analysis.contests(analysis.times(own, metric), floors, metric)
     told = []
     for kind, part in won.groupby("precision", sort=False):
-        name, count = Counter(part["fastest"]).most_common(1)[0]
-        sure = int(((part["fastest"] == name) & (part["verdict"] == "slower")).sum())
+        name, count, sure = analysis.most_often(part)
         how = f"at {count} of {counted(len(part), 'shape')}, {sure} beyond the noise"
         if set(part["verdict"]) == {"alone"}:
             how = "the only one"

@@ -17,7 +17,7 @@ from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
 from lstm_bench.study import rules
 from lstm_bench.study.headroom import WHAT
-from lstm_bench.study.section import Section, code, table, text
+from lstm_bench.study.section import Section, code, table, text, within
 from lstm_bench.study.subject import Runs, Subject, missing, tf32
 from lstm_bench.units import counted, error, listed, seconds, times
 
@@ -158,15 +158,20 @@ def _library(one: Subject, here: pd.DataFrame, best: str) -> str:
     return "-" if math.isnan(mean) else times(mean)
 
 
+def _both(single: pd.DataFrame, half: pd.DataFrame) -> pd.DataFrame:
+    """The winners of either precision at the shapes that both have."""
+    return single.merge(half, on=SHAPE, suffixes=("", "_half"))
+
+
 def _gain(single: pd.DataFrame, half: pd.DataFrame) -> float:
     """How many times faster the row used in half precision is than the one used in fp32."""
-    both = single.merge(half, on=SHAPE, suffixes=("", "_half"))
+    both = _both(single, half)
     return _mean(both["fastest_s"] / both["fastest_s_half"])
 
 
 def _pays(one: Subject, single: pd.DataFrame, half: pd.DataFrame, elsewhere: Subject | None) -> str:
     """At which batches half precision is faster or slower beyond the noise, and by how much."""
-    both = single.merge(half, on=SHAPE, suffixes=("", "_half"))
+    both = _both(single, half)
     floor = max(noise.applied(one.run.noise))
     found: defaultdict[str, list[tuple[str, Statistic]]] = defaultdict(list)
     for batch, own in both.groupby("batch"):
@@ -197,8 +202,7 @@ def _unless(other: Subject | None, batches: Sequence[str]) -> str:
     """What half precision does at these batches of another run, where that is not slower."""
     if not other:
         return ""
-    single, half = (winners(other.run, rows) for rows, _ in KINDS.values())
-    both = single.merge(half, on=SHAPE, suffixes=("", "_half"))
+    both = _both(*(winners(other.run, rows) for rows, _ in KINDS.values()))
     own = both[both["batch"].astype(str).isin(batches)]
     if own.empty:
         return ""
@@ -220,8 +224,7 @@ def _called(one: Subject, both: pd.DataFrame) -> str:
 
 def _longer(gain: Statistic) -> str:
     """How many times as long half precision takes, with its interval."""
-    value, low, high = (times(math.exp(-end)) for end in (gain.value, gain.high, gain.low))
-    return f"{value} ({low} to {high})"
+    return within(Statistic(*(math.exp(-end) for end in (gain.value, gain.high, gain.low))))
 
 
 def _turned(of: Statistic) -> Statistic:
@@ -232,7 +235,7 @@ def _algorithms(one: Subject, single: pd.DataFrame, half: pd.DataFrame) -> str:
     """What half gains where both precisions run alike, and where one runs as a single kernel."""
     kinds = {(cell.name, cell.shape): cell.in_one for cell in one.splits}
     gains: dict[bool, list[tuple[int, float]]] = {True: [], False: []}
-    both = single.merge(half, on=SHAPE, suffixes=("", "_half"))
+    both = _both(single, half)
     for row in both.to_dict("records"):
         shape = Shape(*(int(row[axis]) for axis in SHAPE))
         found = [kinds.get((row[name], shape)) for name in ("fastest", "fastest_half")]
@@ -265,8 +268,7 @@ def _mean(ratios: pd.Series[float]) -> float:
 
 
 def _mostly(kind: str, won: pd.DataFrame) -> str:
-    name, count = Counter(won["fastest"]).most_common(1)[0]
-    called = int(((won["fastest"] == name) & (won["verdict"] == "slower")).sum())
+    name, count, called = analysis.most_often(won)
     which = "fp32" if kind == "fp32" else "half precision"
     told = f"at {count} of {len(won)} shapes, {called} of them beyond the noise"
     return f"{code(name)} in {which} ({told})"
@@ -274,23 +276,20 @@ def _mostly(kind: str, won: pd.DataFrame) -> str:
 
 def _latencies(one: Subject) -> list[str]:
     """How long calls of middle size take, by batch: the ratios are of these."""
-    names = [name for rows, best in KINDS.values() for name in (*rows, best)]
-    of = analysis.times(one.run.cells[one.run.cells["implementation"].isin(names)])
+    of = analysis.times(one.run.cells[one.run.cells["implementation"].isin(SHOWN)])
+    if not len(of.shapes):
+        return []
     middle = {axis: _middle(of.shapes[axis]) for axis in ("hidden", "timesteps")}
     here = np.logical_and.reduce([of.shapes[axis] == size for axis, size in middle.items()])
     found = of.seconds[here]
     rows = [
-        [code(name), *map(_seconds, found[:, of.names.index(name)])]
+        [code(name), *map(seconds, found[:, of.names.index(name)])]
         for name in SHOWN
         if name in of.names
     ]
     heads = ["latency", *(f"batch {batch}" for batch in of.shapes["batch"][here])]
     about = f"At hidden {middle['hidden']} and {middle['timesteps']} timesteps calls take:"
-    return [about, table(heads, rows)] if rows else []
-
-
-def _seconds(value: float) -> str:
-    return "-" if math.isnan(value) else seconds(float(value))
+    return [about, table(heads, rows)]
 
 
 def _middle(sizes: pd.Series[int]) -> int:

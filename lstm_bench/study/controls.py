@@ -33,8 +33,8 @@ def body(subjects: Sequence[Subject]) -> list[str]:
         ),
         table(["run", "calls", "pairs", "95% under", "floor used", "called different"], floors, 2),
         text(
-            "Called different: by the floor of the other pairs. The pairs over 100 us, by whose"
-            f" row they are and by what a call waits for: {bounds}"
+            "Called different: beyond the floor of the other pairs. Below, the pairs over 100 us"
+            f" by whose row they are and by what a call waits for. {bounds}"
         ),
         table(
             ["run", "of", "pairs", f"under {percent(CLOSE, 0)}", "median", "95% under"], parts, 2

@@ -14,7 +14,7 @@ from lstm_bench.comparison import compare
 from lstm_bench.intervals import Statistic
 from lstm_bench.model import LstmBenchError, Shape
 from lstm_bench.study import rules
-from lstm_bench.study.section import Section, code, table, text
+from lstm_bench.study.section import Section, code, table, text, within
 from lstm_bench.study.subject import Runs, Subject, missing, not_in, shapes_of
 from lstm_bench.units import listed, percent, times
 
@@ -202,12 +202,8 @@ def _own_shapes(one: Subject | None) -> str:
         f"On DeepBench's own shapes ({gap.shapes} of {code(one.run.name)}) the MPE is"
         f" {skip.value:.2f} [{skip.low:.2f}, {skip.high:.2f}] against {code(SKIP)} and"
         f" {same.value:.2f} [{same.low:.2f}, {same.high:.2f}] against {code(SAME)}:"
-        f" {_within(work)} is work, {_within(framework)} PyTorch.",
+        f" {within(work)} is work, {within(framework)} PyTorch.",
         ""
         if one.splits
         else "The run is not profiled: which algorithm PyTorch ran is not known there.",
     )
-
-
-def _within(ratio: Statistic) -> str:
-    return f"{times(ratio.value)} ({times(ratio.low)} to {times(ratio.high)})"

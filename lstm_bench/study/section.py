@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import tabulate
 from matplotlib.figure import Figure
 
-from lstm_bench.units import clean, listed, wrapped
+from lstm_bench.intervals import Statistic
+from lstm_bench.units import clean, listed, times, wrapped
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1)
 def reached_by(names: Sequence[str]) -> str:
     """Who does as well as that, as the start of a sentence."""
     return f"{listed(names)} {'does' if len(names) == 1 else 'do'}" if names else "No run does"
+
+
+def within(ratio: Statistic) -> str:
+    """A ratio and its interval."""
+    return f"{times(ratio.value)} ({times(ratio.low)} to {times(ratio.high)})"
 
 
 def count(value: float) -> str:

@@ -104,8 +104,9 @@ def _signs(one: Subject) -> str:
         for pair in found
     )
     return text(
-        f"In the column H200 MPE and geometric mean point opposite ways for {told}. A B that takes"
-        " twice as long counts -1 in an MPE, one that takes half as long only 0.5."
+        f"In the column {COLUMNS['h200-paper']} MPE and geometric mean point opposite ways for"
+        f" {told}. A B that takes twice as long counts -1 in an MPE, one that takes half"
+        " as long only 0.5."
     )
 
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from lstm_bench import noise, store
-from lstm_bench.model import Shape
-from lstm_bench.noise import SHAPE
+from lstm_bench.conditions import shapes_of
 from lstm_bench.study import controls, legs, rounds
 from lstm_bench.study.section import Section, bullets, code, reached_by, table, text
 from lstm_bench.study.subject import TITLES, Runs, Subject, missing
@@ -188,8 +187,8 @@ def _boards(one: Subject) -> str:
 def _only_at(cells: pd.DataFrame, kind: str) -> str:
     """Where the cells with a mark are, if these are few of many shapes."""
     marked = cells[[kind in dict(kinds_of([own])) for own in cells["warnings"]]]
-    shapes = [Shape(*row) for row in sorted(set(marked[SHAPE].itertuples(index=False, name=None)))]
-    if not len(shapes) <= FEW < len(cells[SHAPE].drop_duplicates()):
+    shapes = sorted(shapes_of(marked))
+    if not len(shapes) <= FEW < len(shapes_of(cells)):
         return ""
     return f" (at {'; '.join(shape.label for shape in shapes)})"
 
