@@ -108,5 +108,6 @@ def _family(part: Part) -> str:
         return _PHASES.get(part.name, "other")
     rules, name = _KERNELS, part.raw or part.name
     if part.kind == "operator":
-        rules, name = _OPERATORS, re.split(r"[:/]", part.name)[-1].strip("_").lower()
+        plain = part.name.removesuffix(" (oneDNN)")
+        rules, name = _OPERATORS, re.split(r"[:/]", plain)[-1].strip("_").lower()
     return next((family for family, rule in rules if rule.search(name)), "other")

@@ -106,7 +106,8 @@ def plan(
         fake_script.check(script, f"{where}: fake.{name}")
     names = implementations if implementations is not None else _names(data, where)
     origin = "--implementations" if implementations is not None else f"{where}: implementations"
-    on = _choice(data, "device", ("auto", "cpu", "cuda"), "auto", where, auto=device)
+    on = _choice(data, "device", ("auto", "cpu", "cuda"), "auto", where)
+    on = device if on == "auto" else on
     plain, *others = _threads(data, where, threads, on)
     rows = _rows(list(map(str, names)), others, origin, fakes)
     shapes = _shapes(data, where)
@@ -118,7 +119,7 @@ def plan(
             device=on,
             threads=plain,
             tf32=_boolean(data, "tf32", False, where),
-            amp=_choice(data, "amp", ("fp16", "bf16"), "fp16", where),
+            amp=_choice(data, "amp", ("auto", "fp16", "bf16"), "auto", where),
             seed=_integer(data.get("seed", 1), f"{where}: seed", 0, 2**32 - 1),
         ),
         sampling=_sampling({**_mapping(data, "sampling", where), **(sampling or {})}, where),
@@ -236,13 +237,12 @@ def _choice(
     allowed: tuple[str, ...],
     default: str,
     where: str,
-    auto: str = "",
 ) -> str:
     value = data.get(key, default)
     if value not in allowed:
         expected = " or ".join(allowed)
         raise LstmBenchError(f"{where}: {key}: found {value!r}, expected {expected}")
-    return auto if value == "auto" else str(value)
+    return str(value)
 
 
 def _threads(data: Mapping[str, Any], where: str, all_threads: int, on: str) -> list[int]:

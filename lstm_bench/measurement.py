@@ -116,6 +116,7 @@ def fill(record: Record, one: Measurement) -> Record:
     """Add all that was learnt; only `ok` and `interrupted` carry times."""
     reply = one.reply
     record.check, record.path, record.memory = reply.check, reply.path, reply.memory
+    record.precision = reply.precision
     record.first_call_s, record.build_s = reply.first_call_s, reply.build_s
     record.warnings = one.warnings
     if record.status not in ("ok", "interrupted") or not one.used:

@@ -97,6 +97,8 @@ class Implementation:
     def precision_on(self, run: Settings) -> str:
         """The arithmetic that the run's settings ask of this row."""
         settings = self.settings_in(run)
+        if self.precision == "amp" and settings.amp == "auto":
+            return "amp-fp16" if settings.device == "cuda" else "amp"  # on a CPU a call decides
         if self.precision == "amp":
             return f"amp-{settings.amp}"
         if self.precision == "fp32" and settings.tf32 and settings.device == "cuda":
@@ -130,7 +132,7 @@ class Settings:
     device: str = "cpu"
     threads: int = 1
     tf32: bool = False
-    amp: str = "fp16"
+    amp: str = "auto"  # or "fp16", "bf16": what AMP casts to
     seed: int = 1
 
 

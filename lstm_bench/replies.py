@@ -36,6 +36,7 @@ class Prepared(msgspec.Struct):
     first_call_s: float
     check: Check
     path: str
+    precision: str
     memory: dict[str, int]
     warm_up: WarmUp | None = None  # none: the answer was wrong, so it was not warmed
 

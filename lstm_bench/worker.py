@@ -109,7 +109,7 @@ class Worker:
         clock: timing.Clock = getattr(session, "clock", None) or timing.ProcessClock()
         (first_call_ns,) = session.time_each(1, clock)
         session.memory = {**session.memory, **peak.found(session)}
-        precision = row.precision_on(self.settings)
+        precision = session.precision or row.precision_on(self.settings)
         prepared = Held(session, clock, row, TOLERANCES[precision], 0.0)
         check = self._check(prepared)
         reply = {
@@ -117,6 +117,7 @@ class Worker:
             "first_call_s": first_call_ns / 1e9,
             "check": to_json(check),
             "path": session.path,
+            "precision": precision,
             "memory": session.memory,
         }
         if not check.passed:

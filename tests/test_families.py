@@ -120,6 +120,8 @@ def test_a_name_that_holds_both_products_is_called_neither():
     assert of(25, (RECURRENT, 200)) == ["GEMM"]  # TensorFlow multiplies the inputs in every step
     assert of(25, ("aten::linear", 1, "operator"), ("aten::addmm", 26, "operator"))[1] == "GEMM"
     assert of(10, ("MatMul", 20, "operator")) == ["GEMM"]
+    assert of(10, ("MatMul (oneDNN)", 20, "operator")) == ["GEMM"]
+    assert of(10, ("Mul (oneDNN)", 10, "operator")) == ["cell"]
 
 
 def test_two_products_at_every_step_are_told_apart_by_nothing():

@@ -1,15 +1,19 @@
 """PyTorch and TensorFlow, really called: same work, right answers, the path as recorded."""
 
+import contextlib
 import importlib
 import importlib.util
+import tempfile
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from lstm_bench import problem as problems
-from lstm_bench.model import TOLERANCES, Settings, Shape, Unsupported
+from lstm_bench.implementations import amp
+from lstm_bench.model import TOLERANCES, Sampling, Settings, Shape, Unsupported, to_json
 from lstm_bench.registry import FRAMEWORKS, IMPLEMENTATIONS
+from lstm_bench.worker import Worker
 
 pytestmark = pytest.mark.frameworks
 
@@ -44,7 +48,11 @@ def check_of(row, problem, truth=None):
     session.call()
     session.wait()
     expected = problems.reference(truth or problem, row.computes)
-    return problems.check(session.outputs(), expected, TOLERANCES[row.precision_on(SETTINGS)])
+    return problems.check(session.outputs(), expected, TOLERANCES[precision_of(session, row)])
+
+
+def precision_of(session, row):
+    return session.precision or row.precision_on(SETTINGS)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
@@ -116,13 +124,69 @@ def test_the_thread_count_is_obeyed_and_told():
         assert described.describe(SETTINGS)["threads"] == 2
 
 
-def test_amp_that_this_cpu_cannot_run_is_unsupported_with_the_frameworks_word(monkeypatch):
+AMP_ROWS = [row for row in ROWS if row.precision == "amp"]
+
+
+@pytest.mark.parametrize("row", AMP_ROWS, ids=lambda r: r.name)
+def test_amp_runs_in_a_half_precision_and_says_which(row):
+    session = built(row, problems.make(SHAPES[0], seed=3))
+    session.call()
+    assert session.precision in ("amp-fp16", "amp-bf16")
+
+
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+@pytest.mark.parametrize("row", AMP_ROWS, ids=lambda r: r.name)
+def test_a_grid_can_force_the_precision_of_amp(row, half):
+    problem = problems.make(SHAPES[0], seed=3)
+    session = built(row, problem, replace(SETTINGS, amp=half))
+    assert session.precision == f"amp-{half}"
+    with contextlib.suppress(Unsupported):  # no CPU runs all of them
+        session.call()
+    if not hasattr(session, "result"):
+        return
+    check = problems.check(
+        session.outputs(), problems.reference(problem), TOLERANCES[session.precision]
+    )
+    assert check.passed, check.reason
+
+
+def test_the_worker_tells_the_precision_that_amp_ran_in_and_checks_to_it():
+    row, shape = IMPLEMENTATIONS["pytorch-amp"], SHAPES[0]
+    session = built(row, problems.make(shape, seed=3))
+    worker = Worker("pytorch", SETTINGS)
+    with tempfile.TemporaryFile() as shelf:
+        worker.pose(to_json(shape), "lstm", shelf.fileno(), False)
+    quick = to_json(Sampling(warmup_s=0.0, warmup_cap_s=0.0))
+    reply = worker.prepare("key", to_json(row), to_json(shape), quick)
+    assert reply["precision"] == session.precision
+    assert reply["check"]["tolerance"] == TOLERANCES[session.precision]
+
+
+def test_amp_takes_the_frameworks_default_and_what_runs_where_that_does_not():
+    def runs(*halves):
+        def call(_problem, half):
+            if half not in halves:
+                raise Unsupported(f"no {half} here")
+
+        return call
+
+    assert amp.precision(SETTINGS, runs("bf16", "fp16")) == "bf16"
+    assert amp.precision(SETTINGS, runs("fp16")) == "fp16"
+    assert amp.precision(replace(SETTINGS, device="cuda"), runs()) == "fp16"
+    assert amp.precision(replace(SETTINGS, amp="bf16"), runs()) == "bf16"
+    with pytest.raises(Unsupported, match="no bf16 here; no fp16 here"):
+        amp.precision(SETTINGS, runs())
+
+
+def test_amp_that_this_cpu_cannot_run_is_unsupported_with_the_frameworks_whole_word(monkeypatch):
     torch = pytest.importorskip("torch")
     row, problem = IMPLEMENTATIONS["pytorch-amp"], problems.make(SHAPES[0], seed=3)
+    long = "could not create a primitive descriptor " + 30 * "for one reason or another "
 
     def refuse(*_: object) -> None:
-        raise RuntimeError("could not create a primitive descriptor\nmore")
+        raise RuntimeError(f"{long}\nmore")
 
     monkeypatch.setattr(torch.nn.LSTM, "forward", refuse)
-    with pytest.raises(Unsupported, match=r"autocast to torch.float16 on this CPU: could not"):
-        built(row, problem).call()
+    with pytest.raises(Unsupported) as refused:
+        built(row, problem, replace(SETTINGS, amp="fp16")).call()
+    assert str(refused.value) == f"autocast to torch.float16 on this CPU: {long}"

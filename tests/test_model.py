@@ -57,6 +57,8 @@ def test_the_precision_of_a_row_follows_the_grid():
     assert plain.precision_on(Settings(device="cuda")) == "fp32"
     assert plain.precision_on(Settings(device="cpu", tf32=True)) == "fp32"
     assert amp.precision_on(Settings(amp="bf16")) == "amp-bf16"
+    assert amp.precision_on(Settings(device="cuda")) == "amp-fp16"
+    assert amp.precision_on(Settings(device="cpu")) == "amp"  # its first call decides
 
 
 def test_flops_count_both_products_of_every_step():

@@ -11,6 +11,7 @@ import pytest
 from test_frameworks import SETTINGS, built
 
 from lstm_bench import problem as problems
+from lstm_bench.families import families
 from lstm_bench.implementations.operators import CALL, WAIT, Seen, repeat, table
 from lstm_bench.model import TOLERANCES, Settings, Shape
 from lstm_bench.profile import summary
@@ -48,13 +49,15 @@ def test_the_table_is_of_one_call_and_adds_up(session):
 
 @pytest.mark.frameworks
 def test_the_products_of_the_layer_are_in_it(session):
-    counts = {part.name: part.count for part in session.operators(CALLS).parts}
+    parts = session.operators(CALLS).parts
+    counts = {part.name: part.count for part in parts}
     if session.row.framework == "pytorch":
         fused = counts.get("aten::mkldnn_rnn_layer", 0)
         assert fused or counts["aten::linear"] >= SHAPE.timesteps
         assert counts["aten::lstm"] == counts["Python"] == 1
     else:
-        products = sum(counts.get(name, 0) for name in ("MatMul", "_FusedMatMul"))
+        kinds = families(parts, SHAPE.timesteps)
+        products = sum(p.count for p, kind in zip(parts, kinds, strict=True) if "GEMM" in kind)
         assert products == (8 if session.row.name == "tf-mode1" else 2) * SHAPE.timesteps
         assert counts["Sigmoid"] == 3 * SHAPE.timesteps
         assert counts["executor"] == counts["Python"] == 1
@@ -298,7 +301,7 @@ def test_operators_on_a_host_plane(space):
             ("a/b:MatMul", at + 25, at + 35, {}),
             ("MemoryAllocation", at + 26, at + 26, {"allocation_bytes": 512}),
             ("a/call:Outer", at + 40, at + 60, {}),
-            ("a/c:MatMul", at + 45, at + 55, {}),
+            ("a/c:_MklMatMul", at + 45, at + 55, {}),  # as oneDNN's is called
         ]
     host.line("python", *python)
     host.line("tf_Compute/1", *compute)
@@ -307,7 +310,8 @@ def test_operators_on_a_host_plane(space):
     parts = {p.name: (p.count, round(p.seconds * 1e6), round(p.total_s * 1e6), p.size)
              for p in profile.parts}  # fmt: skip
     assert parts == {
-        "MatMul": (2, 20, 20, 512),
+        "MatMul": (1, 10, 10, 512),
+        "MatMul (oneDNN)": (1, 10, 10, None),
         "Outer": (1, 10, 20, None),
         "executor": (1, 30, 30, None),  # 20 to 80 less 30 in operators
         "Python": (1, 12, 12, None),

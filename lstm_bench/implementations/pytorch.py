@@ -10,11 +10,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lstm_bench import loaded
-from lstm_bench.implementations import torch_profile
+from lstm_bench.implementations import amp, torch_profile
 from lstm_bench.implementations.session import Session
 from lstm_bench.model import Implementation, Settings, Unsupported
 from lstm_bench.problem import Answer, Problem
 from lstm_bench.profile import Activity, Profile, Window
+from lstm_bench.registry import IMPLEMENTATIONS
 
 _AMP = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -47,7 +48,8 @@ def allocated() -> int:
 def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     """The layer with the problem's weights, on the device, ready to be called."""
     shape, device = problem.shape, settings.device
-    if row.precision == "amp" and device == "cuda" and settings.amp != "fp16":
+    half = amp.precision(settings, _autocast_once) if row.precision == "amp" else ""
+    if half == "bf16" and device == "cuda":
         raise Unsupported("autocast runs cuDNN's LSTM in fp16 only, whatever it is asked for")
     dtype = torch.float16 if row.precision == "fp16" else torch.float32
     layer = torch.nn.LSTM(shape.input_size, shape.hidden, device="meta").to_empty(device=device)
@@ -58,9 +60,9 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     layer = layer.to(dtype=dtype).eval()
     layer.flatten_parameters()
     if row.options.get("apex"):
-        from apex import amp
+        from apex import amp as apex_amp
 
-        layer = amp.initialize(layer, opt_level="O1", verbosity=0)
+        layer = apex_amp.initialize(layer, opt_level="O1", verbosity=0)
 
     def placed(name: str) -> torch.Tensor:
         value = torch.from_numpy(getattr(problem, name))
@@ -68,10 +70,15 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
         return problem.shared(key, lambda: value.to(device=device, dtype=dtype))
 
     state = (placed("h0").unsqueeze(0), placed("c0").unsqueeze(0))
-    autocast = None
-    if row.precision == "amp" and not row.options.get("apex"):
-        autocast = _AMP[settings.amp]
-    return TorchSession(layer, placed("x"), state, device, autocast)
+    autocast = _AMP[half] if half and not row.options.get("apex") else None
+    session = TorchSession(layer, placed("x"), state, device, autocast)
+    session.precision = f"amp-{half}" if half else ""
+    return session
+
+
+def _autocast_once(problem: Problem, half: str) -> None:
+    settings = Settings(device="cpu", amp=half)
+    build(problem, IMPLEMENTATIONS["pytorch-amp"], settings).call()
 
 
 class TorchSession(Session):
@@ -107,7 +114,7 @@ class TorchSession(Session):
             except RuntimeError as error:
                 if self.device != "cpu" or "DefaultCPUAllocator" in str(error):
                     raise
-                reason = str(error).splitlines()[0][:120]
+                reason = str(error).splitlines()[0]
                 raise Unsupported(f"autocast to {self.autocast} on this CPU: {reason}") from None
 
     def outputs(self) -> Answer:

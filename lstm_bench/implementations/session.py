@@ -16,6 +16,7 @@ class Session:
     """
 
     path: str = ""  # what really ran: "cuDNN", "generic", an algorithm
+    precision: str = ""  # where the session chose it itself, as AMP on a CPU does
     memory: dict[str, int]  # bytes, by name
     profiler: str = ""  # the name of the framework's own, if it has one
 

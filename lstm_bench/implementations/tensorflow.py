@@ -16,11 +16,12 @@ import numpy as np
 import tensorflow as tf
 
 from lstm_bench import loaded
-from lstm_bench.implementations import tensorflow_profile
+from lstm_bench.implementations import amp, tensorflow_profile
 from lstm_bench.implementations.session import Session
 from lstm_bench.model import Implementation, Settings, Unsupported
 from lstm_bench.problem import Answer, Problem
 from lstm_bench.profile import Activity, Profile, Window
+from lstm_bench.registry import IMPLEMENTATIONS
 
 _POLICIES = {"fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
 
@@ -58,7 +59,8 @@ def allocated() -> int:
 def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     """The layer with the problem's weights, traced for the problem's shape."""
     mode, cuda = row.options["mode"], settings.device == "cuda"
-    if row.precision == "amp" and cuda and mode == 0 and settings.amp != "fp16":
+    half = amp.precision(settings, _mixed_once) if row.precision == "amp" else ""
+    if half == "bf16" and cuda and mode == 0:
         raise Unsupported("TensorFlow's cuDNN LSTM has no bfloat16: it would run in fp32")
     layer = keras.layers.LSTM(
         problem.shape.hidden,
@@ -66,7 +68,7 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
         use_cudnn=cuda and mode == 0,
         return_sequences=True,
         return_state=True,
-        dtype=_POLICIES[settings.amp] if row.precision == "amp" else "float32",
+        dtype=_POLICIES[half] if half else "float32",
         kernel_initializer="zeros",  # weights are set below; the default takes seconds
         recurrent_initializer="zeros",
     )
@@ -84,7 +86,14 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     inputs = tuple(placed(name) for name in ("x", "h0", "c0"))
     layer.build(inputs[0].shape)
     layer.set_weights([problem.w_ih.T, problem.w_hh.T, problem.b_ih + problem.b_hh])
-    return TensorFlowSession(layer, inputs, cuda)
+    session = TensorFlowSession(layer, inputs, cuda)
+    session.precision = f"amp-{half}" if half else ""
+    return session
+
+
+def _mixed_once(problem: Problem, half: str) -> None:
+    settings = Settings(device="cpu", amp=half)
+    build(problem, IMPLEMENTATIONS["tf-mode2-amp"], settings).call()
 
 
 class TensorFlowSession(Session):

@@ -27,6 +27,7 @@ _RUN, _EXECUTOR = "KernelAndDeviceFunc::Run", "ExecutorState::Process"
 _ALLOCATION = "MemoryAllocation"
 #: What a table needs beside the operators, of the half that is neither.
 _NEEDED = (CALL, WAIT, _RUN, _EXECUTOR, _ALLOCATION)
+_ONEDNN = re.compile(r"^_Mkl(?:Native)?(\w+)$")  # how TensorFlow calls oneDNN's operators
 _COPIES = {"H2D": "host to device", "D2H": "device to host", "D2D": "device to device"}
 
 
@@ -125,7 +126,8 @@ def _lines(
         for number, about in plane.event_metadata.items():
             is_operator = about.display_name and about.name.endswith(":" + about.display_name)
             if is_operator or about.name in needed or not needed:
-                names[number] = (about.name, about.display_name if is_operator else "")
+                operator = _ONEDNN.sub(r"\1 (oneDNN)", about.display_name) if is_operator else ""
+                names[number] = (about.name, operator)
         for line in plane.lines:
             events = []
             for raw in line.events:

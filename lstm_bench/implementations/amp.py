@@ -1,0 +1,32 @@
+"""Which precision AMP casts to: the grid's, or the first that a small call proves."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from lstm_bench import problem as problems
+from lstm_bench.model import Settings, Shape, Unsupported
+from lstm_bench.problem import Problem
+
+#: Frameworks cast to bf16 on a CPU unless told otherwise. Some CPUs run fp16 alone.
+ON_A_CPU = ("bf16", "fp16")
+
+
+def precision(settings: Settings, call: Callable[[Problem, str], object]) -> str:
+    """`fp16` or `bf16`; `call` runs the layer of a small problem in the one it is given."""
+    if settings.amp != "auto":
+        return settings.amp
+    return "fp16" if settings.device == "cuda" else _proven(call)
+
+
+@functools.cache
+def _proven(call: Callable[[Problem, str], object]) -> str:
+    refused = []
+    for name in ON_A_CPU:
+        try:
+            call(problems.make(Shape(hidden=8, batch=2, timesteps=2, input_size=8), seed=1), name)
+            return name
+        except Exception as error:  # every framework has its own for this
+            refused.append(str(error) if isinstance(error, Unsupported) else f"{name}: {error}")
+    raise Unsupported("AMP runs in no half precision here: " + "; ".join(refused))
