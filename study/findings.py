@@ -41,7 +41,9 @@ def findings(one: Study) -> list[Finding]:
     return [
         of(deepbench, "slower", "PyTorch is slower than DeepBench"),
         of(at(deepbench, batch=256), "faster", "PyTorch is faster than DeepBench at batch 256"),
-        trend(deepbench, "timesteps", "slower", "The longer the sequence, the more PyTorch loses"),
+        trend(
+            deepbench, "timesteps", "slower", "PyTorch loses more to DeepBench in longer sequences"
+        ),
         of(mode0, "slower", "TensorFlow's mode 0 is slower than PyTorch"),
         more_kernels(one),
         Finding(

@@ -109,6 +109,8 @@ def _precision(book: Book) -> None:
     how = "shapes with batch 1 at which pytorch-half is slower than pytorch"
     book.count("deepbench_half_slower", int((own == "slower").sum()), how, "h200-deepbench")
     book.slower("amp_over_half", "pytorch-amp", "pytorch-half")
+    slower = load(MAIN).against("pytorch-half", "pytorch-amp").group().verdicts["slower"]
+    book.count("amp_slower", slower, "shapes at which pytorch-amp is slower than pytorch-half")
     amp, half = (load(MAIN).profiled(name) for name in ("pytorch-amp", "pytorch-half"))
     adds = statistics.median(amp[s].latency_s - half[s].latency_s for s in amp)
     book.add("amp_adds", adds, seconds(adds), "median of pytorch-amp less pytorch-half, by shape")
@@ -130,8 +132,9 @@ def _frameworks(book: Book) -> None:
         name, wins = Counter(won["fastest"]).most_common(1)[0]
         if wins < len(won):
             raise Stale(f"{name} is the fastest framework in {kind} at {wins} of {len(won)} shapes")
-        clear = int((won["verdict"] == "slower").sum())
-        book.count(f"wins_{kind}", clear, f"shapes at which {name} wins beyond the noise in {kind}")
+        if kind == "fp32":
+            clear = int((won["verdict"] == "slower").sum())
+            book.count("wins_fp32", clear, f"shapes at which {name} wins beyond the noise in fp32")
     book.slower("tf_over_pytorch", "tf-mode0", "pytorch")
     book.slower("mode1_over_mode0", "tf-mode1", "tf-mode0")
     book.slower("mode2_over_mode0", "tf-mode2", "tf-mode0")

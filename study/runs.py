@@ -44,7 +44,8 @@ class Study:
         """Median latency in seconds: a row per shape, a column per implementation."""
         of = analysis.times(self.cells)
         index = pd.MultiIndex.from_frame(of.shapes.astype(int))
-        return pd.DataFrame(of.seconds, index=index, columns=of.names)
+        names = pd.Index(of.names, name="implementation")
+        return pd.DataFrame(of.seconds, index=index, columns=names)
 
     @functools.cached_property
     def splits(self) -> list[Split]:
@@ -106,7 +107,6 @@ def repeated() -> pd.DataFrame:
     """Each cell of the main run and of its repeat: by how much the latter's latency differs."""
     first, second = (load(name).times.stack().rename(name) for name in (MAIN, REPEAT))
     both = pd.concat([first, second], axis=1, join="inner").reset_index()
-    both = both.rename(columns={"level_4": "implementation"})
     busy = {(one.name, one.shape): 1 - one.idle for one in load(MAIN).splits}
     keys = zip(both["implementation"], both[SHAPE].itertuples(index=False), strict=True)
     share = np.array([busy[name, Shape(*map(int, shape))] for name, shape in keys])
