@@ -16,7 +16,7 @@ from lstm_bench.figures import styled
 from lstm_bench.units import wrapped
 from study.figures import FIGURES
 from study.numbers import Number, numbers
-from study.runs import ROOT
+from study.runs import ROOT, Stale
 from study.tables import TABLES
 
 STUDY, README = ROOT / "study" / "study.md", ROOT / "study" / "readme_results.md"
@@ -90,7 +90,9 @@ def with_results(readme: str) -> str:
     """A README whose section is the current one: from its heading to the next of that level."""
     section = readme_results()
     heading = section.partition("\n")[0]
-    start = readme.index(f"{heading}\n")
+    start = readme.find(f"{heading}\n")
+    if start < 0:
+        raise Stale(f"README.md has no section {heading!r}, which study/readme_results.md fills")
     end = readme.find("\n## ", start)
     return readme[:start] + section + (readme[end:] if end >= 0 else "")
 
