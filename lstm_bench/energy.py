@@ -3,7 +3,7 @@
 The counter moves about ten times a second, and the time after a load up to its next move is idle
 time. So a worker calls without a pause while the counter is polled, and only moves (ticks) that lie
 inside the load count. What is kept is what was measured; joules are derived from it wherever they
-are read. `docs/energy-repeats.md` says how well that repeats.
+are read. `study/notes/energy-repeats.md` says how well that repeats.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def power(ticks: Sequence[Tick]) -> float:
 
     The energies are exact and the times are not, so time is fitted against energy by least squares.
     With three ticks that is the ends over the time between them; with more it uses what lies
-    between, and repeats better than the ends (`benchmarks/energy_simulation.py`).
+    between, and repeats better than the ends (`study/experiments/energy_simulation.py`).
     """
     energy = [tick.energy_j for tick in ticks]
     slope, _ = statistics.linear_regression(energy, [tick.at_s for tick in ticks])

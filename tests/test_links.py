@@ -8,7 +8,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "results/README.md")),
+    ROOT / "study" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "study" / "notes").glob("*.md")),
 ]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
