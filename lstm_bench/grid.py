@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import astuple, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,13 +90,14 @@ def plan(
     *,
     device: str,
     threads: int,
+    shapes: Sequence[Shape] = (),
     implementations: Sequence[str] | None = None,
     environments: Mapping[str, str] | None = None,
     sampling: Mapping[str, Any] | None = None,
 ) -> Plan:
     """The plan of a grid; `device` and `threads` are what "auto" and "all" mean on this machine.
 
-    The keyword arguments from `implementations` on are the command line's, and go before the file.
+    The keyword arguments from `shapes` on are the command line's, and go before the file.
     """
     where = str(path)
     fakes = _mapping(data, "fake", where)
@@ -109,10 +110,10 @@ def plan(
     on = _choice(data, "device", ("auto", "cpu", "cuda"), "auto", where, auto=device)
     plain, *others = _threads(data, where, threads, on)
     rows = _rows(list(map(str, names)), others, origin, fakes)
-    shapes = _shapes(data, where)
+    planned = _given(shapes) if shapes else _shapes(data, where)
     result = Plan(
         name=_name(data, path),
-        shapes=tuple(shapes),
+        shapes=tuple(planned),
         implementations=rows,
         settings=Settings(
             device=on,
@@ -126,7 +127,7 @@ def plan(
         controls=_integer(data.get("controls", 2), f"{where}: controls", 0, 100),
         profile=_boolean(data, "profile", False, where),
         energy=data.get("energy", False) is not False,
-        energy_where=_conditions(data, "energy", shapes[0], where),
+        energy_where=_conditions(data, "energy", planned[0], where),
         environments={**_environments(data, where), **(environments or {})},
     )
     result.check_size(where)
@@ -334,13 +335,21 @@ def _listed_shapes(value: Any, where: str) -> list[Shape]:
             raise LstmBenchError(
                 f"{at}: found {entry!r}, expected [hidden, batch, timesteps] or a fourth, the input"
             )
-        keys = ("hidden", "batch", "timesteps", "input")
-        pairs = zip(keys, [*entry, entry[0]], strict=False)  # the input defaults to the hidden size
-        hidden, batch, timesteps, size = (
-            _integer(v, f"{at}: {k}", 1, LARGEST[k]) for k, v in pairs
-        )
-        shapes.append(_fitting(Shape(hidden, batch, timesteps, size), at))
+        shapes.append(_sized([*entry, entry[0]][:4], at))  # the input defaults to the hidden size
     return list(dict.fromkeys(shapes))
+
+
+def _given(shapes: Sequence[Shape]) -> list[Shape]:
+    """The shapes of `--shape`, if all can be."""
+    each = dict.fromkeys(shapes)
+    return [_sized(astuple(shape), f"--shape {shape.label}") for shape in each]
+
+
+def _sized(sizes: Sequence[Any], where: str) -> Shape:
+    pairs = zip(LARGEST, sizes, strict=True)
+    return _fitting(
+        Shape(*(_integer(size, f"{where}: {k}", 1, LARGEST[k]) for k, size in pairs)), where
+    )
 
 
 def _fitting(shape: Shape, where: str) -> Shape:
