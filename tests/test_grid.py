@@ -289,7 +289,8 @@ def test_the_paper_grid_spans_the_paper_and_runs_every_row_that_a_gpu_can():
     for axis, low, high in (("hidden", 128, 1024), ("batch", 1, 256), ("timesteps", 10, 1000)):
         values = {getattr(s, axis) for s in plan.shapes}
         assert (min(values), max(values)) == (low, high)
-    wanted = set(IMPLEMENTATIONS) - {"fake", "pytorch-apex"}
+    wanted = {name for name, row in IMPLEMENTATIONS.items() if "cuda" in row.devices}
+    wanted -= {"fake", "pytorch-apex"}
     assert {r.name for r in plan.implementations} == wanted
 
 
