@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, fields, replace
 from pathlib import Path
 from typing import Any
@@ -78,9 +78,9 @@ def read(path: Path) -> dict[str, Any]:
         raise LstmBenchError(f"{path}{line}: not valid YAML: {problem}") from None
     if not isinstance(data, dict):
         raise LstmBenchError(f"{path}: found {_kind(data)}, expected keys such as hidden: [128]")
-    for key in data:
-        if key not in KEYS:
-            raise LstmBenchError(f"{path}: unknown key {key!r}{registry.nearest(str(key), KEYS)}")
+    if unknown := [key for key in data if key not in KEYS]:
+        told = (f"unknown key {key!r}{registry.nearest(str(key), KEYS)}" for key in unknown)
+        raise LstmBenchError("\n".join(f"{path}: {line}" for line in told))
     return data
 
 
@@ -100,38 +100,63 @@ def plan(
     The keyword arguments from `shapes` on are the command line's, and go before the file.
     """
     where = str(path)
+    origin = "--implementations" if implementations is not None else f"{where}: implementations"
+
+    def on() -> str:
+        return _choice(data, "device", ("auto", "cpu", "cuda"), "auto", where, auto=device)
+
+    def counts() -> list[int]:
+        return _threads(data, where, threads, on())
+
+    def rows() -> tuple[Implementation, ...]:
+        names = implementations if implementations is not None else _names(data, where)
+        return _rows(list(map(str, names)), counts()[1:], origin, _fakes(data, where))
+
+    found = _all(
+        name=lambda: _name(data, path),
+        shapes=lambda: tuple(_given(shapes) if shapes else _shapes(data, where)),
+        implementations=rows,
+        device=on,
+        threads=lambda: counts()[0],
+        tf32=lambda: _boolean(data, "tf32", False, where),
+        amp=lambda: _choice(data, "amp", ("fp16", "bf16"), "fp16", where),
+        seed=lambda: _integer(data.get("seed", 1), f"{where}: seed", 0, 2**32 - 1),
+        sampling=lambda: _sampling(
+            {**_mapping(data, "sampling", where), **(sampling or {})}, where
+        ),
+        passes=lambda: _integer(data.get("passes", 1), f"{where}: passes", 1, 100),
+        controls=lambda: _integer(data.get("controls", 2), f"{where}: controls", 0, 100),
+        profile=lambda: _boolean(data, "profile", False, where),
+        energy_where=lambda: _conditions(data, "energy", where),
+        environments=lambda: {**_environments(data, where), **(environments or {})},
+    )
+    settings = {name: found.pop(name) for name in ("device", "threads", "tf32", "amp", "seed")}
+    energy = data.get("energy", False) is not False
+    result = Plan(settings=Settings(**settings), energy=energy, **found)
+    result.check_size(where)
+    return result
+
+
+def _all(**checks: Callable[[], Any]) -> dict[str, Any]:
+    """What each check gives; of those that fail, all that they say, a line each."""
+    found, said = {}, []
+    for name, check in checks.items():
+        try:
+            found[name] = check()
+        except LstmBenchError as error:
+            said.append(str(error))
+    if said:
+        raise LstmBenchError("\n".join(dict.fromkeys(said)))  # one may lean on another
+    return found
+
+
+def _fakes(data: Mapping[str, Any], where: str) -> dict[str, Any]:
     fakes = _mapping(data, "fake", where)
     for name, script in fakes.items():
         if name != "fake" and name in registry.IMPLEMENTATIONS:
             raise LstmBenchError(f"{where}: fake.{name}: is a real implementation's name")
         fake_script.check(script, f"{where}: fake.{name}")
-    names = implementations if implementations is not None else _names(data, where)
-    origin = "--implementations" if implementations is not None else f"{where}: implementations"
-    on = _choice(data, "device", ("auto", "cpu", "cuda"), "auto", where, auto=device)
-    plain, *others = _threads(data, where, threads, on)
-    rows = _rows(list(map(str, names)), others, origin, fakes)
-    planned = _given(shapes) if shapes else _shapes(data, where)
-    result = Plan(
-        name=_name(data, path),
-        shapes=tuple(planned),
-        implementations=rows,
-        settings=Settings(
-            device=on,
-            threads=plain,
-            tf32=_boolean(data, "tf32", False, where),
-            amp=_choice(data, "amp", ("fp16", "bf16"), "fp16", where),
-            seed=_integer(data.get("seed", 1), f"{where}: seed", 0, 2**32 - 1),
-        ),
-        sampling=_sampling({**_mapping(data, "sampling", where), **(sampling or {})}, where),
-        passes=_integer(data.get("passes", 1), f"{where}: passes", 1, 100),
-        controls=_integer(data.get("controls", 2), f"{where}: controls", 0, 100),
-        profile=_boolean(data, "profile", False, where),
-        energy=data.get("energy", False) is not False,
-        energy_where=_conditions(data, "energy", planned[0], where),
-        environments={**_environments(data, where), **(environments or {})},
-    )
-    result.check_size(where)
-    return result
+    return fakes
 
 
 def _rows(
@@ -215,7 +240,7 @@ def _boolean(data: Mapping[str, Any], key: str, default: bool, where: str) -> bo
     return value
 
 
-def _conditions(data: Mapping[str, Any], key: str, shape: Shape, where: str) -> tuple[str, ...]:
+def _conditions(data: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
     """Shapes that a key is limited to: true, false, or conditions such as timesteps=100."""
     value = data.get(key, False)
     if isinstance(value, bool):
@@ -227,7 +252,7 @@ def _conditions(data: Mapping[str, Any], key: str, shape: Shape, where: str) -> 
             " [timesteps=100]"
         )
     for condition in conditions:
-        holds(str(condition), shape, f"{where}: {key}")  # says what is wrong with it
+        holds(str(condition), Shape(1, 1, 1, 1), f"{where}: {key}")  # says what is wrong with it
     return tuple(map(str, conditions))
 
 
