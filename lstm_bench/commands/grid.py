@@ -28,14 +28,19 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
 
 @click.command()
 @click.argument("grid_file", metavar="[GRID]", required=False, type=click.Path(path_type=Path))
-@click.option("--run", "run_name", metavar="NAME", help="Name the run; default: grid and time.")
+@click.option(
+    "--run",
+    "run_name",
+    metavar="NAME",
+    help="Name the run, default: grid and time; with --resume: go on with it if it is there.",
+)
 @options.results
 @click.option(
     "--resume",
     is_flag=False,
     flag_value="",
     metavar="[RUN]",
-    help="Go on with a run, default: the newest; of GRID its newest; started if there is none.",
+    help="Go on with RUN, or the newest; of GRID with its newest, or start one if there is none.",
 )
 @click.option("--retry-failed", is_flag=True, help="With --resume: what failed once more.")
 @options.shape("Measure this shape, instead of the file's or without a file; repeatable.")
