@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from typing import Any
 
@@ -99,6 +98,8 @@ def _message(error: click.UsageError) -> str:
 
 def _nearest(option: str, known: list[str]) -> str:
     """`; did you mean --device?`: options that begin so, or look alike without their dashes."""
+    import difflib
+
     names = {word.lstrip("-"): word for word in known if word.startswith("--")}
     asked = option.lstrip("-")
     close = [name for name in names if name.startswith(asked)]
