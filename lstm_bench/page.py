@@ -13,8 +13,10 @@ import html as markup
 import importlib.resources
 import itertools
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypedDict
 
 import numpy as np
@@ -23,7 +25,7 @@ import pandas as pd
 
 from lstm_bench import analysis, noise, timing, trust, words
 from lstm_bench.colours import look
-from lstm_bench.comparison import Comparison, Group, clear
+from lstm_bench.comparison import Group, clear
 from lstm_bench.intervals import Statistic
 from lstm_bench.model import TOLERANCES, dumps
 from lstm_bench.noise import METRICS, SHAPE, Noise
@@ -194,7 +196,8 @@ def _interval(value: pd.Series[float], rounds: pd.Series[Any]) -> npt.NDArray[np
 
 
 def _numbers(values: Any, digits: int) -> list[float | None]:
-    return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in values]
+    listed = np.asarray(values, dtype=float).tolist()
+    return [float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in listed]
 
 
 def _overview(run: Run) -> dict[str, Any]:
@@ -249,18 +252,26 @@ def _pairs(
     if len(names) > MOST_IMPLEMENTATIONS or len(place) > MOST_SHAPES:
         ordered = [pair for pair in ordered if pair[0] == baseline]
     whole = len(ordered) * len(place) <= MOST_GROUPED
+
+    def groups(names: tuple[str, str]) -> list[Group]:
+        pair = pairs(*names)
+        axes = SHAPE[:3] if whole or baseline in names else ()
+        return [pair.whole, *(g for axis in axes for g in pair.of.along(axis))] if pair else []
+
+    once = list({frozenset(pair): pair for pair in ordered}.values())  # the rest turns these round
+    with ThreadPoolExecutor() as pool:  # they spend their time in NumPy, side by side
+        made = dict(zip(once, pool.map(groups, once), strict=True))
     result = []
     for a, b in ordered:
-        pair = pairs(a, b)
-        if pair:
+        if pair := pairs(a, b):
             of = pair.of
-            axes = SHAPE[:3] if whole or baseline in (a, b) else ()
+            own = made[a, b] if (a, b) in made else [group.turned() for group in made[b, a]]
             shapes = of.shapes[SHAPE].itertuples(index=False, name=None)
             result.append(
                 {
                     "a": names.index(a),
                     "b": names.index(b),
-                    "groups": [_group(g, pair.floor) for g in (pair.whole, *_groups(of, axes))],
+                    "groups": [_group(group, pair.floor) for group in own],
                     "left_out": list(of.left_out.items()),
                     "differs": of.differs,
                     "clear": pair.clear,
@@ -275,10 +286,6 @@ def _pairs(
 
 
 _LETTERS = {"faster": "f", "same": "s", "unsure": "u", "slower": "l"}
-
-
-def _groups(of: Comparison, axes: Sequence[str]) -> list[Group]:
-    return [group for axis in axes for group in of.along(axis)]
 
 
 def _group(group: Group, floor: float) -> list[Any]:

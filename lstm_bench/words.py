@@ -6,8 +6,10 @@ beyond the noise floor; everything else is "no clear difference".
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +17,7 @@ import pandas as pd
 
 from lstm_bench import analysis
 from lstm_bench import machine as machines
-from lstm_bench.comparison import Comparison, Group, clear, compare
+from lstm_bench.comparison import Comparison, Group, Side, clear, paired
 from lstm_bench.intervals import FEWEST_SHAPES
 from lstm_bench.model import Implementation
 from lstm_bench.noise import SHAPE
@@ -35,16 +37,21 @@ class Row(NamedTuple):
     precision: str
 
 
-class Pair(NamedTuple):
+@dataclass(frozen=True)
+class Pair:
     """B against A, and the statistics over all their shapes."""
 
     of: Comparison
     whole: Group
 
-    @property
+    @functools.cached_property
     def floor(self) -> float:
         """The noise floor that the statistics must be beyond."""
         return float(self.of.shapes["floor"].median())
+
+    def turned(self) -> Pair:
+        """A against B."""
+        return Pair(self.of.turned(), self.whole.turned())
 
     @property
     def clear(self) -> bool:
@@ -66,24 +73,23 @@ class Pairs:
     """The comparisons of a run's latency, each made once."""
 
     def __init__(self, run: Run):
-        self._cells = run.cells[run.cells["copy"] == 1]
+        cells = run.cells[run.cells["copy"] == 1]
+        self._sides = {name: Side.of(cells, name) for name in cells["implementation"].unique()}
         self._floors = [run.noise]
         self._made: dict[tuple[str, str], Pair | None] = {}
-        ok = measured(run.cells)
-        keys = zip(ok["implementation"], *(ok[c] for c in (*SHAPE, "pass_number")), strict=True)
-        self._shapes: dict[str, set[tuple[int, ...]]] = {}
-        for name, *shape in keys:
-            self._shapes.setdefault(name, set()).add(tuple(shape))
 
     def __call__(self, a: str, b: str) -> Pair | None:
         """B against A; None if they have no shape in common."""
         if (a, b) not in self._made:
-            both = self._shapes.get(a, set()) & self._shapes.get(b, set())
-            self._made[a, b] = self._compared(a, b) if both else None
+            self._made[a, b] = pair = self._compared(a, b)
+            self._made[b, a] = pair.turned() if pair else None
         return self._made[a, b]
 
-    def _compared(self, a: str, b: str) -> Pair:
-        of = compare(self._cells, a, b, across=None, floors=self._floors)
+    def _compared(self, a: str, b: str) -> Pair | None:
+        one, other = self._sides.get(a), self._sides.get(b)
+        if not (one and other and one.place.keys() & other.place.keys()):
+            return None
+        of = paired(one, other, across=None, floors=self._floors)
         return Pair(of, of.group())
 
 
