@@ -253,8 +253,9 @@ def in_lots(values: Numbers) -> Numbers:
         edges[row, : lots + 1] = np.linspace(0, n, lots + 1).astype(int)
     starts, stops = edges[which, :-1, None], edges[which, 1:, None]
     places = starts + np.arange(int((stops - starts).max(initial=1)))
-    found = packed[np.arange(len(values))[:, None, None], np.minimum(places, values.shape[1] - 1)]
-    found[places >= stops] = np.nan
+    places = np.where(places < stops, places, values.shape[1])  # where there is nothing
+    packed = np.pad(packed, ((0, 0), (0, 1)), constant_values=np.nan)
+    found = packed[np.arange(len(values))[:, None, None], places]
     return row_median(found.reshape(-1, found.shape[2])).reshape(found.shape[:2])
 
 

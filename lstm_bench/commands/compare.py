@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ACROSS = ("device", "driver", "threads", "precision", "work")
 
 
-@click.command(short_help="What B costs over A, and where each wins.")
+@click.command()
 @click.argument("a")
 @click.argument("b")
 @click.option(

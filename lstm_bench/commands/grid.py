@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from lstm_bench.commands import options
+from lstm_bench.errors import DONE, FAILED
 from lstm_bench.model import RETRYABLE, UNFINISHED, LstmBenchError, Stopped
 from lstm_bench.stop import Stop, held
 
@@ -313,7 +314,7 @@ def _inside(timed_s: float, wall_s: float) -> str:
 def _exit_code(statuses: set[str]) -> int:
     """By what became of the cells."""
     good = "ok" in statuses and not statuses & FAILURES
-    return options.DONE if good else options.FAILED
+    return DONE if good else FAILED
 
 
 def _duration(text: str) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from lstm_bench.model import LstmBenchError, Stopped
+from lstm_bench.errors import LstmBenchError, Stopped
 from lstm_bench.units import WIDTH
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-CUT_OFF = 141  # as a program that a closed pipe ended
 SORTS = ("self", "total", "calls", "memory", "name")  # split.SORTS, without its imports
 
 results = click.option(

@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.model import LstmBenchError
+from lstm_bench.errors import LstmBenchError
 
 
-@click.command(short_help="Show a run as tables, figures or one page.")
+@click.command()
 @options.run
 @options.results
 @click.option("--mpe", is_flag=True, help="The paper's eight pairs, its values beside the run's.")
