@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 from lstm_bench import analysis, noise
 from lstm_bench.colours import look
 from lstm_bench.comparison import compare
-from lstm_bench.intervals import neighbours, student
+from lstm_bench.intervals import median, neighbours, student
 from lstm_bench.noise import METRICS, SHAPE, Numbers
 from lstm_bench.results import Run
 from lstm_bench.units import percent, short, times
@@ -131,11 +131,11 @@ def interval(seconds: Numbers, rounds: Sequence[Sequence[float]], over_shapes: b
     for row, of in enumerate(rounds):
         own = np.array([t for t in of if t > 0])
         if len(own) > 1:  # a single round stands as it is
-            medians = np.median(own[neighbours(rng, len(own), (draws,))], axis=1)
-            redrawn[row] *= medians / np.median(own)  # around the cell's figure
+            medians = median(own[neighbours(rng, len(own), (draws,))])
+            redrawn[row] *= medians / median(own)  # around the cell's figure
     size = (RESAMPLES, count)
     shape = rng.integers(0, count, size) if over_shapes else np.arange(count)
-    medians = np.median(redrawn[shape, rng.integers(0, draws, size)], axis=1)
+    medians = median(redrawn[shape, rng.integers(0, draws, size)])
     return np.array(np.quantile(medians, (_tail(few), 1 - _tail(few))))
 
 
@@ -249,7 +249,11 @@ def amp_gain(run: Run) -> Figure | None:
     """How many times faster each row is with AMP, over the grid."""
     measured = set(analysis.times(run.cells).names)
     pairs = [n for n in run.implementations if {n, n + "-amp"} <= measured]
-    found = [compare(run.cells, n, n + "-amp", across=None).shapes.assign(pair=n) for n in pairs]
+    floors = [run.noise]
+    found = [
+        compare(run.cells, n, n + "-amp", across=None, floors=floors).shapes.assign(pair=n)
+        for n in pairs
+    ]
     both = analysis.relative(pd.concat(found)) if found else pd.DataFrame()
     if both.empty:
         return None

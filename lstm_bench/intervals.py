@@ -129,12 +129,12 @@ def redrawn(
             pick = neighbours(rng, int(n), (len(rows[part]), draws))
             for pool, side in zip(pools, sides, strict=True):
                 chosen = side[part][np.arange(len(pick))[:, None, None], pick]
-                middle = _median(side[part])[:, None]
-                pool[rows[part]] *= _median(chosen) / middle  # around the cell's figure
+                middle = median(side[part])[:, None]
+                pool[rows[part]] *= median(chosen) / middle  # around the cell's figure
     return pools[0], pools[1]
 
 
-def _median(values: Numbers) -> Numbers:
+def median(values: Numbers) -> Numbers:
     """Along the last axis; NumPy's own takes several times as long for a few values."""
     ordered, count = np.sort(values, axis=-1), values.shape[-1]
     return np.asarray((ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2)

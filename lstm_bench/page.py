@@ -116,7 +116,7 @@ def data(run: Run, sections: Sequence[Section], pairs: words.Pairs) -> dict[str,
     place = {shape: i for i, shape in enumerate(shapes.itertuples(index=False, name=None))}
     measured = cells[(cells["status"] == "ok") & (cells["copy"] == 1)]
     metrics = [metric for metric in METRICS if measured[METRICS[metric][0]].notna().any()]
-    floors = {metric: noise.floors(noise.controls(cells, metric)) for metric in metrics}
+    floors = {metric: run.floors(metric) for metric in metrics}
     strings: dict[str, int] = {}
     baseline = analysis.baseline_of(analysis.times(cells).names)
     return {

@@ -71,7 +71,7 @@ def document(
     if run.cells.empty:
         result.add("nothing was measured yet")
         return result
-    floors = noise.floors(noise.controls(run.cells, metric))  # of the whole run, always
+    floors = run.floors(metric)  # of the whole run, always
     cells = chosen(run.cells, conditions)
     if conditions:
         result.add(only(run, cells, conditions))
@@ -88,7 +88,7 @@ def document(
     told = cells.loc[cells["status"] == "ok", "warnings"]  # of others their reason is told
     result.facts["warnings"] = dict(kinds_of(told))
     result.facts["damaged_lines"] = run.damaged
-    result.add(noise_text(run, metric, floors), _table(summary, won))
+    result.add(noise_text(run, metric), _table(summary, won))
     result.add("\n".join(_legend(summary, of, metric)))
     if best := _frameworks(run, cells, floors, metric):
         result.add(wrapped(best))
@@ -141,9 +141,9 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
     return f"{where}, {tf32}, seed {settings.get('seed')}"
 
 
-def noise_text(run: Run, metric: str, floors: Sequence[Noise] | None = None) -> str:
-    floors = floors or noise.floors(noise.controls(run.cells, metric))
-    lines = ["  " + line for line in [*noise_lines(floors, metric), *pass_lines(run, metric)]]
+def noise_text(run: Run, metric: str) -> str:
+    told = [*noise_lines(run.floors(metric), metric), *pass_lines(run, metric)]
+    lines = ["  " + line for line in told]
     return "\n".join(
         [f"noise floor of {metric}, from the run's A/A controls, round by round:", *lines]
     )

@@ -70,7 +70,7 @@ def compare(
     called faster or slower only if it is beyond the run's noise floor. Two things that did not do
     the same work on the same device in the same precision are compared only if --across says so.
     """
-    from lstm_bench import comparison, noise, pair_report
+    from lstm_bench import comparison, pair_report
 
     if len(run_names) > 2:
         raise click.UsageError("--run: at most two, the first for A, the second for B")
@@ -82,7 +82,7 @@ def compare(
     if a == b and not two and a in loaded[0].implementations:
         raise LstmBenchError(_itself(a, loaded[0], run_names))
     other = cells[1] if two else None
-    floors = [noise.floors(noise.controls(run.cells, metric)) for run in loaded]
+    floors = [run.floors(metric) for run in loaded]
     found = comparison.compare(cells[0], a, b, metric, other, tuple(across), floors)
     if two:
         names = _told_apart([run.name for run in loaded], run_names)

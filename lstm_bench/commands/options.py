@@ -60,6 +60,7 @@ metric = click.option(
 )
 
 
+MOMENT = 2.0  # seconds without a word
 NARROWEST = 40  # columns that a table is fitted to
 
 
@@ -170,11 +171,17 @@ def progress(quiet: bool = False) -> Any:
 
 @contextlib.contextmanager
 def busy(what: str) -> Iterator[None]:
-    """A sign of life in a terminal, while something takes longer than a moment."""
-    from rich.console import Console
+    """A sign of life in a terminal, once something takes longer than a moment."""
+    import threading
 
-    with Console(stderr=True).status(f"{what} ..."):
+    timer = threading.Timer(MOMENT, click.echo, (f"{what} ...",), {"err": True})
+    timer.daemon = True
+    if sys.stderr.isatty():
+        timer.start()
+    try:
         yield
+    finally:
+        timer.cancel()
 
 
 def where(device: str | None) -> str:

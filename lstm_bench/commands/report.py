@@ -115,7 +115,7 @@ def report(
         from lstm_bench import energy_report, memory, page, profile_sections, store
 
         assert run.folder
-        with options.busy("holding every row against every other"):
+        with options.busy("comparing every implementation with every other"):
             more = profile_sections.sections(run) + energy_report.sections(run)
             more += memory.sections(store.read_records(run.folder).values())
             made = page.html(run, sections=more)
@@ -127,10 +127,9 @@ def report(
 
         try:
             shapes = shapes_of(chosen(run.cells, conditions)) if conditions else None
-            for path in [
-                *drawing.write(run, figures),
-                *profile_figures.write(run, figures, shapes),
-            ]:
+            with options.busy("drawing the figures"):
+                paths = drawing.write(run, figures) + profile_figures.write(run, figures, shapes)
+            for path in paths:
                 click.echo(f"wrote {path}", err=True)
         except OSError as error:
             raise options.cannot_write(figures, error) from None
