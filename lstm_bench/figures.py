@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -224,7 +223,7 @@ def winners(run: Run, kind: str = "single") -> Figure | None:
     won = analysis.relative(won[won["precision"] == kind].reset_index(drop=True))
     if won["next"].isna().all():
         return None  # nobody to beat
-    counts = Counter(won.loc[won["verdict"] == "slower", "fastest"])
+    counts = analysis.wins(won)
     names = sorted(set(won["fastest"]), key=lambda name: (-counts[name], of.names.index(name)))
     cells = list(zip(won["fastest"], won["ratio"], won["verdict"], strict=True))
     won["colour"] = [look(n).colour + ("" if v == "slower" else PALE) for n, _, v in cells]

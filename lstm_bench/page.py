@@ -8,6 +8,7 @@ whatever is not its own script and style, and any request.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import html as markup
 import importlib.resources
@@ -25,7 +26,8 @@ import pandas as pd
 
 from lstm_bench import analysis, noise, timing, trust, words
 from lstm_bench.colours import look
-from lstm_bench.comparison import Group, clear
+from lstm_bench.comparison import Comparison, Group, clear
+from lstm_bench.headline import headline
 from lstm_bench.intervals import Statistic
 from lstm_bench.model import TOLERANCES, dumps
 from lstm_bench.noise import METRICS, SHAPE, Noise
@@ -232,6 +234,7 @@ def _winners(
                     "precision": None if one_kind else kind,
                     "shape": [place[s] for s in won[SHAPE].itertuples(index=False, name=None)],
                     "fastest": [codes[name] for name in won["fastest"]],
+                    "shared": [[codes[name] for name in own[1:]] for own in won["shared"]],
                     "next": [codes.get(name) for name in won["next"]],
                     "fastest_s": _numbers(won["fastest_s"], 4),
                     "ratio": _numbers(won["ratio"], 4),
@@ -274,7 +277,7 @@ def _pairs(
                     "groups": [_group(group, pair.floor) for group in own],
                     "left_out": list(of.left_out.items()),
                     "differs": of.differs,
-                    "clear": pair.clear,
+                    "headline": headline(of, pair.whole, functools.partial(_along, own, of)),
                     "shape": [place[shape] for shape in shapes],
                     "a_s": _numbers(of.shapes["a_s"], 4),
                     "ratio": _numbers(of.shapes["ratio"], 4),
@@ -283,6 +286,11 @@ def _pairs(
                 }
             )
     return result
+
+
+def _along(made: Sequence[Group], of: Comparison, axis: str) -> Sequence[Group]:
+    """The groups of an axis: those of the page, if it has them."""
+    return [group for group in made if group.by == axis] or of.along(axis)
 
 
 _LETTERS = {"faster": "f", "same": "s", "unsure": "u", "slower": "l"}

@@ -35,6 +35,7 @@ LESS_WORK = "*"  # the mark of unequal work
 LESS_WORK_NOTE = (
     f"{LESS_WORK} does less work: the input is added to the gates without its projection"
 )
+SHARED_NOTE = "rows that ran the same code at a shape share its win"
 
 #: What to do about a warning; what stands before the colon is its kind.
 REMEDIES = {
@@ -89,7 +90,7 @@ def document(
     result.facts["warnings"] = dict(kinds_of(told))
     result.facts["damaged_lines"] = run.damaged
     result.add(noise_text(run, metric), _table(summary, won))
-    result.add("\n".join(_legend(summary, of, metric)))
+    result.add("\n".join(_legend(summary, of, won, metric)))
     if best := _frameworks(run, cells, floors, metric):
         result.add(wrapped(best))
     for title, lines in (
@@ -214,10 +215,11 @@ def less_work(run: Run) -> set[str]:
     return set(run.cells.loc[run.cells["computes"] != "lstm", "implementation"])
 
 
-def _legend(summary: pd.DataFrame, of: analysis.Times, metric: str) -> list[str]:
+def _legend(summary: pd.DataFrame, of: analysis.Times, won: pd.DataFrame, metric: str) -> list[str]:
     common, profiled = (summary.attrs[key] for key in ("shared_shapes", "profiled_shapes"))
     device = f"; device: over {over(profiled)}" if 0 < profiled < common else ""
     baseline = analysis.baseline_of(of.names)
+    shared = any(len(own) > 1 for own in won["shared"])
     columns = wrapped(
         f"times: median over {over(common)}{device}; ratio:"
         f" {metric} to that of {baseline}, geometric mean over the shapes of both; fastest:"
@@ -226,6 +228,7 @@ def _legend(summary: pd.DataFrame, of: analysis.Times, metric: str) -> list[str]
     )
     return [
         *([columns] if baseline else []),  # without one there is no time
+        *([SHARED_NOTE] if shared else []),
         *([LESS_WORK_NOTE] if (summary["computes"] != "lstm").any() else []),
         *_path_lines(summary),
     ]

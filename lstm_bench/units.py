@@ -75,6 +75,13 @@ def times(value: float | None) -> str:
     return "-" if value is None or math.isnan(value) else f"{short(value)}x"
 
 
+def factor(value: float) -> str:
+    """A factor with two digits: 1.07x, 8.1x, 33x, 216x."""
+    if value < 1.995:
+        return f"{value:.2f}x"
+    return f"{value:.1f}x" if value < 9.95 else f"{value:.0f}x"
+
+
 def short(value: float) -> str:
     """Three digits or two decimals, whichever is more, without an exponent."""
     if value != 0 and abs(value) < 0.1:
