@@ -178,7 +178,7 @@ def winners(
 
     place = np.zeros(len(found), dtype=np.intp)
     fastest = stand("fastest", place)
-    shared = [(name,) for name in found["fastest"]]
+    shared: list[tuple[str, ...]] = [(name,) for name in found["fastest"]]
     while True:
         place = np.minimum([len(own) for own in shared], len(equal))
         rounds = _in_turns(fastest, stand("next", place), len(found))
@@ -188,7 +188,7 @@ def winners(
         floor = np.where(found["next_s"].notna(), both, floor)
         found["verdict"] = noise.verdicts(*rounds, found["ratio"].to_numpy(), floor)
         found.loc[found["next"].isna(), "verdict"] = "alone"
-        sides = zip(rows, found["fastest"], found["next"], found["verdict"], strict=True)
+        sides = zip(rows.tolist(), found["fastest"], found["next"], found["verdict"], strict=True)
         alike = [
             row
             for row, first, second, verdict in sides

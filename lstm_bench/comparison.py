@@ -100,9 +100,15 @@ class Comparison:
         columns = dict(self._columns, a_s=self._columns["b_s"], b_s=self._columns["a_s"])
         columns["ratio"] = 1 / columns["ratio"]
         columns["verdict"] = self.shapes["verdict"].map(TURNED)
-        sides = {"a": self.b, "b": self.a, "a_rounds": self.b_rounds, "b_rounds": self.a_rounds}
-        noises = tuple(reversed(self.noise))
-        return dataclasses.replace(self, shapes=pd.DataFrame(columns), noise=noises, **sides)
+        return dataclasses.replace(
+            self,
+            a=self.b,
+            b=self.a,
+            shapes=pd.DataFrame(columns),
+            a_rounds=self.b_rounds,
+            b_rounds=self.a_rounds,
+            noise=self.noise[::-1],
+        )
 
     def group(self, by: str = "all", at: tuple[int, int] = (0, 0)) -> Group:
         """The statistics over all shapes, or over those with `at` on the axis `by`."""

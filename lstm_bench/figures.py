@@ -27,7 +27,7 @@ from lstm_bench.comparison import compare
 from lstm_bench.intervals import median, neighbours, student
 from lstm_bench.noise import METRICS, SHAPE, Numbers
 from lstm_bench.results import Run
-from lstm_bench.units import percent, short, times
+from lstm_bench.units import counted, percent, short, times
 
 PYTORCH = ("deepbench", "pytorch", "pytorch-amp")  # the rows of the paper's figures 2 and 4
 AXES = {
@@ -257,7 +257,7 @@ def amp_gain(run: Run) -> Figure | None:
     if both.empty:
         return None
     words = [f"{word} at {(both['verdict'] == word).sum()}" for word in ("faster", "slower")]
-    title = f"AMP is {' and '.join(words)} of {len(both)} cells beyond the noise"
+    title = f"AMP is {' and '.join(words)} of {counted(len(both), 'cell')} beyond the noise"
     notes = "In a cell: how many times faster AMP is; below 1 it is slower."
     notes += " In brackets: not beyond the noise, or not for certain."
     sides = both.verdict.map({"faster": 1, "slower": -1}).fillna(0)
@@ -371,7 +371,9 @@ def about(run: Run) -> str:
     used = zip(run.noise, noise.applied(run.noise), strict=True)
     floors = [f"{percent(floor)} ({n.name})" for n, floor in used if n.pairs]
     noisy = f"noise floor {', '.join(floors)}" if floors else "noise floor not measured"
-    return f"{what}; run {elided(run.name, 40)}, {run.shapes} of {planned} shapes; {noisy}."
+    return (
+        f"{what}; run {elided(run.name, 40)}, {run.shapes} of {counted(planned, 'shape')}; {noisy}."
+    )
 
 
 def legend(figure: Figure, entries: list[tuple[Any, str]], corner: str, y: float) -> float:

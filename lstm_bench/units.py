@@ -96,7 +96,18 @@ def clean(text: str) -> str:
 
 
 def clipped(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 3] + "..."
+    """No longer than that, cut between words; a name is cut where it must be."""
+    if len(text) <= width:
+        return text
+    head = text[: width - 3]
+    whole = head if text[width - 3] == " " else head.rpartition(" ")[0]
+    return (whole.rstrip() if len(whole) > width // 2 else head) + "..."
+
+
+def gist(error: BaseException) -> str:
+    """The first line of what an exception says."""
+    lines = str(error).strip().splitlines() or [""]
+    return clipped(lines[0], 300)
 
 
 def wrapped(text: str, indent: int = 0, width: int = WIDTH) -> str:

@@ -24,7 +24,8 @@ from lstm_bench.model import Implementation
 from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
 from lstm_bench.trust import measured
-from lstm_bench.units import counted, factor, listed, seconds, single
+from lstm_bench.units import counted, listed, seconds, single
+from lstm_bench.units import factor as factor
 
 TITLES = {"deepbench": "C++", "pytorch": "PyTorch", "tensorflow": "TensorFlow"}
 

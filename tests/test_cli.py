@@ -387,7 +387,7 @@ def test_stopping_does_not_wait_for_a_build_that_hangs(lstm_bench, write_grid, t
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 143
-    assert "2 of 2 cells are left" in output
+    assert "2 of 2 cells left" in output
     assert records(tmp_path / "results" / "r") == []
 
 

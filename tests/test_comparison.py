@@ -294,7 +294,7 @@ def test_equal_medians_without_a_common_round_are_unsure():
 def test_the_headline_does_not_deny_a_ratio_beyond_the_floor():
     made = run(row("a", 1.0, rounds=[1.0] * 20), row("b", 1.2, rounds=[1.0] * 20 + [1.2] * 50))
     text = pair_report.document(compare(made.cells, "a", "b"), [made]).written("table")
-    assert "No clear difference, by latency: B / A = 1.20x" in text
+    assert "No clear difference between b and a.\nBy latency, B / A = 1.20x" in text
 
 
 def test_no_row_is_called_the_same_beside_a_ratio_that_does_not_say_so():
@@ -319,7 +319,7 @@ def test_an_mpe_never_says_that_the_slower_one_takes_no_time():
     [
         (
             (1.1, 9.0, 1.2, 30.0),
-            "b is slower at all 4 shapes, by how much on the whole is not clear",
+            "b is slower than a at all 4 shapes, by how much on the whole is not clear",
         ),
         ((0.5, 2.0, 0.5, 2.0), "It depends on the shape"),
         ((1.0, 1.0, 1.0, 1.0), "No clear difference"),
@@ -336,9 +336,9 @@ def test_the_headline_does_not_contradict_the_shapes(times, told):
 @pytest.mark.parametrize(
     ("unsure", "told"),
     [
-        (0, "No difference beyond the noise floor"),
-        (2, "b is the same at 2 of 4 shapes, at 2 it cannot be told"),
-        (4, "No clear difference"),
+        (0, "No difference beyond the noise floor between b and a"),
+        (2, "b and a are within noise at 2 of 4 shapes, at 2 it is not clear"),
+        (4, "No clear difference between b and a"),
     ],
 )
 def test_the_headline_calls_nothing_the_same_that_is_unsure(unsure, told):
@@ -347,7 +347,7 @@ def test_the_headline_calls_nothing_the_same_that_is_unsure(unsure, told):
     rows += [row("b", 1.02, hidden=h, group="2" if h <= unsure else "1") for h in range(1, 5)]
     found = compare(cells(*rows), "a", "b")
     text = pair_report.document(found, [run(*rows)]).written("table")
-    assert f"{told}, by latency: B / A = 1.02x" in text
+    assert f"{told}.\nBy latency, B / A = 1.02x" in text
 
 
 def test_an_interval_over_shapes_ends_at_the_shape_that_is_furthest_out():

@@ -14,7 +14,17 @@ PACKAGE = Path(lstm_bench.__file__).parent
 FRAMEWORKS = ("torch", "tensorflow", "keras", "apex")
 #: What a worker may import of this package; it runs where only a framework is installed.
 WORKER_SIDE = {
-    *("errors", "model", "registry", "problem", "timing", "worker", "shelf", "fake_script"),
+    *(
+        "errors",
+        "model",
+        "units",
+        "registry",
+        "problem",
+        "timing",
+        "worker",
+        "shelf",
+        "fake_script",
+    ),
     *("profile", "profiling", "cupti", "demangle", "loaded", "peaks", "telemetry", "energy"),
     "implementations",
     *(f"implementations.{p.stem}" for p in (PACKAGE / "implementations").glob("[a-z]*.py")),

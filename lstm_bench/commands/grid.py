@@ -282,7 +282,7 @@ def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> N
         click.echo(f"\n! {outcome.note}")
     if outcome.interrupted or outcome.out_of_budget:
         why = "Interrupted" if outcome.interrupted else "The budget is used up"
-        click.echo(f"\n{why}: {outcome.left} of {cells} cells are left. Go on: {again}")
+        click.echo(f"\n{why}: {outcome.left} of {counted(cells, 'cell')} left. Go on: {again}")
     else:
         click.echo(f"\n{_next(set(run.cells['status']), folder, again)}")
 

@@ -9,7 +9,7 @@ import click
 
 from lstm_bench.commands import options
 from lstm_bench.errors import FAILED
-from lstm_bench.units import WIDTH, wrapped
+from lstm_bench.units import WIDTH, counted, wrapped
 
 
 @click.command("list")
@@ -85,7 +85,7 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     settings = Settings(device=where, threads=machine.threads())
     plan = doctor.noise_plan(rows, settings, environments)
     name = plan.implementations[0].name
-    click.echo(f"\nnoise: {name} against itself, {settings.threads} threads")
+    click.echo(f"\nnoise: {name} against itself, {counted(settings.threads, 'thread')}")
     stop = Stop(options.tell)
     with stop, options.alone(where), options.progress(quiet=True) as progress:
         records = doctor.measure_noise(plan, progress, stop)
@@ -100,7 +100,9 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
         click.echo(f"!{line}")
     failed = [r for r in records if r.status != "ok"]
     if failed:
-        click.echo(f"  ! {len(failed)} cells failed: {failed[0].status}: {failed[0].reason}")
+        click.echo(
+            f"  ! {counted(len(failed), 'cell')} failed: {failed[0].status}: {failed[0].reason}"
+        )
         sys.exit(FAILED)
 
 

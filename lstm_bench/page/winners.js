@@ -44,7 +44,7 @@ class WinnerFigure {
     const byPanel = new Map(), wins = new Map();
     won.shape.forEach((shape, k) => {
       const other = input[shape] === hidden[shape] ? "" : `, input size ${input[shape]}`;
-      const name = `${timesteps[shape]} timesteps${other}`;
+      const name = `${count(timesteps[shape], "timestep")}${other}`;
       if (!byPanel.has(name)) byPanel.set(name, []);
       byPanel.get(name).push(k);
       const beyond = won.verdict[k] === "slower" ? 1 : 0;
