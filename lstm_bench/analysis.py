@@ -176,11 +176,10 @@ def winners(
         found[label] = pd.Series(known, found.index, dtype=object)
         return _rounds_of(of, columns[column], METRICS[metric][1])
 
-    place = np.zeros(len(found), dtype=np.intp)
-    fastest = stand("fastest", place)
+    fastest = stand("fastest", np.zeros(len(found), dtype=np.intp))
     shared: list[tuple[str, ...]] = [(name,) for name in found["fastest"]]
     while True:
-        place = np.minimum([len(own) for own in shared], len(equal))
+        place = np.array([min(len(own), len(equal)) for own in shared], dtype=np.intp)
         rounds = _in_turns(fastest, stand("next", place), len(found))
         found["ratio"] = found["next_s"] / found["fastest_s"]
         floor = noise.floor_at(floors, found["fastest_s"])

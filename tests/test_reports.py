@@ -2,11 +2,14 @@
 
 import json
 import math
+import sys
 
 import pytest
 from made_up import cells, row, run, written
 
 from lstm_bench import analysis, comparison, mpe, noise, pair_report, results, run_report
+from lstm_bench.commands import options
+from lstm_bench.units import clipped, gist
 
 GRID = [(h, b, t) for h in (64, 128) for b in (1, 16) for t in (10, 100)]
 
@@ -308,3 +311,47 @@ def test_the_mpe_of_some_shapes_is_of_these():
     table = mpe.document(run(*rows), conditions=["hidden=2"]).tables[0].rows
     (found,) = [one for one in table if (one["a"], one["b"]) == ("deepbench", "pytorch")]
     assert (found["shapes"], found["mpe"]) == (1, pytest.approx(-3.0))
+
+
+def test_long_text_is_cut_between_words():
+    assert clipped("could not create a primitive descriptor", 30) == "could not create a..."
+    assert clipped("could not create a", 18) == "could not create a"
+    assert clipped("could not create a primitive", 21) == "could not create a..."
+    assert clipped("deepbench-persist-static-small", 25) == "deepbench-persist-stat..."
+
+
+def test_the_gist_of_an_error_is_its_first_line_in_whole_words():
+    said = gist(RuntimeError("word " * 100 + "\nand a second line"))
+    assert said.endswith("word...") and len(said) <= 300
+    assert gist(RuntimeError()) == ""
+
+
+class Clock:
+    """A timer that a test lets run out."""
+
+    def __init__(self, seconds, call, args, kwargs):
+        self.seconds, self.ring, self.state = seconds, lambda: call(*args, **kwargs), "new"
+        Clock.last = self
+
+    def start(self):
+        self.state = "running"
+
+    def cancel(self):
+        self.state = "over"
+
+
+def test_what_takes_longer_than_two_seconds_says_so_once_in_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr("threading.Timer", Clock)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with options.busy("drawing the figures"):
+        assert (Clock.last.seconds, Clock.last.state) == (2.0, "running")
+        Clock.last.ring()
+    assert Clock.last.state == "over"
+    assert capsys.readouterr() == ("", "drawing the figures ...\n")
+
+
+def test_nothing_is_said_where_nobody_looks(monkeypatch, capsys):
+    monkeypatch.setattr("threading.Timer", Clock)
+    with options.busy("drawing the figures"):
+        assert Clock.last.state == "new"
+    assert capsys.readouterr() == ("", "")

@@ -44,7 +44,8 @@ class WinnerFigure {
     const byPanel = new Map(), wins = new Map();
     won.shape.forEach((shape, k) => {
       const other = input[shape] === hidden[shape] ? "" : `, input size ${input[shape]}`;
-      const name = `${count(timesteps[shape], "timestep")}${other}`;
+      const steps = timesteps[shape] === 1 ? "timestep" : "timesteps"; // sorted by its number
+      const name = `${timesteps[shape]} ${steps}${other}`;
       if (!byPanel.has(name)) byPanel.set(name, []);
       byPanel.get(name).push(k);
       const beyond = won.verdict[k] === "slower" ? 1 : 0;
