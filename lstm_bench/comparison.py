@@ -127,8 +127,10 @@ class Comparison:
 
     def along(self, axis: str) -> list[Group]:
         """One group for every value of an axis; of very many values, one for every doubling."""
-        values = sorted(map(int, self.shapes[axis].unique()))
-        return [self.group(axis, at) for at in doublings(values, MOST_GROUPS)]
+        if axis not in self._along:
+            values = sorted(map(int, self.shapes[axis].unique()))
+            self._along[axis] = [self.group(axis, at) for at in doublings(values, MOST_GROUPS)]
+        return self._along[axis]
 
     def _intervals(self, rows: npt.NDArray[np.bool_]) -> Three:
         sides = self.a_rounds[rows], self.b_rounds[rows]
@@ -137,6 +139,10 @@ class Comparison:
             return over_rounds(*sides, times, self._columns["floor"][rows])
         pools = self._redrawn[0][rows], self._redrawn[1][rows]
         return over_shapes(times, pools, resamples(len(self.shapes), int(rows.sum())))
+
+    @functools.cached_property
+    def _along(self) -> dict[str, list[Group]]:
+        return {}
 
     @functools.cached_property
     def _columns(self) -> dict[str, npt.NDArray[Any]]:

@@ -7,7 +7,7 @@ over all shapes would hide that each side wins somewhere.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,22 +19,38 @@ from lstm_bench.units import counted, factor, listed
 AXES = ("hidden", "batch", "timesteps")
 MOST = 0.5  # the share of the variance of log ratios that an axis must explain
 SIDES = ("faster", "slower")
+EITHER = "faster or slower by shape"
 MOST_PARTS = 3  # of an axis in one sentence
 STRONGLY = 1.5  # by how much the ratio must change along an axis to be worth a word
 
-Along = Callable[[str], Sequence[Group]]
+
+class Part(NamedTuple):
+    """Neighbouring sizes of an axis on the same side, and what holds over them together."""
+
+    groups: list[Group]
+    word: str  # faster, slower, or why neither
+
+    def turned(self) -> Part:
+        """The same of A against B."""
+        first, *rest = self.word.split(" ", 1)
+        mirrored = {"faster": "slower", "slower": "faster"}
+        word = self.word if self.word == EITHER else " ".join([mirrored.get(first, first), *rest])
+        return Part([group.turned() for group in self.groups], word)
 
 
-def headline(of: Comparison, whole: Group, along: Along | None = None) -> str:
+Told = tuple[str, list[Part]]  # an axis, and its parts in order
+
+
+def headline(of: Comparison, whole: Group, told: Told | None = None) -> str:
     """`pytorch is 2.4x slower than deepbench`, or what else the numbers say; no full stop.
 
-    `along` gives the groups of an axis, where they are made already.
+    `told` is what `by_axis` says, where it has been asked already.
     """
     a, b = of.a, of.b
     if "work" in of.differs:
         time = f"{b} takes {factor(whole.ratio.value)} the time of {a}"
         return f"{time}, but they do not do the same work"
-    axis, parts = by_axis(of, along)
+    axis, parts = told or by_axis(of)
     if len(parts) > 1:
         return f"Against {a}, {b} is {told_by(axis, parts)}"
     if clear(whole, floor_of(of)):
@@ -83,19 +99,12 @@ def both_ways(of: Comparison, whole: Group) -> str:
     return f"faster at {words['faster']} and slower at {words['slower']} of {shapes} ({ends})"
 
 
-class Part(NamedTuple):
-    """Neighbouring sizes of an axis on the same side, and what holds over them together."""
-
-    groups: list[Group]
-    word: str  # faster, slower, or why neither
-
-
-def by_axis(of: Comparison, along: Along | None = None) -> tuple[str, list[Part]]:
+def by_axis(of: Comparison) -> Told:
     """The axis that explains most of the spread, and its parts; none: no axis says it well."""
     axis = explaining(of)
     if not axis:
         return "", []
-    groups, floor = (along or of.along)(axis), floor_of(of)
+    groups, floor = of.along(axis), floor_of(of)
 
     def side(group: Group) -> int:
         log = np.log(group.ratio.value)
@@ -164,5 +173,5 @@ def _word(group: Group, floor: float) -> str:
         return "slower" if group.ratio.value > 1 else "faster"
     called = [word for word in SIDES if group.verdicts[word]]
     if len(called) > 1:
-        return "faster or slower by shape"
+        return EITHER
     return f"{called[0]} at some shapes" if called else "within noise"

@@ -178,10 +178,22 @@ def _studentised(values: Numbers, pool: Numbers, resamples: int) -> tuple[float,
         middle = sample.sum(axis=0) / count
         squares = np.einsum("ij,ij->j", sample, sample) - count * middle**2
         scaled.append(middle / np.sqrt(np.maximum(squares / (count - 1), tiny)))
-    low, high = np.quantile(np.concatenate(scaled), (0.025, 0.975))
+    low, high = _tails(np.concatenate(scaled))
     ends = values.mean() - np.array([high, low]) * values.std(ddof=1)
     low, high = np.clip(ends, values.min(), values.max())
     return float(low), float(high)
+
+
+def _tails(values: Numbers) -> tuple[float, float]:
+    """The quantiles at 2.5% and 97.5%; NumPy's own takes half as long again."""
+    places = [share * (len(values) - 1) for share in (0.025, 0.975)]
+    below = [int(place) for place in places]
+    ordered = np.partition(values, [rank for low in below for rank in (low, low + 1)])
+    low, high = (
+        float(ordered[rank] + (place - rank) * (ordered[rank + 1] - ordered[rank]))
+        for place, rank in zip(places, below, strict=True)
+    )
+    return low, high
 
 
 @functools.lru_cache(maxsize=8)

@@ -8,7 +8,6 @@ whatever is not its own script and style, and any request.
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import html as markup
 import importlib.resources
@@ -26,7 +25,7 @@ import pandas as pd
 
 from lstm_bench import analysis, noise, timing, trust, words
 from lstm_bench.colours import look
-from lstm_bench.comparison import Comparison, Group, clear
+from lstm_bench.comparison import Group, clear
 from lstm_bench.headline import headline
 from lstm_bench.intervals import Statistic
 from lstm_bench.model import TOLERANCES, dumps
@@ -64,6 +63,7 @@ def html(run: Run, method: str = METHOD, sections: Sequence[Section] = ()) -> st
     style = _asset("page.css")
     script = "(() => {\n" + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
     pairs = words.Pairs(run)
+    drawn = data(run, sections, pairs)  # first: it makes all pairs, side by side
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
         " img-src data: blob:; base-uri 'none'; form-action 'none';"
@@ -78,7 +78,7 @@ def html(run: Run, method: str = METHOD, sections: Sequence[Section] = ()) -> st
         "findings": _items(words.findings(run, pairs)),
         "trust": _items(trust.trust(run)),
         "method": "\n".join(f"<p>{_text(p)}</p>" for p in re.split(r"\n\s*\n", method.strip())),
-        "data": _inert(json.dumps(data(run, sections, pairs), separators=(",", ":"))),
+        "data": _inert(json.dumps(drawn, separators=(",", ":"))),
     }
     # in one pass: text of the run that looks like a placeholder stays what it is
     return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], _asset("page.html"))
@@ -258,8 +258,11 @@ def _pairs(
 
     def groups(names: tuple[str, str]) -> list[Group]:
         pair = pairs(*names)
+        if not pair:
+            return []
         axes = SHAPE[:3] if whole or baseline in names else ()
-        return [pair.whole, *(g for axis in axes for g in pair.of.along(axis))] if pair else []
+        _ = pair.by_axis  # which is kept: here it is made side by side with others
+        return [pair.whole, *(group for axis in axes for group in pair.of.along(axis))]
 
     once = list({frozenset(pair): pair for pair in ordered}.values())  # the rest turns these round
     with ThreadPoolExecutor() as pool:  # they spend their time in NumPy, side by side
@@ -277,7 +280,7 @@ def _pairs(
                     "groups": [_group(group, pair.floor) for group in own],
                     "left_out": list(of.left_out.items()),
                     "differs": of.differs,
-                    "headline": headline(of, pair.whole, functools.partial(_along, own, of)),
+                    "headline": headline(of, pair.whole, pair.by_axis),
                     "shape": [place[shape] for shape in shapes],
                     "a_s": _numbers(of.shapes["a_s"], 4),
                     "ratio": _numbers(of.shapes["ratio"], 4),
@@ -286,11 +289,6 @@ def _pairs(
                 }
             )
     return result
-
-
-def _along(made: Sequence[Group], of: Comparison, axis: str) -> Sequence[Group]:
-    """The groups of an axis: those of the page, if it has them."""
-    return [group for group in made if group.by == axis] or of.along(axis)
 
 
 _LETTERS = {"faster": "f", "same": "s", "unsure": "u", "slower": "l"}

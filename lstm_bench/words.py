@@ -18,7 +18,7 @@ import pandas as pd
 from lstm_bench import analysis
 from lstm_bench import machine as machines
 from lstm_bench.comparison import Comparison, Group, Side, clear, paired
-from lstm_bench.headline import STRONGLY, Part, both_ways, by_axis, floor_of, told_by
+from lstm_bench.headline import STRONGLY, Told, both_ways, by_axis, floor_of, told_by
 from lstm_bench.intervals import FEWEST_SHAPES
 from lstm_bench.model import Implementation
 from lstm_bench.noise import SHAPE
@@ -44,6 +44,7 @@ class Pair:
 
     of: Comparison
     whole: Group
+    back: Pair | None = None  # A against B, if that was there first
 
     @functools.cached_property
     def floor(self) -> float:
@@ -51,8 +52,11 @@ class Pair:
         return floor_of(self.of)
 
     @functools.cached_property
-    def by_axis(self) -> tuple[str, list[Part]]:
+    def by_axis(self) -> Told:
         """The axis that explains most of the spread, if one does, and its parts."""
+        if self.back:
+            axis, parts = self.back.by_axis
+            return axis, [part.turned() for part in parts]
         return by_axis(self.of)
 
     @property
@@ -62,7 +66,7 @@ class Pair:
 
     def turned(self) -> Pair:
         """A against B."""
-        return Pair(self.of.turned(), self.whole.turned())
+        return Pair(self.of.turned(), self.whole.turned(), self)
 
     @property
     def clear(self) -> bool:

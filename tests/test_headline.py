@@ -86,6 +86,18 @@ def test_turned_round_it_is_the_comparison_the_other_way():
             assert (mine.low, mine.high) == pytest.approx((its.low, its.high))
 
 
+@pytest.mark.parametrize("middle", [0.7, 1.0, 1.3])
+def test_a_pair_turned_round_is_told_along_the_same_axis(middle):
+    factors = {128: 0.25, 256: middle, 512: 3.0}
+    shapes = [(h, n, t) for h in HIDDEN for n in BATCH for t in STEPS]
+    rows = [row("a", 1.0, *shape) for shape in shapes]
+    rows += [row("b", factors[shape[0]], *shape) for shape in shapes]
+    pairs = words.Pairs(run(*rows))
+    assert pairs("a", "b").by_axis[0] == "hidden"
+    turned, found = pairs("b", "a"), compare(cells(*rows), "b", "a")
+    assert headline(turned.of, turned.whole, turned.by_axis) == headline(found, found.group())
+
+
 def same_code(*paths, times=(1.0, 1.001, 2.0)):
     sides = zip("abc", times, paths, strict=True)
     made = run(*(row(name, seconds, path=path) for name, seconds, path in sides))
