@@ -83,7 +83,7 @@ def summary(
     measured_first = own.iloc[np.argsort(own["status"] != "ok", kind="stable")]
     facts = measured_first.drop_duplicates("implementation").set_index("implementation")
     paths = of.cells.drop_duplicates(["implementation", "path"])
-    wins = Counter(won.loc[won["verdict"] == "slower", "fastest"])
+    won_by = wins(won)
     baseline = baseline_of(of.names)
     logs = dict(zip(of.names, np.log(of.seconds).T, strict=True))
     rows = []
@@ -103,7 +103,7 @@ def summary(
                 "ok": int(good.get(name, 0)),
                 **{column: medians[column].get(name, math.nan) for column in _COLUMNS},
                 "ratio": ratio,
-                "fastest": wins[name],
+                "fastest": won_by[name],
                 "max_abs_error": worst.get(name, math.nan),
             }
         )
@@ -140,8 +140,8 @@ def contests(of: Times, floors: Sequence[Noise], metric: str = "latency") -> pd.
 
 def most_often(won: pd.DataFrame) -> tuple[str, int, int]:
     """Who is the fastest at most of the shapes, at how many, and at how many beyond the noise."""
-    name, count = Counter(won["fastest"]).most_common(1)[0]
-    return name, count, int(((won["fastest"] == name) & (won["verdict"] == "slower")).sum())
+    name, count = Counter(name for own in won["shared"] for name in own).most_common(1)[0]
+    return name, count, wins(won)[name]
 
 
 def winners(
@@ -152,38 +152,67 @@ def winners(
 ) -> pd.DataFrame:
     """The fastest implementation of each shape among those that do the same work, and the next.
 
-    `verdict` is the next one's: "slower" is a win beyond the noise.
+    Rows that ran the same code there, none of them slower beyond the noise, share the place:
+    `shared` has them all, and the next is the first of the others. `verdict` is the next one's:
+    "slower" is a win beyond the noise.
     """
     computes = of.cells.drop_duplicates("implementation").set_index("implementation")["computes"]
     asked = of.names if among is None else among
     equal = [i for i, name in enumerate(of.names) if computes[name] == "lstm" and name in asked]
     found = of.shapes.assign(fastest="", fastest_s=np.nan, next=None, next_s=np.nan)
     if not equal:
-        return found[:0].assign(ratio=np.nan, verdict="")
-    seconds = of.seconds[:, equal]
+        return found[:0].assign(ratio=np.nan, verdict="", shared=None)
+    seconds = np.pad(of.seconds[:, equal], ((0, 0), (0, 1)), constant_values=np.nan)
     rows = np.arange(len(found))
     ranked = np.argsort(seconds, axis=1)  # NaN goes last
-    names = np.array(of.names, dtype=object)[equal]
-    sides: list[pd.DataFrame] = []
-    for place, label in enumerate(("fastest", "next")):
-        column = ranked[:, min(place, len(equal) - 1)]
-        time = seconds[rows, column]
-        if place >= len(equal):
-            time = np.full(len(rows), np.nan)
-        found[label + "_s"] = time
-        chosen = names[column]
-        chosen[np.isnan(time)] = None
+    columns, names = np.array([*equal, 0]), np.array([*of.names, None], dtype=object)
+    codes = _codes(of)
+
+    def stand(label: str, place: Codes) -> pd.DataFrame:
+        """Who has this place at each shape, into `found`, and its rounds."""
+        column = ranked[rows, place]
+        found[label + "_s"] = time = seconds[rows, column]
         # as objects: the text that pandas 3 would make of it has no None
-        found[label] = pd.Series(chosen, found.index, dtype=object)
-        sides.append(_rounds_of(of, np.array(equal)[column], METRICS[metric][1]))
-    found["ratio"] = found["next_s"] / found["fastest_s"]
-    floor = noise.floor_at(floors, found["fastest_s"])
-    both = np.maximum(floor, noise.floor_at(floors, found["next_s"]))
-    floor = np.where(found["next_s"].notna(), both, floor)
-    rounds = _in_turns(sides[0], sides[1], len(found))
-    found["verdict"] = noise.verdicts(*rounds, found["ratio"].to_numpy(), floor)
-    found.loc[found["next"].isna(), "verdict"] = "alone"
+        known = names[np.where(np.isnan(time), -1, columns[column])]
+        found[label] = pd.Series(known, found.index, dtype=object)
+        return _rounds_of(of, columns[column], METRICS[metric][1])
+
+    fastest = stand("fastest", np.zeros(len(found), dtype=np.intp))
+    shared: list[tuple[str, ...]] = [(name,) for name in found["fastest"]]
+    while True:
+        place = np.array([min(len(own), len(equal)) for own in shared], dtype=np.intp)
+        rounds = _in_turns(fastest, stand("next", place), len(found))
+        found["ratio"] = found["next_s"] / found["fastest_s"]
+        floor = noise.floor_at(floors, found["fastest_s"])
+        both = np.maximum(floor, noise.floor_at(floors, found["next_s"]))
+        floor = np.where(found["next_s"].notna(), both, floor)
+        found["verdict"] = noise.verdicts(*rounds, found["ratio"].to_numpy(), floor)
+        found.loc[found["next"].isna(), "verdict"] = "alone"
+        sides = zip(rows.tolist(), found["fastest"], found["next"], found["verdict"], strict=True)
+        alike = [
+            row
+            for row, first, second, verdict in sides
+            if verdict in ("same", "unsure")
+            and codes.get((row, first), "") == codes.get((row, second))
+        ]
+        if not alike:
+            break
+        for row in alike:
+            shared[row] += (found["next"].iloc[row],)
+    found["shared"] = shared
     return found[found["fastest"].notna()].reset_index(drop=True)
+
+
+def _codes(of: Times) -> dict[tuple[int, str], str]:
+    """Which code ran at each shape, where the path tells one code from another."""
+    keys = zip(of.shape_of.tolist(), of.cells["implementation"], of.cells["path"], strict=True)
+    known = {(shape, name): re.sub(r" \(.*\)$", "", path) for shape, name, path in keys}
+    return {key: path for key, path in known.items() if path not in ("", "generic")}
+
+
+def wins(won: pd.DataFrame) -> Counter[str]:
+    """At how many shapes each is the fastest beyond the noise, alone or with others."""
+    return Counter(name for own in won.loc[won["verdict"] == "slower", "shared"] for name in own)
 
 
 def _rounds_of(of: Times, column: Codes, rounds: str) -> pd.DataFrame:

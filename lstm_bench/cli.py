@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
 import click
 
 from lstm_bench import __version__
-from lstm_bench.commands import compare, grid, machine, profile, report
-from lstm_bench.commands.options import BAD_INPUT, CUT_OFF, DONE, FAILED, INTERRUPTED
-from lstm_bench.model import LstmBenchError, Stopped
+from lstm_bench.errors import BAD_INPUT, CUT_OFF, DONE, FAILED, INTERRUPTED, LstmBenchError, Stopped
+
+#: Where each command is, and what it does: help must not load what it only names.
+COMMANDS = {
+    "compare": ("compare:compare", "What B costs over A, and where each wins."),
+    "doctor": ("machine:doctor_", "Examine this machine, and measure its noise."),
+    "grid": ("grid:grid", "Measure every implementation at every shape of a grid."),
+    "list": ("machine:list_", "Show what can run here, and what the rest would need."),
+    "profile": ("profile:profile", "Take the calls of one implementation at one shape apart."),
+    "report": ("report:report", "Show a run as tables, figures or one page."),
+}
 
 
 class _Group(click.Group):
-    """Tells every mistake in one or two lines with exit code 2, for every command."""
+    """Loads a command when it is asked for, and tells every mistake in one or two lines."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, command = COMMANDS[name][0].split(":")
+        found: click.Command = getattr(
+            importlib.import_module(f"lstm_bench.commands.{module}"), command
+        )
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, told) for name, (_, told) in COMMANDS.items()])
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False
@@ -76,13 +101,6 @@ def main() -> None:
       lstm-bench profile tf-mode2 --shape 512,16,25    one cell, kernel by kernel
       lstm-bench doctor                    this machine and its noise
     """
-
-
-for command in (
-    *(grid.grid, compare.compare, report.report, profile.profile),
-    *(machine.list_, machine.doctor_),
-):
-    main.add_command(command)
 
 
 def _message(error: click.UsageError) -> str:

@@ -25,6 +25,7 @@ from lstm_bench.analysis import join_passes
 from lstm_bench.intervals import (
     FEWEST_SHAPES,
     Statistic,
+    Three,
     over_rounds,
     over_shapes,
     pool_size,
@@ -46,6 +47,7 @@ COMPARABLE = {
 
 MOST_GROUPS = 16  # of an axis in a table
 WORDS = ("faster", "same", "unsure", "slower")
+TURNED = dict(zip(WORDS, ("slower", "same", "unsure", "faster"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,18 @@ class Group:
     mpe: Statistic
     ratio: Statistic
     verdicts: dict[str, int]  # of B against A
+    mpe_back: Statistic  # of A against B
 
     @property
     def label(self) -> str:
         low, high = self.at
         return "all" if self.by == "all" else f"{low}" if low == high else f"{low} to {high}"
+
+    def turned(self) -> Group:
+        """The same of A against B."""
+        ratio = Statistic(1 / self.ratio.value, 1 / self.ratio.high, 1 / self.ratio.low)
+        words = {word: self.verdicts[TURNED[word]] for word in WORDS}
+        return Group(self.by, self.at, self.shapes, self.mpe_back, ratio, words, self.mpe)
 
 
 @dataclass(frozen=True)
@@ -86,15 +95,30 @@ class Comparison:
         first, second = self.a_rounds[rows], self.b_rounds[rows]
         return dataclasses.replace(self, shapes=self.shapes[rows], a_rounds=first, b_rounds=second)
 
+    def turned(self) -> Comparison:
+        """A against B."""
+        columns = dict(self._columns, a_s=self._columns["b_s"], b_s=self._columns["a_s"])
+        columns["ratio"] = 1 / columns["ratio"]
+        columns["verdict"] = self.shapes["verdict"].map(TURNED)
+        return dataclasses.replace(
+            self,
+            a=self.b,
+            b=self.a,
+            shapes=pd.DataFrame(columns),
+            a_rounds=self.b_rounds,
+            b_rounds=self.a_rounds,
+            noise=self.noise[::-1],
+        )
+
     def group(self, by: str = "all", at: tuple[int, int] = (0, 0)) -> Group:
         """The statistics over all shapes, or over those with `at` on the axis `by`."""
         rows: npt.NDArray[np.bool_] = np.ones(len(self.shapes), dtype=bool)
         if by != "all":
             rows = (self._columns[by] >= at[0]) & (self._columns[by] <= at[1])
-        mpe, ratio = self._intervals(rows)
+        mpe, ratio, back = self._intervals(rows)
         counts = Counter(self._columns["verdict"][rows])
         words = {word: counts[word] for word in WORDS}
-        return Group(by, at, int(rows.sum()), mpe, ratio, words)
+        return Group(by, at, int(rows.sum()), mpe, ratio, words, back)
 
     @property
     def apart(self) -> int:
@@ -103,16 +127,22 @@ class Comparison:
 
     def along(self, axis: str) -> list[Group]:
         """One group for every value of an axis; of very many values, one for every doubling."""
-        values = sorted(map(int, self.shapes[axis].unique()))
-        return [self.group(axis, at) for at in doublings(values, MOST_GROUPS)]
+        if axis not in self._along:
+            values = sorted(map(int, self.shapes[axis].unique()))
+            self._along[axis] = [self.group(axis, at) for at in doublings(values, MOST_GROUPS)]
+        return self._along[axis]
 
-    def _intervals(self, rows: npt.NDArray[np.bool_]) -> tuple[Statistic, Statistic]:
+    def _intervals(self, rows: npt.NDArray[np.bool_]) -> Three:
         sides = self.a_rounds[rows], self.b_rounds[rows]
         times = self._columns["a_s"][rows], self._columns["b_s"][rows]
         if rows.sum() < FEWEST_SHAPES:
             return over_rounds(*sides, times, self._columns["floor"][rows])
         pools = self._redrawn[0][rows], self._redrawn[1][rows]
         return over_shapes(times, pools, resamples(len(self.shapes), int(rows.sum())))
+
+    @functools.cached_property
+    def _along(self) -> dict[str, list[Group]]:
+        return {}
 
     @functools.cached_property
     def _columns(self) -> dict[str, npt.NDArray[Any]]:
@@ -161,36 +191,77 @@ def compare(
     `across` names the fields of COMPARABLE in which they may differ; None allows any. `floors`
     are the noise floors of the runs, where `cells` are only a part of theirs.
     """
-    value, rounds = METRICS[metric]
-    sides = (_side(cells, a, metric), _side(cells if other is None else other, b, metric))
-    known = [{what: _values(side, what) for what in COMPARABLE} for side in sides]
+    sides = Side.of(cells, a, metric), Side.of(cells if other is None else other, b, metric)
+    wholes = [cells] if other is None else [cells, other]
+    floors = floors or [noise.floors(noise.controls(whole, metric)) for whole in wholes]
+    return paired(*sides, across, floors, in_turns=other is None)
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one implementation has for a comparison: made once, held against many others."""
+
+    name: str
+    metric: str
+    cells: pd.DataFrame
+    known: dict[str, list[object]]  # its values of COMPARABLE
+    place: dict[tuple[int, ...], int]  # shape and pass -> row of what follows
+    seconds: Numbers
+    rounds: Numbers
+    group: list[object]
+
+    @classmethod
+    def of(cls, cells: pd.DataFrame, name: str, metric: str = "latency") -> Side:
+        value, rounds = METRICS[metric]
+        side = _side(cells, name, metric)
+        ok = side[(side["status"] == "ok") & side[value].notna()]
+        keys = zip(*(ok[key].tolist() for key in (*SHAPE, "pass_number")), strict=True)
+        place = {key: row for row, key in enumerate(keys)}
+        times = ok[value].to_numpy(dtype=float), by_round(list(ok[rounds]))
+        known = {what: _values(side, what) for what in COMPARABLE}
+        return cls(name, metric, side, known, place, *times, list(ok["group"]))
+
+
+def paired(
+    a: Side,
+    b: Side,
+    across: tuple[str, ...] | None,
+    floors: Sequence[Sequence[Noise]],
+    in_turns: bool = True,
+) -> Comparison:
+    """B against A; `in_turns`: both are of one run."""
+    known = a.known, b.known
     differs = tuple(what for what in COMPARABLE if known[0][what] != known[1][what])
     if across is not None:
-        _refuse(a, b, known, [what for what in differs if what not in _implied(across)])
-    ok = [s[(s["status"] == "ok") & s[value].notna()] for s in sides]
-    columns = [*SHAPE, "pass_number", "group", value, rounds]
-    both = ok[0][columns].merge(ok[1][columns], on=[*SHAPE, "pass_number"], suffixes=("_a", "_b"))
-    in_turns = other is None
-    first, second = by_round(list(both[rounds + "_a"])), by_round(list(both[rounds + "_b"]))
+        _refuse(a.name, b.name, known, [what for what in differs if what not in _implied(across)])
+    both = [key for key in a.place if key in b.place]
+    rows = [np.array([side.place[key] for key in both], dtype=np.intp) for side in (a, b)]
+    first, second = a.rounds[rows[0]], b.rounds[rows[1]]
     if not in_turns:
         first, second = _evened(first, second)
     else:  # cells of a resumed run may be hours apart: those have no common round
-        apart = (both["group_a"] != both["group_b"]).to_numpy()
+        apart = [a.group[i] != b.group[j] for i, j in zip(*rows, strict=True)]
         first[apart] = second[apart] = np.nan
-    groups = both.groupby(SHAPE, sort=True)
-    shapes = groups[[value + "_a", value + "_b"]].median().reset_index()
-    shapes.columns = pd.Index([*SHAPE, "a_s", "b_s"])
-    first, second = join_passes(groups.ngroup().to_numpy(), len(shapes), first, second)
-    wholes = [cells] if other is None else [cells, other]
-    floors = floors or [noise.floors(noise.controls(whole, metric)) for whole in wholes]
-    sides_s = (floors[0], shapes["a_s"]), (floors[-1], shapes["b_s"])
-    floor = np.maximum(*(noise.floor_at(own, times) for own, times in sides_s))
-    shapes["ratio"] = shapes["b_s"] / shapes["a_s"]
-    shapes["floor"] = floor
-    shapes["verdict"] = noise.verdicts(first, second, shapes["ratio"].to_numpy(), floor)
-    names = (a, b) if other is None else (f"{a} in the first run", f"{b} in the second run")
-    left = _left_out(sides, names, metric, shapes)
-    return Comparison(a, b, metric, shapes, first, second, left, differs, in_turns, floors)
+    sizes = sorted({key[:-1] for key in both})
+    number = {shape: n for n, shape in enumerate(sizes)}
+    shape_of = np.array([number[key[:-1]] for key in both], dtype=np.intp)
+    passes = a.seconds[rows[0]][:, None], b.seconds[rows[1]][:, None]
+    a_s, b_s = map(noise.row_median, join_passes(shape_of, len(sizes), *passes))
+    first, second = join_passes(shape_of, len(sizes), first, second)
+    floor = np.maximum(noise.floor_at(floors[0], a_s), noise.floor_at(floors[-1], b_s))
+    columns: dict[str, Any] = dict(
+        zip(SHAPE, np.array(sizes, dtype=int).reshape(-1, len(SHAPE)).T, strict=True)
+    )
+    columns |= {"a_s": a_s, "b_s": b_s, "ratio": b_s / a_s, "floor": floor}
+    columns["verdict"] = noise.verdicts(first, second, columns["ratio"], floor)
+    shapes = pd.DataFrame(columns)
+    names = (a.name, b.name)
+    if not in_turns:
+        names = f"{a.name} in the first run", f"{b.name} in the second run"
+    left = _left_out((a.cells, b.cells), names, a.metric, shapes)
+    return Comparison(
+        a.name, b.name, a.metric, shapes, first, second, left, differs, in_turns, floors
+    )
 
 
 def _evened(first: Numbers, second: Numbers) -> tuple[Numbers, Numbers]:

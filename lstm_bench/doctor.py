@@ -122,7 +122,9 @@ def advice(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
         )
     load = machine.load()
     if load > 0.5 * machine.threads():
-        lines.append(f"the load is {load:.1f} on {machine.threads()} cores: close what else runs")
+        lines.append(
+            f"the load is {load:.1f} on {counted(machine.threads(), 'core')}: close what else runs"
+        )
     for python in {f["interpreter"] for f in found.values()}:
         for names, files in clashes(python):
             lines.append(

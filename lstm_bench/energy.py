@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol
 
+from lstm_bench.units import counted
+
 WINDOW_S = 0.5  # of ticks that count
 LEAD_S = 0.2  # before it: up to a tick until the first one, and that one is dropped
 IDLE_S = 1.0
@@ -217,7 +219,8 @@ def inside(ticks: Sequence[Tick], start_s: float, end_s: float) -> list[Tick]:
 def problem_of(ticks: Sequence[Tick]) -> str:
     """Why no power comes of these ticks; empty if it does."""
     if len(ticks) < FEWEST_TICKS:
-        return f"too short to measure: the energy counter moved {len(ticks)} times in the load"
+        moved = counted(len(ticks), "time")
+        return f"too short to measure: the energy counter moved {moved} in the load"
     if any(b.energy_j <= a.energy_j for a, b in itertools.pairwise(ticks)):
         return "the energy counter went backwards"
     return ""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,10 +24,10 @@ from matplotlib.figure import Figure
 from lstm_bench import analysis, noise
 from lstm_bench.colours import look
 from lstm_bench.comparison import compare
-from lstm_bench.intervals import neighbours, student
+from lstm_bench.intervals import median, neighbours, student
 from lstm_bench.noise import METRICS, SHAPE, Numbers
 from lstm_bench.results import Run
-from lstm_bench.units import percent, short, times
+from lstm_bench.units import counted, percent, short, times
 
 PYTORCH = ("deepbench", "pytorch", "pytorch-amp")  # the rows of the paper's figures 2 and 4
 AXES = {
@@ -131,11 +130,11 @@ def interval(seconds: Numbers, rounds: Sequence[Sequence[float]], over_shapes: b
     for row, of in enumerate(rounds):
         own = np.array([t for t in of if t > 0])
         if len(own) > 1:  # a single round stands as it is
-            medians = np.median(own[neighbours(rng, len(own), (draws,))], axis=1)
-            redrawn[row] *= medians / np.median(own)  # around the cell's figure
+            medians = median(own[neighbours(rng, len(own), (draws,))])
+            redrawn[row] *= medians / median(own)  # around the cell's figure
     size = (RESAMPLES, count)
     shape = rng.integers(0, count, size) if over_shapes else np.arange(count)
-    medians = np.median(redrawn[shape, rng.integers(0, draws, size)], axis=1)
+    medians = median(redrawn[shape, rng.integers(0, draws, size)])
     return np.array(np.quantile(medians, (_tail(few), 1 - _tail(few))))
 
 
@@ -224,7 +223,7 @@ def winners(run: Run, kind: str = "single") -> Figure | None:
     won = analysis.relative(won[won["precision"] == kind].reset_index(drop=True))
     if won["next"].isna().all():
         return None  # nobody to beat
-    counts = Counter(won.loc[won["verdict"] == "slower", "fastest"])
+    counts = analysis.wins(won)
     names = sorted(set(won["fastest"]), key=lambda name: (-counts[name], of.names.index(name)))
     cells = list(zip(won["fastest"], won["ratio"], won["verdict"], strict=True))
     won["colour"] = [look(n).colour + ("" if v == "slower" else PALE) for n, _, v in cells]
@@ -249,12 +248,16 @@ def amp_gain(run: Run) -> Figure | None:
     """How many times faster each row is with AMP, over the grid."""
     measured = set(analysis.times(run.cells).names)
     pairs = [n for n in run.implementations if {n, n + "-amp"} <= measured]
-    found = [compare(run.cells, n, n + "-amp", across=None).shapes.assign(pair=n) for n in pairs]
+    floors = [run.noise]
+    found = [
+        compare(run.cells, n, n + "-amp", across=None, floors=floors).shapes.assign(pair=n)
+        for n in pairs
+    ]
     both = analysis.relative(pd.concat(found)) if found else pd.DataFrame()
     if both.empty:
         return None
     words = [f"{word} at {(both['verdict'] == word).sum()}" for word in ("faster", "slower")]
-    title = f"AMP is {' and '.join(words)} of {len(both)} cells beyond the noise"
+    title = f"AMP is {' and '.join(words)} of {counted(len(both), 'cell')} beyond the noise"
     notes = "In a cell: how many times faster AMP is; below 1 it is slower."
     notes += " In brackets: not beyond the noise, or not for certain."
     sides = both.verdict.map({"faster": 1, "slower": -1}).fillna(0)
@@ -368,7 +371,9 @@ def about(run: Run) -> str:
     used = zip(run.noise, noise.applied(run.noise), strict=True)
     floors = [f"{percent(floor)} ({n.name})" for n, floor in used if n.pairs]
     noisy = f"noise floor {', '.join(floors)}" if floors else "noise floor not measured"
-    return f"{what}; run {elided(run.name, 40)}, {run.shapes} of {planned} shapes; {noisy}."
+    return (
+        f"{what}; run {elided(run.name, 40)}, {run.shapes} of {counted(planned, 'shape')}; {noisy}."
+    )
 
 
 def legend(figure: Figure, entries: list[tuple[Any, str]], corner: str, y: float) -> float:

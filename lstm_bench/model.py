@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from lstm_bench.energy import Energy
+from lstm_bench.errors import LstmBenchError as LstmBenchError
+from lstm_bench.errors import Stopped as Stopped
+from lstm_bench.errors import Unsupported as Unsupported
 from lstm_bench.telemetry import Telemetry
 
 T = TypeVar("T")
@@ -35,18 +38,6 @@ TOLERANCES = {
     "bf16": 6e-2,
     "amp-bf16": 6e-2,
 }
-
-
-class LstmBenchError(Exception):
-    """A mistake in the input, told in one or two lines that end with what to type next."""
-
-
-class Stopped(LstmBenchError):
-    """A run that could not go on; what it had finished is kept."""
-
-
-class Unsupported(Exception):
-    """This implementation cannot run this shape here; the message says why."""
 
 
 @dataclass(frozen=True, order=True)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from lstm_bench import noise
 from lstm_bench.comparison import compare
 from lstm_bench.conditions import chosen
 from lstm_bench.intervals import Statistic
@@ -44,7 +43,7 @@ def document(
 ) -> Document:
     """The paper's pairs, then any others; over all shapes, or some."""
     known = paper_pairs(run.implementations) + [(a, b, math.nan) for a, b in pairs]
-    floors = [noise.floors(noise.controls(run.cells, metric))]
+    floors = [run.floors(metric)]
     part = dataclasses.replace(run, cells=chosen(run.cells, conditions))
     rows = [_row(part, a, b, paper, metric, floors) for a, b, paper in known]
     table = Table(

@@ -245,14 +245,18 @@ def in_lots(values: Numbers) -> Numbers:
     """
     missing = np.isnan(values)
     packed = np.take_along_axis(values, np.argsort(missing, axis=1, kind="stable"), axis=1)
-    count = (~missing).sum(axis=1)
-    lots = np.full((len(values), 2 * LOTS - 1), np.nan)
-    for n in map(int, np.unique(count)):
-        rows = count == n
-        edges = np.linspace(0, n, (n if n < 2 * LOTS else LOTS) + 1).astype(int)
-        for place, (start, stop) in enumerate(itertools.pairwise(edges)):
-            lots[rows, place] = row_median(packed[rows, start:stop])
-    return lots
+    known, which = np.unique((~missing).sum(axis=1), return_inverse=True)
+    edges = np.zeros((len(known), 2 * LOTS), dtype=int)  # those behind the last lot are alike
+    for row, n in enumerate(map(int, known)):
+        lots = n if n < 2 * LOTS else LOTS
+        edges[row] = n
+        edges[row, : lots + 1] = np.linspace(0, n, lots + 1).astype(int)
+    starts, stops = edges[which, :-1, None], edges[which, 1:, None]
+    places = starts + np.arange(int((stops - starts).max(initial=1)))
+    places = np.where(places < stops, places, values.shape[1])  # where there is nothing
+    packed = np.pad(packed, ((0, 0), (0, 1)), constant_values=np.nan)
+    found = packed[np.arange(len(values))[:, None, None], places]
+    return row_median(found.reshape(-1, found.shape[2])).reshape(found.shape[:2])
 
 
 def row_median(values: Numbers) -> Numbers:

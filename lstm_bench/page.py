@@ -13,8 +13,10 @@ import html as markup
 import importlib.resources
 import itertools
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypedDict
 
 import numpy as np
@@ -23,7 +25,8 @@ import pandas as pd
 
 from lstm_bench import analysis, noise, timing, trust, words
 from lstm_bench.colours import look
-from lstm_bench.comparison import Comparison, Group, clear
+from lstm_bench.comparison import Group, clear
+from lstm_bench.headline import headline
 from lstm_bench.intervals import Statistic
 from lstm_bench.model import TOLERANCES, dumps
 from lstm_bench.noise import METRICS, SHAPE, Noise
@@ -60,6 +63,7 @@ def html(run: Run, method: str = METHOD, sections: Sequence[Section] = ()) -> st
     style = _asset("page.css")
     script = "(() => {\n" + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
     pairs = words.Pairs(run)
+    drawn = data(run, sections, pairs)  # first: it makes all pairs, side by side
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
         " img-src data: blob:; base-uri 'none'; form-action 'none';"
@@ -74,7 +78,7 @@ def html(run: Run, method: str = METHOD, sections: Sequence[Section] = ()) -> st
         "findings": _items(words.findings(run, pairs)),
         "trust": _items(trust.trust(run)),
         "method": "\n".join(f"<p>{_text(p)}</p>" for p in re.split(r"\n\s*\n", method.strip())),
-        "data": _inert(json.dumps(data(run, sections, pairs), separators=(",", ":"))),
+        "data": _inert(json.dumps(drawn, separators=(",", ":"))),
     }
     # in one pass: text of the run that looks like a placeholder stays what it is
     return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], _asset("page.html"))
@@ -114,7 +118,7 @@ def data(run: Run, sections: Sequence[Section], pairs: words.Pairs) -> dict[str,
     place = {shape: i for i, shape in enumerate(shapes.itertuples(index=False, name=None))}
     measured = cells[(cells["status"] == "ok") & (cells["copy"] == 1)]
     metrics = [metric for metric in METRICS if measured[METRICS[metric][0]].notna().any()]
-    floors = {metric: noise.floors(noise.controls(cells, metric)) for metric in metrics}
+    floors = {metric: run.floors(metric) for metric in metrics}
     strings: dict[str, int] = {}
     baseline = analysis.baseline_of(analysis.times(cells).names)
     return {
@@ -194,7 +198,8 @@ def _interval(value: pd.Series[float], rounds: pd.Series[Any]) -> npt.NDArray[np
 
 
 def _numbers(values: Any, digits: int) -> list[float | None]:
-    return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in values]
+    listed = np.asarray(values, dtype=float).tolist()
+    return [float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in listed]
 
 
 def _overview(run: Run) -> dict[str, Any]:
@@ -229,6 +234,7 @@ def _winners(
                     "precision": None if one_kind else kind,
                     "shape": [place[s] for s in won[SHAPE].itertuples(index=False, name=None)],
                     "fastest": [codes[name] for name in won["fastest"]],
+                    "shared": [[codes[name] for name in own[1:]] for own in won["shared"]],
                     "next": [codes.get(name) for name in won["next"]],
                     "fastest_s": _numbers(won["fastest_s"], 4),
                     "ratio": _numbers(won["ratio"], 4),
@@ -249,21 +255,32 @@ def _pairs(
     if len(names) > MOST_IMPLEMENTATIONS or len(place) > MOST_SHAPES:
         ordered = [pair for pair in ordered if pair[0] == baseline]
     whole = len(ordered) * len(place) <= MOST_GROUPED
+
+    def groups(names: tuple[str, str]) -> list[Group]:
+        pair = pairs(*names)
+        if not pair:
+            return []
+        axes = SHAPE[:3] if whole or baseline in names else ()
+        _ = pair.by_axis  # which is kept: here it is made side by side with others
+        return [pair.whole, *(group for axis in axes for group in pair.of.along(axis))]
+
+    once = list({frozenset(pair): pair for pair in ordered}.values())  # the rest turns these round
+    with ThreadPoolExecutor() as pool:  # they spend their time in NumPy, side by side
+        made = dict(zip(once, pool.map(groups, once), strict=True))
     result = []
     for a, b in ordered:
-        pair = pairs(a, b)
-        if pair:
+        if pair := pairs(a, b):
             of = pair.of
-            axes = SHAPE[:3] if whole or baseline in (a, b) else ()
+            own = made[a, b] if (a, b) in made else [group.turned() for group in made[b, a]]
             shapes = of.shapes[SHAPE].itertuples(index=False, name=None)
             result.append(
                 {
                     "a": names.index(a),
                     "b": names.index(b),
-                    "groups": [_group(g, pair.floor) for g in (pair.whole, *_groups(of, axes))],
+                    "groups": [_group(group, pair.floor) for group in own],
                     "left_out": list(of.left_out.items()),
                     "differs": of.differs,
-                    "clear": pair.clear,
+                    "headline": headline(of, pair.whole, pair.by_axis),
                     "shape": [place[shape] for shape in shapes],
                     "a_s": _numbers(of.shapes["a_s"], 4),
                     "ratio": _numbers(of.shapes["ratio"], 4),
@@ -275,10 +292,6 @@ def _pairs(
 
 
 _LETTERS = {"faster": "f", "same": "s", "unsure": "u", "slower": "l"}
-
-
-def _groups(of: Comparison, axes: Sequence[str]) -> list[Group]:
-    return [group for axis in axes for group in of.along(axis)]
 
 
 def _group(group: Group, floor: float) -> list[Any]:

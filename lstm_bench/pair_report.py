@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from lstm_bench.comparison import WORDS, Comparison, Group, clear, doublings
+from lstm_bench.comparison import WORDS, Comparison, Group, doublings
+from lstm_bench.headline import headline
 from lstm_bench.intervals import FEWEST_SHAPES
 from lstm_bench.mpe import interval, statistics
 from lstm_bench.noise import SHAPE
@@ -53,21 +54,17 @@ def document(found: Comparison, runs: Sequence[Run], changed: Changed | None = N
 
 def _answer(found: Comparison, overall: Group, changed: Changed) -> list[str]:
     """What a colleague would say, in words."""
-    a, b, value = found.a, found.b, overall.ratio.value
-    low, high = overall.ratio.low, overall.ratio.high
+    b, ratio = found.b, overall.ratio
     over = "rounds" if overall.shapes < FEWEST_SHAPES else "shapes and rounds"
-    if clear(overall, float(found.shapes["floor"].median())):
-        word, ends = ("slower", (low, high)) if value > 1 else ("faster", (1 / high, 1 / low))
-        factor = times(value if value > 1 else 1 / value)
-        first = f"{b} is {factor} {word} than {a} by {found.metric} ({_ends(*ends)} over {over})"
-        first += f": B / A = {times(value)}"
-    else:
-        first = f"{_unclear(found, overall)}, by {found.metric}: B / A = {times(value)}"
-        first += f" ({_ends(low, high)} over {over})"
+    ends = f"geometric mean, 95% interval {short(ratio.low)} to {short(ratio.high)} over {over}"
     words = overall.verdicts
     counts = f"faster at {words['faster']}, slower at {words['slower']}, the same at"
-    counts += f" {words['same']}; {words['unsure']} unsure"
-    lines = [f"{first}.", f"Of {counted(overall.shapes, 'shape')} {b} is {counts}."]
+    lines = [
+        f"{headline(found, overall)}.",
+        f"By {found.metric}, B / A = {times(ratio.value)} ({ends}).",
+        f"Of {counted(overall.shapes, 'shape')} {b} is {counts} {words['same']};"
+        f" {words['unsure']} unsure.",
+    ]
     if found.in_turns and (apart := found.apart):
         lines.append(
             f"{counted(apart, 'shape')} of them had the two measured at different times: never more"
@@ -84,33 +81,6 @@ def _answer(found: Comparison, overall: Group, changed: Changed) -> list[str]:
             " and the noise floors do not cover it."
         )
     return lines
-
-
-def _ends(low: float, high: float) -> str:
-    return f"geometric mean, 95% interval {short(low)} to {short(high)}"
-
-
-def _unclear(found: Comparison, overall: Group) -> str:
-    """What can be said where the mean over all shapes does not tell."""
-    words = overall.verdicts
-    if words["faster"] and words["slower"]:
-        return "It depends on the shape"
-    for word, other in (("faster", "slower"), ("slower", "faster")):
-        if words[word] == overall.shapes:
-            shapes = counted(overall.shapes, "shape")
-            return f"{found.b} is {word} at all {shapes}, by how much on the whole is not clear"
-        if words[word]:
-            some = f"{words[word]} of {counted(overall.shapes, 'shape')}"
-            return f"{found.b} is {word} at {some}, {other} at none"
-    floor, ratio = float(found.shapes["floor"].median()), overall.ratio
-    within = 1 / (1 + floor) <= ratio.value <= 1 + floor
-    apart = within and (ratio.low > 1 or ratio.high < 1)
-    if not apart or not words["same"]:
-        return "No clear difference"
-    if not words["unsure"]:
-        return "No difference beyond the noise floor"
-    same = f"{found.b} is the same at {words['same']} of {counted(overall.shapes, 'shape')}"
-    return f"{same}, at {words['unsure']} it cannot be told"
 
 
 def _noise(found: Comparison, runs: Sequence[Run]) -> list[str]:

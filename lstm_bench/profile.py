@@ -135,7 +135,7 @@ def summary(
 def _problem(calls: Sequence[Sequence[Activity]], lost: int, strays: int) -> str:
     """Why the records cannot be the whole truth, if they cannot."""
     if lost:
-        return f"the profiler lost {lost} records"
+        return f"the profiler lost {lost} record{'s' * (lost > 1)}"
     counts = [sum(a.kind == "kernel" for a in call) for call in calls]
     if not sum(counts):
         return "the profiler saw no kernel"
@@ -143,11 +143,11 @@ def _problem(calls: Sequence[Sequence[Activity]], lost: int, strays: int) -> str
         shown = ", ".join(map(str, counts))
         return f"the kernels per call are no whole number ({shown}): records were lost"
     if strays:
-        return f"{strays} records lie outside of the profiled calls"
+        return f"{strays} record{'s' * (strays > 1)} outside of the profiled calls"
     started = {a.correlation for call in calls for a in call if a.kind in ON_DEVICE}
     idle = sum(a.correlation not in started for call in calls for a in call if a.kind == "launch")
     if idle:
-        return f"{idle} launches without a kernel: records were lost"
+        return f"{idle} launch{'es' * (idle > 1)} without a kernel: records were lost"
     return ""
 
 

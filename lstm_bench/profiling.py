@@ -12,6 +12,7 @@ from lstm_bench import cupti
 from lstm_bench.demangle import readable
 from lstm_bench.implementations.session import Session
 from lstm_bench.profile import Activity, Profile, Window, summary
+from lstm_bench.units import clipped
 
 PASS_S = 0.05  # how long the profiled calls may take, but for FEWEST of them
 FEWEST, MOST = 2, 10
@@ -68,4 +69,4 @@ def _by_framework(session: Session, calls: int, reason: str) -> Trace:
 
 
 def _nothing(device: str, problem: str) -> Profile:
-    return Profile(source="none", device=device, calls=0, problem=problem[:300])
+    return Profile(source="none", device=device, calls=0, problem=clipped(problem, 300))

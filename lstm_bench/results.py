@@ -123,10 +123,20 @@ class Run:
         )
         return sum(cell not in done for cell in planned)
 
-    @functools.cached_property
+    @property
     def noise(self) -> list[Noise]:
         """The noise floor of latency."""
-        return noise.floors(noise.controls(self.cells))
+        return self.floors("latency")
+
+    def floors(self, metric: str) -> list[Noise]:
+        """The noise floor of a metric over the whole run, worked out once."""
+        if metric not in self._floors:
+            self._floors[metric] = noise.floors(noise.controls(self.cells, metric))
+        return self._floors[metric]
+
+    @functools.cached_property
+    def _floors(self) -> dict[str, list[Noise]]:
+        return {}
 
 
 def load(folder: Path) -> Run:

@@ -35,6 +35,7 @@ LESS_WORK = "*"  # the mark of unequal work
 LESS_WORK_NOTE = (
     f"{LESS_WORK} does less work: the input is added to the gates without its projection"
 )
+SHARED_NOTE = "rows that ran the same code at a shape share its win"
 
 #: What to do about a warning; what stands before the colon is its kind.
 REMEDIES = {
@@ -71,7 +72,7 @@ def document(
     if run.cells.empty:
         result.add("nothing was measured yet")
         return result
-    floors = noise.floors(noise.controls(run.cells, metric))  # of the whole run, always
+    floors = run.floors(metric)  # of the whole run, always
     cells = chosen(run.cells, conditions)
     if conditions:
         result.add(only(run, cells, conditions))
@@ -88,8 +89,8 @@ def document(
     told = cells.loc[cells["status"] == "ok", "warnings"]  # of others their reason is told
     result.facts["warnings"] = dict(kinds_of(told))
     result.facts["damaged_lines"] = run.damaged
-    result.add(noise_text(run, metric, floors), _table(summary, won))
-    result.add("\n".join(_legend(summary, of, metric)))
+    result.add(noise_text(run, metric), _table(summary, won))
+    result.add("\n".join(_legend(summary, of, won, metric)))
     if best := _frameworks(run, cells, floors, metric):
         result.add(wrapped(best))
     for title, lines in (
@@ -141,9 +142,9 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
     return f"{where}, {tf32}, seed {settings.get('seed')}"
 
 
-def noise_text(run: Run, metric: str, floors: Sequence[Noise] | None = None) -> str:
-    floors = floors or noise.floors(noise.controls(run.cells, metric))
-    lines = ["  " + line for line in [*noise_lines(floors, metric), *pass_lines(run, metric)]]
+def noise_text(run: Run, metric: str) -> str:
+    told = [*noise_lines(run.floors(metric), metric), *pass_lines(run, metric)]
+    lines = ["  " + line for line in told]
     return "\n".join(
         [f"noise floor of {metric}, from the run's A/A controls, round by round:", *lines]
     )
@@ -169,8 +170,8 @@ def noise_lines(floors: Sequence[Noise], metric: str = "latency") -> list[str]:
             continue
         instead = "" if used == one.floor else f"; {percent(used)} is used"
         lines.append(
-            f"{one.name:>8}: 95% of A/A differences under {percent(one.floor)}  ("
-            f"{counted(one.pairs, 'pair')}{instead}, {one.called_different} called different)"
+            f"{one.name:>8}: 95% of A/A differences under {percent(one.floor)}"
+            f"  ({counted(one.pairs, 'pair')}{instead}, {one.called_different} called different)"
         )
     default = percent(noise.DEFAULT_FLOOR, 0)
     return lines or [f"no A/A pair has a {metric}; only differences beyond {default} are called"]
@@ -214,10 +215,11 @@ def less_work(run: Run) -> set[str]:
     return set(run.cells.loc[run.cells["computes"] != "lstm", "implementation"])
 
 
-def _legend(summary: pd.DataFrame, of: analysis.Times, metric: str) -> list[str]:
+def _legend(summary: pd.DataFrame, of: analysis.Times, won: pd.DataFrame, metric: str) -> list[str]:
     common, profiled = (summary.attrs[key] for key in ("shared_shapes", "profiled_shapes"))
     device = f"; device: over {over(profiled)}" if 0 < profiled < common else ""
     baseline = analysis.baseline_of(of.names)
+    shared = any(len(own) > 1 for own in won["shared"])
     columns = wrapped(
         f"times: median over {over(common)}{device}; ratio:"
         f" {metric} to that of {baseline}, geometric mean over the shapes of both; fastest:"
@@ -226,6 +228,7 @@ def _legend(summary: pd.DataFrame, of: analysis.Times, metric: str) -> list[str]
     )
     return [
         *([columns] if baseline else []),  # without one there is no time
+        *([SHARED_NOTE] if shared else []),
         *([LESS_WORK_NOTE] if (summary["computes"] != "lstm").any() else []),
         *_path_lines(summary),
     ]
@@ -279,7 +282,7 @@ def failure_lines(failures: pd.DataFrame, run: Run) -> list[str]:
         at = f" at {where}" if where else ""
         line = f"  {', '.join(names)}: {cells} {status}{each}{at}: {reason}"
         lines += wrapped(line, 6).splitlines()
-    more = f"  ... {len(lines) - MAX_REASON_LINES} more lines with --format json"
+    more = f"  ... {counted(len(lines) - MAX_REASON_LINES, 'more line')} with --format json"
     return lines[:MAX_REASON_LINES] + ([more] if len(lines) > MAX_REASON_LINES else [])
 
 
@@ -300,9 +303,9 @@ def damage_lines(run: Run) -> list[str]:
     """A line that cannot be read is a cell that is lost: never without a word."""
     if not run.damaged:
         return []
-    lines = counted(run.damaged, "line")
+    lines, were = counted(run.damaged, "line"), "was" if run.damaged == 1 else "were"
     remedy = f"{_resume(run)} measures what is missing"
-    text = f"  {lines} of records.jsonl cannot be read and were passed over; {remedy}"
+    text = f"  {lines} of records.jsonl cannot be read and {were} passed over; {remedy}"
     return [wrapped(text, 6)]
 
 
@@ -346,5 +349,6 @@ def _difference(row: Mapping[str, Any]) -> str:
 def _shape_note(shapes: int) -> str:
     note = "shape: hidden,batch,timesteps, then the input size where it differs"
     if shapes > MOST_SHAPES:
-        note += f"; {shapes - MOST_SHAPES} more shapes are in `lstm-bench report --html`"
+        more = counted(shapes - MOST_SHAPES, "more shape")
+        note += f"; `lstm-bench report --html` has {more}"
     return note

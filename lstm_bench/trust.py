@@ -17,7 +17,9 @@ MOST_NAMED = 4  # rows named in one list of failures or warnings
 def trust(run: Run) -> list[str]:
     """What is missing, the noise floor, the checks, unequal work and warnings."""
     if run.cells.empty:
-        return [f"{len(run.plan.shapes)} shapes were planned; none has been measured yet."]
+        shapes = len(run.plan.shapes)
+        told = f"{counted(shapes, 'shape')} {_is(shapes)} planned"
+        return [f"{told}; none has been measured yet."]
     result = []
     if run.left:
         planned = counted(len(run.plan.all_cells()), "planned cell")

@@ -75,6 +75,13 @@ def times(value: float | None) -> str:
     return "-" if value is None or math.isnan(value) else f"{short(value)}x"
 
 
+def factor(value: float) -> str:
+    """A factor with two digits: 1.07x, 8.1x, 33x, 216x."""
+    if value < 1.995:
+        return f"{value:.2f}x"
+    return f"{value:.1f}x" if value < 9.95 else f"{value:.0f}x"
+
+
 def short(value: float) -> str:
     """Three digits or two decimals, whichever is more, without an exponent."""
     if value != 0 and abs(value) < 0.1:
@@ -89,7 +96,18 @@ def clean(text: str) -> str:
 
 
 def clipped(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 3] + "..."
+    """No longer than that, cut between words; a name is cut where it must be."""
+    if len(text) <= width:
+        return text
+    head = text[: width - 3]
+    whole = head if text[width - 3] == " " else head.rpartition(" ")[0]
+    return (whole.rstrip() if len(whole) > width // 2 else head) + "..."
+
+
+def gist(error: BaseException) -> str:
+    """The first line of what an exception says."""
+    lines = str(error).strip().splitlines() or [""]
+    return clipped(lines[0], 300)
 
 
 def wrapped(text: str, indent: int = 0, width: int = WIDTH) -> str:

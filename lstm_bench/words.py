@@ -6,8 +6,10 @@ beyond the noise floor; everything else is "no clear difference".
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,16 +17,17 @@ import pandas as pd
 
 from lstm_bench import analysis
 from lstm_bench import machine as machines
-from lstm_bench.comparison import Comparison, Group, clear, compare
+from lstm_bench.comparison import Comparison, Group, Side, clear, paired
+from lstm_bench.headline import STRONGLY, Told, both_ways, by_axis, floor_of, told_by
 from lstm_bench.intervals import FEWEST_SHAPES
 from lstm_bench.model import Implementation
 from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
 from lstm_bench.trust import measured
 from lstm_bench.units import counted, listed, seconds, single
+from lstm_bench.units import factor as factor
 
 TITLES = {"deepbench": "C++", "pytorch": "PyTorch", "tensorflow": "TensorFlow"}
-STRONGLY = 1.5  # by how much the ratio must change along the batch to be worth a word
 
 
 class Row(NamedTuple):
@@ -35,16 +38,35 @@ class Row(NamedTuple):
     precision: str
 
 
-class Pair(NamedTuple):
+@dataclass(frozen=True)
+class Pair:
     """B against A, and the statistics over all their shapes."""
 
     of: Comparison
     whole: Group
+    back: Pair | None = None  # A against B, if that was there first
 
-    @property
+    @functools.cached_property
     def floor(self) -> float:
         """The noise floor that the statistics must be beyond."""
-        return float(self.of.shapes["floor"].median())
+        return floor_of(self.of)
+
+    @functools.cached_property
+    def by_axis(self) -> Told:
+        """The axis that explains most of the spread, if one does, and its parts."""
+        if self.back:
+            axis, parts = self.back.by_axis
+            return axis, [part.turned() for part in parts]
+        return by_axis(self.of)
+
+    @property
+    def turns(self) -> bool:
+        """Whether what B is against A changes along that axis."""
+        return len(self.by_axis[1]) > 1
+
+    def turned(self) -> Pair:
+        """A against B."""
+        return Pair(self.of.turned(), self.whole.turned(), self)
 
     @property
     def clear(self) -> bool:
@@ -66,24 +88,23 @@ class Pairs:
     """The comparisons of a run's latency, each made once."""
 
     def __init__(self, run: Run):
-        self._cells = run.cells[run.cells["copy"] == 1]
+        cells = run.cells[run.cells["copy"] == 1]
+        self._sides = {name: Side.of(cells, name) for name in cells["implementation"].unique()}
         self._floors = [run.noise]
         self._made: dict[tuple[str, str], Pair | None] = {}
-        ok = measured(run.cells)
-        keys = zip(ok["implementation"], *(ok[c] for c in (*SHAPE, "pass_number")), strict=True)
-        self._shapes: dict[str, set[tuple[int, ...]]] = {}
-        for name, *shape in keys:
-            self._shapes.setdefault(name, set()).add(tuple(shape))
 
     def __call__(self, a: str, b: str) -> Pair | None:
         """B against A; None if they have no shape in common."""
         if (a, b) not in self._made:
-            both = self._shapes.get(a, set()) & self._shapes.get(b, set())
-            self._made[a, b] = self._compared(a, b) if both else None
+            self._made[a, b] = pair = self._compared(a, b)
+            self._made[b, a] = pair.turned() if pair else None
         return self._made[a, b]
 
-    def _compared(self, a: str, b: str) -> Pair:
-        of = compare(self._cells, a, b, across=None, floors=self._floors)
+    def _compared(self, a: str, b: str) -> Pair | None:
+        one, other = self._sides.get(a), self._sides.get(b)
+        if not (one and other and one.place.keys() & other.place.keys()):
+            return None
+        of = paired(one, other, across=None, floors=self._floors)
         return Pair(of, of.group())
 
 
@@ -132,13 +153,6 @@ def findings(run: Run, pairs: Pairs | None = None) -> list[str]:
     return _wins(run, rows) + told
 
 
-def factor(value: float) -> str:
-    """A factor with two digits: 1.07x, 8.1x, 33x, 216x."""
-    if value < 1.995:
-        return f"{value:.2f}x"
-    return f"{value:.1f}x" if value < 9.95 else f"{value:.0f}x"
-
-
 def _rows(run: Run) -> list[Row]:
     """The implementations that have any latency, in the plan's order."""
     first = measured(run.cells).drop_duplicates("implementation").set_index("implementation")
@@ -163,11 +177,14 @@ def versus(group: Group, floor: float, interval: bool = True) -> str:
 
 
 def _told(pairs: Sequence[Pair]) -> str:
-    """All Bs against their As: what is clear with its factor, what goes both ways, the rest."""
-    sure = [f"{pair.of.b} {versus(pair.whole, pair.floor)}" for pair in pairs if pair.clear]
-    sure += [_both_ways(pair) for pair in pairs if not pair.clear and pair.both_ways]
-    sure += [_at_some(pair) for pair in pairs if not pair.clear and pair.one_way]
-    rest = [p.of.b for p in pairs if not (p.clear or p.both_ways or p.one_way)]
+    """All Bs against their As: what is told by an axis or clear, what goes both ways, the rest."""
+    sure = [f"{pair.of.b} {told_by(*pair.by_axis)}" for pair in pairs if pair.turns]
+    left = [pair for pair in pairs if not pair.turns]
+    sure += [f"{pair.of.b} {versus(pair.whole, pair.floor)}" for pair in left if pair.clear]
+    left = [pair for pair in left if not pair.clear]
+    sure += [f"{pair.of.b} {both_ways(pair.of, pair.whole)}" for pair in left if pair.both_ways]
+    sure += [_at_some(pair) for pair in left if pair.one_way]
+    rest = [p.of.b for p in left if not (p.both_ways or p.one_way)]
     if len(pairs) == len(rest) == 1:
         ratio = pairs[0].whole.ratio
         ends = f"{factor(ratio.low)} to {factor(ratio.high)}"
@@ -179,17 +196,7 @@ def _told(pairs: Sequence[Pair]) -> str:
 def _at_some(pair: Pair) -> str:
     """`tf-mode2 slower at 2 of 3 shapes`, the others within the noise."""
     count = pair.whole.verdicts[pair.one_way]
-    return f"{pair.of.b} {pair.one_way} at {count} of {pair.whole.shapes} shapes"
-
-
-def _both_ways(pair: Pair) -> str:
-    """`pytorch-amp faster at 15 and slower at 16 of 38 shapes`, with the ends of the range."""
-    words, ratios = pair.whole.verdicts, pair.of.shapes["ratio"]
-    ends = f"{factor(1 / ratios.min())} faster to {factor(ratios.max())} slower"
-    return (
-        f"{pair.of.b} faster at {words['faster']} and slower at {words['slower']}"
-        f" of {pair.whole.shapes} shapes ({ends})"
-    )
+    return f"{pair.of.b} {pair.one_way} at {count} of {counted(pair.whole.shapes, 'shape')}"
 
 
 def _best(rows: Sequence[Row], baseline: Row, pairs: Pairs) -> Row | None:
@@ -216,12 +223,18 @@ def _wins(run: Run, rows: Sequence[Row]) -> list[str]:
 def _most_wins(won: pd.DataFrame, where: str) -> str:
     """The most frequent winner, its wins, the others', and what is too close."""
     shapes = counted(len(won), "shape")
-    ranked = Counter(won.loc[won["verdict"] == "slower", "fastest"]).most_common()
+    sure = won.loc[won["verdict"] == "slower", "shared"]
+    ranked = analysis.wins(won).most_common(1)
     if not ranked:
         text = f"{where}at none of {shapes} does the fastest implementation stand clear of the next"
         return f"{text[0].upper()}{text[1:]} beyond the noise."
-    (top, wins), *others = ranked[:3]
+    ((top, wins),) = ranked
     text = f"{where.capitalize()}{top} is the fastest beyond the noise at {wins} of {shapes}"
+    beside = Counter(name for own in sure if top in own for name in own if name != top)
+    if beside:
+        names = listed(f"{name} at {count}" for name, count in beside.most_common())
+        text += f" (the same code as {names})"
+    others = Counter(name for own in sure if top not in own for name in own).most_common(2)
     if others:
         text += "; " + listed(f"{name} wins {count}" for name, count in others)
     close = int((won["verdict"] != "slower").sum())
@@ -243,7 +256,7 @@ def _costs(rows: Sequence[Row], baseline: Row, pairs: Pairs) -> list[str]:
 
 
 def _left_on_the_table(rows: Sequence[Row], baseline: Row, pairs: Pairs) -> list[str]:
-    """How much faster the best row of a precision is than what each framework runs by default."""
+    """How much faster the best row of a precision is than the first row of each framework."""
     best = _best(rows, baseline, pairs)
     if not best:
         return []
@@ -261,10 +274,7 @@ def _left_on_the_table(rows: Sequence[Row], baseline: Row, pairs: Pairs) -> list
     if not parts:
         return []
     told = listed(parts, ", and ")
-    return [
-        f"{best.name}, the fastest row in {best.precision} as a whole, against what frameworks run"
-        f" by default: {told}."
-    ]
+    return [f"{best.name}, the fastest row in {best.precision} as a whole, is {told}."]
 
 
 def _lower_precision(rows: Sequence[Row], pairs: Pairs) -> list[str]:
@@ -296,7 +306,8 @@ def _full_precision_of(row: Row, other: Row) -> bool:
 
 def _batches(pairs: Sequence[Pair]) -> str:
     """The row that the batch changes most."""
-    found = max(((*_by_batch(pair), pair.of.b) for pair in pairs), default=(0.0, "", ""))
+    told = ((*_by_batch(pair), pair.of.b) for pair in pairs if not pair.turns)
+    found = max(told, default=(0.0, "", ""))
     return f"; {found[2]} by batch: {found[1]}" if found[1] else ""
 
 

@@ -35,6 +35,7 @@ from lstm_bench.model import (
     from_json,
     to_json,
 )
+from lstm_bench.units import gist
 
 _PR_SET_PDEATHSIG = 1
 LOAD_BATCH_S = 0.02  # of calls that are queued before one is waited for
@@ -205,8 +206,7 @@ def _no_collection() -> Iterator[None]:
 def failure(error: BaseException) -> dict[str, Any]:
     """An exception as the status of its cell: out of memory, unsupported, or a crash."""
     names = {kind.__name__ for kind in type(error).__mro__}
-    lines = str(error).strip().splitlines() or [""]
-    text = f"{type(error).__name__}: {lines[0][:300]}"
+    text = f"{type(error).__name__}: {gist(error)}"
     if isinstance(error, Unsupported):
         return {"status": "unsupported", "reason": str(error)}
     out = names & {"MemoryError", "OutOfMemoryError", "ResourceExhaustedError", "OutOfMemory"}

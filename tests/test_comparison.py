@@ -160,7 +160,7 @@ def test_over_so_few_rounds_that_none_are_joined_it_is_scipys_paired_bootstrap()
     rng = np.random.default_rng(5)
     a, b = (t * np.exp(rng.normal(0, 0.02, (1, 15))) for t in (1.0, 1.3))
     times = np.median(a, axis=1), np.median(b, axis=1)
-    _, ratio = over_rounds(a, b, times, np.zeros(1))
+    _, ratio, _ = over_rounds(a, b, times, np.zeros(1))
     expected = stats.bootstrap(
         (a[0], b[0]),
         lambda x, y, axis: np.median(y, axis=axis) / np.median(x, axis=axis),
@@ -180,7 +180,7 @@ def test_rounds_that_go_together_make_a_wider_interval_than_the_same_rounds_shuf
     one, widths = np.ones((1, 100)), []
     for logs in (pace, rng.permuted(pace, axis=1)):
         b = np.exp(logs)
-        _, ratio = over_rounds(one, b, (np.ones(1), np.median(b, axis=1)), np.zeros(1))
+        _, ratio, _ = over_rounds(one, b, (np.ones(1), np.median(b, axis=1)), np.zeros(1))
         widths.append(np.log(ratio.high / ratio.low))
     assert widths[0] > 1.5 * widths[1]
 
@@ -199,7 +199,7 @@ def test_rounds_are_redrawn_in_lots_ofneighbours_of_which_the_last_is_the_firsts
 
 def test_few_shapes_have_no_interval_narrower_than_the_noise_floor():
     one = np.ones((1, 1)), np.full((1, 1), 2.0)
-    mpe, ratio = over_rounds(*one, (one[0][0], one[1][0]), np.array([0.1]))
+    mpe, ratio, _ = over_rounds(*one, (one[0][0], one[1][0]), np.array([0.1]))
     assert [ratio.low, ratio.high] == pytest.approx([2 / 1.1, 2 * 1.1])
     assert mpe.low < -1 < mpe.high
 
@@ -209,7 +209,7 @@ def test_over_many_shapes_of_normal_spread_it_is_students_interval():
     logs = rng.normal(0.2, 0.3, 60)
     rounds = np.ones((60, 10)), np.repeat(np.exp(logs)[:, None], 10, axis=1)
     times = np.ones(60), np.exp(logs)
-    _, ratio = over_shapes(times, redrawn(*rounds, times, 20))
+    _, ratio, _ = over_shapes(times, redrawn(*rounds, times, 20))
     low, high = stats.t.interval(0.95, 59, logs.mean(), stats.sem(logs))
     assert np.log([ratio.low, ratio.high]) == pytest.approx([low, high], abs=0.1 * (high - low))
 
@@ -223,7 +223,7 @@ def test_students_constants_are_scipys():
 def test_with_four_to_eleven_shapes_the_interval_is_students():
     logs = np.array([0.1, 0.3, 0.2, 0.5, -0.1])
     times = np.ones(5), np.exp(logs)
-    _, ratio = over_shapes(times, times)
+    _, ratio, _ = over_shapes(times, times)
     expected = np.exp(stats.t.interval(0.95, 4, logs.mean(), stats.sem(logs)))
     assert [ratio.low, ratio.high] == pytest.approx(list(expected), rel=1e-3)
 
@@ -294,7 +294,7 @@ def test_equal_medians_without_a_common_round_are_unsure():
 def test_the_headline_does_not_deny_a_ratio_beyond_the_floor():
     made = run(row("a", 1.0, rounds=[1.0] * 20), row("b", 1.2, rounds=[1.0] * 20 + [1.2] * 50))
     text = pair_report.document(compare(made.cells, "a", "b"), [made]).written("table")
-    assert "No clear difference, by latency: B / A = 1.20x" in text
+    assert "No clear difference between b and a.\nBy latency, B / A = 1.20x" in text
 
 
 def test_no_row_is_called_the_same_beside_a_ratio_that_does_not_say_so():
@@ -319,7 +319,7 @@ def test_an_mpe_never_says_that_the_slower_one_takes_no_time():
     [
         (
             (1.1, 9.0, 1.2, 30.0),
-            "b is slower at all 4 shapes, by how much on the whole is not clear",
+            "b is slower than a at all 4 shapes, by how much on the whole is not clear",
         ),
         ((0.5, 2.0, 0.5, 2.0), "It depends on the shape"),
         ((1.0, 1.0, 1.0, 1.0), "No clear difference"),
@@ -336,9 +336,9 @@ def test_the_headline_does_not_contradict_the_shapes(times, told):
 @pytest.mark.parametrize(
     ("unsure", "told"),
     [
-        (0, "No difference beyond the noise floor"),
-        (2, "b is the same at 2 of 4 shapes, at 2 it cannot be told"),
-        (4, "No clear difference"),
+        (0, "No difference beyond the noise floor between b and a"),
+        (2, "b and a are within noise at 2 of 4 shapes, at 2 it is not clear"),
+        (4, "No clear difference between b and a"),
     ],
 )
 def test_the_headline_calls_nothing_the_same_that_is_unsure(unsure, told):
@@ -347,13 +347,13 @@ def test_the_headline_calls_nothing_the_same_that_is_unsure(unsure, told):
     rows += [row("b", 1.02, hidden=h, group="2" if h <= unsure else "1") for h in range(1, 5)]
     found = compare(cells(*rows), "a", "b")
     text = pair_report.document(found, [run(*rows)]).written("table")
-    assert f"{told}, by latency: B / A = 1.02x" in text
+    assert f"{told}.\nBy latency, B / A = 1.02x" in text
 
 
 def test_an_interval_over_shapes_ends_at_the_shape_that_is_furthest_out():
     """Two that stand out make resamples without them, whose t is beyond all measure."""
     times = np.ones(12), np.array([8.0, 8.0, *np.linspace(0.99, 1.01, 10)])
-    mpe, ratio = over_shapes(times, tuple(side[:, None] for side in times))
+    mpe, ratio, _ = over_shapes(times, tuple(side[:, None] for side in times))
     assert ratio.high == pytest.approx(8.0)
     assert mpe.low == pytest.approx(-7.0)
     assert ratio.low == pytest.approx(0.99)

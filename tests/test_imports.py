@@ -5,13 +5,26 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import lstm_bench
+from lstm_bench.cli import COMMANDS
 
 PACKAGE = Path(lstm_bench.__file__).parent
 FRAMEWORKS = ("torch", "tensorflow", "keras", "apex")
 #: What a worker may import of this package; it runs where only a framework is installed.
 WORKER_SIDE = {
-    *("model", "registry", "problem", "timing", "worker", "shelf", "fake_script"),
+    *(
+        "errors",
+        "model",
+        "units",
+        "registry",
+        "problem",
+        "timing",
+        "worker",
+        "shelf",
+        "fake_script",
+    ),
     *("profile", "profiling", "cupti", "demangle", "loaded", "peaks", "telemetry", "energy"),
     "implementations",
     *(f"implementations.{p.stem}" for p in (PACKAGE / "implementations").glob("[a-z]*.py")),
@@ -40,9 +53,32 @@ def test_the_driver_side_imports_no_framework():
     assert not {m.split(".")[0] for m in loaded} & set(FRAMEWORKS)
 
 
-def test_help_loads_none_of_the_heavy_libraries():
-    loaded = loaded_after("import lstm_bench.cli")
-    assert not {m.split(".")[0] for m in loaded} & {"numpy", "pandas", "rich", "yaml", *FRAMEWORKS}
+HEAVY = {"numpy", "pandas", "matplotlib", "msgspec", "rich", "yaml", *FRAMEWORKS}
+
+
+def helped(*words: str) -> set[str]:
+    """What is loaded once help has been shown."""
+    asked = repr([*words, "--help"])
+    return loaded_after(
+        "import contextlib, io, lstm_bench.cli\n"
+        "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):\n"
+        f"    lstm_bench.cli.main({asked})"
+    )
+
+
+def test_help_loads_no_command_and_no_types():
+    loaded = helped()
+    assert "click" in loaded
+    assert not {m.split(".")[0] for m in loaded} & HEAVY
+    own = {m for m in loaded if m.startswith("lstm_bench")}
+    assert own == {"lstm_bench", "lstm_bench.cli", "lstm_bench.errors"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_loads_it_and_nothing_heavy(command):
+    loaded = helped(command)
+    assert f"lstm_bench.commands.{COMMANDS[command][0].split(':')[0]}" in loaded
+    assert not {m.split(".")[0] for m in loaded} & HEAVY
 
 
 def test_the_worker_side_needs_nothing_but_numpy_and_its_framework():

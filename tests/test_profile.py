@@ -211,7 +211,7 @@ def test_a_kernel_that_is_missing_from_every_call_is_noticed():
         *(Activity("launch", "l", 1, 2, correlation=1), Activity("kernel", "k", 3, 4, 0, 1)),
         Activity("launch", "l", 5, 6, correlation=2),
     ]
-    assert summary(activities, [(0, 9)], "test").problem.startswith("1 launches without a kernel")
+    assert summary(activities, [(0, 9)], "test").problem.startswith("1 launch without a kernel")
 
 
 def test_a_record_that_cupti_cannot_step_over_counts_as_lost(gpu):

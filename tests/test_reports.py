@@ -2,11 +2,14 @@
 
 import json
 import math
+import sys
 
 import pytest
 from made_up import cells, row, run, written
 
 from lstm_bench import analysis, comparison, mpe, noise, pair_report, results, run_report
+from lstm_bench.commands import options
+from lstm_bench.units import clipped, gist
 
 GRID = [(h, b, t) for h in (64, 128) for b in (1, 16) for t in (10, 100)]
 
@@ -68,16 +71,17 @@ def test_what_is_called_at_some_shapes_is_not_called_no_difference():
     rows += [row("a", 0.002, 16, copy=c) for c in (1, 2)]
     rows += [row("b", 0.003, 16, copy=c) for c in (1, 2)]
     text = " ".join(compared(*rows).written("table").split())
-    assert "b is slower at 1 of 2 shapes, faster at none, by latency: B / A = 1.22x" in text
+    assert "b is slower than a at 1 of 2 shapes, faster at none. By latency, B / A = 1.22x" in text
     assert "Of 2 shapes b is faster at 0, slower at 1, the same at 1; 0 unsure." in text
 
 
-def test_a_factor_stands_beside_an_interval_in_its_own_unit():
+def test_a_ratio_stands_beside_an_interval_in_its_own_unit():
     rounds = [0.001 * (1 + 0.01 * (n % 3)) for n in range(10)]
     rows = [row("a", 0.004, *shape, rounds=[4 * one for one in rounds]) for shape in GRID]
     rows += [row("b", 0.001, *shape, rounds=rounds) for shape in GRID]
     text = " ".join(compared(*rows).written("table").split())
-    assert "b is 4.00x faster than a by latency (geometric mean, 95% interval 4.00 to 4.00" in text
+    assert "b is 4.0x faster than a." in text
+    assert "By latency, B / A = 0.25x (geometric mean, 95% interval 0.25 to 0.25" in text
 
 
 def test_a_comparison_as_json_has_every_shape():
@@ -226,7 +230,7 @@ def test_a_pair_across_precisions_is_marked():
 
 def test_a_comparison_answers_first():
     text = compared(*whole("a", "b")).written("table")
-    assert "b is 2.00x slower than a by latency" in text
+    assert "b is 2.0x slower than a.\nBy latency, B / A = 2.00x" in text
     assert "Of 8 shapes b is faster at 0, slower at 8, the same at 0; 0 unsure." in text
     assert text.index("slower than") < text.index("noise floor") < text.index("hidden")
 
@@ -307,3 +311,48 @@ def test_the_mpe_of_some_shapes_is_of_these():
     table = mpe.document(run(*rows), conditions=["hidden=2"]).tables[0].rows
     (found,) = [one for one in table if (one["a"], one["b"]) == ("deepbench", "pytorch")]
     assert (found["shapes"], found["mpe"]) == (1, pytest.approx(-3.0))
+
+
+def test_long_text_is_cut_between_words():
+    assert clipped("could not create a primitive descriptor", 30) == "could not create a..."
+    assert clipped("could not create a", 18) == "could not create a"
+    assert clipped("could not create a primitive", 21) == "could not create a..."
+    assert clipped("deepbench-persist-static-small", 25) == "deepbench-persist-stat..."
+
+
+def test_the_gist_of_an_error_is_its_first_line_in_whole_words():
+    said = gist(RuntimeError("word " * 100 + "\nand a second line"))
+    assert said.endswith("word...")
+    assert len(said) <= 300
+    assert gist(RuntimeError()) == ""
+
+
+class Clock:
+    """A timer that a test lets run out."""
+
+    def __init__(self, seconds, call, args, kwargs):
+        self.seconds, self.ring, self.state = seconds, lambda: call(*args, **kwargs), "new"
+        Clock.last = self
+
+    def start(self):
+        self.state = "running"
+
+    def cancel(self):
+        self.state = "over"
+
+
+def test_what_takes_longer_than_two_seconds_says_so_once_in_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr("threading.Timer", Clock)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with options.busy("drawing the figures"):
+        assert (Clock.last.seconds, Clock.last.state) == (2.0, "running")
+        Clock.last.ring()
+    assert Clock.last.state == "over"
+    assert capsys.readouterr() == ("", "drawing the figures ...\n")
+
+
+def test_nothing_is_said_where_nobody_looks(monkeypatch, capsys):
+    monkeypatch.setattr("threading.Timer", Clock)
+    with options.busy("drawing the figures"):
+        assert Clock.last.state == "new"
+    assert capsys.readouterr() == ("", "")

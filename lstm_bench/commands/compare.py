@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.conditions import chosen, one_of
-from lstm_bench.model import LstmBenchError
+from lstm_bench.errors import LstmBenchError
 from lstm_bench.units import counted
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 ACROSS = ("device", "driver", "threads", "precision", "work")
 
 
-@click.command(short_help="What B costs over A, and where each wins.")
+@click.command()
 @click.argument("a")
 @click.argument("b")
 @click.option(
@@ -68,7 +67,8 @@ def compare(
     called faster or slower only if it is beyond the run's noise floor. Two things that did not do
     the same work on the same device in the same precision are compared only if --across says so.
     """
-    from lstm_bench import comparison, noise, pair_report
+    from lstm_bench import comparison, pair_report
+    from lstm_bench.conditions import chosen, one_of
 
     if len(run_names) > 2:
         raise click.UsageError("--run: at most two, the first for A, the second for B")
@@ -81,7 +81,7 @@ def compare(
     if a == b and not two and a in loaded[0].implementations:
         raise LstmBenchError(_itself(a, loaded[0], run_names))
     other = cells[1] if two else None
-    floors = [noise.floors(noise.controls(run.cells, metric)) for run in loaded]
+    floors = [run.floors(metric) for run in loaded]
     found = comparison.compare(cells[0], a, b, metric, other, tuple(across), floors)
     if two:
         names = _told_apart([run.name for run in loaded], run_names)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from lstm_bench.commands import options
+from lstm_bench.errors import DONE, FAILED
 from lstm_bench.model import RETRYABLE, UNFINISHED, LstmBenchError, Stopped
 from lstm_bench.stop import Stop, held
 
@@ -322,8 +323,7 @@ def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> N
         click.echo(f"\n! {outcome.note}")
     if outcome.interrupted or outcome.out_of_budget:
         why = "Interrupted" if outcome.interrupted else "The budget is used up"
-        left = f"{outcome.left} of {counted(cells, 'cell')} {'is' if outcome.left == 1 else 'are'}"
-        click.echo(f"\n{why}: {left} left. Go on: {again}")
+        click.echo(f"\n{why}: {outcome.left} of {counted(cells, 'cell')} left. Go on: {again}")
     else:
         click.echo(f"\n{_next(set(run.cells['status']), folder, again)}")
 
@@ -355,7 +355,7 @@ def _inside(timed_s: float, wall_s: float) -> str:
 def _exit_code(statuses: set[str]) -> int:
     """By what became of the cells."""
     good = "ok" in statuses and not statuses & FAILURES
-    return options.DONE if good else options.FAILED
+    return DONE if good else FAILED
 
 
 def _duration(text: str) -> float:

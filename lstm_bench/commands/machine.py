@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import click
 
 from lstm_bench.commands import options
+from lstm_bench.errors import FAILED
 from lstm_bench.units import WIDTH, counted, wrapped
 
 
-@click.command("list", short_help="Show what can run here, and what the rest would need.")
+@click.command("list")
 @options.python
 @options.device
 def list_(pythons: Sequence[str], device: str | None) -> None:
@@ -38,7 +39,7 @@ def list_(pythons: Sequence[str], device: str | None) -> None:
             _say(f"  {a.row.name:<26}{a.detail}", 28)
 
 
-@click.command("doctor", short_help="Examine this machine, and measure its noise.")
+@click.command("doctor")
 @options.python
 @options.device
 @click.option("--no-noise", is_flag=True, help="Leave out the A/A run, which takes about a minute.")
@@ -102,7 +103,7 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
         click.echo(
             f"  ! {counted(len(failed), 'cell')} failed: {failed[0].status}: {failed[0].reason}"
         )
-        sys.exit(options.FAILED)
+        sys.exit(FAILED)
 
 
 def _fact(name: str, what: str) -> None:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from lstm_bench.conditions import parsed
-from lstm_bench.model import LstmBenchError, Stopped
+from lstm_bench.errors import LstmBenchError, Stopped
 from lstm_bench.units import WIDTH
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-CUT_OFF = 141  # as a program that a closed pipe ended
 SORTS = ("self", "total", "calls", "memory", "name")  # split.SORTS, without its imports
 
 results = click.option(
@@ -74,12 +71,15 @@ def shape(text: str, **more: Any) -> Callable[[F], F]:
     """`--shape`, which all commands read alike: as a shape, or as a tuple of them."""
 
     def read(_: click.Context, __: click.Parameter, given: Any) -> Any:
+        from lstm_bench.conditions import parsed
+
         return tuple(map(parsed, given)) if isinstance(given, tuple) else parsed(given)
 
     more.setdefault("multiple", not more.get("required"))
     return click.option("--shape", metavar="H,B,T[,I]", callback=read, help=text, **more)
 
 
+MOMENT = 2.0  # seconds without a word
 NARROWEST = 40  # columns that a table is fitted to
 
 
@@ -190,11 +190,17 @@ def progress(quiet: bool = False) -> Any:
 
 @contextlib.contextmanager
 def busy(what: str) -> Iterator[None]:
-    """A sign of life in a terminal, while something takes longer than a moment."""
-    from rich.console import Console
+    """A sign of life in a terminal, once something takes longer than a moment."""
+    import threading
 
-    with Console(stderr=True).status(f"{what} ..."):
+    timer = threading.Timer(MOMENT, click.echo, (f"{what} ...",), {"err": True})
+    timer.daemon = True
+    if sys.stderr.isatty():
+        timer.start()
+    try:
         yield
+    finally:
+        timer.cancel()
 
 
 def device_for(device: str | None) -> str:

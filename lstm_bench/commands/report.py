@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.conditions import chosen, one_of, shapes_of
-from lstm_bench.model import LstmBenchError, Shape
+from lstm_bench.errors import LstmBenchError
+
+if TYPE_CHECKING:
+    from lstm_bench.model import Shape
 
 
-@click.command(short_help="Show a run as tables, figures or one page.")
+@click.command()
 @options.run
 @options.results
 @click.option("--mpe", is_flag=True, help="The paper's eight pairs, its values beside the run's.")
@@ -96,6 +99,8 @@ def report(
         raise click.UsageError("--mpe, --kernels and --energy are reports of their own; choose one")
     if (sort or top) and not kernels:
         raise click.UsageError("--sort and --top go with --kernels")
+    from lstm_bench.conditions import chosen, one_of, shapes_of
+
     conditions = [*conditions, *one_of(shape)]
     if conditions and html:
         raise click.UsageError(
@@ -117,7 +122,7 @@ def report(
         from lstm_bench import energy_report, memory, page, profile_sections, store
 
         assert run.folder
-        with options.busy("holding every row against every other"):
+        with options.busy("comparing every implementation with every other"):
             more = profile_sections.sections(run) + energy_report.sections(run)
             more += memory.sections(store.read_records(run.folder).values())
             made = page.html(run, sections=more)
@@ -128,10 +133,9 @@ def report(
 
         try:
             shapes = shapes_of(chosen(run.cells, conditions)) if conditions else None
-            for path in [
-                *drawing.write(run, figures),
-                *profile_figures.write(run, figures, shapes),
-            ]:
+            with options.busy("drawing the figures"):
+                paths = drawing.write(run, figures) + profile_figures.write(run, figures, shapes)
+            for path in paths:
                 click.echo(f"wrote {path}", err=True)
         except OSError as error:
             raise options.cannot_write(figures, error) from None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lstm_bench.profile import Part, Profile
+from lstm_bench.units import gist
 
 #: What the ranges around a call and around the wait for it are called in a trace.
 CALL, WAIT = "lstm-bench call", "lstm-bench wait"
@@ -79,6 +80,5 @@ def _problem(seen: Sequence[Seen], calls: int, profile: Profile, threads: int) -
 
 def failed(source: str, calls: int, error: Exception) -> Profile:
     """What is left of a pass whose profiler broke."""
-    lines = str(error).strip().splitlines() or [""]
-    problem = f"the profiler failed: {type(error).__name__}: {lines[0][:300]}"
+    problem = f"the profiler failed: {type(error).__name__}: {gist(error)}"
     return Profile(source, "cpu", calls, problem=problem)

@@ -47,7 +47,7 @@ function pairPicker(place) {
   function show() {
     swap.disabled = !firsts.includes(state.b) || !others.includes(state.a);
     const pair = found.get(`${state.a} ${state.b}`);
-    headline.textContent = pair ? verdictOf(pair) : whyNone(state);
+    headline.textContent = pair ? `${pair.headline}.` : whyNone(state);
     replace(result, ...(pair ? pairNodes(pair) : []));
   }
 
@@ -62,19 +62,6 @@ function whyNone({ a, b }) {
   return run.pairs.every((pair) => pair.a === run.baseline)
     ? `This page holds only pairs with the baseline; for ${names} use lstm-bench compare.`
     : `No shape was measured by both ${names}.`;
-}
-
-function verdictOf(pair) {
-  const [a, b] = pair.names;
-  const [all] = pair.groups;
-  const [value] = all.ratio;
-  const over = `Over ${count(all.shapes, "shape")}, `;
-  if (pair.differs.includes("work")) {
-    return `${over}${b} takes ${times(value)} the time of ${a}, but they do not do the same work.`;
-  }
-  if (!pair.clear) return `${over}there is no clear difference between ${b} and ${a}.`;
-  const word = value > 1 ? "slower" : "faster";
-  return `${over}${b} is ${times(Math.max(value, 1 / value))} ${word} than ${a}.`;
 }
 
 function pairNodes(pair) {

@@ -39,16 +39,17 @@ class WinnerFigure {
     this.tip.hide();
     const { metric, precision } = this.state;
     const won = run.winners.find((one) => one.metric === metric && (one.precision ?? "") === precision)
-      || { shape: [], fastest: [], verdict: [] };
+      || { shape: [], fastest: [], shared: [], verdict: [] };
     const { timesteps, hidden, input_size: input } = run.shapes;
     const byPanel = new Map(), wins = new Map();
     won.shape.forEach((shape, k) => {
       const other = input[shape] === hidden[shape] ? "" : `, input size ${input[shape]}`;
-      const name = `${timesteps[shape]} timesteps${other}`;
+      const steps = timesteps[shape] === 1 ? "timestep" : "timesteps"; // sorted by its number
+      const name = `${timesteps[shape]} ${steps}${other}`;
       if (!byPanel.has(name)) byPanel.set(name, []);
       byPanel.get(name).push(k);
       const beyond = won.verdict[k] === "slower" ? 1 : 0;
-      wins.set(won.fastest[k], (wins.get(won.fastest[k]) || 0) + beyond);
+      for (const i of [won.fastest[k], ...won.shared[k]]) wins.set(i, (wins.get(i) || 0) + beyond);
     });
     const shown = this.choosePanels([...byPanel.keys()].sort(collator.compare));
     replace(this.panels, ...shown.map((name) => this.panel(name, won, byPanel.get(name))));
@@ -150,8 +151,9 @@ class WinnerFigure {
     const next = won.next[k] === null ? null : run.implementations[won.next[k]].name;
     const ratio = times(won.ratio[k]);
     const verdict = won.verdict[k];
+    const shared = won.shared[k].map((i) => run.implementations[i].name).join(" and ");
     return [
-      implementationName(won.fastest[k]),
+      implementationName(won.fastest[k]) + (shared && `, the same code as ${shared}`),
       `${this.state.metric} ${seconds(won.fastest_s[k])} at ${shapeName(won.shape[k])}`,
       next === null ? "no other row was measured here"
         : verdict === "slower" ? `${next} is ${ratio} slower`

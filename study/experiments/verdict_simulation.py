@@ -161,7 +161,7 @@ def two_groups(rng: np.random.Generator, runs: int) -> None:
             logs = np.log(8) * (rng.random(shapes) < 0.25) + rng.normal(0, 0.1, shapes)
             times = np.ones(shapes), np.exp(logs)
             pools = times[0][:, None], times[1][:, None]
-            _, ratio = over_shapes(times, pools, resamples(shapes, shapes))
+            _, ratio, _ = over_shapes(times, pools, resamples(shapes, shapes))
             above += ratio.high < 8**0.25
             below += ratio.low > 8**0.25
             ends.append((ratio.low, ratio.high))
