@@ -3,7 +3,7 @@
 The counter moves about ten times a second, and the time after a load up to its next move is idle
 time. So a worker calls without a pause while the counter is polled, and only moves (ticks) that lie
 inside the load count. What is kept is what was measured; joules are derived from it wherever they
-are read. `docs/energy-repeats.md` says how well that repeats.
+are read. `study/notes/energy-repeats.md` says how well that repeats.
 """
 
 from __future__ import annotations
