@@ -24,7 +24,7 @@ class _Group(click.Group):
             code = _complain(str(error), FAILED if isinstance(error, Stopped) else BAD_INPUT)
         except click.UsageError as error:
             command = error.ctx.command_path if error.ctx else "lstm-bench"
-            text = f"{error.format_message()}{_hint(error)}\ntry `{command} --help`"
+            text = f"{_message(error)}\ntry `{command} --help`"
             if not (args[0] if args else sys.argv[1:]):  # then the message is the help
                 click.echo(error.format_message(), err=True)
                 text = "no command was given"
@@ -85,11 +85,26 @@ for command in (
     main.add_command(command)
 
 
-def _hint(error: click.UsageError) -> str:
-    """Where the word that was too many may belong."""
-    options = [word for one in error.ctx.command.params for word in one.opts] if error.ctx else []
+def _message(error: click.UsageError) -> str:
+    """What was wrong, and what may have been meant."""
+    known = error.ctx.command.get_params(error.ctx) if error.ctx else []
+    options = [word for one in known for word in one.opts]
+    if isinstance(error, click.NoSuchOption):
+        return f"{error.message}{_nearest(error.option_name, options)}"
     extra = "unexpected extra argument" in error.message
-    return "; a run is named by --run" if extra and "--run" in options else ""
+    run = "; a run is named by --run" if extra and "--run" in options else ""
+    return f"{error.format_message()}{run}"
+
+
+def _nearest(option: str, known: list[str]) -> str:
+    """`; did you mean --device?`: options that begin so, or look alike without their dashes."""
+    import difflib
+
+    names = {word.lstrip("-"): word for word in known if word.startswith("--")}
+    asked = option.lstrip("-")
+    close = [name for name in names if name.startswith(asked)]
+    close = close[:2] or difflib.get_close_matches(asked, names, n=2)
+    return f"; did you mean {' or '.join(names[name] for name in close)}?" if close else ""
 
 
 def _complain(text: str, code: int) -> int:

@@ -66,14 +66,14 @@ def baseline_lacks(python: str, device: str) -> str:
     """Why the C++ baseline cannot run on `device`, with the remedy; empty if it can."""
     module, library = ("_openblas", "openblas") if device == "cpu" else ("_cudnn", "cudnn")
     code = (
-        f"{supervisor.NOT_HERE}\n"
         "from lstm_bench.implementations import baseline_libraries as b\n"
-        f"from lstm_bench.model import Unsupported\n"
+        "from lstm_bench.model import Unsupported\n"
         f"try: b.extension({module!r}), b.{library}()\n"
         "except Unsupported as reason: print(reason)"
     )
     try:
-        done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60)
+        command = supervisor.with_package(python, code)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
         return f"{python} does not load it: {error}"
     told = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]

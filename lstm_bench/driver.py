@@ -217,7 +217,7 @@ class _Walk:
                     else:
                         self.finish(one, group)
         for one in live:  # cut short, all of them
-            self.finish(one, group, f"stopped after {len(one.used)} rounds")
+            self.finish(one, group, f"stopped after {counted(len(one.used), 'round')}")
         for one, whole in self.closer.at(timed):
             self.finish(one, group, "" if whole else "stopped before all was measured")
 
@@ -345,7 +345,7 @@ class _Walk:
             return True
         if one.spent_s >= sampling.cell_s:
             if rounds < sampling.max_rounds:
-                one.warn(f"capped: {rounds} rounds in {one.spent_s:.3g} s")
+                one.warn(f"capped: {counted(rounds, 'round')} in {one.spent_s:.3g} s")
             return True
         if deadline is not None and rounds >= FEWEST_ROUNDS and time.monotonic() >= deadline:
             if rounds < sampling.max_rounds:

@@ -69,7 +69,8 @@ def document(
         f" {counted(len(plan.implementations), 'implementation')}"
         f" + {counted(plan.controls_made, 'A/A control')} a shape, passes: {plan.passes}\n"
         f"on {s.device}, {counted(s.threads, 'thread')}, TF32 {'on' if s.tf32 else 'off'},"
-        f" AMP {'by the framework' if s.amp == 'auto' else f'in {s.amp}'}, {rounds} rounds"
+        f" AMP {'by the framework' if s.amp == 'auto' else f'in {s.amp}'},"
+        f" {rounds} round{'s' * (sampling.max_rounds > 1)}"
         + (f" of {sampling.builds} builds in turns" if sampling.builds > 1 else "")
         + (f", {sampling.loads} loads for energy" if plan.energy and sampling.loads > 1 else ""),
         Table("plan", rows, columns),

@@ -228,7 +228,7 @@ def power(ticks: Sequence[Tick]) -> float:
 
     The energies are exact and the times are not, so time is fitted against energy by least squares.
     With three ticks that is the ends over the time between them; with more it uses what lies
-    between, and repeats better than the ends (`benchmarks/energy_simulation.py`).
+    between, and repeats better than the ends (`study/experiments/energy_simulation.py`).
     """
     energy = [tick.energy_j for tick in ticks]
     slope, _ = statistics.linear_regression(energy, [tick.at_s for tick in ticks])

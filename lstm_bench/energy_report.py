@@ -251,7 +251,7 @@ def problem_lines(records: Iterable[Record]) -> list[str]:
     reasons = Counter(
         r.energy.problem.split(":")[0] for r in records if r.energy and r.energy.power_w is None
     )
-    return [f"  {count} cells: {reason}" for reason, count in reasons.most_common()]
+    return [f"  {counted(count, 'cell')}: {reason}" for reason, count in reasons.most_common()]
 
 
 def throttled_lines(records: Iterable[Record]) -> list[str]:

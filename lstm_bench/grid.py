@@ -6,8 +6,8 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +78,9 @@ def read(path: Path) -> dict[str, Any]:
         raise LstmBenchError(f"{path}{line}: not valid YAML: {problem}") from None
     if not isinstance(data, dict):
         raise LstmBenchError(f"{path}: found {_kind(data)}, expected keys such as hidden: [128]")
-    for key in data:
-        if key not in KEYS:
-            raise LstmBenchError(f"{path}: unknown key {key!r}{registry.nearest(str(key), KEYS)}")
+    if unknown := [key for key in data if key not in KEYS]:
+        told = (f"unknown key {key!r}{registry.nearest(str(key), KEYS)}" for key in unknown)
+        raise LstmBenchError("\n".join(f"{path}: {line}" for line in told))
     return data
 
 
@@ -90,48 +90,74 @@ def plan(
     *,
     device: str,
     threads: int,
+    shapes: Sequence[Shape] = (),
     implementations: Sequence[str] | None = None,
     environments: Mapping[str, str] | None = None,
     sampling: Mapping[str, Any] | None = None,
 ) -> Plan:
     """The plan of a grid; `device` and `threads` are what "auto" and "all" mean on this machine.
 
-    The keyword arguments from `implementations` on are the command line's, and go before the file.
+    The keyword arguments from `shapes` on are the command line's, and go before the file.
     """
     where = str(path)
+    origin = "--implementations" if implementations is not None else f"{where}: implementations"
+
+    def on() -> str:
+        chosen = _choice(data, "device", ("auto", "cpu", "cuda"), "auto", where)
+        return device if chosen == "auto" else chosen
+
+    def counts() -> list[int]:
+        return _threads(data, where, threads, on())
+
+    def rows() -> tuple[Implementation, ...]:
+        names = implementations if implementations is not None else _names(data, where)
+        return _rows(list(map(str, names)), counts()[1:], origin, _fakes(data, where))
+
+    found = _all(
+        name=lambda: _name(data, path),
+        shapes=lambda: tuple(_given(shapes) if shapes else _shapes(data, where)),
+        implementations=rows,
+        device=on,
+        threads=lambda: counts()[0],
+        tf32=lambda: _boolean(data, "tf32", False, where),
+        amp=lambda: _choice(data, "amp", ("auto", "fp16", "bf16"), "auto", where),
+        seed=lambda: _integer(data.get("seed", 1), f"{where}: seed", 0, 2**32 - 1),
+        sampling=lambda: _sampling(
+            {**_mapping(data, "sampling", where), **(sampling or {})}, where
+        ),
+        passes=lambda: _integer(data.get("passes", 1), f"{where}: passes", 1, 100),
+        controls=lambda: _integer(data.get("controls", 2), f"{where}: controls", 0, 100),
+        profile=lambda: _boolean(data, "profile", False, where),
+        energy_where=lambda: _conditions(data, "energy", where),
+        environments=lambda: {**_environments(data, where), **(environments or {})},
+    )
+    settings = {name: found.pop(name) for name in ("device", "threads", "tf32", "amp", "seed")}
+    energy = data.get("energy", False) is not False
+    result = Plan(settings=Settings(**settings), energy=energy, **found)
+    result.check_size(where)
+    return result
+
+
+def _all(**checks: Callable[[], Any]) -> dict[str, Any]:
+    """What each check gives; of those that fail, all that they say, a line each."""
+    found, said = {}, []
+    for name, check in checks.items():
+        try:
+            found[name] = check()
+        except LstmBenchError as error:
+            said.append(str(error))
+    if said:
+        raise LstmBenchError("\n".join(dict.fromkeys(said)))  # one may lean on another
+    return found
+
+
+def _fakes(data: Mapping[str, Any], where: str) -> dict[str, Any]:
     fakes = _mapping(data, "fake", where)
     for name, script in fakes.items():
         if name != "fake" and name in registry.IMPLEMENTATIONS:
             raise LstmBenchError(f"{where}: fake.{name}: is a real implementation's name")
         fake_script.check(script, f"{where}: fake.{name}")
-    names = implementations if implementations is not None else _names(data, where)
-    origin = "--implementations" if implementations is not None else f"{where}: implementations"
-    on = _choice(data, "device", ("auto", "cpu", "cuda"), "auto", where)
-    on = device if on == "auto" else on
-    plain, *others = _threads(data, where, threads, on)
-    rows = _rows(list(map(str, names)), others, origin, fakes)
-    shapes = _shapes(data, where)
-    result = Plan(
-        name=_name(data, path),
-        shapes=tuple(shapes),
-        implementations=rows,
-        settings=Settings(
-            device=on,
-            threads=plain,
-            tf32=_boolean(data, "tf32", False, where),
-            amp=_choice(data, "amp", ("auto", "fp16", "bf16"), "auto", where),
-            seed=_integer(data.get("seed", 1), f"{where}: seed", 0, 2**32 - 1),
-        ),
-        sampling=_sampling({**_mapping(data, "sampling", where), **(sampling or {})}, where),
-        passes=_integer(data.get("passes", 1), f"{where}: passes", 1, 100),
-        controls=_integer(data.get("controls", 2), f"{where}: controls", 0, 100),
-        profile=_boolean(data, "profile", False, where),
-        energy=data.get("energy", False) is not False,
-        energy_where=_conditions(data, "energy", shapes[0], where),
-        environments={**_environments(data, where), **(environments or {})},
-    )
-    result.check_size(where)
-    return result
+    return fakes
 
 
 def _rows(
@@ -215,7 +241,7 @@ def _boolean(data: Mapping[str, Any], key: str, default: bool, where: str) -> bo
     return value
 
 
-def _conditions(data: Mapping[str, Any], key: str, shape: Shape, where: str) -> tuple[str, ...]:
+def _conditions(data: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
     """Shapes that a key is limited to: true, false, or conditions such as timesteps=100."""
     value = data.get(key, False)
     if isinstance(value, bool):
@@ -227,7 +253,7 @@ def _conditions(data: Mapping[str, Any], key: str, shape: Shape, where: str) -> 
             " [timesteps=100]"
         )
     for condition in conditions:
-        holds(str(condition), shape, f"{where}: {key}")  # says what is wrong with it
+        holds(str(condition), Shape(1, 1, 1, 1), f"{where}: {key}")  # says what is wrong with it
     return tuple(map(str, conditions))
 
 
@@ -334,13 +360,21 @@ def _listed_shapes(value: Any, where: str) -> list[Shape]:
             raise LstmBenchError(
                 f"{at}: found {entry!r}, expected [hidden, batch, timesteps] or a fourth, the input"
             )
-        keys = ("hidden", "batch", "timesteps", "input")
-        pairs = zip(keys, [*entry, entry[0]], strict=False)  # the input defaults to the hidden size
-        hidden, batch, timesteps, size = (
-            _integer(v, f"{at}: {k}", 1, LARGEST[k]) for k, v in pairs
-        )
-        shapes.append(_fitting(Shape(hidden, batch, timesteps, size), at))
+        shapes.append(_sized([*entry, entry[0]][:4], at))  # the input defaults to the hidden size
     return list(dict.fromkeys(shapes))
+
+
+def _given(shapes: Sequence[Shape]) -> list[Shape]:
+    """The shapes of `--shape`, if all can be."""
+    each = dict.fromkeys(shapes)
+    return [_sized(astuple(shape), f"--shape {shape.label}") for shape in each]
+
+
+def _sized(sizes: Sequence[Any], where: str) -> Shape:
+    pairs = zip(LARGEST, sizes, strict=True)
+    return _fitting(
+        Shape(*(_integer(size, f"{where}: {k}", 1, LARGEST[k]) for k, size in pairs)), where
+    )
 
 
 def _fitting(shape: Shape, where: str) -> Shape:

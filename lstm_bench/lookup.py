@@ -31,8 +31,8 @@ def newest(results: Path) -> list[Path]:
     return [folder for _, folder in sorted(found, reverse=True)]
 
 
-def find_run(results: Path, name: str | None, grid: str | None = None) -> Path:
-    """The run called `name`, by name or by path, or the newest one (of that grid)."""
+def find_run(results: Path, name: str | None) -> Path:
+    """The run called `name`, by name or by path, or the newest one."""
     if name:
         for folder in (results / name, Path(name)):
             if (folder / "manifest.json").exists():
@@ -45,13 +45,13 @@ def find_run(results: Path, name: str | None, grid: str | None = None) -> Path:
         told = guess(name, known) or f"; the newest there: {', '.join(known[:5])}"
         raise LstmBenchError(f"no run {name!r} in {results}{told}")
     for folder in newest(results):
-        if grid is None or store.read_manifest(folder)["plan"].get("name") == grid:
-            return folder
-    if grid:
-        raise LstmBenchError(
-            f"no run of grid {grid!r} in {results}; leave --resume out to start one"
-        )
+        return folder
     raise LstmBenchError(f"no run in {results}; {START}")
+
+
+def runs_of(results: Path, grid: str) -> list[Path]:
+    """The runs of the grid of that name, newest first."""
+    return [run for run in newest(results) if store.read_manifest(run)["plan"].get("name") == grid]
 
 
 def name_of(folder: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -15,17 +15,18 @@ from lstm_bench.run_report import heading, noise_facts, noise_lines, pass_lines,
 from lstm_bench.tables import Column, Document, Table, number
 from lstm_bench.units import clipped, counted, percent, seconds, short, times, wrapped
 
+Changed = Mapping[str, tuple[str, str]]  # of a library: its version in A, its version in B
 AXES = ("hidden", "batch", "timesteps")
 LARGEST = 3  # wins either way
 MOST_ROWS, MOST_COLUMNS = 16, 9  # of the map of wins
 
 
-def document(found: Comparison, runs: Sequence[Run]) -> Document:
-    """The answer first, then the evidence."""
+def document(found: Comparison, runs: Sequence[Run], changed: Changed | None = None) -> Document:
+    """The answer first, then the evidence; `changed`: versions that differ between the runs."""
     a, b = found.a, found.b
     result = Document(facts={"a": a, "b": b, "metric": found.metric})
     result.facts |= {"runs": [run.name for run in runs], "left_out": found.left_out}
-    result.facts["differs"] = list(found.differs)
+    result.facts |= {"differs": list(found.differs), "versions_differ": dict(changed or {})}
     result.facts |= {"in_turns": found.in_turns, "noise": [noise_facts(n) for n in found.noise]}
     result.add("\n".join(heading(run) for run in runs))
     if found.shapes.empty:
@@ -33,7 +34,7 @@ def document(found: Comparison, runs: Sequence[Run]) -> Document:
         return result
     overall = found.group()
     result.facts["shapes"] = found.shapes.to_dict("records")
-    result.add("\n".join(wrapped(line) for line in _answer(found, overall)))
+    result.add("\n".join(wrapped(line) for line in _answer(found, overall, changed or {})))
     result.add("\n".join(["noise floor from the A/A controls:", *_noise(found, runs)]))
     result.add(_groups("all", [overall], found), *_left_out(found))
     along = {axis: groups for axis in AXES if len(groups := found.along(axis)) > 1}
@@ -50,7 +51,7 @@ def document(found: Comparison, runs: Sequence[Run]) -> Document:
     return result
 
 
-def _answer(found: Comparison, overall: Group) -> list[str]:
+def _answer(found: Comparison, overall: Group, changed: Changed) -> list[str]:
     """What a colleague would say, in words."""
     a, b, value = found.a, found.b, overall.ratio.value
     low, high = overall.ratio.low, overall.ratio.high
@@ -65,10 +66,8 @@ def _answer(found: Comparison, overall: Group) -> list[str]:
         first += f" ({_ends(low, high)} over {over})"
     words = overall.verdicts
     counts = f"faster at {words['faster']}, slower at {words['slower']}, the same at"
-    lines = [
-        f"{first}.",
-        f"Of {overall.shapes} shapes {b} is {counts} {words['same']}; {words['unsure']} unsure.",
-    ]
+    counts += f" {words['same']}; {words['unsure']} unsure"
+    lines = [f"{first}.", f"Of {counted(overall.shapes, 'shape')} {b} is {counts}."]
     if found.in_turns and (apart := found.apart):
         lines.append(
             f"{counted(apart, 'shape')} of them had the two measured at different times: never more"
@@ -76,6 +75,9 @@ def _answer(found: Comparison, overall: Group) -> list[str]:
         )
     if found.differs:
         lines.append(f"Not like with like: the two differ in {' and '.join(found.differs)}.")
+    if changed:
+        told = (f"{name} {of[0]} in A, {of[1]} in B" for name, of in changed.items())
+        lines.append(f"Versions differ: {'; '.join(told)}.")
     if not found.in_turns:
         lines.append(
             "Measured in different runs: what changed between them counts as a difference,"
@@ -98,9 +100,8 @@ def _unclear(found: Comparison, overall: Group) -> str:
             shapes = counted(overall.shapes, "shape")
             return f"{found.b} is {word} at all {shapes}, by how much on the whole is not clear"
         if words[word]:
-            return (
-                f"{found.b} is {word} at {words[word]} of {overall.shapes} shapes, {other} at none"
-            )
+            some = f"{words[word]} of {counted(overall.shapes, 'shape')}"
+            return f"{found.b} is {word} at {some}, {other} at none"
     floor, ratio = float(found.shapes["floor"].median()), overall.ratio
     within = 1 / (1 + floor) <= ratio.value <= 1 + floor
     apart = within and (ratio.low > 1 or ratio.high < 1)
@@ -108,7 +109,7 @@ def _unclear(found: Comparison, overall: Group) -> str:
         return "No clear difference"
     if not words["unsure"]:
         return "No difference beyond the noise floor"
-    same = f"{found.b} is the same at {words['same']} of {overall.shapes} shapes"
+    same = f"{found.b} is the same at {words['same']} of {counted(overall.shapes, 'shape')}"
     return f"{same}, at {words['unsure']} it cannot be told"
 
 

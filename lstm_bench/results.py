@@ -144,6 +144,14 @@ def load(folder: Path) -> Run:
     return Run(folder.resolve().name, manifest, cells, damaged, folder)
 
 
+def versions(run: Run, implementation: str) -> dict[str, str]:
+    """What an implementation ran with: its framework, its libraries, on a GPU the driver."""
+    mine = run.cells[run.cells["implementation"] == implementation]
+    drivers = mine["driver"].dropna()
+    found = store.read_versions(run.folder, implementation) if run.folder else {}
+    return {**found, **({} if drivers.empty else {"driver": str(drivers.iloc[-1])})}
+
+
 def profiles(folder: Path) -> pd.DataFrame:
     """One row per part of a profiled cell, but for profiles that have a problem."""
     rows = []

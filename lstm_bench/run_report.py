@@ -136,7 +136,7 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
         if gpus:
             where = f"{gpus[0].get('name')}, driver {gpus[0].get('driver')}"
     else:
-        where = f"{machine.get('cpu')}, {settings.get('threads')} threads"
+        where = f"{machine.get('cpu')}, {counted(settings.get('threads', 0), 'thread')}"
     tf32 = "TF32 on" if settings.get("tf32") else "TF32 off"
     return f"{where}, {tf32}, seed {settings.get('seed')}"
 
@@ -169,8 +169,8 @@ def noise_lines(floors: Sequence[Noise], metric: str = "latency") -> list[str]:
             continue
         instead = "" if used == one.floor else f"; {percent(used)} is used"
         lines.append(
-            f"{one.name:>8}: 95% of A/A differences under {percent(one.floor)}  ({one.pairs}"
-            f" pair{'s' * (one.pairs > 1)}{instead}, {one.called_different} called different)"
+            f"{one.name:>8}: 95% of A/A differences under {percent(one.floor)}  ("
+            f"{counted(one.pairs, 'pair')}{instead}, {one.called_different} called different)"
         )
     default = percent(noise.DEFAULT_FLOOR, 0)
     return lines or [f"no A/A pair has a {metric}; only differences beyond {default} are called"]
@@ -300,7 +300,7 @@ def damage_lines(run: Run) -> list[str]:
     """A line that cannot be read is a cell that is lost: never without a word."""
     if not run.damaged:
         return []
-    lines = "1 line" if run.damaged == 1 else f"{run.damaged} lines"
+    lines = counted(run.damaged, "line")
     remedy = f"{_resume(run)} measures what is missing"
     text = f"  {lines} of records.jsonl cannot be read and were passed over; {remedy}"
     return [wrapped(text, 6)]

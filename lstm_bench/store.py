@@ -281,6 +281,22 @@ def read_records(folder: Path) -> dict[str, Record]:
     return {record.key: record for record in found}
 
 
+class Versions(msgspec.Struct):
+    """A line of `records.jsonl`, as far as it says what the cell ran with."""
+
+    implementation: str
+    versions: dict[str, str] = {}
+
+
+def read_versions(folder: Path, implementation: str) -> dict[str, str]:
+    """The versions of an implementation's framework and libraries, as its cells last had them."""
+    found: dict[str, str] = {}
+    for line in _lines(folder / "records.jsonl", Versions):
+        if line and line.implementation == implementation:
+            found |= line.versions
+    return found
+
+
 class Leg(msgspec.Struct):
     """A line of `legs.jsonl`."""
 

@@ -32,23 +32,25 @@ _NO_WAIT = os.O_NOFOLLOW | os.O_NONBLOCK  # what is a link or a pipe instead is 
 #: Before all else: `python -c` would take modules from the current folder.
 NOT_HERE = "import sys; sys.path[:] = [p for p in sys.path if p]"
 
-#: Runs under the worker's interpreter: loads this very copy of the package and nothing beside it,
-#: so that both sides are of one version and the driver's own packages stay out of the worker.
+#: Loads this very copy of the package and nothing beside it, so that both sides are of one version
+#: and the driver's own packages stay out of the other interpreter.
 _BOOTSTRAP = f"""{NOT_HERE}
 import importlib.util
+package = sys.argv.pop(1)
 spec = importlib.util.spec_from_file_location(
-    "lstm_bench", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]])
-package = importlib.util.module_from_spec(spec)
-sys.modules["lstm_bench"] = package
-spec.loader.exec_module(package)
+    "lstm_bench", package + "/__init__.py", submodule_search_locations=[package])
+module = importlib.util.module_from_spec(spec)
+sys.modules["lstm_bench"] = module
+spec.loader.exec_module(module)
+"""
+
+_WORKER = """
 from lstm_bench.worker import main
 main()
 """
 
-_PROBE = (
-    NOT_HERE
-    + """
-import importlib.metadata, importlib.util, json
+_PROBE = """
+import importlib.metadata, json
 modules, names = sys.argv[1].split(","), sys.argv[2].split(",")
 def there(module):
     try:
@@ -64,7 +66,11 @@ print(json.dumps({"python": sys.version.split()[0],
                   "missing": [m for m in modules if not there(m)],
                   "versions": {n: version(n) for n in names if version(n)}}))
 """
-)
+
+
+def with_package(python: str, code: str, *arguments: str) -> list[str]:
+    """The command that runs `code` under an interpreter with this copy of the package."""
+    return [python, "-c", _BOOTSTRAP + code, str(_PACKAGE), *arguments]
 
 
 class WorkerFailed(Exception):
@@ -109,7 +115,7 @@ def probe(python: str, framework: Framework) -> dict[str, Any]:
     modules, names = ",".join(framework.requires), ",".join(framework.distributions)
     try:
         done = subprocess.run(
-            [python, "-c", _PROBE, modules, names],
+            with_package(python, _PROBE, modules, names),
             capture_output=True,
             text=True,
             timeout=60,
@@ -143,7 +149,7 @@ class WorkerProcess:
         self._pending = bytearray()
         requests_out, self._requests = os.pipe()
         self._replies, replies_in = os.pipe()
-        command = [python, "-c", _BOOTSTRAP, str(_PACKAGE), module, dumps(to_json(settings))]
+        command = with_package(python, _WORKER, module, dumps(to_json(settings)))
         self._log_start = 0
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_WAIT

@@ -70,6 +70,28 @@ def test_compare_takes_conditions(lstm_bench, some_run):
     assert groups[0]["shapes"] == 2
 
 
+@pytest.mark.parametrize("shapes", [["64,1,1"], ["64,16,1", "256,1,1,256"]])
+def test_report_and_compare_take_shapes(lstm_bench, some_run, shapes):
+    flags = ["--format", "json", *(word for shape in shapes for word in ("--shape", shape))]
+    compared = json.loads(lstm_bench("compare", "pytorch", "deepbench", *flags).stdout)
+    found = [f"{s['hidden']},{s['batch']},{s['timesteps']}" for s in compared["shapes"]]
+    assert found == [shape.removesuffix(",256") for shape in shapes]
+    told = json.loads(lstm_bench("report", *flags).stdout)["implementations"]
+    assert {row["cells"] for row in told} == {len(shapes)}
+
+
+def test_one_of_a_thing_is_no_plural(lstm_bench, tmp_path):
+    rows = row("pytorch", 0.002), row("deepbench", 0.001)
+    folder = written(tmp_path / "results" / "one", *rows)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["plan"]["settings"]["threads"] = 1
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    text = lstm_bench("compare", "pytorch", "deepbench").stdout + lstm_bench("report").stdout
+    assert "Of 1 shape deepbench is" in text
+    assert "Test CPU, 1 thread," in text
+    assert re.findall(r"\b1 (?:thread|shape|cell|pair|round)s\b", text) == []
+
+
 MISTAKES = [
     (["compare", "pytorch", "torch"], "it has: deepbench, pytorch, pytorch-amp"),
     (["compare", "pytorch", "pytorch-amp"], "add --across precision"),
@@ -93,8 +115,19 @@ MISTAKES = [
     ),
     (
         ["compare", "pytorch", "deepbench", "--where", "hidden=7"],
-        "no shape of the run is left; it has hidden 64, 128, 256",
+        "no shape of made-up is left; it has hidden 64, 128, 256",
     ),
+    (
+        ["report", "--shape", "120,20,1"],
+        "--shape 120,20,1: not in the run; the nearest there: 128,16,1  64,16,1  256,16,1",
+    ),
+    (
+        ["compare", "pytorch", "deepbench", "--shape", "64,1,1,65"],
+        "--shape 64,1,1,65: not in made-up; the nearest there: 64,1,1 ",
+    ),
+    (["report", "--shape", "64,1"], "--shape: found '64,1', expected hidden,batch,timesteps as in"),
+    (["report", "--shape", "64,1,1", "--where", "batch=16"], "no shape of the run is left"),
+    (["report", "--html", "x.html", "--shape", "64,1,1"], "--shape do not choose for --html"),
     (["compare", "pytorch", "deepbench", "--metric", "device"], "no device times"),
     (["compare", "pytorch", "deepbench", "--metric", "speed"], "speed"),
     (["report", "--html", "x.html", "--metric", "throughput"], "goes with the summary"),
@@ -145,6 +178,31 @@ def test_one_implementation_in_two_runs(lstm_bench, some_run, tmp_path):
     assert "pytorch@later is 2.00x slower than pytorch@made-up" in done.stdout
     assert "Measured in different runs" in done.stdout
     assert "pytorch in the second run not measured: 5" in done.stdout
+
+
+def test_versions_that_differ_between_two_runs_are_told(lstm_bench, tmp_path):
+    had = {"old": {"torch": "2.11.0", "cudnn": "9"}, "new": {"torch": "2.13.0", "cudnn": "9"}}
+    for name, versions in had.items():
+        path = written(tmp_path / "results" / name, row("pytorch", 0.001)) / "records.jsonl"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "versions": versions}) + "\n")
+    words = ["compare", "pytorch", "pytorch", "--run", "old", "--run", "new"]
+    for form in ("table", "github", "latex"):
+        top = lstm_bench(*words, "--format", form).stdout.splitlines()[:12]
+        assert "Versions differ: torch 2.11.0 in A, 2.13.0 in B." in "\n".join(top)
+    differ = json.loads(lstm_bench(*words, "--format", "json").stdout)["versions_differ"]
+    assert differ == {"torch": ["2.11.0", "2.13.0"]}
+    assert "Versions differ" not in lstm_bench(*words[:3], "--run", "old", *words[3:5]).stdout
+
+
+def test_a_driver_that_differs_is_told_where_it_is_allowed_to(lstm_bench, tmp_path):
+    for name in ("580.1", "590.2"):
+        folder = written(tmp_path / "results" / name, row("pytorch", 0.001, device="cuda"))
+        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest["machine"]["gpus"] = [{"name": "A GPU", "driver": name}]
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+    words = ["compare", "pytorch", "pytorch", "--run", "580.1", "--run", "590.2"]
+    done = lstm_bench(*words, "--across", "driver")
+    assert "Versions differ: driver 580.1 in A, 590.2 in B." in done.stdout
 
 
 def test_two_runs_of_one_name_in_two_folders_are_two_runs(lstm_bench, tmp_path):

@@ -278,3 +278,10 @@ def test_a_baseline_that_takes_its_interpreter_down_does_not_run(tmp_path):
     python.chmod(0o755)
     assert "does not load it: exit code -11" in doctor.baseline_lacks(str(python), "cpu")
     assert "does not load it" in doctor.baseline_lacks("/no/such/python", "cpu")
+
+
+def test_the_baseline_is_looked_for_in_this_copy_though_none_is_installed(tmp_path):
+    bare = tmp_path / "bare-python"  # without site-packages
+    bare.write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n')
+    bare.chmod(0o755)
+    assert "does not load it" not in doctor.baseline_lacks(str(bare), "cpu")

@@ -103,18 +103,29 @@ def test_of_two_crashes_the_last_is_told_and_no_more_than_fits(worker):
     assert len(told) == 300
 
 
-def test_the_worker_loads_the_drivers_own_copy_and_puts_nothing_else_on_the_path(tmp_path):
-    bootstrap = supervisor._BOOTSTRAP.replace("from lstm_bench.worker import main\nmain()", "")
-    code = "import sys; before = list(filter(None, sys.path))\n" + bootstrap
-    code += "print(package.__file__, sys.path == before)"
+def test_the_drivers_own_copy_is_loaded_and_nothing_else_put_on_the_path(tmp_path):
+    python, option, code, *rest = supervisor.with_package(
+        sys.executable, "import lstm_bench; print(lstm_bench.__file__, sys.path == before)"
+    )
+    code = "import sys; before = list(filter(None, sys.path))\n" + code
     done = subprocess.run(
-        [sys.executable, "-c", code, str(supervisor._PACKAGE)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=True,
+        [python, option, code, *rest], capture_output=True, text=True, cwd=tmp_path, check=True
     )
     assert done.stdout.split() == [str(supervisor._PACKAGE / "__init__.py"), "True"]
+
+
+def test_a_probe_looks_into_this_copy_of_the_package_as_the_worker_does(tmp_path, monkeypatch):
+    """Not into none, as in a checkout that is not installed, nor into another that is."""
+    other = tmp_path / "lstm_bench"
+    other.mkdir()
+    (other / "__init__.py").touch()
+    (other / "only_there.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    bare = tmp_path / "bare-python"  # without site-packages
+    bare.write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n')
+    bare.chmod(0o755)
+    wanted = Framework("x", ("lstm_bench.worker", "lstm_bench.only_there"), ("x",), "")
+    assert supervisor.probe(str(bare), wanted)["missing"] == ["lstm_bench.only_there"]
 
 
 def test_an_interpreter_that_vanished_costs_a_cell_and_no_more(tmp_path):

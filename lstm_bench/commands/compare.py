@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.conditions import chosen
+from lstm_bench.conditions import chosen, one_of
 from lstm_bench.model import LstmBenchError
 from lstm_bench.units import counted
 
 if TYPE_CHECKING:
+    from lstm_bench.model import Shape
     from lstm_bench.results import Run
 
 ACROSS = ("device", "driver", "threads", "precision", "work")
@@ -33,13 +34,8 @@ ACROSS = ("device", "driver", "threads", "precision", "work")
 )
 @options.results
 @options.metric
-@click.option(
-    "--where",
-    "conditions",
-    multiple=True,
-    metavar="AXIS=N",
-    help="Only these shapes: hidden=512, 'batch>=16', 'timesteps!=10'; repeatable, all must hold.",
-)
+@options.where
+@options.shape("Only this shape; repeatable.")
 @click.option(
     "--across",
     multiple=True,
@@ -54,6 +50,7 @@ def compare(
     results: Path,
     metric: str,
     conditions: Sequence[str],
+    shape: Sequence[Shape],
     across: Sequence[str],
     form: str | None,
     output: str | None,
@@ -64,6 +61,7 @@ def compare(
       lstm-bench compare pytorch deepbench
       lstm-bench compare pytorch pytorch-amp --across precision
       lstm-bench compare pytorch deepbench --where 'batch>=16' --metric throughput
+      lstm-bench compare pytorch deepbench --shape 512,16,25
       lstm-bench compare pytorch pytorch --run monday --run friday
 
     MPE is the mean over shapes of (A - B) / A: negative means that B is slower. A difference is
@@ -76,7 +74,8 @@ def compare(
         raise click.UsageError("--run: at most two, the first for A, the second for B")
     names: Sequence[str | None] = run_names or [None]
     loaded = [options.load(results, name) for name in names]
-    cells = [chosen(run.cells, conditions) for run in loaded]
+    conditions = [*conditions, *one_of(shape)]
+    cells = [chosen(run.cells, conditions, run.name) for run in loaded]
     two = len({run.folder.resolve() for run in loaded if run.folder}) == 2
     loaded = loaded if two else loaded[:1]  # the same run twice is one
     if a == b and not two and a in loaded[0].implementations:
@@ -95,7 +94,16 @@ def compare(
             f"{found.a} and {found.b} have no shape at which both have a time{why};"
             " `lstm-bench report` has the reasons"
         )
-    options.write(pair_report.document(found, loaded), form, output)
+    changed = _changed((a, b), loaded) if two else {}
+    options.write(pair_report.document(found, loaded, changed), form, output)
+
+
+def _changed(names: Sequence[str], runs: Sequence[Run]) -> dict[str, tuple[str, str]]:
+    """What both sides ran with, in another version each."""
+    from lstm_bench.results import versions
+
+    a, b = map(versions, runs, names)
+    return {what: (a[what], b[what]) for what in a if what in b and a[what] != b[what]}
 
 
 def _itself(name: str, run: Run, given: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from lstm_bench.stop import Stop, held
 
 if TYPE_CHECKING:
     from lstm_bench.driver import Outcome
-    from lstm_bench.model import Record
+    from lstm_bench.model import Record, Shape
     from lstm_bench.plan import Plan
     from lstm_bench.results import Run
 
@@ -28,16 +28,22 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
 
 @click.command()
 @click.argument("grid_file", metavar="[GRID]", required=False, type=click.Path(path_type=Path))
-@click.option("--run", "run_name", metavar="NAME", help="Name the run; default: grid and time.")
+@click.option(
+    "--run",
+    "run_name",
+    metavar="NAME",
+    help="Name the run, default: grid and time; with --resume: go on with it if it is there.",
+)
 @options.results
 @click.option(
     "--resume",
     is_flag=False,
     flag_value="",
     metavar="[RUN]",
-    help="Go on with a run (the newest one, or of GRID the newest) where it stopped.",
+    help="Go on with RUN, or the newest; of GRID with its newest, or start one if there is none.",
 )
 @click.option("--retry-failed", is_flag=True, help="With --resume: what failed once more.")
+@options.shape("Measure this shape, instead of the file's or without a file; repeatable.")
 @click.option("-i", "--implementations", metavar="A,B", help="Only these, instead of the file's.")
 @options.device
 @options.threads
@@ -58,6 +64,7 @@ def grid(
     results: Path,
     resume: str | None,
     retry_failed: bool,
+    shape: Sequence[Shape],
     implementations: str | None,
     device: str | None,
     threads: int | None,
@@ -80,7 +87,9 @@ def grid(
       lstm-bench grid grids/smoke.yaml --dry-run        what would run, and how long
       lstm-bench grid grids/default.yaml --budget 3m    as much as fits
       lstm-bench grid grids/paper.yaml -i pytorch,pytorch-amp --profile
+      lstm-bench grid --shape 320,4,60                  one shape, as the default grid would
       lstm-bench grid --resume                          after Ctrl-C, a crash or a power cut
+      lstm-bench grid grids/paper.yaml --resume         the same, or its start: for a job script
 
     Results go to results/<run>/ in the current folder. Exit code: 0 done or out of budget, 1 some
     cells failed, none could run or the run could not go on, 2 wrong usage, 130 interrupted (143 by
@@ -96,51 +105,50 @@ def grid(
         raise click.UsageError("--fast and --rigorous exclude each other")
     if resume and resume.endswith((".yaml", ".yml")) and grid_file is None:
         grid_file, resume = Path(resume), ""  # `--resume GRID`: the word was meant as the grid
-    if grid_file is None and resume is None:
-        raise click.UsageError("expected a grid, such as grids/default.yaml, or --resume")
+    if grid_file is None and resume is None and not shape:
+        raise click.UsageError("expected a grid, such as grids/default.yaml, --shape or --resume")
     if retry_failed and resume is None:
         raise click.UsageError("--retry-failed goes with --resume")
     budget_s = _duration(budget) if budget else None
     environments = preflight.environments(pythons)
     plan = None
-    if grid_file is not None:
-        found = grids.find(grid_file)
-        if found != grid_file:
-            click.echo(f"{grid_file} is {found}", err=True)
-        grid_file = found
-        data = grids.read(grid_file)
+    if grid_file is not None or shape:
+        file, data = _grid(grid_file, shape)
         given = {"device": device, "threads": threads, "profile": profile, "energy": energy}
         data.update({key: value for key, value in given.items() if value})
-        names = None if implementations is None else _split(implementations)
         plan = grids.plan(
             data,
-            grid_file,
+            file,
             device=machine.default_device(),
             threads=machine.threads(),
-            implementations=names,
+            shapes=shape,
+            implementations=None if implementations is None else _split(implementations),
             environments=environments,
             sampling=_sampling_flags(data, fast, rigorous, deepbench),
         )
-    if resume is None:
+    changes = (implementations, device, threads, fast, rigorous, deepbench, profile, energy)
+    if plan is None and any(changes):
+        raise click.UsageError("--resume takes the run's own plan; it cannot be changed")
+    if resume is not None and run_name and (resume or plan is None):
+        raise click.UsageError(f"--run names a new run; to go on with one: --resume {run_name}")
+    name = None if run_name is None else preflight.run_name(run_name)
+    old = None if resume is None else _to_resume(results, resume or name, plan, bool(resume))
+    records: list[Record] = []
+    if old is None:
         assert plan is not None
-        name = lookup.new_run_name(plan.name) if run_name is None else run_name
-        folder = results / preflight.run_name(name)
+        folder = results / (name or lookup.new_run_name(plan.name))
         if (folder / "manifest.json").exists():
             again = preflight.resume_command(folder, plan.environments)
             raise LstmBenchError(f"{folder} holds a run; `{again}` goes on with it")
-        records: list[Record] = []
+        if resume is not None:
+            click.echo(f"nothing to resume in {results}: starting {folder.name}", err=True)
     else:
-        changes = (implementations, device, threads, fast, rigorous, deepbench, profile, energy)
-        if run_name:
-            raise click.UsageError(f"--run names a new run; to go on with one: --resume {run_name}")
-        if any(changes) and plan is None:
-            raise click.UsageError("--resume takes the run's own plan; it cannot be changed")
-        folder = lookup.find_run(results, resume or None, plan.name if plan else None)
+        folder = old
         manifest = store.read_manifest(folder)
         stored = Plan.from_json(manifest["plan"], str(folder))
         if plan and not plan.same_work(stored):
             raise LstmBenchError(
-                f"{folder} was started with another plan than {grid_file} is now;"
+                f"{folder} was started with another plan than this command's;"
                 f" go on with `{preflight.resume_command(folder, environments)}`, or leave"
                 " --resume out"
             )
@@ -151,10 +159,10 @@ def grid(
         if other := preflight.another_board(manifest):
             click.echo(f"! {other}", err=True)
     without = "\nor go without: --skip-missing"
-    if resume is None:
+    if old is None:
         without += ", or name what is here with --implementations"
     missing = preflight.missing(plan, skip_missing or dry_run, without)
-    if resume is None:
+    if old is None:
         plan = dataclasses.replace(plan, absent=tuple(missing))
     for warning in preflight.in_vain(plan, energy):
         click.echo(f"! {warning}", err=True)
@@ -183,7 +191,40 @@ def grid(
             )
         click.echo(f"{folder} is complete: nothing is left to measure{told}")
         sys.exit(_exit_code({record.status for record in records}))
-    _run(plan, folder, missing, retry_failed, budget_s, new=resume is None)
+    _run(plan, folder, missing, retry_failed, budget_s, new=old is None)
+
+
+def _grid(path: Path | None, shapes: Sequence[Shape]) -> tuple[Path, dict[str, Any]]:
+    """The grid's file and what it says; without a file, what the default grid does at a shape."""
+    from lstm_bench import grid as grids
+
+    if path is None:
+        sizes = shapes[0].label.replace(",", "-")
+        name = f"shape-{sizes}" if len(set(shapes)) == 1 else "shapes"
+        found = grids.shipped()["default"]
+        return found, {**grids.read(found), "name": name}
+    found = grids.find(path)
+    if found != path:
+        click.echo(f"{path} is {found}", err=True)
+    return found, grids.read(found)
+
+
+def _to_resume(results: Path, name: str | None, plan: Plan | None, must: bool) -> Path | None:
+    """The run of that name, else the newest: of that plan, if there is one; None: start it.
+
+    `must`: a run of that name has to be there.
+    """
+    from lstm_bench import lookup, store
+    from lstm_bench.plan import Plan
+
+    if plan is None or must:
+        return lookup.find_run(results, name)
+    if name:
+        return results / name if (results / name / "manifest.json").exists() else None
+    runs = lookup.runs_of(results, plan.name)
+    plans = (Plan.from_json(store.read_manifest(run)["plan"], str(run)) for run in runs)
+    same = (run for run, its in zip(runs, plans, strict=True) if plan.same_work(its))
+    return next(same, runs[0] if runs else None)
 
 
 def _run(
@@ -281,7 +322,8 @@ def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> N
         click.echo(f"\n! {outcome.note}")
     if outcome.interrupted or outcome.out_of_budget:
         why = "Interrupted" if outcome.interrupted else "The budget is used up"
-        click.echo(f"\n{why}: {outcome.left} of {cells} cells are left. Go on: {again}")
+        left = f"{outcome.left} of {counted(cells, 'cell')} {'is' if outcome.left == 1 else 'are'}"
+        click.echo(f"\n{why}: {left} left. Go on: {again}")
     else:
         click.echo(f"\n{_next(set(run.cells['status']), folder, again)}")
 

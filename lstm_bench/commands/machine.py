@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.units import WIDTH, wrapped
+from lstm_bench.units import WIDTH, counted, wrapped
 
 
 @click.command("list", short_help="Show what can run here, and what the rest would need.")
@@ -19,7 +19,7 @@ def list_(pythons: Sequence[str], device: str | None) -> None:
     from lstm_bench import doctor, preflight, registry
     from lstm_bench.tables import Table, text
 
-    where = options.where(device)
+    where = options.device_for(device)
     found = doctor.survey(preflight.environments(pythons), where)
     rows = doctor.availability(registry.IMPLEMENTATIONS.values(), found, where)
     shown = [
@@ -53,7 +53,7 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     from lstm_bench.stop import Stop
 
     environments = preflight.environments(pythons)
-    where = options.where(device)
+    where = options.device_for(device)
     what = machine.fingerprint()
     _fact("machine", f"{what['cpu']}, {what['architecture']}, {what['system']}")
     _fact("threads", f"{what['threads']}, load {what['load']}")
@@ -84,7 +84,7 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     settings = Settings(device=where, threads=machine.threads())
     plan = doctor.noise_plan(rows, settings, environments)
     name = plan.implementations[0].name
-    click.echo(f"\nnoise: {name} against itself, {settings.threads} threads")
+    click.echo(f"\nnoise: {name} against itself, {counted(settings.threads, 'thread')}")
     stop = Stop(options.tell)
     with stop, options.alone(where), options.progress(quiet=True) as progress:
         records = doctor.measure_noise(plan, progress, stop)
@@ -99,7 +99,9 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
         click.echo(f"!{line}")
     failed = [r for r in records if r.status != "ok"]
     if failed:
-        click.echo(f"  ! {len(failed)} cells failed: {failed[0].status}: {failed[0].reason}")
+        click.echo(
+            f"  ! {counted(len(failed), 'cell')} failed: {failed[0].status}: {failed[0].reason}"
+        )
         sys.exit(options.FAILED)
 
 

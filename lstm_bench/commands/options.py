@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from lstm_bench.conditions import parsed
 from lstm_bench.model import LstmBenchError, Stopped
 from lstm_bench.units import WIDTH
 
@@ -60,6 +61,23 @@ metric = click.option(
     show_default=True,
     help="One call's wait, the time per queued call, or the time the device is busy.",
 )
+where = click.option(
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="AXIS=N",
+    help="Only these shapes: hidden=512, 'batch>=16', 'timesteps!=10'; repeatable, all must hold.",
+)
+
+
+def shape(text: str, **more: Any) -> Callable[[F], F]:
+    """`--shape`, which all commands read alike: as a shape, or as a tuple of them."""
+
+    def read(_: click.Context, __: click.Parameter, given: Any) -> Any:
+        return tuple(map(parsed, given)) if isinstance(given, tuple) else parsed(given)
+
+    more.setdefault("multiple", not more.get("required"))
+    return click.option("--shape", metavar="H,B,T[,I]", callback=read, help=text, **more)
 
 
 NARROWEST = 40  # columns that a table is fitted to
@@ -179,7 +197,7 @@ def busy(what: str) -> Iterator[None]:
         yield
 
 
-def where(device: str | None) -> str:
+def device_for(device: str | None) -> str:
     from lstm_bench import machine
 
     return machine.default_device() if device in (None, "auto") else str(device)

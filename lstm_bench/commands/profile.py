@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.model import LstmBenchError, Settings, Stopped
+from lstm_bench.model import LstmBenchError, Settings, Shape, Stopped
 
 if TYPE_CHECKING:
     from lstm_bench.model import Record
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("implementation")
-@click.option("--shape", required=True, metavar="H,B,T", help="Hidden, batch, timesteps[, input].")
+@options.shape("Hidden, batch, timesteps[, input size].", required=True)
 @options.device
 @options.threads
 @options.python
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 @options.writing
 def profile(
     implementation: str,
-    shape: str,
+    shape: Shape,
     device: str | None,
     threads: int | None,
     pythons: Sequence[str],
@@ -90,15 +91,17 @@ def profile(
             f"{row.name} is on the CPU with {counted(row.threads, 'thread')} whatever --device and"
             f" --threads say; leave them out, or profile {row.name.rpartition('@')[0]}"
         )
-    own = row.settings_in(Settings(device=options.where(device))).device
+    own = row.settings_in(Settings(device=options.device_for(device))).device
     _early(trace, figure, own, operators)
     record, found, happened = _measured(
         *(implementation, shape, device, threads, pythons, operators),
         timeline=bool(trace or figure),
     )
     options.write(kernel_report.cell_document(record, found, sort, top), form, output)
+    if found.problem or not found.parts:
+        raise Stopped(_nothing(record, found, own, operators))
     if (trace or figure) and not happened.activities:
-        raise Stopped(f"no timeline: {found.problem or 'the profiler told of no times'}")
+        raise Stopped("no timeline: the profiler told of no times")
     title = f"{record.implementation} at {record.shape.label}"
     if trace:
         from lstm_bench import trace as traces
@@ -117,6 +120,17 @@ def profile(
         click.echo(f"wrote {figure}", err=True)
 
 
+def _nothing(record: Record, found: Profile, device: str, operators: bool) -> str:
+    """Why there is nothing to show, and what can be had instead."""
+    why = found.problem or f"{found.source} saw nothing"
+    same = ["--shape", record.shape.label, "--device", device]
+    words, instead = ["grid", "-i", record.implementation, *same], "times"
+    if device == "cuda" and not operators:
+        words, instead = ["profile", record.implementation, *same, "--operators"], "operators"
+    command = shlex.join(["lstm-bench", *words])
+    return f"{record.implementation} has no profile here: {why}\nfor its {instead}: `{command}`"
+
+
 def _early(trace: Path | None, figure: Path | None, device: str, operators: bool) -> None:
     """Refuse what cannot be, before anything is measured."""
     if (trace or figure) and (device == "cpu" or operators):
@@ -131,7 +145,7 @@ def _early(trace: Path | None, figure: Path | None, device: str, operators: bool
 
 def _measured(
     implementation: str,
-    shape: str,
+    shape: Shape,
     device: str | None,
     threads: int | None,
     pythons: Sequence[str],
@@ -146,9 +160,8 @@ def _measured(
 
     data = {
         "name": "profile",
-        "shapes": [_sizes(shape)],
         "implementations": [implementation],
-        "device": options.where(device),
+        "device": options.device_for(device),
         "threads": threads or "all",
         "controls": 0,
         "profile": True,
@@ -158,6 +171,7 @@ def _measured(
         Path("--shape"),
         device=machine.default_device(),
         threads=machine.threads(),
+        shapes=[shape],
         implementations=[implementation],
         environments=preflight.environments(pythons),
         sampling={"rounds": 5, "max_rounds": 5},
@@ -179,17 +193,5 @@ def _measured(
     if not kept.records or not seen:
         told = [text for record in kept.records for text in (record.reason, *record.warnings)]
         why = "; ".join(filter(None, told))
-        raise Stopped(f"{implementation} at {shape} could not be profiled: {why}")
+        raise Stopped(f"{implementation} at {shape.label} could not be profiled: {why}")
     return kept.records[0], seen[0].profile, seen[0]
-
-
-def _sizes(shape: str) -> list[int]:
-    try:
-        sizes = [int(size) for size in shape.split(",")]
-    except ValueError:
-        sizes = []
-    if len(sizes) not in (3, 4):
-        raise LstmBenchError(
-            f"--shape: found {shape!r}, expected hidden,batch,timesteps as in 512,16,25"
-        )
-    return sizes

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.model import LstmBenchError
+from lstm_bench.conditions import chosen, one_of, shapes_of
+from lstm_bench.model import LstmBenchError, Shape
 
 
 @click.command(short_help="Show a run as tables, figures or one page.")
@@ -37,13 +38,8 @@ from lstm_bench.model import LstmBenchError
     metavar="N",
     help="With --kernels: how many of each row are drawn; JSON has all.  [default: 5]",
 )
-@click.option(
-    "--where",
-    "conditions",
-    multiple=True,
-    metavar="AXIS=N",
-    help="Only these shapes: hidden=512, 'batch>=16'; repeatable, all must hold.",
-)
+@options.where
+@options.shape("Only this shape; repeatable.")
 @options.metric
 @options.writing
 @click.option(
@@ -68,6 +64,7 @@ def report(
     sort: str | None,
     top: int | None,
     conditions: Sequence[str],
+    shape: Sequence[Shape],
     metric: str,
     form: str | None,
     output: str | None,
@@ -81,6 +78,7 @@ def report(
       lstm-bench report --mpe                      the paper's table, and this run's beside it
       lstm-bench report --mpe --pair pytorch,pytorch-half
       lstm-bench report --where 'batch>=16'        of some shapes only
+      lstm-bench report --shape 512,16,25          of one
       lstm-bench report --kernels                  where the time goes, if the run was profiled
       lstm-bench report --kernels --where hidden=512 --top 10
       lstm-bench report --energy                   what else it took: joules, clocks, memory
@@ -98,11 +96,15 @@ def report(
         raise click.UsageError("--mpe, --kernels and --energy are reports of their own; choose one")
     if (sort or top) and not kernels:
         raise click.UsageError("--sort and --top go with --kernels")
+    conditions = [*conditions, *one_of(shape)]
     if conditions and html:
-        raise click.UsageError("--where does not choose for --html, which has a filter of its own")
+        raise click.UsageError(
+            "--where and --shape do not choose for --html, which has a filter of its own"
+        )
     if conditions and figures and not kernels:
         raise click.UsageError(
-            "--where chooses for figures of --kernels only; leave --figures out, or ask for these"
+            "--where and --shape choose for figures of --kernels only; leave --figures out, or ask"
+            " for these"
         )
     printed = mpe or kernels or energy or form or output or not (html or figures)
     shown = printed and not (kernels or energy)
@@ -123,7 +125,6 @@ def report(
     if figures:
         from lstm_bench import figures as drawing
         from lstm_bench import profile_figures
-        from lstm_bench.conditions import chosen, shapes_of
 
         try:
             shapes = shapes_of(chosen(run.cells, conditions)) if conditions else None

@@ -1,6 +1,6 @@
 """How well does energy per call repeat? Made-up energy counters that behave like an H200's.
 
-    python benchmarks/energy_simulation.py [MEASUREMENTS]
+    python study/experiments/energy_simulation.py [MEASUREMENTS]
 
 The counter moves every 100 ms, give or take 22; a read takes 4 ms. Two cases, since what a counter
 that moves late has counted is not documented: "late" counts up to the regular moment and shows it

@@ -1,6 +1,6 @@
 """Does a worker keep its pace from round to round? Then neighbouring rounds are not independent.
 
-    python benchmarks/worker_pace.py results/RUN
+    python study/experiments/worker_pace.py results/RUN
 
 All rows of a framework run in one worker. What its rows at a shape have in common in a round, less
 their medians, is the worker's pace. Prints, for the rows whose rounds spread by 3% or more: how

@@ -1,7 +1,7 @@
 """Does the host keep a steadier pace when a process stays on some cores?
 
-    python benchmarks/pinning.py SECONDS H,B,T ROW ... > blocks.jsonl
-    python benchmarks/pinning.py --table results/h200-pinning-*.jsonl.gz
+    python study/experiments/pinning.py SECONDS H,B,T ROW ... > blocks.jsonl
+    python study/experiments/pinning.py --table results/h200-pinning-*.jsonl.gz
 
 The first measures rows that one interpreter has, on a GPU, in one process: in blocks that take
 turns over the rows and over where the process may run: `free`; all of its threads on four cores;

@@ -1,6 +1,6 @@
 """Are verdicts and intervals as sure as they say? Made-up runs whose truth is known.
 
-    python benchmarks/verdict_simulation.py [RUNS]
+    python study/experiments/verdict_simulation.py [RUNS]
 
 A made-up run has 24 shapes, 10 rounds and an A/A control at every shape. Every round is off by
 about 1%, and every process by about 0.5% for as long as it lives, which no number of rounds

@@ -1,0 +1,223 @@
+"""The numbers that the study's sentences may use, by name: `{{pytorch_over_best}}` in a page.
+
+A ratio is refused (`Stale`) unless it is above 1 and beyond the noise: its sentence says "slower"
+or "faster", and must be written anew if the runs no longer do.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from itertools import pairwise
+from typing import NamedTuple
+
+from lstm_bench import analysis, noise
+from lstm_bench.comparison import Comparison
+from lstm_bench.mpe import PAPER
+from lstm_bench.noise import SHAPE
+from lstm_bench.trust import two_digits
+from lstm_bench.units import error, percent, seconds
+from lstm_bench.words import factor
+from study import findings, tables
+from study.runs import BEST, BEST_HALF, MAIN, REPEAT, Stale, at, is_clear, load, only, repeated
+
+CALLED = ("faster", "slower")
+
+
+class Number(NamedTuple):
+    """A value, as it is shown; the run that it is from, and how it is made of that."""
+
+    value: float
+    shown: str
+    run: str
+    how: str
+
+
+class Book:
+    """Numbers by name, each entered once."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Number] = {}
+
+    def add(self, name: str, value: float, shown: str, how: str, run: str = MAIN) -> None:
+        if name in self.entries:
+            raise ValueError(f"two numbers are called {name}")
+        self.entries[name] = Number(float(f"{value:.6g}"), shown, run, how)
+
+    def count(self, name: str, value: int, how: str, run: str = MAIN) -> None:
+        self.add(name, value, f"{value:,}", how, run)
+
+    def slower(
+        self, name: str, b: str, a: str, run: str = MAIN, where: str = "", **sizes: int
+    ) -> None:
+        """How many times longer B takes than A; `where` is `stepwise`, or empty."""
+        of = at(load(run).against(a, b), **sizes)
+        how = f"latency of {b} over {a}"
+        how += "".join(f", {axis} {size}" for axis, size in sizes.items())
+        if where:
+            steps = load(run).stepwise(where)
+            of = only(of, lambda shape: shape in steps)
+            how += f", where {where} goes step by step"
+        self._factor(name, of, f"{how}; geometric mean", run)
+
+    def _factor(self, name: str, of: Comparison, how: str, run: str) -> None:
+        value = of.group().ratio.value
+        if value <= 1 or not is_clear(of):
+            raise Stale(f"{name}: {how} is {value:.3f} in {run}, not above 1 beyond the noise")
+        self.add(name, value, factor(value), how, run)
+
+
+def numbers() -> dict[str, Number]:
+    book = Book()
+    _headroom(book)
+    _precision(book)
+    _frameworks(book)
+    _paper(book)
+    _energy(book)
+    _run(book)
+    _repeat(book)
+    return book.entries
+
+
+def _headroom(book: Book) -> None:
+    book.slower("pytorch_over_best", "pytorch", BEST)
+    book.slower("pytorch_over_best_batch1", "pytorch", BEST, batch=1)
+    book.slower("pytorch_over_best_batch256", "pytorch", BEST, batch=256)
+    book.slower("tf_over_best_batch1", "tf-mode0", BEST, batch=1)
+    for name, (b, a) in zip(("cpp", "graph", "algorithm"), pairwise(tables.STEPS), strict=True):
+        book.slower(f"{name}_gain_batch1", b, a, where="pytorch", batch=1)
+    book.slower("pytorch_itself", "pytorch", "deepbench", where="pytorch")
+    stepwise = len(load(MAIN).stepwise("pytorch"))
+    book.count("stepwise_shapes", stepwise, "shapes at which pytorch goes step by step, by profile")
+    cells = load(MAIN).cells
+    graphs = cells[cells["implementation"].isin((BEST, BEST_HALF))]["path"].str.contains(", graph")
+    book.count("best_in_graph", int(graphs.sum()), "best cells that replay a CUDA graph")
+    book.count("best_cells", len(graphs), "best cells")
+    for name in ("pytorch", *findings.MODES):
+        share = statistics.fmean(findings.idle(load(MAIN), name))
+        how = f"mean share of the latency of {name} in which the GPU is idle"
+        book.add(f"idle_{name.replace('-', '_')}", share, percent(share, 0), how)
+
+
+def _precision(book: Book) -> None:
+    for batch in (16, 256):
+        book.slower(f"half_gain_batch{batch}", "pytorch", "pytorch-half", batch=batch)
+    book.slower("half_loss_batch1", "pytorch-half", "pytorch", batch=1)
+    own = at(load("h200-deepbench").against("pytorch", "pytorch-half"), batch=1).shapes["verdict"]
+    how = "shapes with batch 1"
+    book.count("deepbench_batch1", len(own), how, "h200-deepbench")
+    how = "shapes with batch 1 at which pytorch-half is slower than pytorch"
+    book.count("deepbench_half_slower", int((own == "slower").sum()), how, "h200-deepbench")
+    book.slower("amp_over_half", "pytorch-amp", "pytorch-half")
+    slower = load(MAIN).against("pytorch-half", "pytorch-amp").group().verdicts["slower"]
+    book.count("amp_slower", slower, "shapes at which pytorch-amp is slower than pytorch-half")
+    amp, half = (load(MAIN).profiled(name) for name in ("pytorch-amp", "pytorch-half"))
+    adds = statistics.median(amp[s].latency_s - half[s].latency_s for s in amp)
+    book.add("amp_adds", adds, seconds(adds), "median of pytorch-amp less pytorch-half, by shape")
+    casts = statistics.median(
+        amp[s].by_family.get("cast", 0.0) - half[s].by_family.get("cast", 0.0) for s in amp
+    )
+    book.add("amp_casts", casts, seconds(casts), "median GPU time of the casts of pytorch-amp")
+    cells = load(MAIN).cells
+    for name in ("pytorch", "pytorch-half"):
+        worst = float(cells.loc[cells["implementation"] == name, "max_abs_error"].max())
+        how = f"largest error of {name} against float64"
+        book.add(f"error_{name.replace('-', '_')}", worst, error(worst), how)
+
+
+def _frameworks(book: Book) -> None:
+    one = load(MAIN)
+    for kind, rows in tables.FRAMEWORKS.items():
+        won = analysis.winners(analysis.times(one.cells), one.run.noise, among=rows)
+        name, wins = Counter(won["fastest"]).most_common(1)[0]
+        if wins < len(won):
+            raise Stale(f"{name} is the fastest framework in {kind} at {wins} of {len(won)} shapes")
+        if kind == "fp32":
+            clear = int((won["verdict"] == "slower").sum())
+            book.count("wins_fp32", clear, f"shapes at which {name} wins beyond the noise in fp32")
+    book.slower("tf_over_pytorch", "tf-mode0", "pytorch")
+    book.slower("mode1_over_mode0", "tf-mode1", "tf-mode0")
+    book.slower("mode2_over_mode0", "tf-mode2", "tf-mode0")
+
+
+def _paper(book: Book) -> None:
+    found = findings.findings(load(MAIN))
+    words = Counter(finding.verdict for finding in found)
+    book.count("findings", len(found), "claims of the paper that were tested")
+    for name, word in (
+        ("hold", findings.HOLDS),
+        ("do_not_hold", findings.HOLDS_NOT),
+        ("depend", findings.DEPENDS),
+        ("open", findings.OPEN),
+    ):
+        book.count(f"findings_{name}", words[word], f"claims of the paper judged: {word}")
+    again = findings.findings(load(REPEAT))
+    same = sum(a.verdict == b.verdict for a, b in zip(found, again, strict=True))
+    book.count("findings_again", same, "claims of the paper that both runs judge alike", REPEAT)
+    wins = load(MAIN).against("tf-mode1", "tf-mode2").group().verdicts["faster"]
+    book.count("mode2_wins", wins, "shapes at which tf-mode2 is faster than tf-mode1")
+    book.slower("pytorch_over_skip", "pytorch", "deepbench-skip", where="pytorch")
+    book.slower("projection_costs", "deepbench", "deepbench-skip", where="pytorch")
+    for name, b in (("pytorch", "pytorch"), ("tf", "tf-mode0")):
+        value = load(MAIN).against("deepbench-skip", b).group().mpe.value
+        book.add(f"mpe_{name}", value, f"{value:.2f}", f"MPE of {b} against deepbench-skip")
+        value = next(v for x, y, v in PAPER if (x, y) == ("deepbench", b))
+        book.add(f"mpe_{name}_paper", value, f"{value:.2f}", f"MPE of {b}, DeepBench", "the paper")
+
+
+def _energy(book: Book) -> None:
+    shapes = len(tables.energy_of("pytorch"))
+    book.count("energy_shapes", shapes, "shapes at which all implementations have an energy")
+    for name, b, a in (
+        ("tf_over_pytorch", "tf-mode0", "pytorch"),
+        ("amp_over_half", "pytorch-amp", "pytorch-half"),
+        ("pytorch_over_best", "pytorch", BEST),
+        ("pytorch_over_half", "pytorch", "pytorch-half"),
+    ):
+        ratio, how = tables.energy_ratio(b, a), f"energy of {b} over {a}; geometric mean"
+        book.add(f"energy_{name}", ratio, f"{ratio:.1f}x", how)
+    idle = statistics.median(
+        one.energy.idle_w or 0.0 for one in tables.energy_of("pytorch").values()
+    )
+    book.add("idle_power", idle, f"{idle:.0f} W", "median power of the idle GPU")
+    for name, runs in tables.ENERGY_PAIRS.items():
+        apart = tables.energy_apart(*runs)
+        how = f"median difference of energy per call from {runs[0]}"
+        book.add(f"energy_{name}", apart, percent(apart), how, runs[1])
+
+
+def _run(book: Book) -> None:
+    run = load(MAIN).run
+    book.count("shapes", run.shapes, "shapes with a time")
+    ok = load(MAIN).cells["status"].eq("ok")
+    book.count("cells", int(ok.sum()), "cells with a time, controls apart")
+    floors = sorted(set(noise.applied(run.noise)))
+    for name, floor in (("noise_low", floors[0]), ("noise_high", floors[-1])):
+        book.add(name, floor, two_digits(floor), "noise floor, by the length of a call")
+    pairs, different = (
+        sum(getattr(one, what) for one in run.noise) for what in ("pairs", "called_different")
+    )
+    book.count("aa_pairs", pairs, "A/A pairs")
+    book.count("aa_called", different, "A/A pairs that are called different")
+
+
+def _repeat(book: Book) -> None:
+    found = repeated()
+    for name, bound in (("gpu_bound", True), ("host_bound", False)):
+        change = float(found.loc[found["gpu_bound"] == bound, "change"].median())
+        how = f"median change of {name.replace('_', '-')} cells from {MAIN}"
+        book.add(f"change_{name}", change, percent(change), how, REPEAT)
+    largest = max(abs(second / first - 1) for _, first, second in tables.headlines())
+    how = "largest change of a ratio in the table of both runs"
+    book.add("change_of_ratios", largest, percent(largest, 0), how, REPEAT)
+    first, second = (load(name).verdicts(tables.TITLES) for name in (MAIN, REPEAT))
+    both = first.merge(second, on=["a", "b", *SHAPE])
+    called = both[both["verdict_x"].isin(CALLED)]
+    again = called["verdict_y"].isin(CALLED)
+    turned = int((again & (called["verdict_x"] != called["verdict_y"])).sum())
+    share = (int(again.sum()) - turned) / len(called)
+    book.count(
+        "verdicts", len(called), "times that one of the main implementations is called faster"
+    )
+    book.add("verdicts_again", share, percent(share), "share of these that it confirms", REPEAT)
+    book.count("verdicts_turned", turned, "how many of these it calls the other way round", REPEAT)

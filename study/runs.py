@@ -1,0 +1,115 @@
+"""The shipped runs, and what the study asks them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from lstm_bench import analysis, noise, results, split, store
+from lstm_bench.comparison import Comparison, Group, clear, compare
+from lstm_bench.model import Record, Shape
+from lstm_bench.noise import SHAPE
+from lstm_bench.split import Split
+
+ROOT = Path(__file__).resolve().parent.parent
+MAIN, REPEAT = "h200-paper", "h200-repeat"  # the same grid twice, the second with fewer rounds
+BEST, BEST_HALF = "deepbench-best", "deepbench-fp16-best"
+GPU_BOUND = 0.9  # of its latency that the GPU is busy
+
+
+class Stale(Exception):
+    """A sentence of the study rests on something that the runs no longer show."""
+
+
+class Study:
+    """One run."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.run = results.load(ROOT / "results" / name)
+        self.cells = self.run.cells[self.run.cells["copy"] == 1]
+
+    @functools.cache  # noqa: B019 - a handful of runs, alive as long as the program
+    def against(self, a: str, b: str) -> Comparison:
+        """The latency of B against that of A, shape by shape."""
+        return compare(self.cells, a, b, across=None, floors=[self.run.noise])
+
+    @functools.cached_property
+    def times(self) -> pd.DataFrame:
+        """Median latency in seconds: a row per shape, a column per implementation."""
+        of = analysis.times(self.cells)
+        index = pd.MultiIndex.from_frame(of.shapes.astype(int))
+        names = pd.Index(of.names, name="implementation")
+        return pd.DataFrame(of.seconds, index=index, columns=names)
+
+    @functools.cached_property
+    def splits(self) -> list[Split]:
+        """The profiled cells."""
+        return split.read(self.run).on_device
+
+    def profiled(self, name: str) -> dict[Shape, Split]:
+        return {one.shape: one for one in self.splits if one.name == name}
+
+    def stepwise(self, name: str) -> set[Shape]:
+        """Where an implementation runs the recurrence step by step, not in one kernel."""
+        return {shape for shape, one in self.profiled(name).items() if not one.in_one}
+
+    @functools.cached_property
+    def records(self) -> list[Record]:
+        """All cells with a time, controls included."""
+        found = store.read_records(self.run.folder) if self.run.folder else {}
+        return [record for record in found.values() if record.status == "ok"]
+
+    def verdicts(self, names: Collection[str]) -> pd.DataFrame:
+        """Each of these implementations against each other, at every shape."""
+        found = [
+            self.against(a, b).shapes[[*SHAPE, "verdict"]].assign(a=a, b=b)
+            for a, b in itertools.combinations(names, 2)
+        ]
+        return pd.concat(found, ignore_index=True)
+
+
+@functools.cache
+def load(name: str) -> Study:
+    return Study(name)
+
+
+def shapes_of(of: Comparison) -> list[Shape]:
+    return [Shape(*map(int, row)) for row in of.shapes[SHAPE].to_numpy()]
+
+
+def only(of: Comparison, chosen: Callable[[Shape], bool]) -> Comparison:
+    """The comparison at some of its shapes."""
+    return of.part(np.array([chosen(shape) for shape in shapes_of(of)]))
+
+
+def at(of: Comparison, **sizes: int) -> Comparison:
+    """The comparison at `batch=1` and the like."""
+    return only(of, lambda shape: all(getattr(shape, axis) == n for axis, n in sizes.items()))
+
+
+def floor_of(of: Comparison) -> float:
+    """The noise floor that a mean over these shapes must be beyond."""
+    return float(of.shapes["floor"].median())
+
+
+def is_clear(of: Comparison, group: Group | None = None) -> bool:
+    """Whether B differs from A beyond the noise, over all of these shapes together."""
+    return clear(group or of.group(), floor_of(of))
+
+
+def repeated() -> pd.DataFrame:
+    """Each cell of the main run and of its repeat: by how much the latter's latency differs."""
+    first, second = (load(name).times.stack().rename(name) for name in (MAIN, REPEAT))
+    both = pd.concat([first, second], axis=1, join="inner").reset_index()
+    busy = {(one.name, one.shape): 1 - one.idle for one in load(MAIN).splits}
+    keys = zip(both["implementation"], both[SHAPE].itertuples(index=False), strict=True)
+    share = np.array([busy[name, Shape(*map(int, shape))] for name, shape in keys])
+    change = np.abs(both[REPEAT] / both[MAIN] - 1)
+    floor = noise.floor_at(load(MAIN).run.noise, both[MAIN])
+    return both.assign(change=change, gpu_bound=share >= GPU_BOUND, inside=change <= floor)
