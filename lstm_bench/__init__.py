@@ -1,4 +1,4 @@
-"""lstm-bench: what one LSTM layer costs, by every implementation, checked and beside its noise.
+"""lstm-bench: benchmark one LSTM layer, with checked outputs and measured noise.
 
 import lstm_bench
 cells = lstm_bench.load()                  # the newest run in results/, one row per cell

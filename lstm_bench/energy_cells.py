@@ -17,7 +17,7 @@ from lstm_bench.model import Record, Shape
 KNOWN = 0.05  # what two runs shall agree to; where they need not, it is an estimate
 OFTEN = 1.96  # standard deviations that 95 of 100 differences stay within
 NET_KNOWN = 0.1  # of net energy may be open; where more is, it is an estimate
-LOAD_SPREAD = 0.03  # of net energy from load to load, where there is but one (docs/energy.md)
+LOAD_SPREAD = 0.03  # of net energy, where there is one load (study/notes/energy-repeats.md)
 
 
 def firsts(records: Iterable[Record]) -> list[Record]:

@@ -9,7 +9,7 @@ from lstm_bench.page import Section
 
 #: What an implementation says of itself.
 KINDS = ("weights", "inputs", "outputs", "workspace")
-#: What was measured, where it was; `docs/energy.md` has the details.
+#: What was measured, where it was; `docs/explanation/gpu-and-memory.md` has the details.
 MEASURED = {
     "device peak": "the most that its build and first call added on the GPU, by its own allocator",
     "process by NVML": "all that its process holds on the GPU, with its neighbours of the shape",

@@ -99,7 +99,7 @@ class Implementation:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How much is measured; `docs/method.md` gives the reasons."""
+    """How much is measured; `docs/explanation/method.md` gives the reasons."""
 
     rounds: int = 10
     max_rounds: int = 30

@@ -1,7 +1,7 @@
 """What the GPU did meanwhile, as NVML tells it: clocks, temperature, power, load, throttling.
 
 Nothing here may stop a run: what cannot be read is None, and `Gauge.reason` says in one line what
-is missing and how to get it. `docs/energy.md` says how good the figures are.
+is missing and how to get it. `docs/explanation/gpu-and-memory.md` says what the figures mean.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What docs/adding.md shows runs, and it names everything that there is."""
+"""What docs/how-to/add-an-implementation.md shows runs, and it names everything that there is."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from lstm_bench.model import Implementation, Sampling, Settings, Shape
 from lstm_bench.problem import Problem
 from lstm_bench.registry import Framework
 
-TEXT = (REPOSITORY / "docs" / "adding.md").read_text()
+TEXT = (REPOSITORY / "docs" / "how-to" / "add-an-implementation.md").read_text()
 ROW, FRAMEWORK, FILE = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 SHAPE = asdict(Shape(hidden=7, batch=3, timesteps=5, input_size=11))
 QUICK = asdict(Sampling(block_s=0.001, warmup_s=0.001, warmup_calls=1))

@@ -11,7 +11,8 @@ import lstm_bench
 from lstm_bench import store
 from lstm_bench.model import Block, LstmBenchError, Record, Shape
 
-PAGE = Path(__file__).parent.parent / "docs" / "python.md"
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "reference" / "python.md"
 PROMISED = [
     *("implementation", "hidden", "batch", "timesteps", "input_size", "status", "reason"),
     *("latency_s", "throughput_s", "device_s", "max_abs_error"),
@@ -55,15 +56,12 @@ def test_a_run_without_samples_has_none(tmp_path):
 
 
 def test_the_examples_of_the_documentation_run(monkeypatch, capsys):
-    monkeypatch.chdir(PAGE.parent.parent)
-    names: dict[str, object] = {}
-    for example, shown in zip(
-        re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL),
-        ("pytorch / deepbench", "Group("),
-        strict=True,
-    ):
-        exec(compile(example, str(PAGE), "exec"), names)
-        assert shown in capsys.readouterr().out
+    monkeypatch.chdir(ROOT)
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(compile(example, str(PAGE), "exec"), {})
+    printed = capsys.readouterr().out
+    assert "pytorch / deepbench" in printed
+    assert "Group(" in printed
 
 
 def test_profiles_come_as_one_row_per_part_less_those_that_lost_records(tmp_path):

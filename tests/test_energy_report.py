@@ -254,7 +254,7 @@ def test_gross_energy_of_one_load_is_an_estimate_where_most_of_it_is_net(run_of,
 
 
 def test_the_spread_that_is_taken_for_one_load_is_what_runs_with_several_show():
-    """As docs/energy.md has it: root mean squares, where the counter resolves net energy."""
+    """As study/notes/energy-repeats.md has it: root mean squares, where net energy is resolved."""
     found = []
     for name in ("h200-energy-1", "h200-energy-2"):
         records = store.read_records(REPOSITORY / "results" / name).values()

@@ -196,7 +196,7 @@ def test_a_fault_that_does_not_exist_is_answered_with_all_that_do(word):
 
 
 def test_the_page_on_grids_has_every_word_of_a_script():
-    page = (REPOSITORY / "docs" / "grids.md").read_text()
+    page = (REPOSITORY / "docs" / "reference" / "grid-file.md").read_text()
     words = [*fake_script.SCRIPT, *fake_script.FAULTS, *fake_script.MOMENTS, *fake_script.PROFILES]
     assert [word for word in (*words, *TOLERANCES) if f"`{word}`" not in page] == []
 
