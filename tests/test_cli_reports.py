@@ -143,7 +143,7 @@ def test_one_implementation_in_two_runs(lstm_bench, some_run, tmp_path):
     written(tmp_path / "results" / "later", row("pytorch", 0.008, hidden=64))
     done = lstm_bench("compare", "pytorch", "pytorch", "--run", "made-up", "--run", "later")
     assert done.returncode == 0, done.stderr
-    assert "pytorch@later is 2.00x slower than pytorch@made-up" in done.stdout
+    assert "pytorch@later is 2.0x slower than pytorch@made-up" in done.stdout
     assert "Measured in different runs" in done.stdout
     assert "pytorch in the second run not measured: 5" in done.stdout
 
@@ -154,7 +154,7 @@ def test_two_runs_of_one_name_in_two_folders_are_two_runs(lstm_bench, tmp_path):
     runs = ["--run", "monday/paper", "--run", "friday/paper"]
     done = lstm_bench("compare", "pytorch", "pytorch", *runs)
     assert done.returncode == 0, done.stderr
-    assert "pytorch@friday/paper is 3.00x slower than pytorch@monday/paper" in done.stdout
+    assert "pytorch@friday/paper is 3.0x slower than pytorch@monday/paper" in done.stdout
 
 
 def test_report_writes_files(lstm_bench, some_run, tmp_path):
