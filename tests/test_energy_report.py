@@ -106,7 +106,7 @@ def test_a_cell_too_short_to_measure_is_counted_and_not_printed_as_a_number(run_
         ),
     )
     text = energy_report.document(run).written("table")
-    assert "1 cells: too short to measure" in text
+    assert "1 cell: too short to measure" in text
     assert "200 mJ" in text
 
 
