@@ -24,6 +24,7 @@ from lstm_bench import noise
 from lstm_bench.analysis import join_passes
 from lstm_bench.intervals import (
     FEWEST_SHAPES,
+    NOTHING,
     Statistic,
     Three,
     over_rounds,
@@ -60,7 +61,7 @@ class Group:
     mpe: Statistic
     ratio: Statistic
     verdicts: dict[str, int]  # of B against A
-    mpe_back: Statistic  # of A against B
+    mpe_back: Statistic = NOTHING  # of A against B
 
     @property
     def label(self) -> str:

@@ -37,6 +37,8 @@ class Statistic:
     high: float
 
 
+NOTHING = Statistic(np.nan, np.nan, np.nan)
+
 #: Of B against A: MPE, geometric mean ratio, and the MPE of A against B.
 Three = tuple[Statistic, Statistic, Statistic]
 
@@ -61,8 +63,7 @@ def over_rounds(
     interval is narrower than what lies between two measurements of the same thing.
     """
     if not len(times[0]):
-        nothing = Statistic(np.nan, np.nan, np.nan)
-        return nothing, nothing, nothing
+        return NOTHING, NOTHING, NOTHING
     pools = _averaged(*redrawn(first, second, times, RESAMPLES))
     between = float(np.log1p(floor).mean() / len(floor) ** 0.5)  # of the mean logarithm
     ratio = times[1] / times[0]
