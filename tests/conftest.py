@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -41,6 +42,10 @@ FAKE_GRID: dict[str, Any] = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kills", type=int, default=20, help="random kills in test_kill.py")
+
+
 @pytest.fixture
 def write_grid(tmp_path: Path) -> Callable[..., Path]:
     """Write a fake grid with some keys changed; a value of None leaves the key out."""
@@ -60,13 +65,14 @@ def in_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     if not request.node.get_closest_marker("processes"):
         monkeypatch.setattr(workers.Workers, "start", InProcess)
         monkeypatch.setattr(fake, "_built", 0)  # as in a process that has just begun
+        monkeypatch.setattr(gc, "collect", lambda: 0)  # slow beside pytest; fakes hold no memory
 
 
 @pytest.fixture
 def lstm_bench(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_process: None
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Call the command line in an empty folder, within this process; a fault shows its traceback."""
+    """Call the command line in an empty folder, in this process; what it raises is raised."""
 
     def call(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
         monkeypatch.chdir(tmp_path)

@@ -1359,21 +1359,35 @@ def test_ctrl_c_ends_profile_with_the_code_of_a_grid(monkeypatch):
     assert ended.value.code == 130
 
 
-def test_ctrl_c_amid_an_import_waits_until_it_is_over():
+@pytest.fixture
+def ctrl_c():
+    """Python's own handler of Ctrl-C; what a shell starts in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_amid_an_import_waits_until_it_is_over(ctrl_c):
     done, over = [], threading.Event()
     other = threading.Thread(target=over.wait)  # the system may hand it the signal
     other.start()
+    arrived, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    before = signal.set_wakeup_fd(wakes)
 
     def imports():
         with held():
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.05)
+            signal.pthread_kill(other.ident, signal.SIGINT)
+            assert os.read(arrived, 1)  # whichever thread it came to, it has come
             done.append("imported")
 
     try:
         with pytest.raises(KeyboardInterrupt):
             imports()
     finally:
+        signal.set_wakeup_fd(before)
         over.set()
         other.join()
+        os.close(arrived)
+        os.close(wakes)
     assert done == ["imported"]
