@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 STANDARD, STATIC, DYNAMIC = 0, 1, 2
 ONE_STREAM_ONE_HANDLE = 2
 
+pytestmark = pytest.mark.xdist_group("cudnn")
+
 
 def headers():
     """The include flags of the package's own build."""

@@ -11,7 +11,7 @@ from lstm_bench import problem as problems
 from lstm_bench.model import TOLERANCES, Settings, Shape, Unsupported
 from lstm_bench.registry import FRAMEWORKS, IMPLEMENTATIONS
 
-pytestmark = pytest.mark.frameworks
+pytestmark = [pytest.mark.frameworks, pytest.mark.xdist_group("frameworks")]
 
 SETTINGS = Settings(device="cpu", threads=2)
 ROWS = [
