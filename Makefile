@@ -15,7 +15,7 @@ CORES ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-PINS := $(wildcard requirements*.txt)
+PINS := requirements.txt requirements-tensorflow.txt
 SOURCES := pyproject.toml setup.py $(wildcard deepbench_ext/*)
 
 ifneq ($(shell nvidia-smi -L 2>/dev/null),)
@@ -62,7 +62,7 @@ $(VENV)/.installed: $(VENV)/.packages $(SOURCES)
 
 # The headers come first, so that the cuDNN part is built with them; `make bench` may have built one
 # without.
-$(VENV)/.tested-with: $(VENV)/.packages $(SOURCES)
+$(VENV)/.tested-with: $(VENV)/.packages $(SOURCES) requirements-dev.txt requirements-headers.txt
 	$(PIP) -r requirements-dev.txt
 	$(PIP) --no-deps -r requirements-headers.txt
 	rm -f lstm_bench/_cudnn*.so

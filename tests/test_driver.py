@@ -129,6 +129,8 @@ def test_a_wrong_answer_is_never_timed(tmp_path, mistake):
     assert good.status == "ok"
 
 
+LIMIT_S = 3  # more than anything takes that does not hang
+
 FAULTS = [
     ("segfault", "build", "crashed", "SIGSEGV"),
     ("segfault", "measure", "crashed", "SIGSEGV"),
@@ -139,8 +141,8 @@ FAULTS = [
     ("oom", "measure", "oom", "MemoryError"),
     ("unsupported", "build", "unsupported", "refused"),
     ("garbage", "measure", "crashed", "not JSON"),
-    ("hang", "build", "timeout", "longer than 2 s"),
-    ("stubborn-hang", "measure", "timeout", "longer than 2 s"),
+    ("hang", "build", "timeout", f"longer than {LIMIT_S} s"),
+    ("stubborn-hang", "measure", "timeout", f"longer than {LIMIT_S} s"),
     ("close-pipe", "measure", "crashed", "closed its pipe"),
     ("out-of-order", "measure", "crashed", "out of order"),
     ("no-proper-reply", "measure", "crashed", "out of order"),
@@ -154,7 +156,9 @@ FAULTS = [
 @pytest.mark.parametrize(("fault", "when", "status", "reason"), FAULTS)
 def test_a_fault_costs_one_cell_and_says_why(tmp_path, fault, when, status, reason):
     fakes = {"bad": {"fault": fault, "when": when, "hidden": 3}, "good": {}}
-    sampling = {**FAKE_GRID["sampling"], "timeout_s": 2}
+    sampling = {**FAKE_GRID["sampling"]}
+    if status == "timeout":
+        sampling["timeout_s"] = LIMIT_S
     _, sink = walk(tmp_path, fake=fakes, sampling=sampling)
     bad, good = by_name(sink.records)["bad"], by_name(sink.records)["good"]
     assert (bad.status, bad.latency_s) == (status, None)
@@ -603,7 +607,7 @@ def test_no_worker_is_left_behind(tmp_path):
     walk(
         tmp_path,
         fake={"bad": {"fault": "hang", "when": "measure"}, "good": {}},
-        sampling={**FAKE_GRID["sampling"], "timeout_s": 1},
+        sampling={**FAKE_GRID["sampling"], "timeout_s": LIMIT_S},
     )
     time.sleep(0.1)
     assert _children() == before
@@ -735,7 +739,7 @@ def test_a_profiler_that_spoils_the_answer_spoils_no_time(tmp_path):
 
 @processes
 def test_a_profiler_that_hangs_costs_no_neighbour_its_check_and_is_not_tried_again(tmp_path):
-    sampling = {**FAKE_GRID["sampling"], "timeout_s": 2}
+    sampling = {**FAKE_GRID["sampling"], "timeout_s": LIMIT_S}
     data = {**FAKE_GRID, "profile": True, "sampling": sampling}
     data |= {"fake": {"bad": {"profile": "hang"}, "good": {}}, "implementations": ["bad", "good"]}
     plan = grid.plan(data, Path("g.yaml"), device="cpu", threads=2)
@@ -745,7 +749,7 @@ def test_a_profiler_that_hangs_costs_no_neighbour_its_check_and_is_not_tried_aga
     assert {r.status for r in sink.records} == {"ok"}
     assert all(r.check.passed for r in sink.records)
     told = [w for r in sink.records for w in r.warnings]
-    assert sum("longer than 2 s" in w for w in told) == 1
+    assert sum(f"longer than {LIMIT_S} s" in w for w in told) == 1
     assert sum("profiling of bad took the worker down before" in w for w in told) == 1
     assert len(told) == 2
     assert all(sink.of_cell[r.key] for r in sink.records if r.implementation == "good")
