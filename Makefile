@@ -10,11 +10,13 @@
 
 PYTHON ?= python3
 GRID ?= grids/default.yaml
+CORES ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-PINS := $(wildcard requirements*.txt)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+PINS := requirements.txt requirements-tensorflow.txt
+SOURCES := pyproject.toml setup.py $(wildcard deepbench_ext/*)
 
 ifneq ($(shell nvidia-smi -L 2>/dev/null),)
 TF_VENV := .venv-tensorflow
@@ -22,14 +24,16 @@ TF_READY := $(TF_VENV)/.installed
 TF_FLAG := --python tensorflow=$(TF_VENV)/bin/python
 endif
 
-.PHONY: bench test study lint format sanitize clean
+.PHONY: bench test suite study lint format sanitize clean
 
 bench: $(VENV)/.installed $(TF_READY)
 	$(BIN)/lstm-bench grid $(GRID) $(TF_FLAG)
 
-test: $(VENV)/.tested-with $(TF_READY) lint
-	$(BIN)/python -m pytest
-	$(MAKE) sanitize
+test: $(VENV)/.tested-with $(TF_READY)
+	$(MAKE) --jobs=3 suite lint sanitize
+
+suite: $(VENV)/.tested-with $(TF_READY)
+	$(BIN)/python -m pytest --numprocesses=$(CORES) --dist=loadgroup --durations=10
 
 study: $(VENV)/.installed
 	$(BIN)/python -m study
@@ -46,19 +50,24 @@ format: $(VENV)/.tested-with
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(VENV)/.installed: pyproject.toml setup.py $(wildcard deepbench_ext/*) $(PINS)
+$(VENV)/.packages: $(PINS)
 	@echo "installing the tool and its frameworks into $(VENV): some minutes, some gigabytes"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -r requirements.txt $(if $(TF_VENV),,-r requirements-tensorflow.txt)
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.packages $(SOURCES)
 	$(PIP) --editable .
 	touch $@
 
-# The extension is built once more: now the headers for its cuDNN part are there.
-$(VENV)/.tested-with: $(VENV)/.installed
+# The headers come first, so that the cuDNN part is built with them; `make bench` may have built one
+# without.
+$(VENV)/.tested-with: $(VENV)/.packages $(SOURCES) requirements-dev.txt requirements-headers.txt
 	$(PIP) -r requirements-dev.txt
 	$(PIP) --no-deps -r requirements-headers.txt
-	$(BIN)/python setup.py --quiet build_ext --inplace --force
-	touch $@
+	rm -f lstm_bench/_cudnn*.so
+	$(PIP) --no-build-isolation --editable .
+	touch $(VENV)/.installed $@
 
 ifdef TF_VENV
 $(TF_READY): requirements-tensorflow.txt

@@ -41,16 +41,16 @@ class _Group(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, told) for name, (_, told) in COMMANDS.items()])
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
+    def main(self, args: Any = None, *more: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False
         try:
-            code = super().main(*args, **kwargs)
+            code = super().main(args, *more, **kwargs)
         except LstmBenchError as error:
             code = _complain(str(error), FAILED if isinstance(error, Stopped) else BAD_INPUT)
         except click.UsageError as error:
             command = error.ctx.command_path if error.ctx else "lstm-bench"
             text = f"{_message(error)}\ntry `{command} --help`"
-            if not (args[0] if args else sys.argv[1:]):  # then the message is the help
+            if not (sys.argv[1:] if args is None else args):  # then the message is the help
                 click.echo(error.format_message(), err=True)
                 text = "no command was given"
             code = _complain(text, BAD_INPUT)

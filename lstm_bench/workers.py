@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from lstm_bench import supervisor
 from lstm_bench.plan import Plan
@@ -20,6 +20,8 @@ MAX_STARTS = 2  # of a worker that dies before it can say hello
 
 class Workers:
     """At most one process of each name; see `Implementation.worker`."""
+
+    start: ClassVar[type[WorkerProcess]] = WorkerProcess  # tests have one without a process
 
     def __init__(self, plan: Plan, logs: Path, stop: Callable[[], bool]):
         self.plan, self.logs, self.stop = plan, logs, stop
@@ -42,7 +44,7 @@ class Workers:
             log = self.logs / f"{framework_of(row).name}-{self._started}.log"
             try:
                 shared = list(self.shelf.fds.values())
-                worker = WorkerProcess(name, row.module, python, settings, log, shared)
+                worker = self.start(name, row.module, python, settings, log, shared)
                 self._alive[name] = worker
                 hello = self.ask(worker, "hello", START_TIMEOUT_S)
             except WorkerFailed as failed:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
+
+#: Whoever else measures on this machine is not seen, nor warned of, by the tests; nor are those
+#: that run beside them. It is set before the first import of the package.
+_TOKEN = tempfile.TemporaryDirectory(prefix="lstm-bench-token-")
+os.environ["LSTM_BENCH_TOKEN"] = f"{_TOKEN.name}/token"
+
+from in_process import InProcess  # noqa: E402
+
+from lstm_bench import workers  # noqa: E402
+from lstm_bench.cli import main  # noqa: E402
+from lstm_bench.implementations import fake  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -28,10 +42,8 @@ FAKE_GRID: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="session", autouse=True)
-def own_token(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Whoever else measures on this machine is not seen, nor warned of, by the tests."""
-    os.environ["LSTM_BENCH_TOKEN"] = str(tmp_path_factory.mktemp("token") / "token")
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kills", type=int, default=20, help="random kills in test_kill.py")
 
 
 @pytest.fixture
@@ -48,8 +60,34 @@ def write_grid(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def lstm_bench(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the command line in an empty folder, its output into a pipe."""
+def in_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fakes answer in this process, unless the test is marked `processes`: it needs real ones."""
+    if not request.node.get_closest_marker("processes"):
+        monkeypatch.setattr(workers.Workers, "start", InProcess)
+        monkeypatch.setattr(fake, "_built", 0)  # as in a process that has just begun
+        monkeypatch.setattr(gc, "collect", lambda: 0)  # slow beside pytest; fakes hold no memory
+
+
+@pytest.fixture
+def lstm_bench(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_process: None
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Call the command line in an empty folder, in this process; what it raises is raised."""
+
+    def call(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+        monkeypatch.chdir(tmp_path)
+        words = [str(a) for a in arguments]
+        done = CliRunner().invoke(
+            main, words, prog_name="lstm-bench", catch_exceptions=False, **options
+        )
+        return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
+
+    return call
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the command line as a user does: a process of its own, its output into a pipe."""
 
     def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -22,6 +22,8 @@ CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAM
 if not CHROMIUM and not REQUIRED:
     pytest.skip("no Chromium on the PATH or in $CHROMIUM", allow_module_level=True)
 
+pytestmark = pytest.mark.xdist_group("browser")
+
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),

@@ -25,10 +25,10 @@ from lstm_bench.plan import guess_s
 SLOW = {"real": {"real": True, "call_s": 0.02}}  # a fake that takes real time, to be stopped
 
 
-def test_a_grid_is_run_reported_and_kept(lstm_bench, write_grid, tmp_path):
+def test_a_grid_is_run_reported_and_kept(typed, write_grid, tmp_path):
     fakes = {"fake": {}, "slower": {"call_s": 0.002}, "bad": {"fault": "nan"}}
     grid = write_grid(fake=fakes, implementations=list(fakes), controls=1)
-    done = lstm_bench("grid", grid)
+    done = typed("grid", grid)
     assert done.returncode == 1, done.stderr  # a wrong cell is a failure
     run = only_run(tmp_path)
     found = records(run)
@@ -37,15 +37,15 @@ def test_a_grid_is_run_reported_and_kept(lstm_bench, write_grid, tmp_path):
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["plan"]["settings"]["seed"] == 1
     assert {"cpu", "threads", "governor", "git", "gpus"} <= set(manifest["machine"])
-    for text in (done.stdout, lstm_bench("report").stdout):
+    for text in (done.stdout, typed("report").stdout):
         assert "2.00x" in text
         assert "noise floor" in text
         assert "output is off by nan" in text
     assert f"Next: lstm-bench report --run {run.name}" in done.stdout
 
 
-def test_a_run_without_failures_exits_0(lstm_bench, write_grid):
-    assert lstm_bench("grid", write_grid()).returncode == 0
+def test_a_run_without_failures_exits_0(typed, write_grid):
+    assert typed("grid", write_grid()).returncode == 0
 
 
 def test_output_fits_100_columns_and_has_no_escape_codes_in_a_pipe(lstm_bench, write_grid):
@@ -163,7 +163,7 @@ def test_a_missing_framework_exits_2_with_the_remedy_and_can_be_skipped(
     assert done.returncode == 0
     found = {r["implementation"]: r["status"] for r in records(only_run(tmp_path))}
     assert found == {"fake": "ok", "tf-mode0": "missing"}
-    done = lstm_bench("grid", grid, "--python", f"tensorflow={bare}", "--dry-run")
+    done = lstm_bench("grid", grid, "--python", f"tensorflow={bare}", "--dry-run", "--run", "r")
     text = " ".join(done.stdout.split())
     assert f"no tensorflow, numpy in {bare}: pip install tensorflow" in text
     assert "2 of them not installed" in text
@@ -204,9 +204,9 @@ def test_every_option_is_explained_and_none_in_the_words_of_the_library(lstm_ben
         assert not re.search(r"\b(INTEGER|RANGE|FLOAT|TEXT)\b", text), name
 
 
-def test_help_and_version_need_nothing(lstm_bench):
-    assert "doctor" in lstm_bench("--help").stdout
-    assert __version__ in lstm_bench("--version").stdout
+def test_help_and_version_need_nothing(typed):
+    assert "doctor" in typed("--help").stdout
+    assert __version__ in typed("--version").stdout
 
 
 def test_list_names_every_implementation_and_a_remedy_for_what_is_missing(lstm_bench, tmp_path):
@@ -340,6 +340,7 @@ def test_what_is_left_to_retry_is_said_with_the_flag(lstm_bench, write_grid):
     assert "--resume r --retry-failed" in done.stdout
 
 
+@pytest.mark.processes
 def test_profiles_that_were_lost_can_be_had_later_without_timing_again(
     lstm_bench, write_grid, tmp_path
 ):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import FAKE_GRID
+from in_process import InProcess
 
 from lstm_bench import closer, driver, energy, grid, telemetry, todo, workers
 from lstm_bench.commands import profile as profile_command
@@ -20,6 +21,9 @@ from lstm_bench.sink import Kept
 from lstm_bench.stop import held
 from lstm_bench.supervisor import WorkerFailed
 from lstm_bench.worker import Worker
+
+pytestmark = pytest.mark.usefixtures("in_process")
+processes = pytest.mark.processes  # a start, a crash, a time limit or a log is the promise
 
 
 class Quiet:
@@ -57,6 +61,14 @@ def walk(tmp_path, stop=lambda: False, budget_s=None, observer=None, **changes):
     return outcome, sink
 
 
+def shoot(worker):
+    """Kill it, as the system does when memory is short."""
+    if isinstance(worker, InProcess):
+        worker.kill()
+    else:
+        os.kill(worker.pid, signal.SIGKILL)
+
+
 def kill_at(fatal, monkeypatch, after=0):
     """Kill the worker when it is asked for this, after so many times."""
     ask, left = workers.Workers.ask, [after]
@@ -64,7 +76,7 @@ def kill_at(fatal, monkeypatch, after=0):
     def asked(self, worker, verb, *arguments, **named):
         left[0] -= verb == fatal
         if left[0] < 0:
-            os.kill(worker.pid, signal.SIGKILL)
+            shoot(worker)
         return ask(self, worker, verb, *arguments, **named)
 
     monkeypatch.setattr(workers.Workers, "ask", asked)
@@ -76,7 +88,7 @@ def kill_when(monkeypatch, verb, *numbers):
 
     def asking(self, worker, wanted, *arguments, **named):
         if wanted == verb and next(asked) in numbers:
-            os.kill(worker.pid, signal.SIGKILL)
+            shoot(worker)
         return ask(self, worker, wanted, *arguments, **named)
 
     monkeypatch.setattr(workers.Workers, "ask", asking)
@@ -117,6 +129,8 @@ def test_a_wrong_answer_is_never_timed(tmp_path, mistake):
     assert good.status == "ok"
 
 
+LIMIT_S = 3  # more than anything takes that does not hang
+
 FAULTS = [
     ("segfault", "build", "crashed", "SIGSEGV"),
     ("segfault", "measure", "crashed", "SIGSEGV"),
@@ -127,8 +141,8 @@ FAULTS = [
     ("oom", "measure", "oom", "MemoryError"),
     ("unsupported", "build", "unsupported", "refused"),
     ("garbage", "measure", "crashed", "not JSON"),
-    ("hang", "build", "timeout", "longer than 2 s"),
-    ("stubborn-hang", "measure", "timeout", "longer than 2 s"),
+    ("hang", "build", "timeout", f"longer than {LIMIT_S} s"),
+    ("stubborn-hang", "measure", "timeout", f"longer than {LIMIT_S} s"),
     ("close-pipe", "measure", "crashed", "closed its pipe"),
     ("out-of-order", "measure", "crashed", "out of order"),
     ("no-proper-reply", "measure", "crashed", "out of order"),
@@ -138,10 +152,13 @@ FAULTS = [
 ]
 
 
+@processes
 @pytest.mark.parametrize(("fault", "when", "status", "reason"), FAULTS)
 def test_a_fault_costs_one_cell_and_says_why(tmp_path, fault, when, status, reason):
     fakes = {"bad": {"fault": fault, "when": when, "hidden": 3}, "good": {}}
-    sampling = {**FAKE_GRID["sampling"], "timeout_s": 2}
+    sampling = {**FAKE_GRID["sampling"]}
+    if status == "timeout":
+        sampling["timeout_s"] = LIMIT_S
     _, sink = walk(tmp_path, fake=fakes, sampling=sampling)
     bad, good = by_name(sink.records)["bad"], by_name(sink.records)["good"]
     assert (bad.status, bad.latency_s) == (status, None)
@@ -150,12 +167,14 @@ def test_a_fault_costs_one_cell_and_says_why(tmp_path, fault, when, status, reas
     assert {r.status for r in by_name(sink.records, hidden=5).values()} == {"ok"}
 
 
+@processes
 @pytest.mark.parametrize("when", ["build", "first-call", "measure", "release"])
 def test_what_a_framework_prints_does_not_matter(tmp_path, when):
     _, sink = walk(tmp_path, fake={"loud": {"fault": "chatter", "when": when}})
     assert {r.status for r in sink.records} == {"ok"}
 
 
+@processes
 def test_a_worker_that_is_slow_at_import_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setenv("LSTM_BENCH_FAKE_START_S", "3")
     sampling = {**FAKE_GRID["sampling"], "timeout_s": 2}
@@ -163,6 +182,7 @@ def test_a_worker_that_is_slow_at_import_is_waited_for(tmp_path, monkeypatch):
     assert {r.status for r in sink.records} == {"ok"}
 
 
+@processes
 def test_a_worker_that_never_comes_up_costs_its_cells_and_no_more(tmp_path, monkeypatch):
     monkeypatch.setenv("LSTM_BENCH_FAKE_START_S", "3600")
     monkeypatch.setattr(workers, "START_TIMEOUT_S", 0.5)
@@ -171,6 +191,7 @@ def test_a_worker_that_never_comes_up_costs_its_cells_and_no_more(tmp_path, monk
     assert all("hello took longer" in r.reason for r in sink.records)
 
 
+@processes
 def test_a_neighbour_of_a_crash_goes_on_in_a_new_process_and_says_so(tmp_path):
     fakes = {"bad": {"fault": "kill", "when": "measure", "after": 1}, "good": {}}
     outcome, sink = walk(tmp_path, fake=fakes)
@@ -180,6 +201,7 @@ def test_a_neighbour_of_a_crash_goes_on_in_a_new_process_and_says_so(tmp_path):
     assert sum(outcome.spent_s.values()) <= outcome.wall_s  # nothing is counted twice
 
 
+@processes
 def test_a_worker_that_never_starts_is_given_up_after_two_attempts(tmp_path):
     _, sink = walk(tmp_path, hidden=[1, 2, 3, 4, 5], environments={"fake": "/bin/false"})
     assert {r.status for r in sink.records} == {"crashed"}
@@ -188,6 +210,7 @@ def test_a_worker_that_never_starts_is_given_up_after_two_attempts(tmp_path):
     assert len(list(tmp_path.glob("fake-*.log"))) == workers.MAX_STARTS
 
 
+@processes
 def test_a_fault_at_the_very_end_keeps_the_times_and_the_check(tmp_path):
     _, sink = walk(tmp_path, fake={"bad": {"fault": "exit", "when": "release"}}, hidden=3)
     (record,) = sink.records
@@ -195,6 +218,7 @@ def test_a_fault_at_the_very_end_keeps_the_times_and_the_check(tmp_path):
     assert any(w.startswith("not released") for w in record.warnings)
 
 
+@processes
 def test_a_worker_that_dies_before_the_last_check_keeps_the_times_and_says_so(
     tmp_path, monkeypatch
 ):
@@ -205,6 +229,7 @@ def test_a_worker_that_dies_before_the_last_check_keeps_the_times_and_says_so(
     assert any(w.startswith("not checked again") for w in record.warnings)
 
 
+@processes
 def test_the_log_of_a_dead_worker_is_quoted(tmp_path):
     _, sink = walk(tmp_path, fake={"bad": {"fault": "exit", "when": "measure"}})
     assert "about to commit exit" in by_name(sink.records)["bad"].reason
@@ -434,6 +459,7 @@ def test_builds_that_take_other_ways_are_said_to(tmp_path, monkeypatch):
     assert record.warnings == ["several ways: scripted in 2 builds, another in 1 build"]
 
 
+@processes
 @pytest.mark.parametrize(
     ("fault", "when", "status"),
     [("segfault", "build", "crashed"), ("nan", "build", "wrong"), ("error", "measure", "crashed")],
@@ -455,7 +481,7 @@ def test_a_worker_that_dies_with_a_second_build_costs_one_cell(tmp_path, monkeyp
 
     def asked(self, worker, verb, *arguments, **named):
         if verb == "prepare" and named["key"].startswith("a/h3") and named["key"].endswith("~2"):
-            os.kill(worker.pid, signal.SIGKILL)
+            shoot(worker)
         return ask(self, worker, verb, *arguments, **named)
 
     monkeypatch.setattr(workers.Workers, "ask", asked)
@@ -485,6 +511,7 @@ def test_controls_are_cells_of_their_own(tmp_path):
     assert sorted(copy for _, copy in counts) == [1, 1, 1, 2, 2, 2]
 
 
+@processes
 def test_every_pass_has_processes_of_its_own(tmp_path):
     walk(tmp_path, passes=3)
     assert len(list(tmp_path.glob("fake-*.log"))) == 3
@@ -574,12 +601,13 @@ def test_a_cell_that_a_budget_ends_after_its_fewest_rounds_is_hurried_too(tmp_pa
     assert f"hurried: {record.rounds} rounds are what --budget left" in record.warnings
 
 
+@processes
 def test_no_worker_is_left_behind(tmp_path):
     before = _children()
     walk(
         tmp_path,
         fake={"bad": {"fault": "hang", "when": "measure"}, "good": {}},
-        sampling={**FAKE_GRID["sampling"], "timeout_s": 1},
+        sampling={**FAKE_GRID["sampling"], "timeout_s": LIMIT_S},
     )
     time.sleep(0.1)
     assert _children() == before
@@ -598,6 +626,7 @@ def _children():
     return found
 
 
+@processes
 def test_a_row_with_threads_of_its_own_has_a_process_of_its_own(tmp_path):
     data = {**FAKE_GRID, "threads": [1, "all"], "implementations": ["fake"]}
     plan = grid.plan(data, Path("g.yaml"), device="cpu", threads=2)
@@ -708,8 +737,9 @@ def test_a_profiler_that_spoils_the_answer_spoils_no_time(tmp_path):
     assert record.latency_s
 
 
+@processes
 def test_a_profiler_that_hangs_costs_no_neighbour_its_check_and_is_not_tried_again(tmp_path):
-    sampling = {**FAKE_GRID["sampling"], "timeout_s": 2}
+    sampling = {**FAKE_GRID["sampling"], "timeout_s": LIMIT_S}
     data = {**FAKE_GRID, "profile": True, "sampling": sampling}
     data |= {"fake": {"bad": {"profile": "hang"}, "good": {}}, "implementations": ["bad", "good"]}
     plan = grid.plan(data, Path("g.yaml"), device="cpu", threads=2)
@@ -719,7 +749,7 @@ def test_a_profiler_that_hangs_costs_no_neighbour_its_check_and_is_not_tried_aga
     assert {r.status for r in sink.records} == {"ok"}
     assert all(r.check.passed for r in sink.records)
     told = [w for r in sink.records for w in r.warnings]
-    assert sum("longer than 2 s" in w for w in told) == 1
+    assert sum(f"longer than {LIMIT_S} s" in w for w in told) == 1
     assert sum("profiling of bad took the worker down before" in w for w in told) == 1
     assert len(told) == 2
     assert all(sink.of_cell[r.key] for r in sink.records if r.implementation == "good")
@@ -727,6 +757,7 @@ def test_a_profiler_that_hangs_costs_no_neighbour_its_check_and_is_not_tried_aga
     assert time.monotonic() - start < 60  # it would be an hour
 
 
+@processes
 def test_a_worker_that_dies_of_profiling_once_costs_no_cell_its_profile(tmp_path, monkeypatch):
     kill_when(monkeypatch, "profile", 1)
     sink = profiled(tmp_path, "cpu", a={}, b={})
@@ -744,6 +775,7 @@ def test_deaths_with_a_good_profile_in_between_are_forgotten(tmp_path, monkeypat
     assert all(r.warnings[0].startswith("second try: ") for r in sink.records)
 
 
+@processes
 def test_a_row_that_dies_of_every_profile_is_left_alone_and_its_neighbours_are_not(tmp_path):
     observer = Quiet()
     sink = profiled(tmp_path, "cpu", observer, bad={"profile": "die"}, good={})
@@ -755,6 +787,7 @@ def test_a_row_that_dies_of_every_profile_is_left_alone_and_its_neighbours_are_n
     assert sum("profiling bad" in text for text in observer.texts) == closer.CRASHES
 
 
+@processes
 def test_profiles_that_kill_cost_no_energy(tmp_path, monkeypatch):
     plan = on_a_gpu(monkeypatch, {"bad": {"profile": "die"}}, 300.0, 300.0)
     sink = Profiles(tmp_path)
@@ -789,7 +822,7 @@ def rebuilt(monkeypatch, change):
 
     def told(go, worker, verb, named):
         if verb == "load" and next(loads) == 0:
-            os.kill(worker.pid, signal.SIGKILL)
+            shoot(worker)
         if verb != "prepare":
             return go()
         built[named["key"]] += 1
@@ -863,7 +896,7 @@ def test_a_worker_that_does_not_start_again_is_given_up_for_looks_too(tmp_path, 
     def told(go, worker, verb, named):
         hellos.extend([1] if verb == "hello" else [])
         if (verb == "load" and next(loads) == 0) or (verb == "hello" and len(hellos) > 1):
-            os.kill(worker.pid, signal.SIGKILL)
+            shoot(worker)
         return go()
 
     asked_as(monkeypatch, told)
@@ -1330,21 +1363,35 @@ def test_ctrl_c_ends_profile_with_the_code_of_a_grid(monkeypatch):
     assert ended.value.code == 130
 
 
-def test_ctrl_c_amid_an_import_waits_until_it_is_over():
+@pytest.fixture
+def ctrl_c():
+    """Python's own handler of Ctrl-C; what a shell starts in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_amid_an_import_waits_until_it_is_over(ctrl_c):
     done, over = [], threading.Event()
     other = threading.Thread(target=over.wait)  # the system may hand it the signal
     other.start()
+    arrived, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    before = signal.set_wakeup_fd(wakes)
 
     def imports():
         with held():
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.05)
+            signal.pthread_kill(other.ident, signal.SIGINT)
+            assert os.read(arrived, 1)  # whichever thread it came to, it has come
             done.append("imported")
 
     try:
         with pytest.raises(KeyboardInterrupt):
             imports()
     finally:
+        signal.set_wakeup_fd(before)
         over.set()
         other.join()
+        os.close(arrived)
+        os.close(wakes)
     assert done == ["imported"]

@@ -21,6 +21,8 @@ SHAPE = Shape(hidden=48, batch=4, timesteps=6, input_size=48)
 ROWS = [IMPLEMENTATIONS[name] for name in ("pytorch", "tf-mode1", "tf-mode2")]
 CALLS = 3
 
+pytestmark = pytest.mark.xdist_group("frameworks")
+
 
 @pytest.fixture(params=ROWS, ids=lambda row: row.name)
 def session(request):

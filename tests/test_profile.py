@@ -20,6 +20,8 @@ CELL = "_Z15elemWiseRNNcellIfffEvv"
 INPUT = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x128x8"
 STEPS = 25
 
+pytestmark = pytest.mark.xdist_group("profile")
+
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):

@@ -3,12 +3,12 @@
 import ast
 import json
 import os
-import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY, command, records, start
+from conftest import REPOSITORY, records, start
 from made_up import manifest, row, written
 
 from lstm_bench import neighbours, preflight, store, supervisor
@@ -133,25 +133,25 @@ def test_a_run_cannot_send_escape_sequences_to_the_terminal(lstm_bench, tmp_path
         assert "\x07" not in done.stdout + done.stderr
 
 
-def test_two_drivers_on_one_machine_are_warned_about(write_grid, tmp_path, monkeypatch):
+def test_two_drivers_on_one_machine_are_warned_about(lstm_bench, write_grid, tmp_path, monkeypatch):
     monkeypatch.setenv("LSTM_BENCH_TOKEN", str(tmp_path / "token"))  # not the machine's own
+    monkeypatch.setattr(neighbours, "TOKEN", tmp_path / "token")
     slow = write_grid(fake={"fake": {"real": True, "call_s": 0.002}}, hidden=list(range(1, 100)))
     first = start(tmp_path, "grid", slow, "--run", "first")
     while not records(tmp_path / "results" / "first"):
         assert first.poll() is None
+        time.sleep(0.05)
     quick = write_grid("quick.yaml")
     for line in (
-        command("grid", quick, "--run", "second"),
-        command("profile", "fake", "--shape", "3,2,4", "--device", "cpu"),
+        ["grid", quick, "--run", "second"],
+        ["profile", "fake", "--shape", "3,2,4", "--device", "cpu"],
     ):
-        second = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+        second = lstm_bench(*line)
         assert second.returncode == 0
         told = f"another lstm-bench is measuring on this machine (process {first.pid})"
         assert told in second.stderr
     # and what is there of a run that goes on can be read
-    done = subprocess.run(
-        command("report", "--run", "first"), cwd=tmp_path, capture_output=True, text=True
-    )
+    done = lstm_bench("report", "--run", "first")
     assert done.returncode == 0
     assert "fake" in done.stdout
     assert first.poll() is None
@@ -212,6 +212,7 @@ def test_the_driver_listens_nowhere(write_grid, tmp_path):
     process = start(tmp_path, "grid", slow, "--run", "r")
     while not records(tmp_path / "results" / "r"):
         assert process.poll() is None
+        time.sleep(0.05)
     sockets = []
     for pid in (process.pid, *map(int, _children(process.pid))):
         for fd in Path(f"/proc/{pid}/fd").iterdir():

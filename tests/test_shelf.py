@@ -1,6 +1,7 @@
 """One worker computes the reference, the others read it."""
 
 import numpy as np
+import pytest
 from conftest import records
 
 from lstm_bench import problem as problems
@@ -29,6 +30,7 @@ def test_a_place_counts_as_filled_for_its_own_shape_and_work_only():
     place.close()
 
 
+@pytest.mark.processes
 def test_workers_that_share_a_reference_all_pass_their_check(lstm_bench, write_grid, tmp_path):
     fakes = {f"in-{n}": {"process": f"p{n}"} for n in range(3)}
     wrong = {"liar": {"process": "p3", "fault": "swap-gates"}}
