@@ -14,7 +14,7 @@ CORES ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PINS := requirements.txt requirements-tensorflow.txt
 SOURCES := pyproject.toml setup.py $(wildcard deepbench_ext/*)
 

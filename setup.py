@@ -61,5 +61,6 @@ if __name__ == "__main__":
         ext_modules=[
             extension("lstm_bench._openblas", ["openblas.cpp", "phases.cpp"], []),
             extension("lstm_bench._cudnn", ["cudnn.cpp"], cuda_includes()),
-        ]
+        ],
+        options={"build_ext": {"parallel": True}},
     )

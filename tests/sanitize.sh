@@ -11,8 +11,8 @@ trap 'rm -rf "$copy"' EXIT
 tar --create --exclude=__pycache__ --exclude='*.so' setup.py LICENSE deepbench_ext lstm_bench tests \
     $(ls pyproject.toml README.md 2>/dev/null) | tar --extract --directory "$copy"
 cd "$copy"
-DEEPBENCH_FLAGS="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined" \
-    "$python" setup.py -q build_ext --inplace --parallel 2
+DEEPBENCH_FLAGS="-O0 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined" \
+    "$python" setup.py -q build_ext --inplace
 # libstdc++ goes in with them: Python does not load it, and the sanitizer must find __cxa_throw when it starts.
 # Leaks are checked by the tests themselves: Python keeps too much at exit to tell its own from ours.
 preload="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libubsan.so) $(g++ -print-file-name=libstdc++.so)"
