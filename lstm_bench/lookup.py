@@ -12,8 +12,11 @@ from lstm_bench.registry import guess
 START = "start one with `lstm-bench grid grids/default.yaml`, or name another folder with --results"
 
 
-def new_run_name(grid: str) -> str:
-    return f"{grid}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+def new_run_name(results: Path, grid: str) -> str:
+    """The grid and the time; a number too where another run began in the same second."""
+    name = f"{grid}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    names = (name, *(f"{name}-{number}" for number in range(2, 100)))
+    return next((free for free in names if not (results / free).exists()), name)
 
 
 def newest(results: Path) -> list[Path]:

@@ -187,7 +187,7 @@ SEEDS["reply"] = [
         {"id": 0, "python": "3", "versions": {"a": "1"}, "threads": 1, "tf32": False},
         {
             **{"id": 1, "build_s": 0.1, "first_call_s": 0.1, "check": CHECK, "path": "p"},
-            **{"memory": {"weights": 1}},
+            **{"memory": {"weights": 1}, "precision": "fp32"},
             "warm_up": {"calls": 1, "seconds": 0.1, "settled": True, "call_s": 0.1},
         },
         {"id": 2, "block": {**BLOCK, "cpu_s": 0.1, "wall_s": 0.1, "switches": 0}},

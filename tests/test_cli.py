@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import REPOSITORY, command, only_run, records, start
 
-from lstm_bench import __version__, dry_run, preflight, registry
+from lstm_bench import __version__, dry_run, lookup, preflight, registry
 from lstm_bench import grid as grids
 from lstm_bench.cli import COMMANDS, main
 from lstm_bench.plan import guess_s
@@ -84,6 +84,20 @@ def test_what_is_asked_for_in_vain_is_said_before_anything_runs(lstm_bench, writ
     done = lstm_bench("grid", write_grid(), "--dry-run", "--device", "cuda", env=env)
     assert done.returncode == 0
     assert "the driver shows no GPU here" in done.stderr
+
+
+def test_implementations_can_be_listed_and_repeated(lstm_bench, write_grid):
+    done = lstm_bench("grid", write_grid(), "-i", "fake,pytorch", "-i", "tf-mode1", "--dry-run")
+    assert all(f"\n{name} " in done.stdout for name in ("fake", "pytorch", "tf-mode1"))
+
+
+def test_two_runs_that_begin_in_the_same_second_are_two(tmp_path):
+    first = lookup.new_run_name(tmp_path, "grid")
+    for _ in range(3):  # a second may end in between
+        (tmp_path / first).mkdir(exist_ok=True)
+        second = lookup.new_run_name(tmp_path, "grid")
+        assert not (tmp_path / second).exists()
+        first = second
 
 
 def test_a_run_can_be_named_and_put_elsewhere(lstm_bench, write_grid, tmp_path):

@@ -16,7 +16,7 @@ from in_process import InProcess
 from lstm_bench import closer, driver, energy, grid, telemetry, todo, workers
 from lstm_bench.commands import profile as profile_command
 from lstm_bench.fake_script import WRONG_ANSWERS
-from lstm_bench.model import Check, Record, Settings, Stopped
+from lstm_bench.model import Check, Record, Settings, Shape, Stopped
 from lstm_bench.sink import Kept
 from lstm_bench.stop import held
 from lstm_bench.supervisor import WorkerFailed
@@ -1349,7 +1349,7 @@ def test_without_the_flag_nothing_is_profiled(tmp_path):
 def test_a_worker_that_dies_while_it_is_profiled_is_told_with_its_reason(monkeypatch):
     kill_at("profile", monkeypatch)
     with pytest.raises(Stopped, match=r"could not be profiled: not profiled: \S+"):
-        profile_command._measured("fake", "8,2,3", "cpu", 1, (), operators=False)
+        profile_command._measured("fake", Shape(8, 2, 3, 8), "cpu", 1, (), operators=False)
 
 
 def test_ctrl_c_ends_profile_with_the_code_of_a_grid(monkeypatch):
@@ -1359,7 +1359,7 @@ def test_ctrl_c_ends_profile_with_the_code_of_a_grid(monkeypatch):
 
     monkeypatch.setattr(driver, "run", interrupted)
     with pytest.raises(SystemExit) as ended:
-        profile_command._measured("fake", "8,2,3", "cpu", 1, (), operators=False)
+        profile_command._measured("fake", Shape(8, 2, 3, 8), "cpu", 1, (), operators=False)
     assert ended.value.code == 130
 
 

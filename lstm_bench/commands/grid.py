@@ -45,7 +45,13 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
 )
 @click.option("--retry-failed", is_flag=True, help="With --resume: what failed once more.")
 @options.shape("Measure this shape, instead of the file's or without a file; repeatable.")
-@click.option("-i", "--implementations", metavar="A,B", help="Only these, instead of the file's.")
+@click.option(
+    "-i",
+    "--implementations",
+    multiple=True,
+    metavar="A,B",
+    help="Only these, instead of the file's; repeatable.",
+)
 @options.device
 @options.threads
 @options.python
@@ -66,7 +72,7 @@ def grid(
     resume: str | None,
     retry_failed: bool,
     shape: Sequence[Shape],
-    implementations: str | None,
+    implementations: Sequence[str],
     device: str | None,
     threads: int | None,
     pythons: Sequence[str],
@@ -123,7 +129,7 @@ def grid(
             device=machine.default_device(),
             threads=machine.threads(),
             shapes=shape,
-            implementations=None if implementations is None else _split(implementations),
+            implementations=_split(implementations) if implementations else None,
             environments=environments,
             sampling=_sampling_flags(data, fast, rigorous, deepbench),
         )
@@ -137,7 +143,7 @@ def grid(
     records: list[Record] = []
     if old is None:
         assert plan is not None
-        folder = results / (name or lookup.new_run_name(plan.name))
+        folder = results / (name or lookup.new_run_name(results, plan.name))
         if (folder / "manifest.json").exists():
             again = preflight.resume_command(folder, plan.environments)
             raise LstmBenchError(f"{folder} holds a run; `{again}` goes on with it")
@@ -383,5 +389,5 @@ def _sampling_flags(
     return flags
 
 
-def _split(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",")]
+def _split(given: Sequence[str]) -> list[str]:
+    return [name.strip() for names in given for name in names.split(",")]
