@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lstm_bench import noise
-from lstm_bench.energy import Energy
 from lstm_bench.intervals import student
-from lstm_bench.model import Record, Shape
+from lstm_bench.model import Energy, Record, Shape
 
 KNOWN = 0.05  # what two runs shall agree to; where they need not, it is an estimate
 OFTEN = 1.96  # standard deviations that 95 of 100 differences stay within

@@ -8,8 +8,7 @@ import statistics
 from dataclasses import dataclass, field
 
 from lstm_bench import energy, timing
-from lstm_bench.energy import Energy
-from lstm_bench.model import Block, Cell, Record
+from lstm_bench.model import Block, Cell, Energy, Record
 from lstm_bench.plan import Plan
 from lstm_bench.profile import Profile
 from lstm_bench.replies import Hello, Prepared

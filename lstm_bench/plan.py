@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from lstm_bench.conditions import holds
-from lstm_bench.energy import LEAD_S, WINDOW_S
 from lstm_bench.model import (
+    LEAD_S,
+    WINDOW_S,
     Cell,
     Implementation,
     LstmBenchError,

@@ -12,10 +12,9 @@ import resource
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from lstm_bench.model import Block, Sampling
+from lstm_bench.model import ROUNDS_PER_BUILD, Block, Sampling, WarmUp
 
 
 class Clock(Protocol):
@@ -60,16 +59,6 @@ class Timed(Protocol):
 
     def time_each(self, calls: int, clock: Clock) -> list[int]: ...
     def time_queued(self, calls: int, clock: Clock) -> int: ...
-
-
-@dataclass(frozen=True)
-class WarmUp:
-    """How the warm-up ended; `call_s` is what one call took at its end."""
-
-    calls: int
-    seconds: float
-    settled: bool
-    call_s: float
 
 
 SETTLED = 0.02  # two half-windows whose medians agree within this are one steady state
@@ -219,9 +208,6 @@ def _outer_rank(n: int) -> int:
             break
         rank += 1
     return rank
-
-
-ROUNDS_PER_BUILD = 6  # at least: around the median of fewer, rounds look closer than they are
 
 
 def converged(round_medians: Sequence[float], sampling: Sampling, builds: int = 1) -> bool:
