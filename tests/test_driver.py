@@ -251,7 +251,7 @@ def test_a_cell_that_ran_out_of_time_before_it_converged_is_capped_too(tmp_path)
 
 def test_a_disturbed_block_is_repeated_marked_and_kept(tmp_path, monkeypatch):
     verdicts = iter([False, True, True, False])
-    monkeypatch.setattr(driver.timing, "disturbed", lambda *_: next(verdicts, False))
+    monkeypatch.setattr(driver.convergence, "disturbed", lambda *_: next(verdicts, False))
     _, sink = walk(tmp_path, hidden=3)
     ((record, blocks),) = sink.blocks
     assert [b.disturbed for b in blocks] == [False, True, True, False, False]
@@ -261,7 +261,7 @@ def test_a_disturbed_block_is_repeated_marked_and_kept(tmp_path, monkeypatch):
 
 
 def test_a_machine_that_stays_disturbed_is_said_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(driver.timing, "disturbed", lambda *_: True)
+    monkeypatch.setattr(driver.convergence, "disturbed", lambda *_: True)
     _, sink = walk(tmp_path, hidden=3)
     ((record, blocks),) = sink.blocks
     assert len(blocks) == 3 * (1 + driver.MAX_REPEATS)
