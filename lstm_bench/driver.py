@@ -33,11 +33,11 @@ from lstm_bench.model import (
     Shape,
     to_json,
 )
-from lstm_bench.plan import Plan, guess_cell_s, guess_looks_s, guess_s
+from lstm_bench.plan import Plan, guess_cell_s, guess_looks_s, guess_s, possible
 from lstm_bench.profile import Profile
 from lstm_bench.sink import Sink
 from lstm_bench.supervisor import WorkerFailed
-from lstm_bench.todo import by_shape, possible
+from lstm_bench.todo import by_shape
 from lstm_bench.units import counted
 from lstm_bench.watch import Watch
 from lstm_bench.workers import Workers

@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -36,6 +37,9 @@ TOLERANCES = {
     "bf16": 6e-2,
     "amp-bf16": 6e-2,
 }
+
+
+UNSEEN_GPU = "a GPU that NVML does not show"
 
 
 @dataclass(frozen=True, order=True)
@@ -315,6 +319,38 @@ class Record:
     @property
     def key(self) -> str:
         return self.cell.key
+
+    @property
+    def gross_j(self) -> float | None:
+        """All that the GPU draws for a call, at the pace at which the cell was timed."""
+        if not self.energy or not self.throughput_s:
+            return None
+        gross = self.energy.gross_j(self.throughput_s)
+        return gross if gross and gross > 0 else None
+
+
+def kinds_of(warnings: Iterable[Sequence[str]]) -> list[tuple[str, int]]:
+    """How many cells each kind of warning concerns, the most frequent first."""
+    kinds = Counter(
+        kind for own in warnings for kind in dict.fromkeys(told.split(":")[0] for told in own)
+    )
+    return kinds.most_common()
+
+
+SAME_ENERGY = 0.05  # what two measurements of energy or power may differ by on one GPU
+
+
+def unlike_idle_w(records: Iterable[Record]) -> dict[tuple[int, Shape], tuple[float, float]]:
+    """Where idle power was another for some rows of a shape, by more than energy may be off by.
+
+    The GPU was another one, or much warmer: energy does not compare there. The least and the most.
+    """
+    idle: dict[tuple[int, Shape], list[float]] = {}
+    for one in records:
+        if one.gross_j and one.energy and one.energy.idle_w:
+            idle.setdefault((one.pass_number, one.shape), []).append(one.energy.idle_w)
+    ends = {where: (min(watts), max(watts)) for where, watts in idle.items()}
+    return {at: (low, high) for at, (low, high) in ends.items() if high / low > 1 + SAME_ENERGY}
 
 
 def to_json(value: Any) -> dict[str, Any]:

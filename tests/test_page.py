@@ -122,7 +122,9 @@ def test_half_a_surrogate_pair_breaks_nothing():
 
 def test_the_same_run_gives_the_same_page_in_any_process(tmp_path):
     script = (
-        "from test_words import grid, run_of; from lstm_bench import memory, page; import sys;"
+        "from test_words import grid, run_of; import sys;"
+        "from lstm_bench import memory;"
+        "from lstm_bench import page;"
         f"rows = grid({TIMES});"
         "rows[0].warnings = ['b: x', 'a: y', 'c: z'];"
         "sys.stdout.write(page.html(run_of(rows)))"
