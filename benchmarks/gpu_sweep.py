@@ -29,6 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 from lstm_bench import problem as problems  # noqa: E402
 from lstm_bench.implementations import baseline_libraries, deepbench  # noqa: E402
+from lstm_bench.median import median_interval  # noqa: E402
 from lstm_bench.model import (  # noqa: E402
     TOLERANCES,
     Implementation,
@@ -36,7 +37,6 @@ from lstm_bench.model import (  # noqa: E402
     Shape,
     Unsupported,
 )
-from lstm_bench.timing import median_interval  # noqa: E402
 
 #: hidden, batch, timesteps, input: odd, prime, 1, no multiple of 4 or 8, input unlike hidden
 SHAPES = [

@@ -18,10 +18,10 @@ from lstm_bench.model import (
     Sampling,
     Settings,
     Shape,
+    kinds_of,
 )
 from lstm_bench.plan import Plan
 from lstm_bench.sink import Kept
-from lstm_bench.trust import kinds_of
 from lstm_bench.units import counted, percent
 
 #: Lists the files that more than one of an environment's NVIDIA packages claim to own.

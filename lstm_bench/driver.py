@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from lstm_bench import machine, timing
+from lstm_bench import convergence, machine
 from lstm_bench.builder import Builder
 from lstm_bench.closer import CloserLook, Look
 from lstm_bench.measurement import Measurement, blank_record, fill, lost, not_seen, seen_again
@@ -33,11 +33,11 @@ from lstm_bench.model import (
     Shape,
     to_json,
 )
-from lstm_bench.plan import Plan, guess_cell_s, guess_looks_s, guess_s
+from lstm_bench.plan import Plan, guess_cell_s, guess_looks_s, guess_s, possible
 from lstm_bench.profile import Profile
 from lstm_bench.sink import Sink
 from lstm_bench.supervisor import WorkerFailed
-from lstm_bench.todo import by_shape, possible
+from lstm_bench.todo import by_shape
 from lstm_bench.units import counted
 from lstm_bench.watch import Watch
 from lstm_bench.workers import Workers
@@ -321,7 +321,7 @@ class _Walk:
                     samples = self.watch.stop()
                 block: Block = reply.block
                 slow = one.note_gpu(block, samples)
-                block.disturbed = bool(slow) or timing.disturbed(block, one.blocks)
+                block.disturbed = bool(slow) or convergence.disturbed(block, one.blocks)
                 one.blocks.append(block)
                 one.spent_s += block.wall_s
                 self.timed_s += block.wall_s
@@ -341,7 +341,7 @@ class _Walk:
         sampling, rounds = self.plan.sampling, len(one.used)
         if rounds % one.builds:
             return False
-        if timing.converged(one.latencies, sampling, one.builds):
+        if convergence.converged(one.latencies, sampling, one.builds):
             return True
         if one.spent_s >= sampling.cell_s:
             if rounds < sampling.max_rounds:
@@ -385,10 +385,12 @@ class _Walk:
             told = ", ".join(f"{path} in {counted(n, 'build')}" for path, n in ways.most_common())
             one.warn(f"several ways: {told}")
         if one.worker.settings.device == "cpu" and (
-            cores := timing.crowded(one.used, machine.threads())
+            cores := convergence.crowded(one.used, machine.threads())
         ):
             one.warn(f"disturbed: other processes used {cores:.1f} cores while this was measured")
-        if status == "ok" and not timing.converged(one.latencies, self.plan.sampling, one.builds):
+        if status == "ok" and not convergence.converged(
+            one.latencies, self.plan.sampling, one.builds
+        ):
             one.warn("not converged: the interval of the median is wider than was asked")
         self.record(self.filled(one, group, status, reason), one.blocks, one.profile)
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lstm_bench.model import Cell
-from lstm_bench.plan import Plan, guess_call_s, guess_cell_s, guess_looks_s, guess_s, too_long
+from lstm_bench.plan import (
+    Plan,
+    guess_call_s,
+    guess_cell_s,
+    guess_looks_s,
+    guess_s,
+    possible,
+    too_long,
+)
 from lstm_bench.tables import Column, Document, Table, number, text
-from lstm_bench.todo import possible
 from lstm_bench.units import counted, seconds, span, wrapped
 
 MOST_SHAPES = 24

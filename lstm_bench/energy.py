@@ -9,23 +9,20 @@ are read. `study/notes/energy-repeats.md` says how well that repeats.
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
+from lstm_bench.model import LEAD_S, WINDOW_S, Energy
 from lstm_bench.units import counted
 
-WINDOW_S = 0.5  # of ticks that count
-LEAD_S = 0.2  # before it: up to a tick until the first one, and that one is dropped
 IDLE_S = 1.0
 FEWEST_TICKS = 3
-TICK_JITTER_S = 0.02  # a tick comes this much early or late
 POLL_S = 0.002  # between two reads, each of which takes some 4 ms
 MISSES = 5  # reads without an answer until the counter is given up
 PATIENCE_S = 2.0  # for the last read
@@ -56,62 +53,6 @@ class Tick:
 
     at_s: float
     energy_j: float
-
-
-@dataclass
-class Energy:
-    """What was measured of a load; without `power_w` nothing is known, and `problem` says why."""
-
-    power_w: float | None = None
-    idle_w: float | None = None
-    window_s: float = 0.0  # from the first tick that counts to the last
-    ticks: int = 0
-    calls: int = 0
-    call_s: float | None = None
-    problem: str = ""
-    load_w: list[float] = field(default_factory=list)  # of each load, where there were several
-    load_call_s: list[float] = field(default_factory=list)
-
-    @property
-    def net_j(self) -> float | None:
-        """What a call takes over an idle GPU: its work, however slowly the host asked for it."""
-        if self.power_w is None or self.idle_w is None or self.call_s is None:
-            return None
-        return (self.power_w - self.idle_w) * self.call_s
-
-    def gross_j(self, time_s: float) -> float | None:
-        """All that the GPU draws for a call, where one takes so long: its work, and idle power."""
-        if self.power_w is None:
-            return None
-        net = self.net_j
-        if self.idle_w is None or net is None:
-            return self.power_w * time_s
-        return net + self.idle_w * time_s
-
-    @property
-    def load_j(self) -> list[float]:
-        """Net energy by each load alone, gross if idle power is not known; empty if one is all."""
-        both = zip(self.load_w, self.load_call_s, strict=False)
-        return [(power_w - (self.idle_w or 0.0)) * call_s for power_w, call_s in both]
-
-    @property
-    def net_uncertainty(self) -> float:
-        """What the window leaves open of the power over idle, as a share of it.
-
-        Each of several loads has its own first and last tick: their jitter adds up as chance does.
-        """
-        if self.power_w is None or self.idle_w is None:
-            return math.inf
-        net_w = self.power_w - self.idle_w
-        if net_w <= 0 or self.window_s <= 0:
-            return math.inf
-        jitter_s = TICK_JITTER_S * math.sqrt(max(1, len(self.load_w)))
-        return self.power_w * jitter_s / self.window_s / net_w
-
-    @property
-    def net_resolved(self) -> bool:
-        """Whether the power over idle is more than what the window leaves open."""
-        return self.net_uncertainty < 1
 
 
 class Ticks:

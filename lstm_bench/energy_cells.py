@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lstm_bench import noise
-from lstm_bench.energy import Energy
 from lstm_bench.intervals import student
-from lstm_bench.model import Record, Shape
+from lstm_bench.model import SAME_ENERGY, Energy, Record, Shape, unlike_idle_w
 
-KNOWN = 0.05  # what two runs shall agree to; where they need not, it is an estimate
+KNOWN = SAME_ENERGY  # what two runs shall agree to; where they need not, it is an estimate
 OFTEN = 1.96  # standard deviations that 95 of 100 differences stay within
 NET_KNOWN = 0.1  # of net energy may be open; where more is, it is an estimate
 LOAD_SPREAD = 0.03  # of net energy, where there is one load (study/notes/energy-repeats.md)
@@ -80,35 +79,19 @@ def drawn(records: Iterable[Record]) -> list[Drawn]:
     """The cells of which there is an energy."""
     found = []
     for record in records:
-        if record.energy and record.throughput_s:
-            gross = record.energy.gross_j(record.throughput_s)
-            if gross and gross > 0:
-                found.append(Drawn(record, record.energy, gross))
+        if record.energy and record.gross_j:
+            found.append(Drawn(record, record.energy, record.gross_j))
     return found
 
 
 def shared_shapes(records: Iterable[Record]) -> set[Shape]:
     """The shapes at which all rows that have any energy have one, at the same idle power."""
     found: dict[str, set[Shape]] = {}
-    cells = drawn(records)
-    for one in cells:
+    records = list(records)
+    for one in drawn(records):
         found.setdefault(one.record.implementation, set()).add(one.record.shape)
-    apart = {shape for _, shape in unlike(cells)}
+    apart = {shape for _, shape in unlike_idle_w(records)}
     return set.intersection(*found.values()) - apart if found else set()
-
-
-def unlike(cells: Iterable[Drawn]) -> dict[tuple[int, Shape], tuple[float, float]]:
-    """Where idle power was another for some rows of a shape, by more than energy may be off by.
-
-    The GPU was another one, or much warmer: energy does not compare there. The least and the most.
-    """
-    idle: dict[tuple[int, Shape], list[float]] = {}
-    for one in cells:
-        if one.energy.idle_w:
-            where = one.record.pass_number, one.record.shape
-            idle.setdefault(where, []).append(one.energy.idle_w)
-    ends = {where: (min(watts), max(watts)) for where, watts in idle.items()}
-    return {where: (low, high) for where, (low, high) in ends.items() if high / low > 1 + KNOWN}
 
 
 def fine_net(energy: Energy) -> float | None:

@@ -23,9 +23,8 @@ from lstm_bench.energy_cells import (
     pairs,
     present,
     shared_shapes,
-    unlike,
 )
-from lstm_bench.model import LstmBenchError, Record
+from lstm_bench.model import LstmBenchError, Record, unlike_idle_w
 from lstm_bench.page import Section
 from lstm_bench.results import Run
 from lstm_bench.run_report import LESS_WORK_NOTE, heading, less_work, names, only
@@ -216,7 +215,7 @@ def doubts(records: Iterable[Record]) -> list[str]:
         (without_idle, "idle power is not known: gross is power times the time per call there"),
     )
     told = [f"in {count} of {total} {words}" for count, words in found if count]
-    if apart := unlike(cells):
+    if apart := unlike_idle_w(one.record for one in cells):
         low, high = (statistics.median(ends) for ends in zip(*apart.values(), strict=True))
         told.append(
             f"at {counted(len(apart), 'shape')} the GPU was another for some rows, or much warmer"

@@ -15,9 +15,15 @@ import yaml
 
 from lstm_bench import fake_script, registry
 from lstm_bench.conditions import holds
-from lstm_bench.model import Implementation, LstmBenchError, Sampling, Settings, Shape
+from lstm_bench.model import (
+    ROUNDS_PER_BUILD,
+    Implementation,
+    LstmBenchError,
+    Sampling,
+    Settings,
+    Shape,
+)
 from lstm_bench.plan import MAX_CELLS, Plan
-from lstm_bench.timing import ROUNDS_PER_BUILD
 
 EXAMPLE = "grids/default.yaml"
 MAX_FILE_BYTES = 1 << 20

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from lstm_bench import store
@@ -67,6 +69,14 @@ def elsewhere(folder: Path) -> list[str]:
     if folder.parent == Path("results"):
         return []
     return ["--results", str(folder.parent if folder.name else folder.resolve().parent)]
+
+
+def resume_command(folder: Path, pythons: Mapping[str, str], *flags: str) -> str:
+    """What to type to go on with a run."""
+    words = ["lstm-bench", "grid", "--resume", name_of(folder), *elsewhere(folder)]
+    for name, path in pythons.items():
+        words += ["--python", f"{name}={path}"]
+    return shlex.join([*words, *flags])
 
 
 def profiled(folder: Path) -> list[Path]:

@@ -43,7 +43,6 @@ def load() -> float:
 
 
 DEVICES = Path("/dev")
-UNSEEN = "a GPU that NVML does not show"
 
 
 def gpus() -> list[dict[str, Any]]:

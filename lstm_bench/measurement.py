@@ -7,9 +7,9 @@ import datetime
 import statistics
 from dataclasses import dataclass, field
 
-from lstm_bench import energy, timing
-from lstm_bench.energy import Energy
-from lstm_bench.model import Block, Cell, Record
+from lstm_bench import convergence, energy
+from lstm_bench.median import median_interval
+from lstm_bench.model import Block, Cell, Energy, Record
 from lstm_bench.plan import Plan
 from lstm_bench.profile import Profile
 from lstm_bench.replies import Hello, Prepared
@@ -125,11 +125,11 @@ def fill(record: Record, one: Measurement) -> Record:
     samples = [s for b in one.used for s in b.latency_ns]
     wall = sum(b.wall_s for b in one.used) or 1e-9
     record.latency_s = statistics.median(latencies)
-    record.latency_interval_s = list(timing.median_interval(latencies))
+    record.latency_interval_s = list(median_interval(latencies))
     record.throughput_s = statistics.median(throughputs)
     record.round_latency_s, record.round_throughput_s = latencies, throughputs
     record.rounds, record.builds, record.calls = len(one.used), one.builds, len(samples)
-    record.outliers = timing.outliers(samples)
+    record.outliers = convergence.outliers(samples)
     record.timed_s = one.spent_s
     record.cpu_over_wall = sum(b.cpu_s for b in one.used) / wall
     record.switches_per_s = sum(b.switches for b in one.used) / wall

@@ -10,15 +10,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from lstm_bench.energy import Energy
 from lstm_bench.errors import LstmBenchError as LstmBenchError
 from lstm_bench.errors import Stopped as Stopped
 from lstm_bench.errors import Unsupported as Unsupported
-from lstm_bench.telemetry import Telemetry
 
 T = TypeVar("T")
 
@@ -38,6 +37,9 @@ TOLERANCES = {
     "bf16": 6e-2,
     "amp-bf16": 6e-2,
 }
+
+
+UNSEEN_GPU = "a GPU that NVML does not show"
 
 
 @dataclass(frozen=True, order=True)
@@ -95,6 +97,9 @@ class Implementation:
         if self.precision == "fp32" and settings.tf32 and settings.device == "cuda":
             return "tf32"
         return self.precision
+
+
+ROUNDS_PER_BUILD = 6  # at least: around the median of fewer, rounds look closer than they are
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,16 @@ class Check:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class WarmUp:
+    """How the warm-up ended; `call_s` is what one call took at its end."""
+
+    calls: int
+    seconds: float
+    settled: bool
+    call_s: float
+
+
 @dataclass
 class Block:
     """The calls of one implementation in one round, and what the operating system did meanwhile."""
@@ -176,6 +191,82 @@ class Block:
     sm_mhz: float | None = None  # on a GPU, by NVML
     power_w: float | None = None
     temperature_c: int | None = None
+
+
+@dataclass
+class Telemetry:
+    """Some readings in short, as a record keeps them."""
+
+    readings: int = 0
+    sm_mhz: float | None = None  # median
+    lowest_sm_mhz: int | None = None
+    memory_mhz: float | None = None  # median
+    temperature_c: int | None = None  # highest
+    power_w: float | None = None  # mean
+    utilisation: float | None = None  # mean
+    memory_used_bytes: int | None = None  # highest
+    throttled: list[str] = field(default_factory=list)  # for every reason seen
+
+
+WINDOW_S = 0.5  # of a load for energy: of ticks that count
+LEAD_S = 0.2  # before it: up to a tick until the first one, and that one is dropped
+TICK_JITTER_S = 0.02  # a move of the energy counter (a tick) comes this much early or late
+
+
+@dataclass
+class Energy:
+    """What was measured of a load; without `power_w` nothing is known, and `problem` says why."""
+
+    power_w: float | None = None
+    idle_w: float | None = None
+    window_s: float = 0.0  # from the first tick that counts to the last
+    ticks: int = 0
+    calls: int = 0
+    call_s: float | None = None
+    problem: str = ""
+    load_w: list[float] = field(default_factory=list)  # of each load, where there were several
+    load_call_s: list[float] = field(default_factory=list)
+
+    @property
+    def net_j(self) -> float | None:
+        """What a call takes over an idle GPU: its work, however slowly the host asked for it."""
+        if self.power_w is None or self.idle_w is None or self.call_s is None:
+            return None
+        return (self.power_w - self.idle_w) * self.call_s
+
+    def gross_j(self, time_s: float) -> float | None:
+        """All that the GPU draws for a call, where one takes so long: its work, and idle power."""
+        if self.power_w is None:
+            return None
+        net = self.net_j
+        if self.idle_w is None or net is None:
+            return self.power_w * time_s
+        return net + self.idle_w * time_s
+
+    @property
+    def load_j(self) -> list[float]:
+        """Net energy by each load alone, gross if idle power is not known; empty if one is all."""
+        both = zip(self.load_w, self.load_call_s, strict=False)
+        return [(power_w - (self.idle_w or 0.0)) * call_s for power_w, call_s in both]
+
+    @property
+    def net_uncertainty(self) -> float:
+        """What the window leaves open of the power over idle, as a share of it.
+
+        Each of several loads has its own first and last tick: their jitter adds up as chance does.
+        """
+        if self.power_w is None or self.idle_w is None:
+            return math.inf
+        net_w = self.power_w - self.idle_w
+        if net_w <= 0 or self.window_s <= 0:
+            return math.inf
+        jitter_s = TICK_JITTER_S * math.sqrt(max(1, len(self.load_w)))
+        return self.power_w * jitter_s / self.window_s / net_w
+
+    @property
+    def net_resolved(self) -> bool:
+        """Whether the power over idle is more than what the window leaves open."""
+        return self.net_uncertainty < 1
 
 
 @dataclass
@@ -228,6 +319,38 @@ class Record:
     @property
     def key(self) -> str:
         return self.cell.key
+
+    @property
+    def gross_j(self) -> float | None:
+        """All that the GPU draws for a call, at the pace at which the cell was timed."""
+        if not self.energy or not self.throughput_s:
+            return None
+        gross = self.energy.gross_j(self.throughput_s)
+        return gross if gross and gross > 0 else None
+
+
+def kinds_of(warnings: Iterable[Sequence[str]]) -> list[tuple[str, int]]:
+    """How many cells each kind of warning concerns, the most frequent first."""
+    kinds = Counter(
+        kind for own in warnings for kind in dict.fromkeys(told.split(":")[0] for told in own)
+    )
+    return kinds.most_common()
+
+
+SAME_ENERGY = 0.05  # what two measurements of energy or power may differ by on one GPU
+
+
+def unlike_idle_w(records: Iterable[Record]) -> dict[tuple[int, Shape], tuple[float, float]]:
+    """Where idle power was another for some rows of a shape, by more than energy may be off by.
+
+    The GPU was another one, or much warmer: energy does not compare there. The least and the most.
+    """
+    idle: dict[tuple[int, Shape], list[float]] = {}
+    for one in records:
+        if one.gross_j and one.energy and one.energy.idle_w:
+            idle.setdefault((one.pass_number, one.shape), []).append(one.energy.idle_w)
+    ends = {where: (min(watts), max(watts)) for where, watts in idle.items()}
+    return {at: (low, high) for at, (low, high) in ends.items() if high / low > 1 + SAME_ENERGY}
 
 
 def to_json(value: Any) -> dict[str, Any]:

@@ -23,11 +23,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from lstm_bench import analysis, noise, timing, trust, words
+from lstm_bench import analysis, noise, trust, words
 from lstm_bench.colours import look
 from lstm_bench.comparison import Group, clear
 from lstm_bench.headline import headline
 from lstm_bench.intervals import Statistic
+from lstm_bench.median import median_interval
 from lstm_bench.model import TOLERANCES, dumps
 from lstm_bench.noise import METRICS, SHAPE, Noise
 from lstm_bench.results import Run
@@ -190,7 +191,7 @@ def _interval(value: pd.Series[float], rounds: pd.Series[Any]) -> npt.NDArray[np
     ends = np.full((2, len(ordered)), np.nan)
     for count in np.unique(counts[counts > 0]):
         rows = np.flatnonzero(counts == count)
-        ranks = timing.median_interval(range(count))  # of places: which order statistics they are
+        ranks = median_interval(range(count))  # of places: which order statistics they are
         for end, rank in zip(ends, ranks, strict=True):
             end[rows] = ordered[rows, int(rank)]
     result: npt.NDArray[np.float64] = ends / value.to_numpy(dtype=float)

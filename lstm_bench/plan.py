@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
 from lstm_bench.conditions import holds
-from lstm_bench.energy import LEAD_S, WINDOW_S
 from lstm_bench.model import (
+    LEAD_S,
+    WINDOW_S,
     Cell,
     Implementation,
     LstmBenchError,
@@ -141,6 +142,11 @@ _CPU_AMP_SLOWDOWN = {"pytorch": 40.0, "tensorflow": 3.0}  # half precision witho
 _BUILD_S = {"tensorflow": 0.4}
 _START_S = {"tensorflow": 8.0, "pytorch": 3.0}
 _LOOK_S = 3.0
+
+
+def possible(plan: Plan, cells: Iterable[Cell], missing: Collection[str]) -> list[Cell]:
+    """Those whose framework is there."""
+    return [cell for cell in cells if plan.row(cell.implementation).framework not in missing]
 
 
 def guess_call_s(row: Implementation, shape: Shape, settings: Settings) -> float:

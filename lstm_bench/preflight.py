@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from lstm_bench import fake_script, machine, supervisor
 from lstm_bench.grid import check_environment
-from lstm_bench.lookup import elsewhere, name_of
+from lstm_bench.lookup import resume_command
 from lstm_bench.model import LstmBenchError
 from lstm_bench.plan import Plan
 from lstm_bench.registry import Framework, find, framework_of
@@ -102,14 +101,6 @@ def resumed(stored: Plan, given: Mapping[str, str], folder: Path) -> Plan:
             f"{folder} was measured with interpreters of its own; name them again: {again}"
         )
     return replace(stored, environments=dict(given))
-
-
-def resume_command(folder: Path, pythons: Mapping[str, str], *flags: str) -> str:
-    """What to type to go on with a run."""
-    words = ["lstm-bench", "grid", "--resume", name_of(folder), *elsewhere(folder)]
-    for name, path in pythons.items():
-        words += ["--python", f"{name}={path}"]
-    return shlex.join([*words, *flags])
 
 
 def in_vain(plan: Plan, energy: bool) -> list[str]:

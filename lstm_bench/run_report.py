@@ -10,13 +10,12 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench import analysis, noise
-from lstm_bench import machine as machines
 from lstm_bench.conditions import chosen
-from lstm_bench.model import LstmBenchError, Shape
+from lstm_bench.lookup import resume_command
+from lstm_bench.model import UNSEEN_GPU, LstmBenchError, Shape, kinds_of
 from lstm_bench.noise import SHAPE, Noise
 from lstm_bench.results import Run
 from lstm_bench.tables import Column, Document, Table, number, text
-from lstm_bench.trust import kinds_of
 from lstm_bench.units import (
     clipped,
     counted,
@@ -133,7 +132,7 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
     """The machine and the run's settings in one line."""
     gpus = machine.get("gpus") or []
     if settings.get("device") == "cuda":
-        where = machines.UNSEEN
+        where = UNSEEN_GPU
         if gpus:
             where = f"{gpus[0].get('name')}, driver {gpus[0].get('driver')}"
     else:
@@ -311,11 +310,9 @@ def damage_lines(run: Run) -> list[str]:
 
 def _resume(run: Run) -> str:
     """What to type to go on with a run."""
-    from lstm_bench import preflight  # with all that a grid needs, which a report does not
-
     folder = run.folder or Path("results", run.name)
     pythons = dict.fromkeys(run.plan.environments, "PATH")  # a folder does not say what to run
-    return f"`{preflight.resume_command(folder, pythons)}`"
+    return f"`{resume_command(folder, pythons)}`"
 
 
 def _fastest(won: pd.DataFrame, metric: str, title: str) -> Table:

@@ -11,8 +11,10 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+from lstm_bench.model import Telemetry
 
 
 @dataclass(frozen=True)
@@ -26,21 +28,6 @@ class Reading:
     utilisation: float | None = None  # share of the last moments in which a kernel ran
     memory_used_bytes: int | None = None  # by all processes
     throttled: list[str] | None = None
-
-
-@dataclass
-class Telemetry:
-    """Some readings in short, as a record keeps them."""
-
-    readings: int = 0
-    sm_mhz: float | None = None  # median
-    lowest_sm_mhz: int | None = None
-    memory_mhz: float | None = None  # median
-    temperature_c: int | None = None  # highest
-    power_w: float | None = None  # mean
-    utilisation: float | None = None  # mean
-    memory_used_bytes: int | None = None  # highest
-    throttled: list[str] = field(default_factory=list)  # for every reason seen
 
 
 #: Why a clock is held down. Left out: an idle GPU (bit 0), and clocks that someone has set (bit 1).

@@ -1,21 +1,18 @@
-"""When a cell is warm, how long a block is, whether it was disturbed, when there is enough.
+"""When a cell is warm, how long a block is; the loops that time it.
 
 Pure decisions and short loops; the clock is passed in, so that a test needs no time at all.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import resource
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from lstm_bench.model import Block, Sampling
+from lstm_bench.model import Block, Sampling, WarmUp
 
 
 class Clock(Protocol):
@@ -60,16 +57,6 @@ class Timed(Protocol):
 
     def time_each(self, calls: int, clock: Clock) -> list[int]: ...
     def time_queued(self, calls: int, clock: Clock) -> int: ...
-
-
-@dataclass(frozen=True)
-class WarmUp:
-    """How the warm-up ended; `call_s` is what one call took at its end."""
-
-    calls: int
-    seconds: float
-    settled: bool
-    call_s: float
 
 
 SETTLED = 0.02  # two half-windows whose medians agree within this are one steady state
@@ -162,101 +149,3 @@ def settle(session: Timed, clock: Clock, call_s: float, calls: int, block_s: flo
     if calls > 1 or call_s <= SLOW_S:
         enough = int(min(SETTLE_S, block_s) / max(call_s, 1e-9))
         session.time_each(max(1, min(calls, enough)), clock)
-
-
-SWITCHES_PER_S = 50.0  # most workers are pushed off a core a few times a second
-MORE_SWITCHES = 3.0  # than usual for the cell: TensorFlow's own threads push each other
-LOST_CPU = 0.85  # of the share of the cores that the cell's best block had
-
-
-def disturbed(this: Block, before: Sequence[Block]) -> bool:
-    """Whether another process took the cores: switches came up and CPU time went down.
-
-    Either alone is harmless: the evidence is that both happen together.
-    """
-    known = [b for b in before if b.wall_s > 0]
-    if this.wall_s <= 0 or this.switches < 2 or not known:
-        return False
-    usual = statistics.median(b.switches / b.wall_s for b in known)
-    many = this.switches / this.wall_s > max(SWITCHES_PER_S, MORE_SWITCHES * usual)
-    best = max(b.cpu_s / b.wall_s for b in known)
-    return many and this.cpu_s / this.wall_s < LOST_CPU * best
-
-
-OTHERS = 0.25  # cores that the rest of the machine may use before it matters
-
-
-def crowded(blocks: Sequence[Block], cores: int) -> float:
-    """The cores that other processes used, if that left too few; 0 if there were enough.
-
-    Sees what `disturbed` cannot: a neighbour that was there from the first block to the last.
-    """
-    wall = sum(b.wall_s for b in blocks)
-    if wall <= 0:
-        return 0.0
-    others, own = sum(b.others_s for b in blocks) / wall, sum(b.cpu_s for b in blocks) / wall
-    return others if others > OTHERS and others + own > cores - OTHERS else 0.0
-
-
-def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """A 95% interval of the median by order statistics: no shape of the noise is assumed.
-
-    Below six values no pair of them covers 95%; the full range (94% at five) has to serve.
-    """
-    ordered, rank = sorted(values), _outer_rank(len(values))
-    return ordered[rank], ordered[-1 - rank]
-
-
-@functools.lru_cache
-def _outer_rank(n: int) -> int:
-    """How many of n values may be left out on either side, in whole numbers: n may be large."""
-    rank, ways, below = 0, 1, 1
-    most = 2**n // 40  # 2.5% of the ways to fall on either side of the median
-    while rank + 1 < n // 2:
-        ways = ways * (n - rank) // (rank + 1)
-        below += ways
-        if below > most:
-            break
-        rank += 1
-    return rank
-
-
-ROUNDS_PER_BUILD = 6  # at least: around the median of fewer, rounds look closer than they are
-
-
-def converged(round_medians: Sequence[float], sampling: Sampling, builds: int = 1) -> bool:
-    """Whether the median's interval is as narrow as was asked."""
-    if len(round_medians) < sampling.rounds:
-        return False
-    if builds > 1:
-        return _converged_in_builds(round_medians, sampling, builds)
-    low, high = median_interval(round_medians)
-    return (high - low) / 2 <= sampling.converged * statistics.median(round_medians)
-
-
-def _converged_in_builds(round_medians: Sequence[float], sampling: Sampling, builds: int) -> bool:
-    """The same of the rounds around their own build's median, which is one of them if it is odd.
-
-    How far builds are apart no number of rounds mends, so it is not asked.
-    """
-    each = len(round_medians) // builds
-    if each < ROUNDS_PER_BUILD:
-        return False
-    around: list[float] = []
-    for first in range(builds):
-        own = sorted(round_medians[first::builds])
-        middle = statistics.median(own) or 1.0  # a clock may be too coarse for a call
-        if len(own) % 2:
-            own.pop(len(own) // 2)
-        around += [one / middle for one in own]
-    low, high = median_interval(around)
-    return (high - low) / 2 * math.sqrt(each / (each - 1)) <= sampling.converged
-
-
-def outliers(samples: Sequence[int]) -> int:
-    """Samples beyond three interquartile ranges: counted, never dropped."""
-    if len(samples) < 8:
-        return 0
-    low, _, high = statistics.quantiles(samples, n=4)
-    reach = 3 * (high - low)
-    return sum(s < low - reach or s > high + reach for s in samples)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
-from lstm_bench.energy_cells import drawn, unlike
 from lstm_bench.measurement import lost
-from lstm_bench.model import RETRYABLE, UNFINISHED, Cell, Record, Shape
+from lstm_bench.model import RETRYABLE, UNFINISHED, Cell, Record, Shape, unlike_idle_w
 from lstm_bench.plan import Plan
 
 
@@ -35,13 +34,8 @@ def unseen(plan: Plan, records: Iterable[Record], left: Iterable[Cell]) -> list[
     keys = {cell.key for cell in plan.all_cells()} - {cell.key for cell in left}
     timed = [r for r in records if r.status == "ok" and r.key in keys]
     dark = {(r.pass_number, r.shape) for r in timed if "energy" in lost(r)}
-    dark |= unlike(drawn(timed)).keys()
+    dark |= unlike_idle_w(timed).keys()
     return [r for r in timed if lost(r) or (r.pass_number, r.shape) in dark]
-
-
-def possible(plan: Plan, cells: Iterable[Cell], missing: Collection[str]) -> list[Cell]:
-    """Those whose framework is there."""
-    return [cell for cell in cells if plan.row(cell.implementation).framework not in missing]
 
 
 def by_shape(cells: Iterable[Cell]) -> dict[tuple[int, Shape], list[Cell]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 from lstm_bench import noise
+from lstm_bench.model import kinds_of
 from lstm_bench.results import Run
 from lstm_bench.units import counted, listed
 
@@ -146,11 +146,3 @@ def _is(number: int, past: bool = True) -> str:
     if past:
         return "was" if number == 1 else "were"
     return "is" if number == 1 else "are"
-
-
-def kinds_of(warnings: Iterable[Sequence[str]]) -> list[tuple[str, int]]:
-    """How many cells each kind of warning concerns, the most frequent first."""
-    kinds = Counter(
-        kind for own in warnings for kind in dict.fromkeys(told.split(":")[0] for told in own)
-    )
-    return kinds.most_common()

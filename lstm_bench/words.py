@@ -16,11 +16,10 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench import analysis
-from lstm_bench import machine as machines
 from lstm_bench.comparison import Comparison, Group, Side, clear, paired
 from lstm_bench.headline import STRONGLY, Told, both_ways, by_axis, floor_of, told_by
 from lstm_bench.intervals import FEWEST_SHAPES
-from lstm_bench.model import Implementation
+from lstm_bench.model import UNSEEN_GPU, Implementation
 from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
 from lstm_bench.trust import measured
@@ -115,7 +114,7 @@ def subject(run: Run) -> str:
     gpus = machine.get("gpus") or []
     where = str(machine.get("cpu", "an unknown CPU"))
     if plan.settings.device == "cuda":
-        where = str(gpus[0].get("name", "GPU")) if gpus else machines.UNSEEN
+        where = str(gpus[0].get("name", "GPU")) if gpus else UNSEEN_GPU
     if plan.settings.device == "cpu":
         where += f", {counted(plan.settings.threads, 'thread')}"
     shapes = counted(run.shapes, "shape")

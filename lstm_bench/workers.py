@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 from lstm_bench import supervisor
+from lstm_bench.model import Shape
 from lstm_bench.plan import Plan
 from lstm_bench.registry import framework_of
 from lstm_bench.replies import Failure, Hello
-from lstm_bench.shelf import Shelf
 from lstm_bench.supervisor import WorkerFailed, WorkerProcess
 
 START_TIMEOUT_S = 180.0  # importing a framework from a cold disk
 MAX_STARTS = 2  # of a worker that dies before it can say hello
+
+
+class Shelf:
+    """Where references lie, by kind of work, and of which shape they are; see `shelf`."""
+
+    def __init__(self, kinds: set[str]):
+        self.fds = {kind: os.memfd_create("lstm-bench-reference") for kind in sorted(kinds)}
+        self._filled: dict[str, Shape] = {}
+
+    def place(self, kind: str, shape: Shape) -> dict[str, Any]:
+        """What a worker is told: where, and whether it is already there."""
+        filled = self._filled.get(kind) == shape
+        if not filled:
+            self._filled.pop(kind, None)  # what is laid down next may be cut short
+        return {"shelf": self.fds[kind], "filled": filled}
+
+    def filled(self, kind: str, shape: Shape) -> None:
+        self._filled[kind] = shape
+
+    def close(self) -> None:
+        for fd in self.fds.values():
+            os.close(fd)
+        self.fds = {}
 
 
 class Workers:

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import REPOSITORY, command, only_run, records, start
 
-from lstm_bench import __version__, dry_run, lookup, preflight, registry
+from lstm_bench import __version__, dry_run, lookup, registry
 from lstm_bench import grid as grids
 from lstm_bench.cli import COMMANDS, main
 from lstm_bench.plan import guess_s
@@ -399,7 +399,7 @@ def test_a_run_folder_is_named_though_it_is_here(tmp_path, monkeypatch):
     folder = tmp_path / "results" / "r"
     folder.mkdir(parents=True)
     monkeypatch.chdir(folder)
-    told = preflight.resume_command(Path("."), {})
+    told = lookup.resume_command(Path("."), {})
     assert told == f"lstm-bench grid --resume r --results {folder.parent}"
 
 
@@ -569,12 +569,12 @@ def test_a_shape_goes_before_those_of_the_file(lstm_bench, write_grid):
 
 def test_what_is_told_to_be_typed_to_go_on_is_whole():
     folder = Path("else/where/r")
-    told = preflight.resume_command(folder, {"tensorflow": "/my python"}, "--skip-missing")
+    told = lookup.resume_command(folder, {"tensorflow": "/my python"}, "--skip-missing")
     assert told == (
         "lstm-bench grid --resume r --results else/where --python 'tensorflow=/my python'"
         " --skip-missing"
     )
-    assert preflight.resume_command(Path("results/r"), {}) == "lstm-bench grid --resume r"
+    assert lookup.resume_command(Path("results/r"), {}) == "lstm-bench grid --resume r"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from in_process import InProcess
 from lstm_bench import closer, driver, energy, grid, telemetry, todo, workers
 from lstm_bench.commands import profile as profile_command
 from lstm_bench.fake_script import WRONG_ANSWERS
-from lstm_bench.model import Check, Record, Settings, Shape, Stopped
+from lstm_bench.model import Check, Energy, Record, Settings, Shape, Stopped
 from lstm_bench.sink import Kept
 from lstm_bench.stop import held
 from lstm_bench.supervisor import WorkerFailed
@@ -276,7 +276,7 @@ def test_a_cell_that_ran_out_of_time_before_it_converged_is_capped_too(tmp_path)
 
 def test_a_disturbed_block_is_repeated_marked_and_kept(tmp_path, monkeypatch):
     verdicts = iter([False, True, True, False])
-    monkeypatch.setattr(driver.timing, "disturbed", lambda *_: next(verdicts, False))
+    monkeypatch.setattr(driver.convergence, "disturbed", lambda *_: next(verdicts, False))
     _, sink = walk(tmp_path, hidden=3)
     ((record, blocks),) = sink.blocks
     assert [b.disturbed for b in blocks] == [False, True, True, False, False]
@@ -286,7 +286,7 @@ def test_a_disturbed_block_is_repeated_marked_and_kept(tmp_path, monkeypatch):
 
 
 def test_a_machine_that_stays_disturbed_is_said_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(driver.timing, "disturbed", lambda *_: True)
+    monkeypatch.setattr(driver.convergence, "disturbed", lambda *_: True)
     _, sink = walk(tmp_path, hidden=3)
     ((record, blocks),) = sink.blocks
     assert len(blocks) == 3 * (1 + driver.MAX_REPEATS)
@@ -983,7 +983,7 @@ def test_all_builds_of_a_cell_are_loaded_again(tmp_path, monkeypatch):
 def test_only_what_is_lacking_is_looked_for(tmp_path, monkeypatch):
     plan = on_a_gpu(monkeypatch, {"a": {}})
     record = lost(plan, tmp_path, monkeypatch)[0]
-    has = energy.Energy(250.0, 100.0, 0.5, 6, calls=100, call_s=1e-3)
+    has = Energy(250.0, 100.0, 0.5, 6, calls=100, call_s=1e-3)
     record = replace(record, energy=has, warnings=["not profiled: x", "odd: y"])
     sink, seen, _ = looked_for(plan, tmp_path, [record])
     assert (sink.records[0].energy, sink.records[0].warnings) == (has, ["odd: y"])
@@ -998,7 +998,7 @@ def test_energy_is_looked_for_at_the_whole_shape(tmp_path, monkeypatch):
     """The GPU may be another by now; rows are compared at a shape."""
     plan = on_a_gpu(monkeypatch, {"a": {}, "b": {}})
     records = {r.key: r for r in lost(plan, tmp_path, monkeypatch)}
-    had = energy.Energy(250.0, 90.0, 0.5, 6, calls=100, call_s=1e-3)
+    had = Energy(250.0, 90.0, 0.5, 6, calls=100, call_s=1e-3)
     elsewhere, here = plan.shapes
     for key, record in records.items():
         if record.shape == elsewhere or record.implementation == "a":
@@ -1014,7 +1014,7 @@ def test_energy_that_rows_of_a_shape_have_from_two_gpus_is_measured_again(tmp_pa
     records = []
     for record in lost(plan, tmp_path, monkeypatch):
         there = record.shape == plan.shapes[0] and record.implementation == "b"
-        has = energy.Energy(250.0, 100.0 if there else 90.0, 0.5, 6, calls=100, call_s=1e-3)
+        has = Energy(250.0, 100.0 if there else 90.0, 0.5, 6, calls=100, call_s=1e-3)
         records.append(replace(record, energy=has, warnings=[], device_s=0.5))
     sink, seen, _ = looked_for(plan, tmp_path, records)
     assert [r.shape for r in sink.records] == 2 * [plan.shapes[0]]
@@ -1027,7 +1027,7 @@ def test_energy_that_rows_of_a_shape_have_from_two_gpus_is_measured_again(tmp_pa
 def test_energy_that_is_not_found_again_is_not_kept_beside_newer_ones(tmp_path, monkeypatch, fails):
     plan = on_a_gpu(monkeypatch, {"a": {}, "b": {}})
     first = [r for r in lost(plan, tmp_path, monkeypatch) if r.shape == plan.shapes[0]]
-    had = energy.Energy(250.0, 90.0, 0.5, 6, calls=100, call_s=1e-3)
+    had = Energy(250.0, 90.0, 0.5, 6, calls=100, call_s=1e-3)
     records = [replace(r, energy=had, warnings=[]) if r.implementation == "a" else r for r in first]
 
     def told(go, worker, verb, named):
@@ -1153,7 +1153,7 @@ def test_a_stop_amid_looks_leaves_the_rest_for_the_next(tmp_path, monkeypatch):
     """What was not looked at to the end is not written; energy of a shape is all or none."""
     plan = on_a_gpu(monkeypatch, {"a": {}, "b": {}})
     first = lost(plan, tmp_path, monkeypatch)
-    has = energy.Energy(250.0, 100.0, 0.5, 6, calls=100, call_s=1e-3)
+    has = Energy(250.0, 100.0, 0.5, 6, calls=100, call_s=1e-3)
     bright = [replace(r, energy=has, warnings=["not profiled: x"]) for r in first]
     for verb, was, written in (
         ("prepare", first, 0),
@@ -1265,8 +1265,8 @@ def drawing(monkeypatch, *powers):
         run_load(0.01)
         power = next(left)
         if power is None:
-            return energy.Energy(problem="blind")
-        return energy.Energy(power, idle_w, 0.5, 6, calls=100, call_s=1e-3)
+            return Energy(problem="blind")
+        return Energy(power, idle_w, 0.5, 6, calls=100, call_s=1e-3)
 
     monkeypatch.setattr(energy, "measure", measured)
 

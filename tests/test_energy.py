@@ -11,8 +11,8 @@ import pytest
 from fake_nvml import IDLE_W, LOAD_W, FakeNvml
 
 from lstm_bench import energy
-from lstm_bench.energy import Energy, Tick, Ticks
-from lstm_bench.model import Record, Shape, from_json, to_json
+from lstm_bench.energy import Tick, Ticks
+from lstm_bench.model import LEAD_S, WINDOW_S, Energy, Record, Shape, from_json, to_json
 from lstm_bench.telemetry import Gauge, open_gauge
 
 CALL_S = 0.00442
@@ -138,7 +138,7 @@ def test_a_worker_that_is_slow_to_begin_does_not_spoil_it():
 
     found = energy.measure(bench.gauge, late, IDLE_W, now=bench.now, watching=bench.watching)
     assert found.power_w == pytest.approx(LOAD_W, rel=0.03)
-    assert found.window_s < energy.WINDOW_S + energy.LEAD_S
+    assert found.window_s < WINDOW_S + LEAD_S
 
 
 @pytest.mark.parametrize("window_s", [0.35, 0.5, 1.0])
@@ -158,7 +158,7 @@ def test_a_load_longer_than_was_asked_for_counts_in_full():
     """One call may take longer than the window."""
     bench = Bench(call_s=2.0)
     found = bench.measure()
-    assert bench.asked_s == [pytest.approx(energy.WINDOW_S + energy.LEAD_S)]
+    assert bench.asked_s == [pytest.approx(WINDOW_S + LEAD_S)]
     assert found.calls == 1
     assert found.gross_j(2.0) == pytest.approx(LOAD_W * 2.0, rel=0.01)
     assert found.window_s > 1.5

@@ -11,8 +11,7 @@ from conftest import FAKE_GRID, REPOSITORY
 
 from lstm_bench import fake_script, grid
 from lstm_bench.commands import grid as grid_command
-from lstm_bench.energy import LEAD_S, WINDOW_S
-from lstm_bench.model import TOLERANCES, LstmBenchError, Shape
+from lstm_bench.model import LEAD_S, TOLERANCES, WINDOW_S, LstmBenchError, Shape
 from lstm_bench.plan import Plan, guess_s
 from lstm_bench.registry import IMPLEMENTATIONS
 

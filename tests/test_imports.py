@@ -25,7 +25,7 @@ WORKER_SIDE = {
         "shelf",
         "fake_script",
     ),
-    *("profile", "profiling", "cupti", "demangle", "loaded", "peaks", "telemetry", "energy"),
+    *("profile", "profiling", "cupti", "demangle", "loaded", "peaks"),
     "implementations",
     *(f"implementations.{p.stem}" for p in (PACKAGE / "implementations").glob("[a-z]*.py")),
 }

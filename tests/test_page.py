@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from test_words import GRID, cell, grid, run_of, sentences
 
-from lstm_bench import colours, comparison, memory, noise, page, results, run_report, timing
+from lstm_bench import colours, comparison, memory, noise, page, results, run_report
+from lstm_bench.median import median_interval
 from lstm_bench.model import Record, Shape
 from lstm_bench.noise import SHAPE
 
@@ -121,7 +122,9 @@ def test_half_a_surrogate_pair_breaks_nothing():
 
 def test_the_same_run_gives_the_same_page_in_any_process(tmp_path):
     script = (
-        "from test_words import grid, run_of; from lstm_bench import memory, page; import sys;"
+        "from test_words import grid, run_of; import sys;"
+        "from lstm_bench import memory;"
+        "from lstm_bench import page;"
         f"rows = grid({TIMES});"
         "rows[0].warnings = ['b: x', 'a: y', 'c: z'];"
         "sys.stdout.write(page.html(run_of(rows)))"
@@ -154,7 +157,7 @@ def test_every_cell_is_there_with_its_numbers(run, text):
         assert data["strings"][cells["status"][row]] == line["status"]
         if line["status"] == "ok":
             assert cells["latency_s"][row] == pytest.approx(line["latency_s"], rel=1e-6)
-            low, high = timing.median_interval(line["round_latency_s"])
+            low, high = median_interval(line["round_latency_s"])
             assert cells["latency_low"][row] == pytest.approx(low / line["latency_s"], rel=1e-3)
             assert cells["latency_high"][row] == pytest.approx(high / line["latency_s"], rel=1e-3)
         else:
@@ -319,7 +322,7 @@ def test_the_interval_of_a_cell_is_the_one_of_the_driver():
     rows = [cell("a", 1.0, (n + 1, 1, 1), round_latency_s=r) for n, r in enumerate(rounds)]
     cells = data_of(page.html(run_of(rows)))["cells"]
     for place, times in enumerate(rounds):
-        low, high = timing.median_interval(times) if times else (None, None)
+        low, high = median_interval(times) if times else (None, None)
         assert cells["latency_low"][place] == (low and pytest.approx(low, rel=1e-3))
         assert cells["latency_high"][place] == (high and pytest.approx(high, rel=1e-3))
 

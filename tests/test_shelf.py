@@ -7,12 +7,13 @@ from conftest import records
 from lstm_bench import problem as problems
 from lstm_bench import shelf
 from lstm_bench.model import Shape
+from lstm_bench.workers import Shelf
 
 SMALL, LARGE = Shape(3, 2, 4, 5), Shape(7, 3, 9, 7)
 
 
 def test_what_one_lays_down_another_reads():
-    place = shelf.Shelf({"lstm"})
+    place = Shelf({"lstm"})
     for shape in (LARGE, SMALL):  # a smaller one leaves nothing of the larger behind
         answer = problems.reference(problems.make(shape, 1))
         shelf.put(place.fds["lstm"], answer)
@@ -22,7 +23,7 @@ def test_what_one_lays_down_another_reads():
 
 
 def test_a_place_counts_as_filled_for_its_own_shape_and_work_only():
-    place = shelf.Shelf({"lstm", "lstm-skip-input"})
+    place = Shelf({"lstm", "lstm-skip-input"})
     place.filled("lstm", SMALL)
     assert place.place("lstm", SMALL)["filled"]
     assert not place.place("lstm", LARGE)["filled"]

@@ -9,7 +9,8 @@ import pytest
 from fake_nvml import FakeNvml
 
 from lstm_bench import telemetry
-from lstm_bench.telemetry import Gauge, Reading, Sampler, Telemetry, open_gauge, slowed, summary
+from lstm_bench.model import Telemetry
+from lstm_bench.telemetry import Gauge, Reading, Sampler, open_gauge, slowed, summary
 
 
 @pytest.fixture

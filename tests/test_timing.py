@@ -10,7 +10,8 @@ from collections import Counter
 import pytest
 from scipy import stats
 
-from lstm_bench import timing
+from lstm_bench import convergence, timing
+from lstm_bench.median import median_interval
 from lstm_bench.model import Block, Sampling
 
 
@@ -170,22 +171,22 @@ def test_what_reading_the_machine_costs_is_not_counted_as_the_calls():
 
 def test_a_block_is_disturbed_when_switches_come_with_lost_cpu_time():
     before = [a_block()]
-    assert timing.disturbed(a_block(cpu_s=1.0, switches=300), before)
-    assert not timing.disturbed(a_block(cpu_s=1.0, switches=3), before)
-    assert not timing.disturbed(a_block(cpu_s=1.7, switches=300), before)
-    assert not timing.disturbed(a_block(cpu_s=1.0, switches=300), [])
+    assert convergence.disturbed(a_block(cpu_s=1.0, switches=300), before)
+    assert not convergence.disturbed(a_block(cpu_s=1.0, switches=3), before)
+    assert not convergence.disturbed(a_block(cpu_s=1.7, switches=300), before)
+    assert not convergence.disturbed(a_block(cpu_s=1.0, switches=300), [])
     restless = [a_block(switches=250)]  # threads of its own that push each other
-    assert not timing.disturbed(a_block(cpu_s=1.0, switches=300), restless)
+    assert not convergence.disturbed(a_block(cpu_s=1.0, switches=300), restless)
 
 
 def test_a_neighbour_that_stays_from_first_to_last_is_seen():
     def block(own, others):
         return Block(1, [1], 1, 1, own, 1.0, 0, others)
 
-    assert timing.crowded([block(1.0, 1.0)] * 3, cores=2) == pytest.approx(1.0)
-    assert timing.crowded([block(1.9, 0.1)] * 3, cores=2) == 0  # a little is always there
-    assert timing.crowded([block(1.0, 1.0)] * 3, cores=16) == 0  # room for both
-    assert timing.crowded([], cores=2) == 0
+    assert convergence.crowded([block(1.0, 1.0)] * 3, cores=2) == pytest.approx(1.0)
+    assert convergence.crowded([block(1.9, 0.1)] * 3, cores=2) == 0  # a little is always there
+    assert convergence.crowded([block(1.0, 1.0)] * 3, cores=16) == 0  # room for both
+    assert convergence.crowded([], cores=2) == 0
 
 
 def test_others_are_those_on_the_cores_that_this_process_may_use(monkeypatch):
@@ -199,7 +200,7 @@ def test_others_are_those_on_the_cores_that_this_process_may_use(monkeypatch):
 
 @pytest.mark.parametrize("n", range(6, 61))
 def test_the_interval_of_the_median_is_the_narrowest_with_95_percent(n):
-    low, high = timing.median_interval(list(range(n)))
+    low, high = median_interval(list(range(n)))
     assert low + high == n - 1
     coverage = 1 - 2 * stats.binom.cdf(low, n, 0.5)
     narrower = 1 - 2 * stats.binom.cdf(low + 1, n, 0.5)
@@ -208,39 +209,39 @@ def test_the_interval_of_the_median_is_the_narrowest_with_95_percent(n):
 
 def test_the_interval_is_known_for_any_number_of_rounds():
     n = 5000
-    low, high = timing.median_interval(list(range(n)))
+    low, high = median_interval(list(range(n)))
     assert low == stats.binom.ppf(0.025, n, 0.5) - 1
     assert low + high == n - 1
 
 
 def test_with_few_rounds_the_interval_is_the_whole_range():
-    assert timing.median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
-    assert timing.median_interval([1.0]) == (1.0, 1.0)
+    assert median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
+    assert median_interval([1.0]) == (1.0, 1.0)
 
 
 def test_a_cell_converges_when_the_interval_is_narrow_and_the_rounds_are_done():
     sampling = Sampling(rounds=10)
     steady = [1.0 + 0.001 * n for n in range(10)]
-    assert timing.converged(steady, sampling)
-    assert not timing.converged(steady[:9], sampling)
-    assert not timing.converged([1.0 + 0.02 * n for n in range(10)], sampling)
+    assert convergence.converged(steady, sampling)
+    assert not convergence.converged(steady[:9], sampling)
+    assert not convergence.converged([1.0 + 0.02 * n for n in range(10)], sampling)
 
 
 def test_how_far_builds_are_apart_is_not_asked_when_a_cell_has_converged():
     """But how far the rounds of each are."""
     apart = [1.0, 1.5] * 6
-    assert not timing.converged(apart, Sampling(rounds=10))
-    assert timing.converged(apart, Sampling(rounds=10), builds=2)
+    assert not convergence.converged(apart, Sampling(rounds=10))
+    assert convergence.converged(apart, Sampling(rounds=10), builds=2)
     restless = [(1.0, 1.5)[n % 2] * (1 + 0.1 * (n % 3)) for n in range(12)]
-    assert not timing.converged(restless, Sampling(rounds=10), builds=2)
+    assert not convergence.converged(restless, Sampling(rounds=10), builds=2)
 
 
 def test_a_few_rounds_of_each_build_tell_nothing():
     """One round is its own median: each would be exactly what it is held against."""
     restless = [1.0, 1.7, 0.6, 1.2, 0.9]
-    assert not timing.converged(restless, Sampling(rounds=5), builds=5)
-    assert not timing.converged([1.0] * 25, Sampling(rounds=5), builds=5)
-    assert timing.converged([1.0] * 30, Sampling(rounds=5), builds=5)
+    assert not convergence.converged(restless, Sampling(rounds=5), builds=5)
+    assert not convergence.converged([1.0] * 25, Sampling(rounds=5), builds=5)
+    assert convergence.converged([1.0] * 30, Sampling(rounds=5), builds=5)
 
 
 def test_builds_do_not_make_restless_rounds_converge_sooner():
@@ -250,16 +251,16 @@ def test_builds_do_not_make_restless_rounds_converge_sooner():
     for _ in range(200):
         rounds = [rng.gauss(1, 0.03) for _ in range(52)]
         for builds in (1, 4):
-            sure[builds] += timing.converged(rounds, Sampling(rounds=50), builds)
+            sure[builds] += convergence.converged(rounds, Sampling(rounds=50), builds)
     assert 0 < sure[4] <= sure[1]
 
 
 def test_calls_that_a_clock_does_not_see_converge():
-    assert timing.converged([0.0] * 10, Sampling(rounds=10))
+    assert convergence.converged([0.0] * 10, Sampling(rounds=10))
 
 
 def test_outliers_are_counted():
     samples = [100, 101, 102, 103, 104, 105, 106, 107, 9000]
-    assert timing.outliers(samples) == 1
-    assert timing.outliers(samples[:-1]) == 0
+    assert convergence.outliers(samples) == 1
+    assert convergence.outliers(samples[:-1]) == 0
     assert statistics.median(samples) == 104

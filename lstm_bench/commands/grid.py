@@ -145,7 +145,7 @@ def grid(
         assert plan is not None
         folder = results / (name or lookup.new_run_name(results, plan.name))
         if (folder / "manifest.json").exists():
-            again = preflight.resume_command(folder, plan.environments)
+            again = lookup.resume_command(folder, plan.environments)
             raise LstmBenchError(f"{folder} holds a run; `{again}` goes on with it")
         if resume is not None:
             click.echo(f"nothing to resume in {results}: starting {folder.name}", err=True)
@@ -156,7 +156,7 @@ def grid(
         if plan and not plan.same_work(stored):
             raise LstmBenchError(
                 f"{folder} was started with another plan than this command's;"
-                f" go on with `{preflight.resume_command(folder, environments)}`, or leave"
+                f" go on with `{lookup.resume_command(folder, environments)}`, or leave"
                 " --resume out"
             )
         pythons_given = {**(plan.environments if plan else {}), **environments}
@@ -246,11 +246,11 @@ def _run(
     import datetime
 
     with held():
-        from lstm_bench import driver, machine, preflight, results, store, todo
+        from lstm_bench import driver, lookup, machine, preflight, results, store, todo
 
     flags = ["--skip-missing"] if missing else []
     flags += ["--retry-failed"] if retry_failed else []
-    again = preflight.resume_command(folder, plan.environments, *flags)
+    again = lookup.resume_command(folder, plan.environments, *flags)
     stop = Stop(options.tell)
     records: list[Record] = []
     opened = None

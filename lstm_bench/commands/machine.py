@@ -9,6 +9,7 @@ import click
 
 from lstm_bench.commands import options
 from lstm_bench.errors import FAILED
+from lstm_bench.model import UNSEEN_GPU
 from lstm_bench.units import WIDTH, counted, wrapped
 
 
@@ -65,7 +66,7 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     for gpu in what["gpus"]:
         _fact("gpu", f"{gpu['name']}, driver {gpu['driver']}")
     if not what["gpus"]:
-        unseen = f"{machine.UNSEEN}: clocks, power and energy will be missing"
+        unseen = f"{UNSEEN_GPU}: clocks, power and energy will be missing"
         none = "none that the driver shows; everything runs on the CPU"
         _fact("gpu", unseen if machine.has_gpu() else none)
     found = doctor.survey(environments, where)
