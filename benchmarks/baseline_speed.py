@@ -14,9 +14,9 @@ from pathlib import Path
 
 from lstm_bench import results
 from lstm_bench.comparison import compare
+from lstm_bench.model.units import times
 from lstm_bench.run_report import shape_label
 from lstm_bench.tables import Table, number, text
-from lstm_bench.units import times
 
 
 def baseline_for(precision: str, names: list[str]) -> str:

@@ -29,8 +29,8 @@ sys.path.insert(0, str(ROOT))
 
 from lstm_bench import problem as problems  # noqa: E402
 from lstm_bench.implementations import baseline_libraries, deepbench  # noqa: E402
-from lstm_bench.median import median_interval  # noqa: E402
-from lstm_bench.model import (  # noqa: E402
+from lstm_bench.model.median import median_interval  # noqa: E402
+from lstm_bench.model.types import (  # noqa: E402
     TOLERANCES,
     Implementation,
     Settings,

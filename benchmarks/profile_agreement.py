@@ -22,9 +22,9 @@ from typing import Any
 
 from lstm_bench import machine, problem, profiling
 from lstm_bench.families import families
-from lstm_bench.model import Settings, Shape
-from lstm_bench.profile import Profile, summary
-from lstm_bench.registry import IMPLEMENTATIONS
+from lstm_bench.model.profile import Profile, summary
+from lstm_bench.model.registry import IMPLEMENTATIONS
+from lstm_bench.model.types import Settings, Shape
 
 SHAPES = ("512,16,25", "128,16,100", "1024,64,50")
 TORCH, EVENTS, QUEUED = "torch.profiler", "CUDA events", "queued calls"

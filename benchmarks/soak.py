@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from lstm_bench.model import Block, Record, Shape
+from lstm_bench.model.types import Block, Record, Shape
 from lstm_bench.store import Store
 
 LINES = 12  # of the table

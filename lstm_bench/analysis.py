@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from lstm_bench import noise
-from lstm_bench.model import Shape
+from lstm_bench.model.types import Shape
 from lstm_bench.noise import METRICS, SHAPE, Noise, Numbers, by_round
 
 Codes = npt.NDArray[np.intp]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from lstm_bench.measurement import Measurement
-from lstm_bench.model import Cell, Record, to_json
+from lstm_bench.model.types import Cell, Record, to_json
 from lstm_bench.plan import Plan
 from lstm_bench.replies import Prepared
 from lstm_bench.supervisor import WorkerFailed, WorkerProcess

@@ -9,7 +9,15 @@ from typing import Any
 import click
 
 from lstm_bench import __version__
-from lstm_bench.errors import BAD_INPUT, CUT_OFF, DONE, FAILED, INTERRUPTED, LstmBenchError, Stopped
+from lstm_bench.model.errors import (
+    BAD_INPUT,
+    CUT_OFF,
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    LstmBenchError,
+    Stopped,
+)
 
 #: Where each command is, and what it does: help must not load what it only names.
 COMMANDS = {
@@ -76,7 +84,7 @@ class _Group(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from lstm_bench.registry import nearest
+            from lstm_bench.model.registry import nearest
 
             near = nearest(args[0] if args else "", self.list_commands(ctx))
             raise click.UsageError(f"{error.message.rstrip('.')}{near}", ctx) from None
@@ -126,7 +134,7 @@ def _nearest(option: str, known: list[str]) -> str:
 
 
 def _complain(text: str, code: int) -> int:
-    from lstm_bench.units import clean
+    from lstm_bench.model.units import clean
 
     lines = (clean(line) for line in text.splitlines())  # it may quote somebody else's run
     try:

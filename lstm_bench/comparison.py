@@ -33,9 +33,9 @@ from lstm_bench.intervals import (
     redrawn,
     resamples,
 )
-from lstm_bench.model import LstmBenchError
+from lstm_bench.model.registry import IMPLEMENTATIONS, guess
+from lstm_bench.model.types import LstmBenchError
 from lstm_bench.noise import METRICS, SHAPE, Noise, Numbers, by_round
-from lstm_bench.registry import IMPLEMENTATIONS, guess
 
 #: What both sides must have in common, and what a table calls it.
 COMPARABLE = {

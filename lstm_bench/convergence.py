@@ -6,8 +6,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from lstm_bench.median import median_interval
-from lstm_bench.model import ROUNDS_PER_BUILD, Block, Sampling
+from lstm_bench.model.median import median_interval
+from lstm_bench.model.types import ROUNDS_PER_BUILD, Block, Sampling
 
 SWITCHES_PER_S = 50.0  # most workers are pushed off a core a few times a second
 MORE_SWITCHES = 3.0  # than usual for the cell: TensorFlow's own threads push each other

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from lstm_bench import loaded
-from lstm_bench.demangle import readable
-from lstm_bench.profile import Activity, Profile, Window, summary
+from lstm_bench.model.demangle import readable
+from lstm_bench.model.profile import Activity, Profile, Window, summary
 
 REMEDY = "pip install nvidia-cuda-cupti, of the framework's CUDA, beside the framework"
 _BUFFER = 16 << 20  # bytes: about a hundred thousand records

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lstm_bench import driver, machine, registry, supervisor
-from lstm_bench.model import (
+from lstm_bench import driver, machine, supervisor
+from lstm_bench.model import registry
+from lstm_bench.model.types import (
     Cell,
     Implementation,
     Record,
@@ -20,9 +21,9 @@ from lstm_bench.model import (
     Shape,
     kinds_of,
 )
+from lstm_bench.model.units import counted, percent
 from lstm_bench.plan import Plan
 from lstm_bench.sink import Kept
-from lstm_bench.units import counted, percent
 
 #: Lists the files that more than one of an environment's NVIDIA packages claim to own.
 _CLASHES = (
@@ -67,7 +68,7 @@ def baseline_lacks(python: str, device: str) -> str:
     module, library = ("_openblas", "openblas") if device == "cpu" else ("_cudnn", "cudnn")
     code = (
         "from lstm_bench.implementations import baseline_libraries as b\n"
-        "from lstm_bench.model import Unsupported\n"
+        "from lstm_bench.model.types import Unsupported\n"
         f"try: b.extension({module!r}), b.{library}()\n"
         "except Unsupported as reason: print(reason)"
     )

@@ -26,19 +26,19 @@ from lstm_bench import convergence, machine
 from lstm_bench.builder import Builder
 from lstm_bench.closer import CloserLook, Look
 from lstm_bench.measurement import Measurement, blank_record, fill, lost, not_seen, seen_again
-from lstm_bench.model import (
+from lstm_bench.model.profile import Profile
+from lstm_bench.model.types import (
     Block,
     Cell,
     Record,
     Shape,
     to_json,
 )
+from lstm_bench.model.units import counted
 from lstm_bench.plan import Plan, guess_cell_s, guess_looks_s, guess_s, possible
-from lstm_bench.profile import Profile
 from lstm_bench.sink import Sink
 from lstm_bench.supervisor import WorkerFailed
 from lstm_bench.todo import by_shape
-from lstm_bench.units import counted
 from lstm_bench.watch import Watch
 from lstm_bench.workers import Workers
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lstm_bench.model import Cell
+from lstm_bench.model.types import Cell
+from lstm_bench.model.units import counted, seconds, span, wrapped
 from lstm_bench.plan import (
     Plan,
     guess_call_s,
@@ -15,7 +16,6 @@ from lstm_bench.plan import (
     too_long,
 )
 from lstm_bench.tables import Column, Document, Table, number, text
-from lstm_bench.units import counted, seconds, span, wrapped
 
 MOST_SHAPES = 24
 SURE = 2.0  # times the guess

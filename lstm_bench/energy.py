@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
-from lstm_bench.model import LEAD_S, WINDOW_S, Energy
-from lstm_bench.units import counted
+from lstm_bench.model.types import LEAD_S, WINDOW_S, Energy
+from lstm_bench.model.units import counted
 
 IDLE_S = 1.0
 FEWEST_TICKS = 3

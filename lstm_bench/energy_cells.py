@@ -11,7 +11,7 @@ from typing import Any
 
 from lstm_bench import noise
 from lstm_bench.intervals import student
-from lstm_bench.model import SAME_ENERGY, Energy, Record, Shape, unlike_idle_w
+from lstm_bench.model.types import SAME_ENERGY, Energy, Record, Shape, unlike_idle_w
 
 KNOWN = SAME_ENERGY  # what two runs shall agree to; where they need not, it is an estimate
 OFTEN = 1.96  # standard deviations that 95 of 100 differences stay within

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from lstm_bench import store
-from lstm_bench.conditions import chosen, shapes_of
 from lstm_bench.energy_cells import (
     KNOWN,
     NET_KNOWN,
@@ -24,12 +23,13 @@ from lstm_bench.energy_cells import (
     present,
     shared_shapes,
 )
-from lstm_bench.model import LstmBenchError, Record, unlike_idle_w
+from lstm_bench.model.shape_filter import chosen, shapes_of
+from lstm_bench.model.types import LstmBenchError, Record, unlike_idle_w
+from lstm_bench.model.units import counted, in_units, over, percent, size, wrapped
 from lstm_bench.page import Section
 from lstm_bench.results import Run
 from lstm_bench.run_report import LESS_WORK_NOTE, heading, less_work, names, only
 from lstm_bench.tables import Column, Document, Row, Table, number
-from lstm_bench.units import counted, in_units, over, percent, size, wrapped
 
 SLOWED = ("throttled:", "slow clock:")  # how warnings of a block that stood out begin
 ESTIMATE = "~"  # before two digits: most cells are estimates

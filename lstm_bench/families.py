@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from lstm_bench.profile import Part
+from lstm_bench.model.profile import Part
 
 #: In the order of tables and bars.
 FAMILIES = (

@@ -25,9 +25,9 @@ from lstm_bench import analysis, noise
 from lstm_bench.colours import look
 from lstm_bench.comparison import compare
 from lstm_bench.intervals import median, neighbours, student
+from lstm_bench.model.units import counted, percent, short, times
 from lstm_bench.noise import METRICS, SHAPE, Numbers
 from lstm_bench.results import Run
-from lstm_bench.units import counted, percent, short, times
 
 PYTORCH = ("deepbench", "pytorch", "pytorch-amp")  # the rows of the paper's figures 2 and 4
 AXES = {

@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from lstm_bench import fake_script, registry
-from lstm_bench.conditions import holds
-from lstm_bench.model import (
+from lstm_bench.model import fake_script, registry
+from lstm_bench.model.shape_filter import holds
+from lstm_bench.model.types import (
     ROUNDS_PER_BUILD,
     Implementation,
     LstmBenchError,

@@ -14,7 +14,7 @@ import numpy as np
 
 from lstm_bench.comparison import MOST_GROUPS, Comparison, Group, clear, doublings
 from lstm_bench.intervals import FEWEST_SHAPES
-from lstm_bench.units import counted, factor, listed
+from lstm_bench.model.units import counted, factor, listed
 
 AXES = ("hidden", "batch", "timesteps")
 MOST = 0.5  # the share of the variance of log ratios that an axis must explain

@@ -9,14 +9,24 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from lstm_bench import lookup, noise, run_report, split
-from lstm_bench.conditions import chosen, shapes_of
 from lstm_bench.families import FAMILIES
-from lstm_bench.model import LstmBenchError, Record, Shape
-from lstm_bench.profile import Profile
+from lstm_bench.model.profile import Profile
+from lstm_bench.model.shape_filter import chosen, shapes_of
+from lstm_bench.model.types import LstmBenchError, Record, Shape
+from lstm_bench.model.units import (
+    clean,
+    clipped,
+    counted,
+    over,
+    percent,
+    seconds,
+    signed,
+    size,
+    wrapped,
+)
 from lstm_bench.results import Run
 from lstm_bench.split import Split, Splits
 from lstm_bench.tables import Document, Table, number, text
-from lstm_bench.units import clean, clipped, counted, over, percent, seconds, signed, size, wrapped
 
 NAME = 52  # characters of a kernel's name, less what further columns take
 SHORT = {"recurrent GEMM": "rec GEMM", "input GEMM": "in GEMM", "persistent": "persist"}

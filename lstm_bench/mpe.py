@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from lstm_bench.comparison import compare
-from lstm_bench.conditions import chosen
 from lstm_bench.intervals import Statistic
-from lstm_bench.model import LstmBenchError
+from lstm_bench.model.shape_filter import chosen
+from lstm_bench.model.types import LstmBenchError
+from lstm_bench.model.units import times, wrapped
 from lstm_bench.noise import Noise
 from lstm_bench.results import Run
 from lstm_bench.run_report import heading, noise_text, only
 from lstm_bench.tables import Column, Document, Row, Table, number, text
-from lstm_bench.units import times, wrapped
 
 #: Table 2 of the paper, in its order: A, B, MPE (on a TITAN V, in 2021).
 PAPER = (

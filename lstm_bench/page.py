@@ -28,11 +28,11 @@ from lstm_bench.colours import look
 from lstm_bench.comparison import Group, clear
 from lstm_bench.headline import headline
 from lstm_bench.intervals import Statistic
-from lstm_bench.median import median_interval
-from lstm_bench.model import TOLERANCES, dumps
+from lstm_bench.model.median import median_interval
+from lstm_bench.model.types import TOLERANCES, dumps
+from lstm_bench.model.units import clean, over
 from lstm_bench.noise import METRICS, SHAPE, Noise
 from lstm_bench.results import Run
-from lstm_bench.units import clean, over
 
 SCRIPTS = ("base.js", "table.js", "charts.js", "winners.js", "compare.js", "page.js")
 MOST_IMPLEMENTATIONS, MOST_SHAPES = 20, 2000  # beyond, only pairs with the baseline

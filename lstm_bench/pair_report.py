@@ -9,12 +9,12 @@ import pandas as pd
 from lstm_bench.comparison import WORDS, Comparison, Group, doublings
 from lstm_bench.headline import headline
 from lstm_bench.intervals import FEWEST_SHAPES
+from lstm_bench.model.units import clipped, counted, percent, seconds, short, times, wrapped
 from lstm_bench.mpe import interval, statistics
 from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
 from lstm_bench.run_report import heading, noise_facts, noise_lines, pass_lines, shape_label
 from lstm_bench.tables import Column, Document, Table, number
-from lstm_bench.units import clipped, counted, percent, seconds, short, times, wrapped
 
 Changed = Mapping[str, tuple[str, str]]  # of a library: its version in A, its version in B
 AXES = ("hidden", "batch", "timesteps")

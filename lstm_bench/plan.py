@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from lstm_bench.conditions import holds
-from lstm_bench.model import (
+from lstm_bench.model.shape_filter import holds
+from lstm_bench.model.types import (
     LEAD_S,
     WINDOW_S,
     Cell,

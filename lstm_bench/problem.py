@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstm_bench.model import Check, Shape, Unsupported
+from lstm_bench.model.types import Check, Shape, Unsupported
 
 Array = NDArray[Any]
 Answer = tuple[Array, Array, Array]  # output (T, B, H), final h (B, H), final c (B, H)

@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 from lstm_bench import figures, split
 from lstm_bench.families import FAMILIES, families
 from lstm_bench.figures import GREY, LINE, WIDTH, about, box, elided, ink, legend, plain, styled
-from lstm_bench.model import LstmBenchError, Shape
-from lstm_bench.profile import Activity, Window, summary
+from lstm_bench.model.profile import Activity, Window, summary
+from lstm_bench.model.types import LstmBenchError, Shape
+from lstm_bench.model.units import over, percent, seconds
 from lstm_bench.results import Run
 from lstm_bench.split import Split
 from lstm_bench.trace import lanes
-from lstm_bench.units import over, percent, seconds
 
 #: From the palette of Okabe and Ito, and greys; neighbours in a bar differ in lightness too.
 COLOURS = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from lstm_bench import kernel_report, split
+from lstm_bench.model.units import clipped, over
 from lstm_bench.page import Section
 from lstm_bench.results import Run
 from lstm_bench.split import Split
-from lstm_bench.units import clipped, over
 
 MOST = 5  # parts of each row
 

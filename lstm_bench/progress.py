@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lstm_bench.model import Record
-from lstm_bench.units import WIDTH, clean, clipped, seconds, span
+from lstm_bench.model.types import Record
+from lstm_bench.model.units import WIDTH, clean, clipped, seconds, span
 
 _LAST = 6  # results kept in view
 _LEAST = 0.02  # of the time so far is left, as long as cells are

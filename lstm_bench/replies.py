@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from lstm_bench.model import Block, Check, WarmUp
-from lstm_bench.profile import Activity, Profile, Window
+from lstm_bench.model.profile import Activity, Profile, Window
+from lstm_bench.model.types import Block, Check, WarmUp
 
 LONGEST_NS = 2**60
 

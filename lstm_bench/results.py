@@ -15,7 +15,7 @@ import pandas as pd
 
 from lstm_bench import noise, store
 from lstm_bench.families import families
-from lstm_bench.model import Record, to_json
+from lstm_bench.model.types import Record, to_json
 from lstm_bench.noise import SHAPE, Noise
 from lstm_bench.plan import Plan
 from lstm_bench.store import Row

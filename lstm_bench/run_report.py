@@ -10,13 +10,10 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench import analysis, noise
-from lstm_bench.conditions import chosen
 from lstm_bench.lookup import resume_command
-from lstm_bench.model import UNSEEN_GPU, LstmBenchError, Shape, kinds_of
-from lstm_bench.noise import SHAPE, Noise
-from lstm_bench.results import Run
-from lstm_bench.tables import Column, Document, Table, number, text
-from lstm_bench.units import (
+from lstm_bench.model.shape_filter import chosen
+from lstm_bench.model.types import UNSEEN_GPU, LstmBenchError, Shape, kinds_of
+from lstm_bench.model.units import (
     clipped,
     counted,
     error,
@@ -27,6 +24,9 @@ from lstm_bench.units import (
     times,
     wrapped,
 )
+from lstm_bench.noise import SHAPE, Noise
+from lstm_bench.results import Run
+from lstm_bench.tables import Column, Document, Table, number, text
 
 MAX_REASON_LINES = 12
 MOST_SHAPES = 60  # in the table of the fastest

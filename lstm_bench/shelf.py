@@ -10,7 +10,7 @@ import mmap
 import os
 from typing import TYPE_CHECKING
 
-from lstm_bench.model import Shape
+from lstm_bench.model.types import Shape
 
 if TYPE_CHECKING:
     from lstm_bench.problem import Answer

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from lstm_bench.model import Block, Record
-from lstm_bench.profile import Profile
+from lstm_bench.model.profile import Profile
+from lstm_bench.model.types import Block, Record
 
 
 class Sink(Protocol):

@@ -18,9 +18,9 @@ import numpy as np
 
 from lstm_bench import store
 from lstm_bench.families import FAMILIES, families
-from lstm_bench.model import Record, Shape
+from lstm_bench.model.profile import Part, Profile
+from lstm_bench.model.types import Record, Shape
 from lstm_bench.noise import plausible
-from lstm_bench.profile import Part, Profile
 from lstm_bench.results import Run
 
 LONG_S = 200e-6  # a shorter call is not held against its profiled twin: a launch weighs too much

@@ -30,8 +30,8 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from lstm_bench.model import Block, LstmBenchError, Record, dumps, to_json
-from lstm_bench.profile import Profile
+from lstm_bench.model.profile import Profile
+from lstm_bench.model.types import Block, LstmBenchError, Record, dumps, to_json
 
 T = TypeVar("T")
 

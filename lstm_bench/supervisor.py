@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from lstm_bench import replies
-from lstm_bench.model import LstmBenchError, Settings, dumps, to_json
-from lstm_bench.registry import Framework
+from lstm_bench.model.registry import Framework
+from lstm_bench.model.types import LstmBenchError, Settings, dumps, to_json
 
 _PACKAGE = Path(__file__).resolve().parent
 _MAX_REPLY = 64 << 20  # bytes; a longer reply is a worker that has lost its mind

@@ -18,8 +18,8 @@ from typing import Any
 import pandas as pd
 import tabulate
 
-from lstm_bench.model import LstmBenchError
-from lstm_bench.units import WIDTH, clean, wrapped
+from lstm_bench.model.types import LstmBenchError
+from lstm_bench.model.units import WIDTH, clean, wrapped
 
 tabulate.MIN_PADDING = 0  # columns as narrow as their contents: tables must fit a page
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lstm_bench.model import Telemetry
+from lstm_bench.model.types import Telemetry
 
 
 @dataclass(frozen=True)

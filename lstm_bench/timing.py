@@ -12,7 +12,7 @@ import statistics
 import time
 from typing import Protocol
 
-from lstm_bench.model import Block, Sampling, WarmUp
+from lstm_bench.model.types import Block, Sampling, WarmUp
 
 
 class Clock(Protocol):

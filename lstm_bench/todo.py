@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lstm_bench.measurement import lost
-from lstm_bench.model import RETRYABLE, UNFINISHED, Cell, Record, Shape, unlike_idle_w
+from lstm_bench.model.types import RETRYABLE, UNFINISHED, Cell, Record, Shape, unlike_idle_w
 from lstm_bench.plan import Plan
 
 

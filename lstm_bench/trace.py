@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lstm_bench.demangle import readable
-from lstm_bench.profile import Activity, Window
+from lstm_bench.model.demangle import readable
+from lstm_bench.model.profile import Activity, Window
 
 PROCESS = 1
 TRACKS = {"call": "calls", "launch": "host", "kernel": "kernels", "copy": "copies", "fill": "fills"}

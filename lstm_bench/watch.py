@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from lstm_bench import energy, telemetry
-from lstm_bench.model import Energy
+from lstm_bench.model.types import Energy
 from lstm_bench.replies import Loaded
 from lstm_bench.supervisor import WorkerProcess
 

@@ -19,12 +19,12 @@ from lstm_bench import analysis
 from lstm_bench.comparison import Comparison, Group, Side, clear, paired
 from lstm_bench.headline import STRONGLY, Told, both_ways, by_axis, floor_of, told_by
 from lstm_bench.intervals import FEWEST_SHAPES
-from lstm_bench.model import UNSEEN_GPU, Implementation
+from lstm_bench.model.types import UNSEEN_GPU, Implementation
+from lstm_bench.model.units import counted, listed, seconds, single
+from lstm_bench.model.units import factor as factor
 from lstm_bench.noise import SHAPE
 from lstm_bench.results import Run
 from lstm_bench.trust import measured
-from lstm_bench.units import counted, listed, seconds, single
-from lstm_bench.units import factor as factor
 
 TITLES = {"deepbench": "C++", "pytorch": "PyTorch", "tensorflow": "TensorFlow"}
 

@@ -23,7 +23,7 @@ from lstm_bench import peaks, profiling, timing
 from lstm_bench import problem as problems
 from lstm_bench import shelf as shelves
 from lstm_bench.implementations.session import Session
-from lstm_bench.model import (
+from lstm_bench.model.types import (
     TOLERANCES,
     Check,
     Implementation,
@@ -35,7 +35,7 @@ from lstm_bench.model import (
     from_json,
     to_json,
 )
-from lstm_bench.units import gist
+from lstm_bench.model.units import gist
 
 _PR_SET_PDEATHSIG = 1
 LOAD_BATCH_S = 0.02  # of calls that are queued before one is waited for

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lstm_bench import supervisor
-from lstm_bench.model import Shape
+from lstm_bench.model.registry import framework_of
+from lstm_bench.model.types import Shape
 from lstm_bench.plan import Plan
-from lstm_bench.registry import framework_of
 from lstm_bench.replies import Failure, Hello
 from lstm_bench.supervisor import WorkerFailed, WorkerProcess
 

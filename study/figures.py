@@ -12,7 +12,7 @@ from matplotlib import cm, colors
 from matplotlib.figure import Figure
 
 from lstm_bench import analysis, figures, profile_figures
-from lstm_bench.registry import PAPER
+from lstm_bench.model.registry import PAPER
 from lstm_bench.words import factor
 from study.runs import BEST, MAIN, at, load
 from study.tables import AGAINST

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from lstm_bench import analysis, noise
 from lstm_bench.comparison import Comparison
+from lstm_bench.model.units import error, percent, seconds
 from lstm_bench.mpe import PAPER
 from lstm_bench.noise import SHAPE
 from lstm_bench.trust import two_digits
-from lstm_bench.units import error, percent, seconds
 from lstm_bench.words import factor
 from study import findings, tables
 from study.runs import BEST, BEST_HALF, MAIN, REPEAT, Stale, at, is_clear, load, only, repeated

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lstm_bench.figures import styled
-from lstm_bench.units import wrapped
+from lstm_bench.model.units import wrapped
 from study.figures import FIGURES
 from study.numbers import Number, numbers
 from study.runs import ROOT, Stale

@@ -12,7 +12,7 @@ import pandas as pd
 
 from lstm_bench import analysis, noise, results, split, store
 from lstm_bench.comparison import Comparison, Group, clear, compare
-from lstm_bench.model import Record, Shape
+from lstm_bench.model.types import Record, Shape
 from lstm_bench.noise import SHAPE
 from lstm_bench.split import Split
 

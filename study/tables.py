@@ -17,10 +17,10 @@ import tabulate
 from lstm_bench import energy_cells, noise, store
 from lstm_bench.comparison import Comparison
 from lstm_bench.energy_cells import Drawn, drawn
-from lstm_bench.model import Shape
+from lstm_bench.model.types import Shape
+from lstm_bench.model.units import in_units, seconds, span
 from lstm_bench.mpe import paper_pairs
 from lstm_bench.trust import two_digits
-from lstm_bench.units import in_units, seconds, span
 from lstm_bench.words import factor
 from study import findings
 from study.runs import BEST, BEST_HALF, MAIN, REPEAT, Study, at, is_clear, load

@@ -43,7 +43,7 @@ from lstm_bench import (
 )
 from lstm_bench.cli import main as command_line
 from lstm_bench.measurement import Measurement, blank_record, fill
-from lstm_bench.model import LstmBenchError, dumps, to_json
+from lstm_bench.model.types import LstmBenchError, dumps, to_json
 from lstm_bench.plan import Plan
 from lstm_bench.replies import Hello, Measured, Prepared
 from lstm_bench.tables import FORMATS

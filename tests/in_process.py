@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lstm_bench.model import Settings, dumps
+from lstm_bench.model.types import Settings, dumps
 from lstm_bench.supervisor import WorkerFailed, parsed_reply
 from lstm_bench.worker import Worker, serve
 

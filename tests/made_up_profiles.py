@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from lstm_bench import results
-from lstm_bench.model import Record, Shape, dumps, to_json
-from lstm_bench.profile import Part, Profile
-from lstm_bench.registry import IMPLEMENTATIONS
+from lstm_bench.model.profile import Part, Profile
+from lstm_bench.model.registry import IMPLEMENTATIONS
+from lstm_bench.model.types import Record, Shape, dumps, to_json
 
 SHAPE = (64, 1, 10)
 GPU = {"cpu": "Some CPU", "gpus": [{"name": "Some GPU", "driver": "1"}]}

@@ -8,13 +8,13 @@ from dataclasses import asdict, fields
 
 import pytest
 from conftest import REPOSITORY
-from test_imports import THIRD_PARTY_OF_WORKERS, WORKER_SIDE, imported_by
+from test_imports import above, foreign
 
 from lstm_bench import worker
 from lstm_bench.implementations.session import Session
-from lstm_bench.model import Implementation, Sampling, Settings, Shape
+from lstm_bench.model.registry import Framework
+from lstm_bench.model.types import Implementation, Sampling, Settings, Shape
 from lstm_bench.problem import Problem
-from lstm_bench.registry import Framework
 
 TEXT = (REPOSITORY / "docs" / "how-to" / "add-an-implementation.md").read_text()
 ROW, FRAMEWORK, FILE = re.findall(r"```python\n(.*?)```", TEXT, re.S)
@@ -52,10 +52,7 @@ def test_the_example_is_a_row_of_its_framework_and_imports_what_it_may(row, tmp_
     assert row.framework == framework.name
     path = tmp_path / f"{row.module}.py"
     path.write_text(FILE)
-    for module in imported_by(path):
-        top, _, rest = module.partition(".")
-        own = top == "lstm_bench" and rest in WORKER_SIDE
-        assert own or top in sys.stdlib_module_names or top in THIRD_PARTY_OF_WORKERS, module
+    assert not above(path, "worker") | foreign(path)
 
 
 @pytest.mark.parametrize("kind", [Problem, Implementation, Session, Shape])

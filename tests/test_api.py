@@ -9,7 +9,7 @@ from made_up import row, written
 
 import lstm_bench
 from lstm_bench import store
-from lstm_bench.model import Block, LstmBenchError, Record, Shape
+from lstm_bench.model.types import Block, LstmBenchError, Record, Shape
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reference" / "python.md"

@@ -17,9 +17,10 @@ import pytest
 from click.testing import CliRunner
 from conftest import REPOSITORY, command, only_run, records, start
 
-from lstm_bench import __version__, dry_run, lookup, registry
+from lstm_bench import __version__, dry_run, lookup
 from lstm_bench import grid as grids
 from lstm_bench.cli import COMMANDS, main
+from lstm_bench.model import registry
 from lstm_bench.plan import guess_s
 
 SLOW = {"real": {"real": True, "call_s": 0.02}}  # a fake that takes real time, to be stopped
@@ -224,7 +225,7 @@ def test_help_and_version_need_nothing(typed):
 
 
 def test_list_names_every_implementation_and_a_remedy_for_what_is_missing(lstm_bench, tmp_path):
-    from lstm_bench.registry import IMPLEMENTATIONS
+    from lstm_bench.model.registry import IMPLEMENTATIONS
 
     bare = tmp_path / "bare-python"
     bare.write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n')

@@ -16,7 +16,7 @@ from lstm_bench.intervals import (
     redrawn,
     student,
 )
-from lstm_bench.model import LstmBenchError
+from lstm_bench.model.types import LstmBenchError
 
 #: Two shapes, in milliseconds. By hand, MPE(A vs B) = mean of (A - B) / A:
 #: tf-mode0 vs tf-mode1        ((2-6)/2 + (4-8)/4) / 2        = (-2 - 1) / 2          = -1.5

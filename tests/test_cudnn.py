@@ -14,7 +14,7 @@ from conftest import compiled
 from test_openblas import problem, reference
 
 from lstm_bench.implementations import deepbench
-from lstm_bench.model import Unsupported
+from lstm_bench.model.types import Unsupported
 
 _cudnn = pytest.importorskip("lstm_bench._cudnn", reason="the C++ baseline was not built")
 if _cudnn.absent_reason:

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from lstm_bench import doctor, machine, noise, preflight, results
 from lstm_bench.commands.machine import doctor_
-from lstm_bench.model import LstmBenchError, Settings
-from lstm_bench.registry import FRAMEWORKS, IMPLEMENTATIONS
+from lstm_bench.model.registry import FRAMEWORKS, IMPLEMENTATIONS
+from lstm_bench.model.types import LstmBenchError, Settings
 
 
 class Quiet:

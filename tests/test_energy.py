@@ -12,7 +12,7 @@ from fake_nvml import IDLE_W, LOAD_W, FakeNvml
 
 from lstm_bench import energy
 from lstm_bench.energy import Tick, Ticks
-from lstm_bench.model import LEAD_S, WINDOW_S, Energy, Record, Shape, from_json, to_json
+from lstm_bench.model.types import LEAD_S, WINDOW_S, Energy, Record, Shape, from_json, to_json
 from lstm_bench.telemetry import Gauge, open_gauge
 
 CALL_S = 0.00442

@@ -3,7 +3,7 @@
 import pytest
 
 from lstm_bench.families import FAMILIES, families
-from lstm_bench.profile import Part
+from lstm_bench.model.profile import Part
 
 #: As the profiler gave them, from cuDNN 9.19 and PyTorch 2.11 on an H200.
 INPUT = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x128x8_stage3_warpsize1x4x1_ffma_aligna4_alignc4_execute_kernel__5x_cublas"  # noqa: E501

@@ -11,8 +11,8 @@ import pytest
 
 from lstm_bench import problem as problems
 from lstm_bench.implementations import amp
-from lstm_bench.model import TOLERANCES, Sampling, Settings, Shape, Unsupported, to_json
-from lstm_bench.registry import FRAMEWORKS, IMPLEMENTATIONS
+from lstm_bench.model.registry import FRAMEWORKS, IMPLEMENTATIONS
+from lstm_bench.model.types import TOLERANCES, Sampling, Settings, Shape, Unsupported, to_json
 from lstm_bench.worker import Worker
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.xdist_group("frameworks")]

@@ -9,11 +9,12 @@ import pytest
 import yaml
 from conftest import FAKE_GRID, REPOSITORY
 
-from lstm_bench import fake_script, grid
+from lstm_bench import grid
 from lstm_bench.commands import grid as grid_command
-from lstm_bench.model import LEAD_S, TOLERANCES, WINDOW_S, LstmBenchError, Shape
+from lstm_bench.model import fake_script
+from lstm_bench.model.registry import IMPLEMENTATIONS
+from lstm_bench.model.types import LEAD_S, TOLERANCES, WINDOW_S, LstmBenchError, Shape
 from lstm_bench.plan import Plan, guess_s
-from lstm_bench.registry import IMPLEMENTATIONS
 
 GRIDS = sorted((REPOSITORY / "grids").glob("*.yaml"))
 PAPER_ROWS = {

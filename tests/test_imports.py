@@ -1,8 +1,10 @@
-"""Who may import what: the driver stays light, the worker stays bare."""
+"""Who may import what: rooms import one way, the driver stays light, the worker stays bare."""
 
 import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,49 +13,47 @@ import lstm_bench
 from lstm_bench.cli import COMMANDS
 
 PACKAGE = Path(lstm_bench.__file__).parent
-FRAMEWORKS = ("torch", "tensorflow", "keras", "apex")
-#: What a worker may import of this package; it runs where only a framework is installed.
-WORKER_SIDE = {
-    *(
-        "errors",
-        "model",
-        "units",
-        "registry",
-        "problem",
-        "timing",
-        "worker",
-        "shelf",
-        "fake_script",
-    ),
-    *("profile", "profiling", "cupti", "demangle", "loaded", "peaks"),
-    "implementations",
-    *(f"implementations.{p.stem}" for p in (PACKAGE / "implementations").glob("[a-z]*.py")),
+#: Each room, and those that it may import; the worker's modules are for its own process.
+ROOMS = {
+    "model": (),
+    "worker": ("model",),
+    "runs": ("model",),
+    "driver": ("runs", "model"),
+    "analysis": ("runs", "model"),
+    "report": ("analysis", "runs", "model"),
+    "commands": ("report", "analysis", "driver", "runs", "model"),
 }
-THIRD_PARTY_OF_WORKERS = {"numpy", "pynvml"}  # the latter where it is
-#: Besides, the one that is at home in a file; the baseline's library is looked for where it is.
+OURS = re.compile(r"(lstm_bench|study)\b")
+FRAMEWORKS = ("torch", "tensorflow", "keras", "apex")
+HEAVY = {"numpy", "pandas", "matplotlib", "msgspec", "rich", "yaml", *FRAMEWORKS}
+#: What a file of the worker's may import besides the standard library and NumPy.
 AT_HOME = {
     "pytorch": {"torch", "apex"},
     "torch_profile": {"torch"},
     "tensorflow": {"tensorflow", "keras"},
     "tensorflow_profile": {"tensorflow"},
     "baseline_libraries": {"scipy_openblas32", "nvidia"},
+    "shape_filter": {"pandas"},  # names a type of it
 }
 
 
-def loaded_after(statement: str) -> set[str]:
-    code = f"import sys\n{statement}\nprint(' '.join(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+def test_a_room_imports_only_the_rooms_below_it():
+    for room in ROOMS:
+        for path in (PACKAGE / room).rglob("*.py"):
+            assert not above(path, room), f"{path.relative_to(PACKAGE)} may not import these"
 
 
-def test_the_driver_side_imports_no_framework():
-    modules = [p.stem for p in PACKAGE.glob("*.py") if p.stem != "__main__"]
-    loaded = loaded_after("\n".join(f"import lstm_bench.{m}" for m in modules))
-    assert "lstm_bench.driver" in loaded
+def test_workers_need_nothing_but_numpy_and_their_framework():
+    for path in [p for room in ("worker", "model") for p in (PACKAGE / room).rglob("*.py")]:
+        assert not foreign(path), f"{path.relative_to(PACKAGE)} may not import these"
+
+
+def test_all_but_the_implementations_load_without_a_framework():
+    paths = [p.relative_to(PACKAGE.parent) for p in PACKAGE.rglob("[a-z]*.py")]
+    modules = [".".join(p.with_suffix("").parts) for p in paths if "implementations" not in p.parts]
+    loaded = loaded_after("\n".join(f"import {module}" for module in modules))
+    assert {*modules} <= loaded
     assert not {m.split(".")[0] for m in loaded} & set(FRAMEWORKS)
-
-
-HEAVY = {"numpy", "pandas", "matplotlib", "msgspec", "rich", "yaml", *FRAMEWORKS}
 
 
 def helped(*words: str) -> set[str]:
@@ -71,7 +71,7 @@ def test_help_loads_no_command_and_no_types():
     assert "click" in loaded
     assert not {m.split(".")[0] for m in loaded} & HEAVY
     own = {m for m in loaded if m.startswith("lstm_bench")}
-    assert own == {"lstm_bench", "lstm_bench.cli", "lstm_bench.errors"}
+    assert own == {"lstm_bench", "lstm_bench.cli", "lstm_bench.model", "lstm_bench.model.errors"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -81,30 +81,28 @@ def test_help_of_a_command_loads_it_and_nothing_heavy(command):
     assert not {m.split(".")[0] for m in loaded} & HEAVY
 
 
-def test_the_worker_side_needs_nothing_but_numpy_and_its_framework():
-    for name in WORKER_SIDE:
-        path = PACKAGE / (name.replace(".", "/") + ".py")
-        if not path.exists():
-            path = PACKAGE / name / "__init__.py"
-        for module in imported_by(path):
-            top, *rest = module.split(".")
-            if top == "lstm_bench":
-                assert ".".join(rest) in {*WORKER_SIDE, ""}, f"{path.name} imports {module}"
-            else:
-                outside = THIRD_PARTY_OF_WORKERS | AT_HOME.get(path.stem, set())
-                allowed = top in sys.stdlib_module_names or top in outside
-                assert allowed, f"{path.name} imports {module}"
+def loaded_after(statement: str) -> set[str]:
+    code = f"import sys\n{statement}\nprint(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
 
 
-def imported_by(path: Path) -> set[str]:
-    found = set()
+def above(path: Path, room: str) -> set[str]:
+    """What a file of this room imports of us, and may not."""
+    own = {m.removeprefix("lstm_bench.") for m in imported_by(path) if OURS.match(m)}
+    return {m.split(".")[0] for m in own} & {*ROOMS} - {room, *ROOMS[room], "__version__"}
+
+
+def foreign(path: Path) -> set[str]:
+    """What a file of the worker's imports of others, and may not."""
+    allowed = {*sys.stdlib_module_names, "lstm_bench", "numpy", *AT_HOME.get(path.stem, ())}
+    return {module.split(".")[0] for module in imported_by(path)} - allowed
+
+
+def imported_by(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            children = {f"{node.module}.{alias.name}" for alias in node.names}
-            known = {
-                c for c in children if (PACKAGE.parent / (c.replace(".", "/") + ".py")).exists()
-            }
-            found |= known or {node.module}
-    return found
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path} imports by a relative name"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)

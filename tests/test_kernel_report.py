@@ -7,8 +7,8 @@ import pytest
 from made_up_profiles import KERNELS, OPERATORS, cell, operators, profile, run_of
 
 from lstm_bench import kernel_report, profile_sections, split
-from lstm_bench.model import LstmBenchError
-from lstm_bench.profile import Part
+from lstm_bench.model.profile import Part
+from lstm_bench.model.types import LstmBenchError
 from lstm_bench.split import Split
 
 SHAPES = [(64, 1, 10), (128, 1, 10), (256, 1, 10)]

@@ -15,8 +15,8 @@ import pytest
 from conftest import command, start
 
 from lstm_bench import store
-from lstm_bench.model import Block, Record, Shape
-from lstm_bench.profile import Profile
+from lstm_bench.model.profile import Profile
+from lstm_bench.model.types import Block, Record, Shape
 
 NAMES = ("one", "two")
 SHAPES = range(1, 31)

@@ -13,9 +13,9 @@ from test_frameworks import SETTINGS, built
 from lstm_bench import problem as problems
 from lstm_bench.families import families
 from lstm_bench.implementations.operators import CALL, WAIT, Seen, repeat, table
-from lstm_bench.model import TOLERANCES, Settings, Shape
-from lstm_bench.profile import summary
-from lstm_bench.registry import IMPLEMENTATIONS
+from lstm_bench.model.profile import summary
+from lstm_bench.model.registry import IMPLEMENTATIONS
+from lstm_bench.model.types import TOLERANCES, Settings, Shape
 
 SHAPE = Shape(hidden=48, batch=4, timesteps=6, input_size=48)
 ROWS = [IMPLEMENTATIONS[name] for name in ("pytorch", "tf-mode1", "tf-mode2")]

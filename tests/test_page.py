@@ -15,8 +15,8 @@ import pytest
 from test_words import GRID, cell, grid, run_of, sentences
 
 from lstm_bench import colours, comparison, memory, noise, page, results, run_report
-from lstm_bench.median import median_interval
-from lstm_bench.model import Record, Shape
+from lstm_bench.model.median import median_interval
+from lstm_bench.model.types import Record, Shape
 from lstm_bench.noise import SHAPE
 
 HOSTILE = (

@@ -8,7 +8,7 @@ import pytest
 
 from lstm_bench import memory, peaks, problem
 from lstm_bench.implementations.session import Session
-from lstm_bench.model import Record, Shape
+from lstm_bench.model.types import Record, Shape
 from lstm_bench.peaks import Peak
 
 

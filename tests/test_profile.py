@@ -8,9 +8,9 @@ import pytest
 from conftest import compiled
 
 from lstm_bench import cupti, profiling
-from lstm_bench.demangle import readable
 from lstm_bench.implementations.session import Session
-from lstm_bench.profile import Activity, summary
+from lstm_bench.model.demangle import readable
+from lstm_bench.model.profile import Activity, summary
 
 PRODUCT = (
     "_Z16gemmSN_TN_kernelIfLi128ELi16ELi2ELi4ELi8ELi9ELb0E30cublasGemvTensorStridedBatchedIKfES2_"

@@ -11,9 +11,9 @@ from matplotlib.text import Text
 
 from lstm_bench import profile_figures
 from lstm_bench.families import FAMILIES
-from lstm_bench.model import LstmBenchError
+from lstm_bench.model.profile import Activity, Part
+from lstm_bench.model.types import LstmBenchError
 from lstm_bench.page import contrast
-from lstm_bench.profile import Activity, Part
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -14,9 +14,9 @@ from made_up import cells, row, run
 
 from lstm_bench import grid, mpe, noise, page, preflight, run_report, store
 from lstm_bench.comparison import compare
-from lstm_bench.model import Block, LstmBenchError, Record, Shape, dumps, from_json, to_json
+from lstm_bench.model.types import Block, LstmBenchError, Record, Shape, dumps, from_json, to_json
+from lstm_bench.model.units import clean
 from lstm_bench.tables import Document, Table, text
-from lstm_bench.units import clean
 
 settings.register_profile("any machine", deadline=None)  # a busy one is no fault
 settings.load_profile("any machine")

@@ -9,7 +9,7 @@ from made_up import cells, row, run, written
 
 from lstm_bench import analysis, comparison, mpe, noise, pair_report, results, run_report
 from lstm_bench.commands import options
-from lstm_bench.units import clipped, gist
+from lstm_bench.model.units import clipped, gist
 
 GRID = [(h, b, t) for h in (64, 128) for b in (1, 16) for t in (10, 100)]
 

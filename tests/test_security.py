@@ -12,7 +12,7 @@ from conftest import REPOSITORY, records, start
 from made_up import manifest, row, written
 
 from lstm_bench import neighbours, preflight, store, supervisor
-from lstm_bench.model import LstmBenchError, Settings
+from lstm_bench.model.types import LstmBenchError, Settings
 from lstm_bench.plan import Plan
 
 SOURCES = sorted((REPOSITORY / "lstm_bench").rglob("*.py"))

@@ -6,7 +6,7 @@ from conftest import records
 
 from lstm_bench import problem as problems
 from lstm_bench import shelf
-from lstm_bench.model import Shape
+from lstm_bench.model.types import Shape
 from lstm_bench.workers import Shelf
 
 SMALL, LARGE = Shape(3, 2, 4, 5), Shape(7, 3, 9, 7)

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from lstm_bench import lookup, store
-from lstm_bench.model import Block, LstmBenchError, Record, Shape
+from lstm_bench.model.types import Block, LstmBenchError, Record, Shape
 
 MANIFEST = {"plan": {"name": "g"}, "machine": {}, "started_at": "2026-01-01"}
 

@@ -8,8 +8,8 @@ import pytest
 
 from lstm_bench import supervisor
 from lstm_bench import worker as worker_module
-from lstm_bench.model import LstmBenchError, Settings
-from lstm_bench.registry import FRAMEWORKS, Framework
+from lstm_bench.model.registry import FRAMEWORKS, Framework
+from lstm_bench.model.types import LstmBenchError, Settings
 from lstm_bench.supervisor import WorkerFailed, WorkerProcess
 
 

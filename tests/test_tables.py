@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from lstm_bench.model import LstmBenchError
+from lstm_bench.model.types import LstmBenchError
+from lstm_bench.model.units import clean, percent, seconds, short, span, times, wrapped
 from lstm_bench.tables import Document, Table, chosen_format, number, text
-from lstm_bench.units import clean, percent, seconds, short, span, times, wrapped
 
 NASTY = '=1+1|<b>\x1b[31mred\n"x" & 50% $y$ _z {w} \\v'
 

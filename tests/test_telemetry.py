@@ -9,7 +9,7 @@ import pytest
 from fake_nvml import FakeNvml
 
 from lstm_bench import telemetry
-from lstm_bench.model import Telemetry
+from lstm_bench.model.types import Telemetry
 from lstm_bench.telemetry import Gauge, Reading, Sampler, open_gauge, slowed, summary
 
 

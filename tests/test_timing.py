@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from lstm_bench import convergence, timing
-from lstm_bench.median import median_interval
-from lstm_bench.model import Block, Sampling
+from lstm_bench.model.median import median_interval
+from lstm_bench.model.types import Block, Sampling
 
 
 class Scripted:

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from lstm_bench import registry, results, run_report, store, words
-from lstm_bench.model import Implementation, Sampling, Settings, Shape
+from lstm_bench import results, run_report, store, words
+from lstm_bench.model import registry
+from lstm_bench.model.types import Implementation, Sampling, Settings, Shape
 from lstm_bench.plan import Plan
 from lstm_bench.trust import trust
 

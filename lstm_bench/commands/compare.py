@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.errors import LstmBenchError
-from lstm_bench.units import counted
+from lstm_bench.model.errors import LstmBenchError
+from lstm_bench.model.units import counted
 
 if TYPE_CHECKING:
-    from lstm_bench.model import Shape
+    from lstm_bench.model.types import Shape
     from lstm_bench.results import Run
 
 ACROSS = ("device", "driver", "threads", "precision", "work")
@@ -68,7 +68,7 @@ def compare(
     the same work on the same device in the same precision are compared only if --across says so.
     """
     from lstm_bench import comparison, pair_report
-    from lstm_bench.conditions import chosen, one_of
+    from lstm_bench.model.shape_filter import chosen, one_of
 
     if len(run_names) > 2:
         raise click.UsageError("--run: at most two, the first for A, the second for B")

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.errors import DONE, FAILED
-from lstm_bench.model import RETRYABLE, UNFINISHED, LstmBenchError, Stopped
+from lstm_bench.model.errors import DONE, FAILED
+from lstm_bench.model.types import RETRYABLE, UNFINISHED, LstmBenchError, Stopped
 from lstm_bench.stop import Stop, held
 
 if TYPE_CHECKING:
     from lstm_bench.driver import Outcome
-    from lstm_bench.model import Record, Shape
+    from lstm_bench.model.types import Record, Shape
     from lstm_bench.plan import Plan
     from lstm_bench.results import Run
 
@@ -105,8 +105,8 @@ def grid(
     with held():
         from lstm_bench import grid as grids
         from lstm_bench import lookup, machine, preflight, store, todo
+        from lstm_bench.model.units import counted
         from lstm_bench.plan import Plan
-        from lstm_bench.units import counted
 
     if fast and rigorous:
         raise click.UsageError("--fast and --rigorous exclude each other")
@@ -312,7 +312,7 @@ def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> N
     """What came out, how long it took, and what to type next."""
     with held():
         from lstm_bench import run_report, store
-        from lstm_bench.units import counted, percent, span, wrapped
+        from lstm_bench.model.units import counted, percent, span, wrapped
 
     options.write(run_report.document(run, shape_by_shape=False), "table", None)
     wall = outcome.wall_s or 1e-9
@@ -353,7 +353,7 @@ def _next(statuses: set[str], folder: Path, again: str) -> str:
 
 
 def _inside(timed_s: float, wall_s: float) -> str:
-    from lstm_bench.units import percent
+    from lstm_bench.model.units import percent
 
     return f", {percent(timed_s / (wall_s or 1e-9))} of it inside timed calls"
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.errors import FAILED
-from lstm_bench.model import UNSEEN_GPU
-from lstm_bench.units import WIDTH, counted, wrapped
+from lstm_bench.model.errors import FAILED
+from lstm_bench.model.types import UNSEEN_GPU
+from lstm_bench.model.units import WIDTH, counted, wrapped
 
 
 @click.command("list")
@@ -18,7 +18,8 @@ from lstm_bench.units import WIDTH, counted, wrapped
 @options.device
 def list_(pythons: Sequence[str], device: str | None) -> None:
     """Show all implementations: which can run here, and what the others would need."""
-    from lstm_bench import doctor, preflight, registry
+    from lstm_bench import doctor, preflight
+    from lstm_bench.model import registry
     from lstm_bench.tables import Table, text
 
     where = options.device_for(device)
@@ -50,8 +51,9 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     The noise is measured, not guessed: one implementation runs many times under two names. 95% of
     the differences between the two should be under 2% for calls over 1 ms.
     """
-    from lstm_bench import doctor, machine, noise, preflight, registry, results, run_report
-    from lstm_bench.model import Settings
+    from lstm_bench import doctor, machine, noise, preflight, results, run_report
+    from lstm_bench.model import registry
+    from lstm_bench.model.types import Settings
     from lstm_bench.stop import Stop
 
     environments = preflight.environments(pythons)

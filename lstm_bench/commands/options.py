@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from lstm_bench.errors import LstmBenchError, Stopped
-from lstm_bench.units import WIDTH
+from lstm_bench.model.errors import LstmBenchError, Stopped
+from lstm_bench.model.units import WIDTH
 
 if TYPE_CHECKING:
     from lstm_bench.results import Run
@@ -71,7 +71,7 @@ def shape(text: str, **more: Any) -> Callable[[F], F]:
     """`--shape`, which all commands read alike: as a shape, or as a tuple of them."""
 
     def read(_: click.Context, __: click.Parameter, given: Any) -> Any:
-        from lstm_bench.conditions import parsed
+        from lstm_bench.model.shape_filter import parsed
 
         return tuple(map(parsed, given)) if isinstance(given, tuple) else parsed(given)
 

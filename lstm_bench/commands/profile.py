@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.model import LstmBenchError, Settings, Shape, Stopped
+from lstm_bench.model.types import LstmBenchError, Settings, Shape, Stopped
 
 if TYPE_CHECKING:
-    from lstm_bench.model import Record
-    from lstm_bench.profile import Profile
+    from lstm_bench.model.profile import Profile
+    from lstm_bench.model.types import Record
     from lstm_bench.replies import Profiled
 
 
@@ -82,8 +82,9 @@ def profile(
     The cell is checked and timed as in a grid, then profiled apart from that: on a GPU its kernels,
     copies and launches through CUPTI, on a CPU its operators. Nothing is kept but what you ask for.
     """
-    from lstm_bench import kernel_report, registry
-    from lstm_bench.units import counted
+    from lstm_bench import kernel_report
+    from lstm_bench.model import registry
+    from lstm_bench.model.units import counted
 
     row = registry.find(implementation, "IMPLEMENTATION")
     if row.threads and (device == "cuda" or threads):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.errors import LstmBenchError
+from lstm_bench.model.errors import LstmBenchError
 
 if TYPE_CHECKING:
-    from lstm_bench.model import Shape
+    from lstm_bench.model.types import Shape
 
 
 @click.command()
@@ -99,7 +99,7 @@ def report(
         raise click.UsageError("--mpe, --kernels and --energy are reports of their own; choose one")
     if (sort or top) and not kernels:
         raise click.UsageError("--sort and --top go with --kernels")
-    from lstm_bench.conditions import chosen, one_of, shapes_of
+    from lstm_bench.model.shape_filter import chosen, one_of, shapes_of
 
     conditions = [*conditions, *one_of(shape)]
     if conditions and html:

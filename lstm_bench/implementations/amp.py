@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 
 from lstm_bench import problem as problems
-from lstm_bench.model import Settings, Shape, Unsupported
+from lstm_bench.model.types import Settings, Shape, Unsupported
 from lstm_bench.problem import Problem
 
 #: Frameworks cast to bf16 on a CPU unless told otherwise. Some CPUs run fp16 alone.

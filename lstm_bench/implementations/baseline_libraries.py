@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lstm_bench.model import Unsupported
-from lstm_bench.registry import FRAMEWORKS
+from lstm_bench.model.registry import FRAMEWORKS
+from lstm_bench.model.types import Unsupported
 
 OPENBLAS_REMEDY = "pip install scipy-openblas32"
 CUDA_REMEDY = "pip install nvidia-cudnn-cu13 nvidia-cuda-runtime nvidia-cublas nvidia-cuda-nvrtc"

@@ -9,9 +9,9 @@ from typing import Any
 
 from lstm_bench.implementations import baseline_libraries as libraries
 from lstm_bench.implementations.session import Session
-from lstm_bench.model import TOLERANCES, Implementation, Settings, Unsupported
+from lstm_bench.model.profile import Part, Profile
+from lstm_bench.model.types import TOLERANCES, Implementation, Settings, Unsupported
 from lstm_bench.problem import Answer, Problem, check, check_skippable
-from lstm_bench.profile import Part, Profile
 from lstm_bench.timing import Clock
 
 ALGORITHMS = ("standard", "persist-static", "persist-dynamic", "persist-static-small-h")

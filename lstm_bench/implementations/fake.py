@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from lstm_bench import problem as problems
-from lstm_bench.fake_script import SCRIPT, WRONG_ANSWERS
 from lstm_bench.implementations.session import Session
-from lstm_bench.model import Implementation, Settings, Unsupported
+from lstm_bench.model.fake_script import SCRIPT, WRONG_ANSWERS
+from lstm_bench.model.profile import Activity, Part, Profile, Window
+from lstm_bench.model.types import Implementation, Settings, Unsupported
 from lstm_bench.problem import Answer, Problem
-from lstm_bench.profile import Activity, Part, Profile, Window
 from lstm_bench.timing import ProcessClock
 
 #: What a profile finds in a call, and from which to which hundredth of it.

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lstm_bench.profile import Part, Profile
-from lstm_bench.units import gist
+from lstm_bench.model.profile import Part, Profile
+from lstm_bench.model.units import gist
 
 #: What the ranges around a call and around the wait for it are called in a trace.
 CALL, WAIT = "lstm-bench call", "lstm-bench wait"

@@ -12,10 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lstm_bench import loaded
 from lstm_bench.implementations import amp, torch_profile
 from lstm_bench.implementations.session import Session
-from lstm_bench.model import Implementation, Settings, Unsupported
+from lstm_bench.model.profile import Activity, Profile, Window
+from lstm_bench.model.registry import IMPLEMENTATIONS
+from lstm_bench.model.types import Implementation, Settings, Unsupported
 from lstm_bench.problem import Answer, Problem
-from lstm_bench.profile import Activity, Profile, Window
-from lstm_bench.registry import IMPLEMENTATIONS
 
 _AMP = {"fp16": torch.float16, "bf16": torch.bfloat16}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from lstm_bench.model.profile import Activity, Profile, Window
 from lstm_bench.problem import Answer
-from lstm_bench.profile import Activity, Profile, Window
 from lstm_bench.timing import Clock
 
 

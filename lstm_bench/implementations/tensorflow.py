@@ -18,10 +18,10 @@ import tensorflow as tf
 from lstm_bench import loaded
 from lstm_bench.implementations import amp, tensorflow_profile
 from lstm_bench.implementations.session import Session
-from lstm_bench.model import Implementation, Settings, Unsupported
+from lstm_bench.model.profile import Activity, Profile, Window
+from lstm_bench.model.registry import IMPLEMENTATIONS
+from lstm_bench.model.types import Implementation, Settings, Unsupported
 from lstm_bench.problem import Answer, Problem
-from lstm_bench.profile import Activity, Profile, Window
-from lstm_bench.registry import IMPLEMENTATIONS
 
 _POLICIES = {"fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
 

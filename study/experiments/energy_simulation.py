@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from lstm_bench import energy
 from lstm_bench.energy import POLL_S, Tick, Ticks
-from lstm_bench.model import LEAD_S, Energy
+from lstm_bench.model.types import LEAD_S, Energy
 
 PERIOD_S, JITTER_S, READ_S = 0.1, 0.022, 0.004
 LOAD_W, IDLE_W, CALL_S = 455.0, 125.0, 0.00442

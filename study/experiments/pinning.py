@@ -27,8 +27,8 @@ from pathlib import Path
 
 from lstm_bench import problem, timing
 from lstm_bench.implementations.session import Session
-from lstm_bench.model import Settings, Shape
-from lstm_bench.registry import IMPLEMENTATIONS
+from lstm_bench.model.registry import IMPLEMENTATIONS
+from lstm_bench.model.types import Settings, Shape
 
 BLOCK_S, WARM_UP_S = 0.15, 1.0
 AGREE = 0.05  # energy of two runs should, so their times should

@@ -18,10 +18,10 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench import noise, results
+from lstm_bench.model.units import percent
 from lstm_bench.noise import SHAPE, Numbers
 from lstm_bench.tables import Table, number, text
 from lstm_bench.trust import measured
-from lstm_bench.units import percent
 
 LEAST_SPREAD, FEWEST_ROUNDS, FEWEST_ROWS = 0.03, 16, 2
 

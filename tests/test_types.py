@@ -2,7 +2,7 @@
 
 import json
 
-from lstm_bench.model import (
+from lstm_bench.model.types import (
     Cell,
     Check,
     Implementation,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
-from lstm_bench.model import LstmBenchError, Shape
+from lstm_bench.model.types import LstmBenchError, Shape
 
 if TYPE_CHECKING:
     import pandas as pd

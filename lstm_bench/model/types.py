@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from lstm_bench.errors import LstmBenchError as LstmBenchError
-from lstm_bench.errors import Stopped as Stopped
-from lstm_bench.errors import Unsupported as Unsupported
+from lstm_bench.model.errors import LstmBenchError as LstmBenchError
+from lstm_bench.model.errors import Stopped as Stopped
+from lstm_bench.model.errors import Unsupported as Unsupported
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lstm_bench.model import TOLERANCES, LstmBenchError
-from lstm_bench.registry import guess, nearest
+from lstm_bench.model.registry import guess, nearest
+from lstm_bench.model.types import TOLERANCES, LstmBenchError
 
 #: The keys of a script, with their defaults.
 SCRIPT: dict[str, Any] = {

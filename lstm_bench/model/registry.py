@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lstm_bench.model import Implementation, LstmBenchError
+from lstm_bench.model.types import Implementation, LstmBenchError
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The types and words that all rooms share; needs the standard library only."""
