@@ -27,8 +27,6 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from lstm_bench import problem as problems  # noqa: E402
-from lstm_bench.implementations import baseline_libraries, deepbench  # noqa: E402
 from lstm_bench.model.median import median_interval  # noqa: E402
 from lstm_bench.model.types import (  # noqa: E402
     TOLERANCES,
@@ -37,6 +35,8 @@ from lstm_bench.model.types import (  # noqa: E402
     Shape,
     Unsupported,
 )
+from lstm_bench.worker import problem as problems  # noqa: E402
+from lstm_bench.worker.implementations import baseline_libraries, deepbench  # noqa: E402
 
 #: hidden, batch, timesteps, input: odd, prime, 1, no multiple of 4 or 8, input unlike hidden
 SHAPES = [

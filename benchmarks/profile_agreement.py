@@ -20,11 +20,12 @@ import sys
 from collections import defaultdict
 from typing import Any
 
-from lstm_bench import machine, problem, profiling
+from lstm_bench import machine
 from lstm_bench.families import families
 from lstm_bench.model.profile import Profile, summary
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Settings, Shape
+from lstm_bench.worker import problem, profiling
 
 SHAPES = ("512,16,25", "128,16,100", "1024,64,50")
 TORCH, EVENTS, QUEUED = "torch.profiler", "CUDA events", "queued calls"
@@ -76,7 +77,7 @@ def measured(row_name: str, shape: str, by: str) -> dict[str, Any]:
     """One cell by one profiler, in this process."""
     row, settings = IMPLEMENTATIONS[row_name], Settings(device="cuda")
     hidden, batch, timesteps = map(int, shape.split(","))
-    module = importlib.import_module(f"lstm_bench.implementations.{row.module}")
+    module = importlib.import_module(f"lstm_bench.worker.implementations.{row.module}")
     module.describe(settings)
     posed = problem.make(Shape(hidden, batch, timesteps, hidden), settings.seed)
     session = module.build(posed, row, settings)

@@ -67,7 +67,7 @@ def baseline_lacks(python: str, device: str) -> str:
     """Why the C++ baseline cannot run on `device`, with the remedy; empty if it can."""
     module, library = ("_openblas", "openblas") if device == "cpu" else ("_cudnn", "cudnn")
     code = (
-        "from lstm_bench.implementations import baseline_libraries as b\n"
+        "from lstm_bench.worker.implementations import baseline_libraries as b\n"
         "from lstm_bench.model.types import Unsupported\n"
         f"try: b.extension({module!r}), b.{library}()\n"
         "except Unsupported as reason: print(reason)"

@@ -45,7 +45,7 @@ spec.loader.exec_module(module)
 """
 
 _WORKER = """
-from lstm_bench.worker import main
+from lstm_bench.worker.worker import main
 main()
 """
 

@@ -20,7 +20,7 @@ MAX_STARTS = 2  # of a worker that dies before it can say hello
 
 
 class Shelf:
-    """Where references lie, by kind of work, and of which shape they are; see `shelf`."""
+    """Where references lie, by kind of work, and of which shape they are; see `reference_cache`."""
 
     def __init__(self, kinds: set[str]):
         self.fds = {kind: os.memfd_create("lstm-bench-reference") for kind in sorted(kinds)}

@@ -26,7 +26,7 @@ from in_process import InProcess  # noqa: E402
 
 from lstm_bench import workers  # noqa: E402
 from lstm_bench.cli import main  # noqa: E402
-from lstm_bench.implementations import fake  # noqa: E402
+from lstm_bench.worker.implementations import fake  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from lstm_bench.model.types import Settings, dumps
 from lstm_bench.supervisor import WorkerFailed, parsed_reply
-from lstm_bench.worker import Worker, serve
+from lstm_bench.worker.worker import Worker, serve
 
 
 class InProcess:

@@ -10,11 +10,11 @@ import pytest
 from conftest import REPOSITORY
 from test_imports import above, foreign
 
-from lstm_bench import worker
-from lstm_bench.implementations.session import Session
 from lstm_bench.model.registry import Framework
 from lstm_bench.model.types import Implementation, Sampling, Settings, Shape
-from lstm_bench.problem import Problem
+from lstm_bench.worker import worker
+from lstm_bench.worker.implementations.session import Session
+from lstm_bench.worker.problem import Problem
 
 TEXT = (REPOSITORY / "docs" / "how-to" / "add-an-implementation.md").read_text()
 ROW, FRAMEWORK, FILE = re.findall(r"```python\n(.*?)```", TEXT, re.S)
@@ -25,7 +25,7 @@ QUICK = asdict(Sampling(block_s=0.001, warmup_s=0.001, warmup_calls=1))
 @pytest.fixture
 def row(monkeypatch):
     (found,) = eval(f"({ROW})", {"Implementation": Implementation})
-    module = types.ModuleType(f"lstm_bench.implementations.{found.module}")
+    module = types.ModuleType(f"lstm_bench.worker.implementations.{found.module}")
     exec(FILE, module.__dict__)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     return found

@@ -13,8 +13,8 @@ import pytest
 from conftest import compiled
 from test_openblas import problem, reference
 
-from lstm_bench.implementations import deepbench
 from lstm_bench.model.types import Unsupported
+from lstm_bench.worker.implementations import deepbench
 
 _cudnn = pytest.importorskip("lstm_bench._cudnn", reason="the C++ baseline was not built")
 if _cudnn.absent_reason:
@@ -199,7 +199,7 @@ def test_versions(library):
     }
 
 
-# --- lstm_bench/implementations/deepbench.py over it
+# --- lstm_bench/worker/implementations/deepbench.py over it
 
 
 def session(library, monkeypatch, hidden=8, **options):

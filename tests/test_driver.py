@@ -20,7 +20,7 @@ from lstm_bench.model.types import Check, Energy, Record, Settings, Shape, Stopp
 from lstm_bench.sink import Kept
 from lstm_bench.stop import held
 from lstm_bench.supervisor import WorkerFailed
-from lstm_bench.worker import Worker
+from lstm_bench.worker.worker import Worker
 
 pytestmark = pytest.mark.usefixtures("in_process")
 processes = pytest.mark.processes  # a start, a crash, a time limit or a log is the promise

@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lstm_bench import problem as problems
-from lstm_bench.implementations import amp
 from lstm_bench.model.registry import FRAMEWORKS, IMPLEMENTATIONS
 from lstm_bench.model.types import TOLERANCES, Sampling, Settings, Shape, Unsupported, to_json
-from lstm_bench.worker import Worker
+from lstm_bench.worker import problem as problems
+from lstm_bench.worker.implementations import amp
+from lstm_bench.worker.worker import Worker
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.xdist_group("frameworks")]
 
@@ -36,7 +36,7 @@ def built(row, problem, settings=SETTINGS):
     for name in FRAMEWORKS[row.framework].requires:
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
-    module = importlib.import_module(f"lstm_bench.implementations.{row.module}")
+    module = importlib.import_module(f"lstm_bench.worker.implementations.{row.module}")
     if row.module not in _described:
         _described.add(row.module)
         module.describe(settings)
@@ -122,7 +122,7 @@ def test_the_thread_count_is_obeyed_and_told():
     for module in ("pytorch", "tensorflow"):
         if importlib.util.find_spec(FRAMEWORKS[module].requires[0]) is None:
             pytest.skip(f"{module} is not installed")
-        described = importlib.import_module(f"lstm_bench.implementations.{module}")
+        described = importlib.import_module(f"lstm_bench.worker.implementations.{module}")
         if module == "pytorch":  # TensorFlow's is fixed once it has run
             assert described.describe(Settings(threads=1))["threads"] == 1
         assert described.describe(SETTINGS)["threads"] == 2

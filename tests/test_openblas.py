@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lstm_bench.implementations import baseline_libraries
 from lstm_bench.model.types import Unsupported
+from lstm_bench.worker.implementations import baseline_libraries
 
 _openblas = pytest.importorskip("lstm_bench._openblas", reason="the C++ baseline was not built")
 

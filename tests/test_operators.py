@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from test_frameworks import SETTINGS, built
 
-from lstm_bench import problem as problems
 from lstm_bench.families import families
-from lstm_bench.implementations.operators import CALL, WAIT, Seen, repeat, table
 from lstm_bench.model.profile import summary
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import TOLERANCES, Settings, Shape
+from lstm_bench.worker import problem as problems
+from lstm_bench.worker.implementations.operators import CALL, WAIT, Seen, repeat, table
 
 SHAPE = Shape(hidden=48, batch=4, timesteps=6, input_size=48)
 ROWS = [IMPLEMENTATIONS[name] for name in ("pytorch", "tf-mode1", "tf-mode2")]
@@ -109,7 +109,7 @@ def test_a_cpu_has_no_activities(session):
 def test_the_baseline_gives_its_phases():
     pytest.importorskip("lstm_bench._openblas", reason="the C++ baseline was not built")
     problem = problems.make(SHAPE, seed=3)
-    deepbench = importlib.import_module("lstm_bench.implementations.deepbench")
+    deepbench = importlib.import_module("lstm_bench.worker.implementations.deepbench")
     for name in ("deepbench", "deepbench-skip"):
         row = IMPLEMENTATIONS[name]
         session = deepbench.build(problem, row, SETTINGS)
@@ -127,7 +127,7 @@ def test_the_baseline_gives_its_phases():
 
 @pytest.mark.parametrize("script", [None, "lost", "none", "crash"])
 def test_a_fake_plays_its_profile(script):
-    fake = importlib.import_module("lstm_bench.implementations.fake")
+    fake = importlib.import_module("lstm_bench.worker.implementations.fake")
     row = replace(IMPLEMENTATIONS["fake"], options={"call_s": 0.002, "profile": script})
     session = fake.build(problems.make(SHAPE, seed=3), row, SETTINGS)
     if script == "crash":
@@ -254,7 +254,7 @@ COPY = "kind_src:pageable kind_dst:device size:4096 dest:0 async:1"
 
 
 def test_a_gpus_plane_becomes_activities(space):
-    from lstm_bench.implementations.tensorflow_profile import activities_in
+    from lstm_bench.worker.implementations.tensorflow_profile import activities_in
 
     calls = [gpu_call(at, tie) for at, tie in ((0, 1), (200, 21), (400, 41))]  # one to warm up
     gpu = Plane(space, "/device:GPU:0")
@@ -278,7 +278,7 @@ def test_a_gpus_plane_becomes_activities(space):
 
 
 def test_a_trace_without_a_gpu_or_without_calls_has_no_activities(space):
-    from lstm_bench.implementations.tensorflow_profile import activities_in, operators_in
+    from lstm_bench.worker.implementations.tensorflow_profile import activities_in, operators_in
 
     assert activities_in(space, 2) == ([], [])
     assert operators_in(space, 2).problem == "the profiler saw none of the calls"
@@ -287,7 +287,7 @@ def test_a_trace_without_a_gpu_or_without_calls_has_no_activities(space):
 
 
 def test_operators_on_a_host_plane(space):
-    from lstm_bench.implementations.tensorflow_profile import operators_in
+    from lstm_bench.worker.implementations.tensorflow_profile import operators_in
 
     host = Plane(space, "/host:CPU")
     python, compute = [], []
@@ -354,7 +354,7 @@ class Kineto:
 
 def test_kinetos_events_become_activities():
     pytest.importorskip("torch")
-    from lstm_bench.implementations.torch_profile import from_kineto
+    from lstm_bench.worker.implementations.torch_profile import from_kineto
 
     events = []
     for at, tie in ((0, 1), (2000, 11), (4000, 21)):
@@ -384,7 +384,7 @@ def test_kinetos_events_become_activities():
 @pytest.mark.parametrize("name", ["pytorch", "pytorch-amp", "tf-mode0", "tf-mode2"])
 def test_a_real_gpu(name):
     row, cuda = IMPLEMENTATIONS[name], Settings(device="cuda", threads=2)
-    module = pytest.importorskip(f"lstm_bench.implementations.{row.module}")
+    module = pytest.importorskip(f"lstm_bench.worker.implementations.{row.module}")
     try:
         module.describe(cuda)
     except Exception as error:

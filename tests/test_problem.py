@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lstm_bench import problem as problems
-from lstm_bench.implementations.fake import WRONG_ANSWERS, _answer
 from lstm_bench.model.types import TOLERANCES, Shape, Unsupported
+from lstm_bench.worker import problem as problems
+from lstm_bench.worker.implementations.fake import WRONG_ANSWERS, _answer
 
 SHAPE = Shape(hidden=5, batch=3, timesteps=4, input_size=2)
 LARGE = Shape(hidden=256, batch=4, timesteps=10, input_size=256)

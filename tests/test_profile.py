@@ -7,10 +7,10 @@ import sys
 import pytest
 from conftest import compiled
 
-from lstm_bench import cupti, profiling
-from lstm_bench.implementations.session import Session
 from lstm_bench.model.demangle import readable
 from lstm_bench.model.profile import Activity, summary
+from lstm_bench.worker import cupti, profiling
+from lstm_bench.worker.implementations.session import Session
 
 PRODUCT = (
     "_Z16gemmSN_TN_kernelIfLi128ELi16ELi2ELi4ELi8ELi9ELb0E30cublasGemvTensorStridedBatchedIKfES2_"
@@ -267,7 +267,9 @@ def test_the_library_of_the_framework_is_found_and_the_newest_taken(tmp_path, mo
 
 def test_a_library_that_is_loaded_already_goes_first(library):
     """In a process of its own: here a framework may have loaded that of a CUDA toolkit."""
-    code = "import ctypes, sys; from lstm_bench import cupti; ctypes.CDLL(sys.argv[1])"
+    code = (
+        "import ctypes, sys; from lstm_bench.worker.worker import cupti; ctypes.CDLL(sys.argv[1])"
+    )
     code += "; print(cupti.find())"
     done = subprocess.run([sys.executable, "-c", code, library], capture_output=True, text=True)
     assert done.stdout.strip() == library, done.stderr

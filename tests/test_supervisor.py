@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from lstm_bench import supervisor
-from lstm_bench import worker as worker_module
 from lstm_bench.model.registry import FRAMEWORKS, Framework
 from lstm_bench.model.types import LstmBenchError, Settings
 from lstm_bench.supervisor import WorkerFailed, WorkerProcess
+from lstm_bench.worker import worker as worker_module
 
 
 def never():
@@ -124,7 +124,7 @@ def test_a_probe_looks_into_this_copy_of_the_package_as_the_worker_does(tmp_path
     bare = tmp_path / "bare-python"  # without site-packages
     bare.write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n')
     bare.chmod(0o755)
-    wanted = Framework("x", ("lstm_bench.worker", "lstm_bench.only_there"), ("x",), "")
+    wanted = Framework("x", ("lstm_bench.worker.worker", "lstm_bench.only_there"), ("x",), "")
     assert supervisor.probe(str(bare), wanted)["missing"] == ["lstm_bench.only_there"]
 
 

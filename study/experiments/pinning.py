@@ -25,10 +25,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from lstm_bench import problem, timing
-from lstm_bench.implementations.session import Session
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Settings, Shape
+from lstm_bench.worker import problem, timing
+from lstm_bench.worker.implementations.session import Session
 
 BLOCK_S, WARM_UP_S = 0.15, 1.0
 AGREE = 0.05  # energy of two runs should, so their times should
@@ -86,7 +86,7 @@ def go_to(cores: list[int], everywhere: list[int]) -> None:
 def built(name: str, shape: str) -> Session:
     row, settings = IMPLEMENTATIONS[name], Settings(device="cuda", threads=os.cpu_count() or 1)
     hidden, batch, timesteps = map(int, shape.split(","))
-    module = importlib.import_module(f"lstm_bench.implementations.{row.module}")
+    module = importlib.import_module(f"lstm_bench.worker.implementations.{row.module}")
     module.describe(settings)
     posed = problem.make(Shape(hidden, batch, timesteps, hidden), settings.seed)
     session: Session = module.build(posed, row, settings)

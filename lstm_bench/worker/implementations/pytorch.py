@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lstm_bench import loaded
-from lstm_bench.implementations import amp, torch_profile
-from lstm_bench.implementations.session import Session
 from lstm_bench.model.profile import Activity, Profile, Window
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Implementation, Settings, Unsupported
-from lstm_bench.problem import Answer, Problem
+from lstm_bench.worker import loaded_libraries
+from lstm_bench.worker.implementations import amp, torch_profile
+from lstm_bench.worker.implementations.session import Session
+from lstm_bench.worker.problem import Answer, Problem
 
 _AMP = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -30,7 +30,7 @@ def describe(settings: Settings) -> dict[str, Any]:
         if not torch.cuda.is_available():
             raise Unsupported(f"torch {torch.__version__} sees no CUDA device (is it a CPU build?)")
         versions["cuda"] = str(torch.version.cuda)
-        versions["cudnn"] = loaded.dotted(torch.backends.cudnn.version() or 0)
+        versions["cudnn"] = loaded_libraries.dotted(torch.backends.cudnn.version() or 0)
     return {
         "versions": versions,
         "threads": torch.get_num_threads(),
@@ -151,7 +151,7 @@ class TorchSession(Session):
         with torch.no_grad(), seen, autocast:
             self.layer(x, self.state)
         if any("cudnn_rnn" in name for name in seen.names):
-            return f"cuDNN {loaded.dotted(torch.backends.cudnn.version() or 0)}"
+            return f"cuDNN {loaded_libraries.dotted(torch.backends.cudnn.version() or 0)}"
         if any("mkldnn_rnn" in name for name in seen.names):
             return "oneDNN"
         return "generic"

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lstm_bench import loaded
 from lstm_bench.model.demangle import readable
 from lstm_bench.model.profile import Activity, Profile, Window, summary
+from lstm_bench.worker import loaded_libraries
 
 REMEDY = "pip install nvidia-cuda-cupti, of the framework's CUDA, beside the framework"
 _BUFFER = 16 << 20  # bytes: about a hundred thousand records
@@ -235,7 +235,7 @@ def library() -> Any:
 
 def find() -> str:
     """The libcupti that is loaded already, else the newest of the packages, else the system's."""
-    if here := loaded.path("libcupti.so"):
+    if here := loaded_libraries.path("libcupti.so"):
         return here
     patterns = ("nvidia/cu*/lib/libcupti.so.*", "nvidia/cuda_cupti/lib/libcupti.so.*")
     packaged = [str(p) for folder in sys.path for g in patterns for p in Path(folder).glob(g)]

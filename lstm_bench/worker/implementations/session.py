@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lstm_bench.model.profile import Activity, Profile, Window
-from lstm_bench.problem import Answer
-from lstm_bench.timing import Clock
+from lstm_bench.worker.problem import Answer
+from lstm_bench.worker.timing import Clock
 
 
 class Session:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lstm_bench import cupti
-from lstm_bench.implementations.session import Session
 from lstm_bench.model.demangle import readable
 from lstm_bench.model.profile import Activity, Profile, Window, summary
 from lstm_bench.model.units import clipped
+from lstm_bench.worker import cupti
+from lstm_bench.worker.implementations.session import Session
 
 PASS_S = 0.05  # how long the profiled calls may take, but for FEWEST of them
 FEWEST, MOST = 2, 10

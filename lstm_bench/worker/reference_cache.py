@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lstm_bench.model.types import Shape
 
 if TYPE_CHECKING:
-    from lstm_bench.problem import Answer
+    from lstm_bench.worker.problem import Answer
 
 
 def put(fd: int, answer: Answer) -> None:

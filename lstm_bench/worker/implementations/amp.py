@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from lstm_bench import problem as problems
 from lstm_bench.model.types import Settings, Shape, Unsupported
-from lstm_bench.problem import Problem
+from lstm_bench.worker import problem as problems
+from lstm_bench.worker.problem import Problem
 
 #: Frameworks cast to bf16 on a CPU unless told otherwise. Some CPUs run fp16 alone.
 ON_A_CPU = ("bf16", "fp16")

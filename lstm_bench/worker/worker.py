@@ -19,10 +19,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lstm_bench import peaks, profiling, timing
-from lstm_bench import problem as problems
-from lstm_bench import shelf as shelves
-from lstm_bench.implementations.session import Session
 from lstm_bench.model.types import (
     TOLERANCES,
     Check,
@@ -36,6 +32,9 @@ from lstm_bench.model.types import (
     to_json,
 )
 from lstm_bench.model.units import gist
+from lstm_bench.worker import memory_peak, profiling, reference_cache, timing
+from lstm_bench.worker import problem as problems
+from lstm_bench.worker.implementations.session import Session
 
 _PR_SET_PDEATHSIG = 1
 LOAD_BATCH_S = 0.02  # of calls that are queued before one is waited for
@@ -57,7 +56,7 @@ class Worker:
 
     def __init__(self, module: str, settings: Settings):
         self.settings = settings
-        self.module = importlib.import_module(f"lstm_bench.implementations.{module}")
+        self.module = importlib.import_module(f"lstm_bench.worker.implementations.{module}")
         self.prepared: dict[str, Held] = {}
         self._problem: problems.Problem | None = None
         self._references: dict[str, problems.Answer] = {}
@@ -76,10 +75,10 @@ class Worker:
         problem = self._problem_of(from_json(Shape, shape))
         if computes not in self._references:
             if filled:
-                self._references[computes] = shelves.get(shelf, problem.shape)
+                self._references[computes] = reference_cache.get(shelf, problem.shape)
             else:
                 self._references[computes] = problems.reference(problem, computes)
-                shelves.put(shelf, self._references[computes])
+                reference_cache.put(shelf, self._references[computes])
         return {}
 
     def prepare(
@@ -88,7 +87,7 @@ class Worker:
         """Build, call once, check the answer, warm up."""
         row = from_json(Implementation, implementation)
         problem = self._problem_of(from_json(Shape, shape))
-        peak = peaks.Peak(self.module, self.settings.device, problem)
+        peak = memory_peak.Peak(self.module, self.settings.device, problem)
         started = time.perf_counter()
         session: Session = self.module.build(problem, row, self.settings)
         build_s = time.perf_counter() - started
@@ -105,7 +104,7 @@ class Worker:
         row: Implementation,
         build_s: float,
         sampling: Sampling,
-        peak: peaks.Peak,
+        peak: memory_peak.Peak,
     ) -> dict[str, Any]:
         clock: timing.Clock = getattr(session, "clock", None) or timing.ProcessClock()
         (first_call_ns,) = session.time_each(1, clock)

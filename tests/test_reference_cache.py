@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from conftest import records
 
-from lstm_bench import problem as problems
-from lstm_bench import shelf
 from lstm_bench.model.types import Shape
+from lstm_bench.worker import problem as problems
+from lstm_bench.worker import reference_cache
 from lstm_bench.workers import Shelf
 
 SMALL, LARGE = Shape(3, 2, 4, 5), Shape(7, 3, 9, 7)
@@ -16,8 +16,8 @@ def test_what_one_lays_down_another_reads():
     place = Shelf({"lstm"})
     for shape in (LARGE, SMALL):  # a smaller one leaves nothing of the larger behind
         answer = problems.reference(problems.make(shape, 1))
-        shelf.put(place.fds["lstm"], answer)
-        for found, laid in zip(shelf.get(place.fds["lstm"], shape), answer, strict=True):
+        reference_cache.put(place.fds["lstm"], answer)
+        for found, laid in zip(reference_cache.get(place.fds["lstm"], shape), answer, strict=True):
             assert np.array_equal(found, laid)
     place.close()
 

@@ -15,13 +15,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lstm_bench import loaded
-from lstm_bench.implementations import amp, tensorflow_profile
-from lstm_bench.implementations.session import Session
 from lstm_bench.model.profile import Activity, Profile, Window
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Implementation, Settings, Unsupported
-from lstm_bench.problem import Answer, Problem
+from lstm_bench.worker import loaded_libraries
+from lstm_bench.worker.implementations import amp, tensorflow_profile
+from lstm_bench.worker.implementations.session import Session
+from lstm_bench.worker.problem import Answer, Problem
 
 _POLICIES = {"fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
 
@@ -123,7 +123,7 @@ class TensorFlowSession(Session):
         graph = self.forward.get_concrete_function().graph.as_graph_def()
         functions = (f.node_def for f in graph.library.function)
         operators = {node.op for nodes in (graph.node, *functions) for node in nodes}
-        library = f"cuDNN {loaded.cudnn()}".strip()
+        library = f"cuDNN {loaded_libraries.cudnn()}".strip()
         return next((f"{library}, {op}" for op in sorted(operators) if "CudnnRNN" in op), "generic")
 
     def call(self) -> None:

@@ -7,12 +7,12 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lstm_bench.implementations import baseline_libraries as libraries
-from lstm_bench.implementations.session import Session
 from lstm_bench.model.profile import Part, Profile
 from lstm_bench.model.types import TOLERANCES, Implementation, Settings, Unsupported
-from lstm_bench.problem import Answer, Problem, check, check_skippable
-from lstm_bench.timing import Clock
+from lstm_bench.worker.implementations import baseline_libraries as libraries
+from lstm_bench.worker.implementations.session import Session
+from lstm_bench.worker.problem import Answer, Problem, check, check_skippable
+from lstm_bench.worker.timing import Clock
 
 ALGORITHMS = ("standard", "persist-static", "persist-dynamic", "persist-static-small-h")
 TRIAL_S = 0.02  # how long `choose: best` times each candidate

@@ -12,9 +12,9 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, record_function
 
-from lstm_bench.implementations.operators import CALL, WAIT, Seen, failed, repeat, table
-from lstm_bench.implementations.session import Session
 from lstm_bench.model.profile import Activity, Profile, Window
+from lstm_bench.worker.implementations.operators import CALL, WAIT, Seen, failed, repeat, table
+from lstm_bench.worker.implementations.session import Session
 
 SOURCE = "torch.profiler"
 #: What lies between the operators of a call, and behind the last of them on a GPU.

@@ -5,7 +5,7 @@ import ctypes
 import pytest
 from conftest import compiled
 
-from lstm_bench import loaded
+from lstm_bench.worker import loaded_libraries
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def cudnn(tmp_path, monkeypatch):
     ctypes.CDLL(path)
     maps = tmp_path / "maps"
     maps.write_text(f"7f00-7f01 r-xp 00000000 fd:00 42    {path}\n7f02-7f03 rw-p 0 0 0 [stack]\n")
-    monkeypatch.setattr(loaded, "MAPS", maps)
+    monkeypatch.setattr(loaded_libraries, "MAPS", maps)
     return path
 
 
@@ -25,26 +25,26 @@ def test_a_path_may_have_blanks(tmp_path, monkeypatch):
     (tmp_path / "maps").write_text(
         "7f00-7f01 r-xp 00000000 fd:00 42    /my env/lib/libcudnn.so.9\n"
     )
-    monkeypatch.setattr(loaded, "MAPS", tmp_path / "maps")
-    assert loaded.path("libcudnn.so") == "/my env/lib/libcudnn.so.9"
+    monkeypatch.setattr(loaded_libraries, "MAPS", tmp_path / "maps")
+    assert loaded_libraries.path("libcudnn.so") == "/my env/lib/libcudnn.so.9"
 
 
 def test_the_loaded_cudnn_says_which_it_is(cudnn):
-    assert loaded.path("libcudnn.so") == cudnn
-    assert loaded.cudnn() == "9.19.0"
+    assert loaded_libraries.path("libcudnn.so") == cudnn
+    assert loaded_libraries.cudnn() == "9.19.0"
 
 
 @pytest.mark.parametrize("maps", ["", "7f00-7f01 r-xp 0 0 0 /usr/lib/libcudnn_ops.so.9\n"])
 def test_none_is_named_where_none_is_loaded(tmp_path, monkeypatch, maps):
     (tmp_path / "maps").write_text(maps)
-    monkeypatch.setattr(loaded, "MAPS", tmp_path / "maps")
-    assert loaded.cudnn() == ""
+    monkeypatch.setattr(loaded_libraries, "MAPS", tmp_path / "maps")
+    assert loaded_libraries.cudnn() == ""
 
 
 def test_a_system_without_maps_names_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(loaded, "MAPS", tmp_path / "nothing")
-    assert loaded.cudnn() == ""
+    monkeypatch.setattr(loaded_libraries, "MAPS", tmp_path / "nothing")
+    assert loaded_libraries.cudnn() == ""
 
 
 def test_a_version_is_written_as_people_write_it():
-    assert loaded.dotted(91900) == "9.19.0"
+    assert loaded_libraries.dotted(91900) == "9.19.0"

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from lstm_bench import problem as problems
-from lstm_bench.implementations.session import Session
 from lstm_bench.model.fake_script import SCRIPT, WRONG_ANSWERS
 from lstm_bench.model.profile import Activity, Part, Profile, Window
 from lstm_bench.model.types import Implementation, Settings, Unsupported
-from lstm_bench.problem import Answer, Problem
-from lstm_bench.timing import ProcessClock
+from lstm_bench.worker import problem as problems
+from lstm_bench.worker.implementations.session import Session
+from lstm_bench.worker.problem import Answer, Problem
+from lstm_bench.worker.timing import ProcessClock
 
 #: What a profile finds in a call, and from which to which hundredth of it.
 PARTS = {"gemm": (10, 60), "lstm_cell": (65, 85), "copy": (90, 100)}

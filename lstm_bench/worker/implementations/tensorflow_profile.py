@@ -16,9 +16,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from lstm_bench.implementations.operators import CALL, WAIT, Seen, failed, repeat, table
-from lstm_bench.implementations.session import Session
 from lstm_bench.model.profile import Activity, Profile, Window
+from lstm_bench.worker.implementations.operators import CALL, WAIT, Seen, failed, repeat, table
+from lstm_bench.worker.implementations.session import Session
 
 SOURCE = "TensorFlow's profiler"
 #: How much of the host is recorded: our own ranges alone, or every operator, however small.

@@ -6,10 +6,11 @@ import types
 
 import pytest
 
-from lstm_bench import memory, peaks, problem
-from lstm_bench.implementations.session import Session
+from lstm_bench import memory
 from lstm_bench.model.types import Record, Shape
-from lstm_bench.peaks import Peak
+from lstm_bench.worker import memory_peak, problem
+from lstm_bench.worker.implementations.session import Session
+from lstm_bench.worker.memory_peak import Peak
 
 
 class Allocator:
@@ -93,7 +94,7 @@ def touched(size):
 
 
 needs_reset = pytest.mark.skipif(
-    not peaks.reset_host_peak() or peaks._status("VmHWM") is None,
+    not memory_peak.reset_host_peak() or memory_peak._status("VmHWM") is None,
     reason="this kernel does not reset a process's peak",
 )
 SIZE = 64 << 20
@@ -122,7 +123,7 @@ def test_what_was_held_before_is_not_of_this_cell(posed):
 
 @pytest.mark.parametrize("missing", ["RESET", "STATUS"])
 def test_where_the_peak_cannot_be_reset_the_name_says_so(monkeypatch, tmp_path, posed, missing):
-    monkeypatch.setattr(peaks, missing, str(tmp_path / "nowhere" / "file"))
+    monkeypatch.setattr(memory_peak, missing, str(tmp_path / "nowhere" / "file"))
     found = Peak(None, "cpu", posed).found(OnDevice(Allocator()))
     assert set(found) == {"process peak"}
     assert found["process peak"] == resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -131,10 +132,10 @@ def test_where_the_peak_cannot_be_reset_the_name_says_so(monkeypatch, tmp_path, 
 def test_a_status_without_the_line_is_not_known(monkeypatch, tmp_path):
     status = tmp_path / "status"
     status.write_text("Name:\tpython\nVmRSS:\t  2048 kB\nVmHWM:\n")
-    monkeypatch.setattr(peaks, "STATUS", str(status))
-    assert peaks._status("VmRSS") == 2 << 20
-    assert peaks._status("VmHWM") is None
-    assert peaks._status("VmPeak") is None
+    monkeypatch.setattr(memory_peak, "STATUS", str(status))
+    assert memory_peak._status("VmRSS") == 2 << 20
+    assert memory_peak._status("VmHWM") is None
+    assert memory_peak._status("VmPeak") is None
 
 
 # on the page

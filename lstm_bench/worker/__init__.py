@@ -1,0 +1,1 @@
+"""What runs under the framework's own Python: standard library, NumPy, one framework."""
