@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from lstm_bench.model.types import Block, Record, Shape
-from lstm_bench.store import Store
+from lstm_bench.runs.store import Store
 
 LINES = 12  # of the table
 

@@ -56,6 +56,6 @@ def profiles(run: str | Path | None = None, results: str | Path = "results") -> 
 def _folder(run: str | Path | None, results: str | Path) -> Path:
     from pathlib import Path
 
-    from lstm_bench import lookup
+    from lstm_bench.runs import run_folders
 
-    return lookup.find_run(Path(results), None if run is None else str(run))
+    return run_folders.find_run(Path(results), None if run is None else str(run))

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 
 from lstm_bench.measurement import Measurement
 from lstm_bench.model.types import Cell, Record, to_json
-from lstm_bench.plan import Plan
 from lstm_bench.replies import Prepared
+from lstm_bench.runs.plan import Plan
 from lstm_bench.supervisor import WorkerFailed, WorkerProcess
 from lstm_bench.workers import Workers
 

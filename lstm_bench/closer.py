@@ -15,8 +15,8 @@ from functools import partial
 from lstm_bench.builder import Builder
 from lstm_bench.measurement import Measurement
 from lstm_bench.model.types import Cell
-from lstm_bench.plan import Plan
 from lstm_bench.replies import Loaded, Profiled
+from lstm_bench.runs.plan import Plan
 from lstm_bench.supervisor import WorkerFailed
 from lstm_bench.watch import Watch
 from lstm_bench.workers import Workers

@@ -22,8 +22,8 @@ from lstm_bench.model.types import (
     kinds_of,
 )
 from lstm_bench.model.units import counted, percent
-from lstm_bench.plan import Plan
-from lstm_bench.sink import Kept
+from lstm_bench.runs.plan import Plan
+from lstm_bench.runs.store import Kept
 
 #: Lists the files that more than one of an environment's NVIDIA packages claim to own.
 _CLASHES = (

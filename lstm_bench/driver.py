@@ -35,8 +35,8 @@ from lstm_bench.model.types import (
     to_json,
 )
 from lstm_bench.model.units import counted
-from lstm_bench.plan import Plan, guess_cell_s, guess_looks_s, guess_s, possible
-from lstm_bench.sink import Sink
+from lstm_bench.runs.plan import Plan, guess_cell_s, guess_looks_s, guess_s, possible
+from lstm_bench.runs.store import Sink
 from lstm_bench.supervisor import WorkerFailed
 from lstm_bench.todo import by_shape
 from lstm_bench.watch import Watch

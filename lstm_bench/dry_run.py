@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lstm_bench.model.types import Cell
 from lstm_bench.model.units import counted, seconds, span, wrapped
-from lstm_bench.plan import (
+from lstm_bench.runs.plan import (
     Plan,
     guess_call_s,
     guess_cell_s,

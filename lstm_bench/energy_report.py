@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from lstm_bench import store
 from lstm_bench.energy_cells import (
     KNOWN,
     NET_KNOWN,
@@ -29,6 +28,7 @@ from lstm_bench.model.units import counted, in_units, over, percent, size, wrapp
 from lstm_bench.page import Section
 from lstm_bench.results import Run
 from lstm_bench.run_report import LESS_WORK_NOTE, heading, less_work, names, only
+from lstm_bench.runs import store
 from lstm_bench.tables import Column, Document, Row, Table, number
 
 SLOWED = ("throttled:", "slow clock:")  # how warnings of a block that stood out begin

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from lstm_bench import lookup, noise, run_report, split
+from lstm_bench import noise, run_report, split
 from lstm_bench.families import FAMILIES
 from lstm_bench.model.profile import Profile
 from lstm_bench.model.shape_filter import chosen, shapes_of
@@ -25,6 +25,7 @@ from lstm_bench.model.units import (
     wrapped,
 )
 from lstm_bench.results import Run
+from lstm_bench.runs import run_folders
 from lstm_bench.split import Split, Splits
 from lstm_bench.tables import Document, Table, number, text
 
@@ -66,12 +67,12 @@ def document(
 
 def _others(run: Run) -> str:
     """Which runs beside this one are profiled, and what shows the newest; nothing if it is too."""
-    found = lookup.profiled(run.folder) if run.folder else []
+    found = run_folders.profiled(run.folder) if run.folder else []
     if not run.folder or not found or run.folder.resolve() in [one.resolve() for one in found]:
         return ""
     names = ", ".join(one.name for one in found[:MOST_RUNS])
     words = ["lstm-bench", "report", "--kernels", "--run", found[0].name]
-    then = shlex.join([*words, *lookup.elsewhere(found[0])])
+    then = shlex.join([*words, *run_folders.elsewhere(found[0])])
     return f"; profiled are: {names}; `{then}`"
 
 

@@ -11,8 +11,8 @@ from lstm_bench import convergence, energy
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.profile import Profile
 from lstm_bench.model.types import Block, Cell, Energy, Record
-from lstm_bench.plan import Plan
 from lstm_bench.replies import Hello, Prepared
+from lstm_bench.runs.plan import Plan
 from lstm_bench.supervisor import WorkerProcess
 from lstm_bench.telemetry import Sample, slowed, summary
 

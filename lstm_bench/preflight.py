@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from lstm_bench import machine, supervisor
-from lstm_bench.grid import check_environment
-from lstm_bench.lookup import resume_command
 from lstm_bench.model import fake_script
 from lstm_bench.model.registry import Framework, find, framework_of
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import counted
-from lstm_bench.plan import Plan
+from lstm_bench.runs.grid import check_environment
+from lstm_bench.runs.plan import Plan
+from lstm_bench.runs.run_folders import resume_command
 
 
 def run_name(name: str) -> str:

@@ -13,12 +13,13 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from lstm_bench import noise, store
+from lstm_bench import noise
 from lstm_bench.families import families
 from lstm_bench.model.types import Record, to_json
 from lstm_bench.noise import SHAPE, Noise
-from lstm_bench.plan import Plan
-from lstm_bench.store import Row
+from lstm_bench.runs import store
+from lstm_bench.runs.plan import Plan
+from lstm_bench.runs.store import Row
 
 _TIMES = ("latency_s", "throughput_s", "device_s", "first_call_s", "timed_s")
 _REST = (

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench import analysis, noise
-from lstm_bench.lookup import resume_command
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import UNSEEN_GPU, LstmBenchError, Shape, kinds_of
 from lstm_bench.model.units import (
@@ -26,6 +25,7 @@ from lstm_bench.model.units import (
 )
 from lstm_bench.noise import SHAPE, Noise
 from lstm_bench.results import Run
+from lstm_bench.runs.run_folders import resume_command
 from lstm_bench.tables import Column, Document, Table, number, text
 
 MAX_REASON_LINES = 12

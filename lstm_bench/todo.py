@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from lstm_bench.measurement import lost
 from lstm_bench.model.types import RETRYABLE, UNFINISHED, Cell, Record, Shape, unlike_idle_w
-from lstm_bench.plan import Plan
+from lstm_bench.runs.plan import Plan
 
 
 def pending(plan: Plan, records: Iterable[Record], retry_failed: bool) -> list[Cell]:

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from lstm_bench import supervisor
 from lstm_bench.model.registry import framework_of
 from lstm_bench.model.types import Shape
-from lstm_bench.plan import Plan
 from lstm_bench.replies import Failure, Hello
+from lstm_bench.runs.plan import Plan
 from lstm_bench.supervisor import WorkerFailed, WorkerProcess
 
 START_TIMEOUT_S = 180.0  # importing a framework from a cold disk

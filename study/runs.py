@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lstm_bench import analysis, noise, results, split, store
+from lstm_bench import analysis, noise, results, split
 from lstm_bench.comparison import Comparison, Group, clear, compare
 from lstm_bench.model.types import Record, Shape
 from lstm_bench.noise import SHAPE
+from lstm_bench.runs import store
 from lstm_bench.split import Split
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -14,12 +14,13 @@ import numpy as np
 import pandas as pd
 import tabulate
 
-from lstm_bench import energy_cells, noise, store
+from lstm_bench import energy_cells, noise
 from lstm_bench.comparison import Comparison
 from lstm_bench.energy_cells import Drawn, drawn
 from lstm_bench.model.types import Shape
 from lstm_bench.model.units import in_units, seconds, span
 from lstm_bench.mpe import paper_pairs
+from lstm_bench.runs import store
 from lstm_bench.trust import two_digits
 from lstm_bench.words import factor
 from study import findings

@@ -32,7 +32,6 @@ import yaml
 import lstm_bench
 from lstm_bench import (
     comparison,
-    grid,
     mpe,
     page,
     pair_report,
@@ -44,8 +43,9 @@ from lstm_bench import (
 from lstm_bench.cli import main as command_line
 from lstm_bench.measurement import Measurement, blank_record, fill
 from lstm_bench.model.types import LstmBenchError, dumps, to_json
-from lstm_bench.plan import Plan
 from lstm_bench.replies import Hello, Measured, Prepared
+from lstm_bench.runs import grid
+from lstm_bench.runs.plan import Plan
 from lstm_bench.tables import FORMATS
 
 HANG_S = 20

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from lstm_bench import results
-from lstm_bench.store import Errors, Row, Sizes
+from lstm_bench.runs.store import Errors, Row, Sizes
 
 MACHINE = {"cpu": "Test CPU", "gpus": []}
 

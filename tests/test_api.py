@@ -8,8 +8,8 @@ import pytest
 from made_up import row, written
 
 import lstm_bench
-from lstm_bench import store
 from lstm_bench.model.types import Block, LstmBenchError, Record, Shape
+from lstm_bench.runs import store
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reference" / "python.md"

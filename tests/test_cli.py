@@ -17,11 +17,12 @@ import pytest
 from click.testing import CliRunner
 from conftest import REPOSITORY, command, only_run, records, start
 
-from lstm_bench import __version__, dry_run, lookup
-from lstm_bench import grid as grids
+from lstm_bench import __version__, dry_run
 from lstm_bench.cli import COMMANDS, main
 from lstm_bench.model import registry
-from lstm_bench.plan import guess_s
+from lstm_bench.runs import grid as grids
+from lstm_bench.runs import run_folders
+from lstm_bench.runs.plan import guess_s
 
 SLOW = {"real": {"real": True, "call_s": 0.02}}  # a fake that takes real time, to be stopped
 
@@ -93,10 +94,10 @@ def test_implementations_can_be_listed_and_repeated(lstm_bench, write_grid):
 
 
 def test_two_runs_that_begin_in_the_same_second_are_two(tmp_path):
-    first = lookup.new_run_name(tmp_path, "grid")
+    first = run_folders.new_run_name(tmp_path, "grid")
     for _ in range(3):  # a second may end in between
         (tmp_path / first).mkdir(exist_ok=True)
-        second = lookup.new_run_name(tmp_path, "grid")
+        second = run_folders.new_run_name(tmp_path, "grid")
         assert not (tmp_path / second).exists()
         first = second
 
@@ -400,7 +401,7 @@ def test_a_run_folder_is_named_though_it_is_here(tmp_path, monkeypatch):
     folder = tmp_path / "results" / "r"
     folder.mkdir(parents=True)
     monkeypatch.chdir(folder)
-    told = lookup.resume_command(Path("."), {})
+    told = run_folders.resume_command(Path("."), {})
     assert told == f"lstm-bench grid --resume r --results {folder.parent}"
 
 
@@ -570,12 +571,12 @@ def test_a_shape_goes_before_those_of_the_file(lstm_bench, write_grid):
 
 def test_what_is_told_to_be_typed_to_go_on_is_whole():
     folder = Path("else/where/r")
-    told = lookup.resume_command(folder, {"tensorflow": "/my python"}, "--skip-missing")
+    told = run_folders.resume_command(folder, {"tensorflow": "/my python"}, "--skip-missing")
     assert told == (
         "lstm-bench grid --resume r --results else/where --python 'tensorflow=/my python'"
         " --skip-missing"
     )
-    assert lookup.resume_command(Path("results/r"), {}) == "lstm-bench grid --resume r"
+    assert run_folders.resume_command(Path("results/r"), {}) == "lstm-bench grid --resume r"
 
 
 @pytest.mark.parametrize(

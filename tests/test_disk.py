@@ -10,8 +10,8 @@ import time
 import pytest
 from conftest import command, records, start
 
-from lstm_bench import store
 from lstm_bench.model.types import Block, Record, Shape
+from lstm_bench.runs import store
 
 MANIFEST = {"plan": {"name": "g"}, "machine": {}, "started_at": "2026-01-01"}
 BLOCKS = [Block(1, [10, 11, 12], 33, 3, 0.1, 0.1, 0)]

@@ -13,11 +13,12 @@ import pytest
 from conftest import FAKE_GRID
 from in_process import InProcess
 
-from lstm_bench import closer, driver, energy, grid, telemetry, todo, workers
+from lstm_bench import closer, driver, energy, telemetry, todo, workers
 from lstm_bench.commands import profile as profile_command
 from lstm_bench.model.fake_script import WRONG_ANSWERS
 from lstm_bench.model.types import Check, Energy, Record, Settings, Shape, Stopped
-from lstm_bench.sink import Kept
+from lstm_bench.runs import grid
+from lstm_bench.runs.store import Kept
 from lstm_bench.stop import held
 from lstm_bench.supervisor import WorkerFailed
 from lstm_bench.worker.worker import Worker

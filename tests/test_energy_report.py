@@ -9,9 +9,10 @@ import pytest
 from conftest import REPOSITORY
 from made_up import manifest, row
 
-from lstm_bench import energy_cells, energy_report, results, store
+from lstm_bench import energy_cells, energy_report, results
 from lstm_bench.energy_report import joules
 from lstm_bench.model.types import Energy, LstmBenchError, Record, Shape, Telemetry, to_json
+from lstm_bench.runs import store
 
 SHAPES = tuple(Shape(64, batch, 10, 64) for batch in (1, 8, 32))
 TIME_S, IDLE_W = 1e-3, 100.0

@@ -15,8 +15,8 @@ from scipy import stats
 from lstm_bench import figures, results
 from lstm_bench.colours import look
 from lstm_bench.model.types import Implementation, Sampling, Settings, Shape
-from lstm_bench.plan import Plan
-from lstm_bench.store import Row, Sizes
+from lstm_bench.runs.plan import Plan
+from lstm_bench.runs.store import Row, Sizes
 
 pytestmark = pytest.mark.filterwarnings("error")
 

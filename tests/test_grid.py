@@ -9,12 +9,12 @@ import pytest
 import yaml
 from conftest import FAKE_GRID, REPOSITORY
 
-from lstm_bench import grid
 from lstm_bench.commands import grid as grid_command
 from lstm_bench.model import fake_script
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import LEAD_S, TOLERANCES, WINDOW_S, LstmBenchError, Shape
-from lstm_bench.plan import Plan, guess_s
+from lstm_bench.runs import grid
+from lstm_bench.runs.plan import Plan, guess_s
 
 GRIDS = sorted((REPOSITORY / "grids").glob("*.yaml"))
 PAPER_ROWS = {
@@ -286,7 +286,7 @@ def test_an_installed_package_has_its_grids_inside(tmp_path, monkeypatch):
     own = tmp_path / "lstm_bench" / "grids" / "a.yaml"
     for path in (own, tmp_path / "grids" / "b.yaml"):
         path.touch()
-    monkeypatch.setattr(grid, "__file__", str(tmp_path / "lstm_bench" / "grid.py"))
+    monkeypatch.setattr(grid, "__file__", str(tmp_path / "lstm_bench" / "runs" / "grid.py"))
     assert grid.shipped() == {"a": own}
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from conftest import command, start
 
-from lstm_bench import store
 from lstm_bench.model.profile import Profile
 from lstm_bench.model.types import Block, Record, Shape
+from lstm_bench.runs import store
 
 NAMES = ("one", "two")
 SHAPES = range(1, 31)

@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from made_up import cells, row, run
 
-from lstm_bench import grid, mpe, noise, page, preflight, run_report, store
+from lstm_bench import mpe, noise, page, preflight, run_report
 from lstm_bench.comparison import compare
 from lstm_bench.model.types import Block, LstmBenchError, Record, Shape, dumps, from_json, to_json
 from lstm_bench.model.units import clean
+from lstm_bench.runs import grid, store
 from lstm_bench.tables import Document, Table, text
 
 settings.register_profile("any machine", deadline=None)  # a busy one is no fault

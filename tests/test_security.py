@@ -11,9 +11,10 @@ import pytest
 from conftest import REPOSITORY, records, start
 from made_up import manifest, row, written
 
-from lstm_bench import neighbours, preflight, store, supervisor
+from lstm_bench import neighbours, preflight, supervisor
 from lstm_bench.model.types import LstmBenchError, Settings
-from lstm_bench.plan import Plan
+from lstm_bench.runs import store
+from lstm_bench.runs.plan import Plan
 
 SOURCES = sorted((REPOSITORY / "lstm_bench").rglob("*.py"))
 FORBIDDEN_MODULES = {

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from lstm_bench import lookup, store
 from lstm_bench.model.types import Block, LstmBenchError, Record, Shape
+from lstm_bench.runs import run_folders, store
 
 MANIFEST = {"plan": {"name": "g"}, "machine": {}, "started_at": "2026-01-01"}
 
@@ -151,16 +151,16 @@ def test_the_newest_run_is_the_one_that_started_last(tmp_path):
         store.Store.create(tmp_path / name, {**MANIFEST, "started_at": started}).close()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "manifest.json").write_text("{")
-    assert lookup.find_run(tmp_path, None).name == "b"
-    assert lookup.find_run(tmp_path, "a").name == "a"
-    assert lookup.find_run(tmp_path, str(tmp_path / "c")).name == "c"
+    assert run_folders.find_run(tmp_path, None).name == "b"
+    assert run_folders.find_run(tmp_path, "a").name == "a"
+    assert run_folders.find_run(tmp_path, str(tmp_path / "c")).name == "c"
     with pytest.raises(LstmBenchError, match="the newest there: b, a, c"):
-        lookup.find_run(tmp_path, "d")
+        run_folders.find_run(tmp_path, "d")
 
 
 def test_no_run_at_all_is_said_with_what_to_type(tmp_path):
     with pytest.raises(LstmBenchError, match="start one with `lstm-bench grid"):
-        lookup.find_run(tmp_path / "none", None)
+        run_folders.find_run(tmp_path / "none", None)
 
 
 def test_packed_files_one_behind_the_other_are_all_read(tmp_path):

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from lstm_bench import results, run_report, store, words
+from lstm_bench import results, run_report, words
 from lstm_bench.model import registry
 from lstm_bench.model.types import Implementation, Sampling, Settings, Shape
-from lstm_bench.plan import Plan
+from lstm_bench.runs import store
+from lstm_bench.runs.plan import Plan
 from lstm_bench.trust import trust
 
 GPU = {"cpu": "A CPU", "gpus": [{"name": "A GPU", "driver": "1.2", "memory_bytes": 2**30}]}

@@ -21,8 +21,8 @@ from lstm_bench.stop import Stop, held
 if TYPE_CHECKING:
     from lstm_bench.driver import Outcome
     from lstm_bench.model.types import Record, Shape
-    from lstm_bench.plan import Plan
     from lstm_bench.results import Run
+    from lstm_bench.runs.plan import Plan
 
 FAILURES = {"wrong", "oom", "timeout", "crashed"}
 
@@ -103,10 +103,11 @@ def grid(
     SIGTERM).
     """
     with held():
-        from lstm_bench import grid as grids
-        from lstm_bench import lookup, machine, preflight, store, todo
+        from lstm_bench import machine, preflight, todo
         from lstm_bench.model.units import counted
-        from lstm_bench.plan import Plan
+        from lstm_bench.runs import grid as grids
+        from lstm_bench.runs import run_folders, store
+        from lstm_bench.runs.plan import Plan
 
     if fast and rigorous:
         raise click.UsageError("--fast and --rigorous exclude each other")
@@ -143,9 +144,9 @@ def grid(
     records: list[Record] = []
     if old is None:
         assert plan is not None
-        folder = results / (name or lookup.new_run_name(results, plan.name))
+        folder = results / (name or run_folders.new_run_name(results, plan.name))
         if (folder / "manifest.json").exists():
-            again = lookup.resume_command(folder, plan.environments)
+            again = run_folders.resume_command(folder, plan.environments)
             raise LstmBenchError(f"{folder} holds a run; `{again}` goes on with it")
         if resume is not None:
             click.echo(f"nothing to resume in {results}: starting {folder.name}", err=True)
@@ -156,7 +157,7 @@ def grid(
         if plan and not plan.same_work(stored):
             raise LstmBenchError(
                 f"{folder} was started with another plan than this command's;"
-                f" go on with `{lookup.resume_command(folder, environments)}`, or leave"
+                f" go on with `{run_folders.resume_command(folder, environments)}`, or leave"
                 " --resume out"
             )
         pythons_given = {**(plan.environments if plan else {}), **environments}
@@ -203,7 +204,7 @@ def grid(
 
 def _grid(path: Path | None, shapes: Sequence[Shape]) -> tuple[Path, dict[str, Any]]:
     """The grid's file and what it says; without a file, what the default grid does at a shape."""
-    from lstm_bench import grid as grids
+    from lstm_bench.runs import grid as grids
 
     if path is None:
         sizes = shapes[0].label.replace(",", "-")
@@ -221,14 +222,14 @@ def _to_resume(results: Path, name: str | None, plan: Plan | None, must: bool) -
 
     `must`: a run of that name has to be there.
     """
-    from lstm_bench import lookup, store
-    from lstm_bench.plan import Plan
+    from lstm_bench.runs import run_folders, store
+    from lstm_bench.runs.plan import Plan
 
     if plan is None or must:
-        return lookup.find_run(results, name)
+        return run_folders.find_run(results, name)
     if name:
         return results / name if (results / name / "manifest.json").exists() else None
-    runs = lookup.runs_of(results, plan.name)
+    runs = run_folders.runs_of(results, plan.name)
     plans = (Plan.from_json(store.read_manifest(run)["plan"], str(run)) for run in runs)
     same = (run for run, its in zip(runs, plans, strict=True) if plan.same_work(its))
     return next(same, runs[0] if runs else None)
@@ -246,11 +247,12 @@ def _run(
     import datetime
 
     with held():
-        from lstm_bench import driver, lookup, machine, preflight, results, store, todo
+        from lstm_bench import driver, machine, preflight, results, todo
+        from lstm_bench.runs import run_folders, store
 
     flags = ["--skip-missing"] if missing else []
     flags += ["--retry-failed"] if retry_failed else []
-    again = lookup.resume_command(folder, plan.environments, *flags)
+    again = run_folders.resume_command(folder, plan.environments, *flags)
     stop = Stop(options.tell)
     records: list[Record] = []
     opened = None
@@ -311,8 +313,9 @@ def _run(
 def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> None:
     """What came out, how long it took, and what to type next."""
     with held():
-        from lstm_bench import run_report, store
+        from lstm_bench import run_report
         from lstm_bench.model.units import counted, percent, span, wrapped
+        from lstm_bench.runs import store
 
     options.write(run_report.document(run, shape_by_shape=False), "table", None)
     wall = outcome.wall_s or 1e-9
@@ -336,11 +339,11 @@ def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> N
 
 def _next(statuses: set[str], folder: Path, again: str) -> str:
     """What to type after a run that is through; there is nothing to show if nothing has a time."""
-    from lstm_bench import lookup
+    from lstm_bench.runs import run_folders
 
     if "ok" in statuses:
-        name = lookup.name_of(folder)
-        then = ["lstm-bench", "report", "--run", name, *lookup.elsewhere(folder)]
+        name = run_folders.name_of(folder)
+        then = ["lstm-bench", "report", "--run", name, *run_folders.elsewhere(folder)]
         return f"Next: {shlex.join(then)}"
     nothing = "Nothing was measured, for the reasons above."
     if statuses & {*RETRYABLE, *UNFINISHED}:

@@ -151,11 +151,11 @@ def load(results: Path, name: str | None) -> Run:
     """The run of that name, or the newest."""
     import gc
 
-    from lstm_bench import lookup
     from lstm_bench import results as runs
+    from lstm_bench.runs import run_folders
 
     gc.disable()  # a short life, and nothing in it is garbage: looking for it takes a fifth of it
-    run = runs.load(lookup.find_run(results, name))
+    run = runs.load(run_folders.find_run(results, name))
     gc.freeze()
     return run
 

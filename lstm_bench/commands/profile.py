@@ -154,9 +154,10 @@ def _measured(
     timeline: bool = False,
 ) -> tuple[Record, Profile, Profiled]:
     """Run the one cell; nothing of it stays on disk."""
-    from lstm_bench import driver, grid, machine, preflight
+    from lstm_bench import driver, machine, preflight
     from lstm_bench.closer import Look
-    from lstm_bench.sink import Kept
+    from lstm_bench.runs import grid
+    from lstm_bench.runs.store import Kept
     from lstm_bench.stop import Stop
 
     data = {

@@ -119,7 +119,8 @@ def report(
     for path in (html, output):
         options.check_folder(path)
     if html:
-        from lstm_bench import energy_report, memory, page, profile_sections, store
+        from lstm_bench import energy_report, memory, page, profile_sections
+        from lstm_bench.runs import store
 
         assert run.folder
         with options.busy("comparing every implementation with every other"):

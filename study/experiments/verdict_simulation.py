@@ -22,7 +22,7 @@ from lstm_bench.comparison import Comparison, compare
 from lstm_bench.intervals import FEWEST_SHAPES, over_shapes, resamples
 from lstm_bench.noise import SHAPE, Numbers
 from lstm_bench.results import frame
-from lstm_bench.store import Row, Sizes
+from lstm_bench.runs.store import Row, Sizes
 
 SHAPES, ROUNDS = 24, 10
 ROUND_NOISE, PROCESS_NOISE, LATE_NOISE = 0.01, 0.005, 0.2

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from lstm_bench import store
 from lstm_bench.model.registry import guess
 from lstm_bench.model.types import LstmBenchError
+from lstm_bench.runs import store
 
 START = "start one with `lstm-bench grid grids/default.yaml`, or name another folder with --results"
 

@@ -23,7 +23,7 @@ from lstm_bench.model.types import (
     Settings,
     Shape,
 )
-from lstm_bench.plan import MAX_CELLS, Plan
+from lstm_bench.runs.plan import MAX_CELLS, Plan
 
 EXAMPLE = "grids/default.yaml"
 MAX_FILE_BYTES = 1 << 20
@@ -45,7 +45,7 @@ MOST = {"builds": 64, "loads": 100}  # all builds of a cell are alive at a time;
 
 def shipped() -> dict[str, Path]:
     """The project's own grids by name: in the package where it is installed, beside it else."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parent.parent
     folders = (package / "grids", package.parent / "grids")
     found = next((folder for folder in folders if folder.is_dir()), folders[0])
     return {path.stem: path for path in sorted(found.glob("*.yaml"))}

@@ -25,8 +25,9 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -407,3 +408,24 @@ def _parsed(decoder: msgspec.json.Decoder[T], line: bytes) -> T | None:
         return decoder.decode(line)
     except UNREADABLE:
         return None
+
+
+class Sink(Protocol):
+    """Takes finished cells, each with its blocks and what a profiled pass found."""
+
+    @property
+    def logs(self) -> Path: ...
+    def append(
+        self, record: Record, blocks: list[Block], profile: Profile | None = None
+    ) -> None: ...
+
+
+@dataclass
+class Kept:
+    """Records in memory; the workers' logs go to a folder that is not kept."""
+
+    logs: Path
+    records: list[Record] = field(default_factory=list)
+
+    def append(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
+        self.records.append(record)

@@ -1,0 +1,1 @@
+"""From a grid file to a plan to a folder of results."""
