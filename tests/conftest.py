@@ -24,8 +24,8 @@ os.environ["LSTM_BENCH_TOKEN"] = f"{_TOKEN.name}/token"
 
 from in_process import InProcess  # noqa: E402
 
-from lstm_bench import workers  # noqa: E402
 from lstm_bench.cli import main  # noqa: E402
+from lstm_bench.driver import worker_pool  # noqa: E402
 from lstm_bench.worker.implementations import fake  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -63,7 +63,7 @@ def write_grid(tmp_path: Path) -> Callable[..., Path]:
 def in_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fakes answer in this process, unless the test is marked `processes`: it needs real ones."""
     if not request.node.get_closest_marker("processes"):
-        monkeypatch.setattr(workers.Workers, "start", InProcess)
+        monkeypatch.setattr(worker_pool.Workers, "start", InProcess)
         monkeypatch.setattr(fake, "_built", 0)  # as in a process that has just begun
         monkeypatch.setattr(gc, "collect", lambda: 0)  # slow beside pytest; fakes hold no memory
 

@@ -30,20 +30,12 @@ import msgspec
 import yaml
 
 import lstm_bench
-from lstm_bench import (
-    comparison,
-    mpe,
-    page,
-    pair_report,
-    preflight,
-    results,
-    run_report,
-    supervisor,
-)
+from lstm_bench import comparison, mpe, page, pair_report, results, run_report
 from lstm_bench.cli import main as command_line
-from lstm_bench.measurement import Measurement, blank_record, fill
+from lstm_bench.driver import preflight, worker_pool
+from lstm_bench.driver.cell import Measurement, blank_record, fill
+from lstm_bench.driver.protocol import Hello, Measured, Prepared
 from lstm_bench.model.types import LstmBenchError, dumps, to_json
-from lstm_bench.replies import Hello, Measured, Prepared
 from lstm_bench.runs import grid
 from lstm_bench.runs.plan import Plan
 from lstm_bench.tables import FORMATS
@@ -93,8 +85,8 @@ def feed_reply(text: bytes, folder: Path) -> None:
     made = []
     for number, (verb, line) in enumerate(zip(verbs, text.split(b"\n"), strict=False)):
         try:
-            made.append(supervisor.parsed_reply(line, verb, number))
-        except supervisor.WorkerFailed as failed:
+            made.append(worker_pool.parsed_reply(line, verb, number))
+        except worker_pool.WorkerFailed as failed:
             made.append(str(failed.reason))
     if len(made) > 2 and isinstance(made[1], Prepared) and isinstance(made[2], Measured):
         plan = grid.plan(GRID, folder / "g.yaml", device="cpu", threads=2)

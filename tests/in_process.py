@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from lstm_bench.driver.worker_pool import WorkerFailed, parsed_reply
 from lstm_bench.model.types import Settings, dumps
-from lstm_bench.supervisor import WorkerFailed, parsed_reply
 from lstm_bench.worker.worker import Worker, serve
 
 

@@ -13,14 +13,14 @@ import pytest
 from conftest import FAKE_GRID
 from in_process import InProcess
 
-from lstm_bench import closer, driver, energy, telemetry, todo, workers
 from lstm_bench.commands import profile as profile_command
+from lstm_bench.driver import driver, energy, follow_ups, gpu, worker_pool
+from lstm_bench.driver.signals import held
+from lstm_bench.driver.worker_pool import WorkerFailed
 from lstm_bench.model.fake_script import WRONG_ANSWERS
 from lstm_bench.model.types import Check, Energy, Record, Settings, Shape, Stopped
 from lstm_bench.runs import grid
 from lstm_bench.runs.store import Kept
-from lstm_bench.stop import held
-from lstm_bench.supervisor import WorkerFailed
 from lstm_bench.worker.worker import Worker
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -72,7 +72,7 @@ def shoot(worker):
 
 def kill_at(fatal, monkeypatch, after=0):
     """Kill the worker when it is asked for this, after so many times."""
-    ask, left = workers.Workers.ask, [after]
+    ask, left = worker_pool.Workers.ask, [after]
 
     def asked(self, worker, verb, *arguments, **named):
         left[0] -= verb == fatal
@@ -80,19 +80,19 @@ def kill_at(fatal, monkeypatch, after=0):
             shoot(worker)
         return ask(self, worker, verb, *arguments, **named)
 
-    monkeypatch.setattr(workers.Workers, "ask", asked)
+    monkeypatch.setattr(worker_pool.Workers, "ask", asked)
 
 
 def kill_when(monkeypatch, verb, *numbers):
     """Kill the worker when it is asked this for the first, the third, ... time."""
-    ask, asked = workers.Workers.ask, itertools.count(1)
+    ask, asked = worker_pool.Workers.ask, itertools.count(1)
 
     def asking(self, worker, wanted, *arguments, **named):
         if wanted == verb and next(asked) in numbers:
             shoot(worker)
         return ask(self, worker, wanted, *arguments, **named)
 
-    monkeypatch.setattr(workers.Workers, "ask", asking)
+    monkeypatch.setattr(worker_pool.Workers, "ask", asking)
 
 
 def by_name(records: list[Record], hidden=3):
@@ -186,7 +186,7 @@ def test_a_worker_that_is_slow_at_import_is_waited_for(tmp_path, monkeypatch):
 @processes
 def test_a_worker_that_never_comes_up_costs_its_cells_and_no_more(tmp_path, monkeypatch):
     monkeypatch.setenv("LSTM_BENCH_FAKE_START_S", "3600")
-    monkeypatch.setattr(workers, "START_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(worker_pool, "START_TIMEOUT_S", 0.5)
     _, sink = walk(tmp_path)
     assert {r.status for r in sink.records} == {"timeout"}
     assert all("hello took longer" in r.reason for r in sink.records)
@@ -208,7 +208,7 @@ def test_a_worker_that_never_starts_is_given_up_after_two_attempts(tmp_path):
     assert {r.status for r in sink.records} == {"crashed"}
     assert len(sink.records) == 5
     assert "exit code 1" in sink.records[-1].reason
-    assert len(list(tmp_path.glob("fake-*.log"))) == workers.MAX_STARTS
+    assert len(list(tmp_path.glob("fake-*.log"))) == worker_pool.MAX_STARTS
 
 
 @processes
@@ -335,7 +335,7 @@ def of_builds(builds):
 
 def spoilt(monkeypatch, verb, ends, spoil):
     """Have this done to the replies to a verb about builds whose name ends so."""
-    ask = workers.Workers.ask
+    ask = worker_pool.Workers.ask
 
     def asked(self, worker, asked_for, *arguments, **named):
         reply = ask(self, worker, asked_for, *arguments, **named)
@@ -343,7 +343,7 @@ def spoilt(monkeypatch, verb, ends, spoil):
             spoil(reply)
         return reply
 
-    monkeypatch.setattr(workers.Workers, "ask", asked)
+    monkeypatch.setattr(worker_pool.Workers, "ask", asked)
 
 
 def wrong(reply):
@@ -390,14 +390,14 @@ def test_a_build_that_is_not_warm_is_told(tmp_path, monkeypatch):
 def test_a_cell_that_is_lost_keeps_none_of_its_builds(tmp_path, monkeypatch):
     released = []
     spoilt(monkeypatch, "prepare", "~3", wrong)
-    ask = workers.Workers.ask
+    ask = worker_pool.Workers.ask
 
     def asked(self, worker, verb, *arguments, **named):
         if verb == "release":
             released.append(named["key"][-2:])
         return ask(self, worker, verb, *arguments, **named)
 
-    monkeypatch.setattr(workers.Workers, "ask", asked)
+    monkeypatch.setattr(worker_pool.Workers, "ask", asked)
     walk(tmp_path, hidden=3, sampling=of_builds(3))
     fails = {"fault": "error", "when": "measure", "after": 3}
     walk(tmp_path, hidden=3, fake={"fake": fails}, sampling=of_builds(2))
@@ -406,14 +406,14 @@ def test_a_cell_that_is_lost_keeps_none_of_its_builds(tmp_path, monkeypatch):
 
 def noted(monkeypatch, wanted):
     """The names of the builds that workers are asked this for, in that order."""
-    asked, ask = [], workers.Workers.ask
+    asked, ask = [], worker_pool.Workers.ask
 
     def asking(self, worker, verb, *arguments, **named):
         if verb == wanted:
             asked.append(named["key"])
         return ask(self, worker, verb, *arguments, **named)
 
-    monkeypatch.setattr(workers.Workers, "ask", asking)
+    monkeypatch.setattr(worker_pool.Workers, "ask", asking)
     return asked
 
 
@@ -478,14 +478,14 @@ def test_a_cell_is_lost_if_one_of_its_builds_is(tmp_path, fault, when, status):
 
 
 def test_a_worker_that_dies_with_a_second_build_costs_one_cell(tmp_path, monkeypatch):
-    ask = workers.Workers.ask
+    ask = worker_pool.Workers.ask
 
     def asked(self, worker, verb, *arguments, **named):
         if verb == "prepare" and named["key"].startswith("a/h3") and named["key"].endswith("~2"):
             shoot(worker)
         return ask(self, worker, verb, *arguments, **named)
 
-    monkeypatch.setattr(workers.Workers, "ask", asked)
+    monkeypatch.setattr(worker_pool.Workers, "ask", asked)
     _, sink = walk(tmp_path, fake={"a": {}, "b": {}, "c": {}}, sampling=of_builds(2))
     found = {name: (r.status, r.rounds) for name, r in by_name(sink.records).items()}
     assert found == {"a": ("crashed", 0), "b": ("ok", 12), "c": ("ok", 12)}
@@ -493,13 +493,13 @@ def test_a_worker_that_dies_with_a_second_build_costs_one_cell(tmp_path, monkeyp
 
 def test_every_build_is_checked_after_timing_and_let_go(tmp_path, monkeypatch):
     asked = Counter()
-    ask = workers.Workers.ask
+    ask = worker_pool.Workers.ask
 
     def counted(self, worker, verb, *arguments, **named):
         asked[verb] += 1
         return ask(self, worker, verb, *arguments, **named)
 
-    monkeypatch.setattr(workers.Workers, "ask", counted)
+    monkeypatch.setattr(worker_pool.Workers, "ask", counted)
     _, sink = walk(tmp_path, hidden=3, sampling=of_builds(3))
     assert [r.status for r in sink.records] == ["ok"]
     assert asked["prepare"] == asked["check"] == asked["release"] == 3
@@ -556,7 +556,7 @@ def test_what_is_unfinished_is_pending_and_a_shape_that_was_cut_as_a_whole(statu
     shape = plan.shapes[0]
     records = [Record(n, shape, 1, 1, s) for n, s in zip("abcd", statuses, strict=False)]
     for retry_failed, expected in ((False, left), (True, again)):
-        found = todo.pending(plan, records, retry_failed)
+        found = driver.pending(plan, records, retry_failed)
         assert "".join(sorted(cell.implementation for cell in found)) == expected
 
 
@@ -785,7 +785,7 @@ def test_a_row_that_dies_of_every_profile_is_left_alone_and_its_neighbours_are_n
     assert first["good"].warnings == second["good"].warnings == []
     assert "Segmentation fault | " in first["bad"].warnings[0]
     assert second["bad"].warnings == ["not profiled: profiling of bad took the worker down before"]
-    assert sum("profiling bad" in text for text in observer.texts) == closer.CRASHES
+    assert sum("profiling bad" in text for text in observer.texts) == follow_ups.CRASHES
 
 
 @processes
@@ -798,18 +798,18 @@ def test_profiles_that_kill_cost_no_energy(tmp_path, monkeypatch):
 
 def asked_as(monkeypatch, told):
     """Have `told(go, worker, verb, named)` answer whatever workers are asked."""
-    ask = workers.Workers.ask
+    ask = worker_pool.Workers.ask
 
     def asking(self, worker, verb, *arguments, **named):
         return told(lambda: ask(self, worker, verb, *arguments, **named), worker, verb, named)
 
-    monkeypatch.setattr(workers.Workers, "ask", asking)
+    monkeypatch.setattr(worker_pool.Workers, "ask", asking)
 
 
 def on_a_gpu(monkeypatch, fakes, *powers, loads=1, **sampling):
     """A plan with profiles and energy on a GPU, at two shapes; loads draw so much in turns."""
     sampling["loads"] = loads
-    monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter())
+    monkeypatch.setattr(gpu, "open_gauge", lambda device: Meter())
     monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
     drawing(monkeypatch, *(powers or 99 * [300.0]))
     data = {**FAKE_GRID, "energy": True, "profile": True, "device": "cuda", "fake": {**fakes}}
@@ -903,7 +903,7 @@ def test_a_worker_that_does_not_start_again_is_given_up_for_looks_too(tmp_path, 
     asked_as(monkeypatch, told)
     sink = Profiles(tmp_path)
     driver.run(plan, [c for c in plan.all_cells() if c.shape.hidden == 3], sink, Quiet())
-    assert len(hellos) == 1 + workers.MAX_STARTS
+    assert len(hellos) == 1 + worker_pool.MAX_STARTS
     assert {r.status for r in sink.records} == {"ok"}
 
 
@@ -922,7 +922,7 @@ def test_a_load_that_fails_before_others_do_not_is_no_lost_energy(tmp_path, monk
     assert [r.warnings for r in sink.records] == 2 * [
         ["fewer loads: 1 of 4 have no power: no room"]
     ]
-    assert todo.unseen(plan, sink.records, []) == []
+    assert driver.unseen(plan, sink.records, []) == []
 
 
 def test_a_second_try_that_finds_nothing_is_not_told_as_one(tmp_path, monkeypatch):
@@ -935,21 +935,21 @@ def lost(plan, folder, monkeypatch):
     """The records of a run whose workers die of every profile and load."""
     sink = Profiles(folder)
     with monkeypatch.context() as patched:
-        patched.setattr(closer, "CRASHES", 1)
+        patched.setattr(follow_ups, "CRASHES", 1)
         kill_when(patched, "load", *range(99))
         kill_when(patched, "profile", *range(99))
         driver.run(plan, plan.all_cells(), sink, Quiet())
     for record in sink.records:
         assert {text.split(":")[0] for text in record.warnings} == {"no energy", "not profiled"}
         assert (record.energy, record.device_s) == (None, None)
-    assert todo.pending(plan, sink.records, retry_failed=True) == []
+    assert driver.pending(plan, sink.records, retry_failed=True) == []
     return sink.records
 
 
 def looked_for(plan, folder, records, **more):
     """The same, looked at again: sink, observer, outcome."""
     sink, seen = Profiles(folder), Quiet()
-    again = todo.unseen(plan, records, [])
+    again = driver.unseen(plan, records, [])
     return sink, seen, driver.run(plan, [], sink, seen, again=again, **more)
 
 
@@ -967,7 +967,7 @@ def test_what_was_lost_of_a_cell_is_looked_for_again_and_its_times_stay(tmp_path
         assert (new.energy.power_w, new.device_s) == (300.0, second.of_cell[new.key].busy_s)
         same = replace(old[new.key], energy=new.energy, warnings=[], device_s=new.device_s)
         assert replace(same, round_device_s=new.round_device_s) == new
-    assert todo.unseen(plan, second.records, []) == []
+    assert driver.unseen(plan, second.records, []) == []
 
 
 def test_all_builds_of_a_cell_are_loaded_again(tmp_path, monkeypatch):
@@ -1021,7 +1021,7 @@ def test_energy_that_rows_of_a_shape_have_from_two_gpus_is_measured_again(tmp_pa
     assert [r.shape for r in sink.records] == 2 * [plan.shapes[0]]
     assert [(r.energy.power_w, r.device_s) for r in sink.records] == 2 * [(300.0, 0.5)]
     assert not any(" profiling " in text for text in seen.texts)
-    assert todo.unseen(plan, sink.records, []) == []
+    assert driver.unseen(plan, sink.records, []) == []
 
 
 @pytest.mark.parametrize("fails", ["prepare", "load"])
@@ -1050,7 +1050,7 @@ def test_what_is_not_found_again_stays_lost(tmp_path, monkeypatch, profile):
     marks = {"not profiled", "no energy"} if profile else {"no energy"}
     assert [{w.split(":")[0] for w in r.warnings} for r in second.records] == 2 * [marks]
     assert all("no energy: blind" in r.warnings for r in second.records)
-    assert len(todo.unseen(plan, second.records, [])) == 2
+    assert len(driver.unseen(plan, second.records, [])) == 2
 
 
 @pytest.mark.parametrize(
@@ -1177,10 +1177,10 @@ def test_cells_that_are_timed_again_are_not_looked_at_twice():
     warned = {"warnings": ["not profiled: x"]}
     records = [Record(n, plan.shapes[0], 1, 1, "ok", **warned) for n in "abc"]
     a, b = plan.all_cells()
-    assert [r.implementation for r in todo.unseen(plan, records, [])] == ["a", "b"]  # c is none
-    assert [r.implementation for r in todo.unseen(plan, records, [a])] == ["b"]
+    assert [r.implementation for r in driver.unseen(plan, records, [])] == ["a", "b"]  # c is none
+    assert [r.implementation for r in driver.unseen(plan, records, [a])] == ["b"]
     records[1].status = "crashed"
-    assert todo.unseen(plan, records, [a, b]) == todo.unseen(plan, records, [a]) == []
+    assert driver.unseen(plan, records, [a, b]) == driver.unseen(plan, records, [a]) == []
 
 
 def test_stopping_while_profiling_leaves_the_rest_to_be_done_again(tmp_path):
@@ -1199,7 +1199,7 @@ def test_stopping_while_profiling_leaves_the_rest_to_be_done_again(tmp_path):
     for record in sink.records:
         assert (record.status == "ok") == (sink.of_cell[record.key] is not None)
         assert record.status in ("ok", "interrupted")
-    left = todo.pending(plan, sink.records, retry_failed=False)
+    left = driver.pending(plan, sink.records, retry_failed=False)
     assert len(left) >= outcome.left > 0
     assert driver.run(plan, left, sink, Quiet()).left == 0
     last = {record.key: record for record in sink.records}
@@ -1216,7 +1216,7 @@ class Meter:
         self.there = self.reads = there
 
     def reading(self):
-        return telemetry.Reading(sm_mhz=1980, power_w=300.0) if self.there else None
+        return gpu.Reading(sm_mhz=1980, power_w=300.0) if self.there else None
 
     def energy_j(self):
         return round(time.monotonic(), 1) * 300 if self.there else None
@@ -1229,7 +1229,7 @@ class Meter:
 
 @pytest.mark.parametrize("there", [True, False])
 def test_energy_is_measured_on_a_gpu_and_says_so_where_it_cannot_be(tmp_path, monkeypatch, there):
-    monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter(there and device == "cuda"))
+    monkeypatch.setattr(gpu, "open_gauge", lambda device: Meter(there and device == "cuda"))
     monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
     script = {"fake": {"fake": {"real": True, "call_s": 0.002}}, "implementations": ["fake"]}
     data = {**FAKE_GRID, "hidden": 3, "energy": True, "device": "cuda", **script}
@@ -1246,7 +1246,7 @@ def test_energy_is_measured_on_a_gpu_and_says_so_where_it_cannot_be(tmp_path, mo
 
 def with_loads(monkeypatch, folder, fakes, loads, stop=lambda asked: False, builds=1):
     """What is loaded, in that order, the records and the outcome; nothing takes time."""
-    monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter(device == "cuda"))
+    monkeypatch.setattr(gpu, "open_gauge", lambda device: Meter(device == "cuda"))
     monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
     asked = noted(monkeypatch, "load")
     data = {**FAKE_GRID, "hidden": 3, "energy": True, "device": "cuda", "fake": fakes}
@@ -1329,7 +1329,7 @@ def test_a_worker_that_dies_under_a_later_load_keeps_the_energy_of_those_before(
 
 
 def test_a_worker_that_dies_under_the_load_keeps_its_times(tmp_path, monkeypatch):
-    monkeypatch.setattr(telemetry, "open_gauge", lambda device: Meter())
+    monkeypatch.setattr(gpu, "open_gauge", lambda device: Meter())
     monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
     kill_at("load", monkeypatch)
     data = {**FAKE_GRID, "hidden": 3, "energy": True, "device": "cuda"}

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import pytest
 from fake_nvml import IDLE_W, LOAD_W, FakeNvml
 
-from lstm_bench import energy
-from lstm_bench.energy import Tick, Ticks
+from lstm_bench.driver import energy
+from lstm_bench.driver.energy import Tick, Ticks
+from lstm_bench.driver.gpu import Gauge, open_gauge
 from lstm_bench.model.types import LEAD_S, WINDOW_S, Energy, Record, Shape, from_json, to_json
-from lstm_bench.telemetry import Gauge, open_gauge
 
 CALL_S = 0.00442
 

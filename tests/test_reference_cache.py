@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from conftest import records
 
+from lstm_bench.driver.worker_pool import Shelf
 from lstm_bench.model.types import Shape
 from lstm_bench.worker import problem as problems
 from lstm_bench.worker import reference_cache
-from lstm_bench.workers import Shelf
 
 SMALL, LARGE = Shape(3, 2, 4, 5), Shape(7, 3, 9, 7)
 

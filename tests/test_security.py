@@ -11,7 +11,7 @@ import pytest
 from conftest import REPOSITORY, records, start
 from made_up import manifest, row, written
 
-from lstm_bench import neighbours, preflight, supervisor
+from lstm_bench.driver import machine_lock, preflight, worker_pool
 from lstm_bench.model.types import LstmBenchError, Settings
 from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan
@@ -136,7 +136,7 @@ def test_a_run_cannot_send_escape_sequences_to_the_terminal(lstm_bench, tmp_path
 
 def test_two_drivers_on_one_machine_are_warned_about(lstm_bench, write_grid, tmp_path, monkeypatch):
     monkeypatch.setenv("LSTM_BENCH_TOKEN", str(tmp_path / "token"))  # not the machine's own
-    monkeypatch.setattr(neighbours, "TOKEN", tmp_path / "token")
+    monkeypatch.setattr(machine_lock, "TOKEN", tmp_path / "token")
     slow = write_grid(fake={"fake": {"real": True, "call_s": 0.002}}, hidden=list(range(1, 100)))
     first = start(tmp_path, "grid", slow, "--run", "first")
     while not records(tmp_path / "results" / "first"):
@@ -161,19 +161,19 @@ def test_two_drivers_on_one_machine_are_warned_about(lstm_bench, write_grid, tmp
 
 
 def test_the_token_of_the_machine_goes_with_its_holder(monkeypatch, tmp_path):
-    monkeypatch.setattr(neighbours, "TOKEN", tmp_path / "token")
-    with neighbours.announced("cpu") as first, neighbours.announced("cpu") as second:
+    monkeypatch.setattr(machine_lock, "TOKEN", tmp_path / "token")
+    with machine_lock.announced("cpu") as first, machine_lock.announced("cpu") as second:
         assert first == []
         assert "another lstm-bench is measuring" in second[0]
-    with neighbours.announced("cpu") as third:
+    with machine_lock.announced("cpu") as third:
         assert third == []
     assert (tmp_path / "token").stat().st_mode & 0o777 == 0o666  # other users may hold it too
 
 
 def test_others_on_the_gpu_are_warned_about(monkeypatch, tmp_path):
-    monkeypatch.setattr(neighbours, "TOKEN", tmp_path / "token")
-    monkeypatch.setattr(neighbours, "gpu_processes", lambda: [7, 8])
-    with neighbours.announced("cuda") as warnings:
+    monkeypatch.setattr(machine_lock, "TOKEN", tmp_path / "token")
+    monkeypatch.setattr(machine_lock, "gpu_processes", lambda: [7, 8])
+    with machine_lock.announced("cuda") as warnings:
         assert warnings == ["2 other processes on the GPU (7, 8): times will be disturbed"]
 
 
@@ -196,8 +196,8 @@ def test_a_log_is_not_written_through_a_link(tmp_path):
     target = tmp_path / "precious"
     target.write_text("precious")
     (tmp_path / "log").symlink_to(target)
-    with pytest.raises(supervisor.WorkerFailed, match="symbolic links"):
-        supervisor.WorkerProcess("fake", "fake", sys.executable, Settings(), tmp_path / "log")
+    with pytest.raises(worker_pool.WorkerFailed, match="symbolic links"):
+        worker_pool.WorkerProcess("fake", "fake", sys.executable, Settings(), tmp_path / "log")
     assert target.read_text() == "precious"
 
 

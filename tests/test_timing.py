@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from scipy import stats
 
-from lstm_bench import convergence
+from lstm_bench.driver import convergence
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.types import Block, Sampling
 from lstm_bench.worker import timing

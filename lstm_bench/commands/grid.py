@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from lstm_bench.commands import options
+from lstm_bench.driver.signals import Stop, held
 from lstm_bench.model.errors import DONE, FAILED
 from lstm_bench.model.types import RETRYABLE, UNFINISHED, LstmBenchError, Stopped
-from lstm_bench.stop import Stop, held
 
 if TYPE_CHECKING:
-    from lstm_bench.driver import Outcome
+    from lstm_bench.driver.driver import Outcome
     from lstm_bench.model.types import Record, Shape
     from lstm_bench.results import Run
     from lstm_bench.runs.plan import Plan
@@ -103,7 +103,7 @@ def grid(
     SIGTERM).
     """
     with held():
-        from lstm_bench import machine, preflight, todo
+        from lstm_bench.driver import driver, machine, preflight
         from lstm_bench.model.units import counted
         from lstm_bench.runs import grid as grids
         from lstm_bench.runs import run_folders, store
@@ -174,8 +174,8 @@ def grid(
         plan = dataclasses.replace(plan, absent=tuple(missing))
     for warning in preflight.in_vain(plan, energy):
         click.echo(f"! {warning}", err=True)
-    left = todo.pending(plan, records, retry_failed)
-    unseen = todo.unseen(plan, records, left)
+    left = driver.pending(plan, records, retry_failed)
+    unseen = driver.unseen(plan, records, left)
     if dry_run:
         from lstm_bench import dry_run as described
 
@@ -247,7 +247,8 @@ def _run(
     import datetime
 
     with held():
-        from lstm_bench import driver, machine, preflight, results, todo
+        from lstm_bench import results
+        from lstm_bench.driver import driver, machine, preflight
         from lstm_bench.runs import run_folders, store
 
     flags = ["--skip-missing"] if missing else []
@@ -269,8 +270,8 @@ def _run(
         else:
             opened = store.Store(folder)
             records = list(store.read_records(folder).values())  # it is ours, none comes any more
-        cells = todo.pending(plan, records, retry_failed)
-        unseen = todo.unseen(plan, records, cells) if retry_failed else []
+        cells = driver.pending(plan, records, retry_failed)
+        unseen = driver.unseen(plan, records, cells) if retry_failed else []
         with (
             opened as sink,
             stop,

@@ -163,7 +163,7 @@ def load(results: Path, name: str | None) -> Run:
 @contextlib.contextmanager
 def alone(device: str) -> Iterator[None]:
     """Say who else measures on this machine, and be seen by those who come."""
-    from lstm_bench.neighbours import announced
+    from lstm_bench.driver.machine_lock import announced
 
     with announced(device) as warnings:
         for warning in warnings:
@@ -204,6 +204,6 @@ def busy(what: str) -> Iterator[None]:
 
 
 def device_for(device: str | None) -> str:
-    from lstm_bench import machine
+    from lstm_bench.driver import machine
 
     return machine.default_device() if device in (None, "auto") else str(device)

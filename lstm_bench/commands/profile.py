@@ -16,9 +16,9 @@ from lstm_bench.commands import options
 from lstm_bench.model.types import LstmBenchError, Settings, Shape, Stopped
 
 if TYPE_CHECKING:
+    from lstm_bench.driver.protocol import Profiled
     from lstm_bench.model.profile import Profile
     from lstm_bench.model.types import Record
-    from lstm_bench.replies import Profiled
 
 
 @click.command()
@@ -154,11 +154,11 @@ def _measured(
     timeline: bool = False,
 ) -> tuple[Record, Profile, Profiled]:
     """Run the one cell; nothing of it stays on disk."""
-    from lstm_bench import driver, machine, preflight
-    from lstm_bench.closer import Look
+    from lstm_bench.driver import driver, machine, preflight
+    from lstm_bench.driver.follow_ups import Look
+    from lstm_bench.driver.signals import Stop
     from lstm_bench.runs import grid
     from lstm_bench.runs.store import Kept
-    from lstm_bench.stop import Stop
 
     data = {
         "name": "profile",

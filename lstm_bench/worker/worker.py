@@ -231,7 +231,7 @@ def serve(worker: Worker, requests: Any, replies: Any) -> None:
 
 
 def main() -> None:
-    """`module settings-json request-fd reply-fd`, as `supervisor` starts it."""
+    """`module settings-json request-fd reply-fd`, as `worker_pool` starts it."""
     module, settings, request_fd, reply_fd = sys.argv[-4:]
     if sys.platform == "linux":  # a worker must not outlive its driver, however that ends
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

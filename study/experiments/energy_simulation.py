@@ -18,8 +18,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lstm_bench import energy
-from lstm_bench.energy import POLL_S, Tick, Ticks
+from lstm_bench.driver import energy
+from lstm_bench.driver.energy import POLL_S, Tick, Ticks
 from lstm_bench.model.types import LEAD_S, Energy
 
 PERIOD_S, JITTER_S, READ_S = 0.1, 0.022, 0.004

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from lstm_bench import telemetry
+from lstm_bench.driver import gpu
 
 
 @contextlib.contextmanager
@@ -77,7 +77,7 @@ def gpu_processes() -> list[int]:
     except Exception:  # no package, no driver, no permission: nothing to say
         return []
     try:
-        handle = telemetry.visible_gpus(pynvml)[0]
+        handle = gpu.visible_gpus(pynvml)[0]
         return [int(p.pid) for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
     except (LookupError, pynvml.NVMLError):
         return []

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from lstm_bench import telemetry
+from lstm_bench.driver import gpu
 
 
 def threads() -> int:
@@ -76,9 +76,9 @@ def _listed() -> list[dict[str, Any]] | None:
                 "name": pynvml.nvmlDeviceGetName(handle),
                 "memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
                 "driver": driver,
-                "uuid": telemetry.uuid_of(pynvml, handle),
+                "uuid": gpu.uuid_of(pynvml, handle),
             }
-            for handle in telemetry.visible_gpus(pynvml)
+            for handle in gpu.visible_gpus(pynvml)
         ]
     except (LookupError, pynvml.NVMLError):
         return []
@@ -113,7 +113,7 @@ def fingerprint() -> dict[str, Any]:
 
     return {
         "lstm_bench": __version__,
-        "git": git_revision(Path(__file__).resolve().parent.parent),
+        "git": git_revision(Path(__file__).resolve().parent.parent.parent),
         "cpu": cpu_model(),
         "architecture": platform.machine(),
         "threads": threads(),

@@ -8,9 +8,9 @@ import types
 import pytest
 from fake_nvml import FakeNvml
 
-from lstm_bench import telemetry
+from lstm_bench.driver import gpu
+from lstm_bench.driver.gpu import Gauge, Reading, Sampler, open_gauge, slowed, summary
 from lstm_bench.model.types import Telemetry
-from lstm_bench.telemetry import Gauge, Reading, Sampler, open_gauge, slowed, summary
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_the_gpu_that_the_workers_see_is_read(opened, visible, handle, old):
 def test_all_that_is_visible_comes_in_its_order(opened, visible, handles, monkeypatch):
     nvml = FakeNvml()
     opened(nvml, visible)
-    assert telemetry.visible_gpus(nvml) == handles
+    assert gpu.visible_gpus(nvml) == handles
 
 
 @pytest.mark.parametrize("visible", ["", "-1", "7", "GPU-nobody"])
@@ -247,17 +247,17 @@ def test_memory_of_a_process_if_nvml_lists_it_else_of_the_device(opened):
     nvml = FakeNvml()
     gauge = opened(nvml)
     before = 2 * 2**30
-    assert telemetry.held(gauge, 17, before) == {"device by NVML": 3 * 2**30}
+    assert gpu.held(gauge, 17, before) == {"device by NVML": 3 * 2**30}
     nvml.processes = [
         types.SimpleNamespace(pid=16, usedGpuMemory=1),
         types.SimpleNamespace(pid=17, usedGpuMemory=2**30),
     ]
-    assert telemetry.held(gauge, 17, before) == {"process by NVML": 2**30}
+    assert gpu.held(gauge, 17, before) == {"process by NVML": 2**30}
     nvml.processes = [types.SimpleNamespace(pid=17, usedGpuMemory=None)]
-    assert telemetry.held(gauge, 17, before) == {"device by NVML": 3 * 2**30}
-    assert telemetry.held(gauge, 17, None) == {}
-    assert telemetry.held(gauge, 17, 2**40) == {"device by NVML": 0}
-    assert telemetry.held(Gauge(reason="none"), 17, before) == {}
+    assert gpu.held(gauge, 17, before) == {"device by NVML": 3 * 2**30}
+    assert gpu.held(gauge, 17, None) == {}
+    assert gpu.held(gauge, 17, 2**40) == {"device by NVML": 0}
+    assert gpu.held(Gauge(reason="none"), 17, before) == {}
 
 
 # samples
@@ -303,7 +303,7 @@ def test_a_block_shorter_than_the_interval_is_read_at_its_edges():
 
 
 def test_a_driver_that_hangs_is_asked_no_more(monkeypatch):
-    monkeypatch.setattr(telemetry, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(gpu, "PATIENCE_S", 0.05)
     asked, done = threading.Event(), threading.Event()
 
     def hangs():

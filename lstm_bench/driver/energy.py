@@ -30,7 +30,7 @@ BLUR_S = 0.03  # reads further apart than this do not tell when the counter move
 
 
 class Counter(Protocol):
-    """What is read; a `telemetry.Gauge` is one."""
+    """What is read; a `gpu.Gauge` is one."""
 
     @property
     def reason(self) -> str: ...
@@ -39,7 +39,7 @@ class Counter(Protocol):
 
 
 class Load(Protocol):
-    """What a worker did without a pause; `replies.Loaded` is one."""
+    """What a worker did without a pause; `protocol.Loaded` is one."""
 
     @property
     def calls(self) -> int: ...

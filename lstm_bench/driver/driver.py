@@ -18,29 +18,37 @@ import math
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from lstm_bench import convergence, machine
-from lstm_bench.builder import Builder
-from lstm_bench.closer import CloserLook, Look
-from lstm_bench.measurement import Measurement, blank_record, fill, lost, not_seen, seen_again
+from lstm_bench.driver import convergence, machine
+from lstm_bench.driver.cell import (
+    Builder,
+    Measurement,
+    blank_record,
+    fill,
+    lost,
+    not_seen,
+    seen_again,
+)
+from lstm_bench.driver.follow_ups import CloserLook, Look
+from lstm_bench.driver.gpu import Watch
+from lstm_bench.driver.worker_pool import WorkerFailed, Workers
 from lstm_bench.model.profile import Profile
 from lstm_bench.model.types import (
+    RETRYABLE,
+    UNFINISHED,
     Block,
     Cell,
     Record,
     Shape,
     to_json,
+    unlike_idle_w,
 )
 from lstm_bench.model.units import counted
 from lstm_bench.runs.plan import Plan, guess_cell_s, guess_looks_s, guess_s, possible
 from lstm_bench.runs.store import Sink
-from lstm_bench.supervisor import WorkerFailed
-from lstm_bench.todo import by_shape
-from lstm_bench.watch import Watch
-from lstm_bench.workers import Workers
 
 MAX_REPEATS = 3  # of a disturbed block
 FEWEST_ROUNDS = 3  # that a budget leaves to a cell
@@ -419,3 +427,40 @@ class _Walk:
 
 def _name(cell: Cell) -> str:
     return cell.implementation + (" (control)" if cell.copy > 1 else "")
+
+
+def pending(plan: Plan, records: Iterable[Record], retry_failed: bool) -> list[Cell]:
+    """The cells of a plan that still have to be measured.
+
+    A shape that was cut short is measured again whole: only what was measured in turns can be
+    compared.
+    """
+    again = (*UNFINISHED, *(RETRYABLE if retry_failed else ()))
+    known = {record.key: record.status for record in records}
+    left = []
+    for group in by_shape(plan.all_cells()).values():
+        statuses = [known.get(cell.key, "interrupted") for cell in group]
+        wanted = (*again, "ok") if "interrupted" in statuses else again
+        left += [cell for cell, status in zip(group, statuses, strict=True) if status in wanted]
+    return left
+
+
+def unseen(plan: Plan, records: Iterable[Record], left: Iterable[Cell]) -> list[Record]:
+    """Cells of the plan that have their times, and whose profile or energy was lost.
+
+    Energy is looked for at a shape as a whole: only what was measured on one GPU can be compared.
+    So it is where some rows of a shape have it from another.
+    """
+    keys = {cell.key for cell in plan.all_cells()} - {cell.key for cell in left}
+    timed = [r for r in records if r.status == "ok" and r.key in keys]
+    dark = {(r.pass_number, r.shape) for r in timed if "energy" in lost(r)}
+    dark |= unlike_idle_w(timed).keys()
+    return [r for r in timed if lost(r) or (r.pass_number, r.shape) in dark]
+
+
+def by_shape(cells: Iterable[Cell]) -> dict[tuple[int, Shape], list[Cell]]:
+    """Cells that are measured in turns, in the order in which their shapes come."""
+    groups: dict[tuple[int, Shape], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.pass_number, cell.shape), []).append(cell)
+    return groups

@@ -12,14 +12,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
-from lstm_bench.builder import Builder
-from lstm_bench.measurement import Measurement
+from lstm_bench.driver.cell import Builder, Measurement
+from lstm_bench.driver.gpu import Watch
+from lstm_bench.driver.protocol import Loaded, Profiled
+from lstm_bench.driver.worker_pool import WorkerFailed, Workers
 from lstm_bench.model.types import Cell
-from lstm_bench.replies import Loaded, Profiled
 from lstm_bench.runs.plan import Plan
-from lstm_bench.supervisor import WorkerFailed
-from lstm_bench.watch import Watch
-from lstm_bench.workers import Workers
 
 CRASHES = 2  # of a row in a row; then it is not tried again in this run
 

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from lstm_bench import supervisor
+from lstm_bench.driver import worker_pool
+from lstm_bench.driver.worker_pool import WorkerFailed, WorkerProcess
 from lstm_bench.model.registry import FRAMEWORKS, Framework
 from lstm_bench.model.types import LstmBenchError, Settings
-from lstm_bench.supervisor import WorkerFailed, WorkerProcess
 from lstm_bench.worker import worker as worker_module
 
 
@@ -104,14 +104,14 @@ def test_of_two_crashes_the_last_is_told_and_no_more_than_fits(worker):
 
 
 def test_the_drivers_own_copy_is_loaded_and_nothing_else_put_on_the_path(tmp_path):
-    python, option, code, *rest = supervisor.with_package(
+    python, option, code, *rest = worker_pool.with_package(
         sys.executable, "import lstm_bench; print(lstm_bench.__file__, sys.path == before)"
     )
     code = "import sys; before = list(filter(None, sys.path))\n" + code
     done = subprocess.run(
         [python, option, code, *rest], capture_output=True, text=True, cwd=tmp_path, check=True
     )
-    assert done.stdout.split() == [str(supervisor._PACKAGE / "__init__.py"), "True"]
+    assert done.stdout.split() == [str(worker_pool._PACKAGE / "__init__.py"), "True"]
 
 
 def test_a_probe_looks_into_this_copy_of_the_package_as_the_worker_does(tmp_path, monkeypatch):
@@ -125,32 +125,32 @@ def test_a_probe_looks_into_this_copy_of_the_package_as_the_worker_does(tmp_path
     bare.write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n')
     bare.chmod(0o755)
     wanted = Framework("x", ("lstm_bench.worker.worker", "lstm_bench.only_there"), ("x",), "")
-    assert supervisor.probe(str(bare), wanted)["missing"] == ["lstm_bench.only_there"]
+    assert worker_pool.probe(str(bare), wanted)["missing"] == ["lstm_bench.only_there"]
 
 
 def test_an_interpreter_that_vanished_costs_a_cell_and_no_more(tmp_path):
-    with pytest.raises(supervisor.WorkerFailed, match="/no/python: No such file"):
+    with pytest.raises(worker_pool.WorkerFailed, match="/no/python: No such file"):
         WorkerProcess("fake", "fake", "/no/python", Settings(), tmp_path / "log")
 
 
 def test_workers_obey_the_thread_count_stop_spinning_soon_and_see_no_gpu_on_a_cpu_run(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     monkeypatch.delenv("KMP_BLOCKTIME", raising=False)
-    env = supervisor.environment(Settings(device="cpu", threads=3))
+    env = worker_pool.environment(Settings(device="cpu", threads=3))
     assert env["OMP_NUM_THREADS"] == env["OPENBLAS_NUM_THREADS"] == "3"
     assert env["KMP_BLOCKTIME"] == "1"
     assert env["CUDA_VISIBLE_DEVICES"] == "-1"
     assert env["ONEDNN_JIT_PROFILE"] == "0"  # no /tmp/perf-PID.map
     monkeypatch.setenv("KMP_BLOCKTIME", "50")
-    assert supervisor.environment(Settings())["KMP_BLOCKTIME"] == "50"
+    assert worker_pool.environment(Settings())["KMP_BLOCKTIME"] == "50"
 
 
 def test_a_probe_finds_what_is_there_and_what_is_not():
-    there = supervisor.probe(sys.executable, FRAMEWORKS["fake"])
+    there = worker_pool.probe(sys.executable, FRAMEWORKS["fake"])
     assert there["missing"] == []
     assert there["versions"]["numpy"]
     gone = Framework("x", ("no_such_module", "no_such.child"), ("no-such",), "")
-    assert supervisor.probe(sys.executable, gone)["missing"] == ["no_such_module", "no_such.child"]
+    assert worker_pool.probe(sys.executable, gone)["missing"] == ["no_such_module", "no_such.child"]
 
 
 def test_a_pipe_in_place_of_the_log_is_not_waited_for(tmp_path):
@@ -165,26 +165,26 @@ def test_a_package_that_breaks_when_it_is_looked_into_is_missing(tmp_path, monke
     (tmp_path / "broken_one" / "__init__.py").write_text("raise AttributeError('torch is newer')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     broken = Framework("x", ("broken_one.amp",), ("no-such",), "")
-    assert supervisor.probe(sys.executable, broken)["missing"] == ["broken_one.amp"]
+    assert worker_pool.probe(sys.executable, broken)["missing"] == ["broken_one.amp"]
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", "/bin/true", "/etc/passwd", "/"])
 def test_an_interpreter_that_is_none_is_named(python):
     with pytest.raises(LstmBenchError, match=f"fake={python} .*no Python interpreter"):
-        supervisor.probe(python, FRAMEWORKS["fake"])
+        worker_pool.probe(python, FRAMEWORKS["fake"])
 
 
 def test_a_framework_can_have_an_interpreter_of_its_own():
     chosen = {"tensorflow": "/tf/python", "pytorch": "/pt/python"}
-    assert supervisor.interpreter("tensorflow", chosen) == "/tf/python"
-    assert supervisor.interpreter("apex", chosen) == "/pt/python"
-    assert supervisor.interpreter("fake", chosen) == sys.executable
+    assert worker_pool.interpreter("tensorflow", chosen) == "/tf/python"
+    assert worker_pool.interpreter("apex", chosen) == "/pt/python"
+    assert worker_pool.interpreter("fake", chosen) == sys.executable
 
 
 def test_a_log_that_grows_without_end_is_begun_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr(supervisor, "_MAX_LOG", 1000)
+    monkeypatch.setattr(worker_pool, "_MAX_LOG", 1000)
     log = tmp_path / "worker.log"
-    worker = supervisor.WorkerProcess("fake", "fake", sys.executable, Settings(), log)
+    worker = worker_pool.WorkerProcess("fake", "fake", sys.executable, Settings(), log)
     try:
         worker.ask("hello", 60, lambda: False)
         log.write_bytes(b"x" * 999)
@@ -205,7 +205,7 @@ def test_nothing_is_taken_from_the_current_folder(tmp_path, monkeypatch):
     assert process.ask("hello", 30, never).versions["numpy"]
     process.kill()
     wanted = Framework("x", ("a_framework",), ("x",), "")
-    assert supervisor.probe(sys.executable, wanted)["missing"] == ["a_framework"]
+    assert worker_pool.probe(sys.executable, wanted)["missing"] == ["a_framework"]
 
 
 def test_every_framework_is_asked_for_numpy_which_its_worker_needs():

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lstm_bench import driver, machine, supervisor
+from lstm_bench.driver import driver, machine, worker_pool
 from lstm_bench.model import registry
 from lstm_bench.model.types import (
     Cell,
@@ -27,7 +27,7 @@ from lstm_bench.runs.store import Kept
 
 #: Lists the files that more than one of an environment's NVIDIA packages claim to own.
 _CLASHES = (
-    supervisor.NOT_HERE
+    worker_pool.NOT_HERE
     + """
 import collections, importlib.metadata, json
 owners = collections.defaultdict(set)
@@ -56,8 +56,8 @@ def survey(environments: Mapping[str, str], device: str) -> dict[str, dict[str, 
     """Every framework's interpreter, what it has, and what it lacks for running on `device`."""
     found = {}
     for name, framework in registry.FRAMEWORKS.items():
-        python = supervisor.interpreter(name, environments)
-        found[name] = {"interpreter": python, **supervisor.probe(python, framework)}
+        python = worker_pool.interpreter(name, environments)
+        found[name] = {"interpreter": python, **worker_pool.probe(python, framework)}
     if not found["deepbench"]["missing"]:
         found["deepbench"]["unusable"] = baseline_lacks(found["deepbench"]["interpreter"], device)
     return found
@@ -73,7 +73,7 @@ def baseline_lacks(python: str, device: str) -> str:
         "except Unsupported as reason: print(reason)"
     )
     try:
-        command = supervisor.with_package(python, code)
+        command = worker_pool.with_package(python, code)
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
         return f"{python} does not load it: {error}"

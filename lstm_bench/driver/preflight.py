@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lstm_bench import machine, supervisor
+from lstm_bench.driver import machine, worker_pool
 from lstm_bench.model import fake_script
 from lstm_bench.model.registry import Framework, find, framework_of
 from lstm_bench.model.types import LstmBenchError
@@ -62,7 +62,7 @@ def missing(plan: Plan, skip: bool = False, remedy: str = "") -> dict[str, str]:
     for framework in _frameworks(plan):
         lacks = _probe(plan, framework)["missing"]
         if lacks:
-            python = supervisor.interpreter(framework.name, plan.environments)
+            python = worker_pool.interpreter(framework.name, plan.environments)
             found[framework.name] = f"no {', '.join(lacks)} in {python}: {framework.install}"
     if found and not skip:
         raise LstmBenchError(
@@ -165,4 +165,4 @@ def _frameworks(plan: Plan) -> list[Framework]:
 
 
 def _probe(plan: Plan, framework: Framework) -> dict[str, Any]:
-    return supervisor.probe(supervisor.interpreter(framework.name, plan.environments), framework)
+    return worker_pool.probe(worker_pool.interpreter(framework.name, plan.environments), framework)

@@ -1,0 +1,1 @@
+"""Measures a plan: starts workers, asks them, watches the GPU, writes records."""
