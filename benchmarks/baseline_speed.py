@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lstm_bench import results
-from lstm_bench.comparison import compare
+from lstm_bench.analysis import results
+from lstm_bench.analysis.comparison import compare
 from lstm_bench.model.units import times
 from lstm_bench.run_report import shape_label
 from lstm_bench.tables import Table, number, text

@@ -20,8 +20,8 @@ import sys
 from collections import defaultdict
 from typing import Any
 
+from lstm_bench.analysis.families import families
 from lstm_bench.driver import machine
-from lstm_bench.families import families
 from lstm_bench.model.profile import Profile, summary
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Settings, Shape

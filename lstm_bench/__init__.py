@@ -25,7 +25,7 @@ def load(run: str | Path | None = None, results: str | Path = "results") -> pd.D
     throughput_s, device_s, max_abs_error, and what the cell ran on and with. A/A controls have a
     `copy` above 1.
     """
-    from lstm_bench import results as runs
+    from lstm_bench.analysis import results as runs
 
     return runs.load(_folder(run, results)).cells
 
@@ -36,7 +36,7 @@ def samples(run: str | Path | None = None, results: str | Path = "results") -> p
     Columns: implementation, hidden, batch, timesteps, input_size, pass_number, copy, round,
     disturbed, metric, seconds.
     """
-    from lstm_bench import results as runs
+    from lstm_bench.analysis import results as runs
 
     return runs.samples(_folder(run, results))
 
@@ -48,7 +48,7 @@ def profiles(run: str | Path | None = None, results: str | Path = "results") -> 
     raw_name, kind, family, count, seconds, total_s, bytes; per call of the layer. Profiles that
     cannot be the truth, since records were lost, are left out.
     """
-    from lstm_bench import results as runs
+    from lstm_bench.analysis import results as runs
 
     return runs.profiles(_folder(run, results))
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from lstm_bench.energy_cells import (
+from lstm_bench.analysis.energy_cells import (
     KNOWN,
     NET_KNOWN,
     Pair,
@@ -22,11 +22,11 @@ from lstm_bench.energy_cells import (
     present,
     shared_shapes,
 )
+from lstm_bench.analysis.results import Run
 from lstm_bench.model.shape_filter import chosen, shapes_of
 from lstm_bench.model.types import LstmBenchError, Record, unlike_idle_w
 from lstm_bench.model.units import counted, in_units, over, percent, size, wrapped
 from lstm_bench.page import Section
-from lstm_bench.results import Run
 from lstm_bench.run_report import LESS_WORK_NOTE, heading, less_work, names, only
 from lstm_bench.runs import store
 from lstm_bench.tables import Column, Document, Row, Table, number

@@ -21,13 +21,12 @@ import pandas as pd
 from matplotlib import axes, cm, colors, font_manager, patches, style, ticker
 from matplotlib.figure import Figure
 
-from lstm_bench import analysis, noise
+from lstm_bench.analysis import noise, summary
+from lstm_bench.analysis.comparison import compare, median, neighbours, student
+from lstm_bench.analysis.noise import METRICS, SHAPE, Numbers
+from lstm_bench.analysis.results import Run
 from lstm_bench.colours import look
-from lstm_bench.comparison import compare
-from lstm_bench.intervals import median, neighbours, student
 from lstm_bench.model.units import counted, percent, short, times
-from lstm_bench.noise import METRICS, SHAPE, Numbers
-from lstm_bench.results import Run
 
 PYTORCH = ("deepbench", "pytorch", "pytorch-amp")  # the rows of the paper's figures 2 and 4
 AXES = {
@@ -75,10 +74,10 @@ def saved(found: Mapping[str, Figure], folder: Path) -> list[Path]:
 def drawn(run: Run) -> dict[str, Figure]:
     """Every figure that the run has data for, by the stem of its file."""
     found = {f"time-by-{axis}-all": time_by(run, axis) for axis in AXES}
-    if {"pytorch", "pytorch-amp"} & set(analysis.times(run.cells).names):
+    if {"pytorch", "pytorch-amp"} & set(summary.times(run.cells).names):
         for axis in ("batch", "timesteps"):
             found[f"time-by-{axis}-pytorch"] = time_by(run, axis, PYTORCH)
-    found |= {f"winners-{kind}": winners(run, kind) for kind in analysis.KINDS}
+    found |= {f"winners-{kind}": winners(run, kind) for kind in summary.KINDS}
     found["amp-gain"] = amp_gain(run)
     return {stem: figure for stem, figure in found.items() if figure}
 
@@ -88,11 +87,11 @@ def points(run: Run, axis: str, only: Sequence[str] | None = None) -> pd.DataFra
 
     Other sizes that every value has come first: a line must show the axis and nothing else.
     """
-    of = analysis.times(run.cells)
+    of = summary.times(run.cells)
     names = [n for n in run.implementations if n in of.names and (only is None or n in only)]
     seconds = of.seconds[:, [of.names.index(name) for name in names]]
     at, have = of.shapes[axis].to_numpy(), ~np.isnan(seconds)
-    rest = analysis.relative(of.shapes).groupby([a for a in SHAPE if a != axis]).ngroup().to_numpy()
+    rest = summary.relative(of.shapes).groupby([a for a in SHAPE if a != axis]).ngroup().to_numpy()
     there = {int(value): at == value for value in np.unique(at[have.any(axis=1)])}
     common: dict[int, set[int]] = {}  # what all rows have there that have anything
     for value, here in there.items():
@@ -218,12 +217,12 @@ def _scale_y(ax: axes.Axes, low: float, high: float) -> None:
 @styled()
 def winners(run: Run, kind: str = "single") -> Figure | None:
     """The fastest row of a precision over hidden and batch size, a panel for each timesteps."""
-    of = analysis.times(run.cells)
-    won = analysis.contests(of, run.noise)
-    won = analysis.relative(won[won["precision"] == kind].reset_index(drop=True))
+    of = summary.times(run.cells)
+    won = summary.contests(of, run.noise)
+    won = summary.relative(won[won["precision"] == kind].reset_index(drop=True))
     if won["next"].isna().all():
         return None  # nobody to beat
-    counts = analysis.wins(won)
+    counts = summary.wins(won)
     names = sorted(set(won["fastest"]), key=lambda name: (-counts[name], of.names.index(name)))
     cells = list(zip(won["fastest"], won["ratio"], won["verdict"], strict=True))
     won["colour"] = [look(n).colour + ("" if v == "slower" else PALE) for n, _, v in cells]
@@ -246,14 +245,14 @@ def winners(run: Run, kind: str = "single") -> Figure | None:
 @styled()
 def amp_gain(run: Run) -> Figure | None:
     """How many times faster each row is with AMP, over the grid."""
-    measured = set(analysis.times(run.cells).names)
+    measured = set(summary.times(run.cells).names)
     pairs = [n for n in run.implementations if {n, n + "-amp"} <= measured]
     floors = [run.noise]
     found = [
         compare(run.cells, n, n + "-amp", across=None, floors=floors).shapes.assign(pair=n)
         for n in pairs
     ]
-    both = analysis.relative(pd.concat(found)) if found else pd.DataFrame()
+    both = summary.relative(pd.concat(found)) if found else pd.DataFrame()
     if both.empty:
         return None
     words = [f"{word} at {(both['verdict'] == word).sum()}" for word in ("faster", "slower")]

@@ -12,8 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lstm_bench.comparison import MOST_GROUPS, Comparison, Group, clear, doublings
-from lstm_bench.intervals import FEWEST_SHAPES
+from lstm_bench.analysis.comparison import (
+    FEWEST_SHAPES,
+    MOST_GROUPS,
+    Comparison,
+    Group,
+    clear,
+    doublings,
+)
 from lstm_bench.model.units import counted, factor, listed
 
 AXES = ("hidden", "batch", "timesteps")

@@ -8,8 +8,11 @@ import statistics
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from lstm_bench import noise, run_report, split
-from lstm_bench.families import FAMILIES
+from lstm_bench import run_report
+from lstm_bench.analysis import noise, profiled_cells
+from lstm_bench.analysis.families import FAMILIES
+from lstm_bench.analysis.profiled_cells import Split, Splits
+from lstm_bench.analysis.results import Run
 from lstm_bench.model.profile import Profile
 from lstm_bench.model.shape_filter import chosen, shapes_of
 from lstm_bench.model.types import LstmBenchError, Record, Shape
@@ -24,9 +27,7 @@ from lstm_bench.model.units import (
     size,
     wrapped,
 )
-from lstm_bench.results import Run
 from lstm_bench.runs import run_folders
-from lstm_bench.split import Split, Splits
 from lstm_bench.tables import Document, Table, number, text
 
 NAME = 52  # characters of a kernel's name, less what further columns take
@@ -40,7 +41,7 @@ def document(
     """All profiles of a run: the split by row, its families, the first `top` parts of each row."""
     cells = chosen(run.cells, conditions)
     shapes = shapes_of(cells) if conditions else None
-    found = split.read(run, shapes)
+    found = profiled_cells.read(run, shapes)
     if not found.good and not found.left_out:
         here = "none of the chosen shapes was" if shapes is not None else "no cell of it was"
         raise LstmBenchError(
@@ -99,8 +100,8 @@ def cell_document(record: Record, profile: Profile, sort: str = "self", top: int
 def _add_device(
     result: Document, splits: Sequence[Split], top: int, sort: str, less: set[str]
 ) -> None:
-    cells, common = split.shared(splits)
-    rows = split.device_rows(cells)
+    cells, common = profiled_cells.shared(splits)
+    rows = profiled_cells.device_rows(cells)
     result.add(
         Table(
             "where",
@@ -154,11 +155,11 @@ def _add_device(
 def _add_host(
     result: Document, splits: Sequence[Split], top: int, sort: str, less: set[str]
 ) -> None:
-    cells, common = split.shared(splits)
+    cells, common = profiled_cells.shared(splits)
     result.add(
         Table(
             "operators_where",
-            split.host_rows(cells),
+            profiled_cells.host_rows(cells),
             (
                 run_report.names(less),
                 text("by", "source", lambda source: clipped(source, 24)),
@@ -195,26 +196,26 @@ def _add_parts(
     less: set[str],
 ) -> None:
     """The families of every row, and the first parts of each at one shape."""
-    rows = split.family_rows(cells)
+    rows = profiled_cells.family_rows(cells)
     there = [family for family in FAMILIES if any(row[family] for row in rows)]
     columns = [run_report.names(less), *(number(SHORT.get(f, f), f, _there) for f in there)]
     result.add(Table("families", rows, columns, f"{what} by family, mean over the same shapes"))
     if "GEMM" in there:
         result.add("GEMM: the products of input and recurrence, where one name holds both")
-    shape = split.middle(splits)
+    shape = profiled_cells.middle(splits)
     result.add(
         wrapped(
             f"the first parts of each row by {sort}, at {shape.label} or else at the middle of its"
             f" own shapes; share: of the {what} of all parts together"
         )
     )
-    for one in split.examples(splits):
+    for one in profiled_cells.examples(splits):
         result.add(_parts(one, sort, top, f"{one.name} at {one.shape.label}"))
 
 
 def _parts(one: Split, sort: str, top: int, title: str = "") -> Table:
     """The columns that the parts of this cell have anything in."""
-    rows, host = split.part_rows(one, sort), one.of_host
+    rows, host = profiled_cells.part_rows(one, sort), one.of_host
     total, memory = (any(row[key] is not None for row in rows) for key in ("total_s", "bytes"))
     width = NAME - 6 * (total + memory)
     columns = [
@@ -258,13 +259,15 @@ def stretched_lines(splits: Sequence[Split]) -> list[str]:
 
 def check_lines(splits: Sequence[Split]) -> list[str]:
     """Whether busy, gap and host add up: they do in the profiled call, if it took as long."""
-    held = [s for s in splits if s.latency_s > split.LONG_S and s.profile.wall_s is not None]
+    held = [
+        s for s in splits if s.latency_s > profiled_cells.LONG_S and s.profile.wall_s is not None
+    ]
     if not held:
         return []
-    slower = [s.slowed for s in held if s.slowed > split.DIFFERS]
-    faster = [-s.slowed for s in held if s.slowed < -split.DIFFERS]
-    what, limit = counted(len(held), "cell"), percent(split.DIFFERS, 0)
-    over = f"over {seconds(split.LONG_S)}"
+    slower = [s.slowed for s in held if s.slowed > profiled_cells.DIFFERS]
+    faster = [-s.slowed for s in held if s.slowed < -profiled_cells.DIFFERS]
+    what, limit = counted(len(held), "cell"), percent(profiled_cells.DIFFERS, 0)
+    over = f"over {seconds(profiled_cells.LONG_S)}"
     if not slower and not faster:
         return [f"in all {what} {over} the profiled calls took what the timed ones did, to {limit}"]
     lines = []

@@ -7,13 +7,12 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from lstm_bench.comparison import compare
-from lstm_bench.intervals import Statistic
+from lstm_bench.analysis.comparison import Statistic, compare
+from lstm_bench.analysis.noise import Noise
+from lstm_bench.analysis.results import Run
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import times, wrapped
-from lstm_bench.noise import Noise
-from lstm_bench.results import Run
 from lstm_bench.run_report import heading, noise_text, only
 from lstm_bench.tables import Column, Document, Row, Table, number, text
 

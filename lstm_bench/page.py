@@ -23,16 +23,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from lstm_bench import analysis, noise, trust, words
+from lstm_bench import trust, words
+from lstm_bench.analysis import noise, summary
+from lstm_bench.analysis.comparison import Group, Statistic, clear
+from lstm_bench.analysis.noise import METRICS, SHAPE, Noise
+from lstm_bench.analysis.results import Run
 from lstm_bench.colours import look
-from lstm_bench.comparison import Group, clear
 from lstm_bench.headline import headline
-from lstm_bench.intervals import Statistic
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.types import TOLERANCES, dumps
 from lstm_bench.model.units import clean, over
-from lstm_bench.noise import METRICS, SHAPE, Noise
-from lstm_bench.results import Run
 
 SCRIPTS = ("base.js", "table.js", "charts.js", "winners.js", "compare.js", "page.js")
 MOST_IMPLEMENTATIONS, MOST_SHAPES = 20, 2000  # beyond, only pairs with the baseline
@@ -121,7 +121,7 @@ def data(run: Run, sections: Sequence[Section], pairs: words.Pairs) -> dict[str,
     metrics = [metric for metric in METRICS if measured[METRICS[metric][0]].notna().any()]
     floors = {metric: run.floors(metric) for metric in metrics}
     strings: dict[str, int] = {}
-    baseline = analysis.baseline_of(analysis.times(cells).names)
+    baseline = summary.baseline_of(summary.times(cells).names)
     return {
         "name": run.name,
         "metrics": metrics,
@@ -205,9 +205,9 @@ def _numbers(values: Any, digits: int) -> list[float | None]:
 
 def _overview(run: Run) -> dict[str, Any]:
     """One row per implementation."""
-    of = analysis.times(run.cells)
-    won = analysis.contests(of, run.noise)
-    table = analysis.summary(run.cells, of, won, run.implementations)
+    of = summary.times(run.cells)
+    won = summary.contests(of, run.noise)
+    table = summary.summary(run.cells, of, won, run.implementations)
     rows = table.drop(columns="paths").to_dict("records") if run.implementations else []
     return {
         "rows": _strict(rows),
@@ -224,10 +224,10 @@ def _winners(
 ) -> list[dict[str, Any]]:
     """Who is fastest where, by metric, among rows of like precision."""
     codes: dict[Any, int] = {name: i for i, name in enumerate(names)}
-    one_kind = cells["precision"].map(analysis.kind_of).nunique() < 2
+    one_kind = cells["precision"].map(summary.kind_of).nunique() < 2
     result = []
     for metric in metrics:
-        found = analysis.contests(analysis.times(cells, metric), floors[metric], metric)
+        found = summary.contests(summary.times(cells, metric), floors[metric], metric)
         for kind, won in found.groupby("precision", sort=False):
             result.append(
                 {

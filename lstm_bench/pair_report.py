@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from lstm_bench.comparison import WORDS, Comparison, Group, doublings
+from lstm_bench.analysis.comparison import FEWEST_SHAPES, WORDS, Comparison, Group, doublings
+from lstm_bench.analysis.noise import SHAPE
+from lstm_bench.analysis.results import Run
 from lstm_bench.headline import headline
-from lstm_bench.intervals import FEWEST_SHAPES
 from lstm_bench.model.units import clipped, counted, percent, seconds, short, times, wrapped
 from lstm_bench.mpe import interval, statistics
-from lstm_bench.noise import SHAPE
-from lstm_bench.results import Run
 from lstm_bench.run_report import heading, noise_facts, noise_lines, pass_lines, shape_label
 from lstm_bench.tables import Column, Document, Table, number
 

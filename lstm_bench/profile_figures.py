@@ -10,14 +10,15 @@ from typing import Any
 from matplotlib import axes, patches
 from matplotlib.figure import Figure
 
-from lstm_bench import figures, split
-from lstm_bench.families import FAMILIES, families
+from lstm_bench import figures
+from lstm_bench.analysis import profiled_cells
+from lstm_bench.analysis.families import FAMILIES, families
+from lstm_bench.analysis.profiled_cells import Split
+from lstm_bench.analysis.results import Run
 from lstm_bench.figures import GREY, LINE, WIDTH, about, box, elided, ink, legend, plain, styled
 from lstm_bench.model.profile import Activity, Window, summary
 from lstm_bench.model.types import LstmBenchError, Shape
 from lstm_bench.model.units import over, percent, seconds
-from lstm_bench.results import Run
-from lstm_bench.split import Split
 from lstm_bench.trace import lanes
 
 #: From the palette of Okabe and Ito, and greys; neighbours in a bar differ in lightness too.
@@ -47,7 +48,7 @@ def write(run: Run, folder: Path, shapes: Collection[Shape] | None = None) -> li
 
 def drawn(run: Run, shapes: Collection[Shape] | None = None) -> dict[str, Figure]:
     """Every figure of the run's profiles, by the stem of its file; `shapes` chooses among them."""
-    found = split.read(run, shapes)
+    found = profiled_cells.read(run, shapes)
     result = {}
     if found.on_device:
         result["kernel-families"] = by_family(run, found.on_device)
@@ -64,7 +65,7 @@ def by_family(run: Run, splits: Sequence[Split]) -> Figure:
     One shape and not a mean of many: kernels change with the shape, and this one can be run again.
     """
     shape = usual(splits)
-    cells = split.at(splits, shape)
+    cells = profiled_cells.at(splits, shape)
     host = cells[0].of_host
     bars = {}
     for one in cells:
@@ -84,13 +85,15 @@ def by_family(run: Run, splits: Sequence[Split]) -> Figure:
 
 def usual(splits: Sequence[Split]) -> Shape:
     """The middle one of the shapes at which the most rows run their most frequent families."""
-    rows = split.by_name(splits).items()
+    rows = profiled_cells.by_name(splits).items()
     most = {name: Counter(map(_mix, own)).most_common(1)[0][0] for name, own in rows}
     there = {(one.name, one.shape): _mix(one) == most[one.name] for one in splits}
     count = Counter(shape for _, shape in there)
     alike = Counter(shape for (_, shape), usually in there.items() if usually)
     best = max((count[shape], alike[shape]) for shape in count)
-    return split.middle([one for one in splits if (count[one.shape], alike[one.shape]) == best])
+    return profiled_cells.middle(
+        [one for one in splits if (count[one.shape], alike[one.shape]) == best]
+    )
 
 
 def _mix(one: Split) -> tuple[str, ...]:
@@ -100,9 +103,9 @@ def _mix(one: Split) -> tuple[str, ...]:
 @styled()
 def activity(run: Run, splits: Sequence[Split]) -> Figure:
     """How much of the latency the device was active, moved data, or was idle."""
-    cells, common = split.shared(splits)
+    cells, common = profiled_cells.shared(splits)
     bars = {}
-    for row in split.device_rows(cells):
+    for row in profiled_cells.device_rows(cells):
         shares = dict(zip(ACTIVITY, (row["active"], row["moving"], row["idle"]), strict=True))
         bars[row["implementation"]] = (shares, seconds(row["latency_s"]))
     low, high = (f(bars, key=lambda name: bars[name][0]["GPU active"]) for f in (min, max))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-from lstm_bench import kernel_report, split
+from lstm_bench import kernel_report
+from lstm_bench.analysis import profiled_cells
+from lstm_bench.analysis.profiled_cells import Split
+from lstm_bench.analysis.results import Run
 from lstm_bench.model.units import clipped, over
 from lstm_bench.page import Section
-from lstm_bench.results import Run
-from lstm_bench.split import Split
 
 MOST = 5  # parts of each row
 
@@ -17,7 +18,7 @@ Cells = list[list[str | float | None]]
 
 def sections(run: Run) -> list[Section]:
     """What the run's profiles say; nothing if it has none that can be trusted."""
-    found = split.read(run)
+    found = profiled_cells.read(run)
     result = []
     doubts = _sentences(
         *kernel_report.source_lines(found.on_device),
@@ -37,9 +38,9 @@ def _sentences(*lines: str) -> str:
 
 
 def _where(splits: list[Split], doubts: str) -> Section:
-    cells, common = split.shared(splits)
+    cells, common = profiled_cells.shared(splits)
     rows: Cells = []
-    for row in split.device_rows(cells):
+    for row in profiled_cells.device_rows(cells):
         times = (_us(row[key]) for key in ("latency_s", "busy_s", "gap_s", "host_s"))
         counts = (row["kernels"], row["launches"])
         shares = (_percent(row[key]) for key in ("active", "moving", "idle", "launching"))
@@ -58,9 +59,9 @@ def _where(splits: list[Split], doubts: str) -> Section:
 
 
 def _operators(splits: list[Split], doubts: str) -> Section:
-    cells, common = split.shared(splits)
+    cells, common = profiled_cells.shared(splits)
     rows: Cells = []
-    for row in split.host_rows(cells):
+    for row in profiled_cells.host_rows(cells):
         times = (_us(row[key]) for key in ("latency_s", "wall_s", "parts_s"))
         memory = None if row["bytes"] is None else round(row["bytes"] / 2**20, 3)
         rows.append([row["implementation"], row["source"], *times, row["calls"], memory])
@@ -78,8 +79,8 @@ def _operators(splits: list[Split], doubts: str) -> Section:
 def _parts(splits: list[Split], title: str) -> Section:
     """The most expensive parts of every row at one shape."""
     rows: Cells = []
-    for one in split.examples(splits):
-        for row in split.part_rows(one)[:MOST]:
+    for one in profiled_cells.examples(splits):
+        for row in profiled_cells.part_rows(one)[:MOST]:
             name = clipped(kernel_report.short_name(row["name"]), kernel_report.NAME)
             times = (_us(row["self_s"]), _percent(row["share"]))
             rows.append([one.name, one.shape.label, row["family"], row["count"], *times, name])

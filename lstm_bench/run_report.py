@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lstm_bench import analysis, noise
+from lstm_bench.analysis import noise
+from lstm_bench.analysis import summary as summaries
+from lstm_bench.analysis.noise import SHAPE, Noise
+from lstm_bench.analysis.results import Run
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import UNSEEN_GPU, LstmBenchError, Shape, kinds_of
 from lstm_bench.model.units import (
@@ -23,8 +26,6 @@ from lstm_bench.model.units import (
     times,
     wrapped,
 )
-from lstm_bench.noise import SHAPE, Noise
-from lstm_bench.results import Run
 from lstm_bench.runs.run_folders import resume_command
 from lstm_bench.tables import Column, Document, Table, number, text
 
@@ -76,14 +77,14 @@ def document(
     if conditions:
         result.add(only(run, cells, conditions))
         result.facts["where"] = list(conditions)
-    of = analysis.times(cells, metric)
+    of = summaries.times(cells, metric)
     if metric != "latency" and not len(of.shapes):
         there = " there" if conditions else ""
         raise LstmBenchError(f"{run.name} has no {metric} times{there}; choose another --metric")
-    won = analysis.contests(of, floors, metric)
-    summary = analysis.summary(cells, of, won, run.implementations)
+    won = summaries.contests(of, floors, metric)
+    summary = summaries.summary(cells, of, won, run.implementations)
     result.facts["noise"] = noise_facts(floors)
-    failures = analysis.failures(cells)
+    failures = summaries.failures(cells)
     result.facts["failures"] = failures.to_dict("records")
     told = cells.loc[cells["status"] == "ok", "warnings"]  # of others their reason is told
     result.facts["warnings"] = dict(kinds_of(told))
@@ -180,7 +181,7 @@ def _table(summary: pd.DataFrame, won: pd.DataFrame) -> Table:
     rows = summary.rename(columns={"fastest": "fastest_shapes"}).to_dict("records")
     shapes = won.loc[won["verdict"] != "alone", "precision"].value_counts()
     for row in rows:
-        contested = shapes.get(analysis.kind_of(row["precision"]))
+        contested = shapes.get(summaries.kind_of(row["precision"]))
         competes = contested and row["ok"]
         row["fastest_share"] = row["fastest_shapes"] / int(contested) if competes else None
     columns = [
@@ -214,10 +215,12 @@ def less_work(run: Run) -> set[str]:
     return set(run.cells.loc[run.cells["computes"] != "lstm", "implementation"])
 
 
-def _legend(summary: pd.DataFrame, of: analysis.Times, won: pd.DataFrame, metric: str) -> list[str]:
+def _legend(
+    summary: pd.DataFrame, of: summaries.Times, won: pd.DataFrame, metric: str
+) -> list[str]:
     common, profiled = (summary.attrs[key] for key in ("shared_shapes", "profiled_shapes"))
     device = f"; device: over {over(profiled)}" if 0 < profiled < common else ""
-    baseline = analysis.baseline_of(of.names)
+    baseline = summaries.baseline_of(of.names)
     shared = any(len(own) > 1 for own in won["shared"])
     columns = wrapped(
         f"times: median over {over(common)}{device}; ratio:"
@@ -239,10 +242,10 @@ def _frameworks(run: Run, cells: pd.DataFrame, floors: Sequence[Noise], metric: 
     own = cells[~cells["implementation"].isin(bare)]
     if own["implementation"].nunique() < 2 or len(own) == len(cells):
         return ""
-    won = analysis.contests(analysis.times(own, metric), floors, metric)
+    won = summaries.contests(summaries.times(own, metric), floors, metric)
     told = []
     for kind, part in won.groupby("precision", sort=False):
-        name, count, sure = analysis.most_often(part)
+        name, count, sure = summaries.most_often(part)
         how = f"at {count} of {counted(len(part), 'shape')}, {sure} beyond the noise"
         if set(part["verdict"]) == {"alone"}:
             how = "the only one"

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pandas as pd
 
-from lstm_bench import noise
+from lstm_bench.analysis import noise
+from lstm_bench.analysis.results import Run
 from lstm_bench.model.types import kinds_of
 from lstm_bench.model.units import counted, listed
-from lstm_bench.results import Run
 
 MOST_NAMED = 4  # rows named in one list of failures or warnings
 

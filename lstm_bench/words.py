@@ -15,15 +15,14 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lstm_bench import analysis
-from lstm_bench.comparison import Comparison, Group, Side, clear, paired
+from lstm_bench.analysis import summary
+from lstm_bench.analysis.comparison import FEWEST_SHAPES, Comparison, Group, Side, clear, paired
+from lstm_bench.analysis.noise import SHAPE
+from lstm_bench.analysis.results import Run
 from lstm_bench.headline import STRONGLY, Told, both_ways, by_axis, floor_of, told_by
-from lstm_bench.intervals import FEWEST_SHAPES
 from lstm_bench.model.types import UNSEEN_GPU, Implementation
 from lstm_bench.model.units import counted, listed, seconds, single
 from lstm_bench.model.units import factor as factor
-from lstm_bench.noise import SHAPE
-from lstm_bench.results import Run
 from lstm_bench.trust import measured
 
 TITLES = {"deepbench": "C++", "pytorch": "PyTorch", "tensorflow": "TensorFlow"}
@@ -130,7 +129,7 @@ def findings(run: Run, pairs: Pairs | None = None) -> list[str]:
     rows = _rows(run)
     if not rows:
         return ["Nothing was measured: no cell of this run has a time."]
-    of = analysis.times(run.cells)
+    of = summary.times(run.cells)
     if len(rows) == 1:
         middle = seconds(float(np.nanmedian(of.seconds)))
         shapes = counted(len(of.shapes), "shape")
@@ -139,7 +138,7 @@ def findings(run: Run, pairs: Pairs | None = None) -> list[str]:
             f" its median latency over {shapes} is {middle}."
         ]
     pairs = pairs or Pairs(run)
-    baseline = next((r for r in rows if r.name == analysis.baseline_of(of.names)), rows[0])
+    baseline = next((r for r in rows if r.name == summary.baseline_of(of.names)), rows[0])
     equal = [r for r in rows if _same_work(r, baseline)]
     told = _costs(equal, baseline, pairs)
     told += _left_on_the_table(equal, baseline, pairs)
@@ -210,9 +209,9 @@ def _best(rows: Sequence[Row], baseline: Row, pairs: Pairs) -> Row | None:
 
 def _wins(run: Run, rows: Sequence[Row]) -> list[str]:
     """Who is fastest at most shapes, among rows of like precision."""
-    won = analysis.contests(analysis.times(run.cells), run.noise)
+    won = summary.contests(summary.times(run.cells), run.noise)
     won = won[won["verdict"] != "alone"]
-    one_kind = single(analysis.kind_of(row.precision) for row in rows)
+    one_kind = single(summary.kind_of(row.precision) for row in rows)
     return [
         _most_wins(part, "" if one_kind else f"in {kind} precision ")
         for kind, part in won.groupby("precision", sort=False)
@@ -223,7 +222,7 @@ def _most_wins(won: pd.DataFrame, where: str) -> str:
     """The most frequent winner, its wins, the others', and what is too close."""
     shapes = counted(len(won), "shape")
     sure = won.loc[won["verdict"] == "slower", "shared"]
-    ranked = analysis.wins(won).most_common(1)
+    ranked = summary.wins(won).most_common(1)
     if not ranked:
         text = f"{where}at none of {shapes} does the fastest implementation stand clear of the next"
         return f"{text[0].upper()}{text[1:]} beyond the noise."

@@ -11,7 +11,8 @@ import pandas as pd
 from matplotlib import cm, colors
 from matplotlib.figure import Figure
 
-from lstm_bench import analysis, figures, profile_figures
+from lstm_bench import figures, profile_figures
+from lstm_bench.analysis import summary
 from lstm_bench.model.registry import PAPER
 from lstm_bench.words import factor
 from study.runs import BEST, MAIN, at, load
@@ -31,7 +32,7 @@ def headroom() -> Figure:
     run = load(MAIN).run
     pairs = [load(MAIN).against(best, row) for row, best in AGAINST]
     cells = pd.concat([of.shapes.assign(row=of.b) for of in pairs], ignore_index=True)
-    cells = analysis.relative(cells)
+    cells = summary.relative(cells)
     gain = np.log2(np.maximum(cells["ratio"].to_numpy(), 1.0))
     limit = float(gain.max())
     mapped = cm.ScalarMappable(colors.Normalize(0, limit), "YlOrBr")

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lstm_bench.comparison import Comparison
-from lstm_bench.intervals import student_interval
+from lstm_bench.analysis.comparison import Comparison, student_interval
 from lstm_bench.model.types import Shape
 from lstm_bench.words import factor
 from study.runs import Study, at, floor_of, is_clear, only, shapes_of

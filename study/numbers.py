@@ -11,11 +11,11 @@ from collections import Counter
 from itertools import pairwise
 from typing import NamedTuple
 
-from lstm_bench import analysis, noise
-from lstm_bench.comparison import Comparison
+from lstm_bench.analysis import noise, summary
+from lstm_bench.analysis.comparison import Comparison
+from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.model.units import error, percent, seconds
 from lstm_bench.mpe import PAPER
-from lstm_bench.noise import SHAPE
 from lstm_bench.trust import two_digits
 from lstm_bench.words import factor
 from study import findings, tables
@@ -128,7 +128,7 @@ def _precision(book: Book) -> None:
 def _frameworks(book: Book) -> None:
     one = load(MAIN)
     for kind, rows in tables.FRAMEWORKS.items():
-        won = analysis.winners(analysis.times(one.cells), one.run.noise, among=rows)
+        won = summary.winners(summary.times(one.cells), one.run.noise, among=rows)
         name, wins = Counter(won["fastest"]).most_common(1)[0]
         if wins < len(won):
             raise Stale(f"{name} is the fastest framework in {kind} at {wins} of {len(won)} shapes")

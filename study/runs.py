@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lstm_bench import analysis, noise, results, split
-from lstm_bench.comparison import Comparison, Group, clear, compare
+from lstm_bench.analysis import noise, profiled_cells, results, summary
+from lstm_bench.analysis.comparison import Comparison, Group, clear, compare
+from lstm_bench.analysis.noise import SHAPE
+from lstm_bench.analysis.profiled_cells import Split
 from lstm_bench.model.types import Record, Shape
-from lstm_bench.noise import SHAPE
 from lstm_bench.runs import store
-from lstm_bench.split import Split
 
 ROOT = Path(__file__).resolve().parent.parent
 MAIN, REPEAT = "h200-paper", "h200-repeat"  # the same grid twice, the second with fewer rounds
@@ -43,7 +43,7 @@ class Study:
     @functools.cached_property
     def times(self) -> pd.DataFrame:
         """Median latency in seconds: a row per shape, a column per implementation."""
-        of = analysis.times(self.cells)
+        of = summary.times(self.cells)
         index = pd.MultiIndex.from_frame(of.shapes.astype(int))
         names = pd.Index(of.names, name="implementation")
         return pd.DataFrame(of.seconds, index=index, columns=names)
@@ -51,7 +51,7 @@ class Study:
     @functools.cached_property
     def splits(self) -> list[Split]:
         """The profiled cells."""
-        return split.read(self.run).on_device
+        return profiled_cells.read(self.run).on_device
 
     def profiled(self, name: str) -> dict[Shape, Split]:
         return {one.shape: one for one in self.splits if one.name == name}

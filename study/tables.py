@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 import tabulate
 
-from lstm_bench import energy_cells, noise
-from lstm_bench.comparison import Comparison
-from lstm_bench.energy_cells import Drawn, drawn
+from lstm_bench.analysis import energy_cells, noise
+from lstm_bench.analysis.comparison import Comparison
+from lstm_bench.analysis.energy_cells import Drawn, drawn
 from lstm_bench.model.types import Shape
 from lstm_bench.model.units import in_units, seconds, span
 from lstm_bench.mpe import paper_pairs

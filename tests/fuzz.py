@@ -30,7 +30,8 @@ import msgspec
 import yaml
 
 import lstm_bench
-from lstm_bench import comparison, mpe, page, pair_report, results, run_report
+from lstm_bench import mpe, page, pair_report, run_report
+from lstm_bench.analysis import comparison, results
 from lstm_bench.cli import main as command_line
 from lstm_bench.driver import preflight, worker_pool
 from lstm_bench.driver.cell import Measurement, blank_record, fill

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from lstm_bench import results
+from lstm_bench.analysis import results
 from lstm_bench.runs.store import Errors, Row, Sizes
 
 MACHINE = {"cpu": "Test CPU", "gpus": []}

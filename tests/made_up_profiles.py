@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lstm_bench import results
+from lstm_bench.analysis import results
 from lstm_bench.model.profile import Part, Profile
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Record, Shape, dumps, to_json

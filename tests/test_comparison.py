@@ -5,11 +5,13 @@ import pytest
 from made_up import MACHINE, cells, row, run
 from scipy import stats
 
-from lstm_bench import mpe, noise, pair_report, results
-from lstm_bench.comparison import compare, doublings
-from lstm_bench.intervals import (
+from lstm_bench import mpe, pair_report
+from lstm_bench.analysis import noise, results
+from lstm_bench.analysis.comparison import (
     FEW,
     STUDENT,
+    compare,
+    doublings,
     neighbours,
     over_rounds,
     over_shapes,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from lstm_bench import noise, results
+from lstm_bench.analysis import noise, results
 from lstm_bench.commands.machine import doctor_
 from lstm_bench.driver import doctor, machine, preflight
 from lstm_bench.model.registry import FRAMEWORKS, IMPLEMENTATIONS

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from made_up import cells, row, run
 
-from lstm_bench import analysis, pair_report, results, words
-from lstm_bench.comparison import compare
+from lstm_bench import pair_report, words
+from lstm_bench.analysis import results, summary
+from lstm_bench.analysis.comparison import compare
 from lstm_bench.headline import explaining, headline
 
 PAPER = Path(__file__).parents[1] / "results" / "h200-paper"
@@ -101,7 +102,7 @@ def test_a_pair_turned_round_is_told_along_the_same_axis(middle):
 def same_code(*paths, times=(1.0, 1.001, 2.0)):
     sides = zip("abc", times, paths, strict=True)
     made = run(*(row(name, seconds, path=path) for name, seconds, path in sides))
-    return analysis.winners(analysis.times(made.cells), made.noise).iloc[0]
+    return summary.winners(summary.times(made.cells), made.noise).iloc[0]
 
 
 def test_rows_that_ran_the_same_code_share_a_win():

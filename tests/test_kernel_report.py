@@ -6,10 +6,11 @@ import re
 import pytest
 from made_up_profiles import KERNELS, OPERATORS, cell, operators, profile, run_of
 
-from lstm_bench import kernel_report, profile_sections, split
+from lstm_bench import kernel_report, profile_sections
+from lstm_bench.analysis import profiled_cells
+from lstm_bench.analysis.profiled_cells import Split
 from lstm_bench.model.profile import Part
 from lstm_bench.model.types import LstmBenchError
-from lstm_bench.split import Split
 
 SHAPES = [(64, 1, 10), (128, 1, 10), (256, 1, 10)]
 LONG = "deepbench-persist-dynamic"
@@ -235,7 +236,7 @@ ORDERS = {
 def test_parts_are_sorted_as_asked(sort, order):
     table = kernel_report.cell_document(cell("a"), operators(), sort).tables[0]
     assert [row["name"] for row in table.rows] == order
-    assert set(ORDERS) == set(split.SORTS)
+    assert set(ORDERS) == set(profiled_cells.SORTS)
 
 
 def test_one_cell_has_a_heading_its_split_and_its_parts():

@@ -5,7 +5,7 @@ import pytest
 from made_up import cells, row
 from scipy import stats
 
-from lstm_bench import noise
+from lstm_bench.analysis import noise
 
 
 def pairs(*found):

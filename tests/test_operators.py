@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from test_frameworks import SETTINGS, built
 
-from lstm_bench.families import families
+from lstm_bench.analysis.families import families
 from lstm_bench.model.profile import summary
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import TOLERANCES, Settings, Shape

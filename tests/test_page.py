@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from test_words import GRID, cell, grid, run_of, sentences
 
-from lstm_bench import colours, comparison, memory, noise, page, results, run_report
+from lstm_bench import colours, memory, page, run_report
+from lstm_bench.analysis import comparison, noise, results
+from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.types import Record, Shape
-from lstm_bench.noise import SHAPE
 
 HOSTILE = (
     "</script><script>window.hit=1</script><img src=x onerror=hit=1>\"'&amp;\u2028\u2029{{script}}"

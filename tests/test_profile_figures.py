@@ -10,7 +10,7 @@ from matplotlib import colors
 from matplotlib.text import Text
 
 from lstm_bench import profile_figures
-from lstm_bench.families import FAMILIES
+from lstm_bench.analysis.families import FAMILIES
 from lstm_bench.model.profile import Activity, Part
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.page import contrast

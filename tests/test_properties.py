@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from made_up import cells, row, run
 
-from lstm_bench import mpe, noise, page, run_report
-from lstm_bench.comparison import compare
+from lstm_bench import mpe, page, run_report
+from lstm_bench.analysis import noise
+from lstm_bench.analysis.comparison import compare
 from lstm_bench.driver import preflight
 from lstm_bench.model.types import Block, LstmBenchError, Record, Shape, dumps, from_json, to_json
 from lstm_bench.model.units import clean

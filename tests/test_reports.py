@@ -7,7 +7,8 @@ import sys
 import pytest
 from made_up import cells, row, run, written
 
-from lstm_bench import analysis, comparison, mpe, noise, pair_report, results, run_report
+from lstm_bench import mpe, pair_report, run_report
+from lstm_bench.analysis import comparison, noise, results, summary
 from lstm_bench.commands import options
 from lstm_bench.model.units import clipped, gist
 
@@ -93,7 +94,7 @@ def test_a_comparison_as_json_has_every_shape():
 def test_names_are_none_where_a_shape_has_one_row_only():
     """Whatever pandas makes of a column of names: None has to stay one."""
     made = run(row("a", 0.002, 8), row("a", 0.002, 16), row("b", 0.003, 16))
-    found = analysis.winners(analysis.times(made.cells), made.noise)
+    found = summary.winners(summary.times(made.cells), made.noise)
     assert list(found["next"]) == [None, "b"]
     assert "-" in run_report.document(made).written("table")
 

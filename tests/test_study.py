@@ -10,7 +10,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from lstm_bench.results import load
+from lstm_bench.analysis.results import load
 from study import findings, page
 from study.figures import FIGURES
 from study.numbers import Book

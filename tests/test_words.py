@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from lstm_bench import results, run_report, words
+from lstm_bench import run_report, words
+from lstm_bench.analysis import results
 from lstm_bench.model import registry
 from lstm_bench.model.types import Implementation, Sampling, Settings, Shape
 from lstm_bench.runs import store

@@ -15,8 +15,8 @@ from lstm_bench.model.errors import LstmBenchError
 from lstm_bench.model.units import counted
 
 if TYPE_CHECKING:
+    from lstm_bench.analysis.results import Run
     from lstm_bench.model.types import Shape
-    from lstm_bench.results import Run
 
 ACROSS = ("device", "driver", "threads", "precision", "work")
 
@@ -67,7 +67,8 @@ def compare(
     called faster or slower only if it is beyond the run's noise floor. Two things that did not do
     the same work on the same device in the same precision are compared only if --across says so.
     """
-    from lstm_bench import comparison, pair_report
+    from lstm_bench import pair_report
+    from lstm_bench.analysis import comparison
     from lstm_bench.model.shape_filter import chosen, one_of
 
     if len(run_names) > 2:
@@ -100,7 +101,7 @@ def compare(
 
 def _changed(names: Sequence[str], runs: Sequence[Run]) -> dict[str, tuple[str, str]]:
     """What both sides ran with, in another version each."""
-    from lstm_bench.results import versions
+    from lstm_bench.analysis.results import versions
 
     a, b = map(versions, runs, names)
     return {what: (a[what], b[what]) for what in a if what in b and a[what] != b[what]}

@@ -19,9 +19,9 @@ from lstm_bench.model.errors import DONE, FAILED
 from lstm_bench.model.types import RETRYABLE, UNFINISHED, LstmBenchError, Stopped
 
 if TYPE_CHECKING:
+    from lstm_bench.analysis.results import Run
     from lstm_bench.driver.driver import Outcome
     from lstm_bench.model.types import Record, Shape
-    from lstm_bench.results import Run
     from lstm_bench.runs.plan import Plan
 
 FAILURES = {"wrong", "oom", "timeout", "crashed"}
@@ -247,7 +247,7 @@ def _run(
     import datetime
 
     with held():
-        from lstm_bench import results
+        from lstm_bench.analysis import results
         from lstm_bench.driver import driver, machine, preflight
         from lstm_bench.runs import run_folders, store
 

@@ -51,7 +51,8 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     The noise is measured, not guessed: one implementation runs many times under two names. 95% of
     the differences between the two should be under 2% for calls over 1 ms.
     """
-    from lstm_bench import noise, results, run_report
+    from lstm_bench import run_report
+    from lstm_bench.analysis import noise, results
     from lstm_bench.driver import doctor, machine, preflight
     from lstm_bench.driver.signals import Stop
     from lstm_bench.model import registry

@@ -17,7 +17,7 @@ from lstm_bench.model.errors import LstmBenchError, Stopped
 from lstm_bench.model.units import WIDTH
 
 if TYPE_CHECKING:
-    from lstm_bench.results import Run
+    from lstm_bench.analysis.results import Run
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -151,7 +151,7 @@ def load(results: Path, name: str | None) -> Run:
     """The run of that name, or the newest."""
     import gc
 
-    from lstm_bench import results as runs
+    from lstm_bench.analysis import results as runs
     from lstm_bench.runs import run_folders
 
     gc.disable()  # a short life, and nothing in it is garbage: looking for it takes a fifth of it

@@ -135,7 +135,9 @@ def print_table(runs: list[list[dict[str, object]]]) -> None:
 
 
 def spread(values: Iterable[float]) -> float:
-    from lstm_bench.noise import MAD  # with pandas, which an interpreter that measures may lack
+    from lstm_bench.analysis.noise import (
+        MAD,  # with pandas, which an interpreter that measures may lack
+    )
 
     values = list(values)
     middle = statistics.median(values)

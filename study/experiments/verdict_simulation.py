@@ -18,10 +18,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lstm_bench.comparison import Comparison, compare
-from lstm_bench.intervals import FEWEST_SHAPES, over_shapes, resamples
-from lstm_bench.noise import SHAPE, Numbers
-from lstm_bench.results import frame
+from lstm_bench.analysis.comparison import (
+    FEWEST_SHAPES,
+    Comparison,
+    compare,
+    over_shapes,
+    resamples,
+)
+from lstm_bench.analysis.noise import SHAPE, Numbers
+from lstm_bench.analysis.results import frame
 from lstm_bench.runs.store import Row, Sizes
 
 SHAPES, ROUNDS = 24, 10

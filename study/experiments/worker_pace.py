@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lstm_bench import noise, results
+from lstm_bench.analysis import noise, results
+from lstm_bench.analysis.noise import SHAPE, Numbers
 from lstm_bench.model.units import percent
-from lstm_bench.noise import SHAPE, Numbers
 from lstm_bench.tables import Table, number, text
 from lstm_bench.trust import measured
 

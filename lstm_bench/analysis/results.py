@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from lstm_bench import noise
-from lstm_bench.families import families
+from lstm_bench.analysis import noise
+from lstm_bench.analysis.families import families
+from lstm_bench.analysis.noise import SHAPE, Noise
 from lstm_bench.model.types import Record, to_json
-from lstm_bench.noise import SHAPE, Noise
 from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan
 from lstm_bench.runs.store import Row

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from lstm_bench.families import FAMILIES, families
+from lstm_bench.analysis.families import FAMILIES, families
+from lstm_bench.analysis.noise import plausible
+from lstm_bench.analysis.results import Run
 from lstm_bench.model.profile import Part, Profile
 from lstm_bench.model.types import Record, Shape
-from lstm_bench.noise import plausible
-from lstm_bench.results import Run
 from lstm_bench.runs import store
 
 LONG_S = 200e-6  # a shorter call is not held against its profiled twin: a launch weighs too much

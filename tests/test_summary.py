@@ -6,20 +6,21 @@ import numpy as np
 import pytest
 from made_up import cells, row
 
-from lstm_bench import analysis, noise
+from lstm_bench.analysis import noise
+from lstm_bench.analysis import summary as summaries
 
 
 def winners(*rows):
     frame = cells(*rows)
     floors = noise.floors(noise.controls(frame))
-    return analysis.winners(analysis.times(frame), floors).to_dict("records")
+    return summaries.winners(summaries.times(frame), floors).to_dict("records")
 
 
 def summary(order, *rows):
     frame = cells(*rows)
-    of = analysis.times(frame)
-    won = analysis.winners(of, noise.floors(noise.controls(frame)))
-    return analysis.summary(frame, of, won, order).set_index("implementation")
+    of = summaries.times(frame)
+    won = summaries.winners(of, noise.floors(noise.controls(frame)))
+    return summaries.summary(frame, of, won, order).set_index("implementation")
 
 
 def test_the_summary_is_the_hand_computed_one():
@@ -38,9 +39,9 @@ def test_the_summary_is_the_hand_computed_one():
 
 
 def test_the_raw_library_is_the_baseline_where_it_was_measured():
-    assert analysis.baseline_of(["pytorch", "deepbench", "x"]) == "deepbench"
-    assert analysis.baseline_of(["y", "x"]) == "x"
-    assert analysis.baseline_of([]) is None
+    assert summaries.baseline_of(["pytorch", "deepbench", "x"]) == "deepbench"
+    assert summaries.baseline_of(["y", "x"]) == "x"
+    assert summaries.baseline_of([]) is None
 
 
 def test_the_winner_of_a_shape_is_named_with_the_next_and_the_noise():
@@ -60,8 +61,8 @@ def test_rows_compete_with_those_of_like_precision_only():
         *(row("single", 4.0), row("tf32", 3.0, precision="tf32")),
         *(row("half", 1.0, precision="fp16"), row("amp", 2.0, precision="amp-fp16")),
     )
-    of = analysis.times(frame)
-    won = analysis.contests(of, noise.floors(noise.controls(frame)))
+    of = summaries.times(frame)
+    won = summaries.contests(of, noise.floors(noise.controls(frame)))
     found = won[["precision", "fastest", "next"]].to_numpy().tolist()
     assert found == [["single", "tf32", "single"], ["half", "half", "amp"]]
 
@@ -88,15 +89,15 @@ def test_device_times_are_of_shapes_at_which_all_that_have_any_have_one():
 
 def test_a_cell_is_ok_whatever_it_was_not_measured_for():
     frame = cells(row("a", 1.0, hidden=1, device_s=0.5), row("a", 1.0, hidden=2))
-    of = analysis.times(frame, "device")
-    won = analysis.winners(of, noise.floors(noise.controls(frame)), "device")
-    assert list(analysis.summary(frame, of, won, ["a"])["ok"]) == [2]
+    of = summaries.times(frame, "device")
+    won = summaries.winners(of, noise.floors(noise.controls(frame)), "device")
+    assert list(summaries.summary(frame, of, won, ["a"])["ok"]) == [2]
 
 
 def test_a_shape_that_failed_in_two_passes_is_named_once():
     rows = [row("a", None, hidden=h, batch=3 - h, pass_number=p) for h in (1, 2) for p in (1, 2)]
     rows += [row("a", 1.0, hidden=1, batch=1), row("a", 1.0, hidden=2, batch=2)]
-    (found,) = analysis.failures(cells(*rows)).to_dict("records")
+    (found,) = summaries.failures(cells(*rows)).to_dict("records")
     assert found["where"] == "1,2,1  2,1,1"
 
 
@@ -138,7 +139,7 @@ def test_a_shape_that_only_unequal_work_has_measured_has_no_winner():
 def lost(*rows):
     return [
         (found["cells"], found["where"], found["reason"])
-        for found in analysis.failures(cells(*rows)).to_dict("records")
+        for found in summaries.failures(cells(*rows)).to_dict("records")
     ]
 
 
@@ -148,7 +149,7 @@ def test_failures_are_grouped_with_their_reason():
         row("a", None, hidden=9, status="oom", reason="full"),
         row("b", 1.0),
     )
-    (found,) = analysis.failures(frame).to_dict("records")
+    (found,) = summaries.failures(frame).to_dict("records")
     assert found["implementation"] == "a"
     assert found["status"] == "oom"
     assert found["cells"] == 2
@@ -182,9 +183,9 @@ def test_a_row_that_failed_everywhere_needs_no_list():
 
 def test_nothing_measured_breaks_nothing():
     for frame in (cells(), cells(row("a", None))):
-        of = analysis.times(frame)
+        of = summaries.times(frame)
         assert of.seconds.size == 0
-        won = analysis.winners(of, noise.floors(noise.controls(frame)))
+        won = summaries.winners(of, noise.floors(noise.controls(frame)))
         assert len(won) == 0
-        table = analysis.summary(frame, of, won, ["a"])
+        table = summaries.summary(frame, of, won, ["a"])
         assert np.isnan(table.loc[0, "latency_s"])

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from lstm_bench import noise
+from lstm_bench.analysis import noise
+from lstm_bench.analysis.noise import METRICS, SHAPE, Noise, Numbers, by_round
 from lstm_bench.model.types import Shape
-from lstm_bench.noise import METRICS, SHAPE, Noise, Numbers, by_round
 
 Codes = npt.NDArray[np.intp]
 FEW = 3  # shapes that are worth a list
