@@ -15,8 +15,8 @@ from pathlib import Path
 from lstm_bench.analysis import results
 from lstm_bench.analysis.comparison import compare
 from lstm_bench.model.units import times
-from lstm_bench.run_report import shape_label
-from lstm_bench.tables import Table, number, text
+from lstm_bench.report.document import Table, number, text
+from lstm_bench.report.run_report import shape_label
 
 
 def baseline_for(precision: str, names: list[str]) -> str:

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from lstm_bench.figures import styled
 from lstm_bench.model.units import wrapped
+from lstm_bench.report.figures import styled
 from study.figures import FIGURES
 from study.numbers import Number, numbers
 from study.runs import ROOT, Stale

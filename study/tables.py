@@ -19,10 +19,9 @@ from lstm_bench.analysis.comparison import Comparison
 from lstm_bench.analysis.energy_cells import Drawn, drawn
 from lstm_bench.model.types import Shape
 from lstm_bench.model.units import in_units, seconds, span
-from lstm_bench.mpe import paper_pairs
+from lstm_bench.report.findings import factor, two_digits
+from lstm_bench.report.paper_table import paper_pairs
 from lstm_bench.runs import store
-from lstm_bench.trust import two_digits
-from lstm_bench.words import factor
 from study import findings
 from study.runs import BEST, BEST_HALF, MAIN, REPEAT, Study, at, is_clear, load
 

@@ -30,16 +30,16 @@ import msgspec
 import yaml
 
 import lstm_bench
-from lstm_bench import mpe, page, pair_report, run_report
 from lstm_bench.analysis import comparison, results
 from lstm_bench.cli import main as command_line
 from lstm_bench.driver import preflight, worker_pool
 from lstm_bench.driver.cell import Measurement, blank_record, fill
 from lstm_bench.driver.protocol import Hello, Measured, Prepared
 from lstm_bench.model.types import LstmBenchError, dumps, to_json
+from lstm_bench.report import page, pair_report, paper_table, run_report
+from lstm_bench.report.document import FORMATS
 from lstm_bench.runs import grid
 from lstm_bench.runs.plan import Plan
-from lstm_bench.tables import FORMATS
 
 HANG_S = 20
 FEWEST = 10  # inputs, however slow the first, which imports what it needs
@@ -101,7 +101,7 @@ def feed_reply(text: bytes, folder: Path) -> None:
 def look_at(folder: Path) -> None:
     """All that `report` and `compare` do with a run, but for the figures."""
     run = results.load(folder)
-    for document in (run_report.document(run), mpe.document(run)):
+    for document in (run_report.document(run), paper_table.document(run)):
         for form in FORMATS:
             document.written(form)
     names = run.implementations[:2]

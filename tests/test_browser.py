@@ -8,9 +8,9 @@ import re
 import shutil
 
 import pytest
-from test_words import cell, grid, run_of
+from test_findings import cell, grid, run_of
 
-from lstm_bench import page
+from lstm_bench.report import page
 
 REQUIRED = "REQUIRE_BROWSER" in os.environ  # CI: a browser that is missing is a failure there
 if not REQUIRED:

@@ -17,9 +17,10 @@ import pytest
 from click.testing import CliRunner
 from conftest import REPOSITORY, command, only_run, records, start
 
-from lstm_bench import __version__, dry_run
+from lstm_bench import __version__
 from lstm_bench.cli import COMMANDS, main
 from lstm_bench.model import registry
+from lstm_bench.report import dry_run
 from lstm_bench.runs import grid as grids
 from lstm_bench.runs import run_folders
 from lstm_bench.runs.plan import guess_s

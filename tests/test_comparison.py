@@ -5,7 +5,6 @@ import pytest
 from made_up import MACHINE, cells, row, run
 from scipy import stats
 
-from lstm_bench import mpe, pair_report
 from lstm_bench.analysis import noise, results
 from lstm_bench.analysis.comparison import (
     FEW,
@@ -19,6 +18,7 @@ from lstm_bench.analysis.comparison import (
     student,
 )
 from lstm_bench.model.types import LstmBenchError
+from lstm_bench.report import pair_report, paper_table
 
 #: Two shapes, in milliseconds. By hand, MPE(A vs B) = mean of (A - B) / A:
 #: tf-mode0 vs tf-mode1        ((2-6)/2 + (4-8)/4) / 2        = (-2 - 1) / 2          = -1.5
@@ -49,9 +49,9 @@ def paper_rows():
 
 
 def test_the_papers_eight_pairs_come_out_in_order_and_as_worked_out_by_hand():
-    found = mpe.document(run(*paper_rows())).tables[0].rows
+    found = paper_table.document(run(*paper_rows())).tables[0].rows
     pairs = [(r["a"], r["b"]) for r in found]
-    assert pairs == [(a, b) for a, b, _ in mpe.PAPER]
+    assert pairs == [(a, b) for a, b, _ in paper_table.PAPER]
     assert [r["mpe"] for r in found] == pytest.approx(BY_HAND)
     assert [r["shapes"] for r in found] == [2] * 8
 

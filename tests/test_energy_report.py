@@ -9,10 +9,10 @@ import pytest
 from conftest import REPOSITORY
 from made_up import manifest, row
 
-from lstm_bench import energy_report
 from lstm_bench.analysis import energy_cells, results
-from lstm_bench.energy_report import joules
 from lstm_bench.model.types import Energy, LstmBenchError, Record, Shape, Telemetry, to_json
+from lstm_bench.report import energy_report
+from lstm_bench.report.energy_report import joules
 from lstm_bench.runs import store
 
 SHAPES = tuple(Shape(64, batch, 10, 64) for batch in (1, 8, 32))

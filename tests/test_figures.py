@@ -12,10 +12,10 @@ from matplotlib import colors
 from matplotlib.text import Text
 from scipy import stats
 
-from lstm_bench import figures
 from lstm_bench.analysis import results
-from lstm_bench.colours import look
 from lstm_bench.model.types import Implementation, Sampling, Settings, Shape
+from lstm_bench.report import figures
+from lstm_bench.report.colours import look
 from lstm_bench.runs.plan import Plan
 from lstm_bench.runs.store import Row, Sizes
 

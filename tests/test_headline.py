@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from made_up import cells, row, run
 
-from lstm_bench import pair_report, words
 from lstm_bench.analysis import results, summary
 from lstm_bench.analysis.comparison import compare
-from lstm_bench.headline import explaining, headline
+from lstm_bench.report import findings, pair_report
+from lstm_bench.report.headline import explaining, headline
 
 PAPER = Path(__file__).parents[1] / "results" / "h200-paper"
 HIDDEN, BATCH, STEPS = (128, 256, 512), (1, 16), (10, 100)
@@ -93,7 +93,7 @@ def test_a_pair_turned_round_is_told_along_the_same_axis(middle):
     shapes = [(h, n, t) for h in HIDDEN for n in BATCH for t in STEPS]
     rows = [row("a", 1.0, *shape) for shape in shapes]
     rows += [row("b", factors[shape[0]], *shape) for shape in shapes]
-    pairs = words.Pairs(run(*rows))
+    pairs = findings.Pairs(run(*rows))
     assert pairs("a", "b").by_axis[0] == "hidden"
     turned, found = pairs("b", "a"), compare(cells(*rows), "b", "a")
     assert headline(turned.of, turned.whole, turned.by_axis) == headline(found, found.group())
@@ -133,7 +133,7 @@ def test_the_shipped_run_says_where_pytorch_wins_and_where_not():
     assert headline(found, found.group()) == f"Against deepbench, pytorch is {sentence}"
     text = " ".join(pair_report.document(found, [made]).written("table").split())
     assert f"Against deepbench, pytorch is {sentence}." in text
-    said = words.findings(made)
+    said = findings.findings(made)
     assert f"PyTorch against deepbench: pytorch {sentence}." in said
     assert said[0].startswith("In single precision deepbench-best is the fastest")
     assert "(the same code as deepbench-graph at 22)" in said[0]

@@ -6,11 +6,12 @@ import re
 import pytest
 from made_up_profiles import KERNELS, OPERATORS, cell, operators, profile, run_of
 
-from lstm_bench import kernel_report, profile_sections
 from lstm_bench.analysis import profiled_cells
 from lstm_bench.analysis.profiled_cells import Split
 from lstm_bench.model.profile import Part
 from lstm_bench.model.types import LstmBenchError
+from lstm_bench.report import kernel_report
+from lstm_bench.report.page import profile_sections
 
 SHAPES = [(64, 1, 10), (128, 1, 10), (256, 1, 10)]
 LONG = "deepbench-persist-dynamic"

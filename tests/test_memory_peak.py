@@ -6,8 +6,8 @@ import types
 
 import pytest
 
-from lstm_bench import memory
 from lstm_bench.model.types import Record, Shape
+from lstm_bench.report.page import memory
 from lstm_bench.worker import memory_peak, problem
 from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.memory_peak import Peak

@@ -12,13 +12,14 @@ import sys
 
 import numpy as np
 import pytest
-from test_words import GRID, cell, grid, run_of, sentences
+from test_findings import GRID, cell, grid, run_of, sentences
 
-from lstm_bench import colours, memory, page, run_report
 from lstm_bench.analysis import comparison, noise, results
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.types import Record, Shape
+from lstm_bench.report import colours, page, run_report
+from lstm_bench.report.page import memory
 
 HOSTILE = (
     "</script><script>window.hit=1</script><img src=x onerror=hit=1>\"'&amp;\u2028\u2029{{script}}"
@@ -45,7 +46,7 @@ def data_of(text):
 
 
 def assets():
-    folder = importlib.resources.files("lstm_bench") / "page"
+    folder = importlib.resources.files("lstm_bench.report.page")
     return {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir()}
 
 
@@ -123,9 +124,9 @@ def test_half_a_surrogate_pair_breaks_nothing():
 
 def test_the_same_run_gives_the_same_page_in_any_process(tmp_path):
     script = (
-        "from test_words import grid, run_of; import sys;"
-        "from lstm_bench import memory;"
-        "from lstm_bench import page;"
+        "from test_findings import grid, run_of; import sys;"
+        "from lstm_bench.report.page import memory;"
+        "from lstm_bench.report import page;"
         f"rows = grid({TIMES});"
         "rows[0].warnings = ['b: x', 'a: y', 'c: z'];"
         "sys.stdout.write(page.html(run_of(rows)))"

@@ -9,11 +9,11 @@ from made_up_profiles import cell, operators, profile, run_of
 from matplotlib import colors
 from matplotlib.text import Text
 
-from lstm_bench import profile_figures
 from lstm_bench.analysis.families import FAMILIES
 from lstm_bench.model.profile import Activity, Part
 from lstm_bench.model.types import LstmBenchError
-from lstm_bench.page import contrast
+from lstm_bench.report import profile_figures
+from lstm_bench.report.page import contrast
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lstm_bench.model.types import Record, Shape
-from lstm_bench.progress import Clockwork, PlainProgress, result_line
+from lstm_bench.report.progress import Clockwork, PlainProgress, result_line
 
 RECORD = Record("a", Shape(64, 1, 10, 64), 1, 1, "ok", latency_s=1e-3, rounds=3)
 

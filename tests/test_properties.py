@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from made_up import cells, row, run
 
-from lstm_bench import mpe, page, run_report
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.comparison import compare
 from lstm_bench.driver import preflight
 from lstm_bench.model.types import Block, LstmBenchError, Record, Shape, dumps, from_json, to_json
 from lstm_bench.model.units import clean
+from lstm_bench.report import page, paper_table, run_report
+from lstm_bench.report.document import Document, Table, text
 from lstm_bench.runs import grid, store
-from lstm_bench.tables import Document, Table, text
 
 settings.register_profile("any machine", deadline=None)  # a busy one is no fault
 settings.load_profile("any machine")
@@ -55,7 +55,7 @@ quick = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(rows(), max_size=12))
 def test_any_run_can_be_reported_in_every_format(some):
     made = run(*some)
-    for document in (run_report.document(made), mpe.document(made)):
+    for document in (run_report.document(made), paper_table.document(made)):
         for form in ("table", "github", "csv", "latex"):
             document.written(form)
         json.loads(document.written("json"))

@@ -7,10 +7,10 @@ import sys
 import pytest
 from made_up import cells, row, run, written
 
-from lstm_bench import mpe, pair_report, run_report
 from lstm_bench.analysis import comparison, noise, results, summary
 from lstm_bench.commands import options
 from lstm_bench.model.units import clipped, gist
+from lstm_bench.report import pair_report, paper_table, run_report
 
 GRID = [(h, b, t) for h in (64, 128) for b in (1, 16) for t in (10, 100)]
 
@@ -130,7 +130,7 @@ def test_every_table_fits_a_page(form):
     names = ["deepbench-persist-dynamic", "deepbench", "deepbench-fp16-best", "tf-mode0-amp"]
     for document in (
         run_report.document(run(*whole(*names))),
-        mpe.document(run(*whole(*names)), [("deepbench", "deepbench-persist-dynamic")]),
+        paper_table.document(run(*whole(*names)), [("deepbench", "deepbench-persist-dynamic")]),
         compared(*whole(*names), a=names[0], b=names[2]),
     ):
         lines = document.written(form).splitlines()
@@ -156,7 +156,7 @@ INCOMPLETE = {
 @pytest.mark.filterwarnings("error")
 def test_what_is_missing_breaks_no_table(rows, form):
     run_report.document(run(*rows)).written(form)
-    mpe.document(run(*rows)).written(form)
+    paper_table.document(run(*rows)).written(form)
     names = {r.implementation for r in rows}
     if {"a", "b"} <= names:
         compared(*rows).written(form)
@@ -170,19 +170,21 @@ def test_a_shape_that_was_cut_short_is_one_line_that_says_how_to_go_on():
 
 
 def test_a_pair_that_the_run_lacks_says_which_side():
-    text = mpe.document(run(row("deepbench", 1.0), row("pytorch", 2.0))).written("table")
+    text = paper_table.document(run(row("deepbench", 1.0), row("pytorch", 2.0))).written("table")
     assert "deepbench, tf-mode0: left out: not in the run: tf-mode0" in text
 
 
 def test_the_papers_values_stand_beside_ours():
-    text = mpe.document(run(*whole("deepbench", "pytorch"))).written("table")
+    text = paper_table.document(run(*whole("deepbench", "pytorch"))).written("table")
     line = next(x for x in text.splitlines() if x.startswith("deepbench  pytorch "))
     assert "-0.53" in line
     assert "-1.00 [-1.00, -1.00]" in line
 
 
 def test_the_papers_values_stand_beside_what_its_deepbench_ran_where_a_run_has_it():
-    rows = mpe.document(run(*whole("deepbench", "deepbench-skip", "pytorch"))).tables[0].rows
+    rows = (
+        paper_table.document(run(*whole("deepbench", "deepbench-skip", "pytorch"))).tables[0].rows
+    )
     beside = [(one["a"], one["paper"]) for one in rows if one["b"] == "pytorch"]
     assert beside[0] == ("deepbench-skip", pytest.approx(-0.53, abs=0.01))
     assert beside[1][0] == "deepbench"
@@ -212,19 +214,19 @@ def test_a_row_without_a_time_has_no_share_of_the_shapes():
 def test_what_is_left_out_is_text_in_every_format():
     rows = [row("deepbench", 1.0), row("pytorch", None), row("pytorch", 1.0, hidden=2)]
     rows.append(row("deepbench", 1.0, hidden=2))
-    text = mpe.document(run(*rows)).written("csv")
+    text = paper_table.document(run(*rows)).written("csv")
     assert "pytorch crashed at 1" in text
     assert "{" not in text
 
 
 def test_pairs_that_the_user_names_come_after_the_papers():
-    rows = mpe.document(run(*whole("a", "b")), [("a", "b")]).tables[0].rows
+    rows = paper_table.document(run(*whole("a", "b")), [("a", "b")]).tables[0].rows
     assert (rows[8]["a"], rows[8]["b"], rows[8]["mpe"]) == ("a", "b", pytest.approx(-1.0))
 
 
 def test_a_pair_across_precisions_is_marked():
     rows = [row("pytorch", 1.0), row("pytorch-amp", 1.0, precision="amp-fp16")]
-    text = mpe.document(run(*rows)).written("table")
+    text = paper_table.document(run(*rows)).written("table")
     assert "pytorch-amp+" in text
     assert "+ the two differ in precision" in text
 
@@ -309,7 +311,7 @@ def test_a_row_alone_in_its_precision_has_no_share_of_wins():
 def test_the_mpe_of_some_shapes_is_of_these():
     rows = [row("deepbench", 1.0, hidden=h) for h in (1, 2)]
     rows += [row("pytorch", 2.0 * h, hidden=h) for h in (1, 2)]
-    table = mpe.document(run(*rows), conditions=["hidden=2"]).tables[0].rows
+    table = paper_table.document(run(*rows), conditions=["hidden=2"]).tables[0].rows
     (found,) = [one for one in table if (one["a"], one["b"]) == ("deepbench", "pytorch")]
     assert (found["shapes"], found["mpe"]) == (1, pytest.approx(-3.0))
 

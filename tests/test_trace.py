@@ -4,7 +4,7 @@ import itertools
 import json
 
 from lstm_bench.model.profile import Activity
-from lstm_bench.trace import chrome
+from lstm_bench.report.trace import chrome
 
 WINDOWS = [(1_000_000, 1_020_000), (1_030_000, 1_050_000)]
 RAW = "_Z22persistRNN_init_negMaxIfEvPfi"

@@ -67,9 +67,9 @@ def compare(
     called faster or slower only if it is beyond the run's noise floor. Two things that did not do
     the same work on the same device in the same precision are compared only if --across says so.
     """
-    from lstm_bench import pair_report
     from lstm_bench.analysis import comparison
     from lstm_bench.model.shape_filter import chosen, one_of
+    from lstm_bench.report import pair_report
 
     if len(run_names) > 2:
         raise click.UsageError("--run: at most two, the first for A, the second for B")

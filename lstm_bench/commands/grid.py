@@ -177,7 +177,7 @@ def grid(
     left = driver.pending(plan, records, retry_failed)
     unseen = driver.unseen(plan, records, left)
     if dry_run:
-        from lstm_bench import dry_run as described
+        from lstm_bench.report import dry_run as described
 
         try:
             preflight.device(plan)
@@ -314,8 +314,8 @@ def _run(
 def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> None:
     """What came out, how long it took, and what to type next."""
     with held():
-        from lstm_bench import run_report
         from lstm_bench.model.units import counted, percent, span, wrapped
+        from lstm_bench.report import run_report
         from lstm_bench.runs import store
 
     options.write(run_report.document(run, shape_by_shape=False), "table", None)

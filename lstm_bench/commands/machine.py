@@ -20,7 +20,7 @@ def list_(pythons: Sequence[str], device: str | None) -> None:
     """Show all implementations: which can run here, and what the others would need."""
     from lstm_bench.driver import doctor, preflight
     from lstm_bench.model import registry
-    from lstm_bench.tables import Table, text
+    from lstm_bench.report.document import Table, text
 
     where = options.device_for(device)
     found = doctor.survey(preflight.environments(pythons), where)
@@ -51,12 +51,12 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     The noise is measured, not guessed: one implementation runs many times under two names. 95% of
     the differences between the two should be under 2% for calls over 1 ms.
     """
-    from lstm_bench import run_report
     from lstm_bench.analysis import noise, results
     from lstm_bench.driver import doctor, machine, preflight
     from lstm_bench.driver.signals import Stop
     from lstm_bench.model import registry
     from lstm_bench.model.types import Settings
+    from lstm_bench.report import run_report
 
     environments = preflight.environments(pythons)
     where = options.device_for(device)

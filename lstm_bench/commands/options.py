@@ -96,7 +96,7 @@ def writing(command: F) -> F:
 
 def write(document: Any, form: str | None, output: str | None) -> None:
     """Print a document, or write it to a file whole."""
-    from lstm_bench.tables import chosen_format
+    from lstm_bench.report.document import chosen_format
 
     form = chosen_format(form, output)
     if output and output != "-":
@@ -179,7 +179,7 @@ def tell(text: str) -> None:
 
 def progress(quiet: bool = False) -> Any:
     """A live bar where the output is a terminal, plain lines elsewhere."""
-    from lstm_bench.progress import LiveProgress, PlainProgress
+    from lstm_bench.report.progress import LiveProgress, PlainProgress
 
     if sys.stdout.isatty():
         from rich.console import Console

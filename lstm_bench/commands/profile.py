@@ -82,9 +82,9 @@ def profile(
     The cell is checked and timed as in a grid, then profiled apart from that: on a GPU its kernels,
     copies and launches through CUPTI, on a CPU its operators. Nothing is kept but what you ask for.
     """
-    from lstm_bench import kernel_report
     from lstm_bench.model import registry
     from lstm_bench.model.units import counted
+    from lstm_bench.report import kernel_report
 
     row = registry.find(implementation, "IMPLEMENTATION")
     if row.threads and (device == "cuda" or threads):
@@ -105,12 +105,12 @@ def profile(
         raise Stopped("no timeline: the profiler told of no times")
     title = f"{record.implementation} at {record.shape.label}"
     if trace:
-        from lstm_bench import trace as traces
+        from lstm_bench.report import trace as traces
 
         content = traces.chrome(happened.activities, happened.windows, title)
         options.write_file(trace, json.dumps(content))
     if figure:
-        from lstm_bench import profile_figures
+        from lstm_bench.report import profile_figures
 
         try:
             profile_figures.timeline(

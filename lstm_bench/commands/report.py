@@ -119,7 +119,8 @@ def report(
     for path in (html, output):
         options.check_folder(path)
     if html:
-        from lstm_bench import energy_report, memory, page, profile_sections
+        from lstm_bench.report import energy_report, page
+        from lstm_bench.report.page import memory, profile_sections
         from lstm_bench.runs import store
 
         assert run.folder
@@ -129,8 +130,8 @@ def report(
             made = page.html(run, sections=more)
         options.write_file(html, made)
     if figures:
-        from lstm_bench import figures as drawing
-        from lstm_bench import profile_figures
+        from lstm_bench.report import figures as drawing
+        from lstm_bench.report import profile_figures
 
         try:
             shapes = shapes_of(chosen(run.cells, conditions)) if conditions else None
@@ -143,20 +144,20 @@ def report(
     if not printed:
         return
     if mpe:
-        from lstm_bench import mpe as table
+        from lstm_bench.report import paper_table
 
         named = [_pair(pair, run.implementations) for pair in pairs]
-        document = table.document(run, named, metric, conditions)
+        document = paper_table.document(run, named, metric, conditions)
     elif kernels:
-        from lstm_bench import kernel_report
+        from lstm_bench.report import kernel_report
 
         document = kernel_report.document(run, top or 5, sort or "self", conditions)
     elif energy:
-        from lstm_bench import energy_report
+        from lstm_bench.report import energy_report
 
         document = energy_report.document(run, conditions)
     else:
-        from lstm_bench import run_report
+        from lstm_bench.report import run_report
 
         document = run_report.document(run, metric, conditions=conditions)
     options.write(document, form, output)

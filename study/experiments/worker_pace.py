@@ -20,8 +20,8 @@ import pandas as pd
 from lstm_bench.analysis import noise, results
 from lstm_bench.analysis.noise import SHAPE, Numbers
 from lstm_bench.model.units import percent
-from lstm_bench.tables import Table, number, text
-from lstm_bench.trust import measured
+from lstm_bench.report.document import Table, number, text
+from lstm_bench.report.findings import measured
 
 LEAST_SPREAD, FEWEST_ROUNDS, FEWEST_ROWS = 0.03, 16, 2
 

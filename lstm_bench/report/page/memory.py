@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lstm_bench.model.types import Record
-from lstm_bench.page import Section
+from lstm_bench.report.page import Section
 
 #: What an implementation says of itself.
 KINDS = ("weights", "inputs", "outputs", "workspace")

@@ -8,7 +8,7 @@ import pytest
 
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import clean, percent, seconds, short, span, times, wrapped
-from lstm_bench.tables import Document, Table, chosen_format, number, text
+from lstm_bench.report.document import Document, Table, chosen_format, number, text
 
 NASTY = '=1+1|<b>\x1b[31mred\n"x" & 50% $y$ _z {w} \\v'
 

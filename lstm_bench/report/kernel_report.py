@@ -8,7 +8,6 @@ import statistics
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from lstm_bench import run_report
 from lstm_bench.analysis import noise, profiled_cells
 from lstm_bench.analysis.families import FAMILIES
 from lstm_bench.analysis.profiled_cells import Split, Splits
@@ -27,8 +26,9 @@ from lstm_bench.model.units import (
     size,
     wrapped,
 )
+from lstm_bench.report import run_report
+from lstm_bench.report.document import Document, Table, number, text
 from lstm_bench.runs import run_folders
-from lstm_bench.tables import Document, Table, number, text
 
 NAME = 52  # characters of a kernel's name, less what further columns take
 SHORT = {"recurrent GEMM": "rec GEMM", "input GEMM": "in GEMM", "persistent": "persist"}

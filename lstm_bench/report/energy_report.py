@@ -26,10 +26,10 @@ from lstm_bench.analysis.results import Run
 from lstm_bench.model.shape_filter import chosen, shapes_of
 from lstm_bench.model.types import LstmBenchError, Record, unlike_idle_w
 from lstm_bench.model.units import counted, in_units, over, percent, size, wrapped
-from lstm_bench.page import Section
-from lstm_bench.run_report import LESS_WORK_NOTE, heading, less_work, names, only
+from lstm_bench.report.document import Column, Document, Row, Table, number
+from lstm_bench.report.page import Section
+from lstm_bench.report.run_report import LESS_WORK_NOTE, heading, less_work, names, only
 from lstm_bench.runs import store
-from lstm_bench.tables import Column, Document, Row, Table, number
 
 SLOWED = ("throttled:", "slow clock:")  # how warnings of a block that stood out begin
 ESTIMATE = "~"  # before two digits: most cells are estimates

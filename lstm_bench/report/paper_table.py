@@ -13,8 +13,8 @@ from lstm_bench.analysis.results import Run
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import times, wrapped
-from lstm_bench.run_report import heading, noise_text, only
-from lstm_bench.tables import Column, Document, Row, Table, number, text
+from lstm_bench.report.document import Column, Document, Row, Table, number, text
+from lstm_bench.report.run_report import heading, noise_text, only
 
 #: Table 2 of the paper, in its order: A, B, MPE (on a TITAN V, in 2021).
 PAPER = (

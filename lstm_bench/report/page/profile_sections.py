@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from lstm_bench import kernel_report
 from lstm_bench.analysis import profiled_cells
 from lstm_bench.analysis.profiled_cells import Split
 from lstm_bench.analysis.results import Run
 from lstm_bench.model.units import clipped, over
-from lstm_bench.page import Section
+from lstm_bench.report import kernel_report
+from lstm_bench.report.page import Section
 
 MOST = 5  # parts of each row
 

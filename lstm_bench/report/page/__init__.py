@@ -23,16 +23,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from lstm_bench import trust, words
 from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.comparison import Group, Statistic, clear
 from lstm_bench.analysis.noise import METRICS, SHAPE, Noise
 from lstm_bench.analysis.results import Run
-from lstm_bench.colours import look
-from lstm_bench.headline import headline
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.types import TOLERANCES, dumps
 from lstm_bench.model.units import clean, over
+from lstm_bench.report import findings
+from lstm_bench.report.colours import look
+from lstm_bench.report.headline import headline
 
 SCRIPTS = ("base.js", "table.js", "charts.js", "winners.js", "compare.js", "page.js")
 MOST_IMPLEMENTATIONS, MOST_SHAPES = 20, 2000  # beyond, only pairs with the baseline
@@ -53,7 +53,7 @@ class Section(TypedDict):
 
 
 def _asset(name: str) -> str:
-    return (importlib.resources.files("lstm_bench") / "page" / name).read_text(encoding="utf-8")
+    return (importlib.resources.files("lstm_bench.report.page") / name).read_text(encoding="utf-8")
 
 
 METHOD = _asset("method.txt")
@@ -63,7 +63,7 @@ def html(run: Run, method: str = METHOD, sections: Sequence[Section] = ()) -> st
     """The page; `method` is the text of how it was measured, a paragraph per empty line."""
     style = _asset("page.css")
     script = "(() => {\n" + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
-    pairs = words.Pairs(run)
+    pairs = findings.Pairs(run)
     drawn = data(run, sections, pairs)  # first: it makes all pairs, side by side
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
@@ -75,9 +75,9 @@ def html(run: Run, method: str = METHOD, sections: Sequence[Section] = ()) -> st
         "style": style,
         "script": script,
         "name": _text(run.name),
-        "subject": _text(words.subject(run)),
-        "findings": _items(words.findings(run, pairs)),
-        "trust": _items(trust.trust(run)),
+        "subject": _text(findings.subject(run)),
+        "findings": _items(findings.findings(run, pairs)),
+        "trust": _items(findings.trust(run)),
         "method": "\n".join(f"<p>{_text(p)}</p>" for p in re.split(r"\n\s*\n", method.strip())),
         "data": _inert(json.dumps(drawn, separators=(",", ":"))),
     }
@@ -111,7 +111,7 @@ def _strict(value: Any) -> Any:
     return json.loads(dumps(value))
 
 
-def data(run: Run, sections: Sequence[Section], pairs: words.Pairs) -> dict[str, Any]:
+def data(run: Run, sections: Sequence[Section], pairs: findings.Pairs) -> dict[str, Any]:
     """All that the scripts draw from, columns as arrays, text by its place in `strings`."""
     cells = run.cells
     names = list(dict.fromkeys([*run.implementations, *cells["implementation"]]))
@@ -246,7 +246,7 @@ def _winners(
 
 
 def _pairs(
-    pairs: words.Pairs,
+    pairs: findings.Pairs,
     names: list[str],
     baseline: str | None,
     place: Mapping[tuple[int, ...], int],

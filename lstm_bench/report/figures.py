@@ -25,8 +25,8 @@ from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.comparison import compare, median, neighbours, student
 from lstm_bench.analysis.noise import METRICS, SHAPE, Numbers
 from lstm_bench.analysis.results import Run
-from lstm_bench.colours import look
 from lstm_bench.model.units import counted, percent, short, times
+from lstm_bench.report.colours import look
 
 PYTORCH = ("deepbench", "pytorch", "pytorch-amp")  # the rows of the paper's figures 2 and 4
 AXES = {

@@ -9,11 +9,11 @@ import pandas as pd
 from lstm_bench.analysis.comparison import FEWEST_SHAPES, WORDS, Comparison, Group, doublings
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
-from lstm_bench.headline import headline
 from lstm_bench.model.units import clipped, counted, percent, seconds, short, times, wrapped
-from lstm_bench.mpe import interval, statistics
-from lstm_bench.run_report import heading, noise_facts, noise_lines, pass_lines, shape_label
-from lstm_bench.tables import Column, Document, Table, number
+from lstm_bench.report.document import Column, Document, Table, number
+from lstm_bench.report.headline import headline
+from lstm_bench.report.paper_table import interval, statistics
+from lstm_bench.report.run_report import heading, noise_facts, noise_lines, pass_lines, shape_label
 
 Changed = Mapping[str, tuple[str, str]]  # of a library: its version in A, its version in B
 AXES = ("hidden", "batch", "timesteps")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lstm_bench.model.types import Cell
 from lstm_bench.model.units import counted, seconds, span, wrapped
+from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.runs.plan import (
     Plan,
     guess_call_s,
@@ -15,7 +16,6 @@ from lstm_bench.runs.plan import (
     possible,
     too_long,
 )
-from lstm_bench.tables import Column, Document, Table, number, text
 
 MOST_SHAPES = 24
 SURE = 2.0  # times the guess

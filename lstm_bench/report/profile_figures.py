@@ -10,16 +10,27 @@ from typing import Any
 from matplotlib import axes, patches
 from matplotlib.figure import Figure
 
-from lstm_bench import figures
 from lstm_bench.analysis import profiled_cells
 from lstm_bench.analysis.families import FAMILIES, families
 from lstm_bench.analysis.profiled_cells import Split
 from lstm_bench.analysis.results import Run
-from lstm_bench.figures import GREY, LINE, WIDTH, about, box, elided, ink, legend, plain, styled
 from lstm_bench.model.profile import Activity, Window, summary
 from lstm_bench.model.types import LstmBenchError, Shape
 from lstm_bench.model.units import over, percent, seconds
-from lstm_bench.trace import lanes
+from lstm_bench.report import figures
+from lstm_bench.report.figures import (
+    GREY,
+    LINE,
+    WIDTH,
+    about,
+    box,
+    elided,
+    ink,
+    legend,
+    plain,
+    styled,
+)
+from lstm_bench.report.trace import lanes
 
 #: From the palette of Okabe and Ito, and greys; neighbours in a bar differ in lightness too.
 COLOURS = {

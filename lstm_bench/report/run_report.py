@@ -26,8 +26,8 @@ from lstm_bench.model.units import (
     times,
     wrapped,
 )
+from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.runs.run_folders import resume_command
-from lstm_bench.tables import Column, Document, Table, number, text
 
 MAX_REASON_LINES = 12
 MOST_SHAPES = 60  # in the table of the fastest

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from lstm_bench import run_report, words
 from lstm_bench.analysis import results
 from lstm_bench.model import registry
 from lstm_bench.model.types import Implementation, Sampling, Settings, Shape
+from lstm_bench.report import findings, run_report
+from lstm_bench.report.findings import trust
 from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan
-from lstm_bench.trust import trust
 
 GPU = {"cpu": "A CPU", "gpus": [{"name": "A GPU", "driver": "1.2", "memory_bytes": 2**30}]}
 PRECISIONS = {"amp": "amp-fp16", "fp16": "fp16", "fp32": "fp32"}
@@ -81,7 +81,7 @@ def grid(times, floor=0.01, shapes=GRID):
 
 
 def sentences(run):
-    return [*words.findings(run), *trust(run)]
+    return [*findings.findings(run), *trust(run)]
 
 
 def told(run):
@@ -90,21 +90,23 @@ def told(run):
 
 def test_the_winner_is_named_with_its_shapes():
     run = run_of(grid({"deepbench": 1, "pytorch": 1.5, "tf-mode0": 3}))
-    assert words.findings(run)[0] == "deepbench is the fastest beyond the noise at 8 of 8 shapes."
+    assert (
+        findings.findings(run)[0] == "deepbench is the fastest beyond the noise at 8 of 8 shapes."
+    )
 
 
 def test_a_tie_has_no_winner():
     run = run_of(grid({"deepbench": 1, "pytorch": 1.004}))
-    assert words.findings(run)[0].startswith("At none of 8 shapes")
+    assert findings.findings(run)[0].startswith("At none of 8 shapes")
 
 
 def test_the_winners_are_told_of_each_precision_that_has_a_contest():
     rows = {"deepbench": 1, "pytorch": 0.8, "deepbench-fp16": 0.5}
-    first, second = words.findings(run_of(grid(rows)))[:2]
+    first, second = findings.findings(run_of(grid(rows)))[:2]
     single = "In single precision pytorch is the fastest beyond the noise at 8 of 8 shapes."
     assert first == single
     assert "the fastest" not in second  # a row alone has nobody to beat
-    first, second = words.findings(run_of(grid({**rows, "pytorch-amp": 0.4})))[:2]
+    first, second = findings.findings(run_of(grid({**rows, "pytorch-amp": 0.4})))[:2]
     assert first == single
     assert second.startswith("In half precision pytorch-amp is the fastest")
 
@@ -112,14 +114,14 @@ def test_the_winners_are_told_of_each_precision_that_has_a_contest():
 def test_a_framework_costs_its_geometric_mean_against_the_baseline():
     factors = dict(zip(GRID, (6, 24) * 4, strict=True))
     run = run_of(grid({"deepbench": 1, "tf-mode0": lambda shape: factors[shape]}))
-    (sentence,) = (s for s in words.findings(run) if s.startswith("TensorFlow"))
+    (sentence,) = (s for s in findings.findings(run) if s.startswith("TensorFlow"))
     assert sentence.startswith("TensorFlow against deepbench: tf-mode0 12x slower (")
 
 
 def test_what_is_faster_is_told_as_faster():
     run = run_of(grid({"deepbench": 1, "deepbench-best": 0.125}))
     expected = "The other C++ rows against deepbench: deepbench-best 8.0x faster (8.0x to 8.0x)"
-    assert any(s.startswith(expected) for s in words.findings(run))
+    assert any(s.startswith(expected) for s in findings.findings(run))
 
 
 @pytest.mark.parametrize(("factor", "claimed"), [(1.03, False), (1.2, True)])
@@ -148,7 +150,7 @@ def test_another_mix_of_shapes_is_not_taken_for_the_batch():
 
 def test_the_best_row_is_compared_with_the_first_row_of_each_framework():
     times = {"deepbench": 1, "deepbench-best": 0.25, "pytorch": 1, "tf-mode0": 2, "tf-mode1": 9}
-    sentence = next(s for s in words.findings(run_of(grid(times))) if "as a whole" in s)
+    sentence = next(s for s in findings.findings(run_of(grid(times))) if "as a whole" in s)
     assert sentence.startswith("deepbench-best, the fastest row in fp32 as a whole, is 4.0x faster")
     assert "4.0x faster (4.0x to 4.0x) than pytorch" in sentence
     assert "8.0x faster (8.0x to 8.0x) than tf-mode0" in sentence
@@ -157,7 +159,7 @@ def test_the_best_row_is_compared_with_the_first_row_of_each_framework():
 
 def test_lower_precision_is_held_against_the_same_row_without_it():
     times = {"deepbench": 1, "pytorch": 1, "pytorch-amp": 2, "pytorch-half": 0.5, "tf-mode0-amp": 7}
-    sentences = words.findings(run_of(grid(times)))
+    sentences = findings.findings(run_of(grid(times)))
     amp = next(s for s in sentences if s.startswith("AMP"))
     half = next(s for s in sentences if s.startswith("Half precision"))
     assert "pytorch-amp 2.0x slower" in amp
@@ -213,7 +215,7 @@ def test_an_incomplete_or_damaged_run_says_so():
     run = run_of(grid({"deepbench": 1}, shapes=GRID[:6]), shapes=planned, damaged=1)
     assert "4 of 16 planned cells are still to be measured, controls counted." in told(run)
     assert "1 line of the run could not be read and was left out." in told(run)
-    assert "6 of 8 planned shapes" in words.subject(run)
+    assert "6 of 8 planned shapes" in findings.subject(run)
 
 
 def test_a_run_whose_last_shape_was_cut_short_is_not_complete():
@@ -231,7 +233,7 @@ def test_a_shape_without_any_time_does_not_count_as_measured():
     rows = grid({"deepbench": 1})
     for row in rows[-2:]:
         row.status, row.latency_s = "interrupted", None
-    assert words.subject(run_of(rows)).startswith("1 implementation at 7 of 8 planned shapes")
+    assert findings.subject(run_of(rows)).startswith("1 implementation at 7 of 8 planned shapes")
 
 
 def test_warnings_are_counted_by_their_kind():
@@ -242,16 +244,16 @@ def test_warnings_are_counted_by_their_kind():
 
 
 def test_one_implementation_is_held_against_nothing():
-    (sentence,) = words.findings(run_of(grid({"pytorch": 1})))
+    (sentence,) = findings.findings(run_of(grid({"pytorch": 1})))
     assert sentence.startswith("Only pytorch was measured")
 
 
 @pytest.mark.parametrize("rows", [[], [cell("pytorch", status="crashed", reason="boom")]])
 def test_nothing_measured_is_said_and_breaks_nothing(rows):
     run = run_of(rows, shapes=[(8, 1, 10, 8)])
-    assert words.findings(run) == ["Nothing was measured: no cell of this run has a time."]
+    assert findings.findings(run) == ["Nothing was measured: no cell of this run has a time."]
     assert trust(run)
-    assert words.subject(run)
+    assert findings.subject(run)
 
 
 def test_a_cpu_run_names_the_processor_and_its_threads():
@@ -259,13 +261,13 @@ def test_a_cpu_run_names_the_processor_and_its_threads():
     for row in rows:
         row.device, row.threads = "cpu", 2
     run = run_of(rows, device="cpu", threads=2)
-    assert "on A CPU, 2 threads;" in words.subject(run)
+    assert "on A CPU, 2 threads;" in findings.subject(run)
     assert "GPU" not in told(run)
 
 
 def test_two_that_share_no_shape_are_not_compared():
     rows = [cell("deepbench", 1e-3, (8, 1, 10)), cell("pytorch", 1e-3, (16, 1, 10))]
-    assert words.Pairs(run_of(rows))("deepbench", "pytorch") is None
+    assert findings.Pairs(run_of(rows))("deepbench", "pytorch") is None
     assert sentences(run_of(rows))
 
 
@@ -286,7 +288,7 @@ def test_the_same_run_always_gives_the_same_words():
     ],
 )
 def test_a_factor_has_two_digits(value, text):
-    assert words.factor(value) == text
+    assert findings.factor(value) == text
 
 
 def test_lower_precision_is_held_against_the_same_number_of_threads():

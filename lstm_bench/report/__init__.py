@@ -1,0 +1,1 @@
+"""Documents, figures and the page."""
