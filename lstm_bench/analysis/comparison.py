@@ -41,6 +41,18 @@ TURNED = dict(zip(WORDS, ("slower", "same", "unsure", "faster"), strict=True))
 
 
 @dataclass(frozen=True)
+class Statistic:
+    """A number and its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+NOTHING = Statistic(np.nan, np.nan, np.nan)
+
+
+@dataclass(frozen=True)
 class Group:
     """Some of the shapes of a comparison, and what holds over them."""
 
@@ -350,17 +362,6 @@ FEW = {2: 12.706, 3: 4.303}  # Student's t at 97.5%, of fewer values than shapes
 STUDENT = {4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 11: 2.228}
 SEED = 20210
 
-
-@dataclass(frozen=True)
-class Statistic:
-    """A number and its 95% interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-NOTHING = Statistic(np.nan, np.nan, np.nan)
 
 #: Of B against A: MPE, geometric mean ratio, and the MPE of A against B.
 Three = tuple[Statistic, Statistic, Statistic]
