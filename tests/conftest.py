@@ -26,6 +26,7 @@ from in_process import InProcess  # noqa: E402
 
 from lstm_bench.cli import main  # noqa: E402
 from lstm_bench.driver import worker_pool  # noqa: E402
+from lstm_bench.worker import cupti  # noqa: E402
 from lstm_bench.worker.implementations import fake  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -66,6 +67,7 @@ def in_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(worker_pool.Workers, "start", InProcess)
         monkeypatch.setattr(fake, "_built", 0)  # as in a process that has just begun
         monkeypatch.setattr(gc, "collect", lambda: 0)  # slow beside pytest; fakes hold no memory
+        monkeypatch.setattr(cupti, "find", lambda: "none.so")  # it sees no kernel of a fake
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def python_with(tmp_path):
 
     def make(site):
         wrapper = tmp_path / "python"
-        wrapper.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys._base_executable} -S "$@"\n')
+        wrapper.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} -S "$@"\n')
         wrapper.chmod(0o755)
         return str(wrapper)
 
@@ -179,8 +179,9 @@ class FakeNvml(types.ModuleType):
 
 
 @pytest.mark.parametrize("fails_at", ["init", "driver", "name"])
-def test_a_driver_that_fails_means_no_gpu_and_no_traceback(monkeypatch, fails_at):
+def test_a_driver_that_fails_means_no_gpu_and_no_traceback(monkeypatch, tmp_path, fails_at):
     nvml = FakeNvml(fails_at)
+    monkeypatch.setattr(machine, "DEVICES", tmp_path)  # where there is none
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert machine.gpus() == []
@@ -283,6 +284,6 @@ def test_a_baseline_that_takes_its_interpreter_down_does_not_run(tmp_path):
 
 def test_the_baseline_is_looked_for_in_this_copy_though_none_is_installed(tmp_path):
     bare = tmp_path / "bare-python"  # without site-packages
-    bare.write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n')
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     bare.chmod(0o755)
     assert "does not load it" not in doctor.baseline_lacks(str(bare), "cpu")

@@ -1,6 +1,7 @@
 """PyTorch and TensorFlow, really called: same work, right answers, the path as recorded."""
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import tempfile
@@ -40,7 +41,24 @@ def built(row, problem, settings=SETTINGS):
     if row.module not in _described:
         _described.add(row.module)
         module.describe(settings)
-    return module.build(problem, row, settings)
+    try:
+        return module.build(problem, row, settings)
+    except Unsupported as refused:
+        assert row.name == "pytorch-amp" and not autocast_runs(), refused
+        pytest.skip(str(refused))
+
+
+@functools.cache
+def autocast_runs():
+    """Whether PyTorch itself, called plainly, runs an LSTM in any half precision on this CPU."""
+    import torch
+
+    for half in (torch.bfloat16, torch.float16):
+        with contextlib.suppress(RuntimeError), torch.inference_mode():
+            with torch.autocast("cpu", dtype=half):
+                torch.nn.LSTM(8, 8)(torch.zeros(2, 1, 8))
+            return True
+    return False
 
 
 def check_of(row, problem, truth=None):

@@ -136,7 +136,7 @@ def test_the_same_run_gives_the_same_page_in_any_process(tmp_path):
         environment = {
             **os.environ,
             "PYTHONHASHSEED": seed,
-            "PYTHONPATH": os.path.dirname(__file__),
+            "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
         }
         done = subprocess.run(
             [sys.executable, "-c", script], capture_output=True, env=environment, check=True
