@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lstm_bench.analysis import noise
-from lstm_bench.analysis.comparison import student
+from lstm_bench.analysis.intervals import student
 from lstm_bench.model.types import SAME_ENERGY, Energy, Record, Shape, unlike_idle_w
 
 KNOWN = SAME_ENERGY  # what two runs shall agree to; where they need not, it is an estimate

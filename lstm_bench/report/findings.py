@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench.analysis import noise, summary
-from lstm_bench.analysis.comparison import FEWEST_SHAPES, Comparison, Group, Side, clear, paired
+from lstm_bench.analysis.comparison import Comparison, Group, Side, clear, paired
+from lstm_bench.analysis.intervals import FEWEST_SHAPES
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
 from lstm_bench.model.types import UNSEEN_GPU, Implementation, kinds_of

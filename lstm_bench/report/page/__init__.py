@@ -16,7 +16,6 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypedDict
 
 import numpy as np
@@ -262,12 +261,10 @@ def _pairs(
         if not pair:
             return []
         axes = SHAPE[:3] if whole or baseline in names else ()
-        _ = pair.by_axis  # which is kept: here it is made side by side with others
         return [pair.whole, *(group for axis in axes for group in pair.of.along(axis))]
 
-    once = list({frozenset(pair): pair for pair in ordered}.values())  # the rest turns these round
-    with ThreadPoolExecutor() as pool:  # they spend their time in NumPy, side by side
-        made = dict(zip(once, pool.map(groups, once), strict=True))
+    once = {frozenset(pair): pair for pair in ordered}.values()  # the rest turns these round
+    made = {names: groups(names) for names in once}
     result = []
     for a, b in ordered:
         if pair := pairs(a, b):
