@@ -263,11 +263,6 @@ class Energy:
         jitter_s = TICK_JITTER_S * math.sqrt(max(1, len(self.load_w)))
         return self.power_w * jitter_s / self.window_s / net_w
 
-    @property
-    def net_resolved(self) -> bool:
-        """Whether the power over idle is more than what the window leaves open."""
-        return self.net_uncertainty < 1
-
 
 @dataclass
 class Record:
