@@ -15,7 +15,7 @@ import numpy as np
 from lstm_bench.analysis.comparison import Comparison
 from lstm_bench.analysis.intervals import over_shapes
 from lstm_bench.model.types import Shape
-from lstm_bench.report.findings import factor
+from lstm_bench.model.units import factor
 from study.runs import Study, at, floor_of, is_clear, only, shapes_of
 
 HOLDS, HOLDS_NOT, DEPENDS, OPEN = "holds", "does not hold", "depends on the shape", "open"

@@ -355,16 +355,19 @@ def to_json(value: Any) -> dict[str, Any]:
 
 def dumps(value: Any) -> str:
     """One line of strict JSON; a number that is not finite becomes null."""
-    return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+    return json.dumps(plain(value), separators=(",", ":"), allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """As JSON holds it: no NumPy types; a number that is not finite becomes null."""
+    if hasattr(value, "item"):
+        value = value.item()
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(k): _finite(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
+        return [plain(v) for v in value]
     return value
 
 

@@ -26,7 +26,7 @@ from lstm_bench.analysis.noise import METRICS, SHAPE, Numbers
 from lstm_bench.analysis.results import Run
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.units import counted, percent, short, times
-from lstm_bench.report.colours import look
+from lstm_bench.report.colours import ink, look
 
 PYTORCH = ("deepbench", "pytorch", "pytorch-amp")  # the rows of the paper's figures 2 and 4
 AXES = {
@@ -395,10 +395,3 @@ def plain(text: str) -> str:
     font = font_manager.get_font(font_manager.findfont("DejaVu Sans"))
     known = {c for c in set(text) if c.isprintable() and font.get_char_index(ord(c))}
     return "".join(c if c in known else ascii(c)[1:-1] for c in text)
-
-
-def ink(background: str) -> str:
-    """Black or white, whichever is easier to read."""
-    red, green, blue, alpha = (part**2.2 for part in colors.to_rgba(background))
-    light = 1 - alpha + alpha * (0.21 * red + 0.72 * green + 0.07 * blue)
-    return "white" if light < 0.18 else "black"
