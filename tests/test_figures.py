@@ -344,7 +344,7 @@ def test_text_stands_out_from_its_cell():
     rows = grid(["deepbench", "x"], hidden=(8,)) + grid(["pytorch-amp", "y"], hidden=(9,))
     figure = figures.winners(run_of(rows))
     inks = {t.get_color() for ax in figure.axes for t in ax.texts}
-    assert inks == {"white", "black"}  # on black, and on orange
+    assert inks == {"#ffffff", "#000000"}  # on black, and on orange
 
 
 def test_amps_gain_is_the_time_without_it_over_the_time_with_it():
