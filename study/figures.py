@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from lstm_bench.analysis import summary
 from lstm_bench.model.registry import PAPER
+from lstm_bench.model.units import factor
 from lstm_bench.report import figures, profile_figures
-from lstm_bench.report.findings import factor
 from study.runs import BEST, MAIN, at, load
 from study.tables import AGAINST
 

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lstm_bench.analysis.comparison import Comparison, student_interval
+from lstm_bench.analysis.comparison import Comparison
+from lstm_bench.analysis.intervals import over_shapes
 from lstm_bench.model.types import Shape
-from lstm_bench.report.findings import factor
+from lstm_bench.model.units import factor
 from study.runs import Study, at, floor_of, is_clear, only, shapes_of
 
 HOLDS, HOLDS_NOT, DEPENDS, OPEN = "holds", "does not hold", "depends on the shape", "open"
@@ -121,7 +122,7 @@ def trend(pair: Comparison, axis: str, word: str, claim: str) -> Finding:
         for size in (sizes[0], sizes[-1])
     ]
     growth = ends[1] - ends[0] if word == "slower" else ends[0] - ends[1]
-    low, high = np.exp(student_interval(growth))
+    low, high = np.exp(over_shapes(growth))
     sign, how = (1, "the time") if word == "slower" else (-1, "the speed")
     shown = [factor(float(np.exp(sign * end.mean()))) for end in ends]
     here = f"{shown[0]} {how} at {sizes[0]}, {shown[1]} at {sizes[-1]}"
@@ -157,7 +158,7 @@ def idle(one: Study, name: str) -> list[float]:
 def waiting(one: Study) -> Finding:
     """The paper's share of launches: the host prepares them and the GPU waits."""
     shares = [np.array(idle(one, name)) for name in MODES[1:]]
-    verdict = both(*(by_interval(*student_interval(share), MOSTLY) for share in shares))
+    verdict = both(*(by_interval(*over_shapes(share), MOSTLY) for share in shares))
     here = f"the GPU waits for {shares[0].mean():.0%} and {shares[1].mean():.0%} of a call"
     return Finding("Modes 1 and 2 mostly prepare launches", here, verdict)
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.comparison import Comparison
 from lstm_bench.analysis.noise import SHAPE
-from lstm_bench.model.units import error, percent, seconds
-from lstm_bench.report.findings import factor, two_digits
+from lstm_bench.model.units import error, factor, percent, seconds
+from lstm_bench.report.findings import two_digits
 from lstm_bench.report.paper_table import PAPER
 from study import findings, tables
 from study.runs import BEST, BEST_HALF, MAIN, REPEAT, Stale, at, is_clear, load, only, repeated

@@ -18,8 +18,8 @@ from lstm_bench.analysis import energy_cells, noise
 from lstm_bench.analysis.comparison import Comparison
 from lstm_bench.analysis.energy_cells import Drawn, drawn
 from lstm_bench.model.types import Shape
-from lstm_bench.model.units import in_units, seconds, span
-from lstm_bench.report.findings import factor, two_digits
+from lstm_bench.model.units import factor, in_units, seconds, span
+from lstm_bench.report.findings import two_digits
 from lstm_bench.report.paper_table import paper_pairs
 from lstm_bench.runs import store
 from study import findings

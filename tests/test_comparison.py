@@ -5,20 +5,13 @@ import pytest
 from made_up import MACHINE, cells, row, run
 from scipy import stats
 
-from lstm_bench.analysis import noise, results
-from lstm_bench.analysis.comparison import (
-    FEW,
-    STUDENT,
-    compare,
-    doublings,
-    neighbours,
-    over_rounds,
-    over_shapes,
-    redrawn,
-    student,
-)
+from lstm_bench.analysis import results
+from lstm_bench.analysis.comparison import compare, doublings
+from lstm_bench.analysis.noise import Noise
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.report import pair_report, paper_table
+
+NO_NOISE = [Noise(">= 1 ms", 9, 0.0, 0)] * 3
 
 #: Two shapes, in milliseconds. By hand, MPE(A vs B) = mean of (A - B) / A:
 #: tf-mode0 vs tf-mode1        ((2-6)/2 + (4-8)/4) / 2        = (-2 - 1) / 2          = -1.5
@@ -158,76 +151,47 @@ def test_very_many_values_are_told_by_doublings():
     assert doublings([1, 2, 3, 5, 9, 17], most=5) == [(1, 1), (2, 3), (5, 5), (9, 9), (17, 17)]
 
 
-def test_over_so_few_rounds_that_none_are_joined_it_is_scipys_paired_bootstrap():
-    rng = np.random.default_rng(5)
-    a, b = (t * np.exp(rng.normal(0, 0.02, (1, 15))) for t in (1.0, 1.3))
-    times = np.median(a, axis=1), np.median(b, axis=1)
-    _, ratio, _ = over_rounds(a, b, times, np.zeros(1))
-    expected = stats.bootstrap(
-        (a[0], b[0]),
-        lambda x, y, axis: np.median(y, axis=axis) / np.median(x, axis=axis),
-        paired=True,
-        method="percentile",
-        n_resamples=20000,
-        random_state=1,
-    ).confidence_interval
-    width = expected.high - expected.low
-    assert ratio.low == pytest.approx(expected.low, abs=0.1 * width)
-    assert ratio.high == pytest.approx(expected.high, abs=0.1 * width)
+def against_one(*rounds):
+    """B against an A that takes a second in every round; a list of rounds for each shape."""
+    rows = []
+    for hidden, own in enumerate(rounds, 1):
+        rows.append(row("a", 1.0, hidden=hidden, rounds=[1.0] * len(own)))
+        rows.append(row("b", float(np.median(own)), hidden=hidden, rounds=list(own)))
+    return compare(cells(*rows), "a", "b", floors=[NO_NOISE]).group()
+
+
+def test_from_four_shapes_on_the_interval_is_students_over_shapes():
+    logs = np.array([0.1, 0.3, 0.2, 0.5, -0.1])
+    group = against_one(*([time] * 9 for time in np.exp(logs)))
+    for found, values in (
+        (np.log([group.ratio.low, group.ratio.high]), logs),
+        ([group.mpe.low, group.mpe.high], 1 - np.exp(logs)),
+    ):
+        expected = stats.t.interval(0.95, 4, values.mean(), stats.sem(values))
+        assert list(found) == pytest.approx(list(expected))
+
+
+def test_the_interval_of_one_shape_is_students_over_its_rounds():
+    logs = np.random.default_rng(5).normal(0.3, 0.02, 15)
+    ratio = against_one(np.exp(logs)).ratio
+    expected = stats.t.interval(0.95, 14, np.median(logs), stats.sem(logs))
+    assert np.log([ratio.low, ratio.high]) == pytest.approx(expected, rel=1e-6)
 
 
 def test_rounds_that_go_together_make_a_wider_interval_than_the_same_rounds_shuffled():
     rng = np.random.default_rng(8)
-    pace = np.repeat(rng.normal(0, 0.1, 10), 10)[None, :]  # ten rounds long, ten times
-    one, widths = np.ones((1, 100)), []
-    for logs in (pace, rng.permuted(pace, axis=1)):
-        b = np.exp(logs)
-        _, ratio, _ = over_rounds(one, b, (np.ones(1), np.median(b, axis=1)), np.zeros(1))
-        widths.append(np.log(ratio.high / ratio.low))
-    assert widths[0] > 1.5 * widths[1]
-
-
-@pytest.mark.parametrize("rounds", [5, 16, 25, 100])
-def test_rounds_are_redrawn_in_lots_ofneighbours_of_which_the_last_is_the_firsts(rounds):
-    drawn = neighbours(np.random.default_rng(1), rounds, (3, 2000))
-    assert drawn.shape == (3, 2000, rounds)
-    assert set(np.unique(drawn)) == set(range(rounds))
-    size = noise.lot_size(rounds)
-    whole = drawn[..., : rounds // size * size].reshape(-1, size)
-    assert (np.diff(whole, axis=1) % rounds == 1).all()
-    counts = np.bincount(drawn.ravel(), minlength=rounds) / drawn.size * rounds
-    assert counts == pytest.approx(np.ones(rounds), abs=0.25)  # none is drawn more than others
+    pace = np.repeat(rng.normal(0, 0.1, 10), 10)  # ten rounds long, ten times
+    found = [against_one(np.exp(logs)).ratio for logs in (pace, rng.permuted(pace))]
+    together, shuffled = (np.log(ratio.high / ratio.low) for ratio in found)
+    assert together > 1.5 * shuffled
 
 
 def test_few_shapes_have_no_interval_narrower_than_the_noise_floor():
-    one = np.ones((1, 1)), np.full((1, 1), 2.0)
-    mpe, ratio, _ = over_rounds(*one, (one[0][0], one[1][0]), np.array([0.1]))
-    assert [ratio.low, ratio.high] == pytest.approx([2 / 1.1, 2 * 1.1])
-    assert mpe.low < -1 < mpe.high
-
-
-def test_over_many_shapes_of_normal_spread_it_is_students_interval():
-    rng = np.random.default_rng(6)
-    logs = rng.normal(0.2, 0.3, 60)
-    rounds = np.ones((60, 10)), np.repeat(np.exp(logs)[:, None], 10, axis=1)
-    times = np.ones(60), np.exp(logs)
-    _, ratio, _ = over_shapes(times, redrawn(*rounds, times, 20))
-    low, high = stats.t.interval(0.95, 59, logs.mean(), stats.sem(logs))
-    assert np.log([ratio.low, ratio.high]) == pytest.approx([low, high], abs=0.1 * (high - low))
-
-
-def test_students_constants_are_scipys():
-    for shapes, factor in (FEW | STUDENT).items():
-        assert student(shapes) == factor
-        assert factor == pytest.approx(stats.t.ppf(0.975, shapes - 1), abs=5e-4)
-
-
-def test_with_four_to_eleven_shapes_the_interval_is_students():
-    logs = np.array([0.1, 0.3, 0.2, 0.5, -0.1])
-    times = np.ones(5), np.exp(logs)
-    _, ratio, _ = over_shapes(times, times)
-    expected = np.exp(stats.t.interval(0.95, 4, logs.mean(), stats.sem(logs)))
-    assert [ratio.low, ratio.high] == pytest.approx(list(expected), rel=1e-3)
+    floor = [Noise(">= 1 ms", 9, 0.1, 0)] * 3
+    found = cells(row("a", 1.0), row("b", 2.0))
+    group = compare(found, "a", "b", floors=[floor]).group()
+    assert [group.ratio.low, group.ratio.high] == pytest.approx([2 / 1.1, 2 * 1.1])
+    assert group.mpe.low < -1 < group.mpe.high
 
 
 def test_the_same_run_gives_the_same_interval():
@@ -350,15 +314,6 @@ def test_the_headline_calls_nothing_the_same_that_is_unsure(unsure, told):
     found = compare(cells(*rows), "a", "b")
     text = pair_report.document(found, [run(*rows)]).written("table")
     assert f"{told}.\nBy latency, B / A = 1.02x" in text
-
-
-def test_an_interval_over_shapes_ends_at_the_shape_that_is_furthest_out():
-    """Two that stand out make resamples without them, whose t is beyond all measure."""
-    times = np.ones(12), np.array([8.0, 8.0, *np.linspace(0.99, 1.01, 10)])
-    mpe, ratio, _ = over_shapes(times, tuple(side[:, None] for side in times))
-    assert ratio.high == pytest.approx(8.0)
-    assert mpe.low == pytest.approx(-7.0)
-    assert ratio.low == pytest.approx(0.99)
 
 
 def test_intervals_over_rounds_are_told_from_those_over_shapes():

@@ -136,7 +136,7 @@ def test_the_shipped_run_says_where_pytorch_wins_and_where_not():
     said = findings.findings(made)
     assert f"PyTorch against deepbench: pytorch {sentence}." in said
     assert said[0].startswith("In single precision deepbench-best is the fastest")
-    assert "(the same code as deepbench-graph at 22)" in said[0]
+    assert "(the same code as deepbench-graph at 21)" in said[0]
     assert not any("by default" in sentence for sentence in said)
 
 

@@ -25,7 +25,7 @@ ROOMS = {
 }
 OURS = re.compile(r"(lstm_bench|study)\b")
 FRAMEWORKS = ("torch", "tensorflow", "keras", "apex")
-HEAVY = {"numpy", "pandas", "matplotlib", "msgspec", "rich", "yaml", *FRAMEWORKS}
+HEAVY = {"numpy", "pandas", "scipy", "matplotlib", "msgspec", "rich", "yaml", *FRAMEWORKS}
 #: What a file of the worker's may import besides the standard library and NumPy.
 AT_HOME = {
     "pytorch": {"torch", "apex"},
@@ -53,12 +53,13 @@ def test_workers_need_nothing_but_numpy_and_their_framework():
         assert not foreign(path), f"{path.relative_to(PACKAGE)} may not import these"
 
 
-def test_all_but_the_implementations_load_without_a_framework():
+def test_all_but_the_implementations_load_without_a_framework_and_without_scipy():
     paths = [p.relative_to(PACKAGE.parent) for p in PACKAGE.rglob("[a-z]*.py")]
     modules = [".".join(p.with_suffix("").parts) for p in paths if "implementations" not in p.parts]
     loaded = loaded_after("\n".join(f"import {module}" for module in modules))
     assert {*modules} <= loaded
-    assert not {m.split(".")[0] for m in loaded} & set(FRAMEWORKS)
+    late = {"scipy", *FRAMEWORKS}  # only what needs them waits for them
+    assert not {m.split(".")[0] for m in loaded} & late
 
 
 def helped(*words: str) -> set[str]:

@@ -301,21 +301,23 @@ def test_colours_are_those_of_the_figures_and_legible_on_both_backgrounds(text):
             look.dash,
         )
     for look in colours.LOOKS.values():
-        assert page.contrast(page.on_dark(look.colour), page.DARK) >= 3
-        for ink, background in ((page.ink(c), c) for c in (look.colour, page.on_dark(look.colour))):
-            assert page.contrast(ink, background) >= 4.5
-    dark = {name: page.on_dark(look.colour) for name, look in colours.LOOKS.items()}
+        assert colours.contrast(colours.on_dark(look.colour), colours.DARK) >= 3
+        for ink, background in (
+            (colours.ink(c), c) for c in (look.colour, colours.on_dark(look.colour))
+        ):
+            assert colours.contrast(ink, background) >= 4.5
+    dark = {name: colours.on_dark(look.colour) for name, look in colours.LOOKS.items()}
     greys = [dark[n] for n in ("deepbench", "deepbench-fp16", "deepbench-graph", "deepbench-skip")]
     assert len(set(greys)) == 4
 
 
 def test_contrast_is_the_one_of_wcag():
-    assert page.contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert page.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    assert colours.contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert colours.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
 def test_the_backgrounds_are_those_of_the_style_sheet():
-    assert re.findall(r"--page: (#\w+);", assets()["page.css"]) == [page.LIGHT, page.DARK]
+    assert re.findall(r"--page: (#\w+);", assets()["page.css"]) == [colours.LIGHT, colours.DARK]
 
 
 def test_the_interval_of_a_cell_is_the_one_of_the_driver():

@@ -13,7 +13,7 @@ from lstm_bench.analysis.families import FAMILIES
 from lstm_bench.model.profile import Activity, Part
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.report import profile_figures
-from lstm_bench.report.page import contrast
+from lstm_bench.report.colours import contrast
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -1,21 +1,18 @@
-"""What a run knows of the energy of its cells: figures, estimates and ranges, A/A pairs."""
+"""The energy of a run's cells: gross, net, and how well either is known."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from lstm_bench.analysis import noise
-from lstm_bench.analysis.comparison import student
+from lstm_bench.analysis.intervals import student
 from lstm_bench.model.types import SAME_ENERGY, Energy, Record, Shape, unlike_idle_w
 
-KNOWN = SAME_ENERGY  # what two runs shall agree to; where they need not, it is an estimate
 OFTEN = 1.96  # standard deviations that 95 of 100 differences stay within
-NET_KNOWN = 0.1  # of net energy may be open; where more is, it is an estimate
 LOAD_SPREAD = 0.03  # of net energy, where there is one load (study/notes/energy-repeats.md)
 
 
@@ -47,23 +44,19 @@ class Drawn:
         spread_s = noise.MAD * statistics.median(abs(one - middle) for one in rounds)
         idle_w = energy.power_w if energy.idle_w is None else energy.idle_w
         idle_j = OFTEN * (idle_w or 0.0) * spread_s
-        return math.sqrt(2) * math.hypot(idle_j, _net_error_j(energy)) <= KNOWN * self.gross_j
+        open_j = math.sqrt(2) * math.hypot(idle_j, _net_error_j(energy))
+        return open_j <= SAME_ENERGY * self.gross_j
 
     @property
-    def range_j(self) -> tuple[float, float]:
-        """Gross energy by the lowest and by the highest that rounds and loads have shown."""
-        record, energy, ends = self.record, self.energy, (min, max)
-        times_s = [record.throughput_s, energy.call_s]
-        paces_s = present([*record.round_throughput_s, *energy.load_call_s, *times_s])
-        nets = present([*energy.load_j, energy.net_j])
-        if energy.idle_w is None or not nets:
-            powers_w = present([*energy.load_w, energy.power_w])
-            lowest, highest = (end(powers_w) * end(paces_s) for end in ends)
-        else:
-            lowest, highest = (end(nets) + energy.idle_w * end(paces_s) for end in ends)
-        if len(energy.load_w) < 2:
-            lowest, highest = lowest - _net_error_j(energy), highest + _net_error_j(energy)
-        return lowest, highest
+    def net_spread(self) -> float:
+        """Half the 95% interval of net energy, as a share of it: by its loads and by the counter.
+
+        Without end where the GPU draws no more than idle, or idle power is not known.
+        """
+        net_j, by_counter = self.energy.net_j, self.energy.net_uncertainty
+        if not net_j or math.isinf(by_counter):
+            return math.inf
+        return max(by_counter, _net_error_j(self.energy) / net_j)
 
 
 def _net_error_j(energy: Energy) -> float:
@@ -94,50 +87,12 @@ def shared_shapes(records: Iterable[Record]) -> set[Shape]:
     return set.intersection(*found.values()) - apart if found else set()
 
 
-def fine_net(energy: Energy) -> float | None:
-    """Net energy, where the counter resolves it well."""
-    return energy.net_j if energy.net_uncertainty <= NET_KNOWN else None
-
-
-def net_known(energy: Energy) -> bool:
-    """Whether net energy is more than an estimate: by the counter, and by several loads."""
-    net_j = fine_net(energy)
-    several = len(energy.load_w) > 1
-    return net_j is not None and several and _net_error_j(energy) <= NET_KNOWN * net_j
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A cell and its A/A control: how far apart they are, as a share of the first."""
-
-    gross: float
-    net: float | None  # where the load resolves both well enough
-    known: bool  # the gross energy of both
-
-
-def pairs(records: Sequence[Record]) -> list[Pair]:
-    """All A/A pairs that have an energy."""
-    cells = drawn(records)
-    by_cell = {one.record.cell: one for one in cells}
-    found = []
-    for second in cells:
-        copy = second.record.copy
-        twin = by_cell.get(dataclasses.replace(second.record.cell, copy=copy - 1))
-        if copy % 2 == 0 and twin:
-            nets = present(fine_net(one.energy) for one in (twin, second))
-            found.append(
-                Pair(
-                    gross=_apart(twin.gross_j, second.gross_j),
-                    net=_apart(*nets) if len(nets) == 2 else None,
-                    known=twin.known and second.known,
-                )
-            )
-    return found
-
-
-def _apart(first: float, second: float) -> float:
-    return abs(second / first - 1)
-
-
-def present(values: Iterable[Any]) -> list[Any]:
-    return [value for value in values if value is not None]
+def pairs(records: Iterable[Record]) -> list[tuple[Drawn, Drawn]]:
+    """All A/A pairs that have an energy, but for estimates."""
+    known = {one.record.cell: one for one in drawn(records) if one.known}
+    twins = (
+        (known.get(dataclasses.replace(cell, copy=cell.copy - 1)), second)
+        for cell, second in known.items()
+        if cell.copy % 2 == 0
+    )
+    return [(first, second) for first, second in twins if first]

@@ -6,7 +6,6 @@ percentile is the run's noise floor, by duration class, and a difference must be
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -212,28 +211,20 @@ def _word(log_ratio: Numbers, beyond: Numbers) -> npt.NDArray[np.str_]:
 def round_verdicts(first: Numbers, second: Numbers, floor: Numbers) -> npt.NDArray[np.str_]:
     """The verdict of the rounds that both sides have, each of the one held against the other's.
 
-    A difference is called if the rounds speak against "no larger than the noise floor". Two tests
-    look: Student's, which tells a clear case from few rounds, and Wilcoxon's signed ranks, which a
-    single round that went wrong does not mislead; the surer of the two counts. Both see lots of
-    neighbouring rounds: a worker keeps its pace for a while. Rows are judged together, so that of
-    all the differences called in a whole grid at most one in twenty is expected to be chance
-    (Benjamini and Hochberg).
+    A difference is called if the rounds speak against "no larger than the noise floor". The test
+    sees lots of neighbouring rounds: a worker keeps its pace for a while. Rows are judged together,
+    so that of all the differences called in a whole grid at most one in twenty is expected to be
+    chance (Benjamini and Hochberg).
     """
     ratios = log_ratios(first, second)
     beyond = np.log1p(floor)
     middle = row_median(ratios)
     enough = np.isfinite(ratios).sum(axis=1) >= FEWEST_ROUNDS
-    p = np.ones(len(ratios))
     further = np.sign(middle)[enough, None] * in_lots(ratios[enough]) - beyond[enough, None]
-    p[enough] = np.minimum(_by_rank(further), _by_mean(further))
     word = _word(middle, beyond)
-    sure = (word == "same") | _discoveries(p[enough], p)
+    sure = word == "same"
+    sure[enough] |= _discoveries(_chance(further))
     return np.where(enough & sure, word, "unsure")
-
-
-def lot_size(rounds: int) -> int:
-    """How many neighbouring rounds are one lot: two from 16 rounds on, three from 24."""
-    return max(1, rounds // LOTS)
 
 
 def in_lots(values: Numbers) -> Numbers:
@@ -271,62 +262,31 @@ def row_median(values: Numbers) -> Numbers:
     return np.where(count > 0, (ordered[rows, low] + ordered[rows, high]) / 2, np.nan)
 
 
-def _by_rank(beyond: Numbers) -> Numbers:
+def _chance(beyond: Numbers) -> Numbers:
     """Row by row, how likely values around zero are to lie as far above it as these do.
 
-    The ranks of |value| of those below zero, summed, against all ways to choose which are below.
+    By Yuen's test: Student's, of the values without the fifth that is furthest out on either side.
+    It tells a clear case from few rounds, and a round that went wrong does not mislead it.
     """
-    rounds = (~np.isnan(beyond)).sum(axis=1)
-    ranks = np.argsort(np.argsort(np.abs(beyond), axis=1), axis=1) + 1  # NaN goes last
-    below = np.where(beyond < 0, ranks, 0).sum(axis=1)
-    result = np.ones(len(beyond))
-    for n in np.unique(rounds):
-        rows = rounds == n
-        result[rows] = _rank_sums(int(n))[below[rows]]
-    return result
+    from scipy.special import stdtr  # here, as loading it takes a while
 
-
-def _by_mean(beyond: Numbers) -> Numbers:
-    """The same by Student's test: the mean over its standard error."""
-    rounds = (~np.isnan(beyond)).sum(axis=1)
+    ordered = np.sort(beyond, axis=1)  # NaN goes last
+    place, count = np.arange(ordered.shape[1]), (~np.isnan(ordered)).sum(axis=1)[:, None]
+    cut = count // 5
+    kept, there = count - 2 * cut, place < count
+    inner = np.take_along_axis(ordered, np.clip(place, cut, count - cut - 1), axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):  # a floor without end, rounds all alike
-        mean = np.nanmean(beyond, axis=1)
-        error = np.nanstd(beyond, axis=1, ddof=1) / np.sqrt(rounds)
-        t = np.where(error > 0, mean / error, np.sign(mean) * np.inf)
-        return student_tail(np.where(np.isnan(t), -np.inf, t), rounds - 1)
+        mean = np.where((place >= cut) & (place < count - cut), ordered, 0.0).sum(axis=1)
+        mean /= kept[:, 0]
+        spread = np.std(inner, axis=1, ddof=1, where=there, keepdims=True)
+        t = mean / (spread * np.sqrt(count) / kept)[:, 0]
+        t = np.where(spread[:, 0] > 0, t, np.sign(mean) * np.inf)
+    return np.asarray(stdtr(kept[:, 0] - 1, np.where(np.isnan(t), np.inf, -t)))
 
 
-def student_tail(t: Numbers, freedom: npt.NDArray[np.intp]) -> Numbers:
-    """The chance of a larger value under Student's distribution, by its finite series."""
-    angle = np.arctan2(t, np.sqrt(freedom))
-    sine, square = np.sin(angle), np.cos(angle) ** 2
-    odd = freedom % 2 == 1
-    term = np.where(odd, np.cos(angle), 1.0)
-    total = np.zeros(len(t))
-    for step in range(int(freedom.max(initial=0)) // 2):
-        last = step < np.where(odd, (freedom - 1) // 2, freedom // 2)
-        total += np.where(last, term, 0.0)
-        factor = np.where(odd, (2 * step + 2) / (2 * step + 3), (2 * step + 1) / (2 * step + 2))
-        term = term * square * factor
-    inside = np.where(odd, 2 / np.pi * (angle + sine * total), sine * total)
-    return np.asarray((1 - inside) / 2)
-
-
-@functools.lru_cache
-def _rank_sums(n: int) -> Numbers:
-    """The chance of a rank sum of at most 0, 1, 2, ... when each of n signs is a fair coin."""
-    ways = np.zeros(n * (n + 1) // 2 + 1)
-    ways[0] = 1.0
-    for rank in range(1, n + 1):
-        ways[rank:] = (ways[rank:] + ways[: len(ways) - rank]) / 2
-        ways[:rank] /= 2
-    return np.cumsum(ways)
-
-
-def _discoveries(family: Numbers, p: Numbers) -> npt.NDArray[np.bool_]:
-    """Which of `p` are discoveries, given all the tests that were made."""
-    ordered = np.sort(family)
-    limits = FALSE_DISCOVERIES * np.arange(1, len(ordered) + 1) / max(len(ordered), 1)
-    passed = np.flatnonzero(ordered <= limits)
-    limit = ordered[passed[-1]] if len(passed) else -1.0
-    return np.asarray(p <= limit)
+def _discoveries(p: Numbers) -> npt.NDArray[np.bool_]:
+    """Which of these chances are discoveries (as scipy.stats has it, which is slow to load)."""
+    ordered = np.sort(p)
+    limits = FALSE_DISCOVERIES * np.arange(1, len(p) + 1) / max(len(p), 1)
+    passed = ordered[ordered <= limits]
+    return np.asarray(p <= passed.max(initial=-1.0))

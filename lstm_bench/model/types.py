@@ -263,11 +263,6 @@ class Energy:
         jitter_s = TICK_JITTER_S * math.sqrt(max(1, len(self.load_w)))
         return self.power_w * jitter_s / self.window_s / net_w
 
-    @property
-    def net_resolved(self) -> bool:
-        """Whether the power over idle is more than what the window leaves open."""
-        return self.net_uncertainty < 1
-
 
 @dataclass
 class Record:
@@ -360,16 +355,19 @@ def to_json(value: Any) -> dict[str, Any]:
 
 def dumps(value: Any) -> str:
     """One line of strict JSON; a number that is not finite becomes null."""
-    return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+    return json.dumps(plain(value), separators=(",", ":"), allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """As JSON holds it: no NumPy types; a number that is not finite becomes null."""
+    if hasattr(value, "item"):
+        value = value.item()
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(k): _finite(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
+        return [plain(v) for v in value]
     return value
 
 

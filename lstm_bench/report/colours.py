@@ -39,6 +39,7 @@ LOOKS = {
     "tf-mode1-amp": Look("#3fae8b", "v", (4, 1.5)),
     "tf-mode2-amp": Look("#b0608c", "^", (4, 1.5)),
 }
+LIGHT, DARK = "#ffffff", "#15181c"  # the page behind the figures, as in page.css
 _OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5e3c99")
 
 
@@ -48,3 +49,40 @@ def look(name: str) -> Look:
         return LOOKS[name]
     number = zlib.crc32(name.encode())
     return Look(_OTHERS[number % len(_OTHERS)], "odv^sXP"[number // 7 % 7], (4, 1.5))
+
+
+def _channels(colour: str) -> list[float]:
+    """Red, green and blue, from 0 to 1; an opacity, if there is one, is over white."""
+    *channels, alpha = (int(f"{colour[1:]}ff"[i : i + 2], 16) / 255 for i in (0, 2, 4, 6))
+    return [1 - alpha + alpha * channel for channel in channels]
+
+
+def contrast(one: str, other: str) -> float:
+    """How well one colour is told from another: 1 to 21, as WCAG counts it."""
+    low, high = sorted(map(_lightness, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _lightness(colour: str) -> float:
+    linear = (
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in _channels(colour)
+    )
+    return sum(share * c for share, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def ink(background: str) -> str:
+    """Black or white, whichever is easier to read."""
+    return max(("#000000", "#ffffff"), key=lambda ink: contrast(ink, background))
+
+
+def on_dark(colour: str) -> str:
+    """The same hue where the background is dark: greys turn over, dark colours get lighter."""
+    channels = _channels(colour)
+    if len(set(channels)) == 1:
+        channels = [max(1 - c, 0.45) for c in channels]
+    for step in range(21):
+        lighter = (c + step / 20 * (1 - c) for c in channels)
+        found = "#" + "".join(f"{round(255 * c):02x}" for c in lighter)
+        if contrast(found, DARK) >= 4:
+            break
+    return found

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 import tabulate
 
-from lstm_bench.model.types import LstmBenchError
+from lstm_bench.model.types import LstmBenchError, plain
 from lstm_bench.model.units import WIDTH, clean, wrapped
 
 tabulate.MIN_PADDING = 0  # columns as narrow as their contents: tables must fit a page
@@ -135,7 +135,7 @@ class Document:
         data: dict[str, Any] = dict(self.facts)
         for table in self.tables:
             data.setdefault(table.name, []).extend(dict(row) for row in table.rows)
-        return json.dumps(_plain(data), indent=1, ensure_ascii=False, allow_nan=False)
+        return json.dumps(plain(data), indent=1, ensure_ascii=False, allow_nan=False)
 
     def _csv(self) -> str:
         if not self.tables:
@@ -218,19 +218,6 @@ def _titled(title: str, form: str, width: int | None) -> str:
     if form == "github":
         title = _MARKDOWN.sub(_escaped, title)
     return {"table": f"{title}\n\n", "github": f"### {title}\n\n", "latex": f"% {title}\n"}[form]
-
-
-def _plain(value: Any) -> Any:
-    """As JSON: no NaN, no NumPy types."""
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return value
 
 
 def _flat(row: Row) -> dict[str, Any]:

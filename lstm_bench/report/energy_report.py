@@ -10,21 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from lstm_bench.analysis.energy_cells import (
-    KNOWN,
-    NET_KNOWN,
-    Pair,
-    drawn,
-    fine_net,
-    firsts,
-    net_known,
-    pairs,
-    present,
-    shared_shapes,
-)
+from lstm_bench.analysis.energy_cells import Drawn, drawn, firsts, pairs, shared_shapes
 from lstm_bench.analysis.results import Run
 from lstm_bench.model.shape_filter import chosen, shapes_of
-from lstm_bench.model.types import LstmBenchError, Record, unlike_idle_w
+from lstm_bench.model.types import SAME_ENERGY, LstmBenchError, Record, unlike_idle_w
 from lstm_bench.model.units import counted, in_units, over, percent, size, wrapped
 from lstm_bench.report.document import Column, Document, Row, Table, number
 from lstm_bench.report.page import Section
@@ -35,15 +24,12 @@ SLOWED = ("throttled:", "slow clock:")  # how warnings of a block that stood out
 ESTIMATE = "~"  # before two digits: most cells are estimates
 
 _ENERGY = (
-    "energy per call, the median over {shapes}; gross: net, and idle power"
-    " for the time per call; a range, by the lowest and the highest of rounds and loads, where"
-    " it is an estimate in most cells: two runs on one GPU need not agree to {known}; net: what the"
-    " GPU draws over idle while calls run back to back; ~ if that is an estimate in most cells, of"
-    " one load alone or known to no better than {net_known}, - if it is not resolved;"
+    "energy per call, the median over {shapes}; gross: net, and idle power for the time per call;"
+    " ~ if two runs on one GPU need not agree to {known} in most cells; net: what the GPU draws"
+    " over idle while calls run back to back, - if that is not resolved; +-: half its 95% interval;"
     " power, idle: while calls run, and without; columns are medians of their own and need not add"
     " up; "
 )
-_NET_SHARE = percent(NET_KNOWN, 0)
 _CLOCK = (
     "SM MHz: the median clock while the cells were timed, and the lowest if it was lower; temp: the"
     " highest; "
@@ -81,7 +67,7 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     if elsewhere := {one.record.shape for one in drawn(everywhere)}:
         energy = f"no energy here; the run has it at {counted(len(elsewhere), 'other shape')}; "
     if any(row["cells"] for row in rows):
-        energy = _ENERGY.format(shapes=over(common), known=percent(KNOWN, 0), net_known=_NET_SHARE)
+        energy = _ENERGY.format(shapes=over(common), known=percent(SAME_ENERGY, 0))
     clock = _CLOCK if any(row["clock_mhz"] for row in rows) else ""
     result.add(
         wrapped(
@@ -112,28 +98,23 @@ def sections(run: Run) -> list[Section]:
     shapes = len(shared_shapes(firsts(measured(run))))
     columns = {
         "gross_j": "gross (mJ)",
-        "lowest_j": "lowest",
-        "highest_j": "highest",
         "net_j": "net (mJ)",
+        "net_spread": "net +- (%)",
         "power_w": "power (W)",
         "clock_mhz": "SM MHz",
         "temperature_c": "temp (C)",
         "estimates": "estimates",
-        "rough": "of net",
     }
+    scales = {"gross_j": 1e3, "net_j": 1e3, "net_spread": 100}
     cells: list[list[str | float | None]] = []
     for row in rows:
-        known = {**row, "gross_j": None} if is_estimate(row) else dict(row)
-        if known["net_j"] is not None and is_rough(row):
-            known["net_j"] = _two_digits(known["net_j"])
-        shown = [1e3 * known[k] if k.endswith("_j") and known[k] else known[k] for k in columns]
+        known = {**row, "gross_j": _two_digits(row["gross_j"])} if is_estimate(row) else row
+        shown = (None if known[k] is None else known[k] * scales.get(k, 1) for k in columns)
         cells.append([row["implementation"], *(None if v is None else round(v, 3) for v in shown)])
     note = (
-        f"Per call, the median over {over(shapes)}; net: what the GPU draws over idle; lowest and"
-        " highest: gross by the lowest and the highest of rounds and loads; estimates: cells"
-        f" whose gross energy two runs on one GPU need not agree on to {percent(KNOWN, 0)}; where"
-        " most are, the range alone is told; of net: cells whose net energy rests on one load or is"
-        f" known to no better than {_NET_SHARE}; where most are, two digits are told."
+        f"Per call, the median over {over(shapes)}; net: what the GPU draws over idle, and half its"
+        " 95% interval; estimates: cells whose gross energy two runs on one GPU need not agree on"
+        f" to {percent(SAME_ENERGY, 0)}; where most are, it has two digits."
     )
     return [
         Section(
@@ -163,26 +144,22 @@ def table_rows(records: Sequence[Record], order: Sequence[str]) -> list[dict[str
         own = [r for r in records if r.implementation == name]
         cells = [one for one in drawn(own) if one.record.shape in shapes]
         energies = [one.energy for one in cells]
-        unresolved = sum(not e.net_resolved for e in energies)
-        rough = sum(not net_known(e) for e in energies)
-        nets = [e.net_j for e in energies]
+        net_spread = _median(one.net_spread for one in cells)
+        resolved = net_spread is not None and net_spread < 1
         states = [r.gpu for r in own if r.gpu]
         rows.append(
             {
                 "implementation": name,
                 "gross_j": _median(one.gross_j for one in cells),
-                "lowest_j": _median(one.range_j[0] for one in cells),
-                "highest_j": _median(one.range_j[1] for one in cells),
-                "net_j": None if None in nets or 2 * unresolved > len(nets) else _median(nets),
+                "net_j": _median(e.net_j for e in energies) if resolved else None,
+                "net_spread": net_spread if resolved else None,
                 "cells": len(cells),
                 "estimates": sum(not one.known for one in cells),
-                "rough": rough,
-                "unresolved": unresolved,
                 "power_w": _median(e.power_w for e in energies),
                 "idle_w": _median(e.idle_w for e in energies),
                 "clock_mhz": _median(s.sm_mhz for s in states),
-                "lowest_mhz": min(present(s.lowest_sm_mhz for s in states), default=None),
-                "temperature_c": max(present(s.temperature_c for s in states), default=None),
+                "lowest_mhz": min(_present(s.lowest_sm_mhz for s in states), default=None),
+                "temperature_c": max(_present(s.temperature_c for s in states), default=None),
                 "device_peak": max((r.memory.get("device peak", 0) for r in own), default=0),
                 "host_peak": max((r.memory.get("host peak", 0) for r in own), default=0),
             }
@@ -193,25 +170,18 @@ def table_rows(records: Sequence[Record], order: Sequence[str]) -> list[dict[str
 def doubts(records: Iterable[Record]) -> list[str]:
     """How many cells are estimates, and of how many net energy is not known."""
     cells = drawn(records)
-    estimates = sum(not one.known for one in cells)
-    without_idle = sum(one.energy.idle_w is None for one in cells)
-    unresolved = sum(not one.energy.net_resolved for one in cells) - without_idle
-    rough = sum(fine_net(one.energy) is None for one in cells) - unresolved - without_idle
-    alone = sum(fine_net(one.energy) is not None and not net_known(one.energy) for one in cells)
     total = counted(len(cells), "cell")
+    without_idle = sum(one.energy.idle_w is None for one in cells)
     found = (
         (
-            estimates,
+            sum(not one.known for one in cells),
             "gross is an estimate, which two runs on one GPU need not agree on to"
-            f" {percent(KNOWN, 0)}",
+            f" {percent(SAME_ENERGY, 0)}",
         ),
-        (rough, f"net is an estimate, which the counter resolves to no better than {_NET_SHARE}"),
         (
-            alone,
-            "net is an estimate: it rests on one load, or its loads leave more than"
-            f" {_NET_SHARE} open",
+            sum(one.net_spread >= 1 for one in cells) - without_idle,
+            "the GPU draws less over idle than the loads resolve: net is not known there",
         ),
-        (unresolved, "the GPU draws less over idle than the load resolves: net is not known there"),
         (without_idle, "idle power is not known: gross is power times the time per call there"),
     )
     told = [f"in {count} of {total} {words}" for count, words in found if count]
@@ -224,25 +194,19 @@ def doubts(records: Iterable[Record]) -> list[str]:
     return told
 
 
-def repeats(of: Sequence[Pair]) -> list[str]:
+def repeats(of: Sequence[tuple[Drawn, Drawn]]) -> list[str]:
     """How far apart A/A pairs are, in gross and in net energy."""
-    gross = (
-        _spread("gross", "without an estimate", [p.gross for p in of if p.known]),
-        _spread("gross", "with one", [p.gross for p in of if not p.known]),
-    )
-    fine = f"whose power over idle is resolved to {_NET_SHARE}"
-    net = _spread("net", fine, [p.net for p in of if p.net is not None])
-    return [line for line in ("; ".join(filter(None, gross)), net) if line]
-
-
-def _spread(what: str, whose: str, differences: Sequence[float]) -> str:
-    if not differences:
-        return ""
-    return (
-        f"of {counted(len(differences), 'A/A pair')} {whose}, {what} differs by"
-        f" {percent(statistics.median(differences))} in the median and"
-        f" {percent(max(differences))} at most"
-    )
+    gross = [abs(second.gross_j / first.gross_j - 1) for first, second in of]
+    nets = [(first.energy.net_j, second.energy.net_j) for first, second in of]
+    net = [abs(second / first - 1) for first, second in nets if first and second]
+    told = [
+        f"{what} differs by {percent(statistics.median(apart))} in the median and"
+        f" {percent(max(apart))} at most"
+        for what, apart in (("gross", gross), ("net", net))
+        if apart
+    ]
+    pairs = counted(len(of), "A/A pair")
+    return [f"of {pairs} without an estimate, {', '.join(told)}"] if told else []
 
 
 def problem_lines(records: Iterable[Record]) -> list[str]:
@@ -275,7 +239,8 @@ def _columns(rows: Sequence[Row], less: set[str]) -> list[Column]:
     """Columns of which no row knows anything are left out."""
     columns = [
         ("gross_j", Column("gross", gross_text, right=True)),
-        ("net_j", Column("net", net_text, right=True)),
+        ("net_j", number("net", "net_j", joules)),
+        ("net_spread", number("+-", "net_spread", lambda share: percent(share, 0))),
         ("power_w", number("power", "power_w", _whole("W"))),
         ("idle_w", number("idle", "idle_w", _whole("W"))),
         ("clock_mhz", Column("SM MHz", _clock_text, right=True)),
@@ -288,37 +253,17 @@ def _columns(rows: Sequence[Row], less: set[str]) -> list[Column]:
 
 
 def gross_text(row: Row) -> str:
-    """A row's gross energy; if most of its cells are estimates, from where to where."""
-    return span(row["lowest_j"], row["highest_j"]) if is_estimate(row) else joules(row["gross_j"])
-
-
-def net_text(row: Row) -> str:
-    """A row's net energy; if most of its cells are estimates, marked and to two digits."""
-    if row["net_j"] is None or not is_rough(row):
-        return joules(row["net_j"])
-    return ESTIMATE + joules(_two_digits(row["net_j"]))
-
-
-def span(lowest: float, highest: float) -> str:
-    """Two amounts of energy with two digits, in the unit of the lower one if that is in sight."""
-    low, high = _two_digits(max(lowest, 0.0)), _two_digits(highest)
-    if low == high:
-        return ESTIMATE + joules(low)
-    units = {"J": 1.0, "mJ": 1e3, "uJ": 1e6}
-    in_sight = low if 1000 * low > high else high
-    unit = next((name for name in units if in_sight * units[name] >= 1), "uJ")
-    scale = units[unit]
-    return f"{low * scale:.12g}-{high * scale:.12g} {unit}"
+    """A row's gross energy; if most of its cells are estimates, marked and to two digits."""
+    return (
+        ESTIMATE + joules(_two_digits(row["gross_j"]))
+        if is_estimate(row)
+        else joules(row["gross_j"])
+    )
 
 
 def is_estimate(row: Row) -> bool:
     """Whether the gross energy of most cells of a row is an estimate."""
     return bool(2 * row["estimates"] > row["cells"])
-
-
-def is_rough(row: Row) -> bool:
-    """Whether the net energy of most cells of a row is an estimate."""
-    return bool(2 * row["rough"] > row["cells"])
 
 
 def _two_digits(value: float) -> float:
@@ -329,7 +274,7 @@ def _clock_text(row: Row) -> str:
     usual, lowest = row["clock_mhz"], row["lowest_mhz"]
     if usual is None:
         return "-"
-    return f"{usual:.0f}" + (f" ({lowest:.0f})" if lowest is not None and lowest < usual else "")
+    return f"{usual:.0f}" + (f"/{lowest:.0f}" if lowest is not None and lowest < usual else "")
 
 
 def joules(value: float | None) -> str:
@@ -342,9 +287,13 @@ def _whole(unit: str) -> Callable[[float | None], str]:
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    known = present(values)
+    known = _present(values)
     return statistics.median(known) if known else None
 
 
 def _known_size(value: int) -> str:
     return size(value or None)
+
+
+def _present(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if value is not None]

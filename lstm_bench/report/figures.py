@@ -1,10 +1,9 @@
 """A run as figures: time by each axis, who is fastest where, and what AMP gains.
 
-A point of a line figure is the median over shapes. Its bar is the 95% interval by a seeded
-bootstrap: each resample draws shapes with replacement, and each drawn shape stands with the median
-of its redrawn rounds. Its ends are percentiles, further out the fewer the shapes (`_tail`). Of
-fewer than six shapes not even the whole range holds their median with 95%; so where a point of a
-figure rests on fewer, all its bars speak of just these shapes: only rounds are redrawn.
+A point of a line figure is the median over shapes, and its bar the 95% interval of that by order
+statistics. Of fewer than six shapes not even the whole range holds their median with 95%; so where
+a point of a figure rests on fewer, all its bars speak of just these shapes: they are the medians of
+the shapes' own intervals, over lots of rounds.
 """
 
 from __future__ import annotations
@@ -22,11 +21,12 @@ from matplotlib import axes, cm, colors, font_manager, patches, style, ticker
 from matplotlib.figure import Figure
 
 from lstm_bench.analysis import noise, summary
-from lstm_bench.analysis.comparison import compare, median, neighbours, student
+from lstm_bench.analysis.comparison import compare
 from lstm_bench.analysis.noise import METRICS, SHAPE, Numbers
 from lstm_bench.analysis.results import Run
+from lstm_bench.model.median import median_interval
 from lstm_bench.model.units import counted, percent, short, times
-from lstm_bench.report.colours import look
+from lstm_bench.report.colours import ink, look
 
 PYTORCH = ("deepbench", "pytorch", "pytorch-amp")  # the rows of the paper's figures 2 and 4
 AXES = {
@@ -35,7 +35,6 @@ AXES = {
     "timesteps": "timesteps (steps)",
 }
 HEADS = ["implementation", "at", "shapes", "latency_s", "low_s", "high_s"]
-RESAMPLES, POOL, SEED = 2000, 50, 20210
 FEWEST_SHAPES, MOST_PANELS = 6, 24
 WIDTH, LINE = 8.0, 0.16  # inches, as all lengths here
 GREY, EMPTY, PALE = "#595959", "#f2f2f2", "50"  # the last is an opacity, to add to a colour
@@ -119,28 +118,20 @@ def points(run: Run, axis: str, only: Sequence[str] | None = None) -> pd.DataFra
     return result
 
 
-def interval(seconds: Numbers, rounds: Sequence[Sequence[float]], over_shapes: bool) -> Numbers:
+def interval(
+    seconds: Numbers, rounds: Sequence[Sequence[float]], over_shapes: bool
+) -> tuple[float, float]:
     """The 95% interval of the median of `seconds`, one per shape, each with its rounds."""
-    rng = np.random.default_rng(SEED)  # a new one: a row's bar does not depend on its neighbours
-    count = len(seconds)
-    draws = POOL if count >= FEWEST_SHAPES else RESAMPLES
-    redrawn: Numbers = np.repeat(seconds[:, None], draws, axis=1)
-    few = count if over_shapes else min((len(own) for own in rounds if len(own) > 1), default=2)
-    for row, of in enumerate(rounds):
-        own = np.array([t for t in of if t > 0])
-        if len(own) > 1:  # a single round stands as it is
-            medians = median(own[neighbours(rng, len(own), (draws,))])
-            redrawn[row] *= medians / median(own)  # around the cell's figure
-    size = (RESAMPLES, count)
-    shape = rng.integers(0, count, size) if over_shapes else np.arange(count)
-    medians = median(redrawn[shape, rng.integers(0, draws, size)])
-    return np.array(np.quantile(medians, (_tail(few), 1 - _tail(few))))
-
-
-def _tail(count: int) -> float:
-    """Where a percentile interval of so few ends: as far out as Student's is beyond the normal."""
-    count = max(count, 2)
-    return math.erfc(student(count) * math.sqrt(count / (count - 1) / 2)) / 2
+    if over_shapes:
+        return median_interval(list(seconds))
+    ends = []
+    for time, of in zip(seconds, rounds, strict=True):
+        lots = noise.in_lots(np.array([[t for t in of if t > 0]]))[0]
+        own = lots[np.isfinite(lots)]
+        # around the cell's figure
+        ends.append(median_interval(own * (time / np.median(own))) if len(own) else (time, time))
+    low, high = np.median(ends, axis=0)
+    return float(low), float(high)
 
 
 @styled()
@@ -156,7 +147,7 @@ def time_by(run: Run, axis: str, only: Sequence[str] | None = None) -> Figure | 
     order = list(last.sort_values(ascending=False, kind="stable").index)  # as the lines end
     what = f"{len(order)} implementations" if len(order) > 1 else elided(order[0], 40)
     less = run.cells[run.cells["implementation"].isin(order) & (run.cells["computes"] != "lstm")]
-    over = "shapes and rounds" if table.attrs["over_shapes"] else "the rounds of these shapes"
+    over = "shapes" if table.attrs["over_shapes"] else "the rounds of these shapes"
     notes = f"Bars: 95% interval of the median, over {over}; set side by side."
     if len(less):
         notes += f" * computes less ({', '.join(sorted(set(less['computes'])))})."
@@ -404,10 +395,3 @@ def plain(text: str) -> str:
     font = font_manager.get_font(font_manager.findfont("DejaVu Sans"))
     known = {c for c in set(text) if c.isprintable() and font.get_char_index(ord(c))}
     return "".join(c if c in known else ascii(c)[1:-1] for c in text)
-
-
-def ink(background: str) -> str:
-    """Black or white, whichever is easier to read."""
-    red, green, blue, alpha = (part**2.2 for part in colors.to_rgba(background))
-    light = 1 - alpha + alpha * (0.21 * red + 0.72 * green + 0.07 * blue)
-    return "white" if light < 0.18 else "black"

@@ -16,12 +16,12 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench.analysis import noise, summary
-from lstm_bench.analysis.comparison import FEWEST_SHAPES, Comparison, Group, Side, clear, paired
+from lstm_bench.analysis.comparison import Comparison, Group, Side, clear, paired
+from lstm_bench.analysis.intervals import FEWEST_SHAPES
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
 from lstm_bench.model.types import UNSEEN_GPU, Implementation, kinds_of
-from lstm_bench.model.units import counted, listed, seconds, single
-from lstm_bench.model.units import factor as factor
+from lstm_bench.model.units import counted, factor, listed, seconds, single
 from lstm_bench.report.headline import STRONGLY, Told, both_ways, by_axis, floor_of, told_by
 
 TITLES = {"deepbench": "C++", "pytorch": "PyTorch", "tensorflow": "TensorFlow"}

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from lstm_bench.analysis.comparison import (
-    FEWEST_SHAPES,
     MOST_GROUPS,
     Comparison,
     Group,
     clear,
     doublings,
 )
+from lstm_bench.analysis.intervals import FEWEST_SHAPES
 from lstm_bench.model.units import counted, factor, listed
 
 AXES = ("hidden", "batch", "timesteps")

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from lstm_bench.analysis.comparison import FEWEST_SHAPES, WORDS, Comparison, Group, doublings
+from lstm_bench.analysis.comparison import WORDS, Comparison, Group, doublings
+from lstm_bench.analysis.intervals import FEWEST_SHAPES
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
 from lstm_bench.model.units import clipped, counted, percent, seconds, short, times, wrapped

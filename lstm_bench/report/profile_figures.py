@@ -18,6 +18,7 @@ from lstm_bench.model.profile import Activity, Window, summary
 from lstm_bench.model.types import LstmBenchError, Shape
 from lstm_bench.model.units import over, percent, seconds
 from lstm_bench.report import figures
+from lstm_bench.report.colours import ink
 from lstm_bench.report.figures import (
     GREY,
     LINE,
@@ -25,7 +26,6 @@ from lstm_bench.report.figures import (
     about,
     box,
     elided,
-    ink,
     legend,
     plain,
     styled,

@@ -18,13 +18,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lstm_bench.analysis.comparison import (
-    FEWEST_SHAPES,
-    Comparison,
-    compare,
-    over_shapes,
-    resamples,
-)
+from lstm_bench.analysis.comparison import Comparison, compare
+from lstm_bench.analysis.intervals import FEWEST_SHAPES, over_shapes
 from lstm_bench.analysis.noise import SHAPE, Numbers
 from lstm_bench.analysis.results import frame
 from lstm_bench.runs.store import Row, Sizes
@@ -164,12 +159,10 @@ def two_groups(rng: np.random.Generator, runs: int) -> None:
         ends = []
         for _ in range(runs):
             logs = np.log(8) * (rng.random(shapes) < 0.25) + rng.normal(0, 0.1, shapes)
-            times = np.ones(shapes), np.exp(logs)
-            pools = times[0][:, None], times[1][:, None]
-            _, ratio, _ = over_shapes(times, pools, resamples(shapes, shapes))
-            above += ratio.high < 8**0.25
-            below += ratio.low > 8**0.25
-            ends.append((ratio.low, ratio.high))
+            low, high = np.exp(over_shapes(logs))
+            above += high < 8**0.25
+            below += low > 8**0.25
+            ends.append((low, high))
         low, high = np.median(ends, axis=0)
         holds = 1 - (above + below) / runs
         sides = f"{above / runs:14.1%}  {below / runs:8.1%}"

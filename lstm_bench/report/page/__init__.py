@@ -16,7 +16,6 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypedDict
 
 import numpy as np
@@ -28,19 +27,16 @@ from lstm_bench.analysis.comparison import Group, Statistic, clear
 from lstm_bench.analysis.noise import METRICS, SHAPE, Noise
 from lstm_bench.analysis.results import Run
 from lstm_bench.model.median import median_interval
-from lstm_bench.model.types import TOLERANCES, dumps
+from lstm_bench.model.types import TOLERANCES, plain
 from lstm_bench.model.units import clean, over
 from lstm_bench.report import findings
-from lstm_bench.report.colours import look
+from lstm_bench.report.colours import ink, look, on_dark
 from lstm_bench.report.headline import headline
 
 SCRIPTS = ("base.js", "table.js", "charts.js", "winners.js", "compare.js", "page.js")
 MOST_IMPLEMENTATIONS, MOST_SHAPES = 20, 2000  # beyond, only pairs with the baseline
 MOST_GROUPED = 30_000  # pairs times shapes; beyond, only pairs with the baseline by axis
 DIGITS = 7  # of a time; the noise begins at the third or fourth
-
-#: Colours of the page behind the figures, as in page.css.
-LIGHT, DARK = "#ffffff", "#15181c"
 
 
 class Section(TypedDict):
@@ -106,11 +102,6 @@ def _inert(text: str) -> str:
     return text
 
 
-def _strict(value: Any) -> Any:
-    """A value from anywhere as JSON holds it: what is not a finite number becomes null."""
-    return json.loads(dumps(value))
-
-
 def data(run: Run, sections: Sequence[Section], pairs: findings.Pairs) -> dict[str, Any]:
     """All that the scripts draw from, columns as arrays, text by its place in `strings`."""
     cells = run.cells
@@ -137,8 +128,8 @@ def data(run: Run, sections: Sequence[Section], pairs: findings.Pairs) -> dict[s
             metric: [_noise(n, floors[metric]) for n in floors[metric]] for metric in metrics
         },
         "facts": _facts(run),
-        "sections": _strict(list(sections)),
-        "manifest": _strict(run.manifest),
+        "sections": plain(list(sections)),
+        "manifest": plain(run.manifest),
     }
 
 
@@ -210,7 +201,7 @@ def _overview(run: Run) -> dict[str, Any]:
     table = summary.summary(run.cells, of, won, run.implementations)
     rows = table.drop(columns="paths").to_dict("records") if run.implementations else []
     return {
-        "rows": _strict(rows),
+        "rows": plain(rows),
         "over": over(int(table.attrs["shared_shapes"])),
     }
 
@@ -262,12 +253,10 @@ def _pairs(
         if not pair:
             return []
         axes = SHAPE[:3] if whole or baseline in names else ()
-        _ = pair.by_axis  # which is kept: here it is made side by side with others
         return [pair.whole, *(group for axis in axes for group in pair.of.along(axis))]
 
-    once = list({frozenset(pair): pair for pair in ordered}.values())  # the rest turns these round
-    with ThreadPoolExecutor() as pool:  # they spend their time in NumPy, side by side
-        made = dict(zip(once, pool.map(groups, once), strict=True))
+    once = {frozenset(pair): pair for pair in ordered}.values()  # the rest turns these round
+    made = {names: groups(names) for names in once}
     result = []
     for a, b in ordered:
         if pair := pairs(a, b):
@@ -375,37 +364,3 @@ def _flat(value: Any, key: str = "") -> str:
     if key.endswith("_bytes") and isinstance(value, (int, float)):
         return f"{value / 2**30:.0f} GiB"
     return "" if value is None else str(value)
-
-
-def _channels(colour: str) -> npt.NDArray[np.float64]:
-    return np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-
-
-def contrast(one: str, other: str) -> float:
-    """How well one colour is told from another: 1 to 21, as WCAG counts it."""
-    levels = []
-    for colour in (one, other):
-        c = _channels(colour)
-        linear = np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
-        levels.append(float(linear @ (0.2126, 0.7152, 0.0722)))
-    return (max(levels) + 0.05) / (min(levels) + 0.05)
-
-
-def on_dark(colour: str) -> str:
-    """The same hue where the background is dark: greys turn over, dark colours get lighter."""
-    c = _channels(colour)
-    if np.ptp(c) == 0:
-        c = np.maximum(1 - c, 0.45)
-    share = 0.0
-    while share < 1 and contrast(_hex(c + share * (1 - c)), DARK) < 4:
-        share += 0.05
-    return _hex(c + share * (1 - c))
-
-
-def _hex(channels: npt.NDArray[np.float64]) -> str:
-    return "#" + "".join(f"{round(255 * min(1.0, v)):02x}" for v in channels)
-
-
-def ink(background: str) -> str:
-    """Black or white, whichever is easier to read."""
-    return max(("#000000", "#ffffff"), key=lambda ink: contrast(ink, background))
