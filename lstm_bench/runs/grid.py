@@ -16,7 +16,6 @@ import yaml
 from lstm_bench.model import fake_script, registry
 from lstm_bench.model.shape_filter import holds
 from lstm_bench.model.types import (
-    ROUNDS_PER_BUILD,
     Implementation,
     LstmBenchError,
     Sampling,
@@ -38,9 +37,9 @@ KEYS = (
 _SAMPLING = {f.name for f in fields(Sampling)}
 _COUNTS = (
     *("rounds", "max_rounds", "block_calls", "warmup_calls", "queued_calls"),
-    *("builds", "loads"),
+    "loads",
 )
-MOST = {"builds": 64, "loads": 100}  # all builds of a cell are alive at a time; a load takes 0.7 s
+MOST = {"loads": 100}  # a load takes 0.7 s
 
 
 def shipped() -> dict[str, Path]:
@@ -399,6 +398,8 @@ def _fitting(shape: Shape, where: str) -> Shape:
 def _sampling(data: Mapping[str, Any], where: str) -> Sampling:
     for key, value in data.items():
         at = f"{where}: sampling.{key}"
+        if key == "builds":
+            raise LstmBenchError(f"{at}: is gone, a cell is one build; leave it out")
         if key not in _SAMPLING:
             raise LstmBenchError(f"{at}: unknown key{registry.nearest(key, sorted(_SAMPLING))}")
         if key in _COUNTS:
@@ -415,10 +416,4 @@ def _sampling(data: Mapping[str, Any], where: str) -> Sampling:
             )
         stated = sampling.max_rounds if "max_rounds" in data else sampling.rounds
         sampling = replace(sampling, rounds=stated, max_rounds=stated)
-    needed = sampling.builds * ROUNDS_PER_BUILD
-    if sampling.builds > 1 and needed > sampling.max_rounds:
-        raise LstmBenchError(
-            f"{where}: sampling.builds: found {sampling.builds}, which need {needed} rounds in"
-            f" turns, expected no more than max_rounds, which is {sampling.max_rounds}"
-        )
     return sampling
