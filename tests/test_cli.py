@@ -358,9 +358,7 @@ def test_what_is_left_to_retry_is_said_with_the_flag(lstm_bench, write_grid):
 
 
 @pytest.mark.processes
-def test_profiles_that_were_lost_can_be_had_later_without_timing_again(
-    lstm_bench, write_grid, tmp_path
-):
+def test_profiles_that_were_lost_can_be_had_later(lstm_bench, write_grid, tmp_path):
     grid = write_grid(fake={"fake": {"profile": "die"}})
     done = lstm_bench("grid", grid, "--run", "r", "--profile")
     assert done.returncode == 0
@@ -368,21 +366,12 @@ def test_profiles_that_were_lost_can_be_had_later_without_timing_again(
         done.stdout.split()
     )
     run = tmp_path / "results" / "r"
-    before = {r["group"]: r["latency_s"] for r in records(run)}
+    before = records(run)
     done = lstm_bench("grid", "--resume", "r")
-    cells = f"{len(before)} cells" if len(before) > 1 else "1 cell"
-    assert (
-        f"complete: nothing is left to measure; of {cells} the profile or the energy" in done.stdout
-    )
+    assert f"left to measure; --retry-failed measures {len(before)} cells again" in done.stdout
     done = lstm_bench("grid", "--resume", "r", "--retry-failed", "--dry-run")
-    assert f"0 cells, and {len(before)} more to look at, not to time, about 6 s" in done.stdout
-    assert "more to look at" not in lstm_bench("grid", "--resume", "r", "--dry-run").stdout
-
-    lines = (run / "records.jsonl").read_text().splitlines(keepends=True)
-    (run / "records.jsonl").write_text("".join(lines[:-1]))  # killed before the last was written
-    lstm_bench("grid", "--resume", "r")
-    assert len(records(run)) == len(before)  # that one is measured, the others are let be
-    before = {r["group"]: r["latency_s"] for r in records(run)}
+    assert f"{len(before)} cells, about" in done.stdout
+    assert "0 cells, about" in lstm_bench("grid", "--resume", "r", "--dry-run").stdout
 
     manifest = json.loads((run / "manifest.json").read_text())
     manifest["plan"]["implementations"][0]["options"]["profile"] = None  # the library is mended
@@ -390,9 +379,7 @@ def test_profiles_that_were_lost_can_be_had_later_without_timing_again(
     done = lstm_bench("grid", "--resume", "r", "--retry-failed")
     assert done.returncode == 0
     assert "not profiled" not in done.stdout
-    assert {r["group"]: r["latency_s"] for r in records(run)} == before
-    legs = [json.loads(line) for line in (run / "legs.jsonl").read_text().splitlines()]
-    assert [leg["cells"] for leg in legs] == [len(before), 1, 0]  # none was timed in the last
+    assert len(records(run)) == 2 * len(before)  # the later record of a cell counts
     assert lstm_bench("report", "--kernels", "--run", "r").returncode == 0
     done = lstm_bench("grid", "--resume", "r")
     assert done.stdout.strip().endswith("is complete: nothing is left to measure")
@@ -449,7 +436,9 @@ def test_a_run_is_not_mixed_with_another_machines_or_versions(lstm_bench, write_
     lstm_bench("grid", write_grid(), "--run", "r")
     path = tmp_path / "results" / "r" / "manifest.json"
     manifest = json.loads(path.read_text())
+    sampling = {**manifest["plan"]["sampling"], "builds": 4}  # by an earlier version
     for change in ({"machine": {**manifest["machine"], "cpu": "a Cray-1"}},
+                   {"plan": {**manifest["plan"], "sampling": sampling}},
                    {"interpreters": {"fake": {"versions": {"numpy": "0.1"}}}}):  # fmt: skip
         path.write_text(json.dumps({**manifest, **change}))
         done = lstm_bench("grid", "--resume", "r")

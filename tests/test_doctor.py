@@ -235,7 +235,7 @@ def test_a_run_goes_on_on_another_board_of_its_kind_with_a_word(monkeypatch, cha
     gpu = {"name": "NVIDIA H200", "memory_bytes": 2**37, "driver": "580.1", "uuid": "GPU-1"}
     monkeypatch.setattr(machine, "gpus", lambda: [gpu])
     then = {key: value for key, value in {**gpu, **change}.items() if value}
-    manifest = {"machine": {"cpu": machine.cpu_model(), "gpus": [then]}}
+    manifest = {"machine": {"cpu": machine.cpu_model(), "gpus": [then]}, "plan": {"sampling": {}}}
     plan = types.SimpleNamespace(implementations=[])
     if word == "refused":
         with pytest.raises(LstmBenchError, match="other circumstances"):

@@ -307,105 +307,45 @@ def test_the_two_of_an_a_a_pair_get_the_same_blocks(tmp_path):
     assert len(set.union(*calls.values())) > 1  # by the noise, from cell to cell
 
 
-@pytest.mark.parametrize(("least", "most", "done"), [(3, 13, 12), (13, 13, 14), (14, 20, 14)])
-def test_rounds_take_the_builds_of_a_cell_in_turns(tmp_path, least, most, done):
-    """Every second build is 20% slower, for as long as it lives: the median is between the two.
-
-    So there are as many rounds of each, and it has converged as soon as each of them has.
-    """
-    sampling = {**FAKE_GRID["sampling"], "rounds": least, "max_rounds": most, "builds": 2}
-    script = {"call_s": 0.001, "copy_offset": 0.2}
-    _, sink = walk(tmp_path, hidden=3, fake={"fake": script}, sampling=sampling)
-    (record,) = sink.records
-    first, second = record.round_latency_s[0::2], record.round_latency_s[1::2]
-    assert sorted([min(first), min(second)]) == pytest.approx([0.001, 0.0012])
-    assert len(set(first)) == len(set(second)) == 1
-    assert record.latency_s == pytest.approx(0.0011)
-    assert (record.rounds, record.builds, record.warnings) == (done, 2, [])
-
-
-def of_builds(builds):
-    return {
-        **FAKE_GRID["sampling"],
-        "rounds": 6 * builds,
-        "max_rounds": 6 * builds,
-        "builds": builds,
-    }
-
-
-def spoilt(monkeypatch, verb, ends, spoil):
-    """Have this done to the replies to a verb about builds whose name ends so."""
-    ask = worker_pool.Workers.ask
-
-    def asked(self, worker, asked_for, *arguments, **named):
-        reply = ask(self, worker, asked_for, *arguments, **named)
-        if asked_for == verb and named["key"].endswith(ends):
-            spoil(reply)
-        return reply
-
-    monkeypatch.setattr(worker_pool.Workers, "ask", asked)
-
-
 def wrong(reply):
-    """By less than another build is off, as a NaN is."""
     reply.check = Check(0.0, 0.0, 1e-5, False, "output is off")
 
 
-@pytest.mark.parametrize(
-    ("verb", "reason"),
-    [("prepare", "build 2 of 3: output is off"), ("check", "after timing: output is off")],
-)
-def test_one_wrong_build_makes_a_cell_wrong(tmp_path, monkeypatch, verb, reason):
-    spoilt(monkeypatch, verb, "~2", wrong)
-    _, sink = walk(tmp_path, hidden=3, sampling=of_builds(3))
+def changed(monkeypatch, verb, change):
+    """Have this done to the replies to a verb."""
+
+    def told(go, worker, wanted, named):
+        reply = go()
+        if wanted == verb:
+            change(reply)
+        return reply
+
+    asked_as(monkeypatch, told)
+
+
+def test_a_last_answer_that_is_wrong_makes_a_cell_wrong(tmp_path, monkeypatch):
+    changed(monkeypatch, "check", wrong)
+    _, sink = walk(tmp_path, hidden=3)
     (record,) = sink.records
-    assert (record.status, record.reason) == ("wrong", reason)
-    assert not record.check.passed
-    assert record.latency_s is None
+    assert (record.status, record.reason) == ("wrong", "after timing: output is off")
+    assert (record.check.passed, record.latency_s) == (False, None)
 
 
-def test_where_memory_is_short_a_cell_goes_on_with_the_builds_there_are(tmp_path, monkeypatch):
-    def full(reply):
-        raise WorkerFailed("oom", "MemoryError: no more")
-
-    spoilt(monkeypatch, "prepare", "~3", full)
-    spoilt(monkeypatch, "prepare", "~4", full)  # which is not tried
-    script = {"call_s": 0.001, "copy_offset": 0.2}
-    _, sink = walk(tmp_path, hidden=3, fake={"fake": script}, sampling=of_builds(5))
-    (record,) = sink.records
-    assert (record.status, record.builds, record.rounds) == ("ok", 2, 30)
-    assert len(set(record.round_latency_s[0::2])) == len(set(record.round_latency_s[1::2])) == 1
-    assert record.warnings == ["fewer builds: build 3 of 5 failed: MemoryError: no more"]
-
-
-def test_a_build_that_is_not_warm_is_told(tmp_path, monkeypatch):
-    def cold(reply):
-        reply.warm_up = replace(reply.warm_up, settled=False)
-
-    spoilt(monkeypatch, "prepare", "~2", cold)
-    _, sink = walk(tmp_path, hidden=3, sampling=of_builds(2))
+def test_a_cell_that_is_not_warm_is_marked(tmp_path, monkeypatch):
+    changed(monkeypatch, "prepare", cold)
+    _, sink = walk(tmp_path, hidden=3)
     assert [w.split(":")[0] for w in sink.records[0].warnings] == ["not warm"]
 
 
-def test_a_cell_that_is_lost_keeps_none_of_its_builds(tmp_path, monkeypatch):
-    released = []
-    spoilt(monkeypatch, "prepare", "~3", wrong)
-    ask = worker_pool.Workers.ask
-
-    def asked(self, worker, verb, *arguments, **named):
-        if verb == "release":
-            released.append(named["key"][-2:])
-        return ask(self, worker, verb, *arguments, **named)
-
-    monkeypatch.setattr(worker_pool.Workers, "ask", asked)
-    walk(tmp_path, hidden=3, sampling=of_builds(3))
+def test_a_cell_that_fails_while_it_is_timed_is_let_go(tmp_path, monkeypatch):
+    released = noted(monkeypatch, "release")
     fails = {"fault": "error", "when": "measure", "after": 3}
-    walk(tmp_path, hidden=3, fake={"fake": fails}, sampling=of_builds(2))
-    assert released == ["p1", "~2", "~3", "p1", "~2"]
+    _, sink = walk(tmp_path, hidden=3, fake={"fake": fails})
+    assert released == [record.key for record in sink.records if record.status == "crashed"]
 
 
 def noted(monkeypatch, wanted):
-    """The names of the builds that workers are asked this for, in that order."""
+    """The keys of the cells that workers are asked this for, in that order."""
     asked, ask = [], worker_pool.Workers.ask
 
     def asking(self, worker, verb, *arguments, **named):
@@ -417,92 +357,9 @@ def noted(monkeypatch, wanted):
     return asked
 
 
-def test_later_builds_come_in_another_order_each_time(tmp_path, monkeypatch):
-    """All cells once, then all once more: no cell always follows the same one in memory."""
-    prepared = noted(monkeypatch, "prepare")
-    fakes = {name: {"call_s": 0.001} for name in "abcdef"}
-    walk(tmp_path, hidden=3, fake=fakes, implementations=[*fakes], sampling=of_builds(4))
-    turns = [[key.split("~")[0] for key in prepared[n : n + 6]] for n in (0, 6, 12, 18)]
-    assert len({frozenset(turn) for turn in turns}) == 1
-    assert len({tuple(turn) for turn in turns}) == 4
-    assert [key.partition("~")[2] for key in prepared[::6]] == ["", "2", "3", "4"]
-
-
-def test_a_stop_ends_building(tmp_path, monkeypatch):
-    prepared = noted(monkeypatch, "prepare")
-    outcome, sink = walk(tmp_path, stop=lambda: len(prepared) >= 2, hidden=3, sampling=of_builds(6))
-    assert len(prepared) == 2
-    assert outcome.interrupted
-    assert sink.records == []
-
-
 def test_what_is_let_go_twice_is_gone():
     worker = Worker("fake", Settings())
     assert worker.release("nothing") == {}
-
-
-def test_a_budget_ends_building_too(tmp_path):
-    sampling = {**FAKE_GRID["sampling"], "rounds": 60, "max_rounds": 360, "builds": 60}
-    script = {"call_s": 0.02, "real": True}
-    _, sink = walk(tmp_path, budget_s=2, hidden=3, fake={"fake": script}, sampling=sampling)
-    (record,) = sink.records
-    assert record.status == "ok"
-    assert record.rounds % record.builds == 0
-    assert record.builds < 60
-    assert f"fewer builds: {record.builds} are what --budget left" in record.warnings
-
-
-def test_builds_that_take_other_ways_are_said_to(tmp_path, monkeypatch):
-    """As those of a row that chooses its algorithm may."""
-    spoilt(monkeypatch, "prepare", "~3", lambda reply: setattr(reply, "path", "another"))
-    _, sink = walk(tmp_path, hidden=3, sampling=of_builds(3))
-    (record,) = sink.records
-    assert record.warnings == ["several ways: scripted in 2 builds, another in 1 build"]
-
-
-@processes
-@pytest.mark.parametrize(
-    ("fault", "when", "status"),
-    [("segfault", "build", "crashed"), ("nan", "build", "wrong"), ("error", "measure", "crashed")],
-)
-def test_a_cell_is_lost_if_one_of_its_builds_is(tmp_path, fault, when, status):
-    """And its neighbours in the worker go on, all builds of them."""
-    sampling = of_builds(3)
-    fakes = {"bad": {"fault": fault, "when": when, "hidden": 3}, "good": {"process": "other"}}
-    fakes["near"] = {}
-    _, sink = walk(tmp_path, fake=fakes, sampling=sampling)
-    found = by_name(sink.records)
-    assert found["bad"].status == status
-    assert (found["good"].status, found["near"].status) == ("ok", "ok")
-    assert by_name(sink.records, hidden=5)["bad"].status == "ok"
-
-
-def test_a_worker_that_dies_with_a_second_build_costs_one_cell(tmp_path, monkeypatch):
-    ask = worker_pool.Workers.ask
-
-    def asked(self, worker, verb, *arguments, **named):
-        if verb == "prepare" and named["key"].startswith("a/h3") and named["key"].endswith("~2"):
-            shoot(worker)
-        return ask(self, worker, verb, *arguments, **named)
-
-    monkeypatch.setattr(worker_pool.Workers, "ask", asked)
-    _, sink = walk(tmp_path, fake={"a": {}, "b": {}, "c": {}}, sampling=of_builds(2))
-    found = {name: (r.status, r.rounds) for name, r in by_name(sink.records).items()}
-    assert found == {"a": ("crashed", 0), "b": ("ok", 12), "c": ("ok", 12)}
-
-
-def test_every_build_is_checked_after_timing_and_let_go(tmp_path, monkeypatch):
-    asked = Counter()
-    ask = worker_pool.Workers.ask
-
-    def counted(self, worker, verb, *arguments, **named):
-        asked[verb] += 1
-        return ask(self, worker, verb, *arguments, **named)
-
-    monkeypatch.setattr(worker_pool.Workers, "ask", counted)
-    _, sink = walk(tmp_path, hidden=3, sampling=of_builds(3))
-    assert [r.status for r in sink.records] == ["ok"]
-    assert asked["prepare"] == asked["check"] == asked["release"] == 3
 
 
 def test_controls_are_cells_of_their_own(tmp_path):
@@ -558,6 +415,62 @@ def test_what_is_unfinished_is_pending_and_a_shape_that_was_cut_as_a_whole(statu
     for retry_failed, expected in ((False, left), (True, again)):
         found = driver.pending(plan, records, retry_failed)
         assert "".join(sorted(cell.implementation for cell in found)) == expected
+
+
+@pytest.mark.parametrize(
+    "mark", ["not profiled: the worker died", "no energy: the worker died", "idle power"]
+)
+def test_a_shape_that_lost_a_profile_or_energy_is_retried_as_a_whole(mark):
+    """Or whose energy is from two GPUs: only what was measured in turns can be compared."""
+    plan = plan_of(fake={"a": {}, "b": {}, "c": {}}, hidden=[3, 5])
+    there = plan.shapes[0]
+    records = [
+        Record(n, shape, 1, 1, "ok", throughput_s=1e-3, energy=Energy(250.0, 90.0, call_s=1e-3))
+        for shape in plan.shapes
+        for n in "ab"
+    ]
+    records += [Record("c", shape, 1, 1, "unsupported") for shape in plan.shapes]
+    assert driver.pending(plan, records, retry_failed=True) == []
+    if mark == "idle power":
+        records[0].energy.idle_w = 100.0
+    else:
+        records[0].warnings.append(mark)
+    assert driver.pending(plan, records, retry_failed=False) == []
+    again = driver.pending(plan, records, retry_failed=True)
+    assert [(cell.implementation, cell.shape) for cell in again] == [("a", there), ("b", there)]
+
+
+def test_what_was_lost_is_there_after_a_retry(tmp_path, monkeypatch):
+    plan = on_a_gpu(monkeypatch, {"a": {}, "b": {}})
+    first = Profiles(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(follow_ups, "CRASHES", 1)
+        kill_when(patched, "load", *range(99))
+        kill_when(patched, "profile", *range(99))
+        driver.run(plan, plan.all_cells(), first, Quiet())
+    for record in first.records:
+        assert (record.status, record.energy, record.device_s) == ("ok", None, None)
+        assert record.latency_s
+        assert {text.split(":")[0] for text in record.warnings} == {"no energy", "not profiled"}
+    again = driver.pending(plan, first.records, retry_failed=True)
+    second = Profiles(tmp_path)
+    driver.run(plan, again, second, Quiet(), finished={r.key for r in first.records})
+    assert len(second.records) == 4
+    for record in second.records:
+        assert (record.status, record.energy.power_w, record.warnings) == ("ok", 300.0, [])
+        assert record.device_s == second.of_cell[record.key].busy_s
+    assert driver.pending(plan, second.records, retry_failed=True) == []
+
+
+@pytest.mark.parametrize("verb", ["prepare", "measure", "load", "profile"])
+def test_a_retry_that_is_stopped_replaces_no_time_of_its_shape(tmp_path, monkeypatch, verb):
+    """Old times beside new ones could not be compared."""
+    plan = on_a_gpu(monkeypatch, {"a": {}, "b": {}})
+    cells = [cell for cell in plan.all_cells() if cell.shape == plan.shapes[0]]
+    asked, sink = noted(monkeypatch, verb), Profiles(tmp_path)
+    finished = {cell.key for cell in cells}
+    outcome = driver.run(plan, cells, sink, Quiet(), lambda: bool(asked), finished=finished)
+    assert (sink.records, outcome.left, outcome.interrupted) == ([], 2, True)
 
 
 def test_nothing_takes_the_place_of_a_time_but_another_time(tmp_path):
@@ -922,209 +835,13 @@ def test_a_load_that_fails_before_others_do_not_is_no_lost_energy(tmp_path, monk
     assert [r.warnings for r in sink.records] == 2 * [
         ["fewer loads: 1 of 4 have no power: no room"]
     ]
-    assert driver.unseen(plan, sink.records, []) == []
+    assert driver.pending(plan, sink.records, retry_failed=True) == []
 
 
 def test_a_second_try_that_finds_nothing_is_not_told_as_one(tmp_path, monkeypatch):
     kill_when(monkeypatch, "profile", 1)
     sink = profiled(tmp_path, "cpu", a={"profile": "lost"})
     assert [w.split(":")[0] for r in sink.records for w in r.warnings] == 2 * ["not profiled"]
-
-
-def lost(plan, folder, monkeypatch):
-    """The records of a run whose workers die of every profile and load."""
-    sink = Profiles(folder)
-    with monkeypatch.context() as patched:
-        patched.setattr(follow_ups, "CRASHES", 1)
-        kill_when(patched, "load", *range(99))
-        kill_when(patched, "profile", *range(99))
-        driver.run(plan, plan.all_cells(), sink, Quiet())
-    for record in sink.records:
-        assert {text.split(":")[0] for text in record.warnings} == {"no energy", "not profiled"}
-        assert (record.energy, record.device_s) == (None, None)
-    assert driver.pending(plan, sink.records, retry_failed=True) == []
-    return sink.records
-
-
-def looked_for(plan, folder, records, **more):
-    """The same, looked at again: sink, observer, outcome."""
-    sink, seen = Profiles(folder), Quiet()
-    again = driver.unseen(plan, records, [])
-    return sink, seen, driver.run(plan, [], sink, seen, again=again, **more)
-
-
-def test_what_was_lost_of_a_cell_is_looked_for_again_and_its_times_stay(tmp_path, monkeypatch):
-    plan = on_a_gpu(monkeypatch, {"a": {"call_s": 0.002}, "b": {"call_s": 0.002}})
-    first = lost(plan, tmp_path, monkeypatch)
-    released = noted(monkeypatch, "release")
-    second, seen, outcome = looked_for(plan, tmp_path, first)
-    assert len(first) == len(second.records) == 4
-    assert (outcome.left, outcome.finished, outcome.timed_s) == (0, 0, 0)
-    assert not any("round" in text for text in seen.texts)
-    assert sorted(released) == sorted(record.key for record in first)
-    old = {record.key: record for record in first}
-    for new in second.records:
-        assert (new.energy.power_w, new.device_s) == (300.0, second.of_cell[new.key].busy_s)
-        same = replace(old[new.key], energy=new.energy, warnings=[], device_s=new.device_s)
-        assert replace(same, round_device_s=new.round_device_s) == new
-    assert driver.unseen(plan, second.records, []) == []
-
-
-def test_all_builds_of_a_cell_are_loaded_again(tmp_path, monkeypatch):
-    plan = on_a_gpu(monkeypatch, {"a": {}}, loads=4, **of_builds(2))
-    first = lost(plan, tmp_path, monkeypatch)
-    loaded = noted(monkeypatch, "load")
-    second, _, _ = looked_for(plan, tmp_path, first)
-    for record in second.records:
-        own = [key for key in loaded if key.startswith(record.key)]
-        assert own == 2 * [record.key, f"{record.key}~2"]
-        assert record.warnings == []
-
-
-def test_only_what_is_lacking_is_looked_for(tmp_path, monkeypatch):
-    plan = on_a_gpu(monkeypatch, {"a": {}})
-    record = lost(plan, tmp_path, monkeypatch)[0]
-    has = Energy(250.0, 100.0, 0.5, 6, calls=100, call_s=1e-3)
-    record = replace(record, energy=has, warnings=["not profiled: x", "odd: y"])
-    sink, seen, _ = looked_for(plan, tmp_path, [record])
-    assert (sink.records[0].energy, sink.records[0].warnings) == (has, ["odd: y"])
-    assert not any(" energy " in text for text in seen.texts)
-    record = replace(record, device_s=0.5, warnings=["no energy: x"])
-    sink, seen, _ = looked_for(plan, tmp_path, [record])
-    assert (sink.records[0].energy.power_w, sink.records[0].device_s) == (300.0, 0.5)
-    assert not any(" profiling " in text for text in seen.texts)
-
-
-def test_energy_is_looked_for_at_the_whole_shape(tmp_path, monkeypatch):
-    """The GPU may be another by now; rows are compared at a shape."""
-    plan = on_a_gpu(monkeypatch, {"a": {}, "b": {}})
-    records = {r.key: r for r in lost(plan, tmp_path, monkeypatch)}
-    had = Energy(250.0, 90.0, 0.5, 6, calls=100, call_s=1e-3)
-    elsewhere, here = plan.shapes
-    for key, record in records.items():
-        if record.shape == elsewhere or record.implementation == "a":
-            records[key] = replace(record, energy=had, warnings=[], device_s=0.5)
-    sink, seen, _ = looked_for(plan, tmp_path, [*records.values()])
-    assert {r.key for r in sink.records} == {r.key for r in records.values() if r.shape == here}
-    assert [(r.energy.power_w, r.energy.idle_w) for r in sink.records] == 2 * [(300.0, 100.0)]
-    assert sum(" profiling " in text for text in seen.texts) == 1  # of b, which has none
-
-
-def test_energy_that_rows_of_a_shape_have_from_two_gpus_is_measured_again(tmp_path, monkeypatch):
-    plan = on_a_gpu(monkeypatch, {"a": {}, "b": {}})
-    records = []
-    for record in lost(plan, tmp_path, monkeypatch):
-        there = record.shape == plan.shapes[0] and record.implementation == "b"
-        has = Energy(250.0, 100.0 if there else 90.0, 0.5, 6, calls=100, call_s=1e-3)
-        records.append(replace(record, energy=has, warnings=[], device_s=0.5))
-    sink, seen, _ = looked_for(plan, tmp_path, records)
-    assert [r.shape for r in sink.records] == 2 * [plan.shapes[0]]
-    assert [(r.energy.power_w, r.device_s) for r in sink.records] == 2 * [(300.0, 0.5)]
-    assert not any(" profiling " in text for text in seen.texts)
-    assert driver.unseen(plan, sink.records, []) == []
-
-
-@pytest.mark.parametrize("fails", ["prepare", "load"])
-def test_energy_that_is_not_found_again_is_not_kept_beside_newer_ones(tmp_path, monkeypatch, fails):
-    plan = on_a_gpu(monkeypatch, {"a": {}, "b": {}})
-    first = [r for r in lost(plan, tmp_path, monkeypatch) if r.shape == plan.shapes[0]]
-    had = Energy(250.0, 90.0, 0.5, 6, calls=100, call_s=1e-3)
-    records = [replace(r, energy=had, warnings=[]) if r.implementation == "a" else r for r in first]
-
-    def told(go, worker, verb, named):
-        if verb == fails and named["key"].startswith("a"):
-            raise WorkerFailed("oom", "no room")
-        return go()
-
-    asked_as(monkeypatch, told)
-    sink, _, _ = looked_for(plan, tmp_path, records)
-    found = {r.implementation: (r.energy and r.energy.power_w, r.warnings) for r in sink.records}
-    assert found == {"a": (None, ["no energy: no room"]), "b": (300.0, [])}
-
-
-@pytest.mark.parametrize("profile", [None, "lost"])
-def test_what_is_not_found_again_stays_lost(tmp_path, monkeypatch, profile):
-    plan = on_a_gpu(monkeypatch, {"a": {"profile": profile}}, None, None)
-    first = lost(plan, tmp_path, monkeypatch)
-    second, _, _ = looked_for(plan, tmp_path, first)
-    marks = {"not profiled", "no energy"} if profile else {"no energy"}
-    assert [{w.split(":")[0] for w in r.warnings} for r in second.records] == 2 * [marks]
-    assert all("no energy: blind" in r.warnings for r in second.records)
-    assert len(driver.unseen(plan, second.records, [])) == 2
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (wrong, "built again: output is off"),
-        (elsewhere, "built again, it took another way: another"),
-        (refused, "no room"),
-    ],
-)
-def test_a_cell_that_is_not_what_was_timed_is_not_looked_at(tmp_path, monkeypatch, change, reason):
-    plan = on_a_gpu(monkeypatch, {"a": {}})
-    first = lost(plan, tmp_path, monkeypatch)
-
-    def told(go, worker, verb, named):
-        reply = go()
-        if verb == "prepare":
-            change(reply)
-        return reply
-
-    asked_as(monkeypatch, told)
-    second, _, outcome = looked_for(plan, tmp_path, first)
-    assert outcome.left == 0
-    for was, new in zip(first, second.records, strict=True):
-        marks = [f"no energy: {reason}", f"not profiled: {reason}"]
-        assert replace(was, warnings=marks) == new
-        assert second.of_cell[new.key] is None
-
-
-def test_what_a_later_build_is_like_is_no_mark_of_the_times(tmp_path, monkeypatch):
-    plan = on_a_gpu(monkeypatch, {"a": {}})
-    first = lost(plan, tmp_path, monkeypatch)
-
-    def told(go, worker, verb, named):
-        reply = go()
-        if verb == "prepare":
-            cold(reply)
-        return reply
-
-    asked_as(monkeypatch, told)
-    second, _, _ = looked_for(plan, tmp_path, first)
-    assert [r.warnings for r in second.records] == [[], []]
-
-
-def test_a_build_that_was_interrupted_is_not_told_as_a_failed_look(tmp_path, monkeypatch):
-    plan = on_a_gpu(monkeypatch, {"a": {}})
-    first = lost(plan, tmp_path, monkeypatch)
-
-    def told(go, worker, verb, named):
-        if verb == "prepare":
-            raise WorkerFailed("interrupted", "stopped during prepare")
-        return go()
-
-    asked_as(monkeypatch, told)
-    second, _, outcome = looked_for(plan, tmp_path, first)
-    assert (second.records, outcome.left) == ([], 2)
-
-
-def test_a_budget_is_shared_with_the_looks_to_come(tmp_path, monkeypatch):
-    (record, *_) = lost(on_a_gpu(monkeypatch, {"a": {}}), tmp_path, monkeypatch)
-    plan = on_a_gpu(monkeypatch, {"a": {"real": True, "call_s": 0.001}})
-    (cell,) = (c for c in plan.all_cells() if c.shape != record.shape)
-    shares = []
-
-    def measure_shape(walk, shape, cells, deadline):
-        shares.append(deadline - time.monotonic())
-
-    monkeypatch.setattr(driver._Walk, "measure_shape", measure_shape)
-    for again in ([], [record]):
-        driver.run(plan, [cell], Profiles(tmp_path), Quiet(), budget_s=100.0, again=again)
-    alone, shared = shares
-    weight = driver.guess_cell_s(plan, cell)
-    assert alone == pytest.approx(100, abs=1)
-    assert shared == pytest.approx(100 * weight / (weight + driver.guess_looks_s(1)), abs=1)
 
 
 def test_a_worker_that_is_gone_before_a_cell_was_timed_is_no_second_process_of_it(
@@ -1134,53 +851,6 @@ def test_a_worker_that_is_gone_before_a_cell_was_timed_is_no_second_process_of_i
     _, sink = walk(tmp_path, hidden=3, fake={"a": {}, "b": {}})
     assert sorted(record.status for record in sink.records) == ["crashed", "ok"]
     assert [record.warnings for record in sink.records if record.status == "ok"] == [[]]
-
-
-def test_looks_at_what_is_not_here_are_left_out(tmp_path, monkeypatch):
-    plan = on_a_gpu(monkeypatch, {"a": {}})
-    first = lost(plan, tmp_path, monkeypatch)
-    second, _, outcome = looked_for(plan, tmp_path, first, missing={"fake": "not here"})
-    assert (second.records, outcome.left) == ([], 0)
-
-
-def test_a_budget_leaves_looks_for_later_and_keeps_time_for_them(tmp_path, monkeypatch):
-    plan = on_a_gpu(monkeypatch, {"a": {}})
-    first = lost(plan, tmp_path, monkeypatch)
-    second, _, outcome = looked_for(plan, tmp_path, first, budget_s=1e-9)
-    assert (second.records, outcome.left, outcome.out_of_budget) == ([], 2, True)
-
-
-def test_a_stop_amid_looks_leaves_the_rest_for_the_next(tmp_path, monkeypatch):
-    """What was not looked at to the end is not written; energy of a shape is all or none."""
-    plan = on_a_gpu(monkeypatch, {"a": {}, "b": {}})
-    first = lost(plan, tmp_path, monkeypatch)
-    has = Energy(250.0, 100.0, 0.5, 6, calls=100, call_s=1e-3)
-    bright = [replace(r, energy=has, warnings=["not profiled: x"]) for r in first]
-    for verb, was, written in (
-        ("prepare", first, 0),
-        ("load", first, 0),
-        ("profile", first, 0),
-        ("profile", bright, 1),
-    ):
-        with monkeypatch.context() as patched:
-            asked = noted(patched, verb)
-            second, _, outcome = looked_for(plan, tmp_path, was, stop=lambda a=asked: len(a) > 0)
-        assert (len(second.records), outcome.left, outcome.interrupted) == (
-            written,
-            4 - written,
-            True,
-        )
-
-
-def test_cells_that_are_timed_again_are_not_looked_at_twice():
-    plan = plan_of(fake={"a": {}, "b": {}}, hidden=3)
-    warned = {"warnings": ["not profiled: x"]}
-    records = [Record(n, plan.shapes[0], 1, 1, "ok", **warned) for n in "abc"]
-    a, b = plan.all_cells()
-    assert [r.implementation for r in driver.unseen(plan, records, [])] == ["a", "b"]  # c is none
-    assert [r.implementation for r in driver.unseen(plan, records, [a])] == ["b"]
-    records[1].status = "crashed"
-    assert driver.unseen(plan, records, [a, b]) == driver.unseen(plan, records, [a]) == []
 
 
 def test_stopping_while_profiling_leaves_the_rest_to_be_done_again(tmp_path):
@@ -1244,13 +914,13 @@ def test_energy_is_measured_on_a_gpu_and_says_so_where_it_cannot_be(tmp_path, mo
     assert (record.memory.get("process by NVML") == 12345) == there
 
 
-def with_loads(monkeypatch, folder, fakes, loads, stop=lambda asked: False, builds=1):
+def with_loads(monkeypatch, folder, fakes, loads, stop=lambda asked: False):
     """What is loaded, in that order, the records and the outcome; nothing takes time."""
     monkeypatch.setattr(gpu, "open_gauge", lambda device: Meter(device == "cuda"))
     monkeypatch.setattr(energy, "idle_power", lambda gauge: 100.0)
     asked = noted(monkeypatch, "load")
     data = {**FAKE_GRID, "hidden": 3, "energy": True, "device": "cuda", "fake": fakes}
-    sampling = {**FAKE_GRID["sampling"], **of_builds(builds), "loads": loads}
+    sampling = {**FAKE_GRID["sampling"], "loads": loads}
     data |= {"implementations": [*fakes], "sampling": sampling}
     plan = grid.plan(data, Path("g.yaml"), device="cuda", threads=2)
     sink = Raw(folder)
@@ -1272,13 +942,9 @@ def drawing(monkeypatch, *powers):
     monkeypatch.setattr(energy, "measure", measured)
 
 
-def test_loads_take_the_builds_in_turns_and_the_cells_as_well(tmp_path, monkeypatch):
-    """A load of every cell before the next load of any; with each its builds one by one."""
+def test_every_cell_is_loaded_once_before_any_is_loaded_again(tmp_path, monkeypatch):
     drawing(monkeypatch, 300.0, 300.0, 310.0, 310.0, 320.0, 320.0)
-    asked, records, _ = with_loads(monkeypatch, tmp_path, {"a": {}, "b": {}}, 3, builds=2)
-    first, second = sorted(set(asked[:2]))
-    turns = [sorted(asked[n : n + 2]) for n in (0, 2, 4)]
-    assert turns == [[first, second], [f"{first}~2", f"{second}~2"], [first, second]]
+    _, records, _ = with_loads(monkeypatch, tmp_path, {"a": {}, "b": {}}, 3)
     for record in records:
         assert record.energy.load_w == [300.0, 310.0, 320.0]
         assert record.energy.power_w == pytest.approx(310.0)

@@ -322,7 +322,6 @@ def test_the_noise_grid_measures_every_row_of_the_paper_grid_twice():
     for shape in plan.shapes:
         copies = Counter(cell.implementation for cell in plan.cells(shape, 1))
         assert set(copies.values()) == {2}
-    assert plan.sampling.builds > 1
 
 
 def test_threads_are_an_axis_on_a_cpu():
@@ -403,32 +402,10 @@ def test_rigorous_is_never_less_than_the_file_says(sampling, rounds, most):
     assert flags == {"rounds": rounds, "max_rounds": most}
 
 
-@pytest.mark.parametrize("builds", [0, 65, "many", True])
-def test_builds_are_a_count(builds):
-    sampling = {"builds": builds, "rounds": 1000, "max_rounds": 1000}
-    with pytest.raises(LstmBenchError, match=r"sampling\.builds: found"):
-        plan_of({"implementations": ["fake"], "sampling": sampling})
-
-
 @pytest.mark.parametrize("loads", [0, 101, "many", 1.5])
 def test_loads_are_counted_in_whole_ones(loads):
     with pytest.raises(LstmBenchError, match=r"sampling.loads: found .*, expected"):
         plan_of({"sampling": {"loads": loads}})
-
-
-def test_rounds_must_do_for_the_builds_that_they_take_in_turns():
-    with pytest.raises(LstmBenchError, match="which need 24 rounds in turns, expected no more"):
-        plan_of({"sampling": {"builds": 4, "rounds": 10, "max_rounds": 23}})
-    assert plan_of({"sampling": {"builds": 4, "max_rounds": 24}}).sampling.builds == 4
-
-
-def test_more_builds_are_guessed_to_take_longer():
-    guesses = []
-    for builds in (1, 4):
-        data = {"implementations": ["pytorch"], "sampling": {"builds": builds}}
-        plan = plan_of({**data, "hidden": 64, "batch": 1, "timesteps": 10})
-        guesses.append(guess_s(plan, plan.all_cells()))
-    assert guesses[1] > guesses[0]
 
 
 def test_each_load_for_energy_is_guessed_to_take_its_time():
@@ -449,8 +426,12 @@ def test_the_rounds_of_a_shipped_grid_fit_into_its_cap(path):
     assert sampling.max_rounds * sampling.block_s * kinds < sampling.cell_s
 
 
-def test_fast_builds_and_loads_a_cell_once_whatever_the_file_says():
-    data = {"implementations": ["fake"], "sampling": {"builds": 4, "loads": 4, "max_rounds": 100}}
+def test_fast_loads_a_cell_once_whatever_the_file_says():
+    data = {"implementations": ["fake"], "sampling": {"loads": 4, "max_rounds": 100}}
     flags = grid_command._sampling_flags(data, fast=True, rigorous=False, deepbench=False)
-    sampling = plan_of(data, sampling=flags).sampling
-    assert (sampling.builds, sampling.loads) == (1, 1)
+    assert plan_of(data, sampling=flags).sampling.loads == 1
+
+
+def test_a_file_that_asks_for_several_builds_is_told_that_they_are_gone():
+    with pytest.raises(LstmBenchError, match=r"sampling\.builds: is gone.*leave it out"):
+        plan_of({"sampling": {"builds": 4}})

@@ -2,10 +2,8 @@
 
 import io
 import os
-import random
 import statistics
 import time
-from collections import Counter
 
 import pytest
 from scipy import stats
@@ -226,34 +224,6 @@ def test_a_cell_converges_when_the_interval_is_narrow_and_the_rounds_are_done():
     assert convergence.converged(steady, sampling)
     assert not convergence.converged(steady[:9], sampling)
     assert not convergence.converged([1.0 + 0.02 * n for n in range(10)], sampling)
-
-
-def test_how_far_builds_are_apart_is_not_asked_when_a_cell_has_converged():
-    """But how far the rounds of each are."""
-    apart = [1.0, 1.5] * 6
-    assert not convergence.converged(apart, Sampling(rounds=10))
-    assert convergence.converged(apart, Sampling(rounds=10), builds=2)
-    restless = [(1.0, 1.5)[n % 2] * (1 + 0.1 * (n % 3)) for n in range(12)]
-    assert not convergence.converged(restless, Sampling(rounds=10), builds=2)
-
-
-def test_a_few_rounds_of_each_build_tell_nothing():
-    """One round is its own median: each would be exactly what it is held against."""
-    restless = [1.0, 1.7, 0.6, 1.2, 0.9]
-    assert not convergence.converged(restless, Sampling(rounds=5), builds=5)
-    assert not convergence.converged([1.0] * 25, Sampling(rounds=5), builds=5)
-    assert convergence.converged([1.0] * 30, Sampling(rounds=5), builds=5)
-
-
-def test_builds_do_not_make_restless_rounds_converge_sooner():
-    """Rounds that spread by 3% are known to 1% about as seldom in four builds as in one."""
-    rng = random.Random(1)
-    sure = Counter()
-    for _ in range(200):
-        rounds = [rng.gauss(1, 0.03) for _ in range(52)]
-        for builds in (1, 4):
-            sure[builds] += convergence.converged(rounds, Sampling(rounds=50), builds)
-    assert 0 < sure[4] <= sure[1]
 
 
 def test_calls_that_a_clock_does_not_see_converge():

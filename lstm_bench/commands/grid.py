@@ -43,7 +43,11 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
     metavar="[RUN]",
     help="Go on with RUN, or the newest; of GRID with its newest, or start one if there is none.",
 )
-@click.option("--retry-failed", is_flag=True, help="With --resume: what failed once more.")
+@click.option(
+    "--retry-failed",
+    is_flag=True,
+    help="With --resume: measure again what failed, and shapes that lost energy or a profile.",
+)
 @options.shape("Measure this shape, instead of the file's or without a file; repeatable.")
 @click.option(
     "-i",
@@ -56,7 +60,7 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
 @options.threads
 @options.python
 @click.option("--skip-missing", is_flag=True, help="Go without frameworks that are not installed.")
-@click.option("--fast", is_flag=True, help="5 rounds, one build, one load for energy.")
+@click.option("--fast", is_flag=True, help="5 rounds, one load for energy.")
 @click.option("--rigorous", is_flag=True, help="At least 30 rounds.")
 @click.option("--deepbench", is_flag=True, help="Queue 100 calls for throughput, as DeepBench.")
 @click.option(
@@ -175,7 +179,6 @@ def grid(
     for warning in preflight.in_vain(plan, energy):
         click.echo(f"! {warning}", err=True)
     left = driver.pending(plan, records, retry_failed)
-    unseen = driver.unseen(plan, records, left)
     if dry_run:
         from lstm_bench.report import dry_run as described
 
@@ -183,19 +186,15 @@ def grid(
             preflight.device(plan)
         except LstmBenchError as error:
             click.echo(f"! {error}", err=True)
-        looks = len(unseen) if retry_failed else 0
-        options.write(described.document(plan, left, missing, budget_s, looks), "table", None)
+        options.write(described.document(plan, left, missing, budget_s), "table", None)
         return
     preflight.device(plan)
-    if records and not left and not (unseen and retry_failed):
+    if records and not left:
         told = ""
-        if not retry_failed and any(record.status in RETRYABLE for record in records):
-            told = "; --retry-failed measures failed cells once more"
-        elif unseen:
+        if more := driver.pending(plan, records, retry_failed=True):
             told = (
-                f"; of {counted(len(unseen), 'cell')} the profile or the energy was lost, or is of"
-                " another GPU than its neighbours':"
-                " --retry-failed looks for it once more"
+                f"; --retry-failed measures {counted(len(more), 'cell')} again: those that failed,"
+                " and the shapes that lost a profile or energy"
             )
         click.echo(f"{folder} is complete: nothing is left to measure{told}")
         sys.exit(_exit_code({record.status for record in records}))
@@ -271,7 +270,6 @@ def _run(
             opened = store.Store(folder)
             records = list(store.read_records(folder).values())  # it is ours, none comes any more
         cells = driver.pending(plan, records, retry_failed)
-        unseen = driver.unseen(plan, records, cells) if retry_failed else []
         with (
             opened as sink,
             stop,
@@ -280,15 +278,7 @@ def _run(
         ):
             finished = {record.key for record in records if record.status == "ok"}
             outcome = driver.run(
-                plan,
-                cells,
-                sink,
-                progress,
-                stop,
-                budget_s,
-                missing,
-                finished=finished,
-                again=unseen,
+                plan, cells, sink, progress, stop, budget_s, missing, finished=finished
             )
             leg = {name: getattr(outcome, name) for name in ("wall_s", "timed_s", "spent_s")}
             told = {"cells": outcome.finished, "note": outcome.note, "machine": here}
@@ -301,7 +291,7 @@ def _run(
         raise Stopped(f"{what}; what was finished is kept. Mend it, then `{again}`") from None
     run = results.load(folder)
     try:
-        _tell(run, folder, outcome, len(cells) + len(unseen), again)
+        _tell(run, folder, outcome, len(cells), again)
     except OSError:  # Ctrl-C goes to a pager or `tee` too, which may be gone first
         if not outcome.interrupted:
             raise
@@ -381,7 +371,7 @@ def _sampling_flags(
     """What the flags put in place of what the grid file says."""
     flags: dict[str, Any] = {}
     if fast:
-        flags.update(rounds=5, max_rounds=10, builds=1, loads=1)
+        flags.update(rounds=5, max_rounds=10, loads=1)
     if rigorous:
         stated = data.get("sampling")
         for name in ("rounds", "max_rounds"):  # never less than the file has, nor than 30

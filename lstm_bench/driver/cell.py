@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import statistics
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from lstm_bench.model.profile import Profile
 from lstm_bench.model.types import Block, Cell, Energy, Record, to_json
 from lstm_bench.runs.plan import Plan
 
-WITHOUT = {"energy": "no energy", "profiling": "not profiled"}  # marks of what looks did not find
+LOST = {"energy": "no energy", "profiling": "not profiled"}  # the mark of what was not found
 
 
 @dataclass
@@ -28,25 +27,17 @@ class Measurement:
     cell: Cell
     reply: Prepared  # the worker's
     worker: WorkerProcess
-    builds: int = 1  # how many times the worker holds it; rounds take them in turns
     twin: Measurement | None = None  # of an A/A control: the cell whose blocks it takes
     blocks: list[Block] = field(default_factory=list)
     used: list[Block] = field(default_factory=list)  # the one block of each round that counts
     latencies: list[float] = field(default_factory=list)  # their medians, in seconds
     spent_s: float = 0.0
-    lacks: frozenset[str] = frozenset(WITHOUT)  # what a closer look may still find
     not_held: str = ""  # why no worker holds it any more, if none can
     profile: Profile | None = None
     loads: list[Energy] = field(default_factory=list)
     failed_loads: list[str] = field(default_factory=list)  # why, of each
     gpu: list[Sample] = field(default_factory=list)  # read while it was timed
     warnings: list[str] = field(default_factory=list)
-    paths: dict[str, str] = field(default_factory=dict)  # which way each build took
-
-    @property
-    def keys(self) -> list[str]:
-        """By what names the worker knows its builds, the first by the cell's own."""
-        return [self.cell.key, *(f"{self.cell.key}~{n}" for n in range(2, self.builds + 1))]
 
     @property
     def call_s(self) -> float:
@@ -78,11 +69,11 @@ class Measurement:
         return slow
 
     def miss(self, what: str, reason: str) -> None:
-        """A look found nothing; of loads there may be others."""
+        """Energy or a profile was not found; of loads there may be others."""
         if what == "energy":
             self.failed_loads.append(reason)
         else:
-            self.warn(f"{WITHOUT[what]}: {reason}")
+            self.warn(f"{LOST[what]}: {reason}")
 
     def warn(self, text: str) -> None:
         if text not in self.warnings:
@@ -130,55 +121,24 @@ def fill(record: Record, one: Measurement) -> Record:
     record.latency_interval_s = list(median_interval(latencies))
     record.throughput_s = statistics.median(throughputs)
     record.round_latency_s, record.round_throughput_s = latencies, throughputs
-    record.rounds, record.builds, record.calls = len(one.used), one.builds, len(samples)
+    record.rounds, record.calls = len(one.used), len(samples)
     record.outliers = convergence.outliers(samples)
     record.timed_s = one.spent_s
     record.cpu_over_wall = sum(b.cpu_s for b in one.used) / wall
     record.switches_per_s = sum(b.switches for b in one.used) / wall
     record.gpu = summary(one.gpu) if one.gpu else None
     record.others_over_wall = sum(b.others_s for b in one.used) / wall
-    _add_looks(record, one)
-    return record
-
-
-def lost(record: Record) -> frozenset[str]:
-    """What looks at a cell should have found and did not, by the marks of its record."""
-    marks = {text.partition(":")[0] for text in record.warnings}
-    return frozenset(what for what, mark in WITHOUT.items() if mark in marks)
-
-
-def seen_again(record: Record, one: Measurement) -> Record:
-    """A record with what another look has found; its times are those that it had."""
-    found = not_seen(record)
-    if "energy" in one.lacks:
-        found.energy = None
-    found.warnings += one.warnings
-    _add_looks(found, one)
-    if (
-        one.loads
-        and all(load.power_w is None for load in one.loads)
-        and "energy" not in lost(found)
-    ):
-        found.warnings.append(f"{WITHOUT['energy']}: {one.loads[0].problem}")
-    return found
-
-
-def not_seen(record: Record, what: frozenset[str] = frozenset(), reason: str = "") -> Record:
-    """A record whose marks of what looks did not find are these and no others."""
-    marks = WITHOUT.values()
-    kept = [text for text in record.warnings if text.partition(":")[0] not in marks]
-    now = [f"{WITHOUT[one]}: {reason}" for one in sorted(what)]
-    energy = None if "energy" in what else record.energy
-    return dataclasses.replace(record, warnings=[*kept, *now], energy=energy)
-
-
-def _add_looks(record: Record, one: Measurement) -> None:
-    """What was found besides times."""
-    if one.loads:
-        record.energy = energy.together(one.loads)
+    record.energy = energy.together(one.loads)
     if one.profile and not one.profile.problem:
         record.device_s = one.profile.busy_s
         record.round_device_s = one.profile.call_busy_s
+    return record
+
+
+def lost(record: Record) -> bool:
+    """Whether a cell has its times, and not the profile or the energy that it should have."""
+    marks = {text.partition(":")[0] for text in record.warnings}
+    return record.status == "ok" and not marks.isdisjoint(LOST.values())
 
 
 REFERENCE_RATE = 2e9  # operations a second: a slow machine's, to say how long is too long
@@ -197,76 +157,46 @@ class Builder:
         self.plan, self.workers, self.doing = plan, workers, doing
 
     def build(self, cell: Cell) -> Measurement:
-        """The first build of a cell; its check tells whether it may be timed."""
+        """Build a cell; its check tells whether it may be timed."""
         worker = self._worker(cell)
-        one = Measurement(cell, self._ask(worker, cell, cell.key), worker)
-        _note(one, cell.key, one.reply)
+        one = Measurement(cell, self._ask(worker, cell), worker)
+        _note_warm_up(one, one.reply)
         return one
-
-    def build_another(self, one: Measurement) -> None:
-        """One more build beside those that there are, which will do where memory is short."""
-        if not self.workers.alive(one.worker):
-            self.build_anew(one)
-        one.builds += 1
-        which = f"build {one.builds} of {self.plan.sampling.builds}"
-        try:
-            self._hold(one, one.keys[-1])
-        except WorkerFailed as failed:
-            if failed.status != "oom":
-                raise WorkerFailed(failed.status, f"{which}: {failed.reason}") from None
-            one.builds -= 1
-            one.warn(f"fewer builds: {which} failed: {failed.reason}")
 
     def build_anew(self, one: Measurement) -> None:
         """The worker is gone, by a neighbour perhaps; this cell goes on in a new one."""
         one.worker = self._worker(one.cell)
-        for key in one.keys:
-            self._hold(one, key)
+        reply = self._ask(one.worker, one.cell)
+        if not reply.check.passed:
+            one.reply.check = reply.check
+            raise WorkerFailed("wrong", reply.check.reason)
+        _note_warm_up(one, reply)
 
     def build_alike(self, one: Measurement) -> None:
         """A cell that has its times, as it was, in a new worker; nothing but the worker changes."""
         one.worker = self._worker(one.cell)
-        for key in one.keys:
-            _see_alike(self._ask(one.worker, one.cell, key), one.paths[key])
-
-    def build_as_recorded(self, record: Record) -> Measurement:
-        """The cell of a record as it was timed, to be looked at."""
-        one = self.build(record.cell)
-        _see_alike(one.reply, record.path)
-        while one.builds < record.builds:
-            before = one.builds
-            self.build_another(one)
-            if one.builds == before:  # there is no room for more
-                break
-        one.warnings.clear()  # they would be of its times
-        return one
+        reply = self._ask(one.worker, one.cell)
+        if not reply.check.passed:
+            raise WorkerFailed("wrong", f"built again: {reply.check.reason}")
+        if reply.path != one.reply.path:
+            raise WorkerFailed("unsupported", f"built again, it took another way: {reply.path}")
 
     def let_go(self, one: Measurement) -> str:
-        """All builds of a cell; returns what went wrong, if anything did."""
-        problem = ""
-        for key in one.keys:
-            if self.workers.alive(one.worker):
-                try:
-                    limit = self.plan.sampling.timeout_s
-                    self.workers.ask(one.worker, "release", limit, key=key)
-                except WorkerFailed as failed:
-                    problem = problem or failed.reason
-        return problem
+        """Have the worker forget a cell; returns what went wrong, if anything did."""
+        if self.workers.alive(one.worker):
+            try:
+                limit = self.plan.sampling.timeout_s
+                self.workers.ask(one.worker, "release", limit, key=one.cell.key)
+            except WorkerFailed as failed:
+                return failed.reason
+        return ""
 
     def _worker(self, cell: Cell) -> WorkerProcess:
         """The worker of a cell, started if it is not there."""
         with self.doing("starting", cell, ""):
             return self.workers.get(self.plan.row(cell.implementation).worker)
 
-    def _hold(self, one: Measurement, key: str) -> None:
-        """Have a cell that is known to be right built under this name."""
-        reply = self._ask(one.worker, one.cell, key)
-        if not reply.check.passed:
-            one.reply.check = reply.check
-            raise WorkerFailed("wrong", reply.check.reason)
-        _note(one, key, reply)
-
-    def _ask(self, worker: WorkerProcess, cell: Cell, key: str) -> Prepared:
+    def _ask(self, worker: WorkerProcess, cell: Cell) -> Prepared:
         """The problem first: its reference may take longer than any call is allowed to."""
         row, limit = self.plan.row(cell.implementation), self.plan.sampling.timeout_s
         shape = to_json(cell.shape)
@@ -275,13 +205,12 @@ class Builder:
         with self.doing("posing", cell, ""):
             self.workers.ask(worker, "pose", patience, shape=shape, computes=row.computes, **place)
             self.workers.shelf.filled(row.computes, cell.shape)
-        build = key.partition("~")[2]
-        with self.doing("preparing", cell, f"build {build} of" if build else ""):
+        with self.doing("preparing", cell, ""):
             reply: Prepared = self.workers.ask(
                 worker,
                 "prepare",
                 limit,
-                key=key,
+                key=cell.key,
                 implementation=to_json(row),
                 shape=shape,
                 sampling=to_json(self.plan.sampling),
@@ -289,16 +218,6 @@ class Builder:
         return reply
 
 
-def _see_alike(reply: Prepared, path: str) -> None:
-    """Fail if what was built again is not what was timed."""
-    if not reply.check.passed:
-        raise WorkerFailed("wrong", f"built again: {reply.check.reason}")
-    if reply.path != path:
-        raise WorkerFailed("unsupported", f"built again, it took another way: {reply.path}")
-
-
-def _note(one: Measurement, key: str, reply: Prepared) -> None:
-    """Which way a build took, and whether it was warm in the end."""
-    one.paths[key] = reply.path
+def _note_warm_up(one: Measurement, reply: Prepared) -> None:
     if reply.check.passed and not (reply.warm_up and reply.warm_up.settled):
         one.warn("not warm: the time per call was still moving at the end of the warm-up")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 
 from lstm_bench.model.median import median_interval
-from lstm_bench.model.types import ROUNDS_PER_BUILD, Block, Sampling
+from lstm_bench.model.types import Block, Sampling
 
 SWITCHES_PER_S = 50.0  # most workers are pushed off a core a few times a second
 MORE_SWITCHES = 3.0  # than usual for the cell: TensorFlow's own threads push each other
@@ -43,33 +42,12 @@ def crowded(blocks: Sequence[Block], cores: int) -> float:
     return others if others > OTHERS and others + own > cores - OTHERS else 0.0
 
 
-def converged(round_medians: Sequence[float], sampling: Sampling, builds: int = 1) -> bool:
+def converged(round_medians: Sequence[float], sampling: Sampling) -> bool:
     """Whether the median's interval is as narrow as was asked."""
     if len(round_medians) < sampling.rounds:
         return False
-    if builds > 1:
-        return _converged_in_builds(round_medians, sampling, builds)
     low, high = median_interval(round_medians)
     return (high - low) / 2 <= sampling.converged * statistics.median(round_medians)
-
-
-def _converged_in_builds(round_medians: Sequence[float], sampling: Sampling, builds: int) -> bool:
-    """The same of the rounds around their own build's median, which is one of them if it is odd.
-
-    How far builds are apart no number of rounds mends, so it is not asked.
-    """
-    each = len(round_medians) // builds
-    if each < ROUNDS_PER_BUILD:
-        return False
-    around: list[float] = []
-    for first in range(builds):
-        own = sorted(round_medians[first::builds])
-        middle = statistics.median(own) or 1.0  # a clock may be too coarse for a call
-        if len(own) % 2:
-            own.pop(len(own) // 2)
-        around += [one / middle for one in own]
-    low, high = median_interval(around)
-    return (high - low) / 2 * math.sqrt(each / (each - 1)) <= sampling.converged
 
 
 def outliers(samples: Sequence[int]) -> int:

@@ -3,10 +3,9 @@
 for each pass, with fresh workers
     for each shape, in shuffled order
         prepare:  build, first call, check, warm up; what fails is recorded at once
-                  where several builds are asked for, all cells again, in shuffled order
         rounds:   one block per implementation, in shuffled order, until there is enough
         look:     if the plan says so, after the last round of the last of them: energy in turns,
-                  then profiles; of cells that lost theirs in an earlier leg, that alone
+                  then profiles
         release:  the last answer is checked again, then the record is written
 """
 
@@ -17,21 +16,13 @@ import datetime
 import math
 import random
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from lstm_bench.driver import convergence, machine
-from lstm_bench.driver.cell import (
-    Builder,
-    Measurement,
-    blank_record,
-    fill,
-    lost,
-    not_seen,
-    seen_again,
-)
+from lstm_bench.driver.cell import Builder, Measurement, blank_record, fill, lost
 from lstm_bench.driver.follow_ups import CloserLook, Look
 from lstm_bench.driver.gpu import Watch
 from lstm_bench.driver.worker_pool import WorkerFailed, Workers
@@ -47,7 +38,7 @@ from lstm_bench.model.types import (
     unlike_idle_w,
 )
 from lstm_bench.model.units import counted
-from lstm_bench.runs.plan import Plan, guess_cell_s, guess_looks_s, guess_s, possible
+from lstm_bench.runs.plan import Plan, guess_cell_s, guess_s, possible
 from lstm_bench.runs.store import Sink
 
 MAX_REPEATS = 3  # of a disturbed block
@@ -71,7 +62,7 @@ class Outcome:
     wall_s: float = 0.0
     timed_s: float = 0.0  # of it inside timed calls, which energy's are not
     spent_s: dict[str, float] = field(default_factory=dict)  # the whole, by what was done
-    finished: int = 0  # cells, those that only got another look apart
+    finished: int = 0  # cells
     left: int = 0  # cells that were planned and not reached
     note: str = ""  # what NVML did not tell, and how to get it
 
@@ -86,13 +77,12 @@ def run(
     missing: Mapping[str, str] | None = None,
     look: Look | None = None,
     finished: Collection[str] = (),
-    again: Sequence[Record] = (),
 ) -> Outcome:
     """Measure `cells`, which are some or all of the plan's.
 
     `missing` names the frameworks that are not installed, with the reason for their cells.
     `look` says what else a profiled pass shall show. `finished` are the keys of cells that have a
-    time: nothing less may take its place. Those of `again` only get another closer look.
+    time: nothing less may take its place.
     """
     missing = missing or {}
     walk = _Walk(plan, sink, observer, stop, look or Look(), finished)
@@ -106,10 +96,8 @@ def run(
     weights = dict.fromkeys(groups, 0.0)
     for cell in here:
         weights[cell.pass_number, cell.shape] += guess_cell_s(plan, cell)
-    again = [r for r in again if possible(plan, [r.cell], missing)]
-    left_weight = sum(weights.values()) + guess_looks_s(len(again))
-    guessed_s = guess_s(plan, here) + guess_looks_s(len(again))
-    observer.started(len(cells) + len(again), min(guessed_s, budget_s or math.inf))
+    left_weight = sum(weights.values())
+    observer.started(len(cells), min(guess_s(plan, here), budget_s or math.inf))
     outcome = Outcome()
     current_pass = None
     try:
@@ -129,12 +117,6 @@ def run(
             left_weight -= weights[pass_number, shape]
             if stop():
                 break
-        by_key = {record.key: record for record in again}
-        for looks in by_shape(record.cell for record in again).values():
-            outcome.out_of_budget |= deadline is not None and time.monotonic() >= deadline
-            if stop() or outcome.out_of_budget:
-                break
-            walk.look_again([by_key[cell.key] for cell in looks])
     finally:
         walk.workers.close()
         outcome.note = walk.watch.reason if plan.settings.device == "cuda" else ""
@@ -142,7 +124,7 @@ def run(
     outcome.wall_s, outcome.timed_s = time.monotonic() - started, walk.timed_s
     outcome.spent_s = dict(walk.spent_s)
     outcome.finished = walk.finished
-    outcome.left = len(cells) - walk.finished + len(again) - walk.looked_at
+    outcome.left = len(cells) - walk.finished
     outcome.interrupted = stop() and outcome.left > 0
     return outcome
 
@@ -160,11 +142,13 @@ class _Walk:
         finished_before: Collection[str],
     ):
         self.finished_before = finished_before
+        #: What shall replace older times of a shape, once all of it is measured.
+        self.newer: list[tuple[Record, list[Block], Profile | None]] = []
         self.plan, self.sink, self.observer, self.stop = plan, sink, observer, stop
         self.rng = random.Random(plan.settings.seed)
         self.workers = Workers(plan, sink.logs, stop)
         self.watch = Watch(plan.settings.device)
-        self.finished = self.looked_at = 0
+        self.finished = 0
         self.timed_s = 0.0
         self.builder = Builder(plan, self.workers, self.doing)
         self.closer = CloserLook(
@@ -192,6 +176,7 @@ class _Walk:
         group = f"{shape.label} {datetime.datetime.now(datetime.timezone.utc):%Y%m%dT%H%M%S.%f}"
         live: list[Measurement] = []
         timed: list[Measurement] = []  # all rounds done, nothing recorded yet
+        done_before = self.finished
         for cell in cells:
             if self.stop():
                 break
@@ -199,15 +184,7 @@ class _Walk:
                 same = (one for one in live if one.cell.implementation == cell.implementation)
                 prepared.twin = next(same, None)
                 live.append(prepared)
-        for built in range(1, self.plan.sampling.builds):
-            for one in self.rng.sample(live, len(live)):  # each time at other places in memory
-                if self.stop() or one.builds < built:
-                    continue
-                if deadline is not None and time.monotonic() >= deadline:
-                    one.warn(f"fewer builds: {built} are what --budget left")
-                elif not self.build_again(one, group):
-                    live.remove(one)
-        for number in range(1, self.plan.sampling.max_rounds + self.plan.sampling.builds):
+        for number in range(1, self.plan.sampling.max_rounds + 1):
             if self.stop() or not live:
                 break
             for one in self.ordered(live):
@@ -228,37 +205,12 @@ class _Walk:
             self.finish(one, group, f"stopped after {counted(len(one.used), 'round')}")
         for one, whole in self.closer.at(timed):
             self.finish(one, group, "" if whole else "stopped before all was measured")
-
-    def look_again(self, records: list[Record]) -> None:
-        """Profiles and energy of cells of one shape; they have their times, which stay.
-
-        Energy is that of all of them or of none: the GPU may be another one by now. Those that have
-        lost nothing are here for that.
-        """
-        dark = any("energy" in lost(record) or not lost(record) for record in records)
-        all_lack = frozenset({"energy"} if dark else ())
-        before: dict[str, Record] = {}
-        built = []
-        for record in records:
-            if self.stop():
-                break
-            try:
-                one = self.builder.build_as_recorded(record)
-            except WorkerFailed as failed:
-                if failed.status != "interrupted":
-                    self.replace(not_seen(record, lost(record) | all_lack, failed.reason))
-                continue
-            one.lacks = lost(record) | all_lack
-            before[record.key] = record
-            built.append(one)
-        seen = []
-        for one, whole in self.closer.at(built):
-            self.builder.let_go(one)
-            seen += [one] if whole else []
-        if dark and len(seen) < len(built):
-            return
-        for one in seen:
-            self.replace(seen_again(before[one.cell.key], one), one.profile)
+        if self.finished - done_before == len(cells):
+            for record, blocks, profile in self.newer:
+                self.sink.append(record, blocks, profile)
+        else:  # some of the older times stay, and these could not be compared with them
+            self.finished -= len(self.newer)
+        self.newer.clear()
 
     def prepare(self, cell: Cell, group: str) -> Measurement | None:
         """Build, check and warm one cell; a cell that cannot be timed is recorded instead."""
@@ -284,17 +236,6 @@ class _Walk:
             return None
         return live
 
-    def build_again(self, one: Measurement, group: str) -> bool:
-        """One more build of a cell; false if the cell is lost with it."""
-        try:
-            self.builder.build_another(one)
-        except WorkerFailed as failed:
-            if failed.status != "interrupted":
-                self.record(self.filled(one, group, failed.status, failed.reason), [])
-            self.builder.let_go(one)
-            return False
-        return True
-
     def ordered(self, live: list[Measurement]) -> list[Measurement]:
         """Shuffled, but calls of like length together, those of a decade that begins anywhere.
 
@@ -307,7 +248,7 @@ class _Walk:
 
     def measure_round(self, one: Measurement, number: int, group: str) -> bool:
         """One block that counts; false if the cell is lost."""
-        sampling, key = self.plan.sampling, one.keys[(number - 1) % one.builds]
+        sampling = self.plan.sampling
         try:
             if not self.workers.alive(one.worker):
                 self.builder.build_anew(one)
@@ -320,7 +261,7 @@ class _Walk:
                         one.worker,
                         "measure",
                         sampling.timeout_s,
-                        key=key,
+                        key=one.cell.key,
                         round_number=number,
                         sampling=to_json(sampling),
                         call_s=one.call_s,
@@ -345,11 +286,9 @@ class _Walk:
         return True
 
     def enough(self, one: Measurement, deadline: float | None) -> bool:
-        """Whether a cell has converged, or has used up what it may cost; all builds alike."""
+        """Whether a cell has converged, or has used up what it may cost."""
         sampling, rounds = self.plan.sampling, len(one.used)
-        if rounds % one.builds:
-            return False
-        if convergence.converged(one.latencies, sampling, one.builds):
+        if convergence.converged(one.latencies, sampling):
             return True
         if one.spent_s >= sampling.cell_s:
             if rounds < sampling.max_rounds:
@@ -362,20 +301,18 @@ class _Walk:
         return rounds >= sampling.max_rounds
 
     def check(self, one: Measurement) -> None:
-        """Hold the last timed answers against the reference, before anything else is called."""
+        """Compare the last timed answer with the reference, before anything else is called."""
         if not self.workers.alive(one.worker):
             one.warn("not checked again: the worker was gone before the last answer was looked at")
             return
         try:
             with self.doing("checking", one):
                 limit = self.plan.sampling.timeout_s
-                checks = [
-                    self.workers.ask(one.worker, "check", limit, key=k).check for k in one.keys
-                ]
+                reply = self.workers.ask(one.worker, "check", limit, key=one.cell.key)
         except WorkerFailed as failed:
             one.warn(f"not checked again: {failed.reason}")
         else:
-            one.reply.check = max(checks, key=lambda c: (not c.passed, c.max_abs_error))
+            one.reply.check = reply.check
 
     def finish(self, one: Measurement, group: str, cut_short: str = "") -> None:
         """Let the cell go and write it down; `cut_short` says why it is not whole."""
@@ -388,17 +325,11 @@ class _Walk:
             status, reason = "interrupted", cut_short
         if problem := self.builder.let_go(one):
             one.warn(f"not released: {problem}")
-        ways = Counter(one.paths.values())
-        if len(ways) > 1:
-            told = ", ".join(f"{path} in {counted(n, 'build')}" for path, n in ways.most_common())
-            one.warn(f"several ways: {told}")
         if one.worker.settings.device == "cpu" and (
             cores := convergence.crowded(one.used, machine.threads())
         ):
             one.warn(f"disturbed: other processes used {cores:.1f} cores while this was measured")
-        if status == "ok" and not convergence.converged(
-            one.latencies, self.plan.sampling, one.builds
-        ):
+        if status == "ok" and not convergence.converged(one.latencies, self.plan.sampling):
             one.warn("not converged: the interval of the median is wider than was asked")
         self.record(self.filled(one, group, status, reason), one.blocks, one.profile)
 
@@ -412,16 +343,12 @@ class _Walk:
         return fill(self.blank(one.cell, status, reason, group), one)
 
     def record(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
-        if record.status == "ok" or record.key not in self.finished_before:
+        if record.key not in self.finished_before:
             self.sink.append(record, blocks, profile)
+        elif record.status == "ok":
+            self.newer.append((record, blocks, profile))
         if record.status != "interrupted":
             self.finished += 1
-        self.observer.finished(record)
-
-    def replace(self, record: Record, profile: Profile | None = None) -> None:
-        """Write down what another look has found, in place of a record with the same times."""
-        self.sink.append(record, [], profile)
-        self.looked_at += 1
         self.observer.finished(record)
 
 
@@ -433,29 +360,20 @@ def pending(plan: Plan, records: Iterable[Record], retry_failed: bool) -> list[C
     """The cells of a plan that still have to be measured.
 
     A shape that was cut short is measured again whole: only what was measured in turns can be
-    compared.
+    compared. With `retry_failed` so is one where a profile or energy was lost, or where energy is
+    from two GPUs.
     """
+    records = list(records)
     again = (*UNFINISHED, *(RETRYABLE if retry_failed else ()))
     known = {record.key: record.status for record in records}
+    whole = {(r.pass_number, r.shape) for r in records if lost(r)} | unlike_idle_w(records).keys()
     left = []
-    for group in by_shape(plan.all_cells()).values():
+    for shape, group in by_shape(plan.all_cells()).items():
         statuses = [known.get(cell.key, "interrupted") for cell in group]
-        wanted = (*again, "ok") if "interrupted" in statuses else again
+        cut_short = "interrupted" in statuses or (retry_failed and shape in whole)
+        wanted = (*again, "ok") if cut_short else again
         left += [cell for cell, status in zip(group, statuses, strict=True) if status in wanted]
     return left
-
-
-def unseen(plan: Plan, records: Iterable[Record], left: Iterable[Cell]) -> list[Record]:
-    """Cells of the plan that have their times, and whose profile or energy was lost.
-
-    Energy is looked for at a shape as a whole: only what was measured on one GPU can be compared.
-    So it is where some rows of a shape have it from another.
-    """
-    keys = {cell.key for cell in plan.all_cells()} - {cell.key for cell in left}
-    timed = [r for r in records if r.status == "ok" and r.key in keys]
-    dark = {(r.pass_number, r.shape) for r in timed if "energy" in lost(r)}
-    dark |= unlike_idle_w(timed).keys()
-    return [r for r in timed if lost(r) or (r.pass_number, r.shape) in dark]
 
 
 def by_shape(cells: Iterable[Cell]) -> dict[tuple[int, Shape], list[Cell]]:

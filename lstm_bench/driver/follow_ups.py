@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 
 from lstm_bench.driver.cell import Builder, Measurement
 from lstm_bench.driver.gpu import Watch
@@ -19,7 +18,7 @@ from lstm_bench.driver.worker_pool import WorkerFailed, Workers
 from lstm_bench.model.types import Cell
 from lstm_bench.runs.plan import Plan
 
-CRASHES = 2  # of a row in a row; then it is not tried again in this run
+CRASHES = 2  # of a row in a row; then it is not tried again until a resume
 
 
 @dataclass(frozen=True)
@@ -59,15 +58,15 @@ class CloserLook:
         One load of each for its energy, in shuffled order, then the next: what the host and the
         GPU's temperature do meanwhile is everybody's.
         """
-        loaded = [c for c in cells if self.plan.wants_energy(c.cell) and "energy" in c.lacks]
+        loaded = [c for c in cells if self.plan.wants_energy(c.cell)]
         whole = {one.cell.key: True for one in cells}
-        for turn in range(self.plan.sampling.loads):
+        for _ in range(self.plan.sampling.loads):
             for one in self.rng.sample(loaded, len(loaded)):
-                whole[one.cell.key] &= self._looked(one, "energy", partial(self._load, turn=turn))
+                whole[one.cell.key] &= self._looked(one, "energy", self._load)
         for one in loaded:
             _note_energy(one)
         for one in cells:
-            if self.plan.wants_profile(one.cell) and "profiling" in one.lacks:
+            if self.plan.wants_profile(one.cell):
                 whole[one.cell.key] &= self._looked(one, "profiling", self._profile)
             yield one, whole[one.cell.key]
 
@@ -113,9 +112,9 @@ class CloserLook:
                 one.not_held = failed.reason
             raise
 
-    def _load(self, one: Measurement, turn: int) -> bool:
-        """Power, while calls of one of the cell's builds run back to back; whether there is any."""
-        limit, key = self.plan.sampling.timeout_s, one.keys[turn % one.builds]
+    def _load(self, one: Measurement) -> bool:
+        """Power, while calls of the cell run back to back; whether there is any."""
+        limit, key = self.plan.sampling.timeout_s, one.cell.key
 
         def run_load(seconds: float) -> Loaded:
             reply: Loaded = self.workers.ask(one.worker, "load", limit, key=key, seconds=seconds)

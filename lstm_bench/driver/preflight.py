@@ -128,6 +128,9 @@ def same_circumstances(manifest: Mapping[str, Any], plan: Plan, folder: Path) ->
         before = versions.get(name, {}).get("versions") or answer["versions"]
         if answer["versions"] and answer["versions"] != before:
             changes.append(f"{name}: {before} then, {answer['versions']} now")
+    builds = manifest["plan"]["sampling"].get("builds", 1)
+    if builds != 1:  # a run of an earlier version
+        changes.append(f"sampling.builds: {builds} then, a cell is one build now")
     if changes:
         raise LstmBenchError(
             f"{folder} was started in other circumstances ({'; '.join(changes)});"

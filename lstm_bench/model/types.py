@@ -99,9 +99,6 @@ class Implementation:
         return self.precision
 
 
-ROUNDS_PER_BUILD = 6  # at least: around the median of fewer, rounds look closer than they are
-
-
 @dataclass(frozen=True)
 class Sampling:
     """How much is measured; `docs/explanation/method.md` gives the reasons."""
@@ -117,7 +114,6 @@ class Sampling:
     cell_s: float = 30.0
     timeout_s: float = 120.0
     queued_calls: int | None = None
-    builds: int = 1
     loads: int = 4  # of one, nobody knows how far the next would be
 
 
@@ -288,7 +284,6 @@ class Record:
     first_call_s: float | None = None
     build_s: float | None = None
     rounds: int = 0
-    builds: int = 1  # that the rounds take in turns
     calls: int = 0
     round_latency_s: list[float] = field(default_factory=list)
     round_throughput_s: list[float] = field(default_factory=list)

@@ -7,15 +7,7 @@ from collections.abc import Mapping, Sequence
 from lstm_bench.model.types import Cell
 from lstm_bench.model.units import counted, seconds, span, wrapped
 from lstm_bench.report.document import Column, Document, Table, number, text
-from lstm_bench.runs.plan import (
-    Plan,
-    guess_call_s,
-    guess_cell_s,
-    guess_looks_s,
-    guess_s,
-    possible,
-    too_long,
-)
+from lstm_bench.runs.plan import Plan, guess_call_s, guess_cell_s, guess_s, possible, too_long
 
 MOST_SHAPES = 24
 SURE = 2.0  # times the guess
@@ -26,9 +18,7 @@ def document(
     cells: Sequence[Cell],
     missing: Mapping[str, str],
     budget_s: float | None = None,
-    again: int = 0,
 ) -> Document:
-    """`again`: cells that have their times, and of which a profile or energy is looked for."""
     s, sampling = plan.settings, plan.sampling
     here = possible(plan, cells, missing)
     rows = []
@@ -78,7 +68,6 @@ def document(
         f"on {s.device}, {counted(s.threads, 'thread')}, TF32 {'on' if s.tf32 else 'off'},"
         f" AMP {'by the framework' if s.amp == 'auto' else f'in {s.amp}'},"
         f" {rounds} round{'s' * (sampling.max_rounds > 1)}"
-        + (f" of {sampling.builds} builds in turns" if sampling.builds > 1 else "")
         + (f", {sampling.loads} loads for energy" if plan.energy and sampling.loads > 1 else ""),
         Table("plan", rows, columns),
         "\n".join(wrapped(f"{name}: {why}", 2) for name, why in missing.items()),
@@ -86,14 +75,13 @@ def document(
         wrapped(late) if any("time out" in str(row["note"]) for row in rows) else "",
         wrapped(
             counted(len(cells), "cell")
-            + (f", and {again} more to look at, not to time" if again else "")
             + (
                 f", {len(cells) - len(here)} of them not installed"
                 if len(here) < len(cells)
                 else ""
             )
-            + f", about {span(_guess_s(plan, here, again))} (a guess, within a factor of two)"
-            f"{_within(plan, here, again, budget_s)}. Nothing was run."
+            + f", about {span(guess_s(plan, here))} (a guess, within a factor of two)"
+            f"{_within(plan, here, budget_s)}. Nothing was run."
         ),
     )
     return result
@@ -103,16 +91,12 @@ def _from_to(least_s: float, most_s: float) -> str:
     return " to ".join(dict.fromkeys((seconds(least_s), seconds(most_s))))
 
 
-def _guess_s(plan: Plan, cells: Sequence[Cell], again: int) -> float:
-    return guess_s(plan, cells) + guess_looks_s(again)
-
-
-def _within(plan: Plan, cells: Sequence[Cell], again: int, budget_s: float | None) -> str:
+def _within(plan: Plan, cells: Sequence[Cell], budget_s: float | None) -> str:
     """How far a budget would go."""
     if budget_s is None:
         return ""
-    share = budget_s / max(_guess_s(plan, cells, again), 1e-9)
-    far = f"should be enough for about {(len(cells) + again) * share:.0f} of them"
+    share = budget_s / max(guess_s(plan, cells), 1e-9)
+    far = f"should be enough for about {len(cells) * share:.0f} of them"
     if share >= 1:
         far = "is enough for all of them" if share >= SURE else "may be enough for all of them"
     return f"; the budget of {span(budget_s)} {far}"

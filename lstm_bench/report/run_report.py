@@ -45,8 +45,6 @@ REMEDIES = {
     "hurried": "give --budget more time, or go without it",
     "capped": "raise sampling.cell_s in the grid to give slow cells more time",
     "two processes": "see the reason of the cell that took the worker down, above",
-    "several ways": "builds chose differently; rows such as deepbench-graph have one way only",
-    "fewer builds": "memory or --budget allowed no more of them: lower sampling.builds",
     "throttled": "the GPU held its clock down: cool it, or look at its power limit (nvidia-smi -q)",
     "slow clock": "the GPU was at its power limit, asleep before, or shared; use --rigorous",
     "fewer loads": "energy rests on the others; see the cells' warnings in the records",

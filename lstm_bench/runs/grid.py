@@ -8,15 +8,17 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import yaml
+from msgspec import Meta
 
 from lstm_bench.model import fake_script, registry
 from lstm_bench.model.shape_filter import holds
 from lstm_bench.model.types import (
-    ROUNDS_PER_BUILD,
     Implementation,
     LstmBenchError,
     Sampling,
@@ -27,7 +29,6 @@ from lstm_bench.runs.plan import MAX_CELLS, Plan
 
 EXAMPLE = "grids/default.yaml"
 MAX_FILE_BYTES = 1 << 20
-LARGEST = {"hidden": 65_536, "batch": 65_536, "timesteps": 1_000_000, "input": 65_536}
 MAX_ELEMENTS = 2**31  # of one array: beyond this cuDNN and BLAS count in 32 bits
 
 KEYS = (
@@ -35,12 +36,49 @@ KEYS = (
     *("device", "threads", "tf32", "amp", "seed", "passes", "controls"),
     *("profile", "energy", "sampling", "environments", "fake"),
 )
-_SAMPLING = {f.name for f in fields(Sampling)}
-_COUNTS = (
-    *("rounds", "max_rounds", "block_calls", "warmup_calls", "queued_calls"),
-    *("builds", "loads"),
-)
-MOST = {"builds": 64, "loads": 100}  # all builds of a cell are alive at a time; a load takes 0.7 s
+
+
+def _whole(low: int, high: int, other: str = "") -> Any:
+    expected = f"{other}a whole number, {low} to {high}"
+    return Annotated[int, Meta(ge=low, le=high, description=expected)]
+
+
+def _one_of(*allowed: str) -> Any:
+    return Annotated[Literal[allowed], Meta(description=" or ".join(allowed))]
+
+
+def _list(expected: str, low: int = 1, high: int = MAX_CELLS) -> Any:
+    return Annotated[list[Any], Meta(min_length=low, max_length=high, description=expected)]
+
+
+#: What a value must be; the description is for who wrote something else.
+_YES_OR_NO = Annotated[bool, Meta(description="true or false")]
+_POSITIVE = Annotated[float, Meta(gt=0, lt=1e6, description="a number above 0, below 1e6")]
+_DEVICE = _one_of("auto", "cpu", "cuda")
+_PYTHON = Annotated[str, Meta(min_length=1, description="a path to python")]
+_NAME = Annotated[
+    str,
+    Meta(
+        pattern=r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,79}\Z",
+        description="up to 80 letters, digits, '-' and '_', a letter or digit first",
+    ),
+]
+_SIZES = {
+    "hidden": _whole(1, 65_536),
+    "batch": _whole(1, 65_536),
+    "timesteps": _whole(1, 1_000_000),
+    "input": _whole(1, 65_536),
+}
+_SETTINGS = {
+    "tf32": _YES_OR_NO,
+    "amp": _one_of("auto", "fp16", "bf16"),
+    "seed": _whole(0, 2**32 - 1),
+}
+_SCALARS = {"passes": _whole(1, 100), "controls": _whole(0, 100), "profile": _YES_OR_NO}
+_SAMPLING = {
+    **{f.name: _POSITIVE if f.type == "float" else _whole(1, 100_000) for f in fields(Sampling)},
+    "loads": _whole(1, 100),  # a load takes 0.7 s
+}
 
 
 def shipped() -> dict[str, Path]:
@@ -109,7 +147,7 @@ def plan(
     origin = "--implementations" if implementations is not None else f"{where}: implementations"
 
     def on() -> str:
-        chosen = _choice(data, "device", ("auto", "cpu", "cuda"), "auto", where)
+        chosen: str = _checked(data.get("device", "auto"), _DEVICE, f"{where}: device")
         return device if chosen == "auto" else chosen
 
     def counts() -> list[int]:
@@ -125,19 +163,19 @@ def plan(
         implementations=rows,
         device=on,
         threads=lambda: counts()[0],
-        tf32=lambda: _boolean(data, "tf32", False, where),
-        amp=lambda: _choice(data, "amp", ("auto", "fp16", "bf16"), "auto", where),
-        seed=lambda: _integer(data.get("seed", 1), f"{where}: seed", 0, 2**32 - 1),
+        **{
+            key: partial(_checked, data[key], kind, f"{where}: {key}")
+            for key, kind in {**_SETTINGS, **_SCALARS}.items()
+            if key in data
+        },
         sampling=lambda: _sampling(
             {**_mapping(data, "sampling", where), **(sampling or {})}, where
         ),
-        passes=lambda: _integer(data.get("passes", 1), f"{where}: passes", 1, 100),
-        controls=lambda: _integer(data.get("controls", 2), f"{where}: controls", 0, 100),
-        profile=lambda: _boolean(data, "profile", False, where),
         energy_where=lambda: _conditions(data, "energy", where),
         environments=lambda: {**_environments(data, where), **(environments or {})},
     )
-    settings = {name: found.pop(name) for name in ("device", "threads", "tf32", "amp", "seed")}
+    stated = ({"device", "threads"} | _SETTINGS.keys()) & found.keys()
+    settings = {name: found.pop(name) for name in stated}
     energy = data.get("energy", False) is not False
     result = Plan(settings=Settings(**settings), energy=energy, **found)
     result.check_size(where)
@@ -222,29 +260,17 @@ def _kind(value: Any) -> str:
 
 
 def _name(data: Mapping[str, Any], path: Path) -> str:
-    name = data.get("name", path.stem)
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}", name):
-        stated = "name:" if "name" in data else "the file's own name, for want of `name:`:"
-        raise LstmBenchError(
-            f"{path}: {stated} found {name!r}, expected up to 80 letters, digits, '-' and '_', a"
-            " letter or digit first"
-        )
+    stated = "name" if "name" in data else "the file's own name, for want of `name:`"
+    name: str = _checked(data.get("name", path.stem), _NAME, f"{path}: {stated}")
     return name
 
 
-def _integer(value: Any, where: str, low: int, high: int, other: str = "") -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise LstmBenchError(
-            f"{where}: found {value!r}, expected {other}a whole number, {low} to {high}"
-        )
-    return int(value)
-
-
-def _boolean(data: Mapping[str, Any], key: str, default: bool, where: str) -> bool:
-    value = data.get(key, default)
-    if not isinstance(value, bool):
-        raise LstmBenchError(f"{where}: {key}: found {value!r}, expected true or false")
-    return value
+def _checked(value: Any, kind: Any, where: str) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        expected = kind.__metadata__[0].description
+        raise LstmBenchError(f"{where}: found {value!r}, expected {expected}") from None
 
 
 def _conditions(data: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
@@ -252,29 +278,11 @@ def _conditions(data: Mapping[str, Any], key: str, where: str) -> tuple[str, ...
     value = data.get(key, False)
     if isinstance(value, bool):
         return ()
-    conditions = [value] if isinstance(value, str) else value
-    if not isinstance(conditions, list) or not conditions:
-        raise LstmBenchError(
-            f"{where}: {key}: found {value!r}, expected true, false, or conditions such as"
-            " [timesteps=100]"
-        )
+    expected = _list("true, false, or conditions such as [timesteps=100]")
+    conditions = [value] if isinstance(value, str) else _checked(value, expected, f"{where}: {key}")
     for condition in conditions:
         holds(str(condition), Shape(1, 1, 1, 1), f"{where}: {key}")  # says what is wrong with it
     return tuple(map(str, conditions))
-
-
-def _choice(
-    data: Mapping[str, Any],
-    key: str,
-    allowed: tuple[str, ...],
-    default: str,
-    where: str,
-) -> str:
-    value = data.get(key, default)
-    if value not in allowed:
-        expected = " or ".join(allowed)
-        raise LstmBenchError(f"{where}: {key}: found {value!r}, expected {expected}")
-    return str(value)
 
 
 def _threads(data: Mapping[str, Any], where: str, all_threads: int, on: str) -> list[int]:
@@ -284,11 +292,10 @@ def _threads(data: Mapping[str, Any], where: str, all_threads: int, on: str) -> 
     """
     value = data.get("threads", "all")
     values = value if isinstance(value, list) else [value]
-    if not values:
-        raise LstmBenchError(f"{where}: threads: found an empty list, expected all, or [1, all]")
+    _checked(values, _list("all, or [1, all]"), f"{where}: threads")
+    count = _whole(1, 4096, "all, or ")
     counts = {
-        all_threads if v == "all" else _integer(v, f"{where}: threads", 1, 4096, "all, or ")
-        for v in values
+        all_threads if v == "all" else _checked(v, count, f"{where}: threads") for v in values
     }
     ordered = sorted(counts, reverse=True)
     beside = isinstance(value, list) and on == "cuda"
@@ -303,14 +310,10 @@ def _mapping(data: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
 
 
 def _names(data: Mapping[str, Any], where: str) -> list[str]:
-    names = data.get("implementations", list(registry.PAPER))
-    if isinstance(names, str):
-        names = [names]
-    if not isinstance(names, list) or not names:
-        raise LstmBenchError(
-            f"{where}: implementations: found {names!r}, expected a list such as [pytorch]"
-        )
-    return names
+    given = data.get("implementations", list(registry.PAPER))
+    names = [given] if isinstance(given, str) else given
+    kind = _list("a list such as [pytorch]")
+    return list(_checked(names, kind, f"{where}: implementations"))
 
 
 def _environments(data: Mapping[str, Any], where: str) -> dict[str, str]:
@@ -325,17 +328,14 @@ def check_environment(framework: str, python: Any, where: str) -> None:
     if framework not in registry.FRAMEWORKS:
         near = registry.nearest(framework, registry.FRAMEWORKS)
         raise LstmBenchError(f"{where}: no framework is called {framework!r}{near}")
-    if not isinstance(python, str) or not python:
-        raise LstmBenchError(f"{where}: {framework}: found {python!r}, expected a path to python")
+    _checked(python, _PYTHON, f"{where}: {framework}")
 
 
 def _axis(data: Mapping[str, Any], key: str, where: str) -> list[int]:
     value = data[key]
     values = [value] if isinstance(value, int) else value
-    if not isinstance(values, list) or not values:
-        raise LstmBenchError(f"{where}: {key}: found {value!r}, expected a list such as [128, 256]")
-    sizes = [_integer(v, f"{where}: {key}", 1, LARGEST[key]) for v in values]
-    return list(dict.fromkeys(sizes))
+    values = _checked(values, _list("a list such as [128, 256]"), f"{where}: {key}")
+    return list(dict.fromkeys(_checked(v, _SIZES[key], f"{where}: {key}") for v in values))
 
 
 def _shapes(data: Mapping[str, Any], where: str) -> list[Shape]:
@@ -359,13 +359,11 @@ def _shapes(data: Mapping[str, Any], where: str) -> list[Shape]:
 def _listed_shapes(value: Any, where: str) -> list[Shape]:
     if not isinstance(value, list) or not value or len(value) > MAX_CELLS:
         raise LstmBenchError(f"{where}: shapes: expected a list such as [[512, 16, 25]]")
+    sizes = _list("[hidden, batch, timesteps] or a fourth, the input", 3, 4)
     shapes = []
     for number, entry in enumerate(value, 1):
         at = f"{where}: shapes, entry {number}"
-        if not isinstance(entry, list) or len(entry) not in (3, 4):
-            raise LstmBenchError(
-                f"{at}: found {entry!r}, expected [hidden, batch, timesteps] or a fourth, the input"
-            )
+        entry = _checked(entry, sizes, at)
         shapes.append(_sized([*entry, entry[0]][:4], at))  # the input defaults to the hidden size
     return list(dict.fromkeys(shapes))
 
@@ -377,10 +375,8 @@ def _given(shapes: Sequence[Shape]) -> list[Shape]:
 
 
 def _sized(sizes: Sequence[Any], where: str) -> Shape:
-    pairs = zip(LARGEST, sizes, strict=True)
-    return _fitting(
-        Shape(*(_integer(size, f"{where}: {k}", 1, LARGEST[k]) for k, size in pairs)), where
-    )
+    each = zip(sizes, _SIZES.values(), _SIZES, strict=True)
+    return _fitting(Shape(*(_checked(n, kind, f"{where}: {key}") for n, kind, key in each)), where)
 
 
 def _fitting(shape: Shape, where: str) -> Shape:
@@ -399,13 +395,12 @@ def _fitting(shape: Shape, where: str) -> Shape:
 def _sampling(data: Mapping[str, Any], where: str) -> Sampling:
     for key, value in data.items():
         at = f"{where}: sampling.{key}"
+        if key == "builds":
+            raise LstmBenchError(f"{at}: is gone, a cell is one build; leave it out")
         if key not in _SAMPLING:
             raise LstmBenchError(f"{at}: unknown key{registry.nearest(key, sorted(_SAMPLING))}")
-        if key in _COUNTS:
-            if value is not None or key != "queued_calls":
-                _integer(value, at, 1, MOST.get(key, 100_000))
-        elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e6:
-            raise LstmBenchError(f"{at}: found {value!r}, expected a number above 0, below 1e6")
+        if value is not None or key != "queued_calls":
+            _checked(value, _SAMPLING[key], at)
     sampling = replace(Sampling(), **data)
     if sampling.max_rounds < sampling.rounds:
         if "max_rounds" in data and "rounds" in data:
@@ -415,10 +410,4 @@ def _sampling(data: Mapping[str, Any], where: str) -> Sampling:
             )
         stated = sampling.max_rounds if "max_rounds" in data else sampling.rounds
         sampling = replace(sampling, rounds=stated, max_rounds=stated)
-    needed = sampling.builds * ROUNDS_PER_BUILD
-    if sampling.builds > 1 and needed > sampling.max_rounds:
-        raise LstmBenchError(
-            f"{where}: sampling.builds: found {sampling.builds}, which need {needed} rounds in"
-            f" turns, expected no more than max_rounds, which is {sampling.max_rounds}"
-        )
     return sampling

@@ -141,7 +141,6 @@ _CPU_WORK = {"deepbench": 0.25}  # of what that rate would take
 _CPU_AMP_SLOWDOWN = {"pytorch": 40.0, "tensorflow": 3.0}  # half precision without hardware for it
 _BUILD_S = {"tensorflow": 0.4}
 _START_S = {"tensorflow": 8.0, "pytorch": 3.0}
-_LOOK_S = 3.0
 
 
 def possible(plan: Plan, cells: Iterable[Cell], missing: Collection[str]) -> list[Cell]:
@@ -183,11 +182,10 @@ def guess_cell_s(plan: Plan, cell: Cell) -> float:
     kinds = 2 if device == "cuda" else 1
     block = max(sampling.block_s, (sampling.block_calls + 1) * call) * kinds
     rounds = min(sampling.cell_s, block * (sampling.rounds + sampling.max_rounds) / 2)
-    rounds = max(rounds, block * sampling.builds) if sampling.builds > 1 else rounds
     warm = min(sampling.warmup_cap_s, max(sampling.warmup_s, 6 * call))
     closer = max(0.1, 4 * call) if plan.wants_profile(cell) else 0.0
     closer += (WINDOW_S + LEAD_S) * sampling.loads if plan.wants_energy(cell) else 0.0
-    prepared = sampling.builds * (_BUILD_S.get(row.framework, 0.05) + call + warm)
+    prepared = _BUILD_S.get(row.framework, 0.05) + call + warm
     return prepared + max(rounds, call) + closer
 
 
@@ -196,8 +194,3 @@ def guess_s(plan: Plan, cells: Sequence[Cell]) -> float:
     rows = {(c.pass_number, plan.row(c.implementation).worker) for c in cells}
     starts = sum(_START_S.get(worker.split("@")[0], 0.3) for _, worker in rows)
     return starts + sum(guess_cell_s(plan, cell) for cell in cells)
-
-
-def guess_looks_s(cells: int) -> float:
-    """What it will take to build so many cells and to look at them, without timing any."""
-    return _LOOK_S * cells

@@ -20,6 +20,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import gzip
+import io
 import json
 import os
 import stat
@@ -375,20 +377,18 @@ def _packed(path: Path) -> bytes:
         packed = _read(path)
     except FileNotFoundError:
         return b""
-    data = b""
-    while packed:  # `gzip -c >>` puts one packed file behind another
-        unpacking = zlib.decompressobj(wbits=31)
-        try:
-            data += unpacking.decompress(packed, MAX_UNPACKED + 1 - len(data))
-        except zlib.error as error:
-            raise LstmBenchError(f"{path}: not packed by gzip ({error}); put it aside") from None
-        if len(data) > MAX_UNPACKED or not unpacking.eof:
-            why = f"over {MAX_UNPACKED >> 30} GiB" if len(data) > MAX_UNPACKED else "cut short"
-            raise LstmBenchError(
-                f"{path}: {why}, expected a whole file; fetch it again, or gunzip it"
-            )
-        packed = unpacking.unused_data.lstrip(b"\0")  # a tape's padding is none of it
-    return data[: data.rfind(b"\n") + 1]
+    data = bytearray()
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
+            while len(data) <= MAX_UNPACKED and (more := file.read(1 << 20)):
+                data += more
+    except EOFError:
+        raise LstmBenchError(f"{path}: cut short; fetch it again, or gunzip it") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise LstmBenchError(f"{path}: not packed by gzip ({error}); put it aside") from None
+    if len(data) > MAX_UNPACKED:
+        raise LstmBenchError(f"{path}: over {MAX_UNPACKED >> 30} GiB; gunzip it")
+    return bytes(data[: data.rfind(b"\n") + 1])
 
 
 def _read(path: Path, most: int = -1) -> bytes:
