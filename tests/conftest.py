@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from hypothesis import HealthCheck, settings
 
 #: Whoever else measures on this machine is not seen, nor warned of, by the tests; nor are those
 #: that run beside them. It is set before the first import of the package.
@@ -41,6 +42,19 @@ FAKE_GRID: dict[str, Any] = {
     "controls": 0,
     "sampling": {"rounds": 3, "max_rounds": 3, "warmup_s": 0.01, "timeout_s": 20},
 }
+
+
+#: The same examples every time, however slow the machine; `--hypothesis-profile=long` tries other
+#: ones each time, and fifty times as many.
+slow = [HealthCheck.too_slow]
+settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=slow)
+settings.register_profile("long", max_examples=5000, deadline=None, suppress_health_check=slow)
+settings.load_profile("same")
+
+
+def at_most(examples: int) -> settings:
+    """So many examples, or the profile's multiple of them."""
+    return settings(max_examples=examples * settings().max_examples // 100)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from lstm_bench.model.profile import Activity, Profile, Window
 from lstm_bench.model.types import Block, Check, WarmUp
+from lstm_bench.runs.store import Count
 
 LONGEST_NS = 2**60
 
@@ -22,7 +23,7 @@ class Failure(msgspec.Struct):
 class Hello(msgspec.Struct):
     python: str
     versions: dict[str, str]
-    threads: int
+    threads: Count
     tf32: bool
 
 
