@@ -60,7 +60,7 @@ def test_rows_without_a_common_shape_are_said_not_to_compare(lstm_bench, tmp_pat
     written(tmp_path / "results" / "r", row("a", 1.0, hidden=1), row("b", 1.0, hidden=2))
     done = lstm_bench("report")
     told = " ".join(done.stdout.split())
-    assert "median over each row's own shapes, as no shape is common to all" in told
+    assert "median over each implementation's own shapes, as none is common to all" in told
 
 
 def test_compare_takes_conditions(lstm_bench, some_run):

@@ -23,11 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from lstm_bench.analysis import noise, summary
+from lstm_bench.analysis import noise, summary, uncertainty
 from lstm_bench.analysis.comparison import Group, Statistic, clear
 from lstm_bench.analysis.noise import METRICS, SHAPE, Noise
 from lstm_bench.analysis.results import Run
-from lstm_bench.model.median import median_interval
 from lstm_bench.model.types import TOLERANCES, dumps
 from lstm_bench.model.units import clean, over
 from lstm_bench.report import findings
@@ -179,23 +178,11 @@ def _cells(
         columns[column] = _numbers(cells[column], DIGITS)
     for metric in metrics:
         value, rounds = METRICS[metric]
-        for end, ratio in zip(("low", "high"), _interval(cells[value], cells[rounds]), strict=True):
+        for end, ratio in zip(
+            ("low", "high"), uncertainty.intervals(cells[value], cells[rounds]), strict=True
+        ):
             columns[f"{metric}_{end}"] = _numbers(ratio, 4)
     return columns
-
-
-def _interval(value: pd.Series[float], rounds: pd.Series[Any]) -> npt.NDArray[np.float64]:
-    """Both ends of the 95% interval of each cell's median, over the cell's own figure."""
-    ordered = np.sort(noise.by_round(list(rounds)), axis=1)  # NaN goes last
-    counts = np.isfinite(ordered).sum(axis=1)
-    ends = np.full((2, len(ordered)), np.nan)
-    for count in np.unique(counts[counts > 0]):
-        rows = np.flatnonzero(counts == count)
-        ranks = median_interval(range(count))  # of places: which order statistics they are
-        for end, rank in zip(ends, ranks, strict=True):
-            end[rows] = ordered[rows, int(rank)]
-    result: npt.NDArray[np.float64] = ends / value.to_numpy(dtype=float)
-    return result
 
 
 def _numbers(values: Any, digits: int) -> list[float | None]:
