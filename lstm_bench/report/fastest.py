@@ -57,10 +57,10 @@ def by_group(run: Run, cells: pd.DataFrame, metric: str = "latency") -> list[dic
     everywhere = np.ones(len(of.shapes), dtype=bool)
     ours, theirs = next(iter(kinds.values()))
     first = ranked(of, ours, everywhere)
-    axis = _axis(compared([*ranked(of, theirs, everywhere), *first[1:]][0], first[0]), of.shapes)
+    axis, ranges = groups_of(compared([*ranked(of, theirs, everywhere), *first[1:]][0], first[0]))
     rows = []
     for kind, (ours, theirs) in kinds.items():
-        for at in _ranges(of.shapes, axis):
+        for at in ranges:
             inside = of.shapes[axis].between(*at).to_numpy() if axis else everywhere
             if not (leading := ranked(of, ours, inside)):
                 continue
@@ -144,14 +144,14 @@ def ranked(of: summary.Times, names: Collection[str], inside: Any) -> list[str]:
     return sorted(known, key=order)
 
 
-def _axis(of: Comparison | None, shapes: pd.DataFrame) -> str:
-    """The axis that explains most, or the batch: it most often does."""
-    several = [axis for axis in ("batch", *AXES) if shapes[axis].nunique() > 1]
-    return (explaining(of) if of else "") or next(iter(several), "")
-
-
-def _ranges(shapes: pd.DataFrame, axis: str) -> Sequence[tuple[int, int]]:
+def groups_of(of: Comparison | None) -> tuple[str, Sequence[tuple[int, int]]]:
+    """The axis that explains most of a comparison, else the batch, and its sizes in few groups."""
+    if of is None:
+        return "", [(0, 0)]
+    several = [axis for axis in ("batch", *AXES) if of.shapes[axis].nunique() > 1]
+    axis = explaining(of) or next(iter(several), "")
     if not axis:
-        return [(0, 0)]
-    parts = np.array_split(np.unique(shapes[axis]), min(MOST_GROUPS, shapes[axis].nunique()))
-    return [(int(part[0]), int(part[-1])) for part in parts]
+        return "", [(0, 0)]
+    sizes = np.unique(of.shapes[axis])
+    parts = np.array_split(sizes, min(MOST_GROUPS, len(sizes)))
+    return axis, [(int(part[0]), int(part[-1])) for part in parts]
