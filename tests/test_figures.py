@@ -331,6 +331,7 @@ def test_a_cell_of_the_winners_names_the_fastest_and_how_far_the_next_is():
 
 def test_winners_can_be_deployed_and_the_reference_stands_below():
     run = run_of(grid(["deepbench", "pytorch", "tf-mode0"], timesteps=(10,)))
+    run.manifest["plan"]["implementations"][0]["framework"] = "deepbench"
     figure = figures.winners(run)
     (board,) = panels(figure).values()
     assert {text for text, _ in board.values()} == {"PT\n1.50x\nC++ 2x"}
