@@ -136,7 +136,6 @@ def test_the_shipped_run_says_where_pytorch_wins_and_where_not():
     said = findings.findings(made)
     assert f"PyTorch compared with deepbench: pytorch {sentence}." in said
     assert said[0].startswith("Of what you can deploy, in single precision, pytorch is the fastest")
-    assert "(the same code as deepbench-graph at 22)" in said[0]
     assert not any("by default" in sentence for sentence in said)
 
 
