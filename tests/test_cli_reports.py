@@ -56,11 +56,19 @@ def test_reports_of_shipped_runs_fit_100_columns_in_a_pipe(lstm_bench, name):
         assert max(map(len, done.stdout.splitlines())) <= 100
 
 
+def test_the_report_of_the_default_grid_fits_one_screen(lstm_bench):
+    run = ["--run", "cpu-default", "--results", REPOSITORY / "results"]
+    lines = lstm_bench("report", *run).stdout.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 100
+    assert len(lstm_bench("report", "--all", *run).stdout.splitlines()) > 40
+
+
 def test_rows_without_a_common_shape_are_said_not_to_compare(lstm_bench, tmp_path):
     written(tmp_path / "results" / "r", row("a", 1.0, hidden=1), row("b", 1.0, hidden=2))
     done = lstm_bench("report")
     told = " ".join(done.stdout.split())
-    assert "median over each row's own shapes, as no shape is common to all" in told
+    assert "median over each implementation's own shapes, as none is common to all" in told
 
 
 def test_compare_takes_conditions(lstm_bench, some_run):

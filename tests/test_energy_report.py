@@ -374,6 +374,4 @@ def test_joules(value, text):
 def test_rows_without_a_common_shape_have_their_own_and_do_not_compare(run_of):
     run = run_of(cell("a", SHAPES[0], 0.2), cell("b", SHAPES[1], 0.4))
     assert [row["gross_j"] for row in rows_of(run)] == pytest.approx([0.2, 0.4])
-    assert "each row's own shapes, as no shape is common to all: rows do not compare" in text_of(
-        run
-    )
+    assert "own shapes, as none is common to all: do not compare them" in text_of(run)

@@ -306,6 +306,16 @@ def test_a_cell_of_the_winners_names_the_fastest_and_how_far_the_next_is():
     assert legend(figures.winners(run)) == ["pytorch: fastest at 12 of 12"]
 
 
+def test_winners_can_be_deployed_and_the_reference_stands_below():
+    run = run_of(grid(["deepbench", "pytorch", "tf-mode0"], timesteps=(10,)))
+    run.manifest["plan"]["implementations"][0]["framework"] = "deepbench"
+    figure = figures.winners(run)
+    (board,) = panels(figure).values()
+    assert {text for text, _ in board.values()} == {"PT\n1.50x\nC++ 2x"}
+    assert legend(figure) == ["pytorch: fastest at 6 of 6"]
+    assert any("C++ reference" in text for text in texts(figure))
+
+
 def test_each_precision_has_winners_of_its_own():
     rows = grid(["pytorch", "tf-mode0", "pytorch-half", "tf-mode0-amp"])
     for row in rows:

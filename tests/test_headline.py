@@ -134,9 +134,8 @@ def test_the_shipped_run_says_where_pytorch_wins_and_where_not():
     text = " ".join(pair_report.document(found, [made]).written("table").split())
     assert f"Against deepbench, pytorch is {sentence}." in text
     said = findings.findings(made)
-    assert f"PyTorch against deepbench: pytorch {sentence}." in said
-    assert said[0].startswith("In single precision deepbench-best is the fastest")
-    assert "(the same code as deepbench-graph at 21)" in said[0]
+    assert f"PyTorch compared with deepbench: pytorch {sentence}." in said
+    assert said[0].startswith("Of what you can deploy, in single precision, pytorch is the fastest")
     assert not any("by default" in sentence for sentence in said)
 
 

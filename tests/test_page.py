@@ -223,11 +223,22 @@ def test_winners_are_told_by_precision_and_as_the_report_has_them(text, run):
     kinds = [(won["metric"], won["precision"]) for won in data["winners"]]
     assert kinds == [(m, p) for m in ("latency", "throughput") for p in ("single", "half")]
     names = [row["name"] for row in data["implementations"]]
-    assert {names[i] for i in data["winners"][0]["fastest"]} == {"deepbench"}
+    assert {names[i] for i in data["winners"][0]["fastest"]} == {"pytorch"}  # can be deployed
+    assert {names[i] for i in data["winners"][0]["reference"]} == {"deepbench"}
     assert {names[i] for i in data["winners"][1]["fastest"]} == {"pytorch-amp"}
     told = json.loads(run_report.document(run).written("json"))["implementations"]
     wins = {row["implementation"]: row["fastest_shapes"] for row in told}
     assert {row["implementation"]: row["fastest"] for row in data["overview"]["rows"]} == wins
+
+
+def test_the_first_picture_is_how_far_frameworks_are_from_the_reference(text):
+    data = data_of(text)
+    names = [row["name"] for row in data["implementations"]]
+    (bar,) = data["lead"]["bars"]  # in half precision there is no reference
+    assert (names[bar["implementation"]], data["lead"]["axis"]) == ("pytorch", "batch")
+    assert bar["ratios"] == [pytest.approx(1.5, rel=1e-2)] * 2
+    first = text.index("PyTorch is 1.50x slower than the C++ reference (deepbench).")
+    assert first < text.index("Noise floor")
 
 
 def test_each_class_has_the_noise_floor_that_verdicts_use(run, text):

@@ -32,9 +32,12 @@ def compared(*rows, a="a", b="b"):
 
 def test_the_report_has_machine_noise_implementations_and_failures():
     rows = [*whole("deepbench", "pytorch"), row("x", None, status="oom", reason="no room")]
-    text = run_report.document(run(*rows)).written("table")
+    text = run_report.document(run(*rows), everything=True).written("table")
     assert "Test CPU, 2 threads" in text
-    assert "95% of A/A differences under 0.0%  (16 pairs" in text
+    assert "2 implementations x 8 shapes: hidden 64-128, batch 1-16, timesteps 10-100" in text
+    assert "all outputs checked" in text
+    assert "noise floor: 0.0%; smaller differences are within noise" in text
+    assert ">= 1 ms: 0.0% from 16 pairs" in text
     assert "x: 1 oom at 8,1,1: no room" in text
     line = next(line for line in text.splitlines() if line.startswith("pytorch "))
     assert "2.00x" in line
@@ -52,18 +55,92 @@ def test_rows_that_lost_the_same_for_the_same_reason_share_a_line():
     assert "  z: 1 crashed at 8,1,1: died" in lines
 
 
-def test_beside_the_bare_library_the_fastest_row_of_a_framework_is_told():
-    made = run(*whole("deepbench-best", "pytorch", "tf-mode0"), *whole("pytorch-half"))
-    assert "most often the fastest" not in run_report.document(made).written("table")
-    made.manifest["plan"]["implementations"][0]["framework"] = "deepbench"
+def with_reference(*rows):
+    """A run whose rows named deepbench are of that framework."""
+    made = run(*rows)
+    for one in made.manifest["plan"]["implementations"]:
+        one["framework"] = "deepbench" if one["name"].startswith("deepbench") else "fake"
+    return made
+
+
+def test_the_fastest_is_one_that_can_be_deployed_and_the_reference_stands_beside_it():
+    made = with_reference(*whole("deepbench-best", "pytorch", "tf-mode0"), *whole("pytorch-half"))
     made.cells.loc[made.cells["implementation"] == "pytorch-half", "precision"] = "fp16"
-    text = " ".join(
-        run_report.document(results.Run("made-up", made.manifest, made.cells))
-        .written("table")
-        .split()
+    document = run_report.document(made)
+    lines = [" ".join(line.split()) for line in document.written("table").splitlines()]
+    assert "1 single pytorch 4 ms tf-mode0 2.0x deepbench-best 2.0x" in lines
+    facts = json.loads(document.written("json"))
+    assert {one["fastest"] for one in facts["groups"]} == {"pytorch"}
+    assert {(one["fastest"], one["reference"]) for one in facts["fastest"]} == {
+        ("pytorch", "deepbench-best"),
+        ("pytorch-half", None),
+    }
+
+
+def test_where_there_is_only_the_reference_it_competes_with_itself():
+    text = run_report.document(with_reference(*whole("deepbench", "deepbench-best")))
+    groups = json.loads(text.written("json"))["groups"]
+    assert {(one["fastest"], one["next"], one["reference"]) for one in groups} == {
+        ("deepbench", "deepbench-best", None)
+    }
+
+
+def test_a_lead_within_the_noise_is_said_to_be():
+    rows = [
+        row(n, 0.002 * f, *s, copy=c)
+        for n, f in (("a", 1), ("b", 1.01))
+        for s in GRID
+        for c in (1, 2)
+    ]
+    for one in rows:  # the two of a pair differ by two percent
+        if one.copy == 2:
+            one.latency_s *= 1.02
+            one.round_latency_s = [1.02 * t for t in one.round_latency_s]
+    text = run_report.document(run(*rows)).written("table")
+    assert text.count("within noise") == 3  # two groups, and the line on noise
+
+
+def test_the_short_report_has_what_people_need_and_all_has_the_rest():
+    rows = whole("deepbench", "pytorch")
+    rows[0].warnings = ["capped: x"]
+    made = run(*rows)
+    short, everything = (
+        run_report.document(made, everything=all_of_it) for all_of_it in (False, True)
     )
-    assert "rows: pytorch in single precision (at 8 of 8 shapes, 8 beyond the noise)" in text
-    assert "and pytorch-half in half precision (the only one)" in text
+    text, more = short.written("table"), everything.written("table")
+    for word in ("throughput", "first call", "capped", "fastest in single precision", ">= 1 ms"):
+        assert word not in text.replace(run_report.MORE, "")
+        assert word in more
+    for form in ("json", "csv"):
+        assert short.written(form) == everything.written(form)
+    assert short.written("csv").startswith("implementation,")
+
+
+def test_a_cell_is_uncertain_if_it_is_known_less_well_than_the_noise_floor():
+    """Whatever its run stored: that it missed what was asked for says little."""
+    quiet, loud = [0.010, 0.0101] * 5, [0.010, 0.013] * 5
+    rows = [row("a", 0.010, hidden=h, copy=c, rounds=quiet) for h in range(1, 9) for c in (1, 2)]
+    for one in rows:  # a noise floor of two percent
+        if one.copy == 2:
+            one.round_latency_s = [1.02 * t for t in one.round_latency_s]
+        one.warnings = ["not converged: the interval of the median is wider than was asked"]
+    document = run_report.document(run(*rows))
+    assert "uncertain" not in document.written("table")
+    assert json.loads(document.written("json"))["warnings"] == {}
+    document = run_report.document(run(*rows, row("b", 0.0115, rounds=loud)), everything=True)
+    text = document.written("table")
+    assert "1 of 17 cells uncertain: latency known to 13.0% in the median" in text
+    assert "not converged" not in text
+    assert json.loads(document.written("json"))["warnings"] == {"uncertain": 1}
+
+
+def test_a_warning_about_many_cells_is_in_the_short_report_if_it_changes_what_to_believe():
+    rows = whole("a", "b")
+    for one in rows[:4]:
+        one.warnings = ["throttled: the clock fell", "capped: x"]
+    text = run_report.document(run(*rows)).written("table")
+    assert "4 of 32 cells throttled" in text
+    assert "capped" not in text
 
 
 def test_what_is_called_at_some_shapes_is_not_called_no_difference():
@@ -103,10 +180,11 @@ def test_the_report_says_how_far_passes_differ():
     """Of two passes in fresh processes; what has one pass only tells nothing."""
     rows = [row("a", 0.002 * factor, pass_number=p) for p, factor in ((2, 1.1), (1, 1.0))]
     rows += [row("b", 0.003, pass_number=p) for p in (1, 2)] + [row("c", 0.003)]
-    text = run_report.document(run(*rows)).written("table")
+    text = run_report.document(run(*rows), everything=True).written("table")
     assert "from pass to pass, in fresh processes: 5.0% in the median, 95% under 10.0%" in text
     assert "(2 later measurements)" in text
-    assert "from pass to pass" not in run_report.document(run(row("a", 1.0))).written("table")
+    text = run_report.document(run(row("a", 1.0)), everything=True).written("table")
+    assert "from pass to pass" not in text
 
 
 def test_the_report_says_that_lines_were_lost(tmp_path):
@@ -192,22 +270,22 @@ def test_the_papers_values_stand_beside_what_its_deepbench_ran_where_a_run_has_i
 
 
 def test_a_cell_is_counted_once_however_often_it_was_warned_of():
-    told = ["slow clock: 1500 MHz", "slow clock: 1600 MHz", "not converged: wide"]
-    lines = "\n".join(run_report.warning_lines([told, ["not converged: wide"], []]))
-    assert "1 of 3 cells slow clock" in lines
-    assert "2 of 3 cells not converged" in lines
-
-
-def test_warnings_are_of_cells_with_a_time():
-    rows = [row("a", 1.0), row("a", 1.0, hidden=2), row("a", None, hidden=3)]
-    rows[0].warnings = rows[2].warnings = ["capped: x"]
-    text = run_report.document(run(*rows)).written("table")
-    assert "1 of 2 cells capped" in text
+    rows = [
+        row("a", 1.0),
+        row("a", 1.0, hidden=2),
+        row("a", 1.0, hidden=3),
+        row("a", None, hidden=4),
+    ]
+    rows[0].warnings = ["slow clock: 1500 MHz", "slow clock: 1600 MHz", "capped: x"]
+    rows[1].warnings = rows[3].warnings = ["capped: x"]
+    text = run_report.document(run(*rows), everything=True).written("table")
+    assert "1 of 3 cells slow clock" in text
+    assert "2 of 3 cells capped" in text  # of those with a time
 
 
 def test_a_row_without_a_time_has_no_share_of_the_shapes():
     rows = [row("a", 1.0), row("b", 2.0), row("c", None)]
-    table = run_report.document(run(*rows)).tables[0].rows
+    table = json.loads(run_report.document(run(*rows)).written("json"))["implementations"]
     assert [one["fastest_share"] for one in table] == [1.0, 0.0, None]
 
 
@@ -296,7 +374,7 @@ def test_a_report_of_some_shapes_keeps_the_noise_of_the_whole_run():
     made = run(*rows)
     text = run_report.document(made, conditions=["hidden>=2"]).written("table")
     assert "only hidden>=2: 1 of 2 shapes" in text
-    assert "under 20.0%" in text  # by the pair at the other shape
+    assert "noise floor: 20.0%" in text  # by the pair at the other shape
     facts = json.loads(run_report.document(made, conditions=["hidden=1"]).written("json"))
     assert (facts["where"], [one["hidden"] for one in facts["fastest"]]) == (["hidden=1"], [1])
     assert [one["ok"] for one in facts["implementations"]] == [1, 1]

@@ -308,7 +308,7 @@ def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> N
         from lstm_bench.report import run_report
         from lstm_bench.runs import store
 
-    options.write(run_report.document(run, shape_by_shape=False), "table", None)
+    options.write(run_report.document(run), "table", None)
     wall = outcome.wall_s or 1e-9
     parts = [f"{what} {percent(s / wall, 0)}" for what, s in outcome.spent_s.items()]
     if parts:  # else nothing was even begun

@@ -9,7 +9,7 @@ import click
 
 from lstm_bench.commands import options
 from lstm_bench.model.errors import FAILED
-from lstm_bench.model.types import UNSEEN_GPU
+from lstm_bench.model.types import UNSEEN_GPU, kinds_of
 from lstm_bench.model.units import WIDTH, counted, wrapped
 
 
@@ -100,8 +100,8 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
     click.echo("\n".join("  " + line for line in run_report.noise_lines(floors)))
     if (verdict := doctor.verdict(records, floors[-1].floor)) is not None:
         click.echo(f"  calls over 1 ms: {verdict}")
-    told = ([w for w in r.warnings if not w.startswith("not converged")] for r in records)
-    for line in run_report.warning_lines(told):
+    kinds = [one for one in kinds_of([r.warnings for r in records]) if one[0] != "not converged"]
+    for line in run_report.warning_lines(kinds, len(records)):
         click.echo(f"!{line}")
     failed = [r for r in records if r.status != "ok"]
     if failed:

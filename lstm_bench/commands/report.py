@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 @options.where
 @options.shape("Only this shape; repeatable.")
 @options.metric
+@click.option(
+    "--all", "everything", is_flag=True, help="All that the run has: columns, shapes, warnings."
+)
 @options.writing
 @click.option(
     "--figures",
@@ -69,15 +72,17 @@ def report(
     conditions: Sequence[str],
     shape: Sequence[Shape],
     metric: str,
+    everything: bool,
     form: str | None,
     output: str | None,
     figures: Path | None,
     html: Path | None,
 ) -> None:
-    """Show a run: the machine, its noise, every implementation, what failed and why.
+    """Show a run: what was tested, what is fastest, every implementation, the noise.
 
     \b
-      lstm-bench report                            the newest run
+      lstm-bench report                            the newest run, on one screen
+      lstm-bench report --all                      all of it
       lstm-bench report --mpe                      the paper's table, and this run's beside it
       lstm-bench report --mpe --pair pytorch,pytorch-half
       lstm-bench report --where 'batch>=16'        of some shapes only
@@ -115,6 +120,8 @@ def report(
     shown = printed and not (kernels or energy)
     if metric != "latency" and not shown:
         raise click.UsageError("--metric goes with the summary and with --mpe")
+    if everything and (mpe or energy):
+        raise click.UsageError("--all goes with the summary and with --kernels")
     run = options.load(results, run_name)
     for path in (html, output):
         options.check_folder(path)
@@ -151,7 +158,7 @@ def report(
     elif kernels:
         from lstm_bench.report import kernel_report
 
-        document = kernel_report.document(run, top or 5, sort or "self", conditions)
+        document = kernel_report.document(run, top or 5, sort or "self", conditions, everything)
     elif energy:
         from lstm_bench.report import energy_report
 
@@ -159,7 +166,7 @@ def report(
     else:
         from lstm_bench.report import run_report
 
-        document = run_report.document(run, metric, conditions=conditions)
+        document = run_report.document(run, metric, conditions, everything)
     options.write(document, form, output)
 
 

@@ -63,11 +63,11 @@ def in_units(value: float, units: Mapping[str, float]) -> str:
 
 
 def over(common: int) -> str:
-    """Which shapes a figure of a row stands for."""
+    """Which shapes a figure of an implementation stands for."""
     if not common:
-        return "each row's own shapes, as no shape is common to all: rows do not compare"
+        return "each implementation's own shapes, as none is common to all: do not compare them"
     shapes = "one shape" if common == 1 else f"{common} shapes"
-    return f"the {shapes} that all rows have"
+    return f"the {shapes} that all implementations have"
 
 
 def times(value: float | None) -> str:

@@ -98,17 +98,23 @@ class Table:
 
 @dataclass
 class Document:
-    """Text and tables in reading order; the first table is what CSV gets."""
+    """Text and tables in reading order; CSV gets the table `main`, or the first."""
 
     parts: list[str | Table] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)  # what JSON gets beside the tables
+    details: list[str | Table] = field(default_factory=list)  # drawn with --all; JSON has them
+    everything: bool = False  # whether details are drawn
+    main: str = ""
 
     def add(self, *parts: str | Table) -> None:
         self.parts += filter(None, parts)  # what has nothing to say leaves no gap
 
+    def add_details(self, *parts: str | Table) -> None:
+        self.details += filter(None, parts)
+
     @property
     def tables(self) -> list[Table]:
-        return [part for part in self.parts if isinstance(part, Table)]
+        return [part for part in [*self.parts, *self.details] if isinstance(part, Table)]
 
     def written(self, form: str, width: int | None = None) -> str:
         """The whole in one of FORMATS, without a newline at its end.
@@ -120,7 +126,7 @@ class Document:
         if form == "csv":
             return self._csv()
         blocks = []
-        for part in self.parts:
+        for part in [*self.parts, *(self.details if self.everything else [])]:
             if isinstance(part, Table):
                 title = _titled(part.title, form, width)
                 blocks.append(f"{title}{part.drawn(form, width)}")
@@ -140,7 +146,7 @@ class Document:
     def _csv(self) -> str:
         if not self.tables:
             return ""
-        name = self.tables[0].name
+        name = self.main or self.tables[0].name
         rows = [_flat(row) for table in self.tables if table.name == name for row in table.rows]
         out = io.StringIO()
         pd.DataFrame(rows).to_csv(out, index=False, lineterminator="\n")

@@ -26,6 +26,7 @@ from lstm_bench.analysis.noise import METRICS, SHAPE, Numbers
 from lstm_bench.analysis.results import Run
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.units import counted, percent, short, times
+from lstm_bench.report import fastest
 from lstm_bench.report.colours import ink, look
 
 PYTORCH = ("deepbench", "pytorch", "pytorch-amp")  # the rows of the paper's figures 2 and 4
@@ -207,9 +208,9 @@ def _scale_y(ax: axes.Axes, low: float, high: float) -> None:
 
 @styled()
 def winners(run: Run, kind: str = "single") -> Figure | None:
-    """The fastest row of a precision over hidden and batch size, a panel for each timesteps."""
+    """The fastest that can be deployed over hidden and batch size, a panel for each timesteps."""
     of = summary.times(run.cells)
-    won = summary.contests(of, run.noise)
+    won = fastest.contests(run, run.cells)
     won = summary.relative(won[won["precision"] == kind].reset_index(drop=True))
     if won["next"].isna().all():
         return None  # nobody to beat
@@ -218,14 +219,19 @@ def winners(run: Run, kind: str = "single") -> Figure | None:
     cells = list(zip(won["fastest"], won["ratio"], won["verdict"], strict=True))
     won["colour"] = [look(n).colour + ("" if v == "slower" else PALE) for n, _, v in cells]
     won["text"] = [f"{_short(n)}\n{times(r) if v == 'slower' else v}" for n, r, v in cells]
+    beside = (won["fastest_s"] / won["reference_s"]).tolist()
+    won["text"] += [f"\nC++ {r:.2g}x" if math.isfinite(r) else "" for r in beside]
     panels = panels_of(won)
     shown = panels[:: math.ceil(len(panels) / MOST_PANELS)]
     notes = "In a cell: the fastest, and how many times slower the next one is."
-    notes += " Pale: not beyond the noise, or not for certain."
+    notes += " Pale: within noise, or unsure."
+    if won["reference"].notna().any():
+        notes += " C++: how many times faster the C++ reference is, which cannot be deployed."
     if len(shown) < len(panels):
         notes += f" {len(shown)} of {len(panels)} panels are shown."
     best = f"{elided(names[0], 30)} at {counts[names[0]]} of {len(won)}"
-    title = f"Fastest in {kind} precision: {best if counts else 'nobody, beyond the noise'}"
+    what = "Fastest to deploy" if won["reference"].notna().any() else "Fastest"
+    title = f"{what} in {kind} precision: {best if counts else 'nothing, all within noise'}"
     figure, foot = heat_maps(run, title, notes, shown, 3, 0.1 + 0.6 * LINE * (len(names) + 1))
     handles = [patches.Patch(facecolor=look(name).colour) for name in names]
     labels = [f"{elided(name, 30)}: fastest at {counts[name]} of {len(won)}" for name in names]
@@ -247,9 +253,9 @@ def amp_gain(run: Run) -> Figure | None:
     if both.empty:
         return None
     words = [f"{word} at {(both['verdict'] == word).sum()}" for word in ("faster", "slower")]
-    title = f"AMP is {' and '.join(words)} of {counted(len(both), 'cell')} beyond the noise"
+    title = f"AMP is {' and '.join(words)} of {counted(len(both), 'cell')}"
     notes = "In a cell: how many times faster AMP is; below 1 it is slower."
-    notes += " In brackets: not beyond the noise, or not for certain."
+    notes += " In brackets: within noise, or unsure."
     sides = both.verdict.map({"faster": 1, "slower": -1}).fillna(0)
     both = both.assign(gain=-np.log2(both.ratio), called=sides)
     keys = ["timesteps", "input_size"]

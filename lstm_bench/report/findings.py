@@ -1,11 +1,12 @@
 """What a run says, and how far to trust it, in sentences; only what is beyond its noise.
 
-Pure functions of a run. A difference is told if the whole 95% interval of the geometric mean is
+Pure functions of a run. A difference is stated if the whole 95% interval of the geometric mean is
 beyond the noise floor; everything else is "no clear difference".
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Sequence
@@ -20,9 +21,19 @@ from lstm_bench.analysis.comparison import Comparison, Group, Side, clear, paire
 from lstm_bench.analysis.intervals import FEWEST_SHAPES
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
-from lstm_bench.model.types import UNSEEN_GPU, Implementation, kinds_of
+from lstm_bench.model.types import UNSEEN_GPU, Implementation
 from lstm_bench.model.units import counted, factor, listed, seconds, single
-from lstm_bench.report.headline import STRONGLY, Told, both_ways, by_axis, floor_of, told_by
+from lstm_bench.report import fastest, run_report
+from lstm_bench.report import headline as headlines
+from lstm_bench.report.headline import (
+    STRONGLY,
+    Told,
+    both_ways,
+    by_axis,
+    floor_of,
+    headline,
+    told_by,
+)
 
 TITLES = {"deepbench": "C++", "pytorch": "PyTorch", "tensorflow": "TensorFlow"}
 
@@ -106,7 +117,7 @@ class Pairs:
 
 
 def subject(run: Run) -> str:
-    """What was measured, where and under which settings, in one line."""
+    """What was tested on what, in one line."""
     plan = run.plan
     machine = run.manifest["machine"]
     gpus = machine.get("gpus") or []
@@ -119,8 +130,65 @@ def subject(run: Run) -> str:
     if run.shapes < len(plan.shapes):
         shapes = f"{run.shapes} of {counted(len(plan.shapes), 'planned shape')}"
     names = counted(run.cells["implementation"].nunique(), "implementation")
-    tf32 = "on" if plan.settings.tf32 else "off"
-    return f"{names} at {shapes} on {where}; TF32 {tf32}, seed {plan.settings.seed}"
+    ok = run.cells[run.cells["status"] == "ok"]
+    checked = "; all outputs checked" if len(ok) and ok["max_abs_error"].notna().all() else ""
+    return f"One LSTM layer: {names} at {shapes} on {where}{checked}"
+
+
+class Lead(NamedTuple):
+    """A framework's best row beside the C++ reference of its precision, or beside another row."""
+
+    kind: str
+    row: Row
+    base: Row
+    pair: Pair
+
+
+def leads(run: Run, pairs: Pairs) -> list[Lead]:
+    """What a manager asks: how far each framework's best row is from what is possible.
+
+    Without a reference: how far the frameworks' best rows are from the fastest of them.
+    """
+    of, rows = summary.times(run.cells), {row.name: row for row in _rows(run)}
+    everywhere, found = np.ones(len(of.shapes), dtype=bool), []
+    for kind in summary.KINDS:
+        sides = fastest.contestants(run, of, kind)
+        ours, theirs = ([name for name in side if name in rows] for side in sides)
+        best = {rows[n].plan.framework: n for n in reversed(fastest.ranked(of, ours, everywhere))}
+        first = sorted(best.values(), key=fastest.ranked(of, ours, everywhere).index)
+        base = next(iter(fastest.ranked(of, theirs, everywhere) or first), "")
+        for name in first:
+            pair = pairs(base, name) if name != base else None
+            if pair:
+                found.append(Lead(kind, rows[name], rows[base], pair))
+    return found
+
+
+def lead_sentences(run: Run, found: Sequence[Lead]) -> list[str]:
+    """`PyTorch is 2.4x slower than the best of cuDNN: 8.4x at batch 1, 1.30x at batch 256.`"""
+    several = len({one.kind for one in found}) > 1
+    told = []
+    for one in found:
+        where = "In half precision, " if several and one.kind == "half" else ""
+        of = dataclasses.replace(one.pair.of, a=title(run, one.base), b=title(run, one.row))
+        said = headline(of, one.pair.whole, one.pair.by_axis)
+        told.append(f"{where}{said}.")
+    ours = {title(run, one.base) for one in found if one.base.plan.framework == fastest.REFERENCE}
+    if ours:
+        what = "The C++ reference"
+        if "the best of cuDNN" in ours:
+            what = "The best of cuDNN is our C++ reference: it"
+        told.append(f"{what} shows what is possible and cannot be used from Python.")
+    return told
+
+
+def title(run: Run, row: Row) -> str:
+    """An implementation by the name that people know it by."""
+    if row.plan.framework == fastest.REFERENCE:
+        best = row.name.endswith("-best") and run.plan.settings.device == "cuda"
+        return "the best of cuDNN" if best else f"the C++ reference ({row.name})"
+    known = TITLES.get(row.plan.framework, "")
+    return known if known.lower() == row.name else f"{known} ({row.name})" if known else row.name
 
 
 def findings(run: Run, pairs: Pairs | None = None) -> list[str]:
@@ -133,19 +201,17 @@ def findings(run: Run, pairs: Pairs | None = None) -> list[str]:
         middle = seconds(float(np.nanmedian(of.seconds)))
         shapes = counted(len(of.shapes), "shape")
         return [
-            f"Only {rows[0].name} was measured, so there is nothing to hold it against;"
-            f" its median latency over {shapes} is {middle}."
+            f"Only {rows[0].name} was measured: there is nothing to compare it with. Its median"
+            f" latency over {shapes} is {middle}."
         ]
     pairs = pairs or Pairs(run)
     baseline = next((r for r in rows if r.name == summary.baseline_of(of.names)), rows[0])
     equal = [r for r in rows if _same_work(r, baseline)]
-    told = _costs(equal, baseline, pairs)
-    told += _left_on_the_table(equal, baseline, pairs)
-    told += _lower_precision(rows, pairs)
+    told = _costs(equal, baseline, pairs) + _lower_precision(rows, pairs)
     if told:
         told.append(
-            "Factors are geometric means of latency over the shapes that both sides have, with"
-            " their 95% intervals; what is not beyond the noise is no clear difference."
+            "Factors are geometric means of latency over the shapes that both sides have; those"
+            " within noise are not stated."
         )
     return _wins(run, rows) + told
 
@@ -161,16 +227,9 @@ def _same_work(row: Row, other: Row) -> bool:
     return (row.precision, row.plan.computes) == (other.precision, other.plan.computes)
 
 
-def versus(group: Group, floor: float, interval: bool = True) -> str:
-    """`2.4x slower (1.8x to 3.2x)`, or that nothing can be said."""
-    if not clear(group, floor):
-        return "no clear difference"
-    value, low, high = group.ratio.value, group.ratio.low, group.ratio.high
-    word = "slower"
-    if value < 1:
-        word, value, low, high = "faster", 1 / value, 1 / high, 1 / low
-    ends = f" ({factor(low)} to {factor(high)})" if interval else ""
-    return f"{factor(value)} {word}{ends}"
+def versus(group: Group, floor: float) -> str:
+    """`2.4x slower`, or that nothing can be said."""
+    return headlines.versus(group.ratio.value) if clear(group, floor) else "no clear difference"
 
 
 def _told(pairs: Sequence[Pair]) -> str:
@@ -196,46 +255,40 @@ def _at_some(pair: Pair) -> str:
     return f"{pair.of.b} {pair.one_way} at {count} of {counted(pair.whole.shapes, 'shape')}"
 
 
-def _best(rows: Sequence[Row], baseline: Row, pairs: Pairs) -> Row | None:
-    """The row that beats the baseline by the most, if any does beyond the noise."""
-    best, lowest = None, 1.0
-    for row in rows:
-        pair = pairs(baseline.name, row.name) if row is not baseline else None
-        if pair and pair.clear and pair.whole.ratio.value < lowest:
-            best, lowest = row, pair.whole.ratio.value
-    return best
-
-
 def _wins(run: Run, rows: Sequence[Row]) -> list[str]:
-    """Who is fastest at most shapes, among rows of like precision."""
-    won = summary.contests(summary.times(run.cells), run.noise)
+    """Who is fastest at most shapes, of what can be deployed, among rows of like precision."""
+    won = fastest.contests(run, run.cells)
     won = won[won["verdict"] != "alone"]
     one_kind = single(summary.kind_of(row.precision) for row in rows)
+    deployed = "of what you can deploy, " if fastest.references(run) else ""
     return [
-        _most_wins(part, "" if one_kind else f"in {kind} precision ")
+        _most_wins(part, deployed + ("" if one_kind else f"in {kind} precision, "))
         for kind, part in won.groupby("precision", sort=False)
     ]
 
 
 def _most_wins(won: pd.DataFrame, where: str) -> str:
-    """The most frequent winner, its wins, the others', and what is too close."""
+    """The most frequent winner, its wins, the others', and what is within noise."""
     shapes = counted(len(won), "shape")
     sure = won.loc[won["verdict"] == "slower", "shared"]
     ranked = summary.wins(won).most_common(1)
     if not ranked:
-        text = f"{where}at none of {shapes} does the fastest implementation stand clear of the next"
-        return f"{text[0].upper()}{text[1:]} beyond the noise."
+        return _capital(f"{where}nothing is clearly the fastest at any of {shapes}.")
     ((top, wins),) = ranked
-    text = f"{where.capitalize()}{top} is the fastest beyond the noise at {wins} of {shapes}"
+    text = _capital(where) + f"{top} is the fastest at {wins} of {shapes}"
     beside = Counter(name for own in sure if top in own for name in own if name != top)
     if beside:
         names = listed(f"{name} at {count}" for name, count in beside.most_common())
         text += f" (the same code as {names})"
     others = Counter(name for own in sure if top not in own for name in own).most_common(2)
     if others:
-        text += "; " + listed(f"{name} wins {count}" for name, count in others)
+        text += "; " + listed(f"{name} at {count}" for name, count in others)
     close = int((won["verdict"] != "slower").sum())
-    return text + (f"; at {close} the first two are too close to call." if close else ".")
+    return text + (f"; at {close} the first two are within noise." if close else ".")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _costs(rows: Sequence[Row], baseline: Row, pairs: Pairs) -> list[str]:
@@ -247,31 +300,11 @@ def _costs(rows: Sequence[Row], baseline: Row, pairs: Pairs) -> list[str]:
         if found:
             title = TITLES.get(framework, framework)
             if framework == baseline.plan.framework:
-                title = f"The other {title} rows"
-            result.append(f"{title} against {baseline.name}: {_told(found)}{_batches(found)}.")
+                title = f"The other {title} implementations"
+            result.append(
+                f"{title} compared with {baseline.name}: {_told(found)}{_batches(found)}."
+            )
     return result
-
-
-def _left_on_the_table(rows: Sequence[Row], baseline: Row, pairs: Pairs) -> list[str]:
-    """How much faster the best row of a precision is than the first row of each framework."""
-    best = _best(rows, baseline, pairs)
-    if not best:
-        return []
-    parts = []
-    seen = {best.plan.framework, baseline.plan.framework}
-    for row in rows:
-        if row.plan.framework in seen:
-            continue
-        seen.add(row.plan.framework)
-        pair = pairs(row.name, best.name)
-        if pair and pair.clear:
-            _, batches = _by_batch(pair)
-            told = f"{versus(pair.whole, pair.floor)} than {row.name}"
-            parts.append(f"{told} ({batches})" if batches else told)
-    if not parts:
-        return []
-    told = listed(parts, ", and ")
-    return [f"{best.name}, the fastest row in {best.precision} as a whole, is {told}."]
 
 
 def _lower_precision(rows: Sequence[Row], pairs: Pairs) -> list[str]:
@@ -286,7 +319,7 @@ def _lower_precision(rows: Sequence[Row], pairs: Pairs) -> list[str]:
                 found.append(pair)
         if found:
             told = f"{_told(found)}{_batches(found)}"
-            result.append(f"{title} against the same row without it: {told}.")
+            result.append(f"{title} compared with fp32: {told}.")
     return result
 
 
@@ -327,7 +360,7 @@ def _by_batch(pair: Pair) -> tuple[float, str]:
     if smaller.high > larger.low or change < STRONGLY:
         return 0.0, ""
     floor = Pair(part, first).floor
-    told = [versus(group, floor, interval=False) for group in (first, last)]
+    told = [versus(group, floor) for group in (first, last)]
     return change, f"{told[0]} at batch {low}, {told[1]} at batch {high}"
 
 
@@ -348,7 +381,7 @@ def trust(run: Run) -> list[str]:
     result += _left_out(run.cells)
     if not measured(run.cells).empty:
         result += [_noise(run), *_checks(run.cells), *_unequal(run)]
-    result += _warnings(run.cells)
+    result += _warnings(run)
     if run.damaged:
         lines = counted(run.damaged, "line")
         result.append(f"{lines} of the run could not be read and {_is(run.damaged)} left out.")
@@ -386,18 +419,9 @@ def _noise(run: Run) -> str:
     if not known:
         return "The run has no A/A controls: its noise is not known, differences may be chance."
     enough = [(n, floor) for n, floor in known if n.pairs >= noise.FEWEST_PAIRS]
-    parts = [
-        f"{two_digits(floor)} for calls {_class(n.name)} ({counted(n.pairs, 'pair')})"
-        for n, floor in enough or known
-    ]
-    text = "Noise floor: of the same thing measured twice, 95% differ by less than "
-    text += listed(parts)
-    if not enough:
-        return f"{text}; so few pairs are a rough guide."
-    few = [_class(n.name) for n in run.noise if (n, n.floor) not in enough]
-    if few:
-        text += f"; calls {listed(few)} have too few pairs and take the widest"
-    return f"{text}."
+    parts = [f"{two_digits(floor)} for calls {_class(n.name)}" for n, floor in enough or known]
+    text = f"Noise floor: {listed(parts)}. Smaller differences are within noise"
+    return text + ("." if enough else "; it rests on few pairs.")
 
 
 def _class(name: str) -> str:
@@ -405,11 +429,11 @@ def _class(name: str) -> str:
 
 
 def _checks(cells: pd.DataFrame) -> list[str]:
-    """Whether each time stands for a checked answer, and the largest error by precision."""
+    """Whether each time stands for a checked output, and the largest error by precision."""
     ok = cells[cells["status"] == "ok"]
     checked = ok[ok["max_abs_error"].notna()]
     if checked.empty:
-        return ["No answer was checked against the float64 reference."]
+        return ["No output was checked against the float64 reference."]
     parts = []
     for precision, part in checked.groupby("precision", sort=False):
         worst = part.loc[part["max_abs_error"].idxmax()]
@@ -418,10 +442,10 @@ def _checks(cells: pd.DataFrame) -> list[str]:
             f" ({worst['implementation']}, tolerance {worst['tolerance']:.0e})"
         )
     if len(checked) == len(ok):
-        text = "Every answer was checked against a float64 reference"
+        text = "Every output was checked against a float64 reference"
     else:
-        answers = counted(len(ok), "answer")
-        text = f"{len(checked)} of {answers} were checked against a float64 reference"
+        outputs = counted(len(ok), "output")
+        text = f"{len(checked)} of {outputs} were checked against a float64 reference"
     return [f"{text}; largest error: {listed(parts)}."]
 
 
@@ -433,21 +457,19 @@ def _unequal(run: Run) -> list[str]:
         return []
     does = "does" if len(names) == 1 else "do"
     return [
-        f"{listed(names)} {does} less work (the input projection is left out) and"
-        f" {_is(len(names), past=False)} not among the winners; beside others it is marked."
+        f"{listed(names)} {does} less work (the input projection is left out) and never"
+        f" {'wins' if len(names) == 1 else 'win'}."
     ]
 
 
-def _warnings(cells: pd.DataFrame) -> list[str]:
-    """The most frequent marks, by their first words."""
-    told = cells.loc[cells["status"] == "ok", "warnings"]
-    marks = kinds_of(told)
+def _warnings(run: Run) -> list[str]:
+    """The most frequent warnings, by their first words."""
+    marks = run_report.counted_warnings(run.cells, run.noise)
     if not marks:
         return []
-    common = marks[:MOST_NAMED]
-    words = listed(f"{count} {mark}" for mark, count in common)
-    total = counted(len(told), "cell")
-    return [f"Warnings of {total} with a time, controls included: {words}."]
+    words = listed(f"{count} {mark}" for mark, count in marks[:MOST_NAMED])
+    total = counted(int((run.cells["status"] == "ok").sum()), "cell")
+    return [f"Warnings about {total}, A/A controls included: {words}."]
 
 
 def _counts(values: pd.Series[str]) -> list[tuple[str, int]]:

@@ -32,13 +32,27 @@ from lstm_bench.runs import run_folders
 
 NAME = 52  # characters of a kernel's name, less what further columns take
 SHORT = {"recurrent GEMM": "rec GEMM", "input GEMM": "in GEMM", "persistent": "persist"}
+#: Columns of the profiled calls, which profiling makes longer.
+DISTORTED = (
+    "gap: the GPU waits between two kernels",
+    "around: before the first kernel and after the last",
+    "rest: latency - busy - gap - around; negative: profiling slowed the call",
+)
+LAUNCHING = "launching: share of a profiled call spent launching kernels"
 MOST_RUNS = 5  # that are named where this one has nothing to show
 
 
 def document(
-    run: Run, top: int = 5, sort: str = "self", conditions: Sequence[str] = ()
+    run: Run,
+    top: int = 5,
+    sort: str = "self",
+    conditions: Sequence[str] = (),
+    everything: bool = False,
 ) -> Document:
-    """All profiles of a run: the split by row, its families, the first `top` parts of each row."""
+    """All profiles of a run: the split by row, its families, the first `top` parts of each row.
+
+    `everything` adds the columns that profiling itself distorts.
+    """
     cells = chosen(run.cells, conditions)
     shapes = shapes_of(cells) if conditions else None
     found = profiled_cells.read(run, shapes)
@@ -60,7 +74,7 @@ def document(
         result.add("\n".join(doubts))
     less = run_report.less_work(run)
     if found.on_device:
-        _add_device(result, found.on_device, top, sort, less)
+        _add_device(result, found.on_device, top, sort, less, everything)
     if found.on_host:
         _add_host(result, found.on_host, top, sort, less)
     return result
@@ -88,7 +102,7 @@ def cell_document(record: Record, profile: Profile, sort: str = "self", top: int
     if record.warnings:
         result.add("\n".join(wrapped(f"! {warning}", 2) for warning in record.warnings))
     if profile.problem:
-        result.add(wrapped(f"nothing is shown, as it would not be the truth: {profile.problem}"))
+        result.add(wrapped(f"not shown: {profile.problem}"))
         return result
     lines = _host_lines(one) if one.of_host else _device_lines(one)
     result.add("\n".join(lines), _parts(one, sort, top))
@@ -98,35 +112,45 @@ def cell_document(record: Record, profile: Profile, sort: str = "self", top: int
 
 
 def _add_device(
-    result: Document, splits: Sequence[Split], top: int, sort: str, less: set[str]
+    result: Document,
+    splits: Sequence[Split],
+    top: int,
+    sort: str,
+    less: set[str],
+    everything: bool,
 ) -> None:
     cells, common = profiled_cells.shared(splits)
     rows = profiled_cells.device_rows(cells)
+    distorted = (
+        number("gap", "gap_s", seconds),
+        number("around", "around_s", seconds),
+        number("rest", "unexplained_s", signed),
+    )
     result.add(
         Table(
             "where",
             rows,
             (
                 run_report.names(less),
-                number("latency", "latency_s", seconds),
                 number("busy", "busy_s", seconds),
-                number("gap", "gap_s", seconds),
-                number("around", "around_s", seconds),
-                number("rest", "unexplained_s", signed),
                 number("host", "host_s", seconds),
+                number("latency", "latency_s", seconds),
                 number("kernels", "kernels", _count),
                 number("launches", "launches", _count),
+                *(distorted if everything else ()),
             ),
             "where the time of a call goes",
         ),
-        wrapped(
-            f"medians over {over(common)}, which need not add up; busy: something ran on the"
-            " device; gap: it waited for the next launch, around: it had not begun or was done,"
-            " both in the profiled calls; rest: latency less these three, unexplained; below zero"
-            " it is what profiling adds to gap and around; host: latency less busy, the cost of"
-            " everything but the device, which has none of that"
+        "\n".join(
+            [
+                wrapped(
+                    "busy: the GPU works; host: the caller waits while the GPU is idle; medians"
+                    f" over {over(common)}"
+                ),
+                *(DISTORTED if everything else ()),
+                *_less_work(cells, less),
+            ]
         ),
-        *_less_work(cells, less),
         Table(
             "shares",
             rows,
@@ -135,15 +159,18 @@ def _add_device(
                 number("GPU active", "active", _share),
                 number("data movement", "moving", _share),
                 number("idle", "idle", _share),
-                number("launching", "launching", _share),
+                *([number("launching", "launching", _share)] if everything else []),
             ),
             "shares of the latency",
         ),
-        wrapped(
-            f"means over {over(common)}; GPU active: a kernel ran; data movement: only copies or"
-            " fills ran; idle: the rest; launching: not of the latency, but of the call in which"
-            " launches are recorded, the share that the host spent in them; recording stretches"
-            " both, so it bounds nothing in a timed call; not known of graphs"
+        "\n".join(
+            [
+                wrapped(
+                    "GPU active: a kernel ran; data movement: only copies or fills ran; idle:"
+                    f" nothing ran; means over {over(common)}"
+                ),
+                *([LAUNCHING] if everything else []),
+            ]
         ),
     )
     result.add(*map(wrapped, source_lines(splits)))
@@ -172,8 +199,8 @@ def _add_host(
             "where the time of a call goes, on the CPU",
         ),
         wrapped(
-            f"medians over {over(common)}; in parts: the own time of all operators or phases,"
-            " which on several threads may exceed the latency; calls, memory: per call of the layer"
+            f"medians over {over(common)}; in parts: own time of all operators or phases, added up"
+            " over threads; calls, memory: per call of the layer"
         ),
         *_less_work(cells, less),
     )
@@ -201,12 +228,12 @@ def _add_parts(
     columns = [run_report.names(less), *(number(SHORT.get(f, f), f, _there) for f in there)]
     result.add(Table("families", rows, columns, f"{what} by family, mean over the same shapes"))
     if "GEMM" in there:
-        result.add("GEMM: the products of input and recurrence, where one name holds both")
+        result.add("GEMM: input and recurrent products together, where they cannot be told apart")
     shape = profiled_cells.middle(splits)
     result.add(
         wrapped(
-            f"the first parts of each row by {sort}, at {shape.label} or else at the middle of its"
-            f" own shapes; share: of the {what} of all parts together"
+            f"largest parts of each implementation by {sort}, at {shape.label} where it has that"
+            f" shape; share: of the {what} of all parts"
         )
     )
     for one in profiled_cells.examples(splits):
@@ -250,10 +277,9 @@ def stretched_lines(splits: Sequence[Split]) -> list[str]:
     most = max(one.busy_s / one.latency_s - 1 for one in cells)
     names = ", ".join(dict.fromkeys(one.name for one in cells))
     return [
-        f"{counted(len(cells), 'cell')} of {names} were busy for longer than the timed call takes,"
-        f" by up to {percent(most, 0)}: watching takes the kernels of a graph apart, and each then"
-        " takes a little longer; without a graph, it was slower at that moment; such a cell counts"
-        " as busy all the time"
+        f"{counted(len(cells), 'cell')} of {names}: busy exceeds the latency by up to"
+        f" {percent(most, 0)}, because kernels of a CUDA graph run slower when profiled; these"
+        " cells count as busy all the time"
     ]
 
 
@@ -269,24 +295,24 @@ def check_lines(splits: Sequence[Split]) -> list[str]:
     what, limit = counted(len(held), "cell"), percent(profiled_cells.DIFFERS, 0)
     over = f"over {seconds(profiled_cells.LONG_S)}"
     if not slower and not faster:
-        return [f"in all {what} {over} the profiled calls took what the timed ones did, to {limit}"]
+        return [f"profiled calls took as long as timed ones in all {what} {over}, to {limit}"]
     lines = []
     for values, word, meaning in (
         (slower, "slower", _STRETCHED[held[0].of_host]),
-        (faster, "faster", "the timed rounds held more than the call, or the host's pace changed"),
+        (faster, "faster", "the host was faster while they were profiled"),
     ):
         if values:
             lines.append(
-                f"profiling made {len(values)} of {what} {over} {word} by more than {limit}, at"
-                f" most {percent(max(values), 0)}, in the median"
-                f" {percent(statistics.median(values), 0)}: {meaning}"
+                f"{len(values)} of {what} {over} were {word} by more than {limit} when profiled"
+                f" ({percent(statistics.median(values), 0)} in the median,"
+                f" {percent(max(values), 0)} at most): {meaning}"
             )
     return lines
 
 
 _STRETCHED = {
-    False: "their gaps are stretched by it; busy is the device's own and holds but for graphs",
-    True: "their parts are stretched by it; read them as shares",
+    False: "their gaps are too long; busy is right, except for CUDA graphs",
+    True: "their parts are too long; read them as shares",
 }
 
 
@@ -315,11 +341,11 @@ def _device_lines(one: Split) -> list[str]:
     """The latency, piece by piece."""
     profile = one.profile
     lines = [
-        _line("latency", one.latency_s, "", "what a caller waits, when nobody watches"),
-        _line("busy", one.busy_s, _share(1 - one.idle), "something ran on the device"),
+        _line("latency", one.latency_s, "", "how long the caller waits"),
+        _line("busy", one.busy_s, _share(1 - one.idle), "the device works"),
         _line("  kernels", _seconds(profile.kernel_s), _share(one.active), ""),
         _line("  movement", one.moving * one.latency_s, _share(one.moving), "only copies or fills"),
-        _line("host", one.host_s, _share(one.idle), "latency less busy: the device was idle"),
+        _line("host", one.host_s, _share(one.idle), "the caller waits while the device is idle"),
         _line("gap", one.gap_s, "", "idle between two kernels, in the profiled calls"),
         _line(
             *("launching", profile.launch_s, _share(one.launching)),
@@ -332,12 +358,12 @@ def _device_lines(one: Split) -> list[str]:
 
 def _host_lines(one: Split) -> list[str]:
     lines = [
-        _line("latency", one.latency_s, "", "what a caller waits, when nobody watches"),
+        _line("latency", one.latency_s, "", "how long the caller waits"),
         _line(
             "in parts",
             one.parts_s,
             _share(one.parts_s / one.latency_s),
-            "the own time of all operators or phases, while it was watched",
+            "own time of all operators or phases, in profiled calls",
         ),
     ]
     if one.profile.wall_s is not None:
@@ -350,10 +376,10 @@ def _line(name: str, value: float, share: str, note: str) -> str:
 
 
 def _slowed(one: Split) -> str:
-    if one.slowed != one.slowed:  # no latency to hold it against
-        return "a call while it was watched"
-    word = "more" if one.slowed >= 0 else "less"
-    return f"a call while it was watched, {percent(abs(one.slowed), 0)} {word}"
+    if one.slowed != one.slowed:  # no latency to compare it with
+        return "a profiled call"
+    word = "slower" if one.slowed >= 0 else "faster"
+    return f"a profiled call, {percent(abs(one.slowed), 0)} {word}"
 
 
 def _cell(one: Split) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from lstm_bench.analysis.results import Run
 from lstm_bench.model.units import clipped, counted, percent, seconds, short, times, wrapped
 from lstm_bench.report.document import Column, Document, Table, number
 from lstm_bench.report.headline import headline
-from lstm_bench.report.paper_table import interval, statistics
+from lstm_bench.report.paper_table import MPE, SIGNS, interval, statistics
 from lstm_bench.report.run_report import heading, noise_facts, noise_lines, pass_lines, shape_label
 
 Changed = Mapping[str, tuple[str, str]]  # of a library: its version in A, its version in B
@@ -36,15 +36,17 @@ def document(found: Comparison, runs: Sequence[Run], changed: Changed | None = N
     overall = found.group()
     result.facts["shapes"] = found.shapes.to_dict("records")
     result.add("\n".join(wrapped(line) for line in _answer(found, overall, changed or {})))
-    result.add("\n".join(["noise floor from the A/A controls:", *_noise(found, runs)]))
-    result.add(_groups("all", [overall], found), *_left_out(found))
+    result.add(
+        "\n".join(["noise floor: by how much 95% of A/A pairs differ", *_noise(found, runs)])
+    )
+    result.add(_groups("all", [overall], found), wrapped(SIGNS), *_left_out(found))
     along = {axis: groups for axis in AXES if len(groups := found.along(axis)) > 1}
     for axis, groups in along.items():
         result.add(_groups(axis, groups, found))
     if any(group.shapes < FEWEST_SHAPES for groups in along.values() for group in groups):
         result.add(
-            f"Intervals of fewer than {FEWEST_SHAPES} shapes are over their rounds and speak of"
-            " just these shapes;\nall others are over shapes too."
+            f"intervals of fewer than {FEWEST_SHAPES} shapes hold for just these shapes, all others"
+            " for shapes like them"
         )
     if len(found.shapes) > 1:
         result.add(_where(found))
@@ -67,8 +69,7 @@ def _answer(found: Comparison, overall: Group, changed: Changed) -> list[str]:
     ]
     if found.in_turns and (apart := found.apart):
         lines.append(
-            f"{counted(apart, 'shape')} of them had the two measured at different times: never more"
-            " than unsure."
+            f"At {counted(apart, 'shape')} they were measured at different times: unsure at best."
         )
     if found.differs:
         lines.append(f"Not like with like: the two differ in {' and '.join(found.differs)}.")
@@ -118,11 +119,13 @@ def _groups(axis: str, groups: Sequence[Group], found: Comparison) -> Table:
         (
             number("over" if axis == "all" else axis, "at"),
             number("shapes", "shapes"),
-            Column("MPE [95% interval]", lambda row: interval(row, "mpe"), right=True),
+            Column(MPE, lambda row: interval(row, "mpe"), right=True),
             Column("B / A [95% interval]", lambda row: interval(row, "ratio", times), right=True),
             *(number(f"{word}", f"b_{word}") for word in WORDS),
         ),
-        title=f"A = {found.a}, B = {found.b}; faster, slower: B" if axis == "all" else "",
+        title=f"A = {found.a}, B = {found.b}; faster: shapes at which B is faster"
+        if axis == "all"
+        else "",
     )
 
 
@@ -141,7 +144,7 @@ def _where(found: Comparison) -> Table:
             row[f"batch {_range(first, last)}"] = _wins(shapes[inside])
         rows.append(row)
     columns = [number(key, key) for key in rows[0]]
-    title = f"where each wins beyond the noise (A: {found.a}, B: {found.b}), shapes won of shapes"
+    title = f"at how many shapes each is faster (A: {found.a}, B: {found.b})"
     return Table("wins", rows, columns, title)
 
 

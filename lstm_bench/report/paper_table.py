@@ -14,7 +14,7 @@ from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import times, wrapped
 from lstm_bench.report.document import Column, Document, Row, Table, number, text
-from lstm_bench.report.run_report import heading, noise_text, only
+from lstm_bench.report.run_report import heading, noise_line, only
 
 #: Table 2 of the paper, in its order: A, B, MPE (on a TITAN V, in 2021).
 PAPER = (
@@ -31,6 +31,11 @@ PAPER = (
 #: What the paper's DeepBench ran, by the name that it has here.
 AS_PUBLISHED = {"deepbench": "deepbench-skip"}
 
+MPE = "MPE [95% interval]"
+SIGNS = (
+    "MPE: mean over the shapes of (A - B) / A, negative if B is slower; B / A: geometric mean,"
+    " above 1x if B is slower"
+)
 MARKS = {"precision": "+", "work": "*"}  # of rows whose two sides are not equal
 
 
@@ -52,17 +57,16 @@ def document(
             text("A", "a"),
             Column("B", lambda row: row["b"] + "".join(MARKS.get(d, "") for d in row["unequal"])),
             number("paper", "paper", lambda v: "" if math.isnan(v) else f"{v:.2f}"),
-            Column("MPE [95% interval]", lambda row: interval(row, "mpe"), right=True),
-            Column("ratio [95% interval]", lambda row: interval(row, "ratio", times), right=True),
+            Column(MPE, lambda row: interval(row, "mpe"), right=True),
+            Column("B / A [95% interval]", lambda row: interval(row, "ratio", times), right=True),
             number("shapes", "shapes"),
         ),
         keys=2,
     )
     notes = [
-        f"MPE: mean over the shapes of (A - B) / A, by {metric}; negative means that B is slower."
-        " ratio: geometric mean of B / A; above 1x means that B is slower."
-        " paper: its value on a TITAN V in 2021, with a grid that it does not list;"
-        " its DeepBench skips the input projection: here that is `deepbench-skip`, not `deepbench`."
+        f"By {metric}. {SIGNS}; paper: its MPE on a TITAN V in 2021, over shapes that it does not"
+        " list; its DeepBench skips the input projection: here that is `deepbench-skip`, not"
+        " `deepbench`."
     ]
     unequal = {what for row in rows for what in row["unequal"]}
     notes += ["+ the two differ in precision"] * ("precision" in unequal)
@@ -71,7 +75,7 @@ def document(
     result = Document(facts={"run": run.name, "metric": metric})
     result.add(heading(run), *([only(run, part.cells, conditions)] if conditions else []))
     result.facts |= {"where": list(conditions)} if conditions else {}
-    result.add(noise_text(run, metric), table)
+    result.add(noise_line(run.floors(metric), metric), table)
     result.add("\n".join(wrapped(note) for note in notes))
     return result
 

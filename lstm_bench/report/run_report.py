@@ -1,4 +1,7 @@
-"""A run as a document: its machine, its noise, every implementation, what failed and why."""
+"""A run as a document: what was tested, what is fastest, every implementation, the noise.
+
+One screen for people who scan; everything else is drawn with `--all`, and is always in JSON.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lstm_bench.analysis import noise
+from lstm_bench.analysis import noise, uncertainty
 from lstm_bench.analysis import summary as summaries
 from lstm_bench.analysis.noise import SHAPE, Noise
 from lstm_bench.analysis.results import Run
@@ -19,13 +22,14 @@ from lstm_bench.model.units import (
     clipped,
     counted,
     error,
-    listed,
+    factor,
     over,
     percent,
     seconds,
     times,
     wrapped,
 )
+from lstm_bench.report import fastest
 from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.runs.run_folders import resume_command
 
@@ -35,12 +39,18 @@ LESS_WORK = "*"  # the mark of unequal work
 LESS_WORK_NOTE = (
     f"{LESS_WORK} does less work: the input is added to the gates without its projection"
 )
-SHARED_NOTE = "rows that ran the same code at a shape share its win"
+SHARED_NOTE = "implementations that ran the same code at a shape share its win"
+REFERENCE_NOTE = "the C++ reference shows what is possible; it cannot be used from Python"
+MORE = "more: --all adds throughput, first call, every shape and all warnings; --html draws a page"
+
+#: Warnings that may change what a reader believes, if they are about more than so many cells.
+SERIOUS, MANY = ("disturbed", "throttled", "slow clock"), 0.05
+FEW_LINES = 4  # of reasons why something is missing, in the short report
 
 #: What to do about a warning; what stands before the colon is its kind.
 REMEDIES = {
     "not warm": "raise sampling.warmup_cap_s in the grid, or look for what else runs here",
-    "not converged": "allow more rounds (--rigorous, sampling.max_rounds), or close what else runs",
+    "uncertain": "allow more rounds (--rigorous, sampling.max_rounds), or close what else runs",
     "disturbed": "close what else runs on this machine: `top` shows it",
     "hurried": "give --budget more time, or go without it",
     "capped": "raise sampling.cell_s in the grid to give slow cells more time",
@@ -57,21 +67,19 @@ REMEDIES = {
 
 
 def document(
-    run: Run,
-    metric: str = "latency",
-    shape_by_shape: bool = True,
-    conditions: Sequence[str] = (),
+    run: Run, metric: str = "latency", conditions: Sequence[str] = (), everything: bool = False
 ) -> Document:
-    """The whole summary, or that of some shapes; `shape_by_shape` adds who is fastest where."""
+    """One screen about all shapes, or some; `everything` draws the details too."""
     result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
+    result.everything, result.main = everything, "implementations"
     result.facts |= {"settings": dict(run.manifest["plan"]["settings"]), "metric": metric}
     result.facts |= {"planned": len(run.plan.all_cells()), "left": run.left}
-    result.add(heading(run))
     if run.cells.empty:
-        result.add("nothing was measured yet")
+        result.add(heading(run), "nothing was measured yet")
         return result
     floors = run.floors(metric)  # of the whole run, always
     cells = chosen(run.cells, conditions)
+    result.add("\n".join([heading(run), wrapped(tested(cells))]))
     if conditions:
         result.add(only(run, cells, conditions))
         result.facts["where"] = list(conditions)
@@ -79,30 +87,56 @@ def document(
     if metric != "latency" and not len(of.shapes):
         there = " there" if conditions else ""
         raise LstmBenchError(f"{run.name} has no {metric} times{there}; choose another --metric")
-    won = summaries.contests(of, floors, metric)
+    won = fastest.contests(run, cells, metric)
+    references = fastest.references(run, cells)
     summary = summaries.summary(cells, of, won, run.implementations)
-    result.facts["noise"] = noise_facts(floors)
     failures = summaries.failures(cells)
-    result.facts["failures"] = failures.to_dict("records")
-    told = cells.loc[cells["status"] == "ok", "warnings"]  # of others their reason is told
-    result.facts["warnings"] = dict(kinds_of(told))
-    result.facts["damaged_lines"] = run.damaged
-    result.add(noise_text(run, metric), _table(summary, won))
-    result.add("\n".join(_legend(summary, of, won, metric)))
-    if best := _frameworks(run, cells, floors, metric):
-        result.add(wrapped(best))
+    warnings = counted_warnings(cells, floors, metric)
+    result.facts |= {"noise": noise_facts(floors), "failures": failures.to_dict("records")}
+    result.facts |= {"warnings": dict(warnings), "damaged_lines": run.damaged}
+    if groups := fastest.by_group(run, cells, metric):
+        result.add(_groups(groups, metric))
+    result.add(_table(summary, won, references, everything))
+    result.add("\n".join(_legend(summary, of, groups, metric)))
+    lines = [noise_line(floors, metric), *uncertain_lines(cells, floors, metric)]
+    lines += _serious_lines(warnings, cells)
+    result.add("\n".join(lines))
+    most = MAX_REASON_LINES if everything else FEW_LINES
     for title, lines in (
-        ("missing", failure_lines(failures, run)),
-        ("warnings", warning_lines(told)),
+        ("missing", failure_lines(failures, run, most)),
         ("damaged", damage_lines(run)),
     ):
         if lines:
             result.add("\n".join([f"{title}:", *lines]))
-    if shape_by_shape and len(won):
-        for kind, part in won.groupby("precision", sort=False):
-            result.add(_fastest(part, metric, f"fastest in {kind} precision"))
-        result.add(_shape_note(int(won["precision"].value_counts().max())))
+    if not everything:
+        result.add(MORE)
+    result.add_details(noise_text(run, metric))
+    result.add_details("\n".join(_details_legend(won) + _path_lines(summary)))
+    if lines := warning_lines(warnings, int((cells["status"] == "ok").sum())):
+        result.add_details("\n".join(["warnings:", *lines]))
+    for kind, part in won.groupby("precision", sort=False):
+        result.add_details(_fastest(part, metric, f"fastest in {kind} precision"))
+    if len(won):
+        result.add_details(_shape_note(int(won["precision"].value_counts().max())))
     return result
+
+
+def tested(cells: pd.DataFrame) -> str:
+    """What was tested: how many implementations at which shapes, and that outputs were checked."""
+    ok = cells[cells["status"] == "ok"]
+    names, shapes = ok["implementation"].nunique(), ok[SHAPE].drop_duplicates()
+    what = f"{counted(names, 'implementation')} x {counted(len(shapes), 'shape')}"
+    if len(shapes):
+        sizes = (f"{axis} {_span(shapes[axis])}" for axis in SHAPE[:3])
+        what += f": {', '.join(sizes)}"
+    checked = int(ok["max_abs_error"].notna().sum())
+    done = "all outputs" if checked == len(ok) else f"{checked} of {counted(len(ok), 'output')}"
+    return f"{what}; {done} checked"
+
+
+def _span(sizes: pd.Series[int]) -> str:
+    low, high = sizes.min(), sizes.max()
+    return f"{low}" if low == high else f"{low}-{high}"
 
 
 def only(run: Run, cells: pd.DataFrame, conditions: Sequence[str]) -> str:
@@ -140,11 +174,27 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
     return f"{where}, {tf32}, seed {settings.get('seed')}"
 
 
+def noise_line(floors: Sequence[Noise], metric: str = "latency") -> str:
+    """The noise floor in one line."""
+    pairs = list(zip(floors, noise.applied(floors), strict=True))
+    used = {one.name: percent(floor) for one, floor in pairs if one.pairs}
+    if not used:
+        default = percent(noise.DEFAULT_FLOOR, 0)
+        return f"noise of {metric} not measured: differences under {default} count as noise"
+    shown = next(iter(used.values()))
+    if len(set(used.values())) > 1:
+        shown = ", ".join(f"{floor} at {name}" for name, floor in used.items())
+    return f"noise floor: {shown}; smaller differences are within noise"
+
+
 def noise_text(run: Run, metric: str) -> str:
-    told = [*noise_lines(run.floors(metric), metric), *pass_lines(run, metric)]
-    lines = ["  " + line for line in told]
+    lines = [*noise_lines(run.floors(metric), metric), *pass_lines(run, metric)]
     return "\n".join(
-        [f"noise floor of {metric}, from the run's A/A controls, round by round:", *lines]
+        [
+            f"noise floor of {metric}: by how much 95% of A/A pairs differ, the same implementation"
+            " measured twice",
+            *("  " + line for line in lines),
+        ]
     )
 
 
@@ -166,37 +216,113 @@ def noise_lines(floors: Sequence[Noise], metric: str = "latency") -> list[str]:
     for one, used in zip(floors, noise.applied(floors), strict=True):
         if not one.pairs:
             continue
-        instead = "" if used == one.floor else f"; {percent(used)} is used"
-        lines.append(
-            f"{one.name:>8}: 95% of A/A differences under {percent(one.floor)}"
-            f"  ({counted(one.pairs, 'pair')}{instead}, {one.called_different} called different)"
-        )
+        line = f"{one.name:>8}: {percent(one.floor)} from {counted(one.pairs, 'pair')}"
+        if used != one.floor:
+            line += f", too few: {percent(used)} is used"
+        if one.called_different:
+            line += f"; {one.called_different} wrongly called different"
+        lines.append(line)
     default = percent(noise.DEFAULT_FLOOR, 0)
-    return lines or [f"no A/A pair has a {metric}; only differences beyond {default} are called"]
+    return lines or [f"no A/A pair has a {metric}; differences under {default} are called the same"]
 
 
-def _table(summary: pd.DataFrame, won: pd.DataFrame) -> Table:
+def uncertain_lines(
+    cells: pd.DataFrame, floors: Sequence[Noise], metric: str = "latency"
+) -> list[str]:
+    """How many cells vary by more than the noise floor, if any does, and by how much."""
+    wide = uncertainty.beyond(cells, floors, metric)
+    if not len(wide):
+        return []
+    total = counted(int((cells["status"] == "ok").sum()), "cell")
+    known = percent(float(np.median(wide)))
+    return [
+        f"{len(wide)} of {total} uncertain: {metric} known to {known} in the median, worse than the"
+        " noise floor"
+    ]
+
+
+def counted_warnings(
+    cells: pd.DataFrame, floors: Sequence[Noise], metric: str = "latency"
+) -> list[tuple[str, int]]:
+    """The kinds of warnings about cells with a time, most frequent first.
+
+    A cell that missed the precision its grid asked for is stored as "not converged"; what matters
+    to a reader is whether it is worse than the noise floor: `uncertain`.
+    """
+    told = cells.loc[cells["status"] == "ok", "warnings"]  # of others their reason is told
+    kinds = [(kind, count) for kind, count in kinds_of(told) if kind != "not converged"]
+    uncertain = len(uncertainty.beyond(cells, floors, metric))
+    kinds += [("uncertain", uncertain)] * bool(uncertain)
+    return sorted(kinds, key=lambda one: -one[1])
+
+
+def _serious_lines(warnings: Sequence[tuple[str, int]], cells: pd.DataFrame) -> list[str]:
+    total = int((cells["status"] == "ok").sum())
+    serious = [(k, n) for k, n in warnings if k in SERIOUS and n > MANY * total]
+    return [line.strip() for line in warning_lines(serious, total)]
+
+
+def _groups(rows: Sequence[Mapping[str, Any]], metric: str) -> Table:
+    """Per group of shapes and precision: the fastest, the next, the C++ reference."""
+    axis = str(rows[0]["axis"])
+    columns = [
+        number("shapes" if axis == "all" else axis, "shapes" if axis == "all" else "at"),
+        text("precision", "precision"),
+        text("fastest", "fastest", _clipped),
+        number(metric, "fastest_s", seconds),
+    ]
+    if any(row["next"] for row in rows):
+        columns += [
+            text("next", "next", _clipped),
+            Column("slower", lambda row: _by(row["ratio"], row["beyond_noise"]), right=True),
+        ]
+    if any(row["reference"] for row in rows):
+        columns += [
+            text("C++ reference", "reference", _clipped),
+            Column(
+                "faster",
+                lambda row: _by(row["reference_ratio"], row["reference_beyond_noise"]),
+                right=True,
+            ),
+        ]
+    title = "fastest that you can deploy" + ("" if axis == "all" else f", by {axis}")
+    return Table("groups", rows, columns, title)
+
+
+def _clipped(name: str | None) -> str:
+    return clipped(name or "-", 25)
+
+
+def _by(ratio: float | None, sure: bool) -> str:
+    if ratio is None:
+        return "-"
+    return factor(ratio) if sure else "within noise"
+
+
+def _table(
+    summary: pd.DataFrame, won: pd.DataFrame, references: Collection[str], everything: bool
+) -> Table:
     rows = summary.rename(columns={"fastest": "fastest_shapes"}).to_dict("records")
     shapes = won.loc[won["verdict"] != "alone", "precision"].value_counts()
     for row in rows:
         contested = shapes.get(summaries.kind_of(row["precision"]))
-        competes = contested and row["ok"]
+        competes = contested and row["ok"] and row["implementation"] not in references
         row["fastest_share"] = row["fastest_shapes"] / int(contested) if competes else None
+    whole = (summary["ok"] == summary["cells"]).all()
+    device = summary["device_s"].notna().any()
     columns = [
-        names(set(summary.loc[summary["computes"] != "lstm", "implementation"])),
-        text("precision", "precision"),
-        Column("ok", lambda row: f"{row['ok']}/{row['cells']}", right=True),
-        number("latency", "latency_s", seconds),
-        number("throughput", "throughput_s", seconds),
-        number("device", "device_s", seconds),
-        number("ratio", "ratio", times),
-        number("fastest", "fastest_share", lambda share: percent(share, 0)),
-        number("first call", "first_call_s", seconds),
-        number("error", "max_abs_error", error),
+        (True, names(set(summary.loc[summary["computes"] != "lstm", "implementation"]))),
+        (True, text("precision", "precision")),
+        (everything or not whole, Column("ok", lambda row: f"{row['ok']}/{row['cells']}", True)),
+        (True, number("latency", "latency_s", seconds)),
+        (everything, number("throughput", "throughput_s", seconds)),
+        (everything and device, number("device", "device_s", seconds)),
+        (True, number("ratio", "ratio", times)),
+        (everything, number("fastest", "fastest_share", lambda share: percent(share, 0))),
+        (everything, number("first call", "first_call_s", seconds)),
+        (True, number("error", "max_abs_error", error)),
     ]
-    if summary["device_s"].isna().all():
-        columns = [column for column in columns if column.heading != "device"]
-    return Table("implementations", rows, columns)
+    return Table("implementations", rows, [column for shown, column in columns if shown])
 
 
 def names(less_work: Collection[str]) -> Column:
@@ -214,41 +340,38 @@ def less_work(run: Run) -> set[str]:
 
 
 def _legend(
-    summary: pd.DataFrame, of: summaries.Times, won: pd.DataFrame, metric: str
+    summary: pd.DataFrame,
+    of: summaries.Times,
+    groups: Sequence[Mapping[str, Any]],
+    metric: str,
 ) -> list[str]:
     common, profiled = (summary.attrs[key] for key in ("shared_shapes", "profiled_shapes"))
     device = f"; device: over {over(profiled)}" if 0 < profiled < common else ""
     baseline = summaries.baseline_of(of.names)
-    shared = any(len(own) > 1 for own in won["shared"])
     columns = wrapped(
-        f"times: median over {over(common)}{device}; ratio:"
-        f" {metric} to that of {baseline}, geometric mean over the shapes of both; fastest:"
-        " share of the shapes won beyond the noise among rows of like precision; error: largest"
-        " difference from the float64 reference"
+        f"times: median over {over(common)}{device}; ratio: {metric} over that of {baseline},"
+        " geometric mean; error: largest difference from float64"
     )
+    reference = any(row["reference"] for row in groups)
     return [
         *([columns] if baseline else []),  # without one there is no time
-        *([SHARED_NOTE] if shared else []),
+        *([REFERENCE_NOTE] if reference else []),
         *([LESS_WORK_NOTE] if (summary["computes"] != "lstm").any() else []),
-        *_path_lines(summary),
     ]
 
 
-def _frameworks(run: Run, cells: pd.DataFrame, floors: Sequence[Noise], metric: str) -> str:
-    """Who is the fastest of what a framework's user can have, where the bare library is there."""
-    bare = [row.name for row in run.plan.implementations if row.framework == "deepbench"]
-    own = cells[~cells["implementation"].isin(bare)]
-    if own["implementation"].nunique() < 2 or len(own) == len(cells):
-        return ""
-    won = summaries.contests(summaries.times(own, metric), floors, metric)
-    told = []
-    for kind, part in won.groupby("precision", sort=False):
-        name, count, sure = summaries.most_often(part)
-        how = f"at {count} of {counted(len(part), 'shape')}, {sure} beyond the noise"
-        if set(part["verdict"]) == {"alone"}:
-            how = "the only one"
-        told.append(f"{name} in {kind} precision ({how})")
-    return f"most often the fastest of the frameworks' rows: {listed(told)}" if told else ""
+def _details_legend(won: pd.DataFrame) -> list[str]:
+    if not len(won):
+        return []
+    shared = any(len(own) > 1 for own in won["shared"])
+    return [
+        wrapped(
+            "throughput: time per call when calls are queued; first call: with compilation;"
+            " fastest: share of the shapes at which it is the fastest that you can deploy in its"
+            " precision, and not within noise"
+        ),
+        *([SHARED_NOTE] if shared else []),
+    ]
 
 
 def _path_lines(summary: pd.DataFrame) -> list[str]:
@@ -263,7 +386,7 @@ def _path_lines(summary: pd.DataFrame) -> list[str]:
     return [wrapped(f"ran on  {line}", 8)] if line else []
 
 
-def failure_lines(failures: pd.DataFrame, run: Run) -> list[str]:
+def failure_lines(failures: pd.DataFrame, run: Run, most: int = MAX_REASON_LINES) -> list[str]:
     """What is missing from a run, and why, wrapped."""
     lines: list[str] = []
     cut = failures["status"] == "interrupted"
@@ -282,20 +405,17 @@ def failure_lines(failures: pd.DataFrame, run: Run) -> list[str]:
         at = f" at {where}" if where else ""
         line = f"  {', '.join(names)}: {cells} {status}{each}{at}: {reason}"
         lines += wrapped(line, 6).splitlines()
-    more = f"  ... {counted(len(lines) - MAX_REASON_LINES, 'more line')} with --format json"
-    return lines[:MAX_REASON_LINES] + ([more] if len(lines) > MAX_REASON_LINES else [])
+    where = "--all" if most < MAX_REASON_LINES else "--format json"
+    more = f"  ... {counted(len(lines) - most, 'more line')} with {where}"
+    return lines[:most] + ([more] if len(lines) > most else [])
 
 
-def warning_lines(warnings: Iterable[Sequence[str]]) -> list[str]:
+def warning_lines(kinds: Iterable[tuple[str, int]], total: int) -> list[str]:
     """Each kind of warning once, with how many cells it concerns and what to do."""
-    cells = list(warnings)
+    cells = counted(total, "cell")
     return [
-        wrapped(
-            f"  {count} of {counted(len(cells), 'cell')} {kind}:"
-            f" {REMEDIES.get(kind, 'see the records')}",
-            6,
-        )
-        for kind, count in kinds_of(cells)
+        wrapped(f"  {count} of {cells} {kind}: {REMEDIES.get(kind, 'see the records')}", 6)
+        for kind, count in kinds
     ]
 
 
@@ -318,16 +438,18 @@ def _resume(run: Run) -> str:
 
 def _fastest(won: pd.DataFrame, metric: str, title: str) -> Table:
     """Shape by shape: the fastest, the next, and whether the difference is more than noise."""
+    reference = won["reference_s"].notna().any()
     return Table(
         "fastest",
         won.to_dict("records"),
         (
             Column("shape", lambda row: shape_label(row), right=True),
-            text("fastest", "fastest", lambda name: clipped(name, 25)),
+            text("fastest", "fastest", _clipped),
             number(metric, "fastest_s", seconds),
-            text("next", "next", lambda name: clipped(name or "-", 25)),
+            text("next", "next", _clipped),
             number("its time", "next_s", seconds),
             Column("difference", _difference, right=True),
+            *([number("C++ reference", "reference_s", seconds)] if reference else []),
         ),
         title,
         most=MOST_SHAPES,

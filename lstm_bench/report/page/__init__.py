@@ -22,18 +22,18 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from lstm_bench.analysis import noise, summary
+from lstm_bench.analysis import noise, summary, uncertainty
 from lstm_bench.analysis.comparison import Group, Statistic, clear
 from lstm_bench.analysis.noise import METRICS, SHAPE, Noise
 from lstm_bench.analysis.results import Run
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.types import TOLERANCES, plain
 from lstm_bench.model.units import clean, over
-from lstm_bench.report import findings
+from lstm_bench.report import fastest, findings
 from lstm_bench.report.colours import ink, look, on_dark
 from lstm_bench.report.headline import headline
 
-SCRIPTS = ("base.js", "table.js", "charts.js", "winners.js", "compare.js", "page.js")
+SCRIPTS = ("base.js", "lead.js", "table.js", "charts.js", "winners.js", "compare.js", "page.js")
 MOST_IMPLEMENTATIONS, MOST_SHAPES = 20, 2000  # beyond, only pairs with the baseline
 MOST_GROUPED = 30_000  # pairs times shapes; beyond, only pairs with the baseline by axis
 DIGITS = 7  # of a time; the noise begins at the third or fourth
@@ -61,6 +61,7 @@ def html(run: Run, method: str = METHOD, sections: Sequence[Section] = ()) -> st
     script = "(() => {\n" + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
     pairs = findings.Pairs(run)
     drawn = data(run, sections, pairs)  # first: it makes all pairs, side by side
+    lead = findings.lead_sentences(run, findings.leads(run, pairs))
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
         " img-src data: blob:; base-uri 'none'; form-action 'none';"
@@ -72,6 +73,7 @@ def html(run: Run, method: str = METHOD, sections: Sequence[Section] = ()) -> st
         "script": script,
         "name": _text(run.name),
         "subject": _text(findings.subject(run)),
+        "lead": _items(lead),
         "findings": _items(findings.findings(run, pairs)),
         "trust": _items(findings.trust(run)),
         "method": "\n".join(f"<p>{_text(p)}</p>" for p in re.split(r"\n\s*\n", method.strip())),
@@ -121,8 +123,9 @@ def data(run: Run, sections: Sequence[Section], pairs: findings.Pairs) -> dict[s
         "shapes": {axis: shapes[axis].tolist() for axis in SHAPE},
         "cells": _cells(cells, names, metrics, strings),
         "strings": list(strings),  # after the cells, which fill it
+        "lead": _lead(run, pairs, names),
         "overview": _overview(run),
-        "winners": _winners(cells, names, metrics, floors, place),
+        "winners": _winners(run, names, metrics, place),
         "pairs": _pairs(pairs, names, baseline, place),
         "noise": {
             metric: [_noise(n, floors[metric]) for n in floors[metric]] for metric in metrics
@@ -170,23 +173,11 @@ def _cells(
         columns[column] = _numbers(cells[column], DIGITS)
     for metric in metrics:
         value, rounds = METRICS[metric]
-        for end, ratio in zip(("low", "high"), _interval(cells[value], cells[rounds]), strict=True):
+        for end, ratio in zip(
+            ("low", "high"), uncertainty.intervals(cells[value], cells[rounds]), strict=True
+        ):
             columns[f"{metric}_{end}"] = _numbers(ratio, 4)
     return columns
-
-
-def _interval(value: pd.Series[float], rounds: pd.Series[Any]) -> npt.NDArray[np.float64]:
-    """Both ends of the 95% interval of each cell's median, over the cell's own figure."""
-    ordered = np.sort(noise.by_round(list(rounds)), axis=1)  # NaN goes last
-    counts = np.isfinite(ordered).sum(axis=1)
-    ends = np.full((2, len(ordered)), np.nan)
-    for count in np.unique(counts[counts > 0]):
-        rows = np.flatnonzero(counts == count)
-        ranks = median_interval(range(count))  # of places: which order statistics they are
-        for end, rank in zip(ends, ranks, strict=True):
-            end[rows] = ordered[rows, int(rank)]
-    result: npt.NDArray[np.float64] = ends / value.to_numpy(dtype=float)
-    return result
 
 
 def _numbers(values: Any, digits: int) -> list[float | None]:
@@ -197,7 +188,7 @@ def _numbers(values: Any, digits: int) -> list[float | None]:
 def _overview(run: Run) -> dict[str, Any]:
     """One row per implementation."""
     of = summary.times(run.cells)
-    won = summary.contests(of, run.noise)
+    won = fastest.contests(run, run.cells)
     table = summary.summary(run.cells, of, won, run.implementations)
     rows = table.drop(columns="paths").to_dict("records") if run.implementations else []
     return {
@@ -206,19 +197,37 @@ def _overview(run: Run) -> dict[str, Any]:
     }
 
 
+def _lead(run: Run, pairs: findings.Pairs, names: list[str]) -> dict[str, Any]:
+    """The first picture: how many times slower each framework's best row is, by group of shapes.
+
+    Rows of one picture share what they are compared with: the reference, or the fastest of them.
+    """
+    found = findings.leads(run, pairs)
+    ours = fastest.references(run)
+    found = [one for one in found if one.base.name in ours] or found[:1]
+    if not found:
+        return {"axis": "", "groups": [], "bars": [], "base": ""}
+    axis, ranges = fastest.groups_of(found[0].pair.of)
+    base = "the C++ reference" if ours else found[0].base.name
+    bars = []
+    for one in found:
+        of = one.pair.of
+        groups = [of.group(axis, at) if axis else of.group() for at in ranges]
+        ratios = [group.ratio.value if group.shapes else None for group in groups]
+        bars.append({"implementation": names.index(one.row.name), "ratios": plain(ratios)})
+    labels = [f"{low}" if low == high else f"{low} to {high}" for low, high in ranges]
+    return {"axis": axis, "groups": labels, "bars": bars, "base": base}
+
+
 def _winners(
-    cells: pd.DataFrame,
-    names: list[str],
-    metrics: list[str],
-    floors: Mapping[str, list[Noise]],
-    place: Mapping[tuple[int, ...], int],
+    run: Run, names: list[str], metrics: list[str], place: Mapping[tuple[int, ...], int]
 ) -> list[dict[str, Any]]:
-    """Who is fastest where, by metric, among rows of like precision."""
+    """Who is fastest where of what can be deployed, by metric, among rows of like precision."""
     codes: dict[Any, int] = {name: i for i, name in enumerate(names)}
-    one_kind = cells["precision"].map(summary.kind_of).nunique() < 2
+    one_kind = run.cells["precision"].map(summary.kind_of).nunique() < 2
     result = []
     for metric in metrics:
-        found = summary.contests(summary.times(cells, metric), floors[metric], metric)
+        found = fastest.contests(run, run.cells, metric)
         for kind, won in found.groupby("precision", sort=False):
             result.append(
                 {
@@ -231,6 +240,8 @@ def _winners(
                     "fastest_s": _numbers(won["fastest_s"], 4),
                     "ratio": _numbers(won["ratio"], 4),
                     "verdict": won["verdict"].tolist(),
+                    "reference": [codes.get(name) for name in won["reference"]],
+                    "reference_s": _numbers(won["reference_s"], 4),
                 }
             )
     return result

@@ -34,9 +34,9 @@ function overviewTable(place) {
   const note = [
     `Times: median over ${over}.`,
     baseline === null ? ""
-      : `Ratio: latency to that of ${baseline}, geometric mean over the shapes of both.`,
-    "Fastest: shapes won beyond the noise among rows of like precision.",
-    "Error: largest difference from the float64 reference.",
+      : `Ratio: latency over that of ${baseline}, geometric mean.`,
+    "Fastest: at how many shapes it is the fastest that you can deploy in its precision.",
+    "Error: largest difference from float64.",
     lessWork ? `${LESS_WORK}.` : "",
   ].filter(Boolean).join(" ");
   replace(place, el("h3", { text: "Implementations" }), table.node,
@@ -76,19 +76,19 @@ function noiseTable(place) {
       textColumn("time", (row) => row.metric),
       { label: "length of a call", key: (row) => order.get(row), show: (row) => row.name },
       numberColumn("A/A pairs", (row) => row.pairs, String),
-      numberColumn("own 95th percentile", (row) => row.own, percent),
+      numberColumn("95% differ by less than", (row) => row.own, percent),
       {
         label: "noise floor used", number: true, key: (row) => row.floor,
         show: (row) => (pairs.has(row.metric) ? percent(row.floor) : "not known"),
       },
-      numberColumn("pairs called different", (row) => row.different, String),
+      numberColumn("wrongly called different", (row) => row.different, String),
     ],
     rows,
   });
   replace(place, el("h3", { text: "Noise floors" }), table.node, el("p", {
     class: "note",
-    text: "The same implementation measured twice under two names: 95% of pairs differ by less. A"
-      + " class with fewer than five pairs takes the widest.",
+    text: "An A/A pair is the same implementation measured twice: 95% of pairs differ by less than"
+      + " the noise floor. A class with fewer than five pairs uses the largest floor of the run.",
   }));
 }
 
@@ -162,6 +162,7 @@ function downloads(place) {
 }
 
 const byId = (id) => document.getElementById(id);
+leadFigure(byId("lead-figure"));
 overviewTable(byId("overview"));
 lineFigure(byId("lines"));
 winnerFigure(byId("winners"));

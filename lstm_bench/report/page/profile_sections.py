@@ -41,19 +41,17 @@ def _where(splits: list[Split], doubts: str) -> Section:
     cells, common = profiled_cells.shared(splits)
     rows: Cells = []
     for row in profiled_cells.device_rows(cells):
-        times = (_us(row[key]) for key in ("latency_s", "busy_s", "gap_s", "host_s"))
+        times = (_us(row[key]) for key in ("busy_s", "host_s", "latency_s"))
         counts = (row["kernels"], row["launches"])
-        shares = (_percent(row[key]) for key in ("active", "moving", "idle", "launching"))
+        shares = (_percent(row[key]) for key in ("active", "moving", "idle"))
         rows.append([row["implementation"], *times, *counts, *shares])
-    columns = ["implementation", "latency (us)", "busy (us)", "gap (us)", "host (us)"]
-    columns += ["kernels", "launches", "active (%)", "moving (%)", "idle (%)", "launching (%)"]
+    columns = ["implementation", "busy (us)", "host (us)", "latency (us)"]
+    columns += ["kernels", "launches", "active (%)", "moving (%)", "idle (%)"]
     checked = _sentences(*kernel_report.check_lines(splits))
     note = (
-        f"Medians of times and means of shares over {over(common)}. Busy: something"
-        " ran on the device; gap: it waited for the next launch, in the profiled calls; host:"
-        " latency less busy. Active, moving, idle: shares of the latency in which a kernel ran,"
-        " only copies or fills ran, nothing ran. Launching: the host's share inside launches, of"
-        f" the watched call and so no share of the latency; not known of graphs. {checked} {doubts}"
+        "Busy: the GPU works. Host: the caller waits while the GPU is idle. Active, moving, idle:"
+        " share of the latency in which a kernel ran, only copies or fills ran, nothing ran."
+        f" Medians of times and means of shares over {over(common)}. {checked} {doubts}"
     )
     return Section(title="Where the time goes", note=note.strip(), columns=columns, rows=rows)
 
@@ -86,9 +84,8 @@ def _parts(splits: list[Split], title: str) -> Section:
             rows.append([one.name, one.shape.label, row["family"], row["count"], *times, name])
     columns = ["implementation", "shape", "family", "count", "time (us)", "share (%)", "name"]
     note = (
-        f"The first {MOST} of each row by their own time, per call, at the shape in the middle of"
-        " those that most rows have. Share: of the time that anything ran; what overlaps adds to it"
-        " more than once."
+        f"The {MOST} longest of each implementation, per call, at a shape of middle size. Share: of"
+        " the time of all parts."
     )
     return Section(title=title, note=note, columns=columns, rows=rows)
 

@@ -12,7 +12,7 @@ class WinnerFigure {
     this.legend = el("ul", { class: "legend", "aria-label": "Fastest implementations" });
     this.note = el("p", { class: "note" });
     this.panelChoice = el("span", { class: "inline" });
-    replace(place, el("h3", { text: "Fastest at every shape" }), this.controls(), this.figure,
+    replace(place, el("h3", { text: "Fastest that you can deploy, at every shape" }), this.controls(), this.figure,
       this.legend, this.note);
     responsive(this.panels, (now) => {
       this.width = now;
@@ -31,7 +31,7 @@ class WinnerFigure {
     const among = precisions.map((one) => [one, `${one} precision`]);
     return el("div", { class: "controls" },
       metrics.length > 1 ? choice("Time", kinds, this.state.metric, set("metric")) : null,
-      precisions.length > 1 ? choice("Among rows in", among, this.state.precision, set("precision")) : null,
+      precisions.length > 1 ? choice("Precision", among, this.state.precision, set("precision")) : null,
       this.panelChoice);
   }
 
@@ -76,10 +76,11 @@ class WinnerFigure {
   noteText(won) {
     const alone = won.verdict.filter((verdict) => verdict === "alone").length;
     return [
-      "A full tile is won beyond the noise, with the factor by which the next is slower.",
-      "A pale, dashed one is not: the first two are the same (=) or unsure (?).",
-      alone ? `At ${count(alone, "shape")} only one row was measured.` : "",
-      lessWork ? "Rows that do other work are left out." : "",
+      "In a tile: how many times slower the next one is.",
+      "Pale and dashed: the first two are within noise (=), or it is unsure (?).",
+      alone ? `At ${count(alone, "shape")} only one implementation was measured.` : "",
+      (won.reference || []).some((i) => i !== null)
+        ? "The C++ reference cannot be deployed and wins nothing; each tile tells its time." : "",
     ].filter(Boolean).join(" ");
   }
 
@@ -155,9 +156,11 @@ class WinnerFigure {
     return [
       implementationName(won.fastest[k]) + (shared && `, the same code as ${shared}`),
       `${this.state.metric} ${seconds(won.fastest_s[k])} at ${shapeName(won.shape[k])}`,
-      next === null ? "no other row was measured here"
+      next === null ? "nothing else was measured here"
         : verdict === "slower" ? `${next} is ${ratio} slower`
           : `${next} is ${ratio} its time: ${verdict}`,
+      ...(won.reference[k] === null ? []
+        : [`C++ reference ${run.implementations[won.reference[k]].name}: ${seconds(won.reference_s[k])}`]),
     ];
   }
 }

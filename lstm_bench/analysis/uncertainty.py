@@ -1,0 +1,39 @@
+"""How well the time of each cell is known, and which cells vary more than the noise floor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lstm_bench.analysis.noise import METRICS, Noise, Numbers, by_round, floor_at
+from lstm_bench.model.median import median_interval
+
+
+def intervals(value: pd.Series[float], rounds: pd.Series[Any]) -> Numbers:
+    """Both ends of the 95% interval of each cell's median, over the cell's own figure."""
+    ordered = np.sort(by_round(list(rounds)), axis=1)  # NaN goes last
+    counts = np.isfinite(ordered).sum(axis=1)
+    ends = np.full((2, len(ordered)), np.nan)
+    for count in np.unique(counts[counts > 0]):
+        rows = np.flatnonzero(counts == count)
+        ranks = median_interval(range(count))  # of places: which order statistics they are
+        for end, rank in zip(ends, ranks, strict=True):
+            end[rows] = ordered[rows, int(rank)]
+    result: Numbers = ends / value.to_numpy(dtype=float)
+    return result
+
+
+def beyond(cells: pd.DataFrame, floors: Sequence[Noise], metric: str = "latency") -> Numbers:
+    """Of each measured cell that is known less well than the noise floor: half its interval.
+
+    The floor is what the run can tell apart: a cell as sure as that is sure enough, whatever
+    precision the grid asked for.
+    """
+    value, rounds = METRICS[metric]
+    own = cells[(cells["status"] == "ok") & cells[value].notna()]
+    low, high = intervals(own[value], own[rounds])
+    half = (high - low) / 2
+    return np.asarray(half[half > floor_at(floors, own[value])])

@@ -1,0 +1,157 @@
+"""What is fastest among what a user can deploy, with the C++ reference beside it.
+
+Rows of the framework `deepbench` drive cuDNN or OpenBLAS from C++: no Python program can use them,
+so they show what is possible and win nothing, unless a run has nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lstm_bench.analysis import summary
+from lstm_bench.analysis.comparison import Comparison, clear, compare
+from lstm_bench.analysis.noise import SHAPE
+from lstm_bench.analysis.results import Run
+from lstm_bench.model.types import LstmBenchError
+from lstm_bench.report.headline import AXES, explaining, floor_of
+
+REFERENCE = "deepbench"  # the framework of the C++ rows
+MOST_GROUPS = 4  # of an axis: the report is one screen
+
+
+def references(run: Run, cells: pd.DataFrame | None = None) -> set[str]:
+    """The C++ rows of a run, or of these cells of it; none where there is nothing else."""
+    there = set((run.cells if cells is None else cells)["implementation"])
+    found = {row.name for row in run.plan.implementations if row.framework == REFERENCE} & there
+    return found if there - found else set()
+
+
+def contests(run: Run, cells: pd.DataFrame, metric: str = "latency") -> pd.DataFrame:
+    """The winners among what can be deployed, shape by shape and by precision.
+
+    `reference` and `reference_s` are the fastest C++ row there, if the run has one.
+    """
+    ours, floors = cells["implementation"].isin(references(run, cells)), run.floors(metric)
+    won = summary.contests(summary.times(cells[~ours], metric), floors, metric)
+    best = summary.contests(summary.times(cells[ours], metric), floors, metric)
+    best = best.rename(columns={"fastest": "reference", "fastest_s": "reference_s"})
+    keys = [*SHAPE, "precision"]
+    return won.merge(best[[*keys, "reference", "reference_s"]], "left", keys)
+
+
+def by_group(run: Run, cells: pd.DataFrame, metric: str = "latency") -> list[dict[str, Any]]:
+    """Who leads each precision, for every group of sizes of the axis that explains most.
+
+    `ratio` is how many times slower the next is, `reference_ratio` how many times slower the
+    fastest is than the C++ reference: geometric means, None where there is nothing to compare.
+    """
+    of, compared = summary.times(cells, metric), _Compared(run, cells, metric)
+    kinds = {kind: contestants(run, of, kind) for kind in summary.KINDS}
+    kinds = {kind: both for kind, both in kinds.items() if both[0] and sum(map(len, both)) > 1}
+    if not kinds:
+        return []
+    everywhere = np.ones(len(of.shapes), dtype=bool)
+    ours, theirs = next(iter(kinds.values()))
+    first = ranked(of, ours, everywhere)
+    axis, ranges = groups_of(compared([*ranked(of, theirs, everywhere), *first[1:]][0], first[0]))
+    rows = []
+    for kind, (ours, theirs) in kinds.items():
+        for at in ranges:
+            inside = of.shapes[axis].between(*at).to_numpy() if axis else everywhere
+            if not (leading := ranked(of, ours, inside)):
+                continue
+            fastest, then = leading[0], next(iter(leading[1:]), None)
+            reference = next(iter(ranked(of, theirs, inside)), None)
+            ratio, sure = compared.ratio(fastest, then, axis, at)
+            behind, known = compared.ratio(reference, fastest, axis, at)
+            own = of.seconds[inside, of.names.index(fastest)]
+            rows.append(
+                {
+                    "axis": axis or "all",
+                    "at": f"{at[0]}" if at[0] == at[1] else f"{at[0]} to {at[1]}",
+                    "shapes": int(np.isfinite(own).sum()),
+                    "precision": kind,
+                    "fastest": fastest,
+                    "fastest_s": float(np.nanmedian(own)),
+                    "next": then,
+                    "ratio": ratio,
+                    "beyond_noise": sure,
+                    "reference": reference,
+                    "reference_ratio": behind,
+                    "reference_beyond_noise": known,
+                }
+            )
+    return rows
+
+
+class _Compared:
+    """The comparisons of some cells of a run, each made once."""
+
+    def __init__(self, run: Run, cells: pd.DataFrame, metric: str):
+        self.run, self.cells, self.metric = run, cells, metric
+        self._made: dict[tuple[str, str], Comparison | None] = {}
+
+    def __call__(self, a: str, b: str) -> Comparison | None:
+        """B against A; None if they have no shape in common."""
+        if (a, b) not in self._made:
+            floors = [self.run.floors(self.metric)]
+            try:
+                found = compare(self.cells, a, b, self.metric, across=None, floors=floors)
+            except LstmBenchError:
+                found = None
+            self._made[a, b] = found if found and len(found.shapes) else None
+        return self._made[a, b]
+
+    def ratio(
+        self, a: str | None, b: str | None, axis: str, at: tuple[int, int]
+    ) -> tuple[float | None, bool]:
+        """How many times slower B is than A in a group, and whether that is beyond the noise."""
+        found = self(a, b) if a and b else None
+        group = found and (found.group(axis, at) if axis else found.group())
+        if not found or not group or not group.shapes:
+            return None, False
+        return group.ratio.value, clear(group, floor_of(found))
+
+
+def contestants(run: Run, of: summary.Times, kind: str) -> tuple[list[str], list[str]]:
+    """The rows of a kind of precision that do the same work: deployable, and the reference."""
+    facts = of.cells.drop_duplicates("implementation").set_index("implementation")
+    equal = [
+        name
+        for name in of.names
+        if facts["computes"][name] == "lstm" and summary.kind_of(facts["precision"][name]) == kind
+    ]
+    ours = references(run, of.cells)
+    return [n for n in equal if n not in ours], [n for n in equal if n in ours]
+
+
+def ranked(of: summary.Times, names: Collection[str], inside: Any) -> list[str]:
+    """These rows, fastest first, by the geometric mean over shapes that all of them have.
+
+    Rows that lack some of the shapes come last: they may lack the slow ones.
+    """
+    columns = {name: of.seconds[inside, of.names.index(name)] for name in names}
+    there = {name: int(np.isfinite(own).sum()) for name, own in columns.items()}
+    known = [name for name in names if there[name]]
+
+    def order(name: str) -> tuple[int, float]:
+        return -there[name], float(np.nanmean(np.log(columns[name])))
+
+    return sorted(known, key=order)
+
+
+def groups_of(of: Comparison | None) -> tuple[str, Sequence[tuple[int, int]]]:
+    """The axis that explains most of a comparison, else the batch, and its sizes in few groups."""
+    if of is None:
+        return "", [(0, 0)]
+    several = [axis for axis in ("batch", *AXES) if of.shapes[axis].nunique() > 1]
+    axis = explaining(of) or next(iter(several), "")
+    if not axis:
+        return "", [(0, 0)]
+    sizes = np.unique(of.shapes[axis])
+    parts = np.array_split(sizes, min(MOST_GROUPS, len(sizes)))
+    return axis, [(int(part[0]), int(part[-1])) for part in parts]
