@@ -19,14 +19,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from lstm_bench.analysis import noise, summary, uncertainty
 from lstm_bench.analysis.comparison import Group, Statistic, clear
 from lstm_bench.analysis.noise import METRICS, SHAPE, Noise
 from lstm_bench.analysis.results import Run
-from lstm_bench.model.median import median_interval
 from lstm_bench.model.types import TOLERANCES, plain
 from lstm_bench.model.units import clean, over
 from lstm_bench.report import fastest, findings
