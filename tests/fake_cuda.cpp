@@ -92,6 +92,9 @@ cudaError_t cudaFree(void* p) {
     std::free(p);
     return cudaSuccess;
 }
+cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned) { return cudaMalloc(p, bytes); }
+cudaError_t cudaFreeHost(void* p) { return cudaFree(p); }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) { *value = 0; return cudaSuccess; }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) { std::memcpy(to, from, bytes); return cudaSuccess; }
 cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t) { if (bytes) std::memset(to, byte, bytes); return cudaSuccess; }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned) { made(s); return cudaSuccess; }
