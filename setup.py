@@ -1,7 +1,7 @@
 """Builds the C++ baseline. Everything else about the package stands in pyproject.toml.
 
-The extensions are optional: without a compiler the package installs and works without them.
-None links OpenBLAS, cuDNN or CUDA; headers of the latter are looked for here, and where they are not
+The extensions are optional: without a compiler the package installs and works without them. None
+links OpenBLAS, cuDNN or CUDA; headers of the latter two are looked for here, and where they are not
 found the module is built all the same, to say what was missing.
 """
 

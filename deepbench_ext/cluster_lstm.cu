@@ -29,6 +29,12 @@ struct Cluster {
 #if BLOCKS > 1
         arrived = local(space);
         patience.late = call.late;
+#pragma unroll
+        for (int i = 0; i < SENDS; ++i) {
+            const int block = i * SENDERS + at.lane % 8 / COPIES;
+            asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(away[i]) : "r"(arrived), "r"(block < BLOCKS ? block : 0));
+            away[i] -= arrived;
+        }
 #endif
     }
 
@@ -58,7 +64,9 @@ struct Cluster {
     }
 
 #if BLOCKS > 1
-    unsigned arrived;  // mbarriers: [t % 2][chunk]
+    static constexpr int SENDERS = 8 / COPIES, SENDS = (BLOCKS + SENDERS - 1) / SENDERS;
+    unsigned arrived;      // mbarriers: [t % 2][chunk]
+    unsigned away[SENDS];  // from an address here to the same address in a block that this lane sends to
     Patience patience;
 
     __device__ unsigned bar(int t, int chunk) const { return arrived + 8 * ((t & 1) * chunks + chunk); }
@@ -89,22 +97,18 @@ struct Cluster {
     // Eight lanes have the words of one sequence's octet. Each gathers all of them, and sends them to some blocks;
     // with SPLIT even lanes do so for the high halves, odd ones for the low.
     __device__ __forceinline__ void send(int t, int chunk, int sequence, unsigned word) const {
-        constexpr int SENDERS = 8 / COPIES;
         const int odd = SPLIT ? at.lane & 1 : 0, from = (at.lane & 24) + odd, sender = at.lane % 8 / COPIES;
         const unsigned w0 = __shfl_sync(0xFFFFFFFF, word, from), w1 = __shfl_sync(0xFFFFFFFF, word, from + 2),
                        w2 = __shfl_sync(0xFFFFFFFF, word, from + 4), w3 = __shfl_sync(0xFFFFFFFF, word, from + 6);
         if (sequence >= at.here(chunk)) return;
         const unsigned to = local(buffer(t + 1, chunk)) + (odd * (K / 8) + at.octet()) * OCTET_BYTES + sequence * 16;
+        const unsigned signal = bar(t + 1, chunk);
 #pragma unroll
-        for (int block = 0; block < BLOCKS; block += SENDERS)
-            if (BLOCKS % SENDERS == 0 || block + sender < BLOCKS) {
-                unsigned there, signal;
-                asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(block + sender));
-                asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(signal) : "r"(bar(t + 1, chunk)), "r"(block + sender));
-                asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1,%2,%3,%4}, [%5];" ::"r"(there),
-                             "r"(w0), "r"(w1), "r"(w2), "r"(w3), "r"(signal)
+        for (int i = 0; i < SENDS; ++i)
+            if (BLOCKS % SENDERS == 0 || i * SENDERS + sender < BLOCKS)
+                asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1,%2,%3,%4}, [%5];" ::"r"(to + away[i]),
+                             "r"(w0), "r"(w1), "r"(w2), "r"(w3), "r"(signal + away[i])
                              : "memory");
-            }
     }
 
     __device__ void sent(int, int) const {}

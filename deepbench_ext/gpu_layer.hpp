@@ -85,10 +85,11 @@ protected:
     virtual void poison() = 0;  // what is never written must not pass a check
     virtual void verify() const {}  // throws if the calls so far failed in a way that CUDA does not know
 
-    // The arrays are there.
+    // The arrays are there. A graph of the arrays before them is of no use.
     void loaded(bool graph) {
         loaded_ = true;
-        if (graph) replay(true);
+        graph_.reset();
+        replay(graph || replays_);
     }
 
     // For destructors: nothing may be in flight when its memory goes.

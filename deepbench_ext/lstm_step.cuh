@@ -34,7 +34,11 @@ constexpr int SUM_ROW = 9;  // gate sums of eight units, and one to keep banks a
 constexpr int SUMS = GROUPS * SLICES * SEQUENCES * SUM_ROW;
 constexpr int SUM_BUFFERS = SEQUENCES == 8 ? 2 : 1;
 constexpr int WEIGHT_BYTES = (FRAGMENTS - HELD) * THREADS * 16;
-constexpr int STEP_BYTES = WEIGHT_BYTES + SUM_BUFFERS * SUMS * 16;  // of shared memory, before cells and h
+constexpr int WORKERS = SLICES < SEQUENCES / 4 ? SLICES : SEQUENCES / 4;  // slices that have cells: a warp takes four sequences
+constexpr int LANES = GROUPS * WORKERS * 32;
+constexpr int AHEAD = SEQUENCES == 8 ? 4 : 2;  // inputs of the cells that are held or on their way
+constexpr int INPUT_BYTES = AHEAD * PASSES * LANES * 16;
+constexpr int STEP_BYTES = WEIGHT_BYTES + SUM_BUFFERS * SUMS * 16 + INPUT_BYTES;  // of shared memory, before cells and h
 
 static_assert(K % (32 * SLICES) == 0 && K / 8 >= OWNED && HELD <= FRAGMENTS && (GROUPS < 16 || SLICES == 1), "impossible sizes");
 
@@ -106,8 +110,23 @@ __device__ __forceinline__ unsigned joined(unsigned first, unsigned second, bool
     return low ? __byte_perm(first, second, 0x7632) : __byte_perm(first, second, 0x5410);
 }
 
-__device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
-__device__ __forceinline__ float hyperbolic(float x) { return 2.0f * sigmoid(2.0f * x) - 1.0f; }
+#if STORAGE == FP32
+__device__ __forceinline__ float sigmoid(float x) {
+    float power, inverse;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(-1.44269504f * x));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + power));
+    return inverse;
+}
+__device__ __forceinline__ float hyperbolic(float x) { return fmaf(2.0f, sigmoid(2.0f * x), -1.0f); }
+#else
+// One instruction, right to 2^-11: what 16 bits can tell.
+__device__ __forceinline__ float hyperbolic(float x) {
+    float r;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+    return r;
+}
+__device__ __forceinline__ float sigmoid(float x) { return fmaf(0.5f, hyperbolic(0.5f * x), 0.5f); }
+#endif
 
 // --- waiting
 
@@ -195,8 +214,9 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
     const int chunks = at.chunks(), tid = threadIdx.x;
     uint4* rest = reinterpret_cast<uint4*>(shared);
     float4* sums = reinterpret_cast<float4*>(shared + WEIGHT_BYTES);
-    float* cells = reinterpret_cast<float*>(shared + STEP_BYTES);  // [chunk][pass][thread]
-    unsigned char* h_space = shared + STEP_BYTES + chunks * PASSES * THREADS * 4;
+    float4* inputs = sums + SUM_BUFFERS * SUMS;                    // [turn][pass][lane]
+    float* cells = reinterpret_cast<float*>(shared + STEP_BYTES);  // [chunk][pass][lane]
+    unsigned char* h_space = shared + STEP_BYTES + chunks * PASSES * LANES * 4;
 
     uint4 held[HELD ? HELD : 1];
     const uint4* weights = call.weights + (size_t)at.rank * FRAGMENTS * THREADS + tid;
@@ -210,30 +230,44 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
     const float4 nothing = make_float4(0, 0, 0, 0), bias = exists ? call.bias[unit] : nothing;
 
     Exchange exchange(call, at, h_space);
-    const auto cell = [&](int chunk, int pass) -> float& { return cells[(chunk * PASSES + pass) * THREADS + tid]; };
+    const bool worker = at.slice < WORKERS;
+    const int lane = (at.group * WORKERS + at.slice) * 32 + at.lane;
+    const auto cell = [&](int chunk, int pass) -> float& { return cells[(chunk * PASSES + pass) * LANES + lane]; };
     const auto index = [&](int chunk, int pass) {  // of a cell in [sequence][unit]
         return (size_t)(at.first + chunk * SEQUENCES + at.sequence(pass)) * call.hidden + unit;
     };
     const auto works = [&](int chunk, int pass) { return exists && at.sequence(pass) < at.here(chunk); };
-    for (int chunk = 0; chunk < chunks; ++chunk)
+    for (int chunk = 0; worker && chunk < chunks; ++chunk)
 #pragma unroll
         for (int pass = 0; pass < PASSES; ++pass)
             cell(chunk, pass) = works(chunk, pass) ? loaded(call.c0 + index(chunk, pass)) : 0.0f;
     exchange.start();
 
+    // The inputs of cells are asked for some chunks ahead, each by the lane that will need it.
     const size_t state = (size_t)call.batch * call.hidden;
-    float4 input[PASSES];
-    const auto fetch = [&](int t, int chunk) {
+    int next_t = 0, next_chunk = 0, next_slot = 0;
+    const auto fetch = [&] {
+        if (worker && next_t < call.timesteps) {
 #pragma unroll
-        for (int pass = 0; pass < PASSES; ++pass)
-            input[pass] = works(chunk, pass) ? __ldcs(call.projected + t * state + index(chunk, pass)) : nothing;
+            for (int pass = 0; pass < PASSES; ++pass)
+                if (works(next_chunk, pass)) {
+                    const unsigned to = (unsigned)__cvta_generic_to_shared(inputs + (next_slot * PASSES + pass) * LANES + lane);
+                    const float4* from = call.projected + next_t * state + index(next_chunk, pass);
+                    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+                }
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+        next_slot = (next_slot + 1) % AHEAD;
+        if (++next_chunk == chunks) next_chunk = 0, ++next_t;
     };
-    fetch(0, 0);
+    for (int i = 0; i < AHEAD * PASSES && worker; ++i) inputs[i * LANES + lane] = nothing;  // for cells beyond the ends
+    for (int i = 1; i < AHEAD; ++i) fetch();
 
-    int turn = 0;
+    int turn = 0, slot = 0;
     for (int t = 0; t < call.timesteps; ++t) {
 #pragma unroll 1
-        for (int chunk = 0; chunk < chunks; ++chunk, turn ^= 1) {
+        for (int chunk = 0; chunk < chunks; ++chunk, turn ^= 1, slot = (slot + 1) % AHEAD) {
+            fetch();
             const unsigned char* h = exchange.receive(t, chunk, turn);
             float sum[CHAINS][TILES][2][4];
 #pragma unroll
@@ -288,6 +322,14 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
                     }
                     group_sums[(at.slice * SEQUENCES + tile * 8 + at.lane % 4 * 2 + e) * SUM_ROW + at.lane / 4] = gates;
                 }
+            asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD - 1) : "memory");
+            float4 input[PASSES];
+            float before[PASSES];
+#pragma unroll
+            for (int pass = 0; pass < PASSES && worker; ++pass) {
+                input[pass] = inputs[(slot * PASSES + pass) * LANES + lane];
+                before[pass] = cell(chunk, pass);
+            }
             group_barrier(at.group);
 
             const bool last = t + 1 == call.timesteps;
@@ -305,7 +347,7 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
                 const float f = sigmoid(fmaf(gates.y, call.scale, input[pass].y + bias.y));
                 const float g = hyperbolic(fmaf(gates.z, call.scale, input[pass].z + bias.z));
                 const float o = sigmoid(fmaf(gates.w, call.scale, input[pass].w + bias.w));
-                const float c = fmaf(f, cell(chunk, pass), i * g), out = o * hyperbolic(c);
+                const float c = fmaf(f, before[pass], i * g), out = o * hyperbolic(c);
                 cell(chunk, pass) = c;
                 if (!last) {  // even lanes have the word of two units' high halves, odd ones that of the low
                     const unsigned v = halves(out), other = __shfl_xor_sync(0xFFFFFFFF, v, 1);
@@ -320,8 +362,6 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
                     }
                 }
             }
-            if (chunk + 1 < chunks) fetch(t, chunk + 1);
-            else if (!last) fetch(t + 1, 0);
             exchange.sent(t, chunk);
         }
     }

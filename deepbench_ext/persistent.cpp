@@ -1,8 +1,8 @@
-// One LSTM layer by kernels of our own: cuBLAS multiplies all inputs at once, one kernel does all timesteps.
+// One LSTM layer by kernels of our own: all inputs are multiplied at once, one kernel does all timesteps.
 //
-// The kernels are cluster_lstm.cu and whole_gpu_lstm.cu, which explain themselves. Python chooses between them,
-// has them compiled for the GPU at hand and lays the weights out as they want them (persistent.py); here they are
-// launched and timed.
+// That kernel is cluster_lstm.cu or whole_gpu_lstm.cu; W_ih x is cuBLAS's, or input_product.cu's. They explain
+// themselves. Python chooses, has them compiled for the GPU at hand and lays the weights out as they want them
+// (persistent.py); here they are launched and timed.
 //
 // libcudart, libcuda and libcublas are opened at run time; only the headers of the first two are needed to build.
 // Without them this file still builds, to a module that says so.
@@ -61,7 +61,7 @@ struct Driver {
         const std::string message =
             std::string(call) + ": " + (name ? name : "?") + ", " + (text ? text : "?") + " (" + about + ")";
         if (code == CUDA_ERROR_OUT_OF_MEMORY) throw OutOfMemory(message);
-        if (code == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE) throw Unsupported(message);
+        if (code == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE || code == CUDA_ERROR_INVALID_CLUSTER_SIZE) throw Unsupported(message);
         throw LibraryError(message);
     }
 };
@@ -205,11 +205,11 @@ struct Options {
 
 class Layer : public GpuLayer {
 public:
-    Layer(const std::vector<std::string>& libraries, const std::string& code, const std::string& splitter, const Shape& shape,
+    Layer(const std::vector<std::string>& libraries, const std::string& code, const std::string& input, const Shape& shape,
           const Options& options)
-        : Layer(*Device::of(libraries, shape.text()), code, splitter, shape, options) {}
+        : Layer(*Device::of(libraries, shape.text()), code, input, shape, options) {}
 
-    Layer(const Device& device, const std::string& code, const std::string& splitter, const Shape& shape, const Options& options)
+    Layer(const Device& device, const std::string& code, const std::string& input, const Shape& shape, const Options& options)
         : GpuLayer(device.cuda, device.stream, shape, shape.text() + ", " + options.storage), device_(device), options_(options),
           kernel_(device.driver, code, "recurrence", about_) {
         shape_.check(false);
@@ -217,7 +217,13 @@ public:
         if (int64_t(T) * B > INT32_MAX / 4) throw Unsupported("more than 2^29 vectors (" + about_ + ")");
         options_.launch.prepare(device_.driver, kernel_.function, about_);
         attributes_ = options_.launch.attributes();
-        if (splits()) splitter_ = std::make_unique<Kernel>(device.driver, splitter, "split", about_);
+        if (own_product()) {
+            split_ = std::make_unique<Kernel>(device.driver, input, "split", about_);
+            product_ = std::make_unique<Kernel>(device.driver, input, "product", about_);
+            device.driver.check(device.driver.cuFuncSetAttribute(product_->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                                 PRODUCT_BYTES),
+                                "cuFuncSetAttribute", about_);
+        }
         const size_t element = options_.storage == "fp32" ? 4 : 2, state = element * B * H;
         x_ = buffer(element * T * B * I);
         h0_ = buffer(state);
@@ -225,7 +231,11 @@ public:
         y_ = buffer(element * T * B * H);
         h_last_ = buffer(state);
         c_last_ = buffer(state);
-        if (splits()) parts_ = buffer(3 * 4 * size_t(T) * B * I);
+        if (own_product()) {
+            high_ = buffer(2 * size_t(T) * B * padded());
+            low_ = buffer(2 * size_t(T) * B * padded());
+            factors_ = buffer(4 * size_t(T) * B);
+        }
         projected_ = buffer(4 * size_t(T) * B * 4 * H);
         exchange_ = buffer(options_.launch.exchange_bytes);
         void* late = nullptr;
@@ -239,8 +249,9 @@ public:
     ~Layer() { settle(); }
 
     // `weights` is W_hh as the kernel wants it, times 1 / scale; `bias` and the rows of `w_ih` have a unit's gates together.
+    // For a product of our own, `w_ih` is high and low halves, times 1 / input_scale.
     void load(const py::array& x, const py::array& h0, const py::array& c0, const py::array& w_ih, const py::array& weights,
-              const py::array& bias, float scale) {
+              const py::array& bias, float scale, float input_scale) {
         for (const auto& [array, name, buffer] : std::vector<std::tuple<const py::array*, const char*, const Buffer*>>{
                  {&x, "x", &x_}, {&h0, "h0", &h0_}, {&c0, "c0", &c0_}})
             if (size_t(array->nbytes()) != bytes(*buffer))
@@ -252,6 +263,7 @@ public:
                  {&x, &x_}, {&h0, &h0_}, {&c0, &c0_}, {&w_ih, &w_ih_}, {&weights, &weights_}, {&bias, &bias_}})
             copy_in(buffer->get(), *array, 0, array->size());
         scale_ = scale;
+        input_scale_ = input_scale;
         set(exchange_, 0);
         wait();
         loaded(false);
@@ -268,12 +280,15 @@ public:
         sizes["weights"] = bytes(w_ih_) + bytes(weights_) + bytes(bias_);
         sizes["inputs"] = bytes(x_) + bytes(h0_) + bytes(c0_);
         sizes["outputs"] = bytes(y_) + bytes(h_last_) + bytes(c_last_);
-        sizes["workspace"] = bytes(parts_) + bytes(projected_) + bytes(exchange_);
+        sizes["workspace"] = bytes(high_) + bytes(low_) + bytes(factors_) + bytes(projected_) + bytes(exchange_);
         return sizes;
     }
 
 private:
-    bool splits() const { return options_.projection == "3xtf32"; }
+    // As in input_product.cu.
+    enum { TILE = 128, DEPTH = 32, PRODUCT_BYTES = 3 * 4 * TILE * DEPTH * 2 };
+    bool own_product() const { return options_.projection == "own"; }
+    int padded() const { return (shape_.input + DEPTH - 1) / DEPTH * DEPTH; }
 
     void launch() override {
         project();
@@ -283,29 +298,33 @@ private:
     // All products with W_ih.
     void project() {
         const auto [H, I, B, T] = shape_;
-        const void* from = x_.get();
-        int width = I;
-        if (splits()) {
-            void *in = x_.get(), *out = parts_.get();
-            int rows = T * B;
-            void* arguments[] = {&in, &out, &rows, &width};
-            CUlaunchConfig config{};
-            config.gridDimX = unsigned(std::min<int64_t>((int64_t(rows) * width + 1023) / 1024, 132 * 16));
-            config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
-            config.blockDimX = 256;
-            config.hStream = stream_;
-            device_.driver.check(device_.driver.cuLaunchKernelEx(&config, splitter_->function, arguments, nullptr), "cuLaunchKernelEx",
-                                 about_);
-            from = out;
-            width = 3 * I;
+        if (own_product()) {
+            void *x = x_.get(), *high = high_.get(), *low = low_.get(), *factors = factors_.get(), *out = projected_.get();
+            int rows = T * B, width = I, depth = padded(), columns = 4 * H;
+            const unsigned tiles = unsigned((columns + TILE - 1) / TILE);
+            char *w_high = static_cast<char*>(w_ih_.get()), *w_low = w_high + bytes(w_ih_) / 2;
+            void* to_split[] = {&x, &high, &low, &factors, &rows, &width, &depth};
+            start(*split_, unsigned((rows + 7) / 8), 1, 0, to_split);
+            void* to_product[] = {&high, &low, &w_high, &w_low, &factors, &input_scale_, &out, &rows, &columns, &depth};
+            start(*product_, tiles, unsigned((rows + TILE - 1) / TILE), PRODUCT_BYTES, to_product);
+            return;
         }
         const float one = 1, zero = 0;
         const auto type = options_.storage == "fp32" ? CUDA_R_32F : options_.storage == "fp16" ? CUDA_R_16F : CUDA_R_16BF;
-        const int in = options_.projection == "fp32" || type != CUDA_R_32F ? Cublas::IN_FP32 : Cublas::IN_TF32;
-        device_.blas.check(device_.blas.cublasGemmEx(device_.handle, Cublas::TRANSPOSED, Cublas::AS_IT_IS, 4 * H, T * B, width, &one,
-                                                     w_ih_.get(), type, width, from, type, width, &zero, projected_.get(), CUDA_R_32F,
+        const int in = options_.projection == "tf32" ? Cublas::IN_TF32 : Cublas::IN_FP32;
+        device_.blas.check(device_.blas.cublasGemmEx(device_.handle, Cublas::TRANSPOSED, Cublas::AS_IT_IS, 4 * H, T * B, I, &one,
+                                                     w_ih_.get(), type, I, x_.get(), type, I, &zero, projected_.get(), CUDA_R_32F,
                                                      4 * H, in, Cublas::ANY_ALGORITHM),
                            "cublasGemmEx", about_);
+    }
+
+    void start(const Kernel& kernel, unsigned wide, unsigned high, unsigned shared_bytes, void** arguments) {
+        CUlaunchConfig config{};
+        config.gridDimX = wide, config.gridDimY = high, config.gridDimZ = 1;
+        config.blockDimX = 256, config.blockDimY = config.blockDimZ = 1;
+        config.sharedMemBytes = shared_bytes;
+        config.hStream = stream_;
+        device_.driver.check(device_.driver.cuLaunchKernelEx(&config, kernel.function, arguments, nullptr), "cuLaunchKernelEx", about_);
     }
 
     // All timesteps.
@@ -332,10 +351,10 @@ private:
     const Device& device_;
     const Options options_;
     Kernel kernel_;
-    std::unique_ptr<Kernel> splitter_;
+    std::unique_ptr<Kernel> split_, product_;
     std::vector<CUlaunchAttribute> attributes_;
-    float scale_ = 1;
-    Buffer x_, h0_, c0_, w_ih_, weights_, bias_, y_, h_last_, c_last_, parts_, projected_, exchange_;
+    float scale_ = 1, input_scale_ = 1;
+    Buffer x_, h0_, c0_, w_ih_, weights_, bias_, y_, h_last_, c_last_, high_, low_, factors_, projected_, exchange_;
     std::unique_ptr<int, decltype(&::cudaFreeHost)> late_{nullptr, nullptr};  // written by the kernel
 };
 
@@ -377,19 +396,20 @@ PYBIND11_MODULE(_persistent, module) {
         return resident(libraries, code, launch);
     }, py::arg("libraries"), py::arg("code"), py::arg("launch"));
     gpu_lstm<Lstm>(module)
-        .def(py::init([](const std::vector<std::string>& libraries, const py::bytes& code, const py::bytes& splitter, int hidden,
+        .def(py::init([](const std::vector<std::string>& libraries, const py::bytes& code, const py::bytes& input, int hidden,
                          int input_size, int batch, int timesteps, const std::string& storage, const std::string& projection,
                          const Launch& launch) {
-                 return std::make_unique<Lstm>(libraries, std::string(code), std::string(splitter),
+                 return std::make_unique<Lstm>(libraries, std::string(code), std::string(input),
                                                Shape{hidden, input_size, batch, timesteps}, Options{storage, projection, launch});
              }),
-             py::arg("libraries"), py::arg("code"), py::arg("splitter"), py::arg("hidden"), py::arg("input_size"), py::arg("batch"),
+             py::arg("libraries"), py::arg("code"), py::arg("input"), py::arg("hidden"), py::arg("input_size"), py::arg("batch"),
              py::arg("timesteps"), py::arg("storage"), py::arg("projection"), py::arg("launch"))
         .def("load", [](Lstm& self, const py::array& x, const py::array& h0, const py::array& c0, const py::array& w_ih,
-                        const py::array& weights, const py::array& bias, float scale) {
-                 (*self).load(x, h0, c0, w_ih, weights, bias, scale);
+                        const py::array& weights, const py::array& bias, float scale, float input_scale) {
+                 (*self).load(x, h0, c0, w_ih, weights, bias, scale, input_scale);
              },
-             py::arg("x"), py::arg("h0"), py::arg("c0"), py::arg("w_ih"), py::arg("weights"), py::arg("bias"), py::arg("scale"))
+             py::arg("x"), py::arg("h0"), py::arg("c0"), py::arg("w_ih"), py::arg("weights"), py::arg("bias"), py::arg("scale"),
+             py::arg("input_scale"))
         .def("outputs", [](Lstm& self) { return (*self).outputs(); })
         .def("memory", [](Lstm& self) { return (*self).sizes(); });
 }

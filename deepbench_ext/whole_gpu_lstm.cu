@@ -21,7 +21,7 @@
 #include "lstm_step.cuh"
 
 constexpr unsigned TURN_BITS = 0x40004000u;
-constexpr int PACKET = COPIES * OWNED * SEQUENCES * 16;  // bytes of one chunk of h in L2
+constexpr int PACKET = SEQUENCES * COPIES * OWNED * 16;  // bytes of one chunk of h in L2: [sequence][copy][octet]
 
 struct WholeGpu {
     static constexpr int OCTETS = K / 8 / SLICES;  // that a slice needs
@@ -61,31 +61,45 @@ struct WholeGpu {
         unsigned char* to = stage + (STAGES == 2 ? turn * H_BYTES : 0);
         if (STAGES == 1) slice_barrier();  // all have read what was there
         const int here = at.here(chunk);
-        const unsigned wanted = mark(base + t - 1);
-        const unsigned char* from = packet(base + t - 1, chunk);
+        const auto octet = [&](int p) { return p % OCTETS + at.slice * OCTETS; };
+        const auto copy = [&](int p) { return p / OCTETS % COPIES; };
+        const auto sequence = [&](int p) { return p / (OCTETS * COPIES); };
+        const auto index = [&](int i) { return (i * GROUPS + at.group) * 32 + at.lane; };
+        const auto real = [&](int p) { return sequence(p) < here && octet(p) < OWNED; };
+        const auto target = [&](int p) {
+            return reinterpret_cast<uint4*>(to + (copy(p) * (K / 8) + octet(p)) * OCTET_BYTES + sequence(p) * 16);
+        };
+        if (t == 0) {
+#pragma unroll 1
+            for (int i = 0; i < PIECES; ++i)
+                if (const int p = index(i); real(p)) *target(p) = initial(call, octet(p), at.first + chunk * SEQUENCES + sequence(p), copy(p));
+        } else {
+            const unsigned wanted = mark(base + t - 1);
+            const unsigned char* from = packet(base + t - 1, chunk);
+            const auto source = [&](int p) { return from + ((sequence(p) * COPIES + copy(p)) * OWNED + octet(p)) * 16; };
+            // Octets first, sequences last: a few sequences are a few loads. What is missing is asked for again all at once.
+#pragma unroll 1
+            for (int begin = 0; begin < PIECES && begin * GROUPS * 32 / (OCTETS * COPIES) < here; begin += FLIGHT) {
+                uint4 piece[FLIGHT];
 #pragma unroll
-        for (int begin = 0; begin < PIECES; begin += FLIGHT) {
-            uint4 piece[FLIGHT];
-            int source[FLIGHT], target[FLIGHT];  // source < 0: nothing to fetch
-#pragma unroll
-            for (int i = 0; i < FLIGHT; ++i) {
-                const int p = ((begin + i) * GROUPS + at.group) * 32 + at.lane;
-                const int n = p % SEQUENCES, octet = p / SEQUENCES % OCTETS + at.slice * OCTETS, copy = p / SEQUENCES / OCTETS;
-                const bool real = copy < COPIES && octet < OWNED && n < here;
-                source[i] = real ? ((copy * OWNED + octet) * SEQUENCES + n) * 16 : -1;
-                target[i] = (copy * (K / 8) + octet) * OCTET_BYTES + n * 16;
-                if (!real) continue;
-                piece[i] = t ? fetched(from + source[i]) : initial(call, octet, at.first + chunk * SEQUENCES + n, copy);
-            }
-#pragma unroll
-            for (int i = 0; i < FLIGHT; ++i) {
-                if (source[i] < 0) continue;
-                if (t) {
-                    while (!all(piece[i], wanted) && !patience.over()) piece[i] = fetched(from + source[i]);
-                    patience.done();
-                    piece[i].x &= ~TURN_BITS, piece[i].y &= ~TURN_BITS, piece[i].z &= ~TURN_BITS, piece[i].w &= ~TURN_BITS;
+                for (int i = 0; i < FLIGHT; ++i) {
+                    const int p = index(begin + i);
+                    piece[i] = real(p) ? fetched(source(p)) : make_uint4(wanted, wanted, wanted, wanted);
                 }
-                *reinterpret_cast<uint4*>(to + target[i]) = piece[i];
+                while (true) {
+                    bool missing = false;
+#pragma unroll
+                    for (int i = 0; i < FLIGHT; ++i)
+                        if (!all(piece[i], wanted)) missing = true, piece[i] = fetched(source(index(begin + i)));
+                    if (!missing || patience.over()) break;
+                }
+                patience.done();
+#pragma unroll
+                for (int i = 0; i < FLIGHT; ++i) {
+                    const int p = index(begin + i);
+                    const uint4 v = piece[i];
+                    if (real(p)) *target(p) = make_uint4(v.x & ~TURN_BITS, v.y & ~TURN_BITS, v.z & ~TURN_BITS, v.w & ~TURN_BITS);
+                }
             }
         }
         slice_barrier();
@@ -112,7 +126,7 @@ struct WholeGpu {
     __device__ __forceinline__ void send(int t, int chunk, int sequence, unsigned word) const {
         const int copy = at.lane & 1;
         if (copy >= COPIES || sequence >= at.here(chunk)) return;
-        unsigned char* to = packet(base + t, chunk) + ((copy * OWNED + at.octet()) * SEQUENCES + sequence) * 16 + at.lane % 8 / 2 * 4;
+        unsigned char* to = packet(base + t, chunk) + ((sequence * COPIES + copy) * OWNED + at.octet()) * 16 + at.lane % 8 / 2 * 4;
         asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word | mark(base + t)) : "memory");
     }
 

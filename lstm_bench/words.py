@@ -23,7 +23,12 @@ from lstm_bench.results import Run
 from lstm_bench.trust import measured
 from lstm_bench.units import counted, listed, seconds, single
 
-TITLES = {"deepbench": "C++", "pytorch": "PyTorch", "tensorflow": "TensorFlow"}
+TITLES = {
+    "deepbench": "C++",
+    "persistent": "our kernels",
+    "pytorch": "PyTorch",
+    "tensorflow": "TensorFlow",
+}
 STRONGLY = 1.5  # by how much the ratio must change along the batch to be worth a word
 
 

@@ -12,11 +12,11 @@ cp -r setup.py LICENSE deepbench_ext lstm_bench tests "$copy"
 [ ! -f pyproject.toml ] || cp pyproject.toml "$copy"
 [ ! -f README.md ] || cp README.md "$copy"
 cd "$copy"
-rm -f lstm_bench/_openblas*.so lstm_bench/_cudnn*.so
+rm -f lstm_bench/_openblas*.so lstm_bench/_cudnn*.so lstm_bench/_persistent*.so
 DEEPBENCH_FLAGS="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined" \
     "$python" setup.py -q build_ext --inplace
 # libstdc++ goes in with them: Python does not load it, and the sanitizer must find __cxa_throw when it starts.
 # Leaks are checked by the tests themselves: Python keeps too much at exit to tell its own from ours.
 preload="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libubsan.so) $(g++ -print-file-name=libstdc++.so)"
 LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    PYTHONPATH="$copy" "$python" -m pytest -q --capture=no -p no:cacheprovider tests/test_openblas.py tests/test_cudnn.py "$@"
+    PYTHONPATH="$copy" "$python" -m pytest -q --capture=no -p no:cacheprovider tests/test_openblas.py tests/test_cudnn.py tests/test_persistent.py -k "not compile" "$@"

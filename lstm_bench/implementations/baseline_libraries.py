@@ -71,7 +71,9 @@ def persistent() -> list[str]:
     """The paths of libcudart, libcuda and libcublas."""
     paths = [_cuda("cudart"), "libcuda.so.1", _cuda("cublas")]
     if not all(paths):
-        raise Unsupported(f"libcudart or libcublas is neither here nor on the system: {CUDA_REMEDY}")
+        raise Unsupported(
+            f"libcudart or libcublas is neither here nor on the system: {CUDA_REMEDY}"
+        )
     if path := _cuda("cublasLt"):  # cuBLAS opens it by bare name
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
     return [str(path) for path in paths]

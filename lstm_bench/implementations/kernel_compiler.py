@@ -42,7 +42,9 @@ class Compiler:
         """The machine code of a file of `deepbench_ext/`, compiled if it never was."""
         text = "\0".join([self._read(source), self._read(HEADER), repr(sorted(constants.items()))])
         text += "\0".join([self.architecture, self.version, *OPTIONS])
-        name = f"{Path(source).stem}-{self.architecture}-{hashlib.sha256(text.encode()).hexdigest()}"
+        name = (
+            f"{Path(source).stem}-{self.architecture}-{hashlib.sha256(text.encode()).hexdigest()}"
+        )
         kept = _cache() / name[:64]
         try:
             return kept.read_bytes()
@@ -88,9 +90,7 @@ class Compiler:
 
     def _get(self, what: str, program: ctypes.c_void_p) -> bytes:
         size = ctypes.c_size_t()
-        self._check(
-            getattr(self.library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)), what
-        )
+        self._check(getattr(self.library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)), what)
         found = ctypes.create_string_buffer(size.value)
         self._check(getattr(self.library, f"nvrtcGet{what}")(program, found), what)
         return found.raw

@@ -1,19 +1,19 @@
 """How our own kernels take a layer: their constants, and its weights as they want them.
 
-`deepbench_ext/lstm_step.cuh` says what the constants mean. A plan is right for any shape whose layer
-it can hold; which of several is fast is measured (`persistent.py`).
+`deepbench_ext/lstm_step.cuh` says what the constants mean. A plan is right for any shape whose
+layer it can hold; which of several is fast is measured (`persistent.py`).
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from lstm_bench.problem import Array
 
-SHARED_MOST = 227 * 1024  # bytes that a block of sm_80 (163 KiB) to sm_100 can have: the launch says
 STORAGES = {"fp32": 0, "fp16": 1, "bf16": 2}
 WEIGHTS_TOP = 2.0**14  # the largest weight after scaling: fp16 ends at 65504
 H0_MOST = 2.0**15
@@ -31,6 +31,7 @@ class Plan:
     sequences: int  # at a time
     split: bool
     storage: str
+    room: int  # bytes of shared memory that a block may have
 
     @property
     def threads(self) -> int:
@@ -55,7 +56,7 @@ class Plan:
         """Fragments in registers: as many as leave a thread enough for the rest of its work."""
         registers = min(65536 // self.threads // 8 * 8, 255)
         tiles = self.sequences // 8
-        work = 8 * tiles * self.chains + 4 * tiles * self.copies + {1: 52, 2: 66, 4: 82}[tiles]
+        work = 8 * tiles * self.chains + 4 * tiles * self.copies + {1: 54, 2: 70, 4: 84}[tiles]
         if self.family == "whole_gpu" and self.threads > 256:
             work += 32
         return max(0, min(self.fragments, (registers - work) // 8 * 2))
@@ -63,7 +64,7 @@ class Plan:
     @property
     def stages(self) -> int:
         """Buffers for h in shared memory, in the whole-GPU family: two if they fit."""
-        return 2 if self._bytes(1, 2) <= SHARED_MOST else 1
+        return 2 if self._bytes(1, 2) <= self.room else 1
 
     def chunks(self, share: int) -> int:
         return -(-share // self.sequences)
@@ -79,7 +80,9 @@ class Plan:
         s = self.sequences
         weights = (self.fragments - self.held) * self.threads * 16
         sums = (2 if s == 8 else 1) * self.groups * self.slices * s * 9 * 16
-        cells = chunks * -(-s // (4 * self.slices)) * self.threads * 4
+        passes = -(-s // (4 * self.slices))  # of a warp over its cells
+        lanes = self.groups * min(self.slices, s // 4) * 32
+        cells = passes * lanes * (4 * chunks + 16 * (4 if s == 8 else 2))
         return weights + sums + cells + buffers * self.copies * (self.columns // 8) * (s * 16 + 32)
 
     def exchange_bytes(self, share: int, teams: int) -> int:
@@ -111,10 +114,11 @@ class Plan:
 
 
 def candidates(
-    hidden: int, batch: int, split: bool, storage: str, clusters: bool, multiprocessors: int
+    hidden: int, batch: int, split: bool, storage: str, device: Mapping[str, int]
 ) -> list[Plan]:
     """Plans that can hold the layer, the likeliest to be fast first."""
     found: dict[Plan, float] = {}
+    clusters, multiprocessors = device["major"] >= 9, device["multiprocessors"]
     teams = [("cluster", 1), *(("cluster", n) for n in (2, 4, 8, 16) if clusters)]
     teams += [("whole_gpu", -(-hidden // units)) for units in (8, 16, 32)]
     for (family, blocks), sequences, slices in itertools.product(teams, (8, 16, 32), (8, 4, 2, 1)):
@@ -123,14 +127,15 @@ def candidates(
         warps = groups * slices
         if warps > (8 if sequences == 32 else 16) or columns >= 2 * hidden > 32 * slices:
             continue  # too many threads, or mostly padding
-        plan = Plan(family, columns, blocks, groups, slices, sequences, split, storage)
+        sizes = (columns, blocks, groups, slices, sequences)
+        plan = Plan(family, *sizes, split, storage, device["shared_bytes"])
         fit = multiprocessors // blocks
         if family == "whole_gpu" and (blocks == 1 or not fit):
             continue
         if family == "cluster" and blocks > 2:
             fit = max(1, {4: 32, 8: 15, 16: 7}[blocks] * multiprocessors // 132)
         share = -(-batch // fit)
-        if plan.shared_bytes(min(share, sequences)) <= SHARED_MOST:
+        if plan.shared_bytes(min(share, sequences)) <= plan.room:
             found[plan] = _guess(plan, share)
     return sorted(found, key=lambda plan: found[plan])
 
@@ -157,16 +162,10 @@ def pack(w_hh: Array, plan: Plan) -> tuple[Array, float]:
     hidden = w_hh.shape[1]
     gates = np.zeros((4, plan.blocks * plan.groups * 8, plan.columns), np.float32)
     gates[:, :hidden, :hidden] = w_hh.reshape(4, hidden, hidden)
-    top = float(np.abs(w_hh).max(initial=0.0))
-    scale = 1.0
-    if plan.storage != "bf16" and top > 0:
-        scale = float(2.0 ** np.floor(np.log2(WEIGHTS_TOP / top)))
-    parts = [narrow(gates * np.float32(scale), plan.storage)]
-    if plan.split:
-        parts.append(narrow(gates * np.float32(scale) - widen(parts[0], plan.storage), plan.storage))
-    # The axes of a part, as the kernel counts: a fragment has 16 rows, i and f (or g and o) of eight
-    # units, and 16 columns. A lane holds rows lane / 4 and 8 more, and of each 32 columns the eight
-    # from 8 (lane % 4) on, four in each of two fragments.
+    parts, scale = halves(gates, plan.storage, plan.split)
+    # The axes of a part, as the kernel counts: a fragment has 16 rows, i and f (or g and o) of
+    # eight units, and 16 columns. A lane holds rows lane / 4 and 8 more, and of each 32 columns the
+    # eight from 8 (lane % 4) on, four in each of two fragments.
     steps = plan.columns // 32 // plan.slices
     shape = (2, 2, plan.blocks, plan.groups, 8, plan.slices, steps, 4, 2, 2, 2)
     #        m  r0 block        group        lane/4 slice    pair  q  s  r1 low
@@ -177,7 +176,29 @@ def pack(w_hh: Array, plan: Plan) -> tuple[Array, float]:
     stacked = np.stack(packed, axis=1)
     return np.ascontiguousarray(stacked).reshape(
         plan.blocks, plan.fragments, plan.threads, 8
-    ), 1.0 / scale
+    ), scale
+
+
+def pack_input(w_ih: Array) -> tuple[Array, float]:
+    """W_ih for `input_product.cu`: high and low halves, padded to its tiles, and their scale."""
+    rows, width = w_ih.shape
+    padded = np.zeros((-(-rows // 128) * 128, -(-width // 32) * 32), np.float32)
+    padded[:rows, :width] = w_ih
+    parts, scale = halves(padded, "fp16", split=True)
+    return np.stack(parts), scale
+
+
+def halves(values: Array, storage: str, split: bool) -> tuple[list[Array], float]:
+    """Values as 16 bits each, with `split` also what those leave, and what undoes their scale."""
+    top = float(np.abs(values).max(initial=0.0))
+    scale = 1.0
+    if storage != "bf16" and top > 0:  # bf16 has the range of fp32
+        scale = float(2.0 ** np.floor(np.log2(WEIGHTS_TOP / top)))
+    values = values * np.float32(scale)
+    parts = [narrow(values, storage)]
+    if split:
+        parts.append(narrow(values - widen(parts[0], storage), storage))
+    return parts, 1.0 / scale
 
 
 def narrow(values: Array, storage: str) -> Array:
@@ -201,15 +222,3 @@ def gates_together(rows: Array) -> Array:
     return np.ascontiguousarray(np.moveaxis(rows.reshape(4, -1, *rows.shape[1:]), 0, 1)).reshape(
         rows.shape
     )
-
-
-def tf32(values: Array) -> Array:
-    """Rounded to TF32's significand, halves away from zero as the GPU does."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    return ((bits + 0x1000) & np.uint32(0xFFFFE000)).view(np.float32)
-
-
-def three_parts(w_ih: Array) -> Array:
-    """Rows of high, high, low: what `split_input.cu` makes of x meets its counterpart."""
-    high = tf32(w_ih)
-    return np.concatenate([high, high, tf32(w_ih - high)], axis=1)

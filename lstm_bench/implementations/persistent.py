@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from lstm_bench.problem import Answer, Array, Problem
 
 Tools = tuple[Any, list[str], Compiler, dict[str, int]]
 TRIED = 4  # plans that a layer is timed with
-SPLIT_FROM = 1 << 28  # FLOPs of the input product, from which the three-part product is worth a trial
+OWN = "own"  # W_ih x by `input_product.cu` instead of cuBLAS
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -35,52 +34,70 @@ def describe(settings: Settings) -> dict[str, Any]:
 
 def build(problem: Problem, row: Implementation, settings: Settings) -> BaselineSession:
     """The fastest of the plans that are worth a trial, in a graph or not."""
-    tools = module, paths, compiler, device = _tools()
+    tools = _tools()
+    module, _, _, device = tools
     shape, precision = problem.shape, row.options["precision"]
     storage = precision if precision in ("fp16", "bf16") else "fp32"
     h0_top = float(np.abs(problem.h0).max(initial=0.0))
     if not h0_top <= kernel_plan.H0_MOST:
         raise Unsupported(f"an initial h of {h0_top:g}: at most {kernel_plan.H0_MOST:g}")
-    found = kernel_plan.candidates(
-        shape.hidden,
-        shape.batch,
-        precision == "fp32",
-        storage,
-        clusters=device["major"] >= 9,
-        multiprocessors=device["multiprocessors"],
-    )
-    best: PersistentSession | None = None
-    best_s, reasons = math.inf, []
-    tried = 0
-    for plan in found:
-        if tried == int(os.environ.get("PERSISTENT_TRIED", TRIED)):
-            break
+    found = kernel_plan.candidates(shape.hidden, shape.batch, precision == "fp32", storage, device)
+    best, reasons = Best(), []
+    try:
+        for plan in found:
+            if best.tried == TRIED:
+                break
+            try:
+                best.consider(_session(problem, plan, precision, tools))
+            except (module.Unsupported, Unsupported) as refused:
+                reasons.append(str(refused))
+        if best.session is None:
+            why = f"no kernel holds a layer of {shape.hidden} units in {precision} on this GPU"
+            raise Unsupported("; ".join([why, *reasons[:1]]))
+        if precision == "fp32":
+            best.consider(_session(problem, best.session.plan, OWN, tools))
+    except BaseException:
+        best.close()
+        raise
+    best.session.path += f" (fastest of {best.tried})"
+    best.session.peak = best.peak
+    return best.session
+
+
+class Best:
+    """The fastest session so far. At most two are alive at a time."""
+
+    def __init__(self) -> None:
+        self.session: PersistentSession | None = None
+        self.seconds, self.tried, self.peak = math.inf, 0, 0
+
+    def consider(self, other: PersistentSession) -> None:
+        """Time it, and close the slower of the two."""
+        alive = sum(sum(one.memory.values()) for one in (other, self.session) if one)
+        self.peak = max(self.peak, alive)
+        self.tried += 1
         try:
-            other = _session(problem, plan, precision, tools)
-        except (module.Unsupported, Unsupported) as refused:
-            reasons.append(str(refused))
-            continue
-        tried += 1
-        other_s = other.choose(best_s)
-        if other_s < best_s:
-            best, other, best_s = other, best, other_s
-        if other:
+            seconds = other.choose(self.seconds)
+        except BaseException:
             other.close()
-    if best is None:
-        raise Unsupported(
-            f"no plan holds a layer of {shape.hidden} units in {precision}"
-            + "".join(f"; {reason}" for reason in reasons[:1])
-        )
-    best.path += f" (fastest of {tried})"
-    return best
+            raise
+        if seconds < self.seconds:
+            self.close()
+            self.session, self.seconds = other, seconds
+        else:
+            other.close()
+
+    def close(self) -> None:
+        if self.session:
+            self.session.close()
 
 
 class PersistentSession(BaselineSession):
     """A loaded layer of our kernels."""
 
-    def __init__(self, lstm: Any, path: str, storage: str):
+    def __init__(self, lstm: Any, path: str, plan: Plan):
         super().__init__(lstm, path)
-        self.storage = storage
+        self.plan, self.storage = plan, plan.storage
 
     def outputs(self) -> Answer:
         y, h, c = self.lstm.outputs()
@@ -100,10 +117,8 @@ class PersistentSession(BaselineSession):
         return min(plain_s, graph_s)
 
 
-def _session(
-    problem: Problem, plan: Plan, precision: str, tools: Tools
-) -> PersistentSession:
-    """The layer by one plan, loaded."""
+def _session(problem: Problem, plan: Plan, projection: str, tools: Tools) -> PersistentSession:
+    """The layer by one plan, loaded. `projection` is what W_ih x is computed in, or `OWN`."""
     module, paths, compiler, device = tools
     s = problem.shape
     code = compiler.cached(f"{plan.family}_lstm.cu", plan.constants)
@@ -113,17 +128,15 @@ def _session(
     if teams < 1:
         raise Unsupported(f"this GPU cannot run a team of {plan.blocks} blocks")
     share = -(-s.batch // teams)
-    if plan.family == "cluster" and plan.shared_bytes(share) > device["shared_bytes"]:
+    if plan.family == "cluster" and plan.shared_bytes(share) > plan.room:
         share = plan.sequences  # some teams after others
-    if plan.shared_bytes(share) > device["shared_bytes"]:
+    if plan.shared_bytes(share) > plan.room:
         raise Unsupported(f"{plan.label}: not enough shared memory")
-    projection, splitter = {"fp32": "fp32", "tf32": "tf32"}.get(precision, precision), b""
-    if precision == "fp32" and s.flops * s.input_size / (s.hidden + s.input_size) >= SPLIT_FROM:
-        projection, splitter = "3xtf32", compiler.cached("split_input.cu", {})
+    product = compiler.cached("input_product.cu", {}) if projection == OWN else b""
     lstm = module.Lstm(
         paths,
         code,
-        splitter,
+        product,
         *(s.hidden, s.input_size, s.batch, s.timesteps),
         storage=plan.storage,
         projection=projection,
@@ -134,7 +147,9 @@ def _session(
     except BaseException:
         lstm.release()
         raise
-    return PersistentSession(lstm, f"{plan.label}, {plan.chunks(share)} turns", plan.storage)
+    turns = f", {plan.chunks(share)} turns" if plan.chunks(share) > 1 else ""
+    own = ", own input product" if projection == OWN else ""
+    return PersistentSession(lstm, f"{plan.label}{turns}{own}", plan)
 
 
 def _launch(module: Any, plan: Plan, share: int, teams: int = 1) -> Any:
@@ -150,24 +165,28 @@ def _launch(module: Any, plan: Plan, share: int, teams: int = 1) -> Any:
 
 
 def _arrays(problem: Problem, plan: Plan, projection: str) -> tuple[Any, ...]:
-    """x, h0, c0, w_ih, weights, bias, scale: as the layer wants them."""
+    """What `Lstm.load` takes."""
 
     def stored(array: Array) -> Array:
         if plan.storage == "fp32":
             return np.ascontiguousarray(array, np.float32)
         return kernel_plan.narrow(array, plan.storage)
 
-    def rounded(array: Array) -> Array:  # weights that are stored in 16 bits have lost what those lack
-        return (
-            array if plan.storage == "fp32" else kernel_plan.widen(stored(array), plan.storage)
-        )
+    def rounded(
+        array: Array,
+    ) -> Array:  # weights that are stored in 16 bits have lost what those lack
+        return array if plan.storage == "fp32" else kernel_plan.widen(stored(array), plan.storage)
 
     p = problem
     w_ih = kernel_plan.gates_together(p.w_ih)
-    w_ih = kernel_plan.three_parts(w_ih) if projection == "3xtf32" else stored(w_ih)
+    input_scale = 1.0
+    if projection == OWN:
+        w_ih, input_scale = kernel_plan.pack_input(w_ih)
+    else:
+        w_ih = stored(w_ih)
     bias = kernel_plan.gates_together(rounded(p.b_ih) + rounded(p.b_hh))
     weights, scale = kernel_plan.pack(rounded(p.w_hh), plan)
-    return stored(p.x), stored(p.h0), stored(p.c0), w_ih, weights, bias, scale
+    return stored(p.x), stored(p.h0), stored(p.c0), w_ih, weights, bias, scale, input_scale
 
 
 @functools.cache
