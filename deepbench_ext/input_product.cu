@@ -15,9 +15,17 @@ constexpr int TILE = 128, DEPTH = 32, STAGES = 3, THREADS = 256;
 constexpr int PART = TILE * DEPTH * 2;  // bytes of one half of one factor
 constexpr int STAGE = 4 * PART;         // x_hi, x_lo, w_hi, w_lo
 
+// Lets the next kernel start, which then waits for the end of this one where it must.
+__device__ __forceinline__ void next_may_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 // Rows of x as halves, padded with zeros to `padded` columns; factors[row] undoes the row's scale. A warp per row.
 extern "C" __global__ void split(const float* x, unsigned short* high, unsigned short* low, float* factors, int rows, int width, int padded) {
     const int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    next_may_start();
     if (row >= rows) return;
     x += (size_t)row * width;
     float top = 0;
@@ -84,6 +92,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
     };
 
+    next_may_start();
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
     const int steps = padded / DEPTH;
 #pragma unroll
     for (int i = 0; i < STAGES - 1; ++i) {

@@ -243,6 +243,9 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
             cell(chunk, pass) = works(chunk, pass) ? loaded(call.c0 + index(chunk, pass)) : 0.0f;
     exchange.start();
 
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");  // for W_ih x; all above does not need it
+#endif
     // The inputs of cells are asked for some chunks ahead, each by the lane that will need it.
     const size_t state = (size_t)call.batch * call.hidden;
     int next_t = 0, next_chunk = 0, next_slot = 0;
