@@ -120,26 +120,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 for (int pair = 0; pair < 2; ++pair)
                     b[half][k][pair] = matrix(stage + (2 + half) * PART + place(warp_column + pair * 16 + lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2));
 #pragma unroll
-        for (int m = 0; m < 4; ++m) {
-            Fragment a[2][2];
+        for (int two = 0; two < 4; two += 2) {  // rows of tiles at a time: eight sums that do not wait for each other
+            Fragment a[2][2][2];
 #pragma unroll
-            for (int half = 0; half < 2; ++half)
+            for (int m = 0; m < 2; ++m)
 #pragma unroll
-                for (int k = 0; k < 2; ++k) a[half][k] = matrix(stage + half * PART + place(warp_row + m * 16 + lane % 16, k * 2 + lane / 16));
-            float part[4][4] = {};
+                for (int half = 0; half < 2; ++half)
+#pragma unroll
+                    for (int k = 0; k < 2; ++k)
+                        a[m][half][k] = matrix(stage + half * PART + place(warp_row + (two + m) * 16 + lane % 16, k * 2 + lane / 16));
+            float part[2][4][4] = {};
 #pragma unroll
             for (int k = 0; k < 2; ++k)
 #pragma unroll
                 for (int which = 0; which < 3; ++which)  // high high, high low, low high
 #pragma unroll
-                    for (int n = 0; n < 4; ++n) {
-                        const Fragment& w = b[which == 1][k][n / 2];
-                        mma(part[n], a[which == 2][k], w.r[n % 2 * 2], w.r[n % 2 * 2 + 1]);
-                    }
+                    for (int m = 0; m < 2; ++m)
 #pragma unroll
-            for (int n = 0; n < 4; ++n)
+                        for (int n = 0; n < 4; ++n) {
+                            const Fragment& w = b[which == 1][k][n / 2];
+                            mma(part[m][n], a[m][which == 2][k], w.r[n % 2 * 2], w.r[n % 2 * 2 + 1]);
+                        }
 #pragma unroll
-                for (int i = 0; i < 4; ++i) sum[m][n][i] += part[n][i];
+            for (int i = 0; i < 32; ++i) (&sum[two][0][0])[i] += (&part[0][0][0])[i];
         }
     }
 
