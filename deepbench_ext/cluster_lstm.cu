@@ -38,8 +38,6 @@ struct Cluster {
 #endif
     }
 
-    __device__ static uint4 seen(const uint4& v, int, int) { return v; }
-    __device__ static bool stale(int, int, int) { return false; }
     __device__ static int bars(int chunks) { return (2 * chunks * 8 + 15) / 16 * 16; }
     __device__ unsigned char* buffer(int t, int chunk) const { return h + ((t & 1) * chunks + chunk) * H_BYTES; }
 

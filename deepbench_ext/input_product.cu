@@ -15,17 +15,9 @@ constexpr int TILE = 128, DEPTH = 32, STAGES = 3, THREADS = 256;
 constexpr int PART = TILE * DEPTH * 2;  // bytes of one half of one factor
 constexpr int STAGE = 4 * PART;         // x_hi, x_lo, w_hi, w_lo
 
-// Lets the next kernel start, which then waits for the end of this one where it must.
-__device__ __forceinline__ void next_may_start() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-
 // Rows of x as halves, padded with zeros to `padded` columns; factors[row] undoes the row's scale. A warp per row.
 extern "C" __global__ void split(const float* x, unsigned short* high, unsigned short* low, float* factors, int rows, int width, int padded) {
     const int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-    next_may_start();
     if (row >= rows) return;
     x += (size_t)row * width;
     float top = 0;
@@ -92,10 +84,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
     };
 
-    next_may_start();
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
     const int steps = padded / DEPTH;
 #pragma unroll
     for (int i = 0; i < STAGES - 1; ++i) {
@@ -120,29 +108,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 for (int pair = 0; pair < 2; ++pair)
                     b[half][k][pair] = matrix(stage + (2 + half) * PART + place(warp_column + pair * 16 + lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2));
 #pragma unroll
-        for (int two = 0; two < 4; two += 2) {  // rows of tiles at a time: eight sums that do not wait for each other
-            Fragment a[2][2][2];
+        for (int m = 0; m < 4; ++m) {
+            Fragment a[2][2];
 #pragma unroll
-            for (int m = 0; m < 2; ++m)
+            for (int half = 0; half < 2; ++half)
 #pragma unroll
-                for (int half = 0; half < 2; ++half)
-#pragma unroll
-                    for (int k = 0; k < 2; ++k)
-                        a[m][half][k] = matrix(stage + half * PART + place(warp_row + (two + m) * 16 + lane % 16, k * 2 + lane / 16));
-            float part[2][4][4] = {};
+                for (int k = 0; k < 2; ++k) a[half][k] = matrix(stage + half * PART + place(warp_row + m * 16 + lane % 16, k * 2 + lane / 16));
+            float part[4][4] = {};
 #pragma unroll
             for (int k = 0; k < 2; ++k)
 #pragma unroll
                 for (int which = 0; which < 3; ++which)  // high high, high low, low high
 #pragma unroll
-                    for (int m = 0; m < 2; ++m)
+                    for (int n = 0; n < 4; ++n) {
+                        const Fragment& w = b[which == 1][k][n / 2];
+                        mma(part[n], a[which == 2][k], w.r[n % 2 * 2], w.r[n % 2 * 2 + 1]);
+                    }
 #pragma unroll
-                        for (int n = 0; n < 4; ++n) {
-                            const Fragment& w = b[which == 1][k][n / 2];
-                            mma(part[m][n], a[m][which == 2][k], w.r[n % 2 * 2], w.r[n % 2 * 2 + 1]);
-                        }
+            for (int n = 0; n < 4; ++n)
 #pragma unroll
-            for (int i = 0; i < 32; ++i) (&sum[two][0][0])[i] += (&part[0][0][0])[i];
+                for (int i = 0; i < 4; ++i) sum[m][n][i] += part[n][i];
         }
     }
 

@@ -207,8 +207,7 @@ __device__ __forceinline__ uint4 initial(const Call& call, int octet, int sequen
     return make_uint4(joined(v[0], v[1], low), joined(v[2], v[3], low), joined(v[4], v[5], low), joined(v[6], v[7], low));
 }
 
-// One layer, all timesteps. Exchange brings h: `start`, `receive` (its address in shared memory), `seen` (what was read
-// there), `stale` (it was too early, read again), `send`, `sent`, `finish`.
+// One layer, all timesteps. Exchange brings h: `start`, `receive` (its address in shared memory), `send`, `finish`.
 template <typename Exchange>
 __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
     const Place at(call);
@@ -244,9 +243,6 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
             cell(chunk, pass) = works(chunk, pass) ? loaded(call.c0 + index(chunk, pass)) : 0.0f;
     exchange.start();
 
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");  // for W_ih x; all above does not need it
-#endif
     // The inputs of cells are asked for some chunks ahead, each by the lane that will need it.
     const size_t state = (size_t)call.batch * call.hidden;
     int next_t = 0, next_chunk = 0, next_slot = 0;
@@ -274,43 +270,40 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
             fetch();
             const unsigned char* h = exchange.receive(t, chunk, turn);
             float sum[CHAINS][TILES][2][4];
-            do {
 #pragma unroll
-                for (int i = 0; i < CHAINS * TILES * 8; ++i) (&sum[0][0][0][0])[i] = 0.0f;
-                // A lane reads eight units of one sequence at once: k is permuted, in the weights as well.
-                const unsigned char* mine = h + (at.slice * STEPS * 2 + at.lane % 4) * OCTET_BYTES + at.lane / 4 * 16;
+            for (int i = 0; i < CHAINS * TILES * 8; ++i) (&sum[0][0][0][0])[i] = 0.0f;
+            // A lane reads eight units of one sequence at once: k is permuted, in the weights as well.
+            const unsigned char* mine = h + (at.slice * STEPS * 2 + at.lane % 4) * OCTET_BYTES + at.lane / 4 * 16;
 #pragma unroll
-                for (int pair = 0; pair < STEPS / 2; ++pair) {
-                    uint4 b[COPIES][TILES];
+            for (int pair = 0; pair < STEPS / 2; ++pair) {
+                uint4 b[COPIES][TILES];
 #pragma unroll
-                    for (int copy = 0; copy < COPIES; ++copy)
+                for (int copy = 0; copy < COPIES; ++copy)
 #pragma unroll
-                        for (int tile = 0; tile < TILES; ++tile)
-                            b[copy][tile] = exchange.seen(
-                                *reinterpret_cast<const uint4*>(mine + (copy * (K / 8) + pair * 4) * OCTET_BYTES + tile * 128), pair, tile);
+                    for (int tile = 0; tile < TILES; ++tile)
+                        b[copy][tile] = *reinterpret_cast<const uint4*>(mine + (copy * (K / 8) + pair * 4) * OCTET_BYTES + tile * 128);
 #pragma unroll
-                    for (int s = 0; s < 2; ++s)
+                for (int s = 0; s < 2; ++s)
 #pragma unroll
-                        for (int m = 0; m < 2; ++m) {
-                            const auto fragment = [&](int copy) -> uint4 {
-                                const int f = (copy * STEPS + pair * 2 + s) * 2 + m;
-                                return f < HELD ? held[f < HELD ? f : 0] : rest[(f - HELD) * THREADS + tid];
+                    for (int m = 0; m < 2; ++m) {
+                        const auto fragment = [&](int copy) -> uint4 {
+                            const int f = (copy * STEPS + pair * 2 + s) * 2 + m;
+                            return f < HELD ? held[f < HELD ? f : 0] : rest[(f - HELD) * THREADS + tid];
+                        };
+                        const uint4 a = fragment(0), low = SPLIT ? fragment(COPIES - 1) : a;
+#pragma unroll
+                        for (int tile = 0; tile < TILES; ++tile) {
+                            const auto add = [&](int chain, const uint4& w, const uint4& x) {
+                                mma(sum[chain % CHAINS][tile][m], w, s ? x.z : x.x, s ? x.w : x.y);
                             };
-                            const uint4 a = fragment(0), low = SPLIT ? fragment(COPIES - 1) : a;
-#pragma unroll
-                            for (int tile = 0; tile < TILES; ++tile) {
-                                const auto add = [&](int chain, const uint4& w, const uint4& x) {
-                                    mma(sum[chain % CHAINS][tile][m], w, s ? x.z : x.x, s ? x.w : x.y);
-                                };
-                                add(0, a, b[0][tile]);
-                                if (SPLIT) {
-                                    add(1, a, b[COPIES - 1][tile]);
-                                    add(CHAINS - 1, low, b[0][tile]);
-                                }
+                            add(0, a, b[0][tile]);
+                            if (SPLIT) {
+                                add(1, a, b[COPIES - 1][tile]);
+                                add(CHAINS - 1, low, b[0][tile]);
                             }
                         }
-                }
-            } while (exchange.stale(t, chunk, turn));
+                    }
+            }
 
             // A lane has i, f, g, o of unit lane / 4 for sequences 2 (lane % 4) and the next.
             float4* group_sums = sums + (SUM_BUFFERS == 2 ? turn * SUMS : 0) + at.group * SLICES * SEQUENCES * SUM_ROW;

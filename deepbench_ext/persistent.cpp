@@ -106,9 +106,6 @@ struct Device {
         : cuda(libraries.at(0)), driver(libraries.at(1)), blas(libraries.at(2)) {
         cuda.check(cuda.cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags", about);
         cuda.check(cuda.cudaMalloc(&workspace, WORKSPACE), "cudaMalloc", about);
-        int major = 0;
-        cuda.check(cuda.cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "cudaDeviceGetAttribute", about);
-        early = major >= 9;
         blas.check(blas.cublasCreate(&handle), "cublasCreate", about);
         blas.check(blas.cublasSetStream(handle, stream), "cublasSetStream", about);
         blas.check(blas.cublasSetWorkspace(handle, workspace, WORKSPACE), "cublasSetWorkspace", about);
@@ -120,7 +117,6 @@ struct Device {
     cudaStream_t stream = nullptr;
     void* workspace = nullptr;
     Cublas::Handle handle = nullptr;
-    bool early = false;  // a kernel may start before the one that it waits for has ended
 };
 
 // A kernel of a compiled module.
@@ -135,25 +131,16 @@ struct Kernel {
     CUfunction function = nullptr;
 };
 
-// The kernel waits for the one before it by itself (griddepcontrol.wait), not by being started late.
-CUlaunchAttribute starts_early() {
-    CUlaunchAttribute one{};
-    one.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-    one.value.programmaticStreamSerializationAllowed = 1;
-    return one;
-}
-
-// How the kernel runs: see Plan in kernel_plan.py.
+// How the kernel runs: see Plan in persistent.py.
 struct Launch {
     bool cluster;
     int blocks, threads, share;
     size_t shared_bytes, exchange_bytes;
 
-    // With `early`, weights are read while the input product is still under way.
-    std::vector<CUlaunchAttribute> attributes(bool early) const {
+    // The launch attributes of `teams` teams.
+    std::vector<CUlaunchAttribute> attributes() const {
         std::vector<CUlaunchAttribute> found;
         CUlaunchAttribute one{};
-        if (cluster && early) found.push_back(starts_early());
         if (cluster && blocks > 1) {
             one.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
             one.value.clusterDim = {unsigned(blocks), 1, 1};
@@ -192,7 +179,7 @@ int resident(const std::vector<std::string>& libraries, const std::string& code,
     const Device& device = *Device::of(libraries, about);
     const Kernel kernel(device.driver, code, "recurrence", about);
     launch.prepare(device.driver, kernel.function, about);
-    auto attributes = launch.attributes(false);
+    auto attributes = launch.attributes();
     const CUlaunchConfig config = launch.config(1, attributes, device.stream);
     int clusters = 0;
     device.driver.check(device.driver.cuOccupancyMaxActiveClusters(&clusters, kernel.function, &config), "cuOccupancyMaxActiveClusters",
@@ -229,7 +216,7 @@ public:
         const auto [H, I, B, T] = shape_;
         if (int64_t(T) * B > INT32_MAX / 4) throw Unsupported("more than 2^29 vectors (" + about_ + ")");
         options_.launch.prepare(device_.driver, kernel_.function, about_);
-        attributes_ = options_.launch.attributes(device_.early);
+        attributes_ = options_.launch.attributes();
         if (own_product()) {
             split_ = std::make_unique<Kernel>(device.driver, input, "split", about_);
             product_ = std::make_unique<Kernel>(device.driver, input, "product", about_);
@@ -317,9 +304,9 @@ private:
             const unsigned tiles = unsigned((columns + TILE - 1) / TILE);
             char *w_high = static_cast<char*>(w_ih_.get()), *w_low = w_high + bytes(w_ih_) / 2;
             void* to_split[] = {&x, &high, &low, &factors, &rows, &width, &depth};
-            start(*split_, unsigned((rows + 7) / 8), 1, 0, to_split, false);
+            start(*split_, unsigned((rows + 7) / 8), 1, 0, to_split);
             void* to_product[] = {&high, &low, &w_high, &w_low, &factors, &input_scale_, &out, &rows, &columns, &depth};
-            start(*product_, tiles, unsigned((rows + TILE - 1) / TILE), PRODUCT_BYTES, to_product, device_.early);
+            start(*product_, tiles, unsigned((rows + TILE - 1) / TILE), PRODUCT_BYTES, to_product);
             return;
         }
         const float one = 1, zero = 0;
@@ -331,11 +318,8 @@ private:
                            "cublasGemmEx", about_);
     }
 
-    void start(const Kernel& kernel, unsigned wide, unsigned high, unsigned shared_bytes, void** arguments, bool early) {
+    void start(const Kernel& kernel, unsigned wide, unsigned high, unsigned shared_bytes, void** arguments) {
         CUlaunchConfig config{};
-        CUlaunchAttribute attribute = starts_early();
-        config.attrs = &attribute;
-        config.numAttrs = early;
         config.gridDimX = wide, config.gridDimY = high, config.gridDimZ = 1;
         config.blockDimX = 256, config.blockDimY = config.blockDimZ = 1;
         config.sharedMemBytes = shared_bytes;

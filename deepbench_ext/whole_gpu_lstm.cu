@@ -20,7 +20,6 @@
 
 #include "lstm_step.cuh"
 
-static_assert(!EARLY || STAGES == 2, "the next chunk needs a place of its own");
 constexpr unsigned TURN_BITS = 0x40004000u;
 constexpr int PACKET = SEQUENCES * COPIES * OWNED * 16;  // bytes of one chunk of h in L2: [sequence][copy][octet]
 
@@ -38,10 +37,6 @@ struct WholeGpu {
     unsigned base;
     int chunks;
     Patience patience;
-    // Of the chunk at hand: what its words carry, what is left of them, what was wrong with them.
-    unsigned wanted = 0, keep = 0, odd = 0;
-    int here = 0;
-    bool asked = false, early = false;  // the next chunk is on its way; this one came so
 
     __device__ WholeGpu(const Call& call, const Place& at, unsigned char* space)
         : call(call), at(at), stage(space), chunks(at.chunks()) {
@@ -61,116 +56,54 @@ struct WholeGpu {
         __syncthreads();
     }
 
-    // The warps of a slice bring its part of h into shared memory together, piece by piece: octets first, sequences
-    // last, so that a few sequences are a few pieces.
-    __device__ static int copy_of(int p) { return p / OCTETS % COPIES; }
-    __device__ static int sequence_of(int p) { return p / (OCTETS * COPIES); }
-    __device__ int octet_of(int p) const { return p % OCTETS + at.slice * OCTETS; }
-    __device__ int piece_of(int i) const { return (i * GROUPS + at.group) * 32 + at.lane; }
-    __device__ bool real(int p, int here) const { return sequence_of(p) < here && octet_of(p) < OWNED; }
-    __device__ uint4* target(unsigned char* to, int p) const {
-        return reinterpret_cast<uint4*>(to + (copy_of(p) * (K / 8) + octet_of(p)) * OCTET_BYTES + sequence_of(p) * 16);
-    }
-    __device__ const unsigned char* source(const unsigned char* from, int p) const {
-        return from + ((sequence_of(p) * COPIES + copy_of(p)) * OWNED + octet_of(p)) * 16;
-    }
-    __device__ unsigned char* buffer(int turn) const { return stage + (STAGES == 2 ? turn * H_BYTES : 0); }
-
+    // The warps of a slice bring its part of h into shared memory together.
     __device__ __forceinline__ const unsigned char* receive(int t, int chunk, int turn) {
+        unsigned char* to = stage + (STAGES == 2 ? turn * H_BYTES : 0);
         if (STAGES == 1) slice_barrier();  // all have read what was there
-        early = EARLY && asked;
-        here = at.here(chunk);
-        keep = t ? ~TURN_BITS : ~0u;
-        wanted = mark(base + t - 1);
-        if (early) asm volatile("cp.async.wait_group 1;" ::: "memory");  // all but the cells' inputs of this turn
-        else if (t) poll(t, chunk, turn);
-        else
+        const int here = at.here(chunk);
+        const auto octet = [&](int p) { return p % OCTETS + at.slice * OCTETS; };
+        const auto copy = [&](int p) { return p / OCTETS % COPIES; };
+        const auto sequence = [&](int p) { return p / (OCTETS * COPIES); };
+        const auto index = [&](int i) { return (i * GROUPS + at.group) * 32 + at.lane; };
+        const auto real = [&](int p) { return sequence(p) < here && octet(p) < OWNED; };
+        const auto target = [&](int p) {
+            return reinterpret_cast<uint4*>(to + (copy(p) * (K / 8) + octet(p)) * OCTET_BYTES + sequence(p) * 16);
+        };
+        if (t == 0) {
 #pragma unroll 1
             for (int i = 0; i < PIECES; ++i)
-                if (const int p = piece_of(i); real(p, here))
-                    *target(buffer(turn), p) = initial(call, octet_of(p), at.first + chunk * SEQUENCES + sequence_of(p), copy_of(p));
-        slice_barrier();
-        if (EARLY) ask(chunk + 1 < chunks ? t : t + 1, chunk + 1 < chunks ? chunk + 1 : 0, turn ^ 1);
-        return buffer(turn);
-    }
-
-    // EARLY is for several chunks: the next one's h was mostly sent long ago, and travels while this one is multiplied.
-    // Whether it really had been sent is seen when it is used.
-    __device__ __forceinline__ void ask(int t, int chunk, int turn) {
-        asked = chunks > 1 && t > 0 && t < call.timesteps;
-        if (!asked) return;
-        const int count = at.here(chunk);
-        const unsigned char* from = packet(base + t - 1, chunk);
-#pragma unroll 4
-        for (int i = 0; i < PIECES; ++i)
-            if (const int p = piece_of(i); real(p, count))
-                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(target(buffer(turn), p))),
-                             "l"(source(from, p))
-                             : "memory");
-        asm volatile("cp.async.commit_group;" ::: "memory");
-    }
-
-    // Reads until all is there. What is missing is asked for again all at once.
-    __device__ __forceinline__ void poll(int t, int chunk, int turn) {
-        const unsigned char* from = packet(base + t - 1, chunk);
+                if (const int p = index(i); real(p)) *target(p) = initial(call, octet(p), at.first + chunk * SEQUENCES + sequence(p), copy(p));
+        } else {
+            const unsigned wanted = mark(base + t - 1);
+            const unsigned char* from = packet(base + t - 1, chunk);
+            const auto source = [&](int p) { return from + ((sequence(p) * COPIES + copy(p)) * OWNED + octet(p)) * 16; };
+            // Octets first, sequences last: a few sequences are a few loads. What is missing is asked for again all at once.
 #pragma unroll 1
-        for (int begin = 0; begin < PIECES && begin * GROUPS * 32 / (OCTETS * COPIES) < here; begin += FLIGHT) {
-            uint4 piece[FLIGHT];
+            for (int begin = 0; begin < PIECES && begin * GROUPS * 32 / (OCTETS * COPIES) < here; begin += FLIGHT) {
+                uint4 piece[FLIGHT];
 #pragma unroll
-            for (int i = 0; i < FLIGHT; ++i) {
-                const int p = piece_of(begin + i);
-                piece[i] = real(p, here) ? fetched(source(from, p)) : make_uint4(wanted, wanted, wanted, wanted);
+                for (int i = 0; i < FLIGHT; ++i) {
+                    const int p = index(begin + i);
+                    piece[i] = real(p) ? fetched(source(p)) : make_uint4(wanted, wanted, wanted, wanted);
+                }
+                while (true) {
+                    bool missing = false;
+#pragma unroll
+                    for (int i = 0; i < FLIGHT; ++i)
+                        if (!all(piece[i], wanted)) missing = true, piece[i] = fetched(source(index(begin + i)));
+                    if (!missing || patience.over()) break;
+                }
+                patience.done();
+#pragma unroll
+                for (int i = 0; i < FLIGHT; ++i) {
+                    const int p = index(begin + i);
+                    const uint4 v = piece[i];
+                    if (real(p)) *target(p) = make_uint4(v.x & ~TURN_BITS, v.y & ~TURN_BITS, v.z & ~TURN_BITS, v.w & ~TURN_BITS);
+                }
             }
-            while (true) {
-                bool missing = false;
-#pragma unroll
-                for (int i = 0; i < FLIGHT; ++i)
-                    if (differs(piece[i])) missing = true, piece[i] = fetched(source(from, piece_of(begin + i)));
-                if (!missing || patience.over()) break;
-            }
-            patience.done();
-#pragma unroll
-            for (int i = 0; i < FLIGHT; ++i)
-                if (const int p = piece_of(begin + i); real(p, here)) *target(buffer(turn), p) = EARLY ? piece[i] : without_turn(piece[i]);
         }
-    }
-
-    // Of a fragment: remembers whether it came too early, and takes the turn out of it.
-    __device__ __forceinline__ uint4 seen(const uint4& v, int pair, int tile) {
-        if (!EARLY) return v;
-        if (at.lane / 4 + tile * 8 < here && (K / 8 == OWNED || at.slice * OCTETS + pair * 4 + at.lane % 4 < OWNED))
-            odd |= (v.x ^ wanted) | (v.y ^ wanted) | (v.z ^ wanted) | (v.w ^ wanted);
-        return without_turn(v);
-    }
-
-    __device__ uint4 without_turn(const uint4& v) const { return make_uint4(v.x & keep, v.y & keep, v.z & keep, v.w & keep); }
-
-    // Whether a warp of the slice read something too early; then all of it is brought again.
-    __device__ __forceinline__ bool stale(int t, int chunk, int turn) {
-        if (!EARLY) return false;
-        if (!early) {
-            odd = 0;
-            return false;
-        }
-        const bool again = any_of_slice(odd & TURN_BITS);
-        odd = 0;
-        if (again) {
-            early = false;
-            poll(t, chunk, turn);
-            slice_barrier();
-        }
-        return again;
-    }
-
-    __device__ __forceinline__ bool any_of_slice(bool mine) const {
-        if (GROUPS == 1) return __any_sync(0xFFFFFFFF, mine);
-        if (GROUPS > 7) return __syncthreads_or(mine);
-        unsigned found;
-        asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.cta.red.or.pred q, %2, %3, p; selp.u32 %0, 1, 0, q; }"
-                     : "=r"(found)
-                     : "r"((unsigned)mine), "r"(8 + at.slice), "r"(GROUPS * 32)
-                     : "memory");
-        return found;
+        slice_barrier();
+        return to;
     }
 
     // Among the warps of a slice; the first seven names are the groups'.
@@ -186,8 +119,8 @@ struct WholeGpu {
         return v;
     }
 
-    __device__ bool differs(const uint4& v) const {
-        return ((v.x ^ wanted) | (v.y ^ wanted) | (v.z ^ wanted) | (v.w ^ wanted)) & TURN_BITS;
+    __device__ static bool all(const uint4& v, unsigned wanted) {
+        return (((v.x ^ wanted) | (v.y ^ wanted) | (v.z ^ wanted) | (v.w ^ wanted)) & TURN_BITS) == 0;
     }
 
     __device__ __forceinline__ void send(int t, int chunk, int sequence, unsigned word) const {

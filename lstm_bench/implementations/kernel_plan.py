@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,7 +32,6 @@ class Plan:
     split: bool
     storage: str
     room: int  # bytes of shared memory that a block may have
-    early: bool = False  # the whole-GPU family: h of the next chunk travels while one is multiplied
 
     @property
     def threads(self) -> int:
@@ -60,7 +59,6 @@ class Plan:
         work = 8 * tiles * self.chains + 4 * tiles * self.copies + {1: 54, 2: 70, 4: 84}[tiles]
         if self.family == "whole_gpu" and self.threads > 256:
             work += 32
-        work += 20 * self.early
         return max(0, min(self.fragments, (registers - work) // 8 * 2))
 
     @property
@@ -106,11 +104,7 @@ class Plan:
             "SPLIT": int(self.split),
             "HELD": self.held,
             "STORAGE": STORAGES[self.storage],
-            **(
-                {"STAGES": self.stages, "EARLY": int(self.early)}
-                if self.family == "whole_gpu"
-                else {}
-            ),
+            **({"STAGES": self.stages} if self.family == "whole_gpu" else {}),
         }
 
     @property
@@ -141,10 +135,8 @@ def candidates(
         if family == "cluster" and blocks > 2:
             fit = max(1, {4: 32, 8: 15, 16: 7}[blocks] * multiprocessors // 132)
         share = -(-batch // fit)
-        if family == "whole_gpu" and share > sequences:
-            ahead = replace(plan, early=True)
-            plan = ahead if ahead.stages == 2 else plan
-        if plan.shared_bytes(min(share, sequences)) <= plan.room:
+        at_once = share if family == "whole_gpu" else min(share, sequences)  # clusters can queue
+        if plan.shared_bytes(at_once) <= plan.room:
             found[plan] = _guess(plan, share)
     return sorted(found, key=lambda plan: found[plan])
 
