@@ -1,5 +1,5 @@
 // W_ih x for all timesteps on tensor cores, as accurate as fp32: one product instead of cuBLAS's, where that would
-// use plain FMA (43 TFLOP/s on an H200) or lose accuracy (TF32).
+// use plain FMA (45 to 50 TFLOP/s on an H200) or lose accuracy (TF32).
 //
 // As in the recurrence, w = w_hi + w_lo and x = x_hi + x_lo in fp16, and three of the four products count. W_ih is
 // scaled as a whole, x row by row, by powers of two, so that the largest value is near the top of fp16's range.
@@ -9,14 +9,15 @@
 // Napkin, a tile of 128 x 128 x 32, 8 warps of 64 x 32:
 //   mma      96 a warp, 192 for each quarter of a multiprocessor at 6.5 cycles           1250 cycles
 //   bytes    32 KiB from L2, 96 KiB out of shared memory at 128 a cycle                   770 cycles
-// so 132 multiprocessors at 1.98 GHz do 210 TFLOP/s, counted as one product.
+// so 132 multiprocessors at 1.79 GHz would do 190 TFLOP/s, counted as one product. Measured: 86 to 91, the tensor
+// cores 39% busy; two warps for each quarter do not hide the latency of mma and ldmatrix.
 
 constexpr int TILE = 128, DEPTH = 32, STAGES = 3, THREADS = 256;
 constexpr int PART = TILE * DEPTH * 2;  // bytes of one half of one factor
 constexpr int STAGE = 4 * PART;         // x_hi, x_lo, w_hi, w_lo
 
 // Rows of x as halves, padded with zeros to `padded` columns; factors[row] undoes the row's scale. A warp per row.
-extern "C" __global__ void split(const float* x, unsigned short* high, unsigned short* low, float* factors, int rows, int width, int padded) {
+extern "C" __global__ void input_split(const float* x, unsigned short* high, unsigned short* low, float* factors, int rows, int width, int padded) {
     const int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (row >= rows) return;
     x += (size_t)row * width;
@@ -62,7 +63,7 @@ __device__ __forceinline__ void mma(float (&sum)[4], const Fragment& a, unsigned
 
 // out[row][column] = x[row] . w[column]; w has a multiple of TILE rows, both `padded` columns, a multiple of DEPTH.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    product(const unsigned short* x_high, const unsigned short* x_low, const unsigned short* w_high, const unsigned short* w_low,
+    input_gemm(const unsigned short* x_high, const unsigned short* x_low, const unsigned short* w_high, const unsigned short* w_low,
             const float* factors, float w_factor, float* out, int rows, int columns, int padded) {
     extern __shared__ __align__(128) unsigned char shared[];
     const unsigned base = (unsigned)__cvta_generic_to_shared(shared);

@@ -177,7 +177,7 @@ struct Launch {
 int resident(const std::vector<std::string>& libraries, const std::string& code, const Launch& launch) {
     const std::string about = "a team of " + std::to_string(launch.blocks) + " blocks";
     const Device& device = *Device::of(libraries, about);
-    const Kernel kernel(device.driver, code, "recurrence", about);
+    const Kernel kernel(device.driver, code, "lstm_recurrence", about);
     launch.prepare(device.driver, kernel.function, about);
     auto attributes = launch.attributes();
     const CUlaunchConfig config = launch.config(1, attributes, device.stream);
@@ -211,15 +211,15 @@ public:
 
     Layer(const Device& device, const std::string& code, const std::string& input, const Shape& shape, const Options& options)
         : GpuLayer(device.cuda, device.stream, shape, shape.text() + ", " + options.storage), device_(device), options_(options),
-          kernel_(device.driver, code, "recurrence", about_) {
+          kernel_(device.driver, code, "lstm_recurrence", about_) {
         shape_.check(false);
         const auto [H, I, B, T] = shape_;
         if (int64_t(T) * B > INT32_MAX / 4) throw Unsupported("more than 2^29 vectors (" + about_ + ")");
         options_.launch.prepare(device_.driver, kernel_.function, about_);
         attributes_ = options_.launch.attributes();
         if (own_product()) {
-            split_ = std::make_unique<Kernel>(device.driver, input, "split", about_);
-            product_ = std::make_unique<Kernel>(device.driver, input, "product", about_);
+            split_ = std::make_unique<Kernel>(device.driver, input, "input_split", about_);
+            product_ = std::make_unique<Kernel>(device.driver, input, "input_gemm", about_);
             device.driver.check(device.driver.cuFuncSetAttribute(product_->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                                                  PRODUCT_BYTES),
                                 "cuFuncSetAttribute", about_);

@@ -226,7 +226,7 @@ struct Call {
     float scale;
     int hidden, batch, timesteps, share;
 };
-struct CUmod_st { std::string functions[3] = {"recurrence", "split", "product"}; };
+struct CUmod_st { std::string functions[3] = {"lstm_recurrence", "input_split", "input_gemm"}; };
 static CUlaunchConfig last_launch;
 static unsigned last_cluster, last_cooperative;
 static int late = 0;
@@ -257,7 +257,7 @@ CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int value) { retur
 CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction, const CUlaunchConfig* config) { *clusters = 112 / int(config->attrs->value.clusterDim.x); return CUDA_SUCCESS; }
 // No LSTM: y is the projected input gate, h_last and c_last are h0 and c0. What a kernel does only a GPU can show.
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** arguments, void**) {
-    if (*reinterpret_cast<std::string*>(f) != "recurrence") return CUDA_ERROR_NOT_SUPPORTED;
+    if (*reinterpret_cast<std::string*>(f) != "lstm_recurrence") return CUDA_ERROR_NOT_SUPPORTED;
     last_launch = *config;
     last_cluster = last_cooperative = 0;
     for (unsigned i = 0; i < config->numAttrs; ++i) {

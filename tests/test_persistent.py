@@ -128,13 +128,16 @@ def test_kernels_compile_without_spilling(architecture, device, hidden, batch, p
     nvcc = compiler(architecture)
     code = nvcc.compile(f"{plan.family}_lstm.cu", plan.constants)
     assert code.startswith(b"\x7fELF")
+    assert b"lstm_recurrence" in code
     assert "registers" in nvcc.log
     assert nvcc.spilled == 0, f"{plan}: {nvcc.log}"
 
 
 def test_the_input_product_compiles_without_spilling():
     nvcc = compiler("sm_80")
-    assert nvcc.compile("input_product.cu", {})
+    code = nvcc.compile("input_product.cu", {})
+    assert b"input_split" in code
+    assert b"input_gemm" in code
     assert nvcc.spilled == 0, nvcc.log
 
 
