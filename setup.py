@@ -1,7 +1,7 @@
 """Builds the C++ baseline. Everything else about the package stands in pyproject.toml.
 
-Both extensions are optional: without a compiler the package installs and works without them.
-Neither links OpenBLAS, cuDNN or CUDA; cuDNN's headers are looked for here, and where they are not
+The extensions are optional: without a compiler the package installs and works without them. None
+links OpenBLAS, cuDNN or CUDA; headers of the latter two are looked for here, and where they are not
 found the module is built all the same, to say what was missing.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from pybind11.setup_helpers import Pybind11Extension
 from setuptools import setup
 
-HEADERS = ["cudnn.h", "cuda_runtime_api.h", "crt/host_defines.h"]
+HEADERS = ["cudnn.h", "cuda.h", "cuda_runtime_api.h", "crt/host_defines.h"]
 
 
 def include_folders() -> Iterator[str]:
@@ -61,6 +61,7 @@ if __name__ == "__main__":
         ext_modules=[
             extension("lstm_bench._openblas", ["openblas.cpp", "phases.cpp"], []),
             extension("lstm_bench._cudnn", ["cudnn.cpp"], cuda_includes()),
+            extension("lstm_bench._persistent", ["persistent.cpp"], cuda_includes()),
         ],
         options={"build_ext": {"parallel": True}},
     )

@@ -1,9 +1,8 @@
-// libcudart and libcudnn, opened at run time: every function used, with the type that its header
-// gives it, and what a failed call of each turns into.
+// libcudart, opened at run time: every function used, with the type that its header gives it, and what
+// a failed call turns into.
 #pragma once
 
 #include <cuda_runtime_api.h>
-#include <cudnn.h>
 
 #include <functional>
 #include <memory>
@@ -13,6 +12,7 @@
 
 namespace deepbench {
 
+// A member of a library's struct: the function of that name.
 #define FUNCTION(name) decltype(&::name) name = library.symbol<decltype(&::name)>({#name})
 
 struct Cuda {
@@ -25,6 +25,9 @@ struct Cuda {
     FUNCTION(cudaGetErrorString);
     FUNCTION(cudaMalloc);
     FUNCTION(cudaFree);
+    FUNCTION(cudaHostAlloc);
+    FUNCTION(cudaFreeHost);
+    FUNCTION(cudaDeviceGetAttribute);
     FUNCTION(cudaMemcpyAsync);
     FUNCTION(cudaMemsetAsync);
     FUNCTION(cudaStreamCreateWithFlags);
@@ -50,51 +53,6 @@ struct Cuda {
         throw LibraryError(message);
     }
 };
-
-struct Cudnn {
-    // Global: cuDNN's own parts (libcudnn_adv and others) are opened by it later and share symbols.
-    explicit Cudnn(const std::string& path) : library(path, RTLD_GLOBAL) {}
-    Library library;
-    FUNCTION(cudnnGetVersion);
-    FUNCTION(cudnnGetErrorString);
-    FUNCTION(cudnnGetLastErrorString);
-    FUNCTION(cudnnCreate);
-    FUNCTION(cudnnSetStream);
-    FUNCTION(cudnnCreateDropoutDescriptor);
-    FUNCTION(cudnnDestroyDropoutDescriptor);
-    FUNCTION(cudnnSetDropoutDescriptor);
-    FUNCTION(cudnnCreateTensorDescriptor);
-    FUNCTION(cudnnDestroyTensorDescriptor);
-    FUNCTION(cudnnSetTensorNdDescriptor);
-    FUNCTION(cudnnCreateRNNDescriptor);
-    FUNCTION(cudnnDestroyRNNDescriptor);
-    FUNCTION(cudnnSetRNNDescriptor_v8);
-    FUNCTION(cudnnCreateRNNDataDescriptor);
-    FUNCTION(cudnnDestroyRNNDataDescriptor);
-    FUNCTION(cudnnSetRNNDataDescriptor);
-    FUNCTION(cudnnBuildRNNDynamic);
-    FUNCTION(cudnnGetRNNWeightSpaceSize);
-    FUNCTION(cudnnGetRNNWeightParams);
-    FUNCTION(cudnnGetRNNTempSpaceSizes);
-    FUNCTION(cudnnRNNForward);
-
-    void check(cudnnStatus_t code, const char* call, const std::string& about, const Cuda& cuda) const {
-        if (code == CUDNN_STATUS_SUCCESS) return;
-        cuda.cudaGetLastError();
-        char why[512] = "";
-        cudnnGetLastErrorString(why, sizeof why);
-        std::string message = std::string(call) + ": " + cudnnGetErrorString(code);
-        if (why[0]) message += ", " + std::string(why);
-        message += " (" + about + ")";
-        if (code / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000) throw Unsupported(message);
-        if (code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ||
-            code == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED)
-            throw OutOfMemory(message);
-        throw LibraryError(message);
-    }
-};
-
-#undef FUNCTION
 
 // A handle that its library destroys. Empty until `made` gives it one.
 template <typename Handle>

@@ -51,9 +51,52 @@ PYBIND11_MODULE(_cudnn, module) {
 #include <cstdint>
 #include <map>
 
-#include "cuda_libraries.hpp"
+#include "gpu_layer.hpp"
 
 namespace deepbench {
+
+struct Cudnn {
+    // Global: cuDNN's own parts (libcudnn_adv and others) are opened by it later and share symbols.
+    explicit Cudnn(const std::string& path) : library(path, RTLD_GLOBAL) {}
+    Library library;
+    FUNCTION(cudnnGetVersion);
+    FUNCTION(cudnnGetErrorString);
+    FUNCTION(cudnnGetLastErrorString);
+    FUNCTION(cudnnCreate);
+    FUNCTION(cudnnSetStream);
+    FUNCTION(cudnnCreateDropoutDescriptor);
+    FUNCTION(cudnnDestroyDropoutDescriptor);
+    FUNCTION(cudnnSetDropoutDescriptor);
+    FUNCTION(cudnnCreateTensorDescriptor);
+    FUNCTION(cudnnDestroyTensorDescriptor);
+    FUNCTION(cudnnSetTensorNdDescriptor);
+    FUNCTION(cudnnCreateRNNDescriptor);
+    FUNCTION(cudnnDestroyRNNDescriptor);
+    FUNCTION(cudnnSetRNNDescriptor_v8);
+    FUNCTION(cudnnCreateRNNDataDescriptor);
+    FUNCTION(cudnnDestroyRNNDataDescriptor);
+    FUNCTION(cudnnSetRNNDataDescriptor);
+    FUNCTION(cudnnBuildRNNDynamic);
+    FUNCTION(cudnnGetRNNWeightSpaceSize);
+    FUNCTION(cudnnGetRNNWeightParams);
+    FUNCTION(cudnnGetRNNTempSpaceSizes);
+    FUNCTION(cudnnRNNForward);
+
+    void check(cudnnStatus_t code, const char* call, const std::string& about, const Cuda& cuda) const {
+        if (code == CUDNN_STATUS_SUCCESS) return;
+        cuda.cudaGetLastError();
+        char why[512] = "";
+        cudnnGetLastErrorString(why, sizeof why);
+        std::string message = std::string(call) + ": " + cudnnGetErrorString(code);
+        if (why[0]) message += ", " + std::string(why);
+        message += " (" + about + ")";
+        if (code / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000) throw Unsupported(message);
+        if (code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ||
+            code == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED)
+            throw OutOfMemory(message);
+        throw LibraryError(message);
+    }
+};
 
 // ---------------------------------------------------------------------------------------------
 // The device: both libraries, one stream and one cuDNN handle, which all layers of a process share.
@@ -81,7 +124,7 @@ struct Device {
 };
 
 // ---------------------------------------------------------------------------------------------
-// The layer. Members are destroyed in reverse order: graph, buffers, descriptors.
+// The layer. Members are destroyed in reverse order: buffers, descriptors.
 
 using Array = py::array_t<float, py::array::c_style | py::array::forcecast>;
 
@@ -90,11 +133,14 @@ struct Options {
     bool tf32, graph, skip_input;
 };
 
-class Layer {
+class Layer : public GpuLayer {
 public:
     Layer(const std::string& cudnn, const std::string& cudart, const Shape& shape, const Options& options)
-        : shape_(shape), options_(options), device_(*Device::of(cudnn, cudart, shape.text())),
-          about_(shape.text() + ", " + options.algorithm + ", " + options.precision) {
+        : Layer(*Device::of(cudnn, cudart, shape.text()), shape, options) {}
+
+    Layer(const Device& device, const Shape& shape, const Options& options)
+        : GpuLayer(device.cuda, device.stream, shape, shape.text() + ", " + options.algorithm + ", " + options.precision),
+          options_(options), device_(device) {
         shape_.check(options_.skip_input);
         if (options_.precision != "fp32" && options_.precision != "fp16")
             throw std::invalid_argument("precision: expected fp32 or fp16, found " + options_.precision);
@@ -142,10 +188,7 @@ public:
         wait();
     }
 
-    ~Layer() {
-        cuda_.cudaStreamSynchronize(stream_);  // nothing may be in flight when its memory goes
-        cuda_.cudaGetLastError();  // an error of this layer is not the next one's
-    }
+    ~Layer() { settle(); }
 
     void load(const Array& x, const Array& h0, const Array& c0, const Array& w_ih, const Array& w_hh,
               const Array& b_ih, const Array& b_hh) {
@@ -180,59 +223,7 @@ public:
             if (bias) copy_in(bias, biases[recurrent], size_t(gate) * H, H);
         }
         wait();
-        loaded_ = true;
-        if (options_.graph) replay(true);
-    }
-
-    // From here on, replay a call as a CUDA graph, or launch it kernel by kernel again.
-    void replay(bool on) {
-        if (!loaded_) throw std::logic_error("load() comes before replay()");
-        if (on && !graph_) record();
-        replays_ = on;
-    }
-
-    // One call. Returns when the work is queued.
-    void forward() {
-        if (!loaded_) throw std::logic_error("load() comes before forward()");
-        if (replays_) check(cuda_.cudaGraphLaunch(graph_.get(), stream_), "cudaGraphLaunch");
-        else launch();
-    }
-
-    void wait() const { check(cuda_.cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
-
-    // Latency: what one caller waits for one call.
-    std::vector<int64_t> time_each(int calls) {
-        std::vector<int64_t> nanoseconds(std::max(calls, 0));
-        for (int64_t& one : nanoseconds) one = time_queued(1);
-        return nanoseconds;
-    }
-
-    // Throughput: calls queued back to back, and the wait for the last.
-    int64_t time_queued(int calls) {
-        wait();
-        const auto start = std::chrono::steady_clock::now();
-        for (int i = 0; i < calls; ++i) forward();
-        wait();
-        const auto end = std::chrono::steady_clock::now();
-        return std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count();
-    }
-
-    // What the device says of each call: nanoseconds from an event before it to one behind it on the stream,
-    // without what the caller waits on top. The device's clock ticks in half microseconds.
-    std::vector<int64_t> time_device(int calls) {
-        const auto before = event(), after = event();
-        std::vector<int64_t> nanoseconds(std::max(calls, 0));
-        for (int64_t& one : nanoseconds) {
-            wait();
-            check(cuda_.cudaEventRecord(before.get(), stream_), "cudaEventRecord");
-            forward();
-            check(cuda_.cudaEventRecord(after.get(), stream_), "cudaEventRecord");
-            wait();
-            float milliseconds = 0;
-            check(cuda_.cudaEventElapsedTime(&milliseconds, before.get(), after.get()), "cudaEventElapsedTime");
-            one = std::llround(milliseconds * 1e6);
-        }
-        return nanoseconds;
+        loaded(options_.graph);
     }
 
     py::tuple outputs() {
@@ -262,7 +253,7 @@ private:
     }
 
     // The call that everything here is about.
-    void launch() {
+    void launch() override {
         check(dnn_.cudnnRNNForward(handle_, rnn_.get(), CUDNN_FWD_MODE_INFERENCE,
                                    nullptr,  // lengths on the device: cuDNN 9 takes them from the descriptors
                                    x_shape_.get(), x_.get(), y_shape_.get(), y_.get(), state_shape_.get(), h0_.get(),
@@ -271,35 +262,12 @@ private:
               "cudnnRNNForward");
     }
 
-    // One call as a CUDA graph. It runs once before, as cuDNN loads kernels and allocates on first use.
-    void record() {
-        launch();
-        wait();
-        check(cuda_.cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
-        cudaGraph_t captured = nullptr;
-        try {
-            launch();
-        } catch (...) {  // leave the capture, or the stream stays unusable
-            cuda_.cudaStreamEndCapture(stream_, &captured);
-            if (captured) cuda_.cudaGraphDestroy(captured);
-            cuda_.cudaGetLastError();
-            throw;
-        }
-        check(cuda_.cudaStreamEndCapture(stream_, &captured), "cudaStreamEndCapture");
-        const Owned<cudaGraph_t> graph(captured, cuda_.cudaGraphDestroy);
-        cudaGraphExec_t ready;
-        check(cuda_.cudaGraphInstantiateWithFlags(&ready, captured, 0), "cudaGraphInstantiateWithFlags");
-        graph_ = {ready, cuda_.cudaGraphExecDestroy};
-        poison();  // the outputs must come from the graph
-        wait();
-    }
-
     // What is never written must not pass a check: all bits set is NaN in float and in half.
-    void poison() {
+    void poison() override {
         for (const Buffer* out : {&y_, &h_last_, &c_last_}) set(*out, 0xFF);
     }
 
-    void check(cudaError_t code, const char* call) const { cuda_.check(code, call, about_); }
+    using GpuLayer::check;
     void check(cudnnStatus_t code, const char* call) const { dnn_.check(code, call, about_, cuda_); }
 
     // --- things that the libraries make
@@ -316,11 +284,6 @@ private:
                                              "cudnnCreateTensorDescriptor");
     }
 
-    Owned<cudaEvent_t> event() const {
-        const auto create = [&](cudaEvent_t* made_one) { return cuda_.cudaEventCreateWithFlags(made_one, cudaEventDefault); };
-        return made<cudaEvent_t>(create, cuda_.cudaEventDestroy, "cudaEventCreateWithFlags");
-    }
-
     // T vectors for each of B samples, all of one length, time first.
     Owned<cudnnRNNDataDescriptor_t> sequence(cudnnDataType_t type, int width) const {
         auto made_one = made<cudnnRNNDataDescriptor_t>(dnn_.cudnnCreateRNNDataDescriptor, dnn_.cudnnDestroyRNNDataDescriptor,
@@ -334,70 +297,28 @@ private:
 
     // --- device memory
 
-    Buffer buffer(size_t bytes) const {
-        void* p = nullptr;
-        if (bytes) check(cuda_.cudaMalloc(&p, bytes), ("cudaMalloc of " + std::to_string(bytes) + " bytes").c_str());
-        return {p, Free{cuda_.cudaFree, bytes}};
-    }
-
-    static size_t bytes(const Buffer& buffer) { return buffer.get_deleter().bytes; }
     size_t weight_bytes() const { return bytes(weights_); }
-
-    void set(const Buffer& to, int byte) const {
-        check(cuda_.cudaMemsetAsync(to.get(), byte, bytes(to), stream_), "cudaMemsetAsync");
-    }
 
     // An array in the layer's precision; NumPy does the rounding.
     py::array stored(const Array& array) const { return half() ? py::array(array.attr("astype")("float16")) : py::array(array); }
 
-    // `count` values from `first` on.
-    void copy_in(void* to, const py::array& from, size_t first, size_t count) const {
-        const size_t element = from.itemsize();
-        check(cuda_.cudaMemcpyAsync(to, static_cast<const char*>(from.data()) + first * element, count * element,
-                                    cudaMemcpyHostToDevice, stream_),
-              "cudaMemcpyAsync");
-        wait();
-    }
-
     py::object copy_out(const Buffer& from, const std::vector<py::ssize_t>& sizes) {
-        py::array values(py::dtype(half() ? "float16" : "float32"), sizes);
-        check(cuda_.cudaMemcpyAsync(values.mutable_data(), from.get(), bytes(from), cudaMemcpyDeviceToHost, stream_),
-              "cudaMemcpyAsync");
-        wait();
+        const py::array values = GpuLayer::copy_out(from, half() ? "float16" : "float32", sizes);
         return half() ? py::object(values.attr("astype")("float32")) : py::object(values);
     }
 
-    const Shape shape_;
     const Options options_;
     const Device& device_;
-    const Cuda& cuda_ = device_.cuda;
     const Cudnn& dnn_ = device_.dnn;
-    const cudaStream_t stream_ = device_.stream;
     const cudnnHandle_t handle_ = device_.handle;
-    const std::string about_;  // what every error is about
-    bool loaded_ = false, replays_ = false;
     Owned<cudnnDropoutDescriptor_t> dropout_;
     Owned<cudnnRNNDescriptor_t> rnn_;
     Owned<cudnnRNNDataDescriptor_t> x_shape_, y_shape_;
     Owned<cudnnTensorDescriptor_t> state_shape_;
     Buffer weights_, workspace_, x_, h0_, c0_, y_, h_last_, c_last_;
-    Owned<cudaGraphExec_t> graph_;
 };
 
-// What Python holds: a layer until it is released.
-class Lstm {
-public:
-    template <typename... Arguments>
-    explicit Lstm(Arguments&&... arguments) : layer_(std::make_unique<Layer>(std::forward<Arguments>(arguments)...)) {}
-    Layer& operator*() {
-        if (!layer_) throw std::runtime_error("this Lstm was released");
-        return *layer_;
-    }
-    void release() { layer_.reset(); }
-
-private:
-    std::unique_ptr<Layer> layer_;
-};
+using Lstm = Released<Layer>;
 
 }  // namespace deepbench
 
@@ -406,7 +327,6 @@ private:
 
 PYBIND11_MODULE(_cudnn, module) {
     using namespace deepbench;
-    using NoGil = py::call_guard<py::gil_scoped_release>;
     module.doc() = "One LSTM layer on a GPU through cuDNN: the baseline that frameworks are held against.";
     module.attr("absent_reason") = "";
     py::register_local_exception<Unsupported>(module, "Unsupported", PyExc_NotImplementedError);
@@ -425,7 +345,7 @@ PYBIND11_MODULE(_cudnn, module) {
         versions["cuda_driver"] = text(driver / 1000, driver % 1000 / 10);
         return versions;
     }, py::arg("cudnn"), py::arg("cudart"));
-    py::class_<Lstm>(module, "Lstm", py::module_local())  // local: the other module has an Lstm too
+    gpu_lstm<Lstm>(module)
         .def(py::init([](const std::string& cudnn, const std::string& cudart, int hidden, int input_size, int batch, int timesteps,
                          const std::string& precision, bool tf32, const std::string& algorithm, bool graph, bool skip_input) {
                  return std::make_unique<Lstm>(cudnn, cudart, Shape{hidden, input_size, batch, timesteps},
@@ -437,15 +357,8 @@ PYBIND11_MODULE(_cudnn, module) {
         .def("load", [](Lstm& self, const Array& x, const Array& h0, const Array& c0, const Array& w_ih, const Array& w_hh,
                         const Array& b_ih, const Array& b_hh) { (*self).load(x, h0, c0, w_ih, w_hh, b_ih, b_hh); },
              py::arg("x"), py::arg("h0"), py::arg("c0"), py::arg("w_ih"), py::arg("w_hh"), py::arg("b_ih"), py::arg("b_hh"))
-        .def("replay", [](Lstm& self, bool on) { (*self).replay(on); }, py::arg("on"), NoGil())
-        .def("forward", [](Lstm& self) { (*self).forward(); }, NoGil())
-        .def("wait", [](Lstm& self) { (*self).wait(); }, NoGil())
-        .def("time_each", [](Lstm& self, int calls) { return (*self).time_each(calls); }, py::arg("calls"), NoGil())
-        .def("time_queued", [](Lstm& self, int calls) { return (*self).time_queued(calls); }, py::arg("calls"), NoGil())
-        .def("time_device", [](Lstm& self, int calls) { return (*self).time_device(calls); }, py::arg("calls"), NoGil())
         .def("outputs", [](Lstm& self) { return (*self).outputs(); })
-        .def("memory", [](Lstm& self) { return (*self).sizes(); })
-        .def("release", &Lstm::release, NoGil());
+        .def("memory", [](Lstm& self) { return (*self).sizes(); });
 }
 
 #endif

@@ -1,10 +1,12 @@
-// A CUDA runtime and a cuDNN that run on the host, with the functions that deepbench_ext/cudnn.cpp uses.
+// A CUDA runtime, driver, cuDNN and cuBLAS that run on the host, with the functions that deepbench_ext/cudnn.cpp and
+// persistent.cpp use.
 //
-// It lets a machine without a GPU check what that file does with them: where it puts weights, what it
+// It lets a machine without a GPU check what those files do with them: where it puts weights, what it
 // frees, what it does when a call fails, and whether a graph replays the right call. It follows the
 // headers' contracts and refuses what cuDNN refuses; it says nothing about the real library's speed.
 //
 //     g++ -std=c++20 -shared -fPIC -I <headers> tests/fake_cuda.cpp -o libfake_cuda.so
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 
@@ -16,6 +18,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -90,6 +93,13 @@ cudaError_t cudaFree(void* p) {
     used -= allocations[p];
     allocations.erase(p);
     std::free(p);
+    return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned) { return cudaMalloc(p, bytes); }
+cudaError_t cudaFreeHost(void* p) { return cudaFree(p); }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
+    *value = what == cudaDevAttrMultiProcessorCount ? 132 : what == cudaDevAttrMaxSharedMemoryPerBlockOptin ? 232448
+             : what == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
     return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) { std::memcpy(to, from, bytes); return cudaSuccess; }
@@ -200,6 +210,86 @@ cudnnStatus_t cudnnRNNForward(cudnnHandle_t handle, cudnnRNNDescriptor_t d, cudn
     if (capturing) handle->stream->capture->calls.push_back(work);
     else work();
     return CUDNN_STATUS_SUCCESS;
+}
+
+}  // extern "C"
+
+// --- the driver and cuBLAS, as persistent.cpp uses them
+
+// What the kernels get, as in lstm_step.cuh.
+struct Call {
+    const void* weights;
+    const float *projected, *bias, *h0, *c0;
+    float *y, *h_last, *c_last;
+    void* exchange;
+    int* late;
+    float scale;
+    int hidden, batch, timesteps, share;
+};
+struct CUmod_st { std::string functions[3] = {"lstm_recurrence", "input_split", "input_gemm"}; };
+static CUlaunchConfig last_launch;
+static unsigned last_cluster, last_cooperative;
+static int late = 0;
+static CUstream_st* blas_stream = nullptr;
+static void queued(CUstream_st* stream, std::function<void()> call) {
+    if (stream->capture) stream->capture->calls.push_back(call);
+    else call();
+}
+
+extern "C" {
+
+void fake_set_late(int on) { late = on; }
+void fake_last_launch(unsigned* found) {
+    const unsigned values[] = {last_launch.gridDimX, last_launch.blockDimX, last_launch.sharedMemBytes, last_cluster, last_cooperative};
+    std::copy(values, values + 5, found);
+}
+
+CUresult cuGetErrorName(CUresult, const char** name) { *name = "CUDA_ERROR_FAKE"; return CUDA_SUCCESS; }
+CUresult cuGetErrorString(CUresult, const char** text) { *text = "said by the fake"; return CUDA_SUCCESS; }
+CUresult cuModuleLoadData(CUmodule* m, const void* image) { return *static_cast<const char*>(image) ? (made(m), CUDA_SUCCESS) : CUDA_ERROR_INVALID_IMAGE; }
+CUresult cuModuleUnload(CUmodule m) { gone(m); return CUDA_SUCCESS; }
+CUresult cuModuleGetFunction(CUfunction* f, CUmodule m, const char* name) {
+    for (auto& known : m->functions)
+        if (known == name) { *f = reinterpret_cast<CUfunction>(&known); return CUDA_SUCCESS; }
+    return CUDA_ERROR_NOT_FOUND;
+}
+CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int value) { return value > 232448 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS; }
+CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction, const CUlaunchConfig* config) { *clusters = 112 / int(config->attrs->value.clusterDim.x); return CUDA_SUCCESS; }
+// No LSTM: y is the projected input gate, h_last and c_last are h0 and c0. What a kernel does only a GPU can show.
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** arguments, void**) {
+    if (*reinterpret_cast<std::string*>(f) != "lstm_recurrence") return CUDA_ERROR_NOT_SUPPORTED;
+    last_launch = *config;
+    last_cluster = last_cooperative = 0;
+    for (unsigned i = 0; i < config->numAttrs; ++i) {
+        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) last_cluster = config->attrs[i].value.clusterDim.x;
+        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) last_cooperative = unsigned(config->attrs[i].value.cooperative);
+    }
+    const Call call = *static_cast<Call*>(arguments[0]);
+    queued(config->hStream, [call] {
+        const size_t state = size_t(call.batch) * call.hidden;
+        for (size_t i = 0; i < state * call.timesteps; ++i) call.y[i] = call.projected[4 * i] + call.bias[i % call.hidden * 4];
+        std::memcpy(call.h_last, call.h0, state * 4);
+        std::memcpy(call.c_last, call.c0, state * 4);
+        if (late) *call.late = 1;
+    });
+    return CUDA_SUCCESS;
+}
+
+int cublasCreate_v2(void** handle) { *handle = &blas_stream; return 0; }
+int cublasSetStream_v2(void*, cudaStream_t stream) { blas_stream = stream; return 0; }
+int cublasSetWorkspace_v2(void*, void*, size_t) { return 0; }
+int cublasGemmEx(void*, int a_transposed, int b_transposed, int m, int n, int k, const void* alpha, const void* a, int a_type, int lda, const void* b,
+                 int, int ldb, const void* beta, void* c, int, int ldc, int, int) {
+    if (a_type != 0 || !a_transposed || b_transposed || *static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0) return 15;
+    queued(blas_stream, [=] {
+        for (int j = 0; j < n; ++j)
+            for (int i = 0; i < m; ++i) {
+                float sum = 0;
+                for (int l = 0; l < k; ++l) sum += static_cast<const float*>(a)[size_t(i) * lda + l] * static_cast<const float*>(b)[size_t(j) * ldb + l];
+                static_cast<float*>(c)[size_t(j) * ldc + i] = sum;
+            }
+    });
+    return 0;
 }
 
 }  // extern "C"

@@ -274,7 +274,7 @@ def steady(monkeypatch):
         one.time_each(1)
         return took[one.path.split()[-1]].pop(0)
 
-    monkeypatch.setattr(deepbench, "_trial", trial)
+    monkeypatch.setattr(deepbench, "trial", trial)
 
 
 def test_best_passes_over_an_algorithm_that_is_fast_and_wrong(library, fake, steady, monkeypatch):

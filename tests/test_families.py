@@ -24,6 +24,8 @@ KERNELS = [
     (SMALL, "persistent"),
     ("RNN_persist_fp_000044", "persistent"),
     ("_Z18ampere_lstm_tile16ILi32ELi1EEv8params_t", "persistent"),
+    ("lstm_recurrence", "persistent"),  # our own
+    ("input_split", "repack"),
     (CELL, "cell"),
     ("_Z18persistRNN_addBiasIffEv14cudnnRNNMode_tiiPT_S2_", "cell"),
     ("_Z22persistRNN_init_negMaxIfEvPfi", "fill"),

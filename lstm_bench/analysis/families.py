@@ -34,7 +34,7 @@ _Rules = tuple[tuple[str, re.Pattern[str]], ...]
 
 #: The first rule whose pattern is in the name decides. Names may be mangled: no word has an edge.
 _KERNELS: _Rules = (
-    ("persistent", re.compile(r"RNN_persist|RNN_blockPersist|lstm_tile")),
+    ("persistent", re.compile(r"RNN_persist|RNN_blockPersist|lstm_tile|lstm_recurrence")),
     ("fill", re.compile(r"scal_kernel")),  # cuBLAS sets the output to zero before it adds to it
     ("product", re.compile(r"gemm|gemv|xmma|nvjet|cutlass|cublas|splitk", re.I)),
     ("cell", re.compile(r"elemWiseRNNcell|LSTM_elementWise|persistRNN_addBias|lstm_(cell|gates)")),

@@ -60,12 +60,21 @@ def survey(environments: Mapping[str, str], device: str) -> dict[str, dict[str, 
         found[name] = {"interpreter": python, **worker_pool.probe(python, framework)}
     if not found["deepbench"]["missing"]:
         found["deepbench"]["unusable"] = baseline_lacks(found["deepbench"]["interpreter"], device)
+    if not found["persistent"]["missing"]:
+        found["persistent"]["unusable"] = _lacks(
+            found["persistent"]["interpreter"], "_persistent", "persistent(), b.nvrtc"
+        )
     return found
 
 
 def baseline_lacks(python: str, device: str) -> str:
     """Why the C++ baseline cannot run on `device`, with the remedy; empty if it can."""
     module, library = ("_openblas", "openblas") if device == "cpu" else ("_cudnn", "cudnn")
+    return _lacks(python, module, library)
+
+
+def _lacks(python: str, module: str, library: str) -> str:
+    """Why an extension or the libraries that it drives cannot be loaded; empty if they can."""
     code = (
         "from lstm_bench.worker.implementations import baseline_libraries as b\n"
         "from lstm_bench.model.types import Unsupported\n"

@@ -34,6 +34,12 @@ FRAMEWORKS = {
             ("scipy-openblas32",),
             "reinstall lstm-bench with a C++20 compiler (g++ 11 or newer) on the PATH",
         ),
+        Framework(
+            "persistent",
+            ("lstm_bench._persistent", "numpy"),
+            ("nvidia-cuda-nvrtc", "nvidia-cublas"),
+            "reinstall lstm-bench with a C++20 compiler (g++ 11 or newer) on the PATH",
+        ),
         Framework("pytorch", ("torch", "numpy"), ("torch",), "pip install torch numpy"),
         Framework(
             "apex",
@@ -76,6 +82,18 @@ def _deepbench(suffix: str, note: str, **options: Any) -> Implementation:
     )
 
 
+def _persistent(suffix: str, precision: str, note: str) -> Implementation:
+    return Implementation(
+        name="persistent" + suffix,
+        framework="persistent",
+        module="persistent",
+        precision=precision,
+        options={"precision": precision},
+        devices=("cuda",),
+        note=note,
+    )
+
+
 IMPLEMENTATIONS = {
     row.name: row
     for row in (
@@ -87,6 +105,10 @@ IMPLEMENTATIONS = {
         _deepbench("-best", "the fastest of cuDNN's algorithms, in a graph or not", choose="best"),
         _deepbench("-fp16", "STANDARD in half precision", precision="fp16"),
         _deepbench("-fp16-best", "the fastest in half precision", precision="fp16", choose="best"),
+        _persistent("", "fp32", "kernels of our own, as accurate as fp32"),
+        _persistent("-tf32", "tf32", "the same, factors rounded as TF32 rounds them"),
+        _persistent("-fp16", "fp16", "the same in half precision"),
+        _persistent("-bf16", "bf16", "the same in bfloat16"),
         Implementation(
             "pytorch", "pytorch", "fp32", "pytorch", note="torch.nn.LSTM; cuDNN on a GPU"
         ),

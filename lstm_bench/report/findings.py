@@ -35,7 +35,12 @@ from lstm_bench.report.headline import (
     told_by,
 )
 
-TITLES = {"deepbench": "C++", "pytorch": "PyTorch", "tensorflow": "TensorFlow"}
+TITLES = {
+    "deepbench": "C++",
+    "persistent": "our kernels",
+    "pytorch": "PyTorch",
+    "tensorflow": "TensorFlow",
+}
 
 
 class Row(NamedTuple):
@@ -173,7 +178,7 @@ def lead_sentences(run: Run, found: Sequence[Lead]) -> list[str]:
         of = dataclasses.replace(one.pair.of, a=title(run, one.base), b=title(run, one.row))
         said = headline(of, one.pair.whole, one.pair.by_axis)
         told.append(f"{where}{said}.")
-    ours = {title(run, one.base) for one in found if one.base.plan.framework == fastest.REFERENCE}
+    ours = {title(run, one.base) for one in found if one.base.plan.framework in fastest.REFERENCES}
     if ours:
         what = "The C++ reference"
         if "the best of cuDNN" in ours:
@@ -184,7 +189,7 @@ def lead_sentences(run: Run, found: Sequence[Lead]) -> list[str]:
 
 def title(run: Run, row: Row) -> str:
     """An implementation by the name that people know it by."""
-    if row.plan.framework == fastest.REFERENCE:
+    if row.plan.framework in fastest.REFERENCES:
         best = row.name.endswith("-best") and run.plan.settings.device == "cuda"
         return "the best of cuDNN" if best else f"the C++ reference ({row.name})"
     known = TITLES.get(row.plan.framework, "")

@@ -21,6 +21,7 @@ from lstm_bench.model.types import Unsupported
 
 OPENBLAS_REMEDY = "pip install scipy-openblas32"
 CUDA_REMEDY = "pip install nvidia-cudnn-cu13 nvidia-cuda-runtime nvidia-cublas nvidia-cuda-nvrtc"
+NVRTC_REMEDY = "pip install nvidia-cuda-nvrtc"
 HEADERS_REMEDY = f"{CUDA_REMEDY} nvidia-cuda-crt, then reinstall lstm-bench"
 
 #: What pip calls the package that holds a library, where each has one of its own (CUDA 12).
@@ -34,7 +35,7 @@ _PACKAGES = {
 
 
 def extension(name: str) -> Any:
-    """One of the two extension modules."""
+    """One of the extension modules."""
     try:
         module = importlib.import_module(f"lstm_bench.{name}")
     except ImportError as error:
@@ -64,6 +65,25 @@ def cudnn() -> tuple[str, str]:
         if path := _cuda(name):
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
     return str(paths[0]), str(paths[1])
+
+
+def persistent() -> list[str]:
+    """The paths of libcudart, libcuda and libcublas."""
+    paths = [_cuda("cudart"), "libcuda.so.1", _cuda("cublas")]
+    if not all(paths):
+        raise Unsupported(
+            f"libcudart or libcublas is neither here nor on the system: {CUDA_REMEDY}"
+        )
+    if path := _cuda("cublasLt"):  # cuBLAS opens it by bare name
+        ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+    return [str(path) for path in paths]
+
+
+def nvrtc() -> str:
+    """The path of NVRTC."""
+    if path := _cuda("nvrtc"):
+        return path
+    raise Unsupported(f"libnvrtc is neither here nor on the system: {NVRTC_REMEDY}")
 
 
 def _cuda(name: str) -> str | None:

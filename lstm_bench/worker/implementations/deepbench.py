@@ -179,7 +179,7 @@ def fastest(
         for graph in (False, True):
             try:
                 other.lstm.replay(graph)
-                other_s = _trial(other, give_up_s=HOPELESS * best_s)
+                other_s = trial(other, give_up_s=HOPELESS * best_s)
                 expected = expected or other.outputs()
                 agreed = other_s >= best_s or check(other.outputs(), expected, tolerance).passed
             except refusals:
@@ -201,7 +201,7 @@ def fastest(
     return best
 
 
-def _trial(session: BaselineSession, give_up_s: float = math.inf) -> float:
+def trial(session: BaselineSession, give_up_s: float = math.inf) -> float:
     """Seconds per call: the median of a few milliseconds of calls, after two to warm up.
 
     A candidate whose warmed call is beyond `give_up_s` is not worth more of them.

@@ -1,0 +1,201 @@
+// What a layer on a GPU is, whoever computes it: device memory, a stream, one call that can be replayed as
+// a CUDA graph, and the clocks around it.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+
+#include "cuda_libraries.hpp"
+
+namespace deepbench {
+
+namespace py = pybind11;
+
+class GpuLayer {
+public:
+    // `about` is what every error is about.
+    GpuLayer(const Cuda& cuda, cudaStream_t stream, const Shape& shape, std::string about)
+        : cuda_(cuda), stream_(stream), shape_(shape), about_(std::move(about)) {}
+    GpuLayer(const GpuLayer&) = delete;
+
+    virtual ~GpuLayer() = default;
+
+    // From here on, replay a call as a CUDA graph, or launch it kernel by kernel again.
+    void replay(bool on) {
+        if (!loaded_) throw std::logic_error("load() comes before replay()");
+        if (on && !graph_) record();
+        replays_ = on;
+    }
+
+    // One call. Returns when the work is queued.
+    void forward() {
+        if (!loaded_) throw std::logic_error("load() comes before forward()");
+        if (replays_) check(cuda_.cudaGraphLaunch(graph_.get(), stream_), "cudaGraphLaunch");
+        else launch();
+    }
+
+    void wait() const {
+        check(cuda_.cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+        verify();
+    }
+
+    // Latency: what one caller waits for one call.
+    std::vector<int64_t> time_each(int calls) {
+        std::vector<int64_t> nanoseconds(std::max(calls, 0));
+        for (int64_t& one : nanoseconds) one = time_queued(1);
+        return nanoseconds;
+    }
+
+    // Throughput: calls queued back to back, and the wait for the last.
+    int64_t time_queued(int calls) {
+        wait();
+        const auto start = std::chrono::steady_clock::now();
+        for (int i = 0; i < calls; ++i) forward();
+        wait();
+        const auto end = std::chrono::steady_clock::now();
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count();
+    }
+
+    // What the device says of each call: nanoseconds from an event before it to one behind it on the stream,
+    // without what the caller waits on top. The device's clock ticks in half microseconds.
+    std::vector<int64_t> time_device(int calls) {
+        const auto before = event(), after = event();
+        std::vector<int64_t> nanoseconds(std::max(calls, 0));
+        for (int64_t& one : nanoseconds) {
+            wait();
+            check(cuda_.cudaEventRecord(before.get(), stream_), "cudaEventRecord");
+            forward();
+            check(cuda_.cudaEventRecord(after.get(), stream_), "cudaEventRecord");
+            wait();
+            float milliseconds = 0;
+            check(cuda_.cudaEventElapsedTime(&milliseconds, before.get(), after.get()), "cudaEventElapsedTime");
+            one = std::llround(milliseconds * 1e6);
+        }
+        return nanoseconds;
+    }
+
+protected:
+    virtual void launch() = 0;  // queues one call
+    virtual void poison() = 0;  // what is never written must not pass a check
+    virtual void verify() const {}  // throws if the calls so far failed in a way that CUDA does not know
+
+    // The arrays are there. A graph of the arrays before them is of no use.
+    void loaded(bool graph) {
+        loaded_ = true;
+        graph_.reset();
+        replay(graph || replays_);
+    }
+
+    // For destructors: nothing may be in flight when its memory goes.
+    void settle() const {
+        cuda_.cudaStreamSynchronize(stream_);
+        cuda_.cudaGetLastError();  // an error of this layer is not the next one's
+    }
+
+    void check(cudaError_t code, const char* call) const { cuda_.check(code, call, about_); }
+
+    Buffer buffer(size_t bytes) const {
+        void* p = nullptr;
+        if (bytes) check(cuda_.cudaMalloc(&p, bytes), ("cudaMalloc of " + std::to_string(bytes) + " bytes").c_str());
+        return {p, Free{cuda_.cudaFree, bytes}};
+    }
+
+    static size_t bytes(const Buffer& buffer) { return buffer.get_deleter().bytes; }
+
+    void set(const Buffer& to, int byte) const {
+        check(cuda_.cudaMemsetAsync(to.get(), byte, bytes(to), stream_), "cudaMemsetAsync");
+    }
+
+    // `count` values from `first` on.
+    void copy_in(void* to, const py::array& from, size_t first, size_t count) const {
+        const size_t element = from.itemsize();
+        check(cuda_.cudaMemcpyAsync(to, static_cast<const char*>(from.data()) + first * element, count * element,
+                                    cudaMemcpyHostToDevice, stream_),
+              "cudaMemcpyAsync");
+        wait();
+    }
+
+    py::array copy_out(const Buffer& from, const char* type, const std::vector<py::ssize_t>& sizes) const {
+        py::array values(py::dtype(type), sizes);
+        check(cuda_.cudaMemcpyAsync(values.mutable_data(), from.get(), bytes(from), cudaMemcpyDeviceToHost, stream_),
+              "cudaMemcpyAsync");
+        wait();
+        return values;
+    }
+
+    const Cuda& cuda_;
+    const cudaStream_t stream_;
+    const Shape shape_;
+    const std::string about_;
+
+private:
+    // One call as a CUDA graph. It runs once before, as libraries load kernels and allocate on first use.
+    void record() {
+        launch();
+        wait();
+        check(cuda_.cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+        cudaGraph_t captured = nullptr;
+        try {
+            launch();
+        } catch (...) {  // leave the capture, or the stream stays unusable
+            cuda_.cudaStreamEndCapture(stream_, &captured);
+            if (captured) cuda_.cudaGraphDestroy(captured);
+            cuda_.cudaGetLastError();
+            throw;
+        }
+        check(cuda_.cudaStreamEndCapture(stream_, &captured), "cudaStreamEndCapture");
+        const Owned<cudaGraph_t> graph(captured, cuda_.cudaGraphDestroy);
+        cudaGraphExec_t ready;
+        check(cuda_.cudaGraphInstantiateWithFlags(&ready, captured, 0), "cudaGraphInstantiateWithFlags");
+        graph_ = {ready, cuda_.cudaGraphExecDestroy};
+        poison();  // the outputs must come from the graph
+        wait();
+    }
+
+    Owned<cudaEvent_t> event() const {
+        cudaEvent_t made = nullptr;
+        check(cuda_.cudaEventCreateWithFlags(&made, cudaEventDefault), "cudaEventCreateWithFlags");
+        return {made, cuda_.cudaEventDestroy};
+    }
+
+    bool loaded_ = false, replays_ = false;
+    Owned<cudaGraphExec_t> graph_;
+};
+
+// What Python holds: a layer until it is released.
+template <typename Layer>
+class Released {
+public:
+    template <typename... Arguments>
+    explicit Released(Arguments&&... arguments) : layer_(std::make_unique<Layer>(std::forward<Arguments>(arguments)...)) {}
+    Layer& operator*() {
+        if (!layer_) throw std::runtime_error("this Lstm was released");
+        return *layer_;
+    }
+    void release() { layer_.reset(); }
+
+private:
+    std::unique_ptr<Layer> layer_;
+};
+
+// The Python class, with what all layers have. Local: each module has an Lstm.
+template <typename Lstm>
+py::class_<Lstm> gpu_lstm(py::module_& module) {
+    using NoGil = py::call_guard<py::gil_scoped_release>;
+    return py::class_<Lstm>(module, "Lstm", py::module_local())
+        .def("replay", [](Lstm& self, bool on) { (*self).replay(on); }, py::arg("on"), NoGil())
+        .def("forward", [](Lstm& self) { (*self).forward(); }, NoGil())
+        .def("wait", [](Lstm& self) { (*self).wait(); }, NoGil())
+        .def("time_each", [](Lstm& self, int calls) { return (*self).time_each(calls); }, py::arg("calls"), NoGil())
+        .def("time_queued", [](Lstm& self, int calls) { return (*self).time_queued(calls); }, py::arg("calls"), NoGil())
+        .def("time_device", [](Lstm& self, int calls) { return (*self).time_device(calls); }, py::arg("calls"), NoGil())
+        .def("release", &Lstm::release, NoGil());
+}
+
+}  // namespace deepbench

@@ -1,0 +1,417 @@
+// One LSTM layer by kernels of our own: all inputs are multiplied at once, one kernel does all timesteps.
+//
+// That kernel is cluster_lstm.cu or whole_gpu_lstm.cu; W_ih x is cuBLAS's, or input_product.cu's. They explain
+// themselves. Python chooses, has them compiled for the GPU at hand and lays the weights out as they want them
+// (persistent.py); here they are launched and timed.
+//
+// libcudart, libcuda and libcublas are opened at run time; only the headers of the first two are needed to build.
+// Without them this file still builds, to a module that says so.
+#include <pybind11/pybind11.h>
+
+#if !__has_include(<cuda.h>)
+#define ABSENT "cuda.h was not found when lstm-bench was built"
+#elif !__has_include(<cuda_runtime_api.h>)
+#define ABSENT "cuda_runtime_api.h was not found when lstm-bench was built"
+#elif !__has_include(<crt/host_defines.h>)
+#define ABSENT "crt/host_defines.h was not found when lstm-bench was built"
+#else
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <library_types.h>
+#if CUDA_VERSION < 12000
+#define ABSENT "lstm-bench was built with headers older than CUDA 12"
+#endif
+#endif
+
+namespace py = pybind11;
+
+#ifdef ABSENT
+
+PYBIND11_MODULE(_persistent, module) {
+    module.doc() = "The layer of our own kernels, which could not be built here.";
+    module.attr("absent_reason") = ABSENT;
+}
+
+#else
+
+#include <map>
+#include <tuple>
+
+#include "gpu_layer.hpp"
+
+namespace deepbench {
+
+struct Driver {
+    explicit Driver(const std::string& path) : library(path) {}
+    Library library;
+    FUNCTION(cuGetErrorName);
+    FUNCTION(cuGetErrorString);
+    FUNCTION(cuModuleLoadData);
+    FUNCTION(cuModuleUnload);
+    FUNCTION(cuModuleGetFunction);
+    FUNCTION(cuFuncSetAttribute);
+    FUNCTION(cuOccupancyMaxActiveClusters);
+    FUNCTION(cuLaunchKernelEx);
+
+    void check(CUresult code, const char* call, const std::string& about) const {
+        if (code == CUDA_SUCCESS) return;
+        const char *name = nullptr, *text = nullptr;
+        cuGetErrorName(code, &name);
+        cuGetErrorString(code, &text);
+        const std::string message =
+            std::string(call) + ": " + (name ? name : "?") + ", " + (text ? text : "?") + " (" + about + ")";
+        if (code == CUDA_ERROR_OUT_OF_MEMORY) throw OutOfMemory(message);
+        if (code == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE || code == CUDA_ERROR_INVALID_CLUSTER_SIZE) throw Unsupported(message);
+        throw LibraryError(message);
+    }
+};
+
+// Declared by hand: cuBLAS's headers come with 400 MB of library.
+struct Cublas {
+    using Handle = void*;
+    enum { FAILED_ALLOCATION = 3, NOT_SUPPORTED = 15, TRANSPOSED = 1, AS_IT_IS = 0, IN_FP32 = 68, IN_TF32 = 77, ANY_ALGORITHM = -1 };
+
+    explicit Cublas(const std::string& path) : library(path, RTLD_GLOBAL) {}
+    Library library;
+    template <typename... Arguments>
+    using Function = int (*)(Arguments...);
+    Function<Handle*> cublasCreate = library.symbol<Function<Handle*>>({"cublasCreate_v2"});
+    Function<Handle, cudaStream_t> cublasSetStream = library.symbol<Function<Handle, cudaStream_t>>({"cublasSetStream_v2"});
+    Function<Handle, void*, size_t> cublasSetWorkspace = library.symbol<Function<Handle, void*, size_t>>({"cublasSetWorkspace_v2"});
+    using Gemm = Function<Handle, int, int, int, int, int, const void*, const void*, cudaDataType, int, const void*, cudaDataType, int,
+                          const void*, void*, cudaDataType, int, int, int>;
+    Gemm cublasGemmEx = library.symbol<Gemm>({"cublasGemmEx"});
+
+    void check(int code, const char* call, const std::string& about) const {
+        if (code == 0) return;
+        const std::string message = std::string(call) + ": status " + std::to_string(code) + " of cuBLAS (" + about + ")";
+        if (code == FAILED_ALLOCATION) throw OutOfMemory(message);
+        if (code == NOT_SUPPORTED) throw Unsupported(message);
+        throw LibraryError(message);
+    }
+};
+
+// The libraries, one stream and one cuBLAS handle, which all layers of a process share until it ends.
+struct Device {
+    static constexpr size_t WORKSPACE = size_t(32) << 20;  // of cuBLAS: its own would be allocated in the first call
+
+    static const Device* of(const std::vector<std::string>& libraries, const std::string& about) {
+        static auto& devices = *new std::map<std::vector<std::string>, std::unique_ptr<Device>>;
+        auto& device = devices[libraries];
+        if (!device) device = std::make_unique<Device>(libraries, about);
+        return device.get();
+    }
+
+    Device(const std::vector<std::string>& libraries, const std::string& about)
+        : cuda(libraries.at(0)), driver(libraries.at(1)), blas(libraries.at(2)) {
+        cuda.check(cuda.cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags", about);
+        cuda.check(cuda.cudaMalloc(&workspace, WORKSPACE), "cudaMalloc", about);
+        blas.check(blas.cublasCreate(&handle), "cublasCreate", about);
+        blas.check(blas.cublasSetStream(handle, stream), "cublasSetStream", about);
+        blas.check(blas.cublasSetWorkspace(handle, workspace, WORKSPACE), "cublasSetWorkspace", about);
+    }
+
+    const Cuda cuda;
+    const Driver driver;
+    const Cublas blas;
+    cudaStream_t stream = nullptr;
+    void* workspace = nullptr;
+    Cublas::Handle handle = nullptr;
+};
+
+// A kernel of a compiled module.
+struct Kernel {
+    Kernel(const Driver& driver, const std::string& code, const char* name, const std::string& about) {
+        CUmodule loaded = nullptr;
+        driver.check(driver.cuModuleLoadData(&loaded, code.data()), "cuModuleLoadData", about);
+        module = {loaded, driver.cuModuleUnload};
+        driver.check(driver.cuModuleGetFunction(&function, loaded, name), "cuModuleGetFunction", about);
+    }
+    Owned<CUmodule> module;
+    CUfunction function = nullptr;
+};
+
+// How the kernel runs: see Plan in persistent.py.
+struct Launch {
+    bool cluster;
+    int blocks, threads, share;
+    size_t shared_bytes, exchange_bytes;
+
+    // The launch attributes of `teams` teams.
+    std::vector<CUlaunchAttribute> attributes() const {
+        std::vector<CUlaunchAttribute> found;
+        CUlaunchAttribute one{};
+        if (cluster && blocks > 1) {
+            one.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+            one.value.clusterDim = {unsigned(blocks), 1, 1};
+            found.push_back(one);
+        } else if (!cluster) {
+            one.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+            one.value.cooperative = 1;
+            found.push_back(one);
+        }
+        return found;
+    }
+
+    CUlaunchConfig config(int teams, std::vector<CUlaunchAttribute>& attributes, cudaStream_t stream) const {
+        CUlaunchConfig config{};
+        config.gridDimX = unsigned(teams * blocks), config.gridDimY = config.gridDimZ = 1;
+        config.blockDimX = unsigned(threads), config.blockDimY = config.blockDimZ = 1;
+        config.sharedMemBytes = unsigned(shared_bytes);
+        config.hStream = stream;
+        config.attrs = attributes.data();
+        config.numAttrs = unsigned(attributes.size());
+        return config;
+    }
+
+    void prepare(const Driver& driver, CUfunction function, const std::string& about) const {
+        driver.check(driver.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, int(shared_bytes)),
+                     "cuFuncSetAttribute", about);
+        if (cluster && blocks > 8)
+            driver.check(driver.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
+                         "cuFuncSetAttribute", about);
+    }
+};
+
+// How many clusters run at the same time.
+int resident(const std::vector<std::string>& libraries, const std::string& code, const Launch& launch) {
+    const std::string about = "a team of " + std::to_string(launch.blocks) + " blocks";
+    const Device& device = *Device::of(libraries, about);
+    const Kernel kernel(device.driver, code, "lstm_recurrence", about);
+    launch.prepare(device.driver, kernel.function, about);
+    auto attributes = launch.attributes();
+    const CUlaunchConfig config = launch.config(1, attributes, device.stream);
+    int clusters = 0;
+    device.driver.check(device.driver.cuOccupancyMaxActiveClusters(&clusters, kernel.function, &config), "cuOccupancyMaxActiveClusters",
+                        about);
+    return clusters;
+}
+
+// As in lstm_step.cuh.
+struct Call {
+    const void *weights, *projected, *bias, *h0, *c0;
+    void *y, *h_last, *c_last, *exchange, *late;
+    float scale;
+    int hidden, batch, timesteps, share;
+};
+
+// ---------------------------------------------------------------------------------------------
+// The layer. x, h0, c0, w_ih and the outputs are as Python stores them: fp32, or 16 bits of fp16 or bf16.
+
+struct Options {
+    std::string storage, projection;
+    Launch launch;
+};
+
+class Layer : public GpuLayer {
+public:
+    Layer(const std::vector<std::string>& libraries, const std::string& code, const std::string& input, const Shape& shape,
+          const Options& options)
+        : Layer(*Device::of(libraries, shape.text()), code, input, shape, options) {}
+
+    Layer(const Device& device, const std::string& code, const std::string& input, const Shape& shape, const Options& options)
+        : GpuLayer(device.cuda, device.stream, shape, shape.text() + ", " + options.storage), device_(device), options_(options),
+          kernel_(device.driver, code, "lstm_recurrence", about_) {
+        shape_.check(false);
+        const auto [H, I, B, T] = shape_;
+        if (int64_t(T) * B > INT32_MAX / 4) throw Unsupported("more than 2^29 vectors (" + about_ + ")");
+        options_.launch.prepare(device_.driver, kernel_.function, about_);
+        attributes_ = options_.launch.attributes();
+        if (own_product()) {
+            split_ = std::make_unique<Kernel>(device.driver, input, "input_split", about_);
+            product_ = std::make_unique<Kernel>(device.driver, input, "input_gemm", about_);
+            device.driver.check(device.driver.cuFuncSetAttribute(product_->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                                 PRODUCT_BYTES),
+                                "cuFuncSetAttribute", about_);
+        }
+        const size_t element = options_.storage == "fp32" ? 4 : 2, state = element * B * H;
+        x_ = buffer(element * T * B * I);
+        h0_ = buffer(state);
+        c0_ = buffer(state);
+        y_ = buffer(element * T * B * H);
+        h_last_ = buffer(state);
+        c_last_ = buffer(state);
+        if (own_product()) {
+            high_ = buffer(2 * size_t(T) * B * padded());
+            low_ = buffer(2 * size_t(T) * B * padded());
+            factors_ = buffer(4 * size_t(T) * B);
+        }
+        projected_ = buffer(4 * size_t(T) * B * 4 * H);
+        exchange_ = buffer(options_.launch.exchange_bytes);
+        void* late = nullptr;
+        check(cuda_.cudaHostAlloc(&late, 4, cudaHostAllocMapped), "cudaHostAlloc");
+        late_ = {static_cast<int*>(late), cuda_.cudaFreeHost};
+        *late_ = 0;
+        poison();
+        wait();
+    }
+
+    ~Layer() { settle(); }
+
+    // `weights` is W_hh as the kernel wants it, times 1 / scale; `bias` and the rows of `w_ih` have a unit's gates together.
+    // For a product of our own, `w_ih` is high and low halves, times 1 / input_scale.
+    void load(const py::array& x, const py::array& h0, const py::array& c0, const py::array& w_ih, const py::array& weights,
+              const py::array& bias, float scale, float input_scale) {
+        for (const auto& [array, name, buffer] : std::vector<std::tuple<const py::array*, const char*, const Buffer*>>{
+                 {&x, "x", &x_}, {&h0, "h0", &h0_}, {&c0, "c0", &c0_}})
+            if (size_t(array->nbytes()) != bytes(*buffer))
+                throw std::invalid_argument(std::string(name) + " does not have the size of " + shape_.text());
+        w_ih_ = buffer(w_ih.nbytes());
+        weights_ = buffer(weights.nbytes());
+        bias_ = buffer(bias.nbytes());
+        for (const auto& [array, buffer] : std::vector<std::pair<const py::array*, const Buffer*>>{
+                 {&x, &x_}, {&h0, &h0_}, {&c0, &c0_}, {&w_ih, &w_ih_}, {&weights, &weights_}, {&bias, &bias_}})
+            copy_in(buffer->get(), *array, 0, array->size());
+        scale_ = scale;
+        input_scale_ = input_scale;
+        set(exchange_, 0);
+        wait();
+        loaded(false);
+    }
+
+    py::tuple outputs() {
+        const auto [H, I, B, T] = shape_;
+        const char* type = options_.storage == "fp32" ? "float32" : "uint16";
+        return py::make_tuple(copy_out(y_, type, {T, B, H}), copy_out(h_last_, type, {B, H}), copy_out(c_last_, type, {B, H}));
+    }
+
+    py::dict sizes() const {
+        py::dict sizes;
+        sizes["weights"] = bytes(w_ih_) + bytes(weights_) + bytes(bias_);
+        sizes["inputs"] = bytes(x_) + bytes(h0_) + bytes(c0_);
+        sizes["outputs"] = bytes(y_) + bytes(h_last_) + bytes(c_last_);
+        sizes["workspace"] = bytes(high_) + bytes(low_) + bytes(factors_) + bytes(projected_) + bytes(exchange_);
+        return sizes;
+    }
+
+private:
+    // As in input_product.cu.
+    enum { TILE = 128, DEPTH = 32, PRODUCT_BYTES = 3 * 4 * TILE * DEPTH * 2 };
+    bool own_product() const { return options_.projection == "own"; }
+    int padded() const { return (shape_.input + DEPTH - 1) / DEPTH * DEPTH; }
+
+    void launch() override {
+        project();
+        recur();
+    }
+
+    // All products with W_ih.
+    void project() {
+        const auto [H, I, B, T] = shape_;
+        if (own_product()) {
+            void *x = x_.get(), *high = high_.get(), *low = low_.get(), *factors = factors_.get(), *out = projected_.get();
+            int rows = T * B, width = I, depth = padded(), columns = 4 * H;
+            const unsigned tiles = unsigned((columns + TILE - 1) / TILE);
+            char *w_high = static_cast<char*>(w_ih_.get()), *w_low = w_high + bytes(w_ih_) / 2;
+            void* to_split[] = {&x, &high, &low, &factors, &rows, &width, &depth};
+            start(*split_, unsigned((rows + 7) / 8), 1, 0, to_split);
+            void* to_product[] = {&high, &low, &w_high, &w_low, &factors, &input_scale_, &out, &rows, &columns, &depth};
+            start(*product_, tiles, unsigned((rows + TILE - 1) / TILE), PRODUCT_BYTES, to_product);
+            return;
+        }
+        const float one = 1, zero = 0;
+        const auto type = options_.storage == "fp32" ? CUDA_R_32F : options_.storage == "fp16" ? CUDA_R_16F : CUDA_R_16BF;
+        const int in = options_.projection == "tf32" ? Cublas::IN_TF32 : Cublas::IN_FP32;
+        device_.blas.check(device_.blas.cublasGemmEx(device_.handle, Cublas::TRANSPOSED, Cublas::AS_IT_IS, 4 * H, T * B, I, &one,
+                                                     w_ih_.get(), type, I, x_.get(), type, I, &zero, projected_.get(), CUDA_R_32F,
+                                                     4 * H, in, Cublas::ANY_ALGORITHM),
+                           "cublasGemmEx", about_);
+    }
+
+    void start(const Kernel& kernel, unsigned wide, unsigned high, unsigned shared_bytes, void** arguments) {
+        CUlaunchConfig config{};
+        config.gridDimX = wide, config.gridDimY = high, config.gridDimZ = 1;
+        config.blockDimX = 256, config.blockDimY = config.blockDimZ = 1;
+        config.sharedMemBytes = shared_bytes;
+        config.hStream = stream_;
+        device_.driver.check(device_.driver.cuLaunchKernelEx(&config, kernel.function, arguments, nullptr), "cuLaunchKernelEx", about_);
+    }
+
+    // All timesteps.
+    void recur() {
+        const auto [H, I, B, T] = shape_;
+        const int share = options_.launch.share;
+        Call call{weights_.get(), projected_.get(), bias_.get(), h0_.get(), c0_.get(), y_.get(), h_last_.get(), c_last_.get(),
+                  exchange_.get(), late_.get(), scale_, H, B, T, share};
+        void* arguments[] = {&call};
+        const CUlaunchConfig config = options_.launch.config((B + share - 1) / share, attributes_, stream_);
+        device_.driver.check(device_.driver.cuLaunchKernelEx(&config, kernel_.function, arguments, nullptr), "cuLaunchKernelEx", about_);
+    }
+
+    void poison() override {
+        for (const Buffer* out : {&y_, &h_last_, &c_last_}) set(*out, 0xFF);
+    }
+
+    void verify() const override {
+        if (late_ && *static_cast<volatile int*>(late_.get()))
+            throw LibraryError("the kernel waited 2 seconds for one step of another block and gave up: is the GPU shared with other work? (" +
+                               about_ + ")");
+    }
+
+    const Device& device_;
+    const Options options_;
+    Kernel kernel_;
+    std::unique_ptr<Kernel> split_, product_;
+    std::vector<CUlaunchAttribute> attributes_;
+    float scale_ = 1, input_scale_ = 1;
+    Buffer x_, h0_, c0_, w_ih_, weights_, bias_, y_, h_last_, c_last_, high_, low_, factors_, projected_, exchange_;
+    std::unique_ptr<int, decltype(&::cudaFreeHost)> late_{nullptr, nullptr};  // written by the kernel
+};
+
+using Lstm = Released<Layer>;
+
+}  // namespace deepbench
+
+// ---------------------------------------------------------------------------------------------
+// Python.
+
+PYBIND11_MODULE(_persistent, module) {
+    using namespace deepbench;
+    module.doc() = "One LSTM layer on a GPU by kernels of our own.";
+    module.attr("absent_reason") = "";
+    py::register_local_exception<Unsupported>(module, "Unsupported", PyExc_NotImplementedError);
+    py::register_local_exception<OutOfMemory>(module, "OutOfMemory", PyExc_MemoryError);
+    py::register_local_exception<LibraryError>(module, "LibraryError", PyExc_RuntimeError);
+    py::class_<Launch>(module, "Launch", py::module_local())
+        .def(py::init([](bool cluster, int blocks, int threads, int share, size_t shared_bytes, size_t exchange_bytes) {
+                 return Launch{cluster, blocks, threads, share, shared_bytes, exchange_bytes};
+             }),
+             py::kw_only(), py::arg("cluster"), py::arg("blocks"), py::arg("threads"), py::arg("share"), py::arg("shared_bytes"),
+             py::arg("exchange_bytes"));
+    module.def("device", [](const std::vector<std::string>& libraries) {
+        const Cuda cuda(libraries.at(0));
+        py::dict found;
+        for (const auto& [name, attribute] : std::vector<std::pair<const char*, cudaDeviceAttr>>{
+                 {"major", cudaDevAttrComputeCapabilityMajor},
+                 {"minor", cudaDevAttrComputeCapabilityMinor},
+                 {"multiprocessors", cudaDevAttrMultiProcessorCount},
+                 {"shared_bytes", cudaDevAttrMaxSharedMemoryPerBlockOptin}}) {
+            int value = 0;
+            cuda.check(cuda.cudaDeviceGetAttribute(&value, attribute, 0), "cudaDeviceGetAttribute", "GPU 0");
+            found[name] = value;
+        }
+        return found;
+    }, py::arg("libraries"));
+    module.def("resident", [](const std::vector<std::string>& libraries, const py::bytes& code, const Launch& launch) {
+        return resident(libraries, code, launch);
+    }, py::arg("libraries"), py::arg("code"), py::arg("launch"));
+    gpu_lstm<Lstm>(module)
+        .def(py::init([](const std::vector<std::string>& libraries, const py::bytes& code, const py::bytes& input, int hidden,
+                         int input_size, int batch, int timesteps, const std::string& storage, const std::string& projection,
+                         const Launch& launch) {
+                 return std::make_unique<Lstm>(libraries, std::string(code), std::string(input),
+                                               Shape{hidden, input_size, batch, timesteps}, Options{storage, projection, launch});
+             }),
+             py::arg("libraries"), py::arg("code"), py::arg("input"), py::arg("hidden"), py::arg("input_size"), py::arg("batch"),
+             py::arg("timesteps"), py::arg("storage"), py::arg("projection"), py::arg("launch"))
+        .def("load", [](Lstm& self, const py::array& x, const py::array& h0, const py::array& c0, const py::array& w_ih,
+                        const py::array& weights, const py::array& bias, float scale, float input_scale) {
+                 (*self).load(x, h0, c0, w_ih, weights, bias, scale, input_scale);
+             },
+             py::arg("x"), py::arg("h0"), py::arg("c0"), py::arg("w_ih"), py::arg("weights"), py::arg("bias"), py::arg("scale"),
+             py::arg("input_scale"))
+        .def("outputs", [](Lstm& self) { return (*self).outputs(); })
+        .def("memory", [](Lstm& self) { return (*self).sizes(); });
+}
+
+#endif

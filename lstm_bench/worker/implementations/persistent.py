@@ -1,0 +1,204 @@
+"""Kernels of our own: all timesteps in one launch, the recurrent weights on the chip.
+
+How they work: docs/kernel.md. Which of their plans is fastest for a shape is measured when a layer
+is built, as `deepbench-best` does with cuDNN's algorithms.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from lstm_bench.model.types import Implementation, Settings, Unsupported
+from lstm_bench.worker.implementations import baseline_libraries as libraries
+from lstm_bench.worker.implementations import kernel_plan
+from lstm_bench.worker.implementations.deepbench import BaselineSession, trial
+from lstm_bench.worker.implementations.kernel_compiler import Compiler
+from lstm_bench.worker.implementations.kernel_plan import Plan
+from lstm_bench.worker.problem import Answer, Array, Problem
+
+Tools = tuple[Any, list[str], Compiler, dict[str, int]]
+TRIED = 6  # plans that a layer is timed with
+OWN = "own"  # W_ih x by `input_product.cu` instead of cuBLAS
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    """What the kernels are compiled with and run on; a missing library is named with its remedy."""
+    _, _, compiler, _ = _tools()
+    versions = {"nvrtc": compiler.version, "architecture": compiler.architecture}
+    return {"versions": versions, "threads": settings.threads, "tf32": settings.tf32}
+
+
+def build(problem: Problem, row: Implementation, settings: Settings) -> BaselineSession:
+    """The fastest of the plans that are worth a trial, in a graph or not."""
+    tools = _tools()
+    module, _, _, device = tools
+    shape, precision = problem.shape, row.options["precision"]
+    storage = precision if precision in ("fp16", "bf16") else "fp32"
+    h0_top = float(np.abs(problem.h0).max(initial=0.0))
+    if not h0_top <= kernel_plan.H0_MOST:
+        raise Unsupported(f"an initial h of {h0_top:g}: at most {kernel_plan.H0_MOST:g}")
+    found = kernel_plan.candidates(shape.hidden, shape.batch, precision == "fp32", storage, device)
+    best, reasons = Best(), []
+    try:
+        for plan in found:
+            if best.tried == TRIED:
+                break
+            try:
+                best.consider(_session(problem, plan, precision, tools))
+            except (module.Unsupported, Unsupported) as refused:
+                reasons.append(str(refused))
+        if best.session is None:
+            why = f"no kernel holds a layer of {shape.hidden} units in {precision} on this GPU"
+            raise Unsupported("; ".join([why, *reasons[:1]]))
+        if precision == "fp32":
+            best.consider(_session(problem, best.session.plan, OWN, tools))
+    except BaseException:
+        best.close()
+        raise
+    best.session.path += f" (fastest of {best.tried})"
+    best.session.peak = best.peak
+    return best.session
+
+
+class Best:
+    """The fastest session so far. At most two are alive at a time."""
+
+    def __init__(self) -> None:
+        self.session: PersistentSession | None = None
+        self.seconds, self.tried, self.peak = math.inf, 0, 0
+
+    def consider(self, other: PersistentSession) -> None:
+        """Time it, and close the slower of the two."""
+        alive = sum(sum(one.memory.values()) for one in (other, self.session) if one)
+        self.peak = max(self.peak, alive)
+        self.tried += 1
+        try:
+            seconds = other.choose(self.seconds)
+        except BaseException:
+            other.close()
+            raise
+        if seconds < self.seconds:
+            self.close()
+            self.session, self.seconds = other, seconds
+        else:
+            other.close()
+
+    def close(self) -> None:
+        if self.session:
+            self.session.close()
+
+
+class PersistentSession(BaselineSession):
+    """A loaded layer of our kernels."""
+
+    def __init__(self, lstm: Any, path: str, plan: Plan):
+        super().__init__(lstm, path)
+        self.plan, self.storage = plan, plan.storage
+
+    def outputs(self) -> Answer:
+        y, h, c = self.lstm.outputs()
+        if self.storage == "fp32":
+            return y, h, c
+        widen = kernel_plan.widen
+        return widen(y, self.storage), widen(h, self.storage), widen(c, self.storage)
+
+    def choose(self, best_s: float) -> float:
+        """Seconds per call, and from here on in a graph if that is faster."""
+        plain_s = trial(self, give_up_s=2 * best_s)
+        self.lstm.replay(True)
+        graph_s = trial(self, give_up_s=2 * best_s)
+        self.lstm.replay(graph_s < plain_s)
+        if graph_s < plain_s:
+            self.path += ", graph"
+        return min(plain_s, graph_s)
+
+
+def _session(problem: Problem, plan: Plan, projection: str, tools: Tools) -> PersistentSession:
+    """The layer by one plan, loaded. `projection` is what W_ih x is computed in, or `OWN`."""
+    module, paths, compiler, device = tools
+    s = problem.shape
+    code = compiler.cached(f"{plan.family}_lstm.cu", plan.constants)
+    teams = device["multiprocessors"] // plan.blocks
+    if plan.family == "cluster" and plan.blocks > 1:
+        teams = module.resident(paths, code, _launch(module, plan, min(s.batch, plan.sequences)))
+    if teams < 1:
+        raise Unsupported(f"this GPU cannot run a team of {plan.blocks} blocks")
+    share = -(-s.batch // teams)
+    if plan.family == "cluster" and plan.shared_bytes(share) > plan.room:
+        share = plan.sequences  # some teams after others
+    if plan.shared_bytes(share) > plan.room:
+        raise Unsupported(f"{plan.label}: not enough shared memory")
+    product = compiler.cached("input_product.cu", {}) if projection == OWN else b""
+    lstm = module.Lstm(
+        paths,
+        code,
+        product,
+        *(s.hidden, s.input_size, s.batch, s.timesteps),
+        storage=plan.storage,
+        projection=projection,
+        launch=_launch(module, plan, share, -(-s.batch // share)),
+    )
+    try:
+        lstm.load(*_arrays(problem, plan, projection))
+    except BaseException:
+        lstm.release()
+        raise
+    turns = f", {plan.chunks(share)} turns" if plan.chunks(share) > 1 else ""
+    own = ", own input product" if projection == OWN else ""
+    return PersistentSession(lstm, f"{plan.label}{turns}{own}", plan)
+
+
+def _launch(module: Any, plan: Plan, share: int, teams: int = 1) -> Any:
+    """How the extension is to run a plan."""
+    return module.Launch(
+        cluster=plan.family == "cluster",
+        blocks=plan.blocks,
+        threads=plan.threads,
+        share=share,
+        shared_bytes=plan.shared_bytes(share),
+        exchange_bytes=plan.exchange_bytes(share, teams),
+    )
+
+
+def _arrays(problem: Problem, plan: Plan, projection: str) -> tuple[Any, ...]:
+    """What `Lstm.load` takes."""
+
+    def stored(array: Array) -> Array:
+        if plan.storage == "fp32":
+            return np.ascontiguousarray(array, np.float32)
+        return kernel_plan.narrow(array, plan.storage)
+
+    def rounded(
+        array: Array,
+    ) -> Array:  # weights that are stored in 16 bits have lost what those lack
+        return array if plan.storage == "fp32" else kernel_plan.widen(stored(array), plan.storage)
+
+    p = problem
+    w_ih = kernel_plan.gates_together(p.w_ih)
+    input_scale = 1.0
+    if projection == OWN:
+        w_ih, input_scale = kernel_plan.pack_input(w_ih)
+    else:
+        w_ih = stored(w_ih)
+    bias = kernel_plan.gates_together(rounded(p.b_ih) + rounded(p.b_hh))
+    weights, scale = kernel_plan.pack(rounded(p.w_hh), plan)
+    return stored(p.x), stored(p.h0), stored(p.c0), w_ih, weights, bias, scale, input_scale
+
+
+@functools.cache
+def _tools() -> Tools:
+    """The extension, the paths of what it drives, the compiler, and the GPU."""
+    module, paths = libraries.extension("_persistent"), libraries.persistent()
+    try:
+        device = module.device(paths)
+    except module.LibraryError as error:
+        raise Unsupported(f"no GPU answers: {error}") from None
+    capability = f"{device['major']}.{device['minor']}"
+    if device["major"] < 8:
+        raise Unsupported(f"compute capability {capability}: 8.0 or newer is needed")
+    architecture = f"sm_{capability.replace('.', '')}" + ("a" if device["major"] >= 9 else "")
+    return module, paths, Compiler(architecture), device

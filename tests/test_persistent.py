@@ -1,0 +1,371 @@
+"""Our own kernels as far as a machine without a GPU can tell.
+
+They compile, without spilling registers, for every architecture that they are meant for; weights
+lie where the kernels look for them; the extension launches what it is told to, over fake libraries.
+What they compute is checked on a GPU, by `lstm-bench grid kernel` and benchmarks/kernel_sweep.py.
+"""
+
+import ctypes
+import itertools
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from conftest import REPOSITORY, compiled
+from test_cudnn import headers
+from test_openblas import problem
+
+from lstm_bench.analysis import results
+from lstm_bench.model.types import Unsupported
+from lstm_bench.worker.implementations import (
+    kernel_compiler,
+    kernel_plan,
+    persistent,
+)
+from lstm_bench.worker.implementations.baseline_libraries import nvrtc
+from lstm_bench.worker.implementations.kernel_compiler import Compiler
+from lstm_bench.worker.implementations.kernel_plan import candidates, narrow, pack, widen
+
+_persistent = pytest.importorskip("lstm_bench._persistent", reason="the extension was not built")
+if _persistent.absent_reason:
+    pytest.skip(_persistent.absent_reason, allow_module_level=True)
+
+H200 = {"major": 9, "minor": 0, "multiprocessors": 132, "shared_bytes": 232448}
+A100 = {"major": 8, "minor": 0, "multiprocessors": 108, "shared_bytes": 166912}
+
+
+# --- plans
+
+
+@pytest.mark.parametrize(("split", "storage"), [(True, "fp32"), (False, "fp32"), (False, "bf16")])
+def test_every_layer_up_to_1100_units_has_a_plan_that_fits(split, storage):
+    for hidden, batch in itertools.product((1, 7, 100, 128, 513, 1024, 1057, 1100), (1, 300)):
+        found = candidates(hidden, batch, split, storage, H200)
+        assert found, hidden
+        for plan in found:
+            assert plan.blocks * plan.groups * 8 >= hidden
+            assert plan.columns >= plan.blocks * plan.groups * 8
+            assert plan.threads <= 512
+            assert plan.shared_bytes(1) <= H200["shared_bytes"]
+
+
+def test_half_precision_reaches_2048_units_and_nothing_reaches_ten_thousand():
+    assert candidates(2048, 16, False, "fp16", H200)
+    assert not candidates(10_000, 1, False, "fp16", H200)
+
+
+def test_without_clusters_a_team_is_one_block_or_goes_through_l2():
+    found = candidates(512, 16, True, "fp32", A100)
+    assert found
+    assert all(plan.family == "whole_gpu" or plan.blocks == 1 for plan in found)
+
+
+# --- weights
+
+
+def product(packed, plan, h):
+    """What the kernel adds up for one h, from the fragments: [gate][unit]."""
+    pairs = plan.columns // 32 // plan.slices
+    fragments = widen(packed, plan.storage).astype(np.float64)
+    fragments = fragments.reshape(
+        *(plan.blocks, plan.copies, pairs, 2, 2, plan.groups, plan.slices, 8, 4, 2, 2, 2)
+    )
+    #     block        copy        pair  s  m  group        slice        unit q r1 r0 low
+    columns = np.zeros(plan.columns)
+    columns[: len(h)] = h
+    columns = columns.reshape(plan.slices, pairs, 4, 2, 2, 2)  # slice pair q s r1 low
+    gates = np.einsum("bcpsmgluqrtw,lpqsrw->mtbgu", fragments, columns)
+    return gates.reshape(4, -1)
+
+
+@pytest.mark.parametrize(
+    ("split", "storage", "tolerance"),
+    [(True, "fp32", 1e-6), (False, "fp32", 1e-3), (False, "fp16", 1e-3), (False, "bf16", 1e-2)],
+)
+def test_fragments_hold_every_weight_once(split, storage, tolerance):
+    rng = np.random.default_rng(1)
+    for hidden in (5, 40, 100):
+        w_hh = rng.uniform(-3, 3, (4 * hidden, hidden)).astype(np.float32)
+        h = rng.uniform(-1, 1, hidden)
+        right = w_hh.reshape(4, hidden, hidden).astype(np.float64) @ h
+        for plan in candidates(hidden, 3, split, storage, H200):
+            packed, scale = pack(w_hh, plan)
+            assert packed.shape == (plan.blocks, plan.fragments, plan.threads, 8)
+            got = product(packed, plan, h) * scale
+            assert np.abs(got[:, :hidden] - right).max() < tolerance * np.abs(right).max()
+            assert not got[:, hidden:].any()  # padding
+
+
+@pytest.mark.parametrize("top", [0.0, 1e-30, 1.0, 1e30])
+def test_weights_of_any_size_fit_into_halves(top):
+    (high, low), scale = kernel_plan.halves(np.full((2, 3), top, np.float32), "fp32", split=True)
+    back = (widen(high, "fp32").astype(np.float64) + widen(low, "fp32")) * scale
+    assert np.abs(back - top).max() <= 2.0**-22 * top
+
+
+def test_bfloat16_is_rounded_to_the_nearest():
+    values = np.array([1.0, -2.5, 1 + 2**-8, 1 + 3 * 2**-8, 3e38], np.float32)
+    assert widen(narrow(values, "bf16"), "bf16").tolist()[:4] == [1.0, -2.5, 1.0, 1 + 2**-6]
+
+
+# --- compiling
+
+
+def compiler(architecture):
+    try:
+        return Compiler(architecture)
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "device", "hidden", "batch", "precision"),
+    [
+        ("sm_80", A100, 512, 16, "fp32"),  # through L2
+        ("sm_90a", H200, 256, 16, "fp32"),  # in a cluster
+        ("sm_90a", H200, 1024, 64, "bf16"),
+        ("sm_100a", H200, 512, 64, "fp16"),
+    ],
+)
+def test_kernels_compile_without_spilling(architecture, device, hidden, batch, precision):
+    storage = precision if precision != "tf32" else "fp32"
+    plan = candidates(hidden, batch, precision == "fp32", storage, device)[0]
+    nvcc = compiler(architecture)
+    code = nvcc.compile(f"{plan.family}_lstm.cu", plan.constants)
+    assert code.startswith(b"\x7fELF")
+    assert b"lstm_recurrence" in code
+    assert "registers" in nvcc.log
+    assert nvcc.spilled == 0, f"{plan}: {nvcc.log}"
+
+
+def test_the_input_product_compiles_without_spilling():
+    nvcc = compiler("sm_80")
+    code = nvcc.compile("input_product.cu", {})
+    assert b"input_split" in code
+    assert b"input_gemm" in code
+    assert nvcc.spilled == 0, nvcc.log
+
+
+def test_a_mistake_in_a_kernel_is_said_with_its_line(monkeypatch):
+    nvcc = compiler("sm_90a")
+    monkeypatch.setattr(nvcc, "_read", lambda source: "int x = nonsense;")
+    with pytest.raises(Unsupported, match=r'cluster_lstm.cu for sm_90a[\s\S]*"nonsense"'):
+        nvcc.compile("cluster_lstm.cu", {})
+
+
+@pytest.fixture
+def counted(monkeypatch, tmp_path):
+    """A compiler that counts instead of compiling."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    one = Compiler.__new__(Compiler)
+    one.architecture, one.version, one.calls = "sm_90a", "13.0", []
+    one.compile = lambda source, constants: one.calls.append(source) or b"code"
+    return one
+
+
+def test_what_was_compiled_once_is_kept(counted):
+    for _ in range(2):
+        assert counted.cached("cluster_lstm.cu", {"K": 1}) == b"code"
+    assert len(counted.calls) == 1
+    counted.cached("cluster_lstm.cu", {"K": 2})
+    counted.version = "13.1"
+    counted.cached("cluster_lstm.cu", {"K": 2})
+    assert len(counted.calls) == 3
+
+
+def test_without_a_place_to_keep_it_it_is_compiled_each_time(counted, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    for _ in range(2):
+        assert counted.cached("cluster_lstm.cu", {"K": 1}) == b"code"
+    assert len(counted.calls) == 2
+
+
+def test_a_missing_compiler_is_named_with_its_remedy(monkeypatch):
+    monkeypatch.setattr(
+        "lstm_bench.worker.implementations.baseline_libraries._cuda", lambda name: None
+    )
+    with pytest.raises(Unsupported, match="pip install nvidia-cuda-nvrtc"):
+        nvrtc()
+
+
+# --- the extension, over fake libraries
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    built = tmp_path_factory.mktemp("fake") / "libfake_cuda.so"
+    return compiled("fake_cuda.cpp", built, *headers())
+
+
+@pytest.fixture
+def fake(library):
+    """The fake, as new, and the promise that a test leaves nothing alive in it."""
+    handle = ctypes.CDLL(library)
+    handle.fake_set_late(0)
+    _persistent.resident([library] * 3, b"code", launch(cluster=True, blocks=16))  # opens it
+    alive = handle.fake_live()
+    yield handle
+    assert handle.fake_live() == alive, "something was not freed"
+
+
+def launch(**changes):
+    plain = {"cluster": True, "blocks": 1, "threads": 64, "share": 2}
+    plain |= {"shared_bytes": 1000, "exchange_bytes": 0}
+    return _persistent.Launch(**(plain | changes))
+
+
+def layer(library, **changes):
+    sizes = (5, 3, 4, 6)  # hidden, input, batch, timesteps
+    return _persistent.Lstm(
+        [library] * 3, b"code", b"code", *sizes, "fp32", "fp32", launch(**changes)
+    )
+
+
+def load(lstm, seed=1):
+    x, h0, c0, w_ih, _, b_ih, b_hh = problem(5, 3, 4, 6, seed)
+    together = kernel_plan.gates_together
+    weights = np.zeros(16, np.uint16)
+    lstm.load(x, h0, c0, together(w_ih), weights, together(b_ih + b_hh), 1.0, 1.0)
+    return x @ w_ih[:5].T + (b_ih + b_hh)[:5], h0, c0  # what the fake makes of it
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_inputs_and_outputs_reach_their_place(library, fake, graph):
+    lstm = layer(library)
+    for seed in (1, 2):
+        expected = load(lstm, seed)
+        lstm.replay(graph)
+        assert len(lstm.time_each(2)) == 2
+        for got, wanted in zip(lstm.outputs(), expected, strict=True):
+            assert np.abs(got - wanted).max() < 1e-5
+    lstm.release()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"cluster": True, "blocks": 16, "threads": 256}, (32, 256, 1000, 16, 0)),
+        ({"cluster": False, "blocks": 9, "share": 4}, (9, 64, 1000, 0, 1)),
+        ({"cluster": True, "blocks": 1, "share": 1}, (4, 64, 1000, 0, 0)),
+    ],
+)
+def test_a_team_is_launched_as_planned(library, fake, changes, expected):
+    lstm = layer(library, **changes)
+    load(lstm)
+    lstm.forward()
+    lstm.wait()
+    found = (ctypes.c_uint * 5)()
+    fake.fake_last_launch(found)
+    assert tuple(found) == expected  # blocks, threads, shared bytes, cluster, cooperative
+    lstm.release()
+
+
+def test_a_wait_that_was_given_up_is_an_error(library, fake):
+    lstm = layer(library)
+    load(lstm)
+    fake.fake_set_late(1)
+    lstm.forward()
+    with pytest.raises(_persistent.LibraryError, match=r"gave up.*hidden 5"):
+        lstm.wait()
+    lstm.release()
+
+
+def test_code_that_the_driver_refuses_is_an_error(library, fake):
+    with pytest.raises(_persistent.LibraryError, match="cuModuleLoadData"):
+        _persistent.Lstm([library] * 3, b"", b"", 5, 3, 4, 6, "fp32", "fp32", launch())
+
+
+def test_arrays_of_another_size_are_named(library, fake):
+    lstm = layer(library)
+    arrays = [np.zeros(3, np.float32)] * 6
+    with pytest.raises(ValueError, match="x does not have the size"):
+        lstm.load(*arrays, 1.0, 1.0)
+    with pytest.raises(RuntimeError, match="load"):
+        lstm.forward()
+    lstm.release()
+
+
+# --- the row
+
+
+class Scripted:
+    """A session that takes as long as it is told."""
+
+    def __init__(self, seconds):
+        self.seconds, self.memory, self.path, self.closed = seconds, {"all": 10}, "", False
+        self.plan = "plan"
+
+    def choose(self, best_s):
+        if self.seconds is None:
+            raise RuntimeError("broken")
+        return self.seconds
+
+    def close(self):
+        self.closed = True
+
+
+def test_the_fastest_stays_and_the_others_are_closed():
+    best, all_of_them = persistent.Best(), [Scripted(s) for s in (3, 1, 2)]
+    for one in all_of_them:
+        best.consider(one)
+    assert [one.closed for one in all_of_them] == [True, False, True]
+    assert (best.session, best.tried, best.peak) == (all_of_them[1], 3, 20)
+    broken = Scripted(None)
+    with pytest.raises(RuntimeError, match="broken"):
+        best.consider(broken)
+    assert broken.closed
+
+
+def built(monkeypatch, h0=0.5, **device):
+    module = SimpleNamespace(Unsupported=_persistent.Unsupported)
+    tools = (module, [], None, H200 | device)
+    monkeypatch.setattr(persistent, "_tools", lambda: tools)
+    monkeypatch.setattr(persistent, "_session", lambda *arguments: Scripted(1))
+    x, h, c, *_ = problem(8, 8, 2, 3)
+    shape = SimpleNamespace(hidden=8, input_size=8, batch=2, timesteps=3)
+    posed = SimpleNamespace(shape=shape, x=x, h0=np.full_like(h, h0), c0=c)
+    return persistent.build(posed, SimpleNamespace(options={"precision": "fp32"}), None)
+
+
+def test_a_layer_is_timed_with_some_plans_and_both_input_products(monkeypatch):
+    assert built(monkeypatch).path == f" (fastest of {persistent.TRIED + 1})"
+
+
+def test_what_cannot_be_computed_is_unsupported_with_its_reason(monkeypatch):
+    with pytest.raises(Unsupported, match="initial h of 1e\\+06"):
+        built(monkeypatch, h0=1e6)
+    with pytest.raises(Unsupported, match="no kernel holds a layer of 8 units in fp32"):
+        built(monkeypatch, shared_bytes=10)
+
+
+def test_the_sources_are_there():
+    for name in ("cluster_lstm.cu", "whole_gpu_lstm.cu", "input_product.cu", "lstm_step.cuh"):
+        assert (kernel_compiler._sources() / name).is_file()
+
+
+def test_the_documents_table_is_what_the_shipped_runs_measured():
+    page = (REPOSITORY / "docs/explanation/kernel.md").read_text()
+    runs = ("h200-kernel-100", "h200-kernel-100-tf32")
+    plain, tf32 = (results.load(REPOSITORY / "results" / name).cells for name in runs)
+    sides = [
+        (plain, "persistent", plain, "deepbench-best"),
+        (plain, "persistent-tf32", tf32, "deepbench-best"),
+        (plain, "persistent-fp16", plain, "deepbench-fp16-best"),
+    ]
+    lines = re.findall(r"^\| (\d+), (\d+) \| (\d.*) \|$", page, re.M)
+    assert len(lines) == 16
+    for hidden, batch, rest in lines:
+        expected = []
+        for ours, name, theirs, best in sides:
+            both = (latency(ours, name, hidden, batch), latency(theirs, best, hidden, batch))
+            expected += [f"{us * 1e6:.0f}" for us in both] + [f"{both[1] / both[0]:.2f}x"]
+        assert rest.split(" | ") == expected
+
+
+def latency(cells, name, hidden, batch):
+    own = (cells["implementation"] == name) & (cells["copy"] == 1)
+    at = (cells["hidden"] == int(hidden)) & (cells["batch"] == int(batch))
+    (value,) = cells.loc[own & at, "latency_s"]
+    return value
