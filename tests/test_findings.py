@@ -223,6 +223,20 @@ def test_the_noise_floor_is_told_by_class():
     )
 
 
+def test_the_noise_floor_of_few_pairs_is_the_one_that_verdicts_use():
+    run = run_of(grid({"pytorch": 1, "tf-mode0": 3}, floor=0.001, shapes=GRID[:2]))
+    assert (
+        "Noise floor: 5% for calls of at least 1 ms. Smaller differences are within noise; it"
+        " rests on few pairs." in trust(run)
+    )
+
+
+def test_a_class_with_few_pairs_is_told_with_the_floor_that_it_borrows():
+    short = [cell("pytorch", 5e-5, (4, 1, 1), copy) for copy in (1, 2)]
+    run = run_of([*grid({"pytorch": 1, "tf-mode0": 3}, floor=0.02), *short])
+    assert "Noise floor: 2% for calls under 100 us and 2% for calls of at least 1 ms" in told(run)
+
+
 def test_without_controls_the_noise_is_not_known():
     rows = [row for row in grid({"deepbench": 1, "pytorch": 2}) if row.copy == 1]
     assert any("its noise is not known" in s for s in trust(run_of(rows)))

@@ -419,14 +419,14 @@ def _left_out(cells: pd.DataFrame) -> list[str]:
 
 
 def _noise(run: Run) -> str:
-    """The noise floor by duration class, or that there is none."""
-    known = [(n, n.floor) for n in run.noise if n.floor is not None]
-    if not known:
+    """The noise floor that is used, by duration class, or that it is not known."""
+    known = [(n, used) for n, used in zip(run.noise, noise.applied(run.noise), strict=True)]
+    parts = [f"{two_digits(used)} for calls {_class(n.name)}" for n, used in known if n.pairs]
+    if not parts:
         return "The run has no A/A controls: its noise is not known, differences may be chance."
-    enough = [(n, floor) for n, floor in known if n.pairs >= noise.FEWEST_PAIRS]
-    parts = [f"{two_digits(floor)} for calls {_class(n.name)}" for n, floor in enough or known]
+    few = sum(n.pairs for n in run.noise) < noise.FEWEST_PAIRS
     text = f"Noise floor: {listed(parts)}. Smaller differences are within noise"
-    return text + ("." if enough else "; it rests on few pairs.")
+    return text + ("; it rests on few pairs." if few else ".")
 
 
 def _class(name: str) -> str:
