@@ -129,17 +129,33 @@ def test_a_cell_is_uncertain_if_it_is_known_less_well_than_the_noise_floor():
     assert json.loads(document.written("json"))["warnings"] == {}
     document = run_report.document(run(*rows, row("b", 0.0115, rounds=loud)), everything=True)
     text = document.written("table")
-    assert "1 of 17 cells uncertain: latency known to 13.0% in the median" in text
+    assert "1 of 9 cells uncertain: latency known to 13.0% in the median" in text  # no controls
+    assert "verdicts account for it" in " ".join(text.split())
     assert "not converged" not in text
     assert json.loads(document.written("json"))["warnings"] == {"uncertain": 1}
 
 
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_the_noise_floor_and_what_is_uncertain_are_lines_of_their_own(width):
+    times = [(5e-5, 0.038), (5e-4, 0.018), (5e-3, 0.038)]
+    rows = []
+    for place, (time, off) in enumerate(times):
+        for hidden in range(1, 7):
+            loud = [time, 1.5 * time] * 5
+            where = {"hidden": hidden, "batch": place + 1, "rounds": loud}
+            rows += [row("a", 1.25 * time, **where), row("a", 1.25 * time, **where, copy=2)]
+            rows[-1].round_latency_s = [(1 + off) * t for t in loud]
+    lines = run_report.document(run(*rows)).written("table", width).splitlines()
+    assert any(line.startswith("noise floor: 3.8%") for line in lines)
+    assert any(line.startswith("18 of 18 cells uncertain") for line in lines)
+
+
 def test_a_warning_about_many_cells_is_in_the_short_report_if_it_changes_what_to_believe():
     rows = whole("a", "b")
-    for one in rows[:4]:
+    for one in rows[:4]:  # two of them controls
         one.warnings = ["throttled: the clock fell", "capped: x"]
     text = run_report.document(run(*rows)).written("table")
-    assert "4 of 32 cells throttled" in text
+    assert "2 of 16 cells throttled" in text
     assert "capped" not in text
 
 

@@ -230,7 +230,7 @@ def throttled_lines(records: Iterable[Record]) -> list[str]:
     note = (
         f"  in some reading while they were timed, A/A controls apart; {marked} of the {len(held)}"
         " are marked as throttled or slow clock, since a block stood out from the cell's others:"
-        " `report` counts these, and controls too"
+        " `report` counts these"
     )
     return [*lines, wrapped(note, 2)]
 

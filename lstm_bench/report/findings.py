@@ -473,8 +473,9 @@ def _warnings(run: Run) -> list[str]:
     if not marks:
         return []
     words = listed(f"{count} {mark}" for mark, count in marks[:MOST_NAMED])
-    total = counted(int((run.cells["status"] == "ok").sum()), "cell")
-    return [f"Warnings about {total}, A/A controls included: {words}."]
+    own = run.cells[run.cells["copy"] == 1]
+    total = counted(int((own["status"] == "ok").sum()), "cell")
+    return [f"Warnings about {total}: {words}."]
 
 
 def _counts(values: pd.Series[str]) -> list[tuple[str, int]]:

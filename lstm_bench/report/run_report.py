@@ -98,9 +98,9 @@ def document(
         result.add(_groups(groups, metric, bool(fastest.references(run, cells))))
     result.add(_table(summary, won, references, everything))
     result.add("\n".join(_legend(summary, of, groups, metric)))
-    lines = [noise_line(floors, metric), *uncertain_lines(cells, floors, metric)]
-    lines += _serious_lines(warnings, cells)
-    result.add("\n".join(lines))
+    # parts of their own: lines of one part are joined where the terminal is narrow
+    result.add(noise_line(floors, metric), *uncertain_lines(cells, floors, metric))
+    result.add(*_serious_lines(warnings, cells))
     most = MAX_REASON_LINES if everything else FEW_LINES
     for title, lines in (
         ("missing", failure_lines(failures, run, most)),
@@ -112,7 +112,7 @@ def document(
         result.add(MORE)
     result.add_details(noise_text(run, metric))
     result.add_details("\n".join(_details_legend(won) + _path_lines(summary)))
-    if lines := warning_lines(warnings, int((cells["status"] == "ok").sum())):
+    if lines := warning_lines(warnings, len(_measured(cells))):
         result.add_details("\n".join(["warnings:", *lines]))
     for kind, part in won.groupby("precision", sort=False):
         result.add_details(_fastest(part, metric, f"fastest in {kind} precision"))
@@ -230,34 +230,40 @@ def uncertain_lines(
     cells: pd.DataFrame, floors: Sequence[Noise], metric: str = "latency"
 ) -> list[str]:
     """How many cells vary by more than the noise floor, if any does, and by how much."""
-    wide = uncertainty.beyond(cells, floors, metric)
+    own = _measured(cells)
+    wide = uncertainty.beyond(own, floors, metric)
     if not len(wide):
         return []
-    total = counted(int((cells["status"] == "ok").sum()), "cell")
     known = percent(float(np.median(wide)))
-    return [
-        f"{len(wide)} of {total} uncertain: {metric} known to {known} in the median, worse than the"
-        " noise floor"
-    ]
+    line = (
+        f"{len(wide)} of {counted(len(own), 'cell')} uncertain: {metric} known to {known} in the"
+        " median, worse than the noise floor; verdicts account for it"
+    )
+    return [wrapped(line)]
+
+
+def _measured(cells: pd.DataFrame) -> pd.DataFrame:
+    """Cells with a time, A/A controls apart."""
+    return cells[(cells["status"] == "ok") & (cells["copy"] == 1)]
 
 
 def counted_warnings(
     cells: pd.DataFrame, floors: Sequence[Noise], metric: str = "latency"
 ) -> list[tuple[str, int]]:
-    """The kinds of warnings about cells with a time, most frequent first.
+    """The kinds of warnings about cells with a time, controls apart, most frequent first.
 
     A cell that missed the precision its grid asked for is stored as "not converged"; what matters
     to a reader is whether it is worse than the noise floor: `uncertain`.
     """
-    told = cells.loc[cells["status"] == "ok", "warnings"]  # of others their reason is told
-    kinds = [(kind, count) for kind, count in kinds_of(told) if kind != "not converged"]
-    uncertain = len(uncertainty.beyond(cells, floors, metric))
+    own = _measured(cells)  # of others their reason is told
+    kinds = [(kind, count) for kind, count in kinds_of(own["warnings"]) if kind != "not converged"]
+    uncertain = len(uncertainty.beyond(own, floors, metric))
     kinds += [("uncertain", uncertain)] * bool(uncertain)
     return sorted(kinds, key=lambda one: -one[1])
 
 
 def _serious_lines(warnings: Sequence[tuple[str, int]], cells: pd.DataFrame) -> list[str]:
-    total = int((cells["status"] == "ok").sum())
+    total = len(_measured(cells))
     serious = [(k, n) for k, n in warnings if k in SERIOUS and n > MANY * total]
     return [line.strip() for line in warning_lines(serious, total)]
 
