@@ -355,9 +355,10 @@ def _legend(
     common, profiled = (summary.attrs[key] for key in ("shared_shapes", "profiled_shapes"))
     device = f"; device: over {over(profiled)}" if 0 < profiled < common else ""
     baseline = summaries.baseline_of(of.names)
+    apart = " (not a quotient of medians)" if common > 1 else ""
     columns = wrapped(
         f"times: median over {over(common)}{device}; ratio: {metric} over that of {baseline},"
-        " geometric mean; error: largest difference from float64"
+        f" geometric mean{apart}; error: largest difference from float64"
     )
     reference = any(row["reference"] for row in groups)
     return [
