@@ -114,7 +114,11 @@ MISTAKES = [
         " `lstm-bench compare pytorch pytorch --run A --run B`",
     ),
     (["compare", "torch", "torch"], "'torch' is not in the run"),
-    (["compare", "pytorch", "deepbench", "--where", "size=3"], "expected one of hidden"),
+    (
+        ["compare", "pytorch", "deepbench", "--where", "size=3"],
+        "expected one of hidden, batch, timesteps, input, then",
+    ),
+    (["report", "--where", "input=7"], "no shape of the run is left; it has input 64, 128, 256"),
     (["compare", "pytorch", "deepbench", "--where", "size=3,4"], "expected one of hidden"),
     (
         ["report", "--where", "batch=64,16"],
@@ -127,7 +131,7 @@ MISTAKES = [
     ),
     (
         ["report", "--shape", "120,20,1"],
-        "--shape 120,20,1: not in the run; the nearest there: 128,16,1  64,16,1  256,16,1",
+        "--shape 120,20,1: not in made-up; the nearest there: 128,16,1  64,16,1  256,16,1",
     ),
     (
         ["compare", "pytorch", "deepbench", "--shape", "64,1,1,65"],
@@ -168,6 +172,23 @@ def test_two_that_share_no_shape_are_no_comparison(lstm_bench):
     assert (done.returncode, done.stdout) == (2, "")
     assert "pytorch@h200-noise and pytorch@h200-paper have no shape at which both" in done.stderr
     assert "pytorch in the first run not measured at 48 shapes" in done.stderr
+
+
+def test_a_run_that_has_the_shape_is_named_where_this_one_does_not(lstm_bench, some_run, tmp_path):
+    written(tmp_path / "results" / "other", row("pytorch", 0.008, hidden=7))
+    for words in (["report"], ["compare", "pytorch", "deepbench"]):
+        done = lstm_bench(*words, "--run", "made-up", "--shape", "7,1,1")
+        assert done.returncode == 2
+        assert "--shape 7,1,1: not in made-up; the nearest there: " in done.stderr
+        assert "; other has it: --run other" in done.stderr
+
+
+def test_what_measures_an_implementation_needs_no_grid_file_where_shapes_are_few(
+    lstm_bench, tmp_path
+):
+    written(tmp_path / "results" / "one", row("pytorch", 0.008, hidden=7))
+    done = lstm_bench("compare", "pytorch", "tf-mode0")
+    assert "measure it: `lstm-bench grid --shape 7,1,1 -i tf-mode0`" in done.stderr
 
 
 @pytest.mark.parametrize(("arguments", "word"), MISTAKES)

@@ -25,6 +25,7 @@ from lstm_bench.analysis.intervals import FEWEST_SHAPES, over_rounds, over_shape
 from lstm_bench.analysis.noise import METRICS, SHAPE, Noise, Numbers, by_round
 from lstm_bench.analysis.summary import join_passes
 from lstm_bench.model.registry import IMPLEMENTATIONS, guess
+from lstm_bench.model.shape_filter import shapes_of
 from lstm_bench.model.types import LstmBenchError
 
 #: What both sides must have in common, and what a table calls it.
@@ -37,6 +38,7 @@ COMPARABLE = {
 }
 
 MOST_GROUPS = 16  # of an axis in a table
+FEW_SHAPES = 3  # that a command names one by one
 WORDS = ("faster", "same", "unsure", "slower")
 TURNED = dict(zip(WORDS, ("slower", "same", "unsure", "faster"), strict=True))
 
@@ -313,7 +315,11 @@ def _side(cells: pd.DataFrame, name: str, metric: str) -> pd.DataFrame:
     side = cells.loc[mine, [*columns, *COMPARABLE.values()]]
     if side.empty:
         known = sorted(set(cells["implementation"]))
-        measure = "; measure it: `lstm-bench grid GRID`"
+        shapes = sorted(shapes_of(cells))
+        grid = "GRID"
+        if len(shapes) <= FEW_SHAPES:  # it may have had no grid file
+            grid = f"{' '.join(f'--shape {shape.label}' for shape in shapes)} -i {name}"
+        measure = f"; measure it: `lstm-bench grid {grid}`"
         raise LstmBenchError(
             f"{name!r} is not in the run; it has: {', '.join(known) or 'nothing'}"
             f"{measure if name in IMPLEMENTATIONS else guess(name, known)}"

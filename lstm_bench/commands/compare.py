@@ -75,6 +75,8 @@ def compare(
         raise click.UsageError("--run: at most two, the first for A, the second for B")
     names: Sequence[str | None] = run_names or [None]
     loaded = [options.load(results, name) for name in names]
+    for run in loaded:
+        options.check_shapes(run, shape)
     conditions = [*conditions, *one_of(shape)]
     cells = [chosen(run.cells, conditions, run.name) for run in loaded]
     two = len({run.folder.resolve() for run in loaded if run.folder}) == 2

@@ -7,7 +7,7 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,7 @@ from lstm_bench.model.units import WIDTH
 
 if TYPE_CHECKING:
     from lstm_bench.analysis.results import Run
+    from lstm_bench.model.types import Shape
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -158,6 +159,21 @@ def load(results: Path, name: str | None) -> Run:
     run = runs.load(run_folders.find_run(results, name))
     gc.freeze()
     return run
+
+
+def check_shapes(run: Run, shapes: Sequence[Shape]) -> None:
+    """Refuse a shape that the run does not have, and name a run beside it that does."""
+    from lstm_bench.model.shape_filter import chosen, one_of
+    from lstm_bench.runs import run_folders
+
+    for shape in shapes if len(run.cells) else ():  # else there is more to say than that
+        try:
+            chosen(run.cells, one_of([shape]), run.name)
+        except LstmBenchError as error:
+            found = run_folders.with_shape(run.folder, shape) if run.folder else []
+            others = [one.name for one in found if one.name != run.name]
+            has = f"; {others[0]} has it: --run {others[0]}" if others else ""
+            raise LstmBenchError(f"{error}{has}") from None
 
 
 @contextlib.contextmanager

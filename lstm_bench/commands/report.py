@@ -123,6 +123,7 @@ def report(
     if everything and (mpe or energy):
         raise click.UsageError("--all goes with the summary and with --kernels")
     run = options.load(results, run_name)
+    options.check_shapes(run, shape)
     for path in (html, output):
         options.check_folder(path)
     if html:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 AXES = ("hidden", "batch", "timesteps", "input_size")
+_TYPED = ("hidden", "batch", "timesteps", "input")  # as grid files call them, and so do people
 _TESTS = {
     "=": operator.eq,
     "==": operator.eq,
@@ -75,11 +76,11 @@ def _parts(condition: str, where: str) -> tuple[str, str, int]:
     """Axis, comparison and number of a condition."""
     match = re.fullmatch(r"\s*([a-z_]+)\s*(<=|>=|!=|==|=|<|>)\s*(\d+)\s*", condition)
     axis = match[1] if match else ""
-    axis = "input_size" if axis == "input" else axis  # as grid files call it
+    axis = "input_size" if axis == "input" else axis
     if not match or axis not in AXES:
         _refuse_list(condition, where)
         raise LstmBenchError(
-            f"{where}: found {condition!r}, expected one of {', '.join(AXES)}, then"
+            f"{where}: found {condition!r}, expected one of {', '.join(_TYPED)}, then"
             " =, !=, <, <=, > or >=, then a number, as in 'batch>=16'"
         )
     return axis, match[2], int(match[3])
@@ -113,7 +114,7 @@ def chosen(cells: pd.DataFrame, conditions: Sequence[str], run: str = "the run")
             sizes = ", ".join(map(str, sorted(cells[axis].unique())))
             raise LstmBenchError(
                 f"--where {' and '.join(conditions)}: no shape of {run} is left; it has"
-                f" {axis} {sizes}"
+                f" {_TYPED[AXES.index(axis)]} {sizes}"
             )
     return left
 

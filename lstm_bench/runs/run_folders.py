@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime
 import shlex
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from lstm_bench.model.registry import guess
-from lstm_bench.model.types import LstmBenchError
+from lstm_bench.model.types import LstmBenchError, Shape
 from lstm_bench.runs import store
 
 START = "start one with `lstm-bench grid grids/default.yaml`, or name another folder with --results"
@@ -81,6 +82,17 @@ def resume_command(folder: Path, pythons: Mapping[str, str], *flags: str) -> str
 
 def profiled(folder: Path) -> list[Path]:
     """The runs beside this one that were profiled, newest first; by their files, unread."""
-    beside = newest(folder.parent if folder.name else folder.resolve().parent)
     files = ("profiles.jsonl", "profiles.jsonl.gz")
-    return [run for run in beside if any((run / name).exists() for name in files)]
+    return [run for run in _beside(folder) if any((run / name).exists() for name in files)]
+
+
+def with_shape(folder: Path, shape: Shape) -> list[Path]:
+    """The runs beside this one whose plan has that shape, newest first."""
+    sizes = asdict(shape)
+    plans = ((run, store.read_manifest(run)["plan"]) for run in _beside(folder))
+    return [run for run, plan in plans if sizes in plan.get("shapes", ())]
+
+
+def _beside(folder: Path) -> list[Path]:
+    """All runs of the results folder that this one is in."""
+    return newest(folder.parent if folder.name else folder.resolve().parent)
