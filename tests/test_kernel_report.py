@@ -57,6 +57,13 @@ def test_a_row_is_the_median_over_the_shapes_that_all_rows_have(tmp_path):
     assert (rows["a"]["latency_s"], rows["a"]["cells"]) == (1.5, 2)
 
 
+def test_medians_over_shapes_are_said_not_to_add_up(tmp_path):
+    said = "columns need not add up; choose one shape with --shape"
+    assert said in " ".join(told(tmp_path, *whole("a")).split())
+    one = told(tmp_path / "one", (cell("a", SHAPES[0]), profile()))
+    assert said not in " ".join(one.split())
+
+
 def test_rows_without_a_common_shape_are_said_not_to_compare(tmp_path):
     cells = [(cell("a", SHAPES[0]), profile()), (cell("b", SHAPES[1]), profile())]
     assert "do not compare them" in told(tmp_path, *cells)

@@ -38,6 +38,7 @@ DISTORTED = (
     "around: before the first kernel and after the last",
     "rest: latency - busy - gap - around; negative: profiling slowed the call",
 )
+ADD_UP = ": columns need not add up; choose one shape with --shape"
 LAUNCHING = "launching: share of a profiled call spent launching kernels"
 MOST_RUNS = 5  # that are named where this one has nothing to show
 
@@ -145,7 +146,7 @@ def _add_device(
             [
                 wrapped(
                     "busy: the GPU works; host: the caller waits while the GPU is idle; medians"
-                    f" over {over(common)}"
+                    f" over {over(common)}{ADD_UP if common > 1 else ''}"
                 ),
                 *(DISTORTED if everything else ()),
                 *_less_work(cells, less),
