@@ -44,7 +44,8 @@ def test_a_grid_is_run_reported_and_kept(typed, write_grid, tmp_path):
         assert "2.00x" in text
         assert "noise floor" in text
         assert "output is off by nan" in text
-    assert f"Next: lstm-bench report --run {run.name}" in done.stdout
+    assert f"Next: lstm-bench report --run {run.name} --html page.html" in done.stdout
+    assert f"      lstm-bench compare A B --run {run.name}\n" in done.stdout
 
 
 def test_a_run_without_failures_exits_0(typed, write_grid):
@@ -313,7 +314,7 @@ def test_an_interrupted_run_keeps_everything_and_can_be_resumed(
     assert len(legs) == 2
     begun = json.loads((run / "manifest.json").read_text())["machine"]
     assert [leg["machine"]["git"] for leg in legs] == [begun["git"]] * 2
-    (line,) = [line for line in done.stdout.splitlines() if "with the 1 leg before it" in line]
+    (line,) = [line for line in done.stdout.splitlines() if "with the 1 session before it" in line]
     assert line.endswith(f", {share:.1%} of it inside timed calls")
     assert records_so_far(run)[: len(before)] == before
     finished = [r for r in records(run) if r["status"] == "ok"]
@@ -518,6 +519,9 @@ def test_a_resumed_run_keeps_its_plan(lstm_bench, write_grid):
     done = lstm_bench("grid", grid, "--resume")
     assert done.returncode == 2
     assert "another plan" in done.stderr
+    assert done.stderr.strip().endswith("or leave --resume out")
+    done = lstm_bench("grid", grid, "--run", "r", "--resume")
+    assert done.stderr.strip().endswith("or choose another --run name")
     assert lstm_bench("grid", "--resume", "r", "--fast").returncode == 2
     assert "--resume r" in lstm_bench("grid", "--resume", "--run", "r").stderr
 

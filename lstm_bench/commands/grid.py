@@ -60,7 +60,7 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
 @options.threads
 @options.python
 @click.option("--skip-missing", is_flag=True, help="Go without frameworks that are not installed.")
-@click.option("--fast", is_flag=True, help="5 rounds, one load for energy.")
+@click.option("--fast", is_flag=True, help="5 to 10 rounds, one load for energy.")
 @click.option("--rigorous", is_flag=True, help="At least 30 rounds.")
 @click.option("--deepbench", is_flag=True, help="Queue 100 calls for throughput, as DeepBench.")
 @click.option(
@@ -159,10 +159,10 @@ def grid(
         manifest = store.read_manifest(folder)
         stored = Plan.from_json(manifest["plan"], str(folder))
         if plan and not plan.same_work(stored):
+            instead = "choose another --run name" if name else "leave --resume out"
             raise LstmBenchError(
-                f"{folder} was started with another plan than this command's;"
-                f" go on with `{run_folders.resume_command(folder, environments)}`, or leave"
-                " --resume out"
+                f"{folder} was started with another plan than this command's; go on with"
+                f" `{run_folders.resume_command(folder, environments)}`, or {instead}"
             )
         pythons_given = {**(plan.environments if plan else {}), **environments}
         plan = preflight.resumed(stored, pythons_given, folder)
@@ -317,7 +317,7 @@ def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> N
     legs = store.read_legs(folder)
     if len(legs) > 1:  # it was resumed
         wall, timed = sum(leg.wall_s for leg in legs), sum(leg.timed_s for leg in legs)
-        before = counted(len(legs) - 1, "leg")
+        before = counted(len(legs) - 1, "session")
         click.echo(f"with the {before} before it: {span(wall)}{_inside(timed, wall)}")
     if outcome.note:
         click.echo(f"\n! {outcome.note}")
@@ -325,17 +325,20 @@ def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> N
         why = "Interrupted" if outcome.interrupted else "The budget is used up"
         click.echo(f"\n{why}: {outcome.left} of {counted(cells, 'cell')} left. Go on: {again}")
     else:
-        click.echo(f"\n{_next(set(run.cells['status']), folder, again)}")
+        click.echo(f"\n{_next(run, folder, again)}")
 
 
-def _next(statuses: set[str], folder: Path, again: str) -> str:
+def _next(run: Run, folder: Path, again: str) -> str:
     """What to type after a run that is through; there is nothing to show if nothing has a time."""
     from lstm_bench.runs import run_folders
 
+    statuses = set(run.cells["status"])
     if "ok" in statuses:
-        name = run_folders.name_of(folder)
-        then = ["lstm-bench", "report", "--run", name, *run_folders.elsewhere(folder)]
-        return f"Next: {shlex.join(then)}"
+        this = shlex.join(["--run", run_folders.name_of(folder), *run_folders.elsewhere(folder)])
+        then = [f"lstm-bench report {this} --html page.html"]
+        if run.cells.loc[run.cells["status"] == "ok", "implementation"].nunique() > 1:
+            then.append(f"lstm-bench compare A B {this}")
+        return "Next: " + "\n      ".join(then)
     nothing = "Nothing was measured, for the reasons above."
     if statuses & {*RETRYABLE, *UNFINISHED}:
         flag = " --retry-failed"
