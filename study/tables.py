@@ -124,7 +124,10 @@ def headroom_short() -> str:
         for row, best in AGAINST
         for pair in [load(MAIN).against(best, row)]
     ]
-    heads = ["slower than the best of cuDNN in the same precision", *(f"batch {batch}" for batch in batches())]
+    heads = [
+        "slower than the best of cuDNN in the same precision",
+        *(f"batch {batch}" for batch in batches()),
+    ]
     return table(heads, rows)
 
 

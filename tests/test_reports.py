@@ -85,6 +85,22 @@ def test_where_there_is_only_the_reference_it_competes_with_itself():
     }
 
 
+def test_where_one_alone_can_be_deployed_it_is_the_fastest_of_nothing():
+    rows = [*whole("pytorch"), row("deepbench", None, *GRID[0])]
+    assert (
+        json.loads(run_report.document(with_reference(*rows)).written("json")).get("groups") is None
+    )
+    text = run_report.document(with_reference(*rows, *whole("deepbench"))).written("table")
+    assert "fastest that you can deploy" in text  # beside the reference
+
+
+def test_a_ratio_over_many_shapes_is_said_to_be_no_quotient_of_the_columns():
+    text = " ".join(run_report.document(run(*whole("a", "b"))).written("table").split())
+    assert "ratio: latency over that of a, geometric mean (not a quotient of medians)" in text
+    one = run_report.document(run(row("a", 1.0), row("b", 2.0))).written("table")
+    assert "quotient" not in one
+
+
 def test_a_lead_within_the_noise_is_said_to_be():
     rows = [
         row(n, 0.002 * f, *s, copy=c)
