@@ -243,8 +243,8 @@ def test_a_page_of_the_table_holds_fifty_rows_and_can_be_turned(open_page):
 
 def test_the_pair_picker_shows_what_compare_found(open_page):
     tab = open_page()
-    choose(tab, "A, the measure", "deepbench", "#picker")
-    choose(tab, "B, held against it", "pytorch", "#picker")
+    choose(tab, "A, the baseline", "deepbench", "#picker")
+    choose(tab, "B, compared with A", "pytorch", "#picker")
     assert "pytorch is 1.50x slower than deepbench" in tab.inner_text(".headline")
     assert "slower at 12" in tab.inner_text("#picker .counts")
     groups = column(tab, "shapes with", "#picker div:has(> .scroll)")[:1]
@@ -256,11 +256,11 @@ def test_the_pair_picker_shows_what_compare_found(open_page):
 
 def test_a_pair_that_is_not_alike_carries_a_warning(open_page):
     tab = open_page()
-    choose(tab, "B, held against it", "pytorch-amp", "#picker")
+    choose(tab, "B, compared with A", "pytorch-amp", "#picker")
     assert texts(tab, "#picker .warning") == [
         "These two differ in precision: deepbench fp32, pytorch-amp amp-fp16."
     ]
-    choose(tab, "B, held against it", "deepbench-skip *", "#picker")
+    choose(tab, "B, compared with A", "deepbench-skip *", "#picker")
     assert "differ in what they compute" in tab.inner_text("#picker .warning")
     assert "faster" not in tab.inner_text(".headline")
     assert "do not do the same work" in tab.inner_text(".headline")
@@ -268,7 +268,7 @@ def test_a_pair_that_is_not_alike_carries_a_warning(open_page):
 
 def test_the_same_twice_is_no_pair(open_page):
     tab = open_page()
-    choose(tab, "B, held against it", "deepbench", "#picker")
+    choose(tab, "B, compared with A", "deepbench", "#picker")
     assert tab.inner_text(".headline") == "A and B are the same; choose two."
 
 

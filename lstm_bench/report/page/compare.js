@@ -1,4 +1,4 @@
-// Two implementations held against each other. All statistics were worked out with the run: here
+// Two implementations compared. All statistics were worked out with the run: here
 // they are only looked up and drawn.
 
 const VERDICTS = { f: "faster", s: "same", u: "unsure", l: "slower" };
@@ -30,8 +30,8 @@ function pairPicker(place) {
     state[key] = Number(chosen);
     show();
   };
-  const a = choice("A, the measure", options(firsts), state.a, picked("a"));
-  const b = choice("B, held against it", options(others), state.b, picked("b"));
+  const a = choice("A, the baseline", options(firsts), state.a, picked("a"));
+  const b = choice("B, compared with A", options(others), state.b, picked("b"));
   const swap = el("button", {
     type: "button", class: "button", text: "Swap A and B",
     on: {
