@@ -93,7 +93,7 @@ def test_shapes_that_were_not_measured_in_turns_are_counted():
     found = compare(cells(*rows), "a", "b")
     assert (found.apart, list(found.shapes["verdict"])) == (1, ["slower", "unsure"])
     text = pair_report.document(found, [run(*rows)]).written("table")
-    assert "1 shape of them had the two measured at different times" in text
+    assert "At 1 shape they were measured at different times" in text
 
 
 def test_what_is_not_like_with_like_is_refused_and_the_field_is_named():
@@ -318,7 +318,7 @@ def test_the_headline_calls_nothing_the_same_that_is_unsure(unsure, told):
 
 def test_intervals_over_rounds_are_told_from_those_over_shapes():
     rows = [row(n, 1.0, hidden=h, batch=b) for n in "ab" for h in (1, 2) for b in (1, 2)]
-    few = "Intervals of fewer than 4 shapes are over their rounds"
+    few = "intervals of fewer than 4 shapes hold for just these shapes"
     text = pair_report.document(compare(cells(*rows), "a", "b"), [run(*rows)]).written("table")
     assert few in text
     rows = [row(n, 1.0, hidden=h) for n in "ab" for h in (1,)]

@@ -45,6 +45,7 @@ MORE = "more: --all adds throughput, first call, every shape and all warnings; -
 
 #: Warnings that may change what a reader believes, if they are about more than so many cells.
 SERIOUS, MANY = ("disturbed", "throttled", "slow clock"), 0.05
+LOST = ("not profiled", "no energy")  # somebody asked for it
 FEW_LINES = 4  # of reasons why something is missing, in the short report
 
 #: What to do about a warning; what stands before the colon is its kind.
@@ -264,7 +265,7 @@ def counted_warnings(
 
 def _serious_lines(warnings: Sequence[tuple[str, int]], cells: pd.DataFrame) -> list[str]:
     total = len(_measured(cells))
-    serious = [(k, n) for k, n in warnings if k in SERIOUS and n > MANY * total]
+    serious = [(k, n) for k, n in warnings if k in LOST or (k in SERIOUS and n > MANY * total)]
     return [line.strip() for line in warning_lines(serious, total)]
 
 
