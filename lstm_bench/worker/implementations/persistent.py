@@ -21,6 +21,7 @@ from lstm_bench.worker.implementations.kernel_plan import Plan
 from lstm_bench.worker.problem import Answer, Array, Problem
 
 Tools = tuple[Any, list[str], Compiler, dict[str, int]]
+OPTIONS = frozenset({"precision"})  # what `build` reads of row.options
 TRIED = 6  # plans that a layer is timed with
 OWN = "own"  # W_ih x by `input_product.cu` instead of cuBLAS
 
