@@ -86,7 +86,7 @@ class Worker:
     ) -> dict[str, Any]:
         """Build, call once, check the answer, warm up."""
         row = from_json(Implementation, implementation)
-        known = getattr(self.module, "OPTIONS", frozenset())
+        known: frozenset[str] = getattr(self.module, "OPTIONS", frozenset())
         if unread := sorted({*row.options} - known):  # it would run as another, under a false name
             raise Unsupported(
                 f"found options {', '.join(unread)}; {row.module}.py reads"
