@@ -1,7 +1,7 @@
 """Kernels of our own: all timesteps in one launch, the recurrent weights on the chip.
 
-How they work: docs/kernel.md. Which of their plans is fastest for a shape is measured when a layer
-is built, as `deepbench-best` does with cuDNN's algorithms.
+How they work: docs/explanation/kernel.md. Which plan is fastest for a shape is measured when a
+layer is built, as `deepbench-best` does with cuDNN's algorithms.
 """
 
 from __future__ import annotations
