@@ -4,14 +4,17 @@ import os
 import re
 import sys
 import types
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 
 import pytest
 from conftest import REPOSITORY
+from test_frameworks import MISTAKES, SHAPES, check_of, says_its_path_and_what_it_holds
 from test_imports import above, foreign
+from test_registry import FILES, options_of
 
-from lstm_bench.model.registry import Framework
+from lstm_bench.model.registry import FRAMEWORKS, IMPLEMENTATIONS, Framework
 from lstm_bench.model.types import Implementation, Sampling, Settings, Shape
+from lstm_bench.worker import problem as problems
 from lstm_bench.worker import worker
 from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.problem import Problem
@@ -28,12 +31,16 @@ def row(monkeypatch):
     module = types.ModuleType(f"lstm_bench.worker.implementations.{found.module}")
     exec(FILE, module.__dict__)
     monkeypatch.setitem(sys.modules, module.__name__, module)
+    (framework,) = eval(f"({FRAMEWORK})", {"Framework": Framework})
+    monkeypatch.setitem(FRAMEWORKS, framework.name, framework)
     return found
 
 
-def test_the_example_answers_rightly_is_timed_and_profiled(row):
+def test_the_example_answers_rightly_and_is_timed(row):
     mine = worker.Worker(row.module, Settings(threads=1))
-    assert mine.hello()["versions"]["numpy"]
+    hello = mine.hello()
+    assert hello["versions"]["numpy"]
+    assert hello["threads"] >= 1
     place = os.memfd_create("reference")
     mine.pose(SHAPE, row.computes, place, filled=False)
     prepared = mine.prepare("key", asdict(row), SHAPE, QUICK)
@@ -42,14 +49,27 @@ def test_the_example_answers_rightly_is_timed_and_profiled(row):
     assert prepared["memory"]["weights"] == 4 * 4 * 7 * (7 + 11 + 1)
     assert prepared["memory"]["inputs"] == 4 * (5 * 3 * 11 + 2 * 3 * 7)
     assert mine.measure("key", 0, QUICK, 0.001)["block"]["latency_ns"]
-    parts = mine.profile("key")["profile"]["parts"]
-    assert {part["name"] for part in parts} == {"products", "steps"}
     assert mine.check("key")["check"]["passed"]
 
 
+def test_the_example_holds_to_what_is_asked_of_every_framework(row):
+    for shape in SHAPES:
+        check = check_of(row, problems.make(shape, seed=3))
+        assert check.passed, check.reason
+    problem = problems.make(SHAPES[0], seed=3)
+    for mistake, make in MISTAKES.items():
+        broken = make(replace(problem, _shared={}))
+        assert not check_of(row, broken, truth=problem).passed, mistake
+    says_its_path_and_what_it_holds(row)
+
+
+def test_every_option_is_named():
+    for name in {row.module for row in IMPLEMENTATIONS.values()} - {"fake"}:  # grids script that
+        assert [o for o in options_of(FILES / f"{name}.py") if f"`{o}`" not in TEXT] == []
+
+
 def test_the_example_is_a_row_of_its_framework_and_imports_what_it_may(row, tmp_path):
-    (framework,) = eval(f"({FRAMEWORK})", {"Framework": Framework})
-    assert row.framework == framework.name
+    assert row.framework in FRAMEWORKS
     path = tmp_path / f"{row.module}.py"
     path.write_text(FILE)
     assert not above(path, "worker") | foreign(path)

@@ -250,6 +250,13 @@ def test_the_largest_error_is_told_with_its_tolerance():
     assert f"4e-05 in fp32 ({rows[3].implementation}, tolerance 5e-05)" in sentence
 
 
+def test_a_wrong_output_is_in_the_subject():
+    rows = grid({"deepbench": 1, "pytorch": 2})
+    assert findings.subject(run_of(rows)).endswith("; all outputs checked")
+    rows[0].status = "wrong"
+    assert findings.subject(run_of(rows)).endswith("; 1 output wrong")
+
+
 def test_an_answer_without_a_check_is_not_passed_over():
     rows = grid({"deepbench": 1, "pytorch": 2})
     rows[0].check = None

@@ -30,6 +30,14 @@ def compared(*rows, a="a", b="b"):
     return pair_report.document(comparison.compare(made.cells, a, b, across=None), [made])
 
 
+def test_a_wrong_output_is_counted_in_the_first_lines():
+    rows = [*whole("deepbench"), row("x", None, status="wrong", reason="h differs")]
+    text = run_report.document(run(*rows)).written("table")
+    assert "2 implementations x 9 shapes: " in text
+    assert "; 1 output wrong\n" in text
+    assert "outputs checked" not in text
+
+
 def test_the_report_has_machine_noise_implementations_and_failures():
     rows = [*whole("deepbench", "pytorch"), row("x", None, status="oom", reason="no room")]
     text = run_report.document(run(*rows), everything=True).written("table")

@@ -97,7 +97,7 @@ def availability(
     result = []
     no_gpu = device == "cuda" and not machine.has_gpu()
     for row in rows:
-        framework = registry.FRAMEWORKS[row.framework]
+        framework = registry.framework_of(row)
         answer = found[row.framework]
         if device not in row.devices:
             result.append(Availability(row, False, f"needs {' or '.join(row.devices)}"))

@@ -48,7 +48,7 @@ FEWEST_ROUNDS = 3  # that a budget leaves to a cell
 class Observer(Protocol):
     """Is told what happens; the progress display is one."""
 
-    def started(self, cells: int, seconds: float) -> None: ...
+    def started(self, cells: list[Cell], seconds: float) -> None: ...
     def doing(self, text: str) -> None: ...
     def finished(self, record: Record) -> None: ...
 
@@ -97,7 +97,7 @@ def run(
     for cell in here:
         weights[cell.pass_number, cell.shape] += guess_cell_s(plan, cell)
     left_weight = sum(weights.values())
-    observer.started(len(cells), min(guess_s(plan, here), budget_s or math.inf))
+    observer.started(cells, min(guess_s(plan, here), budget_s or math.inf))
     outcome = Outcome()
     current_pass = None
     try:

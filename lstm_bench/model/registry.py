@@ -1,7 +1,7 @@
 """The table of implementations: data, one row each.
 
-To add a variant, add a row. To add a framework, add a `Framework`, a file in `implementations/`
-and its rows; the grid's name check, `lstm-bench list` and the documentation follow from here.
+To add a variant, add a row. To add a framework, add a `Framework`, a file in
+`worker/implementations/` and its rows; `lstm-bench list` and the grid's name check follow.
 """
 
 from __future__ import annotations
@@ -188,6 +188,11 @@ def framework_of(implementation: Implementation) -> Framework:
     """The framework row; scripted fakes may live in worker processes of their own."""
     if implementation.framework.startswith("fake-"):
         return replace(FRAMEWORKS["fake"], name=implementation.framework)
+    if implementation.framework not in FRAMEWORKS:
+        raise LstmBenchError(
+            f"{implementation.name}: FRAMEWORKS in lstm_bench/model/registry.py has no"
+            f" {implementation.framework!r}{guess(implementation.framework, FRAMEWORKS)}"
+        )
     return FRAMEWORKS[implementation.framework]
 
 

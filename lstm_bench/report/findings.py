@@ -137,6 +137,8 @@ def subject(run: Run) -> str:
     names = counted(run.cells["implementation"].nunique(), "implementation")
     ok = run.cells[run.cells["status"] == "ok"]
     checked = "; all outputs checked" if len(ok) and ok["max_abs_error"].notna().all() else ""
+    if wrong := int((run.cells["status"] == "wrong").sum()):
+        checked = f"; {counted(wrong, 'output')} wrong"
     return f"One LSTM layer: {names} at {shapes} on {where}{checked}"
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from lstm_bench.model.types import Record
+from lstm_bench.model.types import Cell, Record
 from lstm_bench.model.units import WIDTH, clean, clipped, seconds, span
 
 _LAST = 6  # results kept in view
 _LEAST = 0.02  # of the time so far is left, as long as cells are
 
 
-def result_line(record: Record) -> str:
-    """One cell in one line."""
-    name = record.implementation + (" (A/A)" if record.copy > 1 else "")
-    head = f"{record.shape.label:>12}  {name:<18}"
+def _name(cell: Cell | Record) -> str:
+    return cell.implementation + (" (A/A)" if cell.copy > 1 else "")
+
+
+def result_line(record: Record, shape: int = 0, name: int = 0) -> str:
+    """One cell in one line, its shape and its name in columns of these widths."""
+    head = f"{record.shape.label:>{shape}}  {_name(record):<{name}}"
     if record.status != "ok":
         return clean(f"{head} {record.status}: {record.reason}")
     low, high = record.latency_interval_s or (0.0, 0.0)
@@ -33,10 +36,13 @@ class Clockwork:
     def __init__(self, now: Callable[[], float] = time.monotonic):
         self.now = now
         self.cells = self.done = 0
+        self.widths = (0, 0)
         self._told: set[tuple[str, str]] = set()
 
-    def started(self, cells: int, guess_s: float) -> None:
-        self.cells, self.guess_s = cells, guess_s
+    def started(self, cells: Sequence[Cell], guess_s: float) -> None:
+        self.cells, self.guess_s = len(cells), guess_s
+        columns = ([cell.shape.label for cell in cells], [_name(cell) for cell in cells])
+        self.widths = (max(map(len, columns[0]), default=0), max(map(len, columns[1]), default=0))
         self.begin = self.at = self.now()
         self.left_then_s = guess_s
 
@@ -81,7 +87,7 @@ class PlainProgress(Clockwork):
             return
         left = f"{self.done}/{self.cells}, {span(self.left_s())} left"
         try:
-            self.write(clipped(f"[{left}]".ljust(24) + result_line(record), WIDTH))
+            self.write(clipped(f"[{left}]".ljust(24) + result_line(record, *self.widths), WIDTH))
         except OSError:
             pass  # nobody reads it any more; the run goes on
 
@@ -110,7 +116,7 @@ class LiveProgress(Clockwork):
     def finished(self, record: Record) -> None:
         super().finished(record)
         if self.worth_telling(record):
-            self.last = [*self.last, result_line(record)][-_LAST:]
+            self.last = [*self.last, result_line(record, *self.widths)][-_LAST:]
 
     def __rich__(self) -> Any:
         from rich.console import Group

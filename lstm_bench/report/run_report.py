@@ -123,13 +123,16 @@ def document(
 
 
 def tested(cells: pd.DataFrame) -> str:
-    """What was tested: how many implementations at which shapes, and that outputs were checked."""
-    ok = cells[cells["status"] == "ok"]
-    names, shapes = ok["implementation"].nunique(), ok[SHAPE].drop_duplicates()
+    """What was tested: how many implementations at which shapes, and what the checks found."""
+    ok, wrong = (cells[cells["status"] == status] for status in ("ok", "wrong"))
+    both = pd.concat([ok, wrong])
+    names, shapes = both["implementation"].nunique(), both[SHAPE].drop_duplicates()
     what = f"{counted(names, 'implementation')} x {counted(len(shapes), 'shape')}"
     if len(shapes):
         sizes = (f"{axis} {_span(shapes[axis])}" for axis in SHAPE[:3])
         what += f": {', '.join(sizes)}"
+    if len(wrong):
+        return f"{what}; {counted(len(wrong), 'output')} wrong"
     checked = int(ok["max_abs_error"].notna().sum())
     done = "all outputs" if checked == len(ok) else f"{checked} of {counted(len(ok), 'output')}"
     return f"{what}; {done} checked"

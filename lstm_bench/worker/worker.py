@@ -86,6 +86,12 @@ class Worker:
     ) -> dict[str, Any]:
         """Build, call once, check the answer, warm up."""
         row = from_json(Implementation, implementation)
+        known: frozenset[str] = getattr(self.module, "OPTIONS", frozenset())
+        if unread := sorted({*row.options} - known):  # it would run as another, under a false name
+            raise Unsupported(
+                f"found options {', '.join(unread)}; {row.module}.py reads"
+                f" {', '.join(sorted(known)) or 'none'}"
+            )
         problem = self._problem_of(from_json(Shape, shape))
         peak = memory_peak.Peak(self.module, self.settings.device, problem)
         started = time.perf_counter()

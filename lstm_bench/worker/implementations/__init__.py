@@ -1,1 +1,1 @@
-"""One file per framework, each with `describe(settings)` and `build(problem, row, settings)`."""
+"""One file per framework: `describe(settings)`, `build(problem, row, settings)` and `OPTIONS`."""

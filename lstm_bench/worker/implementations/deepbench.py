@@ -14,6 +14,8 @@ from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.problem import Answer, Problem, check, check_skippable
 from lstm_bench.worker.timing import Clock
 
+#: What `build` reads of row.options.
+OPTIONS = frozenset({"algorithm", "choose", "graph", "precision", "skip_input"})
 ALGORITHMS = ("standard", "persist-static", "persist-dynamic", "persist-static-small-h")
 TRIAL_S = 0.02  # how long `choose: best` times each candidate
 DYNAMIC_MOST = 3072  # hidden: cuDNN compiled for 47 s there, and for more than 50 at 4096

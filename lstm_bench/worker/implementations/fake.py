@@ -23,6 +23,7 @@ from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.problem import Answer, Problem
 from lstm_bench.worker.timing import ProcessClock
 
+OPTIONS = frozenset(SCRIPT)
 #: What a profile finds in a call, and from which to which hundredth of it.
 PARTS = {"gemm": (10, 60), "lstm_cell": (65, 85), "copy": (90, 100)}
 

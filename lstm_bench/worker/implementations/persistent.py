@@ -1,7 +1,7 @@
 """Kernels of our own: all timesteps in one launch, the recurrent weights on the chip.
 
-How they work: docs/kernel.md. Which of their plans is fastest for a shape is measured when a layer
-is built, as `deepbench-best` does with cuDNN's algorithms.
+How they work: docs/explanation/kernel.md. Which plan is fastest for a shape is measured when a
+layer is built, as `deepbench-best` does with cuDNN's algorithms.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from lstm_bench.worker.implementations.kernel_plan import Plan
 from lstm_bench.worker.problem import Answer, Array, Problem
 
 Tools = tuple[Any, list[str], Compiler, dict[str, int]]
+OPTIONS = frozenset({"precision"})  # what `build` reads of row.options
 TRIED = 6  # plans that a layer is timed with
 OWN = "own"  # W_ih x by `input_product.cu` instead of cuBLAS
 

@@ -17,6 +17,7 @@ from lstm_bench.worker.implementations import amp, torch_profile
 from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.problem import Answer, Problem
 
+OPTIONS = frozenset({"apex"})  # what `build` reads of row.options
 _AMP = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 

@@ -23,6 +23,7 @@ from lstm_bench.worker.implementations import amp, tensorflow_profile
 from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.problem import Answer, Problem
 
+OPTIONS = frozenset({"mode"})  # what `build` reads of row.options
 _POLICIES = {"fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
 
 
