@@ -7,16 +7,14 @@ What they compute is checked on a GPU, by `lstm-bench grid kernel` and benchmark
 
 import ctypes
 import itertools
-import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import REPOSITORY, compiled
+from conftest import compiled
 from test_cudnn import headers
 from test_openblas import problem
 
-from lstm_bench.analysis import results
 from lstm_bench.model.types import Unsupported
 from lstm_bench.worker.implementations import (
     kernel_compiler,
@@ -343,29 +341,3 @@ def test_what_cannot_be_computed_is_unsupported_with_its_reason(monkeypatch):
 def test_the_sources_are_there():
     for name in ("cluster_lstm.cu", "whole_gpu_lstm.cu", "input_product.cu", "lstm_step.cuh"):
         assert (kernel_compiler._sources() / name).is_file()
-
-
-def test_the_documents_table_is_what_the_shipped_runs_measured():
-    page = (REPOSITORY / "docs/explanation/kernel.md").read_text()
-    runs = ("h200-kernel-100", "h200-kernel-100-tf32")
-    plain, tf32 = (results.load(REPOSITORY / "results" / name).cells for name in runs)
-    sides = [
-        (plain, "persistent", plain, "deepbench-best"),
-        (plain, "persistent-tf32", tf32, "deepbench-best"),
-        (plain, "persistent-fp16", plain, "deepbench-fp16-best"),
-    ]
-    lines = re.findall(r"^\| (\d+), (\d+) \| (\d.*) \|$", page, re.M)
-    assert len(lines) == 16
-    for hidden, batch, rest in lines:
-        expected = []
-        for ours, name, theirs, best in sides:
-            both = (latency(ours, name, hidden, batch), latency(theirs, best, hidden, batch))
-            expected += [f"{us * 1e6:.0f}" for us in both] + [f"{both[1] / both[0]:.2f}x"]
-        assert rest.split(" | ") == expected
-
-
-def latency(cells, name, hidden, batch):
-    own = (cells["implementation"] == name) & (cells["copy"] == 1)
-    at = (cells["hidden"] == int(hidden)) & (cells["batch"] == int(batch))
-    (value,) = cells.loc[own & at, "latency_s"]
-    return value

@@ -127,3 +127,29 @@ def test_it_is_no_part_of_the_package():
 @pytest.mark.parametrize("run", sorted(p.parent.name for p in ROOT.glob("results/*/manifest.json")))
 def test_the_shipped_runs_can_be_read(run):
     assert len(load(ROOT / "results" / run).cells)
+
+
+def test_the_table_of_our_kernels_is_what_the_shipped_runs_measured():
+    text = (ROOT / "docs/explanation/kernel.md").read_text()
+    runs = ("h200-kernel-100", "h200-kernel-100-tf32")
+    plain, tf32 = (load(ROOT / "results" / name).cells for name in runs)
+    sides = [
+        (plain, "persistent", plain, "deepbench-best"),
+        (plain, "persistent-tf32", tf32, "deepbench-best"),
+        (plain, "persistent-fp16", plain, "deepbench-fp16-best"),
+    ]
+    lines = re.findall(r"^\| (\d+), (\d+) \| (\d.*) \|$", text, re.M)
+    assert len(lines) == 16
+    for hidden, batch, rest in lines:
+        expected = []
+        for ours, name, theirs, best in sides:
+            both = (latency(ours, name, hidden, batch), latency(theirs, best, hidden, batch))
+            expected += [f"{us * 1e6:.0f}" for us in both] + [f"{both[1] / both[0]:.2f}x"]
+        assert rest.split(" | ") == expected
+
+
+def latency(cells, name, hidden, batch):
+    own = (cells["implementation"] == name) & (cells["copy"] == 1)
+    at = (cells["hidden"] == int(hidden)) & (cells["batch"] == int(batch))
+    (value,) = cells.loc[own & at, "latency_s"]
+    return value
