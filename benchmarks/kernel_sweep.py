@@ -29,7 +29,7 @@ from lstm_bench.worker import problem as problems  # noqa: E402
 from lstm_bench.worker.implementations import kernel_plan, persistent  # noqa: E402
 from lstm_bench.worker.implementations.kernel_compiler import Compiler  # noqa: E402
 
-TOLERANCE = {**TOLERANCES, "fp32": 2e-6}  # what docs/kernel.md promises
+TOLERANCE = {**TOLERANCES, "fp32": 2e-6}  # what docs/explanation/kernel.md promises
 MOST = 4_000_000  # of batch x timesteps x hidden: larger ones take the host too long
 
 

@@ -13,7 +13,7 @@
 //   exchange   one way through the cluster, about a cluster barrier                           0.2 us
 //   sums, cell two rounds through shared memory, five sigmoids                                0.2 us
 // so about 0.5 us a step. Measured: a call of 100 steps takes 85 us, 8 of them the input product; cell and send take
-// longer than this says (docs/kernel.md).
+// longer than this says (docs/explanation/kernel.md).
 
 #include "lstm_step.cuh"
 

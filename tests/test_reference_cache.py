@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from conftest import records
 
-from lstm_bench.driver.worker_pool import Shelf
+from lstm_bench.driver.worker_pool import ReferenceCache
 from lstm_bench.model.types import Shape
 from lstm_bench.worker import problem as problems
 from lstm_bench.worker import reference_cache
@@ -13,7 +13,7 @@ SMALL, LARGE = Shape(3, 2, 4, 5), Shape(7, 3, 9, 7)
 
 
 def test_what_one_lays_down_another_reads():
-    place = Shelf({"lstm"})
+    place = ReferenceCache({"lstm"})
     for shape in (LARGE, SMALL):  # a smaller one leaves nothing of the larger behind
         answer = problems.reference(problems.make(shape, 1))
         reference_cache.put(place.fds["lstm"], answer)
@@ -23,7 +23,7 @@ def test_what_one_lays_down_another_reads():
 
 
 def test_a_place_counts_as_filled_for_its_own_shape_and_work_only():
-    place = Shelf({"lstm", "lstm-skip-input"})
+    place = ReferenceCache({"lstm", "lstm-skip-input"})
     place.filled("lstm", SMALL)
     assert place.place("lstm", SMALL)["filled"]
     assert not place.place("lstm", LARGE)["filled"]

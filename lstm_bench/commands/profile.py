@@ -155,7 +155,7 @@ def _measured(
 ) -> tuple[Record, Profile, Profiled]:
     """Run the one cell; nothing of it stays on disk."""
     from lstm_bench.driver import driver, machine, preflight
-    from lstm_bench.driver.follow_ups import Look
+    from lstm_bench.driver.follow_ups import ProfileOptions
     from lstm_bench.driver.signals import Stop
     from lstm_bench.runs import grid
     from lstm_bench.runs.store import Kept
@@ -181,7 +181,7 @@ def _measured(
     preflight.missing(plan)
     preflight.device(plan)
     seen: list[Profiled] = []
-    look = Look(operators=operators, told=seen.append, trace=timeline)
+    look = ProfileOptions(operators=operators, told=seen.append, trace=timeline)
     with (
         tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder,
         Stop(options.tell) as stop,

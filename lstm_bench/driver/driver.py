@@ -23,7 +23,7 @@ from typing import Protocol
 
 from lstm_bench.driver import convergence, machine
 from lstm_bench.driver.cell import Builder, Measurement, blank_record, fill, lost
-from lstm_bench.driver.follow_ups import CloserLook, Look
+from lstm_bench.driver.follow_ups import FollowUps, ProfileOptions
 from lstm_bench.driver.gpu import Watch
 from lstm_bench.driver.worker_pool import WorkerFailed, Workers
 from lstm_bench.model.profile import Profile
@@ -75,7 +75,7 @@ def run(
     stop: Callable[[], bool] = lambda: False,
     budget_s: float | None = None,
     missing: Mapping[str, str] | None = None,
-    look: Look | None = None,
+    look: ProfileOptions | None = None,
     finished: Collection[str] = (),
 ) -> Outcome:
     """Measure `cells`, which are some or all of the plan's.
@@ -85,7 +85,7 @@ def run(
     time: nothing less may take its place.
     """
     missing = missing or {}
-    walk = _Walk(plan, sink, observer, stop, look or Look(), finished)
+    walk = _Walk(plan, sink, observer, stop, look or ProfileOptions(), finished)
     for row in plan.implementations:
         if row.framework in missing:
             walk.workers.refused[row.worker] = ("missing", missing[row.framework])
@@ -138,7 +138,7 @@ class _Walk:
         sink: Sink,
         observer: Observer,
         stop: Callable[[], bool],
-        look: Look,
+        look: ProfileOptions,
         finished_before: Collection[str],
     ):
         self.finished_before = finished_before
@@ -151,7 +151,7 @@ class _Walk:
         self.finished = 0
         self.timed_s = 0.0
         self.builder = Builder(plan, self.workers, self.doing)
-        self.closer = CloserLook(
+        self.closer = FollowUps(
             plan, self.workers, self.builder, self.watch, look, stop, self.doing, self.rng
         )
         self.spent_s: defaultdict[str, float] = defaultdict(float)

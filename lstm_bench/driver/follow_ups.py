@@ -22,15 +22,15 @@ CRASHES = 2  # of a row in a row; then it is not tried again until a resume
 
 
 @dataclass(frozen=True)
-class Look:
-    """How closely a profiled pass looks."""
+class ProfileOptions:
+    """What a profiled pass records."""
 
     operators: bool = False  # at what the host does, by the framework's own profiler
     told: Callable[[Profiled], None] | None = None  # is given what was found
     trace: bool = False  # also all that happened, and when
 
 
-class CloserLook:
+class FollowUps:
     """What a plan wants to know besides times, cell by cell."""
 
     def __init__(
@@ -39,7 +39,7 @@ class CloserLook:
         workers: Workers,
         builder: Builder,
         watch: Watch,
-        look: Look,
+        look: ProfileOptions,
         stop: Callable[[], bool],
         doing: Callable[[str, Measurement], AbstractContextManager[None]],
         rng: random.Random,

@@ -331,7 +331,7 @@ START_TIMEOUT_S = 180.0  # importing a framework from a cold disk
 MAX_STARTS = 2  # of a worker that dies before it can say hello
 
 
-class Shelf:
+class ReferenceCache:
     """Where references lie, by kind of work, and of which shape they are; see `reference_cache`."""
 
     def __init__(self, kinds: set[str]):
@@ -361,7 +361,7 @@ class Workers:
 
     def __init__(self, plan: Plan, logs: Path, stop: Callable[[], bool]):
         self.plan, self.logs, self.stop = plan, logs, stop
-        self.shelf = Shelf({row.computes for row in plan.implementations})
+        self.shelf = ReferenceCache({row.computes for row in plan.implementations})
         self.hellos: dict[str, Hello] = {}  # what each said of itself
         self.refused: dict[str, tuple[str, str]] = {}  # those that cannot run here, and why
         self._alive: dict[str, WorkerProcess] = {}
