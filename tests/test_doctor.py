@@ -21,7 +21,10 @@ class Quiet:
 
 
 def package(site, name, files):
-    """A distribution as pip leaves it: metadata, and a list of the files it owns."""
+    """A distribution as pip leaves it: its files, metadata, and a list of the files it owns."""
+    for file in files:
+        (site / file).parent.mkdir(parents=True, exist_ok=True)
+        (site / file).touch()
     info = site / f"{name.replace('-', '_')}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
