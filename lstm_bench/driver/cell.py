@@ -14,7 +14,7 @@ from lstm_bench.driver.protocol import Hello, Prepared
 from lstm_bench.driver.worker_pool import WorkerFailed, WorkerProcess, Workers
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.profile import Profile
-from lstm_bench.model.types import Block, Cell, Energy, Record, to_json
+from lstm_bench.model.types import CARRIED_CALLS, Block, Cell, Energy, Record, to_json
 from lstm_bench.runs.plan import Plan
 
 LOST = {"energy": "no energy", "profiling": "not profiled"}  # the mark of what was not found
@@ -100,6 +100,7 @@ def blank_record(
         threads=hello.threads if hello else settings.threads,
         tf32=(hello.tf32 if hello else settings.tf32) and settings.device == "cuda",
         versions=hello.versions if hello else {},
+        import_s=hello.import_s if hello else None,
         group=group,
         finished_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     )
@@ -200,7 +201,8 @@ class Builder:
         """The problem first: its reference may take longer than any call is allowed to."""
         row, limit = self.plan.row(cell.implementation), self.plan.sampling.timeout_s
         shape = to_json(cell.shape)
-        patience = limit + cell.shape.flops / REFERENCE_RATE
+        calls = CARRIED_CALLS if self.plan.settings.state == "carried" else 1
+        patience = limit + calls * cell.shape.flops / REFERENCE_RATE
         place = self.workers.shelf.place(row.computes, cell.shape)
         with self.doing("posing", cell, ""):
             self.workers.ask(worker, "pose", patience, shape=shape, computes=row.computes, **place)

@@ -25,6 +25,7 @@ class Hello(msgspec.Struct):
     versions: dict[str, str]
     threads: Count
     tf32: bool
+    import_s: float | None = None
 
 
 class Nothing(msgspec.Struct):

@@ -36,8 +36,24 @@ TOLERANCES = {
     "amp-fp16": 1e-2,
     "bf16": 6e-2,
     "amp-bf16": 6e-2,
+    "int8": 1e-1,
 }
 
+#: What each precision promises of the answer: rows of one class may be held against each other.
+ACCURACY = {
+    "fp32": "fp32",
+    "tf32": "tf32",
+    "fp16": "half",
+    "amp-fp16": "half",
+    "bf16": "half",
+    "amp-bf16": "half",
+    "amp": "half",
+    "int8": "int8",
+}
+
+
+#: With carried state the check follows the layer over so many calls.
+CARRIED_CALLS = 16
 
 UNSEEN_GPU = "a GPU that NVML does not show"
 
@@ -68,21 +84,25 @@ class Implementation:
 
     name: str
     framework: str
-    precision: str  # "fp32" | "fp16" | "amp"; what it means on a device: see `precision_on`
+    precision: str  # a key of TOLERANCES, or "amp"; what it means on a device: see `precision_on`
     module: str
     options: Mapping[str, Any] = field(default_factory=dict)
     computes: str = "lstm"  # or "lstm-skip-input", which has a reference of its own
     devices: tuple[str, ...] = ("cpu", "cuda")
     note: str = ""
     threads: int = 0  # on the CPU with so many, wherever the run is; 0: as the run
+    default_on: tuple[str, ...] = ()  # devices where a user of the framework gets this unasked
 
     @property
     def worker(self) -> str:
-        """The process that it runs in: threads are a matter of the whole process."""
-        return f"{self.framework}@{self.threads}" if self.threads else self.framework
+        """The process that it runs in: threads and TF32 are a matter of the whole process."""
+        name = self.framework + ("+tf32" if self.precision == "tf32" else "")
+        return f"{name}@{self.threads}" if self.threads else name
 
     def settings_in(self, run: Settings) -> Settings:
         """What holds for this row in a run."""
+        if self.precision == "tf32":
+            run = dataclasses.replace(run, tf32=True)
         if not self.threads:
             return run
         return dataclasses.replace(run, device="cpu", threads=self.threads)
@@ -126,6 +146,7 @@ class Settings:
     tf32: bool = False
     amp: str = "auto"  # or "fp16", "bf16": what AMP casts to
     seed: int = 1
+    state: str = "fixed"  # or "carried": each call starts from the states the last one left
 
 
 @dataclass(frozen=True)
@@ -283,6 +304,7 @@ class Record:
     device_s: float | None = None
     first_call_s: float | None = None
     build_s: float | None = None
+    import_s: float | None = None  # of its framework, in a new process
     rounds: int = 0
     calls: int = 0
     round_latency_s: list[float] = field(default_factory=list)
@@ -375,8 +397,9 @@ def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
             continue
         nested = _NESTED.get(name)
         values[name] = from_json(nested, value) if nested and isinstance(value, dict) else value
-    if isinstance(values.get("devices"), list):
-        values["devices"] = tuple(values["devices"])
+    for name in ("devices", "default_on"):
+        if isinstance(values.get(name), list):
+            values[name] = tuple(values[name])
     return kind(**values)
 
 

@@ -33,7 +33,7 @@ MAX_ELEMENTS = 2**31  # of one array: beyond this cuDNN and BLAS count in 32 bit
 
 KEYS = (
     *("name", "hidden", "batch", "timesteps", "input", "shapes", "implementations"),
-    *("device", "threads", "tf32", "amp", "seed", "passes", "controls"),
+    *("device", "threads", "amp", "state", "seed", "passes", "controls"),
     *("profile", "energy", "sampling", "environments", "fake"),
 )
 
@@ -70,8 +70,8 @@ _SIZES = {
     "input": _whole(1, 65_536),
 }
 _SETTINGS = {
-    "tf32": _YES_OR_NO,
     "amp": _one_of("auto", "fp16", "bf16"),
+    "state": _one_of("fixed", "carried"),
     "seed": _whole(0, 2**32 - 1),
 }
 _SCALARS = {"passes": _whole(1, 100), "controls": _whole(0, 100), "profile": _YES_OR_NO}
@@ -122,6 +122,11 @@ def read(path: Path) -> dict[str, Any]:
         raise LstmBenchError(f"{path}{line}: not valid YAML: {problem}") from None
     if not isinstance(data, dict):
         raise LstmBenchError(f"{path}: found {_kind(data)}, expected keys such as hidden: [128]")
+    if "tf32" in data:
+        raise LstmBenchError(
+            f"{path}: found tf32, which is no longer a run's: name the rows that shall use it, such"
+            " as implementations: [pytorch, pytorch-tf32]"
+        )
     if unknown := [key for key in data if key not in KEYS]:
         told = (f"unknown key {key!r}{registry.nearest(str(key), KEYS)}" for key in unknown)
         raise LstmBenchError("\n".join(f"{path}: {line}" for line in told))

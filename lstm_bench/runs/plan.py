@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -195,5 +196,5 @@ def guess_cell_s(plan: Plan, cell: Cell) -> float:
 def guess_s(plan: Plan, cells: Sequence[Cell]) -> float:
     """What these cells of the plan will take, starting the workers included."""
     rows = {(c.pass_number, plan.row(c.implementation).worker) for c in cells}
-    starts = sum(_START_S.get(worker.split("@")[0], 0.3) for _, worker in rows)
+    starts = sum(_START_S.get(re.split("[+@]", worker)[0], 0.3) for _, worker in rows)
     return starts + sum(guess_cell_s(plan, cell) for cell in cells)

@@ -15,7 +15,7 @@ import itertools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,12 @@ def make(shape: Shape, seed: int) -> Problem:
         b_ih=uniform(0.7, 4 * h),
         b_hh=uniform(0.7, 4 * h),
     )
+
+
+def repeated(problem: Problem, calls: int) -> Problem:
+    """What `calls` calls compute that carry their states on: one over as many times the input."""
+    shape = replace(problem.shape, timesteps=calls * problem.shape.timesteps)
+    return replace(problem, shape=shape, x=np.tile(problem.x, (calls, 1, 1)), _shared={})
 
 
 def reference(problem: Problem, computes: str = "lstm") -> Answer:

@@ -19,7 +19,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from lstm_bench.model.types import (
+    CARRIED_CALLS,
     TOLERANCES,
     Check,
     Implementation,
@@ -56,14 +59,19 @@ class Worker:
 
     def __init__(self, module: str, settings: Settings):
         self.settings = settings
+        started = time.perf_counter()
         self.module = importlib.import_module(f"lstm_bench.worker.implementations.{module}")
+        self.import_s = time.perf_counter() - started
         self.prepared: dict[str, Held] = {}
         self._problem: problems.Problem | None = None
         self._references: dict[str, problems.Answer] = {}
 
     def hello(self) -> dict[str, Any]:
         """Import the framework and say what it is."""
-        return {"python": sys.version.split()[0], **self.module.describe(self.settings)}
+        started = time.perf_counter()
+        described = self.module.describe(self.settings)
+        import_s = self.import_s + time.perf_counter() - started
+        return {"python": sys.version.split()[0], "import_s": import_s, **described}
 
     def pose(
         self, shape: dict[str, Any], computes: str, shelf: int, filled: bool
@@ -73,6 +81,8 @@ class Worker:
         What another worker has computed is read from the shelf; else it is laid down there.
         """
         problem = self._problem_of(from_json(Shape, shape))
+        if self.settings.state == "carried":
+            problem = problems.repeated(problem, CARRIED_CALLS)
         if computes not in self._references:
             if filled:
                 self._references[computes] = reference_cache.get(shelf, problem.shape)
@@ -98,6 +108,8 @@ class Worker:
         session: Session = self.module.build(problem, row, self.settings)
         build_s = time.perf_counter() - started
         try:
+            if self.settings.state == "carried" and not session.carries:
+                raise Unsupported("it cannot start a call from the states that the last one left")
             return self._prepare(key, session, row, build_s, from_json(Sampling, sampling), peak)
         except BaseException:
             session.close()  # what it holds on the device must not stay with a failed cell
@@ -183,7 +195,9 @@ class Worker:
     def _check(self, p: Held) -> Check:
         assert self._problem is not None
         expected = self._references[p.implementation.computes]
-        return problems.check(p.session.outputs(), expected, p.tolerance)
+        carried = self.settings.state == "carried"
+        answer = _followed(p.session) if carried else p.session.outputs()
+        return problems.check(answer, expected, p.tolerance)
 
     def _problem_of(self, shape: Shape) -> problems.Problem:
         """The problem at hand; a new shape drops the old one with all that hangs on it."""
@@ -196,6 +210,18 @@ class Worker:
             gc.collect()  # framework objects come in cycles and hold device memory
             self._problem = problems.make(shape, self.settings.seed)
         return self._problem
+
+
+def _followed(session: Session) -> problems.Answer:
+    """What the layer gives over several calls, each from the states that the last one left."""
+    session.restart()
+    outputs = []
+    for _ in range(CARRIED_CALLS):
+        session.call()
+        session.wait()
+        output, h, c = session.outputs()
+        outputs.append(output.copy())
+    return np.concatenate(outputs), h, c
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import numpy as np
 
 from lstm_bench.model.fake_script import SCRIPT, WRONG_ANSWERS
 from lstm_bench.model.profile import Activity, Part, Profile, Window
-from lstm_bench.model.types import Implementation, Settings, Unsupported
+from lstm_bench.model.types import CARRIED_CALLS, Implementation, Settings, Unsupported
 from lstm_bench.worker import problem as problems
 from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.problem import Answer, Problem
@@ -60,7 +60,8 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     script = {**SCRIPT, **row.options}
     if script["hidden"] not in (None, problem.shape.hidden):
         script["fault"] = None
-    session = FakeSession(problem, script, random.Random(f"{row.name} {_built} {settings.seed}"))
+    rng = random.Random(f"{row.name} {_built} {settings.seed}")
+    session = FakeSession(problem, script, rng, CARRIED_CALLS if settings.state == "carried" else 1)
     session.strike("build")
     return session
 
@@ -69,19 +70,25 @@ class FakeSession(Session):
     """Answers from the reference, spends scripted time, strikes when told to."""
 
     profiler = "fake"
+    carries = True
 
-    def __init__(self, problem: Problem, script: dict[str, Any], rng: random.Random):
+    def __init__(
+        self, problem: Problem, script: dict[str, Any], rng: random.Random, followed: int = 1
+    ):
+        """`followed` is the number of calls that the check follows; see `restart`."""
         self.problem, self.script, self.rng = problem, script, rng
+        self.followed, self.calls_since = followed, 0
         self.path, self.memory = "scripted", {"inputs": problem.x.nbytes}
         self.clock = None if script["real"] else VirtualClock(script["cpu"])
         self.products_per_s = 0.0 if self.clock else _products_per_s()
         self.calls = self.blocks = 0
         self.scale = 1 + script["copy_offset"] * (_built % 2)
         wrong = script["fault"] if script["fault"] in WRONG_ANSWERS else None
-        self.answer = _answer(problem, wrong)
+        self.answer = _answer(problems.repeated(problem, followed), wrong)
 
     def call(self) -> None:
         self.calls += 1
+        self.calls_since += 1
         script = self.script
         seconds = script["call_s"] * self.scale * (1 + script["drift"] * self.calls)
         if script["noise"]:
@@ -158,7 +165,16 @@ class FakeSession(Session):
         return windows
 
     def outputs(self) -> Answer:
-        return self.answer
+        """Of the last call; the answer holds all that the check follows, one behind the other."""
+        output, h, c = self.answer
+        if self.followed == 1:
+            return self.answer
+        steps = self.problem.shape.timesteps
+        start = (self.calls_since - 1) % self.followed * steps
+        return output[start : start + steps], h, c
+
+    def restart(self) -> None:
+        self.calls_since = 0
 
     def close(self) -> None:
         self.strike("release")

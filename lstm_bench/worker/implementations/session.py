@@ -19,6 +19,7 @@ class Session:
     precision: str = ""  # where the session chose it itself, as AMP on a CPU does
     memory: dict[str, int]  # bytes, by name
     profiler: str = ""  # the name of the framework's own, if it has one
+    carries: bool = False  # whether it obeys `state: carried`; see `restart`
 
     def call(self) -> None:
         """One forward pass; may return before it is done."""
@@ -29,6 +30,14 @@ class Session:
 
     def outputs(self) -> Answer:
         """The last call's output (T, B, H), final h and final c (B, H), as float arrays."""
+        raise NotImplementedError
+
+    def restart(self) -> None:
+        """With carried state: the next call starts from the problem's h0 and c0 again.
+
+        Built with `settings.state == "carried"`, each call starts from the states that the call
+        before has left.
+        """
         raise NotImplementedError
 
     def device_peak(self) -> int | None:
