@@ -62,6 +62,8 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Baseline
         raise
     best.session.path += f" (fastest of {best.tried})"
     best.session.peak = best.peak
+    if settings.state == "carried":
+        best.session.carry(*(_stored(state, storage) for state in (problem.h0, problem.c0)))
     return best.session
 
 
@@ -165,13 +167,18 @@ def _launch(module: Any, plan: Plan, share: int, teams: int = 1) -> Any:
     )
 
 
+def _stored(array: Array, storage: str) -> Array:
+    """An array as the layer holds it on the device."""
+    if storage == "fp32":
+        return np.ascontiguousarray(array, np.float32)
+    return kernel_plan.narrow(array, storage)
+
+
 def _arrays(problem: Problem, plan: Plan, projection: str) -> tuple[Any, ...]:
     """What `Lstm.load` takes."""
 
     def stored(array: Array) -> Array:
-        if plan.storage == "fp32":
-            return np.ascontiguousarray(array, np.float32)
-        return kernel_plan.narrow(array, plan.storage)
+        return _stored(array, plan.storage)
 
     def rounded(
         array: Array,
