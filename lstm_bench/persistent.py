@@ -33,9 +33,9 @@ States = tuple[torch.Tensor, torch.Tensor]
 class LSTM(torch.nn.Module):
     """A layer with the weights that an `nn.LSTM` has now.
 
-    The first call at a new batch size, or at timesteps beyond a power of two, measures which of
-    `plans` plans is fastest there; that takes seconds. All other calls only queue their work on the
-    current stream: they wait for nothing and allocate by PyTorch only.
+    The first call at a new batch size, or at a new power of two of timesteps, measures which of
+    `plans` plans is fastest; that takes seconds. All other calls only queue their work on the
+    current stream: they wait for nothing, and their memory is PyTorch's.
     """
 
     def __init__(
