@@ -413,7 +413,7 @@ private:
     std::unique_ptr<Kernel> split_, product_;
     std::vector<CUlaunchAttribute> attributes_;
     float scale_ = 1, input_scale_ = 1;
-    Buffer x_, h0_, c0_, w_ih_, weights_, bias_, y_, h_last_, c_last_, scratch_;
+    Buffer x_, w_ih_, weights_, bias_, y_, scratch_;
     std::unique_ptr<int, decltype(&::cudaFreeHost)> late_{nullptr, nullptr};  // written by the kernel
 };
 
@@ -469,6 +469,7 @@ PYBIND11_MODULE(_persistent, module) {
              },
              py::arg("x"), py::arg("h0"), py::arg("c0"), py::arg("w_ih"), py::arg("weights"), py::arg("bias"), py::arg("scale"),
              py::arg("input_scale"))
+        .def("carry", [](Lstm& self, const py::array& h0, const py::array& c0) { (*self).carry(h0, c0); }, py::arg("h0"), py::arg("c0"))
         .def("scratch", [](Lstm& self, int timesteps) { return (*self).scratch(timesteps); }, py::arg("timesteps"))
         // Addresses. Python's lock is kept: callers share a handle of cuBLAS.
         .def("run", [](Lstm& self, int timesteps, uintptr_t x, uintptr_t h0, uintptr_t c0, uintptr_t y, uintptr_t h, uintptr_t c,

@@ -15,7 +15,7 @@ from conftest import compiled
 from test_cudnn import headers
 from test_openblas import problem
 
-from lstm_bench.model.types import Unsupported
+from lstm_bench.model.types import Settings, Unsupported
 from lstm_bench.worker.implementations import (
     kernel_compiler,
     kernel_plan,
@@ -364,7 +364,9 @@ def built(monkeypatch, h0=0.5, **device):
     x, h, c, *_ = problem(8, 8, 2, 3)
     shape = SimpleNamespace(hidden=8, input_size=8, batch=2, timesteps=3)
     posed = SimpleNamespace(shape=shape, x=x, h0=np.full_like(h, h0), c0=c)
-    return persistent.build(posed, SimpleNamespace(options={"precision": "fp32"}), None)
+    return persistent.build(
+        posed, SimpleNamespace(options={"precision": "fp32"}), Settings(device="cuda")
+    )
 
 
 def test_a_layer_is_timed_with_some_plans_and_both_input_products(monkeypatch):

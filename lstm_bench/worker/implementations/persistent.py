@@ -38,7 +38,10 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Baseline
     h0_top = float(np.abs(problem.h0).max(initial=0.0))
     if not h0_top <= kernel_plan.H0_MOST:
         raise Unsupported(f"an initial h of {h0_top:g}: at most {kernel_plan.H0_MOST:g}")
-    return fastest(problem, row.options["precision"], TRIED)
+    best = fastest(problem, row.options["precision"], TRIED)
+    if settings.state == "carried":
+        best.carry(*(_stored(state, best.storage) for state in (problem.h0, problem.c0)))
+    return best
 
 
 def fastest(problem: Problem, precision: str, most: int) -> PersistentSession:
@@ -175,13 +178,18 @@ def _launch(module: Any, plan: Plan, share: int, teams: int = 1) -> Any:
     )
 
 
+def _stored(array: Array, storage: str) -> Array:
+    """An array as the layer holds it on the device."""
+    if storage == "fp32":
+        return np.ascontiguousarray(array, np.float32)
+    return kernel_plan.narrow(array, storage)
+
+
 def _arrays(problem: Problem, plan: Plan, projection: str) -> tuple[Any, ...]:
     """What `Lstm.load` takes."""
 
     def stored(array: Array) -> Array:
-        if plan.storage == "fp32":
-            return np.ascontiguousarray(array, np.float32)
-        return kernel_plan.narrow(array, plan.storage)
+        return _stored(array, plan.storage)
 
     def rounded(
         array: Array,
