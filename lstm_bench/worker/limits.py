@@ -1,0 +1,134 @@
+"""What this machine can do at best: the micro-kernels, their rounds, and the constants."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from lstm_bench.model.limits import Level, Limits
+from lstm_bench.worker.implementations import baseline_libraries, persistent
+
+CLUSTERS = (2, 4, 8, 16)
+FEW, MANY = 200, 2200  # rounds: what a launch costs falls out of the difference
+CALLS = 10  # of which the best counts
+PRODUCT = 8192  # the size of a matrix that keeps all tensor cores busy
+FAR = 1 << 31  # bytes that no cache holds
+CPU_FAR = (1 << 27, 1 << 30)  # the least and the most of them on a CPU
+CACHE_FILES = ("level", "type", "size", "shared_cpu_list")
+FMA_THREADS, FMA_UNROLLED = 256, 64  # as in limits.cu
+
+
+def measure(device: str, threads: int) -> Limits:
+    """The constants of the device, in some seconds."""
+    return _gpu() if device == "cuda" else _cpu(threads)
+
+
+def _cpu(threads: int) -> Limits:
+    module = baseline_libraries.extension("_openblas")
+    sizes = sorted({2**n for n in range(threads.bit_length())} | {threads})
+    caches = _caches(threads)
+    far = min(max(4 * max([0, *caches.values()]), CPU_FAR[0]), CPU_FAR[1])
+    levels = [Level("memory", 0, module.read_rate(threads, far // threads))]
+    for name, size in reversed(caches.items()):  # none is slower than one behind it
+        rate = module.read_rate(threads, size // threads // 2)
+        levels.insert(0, Level(name, size, max(rate, levels[0].bytes_per_s)))
+    return Limits(
+        device="cpu",
+        cores=threads,
+        call_s=0.0,
+        queued_s=0.0,
+        exchange_s={n: module.exchange_seconds(n) if n > 1 else 0.0 for n in sizes},
+        cell_s={},
+        vector_flops=module.multiply_rate(threads),
+        levels=tuple(levels),
+    )
+
+
+def _caches(threads: int) -> dict[str, int]:
+    """Each level of cache, and what it holds for so many threads: as far as Linux says."""
+    found: dict[int, dict[str, int]] = {}
+    for cpu in sorted(os.sched_getaffinity(0)):
+        for folder in Path(f"/sys/devices/system/cpu/cpu{cpu}/cache").glob("index*"):
+            about = {name: (folder / name).read_text().strip() for name in CACHE_FILES}
+            if about["type"] != "Instruction" and about["size"].endswith("K"):
+                level = found.setdefault(int(about["level"]), {})
+                level[about["shared_cpu_list"]] = int(about["size"][:-1]) << 10
+    return {
+        f"L{level}": sum(sorted(caches.values())[-threads:])
+        for level, caches in sorted(found.items())
+    }
+
+
+def _gpu() -> Limits:
+    module, paths, compiler, device = persistent._tools()
+    code, cores = compiler.cached("limits.cu", {}), device["multiprocessors"]
+
+    def timed(
+        name: str, rounds: int, blocks: int = 1, teams: int = 1, size: int = 0, grid: bool = False
+    ) -> dict[str, float]:
+        threads = {"limit_grid": 256, "limit_block": 128, "limit_fma": 256, "limit_read": 512}
+        launch = module.Launch(
+            cluster=not grid,
+            blocks=blocks,
+            threads=threads.get(name, 32),
+            share=1,
+            shared_bytes=0,
+            exchange_bytes=0,
+        )
+        found: dict[str, float] = module.time_limit(
+            paths, code, name, launch, teams, size, rounds, CALLS
+        )
+        return found
+
+    def per_round(name: str, **how: Any) -> float:
+        more, less = (timed(name, rounds, **how)["device"] for rounds in (MANY, FEW))
+        return (more - less) / (MANY - FEW)
+
+    def rate(size: int, few: int, many: int) -> float:
+        """Bytes per second of reading some memory over and over."""
+        more, less = (
+            timed("limit_read", rounds, teams=2 * cores, size=size)["device"]
+            for rounds in (many, few)
+        )
+        return size * (many - few) / (more - less)
+
+    def product(precision: str) -> float:
+        took = module.time_product(paths, precision, PRODUCT, CALLS)["device"]
+        return float(2 * PRODUCT**3 / took)
+
+    exchange = {1: per_round("limit_block")}
+    for blocks in CLUSTERS if device["major"] >= 9 else ():
+        kernels = ("limit_cluster", "limit_cluster_barrier")
+        try:
+            exchange[blocks] = min(per_round(kernel, blocks=blocks) for kernel in kernels)
+        except module.Unsupported:
+            break  # this GPU has no clusters of that size
+    for blocks in sorted({n for n in (*CLUSTERS, 32, 64, 128) if n < cores} | {cores}):
+        if blocks not in exchange:
+            exchange[blocks] = per_round("limit_grid", blocks=blocks, grid=True)
+    call = timed("limit_launch", 1)
+    blocks = 8 * cores
+    work = 2 * FMA_UNROLLED * FMA_THREADS * blocks
+    l2, half = device["l2_bytes"], max(product("fp16"), product("bf16"))
+    on_chip = cores * (4 * device["registers"] + device["shared_bytes"])
+    return Limits(
+        device="cuda",
+        cores=cores,
+        call_s=call["waited"],
+        queued_s=call["queued"],
+        exchange_s=exchange,
+        cell_s={"fp32": per_round("limit_cell"), "half": per_round("limit_cell_fast")},
+        vector_flops=work / per_round("limit_fma", teams=blocks),
+        matrix_flops={"tf32": product("tf32"), "half": half},
+        levels=(
+            Level("registers and shared memory", on_chip, 0, lasts=False),
+            Level("L2", l2, _best(lambda size: rate(size, 10, 60), (l2 // 8, l2 // 4, l2 // 2))),
+            Level("HBM", 0, rate(FAR, 1, 3)),
+        ),
+    )
+
+
+def _best(rate: Callable[[int], float], sizes: Iterable[int]) -> float:
+    return max(rate(size) for size in sizes)
