@@ -5,8 +5,12 @@
 
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 
-// A wait that takes longer than any round: something is wrong, and the caller must hear of it.
-#define PATIENCE (1 << 22)
+// Looks that a wait may take: far more than any round. Then something is wrong: the caller hears of it by memory[0],
+// and nothing is waited for any more.
+#define PATIENCE (1 << 18)
+
+#define CLUSTER_BARRIER() \
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory")
 
 __device__ __forceinline__ unsigned address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 
@@ -48,8 +52,9 @@ KERNEL(32) limit_cluster(unsigned* memory, unsigned long long, int rounds) {
         for (int i = 0; i < 2; ++i) expect(i);
     }
     __syncwarp();
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    CLUSTER_BARRIER();
     unsigned word = lane;
+    int patience = PATIENCE;
     for (int round = 0; round < rounds; ++round) {
         const int buffer = round & 1;
         __syncwarp();
@@ -59,16 +64,16 @@ KERNEL(32) limit_cluster(unsigned* memory, unsigned long long, int rounds) {
                          "r"(word), "r"(here + 8 * buffer + far)
                          : "memory");
         unsigned came = 0;
-        for (int spin = 0; !came && spin < PATIENCE; ++spin)
+        for (int spin = 0; !came && spin < patience; ++spin)
             asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                          : "=r"(came)
                          : "r"(here + 8 * buffer), "r"(round >> 1 & 1)
                          : "memory");
-        if (!came) memory[0] = 1;
+        if (!came) memory[0] = 1, patience = 0;
         if (lane == 0) expect(buffer);
         word = reinterpret_cast<volatile unsigned&>(inbox[buffer][lane % blocks].x) + 1;
     }
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    CLUSTER_BARRIER();
     if (word == 0xFFFFFFFF) memory[1] = word;
 #endif
 }
@@ -77,27 +82,35 @@ KERNEL(32) limit_cluster(unsigned* memory, unsigned long long, int rounds) {
 KERNEL(32) limit_cluster_barrier(unsigned*, unsigned long long, int rounds) {
 #if __CUDA_ARCH__ >= 900
     for (int round = 0; round < rounds; ++round)
-        asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+        CLUSTER_BARRIER();
 #endif
 }
 
 // Any blocks: through L2. A word says by itself in which round it was written; a thread waits for one block's.
 KERNEL(256) limit_grid(unsigned* memory, unsigned long long, int rounds) {
     unsigned* const words = memory + 64;  // [round % 2][256]
+    int patience = PATIENCE;
     for (unsigned round = 1; round <= unsigned(rounds); ++round) {
         unsigned* const mine = words + (round & 1) * 256;
         if (threadIdx.x == 0) asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(mine + blockIdx.x), "r"(round) : "memory");
         if (threadIdx.x < gridDim.x) {
             unsigned word = 0;
-            for (int spin = 0; word != round && spin < PATIENCE; ++spin)
+            for (int spin = 0; word != round && spin < patience; ++spin)
                 asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(mine + threadIdx.x) : "memory");
-            if (word != round) memory[0] = 1;
+            if (word != round) memory[0] = 1, patience = 0;
         }
         __syncthreads();
     }
 }
 
 // --- the chain of a cell: from h to the h after it, each step waiting for the one before
+
+// A sum of 16 products, by tensor cores: nothing else has it sooner. The sums go where the next factors come from.
+__device__ __forceinline__ void product(float (&sums)[4], unsigned weights, unsigned h) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, {%5,%5}, {%6,%6,%6,%6};"
+                 : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+                 : "r"(weights), "r"(h), "f"(0.1f));
+}
 
 // `EXACT`: as right as fp32 can be; else by the instruction that is right to 2^-11.
 template <bool EXACT>
@@ -122,15 +135,13 @@ __device__ __forceinline__ float hyperbolic(float x) {
 
 template <bool EXACT>
 __device__ __forceinline__ void cells(unsigned* memory, int rounds) {
-    const float* weights = reinterpret_cast<const float*>(memory);
-    const float wi = weights[threadIdx.x], wf = weights[32 + threadIdx.x], wg = weights[64 + threadIdx.x], wo = weights[96 + threadIdx.x];
-    float h = 0.5f, c = 0.5f;
-#pragma unroll 4
+    const unsigned weights = memory[threadIdx.x];
+    float h = 0.5f, c = 0.5f, gates[4];
     for (int round = 0; round < rounds; ++round) {
-        const float i = sigmoid<EXACT>(fmaf(wi, h, 0.1f)), f = sigmoid<EXACT>(fmaf(wf, h, 0.2f));
-        const float g = hyperbolic<EXACT>(fmaf(wg, h, 0.3f)), o = sigmoid<EXACT>(fmaf(wo, h, 0.4f));
+        product(gates, weights, __float_as_uint(h));
+        const float i = sigmoid<EXACT>(gates[0]), f = sigmoid<EXACT>(gates[1]), g = hyperbolic<EXACT>(gates[2]);
         c = fmaf(f, c, i * g);
-        h = o * hyperbolic<EXACT>(c);
+        h = sigmoid<EXACT>(gates[3]) * hyperbolic<EXACT>(c);
     }
     if (h == 2.0f) memory[1] = 1;
 }
@@ -155,23 +166,68 @@ KERNEL(256) limit_fma(unsigned* memory, unsigned long long, int rounds) {
     if (sum == 0.5f) memory[1] = 1;
 }
 
-// All of the memory, past the L1 caches: from L2 if it fits there.
+// All of the memory, past the L1 caches: from L2 if it fits there. Its size is a multiple of what the grid reads at a time.
 KERNEL(512) limit_read(unsigned* memory, unsigned long long bytes, int rounds) {
-    const uint4* const from = reinterpret_cast<const uint4*>(memory);
     const unsigned long long count = bytes / 16, stride = (unsigned long long)gridDim.x * blockDim.x;
+    const uint4* const from = reinterpret_cast<const uint4*>(memory) + blockIdx.x * blockDim.x + threadIdx.x;
     unsigned all = 0;
     for (int round = 0; round < rounds; ++round)
-        for (unsigned long long at = blockIdx.x * blockDim.x + threadIdx.x; at < count; at += 8 * stride) {
-            uint4 read[8];
+        for (unsigned long long at = 0; at < count; at += 4 * stride) {
+            uint4 read[4];
 #pragma unroll
-            for (int i = 0; i < 8; ++i) {
-                const unsigned long long one = at + i * stride;
+            for (int i = 0; i < 4; ++i)
                 asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];"
                              : "=r"(read[i].x), "=r"(read[i].y), "=r"(read[i].z), "=r"(read[i].w)
-                             : "l"(from + (one < count ? one : at)));
-            }
+                             : "l"(from + at + i * stride));
 #pragma unroll
-            for (int i = 0; i < 8; ++i) all ^= read[i].x ^ read[i].y ^ read[i].z ^ read[i].w;
+            for (int i = 0; i < 4; ++i) all ^= read[i].x ^ read[i].y ^ read[i].z ^ read[i].w;
         }
     if (all == 1) memory[1] = all;
+}
+
+// Blocks of a cluster bring parts from L2 and hand each to all of them (multicast): what a multiprocessor can take in.
+// Four buffers in turn; a buffer is filled again when every block of the cluster has it whole.
+#define BUFFER_BYTES 49152
+KERNEL(32) limit_multicast(unsigned* memory, unsigned long long bytes, int rounds) {
+#if __CUDA_ARCH__ >= 900
+    extern __shared__ __align__(128) unsigned char buffers[];
+    __shared__ __align__(8) unsigned long long whole[4];
+    unsigned blocks, mine;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(mine));
+    const unsigned part = BUFFER_BYTES / blocks, here = address(whole);
+    const auto fill = [&](int buffer) {
+        const unsigned long long from = (blockIdx.x * 4ull + buffer) * part % (bytes - part) / 128 * 128;
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(here + 8 * buffer), "r"(BUFFER_BYTES) : "memory");
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(
+                address(buffers) + buffer * BUFFER_BYTES + mine * part),
+            "l"(reinterpret_cast<const unsigned char*>(memory) + from), "r"(part), "r"(here + 8 * buffer),
+            "h"((unsigned short)((1u << blocks) - 1))
+            : "memory");
+    };
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < 4; ++i) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(here + 8 * i));
+        asm volatile("fence.mbarrier_init.release.cluster;");
+    }
+    __syncwarp();
+    CLUSTER_BARRIER();
+    for (int i = 0; i < 4 && i < rounds; ++i)
+        if (threadIdx.x == 0) fill(i);
+    int patience = PATIENCE;
+    for (int round = 0; round < rounds; ++round) {
+        unsigned came = 0;
+        for (int spin = 0; !came && spin < patience; ++spin)
+            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                         : "=r"(came)
+                         : "r"(here + 8 * (round & 3)), "r"(round >> 2 & 1)
+                         : "memory");
+        if (!came) memory[0] = 1, patience = 0;
+        __syncwarp();
+        CLUSTER_BARRIER();
+        if (threadIdx.x == 0 && round + 4 < rounds) fill(round & 3);
+        __syncwarp();
+    }
+    CLUSTER_BARRIER();
+#endif
 }

@@ -14,7 +14,7 @@ class Level:
     name: str
     bytes: float  # that it can hold; 0: all that there is
     bytes_per_s: float  # 0: as fast as it can be computed with
-    lasts: bool = True  # from one call to the next
+    local: bool = False  # each core has its own part, which is empty when a call starts
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Limits:
     queued_s: float  # the same, of many that are queued
     exchange_s: Mapping[int, float]  # every core of so many hears of every other
     cell_s: Mapping[str, float]  # from h to the next, in one core: by accuracy class
+    taken_in: float  # bytes per second that all cores together get from each other; 0: not known
     vector_flops: float  # per second, fp32
     matrix_flops: Mapping[str, float] = field(default_factory=dict)  # of matrix units: by class
     levels: tuple[Level, ...] = ()  # the nearest first

@@ -29,6 +29,8 @@ def _rows(limits: Limits) -> Iterator[tuple[str, str]]:
             yield f"exchange between {cores} {core}{'s' * (cores > 1)}", seconds(exchange_s)
     for name, cell_s in limits.cell_s.items():
         yield f"chain of a cell, {name}", seconds(cell_s)
+    if limits.taken_in:
+        yield f"bytes into all {core}s", rate(limits.taken_in, "B/s")
     yield "multiply-adds, fp32", rate(limits.vector_flops, "FLOP/s")
     for name, flops in limits.matrix_flops.items():
         yield f"matrix products, {name}", rate(flops, "FLOP/s")

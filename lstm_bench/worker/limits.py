@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Callable, Iterable
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ PRODUCT = 8192  # the size of a matrix that keeps all tensor cores busy
 FAR = 1 << 31  # bytes that no cache holds
 CPU_FAR = (1 << 27, 1 << 30)  # the least and the most of them on a CPU
 CACHE_FILES = ("level", "type", "size", "shared_cpu_list")
-FMA_THREADS, FMA_UNROLLED = 256, 64  # as in limits.cu
+# As in limits.cu, of a block:
+FMA_THREADS, FMA_UNROLLED, READ_BYTES, MULTICAST_BYTES = 256, 64, 512 * 4 * 16, 49152
 
 
 def measure(device: str, threads: int) -> Limits:
@@ -41,6 +43,7 @@ def _cpu(threads: int) -> Limits:
         queued_s=0.0,
         exchange_s={n: module.exchange_seconds(n) if n > 1 else 0.0 for n in sizes},
         cell_s={},
+        taken_in=0.0,
         vector_flops=module.multiply_rate(threads),
         levels=tuple(levels),
     )
@@ -66,7 +69,13 @@ def _gpu() -> Limits:
     code, cores = compiler.cached("limits.cu", {}), device["multiprocessors"]
 
     def timed(
-        name: str, rounds: int, blocks: int = 1, teams: int = 1, size: int = 0, grid: bool = False
+        name: str,
+        rounds: int,
+        blocks: int = 1,
+        teams: int = 1,
+        size: int = 0,
+        shared: int = 0,
+        grid: bool = False,
     ) -> dict[str, float]:
         threads = {"limit_grid": 256, "limit_block": 128, "limit_fma": 256, "limit_read": 512}
         launch = module.Launch(
@@ -74,7 +83,7 @@ def _gpu() -> Limits:
             blocks=blocks,
             threads=threads.get(name, 32),
             share=1,
-            shared_bytes=0,
+            shared_bytes=shared,
             exchange_bytes=0,
         )
         found: dict[str, float] = module.time_limit(
@@ -87,10 +96,12 @@ def _gpu() -> Limits:
         return (more - less) / (MANY - FEW)
 
     def rate(size: int, few: int, many: int) -> float:
-        """Bytes per second of reading some memory over and over."""
+        """Bytes per second of reading about so many over and over."""
+        blocks = 2 * cores
+        at_once = blocks * READ_BYTES
+        size = max(1, size // at_once) * at_once
         more, less = (
-            timed("limit_read", rounds, teams=2 * cores, size=size)["device"]
-            for rounds in (many, few)
+            timed("limit_read", rounds, teams=blocks, size=size)["device"] for rounds in (many, few)
         )
         return size * (many - few) / (more - less)
 
@@ -108,27 +119,41 @@ def _gpu() -> Limits:
     for blocks in sorted({n for n in (*CLUSTERS, 32, 64, 128) if n < cores} | {cores}):
         if blocks not in exchange:
             exchange[blocks] = per_round("limit_grid", blocks=blocks, grid=True)
+    l2 = device["l2_bytes"]
+    l2_rate = max(rate(size, 10, 60) for size in (l2 // 8, l2 // 4, l2 // 2))
+
+    def multicast(blocks: int) -> float:
+        """Bytes per second into all cores, some of which hand each other what they read."""
+        how = {"blocks": blocks, "teams": cores // blocks * 7 // 8, "size": l2 // 4}
+        each_s = per_round("limit_multicast", shared=4 * MULTICAST_BYTES, **how)
+        return cores * MULTICAST_BYTES / each_s
+
     call = timed("limit_launch", 1)
     blocks = 8 * cores
     work = 2 * FMA_UNROLLED * FMA_THREADS * blocks
-    l2, half = device["l2_bytes"], max(product("fp16"), product("bf16"))
+    half = max(product("fp16"), product("bf16"))
     on_chip = cores * (4 * device["registers"] + device["shared_bytes"])
-    return Limits(
+    found = Limits(
         device="cuda",
         cores=cores,
         call_s=call["waited"],
         queued_s=call["queued"],
         exchange_s=exchange,
         cell_s={"fp32": per_round("limit_cell"), "half": per_round("limit_cell_fast")},
+        taken_in=l2_rate,
         vector_flops=work / per_round("limit_fma", teams=blocks),
         matrix_flops={"tf32": product("tf32"), "half": half},
         levels=(
-            Level("registers and shared memory", on_chip, 0, lasts=False),
-            Level("L2", l2, _best(lambda size: rate(size, 10, 60), (l2 // 8, l2 // 4, l2 // 2))),
+            Level("registers and shared memory", on_chip, 0, local=True),
+            Level("L2", l2, l2_rate),
             Level("HBM", 0, rate(FAR, 1, 3)),
         ),
     )
-
-
-def _best(rate: Callable[[int], float], sizes: Iterable[int]) -> float:
-    return max(rate(size) for size in sizes)
+    if device["major"] < 9:
+        return found
+    try:
+        faster = max(map(multicast, (2, 4, 8)))
+    except (module.Unsupported, module.LibraryError) as error:
+        print(f"multicast: {error}", file=sys.stderr)  # then each core fetches for itself
+        return found
+    return dataclasses.replace(found, taken_in=max(l2_rate, faster))
