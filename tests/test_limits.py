@@ -10,7 +10,7 @@ from conftest import compiled
 from test_cudnn import headers
 from test_persistent import H200, compiler
 
-from lstm_bench.model.limits import Limits
+from lstm_bench.runs import store
 from lstm_bench.worker import limits as measuring
 from lstm_bench.worker.implementations import persistent
 
@@ -84,6 +84,6 @@ def test_a_cpu_is_measured_with_the_threads_of_a_run():
 
 def test_limits_survive_a_manifest():
     found = measuring.measure("cpu", 1)
-    again = Limits.from_json(json.loads(json.dumps(found.to_json())))
+    again = store.limits_of({"limits": json.loads(json.dumps(found.to_json()))})
     assert again == found
     assert dataclasses.replace(again, cores=2) != found

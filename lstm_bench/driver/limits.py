@@ -6,6 +6,8 @@ import json
 import subprocess
 from collections.abc import Mapping
 
+import msgspec
+
 from lstm_bench.driver import worker_pool
 from lstm_bench.model.errors import LstmBenchError
 from lstm_bench.model.limits import Limits
@@ -42,4 +44,4 @@ def measure(environments: Mapping[str, str], device: str, threads: int) -> Limit
     told = json.loads(done.stdout.strip().splitlines()[-1])
     if isinstance(told, str):
         raise LstmBenchError(f"limits: {told}")
-    return Limits.from_json(told)
+    return msgspec.convert(told, Limits, str_keys=True)

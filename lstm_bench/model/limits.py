@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,20 @@ class Limits:
     matrix_flops: Mapping[str, float] = field(default_factory=dict)  # of matrix units: by class
     levels: tuple[Level, ...] = ()  # the nearest first
 
+    def __post_init__(self) -> None:
+        """A manifest may come from anybody."""
+        rates = [self.vector_flops, *self.matrix_flops.values()]
+        rates += [level.bytes_per_s for level in self.levels if not level.local]
+        rest = [self.call_s, self.queued_s, self.taken_in]
+        rest += [*self.exchange_s.values(), *self.cell_s.values()]
+        rest += [level.bytes for level in self.levels]
+        if not all(0 < rate < math.inf for rate in rates):
+            raise ValueError("expected rates above zero")
+        if not all(0 <= one < math.inf for one in rest):
+            raise ValueError("expected finite numbers from zero on")
+        if not 1 <= min(self.exchange_s, default=0) <= max(self.exchange_s) <= self.cores:
+            raise ValueError("expected exchanges between some of the cores")
+
     def to_json(self) -> dict[str, Any]:
         """As a manifest keeps them."""
         return {
@@ -42,14 +57,3 @@ class Limits:
             "exchange_s": {str(cores): s for cores, s in self.exchange_s.items()},
             "levels": [vars(level) for level in self.levels],
         }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Limits:
-        """What `to_json` gave."""
-        return cls(
-            **{
-                **data,
-                "exchange_s": {int(cores): s for cores, s in data["exchange_s"].items()},
-                "levels": tuple(Level(**level) for level in data["levels"]),
-            }
-        )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lstm_bench.model.limits import Level, Limits
+from lstm_bench.model.types import Unsupported
 from lstm_bench.worker.implementations import baseline_libraries, persistent
 
 CLUSTERS = (2, 4, 8, 16)
@@ -91,19 +92,18 @@ def _gpu() -> Limits:
         )
         return found
 
-    def per_round(name: str, **how: Any) -> float:
-        more, less = (timed(name, rounds, **how)["device"] for rounds in (MANY, FEW))
-        return (more - less) / (MANY - FEW)
+    def per_round(name: str, few: int = FEW, many: int = MANY, **how: Any) -> float:
+        more, less = (timed(name, rounds, **how)["device"] for rounds in (many, few))
+        if more <= less:
+            raise Unsupported(f"{name}: {many} rounds took no longer than {few}: is the GPU busy?")
+        return (more - less) / (many - few)
 
-    def rate(size: int, few: int, many: int) -> float:
+    def read(size: int, few: int, many: int) -> float:
         """Bytes per second of reading about so many over and over."""
         blocks = 2 * cores
         at_once = blocks * READ_BYTES
         size = max(1, size // at_once) * at_once
-        more, less = (
-            timed("limit_read", rounds, teams=blocks, size=size)["device"] for rounds in (many, few)
-        )
-        return size * (many - few) / (more - less)
+        return size / per_round("limit_read", few, many, teams=blocks, size=size)
 
     def product(precision: str) -> float:
         took = module.time_product(paths, precision, PRODUCT, CALLS)["device"]
@@ -120,7 +120,7 @@ def _gpu() -> Limits:
         if blocks not in exchange:
             exchange[blocks] = per_round("limit_grid", blocks=blocks, grid=True)
     l2 = device["l2_bytes"]
-    l2_rate = max(rate(size, 10, 60) for size in (l2 // 8, l2 // 4, l2 // 2))
+    l2_rate = max(read(size, 10, 60) for size in (l2 // 8, l2 // 4, l2 // 2))
 
     def multicast(blocks: int) -> float:
         """Bytes per second into all cores, some of which hand each other what they read."""
@@ -146,7 +146,7 @@ def _gpu() -> Limits:
         levels=(
             Level("registers and shared memory", on_chip, 0, local=True),
             Level("L2", l2, l2_rate),
-            Level("HBM", 0, rate(FAR, 1, 3)),
+            Level("HBM", 0, read(FAR, 1, 3)),
         ),
     )
     if device["major"] < 9:
