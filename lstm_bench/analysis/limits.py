@@ -3,11 +3,12 @@
 A call is launched once. Its products have to be computed and its bytes moved, and its timesteps
 come one after another: between two of them every core of a team has to hear of every other. A team
 is as many cores as share a copy of the recurrent weights; teams work on different sequences. What
-team is best for a shape is not known beforehand: the floor is that of the best.
+team is best for a shape is not known beforehand: the limit is that of the best.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ PRODUCTS = {
 
 
 @dataclass(frozen=True)
-class Floor:
+class Limit:
     """The least time of a call, and what each part of the machine would take for it alone."""
 
     seconds: float
@@ -45,14 +46,14 @@ class Floor:
         return max(parts, key=lambda part: float(getattr(self, f"{part}_s")))
 
 
-def floor(
+def limit_of(
     limits: Limits,
     shape: Shape,
     accuracy: str,
     computes: str = "lstm",
     metric: str = "latency",
-) -> Floor:
-    """The floor of a shape in an accuracy class."""
+) -> Limit:
+    """The limit of a shape in an accuracy class."""
     work = _Work(limits, shape, accuracy, computes)
     launch_s = {"latency": limits.call_s, "throughput": limits.queued_s, "device": 0.0}[metric]
     return min((work.by(team, launch_s) for team in work.teams()), key=lambda one: one.seconds)
@@ -77,110 +78,100 @@ class _Work:
     def teams(self) -> Iterator[_Team]:
         batch = self.shape.batch
         for cores in self.limits.exchange_s:
-            count = max(1, min(self.limits.cores // cores, batch))
+            count = min(self.limits.cores // cores, batch)
             yield _Team(cores, count, -(-batch // count))
 
-    def by(self, team: _Team, launch_s: float) -> Floor:
-        steps, total = self.shape.timesteps, self.limits.cores
-        share = team.cores / total  # of the machine that a team is
-        cell_s = self.limits.cell_s.get(self.accuracy, min(self.limits.cell_s.values(), default=0))
-        barrier_s = self.limits.exchange_s[team.cores] + cell_s
-        # While the h of some sequences travels others are computed: a step takes as long as the
-        # chain of the fewest that can be taken at a time, or as the work for all.
-        chain_s = barrier_s + self._products_s(1) / share
-        busy_s = self._products_s(team.sequences) / share
-        arithmetic_s = max(steps * chain_s - steps * barrier_s, steps * busy_s + self._input_s())
-        moved_s = self._filled_s(team) + steps * max(self._heard_s(team), self._read_again_s(team))
-        bandwidth_s = max(moved_s, self._once_s())
+    def by(self, team: _Team, launch_s: float) -> Limit:
+        """The least time with these teams."""
+        limits, steps = self.limits, self.shape.timesteps
+        cell_s = limits.cell_s.get(self.accuracy, min(limits.cell_s.values(), default=0.0))
+        barrier_s = limits.exchange_s[team.cores] + cell_s
+        # While h of some sequences travels others are computed: a step takes as long as the chain
+        # of the fewest that can be taken at a time, or as the work for all.
+        few_s, all_s = (self._products_s(n, team) for n in (1, team.sequences))
         filled_s = self._filled_s(team)
-        seconds = max(filled_s + steps * chain_s, filled_s + arithmetic_s, bandwidth_s)
-        return Floor(launch_s + seconds, launch_s, steps * barrier_s, bandwidth_s, arithmetic_s)
+        chain_s = filled_s + steps * (barrier_s + few_s)
+        arithmetic_s = filled_s + steps * all_s + self._input_s()
+        moved_s = filled_s + steps * max(self._heard_s(team), self._read_again_s(team))
+        bandwidth_s = max(moved_s, self._once_s())
+        longest = max(chain_s, arithmetic_s, bandwidth_s)
+        arithmetic_s -= filled_s
+        return Limit(launch_s + longest, launch_s, steps * barrier_s, bandwidth_s, arithmetic_s)
 
     # --- arithmetic
 
+    @functools.cached_property
     def _rates(self) -> dict[str, float]:
-        """FLOP/s of the whole machine in this class, by kind of unit; none if it is not known."""
-        rates = {
-            unit: self.limits.matrix_flops[unit] / products
+        """FLOP/s of the whole machine in this class by kind of unit, as far as it is known."""
+        rates = [
+            self.limits.matrix_flops[unit] / products
             for unit, products in PRODUCTS[self.accuracy].items()
             if unit in self.limits.matrix_flops
-        }
-        found = {"matrix": max(rates.values())} if rates else {}
-        if self.accuracy == "fp32" or rates:
+        ]
+        found = {"matrix": max(rates)} if rates else {}
+        if rates or self.accuracy == "fp32":
             found["vector"] = self.limits.vector_flops
         return found
 
-    def _products_s(self, sequences: int) -> float:
-        """The recurrent products of a step for so many sequences, by the whole machine."""
-        flops = 8 * self.shape.hidden**2
-        padded = {"matrix": -(-sequences // COLUMNS) * COLUMNS, "vector": sequences}
-        return min(
-            (padded[unit] * flops / rate for unit, rate in self._rates().items()), default=0.0
-        )
+    def _products_s(self, sequences: int, team: _Team) -> float:
+        """The recurrent products of a step for so many sequences of a team."""
+        flops = 8 * self.shape.hidden**2 * self.limits.cores / team.cores
+        taken = {"matrix": -(-sequences // COLUMNS) * COLUMNS, "vector": sequences}
+        return min((taken[unit] * flops / rate for unit, rate in self._rates.items()), default=0.0)
 
     def _input_s(self) -> float:
-        """The input products of all timesteps."""
-        if self.computes != "lstm" or not self._rates():
+        """The input products of all timesteps, by the whole machine."""
+        if self.computes != "lstm":
             return 0.0
-        shape = self.shape
-        flops = 8 * shape.batch * shape.timesteps * shape.hidden * shape.input_size
-        return flops / max(self._rates().values())
+        s = self.shape
+        flops = 8 * s.batch * s.timesteps * s.hidden * s.input_size
+        return flops / max(self._rates.values(), default=math.inf)
 
     # --- bytes
 
     @property
-    def _recurrent(self) -> int:
+    def _recurrent(self) -> float:
         return 4 * self.shape.hidden**2 * WEIGHT_BYTES[self.accuracy]
 
-    def _once_s(self) -> float:
-        """Weights, inputs and outputs, from where they lie between two calls."""
-        shape, weights, values = self.shape, self._recurrent, shape_values(self.shape)
-        if self.computes == "lstm":
-            weights += 4 * shape.hidden * shape.input_size * WEIGHT_BYTES[self.accuracy]
-        return self._through(weights + values * VALUE_BYTES[self.accuracy], 0, 1)
-
-    def _read_again_s(self, team: _Team) -> float:
-        """The recurrent weights in every step, from the nearest level that can hold them."""
+    def _held(self, team: _Team) -> float:
+        """Of the recurrent weights, what the cores of a team keep for the whole call."""
         local = sum(level.bytes for level in self.limits.levels if level.local)
-        held = local * team.cores / self.limits.cores
-        return (
-            self._through(max(0.0, self._recurrent - held), 0, team.count)
-            if local
-            else (self._through(self._recurrent, 0, team.count))
-        )
+        return min(self._recurrent, local * team.cores / self.limits.cores)
 
-    def _through(self, size: float, held: float, times: int) -> float:
+    def _read_s(self, size: float) -> float:
         """The time to read so many bytes: what a level can't hold comes from those behind it."""
         longest = 0.0
         for level in self.limits.levels:
-            if level.local:
-                continue
-            longest = max(longest, times * max(0.0, size - held) / level.bytes_per_s)
-            held += level.bytes
+            if not level.local:
+                longest = max(longest, size / level.bytes_per_s)
+                size = max(0.0, size - level.bytes)
         return longest
 
+    def _once_s(self) -> float:
+        """Weights, inputs and outputs, from where they lie between two calls."""
+        s, width = self.shape, self.shape.input_size if self.computes == "lstm" else 0
+        weights = self._recurrent + 4 * s.hidden * width * WEIGHT_BYTES[self.accuracy]
+        values = s.timesteps * s.batch * (s.input_size + s.hidden)
+        return self._read_s(weights + values * VALUE_BYTES[self.accuracy])
+
+    def _read_again_s(self, team: _Team) -> float:
+        """The recurrent weights that are not kept, in every step and by every team."""
+        return team.count * self._read_s(self._recurrent - self._held(team))
+
     def _filled_s(self, team: _Team) -> float:
-        """The recurrent weights into the cores of all teams, where they are gone between calls."""
-        local = sum(level.bytes for level in self.limits.levels if level.local)
-        held = min(self._recurrent, local * team.cores / self.limits.cores)
-        return team.count * held / self.limits.taken_in if local and self.limits.taken_in else 0.0
+        """The recurrent weights that are kept, into the cores of all teams."""
+        return team.count * self._held(team) / (self.limits.taken_in or math.inf)
 
     def _heard_s(self, team: _Team) -> float:
         """The h of a step, into all cores that need it.
 
-        Cores that share columns of the weights need less of h and hear of sums instead.
+        Cores that share columns of the weights need less of h, and hear of sums instead.
         """
-        if team.cores == 1 or not self.limits.taken_in:
+        if team.cores == 1:
             return 0.0
-        h = WEIGHT_BYTES[self.accuracy]
-        bytes_per_unit = min(
-            h / columns + 4 * SUM_BYTES * (columns - 1) / team.cores
+        each = min(
+            WEIGHT_BYTES[self.accuracy] / columns + 4 * SUM_BYTES * (columns - 1) / team.cores
             for columns in range(1, math.isqrt(team.cores) + 1)
         )
-        taken = team.cores * team.sequences * self.shape.hidden * bytes_per_unit
-        return team.count * taken / self.limits.taken_in
-
-
-def shape_values(shape: Shape) -> int:
-    """How many inputs and outputs a call has."""
-    return shape.timesteps * shape.batch * (shape.input_size + shape.hidden)
+        heard = team.count * team.cores * team.sequences * self.shape.hidden * each
+        return heard / (self.limits.taken_in or math.inf)

@@ -1,0 +1,178 @@
+"""The limit of a shape: nothing that was ever measured is below it."""
+
+import dataclasses
+import functools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lstm_bench.analysis import results
+from lstm_bench.analysis.limits import limit_of
+from lstm_bench.model.limits import Level, Limits
+from lstm_bench.model.types import ACCURACY, Shape
+
+RUNS = Path(__file__).parent.parent / "results"
+
+#: An H200, as docs/explanation/kernel.md has it from single experiments.
+H200 = Limits(
+    device="cuda",
+    cores=132,
+    call_s=6e-6,
+    queued_s=3.5e-6,
+    exchange_s={1: 0.03e-6, **dict.fromkeys((2, 4, 8, 16), 0.19e-6), 132: 0.7e-6},
+    cell_s={"fp32": 0.08e-6, "half": 0.05e-6},
+    taken_in=5.5e12,
+    vector_flops=60e12,
+    matrix_flops={"tf32": 400e12, "half": 790e12},
+    levels=(
+        Level("registers and shared memory", 132 * (262_144 + 232_448), 0, local=True),
+        Level("L2", 50e6, 5.5e12),
+        Level("HBM", 0, 4.3e12),
+    ),
+)
+#: The machine of results/cpu-default: two cores of a Neoverse-N1, by `lstm-bench doctor --limits`.
+CPU = Limits(
+    device="cpu",
+    cores=2,
+    call_s=0.0,
+    queued_s=0.0,
+    exchange_s={1: 0.0, 2: 1.2e-7},
+    cell_s={},
+    taken_in=0.0,
+    vector_flops=91e9,
+    levels=(
+        Level("L1", 128 << 10, 135e9),
+        Level("L2", 2 << 20, 86e9),
+        Level("L3", 32 << 20, 69e9),
+        Level("memory", 0, 39e9),
+    ),
+)
+
+
+@functools.cache
+def distances(run, machine):
+    """Every cell of a run on this machine: name, shape, and how many times the limit it takes."""
+    cells = results.load(RUNS / run).cells
+    cells = cells[(cells["status"] == "ok") & (cells["device"] == machine)]
+    limits, found = {"cuda": H200, "cpu": CPU}[machine], []
+    for cell in cells.itertuples():
+        shape = Shape(cell.hidden, cell.batch, cell.timesteps, cell.input_size)
+        for metric in ("latency", "throughput", "device"):
+            seconds = getattr(cell, f"{metric}_s")
+            if seconds == seconds:
+                limit = limit_of(limits, shape, ACCURACY[cell.precision], cell.computes, metric)
+                found.append((seconds / limit.seconds, metric, cell.implementation, shape))
+    return found
+
+
+@pytest.mark.parametrize(
+    "run", sorted(path.parent.name for path in RUNS.glob("h200*/manifest.json"))
+)
+def test_no_cell_of_a_shipped_run_is_below_the_limit(run):
+    found = distances(run, "cuda")
+    assert found
+    assert min(found, key=lambda one: one[0])[0] >= 1, min(found, key=lambda one: one[0])
+
+
+def test_no_cell_on_a_cpu_is_below_the_limit():
+    found = distances("cpu-default", "cpu")
+    assert min(found, key=lambda one: one[0])[0] >= 1, min(found, key=lambda one: one[0])
+
+
+def test_the_limit_is_near_what_was_reached():
+    for name, most in {"persistent": 3.5, "persistent-tf32": 3.0, "persistent-fp16": 2.5}.items():
+        ratios = [
+            ratio
+            for ratio, metric, row, shape in distances("h200-kernel-100", "cuda")
+            if row == name and metric == "latency" and shape.batch <= 64
+        ]
+        assert np.exp(np.mean(np.log(ratios))) < most, name
+
+
+# --- what binds
+
+
+@pytest.mark.parametrize(
+    ("sizes", "binds"),
+    [
+        ((128, 1, 1, 128), "launch"),
+        ((128, 1, 1000, 128), "barrier"),
+        ((4096, 128, 25, 4096), "arithmetic"),
+        ((16, 256, 1000, 2048), "bandwidth"),
+    ],
+)
+def test_what_binds_is_what_takes_longest(sizes, binds):
+    assert limit_of(H200, Shape(*sizes), "half").binds == binds
+
+
+def test_a_layer_that_fits_into_a_cluster_needs_no_exchange_through_l2():
+    inside, outside = (limit_of(H200, Shape(h, 1, 1000, h), "fp32") for h in (512, 1024))
+    assert inside.barrier_s < 0.5 * outside.barrier_s
+
+
+def test_a_call_of_many_queued_waits_for_no_launch_of_its_own():
+    shape = Shape(128, 1, 1, 128)
+    alone, queued, device = (
+        limit_of(H200, shape, "fp32", metric=metric).seconds
+        for metric in ("latency", "throughput", "device")
+    )
+    assert alone - queued == pytest.approx(H200.call_s - H200.queued_s)
+    assert queued - device == pytest.approx(H200.queued_s)
+
+
+def test_arithmetic_that_nobody_measured_has_no_part_in_the_limit():
+    shape = Shape(256, 64, 10, 256)
+    assert limit_of(CPU, shape, "fp32").arithmetic_s > 0
+    assert limit_of(CPU, shape, "int8").arithmetic_s == 0
+    assert limit_of(CPU, shape, "int8").seconds > 0
+
+
+sizes = st.builds(
+    Shape, st.integers(1, 4096), st.integers(1, 512), st.integers(1, 1000), st.integers(1, 4096)
+)
+
+
+@given(sizes, st.sampled_from(sorted(set(ACCURACY.values()))), st.sampled_from([H200, CPU]))
+def test_more_work_never_has_a_lower_limit(shape, accuracy, machine):
+    before = limit_of(machine, shape, accuracy).seconds
+    assert before > 0
+    for axis in ("hidden", "batch", "timesteps", "input_size"):
+        more = dataclasses.replace(shape, **{axis: 2 * getattr(shape, axis)})
+        assert limit_of(machine, more, accuracy).seconds >= before * (1 - 1e-9), axis
+
+
+@given(sizes)
+def test_a_coarser_answer_never_has_a_higher_limit(shape):
+    fp32, tf32, half = (limit_of(H200, shape, name).seconds for name in ("fp32", "tf32", "half"))
+    assert half <= tf32 <= fp32
+    skip = limit_of(H200, shape, "fp32", "lstm-skip-input").seconds
+    assert skip <= fp32
+
+
+@given(sizes, st.sampled_from(sorted(set(ACCURACY.values()))))
+def test_a_better_machine_never_has_a_higher_limit(shape, accuracy):
+    faster = dataclasses.replace(
+        H200,
+        exchange_s={n: s / 2 for n, s in H200.exchange_s.items()},
+        taken_in=2 * H200.taken_in,
+        vector_flops=2 * H200.vector_flops,
+    )
+    assert limit_of(faster, shape, accuracy).seconds <= limit_of(H200, shape, accuracy).seconds
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"exchange_s": {}},
+        {"exchange_s": {133: 1e-6}},
+        {"vector_flops": 0.0},
+        {"call_s": float("nan")},
+        {"levels": (Level("L2", 1e6, 0.0),)},
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(ValueError, match="expected"):
+        dataclasses.replace(H200, **wrong)
