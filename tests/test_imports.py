@@ -24,14 +24,18 @@ ROOMS = {
     "commands": ("report", "analysis", "driver", "runs", "model"),
 }
 OURS = re.compile(r"(lstm_bench|study)\b")
-FRAMEWORKS = ("torch", "tensorflow", "keras", "apex")
+FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "apex")
 HEAVY = {"numpy", "pandas", "scipy", "matplotlib", "msgspec", "rich", "yaml", *FRAMEWORKS}
 #: What a file of the worker's may import besides the standard library and NumPy.
 AT_HOME = {
     "pytorch": {"torch", "apex"},
+    "torch_path": {"torch"},
     "torch_profile": {"torch"},
-    "tensorflow": {"tensorflow", "keras"},
+    "tensorflow": {"tensorflow"},
     "tensorflow_profile": {"tensorflow"},
+    "jax": {"jax", "jaxlib"},
+    "keras_layer": {"keras"},
+    "keras_torch": {"torch"},
     "baseline_libraries": {"scipy_openblas32", "nvidia"},
     "shape_filter": {"pandas"},  # names a type of it
 }

@@ -53,19 +53,33 @@ FRAMEWORKS = {
             ("tensorflow", "keras"),
             "pip install tensorflow",
         ),
+        Framework("jax", ("jax", "numpy"), ("jax", "jaxlib"), "pip install jax"),
+        Framework(
+            "keras-torch",
+            ("keras", "torch", "numpy"),
+            ("keras", "torch"),
+            "pip install keras torch",
+        ),
+        Framework(
+            "keras-jax",
+            ("keras", "jax", "numpy"),
+            ("keras", "jax", "jaxlib"),
+            "pip install keras jax",
+        ),
         Framework("fake", ("numpy",), ("numpy",), "pip install numpy"),
     )
 }
 
 
-def _tensorflow(mode: int, precision: str, note: str) -> Implementation:
+def _tensorflow(name: str, precision: str, mode: int, note: str, **more: Any) -> Implementation:
     return Implementation(
-        name=f"tf-mode{mode}" + ("-amp" if precision == "amp" else ""),
+        name=f"tf-{name}",
         framework="tensorflow",
         module="tensorflow",
         precision=precision,
-        options={"mode": mode},
+        options={"mode": mode, **more.pop("options", {})},
         note=note,
+        **more,
     )
 
 
@@ -134,12 +148,71 @@ IMPLEMENTATIONS = {
             devices=("cuda",),
             note="apex.amp, opt level O1, as the paper used it",
         ),
-        _tensorflow(0, "fp32", "Keras LSTM on cuDNN; on a CPU the same code as mode 2"),
-        _tensorflow(1, "fp32", "Keras LSTM, implementation=1: eight small products a step"),
-        _tensorflow(2, "fp32", "Keras LSTM, implementation=2: two larger products a step"),
-        _tensorflow(0, "amp", "mode 0 under a mixed dtype policy"),
-        _tensorflow(1, "amp", "mode 1 under a mixed dtype policy"),
-        _tensorflow(2, "amp", "mode 2 under a mixed dtype policy"),
+        _tensorflow("mode0", "fp32", 0, "Keras LSTM on cuDNN; on a CPU the same code as mode 2"),
+        _tensorflow(
+            "mode0-tf32",
+            "tf32",
+            0,
+            "mode 0 with TF32 allowed",
+            devices=("cuda",),
+            default_on=("cuda",),
+        ),
+        _tensorflow(
+            "mode1", "fp32", 1, "Keras LSTM, implementation=1: eight small products a step"
+        ),
+        _tensorflow(
+            "mode2",
+            "fp32",
+            2,
+            "Keras LSTM, implementation=2: two larger products a step",
+            default_on=("cpu",),
+        ),
+        _tensorflow("xla", "fp32", 2, "mode 2 compiled by XLA", options={"xla": True}),
+        _tensorflow("mode0-amp", "amp", 0, "mode 0 under a mixed dtype policy"),
+        _tensorflow("mode1-amp", "amp", 1, "mode 1 under a mixed dtype policy"),
+        _tensorflow("mode2-amp", "amp", 2, "mode 2 under a mixed dtype policy"),
+        Implementation(
+            "jax-scan",
+            "jax",
+            "fp32",
+            "jax",
+            default_on=("cpu",),
+            note="lax.scan of the cell, compiled by XLA",
+        ),
+        Implementation(
+            "jax-scan-tf32",
+            "jax",
+            "tf32",
+            "jax",
+            devices=("cuda",),
+            default_on=("cuda",),
+            note="the same with TF32 allowed",
+        ),
+        Implementation(
+            "jax-cudnn",
+            "jax",
+            "fp32",
+            "jax",
+            options={"cudnn": True},
+            devices=("cuda",),
+            note="jax.experimental.rnn.lstm",
+        ),
+        Implementation(
+            "keras-torch",
+            "keras-torch",
+            "fp32",
+            "keras_torch",
+            default_on=("cpu",),
+            note="Keras LSTM on PyTorch: cuDNN on a GPU, else a Python loop",
+        ),
+        Implementation(
+            "keras-jax",
+            "keras-jax",
+            "fp32",
+            "keras_jax",
+            default_on=("cpu",),
+            note="Keras LSTM on JAX, under jit",
+        ),
         Implementation(
             "fake", "fake", "fp32", "fake", note="no framework: scripted answers, times and faults"
         ),

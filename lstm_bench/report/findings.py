@@ -40,6 +40,9 @@ TITLES = {
     "persistent": "our kernels",
     "pytorch": "PyTorch",
     "tensorflow": "TensorFlow",
+    "jax": "JAX",
+    "keras-torch": "Keras on PyTorch",
+    "keras-jax": "Keras on JAX",
 }
 
 
