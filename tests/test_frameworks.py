@@ -4,6 +4,9 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import os
+import subprocess
+import sys
 import tempfile
 from dataclasses import replace
 
@@ -11,33 +14,50 @@ import numpy as np
 import pytest
 
 from lstm_bench.model.registry import FRAMEWORKS, IMPLEMENTATIONS
-from lstm_bench.model.types import TOLERANCES, Sampling, Settings, Shape, Unsupported, to_json
+from lstm_bench.model.types import (
+    CARRIED_CALLS,
+    TOLERANCES,
+    Sampling,
+    Settings,
+    Shape,
+    Unsupported,
+    to_json,
+)
 from lstm_bench.worker import problem as problems
 from lstm_bench.worker.implementations import amp
-from lstm_bench.worker.worker import Worker
+from lstm_bench.worker.worker import Worker, _followed
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.xdist_group("frameworks")]
 
 SETTINGS = Settings(device="cpu", threads=2)
+#: A process has one Keras on one backend: here TensorFlow's, and those below in a pytest each.
+APART = ("keras-torch", "keras-jax")
+HERE = os.environ.get("LSTM_BENCH_TESTED_APART")
 #: All that run on a CPU; the baseline has tests of its own, and `fake` computes nothing.
 ROWS = [
     r
     for r in IMPLEMENTATIONS.values()
-    if "cpu" in r.devices and r.framework not in ("deepbench", "fake")
+    if "cpu" in r.devices
+    and (r.framework == HERE if HERE else r.framework not in ("deepbench", "fake", *APART))
 ]
 SHAPES = [
     Shape(hidden=16, batch=4, timesteps=6, input_size=16),
     Shape(hidden=7, batch=3, timesteps=5, input_size=11),
     Shape(hidden=1, batch=1, timesteps=1, input_size=1),
-    Shape(hidden=13, batch=1, timesteps=9, input_size=2),
+    Shape(hidden=37, batch=1, timesteps=9, input_size=2),
+    Shape(hidden=131, batch=5, timesteps=9, input_size=17),
 ]
 _described = set()
 
 
-def built(row, problem, settings=SETTINGS):
-    for name in FRAMEWORKS[row.framework].requires:
+def need(framework):
+    for name in FRAMEWORKS[framework].requires:
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
+
+
+def built(row, problem, settings=SETTINGS):
+    need(row.framework)
     module = importlib.import_module(f"lstm_bench.worker.implementations.{row.module}")
     if row.module not in _described:
         _described.add(row.module)
@@ -81,6 +101,31 @@ def test_every_implementation_gives_the_references_answer(row, shape):
     check = check_of(row, problems.make(shape, seed=3))
     assert check.passed, check.reason
     assert check.max_abs_error > 0
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
+def test_carried_states_go_from_call_to_call_and_a_restart_begins_again(row):
+    problem = problems.make(SHAPES[1], seed=3)
+    session = built(row, problem, replace(SETTINGS, state="carried"))
+    if not session.carries:
+        pytest.skip(f"{row.name} carries no state")
+    expected = problems.reference(problems.repeated(problem, CARRIED_CALLS), row.computes)
+    for _ in range(2):  # the second starts where the first one left, unless it is restarted
+        check = problems.check(_followed(session), expected, TOLERANCES[precision_of(session, row)])
+        assert check.passed, check.reason
+
+
+@pytest.mark.parametrize("framework", [] if HERE else APART)
+def test_all_this_holds_for_a_framework_that_needs_a_process_of_its_own(framework):
+    need(framework)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", framework],
+        env={**os.environ, "LSTM_BENCH_TESTED_APART": framework},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped" not in done.stdout
 
 
 def swap_gates(w):

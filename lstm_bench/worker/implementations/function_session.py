@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from lstm_bench.model.types import Settings
 from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.problem import Array, Problem
 
@@ -16,11 +17,11 @@ class FunctionSession(Session):
 
     carries = True
 
-    def __init__(self, forward: Callable[..., Any], x: Any, h0: Any, c0: Any, carried: bool):
-        self.forward, self.x, self.start = forward, x, (h0, c0)
-        self.result: Any = (x, h0, c0)  # what there is to wait for before the first call
-        self.restart()
-        if carried:
+    def __init__(self, forward: Any, inputs: Sequence[Any], settings: Settings):
+        self.forward, self.result = forward, inputs  # to wait for, until there is an answer
+        self.x, *self.start = inputs
+        self.states: Sequence[Any] = self.start
+        if settings.state == "carried":
             self.call = self._carry_on  # type: ignore[method-assign]
 
     def call(self) -> None:
@@ -34,7 +35,8 @@ class FunctionSession(Session):
         self.states = self.start
 
     def close(self) -> None:
-        self.forward = self.x = self.start = self.states = self.result = None  # type: ignore[assignment]
+        self.forward = self.x = None
+        self.start, self.states, self.result = [], [], []
 
 
 def batch_major(problem: Problem) -> Array:

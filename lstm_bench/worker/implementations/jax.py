@@ -127,7 +127,7 @@ class JaxSession(FunctionSession):
             "inputs": sum(value.nbytes for value in inputs),
         }
         forward = functools.partial(self.compiled, weights)
-        super().__init__(forward, *inputs, settings.state == "carried")
+        super().__init__(forward, inputs, settings)
 
     def wait(self) -> None:
         self.result[0].block_until_ready()
@@ -150,8 +150,8 @@ class JaxSession(FunctionSession):
     def device_peak(self) -> int:
         """XLA plans all its memory when it compiles; JAX's count of a peak cannot be restarted."""
         plan = self.compiled.memory_analysis()
-        sizes = (plan.argument_size_in_bytes, plan.output_size_in_bytes, plan.temp_size_in_bytes)
-        return sum(sizes) - int(plan.alias_size_in_bytes)
+        held = plan.argument_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
+        return int(held + plan.temp_size_in_bytes)
 
     def close(self) -> None:
         super().close()

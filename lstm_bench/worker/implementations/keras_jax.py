@@ -1,4 +1,4 @@
-"""Keras on JAX: its LSTM layer under `jax.jit`, without which a call takes a hundred times longer."""
+"""Keras on JAX: its LSTM layer under `jax.jit`; a plain call takes a hundred times longer."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class KerasTorchSession(FunctionSession):
 
         arrays = (batch_major(problem), problem.h0, problem.c0)
         inputs = [torch.from_numpy(value).to(settings.device) for value in arrays]
-        super().__init__(forward, *inputs, settings.state == "carried")
+        super().__init__(forward, inputs, settings)
         self.lstm, self.cuda = lstm, settings.device == "cuda"
         if self.cuda:
             self.wait = torch.cuda.synchronize  # type: ignore[method-assign]

@@ -116,7 +116,7 @@ class TensorFlowSession(FunctionSession):
         def forward(x: tf.Tensor, h: tf.Tensor, c: tf.Tensor) -> Any:
             return layer(x, initial_state=[h, c], training=False)
 
-        super().__init__(forward, *inputs, settings.state == "carried")
+        super().__init__(forward, inputs, settings)
         self.layer, self.cuda = layer, settings.device == "cuda"
         self.memory = {
             "weights": sum(int(np.prod(w.shape)) * 4 for w in layer.weights),
