@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lstm_bench.driver.worker_pool import WorkerProcess
 from lstm_bench.model.registry import FRAMEWORKS, IMPLEMENTATIONS
 from lstm_bench.model.types import (
     CARRIED_CALLS,
@@ -189,14 +190,31 @@ def test_mode_1_and_mode_2_are_different_code_and_mode_0_on_a_cpu_is_mode_2():
     assert products == {0: 2, 1: 8, 2: 2}
 
 
-def test_the_thread_count_is_obeyed_and_told():
-    for module in ("pytorch", "tensorflow"):
-        if importlib.util.find_spec(FRAMEWORKS[module].requires[0]) is None:
-            pytest.skip(f"{module} is not installed")
-        described = importlib.import_module(f"lstm_bench.worker.implementations.{module}")
-        if module == "pytorch":  # TensorFlow's is fixed once it has run
-            assert described.describe(Settings(threads=1))["threads"] == 1
-        assert described.describe(SETTINGS)["threads"] == 2
+@pytest.mark.parametrize("module", ["pytorch", "tensorflow"])
+def test_the_thread_count_is_obeyed_and_told(module):
+    need(module)
+    described = importlib.import_module(f"lstm_bench.worker.implementations.{module}")
+    if module == "pytorch":  # TensorFlow's is fixed once it has run
+        assert described.describe(Settings(threads=1))["threads"] == 1
+    assert described.describe(SETTINGS)["threads"] == 2
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_jax_starts_as_many_threads_as_it_is_given(threads, tmp_path):
+    need("jax")
+    settings = Settings(threads=threads)
+    process = WorkerProcess("jax", "jax", sys.executable, settings, tmp_path / "log")
+    assert process.ask("hello", 60, lambda: False).threads == threads
+    process.kill()
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [("tf-mode2", "generic"), ("tf-xla", "XLA"), ("jax-scan", "XLA, loop")]
+)
+def test_what_xla_compiles_is_told_from_what_it_does_not(name, path):
+    session = built(IMPLEMENTATIONS[name], problems.make(SHAPES[0], seed=3))
+    session.call()
+    assert session.path == path
 
 
 AMP_ROWS = [row for row in ROWS if row.precision == "amp"]

@@ -29,7 +29,6 @@ HEAVY = {"numpy", "pandas", "scipy", "matplotlib", "msgspec", "rich", "yaml", *F
 #: What a file of the worker's may import besides the standard library and NumPy.
 AT_HOME = {
     "pytorch": {"torch", "apex"},
-    "torch_path": {"torch"},
     "torch_profile": {"torch"},
     "tensorflow": {"tensorflow"},
     "tensorflow_profile": {"tensorflow"},

@@ -53,7 +53,12 @@ FRAMEWORKS = {
             ("tensorflow", "keras"),
             "pip install tensorflow",
         ),
-        Framework("jax", ("jax", "numpy"), ("jax", "jaxlib"), "pip install jax"),
+        Framework(
+            "jax",
+            ("jax", "numpy"),
+            ("jax", "jaxlib"),
+            "pip install jax, on a GPU 'jax[cuda13]'",
+        ),
         Framework(
             "keras-torch",
             ("keras", "torch", "numpy"),
@@ -64,7 +69,7 @@ FRAMEWORKS = {
             "keras-jax",
             ("keras", "jax", "numpy"),
             ("keras", "jax", "jaxlib"),
-            "pip install keras jax",
+            "pip install keras jax, on a GPU keras 'jax[cuda13]'",
         ),
         Framework("fake", ("numpy",), ("numpy",), "pip install numpy"),
     )

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity
 
+from lstm_bench.model.profile import Activity, Profile, Window
 from lstm_bench.model.types import Implementation, Settings
-from lstm_bench.worker.implementations import pytorch, torch_path
+from lstm_bench.worker import loaded_libraries
+from lstm_bench.worker.implementations import pytorch, torch_profile
 from lstm_bench.worker.implementations.function_session import FunctionSession, batch_major
 from lstm_bench.worker.implementations.keras_layer import keras_on, layer
 from lstm_bench.worker.implementations.session import Session
@@ -32,6 +35,8 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
 class KerasTorchSession(FunctionSession):
     """Keras puts a layer on the GPU where there is one."""
 
+    profiler = torch_profile.SOURCE
+
     def __init__(self, lstm: Any, problem: Problem, settings: Settings):
         def forward(x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> Any:
             with torch.inference_mode():
@@ -40,7 +45,7 @@ class KerasTorchSession(FunctionSession):
         arrays = (batch_major(problem), problem.h0, problem.c0)
         inputs = [torch.from_numpy(value).to(settings.device) for value in arrays]
         super().__init__(forward, inputs, settings)
-        self.lstm, self.cuda = lstm, settings.device == "cuda"
+        self.cuda = settings.device == "cuda"
         if self.cuda:
             self.wait = torch.cuda.synchronize  # type: ignore[method-assign]
         held = {"weights": [weight.value for weight in lstm.weights], "inputs": inputs}
@@ -48,9 +53,15 @@ class KerasTorchSession(FunctionSession):
 
     @property
     def path(self) -> str:  # type: ignore[override]
-        """Keras calls PyTorch's layer on cuDNN or, without a word, loops over the steps."""
-        library = torch_path.library(lambda: self.lstm(self.x, initial_state=[*self.start]))
-        return "Python loop" if library == "generic" else library
+        """Keras calls PyTorch's LSTM on cuDNN or, without a word, loops over the steps.
+
+        Read off the operators of a short call like the others.
+        """
+        with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as seen:
+            self.forward(self.x[:, :1], *self.start)
+        if any("cudnn_rnn" in event.name for event in seen.events()):
+            return f"cuDNN {loaded_libraries.cudnn()}".strip()
+        return "Python loop"
 
     def outputs(self) -> Answer:
         self.wait()
@@ -60,8 +71,13 @@ class KerasTorchSession(FunctionSession):
     def device_peak(self) -> int:
         return int(torch.cuda.max_memory_allocated())
 
+    def operators(self, calls: int) -> Profile:
+        return torch_profile.operators(self, calls, self.cuda)
+
+    def activities(self, calls: int) -> tuple[list[Activity], list[Window]] | None:
+        return torch_profile.activities(self, calls) if self.cuda else None
+
     def close(self) -> None:
         super().close()
-        self.lstm = None
         if self.cuda:
             torch.cuda.empty_cache()

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lstm_bench.model.profile import Activity, Profile, Window
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Implementation, Settings, Unsupported
 from lstm_bench.worker import loaded_libraries
-from lstm_bench.worker.implementations import amp, torch_path, torch_profile
+from lstm_bench.worker.implementations import amp, torch_profile
 from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.problem import Answer, Problem
 
@@ -143,9 +144,27 @@ class TorchSession(Session):
     @property
     def path(self) -> str:  # type: ignore[override]
         """The kernels behind `nn.LSTM`, read off the operators of a short call like the others."""
+        seen = _OperatorNames()
         x = self.x[:1]
         autocast: Any = contextlib.nullcontext()
         if self.autocast is not None:
             autocast = torch.autocast(self.device, dtype=self.autocast)
-        with autocast:
-            return torch_path.library(lambda: self.layer(x, self.state))
+        with torch.no_grad(), seen, autocast:
+            self.layer(x, self.state)
+        if any("cudnn_rnn" in name for name in seen.names):
+            return f"cuDNN {loaded_libraries.dotted(torch.backends.cudnn.version() or 0)}"
+        if any("mkldnn_rnn" in name for name in seen.names):
+            return "oneDNN"
+        return "generic"
+
+
+class _OperatorNames(TorchDispatchMode):
+    """Collects the names of the operators that run inside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(str(func))
+        return func(*args, **(kwargs or {}))
