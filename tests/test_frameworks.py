@@ -217,6 +217,21 @@ def test_what_xla_compiles_is_told_from_what_it_does_not(name, path):
     assert session.path == path
 
 
+def test_the_weights_for_jax_on_cudnn_are_laid_out_as_its_own_reference_reads_them(monkeypatch):
+    need("jax")
+    from jax.experimental import rnn
+
+    def without_a_gpu(x, h, c, weights, lengths, **layer):
+        sizes = (layer["input_size"], layer["hidden_size"], 1, False)
+        return rnn.lstm_ref(
+            x, h, c, *rnn.unpack_lstm_weights(weights, *sizes), seq_lengths=lengths, **layer
+        )
+
+    monkeypatch.setattr(rnn, "lstm", without_a_gpu)
+    check = check_of(IMPLEMENTATIONS["jax-cudnn"], problems.make(SHAPES[1], seed=3))
+    assert check.passed, check.reason
+
+
 AMP_ROWS = [row for row in ROWS if row.precision == "amp"]
 
 

@@ -91,17 +91,9 @@ def _cudnn(weights: Any, x: Any, h: Any, c: Any) -> Any:
 
     (batch, steps, size), hidden = x.shape, h.shape[1]
     lengths = jnp.full((batch,), steps, jnp.int32)
+    layer = {"num_layers": 1, "dropout": 0.0, "bidirectional": False}
     output, h, c = rnn.lstm(
-        x,
-        h[None],
-        c[None],
-        *weights,
-        lengths,
-        size,
-        hidden,
-        1,
-        0.0,
-        False,  # one layer, no dropout
+        x, h[None], c[None], *weights, lengths, input_size=size, hidden_size=hidden, **layer
     )
     return output, h[0], c[0]
 
@@ -143,13 +135,14 @@ class JaxSession(FunctionSession):
         called = {name.strip("_").split("$")[0] for name in _CALLED.findall(program)}
         if any(name.startswith("cudnn_rnn") for name in called):
             return f"cuDNN {loaded_libraries.cudnn()}".strip()
-        return ", ".join(
-            ["XLA"] + ["loop"] * (" while(" in program) + ["cuBLAS"] * ("cublas" in called)
-        )
+        loop, cublas = " while(" in program, "cublas" in called
+        return "XLA" + ", loop" * loop + ", cuBLAS" * cublas
 
-    def device_peak(self) -> int:
+    def device_peak(self) -> int | None:
         """XLA plans all its memory when it compiles; JAX's count of a peak cannot be restarted."""
         plan = self.compiled.memory_analysis()
+        if plan is None:
+            return None
         held = plan.argument_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
         return int(held + plan.temp_size_in_bytes)
 
