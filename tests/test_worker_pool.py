@@ -175,10 +175,11 @@ def test_an_interpreter_that_is_none_is_named(python):
 
 
 def test_a_framework_can_have_an_interpreter_of_its_own():
-    chosen = {"tensorflow": "/tf/python", "pytorch": "/pt/python", "keras": "/keras/python"}
+    chosen = {"tensorflow": "/tf/python", "pytorch": "/pt/python", "keras-jax": "/kj/python"}
     assert worker_pool.interpreter("tensorflow", chosen) == "/tf/python"
     assert worker_pool.interpreter("apex", chosen) == "/pt/python"
-    assert worker_pool.interpreter("keras-jax", chosen) == "/keras/python"
+    assert worker_pool.interpreter("keras-torch", chosen) == "/pt/python"
+    assert worker_pool.interpreter("keras-jax", chosen) == "/kj/python"
     assert worker_pool.interpreter("fake", chosen) == sys.executable
 
 
