@@ -45,7 +45,7 @@ def _set_tf32(wanted: bool) -> bool:
 
     By the names that PyTorch has since 2.9, if it has them: once set, it refuses to read the old.
     """
-    rnn = getattr(torch.backends.cudnn, "rnn", None)
+    rnn: Any = getattr(torch.backends.cudnn, "rnn", None)
     products = torch.backends.cuda.matmul
     if hasattr(rnn, "fp32_precision"):
         rnn.fp32_precision = products.fp32_precision = "tf32" if wanted else "ieee"

@@ -52,9 +52,10 @@ class Compile(TorchSession):
         own = types.FunctionType(code, globals(), closure=forward.__closure__)
         mode = "reduce-overhead" if self.device == "cuda" else None
         try:
-            return torch.compile(own, mode=mode, dynamic=False, fullgraph=True)
+            compiled: Forward = torch.compile(own, mode=mode, dynamic=False, fullgraph=True)
         except RuntimeError as error:  # for this Python there is none
             raise Unsupported(f"torch.compile: {_first_line(error)}") from None
+        return compiled
 
     def _compile(self, cap_s: float, timesteps: int) -> None:
         if timesteps >= self.given_up.get(cap_s, timesteps + 1):
@@ -62,6 +63,7 @@ class Compile(TorchSession):
                 f"torch.compile took more than {cap_s:g} s for {self.given_up[cap_s]} timesteps;"
                 f" {timesteps} are not tried"
             )
+        import torch._inductor.compile_fx  # now: an import must not be interrupted
         import torch._inductor.config as inductor
         from torch._dynamo.exc import TorchDynamoException
         from torch._dynamo.utils import counters
@@ -135,12 +137,10 @@ def _at_most(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
         try:
             yield
-        except BaseException as error:
-            if not struck or isinstance(error, TooLong):
-                raise
-            raise TooLong from error  # what it was turned into on its way
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            if struck:  # whatever has become of it on its way
+                raise TooLong
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)  # it may have struck just before
         signal.signal(signal.SIGALRM, before)

@@ -53,7 +53,7 @@ class TorchSession(Session):
         return refusing(layer, f"an LSTM in {self.x.dtype}") if refusable else layer
 
     def weights(self) -> Iterable[torch.Tensor]:
-        return self.layer.parameters()
+        return tuple(self.layer.parameters())
 
     def call(self) -> None:
         with torch.inference_mode():

@@ -121,7 +121,8 @@ class Script(TorchSession):
 
     def wrapped(self, layer: torch.nn.Module) -> Forward:
         with quiet():
-            return torch.jit.script(_Scriptable(layer).eval())
+            scripted: Forward = torch.jit.script(_Scriptable(layer).eval())
+        return scripted
 
 
 class Trace(TorchSession):
@@ -129,7 +130,8 @@ class Trace(TorchSession):
 
     def wrapped(self, layer: torch.nn.Module) -> Forward:
         with quiet(), torch.inference_mode():
-            return torch.jit.trace(layer, (self.x, self.state), check_trace=False)
+            traced: Forward = torch.jit.trace(layer, (self.x, self.state), check_trace=False)
+        return traced
 
 
 class _Scriptable(torch.nn.Module):
@@ -157,7 +159,8 @@ class Int8(TorchSession):
             whole = torch.nn.Sequential(layer)  # it looks at the layers inside
             made = torch.ao.quantization.quantize_dynamic(whole, {torch.nn.LSTM}, torch.qint8)
         self.layer = made[0]
-        return self.layer
+        quantised: Forward = self.layer
+        return quantised
 
     def weights(self) -> Iterable[torch.Tensor]:
         return (*self.layer.get_weight().values(), *self.layer.get_bias().values())
