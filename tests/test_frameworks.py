@@ -119,6 +119,18 @@ def test_every_implementation_gives_the_references_answer(row, shape):
     assert check.max_abs_error > 0
 
 
+@pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
+def test_carried_states_go_from_call_to_call_and_a_restart_begins_again(row):
+    problem = problems.make(SHAPES[0], seed=3)
+    session = built(row, problem, replace(SETTINGS, state="carried"))
+    if not session.carries:
+        pytest.skip(f"{row.name} carries no state")
+    expected = problems.reference(problems.repeated(problem, CARRIED_CALLS), row.computes)
+    for _ in range(2):  # the second starts where the first one left, unless it is restarted
+        check = problems.check(_followed(session), expected, TOLERANCES[precision_of(session, row)])
+        assert check.passed, check.reason
+
+
 def swap_gates(w):
     i, f, g, o = np.split(w, 4)
     return np.concatenate([f, i, g, o])
@@ -164,24 +176,14 @@ def says_its_path_and_what_it_holds(row):
     assert session.path
     assert "cuDNN" not in session.path  # on a CPU
     size = 2 if row.precision in ("fp16", "bf16") else 4
-    weights = 4 * s.hidden * (s.hidden + s.input_size) * (1 if row.precision == "int8" else size)
-    biases = 4 * s.hidden * size
-    assert session.memory["weights"] in (weights + biases, weights + 2 * biases)  # added up, or not
+    weights, biases = 4 * s.hidden * (s.hidden + s.input_size), 4 * s.hidden
+    held = session.memory["weights"]
+    if row.precision == "int8":  # the biases are not, nor are scales, which are one a row at most
+        assert weights + size * biases <= held <= weights + size * 6 * biases
+    else:
+        assert held in (size * (weights + biases), size * (weights + 2 * biases))  # added, or not
     inputs = s.timesteps * s.batch * s.input_size + 2 * s.batch * s.hidden
     assert session.memory["inputs"] == size * inputs
-    session.close()
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
-def test_carried_states_go_from_call_to_call_until_a_restart(row):
-    problem = problems.make(SHAPES[0], seed=3)
-    session = built(row, problem, replace(SETTINGS, state="carried"))
-    if not session.carries:
-        pytest.skip("it carries no states")
-    expected = problems.reference(problems.repeated(problem, CARRIED_CALLS), row.computes)
-    for _ in range(2):
-        check = problems.check(_followed(session), expected, TOLERANCES[precision_of(session, row)])
-        assert check.passed, check.reason
     session.close()
 
 

@@ -76,6 +76,7 @@ def nothing_given_up(monkeypatch):
     monkeypatch.setattr(torch_compile.Compile, "given_up", {})
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # once, at most
 def test_a_compilation_that_takes_too_long_is_unsupported_and_not_tried_again(nothing_given_up):
     before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(Unsupported, match=r"^torch.compile took more than 0.001 s for 9 timesteps"):

@@ -94,9 +94,15 @@ class TorchSession(Session):
     @property
     def path(self) -> str:  # type: ignore[override]
         """The library behind the layer, read off the operators of a short call like the others."""
-        with torch.no_grad(), _OperatorNames() as seen:
-            self.forward(self.x[:1], self.initial)
-        return library(seen.names)
+        with torch.inference_mode():
+            return kernels(lambda: self.forward(self.x[:1], self.initial))
+
+
+def kernels(call: Callable[[], Any]) -> str:
+    """The library behind a call, read off its operators."""
+    with _OperatorNames() as seen:
+        call()
+    return library(seen.names)
 
 
 def library(operators: Iterable[str]) -> str:
@@ -145,4 +151,7 @@ class _OperatorNames(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.names.add(str(func))
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        with self:  # in inference mode an operator that is made of others arrives whole
+            result = func.decompose(*args, **kwargs)
+        return func(*args, **kwargs) if result is NotImplemented else result
