@@ -3,12 +3,14 @@
 import signal
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from lstm_bench.model.registry import IMPLEMENTATIONS
-from lstm_bench.model.types import Settings, Shape, Unsupported
+from lstm_bench.model.types import CARRIED_CALLS, TOLERANCES, Settings, Shape, Unsupported
 from lstm_bench.worker import problem as problems
 from lstm_bench.worker.timing import ProcessClock
+from lstm_bench.worker.worker import _followed
 
 torch = pytest.importorskip("torch")
 
@@ -18,15 +20,26 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.xdist_group("frameworks")]
 
 SETTINGS = Settings(device="cpu", threads=2)
 PROBLEM = problems.make(Shape(hidden=16, batch=2, timesteps=9, input_size=8), seed=3)
+ROWS = {name: row for name, row in IMPLEMENTATIONS.items() if row.framework == "pytorch"}
 ONEDNN = "aten::mkldnn_rnn_layer"
 onednn = pytest.mark.skipif(
     not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN"
 )
 
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="it needs a GPU")
 
-def built(name, problem=PROBLEM, **options):
+
+def built(name, problem=PROBLEM, settings=SETTINGS, **options):
     row = IMPLEMENTATIONS[name]
-    return pytorch.build(problem, replace(row, options={**row.options, **options}), SETTINGS)
+    return pytorch.build(problem, replace(row, options={**row.options, **options}), settings)
+
+
+def same_bits(one, other):
+    return all(np.array_equal(a, b) for a, b in zip(one.outputs(), other.outputs(), strict=True))
+
+
+def right(session):
+    return problems.check(session.outputs(), problems.reference(PROBLEM), TOLERANCES["fp32"]).passed
 
 
 def operators_of(call):
@@ -54,10 +67,8 @@ def test_native_runs_without_onednn_and_pytorch_beside_it_with_it(call):
 
 
 @onednn
-@pytest.mark.parametrize("name", [n for n in IMPLEMENTATIONS if n.startswith("pytorch")])
+@pytest.mark.parametrize("name", [n for n, row in ROWS.items() if "cpu" in row.devices])
 def test_no_row_turns_onednn_off_for_the_others(name):
-    if "cpu" not in IMPLEMENTATIONS[name].devices:
-        pytest.skip("it needs a GPU")
     try:
         built(name).call()
     except Unsupported:
@@ -89,7 +100,7 @@ def test_a_compilation_that_takes_too_long_is_unsupported_and_not_tried_again(no
             built("pytorch-compile", problem, cap_s=0.001)
     session = built("pytorch-compile")  # the process goes on
     session.call()
-    assert problems.check(session.outputs(), problems.reference(PROBLEM), 5e-5).passed
+    assert right(session)
     session.close()
 
 
@@ -124,3 +135,43 @@ def test_int8_without_an_engine_is_unsupported(monkeypatch):
     monkeypatch.setattr(torch.backends.quantized.__class__, "supported_engines", ["none"])
     with pytest.raises(Unsupported, match=r"built without .* for int8"):
         built("pytorch-int8")
+
+
+@cuda
+@pytest.mark.parametrize("state", ["fixed", "carried"])
+@pytest.mark.parametrize(
+    "name", [n for n, row in ROWS.items() if row.options.get("way") == "graph"]
+)
+def test_a_graph_gives_the_bits_of_the_calls_that_it_replays(name, state):
+    settings = IMPLEMENTATIONS[name].settings_in(Settings(device="cuda", state=state))
+    assert pytorch.describe(settings)["tf32"] is settings.tf32
+    graph, plain = (built(n, settings=settings) for n in (name, name.removesuffix("-graph")))
+    assert graph.path == f"{plain.path}, graph"
+    for _ in range(2):
+        for _ in range(3):
+            graph.call()
+            plain.call()
+            assert same_bits(graph, plain)
+        graph.restart()
+        plain.restart()
+
+
+@cuda
+def test_a_compiled_layer_keeps_its_answer_when_another_is_called():
+    settings = Settings(device="cuda")
+    pytorch.describe(settings)
+    sessions = [built("pytorch-compile", settings=settings) for _ in range(2)]
+    for session in sessions:
+        session.call()
+    assert all(right(session) for session in sessions)
+    assert all(session.path == "generic, compiled, graph" for session in sessions)
+
+
+@cuda
+def test_a_compiled_layer_carries_its_states_on_a_gpu():
+    settings = Settings(device="cuda", state="carried")
+    pytorch.describe(settings)
+    session = built("pytorch-compile", settings=settings)
+    expected = problems.reference(problems.repeated(PROBLEM, CARRIED_CALLS))
+    for _ in range(2):
+        assert problems.check(_followed(session), expected, TOLERANCES["fp32"]).passed

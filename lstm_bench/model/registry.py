@@ -135,7 +135,7 @@ IMPLEMENTATIONS = {
         _persistent("-tf32", "tf32", "the same, factors rounded as TF32 rounds them"),
         _persistent("-fp16", "fp16", "the same in half precision"),
         _persistent("-bf16", "bf16", "the same in bfloat16"),
-        _pytorch("", "torch.nn.LSTM in strict fp32; cuDNN on a GPU", default_on=("cpu",)),
+        _pytorch("", "torch.nn.LSTM in strict fp32; cuDNN on a GPU", default_on=CPU),
         _pytorch("-tf32", "TF32 allowed, as PyTorch does by default", default_on=CUDA),
         _pytorch("-amp", "torch.autocast around each call", "amp"),
         _pytorch(
