@@ -42,11 +42,9 @@ ROWS = [
     and (r.framework == HERE if HERE else r.framework not in ("deepbench", "fake", *APART))
 ]
 SHAPES = [
-    Shape(hidden=16, batch=4, timesteps=6, input_size=16),
-    Shape(hidden=7, batch=3, timesteps=5, input_size=11),
-    Shape(hidden=1, batch=1, timesteps=1, input_size=1),
-    Shape(hidden=37, batch=1, timesteps=9, input_size=2),
-    Shape(hidden=131, batch=5, timesteps=9, input_size=17),
+    Shape(hidden=37, batch=5, timesteps=9, input_size=11),
+    Shape(hidden=131, batch=1, timesteps=1, input_size=64),
+    Shape(hidden=1, batch=1, timesteps=9, input_size=1),
 ]
 _described = set()
 
@@ -66,20 +64,49 @@ def built(row, problem, settings=SETTINGS):
     try:
         return module.build(problem, row, settings)
     except Unsupported as refused:
-        if row.name != "pytorch-amp" or autocast_runs():
+        if row.name not in PLAINLY or runs_plainly(row.name):
             raise
         pytest.skip(str(refused))
 
 
+def autocast(torch, half):
+    with torch.autocast("cpu", dtype=getattr(torch, half)):
+        torch.nn.LSTM(8, 8)(torch.zeros(2, 1, 8))
+
+
+def in_bf16(torch):
+    torch.nn.LSTM(8, 8, dtype=torch.bfloat16)(torch.zeros(2, 1, 8, dtype=torch.bfloat16))
+
+
+def in_int8(torch, engine):
+    torch.backends.quantized.engine = engine
+    layer = torch.nn.Sequential(torch.nn.LSTM(8, 8))
+    made = torch.ao.quantization.quantize_dynamic(layer, {torch.nn.LSTM}, torch.qint8)
+    made(torch.zeros(2, 1, 8))
+
+
+def compiled(torch):
+    with torch._dynamo.config.patch(allow_rnn=True):
+        torch.compile(torch.nn.LSTM(8, 8), fullgraph=True)(torch.zeros(2, 1, 8))
+
+
+#: What a machine may refuse, and the same in plain PyTorch, in each way that would do.
+PLAINLY = {
+    "pytorch-amp": [functools.partial(autocast, half=h) for h in ("bfloat16", "float16")],
+    "pytorch-bf16": [in_bf16],
+    "pytorch-int8": [functools.partial(in_int8, engine=e) for e in ("qnnpack", "x86", "fbgemm")],
+    "pytorch-compile": [compiled],
+}
+
+
 @functools.cache
-def autocast_runs():
-    """Whether PyTorch itself, called plainly, runs an LSTM in any half precision on this CPU."""
+def runs_plainly(name):
+    """Whether PyTorch itself, without this package, does on this CPU what the row does."""
     import torch
 
-    for half in (torch.bfloat16, torch.float16):
-        with contextlib.suppress(RuntimeError), torch.inference_mode():
-            with torch.autocast("cpu", dtype=half):
-                torch.nn.LSTM(8, 8)(torch.zeros(2, 1, 8))
+    for call in PLAINLY[name]:
+        with contextlib.suppress(Exception), torch.inference_mode():
+            call(torch)
             return True
     return False
 
@@ -106,7 +133,7 @@ def test_every_implementation_gives_the_references_answer(row, shape):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
 def test_carried_states_go_from_call_to_call_and_a_restart_begins_again(row):
-    problem = problems.make(SHAPES[1], seed=3)
+    problem = problems.make(SHAPES[0], seed=3)
     session = built(row, problem, replace(SETTINGS, state="carried"))
     if not session.carries:
         pytest.skip(f"{row.name} carries no state")
@@ -157,7 +184,9 @@ ONE_EACH = list({(r.framework, r.precision): r for r in reversed(ROWS)}.values()
 def test_a_mistake_is_caught_in_any_framework_and_precision(row, mistake):
     problem = problems.make(SHAPES[0], seed=3)
     broken = MISTAKES[mistake](replace(problem, _shared={}))
-    assert not check_of(row, broken, truth=problem).passed
+    has_no_number = "NaN" in mistake and row.precision == "int8"  # and may say so
+    with contextlib.suppress(RuntimeError) if has_no_number else contextlib.nullcontext():
+        assert not check_of(row, broken, truth=problem).passed
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
@@ -166,15 +195,20 @@ def test_every_implementation_says_which_path_ran_and_what_it_holds(row):
 
 
 def says_its_path_and_what_it_holds(row):
-    session = built(row, problems.make(SHAPES[1], seed=3))
+    s = SHAPES[0]
+    session = built(row, problems.make(s, seed=3))
     session.call()
     assert session.path
     assert "cuDNN" not in session.path  # on a CPU
     size = 2 if row.precision in ("fp16", "bf16") else 4
-    weights, biases = 4 * 7 * (7 + 11), 4 * 7
+    weights, biases = 4 * s.hidden * (s.hidden + s.input_size), 4 * s.hidden
     held = session.memory["weights"]
-    assert held in (size * (weights + biases), size * (weights + 2 * biases))  # added up, or not
-    assert session.memory["inputs"] == size * (5 * 3 * 11 + 2 * 3 * 7)
+    if row.precision == "int8":  # the biases are not, nor are scales, which are one a row at most
+        assert weights + size * biases <= held <= weights + size * 6 * biases
+    else:
+        assert held in (size * (weights + biases), size * (weights + 2 * biases))  # added, or not
+    inputs = s.timesteps * s.batch * s.input_size + 2 * s.batch * s.hidden
+    assert session.memory["inputs"] == size * inputs
     session.close()
 
 

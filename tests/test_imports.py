@@ -29,7 +29,10 @@ HEAVY = {"numpy", "pandas", "scipy", "matplotlib", "msgspec", "rich", "yaml", *F
 #: What a file of the worker's may import besides the standard library and NumPy.
 AT_HOME = {
     "pytorch": {"torch", "apex"},
+    "torch_compile": {"torch"},
     "torch_profile": {"torch"},
+    "torch_session": {"torch"},
+    "torch_variants": {"torch"},
     "tensorflow": {"tensorflow"},
     "tensorflow_profile": {"tensorflow"},
     "jax": {"jax", "jaxlib"},

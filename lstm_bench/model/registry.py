@@ -76,6 +76,9 @@ FRAMEWORKS = {
 }
 
 
+CPU, CUDA = ("cpu",), ("cuda",)
+
+
 def _tensorflow(name: str, precision: str, mode: int, note: str, **more: Any) -> Implementation:
     return Implementation(
         name=f"tf-{name}",
@@ -98,6 +101,27 @@ def _deepbench(suffix: str, note: str, **options: Any) -> Implementation:
         computes="lstm-skip-input" if options.get("skip_input") else "lstm",
         devices=("cpu", "cuda") if suffix in ("", "-skip") else ("cuda",),
         note=note,
+    )
+
+
+def _pytorch(
+    suffix: str,
+    note: str,
+    precision: str = "fp32",
+    devices: tuple[str, ...] = ("cpu", "cuda"),
+    default_on: tuple[str, ...] = (),
+    **options: Any,
+) -> Implementation:
+    tf32 = suffix.startswith("-tf32")
+    return Implementation(
+        name="pytorch" + suffix,
+        framework="pytorch",
+        module="pytorch",
+        precision="tf32" if tf32 else precision,
+        options=options,
+        devices=CUDA if tf32 else devices,
+        note=note,
+        default_on=default_on,
     )
 
 
@@ -130,20 +154,26 @@ IMPLEMENTATIONS = {
         _persistent("-tf32", "tf32", "the same, factors rounded as TF32 rounds them"),
         _persistent("-fp16", "fp16", "the same in half precision"),
         _persistent("-bf16", "bf16", "the same in bfloat16"),
-        Implementation(
-            "pytorch", "pytorch", "fp32", "pytorch", note="torch.nn.LSTM; cuDNN on a GPU"
+        _pytorch("", "torch.nn.LSTM in strict fp32; cuDNN on a GPU", default_on=CPU),
+        _pytorch("-tf32", "TF32 allowed, as PyTorch does by default", default_on=CUDA),
+        _pytorch("-amp", "torch.autocast around each call", "amp"),
+        _pytorch(
+            "-half", "weights and input in half precision; no casts in the call", "fp16", CUDA
         ),
-        Implementation(
-            "pytorch-amp", "pytorch", "amp", "pytorch", note="torch.autocast around each call"
+        _pytorch("-bf16", "weights and input in bfloat16", "bf16"),
+        _pytorch("-graph", "replayed as a CUDA graph", devices=CUDA, way="graph"),
+        _pytorch("-tf32-graph", "the same with TF32 allowed", way="graph"),
+        _pytorch("-half-graph", "the same in half precision", "fp16", CUDA, way="graph"),
+        _pytorch(
+            "-compile",
+            "torch.compile; on a GPU all steps unrolled, mode reduce-overhead",
+            way="compile",
+            cap_s=60,
         ),
-        Implementation(
-            "pytorch-half",
-            "pytorch",
-            "fp16",
-            "pytorch",
-            devices=("cuda",),
-            note="weights and input in half precision; no casts in the call",
-        ),
+        _pytorch("-script", "torch.jit.script", way="script"),
+        _pytorch("-trace", "torch.jit.trace", way="trace"),
+        _pytorch("-native", "oneDNN off: PyTorch's own loop", devices=CPU, way="native"),
+        _pytorch("-int8", "weights quantised by quantize_dynamic", "int8", CPU, way="int8"),
         Implementation(
             "pytorch-apex",
             "apex",
