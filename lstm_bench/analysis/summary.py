@@ -39,9 +39,10 @@ class Times:
 
 
 _COLUMNS = ["latency_s", "throughput_s", "device_s", "first_call_s", "build_s", "import_s"]
-_COLUMNS += ["step_s", "host_peak", "device_peak"]
+_COLUMNS += ["step_s"]
+_LARGEST = ["host_peak", "device_peak"]  # allocators keep what they have: later cells add little
 _KEPT = ["implementation", *SHAPE, "pass_number", "group", "computes", "path", "max_abs_error"]
-_KEPT += ["precision", *_COLUMNS]
+_KEPT += ["precision", *_COLUMNS, *_LARGEST]
 
 
 def times(cells: pd.DataFrame, metric: str = "latency") -> Times:
@@ -66,7 +67,7 @@ def baseline_of(names: Sequence[str]) -> str | None:
 def summary(
     cells: pd.DataFrame,
     of: Times,
-    won: pd.DataFrame,
+    won: pd.DataFrame | None,
     order: Sequence[str],
     baseline: str | None = None,
 ) -> pd.DataFrame:
@@ -80,6 +81,7 @@ def summary(
     shared = whole[of.shape_of] if whole.any() else np.ones(len(of.cells), dtype=bool)
     names = pd.Index(of.names)
     medians = of.cells.loc[shared, _COLUMNS].groupby(of.name_of[shared]).median()
+    medians[_LARGEST] = of.cells.loc[shared, _LARGEST].groupby(of.name_of[shared]).max()
     medians.index = names[medians.index]
     profiled = _profiled(of, shared)
     device = of.cells.loc[profiled, "device_s"].groupby(of.name_of[profiled]).median()
@@ -90,7 +92,7 @@ def summary(
     measured_first = own.iloc[np.argsort(own["status"] != "ok", kind="stable")]
     facts = measured_first.drop_duplicates("implementation").set_index("implementation")
     paths = of.cells.drop_duplicates(["implementation", "path"])
-    won_by = wins(won)
+    won_by = Counter[str]() if won is None else wins(won)
     baseline = baseline or baseline_of(of.names)
     logs = dict(zip(of.names, np.log(of.seconds).T, strict=True))
     rows = []
@@ -108,7 +110,7 @@ def summary(
                 "paths": sorted(paths.loc[paths["implementation"] == name, "path"]),
                 "cells": int(counts.get(name, 0)),
                 "ok": int(good.get(name, 0)),
-                **{column: medians[column].get(name, math.nan) for column in _COLUMNS},
+                **{column: medians[column].get(name, math.nan) for column in medians},
                 "ratio": ratio,
                 "fastest": won_by[name],
                 "max_abs_error": worst.get(name, math.nan),

@@ -49,7 +49,7 @@ def by_group(run: Run, cells: pd.DataFrame, metric: str = "latency") -> list[dic
     `ratio` is how many times slower the next is, `reference_ratio` how many times slower the
     fastest is than the C++ reference: geometric means, None where there is nothing to compare.
     """
-    of, compared = summary.times(cells, metric), _Compared(run, cells, metric)
+    of, compared = summary.times(cells, metric), Compared(run, cells, metric)
     found = {one: contestants(run, of, names) for one, names in summary.classes(of).items()}
     found = {one: both for one, both in found.items() if both[0] and sum(map(len, both)) > 1}
     if not found:
@@ -89,7 +89,7 @@ def by_group(run: Run, cells: pd.DataFrame, metric: str = "latency") -> list[dic
     return rows
 
 
-class _Compared:
+class Compared:
     """The comparisons of some cells of a run, each made once."""
 
     def __init__(self, run: Run, cells: pd.DataFrame, metric: str):
