@@ -33,6 +33,7 @@ from lstm_bench.report.run_report import DEFAULT, DEFAULT_NOTE
 
 MARKERS = {"fp32": "o", "tf32": "s", "half": "D", "int8": "^"}
 SMALLEST = 2**16  # bytes: what is below cannot be told from nothing
+NEAR, GAP = 0.07, 0.02  # inches: around a point, and between labels
 WHERE = {"device_peak": "on the GPU", "host_peak": "on the host"}
 
 
@@ -63,7 +64,7 @@ def drawn(run: Run) -> Figure | None:
     classes = [c for c in MARKERS if any(row["accuracy"] == c for row in rows)]
     classes = classes if len(classes) > 1 else []
     room = 0.1 + 1.2 * LINE * math.ceil((len(families) + len(classes)) / 2)
-    body = max(3.7, 1.15 * LINE * len(rows) + 0.6)
+    body = max(3.7, 0.8 * LINE * len(rows))
     under = [about(run), f"Latency: median over {over(found.shapes)}; memory: the most at any."]
     title = f"Latency and memory: {counted(len(rows), 'implementation')}"
     figure, foot = page(body + room, title, under, notes)
@@ -74,21 +75,22 @@ def drawn(run: Run) -> Figure | None:
     ax.set(xlabel=f"peak memory {WHERE[key]}", ylabel="latency of one call")
     ax.grid(color="#e6e6e6", linewidth=0.6)
     ax.spines[["top", "right"]].set_visible(False)
+    inches = np.array([WIDTH - 0.9, body - 0.55])
+    ax.set_position(box(figure, 0.8, foot + room + 0.45, *inches))
     labels = [elided(row["implementation"], 28) + DEFAULT * row["default"] for row in rows]
-    texts = [ax.text(0, 0, plain(label), fontsize=7.5, va="center") for label in labels]
-    wide = max(text.get_window_extent().width for text in texts) / figure.dpi
-    width, height = WIDTH - 1.2 - wide, body - 0.55
-    ax.set_position(box(figure, 0.8, foot + room + 0.45, width, height))
-    low, high = np.log(ax.get_ylim())
-    places = _spread((np.log(y) - low) / (high - low), 1.15 * LINE / height)
-    for row, text, place, across, up in zip(rows, texts, places, x, y, strict=True):
-        colour = family_colour(row["implementation"])
-        point = ax.transLimits.transform((math.log10(across), math.log10(up)))
-        line = Line2D([point[0], 1.0, 1.03], [point[1], place, place], color=colour, alpha=0.35)
-        line.set(linewidth=0.7, transform=ax.transAxes, clip_on=False, zorder=1)
-        ax.add_artist(line)
-        ax.plot(across, up, MARKERS.get(row["accuracy"], "X"), color=colour, mec="w", mew=0.5, ms=7)
-        text.set(position=(1.04, place), transform=ax.transAxes, color=colour)
+    texts = [ax.text(0, 0, plain(label), fontsize=7, ha="center", va="center") for label in labels]
+    extents = [text.get_window_extent() for text in texts]
+    halves = np.array([(one.width, one.height) for one in extents]) / figure.dpi / 2
+    points = ax.transLimits.transform(np.log10(np.column_stack([x, y]))) * inches
+    places = _places(points, halves, inches)
+    for row, text, point, place, half in zip(rows, texts, points, places, halves, strict=True):
+        colour, marker = family_colour(row["implementation"]), MARKERS.get(row["accuracy"], "X")
+        text.set(position=place / inches, transform=ax.transAxes, color=colour)
+        line = np.array([point, np.clip(point, place - half, place + half)]) / inches
+        for ends, how in ((line, {"lw": 0.5, "alpha": 0.6}), (line[:1], {"marker": marker})):
+            ax.add_artist(Line2D(*ends.T, color=colour, mec="w", mew=0.5, ms=7, **how)).set(
+                transform=ax.transAxes, clip_on=False
+            )
     entries = [(_sample("o", colour), elided(family, 28)) for family, colour in families.items()]
     entries += [(_sample(MARKERS[one], GREY), one) for one in classes]
     legend(figure, entries, "lower left", foot)
@@ -112,13 +114,23 @@ def _log(ax: axes.Axes, x: Numbers, y: Numbers) -> None:
         axis.set_minor_locator(ticker.NullLocator())
 
 
-def _spread(wanted: Numbers, step: float) -> Numbers:
-    """Places from 0 to 1, at least a step apart, near the wanted ones, which are sorted.
+def _places(points: Numbers, halves: Numbers, inside: Numbers) -> Numbers:
+    """Where the middle of each label goes: as near to its point as is free of all else, in inches.
 
-    Those that are pushed up by the ones below, those that are pushed down by the ones above, and
-    the middle of the two, kept inside.
+    `halves` are half the labels' sizes; `inside` is the size of what they must not leave.
     """
-    steps = step * np.arange(len(wanted))
-    up = np.maximum.accumulate(wanted - steps) + steps
-    down = np.minimum.accumulate((wanted - steps)[::-1])[::-1] + steps
-    return np.clip((up + down) / 2, steps, 1 - steps[::-1])
+    taken = [(point - NEAR, point + NEAR) for point in points]
+    angles = np.pi * np.array([0, 1, 0.25, -0.25, 0.75, -0.75, 0.5, -0.5])
+    turns = np.column_stack([np.cos(angles), np.sin(angles)])
+    far = np.repeat(np.arange(NEAR, inside.max(), 0.08), len(turns))[:, None]
+    places = np.empty_like(points)
+    for n, (point, half) in enumerate(zip(points, halves, strict=True)):
+        tried = point + np.tile(turns, (len(far) // len(turns), 1)) * (far + half)
+        low, high = tried - half, tried + half
+        free = ((low >= 0) & (high <= inside)).all(axis=1)
+        for start, end in taken:
+            free &= ((high <= start) | (low >= end)).any(axis=1)
+        best = int(free.argmax())  # the first; there is always one, as there is room for all
+        places[n] = tried[best]
+        taken.append((low[best] - GAP, high[best] + GAP))
+    return places
