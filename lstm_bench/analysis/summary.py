@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -151,11 +151,16 @@ def classes(of: Times) -> dict[str, list[str]]:
     return {**found, ANY: of.names} if len(found) > 1 else found
 
 
-def contests(of: Times, floors: Sequence[Noise], metric: str = "latency") -> pd.DataFrame:
-    """The winners of each class of accuracy, shape by shape, and over all classes."""
+def contests(
+    of: Times,
+    floors: Sequence[Noise],
+    metric: str = "latency",
+    among: Mapping[str, Collection[str]] | None = None,
+) -> pd.DataFrame:
+    """The winners of each class of accuracy (`among`), shape by shape, and over all classes."""
     found = [
         winners(of, floors, metric, names).assign(accuracy=one)
-        for one, names in classes(of).items()
+        for one, names in (among or classes(of)).items()
     ] or [winners(of, floors, metric).assign(accuracy="")]
     return pd.concat([part for part in found if len(part)] or found[:1], ignore_index=True)
 

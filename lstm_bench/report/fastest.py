@@ -37,7 +37,9 @@ def contests(run: Run, cells: pd.DataFrame, metric: str = "latency") -> pd.DataF
     """
     ours, floors = cells["implementation"].isin(references(run, cells)), run.floors(metric)
     won = summary.contests(summary.times(cells[~ours], metric), floors, metric)
-    best = summary.contests(summary.times(cells[ours], metric), floors, metric)
+    theirs = summary.times(cells[ours], metric)
+    every = {**summary.classes(theirs), summary.ANY: theirs.names}
+    best = summary.contests(theirs, floors, metric, every)
     best = best.rename(columns={"fastest": "reference", "fastest_s": "reference_s"})
     keys = [*SHAPE, "accuracy"]
     return won.merge(best[[*keys, "reference", "reference_s"]], "left", keys)
@@ -51,6 +53,8 @@ def by_group(run: Run, cells: pd.DataFrame, metric: str = "latency") -> list[dic
     """
     of, compared = summary.times(cells, metric), Compared(run, cells, metric)
     found = {one: contestants(run, of, names) for one, names in summary.classes(of).items()}
+    if sum(bool(ours) for ours, _ in found.values()) < 3:  # one class, and any: the same
+        found.pop(summary.ANY, None)
     found = {one: both for one, both in found.items() if both[0] and sum(map(len, both)) > 1}
     if not found:
         return []
