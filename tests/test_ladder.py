@@ -19,6 +19,12 @@ PEAKS = {"host peak": 3 << 20, "device peak": 5 << 20}
 MANY = [*IMPLEMENTATIONS, *(f"jax-{n}" for n in range(30))][:40]
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_a_default(monkeypatch):
+    """Unless a test says so."""
+    monkeypatch.setattr(results, "IMPLEMENTATIONS", {})
+
+
 def rung(name, latency, **more):
     """A cell that knows all its costs."""
     known = {"memory": PEAKS, "build_s": 2.0, "import_s": 1.5, "path": "fused"}
