@@ -205,18 +205,16 @@ def sections(run: Run) -> list[Section]:
         found = of(run, run.cells)
     except LstmBenchError:
         return []
-    units = {"host_peak": MIB, "device_peak": MIB}
-    heads = [f"{head} ({'MiB' if key in units else 's'})" for key, head in COLUMNS.items()]
-    rows: list[list[str | float | None]] = []
-    for row in found.rows:
-        name, why = row["implementation"], found.slower.get(row["implementation"], "")
-        mark = run_report.DEFAULT if row["default"] else ""
-        rows.append([name + mark, row["accuracy"], 1e6 * row["latency_s"], row["ratio"]])
-        costs = [row["max_abs_error"], *(row[key] / units.get(key, 1) for key in COLUMNS)]
-        rows[-1] += [None if math.isnan(cost) else cost for cost in costs] + [why]
-    note = ". ".join([*notes(found), f"Slower than {found.base}: and why, as far as is known."])
-    marked = run_report.mark_notes(run, run.defaults) if run.defaults else []
+    heads = [f"{head} ({'s' if key.endswith('_s') else 'MiB'})" for key, head in COLUMNS.items()]
     columns = ["implementation", "class", "latency (us)", "ratio", "error", *heads]
     columns.append(f"slower than {found.base}")
-    note = " ".join([note, *marked])
-    return [Section(title="Ladder", note=note[:1].upper() + note[1:], columns=columns, rows=rows)]
+    rows: list[list[str | float | None]] = []
+    for row in found.rows:
+        costs = (row[key] / (1 if key.endswith("_s") else MIB) for key in COLUMNS)
+        numbers = [1e6 * row["latency_s"], row["ratio"], row["max_abs_error"], *costs]
+        rows.append([run_report.names(run).show(row), row["accuracy"]])
+        rows[-1] += [None if math.isnan(number) else number for number in numbers]
+        rows[-1].append(found.slower.get(row["implementation"], ""))
+    told = [*notes(found), *run_report.mark_notes(run, _names(found))]
+    note = " ".join(f"{one[:1].upper()}{one[1:]}." for one in told)
+    return [Section(title="Ladder", note=note, columns=columns, rows=rows)]
