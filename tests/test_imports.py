@@ -30,6 +30,7 @@ HEAVY = {"numpy", "pandas", "scipy", "matplotlib", "msgspec", "rich", "yaml", *F
 AT_HOME = {
     "pytorch": {"torch", "apex"},
     "torch_profile": {"torch"},
+    "libtorch": {"torch"},
     "tensorflow": {"tensorflow", "keras"},
     "tensorflow_profile": {"tensorflow"},
     "baseline_libraries": {"scipy_openblas32", "nvidia"},

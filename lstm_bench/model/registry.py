@@ -42,6 +42,12 @@ FRAMEWORKS = {
         ),
         Framework("pytorch", ("torch", "numpy"), ("torch",), "pip install torch numpy"),
         Framework(
+            "libtorch",
+            ("torch", "numpy"),
+            ("torch",),
+            "pip install torch numpy, and a C++20 compiler (g++ 11 or newer) on the PATH",
+        ),
+        Framework(
             "apex",
             ("torch", "apex.amp", "numpy"),
             ("torch", "apex"),
@@ -124,6 +130,23 @@ IMPLEMENTATIONS = {
             "pytorch",
             devices=("cuda",),
             note="weights and input in half precision; no casts in the call",
+        ),
+        Implementation(
+            "libtorch",
+            "libtorch",
+            "fp32",
+            "libtorch",
+            note="torch::nn::LSTM called and timed in C++; compiled at first use",
+            default_on=("cpu",),
+        ),
+        Implementation(
+            "libtorch-tf32",
+            "libtorch",
+            "tf32",
+            "libtorch",
+            devices=("cuda",),
+            note="the same with TF32 allowed, as LibTorch has it by default",
+            default_on=("cuda",),
         ),
         Implementation(
             "pytorch-apex",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -144,18 +145,23 @@ class TorchSession(Session):
     @property
     def path(self) -> str:  # type: ignore[override]
         """The kernels behind `nn.LSTM`, read off the operators of a short call like the others."""
-        seen = _OperatorNames()
         x = self.x[:1]
         autocast: Any = contextlib.nullcontext()
         if self.autocast is not None:
             autocast = torch.autocast(self.device, dtype=self.autocast)
-        with torch.no_grad(), seen, autocast:
-            self.layer(x, self.state)
-        if any("cudnn_rnn" in name for name in seen.names):
-            return f"cuDNN {loaded_libraries.dotted(torch.backends.cudnn.version() or 0)}"
-        if any("mkldnn_rnn" in name for name in seen.names):
-            return "oneDNN"
-        return "generic"
+        with torch.no_grad(), autocast:
+            return kernels(lambda: self.layer(x, self.state))
+
+
+def kernels(call: Callable[[], Any]) -> str:
+    """The library behind a call, read off its operators."""
+    with _OperatorNames() as seen:
+        call()
+    if any("cudnn_rnn" in name for name in seen.names):
+        return f"cuDNN {loaded_libraries.dotted(torch.backends.cudnn.version() or 0)}"
+    if any("mkldnn_rnn" in name for name in seen.names):
+        return "oneDNN"
+    return "generic"
 
 
 class _OperatorNames(TorchDispatchMode):
@@ -167,4 +173,6 @@ class _OperatorNames(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.names.add(str(func))
-        return func(*args, **(kwargs or {}))
+        with self:  # inference mode hands over what is made of other operators in one piece
+            result = func.decompose(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {})) if result is NotImplemented else result
