@@ -4,6 +4,8 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import os
+import shutil
 import tempfile
 from dataclasses import replace
 
@@ -38,6 +40,8 @@ def built(row, problem, settings=SETTINGS):
     for name in FRAMEWORKS[row.framework].requires:
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
+    if row.framework == "libtorch" and not shutil.which(os.environ.get("CXX", "g++")):
+        pytest.skip("no C++ compiler")
     module = importlib.import_module(f"lstm_bench.worker.implementations.{row.module}")
     if row.module not in _described:
         _described.add(row.module)

@@ -12,6 +12,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -137,8 +138,10 @@ def _compiled(command: list[str], source: Path, kept: Path) -> ctypes.CDLL:
         words = [command[0], str(source), *command[1:], "-o", str(made)]
         done = subprocess.run(words, capture_output=True, text=True)
         if done.returncode:
+            print(shlex.join(words), done.stderr, sep="\n", file=sys.stderr)
             raise Unsupported(
-                f"{shlex.join(words)} ended with {done.returncode}: {_first_error(done.stderr)}"
+                f"{command[0]} cannot compile {SOURCE} against torch {torch.__version__}:"
+                f" {_first_error(done.stderr)}"
             )
         kernel_compiler.keep(kept, made.read_bytes())
         return ctypes.CDLL(str(made))
