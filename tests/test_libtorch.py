@@ -24,7 +24,6 @@ pytestmark = [
 ]
 ROW = IMPLEMENTATIONS["libtorch"]
 SHAPE = Shape(hidden=7, batch=3, timesteps=5, input_size=11)
-VERBS = ("new", "call", "wait", "restart", "time_each", "time_queued", "outputs", "delete")
 
 
 def built(**settings):
@@ -76,7 +75,9 @@ def test_a_closed_layer_can_be_closed_again():
 def small(tmp_path, monkeypatch):
     """A source that compiles in no time, and a cache of its own."""
     shutil.copy(kernel_compiler.sources() / kernel_compiler.HEADER, tmp_path)
-    functions = (f'extern "C" const char* layer_{verb}() {{ return nullptr; }}' for verb in VERBS)
+    functions = (
+        f'extern "C" const char* layer_{verb}() {{ return nullptr; }}' for verb in libtorch.VERBS
+    )
     (tmp_path / libtorch.SOURCE).write_text("\n".join(functions))
     monkeypatch.setattr(kernel_compiler, "sources", lambda: tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -93,7 +94,7 @@ def forbid(monkeypatch):
 def test_it_is_compiled_once(small, monkeypatch):
     libtorch._library()
     (kept,) = kernel_compiler.cache().iterdir()
-    assert kept.name.startswith(f"libtorch-{libtorch.torch.__version__}-")
+    assert kept.name.startswith("libtorch-")
     forbid(monkeypatch)
     libtorch._library()
 

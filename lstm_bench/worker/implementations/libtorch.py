@@ -1,19 +1,12 @@
 """LibTorch: `torch::nn::LSTM` called and timed in C++, so that no Python is in between.
 
-`deepbench_ext/libtorch.cpp` is compiled at first use against the torch that is installed; what was
-compiled once is kept. No ninja, no nvcc and no header of CUDA's is needed.
+`deepbench_ext/libtorch.cpp` is compiled at first use against the torch that is installed. No ninja,
+no nvcc and no header of CUDA's is needed.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import shlex
-import shutil
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +15,7 @@ import torch
 
 from lstm_bench.model.registry import FRAMEWORKS
 from lstm_bench.model.types import Implementation, Settings, Unsupported
-from lstm_bench.worker.implementations import kernel_compiler, pytorch
+from lstm_bench.worker.implementations import native, pytorch
 from lstm_bench.worker.implementations.pytorch import allocated as allocated
 from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.problem import Answer, Array, Problem
@@ -30,6 +23,7 @@ from lstm_bench.worker.timing import Clock
 
 SOURCE = "libtorch.cpp"
 HEADER = "torch/csrc/api/include/torch/nn/modules/rnn.h"
+VERBS = ("new", "call", "wait", "restart", "time_each", "time_queued", "outputs", "delete")
 WEIGHTS, INPUTS = ("w_ih", "w_hh", "b_ih", "b_hh"), ("x", "h0", "c0")
 
 
@@ -117,55 +111,18 @@ def _pointer(array: Array) -> ctypes.c_void_p:
 
 
 def _library() -> ctypes.CDLL:
-    """The compiled source, by name of all that it depends on."""
-    command, source = _command(), kernel_compiler.sources() / SOURCE
-    text = "\0".join([*command, torch.__version__, source.read_text()])
-    name = f"libtorch-{torch.__version__}-{hashlib.sha256(text.encode()).hexdigest()[:32]}.so"
-    kept = kernel_compiler.cache() / name
-    try:
-        library = ctypes.CDLL(str(kept))
-    except OSError:
-        library = _compiled(command, source, kept)
-    for verb in ("new", "call", "wait", "restart", "time_each", "time_queued", "outputs", "delete"):
-        getattr(library, f"layer_{verb}").restype = ctypes.c_char_p
-    return library
-
-
-def _compiled(command: list[str], source: Path, kept: Path) -> ctypes.CDLL:
-    """Compile, load, and keep it for the next process if there is a place to."""
-    with tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder:
-        made = Path(folder, "layer.so")
-        words = [command[0], str(source), *command[1:], "-o", str(made)]
-        done = subprocess.run(words, capture_output=True, text=True)
-        if done.returncode:
-            print(shlex.join(words), done.stderr, sep="\n", file=sys.stderr)
-            raise Unsupported(
-                f"{command[0]} cannot compile {SOURCE} against torch {torch.__version__}:"
-                f" {_first_error(done.stderr)}"
-            )
-        kernel_compiler.keep(kept, made.read_bytes())
-        return ctypes.CDLL(str(made))
-
-
-def _command() -> list[str]:
-    """Compiler and flags; what is missing is said together with what brings it."""
-    words = shlex.split(os.environ.get("CXX", "")) or ["g++"]
-    remedy = FRAMEWORKS["libtorch"].install
-    if not shutil.which(words[0]):
-        raise Unsupported(f"there is no C++ compiler, {words[0]} is not on the PATH: {remedy}")
+    """The compiled source; what is missing is said together with what brings it."""
     home = Path(torch.__file__).parent
-    include, library = home / "include", home / "lib"
+    include, libraries = home / "include", home / "lib"
     if not (include / HEADER).is_file():
+        remedy = FRAMEWORKS["libtorch"].install
         raise Unsupported(f"this torch has no headers, {include / HEADER} is missing: {remedy}")
-    return [
-        *words,
-        *("-std=c++20", "-O2", "-shared", "-fPIC"),
+    flags = [
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         *("-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include")),
-        *(f"-L{library}", f"-Wl,-rpath,{library}", "-ltorch_cpu", "-lc10"),
+        *(f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-ltorch_cpu", "-lc10"),
     ]
-
-
-def _first_error(text: str) -> str:
-    lines = text.strip().splitlines() or ["it says nothing"]
-    return next((line for line in lines if "error" in line), lines[0])
+    library = native.library(SOURCE, flags, f"torch {torch.__version__}")
+    for verb in VERBS:
+        getattr(library, f"layer_{verb}").restype = ctypes.c_char_p
+    return library
