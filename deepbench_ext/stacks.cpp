@@ -14,14 +14,14 @@ namespace {
 constexpr int DEPTH = 128, MOST = 4096;
 void* frames[MOST][DEPTH];
 int depths[MOST];
-std::atomic<int> taken;
+std::atomic<int> taken, armed;
 timer_t timer;
 struct sigaction before;
 
 void take(int) {
     const int saved = errno;
     const int place = taken.load();
-    if (place < MOST) {
+    if (armed && place < MOST) {
         depths[place] = backtrace(frames[place], DEPTH);
         taken.store(place + 1);
     }
@@ -32,10 +32,10 @@ void take(int) {
 
 extern "C" {
 
-// From here on a stack of this thread every so often; an errno, or 0.
+// From here on a stack of this thread every so often, while they are armed; an errno, or 0.
 int stacks_start(long nanoseconds) {
     backtrace(frames[0], DEPTH);  // loads what it needs, which a signal handler must not
-    taken = 0;
+    taken = armed = 0;
     struct sigaction action {};
     action.sa_handler = take;
     action.sa_flags = SA_RESTART;
@@ -49,6 +49,9 @@ int stacks_start(long nanoseconds) {
     const struct itimerspec every {pause, pause};
     return timer_settime(timer, 0, &every, nullptr) ? errno : 0;
 }
+
+// Stacks are taken, or not: what is waited for is not called.
+void stacks_arm(int on) { armed = on; }
 
 // How many there are; no more will come.
 int stacks_stop() {

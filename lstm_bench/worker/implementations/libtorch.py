@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from lstm_bench.model.profile import CallDepth
 from lstm_bench.model.registry import FRAMEWORKS
 from lstm_bench.model.types import Implementation, Settings, Unsupported
+from lstm_bench.worker import call_depth
 from lstm_bench.worker.implementations import native, pytorch
 from lstm_bench.worker.implementations.pytorch import allocated as allocated
 from lstm_bench.worker.implementations.session import Session
@@ -84,6 +86,9 @@ class LibtorchSession(pytorch.TorchSession):
         h, c = np.empty((2, s.batch, s.hidden), np.float32)
         self._ask("outputs", self.layer, *(_pointer(array) for array in (output, h, c)))
         return output, h, c
+
+    def depth(self) -> CallDepth:
+        return call_depth.measure(self.call, self.wait, python=False)  # its caller is C++
 
     def close(self) -> None:
         layer, self.layer = self.layer, ctypes.c_void_p()

@@ -21,7 +21,7 @@ REMEDY = "put a C++20 compiler (g++ 11 or newer) on the PATH"
 
 
 def library(source: str, flags: Sequence[str] = (), against: str = "") -> ctypes.CDLL:
-    """A file of `deepbench_ext/`, compiled if it never was; `against` is what else it depends on."""
+    """A file of `deepbench_ext/`, compiled if it never was; `against`: what else it needs."""
     compiler = shlex.split(os.environ.get("CXX", "")) or ["g++"]
     path = kernel_compiler.sources() / source
     text = "\0".join([*compiler, *FLAGS, *flags, against, path.read_text()])

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lstm_bench.model.profile import Activity, Profile, Window
+from lstm_bench.model.profile import Activity, CallDepth, Profile, Window
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Implementation, Settings, Unsupported
-from lstm_bench.worker import loaded_libraries
+from lstm_bench.worker import call_depth, loaded_libraries
 from lstm_bench.worker.implementations import amp, torch_profile
 from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.problem import Answer, Problem
@@ -136,6 +136,9 @@ class TorchSession(Session):
 
     def activities(self, calls: int) -> tuple[list[Activity], list[Window]] | None:
         return torch_profile.activities(self, calls) if self.device == "cuda" else None
+
+    def depth(self) -> CallDepth:
+        return call_depth.measure(self.call, self.wait)
 
     def close(self) -> None:
         self.result = self.layer = self.x = self.state = None  # type: ignore[assignment]
