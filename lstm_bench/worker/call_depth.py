@@ -2,8 +2,8 @@
 
 Python's frames are seen by `sys.setprofile`. The native ones are read off the stacks that a timer
 takes of the calling thread (`deepbench_ext/stacks.cpp`). Calls enter the library in several places,
-to convert weights for instance; what is kept is the shortest way that many stacks have taken. What
-the compiler has inlined has no frame.
+to convert weights for instance: what is kept is the shortest way that many stacks went, to the
+function of the library that most of them lead to. What the compiler has inlined has no frame.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from lstm_bench.worker.implementations import native
 from lstm_bench.worker.symbols import Symbol
 
 EVERY_NS = 300_000
-WATCHED_S = 1.0  # how long stacks are taken
-OFTEN = 0.1  # of the stacks that have reached a library
-PYTHON_CALLS = 5
+WATCHED_S = 1.0  # how long calls are watched, but for one that takes longer
+OFTEN = 0.1  # of the stacks that lead to one function of a library
+PYTHON_CALLS = 15  # at most
 #: Where PyTorch begins, by the file, and where it ends, by the file or by the name.
 OURS = re.compile(r"libtorch_|libc10")
 LIBRARY_FILE = re.compile(r"lib(cu|nv|openblas|mkl|arm_compute)")
@@ -71,9 +71,13 @@ def chain(stack: Iterable[Symbol]) -> tuple[str, ...]:
 
 
 def usual(chains: Counter[tuple[str, ...]]) -> tuple[str, ...]:
-    """The shortest of the frequent ones; which is the most frequent depends on the shape."""
-    often = [c for c, count in chains.most_common() if count >= OFTEN * sum(chains.values())]
-    return min(often or [max(chains, key=chains.__getitem__)], key=len)
+    """Of the ways to the library's function that most stacks lead to, the shortest frequent one."""
+    entries: Counter[str] = Counter()
+    for names, count in chains.items():
+        entries[names[-1]] += count
+    ((entry, most),) = entries.most_common(1)
+    often = [c for c, n in chains.most_common() if c[-1] == entry and n >= OFTEN * most]
+    return min(often, key=len)
 
 
 def levels(names: tuple[str, ...]) -> list[Frame]:
@@ -106,7 +110,8 @@ def _stacks(call: Callable[[], None], wait: Callable[[], None]) -> Iterable[list
 
 
 def _python_frames(call: Callable[[], None], wait: Callable[[], None]) -> list[Frame]:
-    """Inside of `call`: the frames of Python's under which most of the time passes."""
+    """Inside of `call`: the frames of Python's in which most calls spend the most time."""
+    slowest: Counter[tuple[str, ...]] = Counter()
     spent: Counter[tuple[str, ...]] = Counter()
     stack: list[str] = []
     last = time.perf_counter_ns()
@@ -123,7 +128,9 @@ def _python_frames(call: Callable[[], None], wait: Callable[[], None]) -> list[F
             stack.pop()
         last = time.perf_counter_ns()
 
-    for _ in range(PYTHON_CALLS):
+    until = time.monotonic() + WATCHED_S
+    while not slowest or (time.monotonic() < until and sum(slowest.values()) < PYTHON_CALLS):
+        spent.clear()
         stack.clear()
         last = time.perf_counter_ns()
         sys.setprofile(watch)
@@ -132,5 +139,6 @@ def _python_frames(call: Callable[[], None], wait: Callable[[], None]) -> list[F
         finally:
             sys.setprofile(None)
         wait()
-    ((names, _),) = spent.most_common(1)
+        slowest[spent.most_common(1)[0][0]] += 1
+    ((names, _),) = slowest.most_common(1)
     return [Frame("Python", name) for name in names[1:]]
