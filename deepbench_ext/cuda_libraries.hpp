@@ -23,6 +23,7 @@ struct Cuda {
     FUNCTION(cudaGetLastError);
     FUNCTION(cudaGetErrorName);
     FUNCTION(cudaGetErrorString);
+    FUNCTION(cudaSetDevice);
     FUNCTION(cudaMalloc);
     FUNCTION(cudaFree);
     FUNCTION(cudaHostAlloc);

@@ -226,6 +226,8 @@ public:
         loaded(options_.graph);
     }
 
+    void carry(const Array& h0, const Array& c0) { GpuLayer::carry(stored(h0), stored(c0)); }
+
     py::tuple outputs() {
         const auto [H, I, B, T] = shape_;
         return py::make_tuple(copy_out(y_, {T, B, H}), copy_out(h_last_, {B, H}), copy_out(c_last_, {B, H}));
@@ -315,7 +317,7 @@ private:
     Owned<cudnnRNNDescriptor_t> rnn_;
     Owned<cudnnRNNDataDescriptor_t> x_shape_, y_shape_;
     Owned<cudnnTensorDescriptor_t> state_shape_;
-    Buffer weights_, workspace_, x_, h0_, c0_, y_, h_last_, c_last_;
+    Buffer weights_, workspace_, x_, y_;
 };
 
 using Lstm = Released<Layer>;
@@ -357,6 +359,7 @@ PYBIND11_MODULE(_cudnn, module) {
         .def("load", [](Lstm& self, const Array& x, const Array& h0, const Array& c0, const Array& w_ih, const Array& w_hh,
                         const Array& b_ih, const Array& b_hh) { (*self).load(x, h0, c0, w_ih, w_hh, b_ih, b_hh); },
              py::arg("x"), py::arg("h0"), py::arg("c0"), py::arg("w_ih"), py::arg("w_hh"), py::arg("b_ih"), py::arg("b_hh"))
+        .def("carry", [](Lstm& self, const Array& h0, const Array& c0) { (*self).carry(h0, c0); }, py::arg("h0"), py::arg("c0"))
         .def("outputs", [](Lstm& self) { return (*self).outputs(); })
         .def("memory", [](Lstm& self) { return (*self).sizes(); });
 }

@@ -33,9 +33,27 @@ public:
         replays_ = on;
     }
 
+    // From here on each call starts from the states that the one before has left; the next one from these.
+    void carry(const py::array& h0, const py::array& c0) {
+        if (!loaded_) throw std::logic_error("load() comes before carry()");
+        if (size_t(h0.nbytes()) != bytes(h0_) || size_t(c0.nbytes()) != bytes(c0_))
+            throw std::invalid_argument("h0 or c0 does not have the size of " + shape_.text());
+        if (replays_) {
+            turn();
+            if (!graph_) record();
+            turn();
+        }
+        copy_in(h0_.get(), h0, 0, h0.size());
+        copy_in(c0_.get(), c0, 0, c0.size());
+        carries_ = true;
+        left_ = false;
+    }
+
     // One call. Returns when the work is queued.
     void forward() {
         if (!loaded_) throw std::logic_error("load() comes before forward()");
+        if (carries_ && left_) turn();
+        left_ = true;
         if (replays_) check(cuda_.cudaGraphLaunch(graph_.get(), stream_), "cudaGraphLaunch");
         else launch();
     }
@@ -88,7 +106,9 @@ protected:
     // The arrays are there. A graph of the arrays before them is of no use.
     void loaded(bool graph) {
         loaded_ = true;
+        carries_ = left_ = false;
         graph_.reset();
+        turned_graph_.reset();
         replay(graph || replays_);
     }
 
@@ -133,8 +153,16 @@ protected:
     const cudaStream_t stream_;
     const Shape shape_;
     const std::string about_;
+    Buffer h0_, c0_, h_last_, c_last_;
 
 private:
+    // The states that a call has left become those that the next one starts from. A graph knows its buffers: there are two.
+    void turn() {
+        std::swap(h0_, h_last_);
+        std::swap(c0_, c_last_);
+        std::swap(graph_, turned_graph_);
+    }
+
     // One call as a CUDA graph. It runs once before, as libraries load kernels and allocate on first use.
     void record() {
         launch();
@@ -164,8 +192,8 @@ private:
         return {made, cuda_.cudaEventDestroy};
     }
 
-    bool loaded_ = false, replays_ = false;
-    Owned<cudaGraphExec_t> graph_;
+    bool loaded_ = false, replays_ = false, carries_ = false, left_ = false;
+    Owned<cudaGraphExec_t> graph_, turned_graph_;
 };
 
 // What Python holds: a layer until it is released.

@@ -137,11 +137,26 @@ public:
         py::gil_scoped_release no_gil;
         team_->run([&](int thread) { pack(m.slices[thread], wi.get(), wh.get(), bi.get(), bh.get()); });
         loaded_ = true;
+        carries_ = left_ = false;
+    }
+
+    // From here on each call starts from the states that the one before has left; the next one from these.
+    void carry(const Array& h0, const Array& c0) {
+        Memory& m = memory();
+        copy_in(m.h0, h0, "h0", {shape_.batch, shape_.hidden});
+        copy_in(m.c0, c0, "c0", {shape_.batch, shape_.hidden});
+        carries_ = true;
+        left_ = false;
     }
 
     void forward() {
         Memory& m = memory();
         if (!loaded_) throw std::logic_error("load() comes before forward()");
+        if (carries_ && left_) {
+            std::swap(m.h0, m.h_last);
+            std::swap(m.c0, m.c_last);
+        }
+        left_ = true;
         team_->run([&](int thread) { forward<false>(m, m.slices[thread], nullptr); });
     }
 
@@ -275,7 +290,7 @@ private:
     const Blas blas_;
     const Kernel kernel_, timed_kernel_ = timed_kernel();
     int chunk_;
-    bool loaded_ = false;
+    bool loaded_ = false, carries_ = false, left_ = false;
     std::unique_ptr<Memory> memory_;
     std::unique_ptr<Team> team_;
 };
@@ -303,6 +318,7 @@ PYBIND11_MODULE(_openblas, module) {
              py::arg("skip_input") = false)
         .def("load", &Lstm::load, py::arg("x"), py::arg("h0"), py::arg("c0"), py::arg("w_ih"), py::arg("w_hh"),
              py::arg("b_ih"), py::arg("b_hh"))
+        .def("carry", &Lstm::carry, py::arg("h0"), py::arg("c0"))
         .def("forward", py::overload_cast<>(&Lstm::forward), Free())
         .def("wait", [](Lstm&) {})
         .def("time_each", &Lstm::time_each, py::arg("calls"), Free())

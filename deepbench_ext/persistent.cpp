@@ -2,7 +2,7 @@
 //
 // That kernel is cluster_lstm.cu or whole_gpu_lstm.cu; W_ih x is cuBLAS's, or input_product.cu's. They explain
 // themselves. Python chooses, has them compiled for the GPU at hand and lays the weights out as they want them
-// (persistent.py); here they are launched and timed.
+// (persistent.py); here they are launched and timed, or run on the arrays and the stream of a caller.
 //
 // libcudart, libcuda and libcublas are opened at run time; only the headers of the first two are needed to build.
 // Without them this file still builds, to a module that says so.
@@ -91,7 +91,7 @@ struct Cublas {
     }
 };
 
-// The libraries, one stream and one cuBLAS handle, which all layers of a process share until it ends.
+// The libraries, one stream and two cuBLAS handles, which all layers of a process share until it ends.
 struct Device {
     static constexpr size_t WORKSPACE = size_t(32) << 20;  // of cuBLAS: its own would be allocated in the first call
 
@@ -111,12 +111,23 @@ struct Device {
         blas.check(blas.cublasSetWorkspace(handle, workspace, WORKSPACE), "cublasSetWorkspace", about);
     }
 
+    // The handle of callers, for the next product. A new stream makes cuBLAS forget the workspace.
+    Cublas::Handle lent(cudaStream_t to, void* space, const std::string& about) const {
+        if (!lent_) blas.check(blas.cublasCreate(&lent_), "cublasCreate", about);
+        blas.check(blas.cublasSetStream(lent_, to), "cublasSetStream", about);
+        blas.check(blas.cublasSetWorkspace(lent_, space, WORKSPACE), "cublasSetWorkspace", about);
+        return lent_;
+    }
+
     const Cuda cuda;
     const Driver driver;
     const Cublas blas;
     cudaStream_t stream = nullptr;
     void* workspace = nullptr;
     Cublas::Handle handle = nullptr;
+
+private:
+    mutable Cublas::Handle lent_ = nullptr;
 };
 
 // A kernel of a compiled module.
@@ -203,6 +214,15 @@ struct Options {
     Launch launch;
 };
 
+// Where the arrays of a call are, and where it runs. `scratch` is read and written by this call only.
+struct Arrays {
+    const void *x, *h0, *c0;
+    void *y, *h_last, *c_last, *scratch, *late;
+    int timesteps;
+    cudaStream_t stream;
+    Cublas::Handle blas;
+};
+
 class Layer : public GpuLayer {
 public:
     Layer(const std::vector<std::string>& libraries, const std::string& code, const std::string& input, const Shape& shape,
@@ -214,7 +234,7 @@ public:
           kernel_(device.driver, code, "lstm_recurrence", about_) {
         shape_.check(false);
         const auto [H, I, B, T] = shape_;
-        if (int64_t(T) * B > INT32_MAX / 4) throw Unsupported("more than 2^29 vectors (" + about_ + ")");
+        check_vectors(T);
         options_.launch.prepare(device_.driver, kernel_.function, about_);
         attributes_ = options_.launch.attributes();
         if (own_product()) {
@@ -231,13 +251,7 @@ public:
         y_ = buffer(element * T * B * H);
         h_last_ = buffer(state);
         c_last_ = buffer(state);
-        if (own_product()) {
-            high_ = buffer(2 * size_t(T) * B * padded());
-            low_ = buffer(2 * size_t(T) * B * padded());
-            factors_ = buffer(4 * size_t(T) * B);
-        }
-        projected_ = buffer(4 * size_t(T) * B * 4 * H);
-        exchange_ = buffer(options_.launch.exchange_bytes);
+        scratch_ = buffer(parts(T).end);
         void* late = nullptr;
         check(cuda_.cudaHostAlloc(&late, 4, cudaHostAllocMapped), "cudaHostAlloc");
         late_ = {static_cast<int*>(late), cuda_.cudaFreeHost};
@@ -264,9 +278,27 @@ public:
             copy_in(buffer->get(), *array, 0, array->size());
         scale_ = scale;
         input_scale_ = input_scale;
-        set(exchange_, 0);
+        set(scratch_, 0);
         wait();
         loaded(false);
+    }
+
+    // Bytes that `run` wants as scratch.
+    size_t scratch(int timesteps) const {
+        check_vectors(timesteps);
+        return parts(timesteps).end + (own_product() ? 0 : Device::WORKSPACE);
+    }
+
+    // One call of any number of timesteps on a caller's arrays and stream, with the weights of this layer. It allocates
+    // nothing and waits for nothing, so that the stream may be captured, and leaves nothing for the next call.
+    void run(Arrays given) {
+        check(cuda_.cudaSetDevice(0), "cudaSetDevice");  // the driver needs a context, which a new thread has not
+        const Parts at = parts(given.timesteps);
+        char* scratch = static_cast<char*>(given.scratch);
+        if (const size_t bytes = options_.launch.exchange_bytes)
+            check(cuda_.cudaMemsetAsync(scratch + at.exchange, 0, bytes, given.stream), "cudaMemsetAsync");
+        if (!own_product()) given.blas = device_.lent(given.stream, scratch + at.end, about_);
+        queue(given);
     }
 
     py::tuple outputs() {
@@ -280,7 +312,7 @@ public:
         sizes["weights"] = bytes(w_ih_) + bytes(weights_) + bytes(bias_);
         sizes["inputs"] = bytes(x_) + bytes(h0_) + bytes(c0_);
         sizes["outputs"] = bytes(y_) + bytes(h_last_) + bytes(c_last_);
-        sizes["workspace"] = bytes(high_) + bytes(low_) + bytes(factors_) + bytes(projected_) + bytes(exchange_);
+        sizes["workspace"] = bytes(scratch_);
         return sizes;
     }
 
@@ -290,51 +322,78 @@ private:
     bool own_product() const { return options_.projection == "own"; }
     int padded() const { return (shape_.input + DEPTH - 1) / DEPTH * DEPTH; }
 
+    void check_vectors(int timesteps) const {
+        if (timesteps < 1) throw std::invalid_argument("timesteps must be at least 1");
+        if (int64_t(timesteps) * shape_.batch > INT32_MAX / 4) throw Unsupported("more than 2^29 vectors (" + about_ + ")");
+    }
+
+    // Where in the scratch of a call its parts begin.
+    struct Parts {
+        size_t high, low, factors, projected, exchange, end;
+    };
+    Parts parts(int timesteps) const {
+        const size_t rows = size_t(timesteps) * shape_.batch, half = own_product() ? 2 * rows * padded() : 0;
+        size_t end = 0;
+        const auto part = [&](size_t bytes) { return std::exchange(end, end + (bytes + 255) / 256 * 256); };
+        return {part(half), part(half), part(own_product() ? 4 * rows : 0), part(4 * rows * 4 * shape_.hidden),
+                part(options_.launch.exchange_bytes), end};
+    }
+
     void launch() override {
-        project();
-        recur();
+        queue({x_.get(), h0_.get(), c0_.get(), y_.get(), h_last_.get(), c_last_.get(), scratch_.get(), late_.get(), shape_.timesteps,
+               stream_, device_.handle});
+    }
+
+    void queue(const Arrays& arrays) {
+        project(arrays);
+        recur(arrays);
     }
 
     // All products with W_ih.
-    void project() {
-        const auto [H, I, B, T] = shape_;
+    void project(const Arrays& arrays) {
+        const int H = shape_.hidden, I = shape_.input, vectors = arrays.timesteps * shape_.batch;
+        const Parts at = parts(arrays.timesteps);
+        char* scratch = static_cast<char*>(arrays.scratch);
+        void* out = scratch + at.projected;
         if (own_product()) {
-            void *x = x_.get(), *high = high_.get(), *low = low_.get(), *factors = factors_.get(), *out = projected_.get();
-            int rows = T * B, width = I, depth = padded(), columns = 4 * H;
+            const void* x = arrays.x;
+            void *high = scratch + at.high, *low = scratch + at.low, *factors = scratch + at.factors;
+            int rows = vectors, width = I, depth = padded(), columns = 4 * H;
             const unsigned tiles = unsigned((columns + TILE - 1) / TILE);
             char *w_high = static_cast<char*>(w_ih_.get()), *w_low = w_high + bytes(w_ih_) / 2;
             void* to_split[] = {&x, &high, &low, &factors, &rows, &width, &depth};
-            start(*split_, unsigned((rows + 7) / 8), 1, 0, to_split);
+            start(*split_, unsigned((rows + 7) / 8), 1, 0, to_split, arrays.stream);
             void* to_product[] = {&high, &low, &w_high, &w_low, &factors, &input_scale_, &out, &rows, &columns, &depth};
-            start(*product_, tiles, unsigned((rows + TILE - 1) / TILE), PRODUCT_BYTES, to_product);
+            start(*product_, tiles, unsigned((rows + TILE - 1) / TILE), PRODUCT_BYTES, to_product, arrays.stream);
             return;
         }
         const float one = 1, zero = 0;
         const auto type = options_.storage == "fp32" ? CUDA_R_32F : options_.storage == "fp16" ? CUDA_R_16F : CUDA_R_16BF;
         const int in = options_.projection == "tf32" ? Cublas::IN_TF32 : Cublas::IN_FP32;
-        device_.blas.check(device_.blas.cublasGemmEx(device_.handle, Cublas::TRANSPOSED, Cublas::AS_IT_IS, 4 * H, T * B, I, &one,
-                                                     w_ih_.get(), type, I, x_.get(), type, I, &zero, projected_.get(), CUDA_R_32F,
-                                                     4 * H, in, Cublas::ANY_ALGORITHM),
+        device_.blas.check(device_.blas.cublasGemmEx(arrays.blas, Cublas::TRANSPOSED, Cublas::AS_IT_IS, 4 * H, vectors, I, &one,
+                                                     w_ih_.get(), type, I, arrays.x, type, I, &zero, out, CUDA_R_32F, 4 * H, in,
+                                                     Cublas::ANY_ALGORITHM),
                            "cublasGemmEx", about_);
     }
 
-    void start(const Kernel& kernel, unsigned wide, unsigned high, unsigned shared_bytes, void** arguments) {
+    void start(const Kernel& kernel, unsigned wide, unsigned high, unsigned shared_bytes, void** arguments, cudaStream_t stream) {
         CUlaunchConfig config{};
         config.gridDimX = wide, config.gridDimY = high, config.gridDimZ = 1;
         config.blockDimX = 256, config.blockDimY = config.blockDimZ = 1;
         config.sharedMemBytes = shared_bytes;
-        config.hStream = stream_;
+        config.hStream = stream;
         device_.driver.check(device_.driver.cuLaunchKernelEx(&config, kernel.function, arguments, nullptr), "cuLaunchKernelEx", about_);
     }
 
     // All timesteps.
-    void recur() {
-        const auto [H, I, B, T] = shape_;
-        const int share = options_.launch.share;
-        Call call{weights_.get(), projected_.get(), bias_.get(), h0_.get(), c0_.get(), y_.get(), h_last_.get(), c_last_.get(),
-                  exchange_.get(), late_.get(), scale_, H, B, T, share};
+    void recur(const Arrays& arrays) {
+        const int B = shape_.batch, share = options_.launch.share;
+        const Parts at = parts(arrays.timesteps);
+        char* scratch = static_cast<char*>(arrays.scratch);
+        Call call{weights_.get(), scratch + at.projected, bias_.get(), arrays.h0, arrays.c0, arrays.y, arrays.h_last, arrays.c_last,
+                  scratch + at.exchange, arrays.late, scale_, shape_.hidden, B, arrays.timesteps, share};
         void* arguments[] = {&call};
-        const CUlaunchConfig config = options_.launch.config((B + share - 1) / share, attributes_, stream_);
+        const CUlaunchConfig config = options_.launch.config((B + share - 1) / share, attributes_, arrays.stream);
         device_.driver.check(device_.driver.cuLaunchKernelEx(&config, kernel_.function, arguments, nullptr), "cuLaunchKernelEx", about_);
     }
 
@@ -354,7 +413,7 @@ private:
     std::unique_ptr<Kernel> split_, product_;
     std::vector<CUlaunchAttribute> attributes_;
     float scale_ = 1, input_scale_ = 1;
-    Buffer x_, h0_, c0_, w_ih_, weights_, bias_, y_, h_last_, c_last_, high_, low_, factors_, projected_, exchange_;
+    Buffer x_, w_ih_, weights_, bias_, y_, scratch_;
     std::unique_ptr<int, decltype(&::cudaFreeHost)> late_{nullptr, nullptr};  // written by the kernel
 };
 
@@ -410,6 +469,17 @@ PYBIND11_MODULE(_persistent, module) {
              },
              py::arg("x"), py::arg("h0"), py::arg("c0"), py::arg("w_ih"), py::arg("weights"), py::arg("bias"), py::arg("scale"),
              py::arg("input_scale"))
+        .def("carry", [](Lstm& self, const py::array& h0, const py::array& c0) { (*self).carry(h0, c0); }, py::arg("h0"), py::arg("c0"))
+        .def("scratch", [](Lstm& self, int timesteps) { return (*self).scratch(timesteps); }, py::arg("timesteps"))
+        // Addresses. Python's lock is kept: callers share a handle of cuBLAS.
+        .def("run", [](Lstm& self, int timesteps, uintptr_t x, uintptr_t h0, uintptr_t c0, uintptr_t y, uintptr_t h, uintptr_t c,
+                       uintptr_t scratch, uintptr_t late, uintptr_t stream) {
+                 const auto at = [](uintptr_t address) { return reinterpret_cast<void*>(address); };
+                 (*self).run({at(x), at(h0), at(c0), at(y), at(h), at(c), at(scratch), at(late), timesteps,
+                              reinterpret_cast<cudaStream_t>(stream), nullptr});
+             },
+             py::arg("timesteps"), py::arg("x"), py::arg("h0"), py::arg("c0"), py::arg("y"), py::arg("h"), py::arg("c"),
+             py::arg("scratch"), py::arg("late"), py::arg("stream"))
         .def("outputs", [](Lstm& self) { return (*self).outputs(); })
         .def("memory", [](Lstm& self) { return (*self).sizes(); });
 }

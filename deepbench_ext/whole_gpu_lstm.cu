@@ -123,11 +123,12 @@ struct WholeGpu {
         return (((v.x ^ wanted) | (v.y ^ wanted) | (v.z ^ wanted) | (v.w ^ wanted)) & TURN_BITS) == 0;
     }
 
+    // A NaN has the turn's bit, and would be waited for: it goes out as some number, and stays in y and in its own cell.
     __device__ __forceinline__ void send(int t, int chunk, int sequence, unsigned word) const {
         const int copy = at.lane & 1;
         if (copy >= COPIES || sequence >= at.here(chunk)) return;
         unsigned char* to = packet(base + t, chunk) + ((sequence * COPIES + copy) * OWNED + at.octet()) * 16 + at.lane % 8 / 2 * 4;
-        asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word | mark(base + t)) : "memory");
+        asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word & ~TURN_BITS | mark(base + t)) : "memory");
     }
 
     __device__ void sent(int, int) const {}

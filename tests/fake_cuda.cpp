@@ -80,6 +80,7 @@ cudaError_t cudaDriverGetVersion(int* v) { *v = 13010; return cudaSuccess; }
 cudaError_t cudaGetLastError() { const auto last = sticky; sticky = cudaSuccess; return last; }
 const char* cudaGetErrorName(cudaError_t code) { return code == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorFake"; }
 const char* cudaGetErrorString(cudaError_t) { return "said by the fake"; }
+cudaError_t cudaSetDevice(int device) { return answer(device == 0 ? cudaSuccess : cudaErrorInvalidDevice); }
 cudaError_t cudaMalloc(void** p, size_t bytes) {
     if (used + bytes > limit) return answer(cudaErrorMemoryAllocation);
     *p = std::malloc(bytes);
@@ -230,15 +231,17 @@ struct CUmod_st { std::string functions[3] = {"lstm_recurrence", "input_split", 
 static CUlaunchConfig last_launch;
 static unsigned last_cluster, last_cooperative;
 static int late = 0;
-static CUstream_st* blas_stream = nullptr;
+struct Blas { CUstream_st* stream; };
+static CUstream_st* product_stream = nullptr;  // of the last product
 static void queued(CUstream_st* stream, std::function<void()> call) {
-    if (stream->capture) stream->capture->calls.push_back(call);
+    if (stream && stream->capture) stream->capture->calls.push_back(call);
     else call();
 }
 
 extern "C" {
 
 void fake_set_late(int on) { late = on; }
+void fake_last_streams(void** found) { found[0] = product_stream; found[1] = last_launch.hStream; }
 void fake_last_launch(unsigned* found) {
     const unsigned values[] = {last_launch.gridDimX, last_launch.blockDimX, last_launch.sharedMemBytes, last_cluster, last_cooperative};
     std::copy(values, values + 5, found);
@@ -275,13 +278,14 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** arg
     return CUDA_SUCCESS;
 }
 
-int cublasCreate_v2(void** handle) { *handle = &blas_stream; return 0; }
-int cublasSetStream_v2(void*, cudaStream_t stream) { blas_stream = stream; return 0; }
+int cublasCreate_v2(void** handle) { *handle = new Blas{}; return 0; }
+int cublasSetStream_v2(void* handle, cudaStream_t stream) { static_cast<Blas*>(handle)->stream = stream; return 0; }
 int cublasSetWorkspace_v2(void*, void*, size_t) { return 0; }
-int cublasGemmEx(void*, int a_transposed, int b_transposed, int m, int n, int k, const void* alpha, const void* a, int a_type, int lda, const void* b,
+int cublasGemmEx(void* handle, int a_transposed, int b_transposed, int m, int n, int k, const void* alpha, const void* a, int a_type, int lda, const void* b,
                  int, int ldb, const void* beta, void* c, int, int ldc, int, int) {
     if (a_type != 0 || !a_transposed || b_transposed || *static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0) return 15;
-    queued(blas_stream, [=] {
+    product_stream = static_cast<Blas*>(handle)->stream;
+    queued(product_stream, [=] {
         for (int j = 0; j < n; ++j)
             for (int i = 0; i < m; ++i) {
                 float sum = 0;

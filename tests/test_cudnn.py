@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import compiled
-from test_openblas import problem, reference
+from test_openblas import assert_carried, problem, reference
 
 from lstm_bench.model.types import Unsupported
 from lstm_bench.worker.implementations import deepbench
@@ -88,6 +88,20 @@ def test_weights_and_biases_reach_their_place(
         assert array.dtype == np.float32
         assert array.shape == right.shape
         assert np.abs(array - right).max() < tolerance
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 5e-3)])
+def test_states_are_carried_from_call_to_call(library, fake, precision, tolerance, graph):
+    arrays = problem(5, 3, 2, 3)
+    lstm = _cudnn.Lstm(library, library, 5, 3, 2, 3, precision=precision)
+    lstm.load(*arrays)
+    lstm.replay(graph)
+    lstm.forward()
+    assert_carried(lstm, arrays, tolerance)
+    with pytest.raises(ValueError, match="h0 or c0 does not have the size"):
+        lstm.carry(arrays[0], arrays[2])
+    lstm.release()
 
 
 def test_a_refusal_carries_the_librarys_word_and_the_shape(library, fake):
@@ -209,7 +223,7 @@ def session(library, monkeypatch, hidden=8, **options):
     return deepbench.build(
         SimpleNamespace(x=x, h0=h0, c0=c0, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh, shape=shape),
         SimpleNamespace(options=options),
-        SimpleNamespace(device="cuda", threads=1, tf32=False),
+        SimpleNamespace(device="cuda", threads=1, tf32=False, state="fixed"),
     )
 
 

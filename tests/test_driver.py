@@ -21,6 +21,7 @@ from lstm_bench.model.fake_script import WRONG_ANSWERS
 from lstm_bench.model.types import Check, Energy, Record, Settings, Shape, Stopped
 from lstm_bench.runs import grid
 from lstm_bench.runs.store import Kept
+from lstm_bench.worker.implementations.fake import FakeSession
 from lstm_bench.worker.worker import Worker
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -112,6 +113,32 @@ def test_a_good_cell_has_its_times_its_check_and_its_circumstances(tmp_path):
     assert "numpy" in record.versions
     assert not outcome.interrupted
     assert outcome.left == 0
+
+
+def test_carried_states_are_followed_over_many_calls(tmp_path):
+    fakes = {"good": {}, "forgets": {"fault": "drop-bias"}}
+    _, sink = walk(tmp_path, fake=fakes, state="carried", timesteps=[1])
+    found = {record.implementation: record.status for record, _ in sink.blocks}
+    assert found == {"good": "ok", "forgets": "wrong"}
+
+
+def test_a_row_that_cannot_carry_its_states_is_unsupported(tmp_path, monkeypatch):
+    monkeypatch.setattr(FakeSession, "carries", False)
+    _, sink = walk(tmp_path, fake={"fake": {}}, state="carried")
+    assert {record.status for record, _ in sink.blocks} == {"unsupported"}
+
+
+def test_an_answer_that_forgets_its_states_is_wrong(tmp_path, monkeypatch):
+    """It is right in the first call, and in every call of `state: fixed`."""
+    outputs = FakeSession.outputs
+
+    def of_the_first_call(self):
+        self.calls_since = min(self.calls_since, 1)
+        return outputs(self)
+
+    monkeypatch.setattr(FakeSession, "outputs", of_the_first_call)
+    _, sink = walk(tmp_path, fake={"fake": {}}, state="carried")
+    assert {record.status for record, _ in sink.blocks} == {"wrong"}
 
 
 def test_every_raw_sample_reaches_the_store(tmp_path):

@@ -42,7 +42,7 @@ RUN = Path("results", "run")
 
 GRID = {
     **{"hidden": [3, 5], "batch": 2, "timesteps": 4, "implementations": ["fake", "slow"]},
-    **{"device": "cpu", "threads": "all", "controls": 1, "passes": 1, "seed": 3, "tf32": False},
+    **{"device": "cpu", "threads": "all", "controls": 1, "passes": 1, "seed": 3, "state": "fixed"},
     "sampling": {"rounds": 3, "max_rounds": 3, "warmup_s": 0.01},
     "fake": {"slow": {"call_s": 0.1, "noise": 0.1, "process": "p"}},
     "environments": {"fake": sys.executable},

@@ -11,7 +11,7 @@ from conftest import FAKE_GRID, REPOSITORY
 
 from lstm_bench.commands import grid as grid_command
 from lstm_bench.model import fake_script
-from lstm_bench.model.registry import IMPLEMENTATIONS
+from lstm_bench.model.registry import IMPLEMENTATIONS, PAPER
 from lstm_bench.model.types import LEAD_S, TOLERANCES, WINDOW_S, LstmBenchError, Shape
 from lstm_bench.runs import grid
 from lstm_bench.runs.plan import Plan, guess_s
@@ -158,7 +158,7 @@ BAD = [
     ({"implementations": [7]}, "no implementation is called '7'"),
     ({"device": "gpu"}, "device: found 'gpu', expected auto or cpu or cuda"),
     ({"threads": 0}, "threads: found 0"),
-    ({"tf32": "yes"}, "tf32: found 'yes', expected true or false"),
+    ({"state": "kept"}, "state: found 'kept', expected fixed or carried"),
     ({"amp": "fp8"}, "amp: found 'fp8'"),
     ({"passes": 0}, "passes: found 0"),
     ({"sampling": {"ronds": 3}}, "did you mean 'rounds'"),
@@ -211,8 +211,8 @@ def test_a_bad_value_is_named_with_its_key_and_what_was_expected(changes, messag
 
 def test_all_mistakes_of_a_file_are_told_at_once(tmp_path):
     with pytest.raises(LstmBenchError) as caught:
-        plan_of({"hidden": 0, "implementations": ["pytorhc"], "tf32": "yes"})
-    words = ("hidden: found 0", "implementations: no implementation", "tf32: found 'yes'")
+        plan_of({"hidden": 0, "implementations": ["pytorhc"], "state": "kept"})
+    words = ("hidden: found 0", "implementations: no implementation", "state: found 'kept'")
     for line, word in zip(str(caught.value).splitlines(), words, strict=True):
         assert line.startswith(f"g.yaml: {word}")
     with pytest.raises(LstmBenchError) as caught:
@@ -310,15 +310,21 @@ def test_the_kernel_grid_holds_our_kernels_against_cudnn_at_the_shapes_of_the_pa
     }
 
 
-def test_the_paper_grid_spans_the_paper_and_runs_every_library_row_that_a_gpu_can():
+def test_the_paper_grid_spans_the_paper_and_runs_its_rows_and_all_of_cudnn_without_tf32():
     plan = shipped("paper.yaml")
     for axis, low, high in (("hidden", 128, 1024), ("batch", 1, 256), ("timesteps", 10, 1000)):
         values = {getattr(s, axis) for s in plan.shapes}
         assert (min(values), max(values)) == (low, high)
-    ours = {name for name in IMPLEMENTATIONS if name.startswith("persistent")}
-    wanted = {name for name, row in IMPLEMENTATIONS.items() if "cuda" in row.devices}
-    wanted -= {"fake", "pytorch-apex", *ours}
-    assert {r.name for r in plan.implementations} == wanted
+    cudnn = {row.name for row in IMPLEMENTATIONS.values() if row.framework == "deepbench"}
+    cudnn -= {"deepbench-tf32", "deepbench-tf32-best"}
+    assert {r.name for r in plan.implementations} == cudnn | {"pytorch-half"} | set(PAPER)
+
+
+def test_a_grid_that_sets_tf32_for_all_is_told_to_name_the_rows(tmp_path):
+    file = tmp_path / "old.yaml"
+    file.write_text("hidden: 8\ntf32: true\n")
+    with pytest.raises(LstmBenchError, match=r"found tf32.*\[pytorch, pytorch-tf32\]"):
+        grid.read(file)
 
 
 def test_the_deepbench_grid_has_its_inference_and_training_shapes():

@@ -24,15 +24,21 @@ ROOMS = {
     "commands": ("report", "analysis", "driver", "runs", "model"),
 }
 OURS = re.compile(r"(lstm_bench|study)\b")
-FRAMEWORKS = ("torch", "tensorflow", "keras", "apex")
+FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "apex")
 HEAVY = {"numpy", "pandas", "scipy", "matplotlib", "msgspec", "rich", "yaml", *FRAMEWORKS}
 #: What a file of the worker's may import besides the standard library and NumPy.
 AT_HOME = {
     "pytorch": {"torch", "apex"},
+    "torch_compile": {"torch"},
     "torch_profile": {"torch"},
     "libtorch": {"torch"},
-    "tensorflow": {"tensorflow", "keras"},
+    "torch_session": {"torch"},
+    "torch_variants": {"torch"},
+    "tensorflow": {"tensorflow"},
     "tensorflow_profile": {"tensorflow"},
+    "jax": {"jax", "jaxlib"},
+    "keras_layer": {"keras"},
+    "keras_torch": {"torch"},
     "baseline_libraries": {"scipy_openblas32", "nvidia"},
     "shape_filter": {"pandas"},  # names a type of it
 }
@@ -44,8 +50,10 @@ def test_a_room_imports_only_the_rooms_below_it():
             assert not above(path, room), f"{path.relative_to(PACKAGE)} may not import these"
 
 
-def test_only_the_command_line_lies_outside_the_rooms():
-    assert {p.name for p in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py", "cli.py"}
+def test_only_the_command_line_and_the_drop_in_lie_outside_the_rooms():
+    outside = {"__init__.py", "__main__.py", "cli.py", "persistent.py"}
+    assert {p.name for p in PACKAGE.glob("*.py")} == outside
+    assert above(PACKAGE / "persistent.py", "worker") == set()
     assert {p.parent.name for p in PACKAGE.glob("*/*.py")} == set(ROOMS)
 
 
@@ -54,9 +62,10 @@ def test_workers_need_nothing_but_numpy_and_their_framework():
         assert not foreign(path), f"{path.relative_to(PACKAGE)} may not import these"
 
 
-def test_all_but_the_implementations_load_without_a_framework_and_without_scipy():
+def test_all_but_the_implementations_and_the_drop_in_load_without_a_framework_and_without_scipy():
     paths = [p.relative_to(PACKAGE.parent) for p in PACKAGE.rglob("[a-z]*.py")]
-    modules = [".".join(p.with_suffix("").parts) for p in paths if "implementations" not in p.parts]
+    free = [p for p in paths if "implementations" not in p.parts and p.name != "persistent.py"]
+    modules = [".".join(p.with_suffix("").parts) for p in free]
     loaded = loaded_after("\n".join(f"import {module}" for module in modules))
     assert {*modules} <= loaded
     late = {"scipy", *FRAMEWORKS}  # only what needs them waits for them

@@ -130,6 +130,34 @@ def test_the_recurrence_gives_the_same_bits_with_any_number_of_threads(threads):
     assert_right(problem(67, 31, 5, 9), threads)
 
 
+def carried(lstm, arrays, calls=4):
+    """What several calls give that carry their states on; twice, to see that they start afresh."""
+    for _ in range(2):
+        lstm.carry(*arrays[1:3])
+        outputs = []
+        for _ in range(calls):
+            lstm.forward()
+            lstm.wait()
+            outputs.append(lstm.outputs()[0])
+    return np.concatenate(outputs), *lstm.outputs()[1:]
+
+
+def assert_carried(lstm, arrays, tolerance, calls=4):
+    """Several calls that carry their states on are one over as many times the input."""
+    found = carried(lstm, arrays, calls)
+    right = reference(np.tile(arrays[0], (calls, 1, 1)), *arrays[1:])
+    assert all(np.abs(a - b).max() < tolerance for a, b in zip(found, right, strict=True))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_states_are_carried_from_call_to_call(threads):
+    arrays = problem(67, 31, 5, 3)
+    lstm = _openblas.Lstm(LIBRARY, 67, 31, 5, 3, threads)
+    lstm.load(*arrays)
+    assert_carried(lstm, arrays, tolerance=5e-6)
+    lstm.release()
+
+
 @pytest.mark.parametrize("scale", [1e-4, 10.0, 1e3])
 def test_gates_near_zero_and_saturated(scale):
     assert_right(problem(16, 16, 4, 5, scale=scale), tolerance=1e-5)

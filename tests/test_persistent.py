@@ -15,7 +15,7 @@ from conftest import compiled
 from test_cudnn import headers
 from test_openblas import problem
 
-from lstm_bench.model.types import Unsupported
+from lstm_bench.model.types import Settings, Unsupported
 from lstm_bench.worker.implementations import (
     kernel_compiler,
     kernel_plan,
@@ -270,6 +270,46 @@ def test_a_wait_that_was_given_up_is_an_error(library, fake):
     lstm.release()
 
 
+def test_a_caller_brings_arrays_scratch_and_stream(library, fake):
+    lstm = layer(library, cluster=False, blocks=9, share=4, exchange_bytes=640)
+    *_, w_ih, _, b_ih, b_hh = problem(5, 3, 4, 6, 1)
+    load(lstm)
+    workspace = 32 << 20
+    for timesteps in (6, 1, 9):  # its own are 6
+        x, h0, c0, *_ = problem(5, 3, 4, timesteps, timesteps)
+        y, h, c = np.empty((timesteps, 4, 5), np.float32), np.empty_like(h0), np.empty_like(c0)
+        scratch = np.full(lstm.scratch(timesteps), 255, np.uint8)
+        late = np.zeros(1, np.int32)
+        arrays = [one.ctypes.data for one in (x, h0, c0, y, h, c, scratch, late)]
+        lstm.run(timesteps, *arrays, stream=0)
+        assert np.abs(y - x @ w_ih[:5].T - (b_ih + b_hh)[:5]).max() < 1e-5
+        assert (h == h0).all()
+        assert (c == c0).all()
+        assert not scratch[-workspace - 640 - 128 : -workspace - 128].any()  # no turn of old
+        assert (scratch[-workspace:] == 255).all()  # cuBLAS's
+        streams = (ctypes.c_void_p * 2)(1, 1)
+        fake.fake_last_streams(streams)
+        assert list(streams) == [None, None]
+    lstm.forward()  # its own arrays and stream are as they were
+    fake.fake_last_streams(streams)
+    assert None not in list(streams)
+    lstm.release()
+
+
+def test_a_caller_has_a_flag_of_his_own(library, fake):
+    lstm = layer(library)
+    load(lstm)
+    fake.fake_set_late(1)
+    arrays = [np.zeros(6 * 4 * 5, np.float32) for _ in range(6)]
+    scratch, late = np.zeros(lstm.scratch(6), np.uint8), np.zeros(1, np.int32)
+    lstm.run(6, *(one.ctypes.data for one in (*arrays, scratch, late)), stream=0)
+    assert late[0] == 1
+    lstm.wait()  # the layer's own says nothing
+    with pytest.raises(ValueError, match="timesteps"):
+        lstm.scratch(0)
+    lstm.release()
+
+
 def test_code_that_the_driver_refuses_is_an_error(library, fake):
     with pytest.raises(_persistent.LibraryError, match="cuModuleLoadData"):
         _persistent.Lstm([library] * 3, b"", b"", 5, 3, 4, 6, "fp32", "fp32", launch())
@@ -324,7 +364,9 @@ def built(monkeypatch, h0=0.5, **device):
     x, h, c, *_ = problem(8, 8, 2, 3)
     shape = SimpleNamespace(hidden=8, input_size=8, batch=2, timesteps=3)
     posed = SimpleNamespace(shape=shape, x=x, h0=np.full_like(h, h0), c0=c)
-    return persistent.build(posed, SimpleNamespace(options={"precision": "fp32"}), None)
+    return persistent.build(
+        posed, SimpleNamespace(options={"precision": "fp32"}), Settings(device="cuda")
+    )
 
 
 def test_a_layer_is_timed_with_some_plans_and_both_input_products(monkeypatch):

@@ -3,6 +3,8 @@
 import json
 
 from lstm_bench.model.types import (
+    ACCURACY,
+    TOLERANCES,
     Cell,
     Check,
     Implementation,
@@ -59,6 +61,19 @@ def test_the_precision_of_a_row_follows_the_grid():
     assert amp.precision_on(Settings(amp="bf16")) == "amp-bf16"
     assert amp.precision_on(Settings(device="cuda")) == "amp-fp16"
     assert amp.precision_on(Settings(device="cpu")) == "amp"  # its first call decides
+
+
+def test_a_tf32_row_has_tf32_and_a_process_of_its_own_whatever_the_run_says():
+    plain = Implementation("x", "pytorch", "fp32", "pytorch")
+    tf32 = Implementation("y", "pytorch", "tf32", "pytorch")
+    run = Settings(device="cuda")
+    assert (plain.settings_in(run).tf32, tf32.settings_in(run).tf32) == (False, True)
+    assert tf32.precision_on(run) == "tf32"
+    assert plain.worker != tf32.worker
+
+
+def test_every_precision_has_a_tolerance_and_an_accuracy_class():
+    assert set(TOLERANCES) | {"amp"} == set(ACCURACY)
 
 
 def test_flops_count_both_products_of_every_step():

@@ -245,7 +245,7 @@ def failure(error: BaseException) -> dict[str, Any]:
     if isinstance(error, Unsupported):
         return {"status": "unsupported", "reason": str(error)}
     out = names & {"MemoryError", "OutOfMemoryError", "ResourceExhaustedError", "OutOfMemory"}
-    if out or "DefaultCPUAllocator" in text:  # PyTorch's, on a CPU
+    if out or "DefaultCPUAllocator" in text or "RESOURCE_EXHAUSTED" in text:  # PyTorch's, JAX's
         return {"status": "oom", "reason": text}
     if isinstance(error, (ImportError, NotImplementedError)):
         return {"status": "unsupported", "reason": text}

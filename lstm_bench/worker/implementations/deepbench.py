@@ -11,7 +11,7 @@ from lstm_bench.model.profile import Part, Profile
 from lstm_bench.model.types import TOLERANCES, Implementation, Settings, Unsupported
 from lstm_bench.worker.implementations import baseline_libraries as libraries
 from lstm_bench.worker.implementations.session import Session
-from lstm_bench.worker.problem import Answer, Problem, check, check_skippable
+from lstm_bench.worker.problem import Answer, Array, Problem, check, check_skippable
 from lstm_bench.worker.timing import Clock
 
 #: What `build` reads of row.options.
@@ -34,8 +34,12 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     if options.get("skip_input"):
         check_skippable(problem.shape)
     if settings.device == "cpu":
-        return _build_openblas(problem, settings, bool(options.get("skip_input")))
-    return _build_cudnn(problem, options, settings)
+        session = _build_openblas(problem, settings, bool(options.get("skip_input")))
+    else:
+        session = _build_cudnn(problem, options, settings)
+    if settings.state == "carried":
+        session.carry(problem.h0, problem.c0)
+    return session
 
 
 class BaselineSession(Session):
@@ -45,10 +49,19 @@ class BaselineSession(Session):
     """
 
     profiler = "baseline"
+    carries = True
 
     def __init__(self, lstm: Any, path: str):
         self.lstm, self.path, self.memory = lstm, path, lstm.memory()
         self.peak = sum(self.memory.values())  # it allocates nothing but these, and once
+
+    def carry(self, h0: Array, c0: Array) -> None:
+        """Start the next call from these states, as the layer stores them, and carry them on."""
+        self.start = h0, c0
+        self.restart()
+
+    def restart(self) -> None:
+        self.lstm.carry(*self.start)
 
     def call(self) -> None:
         self.lstm.forward()
@@ -107,7 +120,7 @@ def _openblas() -> tuple[Any, dict[str, str], str]:
     return module, versions, library
 
 
-def _build_openblas(problem: Problem, settings: Settings, skip_input: bool) -> Session:
+def _build_openblas(problem: Problem, settings: Settings, skip_input: bool) -> BaselineSession:
     module, versions, library = _openblas()
     s = problem.shape
     lstm = module.Lstm(
@@ -126,7 +139,9 @@ def _cudnn() -> tuple[Any, tuple[str, str], dict[str, str]]:
     return module, paths, dict(module.versions(*paths))
 
 
-def _build_cudnn(problem: Problem, options: Mapping[str, Any], settings: Settings) -> Session:
+def _build_cudnn(
+    problem: Problem, options: Mapping[str, Any], settings: Settings
+) -> BaselineSession:
     module, paths, versions = _cudnn()
     s, precision = problem.shape, options.get("precision", "fp32")
     refusals = (module.Unsupported, module.OutOfMemory, module.LibraryError)

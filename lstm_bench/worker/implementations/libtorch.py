@@ -20,6 +20,7 @@ from lstm_bench.worker import call_depth
 from lstm_bench.worker.implementations import native, pytorch
 from lstm_bench.worker.implementations.pytorch import allocated as allocated
 from lstm_bench.worker.implementations.session import Session
+from lstm_bench.worker.implementations.torch_session import TorchSession, kernels
 from lstm_bench.worker.problem import Answer, Array, Problem
 from lstm_bench.worker.timing import Clock
 
@@ -39,10 +40,8 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     return LibtorchSession(_library(), problem, settings)
 
 
-class LibtorchSession(pytorch.TorchSession):
+class LibtorchSession(TorchSession):
     """A layer behind a pointer. To PyTorch's profiler and allocator it is like any other."""
-
-    carries = True
 
     def __init__(self, library: ctypes.CDLL, problem: Problem, settings: Settings):
         self.library, self.problem, self.device = library, problem, settings.device
@@ -99,7 +98,7 @@ class LibtorchSession(pytorch.TorchSession):
     @property
     def path(self) -> str:  # type: ignore[override]
         """The kernels behind the layer, read off the operators of a call."""
-        return pytorch.kernels(self.call)
+        return kernels(self.call)
 
     def _ask(self, verb: str, *arguments: Any) -> None:
         problem = getattr(self.library, f"layer_{verb}")(*arguments)

@@ -35,18 +35,26 @@ def describe(settings: Settings) -> dict[str, Any]:
 
 def build(problem: Problem, row: Implementation, settings: Settings) -> BaselineSession:
     """The fastest of the plans that are worth a trial, in a graph or not."""
-    tools = _tools()
-    module, _, _, device = tools
-    shape, precision = problem.shape, row.options["precision"]
-    storage = precision if precision in ("fp16", "bf16") else "fp32"
     h0_top = float(np.abs(problem.h0).max(initial=0.0))
     if not h0_top <= kernel_plan.H0_MOST:
         raise Unsupported(f"an initial h of {h0_top:g}: at most {kernel_plan.H0_MOST:g}")
+    best = fastest(problem, row.options["precision"], TRIED)
+    if settings.state == "carried":
+        best.carry(*(_stored(state, best.storage) for state in (problem.h0, problem.c0)))
+    return best
+
+
+def fastest(problem: Problem, precision: str, most: int) -> PersistentSession:
+    """The fastest of the first `most` plans that this GPU can run."""
+    tools = _tools()
+    module, _, _, device = tools
+    shape = problem.shape
+    storage = precision if precision in ("fp16", "bf16") else "fp32"
     found = kernel_plan.candidates(shape.hidden, shape.batch, precision == "fp32", storage, device)
     best, reasons = Best(), []
     try:
         for plan in found:
-            if best.tried == TRIED:
+            if best.tried == most:
                 break
             try:
                 best.consider(_session(problem, plan, precision, tools))
@@ -96,9 +104,9 @@ class Best:
 class PersistentSession(BaselineSession):
     """A loaded layer of our kernels."""
 
-    def __init__(self, lstm: Any, path: str, plan: Plan):
+    def __init__(self, lstm: Any, path: str, plan: Plan, projection: str):
         super().__init__(lstm, path)
-        self.plan, self.storage = plan, plan.storage
+        self.plan, self.storage, self.projection = plan, plan.storage, projection
 
     def outputs(self) -> Answer:
         y, h, c = self.lstm.outputs()
@@ -116,6 +124,11 @@ class PersistentSession(BaselineSession):
         if graph_s < plain_s:
             self.path += ", graph"
         return min(plain_s, graph_s)
+
+
+def loaded(problem: Problem, plan: Plan, projection: str) -> PersistentSession:
+    """The layer by a plan that `fastest` has found."""
+    return _session(problem, plan, projection, _tools())
 
 
 def _session(problem: Problem, plan: Plan, projection: str, tools: Tools) -> PersistentSession:
@@ -150,7 +163,7 @@ def _session(problem: Problem, plan: Plan, projection: str, tools: Tools) -> Per
         raise
     turns = f", {plan.chunks(share)} turns" if plan.chunks(share) > 1 else ""
     own = ", own input product" if projection == OWN else ""
-    return PersistentSession(lstm, f"{plan.label}{turns}{own}", plan)
+    return PersistentSession(lstm, f"{plan.label}{turns}{own}", plan, projection)
 
 
 def _launch(module: Any, plan: Plan, share: int, teams: int = 1) -> Any:
@@ -165,13 +178,18 @@ def _launch(module: Any, plan: Plan, share: int, teams: int = 1) -> Any:
     )
 
 
+def _stored(array: Array, storage: str) -> Array:
+    """An array as the layer holds it on the device."""
+    if storage == "fp32":
+        return np.ascontiguousarray(array, np.float32)
+    return kernel_plan.narrow(array, storage)
+
+
 def _arrays(problem: Problem, plan: Plan, projection: str) -> tuple[Any, ...]:
     """What `Lstm.load` takes."""
 
     def stored(array: Array) -> Array:
-        if plan.storage == "fp32":
-            return np.ascontiguousarray(array, np.float32)
-        return kernel_plan.narrow(array, plan.storage)
+        return _stored(array, plan.storage)
 
     def rounded(
         array: Array,
