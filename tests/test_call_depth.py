@@ -39,6 +39,12 @@ def test_a_chain_goes_from_pytorchs_first_function_to_the_librarys(entry, name):
     assert chain == ("THPVariable_lstm", "at::native::lstm", name)
 
 
+def test_where_pytorch_calls_python_again_the_interpreters_frames_do_not_count():
+    entry = Symbol(CPU, "sgemm_")
+    chain = call_depth.chain([PYTHON, BINDING, PYTHON, PYTHON, BINDING, entry])
+    assert chain == ("THPVariable_lstm", "THPVariable_lstm", "sgemm_")
+
+
 def test_a_stack_that_ends_before_the_library_or_begins_in_it_is_no_chain():
     assert call_depth.chain([PYTHON, BINDING, ATEN]) == ()
     assert call_depth.chain([PYTHON]) == ()
@@ -53,6 +59,7 @@ def test_functions_belong_to_levels_and_unnamed_ones_to_their_callers():
         "at::_ops::lstm_input::call": "dispatcher",
         "c10::impl::wrap_kernel_functor_unboxed_<int>": "dispatcher",
         "at::(anonymous namespace)::wrapper_CUDA___cudnn_rnn": "dispatcher",
+        "at::autocast::WrapFunction_<int>::call": "dispatcher",
         "at::native::lstm": "ATen",
         "": "ATen",
         "cudnnRNNForward": "library",

@@ -30,15 +30,19 @@ EVERY_NS = 300_000
 WATCHED_S = 1.0  # how long calls are watched, but for one that takes longer
 OFTEN = 0.1  # of the stacks that lead to one function of a library
 PYTHON_CALLS = 15  # at most
+INTERPRETER = re.compile(r"(lib)?python")  # its frames are Python's, which are counted by name
 #: Where PyTorch begins, by the file, and where it ends, by the file or by the name.
 OURS = re.compile(r"libtorch_|libc10")
 LIBRARY_FILE = re.compile(r"lib(cu|nv|openblas|mkl|arm_compute)")
 LIBRARY = re.compile(
-    r"dnnl|mkl_|cblas_|[sd]gemm_$|arm_compute::|fbgemm::|pytorch_q|xnn_|cudnn|cublas|cu(da)?[A-Z]"
+    r"dnnl|mkl_|cblas_|[sd]gemm_$|arm_compute::|fbgemm::|qnnpack::|pytorch_q|xnn_|cudnn|cublas|cu(da)?[A-Z]"
 )
 #: The first that fits a name; a name that none fits belongs to what called it.
 LEVELS = (
-    ("dispatcher", re.compile(r"at::_ops::|at::redispatch::|c10::|.*\bwrapper_|.*VariableType::")),
+    (
+        "dispatcher",
+        re.compile(r"at::(_ops|redispatch|autocast)::|c10::|.*\bwrapper_|.*VariableType::"),
+    ),
     ("TorchScript", re.compile(r"torch::jit::")),
     ("C++ API", re.compile(r"torch::nn::")),
     ("binding", re.compile(r"torch::|pybind11::|THP")),
@@ -66,6 +70,8 @@ def chain(stack: Iterable[Symbol]) -> tuple[str, ...]:
         name, base = readable(raw), Path(file).name
         if names and (LIBRARY_FILE.match(base) or LIBRARY.match(name)):
             return (*names, name or base)
+        if names and INTERPRETER.match(base):
+            continue  # PyTorch has called Python, which calls it again
         if names or OURS.match(base):
             names.append(name)
     return ()

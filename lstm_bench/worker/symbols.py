@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
+import os
 import struct
 from collections.abc import Callable
 from typing import NamedTuple
@@ -53,7 +54,7 @@ def at(address: int) -> Symbol:
     )
     if not found or not linked:
         return Symbol("", "")
-    file = (linked.contents.file or b"/proc/self/exe").decode()
+    file = (linked.contents.file or b"").decode() or os.path.realpath("/proc/self/exe")
     return Symbol(file, _table(file)(address - linked.contents.offset))
 
 
