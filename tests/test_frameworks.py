@@ -5,6 +5,7 @@ import functools
 import importlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -53,6 +54,8 @@ def need(framework):
     for name in FRAMEWORKS[framework].requires:
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
+    if framework == "libtorch" and not shutil.which(os.environ.get("CXX", "g++")):
+        pytest.skip("no C++ compiler")
 
 
 def built(row, problem, settings=SETTINGS):

@@ -31,6 +31,7 @@ AT_HOME = {
     "pytorch": {"torch", "apex"},
     "torch_compile": {"torch"},
     "torch_profile": {"torch"},
+    "libtorch": {"torch"},
     "torch_session": {"torch"},
     "torch_variants": {"torch"},
     "tensorflow": {"tensorflow"},

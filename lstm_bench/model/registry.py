@@ -42,6 +42,12 @@ FRAMEWORKS = {
         ),
         Framework("pytorch", ("torch", "numpy"), ("torch",), "pip install torch numpy"),
         Framework(
+            "libtorch",
+            ("torch", "numpy"),
+            ("torch",),
+            "pip install torch numpy, and a C++20 compiler (g++ 11 or newer) on the PATH",
+        ),
+        Framework(
             "apex",
             ("torch", "apex.amp", "numpy"),
             ("torch", "apex"),
@@ -174,6 +180,23 @@ IMPLEMENTATIONS = {
         _pytorch("-trace", "torch.jit.trace", way="trace"),
         _pytorch("-native", "oneDNN off: PyTorch's own loop", devices=CPU, way="native"),
         _pytorch("-int8", "weights quantised by quantize_dynamic", "int8", CPU, way="int8"),
+        Implementation(
+            "libtorch",
+            "libtorch",
+            "fp32",
+            "libtorch",
+            note="torch::nn::LSTM called and timed in C++; compiled at first use",
+            default_on=("cpu",),
+        ),
+        Implementation(
+            "libtorch-tf32",
+            "libtorch",
+            "tf32",
+            "libtorch",
+            devices=("cuda",),
+            note="the same with TF32 allowed, as LibTorch has it by default",
+            default_on=("cuda",),
+        ),
         Implementation(
             "pytorch-apex",
             "apex",

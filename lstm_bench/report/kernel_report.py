@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import statistics
@@ -103,12 +104,49 @@ def cell_document(record: Record, profile: Profile, sort: str = "self", top: int
         result.add("\n".join(wrapped(f"! {warning}", 2) for warning in record.warnings))
     if profile.problem:
         result.add(wrapped(f"not shown: {profile.problem}"))
+        _add_depth(result, profile)
         return result
     lines = _host_lines(one) if one.of_host else _device_lines(one)
     result.add("\n".join(lines), _parts(one, sort, top))
     if len(profile.parts) > top:
         result.add(f"{len(profile.parts) - top} more with --top, or --format json")
+    _add_depth(result, profile)
     return result
+
+
+def _add_depth(result: Document, profile: Profile) -> None:
+    """The way from the caller's call into the library, level by level."""
+    depth = profile.depth
+    if depth is None:
+        return
+    if not depth.frames:
+        result.add(wrapped(f"call depth not measured: {depth.problem}"))
+        return
+    groups = [[*g] for _, g in itertools.groupby(depth.frames, key=lambda frame: frame.level)]
+    rows = [
+        {"level": group[0].level, "frames": len(group), "names": [one.name for one in group]}
+        for group in groups
+    ]
+    columns = (
+        text("level", "level"),
+        number("frames", "frames"),
+        text("outermost", "names", lambda names: _function(names[0])),
+        text("innermost", "names", lambda names: _function(names[-1])),
+    )
+    between = counted(len(depth.frames) - 1, "frame")
+    title = f"call depth: {between} between the call and the library's {depth.frames[-1].name}"
+    result.add(
+        Table("depth", rows, columns, title),
+        f"{depth.stacks} of {depth.of} stacks that reached a library went this way",
+    )
+    result.facts["depth_stacks"] = {"this_way": depth.stacks, "all": depth.of}
+
+
+def _function(name: str) -> str:
+    """Without namespaces that are obvious, and without what is in angle brackets."""
+    while (shorter := re.sub(r"<[^<>]*>", "", name)) != name:
+        name = shorter
+    return clipped(short_name(clean(name)).removeprefix("torch.nn.modules."), 36)
 
 
 def _add_device(

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lstm_bench.model.profile import Activity, Profile, Window
+from lstm_bench.model.profile import Activity, CallDepth, Profile, Window
 from lstm_bench.model.types import Implementation, Settings, Unsupported
-from lstm_bench.worker import loaded_libraries
+from lstm_bench.worker import call_depth, loaded_libraries
 from lstm_bench.worker.implementations import torch_profile
 from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.problem import Answer
@@ -84,6 +84,9 @@ class TorchSession(Session):
 
     def activities(self, calls: int) -> tuple[list[Activity], list[Window]] | None:
         return torch_profile.activities(self, calls) if self.device == "cuda" else None
+
+    def depth(self) -> CallDepth:
+        return call_depth.measure(self.call, self.wait)
 
     def close(self) -> None:
         self.result = self.layer = self.forward = self.x = None  # type: ignore[assignment]
