@@ -24,10 +24,12 @@ ROOMS = {
     "commands": ("report", "analysis", "driver", "runs", "model"),
 }
 OURS = re.compile(r"(lstm_bench|study)\b")
-FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "apex")
+FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "apex", "onnx", "onnxruntime", "openvino")
 HEAVY = {"numpy", "pandas", "scipy", "matplotlib", "msgspec", "rich", "yaml", *FRAMEWORKS}
 #: What a file of the worker's may import besides the standard library and NumPy.
 AT_HOME = {
+    "onnxruntime": {"onnx", "onnxruntime"},
+    "openvino": {"openvino"},
     "pytorch": {"torch", "apex"},
     "torch_compile": {"torch"},
     "torch_profile": {"torch"},

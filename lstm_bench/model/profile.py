@@ -65,7 +65,7 @@ class Profile:
     those of the profiled calls.
     """
 
-    source: str  # "CUPTI", "torch.profiler", "TensorFlow's profiler", "baseline"
+    source: str  # "CUPTI", "torch.profiler", "TensorFlow's profiler", "baseline", ...
     device: str
     calls: int
     problem: str = ""  # why this must not be taken for the truth; empty: it may

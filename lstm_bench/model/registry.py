@@ -77,6 +77,18 @@ FRAMEWORKS = {
             ("keras", "jax", "jaxlib"),
             "pip install keras jax, on a GPU keras 'jax[cuda13]'",
         ),
+        Framework(
+            "onnxruntime",
+            ("onnxruntime", "onnx", "numpy"),
+            ("onnxruntime", "onnxruntime-gpu", "onnx"),
+            "pip install onnxruntime onnx; on a GPU onnxruntime-gpu onnx",
+        ),
+        Framework(
+            "openvino",
+            ("openvino", "numpy"),
+            ("openvino",),
+            "pip install openvino (on aarch64 it needs glibc 2.35 or newer)",
+        ),
         Framework("fake", ("numpy",), ("numpy",), "pip install numpy"),
     )
 }
@@ -270,6 +282,39 @@ IMPLEMENTATIONS = {
             "keras_jax",
             default_on=("cpu",),
             note="Keras LSTM on JAX, under jit",
+        ),
+        Implementation(
+            "onnxruntime",
+            "onnxruntime",
+            "fp32",
+            "onnxruntime",
+            devices=("cpu",),
+            default_on=("cpu",),
+            note="ONNX Runtime's LSTM operator",
+        ),
+        Implementation(
+            "onnxruntime-int8",
+            "onnxruntime",
+            "int8",
+            "onnxruntime",
+            devices=("cpu",),
+            note="the same after quantize_dynamic: int8 weights, inputs quantised in each call",
+        ),
+        Implementation(
+            "onnxruntime-cuda",
+            "onnxruntime",
+            "fp32",
+            "onnxruntime",
+            devices=("cuda",),
+            note="ONNX Runtime's CUDA provider, TF32 off; its inputs lie on the GPU",
+        ),
+        Implementation(
+            "openvino",
+            "openvino",
+            "fp32",
+            "openvino",
+            devices=("cpu",),
+            note="OpenVINO's LSTM sequence, in fp32 also where it would take half precision",
         ),
         Implementation(
             "fake", "fake", "fp32", "fake", note="no framework: scripted answers, times and faults"

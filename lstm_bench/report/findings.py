@@ -38,6 +38,8 @@ from lstm_bench.report.headline import (
 
 TITLES = {
     "deepbench": "C++",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
     "persistent": "our kernels",
     "pytorch": "PyTorch",
     "tensorflow": "TensorFlow",

@@ -137,16 +137,30 @@ class Plan:
 #: timestep, and useful arithmetic per second (per core on a CPU, in all on a GPU). A run replaces
 #: them by what it sees.
 _STEP_S = {
-    "cpu": {"deepbench": 5e-6, "tensorflow": 1e-4, "keras-torch": 2e-4, "keras-jax": 6e-5},
+    "cpu": {
+        "deepbench": 5e-6,
+        "onnxruntime": 5e-6,
+        "tensorflow": 1e-4,
+        "keras-torch": 2e-4,
+        "keras-jax": 6e-5,
+    },
     "cuda": {"persistent": 2e-6, "tensorflow": 4e-4},
 }
 _STEP_DEFAULT_S = {"cpu": 3e-5, "cuda": 1.5e-5}
 _RATE = {"cpu": 8e9, "cuda": 1.5e13}
-_CPU_WORK = {"deepbench": 0.25}  # of what that rate would take
+_CPU_WORK = {"deepbench": 0.25, "onnxruntime": 0.25, "openvino": 2.0}  # of what that rate takes
 _CPU_AMP_SLOWDOWN = {"pytorch": 40.0, "tensorflow": 3.0}  # half precision without hardware for it
 _BUILD_S = {"persistent": 1.0, "tensorflow": 0.4, "jax": 0.5, "keras-jax": 0.8}
 _COMPILE_S = {"cpu": (1.0, 0.0), "cuda": (2.0, 0.6)}  # and for each timestep, up to the row's cap
-_START_S = {"tensorflow": 8.0, "pytorch": 3.0, "jax": 1.0, "keras-torch": 8.0, "keras-jax": 5.0}
+_START_S = {
+    "tensorflow": 8.0,
+    "pytorch": 3.0,
+    "onnxruntime": 1.0,
+    "openvino": 1.0,
+    "jax": 1.0,
+    "keras-torch": 8.0,
+    "keras-jax": 5.0,
+}
 
 
 def possible(plan: Plan, cells: Iterable[Cell], missing: Collection[str]) -> list[Cell]:
