@@ -15,7 +15,7 @@ CORES ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-PINS := requirements.txt requirements-tensorflow.txt
+PINS := requirements.txt requirements-tensorflow.txt requirements-openvino.txt
 SOURCES := pyproject.toml setup.py $(wildcard deepbench_ext/*)
 
 ifneq ($(shell nvidia-smi -L 2>/dev/null),)
@@ -27,7 +27,7 @@ endif
 .PHONY: bench test suite study lint format sanitize clean
 
 bench: $(VENV)/.installed $(TF_READY)
-	$(BIN)/lstm-bench grid $(GRID) $(TF_FLAG)
+	$(BIN)/lstm-bench grid $(GRID) $(TF_FLAG) --skip-missing
 
 test: $(VENV)/.tested-with $(TF_READY)
 	$(MAKE) --jobs=3 suite lint sanitize
@@ -54,6 +54,7 @@ $(VENV)/.packages: $(PINS)
 	@echo "installing the tool and its frameworks into $(VENV): some minutes, some gigabytes"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -r requirements.txt $(if $(TF_VENV),,-r requirements-tensorflow.txt)
+	$(PIP) -r requirements-openvino.txt || echo "no OpenVINO for this machine: going on without"
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.packages $(SOURCES)

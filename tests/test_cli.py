@@ -191,7 +191,7 @@ def test_a_missing_framework_exits_2_with_the_remedy_and_can_be_skipped(
 
 @pytest.mark.parametrize("asked", ["smoke", "grids/smoke.yaml"])
 def test_a_shipped_grid_is_run_from_any_folder(lstm_bench, tmp_path, asked):
-    done = lstm_bench("grid", asked, "--dry-run")
+    done = lstm_bench("grid", asked, "--dry-run", "--skip-missing")
     assert done.returncode == 0, done.stderr
     assert "smoke: 4 shapes" in done.stdout
     assert f"{Path('grids', 'smoke.yaml')}" in done.stderr  # which file that is
@@ -552,7 +552,8 @@ def test_a_shape_is_measured_without_a_file(lstm_bench, tmp_path):
     assert run.name.startswith("shape-6-2-5-")
     assert {tuple(r["shape"].values()) for r in records(run)} == {(6, 2, 5, 6)}
     assert "is complete" in lstm_bench(*words, "--resume").stdout
-    planned = lstm_bench("grid", "--shape", "6,2,5", "--shape", "6,2,5,3", "--dry-run").stdout
+    words = ["grid", "--shape", "6,2,5", "--shape", "6,2,5,3", "--dry-run", "--skip-missing"]
+    planned = lstm_bench(*words).stdout
     assert "shapes: 2 shapes x 9 implementations" in planned  # those of the default grid
     assert "6,2,5  6,2,5,3" in planned
 

@@ -56,6 +56,10 @@ KERNELS = [
 
 OPERATORS = [
     ("aten::mkldnn_rnn_layer", "whole layer"),
+    ("ONNX LSTM", "whole layer"),
+    ("ONNX DynamicQuantizeLSTM", "whole layer"),
+    ("LSTMSequence", "whole layer"),
+    ("aten::lstm", "other"),  # only calls others
     ("aten::sigmoid_", "cell"),
     ("aten::tanh", "cell"),
     ("aten::mul", "cell"),

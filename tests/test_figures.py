@@ -275,7 +275,7 @@ def test_an_implementation_keeps_its_look_in_all_figures():
             assert line.get_color() == look(name).colour
             assert line.get_marker() == look(name).marker
             assert line.is_dashed() == bool(look(name).dash)
-    (patch,) = drawn["winners-single"].legends[0].get_patches()
+    (patch,) = drawn["winners-fp32"].legends[0].get_patches()
     assert colors.to_hex(patch.get_facecolor()) == look("deepbench").colour
 
 
@@ -316,15 +316,17 @@ def test_winners_can_be_deployed_and_the_reference_stands_below():
     assert any("C++ reference" in text for text in texts(figure))
 
 
-def test_each_precision_has_winners_of_its_own():
+def test_each_class_of_accuracy_has_winners_of_its_own_and_so_have_all():
     rows = grid(["pytorch", "tf-mode0", "pytorch-half", "tf-mode0-amp"])
     for row in rows:
         if row.implementation.endswith(("half", "amp")):
             row.precision, row.latency_s = "fp16", row.latency_s / 100
     drawn = figures.drawn(run_of(rows))
-    assert legend(drawn["winners-single"]) == ["pytorch: fastest at 18 of 18"]
+    assert legend(drawn["winners-fp32"]) == ["pytorch: fastest at 18 of 18"]
     assert legend(drawn["winners-half"]) == ["pytorch-half: fastest at 18 of 18"]
     assert "Fastest in half precision" in " ".join(texts(drawn["winners-half"]))
+    assert legend(drawn["winners-any"]) == ["pytorch-half: fastest at 18 of 18"]
+    assert "Fastest in any precision" in " ".join(texts(drawn["winners-any"]))
 
 
 def test_a_win_within_the_noise_is_pale_and_says_so():
@@ -396,7 +398,7 @@ def test_every_figure_is_written_twice_and_the_same_run_gives_the_same_bytes(tmp
     run = run_of(grid(hidden=(8,), timesteps=(10, 100)))
     first = figures.write(run, tmp_path / "new" / "folder")
     stems = ["time-by-batch-all", "time-by-batch-pytorch", "time-by-timesteps-all"]
-    stems += ["time-by-timesteps-pytorch", "time-by-hidden-all", "winners-single", "amp-gain"]
+    stems += ["time-by-timesteps-pytorch", "time-by-hidden-all", "winners-fp32", "amp-gain"]
     assert {p.name for p in first} == {f"{s}.{end}" for s in stems for end in ("png", "svg")}
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "none"}):
         second = figures.write(run_of(grid(hidden=(8,), timesteps=(10, 100))), tmp_path)
@@ -477,7 +479,7 @@ def nothing_of_one():
     return rows
 
 
-ALL = {"amp-gain", "winners-single", "time-by-batch-all", "time-by-timesteps-all"}
+ALL = {"amp-gain", "winners-fp32", "time-by-batch-all", "time-by-timesteps-all"}
 ALL |= {"time-by-hidden-all", "time-by-batch-pytorch", "time-by-timesteps-pytorch"}
 TIMES = {stem for stem in ALL if stem.startswith("time-by")}
 OTHERS = {stem for stem in ALL if not stem.endswith("pytorch")} - {"amp-gain"}
@@ -556,7 +558,7 @@ def test_a_run_without_results_writes_nothing(tmp_path):
 def test_a_figure_says_where_it_comes_from_and_how_noisy_that_is():
     rows = [cell("a", 1.0), cell("a", 1.1, copy=2), cell("b", 2.0)]
     (about,) = [t for t in texts(figures.time_by(run_of(rows), "batch")) if "a-run" in t]
-    assert "Some GPU, TF32 off" in about
+    assert "Some GPU, AMP in auto; run a-run" in about
     assert "noise floor 10.0% (>= 1 ms)" in about
     (about,) = [t for t in texts(figures.winners(run_of([*rows, rows[0]]))) if "a-run" in t]
     assert "noise floor 10.0%" in about

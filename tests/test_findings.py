@@ -91,13 +91,13 @@ def told(run):
 def test_the_winner_is_named_with_its_shapes():
     run = run_of(grid({"deepbench": 1, "pytorch": 1.5, "tf-mode0": 3}))
     assert findings.findings(run)[0] == (
-        "Of what you can deploy, pytorch is the fastest at 8 of 8 shapes."
+        "Of what you can deploy, pytorch (error 2e-06) is the fastest at 8 of 8 shapes."
     )
 
 
 def test_without_a_reference_everything_can_be_deployed():
     run = run_of(grid({"pytorch": 1, "tf-mode0": 3}))
-    assert findings.findings(run)[0] == "pytorch is the fastest at 8 of 8 shapes."
+    assert findings.findings(run)[0] == "pytorch (error 2e-06) is the fastest at 8 of 8 shapes."
 
 
 def lead(times):
@@ -144,15 +144,17 @@ def test_a_tie_has_no_winner():
     assert findings.findings(run)[0] == "Nothing is clearly the fastest at any of 8 shapes."
 
 
-def test_the_winners_are_told_of_each_precision_that_has_a_contest():
+def test_the_winners_are_told_of_each_class_that_has_a_contest_and_of_all():
     rows = {"tf-mode0": 1, "pytorch": 0.8, "pytorch-half": 0.5}
     first, second = findings.findings(run_of(grid(rows)))[:2]
-    single = "In single precision, pytorch is the fastest at 8 of 8 shapes."
-    assert first == single
-    assert "the fastest" not in second  # a row alone has nobody to beat
-    first, second = findings.findings(run_of(grid({**rows, "pytorch-amp": 0.4})))[:2]
-    assert first == single
-    assert second.startswith("In half precision, pytorch-amp is the fastest")
+    full = "In fp32, pytorch (error 2e-06) is the fastest at 8 of 8 shapes."
+    assert first == full
+    # a row alone has nobody to beat in its class
+    assert second.startswith("In any precision, pytorch-half (error 2e-06) is the fastest")
+    first, second, third = findings.findings(run_of(grid({**rows, "pytorch-amp": 0.4})))[:3]
+    assert first == full
+    assert second.startswith("In half precision, pytorch-amp (error 2e-06) is the fastest")
+    assert third.startswith("In any precision, pytorch-amp (error 2e-06) is the fastest")
 
 
 def test_a_framework_costs_its_geometric_mean_against_the_baseline():

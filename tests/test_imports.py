@@ -24,14 +24,23 @@ ROOMS = {
     "commands": ("report", "analysis", "driver", "runs", "model"),
 }
 OURS = re.compile(r"(lstm_bench|study)\b")
-FRAMEWORKS = ("torch", "tensorflow", "keras", "apex")
+FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "apex", "onnx", "onnxruntime", "openvino")
 HEAVY = {"numpy", "pandas", "scipy", "matplotlib", "msgspec", "rich", "yaml", *FRAMEWORKS}
 #: What a file of the worker's may import besides the standard library and NumPy.
 AT_HOME = {
+    "onnxruntime": {"onnx", "onnxruntime"},
+    "openvino": {"openvino"},
     "pytorch": {"torch", "apex"},
+    "torch_compile": {"torch"},
     "torch_profile": {"torch"},
-    "tensorflow": {"tensorflow", "keras"},
+    "libtorch": {"torch"},
+    "torch_session": {"torch"},
+    "torch_variants": {"torch"},
+    "tensorflow": {"tensorflow"},
     "tensorflow_profile": {"tensorflow"},
+    "jax": {"jax", "jaxlib"},
+    "keras_layer": {"keras"},
+    "keras_torch": {"torch"},
     "baseline_libraries": {"scipy_openblas32", "nvidia"},
     "shape_filter": {"pandas"},  # names a type of it
 }

@@ -8,10 +8,11 @@ from made_up_profiles import KERNELS, OPERATORS, cell, operators, profile, run_o
 
 from lstm_bench.analysis import profiled_cells
 from lstm_bench.analysis.profiled_cells import Split
-from lstm_bench.model.profile import Part
+from lstm_bench.model.profile import CallDepth, Frame, Part
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.report import kernel_report
 from lstm_bench.report.page import profile_sections
+from lstm_bench.runs import store
 
 SHAPES = [(64, 1, 10), (128, 1, 10), (256, 1, 10)]
 LONG = "deepbench-persist-dynamic"
@@ -285,6 +286,48 @@ def test_one_cell_with_a_problem_shows_nothing_else():
     found = kernel_report.cell_document(cell("a"), profile(problem="the profiler saw no kernel"))
     assert found.tables == []
     assert "the profiler saw no kernel" in found.written("table")
+
+
+WAY = [
+    Frame("Python", "torch.nn.modules.module.Module._call_impl"),
+    Frame("Python", "torch.nn.modules.rnn.LSTM.forward"),
+    Frame("dispatcher", "c10::impl::wrap<c10::Pointer<int (at::Tensor)>, int>::call"),
+    Frame("library", "dnnl::primitive::execute"),
+]
+
+
+def test_the_way_into_the_library_is_shown_level_by_level():
+    found = operators()
+    found.depth = CallDepth(WAY, stacks=30, of=40)
+    document = kernel_report.cell_document(cell("pytorch"), found)
+    text = document.written("table")
+    assert (
+        "call depth: 3 frames between the call and the library's dnnl::primitive::execute" in text
+    )
+    assert "30 of 40 stacks" in text
+    assert line_of(text, "Python").split()[1:] == [
+        "2",
+        "module.Module._call_impl",
+        "rnn.LSTM.forward",
+    ]
+    assert line_of(text, "dispatcher").split()[1:] == ["1", "impl::wrap::call", "impl::wrap::call"]
+    rows = json.loads(document.written("json"))["depth"]
+    assert [name for row in rows for name in row["names"]] == [frame.name for frame in WAY]
+
+
+def test_a_depth_that_is_not_known_says_why():
+    found = operators()
+    found.depth = CallDepth(problem="no C++ compiler")
+    text = kernel_report.cell_document(cell("pytorch"), found).written("table")
+    assert "call depth not measured: no C++ compiler" in text
+
+
+def test_the_way_into_the_library_is_kept_with_the_run(tmp_path):
+    kept = operators()
+    kept.depth = CallDepth(WAY, stacks=30, of=40)
+    made = run_of(tmp_path / "run", (cell("pytorch"), kept), (cell("libtorch"), operators()))
+    depths = [profile.depth for _, profile in store.read_profiles(made.folder)]
+    assert depths == [kept.depth, None]
 
 
 def test_operators_of_a_gpu_row_are_shown_as_operators():

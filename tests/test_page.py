@@ -218,10 +218,11 @@ def test_with_much_to_compare_only_the_baseline_is_told_by_size(run, monkeypatch
     assert by_size == {(a, b): data["baseline"] in (a, b) for a, b in by_size}
 
 
-def test_winners_are_told_by_precision_and_as_the_report_has_them(text, run):
+def test_winners_are_told_by_class_of_accuracy_and_as_the_report_has_them(text, run):
     data = data_of(text)
-    kinds = [(won["metric"], won["precision"]) for won in data["winners"]]
-    assert kinds == [(m, p) for m in ("latency", "throughput") for p in ("single", "half")]
+    classes = [(won["metric"], won["accuracy"]) for won in data["winners"]]
+    said = ("fp32", "half precision", "any precision")
+    assert classes == [(m, p) for m in ("latency", "throughput") for p in said]
     names = [row["name"] for row in data["implementations"]]
     assert {names[i] for i in data["winners"][0]["fastest"]} == {"pytorch"}  # can be deployed
     assert {names[i] for i in data["winners"][0]["reference"]} == {"deepbench"}

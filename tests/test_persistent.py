@@ -382,4 +382,4 @@ def test_what_cannot_be_computed_is_unsupported_with_its_reason(monkeypatch):
 
 def test_the_sources_are_there():
     for name in ("cluster_lstm.cu", "whole_gpu_lstm.cu", "input_product.cu", "lstm_step.cuh"):
-        assert (kernel_compiler._sources() / name).is_file()
+        assert (kernel_compiler.sources() / name).is_file()

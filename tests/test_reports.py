@@ -1,5 +1,6 @@
 """What `report` and `compare` say, from runs of every kind of incompleteness."""
 
+import dataclasses
 import json
 import math
 import sys
@@ -9,6 +10,8 @@ from made_up import cells, row, run, written
 
 from lstm_bench.analysis import comparison, noise, results, summary
 from lstm_bench.commands import options
+from lstm_bench.model import registry
+from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import clipped, gist
 from lstm_bench.report import pair_report, paper_table, run_report
 
@@ -47,7 +50,7 @@ def test_the_report_has_machine_noise_implementations_and_failures():
     assert "noise floor: 0.0%; smaller differences are within noise" in text
     assert ">= 1 ms: 0.0% from 16 pairs" in text
     assert "x: 1 oom at 8,1,1: no room" in text
-    line = next(line for line in text.splitlines() if line.startswith("pytorch "))
+    line = next(line for line in text.splitlines() if line.startswith("pytorch"))
     assert "2.00x" in line
     line = next(line for line in text.splitlines() if line.startswith("deepbench "))
     assert line.split() == [
@@ -76,12 +79,17 @@ def test_the_fastest_is_one_that_can_be_deployed_and_the_reference_stands_beside
     made.cells.loc[made.cells["implementation"] == "pytorch-half", "precision"] = "fp16"
     document = run_report.document(made)
     lines = [" ".join(line.split()) for line in document.written("table").splitlines()]
-    assert "1 single pytorch 4 ms tf-mode0 2.0x deepbench-best 2.0x" in lines
+    assert "1 fp32 pytorch 4 ms 1e-07 tf-mode0 2.0x deepbench-best 2.0x" in lines
+    assert "1 any pytorch-half 2 ms 1e-07 pytorch 2.0x deepbench-best within noise" in lines
     facts = json.loads(document.written("json"))
-    assert {one["fastest"] for one in facts["groups"]} == {"pytorch"}
-    assert {(one["fastest"], one["reference"]) for one in facts["fastest"]} == {
-        ("pytorch", "deepbench-best"),
-        ("pytorch-half", None),
+    assert {(one["accuracy"], one["fastest"]) for one in facts["groups"]} == {
+        ("fp32", "pytorch"),
+        ("any", "pytorch-half"),
+    }
+    assert {(one["accuracy"], one["fastest"], one["reference"]) for one in facts["fastest"]} == {
+        ("fp32", "pytorch", "deepbench-best"),
+        ("half", "pytorch-half", None),
+        ("any", "pytorch-half", "deepbench-best"),
     }
 
 
@@ -132,7 +140,7 @@ def test_the_short_report_has_what_people_need_and_all_has_the_rest():
         run_report.document(made, everything=all_of_it) for all_of_it in (False, True)
     )
     text, more = short.written("table"), everything.written("table")
-    for word in ("throughput", "first call", "capped", "fastest in single precision", ">= 1 ms"):
+    for word in ("throughput", "first call", "capped", "fastest in fp32", ">= 1 ms"):
         assert word not in text.replace(run_report.MORE, "")
         assert word in more
     for form in ("json", "csv"):
@@ -420,10 +428,61 @@ def test_a_report_of_some_shapes_keeps_the_noise_of_the_whole_run():
     assert [one["ok"] for one in facts["implementations"]] == [1, 1]
 
 
-def test_a_row_alone_in_its_precision_has_no_share_of_wins():
+def test_a_row_alone_in_its_class_has_no_share_of_wins():
     rows = [row("a", 2.0), row("b", 1.0), row("half", 0.1, precision="fp16")]
     told = json.loads(run_report.document(run(*rows)).written("json"))["implementations"]
     assert [one["fastest_share"] for one in told] == [0.0, 1.0, None]
+
+
+def test_what_a_user_gets_unasked_is_marked_and_explained():
+    made = run(*whole("a", "b", "c"))
+    assert "+" not in run_report.document(made).written("table")
+    made = run(*whole("a", "b", "c"))
+    made.manifest["plan"]["implementations"][1]["default_on"] = ["cpu"]
+    made.manifest["plan"]["implementations"][2]["default_on"] = ["cuda"]  # not here
+    text = run_report.document(made).written("table")
+    assert "\nb+ " in text
+    assert text.count("+ what its framework does unless you change a setting") == 1
+    told = json.loads(run_report.document(made).written("json"))["implementations"]
+    assert [one["default"] for one in told] == [False, True, False]
+
+
+def test_runs_of_before_have_their_marks_of_todays_registry(monkeypatch):
+    known = dict(registry.IMPLEMENTATIONS)
+    known["pytorch"] = dataclasses.replace(known["pytorch"], default_on=("cpu",))
+    known["pytorch@1"] = dataclasses.replace(known["pytorch"], name="pytorch@1", threads=1)
+    monkeypatch.setattr(results, "IMPLEMENTATIONS", known)
+    made = run(*whole("pytorch", "pytorch@1", "stranger"))
+    made.manifest["plan"]["implementations"][1]["threads"] = 1  # somebody asked for that
+    assert made.defaults == {"pytorch"}
+
+
+def test_tf32_is_a_rows_and_only_runs_of_before_had_it_on_for_all():
+    made = run(*whole("a"))
+    assert "TF32" not in run_report.heading(made)
+    made.manifest["plan"]["settings"]["tf32"] = True
+    assert "2 threads, TF32 on, seed 1" in run_report.heading(made)
+
+
+def test_carried_state_is_in_the_first_line_and_time_is_told_per_step():
+    fixed = run(row("a", 0.1, timesteps=10), row("b", 0.2, timesteps=10))
+    assert "per step" not in run_report.document(fixed).written("table")
+    made = run(row("a", 0.1, timesteps=10), row("b", 0.2, timesteps=10))
+    made.manifest["plan"]["settings"]["state"] = "carried"
+    text = run_report.document(made).written("table")
+    assert "state carried from call to call" in text.splitlines()[0]
+    assert " ".join(text[text.index("\na ") :].split()).startswith("a fp32 100 ms 10 ms 1.00x")
+    one_step = run(row("a", 0.1), row("b", 0.2))
+    one_step.manifest["plan"]["settings"]["state"] = "carried"
+    assert "per step" not in run_report.document(one_step).written("table")  # it is the latency
+
+
+def test_carried_and_fixed_state_are_compared_only_if_asked_to():
+    fixed, carried = (results.frame([row("a", 1.0)], {}, state) for state in ("fixed", "carried"))
+    with pytest.raises(LstmBenchError, match="--across state"):
+        comparison.compare(fixed, "a", "a", other=carried)
+    found = comparison.compare(fixed, "a", "a", other=carried, across=("state",))
+    assert found.differs == ("state",)
 
 
 def test_the_mpe_of_some_shapes_is_of_these():

@@ -8,6 +8,8 @@ from made_up import cells, row
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis import summary as summaries
+from lstm_bench.model.types import ACCURACY, TOLERANCES
+from lstm_bench.runs.store import Errors
 
 
 def winners(*rows):
@@ -56,15 +58,56 @@ def test_the_winner_of_a_shape_is_named_with_the_next_and_the_noise():
     assert found["ratio"] == pytest.approx(1.2)
 
 
-def test_rows_compete_with_those_of_like_precision_only():
-    frame = cells(
-        *(row("single", 4.0), row("tf32", 3.0, precision="tf32")),
+def contests(*rows):
+    frame = cells(*rows)
+    won = summaries.contests(summaries.times(frame), noise.floors(noise.controls(frame)))
+    return won[["accuracy", "fastest", "next", "error"]].to_numpy().tolist()
+
+
+def test_each_class_of_accuracy_has_a_winner_and_so_have_all_together():
+    found = contests(
+        *(row("full", 4.0), row("full too", 5.0), row("tf32", 3.0, precision="tf32")),
         *(row("half", 1.0, precision="fp16"), row("amp", 2.0, precision="amp-fp16")),
+        row("int8", 0.5, precision="int8", check=Errors(0.02, 0.1)),
     )
-    of = summaries.times(frame)
-    won = summaries.contests(of, noise.floors(noise.controls(frame)))
-    found = won[["precision", "fastest", "next"]].to_numpy().tolist()
-    assert found == [["single", "tf32", "single"], ["half", "half", "amp"]]
+    assert found == [
+        ["fp32", "full", "full too", 1e-7],  # TF32 is faster and does not win fp32
+        ["tf32", "tf32", None, 1e-7],
+        ["half", "half", "amp", 1e-7],
+        ["int8", "int8", None, 0.02],
+        ["any", "int8", "half", 0.02],
+    ]
+
+
+def test_one_class_alone_is_told_once():
+    assert contests(row("a", 1.0), row("b", 2.0)) == [["fp32", "a", "b", 1e-7]]
+
+
+def test_a_precision_that_nobody_knows_is_a_class_apart():
+    found = contests(row("a", 2.0), row("b", 1.0, precision="fp8"))
+    assert [one[:2] for one in found] == [["fp32", "a"], ["unknown", "b"], ["any", "b"]]
+
+
+def test_every_precision_that_is_checked_has_a_class():
+    assert set(TOLERANCES) <= set(ACCURACY)
+
+
+def test_the_error_is_the_winners_own_at_that_shape():
+    rows = [row("a", 1.0, hidden=h, check=Errors(h * 1e-6, 1e-4)) for h in (1, 2)]
+    rows += [row("b", 2.0, hidden=h, check=Errors(0.5, 1.0)) for h in (1, 2)]
+    assert [one[-1] for one in contests(*rows)] == [1e-6, 2e-6]
+
+
+def test_memory_is_the_most_at_any_shape_and_start_up_the_median():
+    """Allocators keep what they have: later cells of a process may add nothing."""
+    peaks, builds = (5, 900, 0), (3.0, 1.0, 2.0)
+    rows = [
+        row("a", 1.0, hidden=h, timesteps=2, memory={"host peak": peaks[h]}, build_s=builds[h])
+        for h in range(3)
+    ]
+    (found,) = summary(["a"], *rows).to_dict("records")
+    assert (found["host_peak"], found["build_s"], found["step_s"]) == (900, 2.0, 0.5)
+    assert math.isnan(found["device_peak"])
 
 
 def test_a_win_must_be_beyond_the_wider_floor_of_the_two():

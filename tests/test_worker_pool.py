@@ -175,9 +175,11 @@ def test_an_interpreter_that_is_none_is_named(python):
 
 
 def test_a_framework_can_have_an_interpreter_of_its_own():
-    chosen = {"tensorflow": "/tf/python", "pytorch": "/pt/python"}
+    chosen = {"tensorflow": "/tf/python", "pytorch": "/pt/python", "keras-jax": "/kj/python"}
     assert worker_pool.interpreter("tensorflow", chosen) == "/tf/python"
     assert worker_pool.interpreter("apex", chosen) == "/pt/python"
+    assert worker_pool.interpreter("keras-torch", chosen) == "/pt/python"
+    assert worker_pool.interpreter("keras-jax", chosen) == "/kj/python"
     assert worker_pool.interpreter("fake", chosen) == sys.executable
 
 
@@ -212,7 +214,14 @@ def test_every_framework_is_asked_for_numpy_which_its_worker_needs():
     assert all("numpy" in framework.requires for framework in FRAMEWORKS.values())
 
 
-def test_pytorch_out_of_memory_on_a_cpu_is_no_crash():
-    words = "[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate"
+@pytest.mark.parametrize(
+    "words",
+    [
+        "[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate",
+        "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 68719476736 bytes.",
+    ],
+    ids=["PyTorch on a CPU", "JAX"],
+)
+def test_out_of_memory_that_only_the_words_tell_is_no_crash(words):
     assert worker_module.failure(RuntimeError(words))["status"] == "oom"
     assert worker_module.failure(RuntimeError("something else"))["status"] == "crashed"

@@ -35,6 +35,7 @@ COMPARABLE = {
     "threads": "threads",
     "precision": "precision",
     "work": "computes",
+    "state": "state",
 }
 
 MOST_GROUPS = 16  # of an axis in a table

@@ -49,7 +49,8 @@ _KERNELS: _Rules = (
 
 #: Of operators: the last word of the name, in small letters and without underscores around it.
 _OPERATORS: _Rules = (
-    ("whole layer", re.compile(r"mkldnn_rnn|cudnn_?rnn|blocklstm")),
+    ("whole layer", re.compile(r"mkldnn_rnn|cudnn_?rnn|blocklstm|quantized_lstm")),
+    ("whole layer", re.compile(r"lstmsequence|onnx .*lstm")),
     ("product", re.compile(r"matmul|gemm|linear|^(addmm|mm|bmm|baddbmm|mv|addmv|einsum)$")),
     ("cast", re.compile(r"^(to|to_copy|cast)$")),
     ("copy", re.compile(r"^tensor(list|array)(?!.*stack)|copy|clone|contiguous")),

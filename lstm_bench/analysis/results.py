@@ -17,12 +17,13 @@ from lstm_bench.analysis import noise
 from lstm_bench.analysis.families import families
 from lstm_bench.analysis.noise import SHAPE, Noise
 from lstm_bench.model.limits import Limits
-from lstm_bench.model.types import Record, to_json
+from lstm_bench.model.registry import IMPLEMENTATIONS
+from lstm_bench.model.types import Implementation, Record, Settings, to_json
 from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan
 from lstm_bench.runs.store import Row
 
-_TIMES = ("latency_s", "throughput_s", "device_s", "first_call_s", "timed_s")
+_TIMES = ("latency_s", "throughput_s", "device_s", "first_call_s", "build_s", "import_s", "timed_s")
 _REST = (
     *("pass_number", "copy", "precision", "computes", "path", "device", "threads", "tf32"),
     *(
@@ -36,11 +37,13 @@ _REST = (
 )
 
 
-def frame(rows: Sequence[Row], machine: Mapping[str, Any]) -> pd.DataFrame:
+def frame(
+    rows: Sequence[Row], machine: Mapping[str, Any], state: str = Settings.state
+) -> pd.DataFrame:
     """One row per cell, controls included (`copy` above 1); of lines of one cell the last counts.
 
     Columns: implementation, hidden, batch, timesteps, input_size, status, reason, latency_s,
-    throughput_s, device_s, max_abs_error, and what the cell ran on and with.
+    throughput_s, device_s, max_abs_error, host_peak, and what the cell ran on and with.
     """
     fields = Row.__struct_fields__
     raw = dict(zip(fields, _transposed(rows), strict=True)) if rows else dict.fromkeys(fields, ())
@@ -54,7 +57,12 @@ def frame(rows: Sequence[Row], machine: Mapping[str, Any]) -> pd.DataFrame:
     for name in ("max_abs_error", "tolerance"):
         found = [getattr(check, name) if check else None for check in raw["check"]]
         columns[name] = np.array(found, dtype=float)
+    columns["step_s"] = columns["latency_s"] / np.maximum(columns["timesteps"], 1)
+    for name in ("host peak", "device peak"):
+        found = [memory.get(name) for memory in raw["memory"]]
+        columns[name.replace(" ", "_")] = np.array(found, dtype=float)
     columns |= {name: _column(raw[name]) for name in _REST}
+    columns["state"] = np.full(len(rows), state, dtype=object)
     gpu = (machine.get("gpus") or [{}])[0]
     on_gpu = columns["device"] == "cuda"
     for name, there, here in (
@@ -108,6 +116,17 @@ class Run:
         return [*planned, *(name for name in present if name not in planned)]
 
     @functools.cached_property
+    def defaults(self) -> set[str]:
+        """The rows that a user gets who touches no setting of their framework.
+
+        Runs of before this was recorded have it of today's registry.
+        """
+        device = self.plan.settings.device
+        planned = [row for row in self.plan.implementations if not row.threads]
+        found = {row.name: row.default_on for row in map(_today, planned)}
+        return {name for name in self.implementations if device in found.get(name, ())}
+
+    @functools.cached_property
     def shapes(self) -> int:
         """How many shapes have any time."""
         timed = self.cells[(self.cells["status"] == "ok") & (self.cells["copy"] == 1)]
@@ -146,15 +165,19 @@ class Run:
         return {}
 
 
+def _today(row: Implementation) -> Implementation:
+    return row if row.default_on else IMPLEMENTATIONS.get(row.name, row)
+
+
 def load(folder: Path) -> Run:
     """Read a run."""
     manifest = store.read_manifest(folder)
-    Plan.from_json(manifest["plan"], str(folder))  # says what is wrong with it, if anything is
+    plan = Plan.from_json(manifest["plan"], str(folder))  # says what is wrong, if anything is
     tracking = gc.isenabled()
     gc.disable()  # nothing here is garbage, and looking for it takes as long as the rest
     try:
         rows, damaged = store.read_rows(folder)
-        cells = frame(rows, manifest["machine"])
+        cells = frame(rows, manifest["machine"], plan.settings.state)
     finally:
         if tracking:
             gc.enable()

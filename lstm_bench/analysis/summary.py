@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +14,13 @@ import pandas as pd
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.noise import METRICS, SHAPE, Noise, Numbers, by_round
-from lstm_bench.model.types import Shape
+from lstm_bench.model.types import ACCURACY, Shape
 
 Codes = npt.NDArray[np.intp]
 FEW = 3  # shapes that are worth a list
-KINDS = ("single", "half")  # of precision
+ANY = "any"  # class of accuracy: the fastest whatever its error
+#: Classes of accuracy as a sentence says them, where it does not say their name.
+SAID = {"tf32": "TF32", **{one: f"{one} precision" for one in ("half", "unknown", ANY)}}
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,11 @@ class Times:
     name_of: Codes  # column
 
 
-_COLUMNS = ["latency_s", "throughput_s", "device_s", "first_call_s"]
+_COLUMNS = ["latency_s", "throughput_s", "device_s", "first_call_s", "build_s", "import_s"]
+_COLUMNS += ["step_s"]
+_LARGEST = ["host_peak", "device_peak"]  # allocators keep what they have: later cells add little
 _KEPT = ["implementation", *SHAPE, "pass_number", "group", "computes", "path", "max_abs_error"]
-_KEPT += ["precision", *_COLUMNS]
+_KEPT += ["precision", *_COLUMNS, *_LARGEST]
 
 
 def times(cells: pd.DataFrame, metric: str = "latency") -> Times:
@@ -61,9 +65,13 @@ def baseline_of(names: Sequence[str]) -> str | None:
 
 
 def summary(
-    cells: pd.DataFrame, of: Times, won: pd.DataFrame, order: Sequence[str]
+    cells: pd.DataFrame,
+    of: Times,
+    won: pd.DataFrame | None,
+    order: Sequence[str],
+    baseline: str | None = None,
 ) -> pd.DataFrame:
-    """One row per implementation, in the given order: how fast, how right, how often.
+    """One row per implementation, in the given order: how fast, how right, how often, at what cost.
 
     Medians are over the shapes that all rows with any result share, so that a row which refuses
     the large ones does not look fast.
@@ -73,6 +81,7 @@ def summary(
     shared = whole[of.shape_of] if whole.any() else np.ones(len(of.cells), dtype=bool)
     names = pd.Index(of.names)
     medians = of.cells.loc[shared, _COLUMNS].groupby(of.name_of[shared]).median()
+    medians[_LARGEST] = of.cells.loc[shared, _LARGEST].groupby(of.name_of[shared]).max()
     medians.index = names[medians.index]
     profiled = _profiled(of, shared)
     device = of.cells.loc[profiled, "device_s"].groupby(of.name_of[profiled]).median()
@@ -83,8 +92,8 @@ def summary(
     measured_first = own.iloc[np.argsort(own["status"] != "ok", kind="stable")]
     facts = measured_first.drop_duplicates("implementation").set_index("implementation")
     paths = of.cells.drop_duplicates(["implementation", "path"])
-    won_by = wins(won)
-    baseline = baseline_of(of.names)
+    won_by = Counter[str]() if won is None else wins(won)
+    baseline = baseline or baseline_of(of.names)
     logs = dict(zip(of.names, np.log(of.seconds).T, strict=True))
     rows = []
     for name in order:
@@ -101,7 +110,7 @@ def summary(
                 "paths": sorted(paths.loc[paths["implementation"] == name, "path"]),
                 "cells": int(counts.get(name, 0)),
                 "ok": int(good.get(name, 0)),
-                **{column: medians[column].get(name, math.nan) for column in _COLUMNS},
+                **{column: medians[column].get(name, math.nan) for column in medians},
                 "ratio": ratio,
                 "fastest": won_by[name],
                 "max_abs_error": worst.get(name, math.nan),
@@ -122,20 +131,38 @@ def _profiled(of: Times, shared: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]
     return np.asarray(there & np.isin(of.shape_of, whole))
 
 
-def kind_of(precision: str) -> str:
-    """Single or half: who may have the one may not want the other."""
-    return "single" if precision in ("fp32", "tf32") else "half"
+def accuracy(precision: str) -> str:
+    """The class of a precision: who may have the one may not want the other."""
+    return ACCURACY.get(precision, "unknown")
 
 
-def contests(of: Times, floors: Sequence[Noise], metric: str = "latency") -> pd.DataFrame:
-    """The winners among rows of like precision, shape by shape; `precision` is its kind."""
-    rows = of.cells.drop_duplicates("implementation").set_index("implementation")
-    kinds = rows["precision"].map(kind_of)
+def said(accuracy: str) -> str:
+    """A class of accuracy in a sentence, after "in"."""
+    return SAID.get(accuracy, accuracy)
+
+
+def classes(of: Times) -> dict[str, list[str]]:
+    """The rows of each class of accuracy; `ANY` has all of them, where there are several."""
+    rows = of.cells.drop_duplicates("implementation")
+    found: dict[str, list[str]] = {one: [] for one in ACCURACY.values()}
+    for name, precision in zip(rows["implementation"], rows["precision"], strict=True):
+        found.setdefault(accuracy(precision), []).append(name)
+    found = {one: names for one, names in found.items() if names}
+    return {**found, ANY: of.names} if len(found) > 1 else found
+
+
+def contests(
+    of: Times,
+    floors: Sequence[Noise],
+    metric: str = "latency",
+    among: Mapping[str, Collection[str]] | None = None,
+) -> pd.DataFrame:
+    """The winners of each class of accuracy (`among`), shape by shape, and over all classes."""
     found = [
-        winners(of, floors, metric, kinds.index[kinds == kind]).assign(precision=kind)
-        for kind in KINDS
-    ]
-    return pd.concat([part for part in found if len(part)] or found, ignore_index=True)
+        winners(of, floors, metric, names).assign(accuracy=one)
+        for one, names in (among or classes(of)).items()
+    ] or [winners(of, floors, metric).assign(accuracy="")]
+    return pd.concat([part for part in found if len(part)] or found[:1], ignore_index=True)
 
 
 def most_often(won: pd.DataFrame) -> tuple[str, int, int]:
@@ -154,14 +181,14 @@ def winners(
 
     Rows that ran the same code there, none of them slower beyond the noise, share the place:
     `shared` has them all, and the next is the first of the others. `verdict` is the next one's:
-    "slower" is a win beyond the noise.
+    "slower" is a win beyond the noise. `error` is the fastest one's, against float64.
     """
     computes = of.cells.drop_duplicates("implementation").set_index("implementation")["computes"]
     asked = of.names if among is None else among
     equal = [i for i, name in enumerate(of.names) if computes[name] == "lstm" and name in asked]
     found = of.shapes.assign(fastest="", fastest_s=np.nan, next=None, next_s=np.nan)
     if not equal:
-        return found[:0].assign(ratio=np.nan, verdict="", shared=None)
+        return found[:0].assign(ratio=np.nan, verdict="", shared=None, error=np.nan)
     seconds = np.pad(of.seconds[:, equal], ((0, 0), (0, 1)), constant_values=np.nan)
     rows = np.arange(len(found))
     ranked = np.argsort(seconds, axis=1)  # NaN goes last
@@ -200,6 +227,9 @@ def winners(
         for row in alike:
             shared[row] += (found["next"].iloc[row],)
     found["shared"] = shared
+    worst = of.cells["max_abs_error"].groupby([of.shape_of, of.name_of]).max()
+    first = [of.names.index(name) if name else -1 for name in found["fastest"]]
+    found["error"] = worst.reindex(list(zip(rows.tolist(), first, strict=True))).to_numpy()
     return found[found["fastest"].notna()].reset_index(drop=True)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lstm_bench.analysis.results import Run
     from lstm_bench.model.types import Shape
 
-ACROSS = ("device", "driver", "threads", "precision", "work")
+ACROSS = ("device", "driver", "threads", "precision", "work", "state")
 
 
 @click.command()

@@ -21,12 +21,17 @@ def list_(pythons: Sequence[str], device: str | None) -> None:
     from lstm_bench.driver import doctor, preflight
     from lstm_bench.model import registry
     from lstm_bench.report.document import Table, text
+    from lstm_bench.report.run_report import DEFAULT, DEFAULT_NOTE
 
     where = options.device_for(device)
     found = doctor.survey(preflight.environments(pythons), where)
     rows = doctor.availability(registry.IMPLEMENTATIONS.values(), found, where)
     shown = [
-        {"name": a.row.name, "precision": a.row.precision, "note": a.row.note}
+        {
+            "name": a.row.name + DEFAULT * (where in a.row.default_on),
+            "precision": a.row.precision,
+            "note": a.row.note,
+        }
         for a in rows
         if a.runs
     ]
@@ -34,6 +39,8 @@ def list_(pythons: Sequence[str], device: str | None) -> None:
     table = Table("runs", shown, (*columns, text("what it is", "note")))
     drawn = table.drawn(width=options.terminal_width()) if shown else "(nothing)"
     click.echo(f"These run here, on {where}:\n\n{drawn}")
+    if any(where in a.row.default_on for a in rows if a.runs):
+        click.echo(f"\n{DEFAULT_NOTE}")
     rest = [a for a in rows if not a.runs]
     if rest:
         click.echo("\nThese do not:\n")

@@ -80,7 +80,8 @@ def profile(
       lstm-bench profile tf-mode2 --shape 512,16,25 --operators --sort total
 
     The cell is checked and timed as in a grid, then profiled apart from that: on a GPU its kernels,
-    copies and launches through CUPTI, on a CPU its operators. Nothing is kept but what you ask for.
+    copies and launches through CUPTI, on a CPU its operators. PyTorch and LibTorch also show the
+    functions between the call and the library. Nothing is kept but what you ask for.
     """
     from lstm_bench.model import registry
     from lstm_bench.model.units import counted
@@ -181,7 +182,7 @@ def _measured(
     preflight.missing(plan)
     preflight.device(plan)
     seen: list[Profiled] = []
-    look = ProfileOptions(operators=operators, told=seen.append, trace=timeline)
+    look = ProfileOptions(operators=operators, told=seen.append, trace=timeline, depth=True)
     with (
         tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder,
         Stop(options.tell) as stop,

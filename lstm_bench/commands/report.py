@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     help="Where the time of profiled calls goes: device, launches, kernels, operators.",
 )
 @click.option(
+    "--ladder",
+    is_flag=True,
+    help="Every implementation by latency, with its memory, start-up times and error.",
+)
+@click.option(
     "--energy", is_flag=True, help="Energy per call, power, clocks, temperature, memory peaks."
 )
 @click.option(
@@ -66,6 +71,7 @@ def report(
     mpe: bool,
     pairs: Sequence[str],
     kernels: bool,
+    ladder: bool,
     energy: bool,
     sort: str | None,
     top: int | None,
@@ -89,6 +95,8 @@ def report(
       lstm-bench report --shape 512,16,25          of one
       lstm-bench report --kernels                  where the time goes, if the run was profiled
       lstm-bench report --kernels --where hidden=512 --top 10
+      lstm-bench report --ladder                   what each way to run the layer costs
+      lstm-bench report --ladder --shape 512,1,25  at one shape
       lstm-bench report --energy                   what else it took: joules, clocks, memory
       lstm-bench report --energy --where hidden=512 --where batch=64
       lstm-bench report --format csv > run.csv     or github, json, latex
@@ -100,8 +108,10 @@ def report(
     """
     if pairs and not mpe:
         raise click.UsageError("--pair goes with --mpe")
-    if mpe + kernels + energy > 1:
-        raise click.UsageError("--mpe, --kernels and --energy are reports of their own; choose one")
+    if mpe + kernels + ladder + energy > 1:
+        raise click.UsageError(
+            "--mpe, --kernels, --ladder and --energy are reports of their own; choose one"
+        )
     if (sort or top) and not kernels:
         raise click.UsageError("--sort and --top go with --kernels")
     from lstm_bench.model.shape_filter import chosen, one_of, shapes_of
@@ -116,11 +126,11 @@ def report(
             "--where and --shape choose for figures of --kernels only; leave --figures out, or ask"
             " for these"
         )
-    printed = mpe or kernels or energy or form or output or not (html or figures)
-    shown = printed and not (kernels or energy)
+    printed = mpe or kernels or ladder or energy or form or output or not (html or figures)
+    shown = printed and not (kernels or ladder or energy)
     if metric != "latency" and not shown:
         raise click.UsageError("--metric goes with the summary and with --mpe")
-    if everything and (mpe or energy):
+    if everything and (mpe or ladder or energy):
         raise click.UsageError("--all goes with the summary and with --kernels")
     run = options.load(results, run_name)
     options.check_shapes(run, shape)
@@ -128,23 +138,26 @@ def report(
         options.check_folder(path)
     if html:
         from lstm_bench.report import energy_report, page
+        from lstm_bench.report import ladder as ladders
         from lstm_bench.report.page import memory, profile_sections
         from lstm_bench.runs import store
 
         assert run.folder
         with options.busy("comparing every implementation with every other"):
-            more = profile_sections.sections(run) + energy_report.sections(run)
+            more = ladders.sections(run) + profile_sections.sections(run)
+            more += energy_report.sections(run)
             more += memory.sections(store.read_records(run.folder).values())
             made = page.html(run, sections=more)
         options.write_file(html, made)
     if figures:
         from lstm_bench.report import figures as drawing
-        from lstm_bench.report import profile_figures
+        from lstm_bench.report import ladder_figure, profile_figures
 
         try:
             shapes = shapes_of(chosen(run.cells, conditions)) if conditions else None
             with options.busy("drawing the figures"):
-                paths = drawing.write(run, figures) + profile_figures.write(run, figures, shapes)
+                paths = drawing.write(run, figures) + ladder_figure.write(run, figures)
+                paths += profile_figures.write(run, figures, shapes)
             for path in paths:
                 click.echo(f"wrote {path}", err=True)
         except OSError as error:
@@ -160,6 +173,10 @@ def report(
         from lstm_bench.report import kernel_report
 
         document = kernel_report.document(run, top or 5, sort or "self", conditions, everything)
+    elif ladder:
+        from lstm_bench.report import ladder as ladders
+
+        document = ladders.document(run, conditions)
     elif energy:
         from lstm_bench.report import energy_report
 

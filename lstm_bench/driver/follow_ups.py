@@ -28,6 +28,7 @@ class ProfileOptions:
     operators: bool = False  # at what the host does, by the framework's own profiler
     told: Callable[[Profiled], None] | None = None  # is given what was found
     trace: bool = False  # also all that happened, and when
+    depth: bool = False  # also which functions lie between the call and the library
 
 
 class FollowUps:
@@ -132,6 +133,7 @@ class FollowUps:
             key=one.cell.key,
             trace=self.look.trace,
             operators=self.look.operators,
+            depth=self.look.depth,
         )
         one.profile = reply.profile
         if self.look.told:

@@ -321,9 +321,13 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+#: Frameworks on top of another: they share its interpreter unless they have one of their own.
+_ON_TOP_OF = {"apex": "pytorch", "keras-torch": "pytorch", "keras-jax": "jax"}
+
+
 def interpreter(framework: str, chosen: Mapping[str, str]) -> str:
-    """The interpreter for a framework: this one unless told otherwise; apex lives with PyTorch."""
-    family = "pytorch" if framework == "apex" else framework.split("-")[0]
+    """The interpreter for a framework: this one unless told otherwise."""
+    family = _ON_TOP_OF.get(framework, framework.split("-")[0])
     return chosen.get(framework) or chosen.get(family) or sys.executable
 
 

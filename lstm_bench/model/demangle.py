@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 from typing import Any
 
 
+@functools.lru_cache(maxsize=4096)
 def readable(name: str) -> str:
     """`_Z3fooIiEvT_` is `foo<int>`: demangled, without return type and arguments."""
-    full = demangled(name)
+    full = re.sub(r"( const| \[clone [^]]*\])+$", "", demangled(name))
     end = _arguments(full)
     start = _name(full, end)
     return full[start:end] if end > start else full

@@ -40,6 +40,23 @@ class Part:
     size: int | None = None  # bytes moved; of operators: allocated
 
 
+class Frame(NamedTuple):
+    """One function on the way from the caller's call into the library."""
+
+    level: str  # "Python", "binding", "C++ API", "TorchScript", "dispatcher", "ATen", "library"
+    name: str
+
+
+@dataclass
+class CallDepth:
+    """The way of calls into the library, outermost frame first; the last is the library's."""
+
+    frames: list[Frame] = field(default_factory=list)
+    stacks: int = 0  # that went this way
+    of: int = 0  # that had reached a library
+    problem: str = ""  # why there are no frames
+
+
 @dataclass
 class Profile:
     """A profiled pass of one cell; times are seconds per call, medians over the profiled calls.
@@ -48,7 +65,7 @@ class Profile:
     those of the profiled calls.
     """
 
-    source: str  # "CUPTI", "torch.profiler", "TensorFlow's profiler", "baseline"
+    source: str  # "CUPTI", "torch.profiler", "TensorFlow's profiler", "baseline", ...
     device: str
     calls: int
     problem: str = ""  # why this must not be taken for the truth; empty: it may
@@ -64,6 +81,7 @@ class Profile:
     watched_s: float | None = None  # what the caller waited when launches were recorded
     moved_bytes: float = 0.0  # by copies and fills
     parts: list[Part] = field(default_factory=list)  # the most expensive first
+    depth: CallDepth | None = None  # where it was asked for, of rows that know
 
     @property
     def gap_s(self) -> float | None:

@@ -42,6 +42,12 @@ FRAMEWORKS = {
         ),
         Framework("pytorch", ("torch", "numpy"), ("torch",), "pip install torch numpy"),
         Framework(
+            "libtorch",
+            ("torch", "numpy"),
+            ("torch",),
+            "pip install torch numpy, and a C++20 compiler (g++ 11 or newer) on the PATH",
+        ),
+        Framework(
             "apex",
             ("torch", "apex.amp", "numpy"),
             ("torch", "apex"),
@@ -53,19 +59,53 @@ FRAMEWORKS = {
             ("tensorflow", "keras"),
             "pip install tensorflow",
         ),
+        Framework(
+            "jax",
+            ("jax", "numpy"),
+            ("jax", "jaxlib"),
+            "pip install jax, on a GPU 'jax[cuda13]'",
+        ),
+        Framework(
+            "keras-torch",
+            ("keras", "torch", "numpy"),
+            ("keras", "torch"),
+            "pip install keras torch",
+        ),
+        Framework(
+            "keras-jax",
+            ("keras", "jax", "numpy"),
+            ("keras", "jax", "jaxlib"),
+            "pip install keras jax, on a GPU keras 'jax[cuda13]'",
+        ),
+        Framework(
+            "onnxruntime",
+            ("onnxruntime", "onnx", "numpy"),
+            ("onnxruntime", "onnxruntime-gpu", "onnx"),
+            "pip install onnxruntime onnx; on a GPU onnxruntime-gpu onnx",
+        ),
+        Framework(
+            "openvino",
+            ("openvino", "numpy"),
+            ("openvino",),
+            "pip install openvino (on aarch64 it needs glibc 2.35 or newer)",
+        ),
         Framework("fake", ("numpy",), ("numpy",), "pip install numpy"),
     )
 }
 
 
-def _tensorflow(mode: int, precision: str, note: str) -> Implementation:
+CPU, CUDA = ("cpu",), ("cuda",)
+
+
+def _tensorflow(name: str, precision: str, mode: int, note: str, **more: Any) -> Implementation:
     return Implementation(
-        name=f"tf-mode{mode}" + ("-amp" if precision == "amp" else ""),
+        name=f"tf-{name}",
         framework="tensorflow",
         module="tensorflow",
         precision=precision,
-        options={"mode": mode},
+        options={"mode": mode, **more.pop("options", {})},
         note=note,
+        **more,
     )
 
 
@@ -79,6 +119,27 @@ def _deepbench(suffix: str, note: str, **options: Any) -> Implementation:
         computes="lstm-skip-input" if options.get("skip_input") else "lstm",
         devices=("cpu", "cuda") if suffix in ("", "-skip") else ("cuda",),
         note=note,
+    )
+
+
+def _pytorch(
+    suffix: str,
+    note: str,
+    precision: str = "fp32",
+    devices: tuple[str, ...] = ("cpu", "cuda"),
+    default_on: tuple[str, ...] = (),
+    **options: Any,
+) -> Implementation:
+    tf32 = suffix.startswith("-tf32")
+    return Implementation(
+        name="pytorch" + suffix,
+        framework="pytorch",
+        module="pytorch",
+        precision="tf32" if tf32 else precision,
+        options=options,
+        devices=CUDA if tf32 else devices,
+        note=note,
+        default_on=default_on,
     )
 
 
@@ -111,19 +172,42 @@ IMPLEMENTATIONS = {
         _persistent("-tf32", "tf32", "the same, factors rounded as TF32 rounds them"),
         _persistent("-fp16", "fp16", "the same in half precision"),
         _persistent("-bf16", "bf16", "the same in bfloat16"),
+        _pytorch("", "torch.nn.LSTM in strict fp32; cuDNN on a GPU", default_on=CPU),
+        _pytorch("-tf32", "TF32 allowed, as PyTorch does by default", default_on=CUDA),
+        _pytorch("-amp", "torch.autocast around each call", "amp"),
+        _pytorch(
+            "-half", "weights and input in half precision; no casts in the call", "fp16", CUDA
+        ),
+        _pytorch("-bf16", "weights and input in bfloat16", "bf16"),
+        _pytorch("-graph", "replayed as a CUDA graph", devices=CUDA, way="graph"),
+        _pytorch("-tf32-graph", "the same with TF32 allowed", way="graph"),
+        _pytorch("-half-graph", "the same in half precision", "fp16", CUDA, way="graph"),
+        _pytorch(
+            "-compile",
+            "torch.compile; on a GPU all steps unrolled, mode reduce-overhead",
+            way="compile",
+            cap_s=60,
+        ),
+        _pytorch("-script", "torch.jit.script", way="script"),
+        _pytorch("-trace", "torch.jit.trace", way="trace"),
+        _pytorch("-native", "oneDNN off: PyTorch's own loop", devices=CPU, way="native"),
+        _pytorch("-int8", "weights quantised by quantize_dynamic", "int8", CPU, way="int8"),
         Implementation(
-            "pytorch", "pytorch", "fp32", "pytorch", note="torch.nn.LSTM; cuDNN on a GPU"
+            "libtorch",
+            "libtorch",
+            "fp32",
+            "libtorch",
+            note="torch::nn::LSTM called and timed in C++; compiled at first use",
+            default_on=("cpu",),
         ),
         Implementation(
-            "pytorch-amp", "pytorch", "amp", "pytorch", note="torch.autocast around each call"
-        ),
-        Implementation(
-            "pytorch-half",
-            "pytorch",
-            "fp16",
-            "pytorch",
+            "libtorch-tf32",
+            "libtorch",
+            "tf32",
+            "libtorch",
             devices=("cuda",),
-            note="weights and input in half precision; no casts in the call",
+            note="the same with TF32 allowed, as LibTorch has it by default",
+            default_on=("cuda",),
         ),
         Implementation(
             "pytorch-apex",
@@ -134,12 +218,104 @@ IMPLEMENTATIONS = {
             devices=("cuda",),
             note="apex.amp, opt level O1, as the paper used it",
         ),
-        _tensorflow(0, "fp32", "Keras LSTM on cuDNN; on a CPU the same code as mode 2"),
-        _tensorflow(1, "fp32", "Keras LSTM, implementation=1: eight small products a step"),
-        _tensorflow(2, "fp32", "Keras LSTM, implementation=2: two larger products a step"),
-        _tensorflow(0, "amp", "mode 0 under a mixed dtype policy"),
-        _tensorflow(1, "amp", "mode 1 under a mixed dtype policy"),
-        _tensorflow(2, "amp", "mode 2 under a mixed dtype policy"),
+        _tensorflow("mode0", "fp32", 0, "Keras LSTM on cuDNN; on a CPU the same code as mode 2"),
+        _tensorflow(
+            "mode0-tf32",
+            "tf32",
+            0,
+            "mode 0 with TF32 allowed",
+            devices=("cuda",),
+            default_on=("cuda",),
+        ),
+        _tensorflow(
+            "mode1", "fp32", 1, "Keras LSTM, implementation=1: eight small products a step"
+        ),
+        _tensorflow(
+            "mode2",
+            "fp32",
+            2,
+            "Keras LSTM, implementation=2: two larger products a step",
+            default_on=("cpu",),
+        ),
+        _tensorflow("xla", "fp32", 2, "mode 2 compiled by XLA", options={"xla": True}),
+        _tensorflow("mode0-amp", "amp", 0, "mode 0 under a mixed dtype policy"),
+        _tensorflow("mode1-amp", "amp", 1, "mode 1 under a mixed dtype policy"),
+        _tensorflow("mode2-amp", "amp", 2, "mode 2 under a mixed dtype policy"),
+        Implementation(
+            "jax-scan",
+            "jax",
+            "fp32",
+            "jax",
+            default_on=("cpu",),
+            note="lax.scan of the cell, compiled by XLA",
+        ),
+        Implementation(
+            "jax-scan-tf32",
+            "jax",
+            "tf32",
+            "jax",
+            devices=("cuda",),
+            default_on=("cuda",),
+            note="the same with TF32 allowed",
+        ),
+        Implementation(
+            "jax-cudnn",
+            "jax",
+            "fp32",
+            "jax",
+            options={"cudnn": True},
+            devices=("cuda",),
+            note="jax.experimental.rnn.lstm",
+        ),
+        Implementation(
+            "keras-torch",
+            "keras-torch",
+            "fp32",
+            "keras_torch",
+            default_on=("cpu",),
+            note="Keras LSTM on PyTorch: cuDNN on a GPU, else a Python loop",
+        ),
+        Implementation(
+            "keras-jax",
+            "keras-jax",
+            "fp32",
+            "keras_jax",
+            default_on=("cpu",),
+            note="Keras LSTM on JAX, under jit",
+        ),
+        Implementation(
+            "onnxruntime",
+            "onnxruntime",
+            "fp32",
+            "onnxruntime",
+            devices=("cpu",),
+            default_on=("cpu",),
+            note="ONNX Runtime's LSTM operator",
+        ),
+        Implementation(
+            "onnxruntime-int8",
+            "onnxruntime",
+            "int8",
+            "onnxruntime",
+            devices=("cpu",),
+            note="the same after quantize_dynamic: int8 weights, inputs quantised in each call",
+        ),
+        Implementation(
+            "onnxruntime-cuda",
+            "onnxruntime",
+            "fp32",
+            "onnxruntime",
+            devices=("cuda",),
+            note="ONNX Runtime's CUDA provider, TF32 off; its inputs lie on the GPU",
+        ),
+        Implementation(
+            "openvino",
+            "openvino",
+            "fp32",
+            "openvino",
+            devices=("cpu",),
+            note="OpenVINO's LSTM sequence, in fp32 also where it would take half precision",
+        ),
         Implementation(
             "fake", "fake", "fp32", "fake", note="no framework: scripted answers, times and faults"
         ),

@@ -11,12 +11,12 @@ WIDTH = 100
 BYTES = {"GiB": 2**-30, "MiB": 2**-20, "KiB": 2**-10, "B": 1.0}
 
 
-def seconds(value: float | None) -> str:
-    """A duration with three digits and its unit."""
+def seconds(value: float | None, digits: int = 3) -> str:
+    """A duration with its unit."""
     if value is None or math.isnan(value):
         return "-"
     for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "us"), (1e9, "ns")):
-        scaled = float(f"{value * factor:.3g}")  # rounded first: 999.7 us is 1 ms
+        scaled = float(f"{value * factor:.{digits}g}")  # rounded first: 999.7 us is 1 ms
         if scaled >= 1:
             return f"{scaled:g} {unit}"
     return "0 s"
@@ -48,15 +48,17 @@ def error(value: float | None) -> str:
     return "-" if value is None or math.isnan(value) else f"{value:.0e}"
 
 
-def size(value: float | None) -> str:
+def size(value: float | None, digits: int = 3) -> str:
     """Bytes: 12 B, 4 KiB, 1.5 GiB."""
-    return "-" if value is None else in_units(value, BYTES) or "0 B"
+    if value is None or math.isnan(value):
+        return "-"
+    return in_units(value, BYTES, digits) or "0 B"
 
 
-def in_units(value: float, units: Mapping[str, float]) -> str:
-    """Three digits, in the first unit in which it is at least one; empty if there is none."""
+def in_units(value: float, units: Mapping[str, float], digits: int = 3) -> str:
+    """In the first unit in which it is at least one; empty if there is none."""
     for unit, factor in units.items():
-        scaled = float(f"{value * factor:.3g}")
+        scaled = float(f"{value * factor:.{digits}g}")
         if abs(scaled) >= 1:
             return f"{scaled:g} {unit}"
     return ""

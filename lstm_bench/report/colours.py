@@ -1,11 +1,12 @@
 """One look per implementation, the same in every figure and on the page.
 
 Hue is the family, from the palette of Okabe and Ito, which people with any kind of colour vision
-tell apart; seventeen hues nobody can, so a variant also has a dash and a marker of its own.
+tell apart; thirty hues nobody can, so a variant also has a dash and a marker of its own.
 """
 
 from __future__ import annotations
 
+import re
 import zlib
 from dataclasses import dataclass
 
@@ -36,6 +37,16 @@ LOOKS = {
     "pytorch-amp": Look("#e69f00", "s", (4, 1.5)),
     "pytorch-half": Look("#8c2d04", "D", (1, 1.5)),
     "pytorch-apex": Look("#c7853a", "X", (4, 1.5)),
+    "pytorch-tf32": Look("#b34700", "s"),
+    "pytorch-graph": Look("#d55e00", "^", (4, 1.5)),
+    "pytorch-tf32-graph": Look("#b34700", "P", (4, 1.5)),
+    "pytorch-half-graph": Look("#8c2d04", "v", (4, 1.5)),
+    "pytorch-bf16": Look("#8c2d04", "X", (1, 1.5)),
+    "pytorch-int8": Look("#e69f00", "v"),
+    "pytorch-compile": Look("#b5651d", "*"),
+    "pytorch-script": Look("#b5651d", "D", (4, 1.5)),
+    "pytorch-trace": Look("#b5651d", "o", (1, 1.5)),
+    "pytorch-native": Look("#c7853a", "^", (1, 1.5)),
     "tf-mode0": Look("#0072b2", "o"),
     "tf-mode1": Look("#009e73", "v"),
     "tf-mode2": Look("#cc79a7", "^"),
@@ -44,6 +55,18 @@ LOOKS = {
     "tf-mode2-amp": Look("#b0608c", "^", (4, 1.5)),
 }
 LIGHT, DARK = "#ffffff", "#15181c"  # the page behind the figures, as in page.css
+#: Of rows that are not in the table, by the first word of their name.
+FAMILIES = {
+    "deepbench": "#000000",
+    "persistent": "#a50026",
+    "pytorch": "#d55e00",
+    "libtorch": "#7f3b08",
+    "tf": "#0072b2",
+    "keras": "#c51b7d",
+    "jax": "#762a83",
+    "onnxruntime": "#1b7837",
+    "openvino": "#00767f",
+}
 _OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5e3c99")
 
 
@@ -51,8 +74,21 @@ def look(name: str) -> Look:
     """The look of an implementation; one that is not in the table always gets the same one."""
     if name in LOOKS:
         return LOOKS[name]
-    number = zlib.crc32(name.encode())
-    return Look(_OTHERS[number % len(_OTHERS)], "odv^sXP"[number // 7 % 7], (4, 1.5))
+    number, family = zlib.crc32(name.encode()), family_of(name)
+    if name == family in FAMILIES:
+        return Look(FAMILIES[name], "o")
+    colour = FAMILIES.get(family, _OTHERS[number % len(_OTHERS)])
+    return Look(colour, "odv^sXP"[number // 7 % 7], ((4, 1.5), (1, 1.5))[number // 49 % 2])
+
+
+def family_of(name: str) -> str:
+    """The first word of a name: `pytorch` of `pytorch-tf32@1`."""
+    return re.split("[-@]", name)[0]
+
+
+def family_colour(name: str) -> str:
+    """One for all rows of a family."""
+    return FAMILIES.get(family_of(name), look(name).colour)
 
 
 def _channels(colour: str) -> list[float]:

@@ -65,9 +65,10 @@ def document(
         f"{plan.name}: {counted(len(plan.shapes), 'shape')} x"
         f" {counted(len(plan.implementations), 'implementation')}"
         f" + {counted(plan.controls_made, 'A/A control')} a shape, passes: {plan.passes}\n"
-        f"on {s.device}, {counted(s.threads, 'thread')}, TF32 {'on' if s.tf32 else 'off'},"
+        f"on {s.device}, {counted(s.threads, 'thread')},"
         f" AMP {'by the framework' if s.amp == 'auto' else f'in {s.amp}'},"
         f" {rounds} round{'s' * (sampling.max_rounds > 1)}"
+        + (", state carried from call to call" if s.state == "carried" else "")
         + (f", {sampling.loads} loads for energy" if plan.energy and sampling.loads > 1 else ""),
         Table("plan", rows, columns),
         "\n".join(wrapped(f"{name}: {why}", 2) for name, why in missing.items()),

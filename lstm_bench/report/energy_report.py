@@ -17,7 +17,7 @@ from lstm_bench.model.types import SAME_ENERGY, LstmBenchError, Record, unlike_i
 from lstm_bench.model.units import counted, in_units, over, percent, size, wrapped
 from lstm_bench.report.document import Column, Document, Row, Table, number
 from lstm_bench.report.page import Section
-from lstm_bench.report.run_report import LESS_WORK_NOTE, heading, less_work, names, only
+from lstm_bench.report.run_report import heading, mark_notes, names, only
 from lstm_bench.runs import store
 
 SLOWED = ("throttled:", "slow clock:")  # how warnings of a block that stood out begin
@@ -60,8 +60,7 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
             f"{''.join(f' ({note})' for note in notes)};"
             " measure them with `lstm-bench grid GRID --energy` on a machine with an NVIDIA GPU"
         )
-    less = less_work(run)
-    result.add(Table("energy", rows, _columns(rows, less)))
+    result.add(Table("energy", rows, _columns(rows, run)))
     common = len(shared_shapes(own))
     energy = "no energy, which takes an NVIDIA GPU and `lstm-bench grid GRID --energy`; "
     if elsewhere := {one.record.shape for one in drawn(everywhere)}:
@@ -74,8 +73,7 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
             energy + clock + _NOTE.format(shapes="these shapes" if conditions else "all shapes")
         )
     )
-    if less & {row["implementation"] for row in rows}:
-        result.add(LESS_WORK_NOTE)
+    result.add("\n".join(mark_notes(run, (row["implementation"] for row in rows))))
     told = [*doubts(own), *repeats(pairs(records))]
     if told:
         result.add("\n".join(wrapped(line, 2) for line in told))
@@ -235,7 +233,7 @@ def throttled_lines(records: Iterable[Record]) -> list[str]:
     return [*lines, wrapped(note, 2)]
 
 
-def _columns(rows: Sequence[Row], less: set[str]) -> list[Column]:
+def _columns(rows: Sequence[Row], run: Run) -> list[Column]:
     """Columns of which no row knows anything are left out."""
     columns = [
         ("gross_j", Column("gross", gross_text, right=True)),
@@ -249,7 +247,7 @@ def _columns(rows: Sequence[Row], less: set[str]) -> list[Column]:
         ("host_peak", number("host mem", "host_peak", _known_size)),
     ]
     known = [column for key, column in columns if any(row[key] for row in rows)]
-    return [names(less), *known]
+    return [names(run), *known]
 
 
 def gross_text(row: Row) -> str:

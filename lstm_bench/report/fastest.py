@@ -31,35 +31,39 @@ def references(run: Run, cells: pd.DataFrame | None = None) -> set[str]:
 
 
 def contests(run: Run, cells: pd.DataFrame, metric: str = "latency") -> pd.DataFrame:
-    """The winners among what can be deployed, shape by shape and by precision.
+    """The winners among what can be deployed, shape by shape and by class of accuracy.
 
     `reference` and `reference_s` are the fastest C++ row there, if the run has one.
     """
     ours, floors = cells["implementation"].isin(references(run, cells)), run.floors(metric)
     won = summary.contests(summary.times(cells[~ours], metric), floors, metric)
-    best = summary.contests(summary.times(cells[ours], metric), floors, metric)
+    theirs = summary.times(cells[ours], metric)
+    every = {**summary.classes(theirs), summary.ANY: theirs.names}
+    best = summary.contests(theirs, floors, metric, every)
     best = best.rename(columns={"fastest": "reference", "fastest_s": "reference_s"})
-    keys = [*SHAPE, "precision"]
+    keys = [*SHAPE, "accuracy"]
     return won.merge(best[[*keys, "reference", "reference_s"]], "left", keys)
 
 
 def by_group(run: Run, cells: pd.DataFrame, metric: str = "latency") -> list[dict[str, Any]]:
-    """Who leads each precision, for every group of sizes of the axis that explains most.
+    """Who leads each class of accuracy, for every group of sizes of the axis that explains most.
 
     `ratio` is how many times slower the next is, `reference_ratio` how many times slower the
     fastest is than the C++ reference: geometric means, None where there is nothing to compare.
     """
-    of, compared = summary.times(cells, metric), _Compared(run, cells, metric)
-    kinds = {kind: contestants(run, of, kind) for kind in summary.KINDS}
-    kinds = {kind: both for kind, both in kinds.items() if both[0] and sum(map(len, both)) > 1}
-    if not kinds:
+    of, compared = summary.times(cells, metric), Compared(run, cells, metric)
+    found = {one: contestants(run, of, names) for one, names in summary.classes(of).items()}
+    if sum(bool(ours) for ours, _ in found.values()) < 3:  # one class, and any: the same
+        found.pop(summary.ANY, None)
+    found = {one: both for one, both in found.items() if both[0] and sum(map(len, both)) > 1}
+    if not found:
         return []
     everywhere = np.ones(len(of.shapes), dtype=bool)
-    ours, theirs = next(iter(kinds.values()))
+    ours, theirs = next(iter(found.values()))
     first = ranked(of, ours, everywhere)
     axis, ranges = groups_of(compared([*ranked(of, theirs, everywhere), *first[1:]][0], first[0]))
     rows = []
-    for kind, (ours, theirs) in kinds.items():
+    for accuracy, (ours, theirs) in found.items():
         for at in ranges:
             inside = of.shapes[axis].between(*at).to_numpy() if axis else everywhere
             if not (leading := ranked(of, ours, inside)):
@@ -74,9 +78,10 @@ def by_group(run: Run, cells: pd.DataFrame, metric: str = "latency") -> list[dic
                     "axis": axis or "all",
                     "at": f"{at[0]}" if at[0] == at[1] else f"{at[0]} to {at[1]}",
                     "shapes": int(np.isfinite(own).sum()),
-                    "precision": kind,
+                    "accuracy": accuracy,
                     "fastest": fastest,
                     "fastest_s": float(np.nanmedian(own)),
+                    "error": _error(of, fastest, inside),
                     "next": then,
                     "ratio": ratio,
                     "beyond_noise": sure,
@@ -88,7 +93,7 @@ def by_group(run: Run, cells: pd.DataFrame, metric: str = "latency") -> list[dic
     return rows
 
 
-class _Compared:
+class Compared:
     """The comparisons of some cells of a run, each made once."""
 
     def __init__(self, run: Run, cells: pd.DataFrame, metric: str):
@@ -117,14 +122,16 @@ class _Compared:
         return group.ratio.value, clear(group, floor_of(found))
 
 
-def contestants(run: Run, of: summary.Times, kind: str) -> tuple[list[str], list[str]]:
-    """The rows of a kind of precision that do the same work: deployable, and the reference."""
+def _error(of: summary.Times, name: str, inside: Any) -> float:
+    """The largest of a row at these shapes."""
+    mine = (of.cells["implementation"] == name).to_numpy() & inside[of.shape_of]
+    return float(of.cells.loc[mine, "max_abs_error"].max())
+
+
+def contestants(run: Run, of: summary.Times, names: Collection[str]) -> tuple[list[str], list[str]]:
+    """Those of these rows that do the same work: deployable, and the reference."""
     facts = of.cells.drop_duplicates("implementation").set_index("implementation")
-    equal = [
-        name
-        for name in of.names
-        if facts["computes"][name] == "lstm" and summary.kind_of(facts["precision"][name]) == kind
-    ]
+    equal = [name for name in names if facts["computes"][name] == "lstm"]
     ours = references(run, of.cells)
     return [n for n in equal if n not in ours], [n for n in equal if n in ours]
 

@@ -77,7 +77,8 @@ def drawn(run: Run) -> dict[str, Figure]:
     if {"pytorch", "pytorch-amp"} & set(summary.times(run.cells).names):
         for axis in ("batch", "timesteps"):
             found[f"time-by-{axis}-pytorch"] = time_by(run, axis, PYTORCH)
-    found |= {f"winners-{kind}": winners(run, kind) for kind in summary.KINDS}
+    classes = summary.classes(summary.times(run.cells))
+    found |= {f"winners-{accuracy}": winners(run, accuracy) for accuracy in classes}
     found["amp-gain"] = amp_gain(run)
     return {stem: figure for stem, figure in found.items() if figure}
 
@@ -207,11 +208,11 @@ def _scale_y(ax: axes.Axes, low: float, high: float) -> None:
 
 
 @styled()
-def winners(run: Run, kind: str = "single") -> Figure | None:
+def winners(run: Run, accuracy: str = "fp32") -> Figure | None:
     """The fastest that can be deployed over hidden and batch size, a panel for each timesteps."""
     of = summary.times(run.cells)
     won = fastest.contests(run, run.cells)
-    won = summary.relative(won[won["precision"] == kind].reset_index(drop=True))
+    won = summary.relative(won[won["accuracy"] == accuracy].reset_index(drop=True))
     if won["next"].isna().all():
         return None  # nobody to beat
     counts = summary.wins(won)
@@ -231,7 +232,7 @@ def winners(run: Run, kind: str = "single") -> Figure | None:
         notes += f" {len(shown)} of {len(panels)} panels are shown."
     best = f"{elided(names[0], 30)} at {counts[names[0]]} of {len(won)}"
     what = "Fastest to deploy" if won["reference"].notna().any() else "Fastest"
-    title = f"{what} in {kind} precision: {best if counts else 'nothing, all within noise'}"
+    title = f"{what} in {summary.said(accuracy)}: {best if counts else 'nothing, all within noise'}"
     figure, foot = heat_maps(run, title, notes, shown, 3, 0.1 + 0.6 * LINE * (len(names) + 1))
     handles = [patches.Patch(facecolor=look(name).colour) for name in names]
     labels = [f"{elided(name, 30)}: fastest at {counts[name]} of {len(won)}" for name in names]
@@ -359,11 +360,12 @@ def page(body: float, title: str, under: Sequence[str], notes: str) -> tuple[Fig
 def about(run: Run) -> str:
     """Where, what and how noisy, in a line."""
     machine, settings, planned = run.manifest["machine"], run.plan.settings, len(run.plan.shapes)
-    where, how = machine.get("cpu"), f"threads: {settings.threads}"
+    where, how = machine.get("cpu"), [f"threads: {settings.threads}"]
     if settings.device == "cuda":
         where = (machine.get("gpus") or [{}])[0].get("name")
-        how = f"TF32 {'on' if settings.tf32 else 'off'}"
-    what = f"{elided(where or 'unknown device', 40)}, {how}, AMP in {settings.amp}"
+        how = ["TF32 on"] * settings.tf32  # of the whole run: until it was a row's
+    how += ["state carried from call to call"] * (settings.state == "carried")
+    what = ", ".join([elided(where or "unknown device", 40), *how, f"AMP in {settings.amp}"])
     used = zip(run.noise, noise.applied(run.noise), strict=True)
     floors = [f"{percent(floor)} ({n.name})" for n, floor in used if n.pairs]
     noisy = f"noise floor {', '.join(floors)}" if floors else "noise floor not measured"

@@ -21,8 +21,9 @@ from lstm_bench.analysis.comparison import Comparison, Group, Side, clear, paire
 from lstm_bench.analysis.intervals import FEWEST_SHAPES
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
+from lstm_bench.analysis.summary import said
 from lstm_bench.model.types import UNSEEN_GPU, Implementation
-from lstm_bench.model.units import counted, factor, listed, seconds, single
+from lstm_bench.model.units import counted, error, factor, listed, seconds, single
 from lstm_bench.report import fastest, run_report
 from lstm_bench.report import headline as headlines
 from lstm_bench.report.headline import (
@@ -37,10 +38,16 @@ from lstm_bench.report.headline import (
 
 TITLES = {
     "deepbench": "C++",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
     "persistent": "our kernels",
     "pytorch": "PyTorch",
     "tensorflow": "TensorFlow",
+    "jax": "JAX",
+    "keras-torch": "Keras on PyTorch",
+    "keras-jax": "Keras on JAX",
 }
+LOWER = {"tf32": "TF32", "amp": "AMP", "fp16": "Half precision", "bf16": "bfloat16", "int8": "int8"}
 
 
 class Row(NamedTuple):
@@ -143,9 +150,9 @@ def subject(run: Run) -> str:
 
 
 class Lead(NamedTuple):
-    """A framework's best row beside the C++ reference of its precision, or beside another row."""
+    """A framework's best row beside the C++ reference of its accuracy, or beside another row."""
 
-    kind: str
+    accuracy: str
     row: Row
     base: Row
     pair: Pair
@@ -158,8 +165,10 @@ def leads(run: Run, pairs: Pairs) -> list[Lead]:
     """
     of, rows = summary.times(run.cells), {row.name: row for row in _rows(run)}
     everywhere, found = np.ones(len(of.shapes), dtype=bool), []
-    for kind in summary.KINDS:
-        sides = fastest.contestants(run, of, kind)
+    for accuracy, names in summary.classes(of).items():
+        if accuracy == summary.ANY:
+            continue
+        sides = fastest.contestants(run, of, names)
         ours, theirs = ([name for name in side if name in rows] for side in sides)
         best = {rows[n].plan.framework: n for n in reversed(fastest.ranked(of, ours, everywhere))}
         first = sorted(best.values(), key=fastest.ranked(of, ours, everywhere).index)
@@ -167,19 +176,19 @@ def leads(run: Run, pairs: Pairs) -> list[Lead]:
         for name in first:
             pair = pairs(base, name) if name != base else None
             if pair:
-                found.append(Lead(kind, rows[name], rows[base], pair))
+                found.append(Lead(accuracy, rows[name], rows[base], pair))
     return found
 
 
 def lead_sentences(run: Run, found: Sequence[Lead]) -> list[str]:
     """`PyTorch is 2.4x slower than the best of cuDNN: 8.4x at batch 1, 1.30x at batch 256.`"""
-    several = len({one.kind for one in found}) > 1
+    several = len({one.accuracy for one in found}) > 1
     told = []
     for one in found:
-        where = "In half precision, " if several and one.kind == "half" else ""
+        where = f"In {said(one.accuracy)}, " if several and one.accuracy != "fp32" else ""
         of = dataclasses.replace(one.pair.of, a=title(run, one.base), b=title(run, one.row))
-        said = headline(of, one.pair.whole, one.pair.by_axis)
-        told.append(f"{where}{said}.")
+        line = headline(of, one.pair.whole, one.pair.by_axis)
+        told.append(f"{where}{line}.")
     ours = {title(run, one.base) for one in found if one.base.plan.framework in fastest.REFERENCES}
     if ours:
         what = "The C++ reference"
@@ -263,14 +272,14 @@ def _at_some(pair: Pair) -> str:
 
 
 def _wins(run: Run, rows: Sequence[Row]) -> list[str]:
-    """Who is fastest at most shapes, of what can be deployed, among rows of like precision."""
+    """Who is fastest at most shapes, of what can be deployed: in each class of accuracy, in any."""
     won = fastest.contests(run, run.cells)
     won = won[won["verdict"] != "alone"]
-    one_kind = single(summary.kind_of(row.precision) for row in rows)
+    alike = single(summary.accuracy(row.precision) for row in rows)
     deployed = "of what you can deploy, " if fastest.references(run) else ""
     return [
-        _most_wins(part, deployed + ("" if one_kind else f"in {kind} precision, "))
-        for kind, part in won.groupby("precision", sort=False)
+        _most_wins(part, deployed + ("" if alike else f"in {said(accuracy)}, "))
+        for accuracy, part in won.groupby("accuracy", sort=False)
     ]
 
 
@@ -282,7 +291,9 @@ def _most_wins(won: pd.DataFrame, where: str) -> str:
     if not ranked:
         return _capital(f"{where}nothing is clearly the fastest at any of {shapes}.")
     ((top, wins),) = ranked
-    text = _capital(where) + f"{top} is the fastest at {wins} of {shapes}"
+    worst = won.loc[won["fastest"] == top, "error"].max()
+    known = f" (error {error(worst)})" if worst > 0 else ""
+    text = _capital(where) + f"{top}{known} is the fastest at {wins} of {shapes}"
     beside = Counter(name for own in sure if top in own for name in own if name != top)
     if beside:
         names = listed(f"{name} at {count}" for name, count in beside.most_common())
@@ -315,13 +326,13 @@ def _costs(rows: Sequence[Row], baseline: Row, pairs: Pairs) -> list[str]:
 
 
 def _lower_precision(rows: Sequence[Row], pairs: Pairs) -> list[str]:
-    """What AMP and half precision gain or lose against the same row in single precision."""
+    """What lower precision gains or loses against the same row in fp32."""
     result = []
-    for kind, title in (("amp", "AMP"), ("fp16", "Half precision")):
+    for precision, title in LOWER.items():
         found = []
         for row in rows:
             full = next((other for other in rows if _full_precision_of(row, other)), None)
-            pair = pairs(full.name, row.name) if full and row.plan.precision == kind else None
+            pair = pairs(full.name, row.name) if full and row.plan.precision == precision else None
             if pair:
                 found.append(pair)
         if found:
@@ -331,7 +342,7 @@ def _lower_precision(rows: Sequence[Row], pairs: Pairs) -> list[str]:
 
 
 def _full_precision_of(row: Row, other: Row) -> bool:
-    """Whether `other` is the same row of the registry, but in single precision."""
+    """Whether `other` is the same row of the registry, but in fp32."""
 
     def but_precision(plan: Implementation) -> tuple[object, ...]:
         options = {k: v for k, v in plan.options.items() if k != "precision"}

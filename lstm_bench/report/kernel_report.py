@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import statistics
@@ -73,11 +74,10 @@ def document(
     doubts = left_out_lines(found) + without_lines(run, found, shapes)
     if doubts:
         result.add("\n".join(doubts))
-    less = run_report.less_work(run)
     if found.on_device:
-        _add_device(result, found.on_device, top, sort, less, everything)
+        _add_device(result, found.on_device, top, sort, run, everything)
     if found.on_host:
-        _add_host(result, found.on_host, top, sort, less)
+        _add_host(result, found.on_host, top, sort, run)
     return result
 
 
@@ -104,12 +104,49 @@ def cell_document(record: Record, profile: Profile, sort: str = "self", top: int
         result.add("\n".join(wrapped(f"! {warning}", 2) for warning in record.warnings))
     if profile.problem:
         result.add(wrapped(f"not shown: {profile.problem}"))
+        _add_depth(result, profile)
         return result
     lines = _host_lines(one) if one.of_host else _device_lines(one)
     result.add("\n".join(lines), _parts(one, sort, top))
     if len(profile.parts) > top:
         result.add(f"{len(profile.parts) - top} more with --top, or --format json")
+    _add_depth(result, profile)
     return result
+
+
+def _add_depth(result: Document, profile: Profile) -> None:
+    """The way from the caller's call into the library, level by level."""
+    depth = profile.depth
+    if depth is None:
+        return
+    if not depth.frames:
+        result.add(wrapped(f"call depth not measured: {depth.problem}"))
+        return
+    groups = [[*g] for _, g in itertools.groupby(depth.frames, key=lambda frame: frame.level)]
+    rows = [
+        {"level": group[0].level, "frames": len(group), "names": [one.name for one in group]}
+        for group in groups
+    ]
+    columns = (
+        text("level", "level"),
+        number("frames", "frames"),
+        text("outermost", "names", lambda names: _function(names[0])),
+        text("innermost", "names", lambda names: _function(names[-1])),
+    )
+    between = counted(len(depth.frames) - 1, "frame")
+    title = f"call depth: {between} between the call and the library's {depth.frames[-1].name}"
+    result.add(
+        Table("depth", rows, columns, title),
+        f"{depth.stacks} of {depth.of} stacks that reached a library went this way",
+    )
+    result.facts["depth_stacks"] = {"this_way": depth.stacks, "all": depth.of}
+
+
+def _function(name: str) -> str:
+    """Without namespaces that are obvious, and without what is in angle brackets."""
+    while (shorter := re.sub(r"<[^<>]*>", "", name)) != name:
+        name = shorter
+    return clipped(short_name(clean(name)).removeprefix("torch.nn.modules."), 36)
 
 
 def _add_device(
@@ -117,7 +154,7 @@ def _add_device(
     splits: Sequence[Split],
     top: int,
     sort: str,
-    less: set[str],
+    run: Run,
     everything: bool,
 ) -> None:
     cells, common = profiled_cells.shared(splits)
@@ -132,7 +169,7 @@ def _add_device(
             "where",
             rows,
             (
-                run_report.names(less),
+                run_report.names(run),
                 number("busy", "busy_s", seconds),
                 number("host", "host_s", seconds),
                 number("latency", "latency_s", seconds),
@@ -149,14 +186,14 @@ def _add_device(
                     f" over {over(common)}{ADD_UP if common > 1 else ''}"
                 ),
                 *(DISTORTED if everything else ()),
-                *_less_work(cells, less),
+                *run_report.mark_notes(run, (one.name for one in cells)),
             ]
         ),
         Table(
             "shares",
             rows,
             (
-                run_report.names(less),
+                run_report.names(run),
                 number("GPU active", "active", _share),
                 number("data movement", "moving", _share),
                 number("idle", "idle", _share),
@@ -177,19 +214,17 @@ def _add_device(
     result.add(*map(wrapped, source_lines(splits)))
     result.add(*map(wrapped, check_lines(splits)))
     result.add(*map(wrapped, stretched_lines(splits)))
-    _add_parts(result, splits, cells, "time on the device", top, sort, less)
+    _add_parts(result, splits, cells, "time on the device", top, sort, run)
 
 
-def _add_host(
-    result: Document, splits: Sequence[Split], top: int, sort: str, less: set[str]
-) -> None:
+def _add_host(result: Document, splits: Sequence[Split], top: int, sort: str, run: Run) -> None:
     cells, common = profiled_cells.shared(splits)
     result.add(
         Table(
             "operators_where",
             profiled_cells.host_rows(cells),
             (
-                run_report.names(less),
+                run_report.names(run),
                 text("by", "source", lambda source: clipped(source, 24)),
                 number("latency", "latency_s", seconds),
                 number("profiled", "wall_s", seconds),
@@ -203,15 +238,10 @@ def _add_host(
             f"medians over {over(common)}; in parts: own time of all operators or phases, added up"
             " over threads; calls, memory: per call of the layer"
         ),
-        *_less_work(cells, less),
+        *run_report.mark_notes(run, (one.name for one in cells)),
     )
     result.add(*map(wrapped, check_lines(splits)))
-    _add_parts(result, splits, cells, "own time", top, sort, less)
-
-
-def _less_work(cells: Sequence[Split], less: set[str]) -> list[str]:
-    """What the mark means, if there is one."""
-    return [run_report.LESS_WORK_NOTE] if less & {one.name for one in cells} else []
+    _add_parts(result, splits, cells, "own time", top, sort, run)
 
 
 def _add_parts(
@@ -221,12 +251,12 @@ def _add_parts(
     what: str,
     top: int,
     sort: str,
-    less: set[str],
+    run: Run,
 ) -> None:
     """The families of every row, and the first parts of each at one shape."""
     rows = profiled_cells.family_rows(cells)
     there = [family for family in FAMILIES if any(row[family] for row in rows)]
-    columns = [run_report.names(less), *(number(SHORT.get(f, f), f, _there) for f in there)]
+    columns = [run_report.names(run), *(number(SHORT.get(f, f), f, _there) for f in there)]
     result.add(Table("families", rows, columns, f"{what} by family, mean over the same shapes"))
     if "GEMM" in there:
         result.add("GEMM: input and recurrent products together, where they cannot be told apart")

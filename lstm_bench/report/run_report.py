@@ -39,7 +39,10 @@ LESS_WORK = "*"  # the mark of unequal work
 LESS_WORK_NOTE = (
     f"{LESS_WORK} does less work: the input is added to the gates without its projection"
 )
+DEFAULT = "+"  # the mark of what a user gets unasked
+DEFAULT_NOTE = f"{DEFAULT} what its framework does unless you change a setting"
 SHARED_NOTE = "implementations that ran the same code at a shape share its win"
+ACCURACY_NOTE = "accuracy any: the fastest of all, whatever its error"
 REFERENCE_NOTE = "the C++ reference shows what is possible; it cannot be used from Python"
 MORE = "more: --all adds throughput, first call, every shape and all warnings; --html draws a page"
 
@@ -90,15 +93,16 @@ def document(
         raise LstmBenchError(f"{run.name} has no {metric} times{there}; choose another --metric")
     won = fastest.contests(run, cells, metric)
     references = fastest.references(run, cells)
-    summary = summaries.summary(cells, of, won, run.implementations)
+    own = won[won["accuracy"] != summaries.ANY]
+    summary = summaries.summary(cells, of, own, run.implementations)
     failures = summaries.failures(cells)
     warnings = counted_warnings(cells, floors, metric)
     result.facts |= {"noise": noise_facts(floors), "failures": failures.to_dict("records")}
     result.facts |= {"warnings": dict(warnings), "damaged_lines": run.damaged}
     if groups := fastest.by_group(run, cells, metric):
         result.add(_groups(groups, metric, bool(fastest.references(run, cells))))
-    result.add(_table(summary, won, references, everything))
-    result.add("\n".join(_legend(summary, of, groups, metric)))
+    result.add(_table(run, summary, won, references, everything))
+    result.add("\n".join(_legend(run, summary, of, groups, metric)))
     # parts of their own: lines of one part are joined where the terminal is narrow
     result.add(noise_line(floors, metric), *uncertain_lines(cells, floors, metric))
     result.add(*_serious_lines(warnings, cells))
@@ -115,10 +119,10 @@ def document(
     result.add_details("\n".join(_details_legend(won) + _path_lines(summary)))
     if lines := warning_lines(warnings, len(_measured(cells))):
         result.add_details("\n".join(["warnings:", *lines]))
-    for kind, part in won.groupby("precision", sort=False):
-        result.add_details(_fastest(part, metric, f"fastest in {kind} precision"))
+    for accuracy, part in won.groupby("accuracy", sort=False):
+        result.add_details(_fastest(part, metric, f"fastest in {summaries.said(accuracy)}"))
     if len(won):
-        result.add_details(_shape_note(int(won["precision"].value_counts().max())))
+        result.add_details(_shape_note(int(won["accuracy"].value_counts().max())))
     return result
 
 
@@ -174,8 +178,9 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
             where = f"{gpus[0].get('name')}, driver {gpus[0].get('driver')}"
     else:
         where = f"{machine.get('cpu')}, {counted(settings.get('threads', 0), 'thread')}"
-    tf32 = "TF32 on" if settings.get("tf32") else "TF32 off"
-    return f"{where}, {tf32}, seed {settings.get('seed')}"
+    tf32 = ", TF32 on" if settings.get("tf32") else ""  # of the whole run: until it was a row's
+    carried = ", state carried from call to call" if settings.get("state") == "carried" else ""
+    return f"{where}{tf32}, seed {settings.get('seed')}{carried}"
 
 
 def noise_line(floors: Sequence[Noise], metric: str = "latency") -> str:
@@ -273,13 +278,14 @@ def _serious_lines(warnings: Sequence[tuple[str, int]], cells: pd.DataFrame) -> 
 
 
 def _groups(rows: Sequence[Mapping[str, Any]], metric: str, references: bool) -> Table:
-    """Per group of shapes and precision: the fastest, the next, the C++ reference."""
+    """Per group of shapes and class of accuracy: the fastest, the next, the C++ reference."""
     axis = str(rows[0]["axis"])
     columns = [
         number("shapes" if axis == "all" else axis, "shapes" if axis == "all" else "at"),
-        text("precision", "precision"),
+        text("accuracy", "accuracy"),
         text("fastest", "fastest", _clipped),
         number(metric, "fastest_s", seconds),
+        number("error", "error", error),
     ]
     if any(row["next"] for row in rows):
         columns += [
@@ -311,21 +317,27 @@ def _by(ratio: float | None, sure: bool) -> str:
 
 
 def _table(
-    summary: pd.DataFrame, won: pd.DataFrame, references: Collection[str], everything: bool
+    run: Run,
+    summary: pd.DataFrame,
+    won: pd.DataFrame,
+    references: Collection[str],
+    everything: bool,
 ) -> Table:
     rows = summary.rename(columns={"fastest": "fastest_shapes"}).to_dict("records")
-    shapes = won.loc[won["verdict"] != "alone", "precision"].value_counts()
+    shapes = won.loc[won["verdict"] != "alone", "accuracy"].value_counts()
     for row in rows:
-        contested = shapes.get(summaries.kind_of(row["precision"]))
+        row["default"] = row["implementation"] in run.defaults
+        contested = shapes.get(summaries.accuracy(row["precision"]))
         competes = contested and row["ok"] and row["implementation"] not in references
         row["fastest_share"] = row["fastest_shapes"] / int(contested) if competes else None
     whole = (summary["ok"] == summary["cells"]).all()
     device = summary["device_s"].notna().any()
     columns = [
-        (True, names(set(summary.loc[summary["computes"] != "lstm", "implementation"]))),
+        (True, names(run)),
         (True, text("precision", "precision")),
         (everything or not whole, Column("ok", lambda row: f"{row['ok']}/{row['cells']}", True)),
         (True, number("latency", "latency_s", seconds)),
+        (by_step(run), number("per step", "step_s", seconds)),
         (everything, number("throughput", "throughput_s", seconds)),
         (everything and device, number("device", "device_s", seconds)),
         (True, number("ratio", "ratio", times)),
@@ -336,21 +348,34 @@ def _table(
     return Table("implementations", rows, [column for shown, column in columns if shown])
 
 
-def names(less_work: Collection[str]) -> Column:
-    """The names of the rows, marked where they do less work than the others."""
+def by_step(run: Run) -> bool:
+    """Whether the time per timestep says what the latency does not."""
+    return run.plan.settings.state == "carried" and bool((run.cells["timesteps"] > 1).any())
+
+
+def names(run: Run) -> Column:
+    """The names of the rows, with their marks."""
+    marks = _marks(run)
 
     def shown(name: str) -> str:
-        return clipped(name, 25) + (LESS_WORK if name in less_work else "")
+        return clipped(name, 25) + "".join(mark for mark, _, on in marks if name in on)
 
     return text("implementation", "implementation", shown)
 
 
-def less_work(run: Run) -> set[str]:
-    """The rows of a run that compute something else."""
-    return set(run.cells.loc[run.cells["computes"] != "lstm", "implementation"])
+def mark_notes(run: Run, rows: Iterable[str]) -> list[str]:
+    """What the marks of these rows mean."""
+    there = set(rows)
+    return [note for _, note, on in _marks(run) if on & there]
+
+
+def _marks(run: Run) -> list[tuple[str, str, set[str]]]:
+    less = set(run.cells.loc[run.cells["computes"] != "lstm", "implementation"])
+    return [(LESS_WORK, LESS_WORK_NOTE, less), (DEFAULT, DEFAULT_NOTE, run.defaults)]
 
 
 def _legend(
+    run: Run,
     summary: pd.DataFrame,
     of: summaries.Times,
     groups: Sequence[Mapping[str, Any]],
@@ -365,10 +390,12 @@ def _legend(
         f" geometric mean{apart}; error: largest difference from float64"
     )
     reference = any(row["reference"] for row in groups)
+    several = any(row["accuracy"] == summaries.ANY for row in groups)
     return [
         *([columns] if baseline else []),  # without one there is no time
+        *([ACCURACY_NOTE] if several else []),
         *([REFERENCE_NOTE] if reference else []),
-        *([LESS_WORK_NOTE] if (summary["computes"] != "lstm").any() else []),
+        *mark_notes(run, summary["implementation"]),
     ]
 
 
@@ -380,7 +407,7 @@ def _details_legend(won: pd.DataFrame) -> list[str]:
         wrapped(
             "throughput: time per call when calls are queued; first call: with compilation;"
             " fastest: share of the shapes at which it is the fastest that you can deploy in its"
-            " precision, and not within noise"
+            " class of accuracy (fp32, tf32, half, int8), and not within noise"
         ),
         *([SHARED_NOTE] if shared else []),
     ]
@@ -458,6 +485,7 @@ def _fastest(won: pd.DataFrame, metric: str, title: str) -> Table:
             Column("shape", lambda row: shape_label(row), right=True),
             text("fastest", "fastest", _clipped),
             number(metric, "fastest_s", seconds),
+            number("error", "error", error),
             text("next", "next", _clipped),
             number("its time", "next_s", seconds),
             Column("difference", _difference, right=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
 import re
 from collections import Counter
@@ -136,15 +137,30 @@ class Plan:
 #: timestep, and useful arithmetic per second (per core on a CPU, in all on a GPU). A run replaces
 #: them by what it sees.
 _STEP_S = {
-    "cpu": {"deepbench": 5e-6, "tensorflow": 1e-4},
+    "cpu": {
+        "deepbench": 5e-6,
+        "onnxruntime": 5e-6,
+        "tensorflow": 1e-4,
+        "keras-torch": 2e-4,
+        "keras-jax": 6e-5,
+    },
     "cuda": {"persistent": 2e-6, "tensorflow": 4e-4},
 }
 _STEP_DEFAULT_S = {"cpu": 3e-5, "cuda": 1.5e-5}
 _RATE = {"cpu": 8e9, "cuda": 1.5e13}
-_CPU_WORK = {"deepbench": 0.25}  # of what that rate would take
+_CPU_WORK = {"deepbench": 0.25, "onnxruntime": 0.25, "openvino": 2.0}  # of what that rate takes
 _CPU_AMP_SLOWDOWN = {"pytorch": 40.0, "tensorflow": 3.0}  # half precision without hardware for it
-_BUILD_S = {"persistent": 1.0, "tensorflow": 0.4}
-_START_S = {"tensorflow": 8.0, "pytorch": 3.0}
+_BUILD_S = {"persistent": 1.0, "tensorflow": 0.4, "jax": 0.5, "keras-jax": 0.8}
+_COMPILE_S = {"cpu": (1.0, 0.0), "cuda": (2.0, 0.6)}  # and for each timestep, up to the row's cap
+_START_S = {
+    "tensorflow": 8.0,
+    "pytorch": 3.0,
+    "onnxruntime": 1.0,
+    "openvino": 1.0,
+    "jax": 1.0,
+    "keras-torch": 8.0,
+    "keras-jax": 5.0,
+}
 
 
 def possible(plan: Plan, cells: Iterable[Cell], missing: Collection[str]) -> list[Cell]:
@@ -163,7 +179,7 @@ def guess_call_s(row: Implementation, shape: Shape, settings: Settings) -> float
     work = shape.flops / _RATE[device]
     if device == "cpu":
         work *= _CPU_WORK.get(name, 1.0) / settings.threads
-    slow = row.precision == "amp" and device == "cpu"
+    slow = row.precision in ("amp", "bf16") and device == "cpu"
     return (shape.timesteps * step + work) * (_CPU_AMP_SLOWDOWN.get(name, 1.0) if slow else 1.0)
 
 
@@ -189,8 +205,18 @@ def guess_cell_s(plan: Plan, cell: Cell) -> float:
     warm = min(sampling.warmup_cap_s, max(sampling.warmup_s, 6 * call))
     closer = max(0.1, 4 * call) if plan.wants_profile(cell) else 0.0
     closer += (WINDOW_S + LEAD_S) * sampling.loads if plan.wants_energy(cell) else 0.0
-    prepared = _BUILD_S.get(row.framework, 0.05) + call + warm
-    return prepared + max(rounds, call) + closer
+    build = guess_build_s(row, cell.shape, device)
+    if build >= row.options.get("cap_s", math.inf):  # given up; what costs is the first of them
+        return build / len(plan.shapes)
+    return build + call + warm + max(rounds, call) + closer
+
+
+def guess_build_s(row: Implementation, shape: Shape, device: str) -> float:
+    """Until the first call; what compiles gives up at its cap."""
+    if "cap_s" not in row.options:
+        return _BUILD_S.get(row.framework, 0.05)
+    once, step = _COMPILE_S[device]
+    return min(once + step * shape.timesteps, float(row.options["cap_s"]))
 
 
 def guess_s(plan: Plan, cells: Sequence[Cell]) -> float:

@@ -164,12 +164,16 @@ class Worker:
             raise
         return {"block": to_json(block)}
 
-    def profile(self, key: str, trace: bool = False, operators: bool = False) -> dict[str, Any]:
-        """What a call of one prepared session does; with `trace` also when."""
+    def profile(
+        self, key: str, trace: bool = False, operators: bool = False, depth: bool = False
+    ) -> dict[str, Any]:
+        """What a call of one prepared session does; with `trace` also when, with `depth` how."""
         p = self.prepared[key]
         device = "cpu" if operators else self.settings.device
         with _no_collection():  # a hundred thousand records would have it look at all that there is
             found = profiling.profile(p.session, p.call_s, device)
+            if depth:
+                found.profile.depth = p.session.depth()
         return to_json(found) if trace else {"profile": to_json(found.profile)}
 
     def load(self, key: str, seconds: float) -> dict[str, Any]:
@@ -241,7 +245,7 @@ def failure(error: BaseException) -> dict[str, Any]:
     if isinstance(error, Unsupported):
         return {"status": "unsupported", "reason": str(error)}
     out = names & {"MemoryError", "OutOfMemoryError", "ResourceExhaustedError", "OutOfMemory"}
-    if out or "DefaultCPUAllocator" in text:  # PyTorch's, on a CPU
+    if out or "DefaultCPUAllocator" in text or "RESOURCE_EXHAUSTED" in text:  # PyTorch's, JAX's
         return {"status": "oom", "reason": text}
     if isinstance(error, (ImportError, NotImplementedError)):
         return {"status": "unsupported", "reason": text}

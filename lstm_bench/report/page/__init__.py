@@ -144,6 +144,7 @@ def _implementation(run: Run, name: str, cells: pd.DataFrame) -> dict[str, Any]:
         "name": name,
         "note": planned.note if planned else "",
         "precision": mine["precision"],
+        "default": name in run.defaults,
         "work": mine["computes"],
         "light": [its.colour, ink(its.colour)],
         "dark": [dark, ink(dark)],
@@ -187,7 +188,8 @@ def _overview(run: Run) -> dict[str, Any]:
     """One row per implementation."""
     of = summary.times(run.cells)
     won = fastest.contests(run, run.cells)
-    table = summary.summary(run.cells, of, won, run.implementations)
+    own = won[won["accuracy"] != summary.ANY]
+    table = summary.summary(run.cells, of, own, run.implementations)
     rows = table.drop(columns="paths").to_dict("records") if run.implementations else []
     return {
         "rows": plain(rows),
@@ -220,22 +222,22 @@ def _lead(run: Run, pairs: findings.Pairs, names: list[str]) -> dict[str, Any]:
 def _winners(
     run: Run, names: list[str], metrics: list[str], place: Mapping[tuple[int, ...], int]
 ) -> list[dict[str, Any]]:
-    """Who is fastest where of what can be deployed, by metric, among rows of like precision."""
+    """Who is fastest where of what can be deployed, by metric and class of accuracy."""
     codes: dict[Any, int] = {name: i for i, name in enumerate(names)}
-    one_kind = run.cells["precision"].map(summary.kind_of).nunique() < 2
     result = []
     for metric in metrics:
         found = fastest.contests(run, run.cells, metric)
-        for kind, won in found.groupby("precision", sort=False):
+        for accuracy, won in found.groupby("accuracy", sort=False):
             result.append(
                 {
                     "metric": metric,
-                    "precision": None if one_kind else kind,
+                    "accuracy": summary.said(accuracy),
                     "shape": [place[s] for s in won[SHAPE].itertuples(index=False, name=None)],
                     "fastest": [codes[name] for name in won["fastest"]],
                     "shared": [[codes[name] for name in own[1:]] for own in won["shared"]],
                     "next": [codes.get(name) for name in won["next"]],
                     "fastest_s": _numbers(won["fastest_s"], 4),
+                    "error": _numbers(won["error"], 2),
                     "ratio": _numbers(won["ratio"], 4),
                     "verdict": won["verdict"].tolist(),
                     "reference": [codes.get(name) for name in won["reference"]],

@@ -135,12 +135,17 @@ function choice(label, options, value, changed) {
 }
 
 function implementationName(index) {
-  const { name, work } = run.implementations[index];
-  return work === "lstm" ? name : `${name} *`;
+  const { name, work, default: unasked } = run.implementations[index];
+  const marks = `${work === "lstm" ? "" : "*"}${unasked ? "+" : ""}`;
+  return marks ? `${name} ${marks}` : name;
 }
 
-const lessWork = run.implementations.some((row) => row.work !== "lstm");
-const LESS_WORK = "* does not do the same work: the input projection is left out";
+const MARKS = [
+  run.implementations.some((row) => row.work !== "lstm")
+    ? "* does not do the same work: the input projection is left out." : "",
+  run.implementations.some((row) => row.default)
+    ? "+ what its framework does unless you change a setting." : "",
+].filter(Boolean).join(" ");
 
 // Markers as Matplotlib names them, around 0,0, about 8 units wide.
 const MARKERS = {

@@ -231,7 +231,7 @@ class LineFigure {
       const have = missing === 1 ? "has" : "have";
       parts.push(`${count(missing, "place")} on the axis ${have} no shape that all rows have.`);
     }
-    parts.push(BARS[this.state.bars], lessWork ? `${LESS_WORK}.` : "");
+    parts.push(BARS[this.state.bars], MARKS);
     return parts.filter(Boolean).join(" ");
   }
 

@@ -52,7 +52,7 @@ function pairPicker(place) {
   }
 
   replace(place, el("div", { class: "controls" }, a, b, swap), headline, result,
-    lessWork ? el("p", { class: "note", text: `${LESS_WORK}.` }) : null);
+    MARKS ? el("p", { class: "note", text: MARKS }) : null);
   show();
 }
 

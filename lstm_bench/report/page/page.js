@@ -35,9 +35,9 @@ function overviewTable(place) {
     `Times: median over ${over}.`,
     baseline === null ? ""
       : `Ratio: latency over that of ${baseline}, geometric mean.`,
-    "Fastest: at how many shapes it is the fastest that you can deploy in its precision.",
+    "Fastest: at how many shapes it is the fastest that you can deploy in its class of accuracy.",
     "Error: largest difference from float64.",
-    lessWork ? `${LESS_WORK}.` : "",
+    MARKS,
   ].filter(Boolean).join(" ");
   replace(place, el("h3", { text: "Implementations" }), table.node,
     el("p", { class: "note", text: note }));

@@ -237,5 +237,5 @@ function cellTable(place) {
       field("Text", search),
       twice ? el("label", { class: "tick" }, controls, "A/A controls") : null),
     table.node,
-    lessWork ? el("p", { class: "note", text: `${LESS_WORK}.` }) : null);
+    MARKS ? el("p", { class: "note", text: MARKS }) : null);
 }

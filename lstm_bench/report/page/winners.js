@@ -4,7 +4,7 @@ const MOST_PANELS = 6; // of more, one is shown at a time
 
 class WinnerFigure {
   constructor(place) {
-    this.state = { metric: run.winners[0].metric, precision: run.winners[0].precision ?? "", panel: "" };
+    this.state = { metric: run.winners[0].metric, accuracy: run.winners[0].accuracy, panel: "" };
     this.width = 0;
     this.panels = el("div", { class: "panels" });
     this.figure = el("figure", { class: "figure" }, this.panels);
@@ -26,19 +26,19 @@ class WinnerFigure {
       this.draw();
     };
     const metrics = [...new Set(run.winners.map((one) => one.metric))];
-    const precisions = [...new Set(run.winners.map((one) => one.precision ?? ""))];
+    const classes = [...new Set(run.winners.map((one) => one.accuracy))];
     const kinds = metrics.map((one) => [one, METRIC_NAMES[one]]);
-    const among = precisions.map((one) => [one, `${one} precision`]);
+    const among = classes.map((one) => [one, one]);
     return el("div", { class: "controls" },
       metrics.length > 1 ? choice("Time", kinds, this.state.metric, set("metric")) : null,
-      precisions.length > 1 ? choice("Precision", among, this.state.precision, set("precision")) : null,
+      classes.length > 1 ? choice("Accuracy", among, this.state.accuracy, set("accuracy")) : null,
       this.panelChoice);
   }
 
   draw() {
     this.tip.hide();
-    const { metric, precision } = this.state;
-    const won = run.winners.find((one) => one.metric === metric && (one.precision ?? "") === precision)
+    const { metric, accuracy } = this.state;
+    const won = run.winners.find((one) => one.metric === metric && one.accuracy === accuracy)
       || { shape: [], fastest: [], shared: [], verdict: [] };
     const { timesteps, hidden, input_size: input } = run.shapes;
     const byPanel = new Map(), wins = new Map();
@@ -155,7 +155,8 @@ class WinnerFigure {
     const shared = won.shared[k].map((i) => run.implementations[i].name).join(" and ");
     return [
       implementationName(won.fastest[k]) + (shared && `, the same code as ${shared}`),
-      `${this.state.metric} ${seconds(won.fastest_s[k])} at ${shapeName(won.shape[k])}`,
+      `${this.state.metric} ${seconds(won.fastest_s[k])} at ${shapeName(won.shape[k])},`
+        + ` error ${errorSize(won.error[k])}`,
       next === null ? "nothing else was measured here"
         : verdict === "slower" ? `${next} is ${ratio} slower`
           : `${next} is ${ratio} its time: ${verdict}`,

@@ -45,19 +45,13 @@ class Compiler:
         name = (
             f"{Path(source).stem}-{self.architecture}-{hashlib.sha256(text.encode()).hexdigest()}"
         )
-        kept = _cache() / name[:64]
+        kept = cache() / name[:64]
         try:
             return kept.read_bytes()
         except OSError:
             pass
         code = self.compile(source, constants)
-        try:  # written aside and renamed: a reader sees all of it or nothing
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as file:
-                file.write(code)
-            os.replace(file.name, kept)
-        except OSError:
-            pass  # no place to keep it: it is compiled again next time
+        keep(kept, code)
         return code
 
     def compile(self, source: str, constants: Mapping[str, int]) -> bytes:
@@ -103,16 +97,28 @@ class Compiler:
 
     @staticmethod
     def _read(source: str) -> str:
-        return (_sources() / source).read_text()
+        return (sources() / source).read_text()
 
 
-def _sources() -> Path:
-    """The kernels: in the package where it is installed, beside it else."""
+def sources() -> Path:
+    """What is compiled at first use: in the package where it is installed, beside it else."""
     package = Path(__file__).resolve().parents[2]
     folders = (package / "kernels", package.parent / "deepbench_ext")
     return next(folder for folder in folders if (folder / HEADER).is_file())
 
 
-def _cache() -> Path:
+def cache() -> Path:
+    """Where what was compiled is kept."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home, "lstm-bench", "kernels")
+
+
+def keep(path: Path, content: bytes) -> None:
+    """Written aside and renamed: a reader sees all of it or nothing."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(content)
+        os.replace(file.name, path)
+    except OSError:
+        pass  # no place to keep it: it is compiled again next time

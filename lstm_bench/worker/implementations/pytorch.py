@@ -1,42 +1,57 @@
-"""PyTorch: `torch.nn.LSTM` in inference mode, plain, under autocast, in half, or through apex."""
+"""PyTorch: `torch.nn.LSTM` in inference mode, plain or in one of the ways that PyTorch offers."""
 
 from __future__ import annotations
 
-import contextlib
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from lstm_bench.model.profile import Activity, Profile, Window
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Implementation, Settings, Unsupported
 from lstm_bench.worker import loaded_libraries
-from lstm_bench.worker.implementations import amp, torch_profile
+from lstm_bench.worker.implementations import amp, torch_compile, torch_variants
 from lstm_bench.worker.implementations.session import Session
-from lstm_bench.worker.problem import Answer, Problem
+from lstm_bench.worker.implementations.torch_session import HALF, TorchSession
+from lstm_bench.worker.problem import Problem
 
-OPTIONS = frozenset({"apex"})  # what `build` reads of row.options
-_AMP = {"fp16": torch.float16, "bf16": torch.bfloat16}
+OPTIONS = frozenset({"apex", "cap_s", "way"})  # what `build` reads of row.options
+#: What a row's `way` may be; without one the layer is called as it is.
+WAYS: dict[str, type[TorchSession]] = {
+    "compile": torch_compile.Compile,
+    "graph": torch_variants.Graph,
+    "int8": torch_variants.Int8,
+    "native": torch_variants.Native,
+    "script": torch_variants.Script,
+    "trace": torch_variants.Trace,
+}
 
 
 def describe(settings: Settings) -> dict[str, Any]:
     """Obey the run's settings, and say what this PyTorch is."""
     torch.set_num_threads(settings.threads)
-    torch.backends.cudnn.allow_tf32 = settings.tf32
-    torch.backends.cuda.matmul.allow_tf32 = settings.tf32
     versions = {"torch": torch.__version__}
     if settings.device == "cuda":
         if not torch.cuda.is_available():
             raise Unsupported(f"torch {torch.__version__} sees no CUDA device (is it a CPU build?)")
         versions["cuda"] = str(torch.version.cuda)
         versions["cudnn"] = loaded_libraries.dotted(torch.backends.cudnn.version() or 0)
-    return {
-        "versions": versions,
-        "threads": torch.get_num_threads(),
-        "tf32": bool(torch.backends.cudnn.allow_tf32),
-    }
+    tf32 = _set_tf32(settings.tf32)
+    return {"versions": versions, "threads": torch.get_num_threads(), "tf32": tf32}
+
+
+def _set_tf32(wanted: bool) -> bool:
+    """For cuDNN's LSTM and for products; what holds then.
+
+    By the names that PyTorch has since 2.9, if it has them: once set, it refuses to read the old.
+    """
+    rnn: Any = getattr(torch.backends.cudnn, "rnn", None)
+    products = torch.backends.cuda.matmul
+    if hasattr(rnn, "fp32_precision"):
+        rnn.fp32_precision = products.fp32_precision = "tf32" if wanted else "ieee"
+        return bool(rnn.fp32_precision == "tf32")
+    torch.backends.cudnn.allow_tf32 = products.allow_tf32 = wanted
+    return bool(torch.backends.cudnn.allow_tf32)
 
 
 def allocated() -> int:
@@ -49,10 +64,19 @@ def allocated() -> int:
 def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     """The layer with the problem's weights, on the device, ready to be called."""
     shape, device = problem.shape, settings.device
-    half = amp.precision(settings, _autocast_once) if row.precision == "amp" else ""
-    if half == "bf16" and device == "cuda":
-        raise Unsupported("autocast runs cuDNN's LSTM in fp16 only, whatever it is asked for")
-    dtype = torch.float16 if row.precision == "fp16" else torch.float32
+    way = WAYS[row.options["way"]] if "way" in row.options else TorchSession
+    precision = ""
+    if row.precision == "amp":
+        half = amp.precision(settings, _autocast_once)
+        if half == "bf16" and device == "cuda":
+            raise Unsupported("autocast runs cuDNN's LSTM in fp16 only, whatever it is asked for")
+        precision = f"amp-{half}"
+        row = replace(row, precision=precision)
+        way = TorchSession if row.options.get("apex") else torch_variants.Autocast
+    if row.precision == "bf16" and device == "cpu" and not _onednn_has_bf16():
+        # PyTorch finds out in the first product, and turns oneDNN off for the whole process.
+        way = torch_variants.Native
+    dtype = HALF.get(row.precision, torch.float32)
     layer = torch.nn.LSTM(shape.input_size, shape.hidden, device="meta").to_empty(device=device)
     weights = (problem.w_ih, problem.w_hh, problem.b_ih, problem.b_hh)
     with torch.no_grad():
@@ -71,9 +95,8 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
         return problem.shared(key, lambda: value.to(device=device, dtype=dtype))
 
     state = (placed("h0").unsqueeze(0), placed("c0").unsqueeze(0))
-    autocast = _AMP[half] if half and not row.options.get("apex") else None
-    session = TorchSession(layer, placed("x"), state, device, autocast)
-    session.precision = f"amp-{half}" if half else ""
+    session = way(layer, placed("x"), state, row, settings)
+    session.precision = precision
     return session
 
 
@@ -82,89 +105,6 @@ def _autocast_once(problem: Problem, half: str) -> None:
     build(problem, IMPLEMENTATIONS["pytorch-amp"], settings).call()
 
 
-class TorchSession(Session):
-    """One `nn.LSTM`; a call is what a user writes: inference mode, autocast, the layer."""
-
-    profiler = torch_profile.SOURCE
-
-    def __init__(
-        self,
-        layer: torch.nn.Module,
-        x: torch.Tensor,
-        state: tuple[torch.Tensor, torch.Tensor],
-        device: str,
-        autocast: torch.dtype | None,
-    ):
-        self.layer, self.x, self.state = layer, x, state
-        self.device, self.autocast = device, autocast
-        if device == "cuda":
-            self.wait = torch.cuda.synchronize  # type: ignore[method-assign]
-        self.memory = {
-            "weights": sum(p.numel() * p.element_size() for p in layer.parameters()),
-            "inputs": sum(t.numel() * t.element_size() for t in (x, *state)),
-        }
-
-    def call(self) -> None:
-        with torch.inference_mode():
-            if self.autocast is None:
-                self.result = self.layer(self.x, self.state)
-                return
-            try:
-                with torch.autocast(self.device, dtype=self.autocast):
-                    self.result = self.layer(self.x, self.state)
-            except RuntimeError as error:
-                if self.device != "cpu" or "DefaultCPUAllocator" in str(error):
-                    raise
-                reason = str(error).splitlines()[0]
-                raise Unsupported(f"autocast to {self.autocast} on this CPU: {reason}") from None
-
-    def outputs(self) -> Answer:
-        self.wait()
-        output, (h, c) = self.result
-
-        def array(tensor: torch.Tensor) -> Any:
-            return tensor.float().cpu().numpy().astype(np.float32)
-
-        return array(output), array(h[0]), array(c[0])
-
-    def device_peak(self) -> int:
-        return int(torch.cuda.max_memory_allocated())
-
-    def operators(self, calls: int) -> Profile:
-        return torch_profile.operators(self, calls, self.device == "cuda")
-
-    def activities(self, calls: int) -> tuple[list[Activity], list[Window]] | None:
-        return torch_profile.activities(self, calls) if self.device == "cuda" else None
-
-    def close(self) -> None:
-        self.result = self.layer = self.x = self.state = None  # type: ignore[assignment]
-        if self.device == "cuda":
-            torch.cuda.empty_cache()
-
-    @property
-    def path(self) -> str:  # type: ignore[override]
-        """The kernels behind `nn.LSTM`, read off the operators of a short call like the others."""
-        seen = _OperatorNames()
-        x = self.x[:1]
-        autocast: Any = contextlib.nullcontext()
-        if self.autocast is not None:
-            autocast = torch.autocast(self.device, dtype=self.autocast)
-        with torch.no_grad(), seen, autocast:
-            self.layer(x, self.state)
-        if any("cudnn_rnn" in name for name in seen.names):
-            return f"cuDNN {loaded_libraries.dotted(torch.backends.cudnn.version() or 0)}"
-        if any("mkldnn_rnn" in name for name in seen.names):
-            return "oneDNN"
-        return "generic"
-
-
-class _OperatorNames(TorchDispatchMode):
-    """Collects the names of the operators that run inside it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(str(func))
-        return func(*args, **(kwargs or {}))
+def _onednn_has_bf16() -> bool:
+    known = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return bool(known and known())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lstm_bench.model.profile import Activity, Profile, Window
+from lstm_bench.model.profile import Activity, CallDepth, Profile, Window
 from lstm_bench.worker.problem import Answer
 from lstm_bench.worker.timing import Clock
 
@@ -82,4 +82,8 @@ class Session:
 
         For machines where CUPTI cannot be asked itself. None: no GPU, or no such profiler.
         """
+        return None
+
+    def depth(self) -> CallDepth | None:
+        """Which functions lie between the caller's call and the library's. None: not known."""
         return None

@@ -5,13 +5,14 @@ Keras 3 has two code paths where the paper's TensorFlow had three modes:
     mode 0   the cuDNN kernel (`use_cudnn=True`); a CPU has none and runs the code of mode 2
     mode 1   the generic cell with `implementation=1`: eight small products a step
     mode 2   the generic cell with `implementation=2`: two larger products a step
+
+With `xla` XLA compiles the function, at its first call.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -20,10 +21,13 @@ from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Implementation, Settings, Unsupported
 from lstm_bench.worker import loaded_libraries
 from lstm_bench.worker.implementations import amp, tensorflow_profile
+from lstm_bench.worker.implementations.function_session import FunctionSession, batch_major
+from lstm_bench.worker.implementations.keras_layer import keras_on
 from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.problem import Answer, Problem
 
-OPTIONS = frozenset({"mode"})  # what `build` reads of row.options
+OPTIONS = frozenset({"mode", "xla"})  # what `build` reads of row.options
+keras = keras_on("tensorflow")
 _POLICIES = {"fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
 
 
@@ -75,19 +79,20 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     )
 
     def placed(name: str) -> tf.Tensor:
-        value = getattr(problem, name)
+        value = batch_major(problem) if name == "x" else getattr(problem, name)
 
         def place() -> tf.Tensor:
             with tf.device("GPU:0" if cuda else "CPU:0"):
-                batch_major = value.transpose(1, 0, 2) if value.ndim == 3 else value
-                return tf.identity(tf.constant(np.ascontiguousarray(batch_major)))
+                return tf.identity(tf.constant(value))
 
         return problem.shared(f"tensorflow {name}", place)
 
-    inputs = tuple(placed(name) for name in ("x", "h0", "c0"))
-    layer.build(inputs[0].shape)
+    x, *states = (placed(name) for name in ("x", "h0", "c0"))
+    layer.build(x.shape)
     layer.set_weights([problem.w_ih.T, problem.w_hh.T, problem.b_ih + problem.b_hh])
-    session = TensorFlowSession(layer, inputs, cuda)
+    if settings.state == "carried":  # as the layer gives them back
+        states = [tf.cast(state, layer.compute_dtype) for state in states]
+    session = TensorFlowSession(layer, (x, *states), settings, row.options.get("xla"))
     session.precision = f"amp-{half}" if half else ""
     return session
 
@@ -97,38 +102,40 @@ def _mixed_once(problem: Problem, half: str) -> None:
     build(problem, IMPLEMENTATIONS["tf-mode2-amp"], settings).call()
 
 
-class TensorFlowSession(Session):
+class TensorFlowSession(FunctionSession):
     """One Keras LSTM behind a `tf.function` whose signature is the problem's shape."""
 
     profiler = tensorflow_profile.SOURCE
 
-    def __init__(self, layer: Any, inputs: tuple[tf.Tensor, ...], cuda: bool):
-        self.inputs, self.cuda = inputs, cuda
+    def __init__(
+        self, layer: Any, inputs: tuple[tf.Tensor, ...], settings: Settings, xla: bool | None
+    ):
         signature = [tf.TensorSpec(t.shape, t.dtype) for t in inputs]
 
-        @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]
+        @tf.function(input_signature=signature, autograph=False, jit_compile=xla)  # type: ignore[untyped-decorator]
         def forward(x: tf.Tensor, h: tf.Tensor, c: tf.Tensor) -> Any:
             return layer(x, initial_state=[h, c], training=False)
 
-        self.layer, self.forward = layer, forward
+        super().__init__(forward, inputs, settings)
+        self.layer, self.cuda = layer, settings.device == "cuda"
         self.memory = {
             "weights": sum(int(np.prod(w.shape)) * 4 for w in layer.weights),
             "inputs": sum(int(np.prod(t.shape)) * t.dtype.size for t in inputs),
         }
-        if cuda:
+        if self.cuda:
             self.wait = tf.test.experimental.sync_devices  # type: ignore[method-assign]
 
     @property
     def path(self) -> str:  # type: ignore[override]
         """Read off the traced graph, so it is what runs and not what was asked for."""
-        graph = self.forward.get_concrete_function().graph.as_graph_def()
+        traced = self.forward.get_concrete_function()
+        if traced.function_def.attr["_XlaMustCompile"].b:
+            return "XLA"
+        graph = traced.graph.as_graph_def()
         functions = (f.node_def for f in graph.library.function)
         operators = {node.op for nodes in (graph.node, *functions) for node in nodes}
         library = f"cuDNN {loaded_libraries.cudnn()}".strip()
         return next((f"{library}, {op}" for op in sorted(operators) if "CudnnRNN" in op), "generic")
-
-    def call(self) -> None:
-        self.result = self.forward(*self.inputs)
 
     def outputs(self) -> Answer:
         output, h, c = (tf.cast(t, tf.float32).numpy() for t in self.result)
@@ -144,5 +151,5 @@ class TensorFlowSession(Session):
         return tensorflow_profile.activities(self, calls) if self.cuda else None
 
     def close(self) -> None:
-        self.result = self.forward = self.layer = None
-        self.inputs = ()
+        super().close()
+        self.layer = None

@@ -1,0 +1,142 @@
+// The layer through PyTorch's C++ API, `torch::nn::LSTM`, with clocks of its own: what is left of PyTorch's
+// latency without Python. worker/implementations/libtorch.py compiles this at first use against the torch
+// that is installed, and calls it through ctypes, which lets the GIL go; so it needs no header of Python's,
+// and none of CUDA's. Each header that is left out here saves seconds of that compilation.
+#include <torch/cuda.h>
+#include <torch/nn/modules/rnn.h>
+
+#include <chrono>
+#include <string>
+
+namespace {
+
+using torch::Tensor;
+using State = std::tuple<Tensor, Tensor>;
+
+struct Shape {
+    int64_t hidden, batch, timesteps, input_size;
+};
+
+// On the host, in the layout of `problem.py`; they outlive the layer.
+struct Arrays {
+    float *x, *h0, *c0, *w_ih, *w_hh, *b_ih, *b_hh;
+};
+
+class Layer {
+public:
+    Layer(const Shape& s, const Arrays& from, bool cuda, bool carries)
+        : device_(cuda ? torch::Device(torch::kCUDA, 0) : torch::Device(torch::kCPU)),
+          carries_(carries),
+          layer_(torch::nn::LSTMOptions(s.input_size, s.hidden)),
+          x_(placed(from.x, {s.timesteps, s.batch, s.input_size})),
+          start_(placed(from.h0, {1, s.batch, s.hidden}), placed(from.c0, {1, s.batch, s.hidden})),
+          state_(start_) {
+        const torch::NoGradGuard no_grad;
+        layer_->to(device_);  // flattens the weights for cuDNN too: they are filled in place
+        layer_->eval();
+        float* const weights[] = {from.w_ih, from.w_hh, from.b_ih, from.b_hh};
+        const auto parameters = layer_->parameters();
+        for (size_t i = 0; i < parameters.size(); ++i)
+            parameters[i].copy_(placed(weights[i], parameters[i].sizes()));
+    }
+
+    void call() {
+        const c10::InferenceMode inference;
+        result_ = layer_->forward(x_, state_);
+        if (carries_) state_ = std::get<1>(result_);
+    }
+
+    // As `torch.cuda.synchronize` does.
+    void wait() const {
+        if (device_.is_cuda()) torch::cuda::synchronize(device_.index());
+    }
+
+    void restart() { state_ = start_; }
+
+    int64_t time_queued(int64_t calls) {
+        wait();
+        const auto start = std::chrono::steady_clock::now();
+        for (int64_t i = 0; i < calls; ++i) call();
+        wait();
+        const auto end = std::chrono::steady_clock::now();
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count();
+    }
+
+    void outputs(float* output, float* h, float* c) const {
+        const c10::InferenceMode inference;
+        const auto& [final_h, final_c] = std::get<1>(result_);
+        wait();
+        copy_out(std::get<0>(result_), output);
+        copy_out(final_h, h);
+        copy_out(final_c, c);
+    }
+
+private:
+    Tensor placed(float* values, at::IntArrayRef sizes) const { return torch::from_blob(values, sizes).to(device_); }
+
+    static void copy_out(const Tensor& from, float* to) { torch::from_blob(to, from.sizes()).copy_(from); }
+
+    const torch::Device device_;
+    const bool carries_;
+    torch::nn::LSTM layer_;
+    const Tensor x_;
+    const State start_;
+    State state_;
+    std::tuple<Tensor, State> result_;
+};
+
+// What went wrong, or null. The text is good until the next call.
+template <typename Work>
+const char* tried(Work work) {
+    static std::string problem;
+    try {
+        work();
+        return nullptr;
+    } catch (const c10::Error& error) {
+        problem = error.what_without_backtrace();
+    } catch (const std::exception& error) {
+        problem = error.what();
+    }
+    return problem.c_str();
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* layer_new(Layer** made, const Shape* shape, const Arrays* from, int cuda, int carries) {
+    return tried([&] { *made = new Layer(*shape, *from, cuda, carries); });
+}
+
+const char* layer_call(Layer* layer) {
+    return tried([&] { layer->call(); });
+}
+
+const char* layer_wait(Layer* layer) {
+    return tried([&] { layer->wait(); });
+}
+
+const char* layer_restart(Layer* layer) {
+    return tried([&] { layer->restart(); });
+}
+
+// Nanoseconds that a caller waits for each of `calls` calls.
+const char* layer_time_each(Layer* layer, int64_t calls, int64_t* nanoseconds) {
+    return tried([&] {
+        for (int64_t i = 0; i < calls; ++i) nanoseconds[i] = layer->time_queued(1);
+    });
+}
+
+// Nanoseconds for `calls` calls that are queued back to back and waited for once.
+const char* layer_time_queued(Layer* layer, int64_t calls, int64_t* nanoseconds) {
+    return tried([&] { *nanoseconds = layer->time_queued(calls); });
+}
+
+const char* layer_outputs(Layer* layer, float* output, float* h, float* c) {
+    return tried([&] { layer->outputs(output, h, c); });
+}
+
+const char* layer_delete(Layer* layer) {
+    return tried([&] { delete layer; });
+}
+}

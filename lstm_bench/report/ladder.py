@@ -1,0 +1,220 @@
+"""`report --ladder`: every way to run the layer, by latency, with what each of them costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lstm_bench.analysis import profiled_cells, summary
+from lstm_bench.analysis.results import Run
+from lstm_bench.model.shape_filter import chosen, shapes_of
+from lstm_bench.model.types import LstmBenchError
+from lstm_bench.model.units import (
+    counted,
+    error,
+    factor,
+    listed,
+    over,
+    percent,
+    seconds,
+    size,
+    wrapped,
+)
+from lstm_bench.report import run_report
+from lstm_bench.report.document import Column, Document, Table, number, text
+from lstm_bench.report.fastest import Compared
+from lstm_bench.report.page import Section
+
+ENOUGH = 0.5  # of the shapes: a row with fewer would leave the others little in common
+MIB = 2**20
+COLUMNS = {"host_peak": "host", "device_peak": "GPU", "import_s": "import", "build_s": "build"}
+COLUMNS |= {"first_call_s": "1st call"}
+COSTS = (
+    "host, GPU: the most memory that build and first call added at any shape, less what they found"
+    " free from earlier ones; import: of the framework; build, 1st call: with compilation"
+)
+#: What a profile counts in a call, how a sentence says it, and how its number is shown.
+COUNTS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "kernels": ("kernels a call", "{:.0f}".format),
+    "launches": ("launches a call", "{:.0f}".format),
+    "active": ("of the time in kernels", lambda share: percent(share, 0)),
+    "operators": ("operators a call", "{:.0f}".format),
+}
+UNPROFILED = "`lstm-bench grid GRID --profile` would count their kernels and operators"
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The rows of a run by latency, and what they are compared with."""
+
+    rows: list[dict[str, Any]]  # the fastest first
+    base: str  # what most users run
+    shapes: int  # that all rows have
+    lacking: dict[str, str]  # rows that lack shapes -> how many they have
+    slower: dict[str, str]  # rows that are slower than the base -> why, as far as is known
+    unclear: dict[str, str]  # rows that take longer, but not beyond the noise or not at all shapes
+
+
+def of(run: Run, cells: pd.DataFrame) -> Ladder:
+    """The ladder of these cells of a run."""
+    everything = summary.times(cells)
+    there = dict(zip(everything.names, np.isfinite(everything.seconds).sum(axis=0), strict=True))
+    whole = len(everything.shapes)
+    kept = [name for name in run.implementations if there.get(name, 0) >= ENOUGH * whole]
+    if not whole or not kept:
+        raise LstmBenchError(f"{run.name} has no times there: there is no ladder to show")
+    base = base_of(run, kept)
+    mine = cells[cells["implementation"].isin(kept)]
+    table = summary.summary(mine, summary.times(mine), None, kept, base)
+    rows = table.sort_values(_time(run)[1], kind="stable").to_dict("records")
+    for row in rows:
+        row["accuracy"] = summary.accuracy(row["precision"])
+        row["default"] = row["implementation"] in run.defaults
+    counts = {name: there.get(name, 0) for name in run.implementations}
+    lacking = {name: f"{n} of {counted(whole, 'shape')}" for name, n in counts.items() if n < whole}
+    slower = _slower(run, mine, rows, base)
+    return Ladder(rows, base, int(table.attrs["shared_shapes"]), lacking, *slower)
+
+
+def _time(run: Run) -> tuple[str, str]:
+    """The time that the table shows and is sorted by: its heading and its key."""
+    return ("per step", "step_s") if run_report.by_step(run) else ("latency", "latency_s")
+
+
+def base_of(run: Run, names: Iterable[str]) -> str:
+    """What most users run: PyTorch as it comes, else another framework as it comes, else any."""
+    framework = {row.name: row.framework for row in run.plan.implementations}
+
+    def rank(name: str) -> tuple[bool, ...]:
+        ours = framework.get(name) == "pytorch"
+        return not ours, name not in run.defaults, name != "pytorch"
+
+    return min(names, key=rank)
+
+
+def _slower(
+    run: Run, cells: pd.DataFrame, rows: Sequence[Mapping[str, Any]], base: str
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The rows that are slower than the base beyond the noise, and why; then those that may be."""
+    compared, counts = Compared(run, cells, "latency"), _counts(run, cells)
+    paths = {row["implementation"]: row["paths"] for row in rows}
+    slower, unclear = {}, {}
+    for name in (row["implementation"] for row in rows):
+        ratio, sure = compared.ratio(base, name, "", (0, 0)) if name != base else (None, False)
+        if ratio is None or ratio <= 1:
+            continue
+        why = [_path(paths[name]), *_more(counts.get(name, {}), counts.get(base, {}))]
+        if sure:
+            slower[name] = ": ".join(filter(None, [factor(ratio), "; ".join(filter(None, why))]))
+        else:
+            unclear[name] = factor(ratio)
+    return slower, unclear
+
+
+def _path(paths: Sequence[str]) -> str:
+    known = list(filter(None, paths))
+    return f"{len(known)} ways, by shape" if len(known) > 2 else listed(known) if known else ""
+
+
+def _counts(run: Run, cells: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """What each row does in a call, of the shapes that all profiled rows have."""
+    splits = profiled_cells.read(run, shapes_of(cells))
+    found: dict[str, dict[str, float]] = {}
+    for row in profiled_cells.device_rows(profiled_cells.shared(splits.on_device)[0]):
+        found[row["implementation"]] = {what: row[what] for what in COUNTS if what in row}
+    for row in profiled_cells.host_rows(profiled_cells.shared(splits.on_host)[0]):
+        found[row["implementation"]] = {"operators": row["calls"] or 0.0}
+    return found
+
+
+def _more(own: Mapping[str, float], base: Mapping[str, float]) -> list[str]:
+    """`1250 kernels a call against 104`: what a profile counts, and the base's count."""
+    return [
+        f"{shown(own[what])} {words}" + (f" against {shown(base[what])}" if what in base else "")
+        for what, (words, shown) in COUNTS.items()
+        if what in own and own[what] != own.get("kernels" if what == "launches" else "")
+    ]
+
+
+def document(run: Run, conditions: Sequence[str] = ()) -> Document:
+    """The table, and what is slower than the base."""
+    cells = chosen(run.cells, conditions)
+    found = of(run, cells)
+    result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
+    result.facts |= {"settings": dict(run.manifest["plan"]["settings"]), "base": found.base}
+    result.facts |= {"slower": found.slower, "unclear": found.unclear}
+    result.facts |= {"lacking": found.lacking}
+    result.add(run_report.heading(run))
+    if conditions:
+        result.add(run_report.only(run, cells, conditions))
+        result.facts["where"] = list(conditions)
+    result.add(Table("ladder", found.rows, _columns(run, found.rows)))
+    result.add("\n".join([*map(wrapped, notes(found)), *run_report.mark_notes(run, _names(found))]))
+    result.add(run_report.noise_line(run.noise))
+    for title, inside in (("not at every shape", True), ("left out, for want of shapes", False)):
+        names = [name for name in found.lacking if (name in _names(found)) == inside]
+        if names:
+            result.add(wrapped(f"{title}: {', '.join(f'{n} {found.lacking[n]}' for n in names)}"))
+    if found.slower:
+        lines = [wrapped(f"  {name} {why}", 6) for name, why in found.slower.items()]
+        result.add("\n".join([f"slower than {found.base}:", *lines]))
+        if not any(" a call" in why for why in found.slower.values()):
+            result.add(UNPROFILED)
+    if found.unclear:
+        rows = ", ".join(f"{name} {ratio}" for name, ratio in found.unclear.items())
+        result.add(wrapped(f"not clearly slower, or not at all shapes: {rows}"))
+    return result
+
+
+def _names(found: Ladder) -> list[str]:
+    return [row["implementation"] for row in found.rows]
+
+
+def notes(found: Ladder) -> list[str]:
+    """What the columns mean."""
+    return [
+        f"medians over {over(found.shapes)}; ratio: latency over that of {found.base}, geometric"
+        " mean; error: largest difference from float64",
+        COSTS,
+    ]
+
+
+def _columns(run: Run, rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """Costs that no row knows are left out; two digits are enough for them."""
+    known = [key for key in COLUMNS if any(not math.isnan(row[key]) for row in rows)]
+    two = {True: partial(seconds, digits=2), False: partial(size, digits=2)}
+    return [
+        run_report.names(run),
+        text("class", "accuracy"),
+        number(*_time(run), seconds),
+        number("ratio", "ratio", lambda ratio: "-" if math.isnan(ratio) else factor(ratio)),
+        number("error", "max_abs_error", error),
+        *(number(COLUMNS[key], key, two[key.endswith("_s")]) for key in known),
+    ]
+
+
+def sections(run: Run) -> list[Section]:
+    """The same as a section of the page; nothing of a run without times."""
+    try:
+        found = of(run, run.cells)
+    except LstmBenchError:
+        return []
+    heads = [f"{head} ({'s' if key.endswith('_s') else 'MiB'})" for key, head in COLUMNS.items()]
+    columns = ["implementation", "class", "latency (us)", "ratio", "error", *heads]
+    columns.append(f"slower than {found.base}")
+    rows: list[list[str | float | None]] = []
+    for row in found.rows:
+        costs = (row[key] / (1 if key.endswith("_s") else MIB) for key in COLUMNS)
+        numbers = [1e6 * row["latency_s"], row["ratio"], row["max_abs_error"], *costs]
+        rows.append([run_report.names(run).show(row), row["accuracy"]])
+        rows[-1] += [None if math.isnan(number) else number for number in numbers]
+        rows[-1].append(found.slower.get(row["implementation"], ""))
+    told = [*notes(found), *run_report.mark_notes(run, _names(found))]
+    note = " ".join(f"{one[:1].upper()}{one[1:]}." for one in told)
+    return [Section(title="Ladder", note=note, columns=columns, rows=rows)]

@@ -1,0 +1,44 @@
+"""A layer that is a function of the input and the states, as TensorFlow, Keras and JAX have it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lstm_bench.model.types import Settings
+from lstm_bench.worker.implementations.session import Session
+from lstm_bench.worker.problem import Array, Problem
+
+
+class FunctionSession(Session):
+    """Calls `forward(x, h, c)`, which gives (output, h, c)."""
+
+    carries = True
+
+    def __init__(self, forward: Any, inputs: Sequence[Any], settings: Settings):
+        self.forward, self.result = forward, inputs  # to wait for, until there is an answer
+        self.x, *self.start = inputs
+        self.states: Sequence[Any] = self.start
+        if settings.state == "carried":
+            self.call = self._carry_on  # type: ignore[method-assign]
+
+    def call(self) -> None:
+        self.result = self.forward(self.x, *self.states)
+
+    def _carry_on(self) -> None:
+        self.result = self.forward(self.x, *self.states)
+        self.states = self.result[1:]
+
+    def restart(self) -> None:
+        self.states = self.start
+
+    def close(self) -> None:
+        self.forward = self.x = None
+        self.start, self.states, self.result = [], [], []
+
+
+def batch_major(problem: Problem) -> Array:
+    """The input as (B, T, I)."""
+    return np.ascontiguousarray(problem.x.transpose(1, 0, 2))
