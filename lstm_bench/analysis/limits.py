@@ -12,9 +12,14 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from lstm_bench.analysis.noise import METRICS, SHAPE
 from lstm_bench.model.limits import Limits
-from lstm_bench.model.types import Shape
+from lstm_bench.model.types import ACCURACY, Shape
 
 COLUMNS = 8  # sequences that a matrix unit takes at least: fewer cost as much
 WEIGHT_BYTES = {"fp32": 4, "tf32": 2, "half": 2, "int8": 1}  # of what a class has to tell apart
@@ -27,6 +32,9 @@ PRODUCTS = {
     "half": {"half": 1},
     "int8": {},
 }
+
+
+PARTS = ("launch", "barrier", "bandwidth", "arithmetic")
 
 
 @dataclass(frozen=True)
@@ -42,8 +50,7 @@ class Limit:
     @property
     def binds(self) -> str:
         """What takes most of it."""
-        parts = ("launch", "barrier", "bandwidth", "arithmetic")
-        return max(parts, key=lambda part: float(getattr(self, f"{part}_s")))
+        return max(PARTS, key=lambda part: float(getattr(self, f"{part}_s")))
 
 
 def limit_of(
@@ -57,6 +64,39 @@ def limit_of(
     work = _Work(limits, shape, accuracy, computes)
     launch_s = {"latency": limits.call_s, "throughput": limits.queued_s, "device": 0.0}[metric]
     return min((work.by(team, launch_s) for team in work.teams()), key=lambda one: one.seconds)
+
+
+def distances(cells: pd.DataFrame, limits: Limits | None, metric: str = "latency") -> pd.DataFrame:
+    """How far each cell on the measured device is from the limit of its shape, one row each.
+
+    `over` is its time over that limit; of several passes the median counts.
+    """
+    value = METRICS[metric][0]
+    good = (cells["status"] == "ok") & (cells["copy"] == 1) & cells[value].notna()
+    good &= cells["precision"].isin(list(ACCURACY))
+    good &= cells["device"] == (limits.device if limits else "")
+    keys = ["implementation", *SHAPE, "precision", "computes"]
+    found = cells[good].groupby(keys, sort=False, as_index=False)[value].median()
+    found["accuracy"] = found["precision"].map(ACCURACY)
+    of: list[Limit] = []
+    known: dict[tuple[Any, ...], Limit] = {}
+    for key in found[[*SHAPE, "accuracy", "computes"]].itertuples(index=False, name=None):
+        assert limits  # else no cell is left
+        if key not in known:
+            known[key] = limit_of(limits, Shape(*key[:4]), key[4], key[5], metric)
+        of.append(known[key])
+    for name in ("seconds", *(f"{part}_s" for part in PARTS)):
+        column = "limit_s" if name == "seconds" else name
+        found[column] = np.array([getattr(one, name) for one in of], dtype=float)
+    found["binds"] = pd.Series([one.binds for one in of], found.index, dtype=object)
+    found["over"] = found[value] / found["limit_s"]
+    return found
+
+
+def means(found: pd.DataFrame) -> dict[str, float]:
+    """Of each row, the geometric mean over its shapes."""
+    logs = np.log(found["over"]).groupby(found["implementation"])
+    return {str(name): float(np.exp(mean)) for name, mean in logs.mean().items()}
 
 
 @dataclass(frozen=True)

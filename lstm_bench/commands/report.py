@@ -139,12 +139,13 @@ def report(
     if html:
         from lstm_bench.report import energy_report, page
         from lstm_bench.report import ladder as ladders
-        from lstm_bench.report.page import memory, profile_sections
+        from lstm_bench.report.page import limit_sections, memory, profile_sections
         from lstm_bench.runs import store
 
         assert run.folder
         with options.busy("comparing every implementation with every other"):
-            more = ladders.sections(run) + profile_sections.sections(run)
+            more = ladders.sections(run) + limit_sections.sections(run)
+            more += profile_sections.sections(run)
             more += energy_report.sections(run)
             more += memory.sections(store.read_records(run.folder).values())
             made = page.html(run, sections=more)
