@@ -2,17 +2,23 @@
 
 import dataclasses
 import functools
+import json
 from pathlib import Path
 
+import made_up
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lstm_bench.analysis import results
-from lstm_bench.analysis.limits import limit_of
+from lstm_bench.analysis.limits import distances as distances_of
+from lstm_bench.analysis.limits import limit_of, means
 from lstm_bench.model.limits import Level, Limits
 from lstm_bench.model.types import ACCURACY, Shape
+from lstm_bench.report import page, run_report
+from lstm_bench.report.page import limit_sections
+from lstm_bench.runs import store
 
 RUNS = Path(__file__).parent.parent / "results"
 
@@ -90,6 +96,60 @@ def test_the_limit_is_near_what_was_reached():
             if row == name and metric == "latency" and shape.batch <= 64
         ]
         assert np.exp(np.mean(np.log(ratios))) < most, name
+
+
+# --- the report
+
+
+def limited(*rows, limits=CPU):
+    made = made_up.run(*rows)
+    return dataclasses.replace(made, manifest={**made.manifest, "limits": limits.to_json()})
+
+
+def twice_the_limit(name, *sizes, times=2.0, **more):
+    seconds = limit_of(CPU, Shape(*sizes, sizes[0]), "fp32").seconds
+    return made_up.row(name, times * seconds, *sizes, **more)
+
+
+def test_a_report_says_how_far_each_row_is_and_what_binds():
+    run = limited(
+        *(twice_the_limit("near", *sizes) for sizes in ((64, 1, 5), (256, 16, 5))),
+        *(twice_the_limit("far", *sizes, times=8.0) for sizes in ((64, 1, 5), (256, 16, 5))),
+        made_up.row("elsewhere", 1e-9, 64, 1, 5, device="cuda"),
+        made_up.row("unheard-of", 1e-9, 64, 1, 5, precision="fp7"),
+    )
+    drawn = run_report.document(run, everything=True).written("table")
+    rows = {line.split()[0]: line for line in drawn.splitlines() if line.strip()}
+    assert "2.0x" in rows["near"]
+    assert "8.0x" in rows["far"]
+    told = json.loads(run_report.document(run).written("json"))
+    over = {row["implementation"]: row["over_limit"] for row in told["implementations"]}
+    assert over == pytest.approx({"near": 2.0, "far": 8.0, "elsewhere": None, "unheard-of": None})
+    assert [one["binds"] for one in told["shape_limits"]] == ["arithmetic", "arithmetic"]
+    assert told["shape_limits"][0]["rows"] == pytest.approx({"near": 2.0, "far": 8.0})
+    assert store.limits_of(told) == CPU
+
+
+def test_a_run_without_limits_says_nothing_of_them():
+    run = made_up.run(made_up.row("any", 1e-3))
+    assert run.limits is None
+    assert "limit" not in run_report.document(run, everything=True).written("table")
+    assert limit_sections.sections(run) == []
+
+
+def test_the_page_shows_where_each_row_stands_at_each_shape():
+    rows = [twice_the_limit("near", 64, 1, 5), twice_the_limit("far", 64, 1, 5, times=8.0)]
+    (section,) = limit_sections.sections(limited(*rows))
+    (line,) = section["rows"]
+    told = dict(zip(section["columns"], line, strict=True))
+    assert told["rows, times the limit"] == "near 2.0x, far 8.0x"
+    assert told["binds"] == "arithmetic"
+    assert "Distance to the limit" in page.html(limited(*rows), sections=[section])
+
+
+def test_of_several_passes_the_median_counts():
+    rows = [twice_the_limit("row", 64, 1, 5, times=n, pass_number=n) for n in (2, 3, 7)]
+    assert means(distances_of(limited(*rows).cells, CPU)) == pytest.approx({"row": 3.0})
 
 
 # --- what binds

@@ -6,10 +6,13 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from conftest import compiled
+from conftest import compiled, only_run
 from test_cudnn import headers
 from test_persistent import H200, compiler
 
+from lstm_bench.analysis import results
+from lstm_bench.driver import limits as driver_limits
+from lstm_bench.model.errors import LstmBenchError
 from lstm_bench.runs import store
 from lstm_bench.worker import limits as measuring
 from lstm_bench.worker.implementations import persistent
@@ -82,8 +85,79 @@ def test_a_cpu_is_measured_with_the_threads_of_a_run():
     assert found.levels[-1].name == "memory"
 
 
+def cache(folder, level, size, cpus, kind="Unified"):
+    folder.mkdir(parents=True)
+    told = {"level": level, "type": kind, "size": f"{size}K", "shared_cpu_list": cpus}
+    for name, value in told.items():
+        (folder / name).write_text(f"{value}\n")
+
+
+def test_caches_count_as_often_as_the_threads_can_have_them(tmp_path, monkeypatch):
+    for cpu in range(4):  # two cores of two threads each
+        own = f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}"
+        folder = tmp_path / f"cpu{cpu}" / "cache"
+        cache(folder / "index0", 1, 32, own, "Data")
+        cache(folder / "index1", 1, 32, own, "Instruction")
+        cache(folder / "index2", 2, 1024, own)
+        cache(folder / "index3", 3, 8192, "0-3")
+    monkeypatch.setattr(measuring, "CPUS", tmp_path)
+    monkeypatch.setattr(measuring.os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    assert measuring._caches(1) == {"L1": 32 << 10, "L2": 1 << 20, "L3": 8 << 20}
+    assert measuring._caches(4) == {"L1": 64 << 10, "L2": 2 << 20, "L3": 8 << 20}
+
+
+def test_without_sizes_of_caches_all_is_as_near_as_can_be(tmp_path, monkeypatch):
+    monkeypatch.setattr(measuring, "CPUS", tmp_path)
+    assert [level.name for level in measuring.measure("cpu", 1).levels] == ["caches"]
+
+
+# --- keeping
+
+
 def test_limits_survive_a_manifest():
     found = measuring.measure("cpu", 1)
     again = store.limits_of({"limits": json.loads(json.dumps(found.to_json()))})
     assert again == found
     assert dataclasses.replace(again, cores=2) != found
+
+
+def test_a_run_keeps_the_limits_of_its_machine(typed, tmp_path):
+    done = typed("grid", "--shape", "8,1,2", "-i", "deepbench", "--device", "cpu", "--fast")
+    assert done.returncode == 0, done.stderr
+    run = results.load(only_run(tmp_path))
+    assert run.limits.device == "cpu"
+    assert "over limit" in done.stdout
+
+
+def test_a_run_of_a_virtual_clock_has_none(lstm_bench, write_grid, tmp_path, monkeypatch):
+    monkeypatch.setattr(driver_limits, "measure", lambda *_: pytest.fail("measured"))
+    done = lstm_bench("grid", write_grid())
+    assert done.returncode == 0, done.stderr
+    assert results.load(only_run(tmp_path)).limits is None
+    assert "over limit" not in done.stdout
+
+
+def test_a_run_goes_on_without_limits_and_says_why(lstm_bench, tmp_path, monkeypatch):
+    def fail(*_):
+        raise LstmBenchError("limits: no compiler")
+
+    monkeypatch.setattr(driver_limits, "measure", fail)
+    words = ("--shape", "8,1,2", "-i", "deepbench", "--device", "cpu", "--fast")
+    done = lstm_bench("grid", *words)
+    assert done.returncode == 0, done.stderr
+    assert "! limits: no compiler: the report will not say how far the limit is" in done.stderr
+    assert results.load(only_run(tmp_path)).limits is None
+
+
+def test_an_interpreter_without_the_extension_is_named():
+    with pytest.raises(LstmBenchError, match="/no/such/python"):
+        driver_limits.measure({"deepbench": "/no/such/python"}, "cpu", 1)
+
+
+def test_doctor_prints_the_limits_and_writes_them_as_a_run_keeps_them(typed, tmp_path):
+    words = ("doctor", "--limits", "--device", "cpu", "--threads", "1")
+    assert "multiply-adds, fp32" in typed(*words).stdout
+    assert typed(*words, "--output", "limits.json").returncode == 0
+    kept = json.loads((tmp_path / "limits.json").read_text())
+    assert store.limits_of(kept).cores == 1
+    assert typed("doctor", "--threads", "1").returncode == 2

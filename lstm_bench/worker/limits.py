@@ -18,6 +18,8 @@ CALLS = 10  # of which the best counts
 PRODUCT = 8192  # the size of a matrix that keeps all tensor cores busy
 FAR = 1 << 31  # bytes that no cache holds
 CPU_FAR = (1 << 27, 1 << 30)  # the least and the most of them on a CPU
+CPU_NEAR = 1 << 14  # bytes that the nearest cache of any core holds
+CPUS = Path("/sys/devices/system/cpu")
 CACHE_FILES = ("level", "type", "size", "shared_cpu_list")
 # As in limits.cu, of a block:
 FMA_THREADS, FMA_UNROLLED, READ_BYTES, MULTICAST_BYTES = 256, 64, 512 * 4 * 16, 49152
@@ -32,8 +34,11 @@ def _cpu(threads: int) -> Limits:
     module = baseline_libraries.extension("_openblas")
     sizes = sorted({2**n for n in range(threads.bit_length())} | {threads})
     caches = _caches(threads)
-    far = min(max(4 * max([0, *caches.values()]), CPU_FAR[0]), CPU_FAR[1])
-    levels = [Level("memory", 0, module.read_rate(threads, far // threads))]
+    if caches:
+        far = min(max(4 * max(caches.values()), CPU_FAR[0]), CPU_FAR[1])
+        levels = [Level("memory", 0, module.read_rate(threads, far // threads))]
+    else:  # who knows what is read from where: all of it as fast as can be
+        levels = [Level("caches", 0, module.read_rate(threads, CPU_NEAR))]
     for name, size in reversed(caches.items()):  # none is slower than one behind it
         rate = module.read_rate(threads, size // threads // 2)
         levels.insert(0, Level(name, size, max(rate, levels[0].bytes_per_s)))
@@ -54,8 +59,11 @@ def _caches(threads: int) -> dict[str, int]:
     """Each level of cache, and what it holds for so many threads: as far as Linux says."""
     found: dict[int, dict[str, int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
-        for folder in Path(f"/sys/devices/system/cpu/cpu{cpu}/cache").glob("index*"):
-            about = {name: (folder / name).read_text().strip() for name in CACHE_FILES}
+        for folder in (CPUS / f"cpu{cpu}/cache").glob("index*"):
+            try:
+                about = {name: (folder / name).read_text().strip() for name in CACHE_FILES}
+            except OSError:
+                return {}
             if about["type"] != "Instruction" and about["size"].endswith("K"):
                 level = found.setdefault(int(about["level"]), {})
                 level[about["shared_cpu_list"]] = int(about["size"][:-1]) << 10
