@@ -16,7 +16,7 @@ from lstm_bench.analysis.limits import distances as distances_of
 from lstm_bench.analysis.limits import limit_of, means
 from lstm_bench.model.limits import Level, Limits
 from lstm_bench.model.types import ACCURACY, Shape
-from lstm_bench.report import page, run_report
+from lstm_bench.report import limits_figure, page, run_report
 from lstm_bench.report.page import limit_sections
 from lstm_bench.runs import store
 
@@ -145,6 +145,18 @@ def test_the_page_shows_where_each_row_stands_at_each_shape():
     assert told["rows, times the limit"] == "near 2.0x, far 8.0x"
     assert told["binds"] == "arithmetic"
     assert "Distance to the limit" in page.html(limited(*rows), sections=[section])
+
+
+def test_the_figure_has_a_line_of_dots_per_row_the_nearest_first(tmp_path):
+    sizes = ((64, 1, 5), (256, 16, 5))
+    rows = [twice_the_limit("far", *one, times=8.0) for one in sizes]
+    rows += [twice_the_limit("near", *one) for one in sizes]
+    figure = limits_figure.drawn(limited(*rows))
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["near", "far"]
+    assert [len(dots.get_offsets()) for dots in figure.axes[0].collections] == [2, 2]
+    written = limits_figure.write(limited(*rows), tmp_path)
+    assert [path.name for path in written] == ["limits.svg", "limits.png"]
+    assert limits_figure.write(made_up.run(*rows), tmp_path) == []
 
 
 def test_of_several_passes_the_median_counts():

@@ -152,12 +152,13 @@ def report(
         options.write_file(html, made)
     if figures:
         from lstm_bench.report import figures as drawing
-        from lstm_bench.report import ladder_figure, profile_figures
+        from lstm_bench.report import ladder_figure, limits_figure, profile_figures
 
         try:
             shapes = shapes_of(chosen(run.cells, conditions)) if conditions else None
             with options.busy("drawing the figures"):
                 paths = drawing.write(run, figures) + ladder_figure.write(run, figures)
+                paths += limits_figure.write(run, figures)
                 paths += profile_figures.write(run, figures, shapes)
             for path in paths:
                 click.echo(f"wrote {path}", err=True)
