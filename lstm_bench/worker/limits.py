@@ -86,7 +86,7 @@ def _gpu() -> Limits:
         shared: int = 0,
         grid: bool = False,
     ) -> dict[str, float]:
-        threads = {"limit_grid": 256, "limit_block": 128, "limit_fma": 256, "limit_read": 512}
+        threads = {"limit_grid": 256, "limit_fma": 256, "limit_read": 512}
         launch = module.Launch(
             cluster=not grid,
             blocks=blocks,
