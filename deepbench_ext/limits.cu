@@ -166,6 +166,29 @@ KERNEL(256) limit_fma(unsigned* memory, unsigned long long, int rounds) {
     if (sum == 0.5f) memory[1] = 1;
 }
 
+// 16 products of 16 x 16 weights with 8 columns a warp and round, in 8 chains: as tensor cores have it for few sequences,
+// where weights are fetched from registers as often as they are used. wgmma is slower there.
+KERNEL(256) limit_mma(unsigned* memory, unsigned long long, int rounds) {
+    unsigned weights[8], h[2];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) weights[i] = memory[threadIdx.x + i];
+    h[0] = memory[threadIdx.x + 8], h[1] = memory[threadIdx.x + 9];
+    float sums[8][4] = {};
+    for (int round = 0; round < rounds; ++round)
+#pragma unroll
+        for (int i = 0; i < 16; ++i) {
+            float(&sum)[4] = sums[i % 8];
+            const unsigned* const w = weights + i % 2 * 4;
+            asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+                         : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(h[0]), "r"(h[1]));
+        }
+    float all = 0;
+#pragma unroll
+    for (int i = 0; i < 32; ++i) all += sums[i / 4][i % 4];
+    if (all == 0.5f) memory[1] = 1;
+}
+
 // All of the memory, past the L1 caches: from L2 if it fits there. Its size is a multiple of what the grid reads at a time.
 KERNEL(512) limit_read(unsigned* memory, unsigned long long bytes, int rounds) {
     const unsigned long long count = bytes / 16, stride = (unsigned long long)gridDim.x * blockDim.x;

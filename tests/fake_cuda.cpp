@@ -229,7 +229,7 @@ struct Call {
 };
 struct CUmod_st {
     std::string functions[14] = {"lstm_recurrence", "input_split", "input_gemm", "limit_launch", "limit_block", "limit_cluster",
-                                 "limit_cluster_barrier", "limit_grid", "limit_cell", "limit_cell_fast", "limit_fma", "limit_read", "limit_multicast"};
+                                 "limit_cluster_barrier", "limit_grid", "limit_cell", "limit_cell_fast", "limit_fma", "limit_read", "limit_mma", "limit_multicast"};
 };
 static CUlaunchConfig last_launch;
 static unsigned last_cluster, last_cooperative;

@@ -32,6 +32,7 @@ H200 = Limits(
     cell_s={"fp32": 0.08e-6, "half": 0.05e-6},
     taken_in=5.5e12,
     vector_flops=60e12,
+    narrow_flops=620e12,
     matrix_flops={"tf32": 400e12, "half": 790e12},
     levels=(
         Level("registers and shared memory", 132 * (262_144 + 232_448), 0, local=True),
@@ -198,6 +199,7 @@ def test_a_call_of_many_queued_waits_for_no_launch_of_its_own():
 def test_arithmetic_that_nobody_measured_has_no_part_in_the_limit():
     shape = Shape(256, 64, 10, 256)
     assert limit_of(CPU, shape, "fp32").arithmetic_s > 0
+    assert limit_of(CPU, shape, "half").arithmetic_s == 0
     assert limit_of(CPU, shape, "int8").arithmetic_s == 0
     assert limit_of(CPU, shape, "int8").seconds > 0
 

@@ -22,11 +22,12 @@ from lstm_bench.model.limits import Limits
 from lstm_bench.model.types import ACCURACY, Shape
 
 COLUMNS = 8  # sequences that a matrix unit takes at least: fewer cost as much
+WIDE = 24  # sequences from which it multiplies faster than it has to fetch weights for fewer
 WEIGHT_BYTES = {"fp32": 4, "tf32": 2, "half": 2, "int8": 1}  # of what a class has to tell apart
 VALUE_BYTES = {"fp32": 4, "tf32": 4, "half": 2, "int8": 4}  # of inputs and outputs
 SUM_BYTES = 4
-#: What a product of a class costs on matrix units of another: fp32 from three products of halves.
-PRODUCTS = {
+#: How many products of which class make one of another on matrix units, as far as they are known.
+PRODUCTS: dict[str, dict[str, int]] = {
     "fp32": {"tf32": 3, "half": 3},
     "tf32": {"tf32": 1, "half": 1},
     "half": {"half": 1},
@@ -143,20 +144,21 @@ class _Work:
     @functools.cached_property
     def _rates(self) -> dict[str, float]:
         """FLOP/s of the whole machine in this class by kind of unit, as far as it is known."""
-        rates = [
-            self.limits.matrix_flops[unit] / products
-            for unit, products in PRODUCTS[self.accuracy].items()
-            if unit in self.limits.matrix_flops
-        ]
-        found = {"matrix": max(rates)} if rates else {}
-        if rates or self.accuracy == "fp32":
-            found["vector"] = self.limits.vector_flops
-        return found
+        limits, products = self.limits, PRODUCTS[self.accuracy]
+        wide = [limits.matrix_flops.get(unit, 0.0) / n for unit, n in products.items()]
+        rates = {
+            "wide": max(wide, default=0.0),
+            "narrow": limits.narrow_flops / products.get("half", math.inf),
+            "vector": limits.vector_flops if self.accuracy == "fp32" or any(wide) else 0.0,
+        }
+        return {unit: rate for unit, rate in rates.items() if rate}
 
     def _products_s(self, sequences: int, team: _Team) -> float:
         """The recurrent products of a step for so many sequences of a team."""
         flops = 8 * self.shape.hidden**2 * self.limits.cores / team.cores
-        taken = {"matrix": -(-sequences // COLUMNS) * COLUMNS, "vector": sequences}
+        columns = -(-sequences // COLUMNS) * COLUMNS
+        at_least = WIDE if "narrow" in self._rates else 0
+        taken = {"vector": sequences, "narrow": columns, "wide": max(columns, at_least)}
         return min((taken[unit] * flops / rate for unit, rate in self._rates.items()), default=0.0)
 
     def _input_s(self) -> float:

@@ -33,14 +33,15 @@ class Limits:
     cell_s: Mapping[str, float]  # from h to the next, in one core: by accuracy class
     taken_in: float  # bytes per second that all cores together get from each other; 0: not known
     vector_flops: float  # per second, fp32
-    matrix_flops: Mapping[str, float] = field(default_factory=dict)  # of matrix units: by class
+    narrow_flops: float = 0.0  # of matrix units with few sequences, half; 0: not known
+    matrix_flops: Mapping[str, float] = field(default_factory=dict)  # with many: by class
     levels: tuple[Level, ...] = ()  # the nearest first
 
     def __post_init__(self) -> None:
         """A manifest may come from anybody."""
         rates = [self.vector_flops, *self.matrix_flops.values()]
         rates += [level.bytes_per_s for level in self.levels if not level.local]
-        rest = [self.call_s, self.queued_s, self.taken_in]
+        rest = [self.call_s, self.queued_s, self.taken_in, self.narrow_flops]
         rest += [*self.exchange_s.values(), *self.cell_s.values()]
         rest += [level.bytes for level in self.levels]
         if not all(0 < rate < math.inf for rate in rates):

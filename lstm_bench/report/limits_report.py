@@ -47,6 +47,8 @@ def _rows(limits: Limits) -> Iterator[tuple[str, str]]:
     if limits.taken_in:
         yield f"bytes into all {core}s", rate(limits.taken_in, "B/s")
     yield "multiply-adds, fp32", rate(limits.vector_flops, "FLOP/s")
+    if limits.narrow_flops:
+        yield "matrix products, half, 8 columns", rate(limits.narrow_flops, "FLOP/s")
     for name, flops in limits.matrix_flops.items():
         yield f"matrix products, {name}", rate(flops, "FLOP/s")
     for level in limits.levels:

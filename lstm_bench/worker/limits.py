@@ -22,7 +22,8 @@ CPU_NEAR = 1 << 14  # bytes that the nearest cache of any core holds
 CPUS = Path("/sys/devices/system/cpu")
 CACHE_FILES = ("level", "type", "size", "shared_cpu_list")
 # As in limits.cu, of a block:
-FMA_THREADS, FMA_UNROLLED, READ_BYTES, MULTICAST_BYTES = 256, 64, 512 * 4 * 16, 49152
+FMA_FLOPS, MMA_FLOPS = 2 * 64 * 256, 2 * 16**2 * 8 * 16 * 8  # and round
+READ_BYTES, MULTICAST_BYTES = 512 * 4 * 16, 49152
 
 
 def measure(device: str, threads: int) -> Limits:
@@ -50,6 +51,7 @@ def _cpu(threads: int) -> Limits:
         exchange_s={n: module.exchange_seconds(n) if n > 1 else 0.0 for n in sizes},
         cell_s={},
         taken_in=0.0,
+        narrow_flops=0.0,
         vector_flops=module.multiply_rate(threads),
         levels=tuple(levels),
     )
@@ -86,7 +88,7 @@ def _gpu() -> Limits:
         shared: int = 0,
         grid: bool = False,
     ) -> dict[str, float]:
-        threads = {"limit_grid": 256, "limit_fma": 256, "limit_read": 512}
+        threads = {"limit_grid": 256, "limit_fma": 256, "limit_mma": 256, "limit_read": 512}
         launch = module.Launch(
             cluster=not grid,
             blocks=blocks,
@@ -137,8 +139,7 @@ def _gpu() -> Limits:
         return cores * MULTICAST_BYTES / each_s
 
     call = timed("limit_launch", 1)
-    blocks = 8 * cores
-    work = 2 * FMA_UNROLLED * FMA_THREADS * blocks
+    blocks = 8 * cores  # as many as keep all units busy
     half = max(product("fp16"), product("bf16"))
     on_chip = cores * (4 * device["registers"] + device["shared_bytes"])
     found = Limits(
@@ -149,7 +150,8 @@ def _gpu() -> Limits:
         exchange_s=exchange,
         cell_s={"fp32": per_round("limit_cell"), "half": per_round("limit_cell_fast")},
         taken_in=l2_rate,
-        vector_flops=work / per_round("limit_fma", teams=blocks),
+        vector_flops=blocks * FMA_FLOPS / per_round("limit_fma", teams=blocks),
+        narrow_flops=blocks * MMA_FLOPS / per_round("limit_mma", teams=blocks),
         matrix_flops={"tf32": product("tf32"), "half": half},
         levels=(
             Level("registers and shared memory", on_chip, 0, local=True),
