@@ -9,6 +9,7 @@ team is best for a shape is not known beforehand: the limit is that of the best.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -64,7 +65,8 @@ def limit_of(
     """The limit of a shape in an accuracy class."""
     work = _Work(limits, shape, accuracy, computes)
     launch_s = {"latency": limits.call_s, "throughput": limits.queued_s, "device": 0.0}[metric]
-    return min((work.by(team, launch_s) for team in work.teams()), key=lambda one: one.seconds)
+    ways = itertools.product(work.teams(), work.rates or {"": math.inf})
+    return min((work.by(team, unit, launch_s) for team, unit in ways), key=lambda one: one.seconds)
 
 
 def distances(cells: pd.DataFrame, limits: Limits | None, metric: str = "latency") -> pd.DataFrame:
@@ -122,14 +124,14 @@ class _Work:
             count = min(self.limits.cores // cores, batch)
             yield _Team(cores, count, -(-batch // count))
 
-    def by(self, team: _Team, launch_s: float) -> Limit:
-        """The least time with these teams."""
+    def by(self, team: _Team, unit: str, launch_s: float) -> Limit:
+        """The least time with these teams, and recurrent products by this kind of unit."""
         limits, steps = self.limits, self.shape.timesteps
         cell_s = limits.cell_s.get(self.accuracy, min(limits.cell_s.values(), default=0.0))
         barrier_s = limits.exchange_s[team.cores] + cell_s
         # While h of some sequences travels others are computed: a step takes as long as the chain
         # of the fewest that can be taken at a time, or as the work for all.
-        few_s, all_s = (self._products_s(n, team) for n in (1, team.sequences))
+        few_s, all_s = (self._products_s(n, team, unit) for n in (1, team.sequences))
         filled_s = self._filled_s(team)
         chain_s = filled_s + steps * (barrier_s + few_s)
         arithmetic_s = filled_s + steps * all_s + self._input_s()
@@ -142,7 +144,7 @@ class _Work:
     # --- arithmetic
 
     @functools.cached_property
-    def _rates(self) -> dict[str, float]:
+    def rates(self) -> dict[str, float]:
         """FLOP/s of the whole machine in this class by kind of unit, as far as it is known."""
         limits, products = self.limits, PRODUCTS[self.accuracy]
         wide = [limits.matrix_flops.get(unit, 0.0) / n for unit, n in products.items()]
@@ -153,13 +155,14 @@ class _Work:
         }
         return {unit: rate for unit, rate in rates.items() if rate}
 
-    def _products_s(self, sequences: int, team: _Team) -> float:
+    def _products_s(self, sequences: int, team: _Team, unit: str) -> float:
         """The recurrent products of a step for so many sequences of a team."""
         flops = 8 * self.shape.hidden**2 * self.limits.cores / team.cores
-        columns = -(-sequences // COLUMNS) * COLUMNS
-        at_least = WIDE if "narrow" in self._rates else 0
-        taken = {"vector": sequences, "narrow": columns, "wide": max(columns, at_least)}
-        return min((taken[unit] * flops / rate for unit, rate in self._rates.items()), default=0.0)
+        if unit != "vector":
+            sequences = -(-sequences // COLUMNS) * COLUMNS
+        if unit == "wide" and self.limits.narrow_flops:
+            sequences = max(sequences, WIDE)
+        return sequences * flops / self.rates.get(unit, math.inf)
 
     def _input_s(self) -> float:
         """The input products of all timesteps, by the whole machine."""
@@ -167,7 +170,7 @@ class _Work:
             return 0.0
         s = self.shape
         flops = 8 * s.batch * s.timesteps * s.hidden * s.input_size
-        return flops / max(self._rates.values(), default=math.inf)
+        return flops / max(self.rates.values(), default=math.inf)
 
     # --- bytes
 
