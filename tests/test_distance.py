@@ -21,12 +21,14 @@ from lstm_bench.report.page import limit_sections
 from lstm_bench.runs import store
 
 RUNS = Path(__file__).parent.parent / "results"
+MEASURED = RUNS / "h200-limits.json"  # by `lstm-bench doctor --limits --device cuda --output`
 
-#: An H200, as docs/explanation/kernel.md has it from single experiments.
+#: An H200 by single experiments. What those did not see is guessed: a call that is waited for is
+#: taken for one that is queued, and the cell, a block's exchange and narrow products by count.
 H200 = Limits(
     device="cuda",
     cores=132,
-    call_s=6e-6,
+    call_s=3.5e-6,
     queued_s=3.5e-6,
     exchange_s={1: 0.03e-6, **dict.fromkeys((2, 4, 8, 16), 0.19e-6), 132: 0.7e-6},
     cell_s={"fp32": 0.08e-6, "half": 0.05e-6},
@@ -59,12 +61,17 @@ CPU = Limits(
 )
 
 
+def h200():
+    """The constants that were measured on an H200, once they are."""
+    return store.limits_of(json.loads(MEASURED.read_text())) if MEASURED.exists() else H200
+
+
 @functools.cache
 def distances(run, machine):
     """Every cell of a run on this machine: name, shape, and how many times the limit it takes."""
     cells = results.load(RUNS / run).cells
     cells = cells[(cells["status"] == "ok") & (cells["device"] == machine)]
-    limits, found = {"cuda": H200, "cpu": CPU}[machine], []
+    limits, found = {"cuda": h200(), "cpu": CPU}[machine], []
     for cell in cells.itertuples():
         shape = Shape(cell.hidden, cell.batch, cell.timesteps, cell.input_size)
         for metric in ("latency", "throughput", "device"):
@@ -187,13 +194,13 @@ def test_a_layer_that_fits_into_a_cluster_needs_no_exchange_through_l2():
 
 
 def test_a_call_of_many_queued_waits_for_no_launch_of_its_own():
-    shape = Shape(128, 1, 1, 128)
+    shape, waited = Shape(128, 1, 1, 128), dataclasses.replace(H200, call_s=6e-6)
     alone, queued, device = (
-        limit_of(H200, shape, "fp32", metric=metric).seconds
+        limit_of(waited, shape, "fp32", metric=metric).seconds
         for metric in ("latency", "throughput", "device")
     )
-    assert alone - queued == pytest.approx(H200.call_s - H200.queued_s)
-    assert queued - device == pytest.approx(H200.queued_s)
+    assert alone - queued == pytest.approx(waited.call_s - waited.queued_s)
+    assert queued - device == pytest.approx(waited.queued_s)
 
 
 def test_arithmetic_that_nobody_measured_has_no_part_in_the_limit():
