@@ -31,6 +31,7 @@
 #include "errors.hpp"
 #define TIMED false
 #include "kernels.hpp"
+#include "limits.hpp"
 #include "team.hpp"
 
 namespace py = pybind11;
@@ -312,6 +313,9 @@ PYBIND11_MODULE(_openblas, module) {
         versions["kernel"] = best_kernel().name;
         return versions;
     }, py::arg("library"), "The configuration line of the library, and the instruction set of our own kernel.");
+    module.def("multiply_rate", &multiply_rate, py::arg("threads"), Free(), "FLOP/s of multiply-adds in registers.");
+    module.def("read_rate", &read_rate, py::arg("threads"), py::arg("bytes"), Free(), "Bytes/s of threads that read so many each.");
+    module.def("exchange_seconds", &exchange_seconds, py::arg("threads"), Free(), "Until every thread has heard of every other.");
     py::class_<Lstm>(module, "Lstm", py::module_local())  // local: the other module has an Lstm too
         .def(py::init<const std::string&, int, int, int, int, int, bool>(), py::arg("library"), py::arg("hidden"),
              py::arg("input_size"), py::arg("batch"), py::arg("timesteps"), py::arg("threads") = 1,

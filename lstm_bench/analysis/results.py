@@ -16,6 +16,7 @@ import pandas as pd
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.families import families
 from lstm_bench.analysis.noise import SHAPE, Noise
+from lstm_bench.model.limits import Limits
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Implementation, Record, Settings, to_json
 from lstm_bench.runs import store
@@ -143,6 +144,11 @@ class Run:
             for c in self.plan.all_cells()
         )
         return sum(cell not in done for cell in planned)
+
+    @functools.cached_property
+    def limits(self) -> Limits | None:
+        """What the machine could do at best, if the run measured it."""
+        return store.limits_of(self.manifest)
 
     @property
     def noise(self) -> list[Noise]:

@@ -263,6 +263,7 @@ def _run(
                 "plan": plan.to_json(),
                 "machine": here,
                 "interpreters": preflight.interpreters(plan),
+                "limits": _limits(plan),
                 "started_at": datetime.datetime.now(datetime.timezone.utc).isoformat(),
             }
             opened = store.Store.create(folder, manifest)
@@ -299,6 +300,21 @@ def _run(
     if outcome.interrupted:
         sys.exit(stop.exit_code)
     sys.exit(_exit_code(set(run.cells["status"])))
+
+
+def _limits(plan: Plan) -> dict[str, Any] | None:
+    """What this machine can do at best, for the manifest; None if nobody can tell."""
+    from lstm_bench.driver import limits
+
+    if all(row.framework.startswith("fake") for row in plan.implementations):
+        return None  # its clock is none of this machine's
+    try:
+        with options.busy("measuring what this machine can do at best"):
+            found = limits.measure(plan.environments, plan.settings.device, plan.settings.threads)
+    except LstmBenchError as error:
+        click.echo(f"! {error}: the report will not say how far the limit is", err=True)
+        return None
+    return found.to_json()
 
 
 def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> None:

@@ -54,12 +54,35 @@ def list_(pythons: Sequence[str], device: str | None) -> None:
 @options.python
 @options.device
 @click.option("--no-noise", is_flag=True, help="Leave out the A/A run, which takes about a minute.")
-def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
+@click.option(
+    "--limits", is_flag=True, help="Only measure what this machine can do at best, in seconds."
+)
+@options.threads
+@options.writing
+def doctor_(
+    pythons: Sequence[str],
+    device: str | None,
+    no_noise: bool,
+    limits: bool,
+    threads: int | None,
+    form: str | None,
+    output: str | None,
+) -> None:
     """Examine this machine: what it has, what is in the way, how noisy it is.
 
     The noise is measured, not guessed: one implementation runs many times under two names. 95% of
     the differences between the two should be under 2% for calls over 1 ms.
+
+    \b
+      lstm-bench doctor                                 all of that, in about a minute
+      lstm-bench doctor --limits                        launches, exchanges, bandwidths, rates
+      lstm-bench doctor --limits --output limits.json   the same as a run keeps it
     """
+    if limits:
+        _limits(pythons, device, threads, form, output)
+        return
+    if threads or form or output:
+        raise click.UsageError("--threads, --format and --output go with --limits")
     from lstm_bench.analysis import noise, results
     from lstm_bench.driver import doctor, machine, preflight
     from lstm_bench.driver.signals import Stop
@@ -118,6 +141,23 @@ def doctor_(pythons: Sequence[str], device: str | None, no_noise: bool) -> None:
             f"  ! {counted(len(failed), 'cell')} failed: {failed[0].status}: {failed[0].reason}"
         )
         sys.exit(FAILED)
+
+
+def _limits(
+    pythons: Sequence[str],
+    device: str | None,
+    threads: int | None,
+    form: str | None,
+    output: str | None,
+) -> None:
+    """What this machine can do at best."""
+    from lstm_bench.driver import limits, machine, preflight
+    from lstm_bench.report import limits_report
+
+    where = options.device_for(device)
+    with options.alone(where), options.busy("measuring"):
+        found = limits.measure(preflight.environments(pythons), where, threads or machine.threads())
+    options.write(limits_report.document(found), form, output)
 
 
 def _fact(name: str, what: str) -> None:

@@ -139,24 +139,26 @@ def report(
     if html:
         from lstm_bench.report import energy_report, page
         from lstm_bench.report import ladder as ladders
-        from lstm_bench.report.page import memory, profile_sections
+        from lstm_bench.report.page import limit_sections, memory, profile_sections
         from lstm_bench.runs import store
 
         assert run.folder
         with options.busy("comparing every implementation with every other"):
-            more = ladders.sections(run) + profile_sections.sections(run)
+            more = ladders.sections(run) + limit_sections.sections(run)
+            more += profile_sections.sections(run)
             more += energy_report.sections(run)
             more += memory.sections(store.read_records(run.folder).values())
             made = page.html(run, sections=more)
         options.write_file(html, made)
     if figures:
         from lstm_bench.report import figures as drawing
-        from lstm_bench.report import ladder_figure, profile_figures
+        from lstm_bench.report import ladder_figure, limits_figure, profile_figures
 
         try:
             shapes = shapes_of(chosen(run.cells, conditions)) if conditions else None
             with options.busy("drawing the figures"):
                 paths = drawing.write(run, figures) + ladder_figure.write(run, figures)
+                paths += limits_figure.write(run, figures)
                 paths += profile_figures.write(run, figures, shapes)
             for path in paths:
                 click.echo(f"wrote {path}", err=True)

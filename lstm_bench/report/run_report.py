@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lstm_bench.analysis import noise, uncertainty
+from lstm_bench.analysis import limits, noise, uncertainty
 from lstm_bench.analysis import summary as summaries
 from lstm_bench.analysis.noise import SHAPE, Noise
 from lstm_bench.analysis.results import Run
@@ -29,7 +29,7 @@ from lstm_bench.model.units import (
     times,
     wrapped,
 )
-from lstm_bench.report import fastest
+from lstm_bench.report import fastest, limits_report
 from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.runs.run_folders import resume_command
 
@@ -101,8 +101,9 @@ def document(
     result.facts |= {"warnings": dict(warnings), "damaged_lines": run.damaged}
     if groups := fastest.by_group(run, cells, metric):
         result.add(_groups(groups, metric, bool(fastest.references(run, cells))))
-    result.add(_table(run, summary, won, references, everything))
-    result.add("\n".join(_legend(run, summary, of, groups, metric)))
+    far = limits.distances(cells, run.limits, metric)
+    result.add(_table(run, summary, won, references, far, everything))
+    result.add("\n".join(_legend(run, summary, of, groups, metric, bool(len(far)))))
     # parts of their own: lines of one part are joined where the terminal is narrow
     result.add(noise_line(floors, metric), *uncertain_lines(cells, floors, metric))
     result.add(*_serious_lines(warnings, cells))
@@ -123,6 +124,9 @@ def document(
         result.add_details(_fastest(part, metric, f"fastest in {summaries.said(accuracy)}"))
     if len(won):
         result.add_details(_shape_note(int(won["accuracy"].value_counts().max())))
+    if run.limits and len(far):
+        result.facts["limits"] = run.limits.to_json()
+        result.add_details(limits_report.by_shape(far, MOST_SHAPES), wrapped(limits_report.PARTS))
     return result
 
 
@@ -321,8 +325,10 @@ def _table(
     summary: pd.DataFrame,
     won: pd.DataFrame,
     references: Collection[str],
+    far: pd.DataFrame,
     everything: bool,
 ) -> Table:
+    over_limit = limits.means(far)
     rows = summary.rename(columns={"fastest": "fastest_shapes"}).to_dict("records")
     shapes = won.loc[won["verdict"] != "alone", "accuracy"].value_counts()
     for row in rows:
@@ -330,6 +336,7 @@ def _table(
         contested = shapes.get(summaries.accuracy(row["precision"]))
         competes = contested and row["ok"] and row["implementation"] not in references
         row["fastest_share"] = row["fastest_shapes"] / int(contested) if competes else None
+        row["over_limit"] = over_limit.get(row["implementation"])
     whole = (summary["ok"] == summary["cells"]).all()
     device = summary["device_s"].notna().any()
     columns = [
@@ -341,6 +348,7 @@ def _table(
         (everything, number("throughput", "throughput_s", seconds)),
         (everything and device, number("device", "device_s", seconds)),
         (True, number("ratio", "ratio", times)),
+        (bool(over_limit), number("over limit", "over_limit", limits_report.distance)),
         (everything, number("fastest", "fastest_share", lambda share: percent(share, 0))),
         (everything, number("first call", "first_call_s", seconds)),
         (True, number("error", "max_abs_error", error)),
@@ -380,6 +388,7 @@ def _legend(
     of: summaries.Times,
     groups: Sequence[Mapping[str, Any]],
     metric: str,
+    limited: bool,
 ) -> list[str]:
     common, profiled = (summary.attrs[key] for key in ("shared_shapes", "profiled_shapes"))
     device = f"; device: over {over(profiled)}" if 0 < profiled < common else ""
@@ -393,6 +402,7 @@ def _legend(
     several = any(row["accuracy"] == summaries.ANY for row in groups)
     return [
         *([columns] if baseline else []),  # without one there is no time
+        *([wrapped(limits_report.NOTE)] if limited else []),
         *([ACCURACY_NOTE] if several else []),
         *([REFERENCE_NOTE] if reference else []),
         *mark_notes(run, summary["implementation"]),

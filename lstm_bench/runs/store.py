@@ -33,6 +33,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
+from lstm_bench.model.limits import Limits
 from lstm_bench.model.profile import Profile
 from lstm_bench.model.types import Block, LstmBenchError, Record, dumps, to_json
 
@@ -188,6 +189,7 @@ class Manifest(msgspec.Struct):
     machine: Machine
     started_at: str = ""
     interpreters: dict[str, dict[str, Any]] = {}
+    limits: Limits | None = None
     format: int = FORMAT
 
 
@@ -201,7 +203,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
                 f"{folder}: written in format {form}, this lstm-bench reads {FORMAT};"
                 " use a newer one"
             )
-        msgspec.convert(data, Manifest)
+        msgspec.convert(data, Manifest, str_keys=True)
     except OSError as error:
         raise LstmBenchError(
             f"{folder}: no readable run here ({error.strerror}); expected a folder that"
@@ -213,6 +215,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             " grid` writes; put the folder aside"
         ) from None
     return dict(data)
+
+
+def limits_of(data: Mapping[str, Any]) -> Limits | None:
+    """What the machine of a manifest could do at best, if the run measured it."""
+    found = data.get("limits")
+    return None if found is None else msgspec.convert(found, Limits, str_keys=True)
 
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=2**53)]

@@ -1,0 +1,222 @@
+"""The time that no implementation can be below: docs/explanation/limits.md derives it.
+
+A call is launched once. Its products have to be computed and its bytes moved, and its timesteps
+come one after another: between two of them every core of a team has to hear of every other. A team
+is as many cores as share a copy of the recurrent weights; teams work on different sequences. What
+team is best for a shape is not known beforehand: the limit is that of the best.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lstm_bench.analysis.noise import METRICS, SHAPE
+from lstm_bench.model.limits import Limits
+from lstm_bench.model.types import ACCURACY, Shape
+
+COLUMNS = 8  # sequences that a matrix unit takes at least: fewer cost as much
+WIDE = 24  # sequences from which it multiplies faster than it has to fetch weights for fewer
+WEIGHT_BYTES = {"fp32": 4, "tf32": 2, "half": 2, "int8": 1}  # of what a class has to tell apart
+VALUE_BYTES = {"fp32": 4, "tf32": 4, "half": 2, "int8": 4}  # of inputs and outputs
+SUM_BYTES = 4
+#: How many products of which class make one of another on matrix units, as far as they are known.
+PRODUCTS: dict[str, dict[str, int]] = {
+    "fp32": {"tf32": 3, "half": 3},
+    "tf32": {"tf32": 1, "half": 1},
+    "half": {"half": 1},
+    "int8": {},
+}
+
+
+PARTS = ("launch", "barrier", "bandwidth", "arithmetic")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The least time of a call, and what each part of the machine would take for it alone."""
+
+    seconds: float
+    launch_s: float
+    barrier_s: float
+    bandwidth_s: float
+    arithmetic_s: float
+
+    @property
+    def binds(self) -> str:
+        """What takes most of it."""
+        return max(PARTS, key=lambda part: float(getattr(self, f"{part}_s")))
+
+
+def limit_of(
+    limits: Limits,
+    shape: Shape,
+    accuracy: str,
+    computes: str = "lstm",
+    metric: str = "latency",
+) -> Limit:
+    """The limit of a shape in an accuracy class."""
+    work = _Work(limits, shape, accuracy, computes)
+    launch_s = {"latency": limits.call_s, "throughput": limits.queued_s, "device": 0.0}[metric]
+    ways = itertools.product(work.teams(), work.rates or {"": math.inf})
+    return min((work.by(team, unit, launch_s) for team, unit in ways), key=lambda one: one.seconds)
+
+
+def distances(cells: pd.DataFrame, limits: Limits | None, metric: str = "latency") -> pd.DataFrame:
+    """How far each cell on the measured device is from the limit of its shape, one row each.
+
+    `over` is its time over that limit; of several passes the median counts.
+    """
+    value = METRICS[metric][0]
+    good = (cells["status"] == "ok") & (cells["copy"] == 1) & cells[value].notna()
+    good &= cells["precision"].isin(list(ACCURACY))
+    good &= cells["device"] == (limits.device if limits else "")
+    keys = ["implementation", *SHAPE, "precision", "computes"]
+    found = cells[good].groupby(keys, sort=False, as_index=False)[value].median()
+    found["accuracy"] = found["precision"].map(ACCURACY)
+    of: list[Limit] = []
+    known: dict[tuple[Any, ...], Limit] = {}
+    for key in found[[*SHAPE, "accuracy", "computes"]].itertuples(index=False, name=None):
+        assert limits  # else no cell is left
+        if key not in known:
+            known[key] = limit_of(limits, Shape(*key[:4]), key[4], key[5], metric)
+        of.append(known[key])
+    for name in ("seconds", *(f"{part}_s" for part in PARTS)):
+        column = "limit_s" if name == "seconds" else name
+        found[column] = np.array([getattr(one, name) for one in of], dtype=float)
+    found["binds"] = pd.Series([one.binds for one in of], found.index, dtype=object)
+    found["over"] = found[value] / found["limit_s"]
+    return found
+
+
+def means(found: pd.DataFrame) -> dict[str, float]:
+    """Of each row, the geometric mean over its shapes."""
+    logs = np.log(found["over"]).groupby(found["implementation"])
+    return {str(name): float(np.exp(mean)) for name, mean in logs.mean().items()}
+
+
+@dataclass(frozen=True)
+class _Team:
+    cores: int
+    count: int  # of teams
+    sequences: int  # of the one that has most
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a call has to do."""
+
+    limits: Limits
+    shape: Shape
+    accuracy: str
+    computes: str
+
+    def teams(self) -> Iterator[_Team]:
+        batch = self.shape.batch
+        for cores in self.limits.exchange_s:
+            count = min(self.limits.cores // cores, batch)
+            yield _Team(cores, count, -(-batch // count))
+
+    def by(self, team: _Team, unit: str, launch_s: float) -> Limit:
+        """The least time with these teams, and recurrent products by this kind of unit."""
+        limits, steps = self.limits, self.shape.timesteps
+        cell_s = limits.cell_s.get(self.accuracy, min(limits.cell_s.values(), default=0.0))
+        barrier_s = limits.exchange_s[team.cores] + cell_s
+        # While h of some sequences travels others are computed: a step takes as long as the chain
+        # of the fewest that can be taken at a time, or as the work for all.
+        few_s, all_s = (self._products_s(n, team, unit) for n in (1, team.sequences))
+        filled_s = self._filled_s(team)
+        chain_s = filled_s + steps * (barrier_s + few_s)
+        arithmetic_s = filled_s + steps * all_s + self._input_s()
+        moved_s = filled_s + steps * max(self._heard_s(team), self._read_again_s(team))
+        bandwidth_s = max(moved_s, self._once_s())
+        longest = max(chain_s, arithmetic_s, bandwidth_s)
+        arithmetic_s -= filled_s
+        return Limit(launch_s + longest, launch_s, steps * barrier_s, bandwidth_s, arithmetic_s)
+
+    # --- arithmetic
+
+    @functools.cached_property
+    def rates(self) -> dict[str, float]:
+        """FLOP/s of the whole machine in this class by kind of unit, as far as it is known."""
+        limits, products = self.limits, PRODUCTS[self.accuracy]
+        wide = [limits.matrix_flops.get(unit, 0.0) / n for unit, n in products.items()]
+        rates = {
+            "wide": max(wide, default=0.0),
+            "narrow": limits.narrow_flops / products.get("half", math.inf),
+            "vector": limits.vector_flops if self.accuracy == "fp32" or any(wide) else 0.0,
+        }
+        return {unit: rate for unit, rate in rates.items() if rate}
+
+    def _products_s(self, sequences: int, team: _Team, unit: str) -> float:
+        """The recurrent products of a step for so many sequences of a team."""
+        flops = 8 * self.shape.hidden**2 * self.limits.cores / team.cores
+        if unit != "vector":
+            sequences = -(-sequences // COLUMNS) * COLUMNS
+        if unit == "wide" and self.limits.narrow_flops:
+            sequences = max(sequences, WIDE)
+        return sequences * flops / self.rates.get(unit, math.inf)
+
+    def _input_s(self) -> float:
+        """The input products of all timesteps, by the whole machine."""
+        if self.computes != "lstm":
+            return 0.0
+        s = self.shape
+        flops = 8 * s.batch * s.timesteps * s.hidden * s.input_size
+        return flops / max(self.rates.values(), default=math.inf)
+
+    # --- bytes
+
+    @property
+    def _recurrent(self) -> float:
+        return 4 * self.shape.hidden**2 * WEIGHT_BYTES[self.accuracy]
+
+    def _held(self, team: _Team) -> float:
+        """Of the recurrent weights, what the cores of a team keep for the whole call."""
+        local = sum(level.bytes for level in self.limits.levels if level.local)
+        return min(self._recurrent, local * team.cores / self.limits.cores)
+
+    def _read_s(self, size: float) -> float:
+        """The time to read so many bytes: what a level can't hold comes from those behind it."""
+        longest = 0.0
+        for level in self.limits.levels:
+            if not level.local:
+                longest = max(longest, size / level.bytes_per_s)
+                size = max(0.0, size - level.bytes)
+        return longest
+
+    def _once_s(self) -> float:
+        """Weights, inputs and outputs, from where they lie between two calls."""
+        s, width = self.shape, self.shape.input_size if self.computes == "lstm" else 0
+        weights = self._recurrent + 4 * s.hidden * width * WEIGHT_BYTES[self.accuracy]
+        values = s.timesteps * s.batch * (s.input_size + s.hidden)
+        return self._read_s(weights + values * VALUE_BYTES[self.accuracy])
+
+    def _read_again_s(self, team: _Team) -> float:
+        """The recurrent weights that are not kept, in every step and by every team."""
+        return team.count * self._read_s(self._recurrent - self._held(team))
+
+    def _filled_s(self, team: _Team) -> float:
+        """The recurrent weights that are kept, into the cores of all teams."""
+        return team.count * self._held(team) / (self.limits.taken_in or math.inf)
+
+    def _heard_s(self, team: _Team) -> float:
+        """The h of a step, into all cores that need it.
+
+        Cores that share columns of the weights need less of h, and hear of sums instead.
+        """
+        if team.cores == 1:
+            return 0.0
+        each = min(
+            WEIGHT_BYTES[self.accuracy] / columns + 4 * SUM_BYTES * (columns - 1) / team.cores
+            for columns in range(1, math.isqrt(team.cores) + 1)
+        )
+        heard = team.count * team.cores * team.sequences * self.shape.hidden * each
+        return heard / (self.limits.taken_in or math.inf)

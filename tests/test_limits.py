@@ -1,0 +1,163 @@
+"""The limits of a machine: measured, kept, and a floor that nothing is below."""
+
+import ctypes
+import dataclasses
+import json
+from types import SimpleNamespace
+
+import pytest
+from conftest import compiled, only_run
+from test_cudnn import headers
+from test_persistent import H200, compiler
+
+from lstm_bench.analysis import results
+from lstm_bench.driver import limits as driver_limits
+from lstm_bench.model.errors import LstmBenchError
+from lstm_bench.runs import store
+from lstm_bench.worker import limits as measuring
+from lstm_bench.worker.implementations import persistent
+
+_persistent = pytest.importorskip("lstm_bench._persistent", reason="the extension was not built")
+_openblas = pytest.importorskip("lstm_bench._openblas", reason="the extension was not built")
+
+
+# --- measuring
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    built = tmp_path_factory.mktemp("fake") / "libfake_cuda.so"
+    return compiled("fake_cuda.cpp", built, *headers())
+
+
+@pytest.fixture
+def gpu(library, monkeypatch):
+    """A GPU that does everything in 10 ns a round, and products of any size at once."""
+    if _persistent.absent_reason:
+        pytest.skip(_persistent.absent_reason)
+
+    def time_product(paths, precision, size, calls):
+        return {"device": {"fp16": 2.0, "bf16": 1.0, "tf32": 4.0}[precision]}
+
+    names = ("Launch", "time_limit", "Unsupported", "LibraryError")
+    module = SimpleNamespace(**{name: getattr(_persistent, name) for name in names})
+    module.time_product = time_product
+    device = H200 | {"registers": 65536, "l2_bytes": 1 << 20}
+    tools = (module, [library] * 3, SimpleNamespace(cached=lambda *_: b"code"), device)
+    monkeypatch.setattr(persistent, "_tools", lambda: tools)
+    monkeypatch.setattr(measuring, "FAR", 1 << 20)
+    fake = ctypes.CDLL(library)
+    fake.fake_set_late(0)
+    yield fake
+    fake.fake_set_late(0)
+
+
+def test_a_gpu_is_measured_whole(gpu):
+    found = measuring.measure("cuda", 1)
+    assert sorted(found.exchange_s) == [1, 2, 4, 8, 16, 32, 64, 128, 132]
+    assert found.matrix_flops["half"] == 4 * found.matrix_flops["tf32"] == 2 * 8192**3
+    assert [level.name for level in found.levels][1:] == ["L2", "HBM"]
+    assert found.levels[0].bytes == 132 * (4 * 65536 + H200["shared_bytes"])
+    assert found.taken_in >= found.levels[1].bytes_per_s
+    assert min(*found.exchange_s.values(), *found.cell_s.values(), found.call_s) > 0
+
+
+def test_a_wait_without_end_is_an_error(gpu):
+    gpu.fake_set_late(1)
+    with pytest.raises(_persistent.LibraryError, match="shared with other work"):
+        measuring.measure("cuda", 1)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100a"])
+def test_the_kernels_compile_without_spilling(architecture):
+    nvcc = compiler(architecture)
+    code = nvcc.compile("limits.cu", {})
+    assert all(f"limit_{name}".encode() in code for name in ("launch", "grid", "cluster", "read"))
+    assert nvcc.spilled == 0, nvcc.log
+
+
+def test_a_cpu_is_measured_with_the_threads_of_a_run():
+    found = measuring.measure("cpu", 2)
+    assert (found.device, found.cores, sorted(found.exchange_s)) == ("cpu", 2, [1, 2])
+    assert found.vector_flops > 0
+    rates = [level.bytes_per_s for level in found.levels]
+    assert rates == sorted(rates, reverse=True)
+    assert found.levels[-1].name == "memory"
+
+
+def cache(folder, level, size, cpus, kind="Unified"):
+    folder.mkdir(parents=True)
+    told = {"level": level, "type": kind, "size": f"{size}K", "shared_cpu_list": cpus}
+    for name, value in told.items():
+        (folder / name).write_text(f"{value}\n")
+
+
+def test_caches_count_as_often_as_the_threads_can_have_them(tmp_path, monkeypatch):
+    for cpu in range(4):  # two cores of two threads each
+        own = f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}"
+        folder = tmp_path / f"cpu{cpu}" / "cache"
+        cache(folder / "index0", 1, 32, own, "Data")
+        cache(folder / "index1", 1, 32, own, "Instruction")
+        cache(folder / "index2", 2, 1024, own)
+        cache(folder / "index3", 3, 8192, "0-3")
+    monkeypatch.setattr(measuring, "CPUS", tmp_path)
+    monkeypatch.setattr(measuring.os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    assert measuring._caches(1) == {"L1": 32 << 10, "L2": 1 << 20, "L3": 8 << 20}
+    assert measuring._caches(4) == {"L1": 64 << 10, "L2": 2 << 20, "L3": 8 << 20}
+
+
+def test_without_sizes_of_caches_all_is_as_near_as_can_be(tmp_path, monkeypatch):
+    monkeypatch.setattr(measuring, "CPUS", tmp_path)
+    assert [level.name for level in measuring.measure("cpu", 1).levels] == ["caches"]
+
+
+# --- keeping
+
+
+def test_limits_survive_a_manifest():
+    found = measuring.measure("cpu", 1)
+    again = store.limits_of({"limits": json.loads(json.dumps(found.to_json()))})
+    assert again == found
+    assert dataclasses.replace(again, cores=2) != found
+
+
+def test_a_run_keeps_the_limits_of_its_machine(typed, tmp_path):
+    done = typed("grid", "--shape", "8,1,2", "-i", "deepbench", "--device", "cpu", "--fast")
+    assert done.returncode == 0, done.stderr
+    run = results.load(only_run(tmp_path))
+    assert run.limits.device == "cpu"
+    assert "over limit" in done.stdout
+
+
+def test_a_run_of_a_virtual_clock_has_none(lstm_bench, write_grid, tmp_path, monkeypatch):
+    monkeypatch.setattr(driver_limits, "measure", lambda *_: pytest.fail("measured"))
+    done = lstm_bench("grid", write_grid())
+    assert done.returncode == 0, done.stderr
+    assert results.load(only_run(tmp_path)).limits is None
+    assert "over limit" not in done.stdout
+
+
+def test_a_run_goes_on_without_limits_and_says_why(lstm_bench, tmp_path, monkeypatch):
+    def fail(*_):
+        raise LstmBenchError("limits: no compiler")
+
+    monkeypatch.setattr(driver_limits, "measure", fail)
+    words = ("--shape", "8,1,2", "-i", "deepbench", "--device", "cpu", "--fast")
+    done = lstm_bench("grid", *words)
+    assert done.returncode == 0, done.stderr
+    assert "! limits: no compiler: the report will not say how far the limit is" in done.stderr
+    assert results.load(only_run(tmp_path)).limits is None
+
+
+def test_an_interpreter_without_the_extension_is_named():
+    with pytest.raises(LstmBenchError, match="/no/such/python"):
+        driver_limits.measure({"deepbench": "/no/such/python"}, "cpu", 1)
+
+
+def test_doctor_prints_the_limits_and_writes_them_as_a_run_keeps_them(typed, tmp_path):
+    words = ("doctor", "--limits", "--device", "cpu", "--threads", "1")
+    assert "multiply-adds, fp32" in typed(*words).stdout
+    assert typed(*words, "--output", "limits.json").returncode == 0
+    kept = json.loads((tmp_path / "limits.json").read_text())
+    assert store.limits_of(kept).cores == 1
+    assert typed("doctor", "--threads", "1").returncode == 2
