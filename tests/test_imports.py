@@ -31,6 +31,7 @@ AT_HOME = {
     "onnxruntime": {"onnx", "onnxruntime"},
     "openvino": {"openvino"},
     "pytorch": {"torch", "apex"},
+    "persistent_module": {"torch"},
     "torch_compile": {"torch"},
     "torch_profile": {"torch"},
     "libtorch": {"torch"},

@@ -16,8 +16,8 @@ from test_persistent import H200
 torch = pytest.importorskip("torch", reason="the drop-in is PyTorch's")
 _persistent = pytest.importorskip("lstm_bench._persistent", reason="the extension was not built")
 
-from lstm_bench import persistent as drop_in  # noqa: E402
 from lstm_bench.worker.implementations import persistent as kernels  # noqa: E402
+from lstm_bench.worker.implementations import persistent_module as drop_in  # noqa: E402
 
 INPUT, HIDDEN = 3, 5
 

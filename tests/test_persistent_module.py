@@ -17,7 +17,7 @@ if not torch.cuda.is_available():
 pytest.importorskip("lstm_bench._persistent", reason="the extension was not built")
 
 from lstm_bench.model.types import TOLERANCES, Unsupported  # noqa: E402
-from lstm_bench.persistent import LSTM, TYPES  # noqa: E402
+from lstm_bench.worker.implementations.persistent_module import LSTM, TYPES  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("gpu")
 

@@ -61,6 +61,7 @@ def frame(
     for name in ("host peak", "device peak"):
         found = [memory.get(name) for memory in raw["memory"]]
         columns[name.replace(" ", "_")] = np.array(found, dtype=float)
+    columns["host_peak"] += [memory.get("import", 0) for memory in raw["memory"]]
     columns |= {name: _column(raw[name]) for name in _REST}
     columns["state"] = np.full(len(rows), state, dtype=object)
     gpu = (machine.get("gpus") or [{}])[0]

@@ -44,8 +44,10 @@ def list_(pythons: Sequence[str], device: str | None) -> None:
     rest = [a for a in rows if not a.runs]
     if rest:
         click.echo("\nThese do not:\n")
-        for a in rest:
-            _say(f"  {a.row.name:<26}{a.detail}", 28)
+        reasons = dict.fromkeys(a.detail for a in rest)
+        for reason in reasons:
+            _say(f"  {reason}:", 4)
+            _say(f"      {', '.join(a.row.name for a in rest if a.detail == reason)}", 6)
 
 
 @click.command("doctor")

@@ -101,6 +101,7 @@ def blank_record(
         tf32=(hello.tf32 if hello else settings.tf32) and settings.device == "cuda",
         versions=hello.versions if hello else {},
         import_s=hello.import_s if hello else None,
+        memory={"import": hello.import_bytes} if hello and hello.import_bytes else {},
         group=group,
         finished_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     )
@@ -109,7 +110,7 @@ def blank_record(
 def fill(record: Record, one: Measurement) -> Record:
     """Add all that was learnt; only `ok` and `interrupted` carry times."""
     reply = one.reply
-    record.check, record.path, record.memory = reply.check, reply.path, reply.memory
+    record.check, record.path, record.memory = reply.check, reply.path, record.memory | reply.memory
     record.precision = reply.precision
     record.first_call_s, record.build_s = reply.first_call_s, reply.build_s
     record.warnings = one.warnings

@@ -26,6 +26,7 @@ class Hello(msgspec.Struct):
     threads: Count
     tf32: bool
     import_s: float | None = None
+    import_bytes: Count = 0
 
 
 class Nothing(msgspec.Struct):

@@ -186,10 +186,12 @@ IMPLEMENTATIONS = {
             "-compile",
             "torch.compile; on a GPU all steps unrolled, mode reduce-overhead",
             way="compile",
-            cap_s=60,
+            cap_s=30,
         ),
         _pytorch("-script", "torch.jit.script", way="script"),
         _pytorch("-trace", "torch.jit.trace", way="trace"),
+        _pytorch("-persistent", "our kernels as a drop-in", devices=CUDA, way="persistent"),
+        _pytorch("-tf32-persistent", "the same in TF32", way="persistent"),
         _pytorch("-native", "oneDNN off: PyTorch's own loop", devices=CPU, way="native"),
         _pytorch("-int8", "weights quantised by quantize_dynamic", "int8", CPU, way="int8"),
         Implementation(

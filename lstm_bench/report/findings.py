@@ -194,7 +194,7 @@ def lead_sentences(run: Run, found: Sequence[Lead]) -> list[str]:
         what = "The C++ reference"
         if "the best of cuDNN" in ours:
             what = "The best of cuDNN is our C++ reference: it"
-        told.append(f"{what} shows what is possible and cannot be used from Python.")
+        told.append(f"{what} is called from C++ and shows what is possible.")
     return told
 
 

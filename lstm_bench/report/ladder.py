@@ -36,8 +36,8 @@ MIB = 2**20
 COLUMNS = {"host_peak": "host", "device_peak": "GPU", "import_s": "import", "build_s": "build"}
 COLUMNS |= {"first_call_s": "1st call"}
 COSTS = (
-    "host, GPU: the most memory that build and first call added at any shape, less what they found"
-    " free from earlier ones; import: of the framework; build, 1st call: with compilation"
+    "host, GPU: the most memory that build and first call added at any shape, on the host to what"
+    " the imported framework holds; import: of the framework; build, 1st call: with compilation"
 )
 #: What a profile counts in a call, how a sentence says it, and how its number is shown.
 COUNTS: dict[str, tuple[str, Callable[[float], str]]] = {

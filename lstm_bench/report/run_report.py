@@ -43,7 +43,7 @@ DEFAULT = "+"  # the mark of what a user gets unasked
 DEFAULT_NOTE = f"{DEFAULT} what its framework does unless you change a setting"
 SHARED_NOTE = "implementations that ran the same code at a shape share its win"
 ACCURACY_NOTE = "accuracy any: the fastest of all, whatever its error"
-REFERENCE_NOTE = "the C++ reference shows what is possible; it cannot be used from Python"
+REFERENCE_NOTE = "the C++ reference is called from C++: it shows what is possible"
 MORE = "more: --all adds throughput, first call, every shape and all warnings; --html draws a page"
 
 #: Warnings that may change what a reader believes, if they are about more than so many cells.

@@ -56,6 +56,11 @@ def reset_host_peak() -> bool:
     return True
 
 
+def resident() -> int:
+    """What the process holds now; 0 where the system does not say."""
+    return _status("VmRSS") or 0
+
+
 def _status(name: str) -> int | None:
     """A line of the process's status, in bytes."""
     try:

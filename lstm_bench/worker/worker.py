@@ -71,7 +71,8 @@ class Worker:
         started = time.perf_counter()
         described = self.module.describe(self.settings)
         import_s = self.import_s + time.perf_counter() - started
-        return {"python": sys.version.split()[0], "import_s": import_s, **described}
+        held = {"import_s": import_s, "import_bytes": memory_peak.resident()}
+        return {"python": sys.version.split()[0], **held, **described}
 
     def pose(
         self, shape: dict[str, Any], computes: str, shelf: int, filled: bool

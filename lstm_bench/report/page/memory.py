@@ -14,6 +14,7 @@ MEASURED = {
     "device peak": "the most that its build and first call added on the GPU, by its own allocator",
     "process by NVML": "all that its process holds on the GPU, with its neighbours of the shape",
     "device by NVML": "all that the GPU holds more than before the workers started",
+    "import": "what its process held on the host once the framework was imported",
     "host peak": "the most that its build and first call added to the process on the host",
     "process peak": "the most that its process ever had on the host, with its neighbours",
 }

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity
 
 from lstm_bench.model.profile import Activity, Profile, Window
 from lstm_bench.model.types import Implementation, Settings
-from lstm_bench.worker import loaded_libraries
 from lstm_bench.worker.implementations import pytorch, torch_profile
 from lstm_bench.worker.implementations.function_session import FunctionSession, batch_major
 from lstm_bench.worker.implementations.keras_layer import keras_on, layer
 from lstm_bench.worker.implementations.session import Session
+from lstm_bench.worker.implementations.torch_session import kernels
 from lstm_bench.worker.problem import Answer, Problem
 
 allocated = pytorch.allocated
@@ -57,11 +56,8 @@ class KerasTorchSession(FunctionSession):
 
         Read off the operators of a short call like the others.
         """
-        with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as seen:
-            self.forward(self.x[:, :1], *self.start)
-        if any("cudnn_rnn" in event.name for event in seen.events()):
-            return f"cuDNN {loaded_libraries.cudnn()}".strip()
-        return "Python loop"
+        found = kernels(lambda: self.forward(self.x[:, :1], *self.start))
+        return "Python loop" if found == "generic" else found
 
     def outputs(self) -> Answer:
         self.wait()

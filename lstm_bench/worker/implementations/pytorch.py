@@ -22,6 +22,7 @@ WAYS: dict[str, type[TorchSession]] = {
     "graph": torch_variants.Graph,
     "int8": torch_variants.Int8,
     "native": torch_variants.Native,
+    "persistent": torch_variants.Persistent,
     "script": torch_variants.Script,
     "trace": torch_variants.Trace,
 }

@@ -46,7 +46,9 @@ class Compile(TorchSession):
 
     def wrapped(self, layer: torch.nn.Module) -> Forward:
         def forward(x: torch.Tensor, state: State) -> Any:
-            return layer(x, state)
+            output, (h, c) = layer(x, state)
+            # Unrolled by PyTorch 2.11, the states of a batch have one dimension too many.
+            return output, (h.reshape(state[0].shape), c.reshape(state[1].shape))
 
         # Dynamo keeps what it compiled with the code object, and stops after eight.
         code = forward.__code__.replace(co_name=f"forward_{id(self)}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.profiler import ProfilerActivity
 
 from lstm_bench.model.profile import Activity, CallDepth, Profile, Window
 from lstm_bench.model.types import Implementation, Settings, Unsupported
@@ -102,10 +102,10 @@ class TorchSession(Session):
 
 
 def kernels(call: Callable[[], Any]) -> str:
-    """The library behind a call, read off its operators."""
-    with _OperatorNames() as seen:
+    """The library behind a call, read off its operators as PyTorch's profiler sees them."""
+    with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as seen:
         call()
-    return library(seen.names)
+    return library(event.name for event in seen.events())
 
 
 def library(operators: Iterable[str]) -> str:
@@ -143,18 +143,3 @@ def quiet() -> Iterator[None]:
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
-
-
-class _OperatorNames(TorchDispatchMode):
-    """Collects the names of the operators that run inside it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(str(func))
-        kwargs = kwargs or {}
-        with self:  # in inference mode an operator that is made of others arrives whole
-            result = func.decompose(*args, **kwargs)
-        return func(*args, **kwargs) if result is NotImplemented else result

@@ -116,6 +116,28 @@ class Native(TorchSession):
             return super().path
 
 
+class Persistent(TorchSession):
+    """By kernels of our own, through their drop-in for `nn.LSTM`."""
+
+    def wrapped(self, layer: torch.nn.Module) -> Forward:
+        from lstm_bench.worker.implementations.persistent_module import LSTM
+
+        assert isinstance(layer, torch.nn.LSTM)
+        self.kernels: LSTM | None = LSTM.like(layer, self.row.precision)
+        forward: Forward = self.kernels
+        return forward
+
+    @property
+    def path(self) -> str:  # type: ignore[override]
+        timesteps, batch = self.x.shape[:2]
+        assert self.kernels
+        return self.kernels.path(batch, timesteps)
+
+    def close(self) -> None:
+        self.kernels = None
+        super().close()
+
+
 class Script(TorchSession):
     """Compiled by `torch.jit.script`."""
 
