@@ -21,10 +21,9 @@ from lstm_bench.report.page import limit_sections
 from lstm_bench.runs import store
 
 RUNS = Path(__file__).parent.parent / "results"
-MEASURED = RUNS / "h200-limits.json"  # by `lstm-bench doctor --limits --device cuda --output`
+MEASURED = store.limits_of(json.loads((RUNS / "h200-limits.json").read_text()))
 
-#: An H200 by single experiments. What those did not see is guessed: a call that is waited for is
-#: taken for one that is queued, and the cell, a block's exchange and narrow products by count.
+#: An H200 in round numbers, for what must hold whatever they are.
 H200 = Limits(
     device="cuda",
     cores=132,
@@ -61,17 +60,12 @@ CPU = Limits(
 )
 
 
-def h200():
-    """The constants that were measured on an H200, once they are."""
-    return store.limits_of(json.loads(MEASURED.read_text())) if MEASURED.exists() else H200
-
-
 @functools.cache
 def distances(run, machine):
     """Every cell of a run on this machine: name, shape, and how many times the limit it takes."""
     cells = results.load(RUNS / run).cells
     cells = cells[(cells["status"] == "ok") & (cells["device"] == machine)]
-    limits, found = {"cuda": h200(), "cpu": CPU}[machine], []
+    limits, found = {"cuda": MEASURED, "cpu": CPU}[machine], []
     for cell in cells.itertuples():
         shape = Shape(cell.hidden, cell.batch, cell.timesteps, cell.input_size)
         for metric in ("latency", "throughput", "device"):
@@ -97,7 +91,7 @@ def test_no_cell_on_a_cpu_is_below_the_limit():
 
 
 def test_the_limit_is_near_what_was_reached():
-    for name, most in {"persistent": 3.5, "persistent-tf32": 3.0, "persistent-fp16": 2.5}.items():
+    for name, most in {"persistent": 3.0, "persistent-tf32": 2.5, "persistent-fp16": 2.5}.items():
         ratios = [
             ratio
             for ratio, metric, row, shape in distances("h200-kernel-100", "cuda")
