@@ -21,7 +21,6 @@ from lstm_bench.report.page import limit_sections
 from lstm_bench.runs import store
 
 RUNS = Path(__file__).parent.parent / "results"
-MEASURED = store.limits_of(json.loads((RUNS / "h200-limits.json").read_text()))
 
 #: An H200 in round numbers, for what must hold whatever they are.
 H200 = Limits(
@@ -61,11 +60,16 @@ CPU = Limits(
 
 
 @functools.cache
+def measured():
+    return store.limits_of(json.loads((RUNS / "h200-limits.json").read_text()))
+
+
+@functools.cache
 def distances(run, machine):
     """Every cell of a run on this machine: name, shape, and how many times the limit it takes."""
     cells = results.load(RUNS / run).cells
     cells = cells[(cells["status"] == "ok") & (cells["device"] == machine)]
-    limits, found = {"cuda": MEASURED, "cpu": CPU}[machine], []
+    limits, found = CPU if machine == "cpu" else measured(), []
     for cell in cells.itertuples():
         shape = Shape(cell.hidden, cell.batch, cell.timesteps, cell.input_size)
         for metric in ("latency", "throughput", "device"):
