@@ -152,6 +152,6 @@ def compiled(source: str, built: Path, *flags: str) -> str:
     if not shutil.which(compiler):
         pytest.skip(f"no {compiler}")
     path = REPOSITORY / "tests" / source
-    options = ["-std=c++20", "-O1", "-shared", "-fPIC", *flags]
+    options = ["-std=c++20", "-O1", "-shared", "-fPIC", "-Wl,-Bsymbolic", *flags]  # it calls itself
     subprocess.run([compiler, *options, str(path), "-o", str(built)], check=True)
     return str(built)

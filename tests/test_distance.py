@@ -61,7 +61,8 @@ CPU = Limits(
 
 @functools.cache
 def measured():
-    return store.limits_of(json.loads((RUNS / "h200-limits.json").read_text()))
+    """An H200's; runs before this one did not keep their own."""
+    return results.load(RUNS / "h200-ladder").limits
 
 
 @functools.cache
