@@ -186,10 +186,13 @@ def load(folder: Path) -> Run:
 
 
 def versions(run: Run, implementation: str) -> dict[str, str]:
-    """What an implementation ran with: its framework, its libraries, on a GPU the driver."""
+    """What an implementation ran with: Python, its framework and libraries, a GPU's driver."""
     mine = run.cells[run.cells["implementation"] == implementation]
     drivers = mine["driver"].dropna()
     found = store.read_versions(run.folder, implementation) if run.folder else {}
+    homes = {row.name: row.home for row in run.plan.implementations}
+    known = run.manifest.get("interpreters", {}).get(homes.get(implementation), {})
+    found |= {"python": str(known["python"])} if known.get("python") else {}
     return {**found, **({} if drivers.empty else {"driver": str(drivers.iloc[-1])})}
 
 

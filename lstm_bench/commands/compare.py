@@ -62,6 +62,7 @@ def compare(
       lstm-bench compare pytorch deepbench --where 'batch>=16' --metric throughput
       lstm-bench compare pytorch deepbench --shape 512,16,25
       lstm-bench compare pytorch pytorch --run monday --run friday
+      lstm-bench compare pytorch pytorch~other          after `grid --against`
 
     MPE is the mean over shapes of (A - B) / A: negative means that B is slower. A difference is
     called faster or slower only if it is beyond the run's noise floor. Two things that did not do
@@ -97,7 +98,7 @@ def compare(
             f"{found.a} and {found.b} have no shape at which both have a time{why};"
             " `lstm-bench report` has the reasons"
         )
-    changed = _changed((a, b), loaded) if two else {}
+    changed = _changed((a, b), loaded) if two or "~" in a + b else {}
     options.write(pair_report.document(found, loaded, changed), form, output)
 
 
@@ -105,7 +106,7 @@ def _changed(names: Sequence[str], runs: Sequence[Run]) -> dict[str, tuple[str, 
     """What both sides ran with, in another version each."""
     from lstm_bench.analysis.results import versions
 
-    a, b = map(versions, runs, names)
+    a, b = map(versions, (runs[0], runs[-1]), names)
     return {what: (a[what], b[what]) for what in a if what in b and a[what] != b[what]}
 
 

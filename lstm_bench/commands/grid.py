@@ -59,6 +59,13 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
 @options.device
 @options.threads
 @options.python
+@click.option(
+    "--against",
+    "others",
+    multiple=True,
+    metavar="FRAMEWORK[~NAME]=PATH",
+    help="Measure its rows under this interpreter too, in turns, as ROW~NAME; NAME: other.",
+)
 @click.option("--skip-missing", is_flag=True, help="Go without frameworks that are not installed.")
 @click.option("--fast", is_flag=True, help="5 to 10 rounds, one load for energy.")
 @click.option("--rigorous", is_flag=True, help="At least 30 rounds.")
@@ -80,6 +87,7 @@ def grid(
     device: str | None,
     threads: int | None,
     pythons: Sequence[str],
+    others: Sequence[str],
     skip_missing: bool,
     fast: bool,
     rigorous: bool,
@@ -99,6 +107,7 @@ def grid(
       lstm-bench grid grids/default.yaml --budget 3m    as much as fits
       lstm-bench grid grids/paper.yaml -i pytorch,pytorch-amp --profile
       lstm-bench grid --shape 320,4,60                  one shape, as the default grid would
+      lstm-bench grid paper -i pytorch --against pytorch=.venv-new/bin/python
       lstm-bench grid --resume                          after Ctrl-C, a crash or a power cut
       lstm-bench grid grids/paper.yaml --resume         the same, or its start: for a job script
 
@@ -122,7 +131,8 @@ def grid(
     if retry_failed and resume is None:
         raise click.UsageError("--retry-failed goes with --resume")
     budget_s = _duration(budget) if budget else None
-    environments = preflight.environments(pythons)
+    against = preflight.against(others)
+    environments = {**preflight.environments(pythons), **against}
     plan = None
     if grid_file is not None or shape:
         file, data = _grid(grid_file, shape)
@@ -136,6 +146,7 @@ def grid(
             shapes=shape,
             implementations=_split(implementations) if implementations else None,
             environments=environments,
+            against=against,
             sampling=_sampling_flags(data, fast, rigorous, deepbench),
         )
     changes = (implementations, device, threads, fast, rigorous, deepbench, profile, energy)

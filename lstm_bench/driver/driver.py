@@ -87,8 +87,8 @@ def run(
     missing = missing or {}
     walk = _Walk(plan, sink, observer, stop, look or ProfileOptions(), finished)
     for row in plan.implementations:
-        if row.framework in missing:
-            walk.workers.refused[row.worker] = ("missing", missing[row.framework])
+        if row.home in missing:
+            walk.workers.refused[row.worker] = ("missing", missing[row.home])
     started = time.monotonic()
     deadline = started + budget_s if budget_s else None
     groups = by_shape(cells)

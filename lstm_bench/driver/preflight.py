@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lstm_bench.driver import machine, worker_pool
 from lstm_bench.model import fake_script
-from lstm_bench.model.registry import Framework, find, framework_of
+from lstm_bench.model.registry import VERSION, Framework, find, framework_of
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import counted
 from lstm_bench.runs.grid import check_environment
@@ -32,18 +32,35 @@ def run_name(name: str) -> str:
     return name
 
 
-def environments(pythons: Iterable[str]) -> dict[str, str]:
+def environments(pythons: Iterable[str], option: str = "--python") -> dict[str, str]:
     """The interpreters that `--python FRAMEWORK=PATH` names."""
     found = {}
     for entry in pythons:
         name, equals, path = entry.partition("=")
         if not equals or not path:
             raise LstmBenchError(
-                f"--python: found {entry!r}, expected FRAMEWORK=PATH such as"
+                f"{option}: found {entry!r}, expected FRAMEWORK=PATH such as"
                 " tensorflow=.venv-tensorflow/bin/python"
             )
-        check_environment(name, path, "--python")
+        check_environment(name, path, option)
         found[name] = str(Path(path).expanduser())
+    return found
+
+
+def against(pythons: Sequence[str]) -> dict[str, str]:
+    """The other versions that `--against FRAMEWORK[~NAME]=PATH` names; NAME is `other` if left out.
+
+    Two of one name would be one.
+    """
+    found: dict[str, str] = {}
+    for entry in pythons:
+        for name, path in environments([entry], "--against").items():
+            name = name if "~" in name else f"{name}~other"
+            if name in found:
+                raise LstmBenchError(
+                    f"--against: {name} stands twice; name each: --against {name}2={path}"
+                )
+            found[name] = path
     return found
 
 
@@ -90,7 +107,9 @@ def resumed(stored: Plan, given: Mapping[str, str], folder: Path) -> Plan:
     for row in stored.implementations:
         if row.name in fakes:
             fake_script.check(dict(row.options), f"{folder}/manifest.json, {row.name}")
-            if row.module != "fake" or not re.fullmatch(r"fake(-[A-Za-z0-9]+)?", row.framework):
+            if row.module != "fake" or not re.fullmatch(
+                rf"fake(-[A-Za-z0-9]+)?(~{VERSION})?", row.home
+            ):
                 raise LstmBenchError(f"{folder}/manifest.json: {row.name} is no fake")
         elif row != find(row.name, f"{folder}/manifest.json"):
             raise LstmBenchError(

@@ -129,8 +129,8 @@ def probe(python: str, framework: Framework) -> dict[str, Any]:
         answer = type(error).__name__
     if not isinstance(answer, dict):
         raise LstmBenchError(
-            f"{framework.name}={python} (--python, or environments in the grid): no Python"
-            f" interpreter that runs here ({answer}); expected a path such as .venv/bin/python"
+            f"{framework.name}={python} (--python, --against, or environments in the grid): no"
+            f" Python interpreter that runs here ({answer}); expected a path such as .venv/bin/python"
         )
     return answer
 
@@ -326,9 +326,18 @@ _ON_TOP_OF = {"apex": "pytorch", "keras-torch": "pytorch", "keras-jax": "jax"}
 
 
 def interpreter(framework: str, chosen: Mapping[str, str]) -> str:
-    """The interpreter for a framework: this one unless told otherwise."""
-    family = _ON_TOP_OF.get(framework, framework.split("-")[0])
-    return chosen.get(framework) or chosen.get(family) or sys.executable
+    """The interpreter for a framework: this one unless told otherwise.
+
+    Another version of it, such as pytorch~old, has no other interpreter than its own.
+    """
+    name, mark, version = framework.partition("~")
+    family = _ON_TOP_OF.get(name, name.split("-")[0])
+    found = chosen.get(framework) or chosen.get(f"{family}{mark}{version}")
+    if mark and not found:
+        raise LstmBenchError(
+            f"{framework}: no interpreter is named for it; add --python {framework}=PATH"
+        )
+    return found or sys.executable
 
 
 START_TIMEOUT_S = 180.0  # importing a framework from a cold disk
@@ -379,7 +388,7 @@ class Workers:
         if name not in self._alive:
             row = next(r for r in self.plan.implementations if r.worker == name)
             settings = row.settings_in(self.plan.settings)
-            python = interpreter(row.framework, self.plan.environments)
+            python = interpreter(row.home, self.plan.environments)
             self._started += 1
             log = self.logs / f"{framework_of(row).name}-{self._started}.log"
             try:

@@ -338,12 +338,18 @@ PAPER = (
 )
 
 
+#: What another version of a framework may be called, such as 2.12.0+cpu.
+VERSION = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}"
+_NAME = re.compile(rf"(?P<plain>.+?)(~(?P<version>{VERSION}))?(@(?P<threads>[1-9]\d{{0,3}}))?")
+
+
 def find(
     name: str, where: str, fakes: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Implementation:
     """The row called `name`; `fakes` adds rows that a grid file scripts.
 
-    `pytorch@1` is the row `pytorch` on the CPU with one thread, wherever the run is.
+    `pytorch@1` is the row `pytorch` on the CPU with one thread, wherever the run is. `pytorch~old`
+    is the same row in another version of PyTorch, `pytorch~old@1` both.
     """
     fakes = fakes or {}
     if name in fakes:
@@ -355,25 +361,36 @@ def find(
         return replace(base, name=name, framework=framework, precision=precision, options=script)
     if name in IMPLEMENTATIONS:
         return IMPLEMENTATIONS[name]
-    plain, _, threads = name.rpartition("@")
-    if plain in (*fakes, *IMPLEMENTATIONS) and re.fullmatch(r"[1-9]\d{0,3}", threads):
-        return replace(find(plain, where, fakes), name=name, threads=int(threads))
+    parts = _NAME.fullmatch(name)
+    if parts and parts["plain"] in (*fakes, *IMPLEMENTATIONS):
+        row = find(parts["plain"], where, fakes)
+        threads, version = int(parts["threads"] or 0), parts["version"] or ""
+        return replace(row, name=name, threads=threads, version=version)
     raise LstmBenchError(
         f"{where}: no implementation is called {name!r}{nearest(name, [*IMPLEMENTATIONS, *fakes])}"
         " (`lstm-bench list` shows all)"
     )
 
 
+def in_version(row: Implementation, version: str) -> str:
+    """The name of the same row in another version of its framework."""
+    threads = f"@{row.threads}" if row.threads else ""
+    return f"{row.name.removesuffix(threads)}~{version}{threads}"
+
+
 def framework_of(implementation: Implementation) -> Framework:
-    """The framework row; scripted fakes may live in worker processes of their own."""
+    """The framework row, by the name of what has an interpreter.
+
+    Scripted fakes may live in worker processes of their own.
+    """
     if implementation.framework.startswith("fake-"):
-        return replace(FRAMEWORKS["fake"], name=implementation.framework)
+        return replace(FRAMEWORKS["fake"], name=implementation.home)
     if implementation.framework not in FRAMEWORKS:
         raise LstmBenchError(
             f"{implementation.name}: FRAMEWORKS in lstm_bench/model/registry.py has no"
             f" {implementation.framework!r}{guess(implementation.framework, FRAMEWORKS)}"
         )
-    return FRAMEWORKS[implementation.framework]
+    return replace(FRAMEWORKS[implementation.framework], name=implementation.home)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -92,11 +92,17 @@ class Implementation:
     note: str = ""
     threads: int = 0  # on the CPU with so many, wherever the run is; 0: as the run
     default_on: tuple[str, ...] = ()  # devices where a user of the framework gets this unasked
+    version: str = ""  # another version of the framework by this name, in its own interpreter
+
+    @property
+    def home(self) -> str:
+        """What has an interpreter: the framework, or another version of it as `pytorch~other`."""
+        return f"{self.framework}~{self.version}" if self.version else self.framework
 
     @property
     def worker(self) -> str:
         """The process that it runs in: threads and TF32 are a matter of the whole process."""
-        name = self.framework + ("+tf32" if self.precision == "tf32" else "")
+        name = self.home + ("+tf32" if self.precision == "tf32" else "")
         return f"{name}@{self.threads}" if self.threads else name
 
     def settings_in(self, run: Settings) -> Settings:

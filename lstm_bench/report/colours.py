@@ -82,8 +82,8 @@ def look(name: str) -> Look:
 
 
 def family_of(name: str) -> str:
-    """The first word of a name: `pytorch` of `pytorch-tf32@1`."""
-    return re.split("[-@]", name)[0]
+    """The first word of a name: `pytorch` of `pytorch-tf32~old@1`."""
+    return re.split("[-~@]", name)[0]
 
 
 def family_colour(name: str) -> str:

@@ -27,7 +27,7 @@ def document(
         calls = [guess_call_s(row, shape, s) for shape in plan.shapes]
         long = sum(too_long(call, sampling) for call in calls)
         note = f"{counted(long, 'shape')} may time out" if long else ""
-        if row.framework in missing:
+        if row.home in missing:
             note = "not installed"
         if row.settings_in(s).device not in row.devices:
             note = f"needs {' or '.join(row.devices)}"
@@ -72,6 +72,7 @@ def document(
         + (f", {sampling.loads} loads for energy" if plan.energy and sampling.loads > 1 else ""),
         Table("plan", rows, columns),
         "\n".join(wrapped(f"{name}: {why}", 2) for name, why in missing.items()),
+        "\n".join(wrapped(f"{name} is {path}", 2) for name, path in _versions(plan).items()),
         wrapped(shapes),
         wrapped(late) if any("time out" in str(row["note"]) for row in rows) else "",
         wrapped(
@@ -86,6 +87,11 @@ def document(
         ),
     )
     return result
+
+
+def _versions(plan: Plan) -> dict[str, str]:
+    """Where the other versions of a framework are."""
+    return {name: path for name, path in plan.environments.items() if "~" in name}
 
 
 def _from_to(least_s: float, most_s: float) -> str:

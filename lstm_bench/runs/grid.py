@@ -142,11 +142,13 @@ def plan(
     shapes: Sequence[Shape] = (),
     implementations: Sequence[str] | None = None,
     environments: Mapping[str, str] | None = None,
+    against: Mapping[str, str] | None = None,
     sampling: Mapping[str, Any] | None = None,
 ) -> Plan:
     """The plan of a grid; `device` and `threads` are what "auto" and "all" mean on this machine.
 
-    The keyword arguments from `shapes` on are the command line's, and go before the file.
+    `against` has other versions of frameworks, as `pytorch~other`, and their interpreters: every
+    row of theirs is measured in those, too. The keyword arguments from `shapes` on are the command line's, and go before the file.
     """
     where = str(path)
     origin = "--implementations" if implementations is not None else f"{where}: implementations"
@@ -160,7 +162,8 @@ def plan(
 
     def rows() -> tuple[Implementation, ...]:
         names = implementations if implementations is not None else _names(data, where)
-        return _rows(list(map(str, names)), counts()[1:], origin, _fakes(data, where))
+        fakes = _fakes(data, where)
+        return _doubled(_rows(list(map(str, names)), counts()[1:], origin, fakes), against, fakes)
 
     found = _all(
         name=lambda: _name(data, path),
@@ -177,7 +180,11 @@ def plan(
             {**_mapping(data, "sampling", where), **(sampling or {})}, where
         ),
         energy_where=lambda: _conditions(data, "energy", where),
-        environments=lambda: {**_environments(data, where), **(environments or {})},
+        environments=lambda: {
+            **_environments(data, where),
+            **(environments or {}),
+            **(against or {}),
+        },
     )
     stated = ({"device", "threads"} | _SETTINGS.keys()) & found.keys()
     settings = {name: found.pop(name) for name in stated}
@@ -225,6 +232,32 @@ def _rows(
         if not row.threads and "cpu" in row.devices:
             rows |= {f"{name}@{n}": registry.find(f"{name}@{n}", origin, fakes) for n in threads}
     return tuple(rows.values())
+
+
+def _doubled(
+    rows: Sequence[Implementation],
+    against: Mapping[str, str] | None,
+    fakes: Mapping[str, Any],
+) -> tuple[Implementation, ...]:
+    """Each row, and behind it the same in the other versions of its framework."""
+    result = {}
+    used = set()
+    for row in rows:
+        result[row.name] = row
+        for other in against or {}:
+            framework, _, version = other.partition("~")
+            kind = "fake" if row.framework.startswith("fake-") else row.framework
+            if framework == kind and not row.version:
+                name = registry.in_version(row, version)
+                result[name] = registry.find(name, "--against", fakes)
+                used.add(other)
+    if idle := [other.partition("~")[0] for other in against or {} if other not in used]:
+        here = ", ".join(dict.fromkeys(row.framework for row in rows))
+        raise LstmBenchError(
+            f"--against {idle[0]}: the grid has no row of it, expected one of {here}; name rows of"
+            " it with --implementations"
+        )
+    return tuple(result.values())
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
@@ -330,9 +363,15 @@ def _environments(data: Mapping[str, Any], where: str) -> dict[str, str]:
 
 def check_environment(framework: str, python: Any, where: str) -> None:
     """Refuse a framework that does not exist, or an interpreter that is no path."""
-    if framework not in registry.FRAMEWORKS:
-        near = registry.nearest(framework, registry.FRAMEWORKS)
-        raise LstmBenchError(f"{where}: no framework is called {framework!r}{near}")
+    name, mark, version = framework.partition("~")
+    if name not in registry.FRAMEWORKS:
+        near = registry.nearest(name, registry.FRAMEWORKS)
+        raise LstmBenchError(f"{where}: no framework is called {name!r}{near}")
+    if mark and not re.fullmatch(registry.VERSION, version):
+        raise LstmBenchError(
+            f"{where}: found {version!r} behind {name}~, expected a name such as old or 2.12.0: up"
+            " to 40 letters, digits, '.', '_', '+' and '-', a letter or digit first"
+        )
     _checked(python, _PYTHON, f"{where}: {framework}")
 
 

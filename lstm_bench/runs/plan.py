@@ -76,7 +76,7 @@ class Plan:
         runnable = [
             r
             for r in self.implementations
-            if r.settings_in(self.settings).device in r.devices and r.framework not in self.absent
+            if r.settings_in(self.settings).device in r.devices and r.home not in self.absent
         ]
         if runnable:
             first = self._places[shape] * self.controls
@@ -165,7 +165,7 @@ _START_S = {
 
 def possible(plan: Plan, cells: Iterable[Cell], missing: Collection[str]) -> list[Cell]:
     """Those whose framework is there."""
-    return [cell for cell in cells if plan.row(cell.implementation).framework not in missing]
+    return [cell for cell in cells if plan.row(cell.implementation).home not in missing]
 
 
 def guess_call_s(row: Implementation, shape: Shape, settings: Settings) -> float:
@@ -222,5 +222,5 @@ def guess_build_s(row: Implementation, shape: Shape, device: str) -> float:
 def guess_s(plan: Plan, cells: Sequence[Cell]) -> float:
     """What these cells of the plan will take, starting the workers included."""
     rows = {(c.pass_number, plan.row(c.implementation).worker) for c in cells}
-    starts = sum(_START_S.get(re.split("[+@]", worker)[0], 0.3) for _, worker in rows)
+    starts = sum(_START_S.get(re.split("[~+@]", worker)[0], 0.3) for _, worker in rows)
     return starts + sum(guess_cell_s(plan, cell) for cell in cells)
