@@ -4,6 +4,7 @@ import lstm_bench
 cells = lstm_bench.load()                  # the newest run in results/, one row per cell
 samples = lstm_bench.samples("my-run")     # one row per raw sample
 profiles = lstm_bench.profiles("my-run")   # one row per kernel or operator of a profiled cell
+steps = lstm_bench.bisect("pytorch", {"2.12": "old/bin/python", "2.13": "new/bin/python"})
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -51,6 +53,32 @@ def profiles(run: str | Path | None = None, results: str | Path = "results") -> 
     from lstm_bench.analysis import results as runs
 
     return runs.profiles(_folder(run, results))
+
+
+def bisect(
+    implementation: str,
+    versions: Mapping[str, str | Path],
+    shapes: Sequence[str] = (),
+    grid: str | Path = "default",
+    results: str | Path = "results",
+) -> pd.DataFrame:
+    """Measure which version is the first slower one: one row per measurement, as they were made.
+
+    `versions` has each version's interpreter, the oldest first. The last row, `what` is "border",
+    is the first slower version, `b`, against the one before it, `a`, and its `verdict`; without a
+    border nothing is slower. Columns: what, a, b, attempt, shapes, ratio, ratio_low, ratio_high,
+    halfway, verdict, run.
+    """
+    from pathlib import Path
+
+    from lstm_bench.commands import bisect as command
+    from lstm_bench.model.shape_filter import parsed
+
+    plan = command.plan(implementation, str(grid), [parsed(shape) for shape in shapes])
+    pythons = {version: str(path) for version, path in versions.items()}
+    command.check(pythons)
+    found, runs = command.searched(plan, list(pythons), pythons.__getitem__, results=Path(results))
+    return found.frame().assign(run=runs)
 
 
 def _folder(run: str | Path | None, results: str | Path) -> Path:

@@ -21,6 +21,7 @@ from lstm_bench.model.errors import (
 
 #: Where each command is, and what it does: help must not load what it only names.
 COMMANDS = {
+    "bisect": ("bisect:bisect", "Find the first version of a framework that is slower."),
     "compare": ("compare:compare", "What B costs over A, and where each wins."),
     "doctor": ("machine:doctor_", "Examine this machine, and measure its noise."),
     "grid": ("grid:grid", "Measure every implementation at every shape of a grid."),

@@ -130,7 +130,8 @@ def probe(python: str, framework: Framework) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise LstmBenchError(
             f"{framework.name}={python} (--python, --against, or environments in the grid): no"
-            f" Python interpreter that runs here ({answer}); expected a path such as .venv/bin/python"
+            f" Python interpreter that runs here ({answer}); expected a path such as"
+            " .venv/bin/python"
         )
     return answer
 

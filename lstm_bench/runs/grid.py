@@ -148,7 +148,9 @@ def plan(
     """The plan of a grid; `device` and `threads` are what "auto" and "all" mean on this machine.
 
     `against` has other versions of frameworks, as `pytorch~other`, and their interpreters: every
-    row of theirs is measured in those, too. The keyword arguments from `shapes` on are the command line's, and go before the file.
+    row of theirs is measured in those, too.
+
+    The keyword arguments from `shapes` on are the command line's, and go before the file.
     """
     where = str(path)
     origin = "--implementations" if implementations is not None else f"{where}: implementations"

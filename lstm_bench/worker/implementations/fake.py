@@ -83,6 +83,7 @@ class FakeSession(Session):
         self.products_per_s = 0.0 if self.clock else _products_per_s()
         self.calls = self.blocks = 0
         self.scale = 1 + script["copy_offset"] * (_built % 2)
+        self.scale *= float(os.environ.get("LSTM_BENCH_FAKE_SCALE", 1))  # a slower version
         wrong = script["fault"] if script["fault"] in WRONG_ANSWERS else None
         self.answer = _answer(problems.repeated(problem, followed), wrong)
 

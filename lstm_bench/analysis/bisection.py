@@ -1,0 +1,162 @@
+"""Which of some versions is the first that is slower: a search that asks for comparisons.
+
+    ends     the last version against the first: at which shapes it is slower, and by how much
+    middle   of what is left, against the first version, until two neighbours are left
+    border   these two against each other, measured again
+
+A version is slower if it has more than half of the slowdown between the ends, at the shapes where
+the ends differ beyond the noise. What an interval leaves open is measured again, and longer.
+
+Pure: who measures is the caller's business, so that a search can be simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+
+from lstm_bench.analysis.comparison import Comparison, Statistic
+from lstm_bench.analysis.intervals import over_rounds
+from lstm_bench.analysis.noise import SHAPE, in_lots, log_ratios
+from lstm_bench.model.types import LstmBenchError
+
+ATTEMPTS = 3  # at a pair of versions, each longer than the one before
+
+#: B against A, both by their names, in the so manieth attempt.
+Measure = Callable[[str, str, int], Comparison]
+Slowdown = Mapping[tuple[int, ...], float]  # by shape, the logarithm of last / first
+
+
+@dataclass(frozen=True)
+class Step:
+    """Two versions against each other, at the shapes where the ends differ."""
+
+    what: str  # ends, middle or border
+    a: str
+    b: str
+    attempt: int
+    shapes: int
+    ratio: float  # B / A, geometric mean over these shapes
+    ratio_low: float  # its 95% interval over rounds, never narrower than the noise floor
+    ratio_high: float
+    halfway: float  # above, B is slower
+    verdict: str  # slower, not slower or unsure
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """What a search found: the border between `good` and `bad`, or none."""
+
+    versions: tuple[str, ...]
+    steps: tuple[Step, ...]
+    good: str = ""  # the last that is not slower
+    bad: str = ""  # the first that is
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why the border may be another; empty: every step was decided, and the border held."""
+        if not self.bad:
+            return [] if self.steps[-1].verdict != "unsure" else ["the ends are not told apart"]
+        last = {(step.what, step.b): step for step in self.steps}  # of each, its last attempt
+        found = [
+            f"{step.b} lies between slower and not slower"
+            for (what, _), step in last.items()
+            if what == "middle" and step.verdict == "unsure"
+        ]
+        border = self.steps[-1]
+        if border.verdict == "unsure":
+            found.append(f"{self.bad} against {self.good}, measured again, decides nothing")
+        if border.verdict == "not slower":
+            found.append(
+                f"{self.bad} against {self.good} has less than half of the slowdown: it came in"
+                " several steps, or the machine changed meanwhile"
+            )
+        return found
+
+    def frame(self) -> pd.DataFrame:
+        """One row per measurement, in the order in which they were made."""
+        return pd.DataFrame([asdict(step) for step in self.steps])
+
+
+def search(versions: Sequence[str], measure: Measure) -> Bisection:
+    """Find the first slower version; the oldest comes first in `versions`."""
+    steps: list[Step] = []
+    first, last = versions[0], versions[-1]
+    for attempt in range(1, ATTEMPTS + 1):
+        ends = measure(first, last, attempt)
+        slowdown = slowed(ends)
+        undecided = "unsure" in set(ends.shapes["verdict"]) and not slowdown
+        steps.append(_ends(ends, first, last, attempt, slowdown, undecided))
+        if not undecided:
+            break
+    if not slowdown:
+        return Bisection(tuple(versions), tuple(steps))
+
+    def slower(what: str, a: str, b: str) -> bool:
+        for attempt in range(1, ATTEMPTS + 1):
+            steps.append(judged(what, measure(a, b, attempt), a, b, attempt, slowdown))
+            if steps[-1].verdict != "unsure":
+                break
+        return steps[-1].ratio > steps[-1].halfway  # as far as one can tell
+
+    good, bad = 0, len(versions) - 1
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if slower("middle", first, versions[middle]):
+            bad = middle
+        else:
+            good = middle
+    slower("border", versions[good], versions[bad])
+    return Bisection(tuple(versions), tuple(steps), versions[good], versions[bad])
+
+
+def slowed(ends: Comparison) -> Slowdown:
+    """The shapes at which B is slower by the verdict, and the logarithm of by how much."""
+    mine = ends.shapes[ends.shapes["verdict"] == "slower"]
+    return dict(zip(_keys(mine), np.log(mine["ratio"]), strict=True))
+
+
+def judged(what: str, found: Comparison, a: str, b: str, attempt: int, slowdown: Slowdown) -> Step:
+    """Whether B has more than half of the slowdown over A."""
+    part = found.part(np.array([key in slowdown for key in _keys(found.shapes)], dtype=bool))
+    if part.shapes.empty:
+        raise LstmBenchError(
+            f"{b} against {a}: no time at any of the {len(slowdown)} shapes at which the last"
+            " version is slower; leave that version out"
+        )
+    half = float(np.mean([slowdown[key] for key in _keys(part.shapes)])) / 2
+    ratio = over_these_shapes(part)
+    verdict = "unsure"
+    if ratio.low > np.exp(half) or ratio.high < np.exp(half):
+        verdict = "slower" if ratio.value > np.exp(half) else "not slower"
+    ends = ratio.value, ratio.low, ratio.high
+    return Step(what, a, b, attempt, len(part.shapes), *ends, float(np.exp(half)), verdict)
+
+
+def over_these_shapes(found: Comparison) -> Statistic:
+    """B / A over just these shapes, however many: other shapes are not asked about."""
+    logs = np.log(found.shapes["ratio"].to_numpy())
+    least = np.log1p(found.shapes["floor"].to_numpy()).mean() / len(logs) ** 0.5
+    lots = in_lots(log_ratios(found.a_rounds, found.b_rounds))
+    ends = (float(logs.mean()), *over_rounds(logs, lots, least))
+    return Statistic(*map(float, np.exp(ends)))
+
+
+def _ends(
+    found: Comparison, a: str, b: str, attempt: int, slowdown: Slowdown, undecided: bool
+) -> Step:
+    if slowdown:
+        return judged("ends", found, a, b, attempt, slowdown)
+    if found.shapes.empty:
+        raise LstmBenchError(f"{b} against {a}: no shape at which both have a time")
+    ratio = over_these_shapes(found)
+    ends = ratio.value, ratio.low, ratio.high
+    word = "unsure" if undecided else "not slower"
+    return Step("ends", a, b, attempt, len(found.shapes), *ends, float("nan"), word)
+
+
+def _keys(shapes: pd.DataFrame) -> list[tuple[int, ...]]:
+    return list(map(tuple, shapes[SHAPE].to_numpy().tolist()))

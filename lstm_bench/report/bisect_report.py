@@ -1,0 +1,71 @@
+"""What `bisect` found: the border, how sure that is, and every measurement on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from lstm_bench.analysis.bisection import Bisection, Step
+from lstm_bench.model.units import counted, times, wrapped
+from lstm_bench.report.document import Column, Document, Table, number, text
+from lstm_bench.report.paper_table import interval
+
+
+def document(found: Bisection, implementation: str, metric: str, runs: Sequence[str]) -> Document:
+    """`runs` has the run of each step."""
+    facts = {
+        **{"implementation": implementation, "metric": metric, "versions": found.versions},
+        **{"last_good": found.good, "first_slower": found.bad, "doubts": found.doubts},
+    }
+    rows = [{**asdict(s), "run": run} for s, run in zip(found.steps, runs, strict=True)]
+    columns = (
+        text("step", "what"),
+        text("A", "a"),
+        text("B", "b"),
+        number("shapes", "shapes"),
+        Column("B / A [95% interval]", lambda row: interval(row, "ratio", times), right=True),
+        text("B is", "verdict"),
+        text("run", "run"),
+    )
+    result = Document(facts=facts)
+    result.add(wrapped(_answer(found, implementation, metric)), wrapped(_sureness(found)))
+    result.add(Table("steps", rows, columns))
+    if found.bad:
+        result.add(
+            wrapped(
+                f"slower: over {times(found.steps[-1].halfway)}, half of the slowdown between the"
+                " ends, at the shapes where the ends differ beyond the noise"
+            )
+        )
+    return result
+
+
+def _answer(found: Bisection, implementation: str, metric: str) -> str:
+    ends = [step for step in found.steps if step.what == "ends"][-1]
+    if not found.bad:
+        told = "is not slower" if ends.verdict == "not slower" else "may or may not be slower"
+        return (
+            f"{implementation}: {ends.b} {told} than {ends.a} at any of"
+            f" {counted(ends.shapes, 'shape')}, so there is nothing to search for."
+        )
+    border = found.steps[-1]
+    return (
+        f"{implementation}: {found.bad} is the first slower version. Its {metric} is"
+        f" {_told(border)} that of {found.good} at {counted(border.shapes, 'shape')};"
+        f" between {ends.a} and {ends.b} it is {times(ends.ratio)}."
+    )
+
+
+def _sureness(found: Bisection) -> str:
+    if found.doubts:
+        return f"Not sure: {'; '.join(found.doubts)}."
+    if not found.bad:
+        return ""
+    return (
+        f"Sure: all {len({(s.what, s.b) for s in found.steps})} steps are decided by intervals of"
+        " 95%, the border measured again among them."
+    )
+
+
+def _told(step: Step) -> str:
+    return f"{times(step.ratio)} ({times(step.ratio_low)} to {times(step.ratio_high)})"
