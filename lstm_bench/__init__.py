@@ -76,7 +76,7 @@ def bisect(
 
     plan = command.plan(implementation, str(grid), [parsed(shape) for shape in shapes])
     pythons = {version: str(path) for version, path in versions.items()}
-    command.check(pythons)
+    command.check(plan, pythons)
     found, runs = command.searched(plan, list(pythons), pythons.__getitem__, results=Path(results))
     return found.frame().assign(run=runs)
 

@@ -15,6 +15,7 @@ from test_against import interpreter
 import lstm_bench as api
 from lstm_bench.analysis.bisection import ATTEMPTS, search
 from lstm_bench.analysis.comparison import Comparison, compare
+from lstm_bench.report import bisect_report
 
 HERE = sys.executable
 NAMES = [f"v{n}" for n in range(16)]
@@ -167,6 +168,16 @@ def test_versions_that_do_not_differ_have_no_border(lstm_bench, write_grid):
     assert "b is not slower than a at any of 2 shapes" in done.stdout
 
 
+def test_versions_in_another_precision_are_told():
+    def measure(a: str, b: str, attempt: int) -> Comparison:
+        rows = (row(n, s, precision=p) for n, s, p in ((a, 1.0, "amp-bf16"), (b, 2.0, "amp-fp16")))
+        return compare(cells(*rows), a, b, across=None)
+
+    found = search(["a", "b"], measure)
+    told = bisect_report.document(found, "pytorch-amp", "latency", ["r"] * len(found.steps))
+    assert "versions differ in precision" in told.written("table")
+
+
 def test_a_version_that_fails_is_named(lstm_bench, write_grid):
     grid = write_grid(fake={"bad": {"fault": "swap-gates"}})
     done = lstm_bench("bisect", "bad", f"a={HERE}", f"b={HERE}", "--grid", grid)
@@ -184,7 +195,8 @@ def test_a_version_that_fails_is_named(lstm_bench, write_grid):
         (["fake", "a", "b", "--make", "true"], "expected a command with {version}"),
         (["fkae", "a=p", "b=p"], "no implementation is called 'fkae'"),
         (["fake~x", "a=p", "b=p"], "expected no version at it: fake"),
-        (["fake", "a=/nowhere/p", "b=p"], "no Python interpreter that runs here"),
+        (["fake", f"a={HERE}", "b=/nowhere/p", f"c={HERE}"], "fake~b=/nowhere/p"),
+        (["fake", f"a={HERE}", "b=/bin/true", f"c={HERE}"], "no Python interpreter that runs"),
         (["fake", "a=p", "b=p", "--grid", "nothing"], "no such file"),
     ],
 )

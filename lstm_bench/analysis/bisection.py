@@ -44,6 +44,7 @@ class Step:
     ratio_high: float
     halfway: float  # above, B is slower
     verdict: str  # slower, not slower or unsure
+    differs: tuple[str, ...] = ()  # fields of comparison.COMPARABLE in which the two differ
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Bisection:
         found = [
             f"{step.b} lies between slower and not slower"
             for (what, _), step in last.items()
-            if what == "middle" and step.verdict == "unsure"
+            if what != "border" and step.verdict == "unsure"
         ]
         border = self.steps[-1]
         if border.verdict == "unsure":
@@ -132,8 +133,8 @@ def judged(what: str, found: Comparison, a: str, b: str, attempt: int, slowdown:
     verdict = "unsure"
     if ratio.low > np.exp(half) or ratio.high < np.exp(half):
         verdict = "slower" if ratio.value > np.exp(half) else "not slower"
-    ends = ratio.value, ratio.low, ratio.high
-    return Step(what, a, b, attempt, len(part.shapes), *ends, float(np.exp(half)), verdict)
+    ends = ratio.value, ratio.low, ratio.high, float(np.exp(half))
+    return Step(what, a, b, attempt, len(part.shapes), *ends, verdict, found.differs)
 
 
 def over_these_shapes(found: Comparison) -> Statistic:
@@ -153,9 +154,9 @@ def _ends(
     if found.shapes.empty:
         raise LstmBenchError(f"{b} against {a}: no shape at which both have a time")
     ratio = over_these_shapes(found)
-    ends = ratio.value, ratio.low, ratio.high
+    ends = ratio.value, ratio.low, ratio.high, float("nan")
     word = "unsure" if undecided else "not slower"
-    return Step("ends", a, b, attempt, len(found.shapes), *ends, float("nan"), word)
+    return Step("ends", a, b, attempt, len(found.shapes), *ends, word, found.differs)
 
 
 def _keys(shapes: pd.DataFrame) -> list[tuple[int, ...]]:

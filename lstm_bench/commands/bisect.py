@@ -34,7 +34,14 @@ MOST_CONTROLS = 100  # at a shape, as in a grid file
     metavar="COMMAND",
     help="Makes {version} where no PYTHON is given, and prints its interpreter's path last.",
 )
-@click.option("--grid", "grid_file", default="default", help="Its settings and shapes count.")
+@click.option(
+    "--grid",
+    "grid_file",
+    default="default",
+    metavar="GRID",
+    show_default=True,
+    help="The shapes and settings.",
+)
 @options.shape("Measure this shape instead of the grid's; repeatable.")
 @options.device
 @options.threads
@@ -62,8 +69,8 @@ def bisect(
     \b
       lstm-bench bisect pytorch 2.9=env-2.9/bin/python 2.10=env-2.10/bin/python 2.11=...
       lstm-bench bisect pytorch 2.9.0 2.10.0 2.11.0 2.12.0 --shape 512,1,25 --make \\
-        'python3 -m venv env-{version} && env-{version}/bin/pip install -q torch=={version} numpy
-         echo env-{version}/bin/python'
+        'python3 -m venv v-{version} && v-{version}/bin/pip install -q torch=={version} numpy >&2
+         echo v-{version}/bin/python'
 
     VERSION is any name: also of a commit that COMMAND builds. Every measurement is kept as a run of
     its own. Exit code: 0 found, or nothing is slower; 1 not sure, or it could not go on; 2 wrong
@@ -74,6 +81,7 @@ def bisect(
     options.check_folder(output)
     pythons = _listed(versions, make)
     planned = plan(implementation, grid_file, shape, device, threads)
+    check(planned, pythons, make)
     python_of = functools.cache(lambda version: pythons[version] or _made(str(make), version))
     found, runs = searched(planned, list(pythons), python_of, metric, results)
     options.write(bisect_report.document(found, implementation, metric, runs), form, output)
@@ -118,12 +126,12 @@ def _listed(versions: Sequence[str], make: str | None) -> dict[str, str]:
         if version in found:
             raise LstmBenchError(f"VERSION: {version} stands twice, expected each once")
         found[version] = str(Path(python).expanduser()) if python else ""
-    check(found, make)
     return found
 
 
-def check(pythons: Mapping[str, str], make: str | None = None) -> None:
-    """Refuse names that are none, and versions without an interpreter."""
+def check(planned: Plan, pythons: Mapping[str, str], make: str | None = None) -> None:
+    """Refuse names that are none, and versions without an interpreter that has the framework."""
+    from lstm_bench.driver import preflight
     from lstm_bench.model.registry import VERSION
 
     for version, python in pythons.items():
@@ -141,6 +149,7 @@ def check(pythons: Mapping[str, str], make: str | None = None) -> None:
         raise LstmBenchError("VERSION: found one, expected two or more, the oldest first")
     if make and "{version}" not in make:
         raise LstmBenchError(f"--make: found {make!r}, expected a command with {{version}} in it")
+    preflight.missing(_in_versions(planned, {v: python for v, python in pythons.items() if python}))
 
 
 def plan(
@@ -175,20 +184,24 @@ def plan(
 def _pair(plan: Plan, pythons: Mapping[str, str], attempt: int) -> Plan:
     """Two versions in turns, with enough A/A controls for a noise floor; each attempt is longer."""
     from lstm_bench.analysis.noise import FEWEST_PAIRS
+
+    passes = plan.passes * 2 ** (attempt - 1)
+    plan = dataclasses.replace(_in_versions(plan, pythons), passes=passes)
+    more = (dataclasses.replace(plan, controls=n) for n in range(plan.controls, MOST_CONTROLS))
+    return next((p for p in more if _pairs(p) >= FEWEST_PAIRS), plan)
+
+
+def _in_versions(plan: Plan, pythons: Mapping[str, str]) -> Plan:
+    """The plan's row in each of these versions."""
     from lstm_bench.model.registry import in_version
 
     (row,) = plan.implementations
     rows = [dataclasses.replace(row, name=in_version(row, v), version=v) for v in pythons]
-    interpreters = zip([one.home for one in rows], pythons.values(), strict=True)
-    plan = dataclasses.replace(
-        plan,
-        name=f"bisect-{row.framework}",
-        implementations=tuple(rows),
-        environments={**plan.environments, **dict(interpreters)},
-        passes=plan.passes * 2 ** (attempt - 1),
+    environments = dict(zip([one.home for one in rows], pythons.values(), strict=True))
+    name = f"bisect-{row.framework}"
+    return dataclasses.replace(
+        plan, name=name, implementations=tuple(rows), environments=environments
     )
-    more = (dataclasses.replace(plan, controls=n) for n in range(plan.controls, MOST_CONTROLS))
-    return next((p for p in more if _pairs(p) >= FEWEST_PAIRS), plan)
 
 
 def _pairs(plan: Plan) -> int:

@@ -30,6 +30,8 @@ def document(found: Bisection, implementation: str, metric: str, runs: Sequence[
     result = Document(facts=facts)
     result.add(wrapped(_answer(found, implementation, metric)), wrapped(_sureness(found)))
     result.add(Table("steps", rows, columns))
+    if differs := dict.fromkeys(what for step in found.steps for what in step.differs):
+        result.add(wrapped(f"Not like with like: versions differ in {' and '.join(differs)}."))
     if found.bad:
         result.add(
             wrapped(
