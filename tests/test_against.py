@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 from conftest import records
-from made_up import manifest, row
+from made_up import cells, manifest, row
 from test_grid import plan_of
 
+from lstm_bench.analysis import results
 from lstm_bench.driver import preflight, worker_pool
 from lstm_bench.model import registry
-from lstm_bench.model.types import LstmBenchError
+from lstm_bench.model.types import LstmBenchError, to_json
+from lstm_bench.report import findings
 from lstm_bench.runs.plan import Plan
 
 HERE = sys.executable
@@ -97,7 +99,7 @@ def test_both_are_measured_in_turns_each_under_its_own_interpreter(
     groups = {name: {r["group"] for r in found if r["implementation"] == name} for name in started}
     assert len(groups["fake"]) == 2  # a shape each
     assert groups["fake"] == groups["fake~other"]
-    assert "fake~other" in done.stdout
+    assert "lstm-bench compare fake fake~other --run r" in done.stdout
     written = json.loads((tmp_path / "results/r/manifest.json").read_text())
     assert written["interpreters"].keys() == {"fake", "fake~other"}
 
@@ -184,6 +186,20 @@ def test_wrong_names_and_paths_are_refused_before_anything_is_written(
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())
     assert not (tmp_path / "results").exists()
+
+
+def test_findings_hold_a_lower_precision_against_fp32_of_the_same_version():
+    full, other = 1.0, 4.0
+    times = {"pytorch": full, "pytorch~new": other, "pytorch-amp": full, "pytorch-amp~new": other}
+    rows = [
+        row(name, s, hidden, precision="amp-bf16" if "amp" in name else "fp32")
+        for name, s in times.items()
+        for hidden in (8, 16, 32, 64)
+    ]
+    data = manifest(tuple(rows))
+    data["plan"]["implementations"] = [to_json(registry.find(name, "x")) for name in times]
+    told = " ".join(findings.findings(results.Run("r", data, cells(*rows))))
+    assert "AMP compared with fp32: no clear difference" in told
 
 
 def test_a_run_folder_cannot_choose_a_version_by_a_name_that_is_none():

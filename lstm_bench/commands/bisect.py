@@ -176,8 +176,7 @@ def plan(
     )
     row = planned.implementations[0]  # the grid may ask for other numbers of threads too
     if row.version:
-        plain = implementation.replace(f"~{row.version}", "")
-        raise LstmBenchError(f"found {implementation}, expected no version at it: {plain}")
+        raise LstmBenchError(f"found {row.name}, expected no version at it: {row.original}")
     return dataclasses.replace(planned, implementations=(row,))
 
 

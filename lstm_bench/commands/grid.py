@@ -363,8 +363,11 @@ def _next(run: Run, folder: Path, again: str) -> str:
     if "ok" in statuses:
         this = shlex.join(["--run", run_folders.name_of(folder), *run_folders.elsewhere(folder)])
         then = [f"lstm-bench report {this} --html page.html"]
-        if run.cells.loc[run.cells["status"] == "ok", "implementation"].nunique() > 1:
-            then.append(f"lstm-bench compare A B {this}")
+        timed = set(run.cells.loc[run.cells["status"] == "ok", "implementation"])
+        if len(timed) > 1:
+            rows = [row for row in run.plan.implementations if row.version and row.name in timed]
+            pairs = [f"{row.original} {row.name}" for row in rows if row.original in timed]
+            then.append(f"lstm-bench compare {next(iter(pairs), 'A B')} {this}")
         return "Next: " + "\n      ".join(then)
     nothing = "Nothing was measured, for the reasons above."
     if statuses & {*RETRYABLE, *UNFINISHED}:

@@ -100,6 +100,11 @@ class Implementation:
         return f"{self.framework}~{self.version}" if self.version else self.framework
 
     @property
+    def original(self) -> str:
+        """The name of the same row in the framework's first version."""
+        return self.name.replace(f"~{self.version}", "", 1) if self.version else self.name
+
+    @property
     def worker(self) -> str:
         """The process that it runs in: threads and TF32 are a matter of the whole process."""
         name = self.home + ("+tf32" if self.precision == "tf32" else "")

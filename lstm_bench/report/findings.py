@@ -170,7 +170,7 @@ def leads(run: Run, pairs: Pairs) -> list[Lead]:
             continue
         sides = fastest.contestants(run, of, names)
         ours, theirs = ([name for name in side if name in rows] for side in sides)
-        best = {rows[n].plan.framework: n for n in reversed(fastest.ranked(of, ours, everywhere))}
+        best = {rows[n].plan.home: n for n in reversed(fastest.ranked(of, ours, everywhere))}
         first = sorted(best.values(), key=fastest.ranked(of, ours, everywhere).index)
         base = next(iter(fastest.ranked(of, theirs, everywhere) or first), "")
         for name in first:
@@ -346,7 +346,7 @@ def _full_precision_of(row: Row, other: Row) -> bool:
 
     def but_precision(plan: Implementation) -> tuple[object, ...]:
         options = {k: v for k, v in plan.options.items() if k != "precision"}
-        return plan.framework, plan.module, plan.computes, plan.threads, options
+        return plan.home, plan.module, plan.computes, plan.threads, options
 
     lower = row.plan.precision != "fp32" and other.plan.precision == "fp32"
     return lower and but_precision(row.plan) == but_precision(other.plan)
