@@ -142,9 +142,13 @@ def test_a_command_makes_the_versions_that_are_needed_and_no_other(
     lstm_bench, write_grid, tmp_path
 ):
     environments(tmp_path, 9, 2)
-    make = f"echo {{version}} >>{tmp_path}/made; echo {tmp_path}/python-{{version}}"
+    make = tmp_path / "make.sh"
+    make.write_text(f"#!/bin/sh\necho $1 >>{tmp_path}/made\necho {tmp_path}/python-$1\n")
+    make.chmod(0o755)
     names = [str(n) for n in range(9)]
-    done = lstm_bench("bisect", "one", *names, "--make", make, "--grid", fakes(write_grid))
+    done = lstm_bench(
+        "bisect", "one", *names, "--make", f"{make} {{version}}", "--grid", fakes(write_grid)
+    )
     assert done.returncode == 0, done.stderr
     assert "2 is the first slower version" in done.stdout
     assert "Sure" in done.stdout
@@ -192,7 +196,9 @@ def test_a_version_that_fails_is_named(lstm_bench, write_grid):
         (["fake", "a=p", "a=p"], "a stands twice"),
         (["fake", "a=p", "b"], "b: no interpreter is named, expected b=PYTHON"),
         (["fake", "a=p", "../b=p"], "found '../b', expected a name"),
-        (["fake", "a", "b", "--make", "true"], "expected a command with {version}"),
+        (["fake", "a", "b", "--make", "true"], "expected a program and {version}"),
+        (["fake", "a", "b", "--make", "'x {version}"], "expected a program and {version}"),
+        (["fake", "a", "b", "--make", "/nowhere/x {version}"], "--make: /nowhere/x: No such file"),
         (["fkae", "a=p", "b=p"], "no implementation is called 'fkae'"),
         (["fake~x", "a=p", "b=p"], "expected no version at it: fake"),
         (["fake", f"a={HERE}", "b=/nowhere/p", f"c={HERE}"], "fake~b=/nowhere/p"),
@@ -213,7 +219,7 @@ def test_bad_input_is_refused_before_anything_is_written(
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        ("exit 7 # {version}", "ended with exit code 7"),
+        ("sh -c 'exit 7' {version}", "ended with exit code 7"),
         ("echo /nowhere/{version}", "printed '/nowhere/a' last"),
     ],
 )

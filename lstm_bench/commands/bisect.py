@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,7 @@ MOST_CONTROLS = 100  # at a shape, as in a grid file
 @click.argument("versions", nargs=-1, required=True, metavar="VERSION[=PYTHON]...")
 @click.option(
     "--make",
-    metavar="COMMAND",
+    metavar="PROGRAM",
     help="Makes {version} where no PYTHON is given, and prints its interpreter's path last.",
 )
 @click.option(
@@ -68,11 +69,9 @@ def bisect(
 
     \b
       lstm-bench bisect pytorch 2.9=env-2.9/bin/python 2.10=env-2.10/bin/python 2.11=...
-      lstm-bench bisect pytorch 2.9.0 2.10.0 2.11.0 2.12.0 --shape 512,1,25 --make \\
-        'python3 -m venv v-{version} && v-{version}/bin/pip install -q torch=={version} numpy >&2
-         echo v-{version}/bin/python'
+      lstm-bench bisect pytorch 2.9.0 2.10.0 2.11.0 --make './make.sh {version}' --shape 512,1,25
 
-    VERSION is any name: also of a commit that COMMAND builds. Every measurement is kept as a run of
+    VERSION is any name: also of a commit that PROGRAM builds. Every measurement is kept as a run of
     its own. Exit code: 0 found, or nothing is slower; 1 not sure, or it could not go on; 2 wrong
     usage.
     """
@@ -143,13 +142,23 @@ def check(planned: Plan, pythons: Mapping[str, str], make: str | None = None) ->
         if not python and not make:
             raise LstmBenchError(
                 f"{version}: no interpreter is named, expected {version}=PYTHON such as"
-                f" {version}=env-{version}/bin/python, or --make COMMAND that makes it"
+                f" {version}=env-{version}/bin/python, or --make PROGRAM that makes it"
             )
     if len(pythons) < 2:
         raise LstmBenchError("VERSION: found one, expected two or more, the oldest first")
-    if make and "{version}" not in make:
-        raise LstmBenchError(f"--make: found {make!r}, expected a command with {{version}} in it")
+    if make and not _splits(make):
+        raise LstmBenchError(
+            f"--make: found {make!r}, expected a program and {{version}}, such as './make.sh"
+            " {version}'"
+        )
     preflight.missing(_in_versions(planned, {v: python for v, python in pythons.items() if python}))
+
+
+def _splits(command: str) -> bool:
+    try:
+        return "{version}" in " ".join(shlex.split(command)[1:])
+    except ValueError:  # a quotation without end
+        return False
 
 
 def plan(
@@ -248,11 +257,13 @@ def _refuse_untimed(run: Run, name: str) -> None:
 
 
 def _made(command: str, version: str) -> str:
-    """The interpreter that the user's command makes: the last line that it prints."""
+    """The interpreter that the user's program makes: the last line that it prints."""
     click.echo(f"making {version}", err=True)
-    done = subprocess.run(
-        command.replace("{version}", version), shell=True, stdout=subprocess.PIPE, text=True
-    )
+    words = [word.replace("{version}", version) for word in shlex.split(command)]
+    try:
+        done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
+    except OSError as error:
+        raise LstmBenchError(f"--make: {words[0]}: {error.strerror or error}") from None
     lines = done.stdout.split("\n") if not done.returncode else []
     path = next((line.strip() for line in reversed(lines) if line.strip()), "")
     if not path or not os.access(path, os.X_OK):
