@@ -61,6 +61,7 @@ def bisect(
     shapes: Sequence[str] = (),
     grid: str | Path = "default",
     results: str | Path = "results",
+    threshold: float = 0.07,
 ) -> pd.DataFrame:
     """Measure which version is the first slower one: one row per measurement, as they were made.
 
@@ -77,7 +78,9 @@ def bisect(
     plan = command.plan(implementation, str(grid), [parsed(shape) for shape in shapes])
     pythons = {version: str(path) for version, path in versions.items()}
     command.check(plan, pythons)
-    found, runs = command.searched(plan, list(pythons), pythons.__getitem__, results=Path(results))
+    found, runs = command.searched(
+        plan, list(pythons), pythons.__getitem__, "latency", Path(results), threshold
+    )
     return found.frame().assign(run=runs)
 
 

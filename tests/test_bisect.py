@@ -75,6 +75,12 @@ def test_nothing_is_searched_where_the_last_is_not_slower(slowdown):
     assert {step.what for step in found.steps} == {"ends"}
 
 
+def test_what_is_below_the_threshold_is_not_searched_for():
+    measure = measured(from_on(8, 0.05), noise=0.002)
+    assert not search(NAMES, measure).bad
+    assert search(NAMES, measure, threshold=0.02).bad == "v8"
+
+
 def test_a_slowdown_in_many_steps_is_no_border():
     found = search(NAMES, measured(lambda name, hidden: 1 + 0.02 * int(name[1:])))
     assert found.bad
@@ -169,7 +175,7 @@ def test_versions_that_do_not_differ_have_no_border(lstm_bench, write_grid):
     grid = write_grid()
     done = lstm_bench("bisect", "fake", f"a={HERE}", f"b={HERE}", "--grid", grid)
     assert done.returncode == 0, done.stderr
-    assert "b is not slower than a at any of 2 shapes" in done.stdout
+    assert "b is not more than 7% slower than a at any of 2 shapes" in done.stdout
 
 
 def test_versions_in_another_precision_are_told():
@@ -178,7 +184,7 @@ def test_versions_in_another_precision_are_told():
         return compare(cells(*rows), a, b, across=None)
 
     found = search(["a", "b"], measure)
-    told = bisect_report.document(found, "pytorch-amp", "latency", ["r"] * len(found.steps))
+    told = bisect_report.document(found, "pytorch-amp", "latency", ["r"] * len(found.steps), 0.07)
     assert "versions differ in precision" in told.written("table")
 
 
@@ -192,6 +198,8 @@ def test_a_version_that_fails_is_named(lstm_bench, write_grid):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["fake", "a=p", "b=p", "--threshold", "x"], "found 'x', expected a share such as 7%"),
+        (["fake", "a=p", "b=p", "--threshold", "0%"], "found '0%', expected a share"),
         (["fake", "a=p"], "found one, expected two or more"),
         (["fake", "a=p", "a=p"], "a stands twice"),
         (["fake", "a=p", "b"], "b: no interpreter is named, expected b=PYTHON"),

@@ -5,7 +5,8 @@
     border   these two against each other, measured again
 
 A version is slower if it has more than half of the slowdown between the ends, at the shapes where
-the ends differ beyond the noise. What an interval leaves open is measured again, and longer.
+the ends differ by more than the threshold, beyond the noise. What an interval leaves open is
+measured again, and longer.
 
 Pure: who measures is the caller's business, so that a search can be simulated.
 """
@@ -23,6 +24,7 @@ from lstm_bench.analysis.intervals import over_rounds
 from lstm_bench.analysis.noise import SHAPE, in_lots, log_ratios
 from lstm_bench.model.types import LstmBenchError
 
+THRESHOLD = 0.07  # of a slowdown that is worth a search
 ATTEMPTS = 3  # at a pair of versions, each longer than the one before
 
 #: B against A, both by their names, in the so manieth attempt.
@@ -82,14 +84,15 @@ class Bisection:
         return pd.DataFrame([asdict(step) for step in self.steps])
 
 
-def search(versions: Sequence[str], measure: Measure) -> Bisection:
+def search(versions: Sequence[str], measure: Measure, threshold: float = THRESHOLD) -> Bisection:
     """Find the first slower version; the oldest comes first in `versions`."""
     steps: list[Step] = []
     first, last = versions[0], versions[-1]
     for attempt in range(1, ATTEMPTS + 1):
         ends = measure(first, last, attempt)
-        slowdown = slowed(ends)
-        undecided = "unsure" in set(ends.shapes["verdict"]) and not slowdown
+        slowdown = slowed(ends, threshold)
+        may_be = (ends.shapes["verdict"] == "unsure") & (ends.shapes["ratio"] > 1 + threshold / 2)
+        undecided = not slowdown and bool(may_be.any())
         steps.append(_ends(ends, first, last, attempt, slowdown, undecided))
         if not undecided:
             break
@@ -114,9 +117,10 @@ def search(versions: Sequence[str], measure: Measure) -> Bisection:
     return Bisection(tuple(versions), tuple(steps), versions[good], versions[bad])
 
 
-def slowed(ends: Comparison) -> Slowdown:
-    """The shapes at which B is slower by the verdict, and the logarithm of by how much."""
-    mine = ends.shapes[ends.shapes["verdict"] == "slower"]
+def slowed(ends: Comparison, threshold: float) -> Slowdown:
+    """The shapes at which B is slower by more than that, and the logarithm of by how much."""
+    slower = (ends.shapes["verdict"] == "slower") & (ends.shapes["ratio"] > 1 + threshold)
+    mine = ends.shapes[slower]
     return dict(zip(_keys(mine), np.log(mine["ratio"]), strict=True))
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lstm_bench.model.types import Shape
     from lstm_bench.runs.plan import Plan
 
+PASSES = 2  # at least: how two processes of one version differ must show
 MOST_CONTROLS = 100  # at a shape, as in a grid file
 
 
@@ -46,6 +47,9 @@ MOST_CONTROLS = 100  # at a shape, as in a grid file
 @options.shape("Measure this shape instead of the grid's; repeatable.")
 @options.device
 @options.threads
+@click.option(
+    "--threshold", default="7%", show_default=True, help="What is worth a search, 7% or 0.07."
+)
 @options.metric
 @options.results
 @options.writing
@@ -57,6 +61,7 @@ def bisect(
     shape: Sequence[Shape],
     device: str | None,
     threads: int | None,
+    threshold: str,
     metric: str,
     results: Path,
     form: str | None,
@@ -78,12 +83,14 @@ def bisect(
     from lstm_bench.report import bisect_report
 
     options.check_folder(output)
+    worth = _share(threshold)
     pythons = _listed(versions, make)
     planned = plan(implementation, grid_file, shape, device, threads)
     check(planned, pythons, make)
     python_of = functools.cache(lambda version: pythons[version] or _made(str(make), version))
-    found, runs = searched(planned, list(pythons), python_of, metric, results)
-    options.write(bisect_report.document(found, implementation, metric, runs), form, output)
+    found, runs = searched(planned, list(pythons), python_of, metric, results, worth)
+    told = bisect_report.document(found, implementation, metric, runs, worth)
+    options.write(told, form, output)
     sys.exit(FAILED if found.doubts else DONE)
 
 
@@ -93,6 +100,7 @@ def searched(
     python_of: Callable[[str], str],
     metric: str = "latency",
     results: Path = Path("results"),
+    threshold: float = 0.07,
 ) -> tuple[Bisection, list[str]]:
     """The search, and the run of each of its steps; the plan has the one row of interest."""
     from lstm_bench.analysis import bisection, comparison
@@ -114,7 +122,17 @@ def searched(
         floors = [run.floors(metric)]
         return comparison.compare(run.cells, first, second, metric, across=None, floors=floors)
 
-    return bisection.search(versions, measure), runs
+    return bisection.search(versions, measure, threshold), runs
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 < share <= 10:
+        raise LstmBenchError(f"--threshold: found {text!r}, expected a share such as 7% or 0.07")
+    return share
 
 
 def _listed(versions: Sequence[str], make: str | None) -> dict[str, str]:
@@ -193,7 +211,7 @@ def _pair(plan: Plan, pythons: Mapping[str, str], attempt: int) -> Plan:
     """Two versions in turns, with enough A/A controls for a noise floor; each attempt is longer."""
     from lstm_bench.analysis.noise import FEWEST_PAIRS
 
-    passes = plan.passes * 2 ** (attempt - 1)
+    passes = max(plan.passes, PASSES) * 2 ** (attempt - 1)
     plan = dataclasses.replace(_in_versions(plan, pythons), passes=passes)
     more = (dataclasses.replace(plan, controls=n) for n in range(plan.controls, MOST_CONTROLS))
     return next((p for p in more if _pairs(p) >= FEWEST_PAIRS), plan)
