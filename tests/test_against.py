@@ -127,6 +127,12 @@ def test_compare_tells_another_python(lstm_bench, write_grid, tmp_path):
     assert json.loads(done.stdout)["versions_differ"]["python"][1] == "3.99.1"
 
 
+def test_an_interpreter_beside_is_found_by_its_dot(lstm_bench, write_grid, tmp_path):
+    interpreter(tmp_path, "beside")
+    done = lstm_bench("grid", write_grid(), "--against", "fake=./beside")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_dry_run_lists_both_and_where_the_other_is(lstm_bench, write_grid):
     done = lstm_bench("grid", write_grid(), "--against", f"fake~old={HERE}", "--dry-run")
     assert done.returncode == 0, done.stderr

@@ -142,7 +142,7 @@ def _listed(versions: Sequence[str], make: str | None) -> dict[str, str]:
         version, _, python = entry.partition("=")
         if version in found:
             raise LstmBenchError(f"VERSION: {version} stands twice, expected each once")
-        found[version] = str(Path(python).expanduser()) if python else ""
+        found[version] = os.path.expanduser(python)
     return found
 
 

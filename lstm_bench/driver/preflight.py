@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -43,7 +44,7 @@ def environments(pythons: Iterable[str], option: str = "--python") -> dict[str, 
                 " tensorflow=.venv-tensorflow/bin/python"
             )
         check_environment(name, path, option)
-        found[name] = str(Path(path).expanduser())
+        found[name] = os.path.expanduser(path)  # a Path would lose the ./ that says where
     return found
 
 
