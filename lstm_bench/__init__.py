@@ -4,6 +4,7 @@ import lstm_bench
 cells = lstm_bench.load()                  # the newest run in results/, one row per cell
 samples = lstm_bench.samples("my-run")     # one row per raw sample
 profiles = lstm_bench.profiles("my-run")   # one row per kernel or operator of a profiled cell
+advice = lstm_bench.advise("512,1,25")     # what to run at a shape, fastest first
 """
 
 from __future__ import annotations
@@ -51,6 +52,33 @@ def profiles(run: str | Path | None = None, results: str | Path = "results") -> 
     from lstm_bench.analysis import results as runs
 
     return runs.profiles(_folder(run, results))
+
+
+def advise(
+    shape: str,
+    now: str | None = None,
+    accuracy: str | None = None,
+    memory: float | None = None,
+    run: str | Path | None = None,
+    results: str | Path = "results",
+) -> pd.DataFrame:
+    """What to run at a shape, one row per implementation that may be deployed, fastest first.
+
+    Columns: implementation, advised, accuracy, latency_s, speedup (over `now`), verdict, what it
+    costs, and code. `memory` is in bytes. What else is known, such as whether the shape was
+    measured and how good such advice is, is in `attrs`.
+    """
+    from pathlib import Path
+
+    from lstm_bench.analysis import results as runs
+    from lstm_bench.driver import machine
+    from lstm_bench.model.shape_filter import parsed
+    from lstm_bench.report import advice
+    from lstm_bench.runs import run_folders
+
+    asked, name = parsed(shape, "shape"), None if run is None else str(run)
+    folder = run_folders.for_shape(Path(results), name, asked, machine.default_device())
+    return advice.frame(advice.of(runs.load(folder), asked, now, accuracy, memory))
 
 
 def _folder(run: str | Path | None, results: str | Path) -> Path:

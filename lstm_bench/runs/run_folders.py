@@ -14,6 +14,8 @@ from lstm_bench.runs import store
 
 START = "start one with `lstm-bench grid grids/default.yaml`, or name another folder with --results"
 
+SHIPPED = Path(__file__).resolve().parent.parent.parent / "results"
+
 
 def new_run_name(results: Path, grid: str) -> str:
     """The grid and the time; a number too where another run began in the same second."""
@@ -53,6 +55,30 @@ def find_run(results: Path, name: str | None) -> Path:
     for folder in newest(results):
         return folder
     raise LstmBenchError(f"no run in {results}; {START}")
+
+
+def for_shape(results: Path, name: str | None, shape: Shape, device: str) -> Path:
+    """The run called `name`; else the one that says most of a shape on a device.
+
+    The newest of those that have the shape, else of those around it, else of all; of the project's
+    own where the folder has none.
+    """
+    runs = [] if name else newest(results) or newest(SHIPPED)
+    if not runs:
+        return find_run(results, name)
+    sizes = asdict(shape)
+
+    def rank(run: Path) -> tuple[bool, ...]:
+        plan = store.read_manifest(run)["plan"]
+        there = plan.get("shapes", [])
+        around = all(
+            min(one[axis] for one in there) <= size <= max(one[axis] for one in there)
+            for axis, size in (sizes.items() if there else ())
+        )
+        same = plan.get("settings", {}).get("device") == device
+        return not same, sizes not in there, not (there and around)
+
+    return min(runs, key=rank)
 
 
 def runs_of(results: Path, grid: str) -> list[Path]:
