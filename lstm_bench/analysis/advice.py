@@ -59,7 +59,7 @@ def seconds_at(of: Times, shape: Shape) -> Numbers:
     logs = np.log(of.seconds)
     slope = _slope(of.shapes, logs)
     over = np.log2(_sizes(of.shapes).to_numpy()[places]) - np.log2(_sizes(_frame(shape)).to_numpy())
-    return np.exp(counts @ (logs[places] - (over @ slope)[:, None]))
+    return np.asarray(np.exp(counts @ (logs[places] - (over @ slope)[:, None])))
 
 
 @dataclass(frozen=True)

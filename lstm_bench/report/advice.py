@@ -100,7 +100,7 @@ def of(
     on_gpu = run.plan.settings.device == "cuda"
     rows, left_out = [], {}
     for name in sorted(ours, key=time.__getitem__):
-        row = {"implementation": name, "accuracy": summary.accuracy(precisions[name])}
+        row: dict[str, Any] = {"implementation": name, "accuracy": _class(precisions, name)}
         row |= {"latency_s": float(time[name]), "speedup": float(time[now] / time[name])}
         row["verdict"] = "estimated"
         if measured:

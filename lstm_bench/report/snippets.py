@@ -83,7 +83,8 @@ _TENSORFLOW = (
     "import keras\nimport tensorflow as tf\n{setting}"
     + _KERAS
     + _ARRAYS.replace("{of}", "tf.constant")
-    + "\nfast = tf.function(lambda x, h, c: layer(x, initial_state=[h, c], training=False){xla})\n"
+    + "\ncall = lambda x, h, c: layer(x, initial_state=[h, c], training=False)\n"
+    "fast = tf.function(call{xla})\n"
     "output, h, c = fast(x, h0, c0)"
 )
 _ONNX = (
@@ -91,7 +92,8 @@ _ONNX = (
     'names = {{"input_names": ["x", "h0", "c0"], "output_names": ["output", "h", "c"]}}\n'
     'torch.onnx.export(lstm, (x, (h0, c0)), "lstm.onnx", dynamo=False, **names)\n'
     "{more}"
-    'session = ort.InferenceSession("{file}", providers=[{provider}])\n'
+    "provider = {provider}\n"
+    'session = ort.InferenceSession("{file}", providers=[provider])\n'
     'feed = {{"x": x.cpu().numpy(), "h0": h0.cpu().numpy(), "c0": c0.cpu().numpy()}}\n'
 )
 _ONNX_CALL = "output, h, c = session.run(None, feed)"
@@ -152,7 +154,8 @@ _KERAS_TORCH = (
     "    output, h, c = layer(x.transpose(0, 1), initial_state=state, training=False)"
 )
 _KERAS_JAX = (
-    'import os\nos.environ["KERAS_BACKEND"] = "jax"\nimport jax\nimport jax.numpy as jnp\nimport keras\n'
+    'import os\nos.environ["KERAS_BACKEND"] = "jax"\n'
+    "import jax\nimport jax.numpy as jnp\nimport keras\n"
     + _KERAS
     + "weights = [v.value for v in layer.trainable_variables]\n"
     "others = [v.value for v in layer.non_trainable_variables]\n"
