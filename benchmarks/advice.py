@@ -9,7 +9,7 @@ it is on average where it is not the fastest.
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 from lstm_bench.analysis.results import load
@@ -22,8 +22,11 @@ SHIPPED = ("h200-paper", "h200-ladder", "h200-deepbench", "cpu-default")
 
 
 def main() -> None:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("runs", metavar="RUN", nargs="*", default=SHIPPED)
     rows = []
-    for name in sys.argv[1:] or SHIPPED:
+    for name in parser.parse_args().runs:
         rows += held_out(load(find_run(RESULTS, name)))
     print(held_out_table(rows).drawn("github"))
     close, shapes = (sum(row[key] for row in rows) for key in ("close", "shapes"))

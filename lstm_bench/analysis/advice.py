@@ -57,7 +57,7 @@ def seconds_at(of: Times, shape: Shape) -> Numbers:
     """Every row's time at a shape; NaN for one that has none at one of the nearest shapes."""
     places, counts = near(of.shapes, shape)
     logs = np.log(of.seconds)
-    slope = _slope(of.shapes, logs)
+    slope = slope_of(of.shapes, logs)
     over = np.log2(_sizes(of.shapes).to_numpy()[places]) - np.log2(_sizes(_frame(shape)).to_numpy())
     return np.asarray(np.exp(counts @ (logs[places] - (over @ slope)[:, None])))
 
@@ -121,7 +121,7 @@ def _distances(shapes: pd.DataFrame, shape: Shape) -> Numbers:
     return np.asarray(np.sqrt(((counts * over) ** 2).sum(axis=1)))
 
 
-def _slope(shapes: pd.DataFrame, logs: Numbers) -> Numbers:
+def slope_of(shapes: pd.DataFrame, logs: Numbers) -> Numbers:
     """How times grow with a doubling of each size: least squares over all rows together."""
     there = np.isfinite(logs)
     shape, row = np.nonzero(there)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ import pandas as pd
 
 from lstm_bench.analysis import advice, summary
 from lstm_bench.analysis.advice import HeldOut
-from lstm_bench.analysis.comparison import compare
+from lstm_bench.analysis.comparison import Comparison
 from lstm_bench.analysis.noise import SHAPE, floor_at
 from lstm_bench.analysis.results import Run
 from lstm_bench.model.registry import find, guess
@@ -21,8 +21,9 @@ from lstm_bench.model.types import Implementation, LstmBenchError, Shape
 from lstm_bench.model.units import counted, error, factor, listed, percent, seconds, size, wrapped
 from lstm_bench.report import run_report
 from lstm_bench.report.document import Column, Document, Table, number, text
-from lstm_bench.report.fastest import references
+from lstm_bench.report.fastest import Compared, references
 from lstm_bench.report.ladder import COLUMNS, base_of
+from lstm_bench.report.page import LETTERS
 from lstm_bench.report.snippets import snippet
 
 MOST = 6  # rows that are drawn; JSON and CSV have all
@@ -97,6 +98,7 @@ def of(
         accuracy = summary.ANY if accuracy not in advice.CLASSES else accuracy
     classes = advice.allowed(accuracy)
     costs = _costs(times, near)
+    compared = Compared(run, run.cells, "latency")
     on_gpu = run.plan.settings.device == "cuda"
     rows, left_out = [], {}
     for name in sorted(ours, key=time.__getitem__):
@@ -104,7 +106,9 @@ def of(
         row |= {"latency_s": float(time[name]), "speedup": float(time[now] / time[name])}
         row["verdict"] = "estimated"
         if measured:
-            row["verdict"] = _verdict(run, shape, now, name) if name != now else "now"
+            row["verdict"] = (
+                _verdicts(compared(now, name))[astuple(shape)] if name != now else "now"
+            )
         row |= costs[name]
         row["code"] = snippet(_row(run, name, precisions[name]), run.plan.settings.device)
         peak = row["device_peak" if on_gpu else "host_peak"]
@@ -121,7 +125,7 @@ def of(
             f"{run.name} has no row with {accuracy} accuracy{least} at {shape.label}; it has {why}"
         )
     floor = float(floor_at(run.floors("latency"), rows[0]["latency_s"]))
-    names = [name for name in _deployable(run, times) if _class(precisions, name) in classes]
+    names = _allowed(_deployable(run, times), precisions, accuracy)
     held_out = None if measured else advice.hold_out(times, names)
     faster = {n: why for n, why in left_out.items() if time[n] < rows[0]["latency_s"]}
     return Advice(run, shape, now, accuracy, memory, rows, faster, near, floor, held_out)
@@ -135,10 +139,62 @@ def held_out(run: Run) -> list[dict[str, Any]]:
     there = {_class(precisions, name) for name in ours}
     found = []
     for accuracy in (one for one in advice.CLASSES if one in there):
-        names = [n for n in ours if _class(precisions, n) in advice.allowed(accuracy)]
+        names = _allowed(ours, precisions, accuracy)
         tried = advice.hold_out(times, names)
         found.append({"run": run.name, "accuracy": accuracy, "rows": len(names), **asdict(tried)})
     return found
+
+
+def on_page(run: Run) -> dict[str, Any] | None:
+    """What the page needs to answer for any shape; None of a run that has nothing to advise."""
+    times = summary.times(run.cells)
+    names, precisions = _deployable(run, times), _precisions(times)
+    if not names:
+        return None
+    now = base_of(run, names)
+    shapes = times.shapes[SHAPE].to_numpy().tolist()
+    compared = Compared(run, run.cells, "latency")
+    measured = {name: times.seconds[:, times.names.index(name)] for name in names}
+    worths = {
+        one: worth(advice.hold_out(times, _allowed(names, precisions, one)), run.name)
+        for one in (*advice.CLASSES, summary.ANY)
+    }
+    return {
+        "rows": names,
+        "classes": [_class(precisions, name) for name in names],
+        "order": advice.CLASSES,
+        "now": now,
+        "shapes": shapes,
+        "seconds": [[float(f"{t:.7g}") for t in measured[name]] for name in names],
+        "verdict": [_letters(compared(now, name), shapes) for name in names],
+        "slope": list(advice.slope_of(times.shapes, np.log(times.seconds))),
+        "doubling": list(advice.DOUBLING.values()),
+        "nearest": advice.NEAREST,
+        "power": advice.POWER,
+        "worth": worths,
+        "code": [
+            snippet(_row(run, name, precisions[name]), run.plan.settings.device) for name in names
+        ],
+    }
+
+
+def _letters(found: Comparison | None, shapes: Sequence[Sequence[int]]) -> list[str]:
+    """The verdict at every shape, one letter each as the page has them; else nothing."""
+    known = _verdicts(found)
+    return [LETTERS.get(known.get(tuple(shape), ""), "") for shape in shapes]
+
+
+def _verdicts(found: Comparison | None) -> dict[tuple[int, ...], str]:
+    """What B is against A, shape by shape: judged together, as `compare` and the page do."""
+    if found is None:
+        return {}
+    keys = found.shapes[SHAPE].itertuples(index=False, name=None)
+    return dict(zip(keys, found.shapes["verdict"], strict=True))
+
+
+def _allowed(names: Sequence[str], precisions: Mapping[str, str], accuracy: str) -> list[str]:
+    classes = advice.allowed(accuracy)
+    return [name for name in names if _class(precisions, name) in classes]
 
 
 def command(run: Run, shape: Shape, names: Sequence[str]) -> str:
@@ -241,7 +297,8 @@ def certainty(found: Advice) -> list[str]:
         other = others[0]
         ratio = other["latency_s"] / found.advised["latency_s"]
         names = found.advised["implementation"], other["implementation"]
-        word = SAID[_verdict(found.run, found.shape, *names)] if found.measured else "as estimated"
+        known = _verdicts(Compared(found.run, found.run.cells, "latency")(*names))
+        word = SAID[known[astuple(found.shape)]] if found.measured else "as estimated"
         lines[0] += f"; next best: {other['implementation']}, {factor(ratio)} its time, {word}"
     if found.held_out:
         lines += [worth(found.held_out, found.run.name), f"measure it: {facts(found)['measure']}"]
@@ -342,14 +399,6 @@ def _costs(times: summary.Times, near: Sequence[Shape]) -> dict[str, dict[str, f
     found[list(PEAKS)] = times.cells[below].groupby("implementation")[list(PEAKS)].max()
     records = found.to_dict("index")
     return {str(name): {str(k): float(v) for k, v in row.items()} for name, row in records.items()}
-
-
-def _verdict(run: Run, shape: Shape, a: str, b: str) -> str:
-    """What B is against A at a shape, by the project's own verdicts."""
-    cells = run.cells
-    here = np.logical_and.reduce([cells[axis] == getattr(shape, axis) for axis in SHAPE])
-    found = compare(cells[here], a, b, across=None, floors=[run.floors("latency")])
-    return str(found.shapes["verdict"].iloc[0])
 
 
 def _columns(found: Advice) -> list[Column]:
