@@ -225,7 +225,9 @@ def _torch(row: Implementation, device: str) -> str:
     half = {"fp16": "half", "bf16": "bfloat16"}.get(row.precision)
     if half:
         lines.append(f"lstm, x, h0, c0 = (t.{half}() for t in (lstm, x, h0, c0))")
-    code = _AMP if row.precision.startswith("amp") else _TORCH[row.options.get("way", "")]
+    code = _AMP if row.precision.startswith("amp") else _TORCH.get(row.options.get("way", ""), "")
+    if not code:
+        return ""
     mode = ', mode="reduce-overhead"' if device == "cuda" else ""
     known = {"device": device, "mode": mode, "precision": row.precision, "half": _half(row, device)}
     lines.append(code.format(**known))

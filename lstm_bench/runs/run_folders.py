@@ -11,6 +11,7 @@ from pathlib import Path
 from lstm_bench.model.registry import guess
 from lstm_bench.model.types import LstmBenchError, Shape
 from lstm_bench.runs import store
+from lstm_bench.runs.plan import Plan
 
 START = "start one with `lstm-bench grid grids/default.yaml`, or name another folder with --results"
 
@@ -69,14 +70,18 @@ def for_shape(results: Path, name: str | None, shape: Shape, device: str) -> Pat
     sizes = asdict(shape)
 
     def rank(run: Path) -> tuple[bool, ...]:
-        plan = store.read_manifest(run)["plan"]
-        there = plan.get("shapes", [])
-        around = all(
-            min(one[axis] for one in there) <= size <= max(one[axis] for one in there)
-            for axis, size in (sizes.items() if there else ())
+        try:
+            plan = Plan.from_json(store.read_manifest(run)["plan"], str(run))
+        except LstmBenchError:
+            return True, True, True
+        around = (
+            min(getattr(one, axis) for one in plan.shapes)
+            <= size
+            <= max(getattr(one, axis) for one in plan.shapes)
+            for axis, size in sizes.items()
         )
-        same = plan.get("settings", {}).get("device") == device
-        return not same, sizes not in there, not (there and around)
+        has = shape in plan.shapes
+        return plan.settings.device != device, not has, not (plan.shapes and all(around))
 
     return min(runs, key=rank)
 
