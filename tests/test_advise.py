@@ -179,11 +179,12 @@ def test_nothing_is_guessed_outside_of_what_was_measured(shape):
 
 def test_leaving_out_each_shape_counts_where_advice_was_right():
     times = summary.times(crossing().cells)
-    tried = guesses.hold_out(times, times.names)
+    tried = guesses.hold_out(times, guesses.left_out(times), times.names)
     assert tried.shapes == 27
     assert tried.best <= tried.close <= 27
     steady = grid(pytorch=lambda h, b, t: 1e-6 * h * t, slow=lambda h, b, t: 2e-6 * h * t)
-    tried = guesses.hold_out(summary.times(steady.cells), ("pytorch", "slow"))
+    times = summary.times(steady.cells)
+    tried = guesses.hold_out(times, guesses.left_out(times), ("pytorch", "slow"))
     assert (tried.best, tried.close, tried.margin) == (27, 27, 0)
     assert math.isnan(tried.loss)
     assert tried.off == pytest.approx(0, abs=1e-9)
@@ -191,7 +192,7 @@ def test_leaving_out_each_shape_counts_where_advice_was_right():
 
 def test_one_shape_cannot_be_left_out():
     of = summary.times(at_one_shape(pytorch=0.004).cells)
-    assert guesses.hold_out(of, of.names).shapes == 0
+    assert guesses.hold_out(of, guesses.left_out(of), of.names).shapes == 0
 
 
 def test_rows_that_could_win_are_those_within_what_estimates_are_off_by():
@@ -210,6 +211,14 @@ def test_the_page_shows_what_the_script_computes():
     rows = [one for run in SHIPPED for one in advice.held_out(load(ROOT / "results" / run))]
     drawn = advice.held_out_table(rows).drawn("github")
     assert drawn in PAGE.read_text(), "print it anew: python benchmarks/advice.py"
+
+
+def test_the_page_quotes_what_the_command_says(lstm_bench):
+    ((arguments, answer),) = re.findall(
+        r"^\$ lstm-bench (advise .*)\n(.*)$", PAGE.read_text(), re.M
+    )
+    done = lstm_bench(*arguments.split(), "--results", ROOT / "results")
+    assert answer in done.stdout.splitlines()
 
 
 def test_the_command_answers_in_every_format(lstm_bench, tmp_path):

@@ -22,6 +22,7 @@ POWER = 4  # of the distance, by which it fades
 #: What a doubling of each size counts; the order of rows hardly changes along a sequence.
 DOUBLING = {"hidden": 1.0, "batch": 1.0, "timesteps": 0.5, "input over hidden": 1.0}
 CLOSE = 0.05  # over the best: as good as the best
+MOST_LEFT_OUT = 200  # shapes that are left out in turn
 
 #: Classes of accuracy, the finest first.
 CLASSES = tuple(dict.fromkeys(ACCURACY.values()))
@@ -74,16 +75,25 @@ class HeldOut:
     margin: float  # by which the true best looked slower than the advised row, 95th percentile
 
 
-def hold_out(of: Times, names: Collection[str]) -> HeldOut:
-    """Advise at every shape from all others; NaN where there are too few to do so."""
-    mine = [place for place, name in enumerate(of.names) if name in names]
-    losses, margins, off = [], [], []
-    for place in range(len(of.shapes)):
+def left_out(of: Times) -> Numbers:
+    """Every row's time at each shape from all the others, as `of.seconds`.
+
+    NaN where nothing can be said, and at most shapes of a very large run, where some will do.
+    """
+    found = np.full(of.seconds.shape, np.nan)
+    for place in range(0, len(of.shapes), 1 + len(of.shapes) // MOST_LEFT_OUT):
         others = np.arange(len(of.shapes)) != place
         rest = Times(of.shapes[others], of.names, of.seconds[others], of.cells, *_NOWHERE)
-        shape = Shape(*map(int, of.shapes.loc[place, SHAPE]))
-        true = of.seconds[place, mine]
-        guess = seconds_at(rest, shape)[mine] if others.any() else np.full(len(mine), np.nan)
+        if others.any():
+            found[place] = seconds_at(rest, Shape(*map(int, of.shapes.loc[place, SHAPE])))
+    return found
+
+
+def hold_out(of: Times, guesses: Numbers, names: Collection[str]) -> HeldOut:
+    """Advise one of these rows at every shape, by the times that `left_out` gave it."""
+    mine = [place for place, name in enumerate(of.names) if name in names]
+    losses, margins, off = [], [], []
+    for true, guess in zip(of.seconds[:, mine], guesses[:, mine], strict=True):
         if np.isnan(guess).all() or np.isnan(true).all():
             continue
         advised, best = np.nanargmin(guess), np.nanargmin(true)

@@ -126,7 +126,7 @@ def of(
         )
     floor = float(floor_at(run.floors("latency"), rows[0]["latency_s"]))
     names = _allowed(_deployable(run, times), precisions, accuracy)
-    held_out = None if measured else advice.hold_out(times, names)
+    held_out = None if measured else advice.hold_out(times, advice.left_out(times), names)
     faster = {n: why for n, why in left_out.items() if time[n] < rows[0]["latency_s"]}
     return Advice(run, shape, now, accuracy, memory, rows, faster, near, floor, held_out)
 
@@ -137,10 +137,11 @@ def held_out(run: Run) -> list[dict[str, Any]]:
     precisions = _precisions(times)
     ours = _deployable(run, times)
     there = {_class(precisions, name) for name in ours}
+    guesses = advice.left_out(times)
     found = []
     for accuracy in (one for one in advice.CLASSES if one in there):
         names = _allowed(ours, precisions, accuracy)
-        tried = advice.hold_out(times, names)
+        tried = advice.hold_out(times, guesses, names)
         found.append({"run": run.name, "accuracy": accuracy, "rows": len(names), **asdict(tried)})
     return found
 
@@ -155,8 +156,9 @@ def on_page(run: Run) -> dict[str, Any] | None:
     shapes = times.shapes[SHAPE].to_numpy().tolist()
     compared = Compared(run, run.cells, "latency")
     measured = {name: times.seconds[:, times.names.index(name)] for name in names}
+    guesses = advice.left_out(times)
     worths = {
-        one: worth(advice.hold_out(times, _allowed(names, precisions, one)), run.name)
+        one: worth(advice.hold_out(times, guesses, _allowed(names, precisions, one)), run.name)
         for one in (*advice.CLASSES, summary.ANY)
     }
     return {
