@@ -168,6 +168,17 @@ def test_a_row_that_failed_nearby_is_not_advised():
     assert [row["implementation"] for row in found.rows] == ["pytorch"]
 
 
+def test_a_run_in_which_all_failed_nearby_is_refused_and_another_named(tmp_path):
+    made_up.written(tmp_path / "other", row("a", 0.001, batch=2))
+    rows = [row("a", None if b > 1 else 0.001, batch=b) for b in (1, 4)]
+    rows += [row("skips", 0.001, batch=b, computes="lstm-skip-input") for b in (1, 4)]
+    run = load(made_up.written(tmp_path / "r", *rows))
+    with pytest.raises(LstmBenchError, match="no time of anything that can be deployed at 8,4,1"):
+        advice.of(run, Shape(8, 4, 1, 8))
+    with pytest.raises(LstmBenchError, match="; other has it: --run other"):
+        advice.of(run, Shape(8, 2, 1, 8))
+
+
 @pytest.mark.parametrize("shape", ["32,1,10", "64,32,10", "64,1,41", "64,1,10,32"])
 def test_nothing_is_guessed_outside_of_what_was_measured(shape):
     from lstm_bench.model.shape_filter import parsed

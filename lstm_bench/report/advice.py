@@ -25,6 +25,7 @@ from lstm_bench.report.fastest import Compared, references
 from lstm_bench.report.ladder import COLUMNS, base_of
 from lstm_bench.report.page import LETTERS
 from lstm_bench.report.snippets import snippet
+from lstm_bench.runs import run_folders
 
 MOST = 6  # rows that are drawn; JSON and CSV have all
 COSTS = tuple(COLUMNS)
@@ -84,6 +85,7 @@ def of(
         raise LstmBenchError(
             f"{shape.label} is outside of what {run.name} measured: {beyond}; nothing is guessed"
             f" there. Measure it: `{command(run, shape, _deployable(run, times))}`"
+            f"{_other(run, shape)}"
         )
     places, _ = advice.near(times.shapes, shape)
     near = tuple(Shape(*map(int, times.shapes.loc[place, SHAPE])) for place in places)
@@ -91,7 +93,12 @@ def of(
     time = dict(zip(times.names, advice.seconds_at(times, shape), strict=True))
     known = [name for name in run.implementations if not math.isnan(time.get(name, math.nan))]
     ours = [name for name in _deployable(run, times) if name in known]
-    now = _now(run, shape, now, known) if now else base_of(run, ours or known)
+    if not ours:
+        raise LstmBenchError(
+            f"{run.name} has no time of anything that can be deployed at"
+            f" {listed(shape.label for shape in near)}{_other(run, shape)}"
+        )
+    now = _now(run, shape, now, known) if now else base_of(run, ours)
     precisions = _precisions(times)
     if accuracy is None:  # no less than what the user has
         accuracy = summary.accuracy(precisions[now])
@@ -106,9 +113,8 @@ def of(
         row |= {"latency_s": float(time[name]), "speedup": float(time[now] / time[name])}
         row["verdict"] = "estimated"
         if measured:
-            row["verdict"] = (
-                _verdicts(compared(now, name))[astuple(shape)] if name != now else "now"
-            )
+            known_at = _verdicts(compared(now, name)) if name != now else {astuple(shape): "now"}
+            row["verdict"] = known_at.get(astuple(shape), "unsure")
         row |= costs[name]
         row["code"] = snippet(_row(run, name, precisions[name]), run.plan.settings.device)
         peak = row["device_peak" if on_gpu else "host_peak"]
@@ -161,6 +167,7 @@ def on_page(run: Run) -> dict[str, Any] | None:
         one: worth(advice.hold_out(times, guesses, _allowed(names, precisions, one)), run.name)
         for one in (*advice.CLASSES, summary.ANY)
     }
+    worths = {one: f"{told[0].upper()}{told[1:]}" for one, told in worths.items()}
     return {
         "rows": names,
         "classes": [_class(precisions, name) for name in names],
@@ -300,7 +307,8 @@ def certainty(found: Advice) -> list[str]:
         ratio = other["latency_s"] / found.advised["latency_s"]
         names = found.advised["implementation"], other["implementation"]
         known = _verdicts(Compared(found.run, found.run.cells, "latency")(*names))
-        word = SAID[known[astuple(found.shape)]] if found.measured else "as estimated"
+        told_at = known.get(astuple(found.shape), "unsure")
+        word = SAID[told_at] if found.measured else "as estimated"
         lines[0] += f"; next best: {other['implementation']}, {factor(ratio)} its time, {word}"
     if found.held_out:
         lines += [worth(found.held_out, found.run.name), f"measure it: {facts(found)['measure']}"]
@@ -358,6 +366,13 @@ def _deployable(run: Run, times: summary.Times) -> list[str]:
     ours = references(run)
     names = [name for name in run.implementations if name in facts.index]
     return [n for n in names if n not in ours and facts["computes"][n] == "lstm"]
+
+
+def _other(run: Run, shape: Shape) -> str:
+    """`; h200-paper has it: --run h200-paper`, if another run beside this one does."""
+    found = run_folders.with_shape(run.folder, shape) if run.folder else []
+    others = [folder.name for folder in found if folder.name != run.name]
+    return f"; {others[0]} has it: --run {others[0]}" if others else ""
 
 
 def _now(run: Run, shape: Shape, asked: str, known: Sequence[str]) -> str:
