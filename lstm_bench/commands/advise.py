@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,10 +80,11 @@ def advise(
     options.check_folder(output)
     device = options.device_for(None)
     run = runs.load(run_folders.for_shape(results, run_name, asked, device))
-    names = None
+    names: list[str] = []
     try:
         found = advice.of(run, asked, now, accuracy, limit)
-        names = None if found.measured else advice.to_measure(found)
+        if not found.measured:
+            names, now, accuracy = advice.to_measure(found), found.now, found.accuracy
     except LstmBenchError:
         if not measure or not advice.is_outside(run, asked):
             raise
@@ -103,7 +105,8 @@ def _measured(run: Run, shape: Shape, names: list[str], results: Path) -> Run:
     name = run_folders.new_run_name(results, f"advise-{shape.label.replace(',', '-')}")
     flags = ["--run", name, "--results", str(results), "--skip-missing"]
     try:
-        grid.main([*advice.measuring(run, shape, names), *flags], standalone_mode=False)
+        with contextlib.redirect_stdout(sys.stderr):  # what is asked for is the advice
+            grid.main([*advice.measuring(run, shape, names), *flags], standalone_mode=False)
     except SystemExit as ended:
         if ended.code not in (DONE, FAILED):
             sys.exit(ended.code)
