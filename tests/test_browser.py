@@ -560,7 +560,7 @@ def test_a_shape_that_is_typed_gets_the_answer_of_advise(ladder_page, shape, acc
     expected = advice.of(run, parsed(shape), accuracy=accuracy)
     tab.get_by_label("Shape: hidden,batch,timesteps").fill(shape)
     choose(tab, "Accuracy, at least", accuracy, "#advice")
-    assert tab.inner_text("#advice .headline").startswith(expected.advised["implementation"])
+    assert tab.inner_text("#advice .answer").startswith(expected.advised["implementation"])
     rows = [row["implementation"] for row in expected.rows][:6]
     assert column(tab, "implementation", "#advice") == rows
     shown = [seconds(text) for text in column(tab, "latency", "#advice")]
@@ -584,7 +584,7 @@ def test_a_shape_that_is_typed_gets_the_answer_of_advise(ladder_page, shape, acc
 def test_nothing_is_guessed_on_the_page_either(ladder_page, typed, told):
     tab, _ = ladder_page
     tab.get_by_label("Shape: hidden,batch,timesteps").fill(typed)
-    assert tab.inner_text("#advice .headline").startswith(told)
+    assert tab.inner_text("#advice .answer").startswith(told)
     assert tab.locator("#advice table").count() == 0
 
 

@@ -79,7 +79,7 @@ function adviceFor(asked, accuracy) {
 function advicePicker(place) {
   if (!run.advice) return;
   const { shapes, classes, order, now, worth } = run.advice;
-  const headline = el("p", { class: "headline", role: "status" });
+  const headline = el("p", { class: "answer", role: "status" });
   const result = el("div");
   const state = { accuracy: classes[run.advice.rows.indexOf(now)] };
   if (!order.includes(state.accuracy)) state.accuracy = "any";
@@ -124,8 +124,9 @@ function advicePicker(place) {
       rows: found, pageRows: ADVISED_ROWS,
     });
     const code = run.advice.code[advised.row];
+    const region = { class: "scroll", tabindex: 0, role: "region", "aria-label": "Code" };
     replace(result, el("p", { class: "note", text: note }), table.node,
-      code ? el("pre", { tabindex: 0, "aria-label": "Code" }, el("code", { text: code })) : null);
+      code ? el("div", region, el("pre", {}, el("code", { text: code }))) : null);
   }
 
   replace(place, el("h3", { text: "What to run" }),
