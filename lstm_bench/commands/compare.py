@@ -1,4 +1,4 @@
-"""`lstm-bench compare`: two implementations, or one in two runs."""
+"""`lstm-bench compare`: two implementations, one in two runs, or whole runs of machines."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ ACROSS = ("device", "driver", "threads", "precision", "work", "state")
 @click.command()
 @click.argument("a")
 @click.argument("b")
+@click.argument("more", nargs=-1, metavar="[RUN]...")
 @click.option(
     "--run",
     "run_names",
@@ -41,20 +42,52 @@ ACROSS = ("device", "driver", "threads", "precision", "work", "state")
     type=click.Choice(ACROSS),
     help="Compare although the two differ in this; repeatable.",
 )
+@click.option(
+    "-i",
+    "--implementation",
+    metavar="A",
+    help="Of whole runs: this one, in place of each run's fastest.",
+)
+@click.option(
+    "--accuracy",
+    type=click.Choice(["fp32", "tf32", "half", "int8", "any"]),  # machines.CLASSES, and any
+    help="Of whole runs: the fastest that is so accurate or better.  [default: fp32]",
+)
+@click.option(
+    "--price",
+    "prices",
+    multiple=True,
+    metavar="RUN=N",
+    help="Of whole runs: what the machine costs an hour; once for each.",
+)
+@click.option(
+    "--figures",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Of whole runs: draw who wins where there, as SVG and PNG.",
+)
 @options.writing
 def compare(
     a: str,
     b: str,
+    more: Sequence[str],
     run_names: Sequence[str],
     results: Path,
     metric: str,
     conditions: Sequence[str],
     shape: Sequence[Shape],
     across: Sequence[str],
+    implementation: str | None,
+    accuracy: str | None,
+    prices: Sequence[str],
+    figures: Path | None,
     form: str | None,
     output: str | None,
 ) -> None:
     """Hold B against A: overall, by hidden size, batch and timesteps, and where each wins.
+
+    A and B are two implementations of a run, or two or more runs, each with its fastest
+    implementation that can be deployed: which machine is faster from which size on.
 
     \b
       lstm-bench compare pytorch deepbench
@@ -62,18 +95,36 @@ def compare(
       lstm-bench compare pytorch deepbench --where 'batch>=16' --metric throughput
       lstm-bench compare pytorch deepbench --shape 512,16,25
       lstm-bench compare pytorch pytorch --run monday --run friday
+      lstm-bench compare my-gpu my-cpu                    whole runs: which machine wins where
+      lstm-bench compare my-gpu my-cpu -i pytorch --price my-gpu=3.20 --price my-cpu=0.08
 
     MPE is the mean over shapes of (A - B) / A: negative means that B is slower. A difference is
     called faster or slower only if it is beyond the run's noise floor. Two things that did not do
-    the same work on the same device in the same precision are compared only if --across says so.
+    the same work on the same device in the same precision are compared only if --across says so;
+    whole runs may be of any device and driver, and what else differs is said first.
     """
+    whole = {"-i": implementation, "--accuracy": accuracy, "--price": prices, "--figures": figures}
+    names: Sequence[str | None] = [a, b, *more]
+    if not run_names and _are_runs(results, (a, b, *more)):
+        if implementation and accuracy:
+            raise click.UsageError("-i names a row, --accuracy chooses one; give either")
+        conditions = [*conditions, *_conditions(shape)]
+        how = (metric, accuracy or "fp32", implementation, conditions, across)
+        _machines((a, b, *more), results, how, prices, figures, form, output)
+        return
+    if more:
+        raise click.UsageError(
+            f"found {2 + len(more)} names, expected two implementations, or runs in {results}"
+        )
+    if given := [flag for flag, value in whole.items() if value]:
+        raise click.UsageError(f"{given[0]} goes with whole runs: `lstm-bench compare RUN RUN`")
     from lstm_bench.analysis import comparison
     from lstm_bench.model.shape_filter import chosen, one_of
     from lstm_bench.report import pair_report
 
     if len(run_names) > 2:
         raise click.UsageError("--run: at most two, the first for A, the second for B")
-    names: Sequence[str | None] = run_names or [None]
+    names = run_names or [None]
     loaded = [options.load(results, name) for name in names]
     for run in loaded:
         options.check_shapes(run, shape)
@@ -101,6 +152,53 @@ def compare(
     options.write(pair_report.document(found, loaded, changed), form, output)
 
 
+def _are_runs(results: Path, names: Sequence[str]) -> bool:
+    """Whether runs are named; what is a row of ours as well is taken for the row."""
+    from lstm_bench.model.registry import IMPLEMENTATIONS
+    from lstm_bench.runs.run_folders import is_run
+
+    return any(is_run(results, name) and name not in IMPLEMENTATIONS for name in names)
+
+
+def _conditions(shape: Sequence[Shape]) -> list[str]:
+    from lstm_bench.model.shape_filter import one_of
+
+    return one_of(shape)
+
+
+def _machines(
+    names: Sequence[str],
+    results: Path,
+    how: tuple[str, str, str | None, Sequence[str], Sequence[str]],
+    prices: Sequence[str],
+    figures: Path | None,
+    form: str | None,
+    output: str | None,
+) -> None:
+    """Whole runs; `how` is what `machines` takes after them."""
+    from lstm_bench.analysis import machines
+    from lstm_bench.report import machines_report
+
+    loaded = [options.load(results, name) for name in names]
+    labels = _told_apart([run.name for run in loaded], names)
+    runs = dict(zip(labels, loaded, strict=True))
+    if len({run.folder.resolve() for run in loaded if run.folder}) < len(names):
+        raise LstmBenchError(f"found a run twice in {', '.join(names)}; expected different runs")
+    paid = machines.checked_prices(prices, labels)
+    found = machines.machines(runs, *how)
+    if figures:
+        from lstm_bench.report import machines_figure
+        from lstm_bench.report.figures import saved
+
+        try:
+            paths = saved({"machines": machines_figure.drawn(found)}, figures)
+        except OSError as error:
+            raise options.cannot_write(figures, error) from None
+        for path in paths:
+            click.echo(f"wrote {path}", err=True)
+    options.write(machines_report.document(found, paid), form, output)
+
+
 def _changed(names: Sequence[str], runs: Sequence[Run]) -> dict[str, tuple[str, str]]:
     """What both sides ran with, in another version each."""
     from lstm_bench.analysis.results import versions
@@ -126,5 +224,5 @@ def _itself(name: str, run: Run, given: Sequence[str]) -> str:
 
 
 def _told_apart(names: Sequence[str], given: Sequence[str]) -> Sequence[str]:
-    """Names of two runs: their own, or as they were given if those are the same."""
-    return given if len(set(names)) == 1 else names
+    """Names of runs: their own, or as they were given if some of those are the same."""
+    return given if len(set(names)) < len(names) else names

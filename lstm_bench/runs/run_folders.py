@@ -37,6 +37,11 @@ def newest(results: Path) -> list[Path]:
     return [folder for _, folder in sorted(found, reverse=True)]
 
 
+def is_run(results: Path, name: str) -> bool:
+    """Whether there is a run of that name, or at that path."""
+    return any((folder / "manifest.json").exists() for folder in (results / name, Path(name)))
+
+
 def find_run(results: Path, name: str | None) -> Path:
     """The run called `name`, by name or by path, or the newest one."""
     if name:
