@@ -28,6 +28,7 @@ from lstm_bench.runs import store
 CLASSES = tuple(dict.fromkeys(ACCURACY.values()))
 #: In what whole runs may differ without a word of the user: machines are what is compared.
 ACROSS = ("device", "driver", "threads", "precision")
+MOST_RUNS = 26  # each has a letter
 HOUR_S, MILLION = 3600, 1e6
 
 Pairs = Mapping[tuple[int, int], Comparison]  # by the places of both runs, the lower first
@@ -64,8 +65,11 @@ def machines(
     `accuracy` is the least accurate class that will do. State that is carried is refused against
     state that is not, unless `across` has it.
     """
-    if len(runs) < 2:
-        raise LstmBenchError(f"found one run, {', '.join(runs)}, expected two or more")
+    if not 2 <= len(runs) <= MOST_RUNS:
+        raise LstmBenchError(f"found {counted(len(runs), 'run')}, expected 2 to {MOST_RUNS}")
+    if accuracy not in (*CLASSES, summary.ANY):
+        known = ", ".join((*CLASSES, summary.ANY))
+        raise LstmBenchError(f"accuracy: found {accuracy!r}, expected one of {known}")
     able = {
         name: _able(run, name, metric, accuracy, implementation, conditions)
         for name, run in runs.items()
@@ -160,8 +164,7 @@ def table(of: Machines, prices: Mapping[str, float] | None = None) -> pd.DataFra
         part["energy_j"] = _energies(of.runs[name], part)
         parts.append(part)
     if prices:
-        rates = [prices[name] for name in of.names]
-        dear, by, words, cheapest = _ranked(priced(of, prices).pairs, len(rates))
+        dear, by, words, cheapest = _ranked(priced(of, prices).pairs, len(parts))
         for place, part in enumerate(parts):
             part["price"] = dear[place] / HOUR_S * MILLION
             part["price_ratio"], part["price_verdict"] = by[place], words[place]
@@ -175,6 +178,10 @@ def priced(of: Machines, prices: Mapping[str, float]) -> Machines:
 
     The noise is that of the times.
     """
+    if set(prices) != set(of.names) or not all(0 < one < np.inf for one in prices.values()):
+        given = ", ".join(f"{name}={one:g}" for name, one in prices.items())
+        wanted = ", ".join(f"{name}=2.50" for name in of.names)
+        raise LstmBenchError(f"prices per hour: found {given}, expected such as {wanted}")
     pairs = {}
     for (i, j), found in of.pairs.items():
         a, b = prices[of.names[i]], prices[of.names[j]]
@@ -248,24 +255,3 @@ def unlike(of: Machines) -> dict[str, list[str]]:
         for what, values in facts.items()
         if len(set(values.values())) > 1
     }
-
-
-def checked_prices(given: Sequence[str], names: Sequence[str]) -> dict[str, float]:
-    """`RUN=2.50` for each run, or nothing at all."""
-    found = {}
-    for text in given:
-        name, _, number = text.rpartition("=")
-        try:
-            price = float(number)
-        except ValueError:
-            price = np.nan
-        if name not in names or not 0 < price < np.inf:
-            expected = " or ".join(f"{name}=2.50" for name in names)
-            raise LstmBenchError(f"--price: found {text!r}, expected {expected}, per hour")
-        found[name] = price
-    missing = [name for name in names if name not in found]
-    if found and missing:
-        rest = counted(len(missing), "run")
-        flags = " ".join(f"--price {name}=2.50" for name in missing)
-        raise LstmBenchError(f"--price: {rest} without one; add {flags}")
-    return found

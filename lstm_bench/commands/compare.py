@@ -184,7 +184,7 @@ def _machines(
     runs = dict(zip(labels, loaded, strict=True))
     if len({run.folder.resolve() for run in loaded if run.folder}) < len(names):
         raise LstmBenchError(f"found a run twice in {', '.join(names)}; expected different runs")
-    paid = machines.checked_prices(prices, labels)
+    paid = dict(map(_price, prices))
     found = machines.machines(runs, *how)
     if figures:
         from lstm_bench.report import machines_figure
@@ -197,6 +197,14 @@ def _machines(
         for path in paths:
             click.echo(f"wrote {path}", err=True)
     options.write(machines_report.document(found, paid), form, output)
+
+
+def _price(text: str) -> tuple[str, float]:
+    name, _, number = text.rpartition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise LstmBenchError(f"--price: found {text!r}, expected RUN=2.50, an hour") from None
 
 
 def _changed(names: Sequence[str], runs: Sequence[Run]) -> dict[str, tuple[str, str]]:

@@ -14,11 +14,12 @@ from lstm_bench.analysis import summary
 from lstm_bench.analysis.machines import Machines, priced, table, unlike
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.model.units import counted, in_units, listed, seconds, times, wrapped
-from lstm_bench.report.document import Column, Document, Table, number
+from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.report.headline import headline, place_of
 from lstm_bench.report.run_report import heading, noise_facts, noise_line, shape_label
 
 JOULES = {"kJ": 1e-3, "J": 1.0, "mJ": 1e3, "uJ": 1e6}
+FEW = 3  # rows that are named
 NOBODY = "?"  # wins: within noise, unsure, or by timesteps
 
 
@@ -60,17 +61,27 @@ def _apart(of: Machines, apart: Mapping[str, Sequence[str]]) -> list[str]:
         order = " / ".join(letters(of).values())
         lines.append(f"Not the same build on each ({order}): {'; '.join(told)}.")
     if of.implementation is None:
-        common = set.intersection(*(set(rows) for rows in of.rows.values()))
-        marks = letters(of)
-        only = {
-            marks[name]: [row for row in rows if row not in common]
-            for name, rows in of.rows.items()
-        }
-        told = [f"{mark} also has {', '.join(rows)}" for mark, rows in only.items() if rows]
-        if told:
-            both = f"all have {', '.join(sorted(common))}" if common else "no row is common to all"
-            lines.append(f"Not the same rows to choose from: {both}; {'; '.join(told)}.")
+        lines += _choice(of)
+    devices = {name for cells in of.cells.values() for name in cells["device_name"]}
+    if len(devices) == 1:
+        lines.append("The same device in all: what differs is not the machine.")
     return lines
+
+
+def _choice(of: Machines) -> list[str]:
+    """Rows that only some of the runs have: a machine with few to choose from looks slow."""
+    common = set.intersection(*(set(rows) for rows in of.rows.values()))
+    others = {name: [row for row in rows if row not in common] for name, rows in of.rows.items()}
+    if not any(others.values()):
+        return []
+    marks = letters(of)
+    told = [
+        f"{marks[name]} also has {', '.join(rows) if len(rows) <= FEW else f'{len(rows)} others'}"
+        for name, rows in others.items()
+        if rows
+    ]
+    both = f"all have {', '.join(sorted(common))}" if common else "none is common to all"
+    return [f"Not the same rows to choose from: {both}; {'; '.join(told)}."]
 
 
 def _answer(of: Machines, found: pd.DataFrame) -> list[str]:
@@ -85,7 +96,7 @@ def _answer(of: Machines, found: pd.DataFrame) -> list[str]:
     for (i, _), pair in of.pairs.items():
         if i == 0:
             lines.append(f"{headline(pair, pair.group())}.")
-    lines += _wins(of, found, "wins", "verdict", "the fastest")
+    lines += _wins(of, found, "wins", "the fastest")
     return lines
 
 
@@ -97,7 +108,7 @@ def _common(shapes: int) -> str:
     return "the one shape that all have" if shapes == 1 else f"the {shapes} shapes that all have"
 
 
-def _wins(of: Machines, found: pd.DataFrame, wins: str, verdict: str, word: str) -> list[str]:
+def _wins(of: Machines, found: pd.DataFrame, wins: str, word: str) -> list[str]:
     """At how many shapes each wins, and where that is."""
     shapes = len(found) // len(of.runs)
     won = {name: int(found.loc[found["run"] == name, wins].sum()) for name in of.names}
@@ -105,10 +116,11 @@ def _wins(of: Machines, found: pd.DataFrame, wins: str, verdict: str, word: str)
     counts = [f"{name} is {word} at {count}" for name, count in won.items()]
     rest = f", at {open_} it is within noise or not clear" if open_ else ""
     lines = [f"Of {counted(shapes, 'shape')} {listed(counts)}{rest}."]
+    always = "whatever the timesteps " if found["timesteps"].nunique() > 1 else ""
     if max(won.values()) < shapes:
         for name in of.names:
             if told := where(found[found["run"] == name], wins):
-                lines.append(f"{name} is {word} whatever the timesteps {told}.")
+                lines.append(f"{name} is {word} {always}{told}.")
     return lines
 
 
@@ -122,16 +134,16 @@ def where(own: pd.DataFrame, wins: str = "wins") -> str:
     told: list[tuple[str, list[int]]] = []
     for batch in batches:
         at = grid[batch].sort_index()
-        text = _spans(list(at.index), list(at))
-        if told and told[-1][0] == text:
+        spans = _spans(list(at.index), list(at))
+        if told and told[-1][0] == spans:
             told[-1][1].append(batch)
         else:
-            told.append((text, [batch]))
+            told.append((spans, [batch]))
     parts = []
-    for text, sizes in told:
+    for spans, sizes in told:
         ends = sizes[0], sizes[-1], sizes[0] == batches[0], sizes[-1] == batches[-1]
-        if text:
-            parts.append(f"{text} {place_of('batch', *ends)}".strip())
+        if spans:
+            parts.append(f"{spans} {place_of('batch', *ends)}".strip())
     return listed(parts) if parts else ""
 
 
@@ -159,7 +171,7 @@ def _by_price(of: Machines, found: pd.DataFrame, prices: Mapping[str, float]) ->
                 f"A call costs {times(ratio)} as much on {of.names[j]} as on {of.names[0]},"
                 " geometric mean over shapes."
             )
-    return lines + _wins(of, found, "price_wins", "price_verdict", "the cheapest")
+    return lines + _wins(of, found, "price_wins", "the cheapest")
 
 
 def _map(of: Machines, found: pd.DataFrame) -> Table:
@@ -216,7 +228,7 @@ def _shapes(of: Machines, found: pd.DataFrame, prices: Mapping[str, float] | Non
     columns.append(Column("fastest", lambda row: _told(row, marks)))
     for mark in marks.values():
         columns.append(number(mark, f"{mark}_seconds", seconds))
-        columns.append(Column("with", lambda row, m=mark: str(row[f"{m}_implementation"])))  # type: ignore[misc]
+        columns.append(text("with", f"{mark}_implementation"))
     if found["energy_j"].notna().any():
         columns += [number(f"{mark} energy", f"{mark}_energy_j", joules) for mark in marks.values()]
     if prices:
