@@ -15,6 +15,7 @@ from lstm_bench.model.errors import LstmBenchError
 from lstm_bench.model.units import counted
 
 if TYPE_CHECKING:
+    from lstm_bench.analysis.machines import Machines
     from lstm_bench.analysis.results import Run
     from lstm_bench.model.types import Shape
 
@@ -103,32 +104,54 @@ def compare(
     the same work on the same device in the same precision are compared only if --across says so;
     whole runs may be of any device and driver, and what else differs is said first.
     """
-    whole = {"-i": implementation, "--accuracy": accuracy, "--price": prices, "--figures": figures}
-    names: Sequence[str | None] = [a, b, *more]
+    from lstm_bench.model.shape_filter import one_of
+
+    conditions = [*conditions, *one_of(shape)]
     if not run_names and _are_runs(results, (a, b, *more)):
         if implementation and accuracy:
             raise click.UsageError("-i names a row, --accuracy chooses one; give either")
-        conditions = [*conditions, *_conditions(shape)]
+        from lstm_bench.report import machines_report
+
         how = (metric, accuracy or "fp32", implementation, conditions, across)
-        _machines((a, b, *more), results, how, prices, figures, form, output)
+        found = _machines((a, b, *more), results, how)
+        document = machines_report.document(found, dict(map(_price, prices)))
+        if figures:
+            _draw(found, figures)
+        options.write(document, form, output)
         return
     if more:
         raise click.UsageError(
             f"found {2 + len(more)} names, expected two implementations, or runs in {results}"
         )
+    whole = {"-i": implementation, "--accuracy": accuracy, "--price": prices, "--figures": figures}
     if given := [flag for flag, value in whole.items() if value]:
         raise click.UsageError(f"{given[0]} goes with whole runs: `lstm-bench compare RUN RUN`")
+    _rows(a, b, run_names, results, metric, conditions, shape, across, form, output)
+
+
+def _rows(
+    a: str,
+    b: str,
+    run_names: Sequence[str],
+    results: Path,
+    metric: str,
+    conditions: Sequence[str],
+    shape: Sequence[Shape],
+    across: Sequence[str],
+    form: str | None,
+    output: str | None,
+) -> None:
+    """Two rows of a run, or a row of one run and a row of another."""
     from lstm_bench.analysis import comparison
-    from lstm_bench.model.shape_filter import chosen, one_of
+    from lstm_bench.model.shape_filter import chosen
     from lstm_bench.report import pair_report
 
     if len(run_names) > 2:
         raise click.UsageError("--run: at most two, the first for A, the second for B")
-    names = run_names or [None]
+    names: Sequence[str | None] = run_names or [None]
     loaded = [options.load(results, name) for name in names]
     for run in loaded:
         options.check_shapes(run, shape)
-    conditions = [*conditions, *one_of(shape)]
     cells = [chosen(run.cells, conditions, run.name) for run in loaded]
     two = len({run.folder.resolve() for run in loaded if run.folder}) == 2
     loaded = loaded if two else loaded[:1]  # the same run twice is one
@@ -160,43 +183,30 @@ def _are_runs(results: Path, names: Sequence[str]) -> bool:
     return any(is_run(results, name) and name not in IMPLEMENTATIONS for name in names)
 
 
-def _conditions(shape: Sequence[Shape]) -> list[str]:
-    from lstm_bench.model.shape_filter import one_of
-
-    return one_of(shape)
-
-
 def _machines(
     names: Sequence[str],
     results: Path,
     how: tuple[str, str, str | None, Sequence[str], Sequence[str]],
-    prices: Sequence[str],
-    figures: Path | None,
-    form: str | None,
-    output: str | None,
-) -> None:
+) -> Machines:
     """Whole runs; `how` is what `machines` takes after them."""
-    from lstm_bench.analysis import machines
-    from lstm_bench.report import machines_report
+    from lstm_bench.analysis.machines import machines
 
     loaded = [options.load(results, name) for name in names]
-    labels = _told_apart([run.name for run in loaded], names)
-    runs = dict(zip(labels, loaded, strict=True))
     if len({run.folder.resolve() for run in loaded if run.folder}) < len(names):
         raise LstmBenchError(f"found a run twice in {', '.join(names)}; expected different runs")
-    paid = dict(map(_price, prices))
-    found = machines.machines(runs, *how)
-    if figures:
-        from lstm_bench.report import machines_figure
-        from lstm_bench.report.figures import saved
+    labels = _told_apart([run.name for run in loaded], names)
+    return machines(dict(zip(labels, loaded, strict=True)), *how)
 
-        try:
-            paths = saved({"machines": machines_figure.drawn(found)}, figures)
-        except OSError as error:
-            raise options.cannot_write(figures, error) from None
-        for path in paths:
-            click.echo(f"wrote {path}", err=True)
-    options.write(machines_report.document(found, paid), form, output)
+
+def _draw(found: Machines, folder: Path) -> None:
+    from lstm_bench.report import figures, machines_figure
+
+    try:
+        paths = figures.saved({"machines": machines_figure.drawn(found)}, folder)
+    except OSError as error:
+        raise options.cannot_write(folder, error) from None
+    for path in paths:
+        click.echo(f"wrote {path}", err=True)
 
 
 def _price(text: str) -> tuple[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -39,7 +40,8 @@ def newest(results: Path) -> list[Path]:
 
 def is_run(results: Path, name: str) -> bool:
     """Whether there is a run of that name, or at that path."""
-    return any((folder / "manifest.json").exists() for folder in (results / name, Path(name)))
+    folders = (results / name, Path(name))
+    return any(os.path.isfile(folder / "manifest.json") for folder in folders)  # of any text
 
 
 def find_run(results: Path, name: str | None) -> Path:
