@@ -260,3 +260,13 @@ def test_an_accuracy_that_is_none_is_refused(two):
         api.machines("cpu", "gpu", results=two, accuracy="exact")
     with pytest.raises(LstmBenchError, match="found 1 run, expected 2"):
         api.machines("cpu", results=two)
+
+
+def test_figures_in_the_text_of_the_page_stand_in_what_it_shows():
+    """What it shows is what the command prints: `test_cli_reports` holds it to that."""
+    page = (ROOT / "docs" / "explanation" / "gpu-or-cpu.md").read_text().splitlines()
+    shown = "\n".join(line for line in page if line.startswith("    "))
+    text = "\n".join(line for line in page if not line.startswith("    "))
+    figures_told = re.findall(r"\d+\.\d\d", text)
+    assert len(figures_told) > 3
+    assert [number for number in figures_told if number not in shown] == []
