@@ -255,6 +255,26 @@ def test_three_machines_are_held_against_each_other(two):
     assert set(large.loc[large["wins"], "run"]) == {"gpu"}
 
 
+def test_many_machines_fit_100_columns(lstm_bench, two):
+    names = [f"a-machine-with-a-long-name-{n}" for n in range(4)]
+    for n, name in enumerate(names):
+        saved(two / name, rows_of(lambda *s, n=n: (1 + n) * cpu_s(*s)), versions={"torch": str(n)})
+    prices = [word for name in names for word in ("--price", f"{name}=1")]
+    done = lstm_bench("compare", *names, *prices)
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_several_passes_stand_with_their_median(tmp_path):
+    shape = SHAPES[0]
+    passes = [row("pytorch", s, *shape, pass_number=n) for n, s in ((1, 1e-3), (2, 3e-3))]
+    for name in ("a", "b"):
+        saved(tmp_path / name, passes)
+    found = api.machines("a", "b", results=tmp_path)
+    assert found["seconds"].tolist() == pytest.approx([2e-3, 2e-3])
+    assert not found["wins"].any()
+
+
 def test_an_accuracy_that_is_none_is_refused(two):
     with pytest.raises(LstmBenchError, match="expected one of fp32, tf32, half, int8, any"):
         api.machines("cpu", "gpu", results=two, accuracy="exact")
