@@ -103,6 +103,39 @@ KERNEL(256) limit_grid(unsigned* memory, unsigned long long, int rounds) {
     }
 }
 
+// The same into inboxes, one for each block: none looks where others look, and words are written as often as read.
+KERNEL(256) limit_grid_inbox(unsigned* memory, unsigned long long, int rounds) {
+    unsigned* const inboxes = memory + 64;  // [round % 2][256 readers][256 writers]
+    int patience = PATIENCE;
+    for (unsigned round = 1; round <= unsigned(rounds); ++round) {
+        unsigned* const turn = inboxes + (round & 1) * 65536;
+        if (threadIdx.x < gridDim.x) {
+            asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(turn + threadIdx.x * 256 + blockIdx.x), "r"(round) : "memory");
+            unsigned word = 0;
+            for (int spin = 0; word != round && spin < patience; ++spin)
+                asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(turn + blockIdx.x * 256 + threadIdx.x) : "memory");
+            if (word != round) memory[0] = 1, patience = 0;
+        }
+        __syncthreads();
+    }
+}
+
+// And by a barrier: one counter for all.
+KERNEL(32) limit_grid_barrier(unsigned* memory, unsigned long long, int rounds) {
+    unsigned* const counter = memory + 64;
+    int patience = PATIENCE;
+    for (unsigned round = 1; round <= unsigned(rounds); ++round) {
+        if (threadIdx.x == 0) {
+            asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+            unsigned came = 0;
+            for (int spin = 0; came < round * gridDim.x && spin < patience; ++spin)
+                asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(came) : "l"(counter) : "memory");
+            if (came < round * gridDim.x) memory[0] = 1, patience = 0;
+        }
+        __syncwarp();
+    }
+}
+
 // --- the chain of a cell: from h to the h after it, each step waiting for the one before
 
 // A sum of 16 products, by tensor cores: nothing else has it sooner. The sums go where the next factors come from.

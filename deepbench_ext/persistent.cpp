@@ -261,7 +261,7 @@ Took time_limit(const std::vector<std::string>& libraries, const std::string& co
     void* arguments[] = {&memory, &size, &rounds};
     device.cuda.check(device.cuda.cudaMemsetAsync(memory, 0, bytes, device.stream), "cudaMemsetAsync", name);
     const Took best = took(
-        device, calls, [&] { device.cuda.check(device.cuda.cudaMemsetAsync(memory, 0, 4096, device.stream), "cudaMemsetAsync", name); },
+        device, calls, [&] { device.cuda.check(device.cuda.cudaMemsetAsync(memory, 0, std::min(bytes, size_t(1) << 20), device.stream), "cudaMemsetAsync", name); },
         [&] { device.driver.check(device.driver.cuLaunchKernelEx(&config, kernel.function, arguments, nullptr), "cuLaunchKernelEx", name); });
     unsigned late = 0;
     device.cuda.check(device.cuda.cudaMemcpyAsync(&late, memory, sizeof late, cudaMemcpyDeviceToHost, device.stream), "cudaMemcpyAsync", name);

@@ -5,6 +5,7 @@ cells = lstm_bench.load()                  # the newest run in results/, one row
 samples = lstm_bench.samples("my-run")     # one row per raw sample
 profiles = lstm_bench.profiles("my-run")   # one row per kernel or operator of a profiled cell
 advice = lstm_bench.advise("512,1,25")     # what to run at a shape, fastest first
+both = lstm_bench.machines("gpu", "cpu")   # one row per shape and run: which machine wins where
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import pandas as pd
@@ -79,6 +81,34 @@ def advise(
     asked, name = parsed(shape, "shape"), None if run is None else str(run)
     folder = run_folders.for_shape(Path(results), name, asked, machine.default_device())
     return advice.frame(advice.of(runs.load(folder), asked, now, accuracy, memory))
+
+
+def machines(
+    *runs: str | Path,
+    results: str | Path = "results",
+    metric: str = "latency",
+    accuracy: str = "fp32",
+    implementation: str | None = None,
+    prices: Mapping[str, float] | None = None,
+) -> pd.DataFrame:
+    """Runs of several machines at the shapes that all have, one row per shape and run.
+
+    A run stands with its fastest implementation that can be deployed and is as accurate as
+    `accuracy` (fp32, tf32, half, int8, any) or better, or with `implementation`. `prices` are per
+    hour, by the name of the run.
+
+    Columns: hidden, batch, timesteps, input_size, run, device_name, implementation, precision,
+    seconds, ratio, verdict, wins, floor, energy_j; with `prices` also price, price_ratio,
+    price_verdict and price_wins. `attrs["unlike"]` has what differs beside the machine.
+    """
+    from lstm_bench.analysis import machines as whole
+    from lstm_bench.analysis import results as loading
+
+    loaded = {str(run): loading.load(_folder(run, results)) for run in runs}
+    found = whole.machines(loaded, metric, accuracy, implementation)
+    table = whole.table(found, prices)
+    table.attrs["unlike"] = whole.unlike(found)
+    return table
 
 
 def _folder(run: str | Path | None, results: str | Path) -> Path:

@@ -105,6 +105,7 @@ def main() -> None:
       lstm-bench list                      what can run here, and what the rest would need
       lstm-bench grid grids/default.yaml   measure a grid of shapes
       lstm-bench compare pytorch deepbench what one costs over the other, and where
+      lstm-bench compare my-gpu my-cpu     whole runs: which machine wins where
       lstm-bench report                    the newest run as tables, figures or a page
       lstm-bench advise 512,1,25           what to run at a shape, and the code
       lstm-bench report --mpe              the paper's table, and this run's beside it

@@ -314,4 +314,6 @@ def test_the_api_gives_a_data_frame(tmp_path):
     assert list(found["advised"]) == [True, False]
     assert list(found["speedup"]) == pytest.approx([2, 1])
     assert found.attrs["measured"]
+    with pytest.raises(LstmBenchError, match="accuracy: found 'exact', expected one of fp32"):
+        lstm_bench.advise("8,1,1", accuracy="exact", run="r", results=tmp_path)
     assert found.attrs["advised"] == "b"

@@ -290,7 +290,12 @@ def test_what_is_printed_beside_a_page_can_be_of_another_time(lstm_bench, some_r
     assert (tmp_path / "p.html").exists()
 
 
-PAGES = ("README.md", "docs/tutorial.md")
+PAGES = (
+    "README.md",
+    "docs/tutorial.md",
+    "docs/explanation/gpu-or-cpu.md",
+    "docs/explanation/ladder.md",
+)
 #: A block that begins with a command, and what it prints; `...` stands for lines left out.
 SHOWN = [
     (command, block.splitlines())
@@ -307,6 +312,15 @@ def test_pages_show_what_the_command_prints(lstm_bench, command, block):
     printed = iter(done.stdout.splitlines())
     for line in block:
         assert line.strip() == "..." or line[4:] in printed, line
+
+
+def test_the_ladders_sentences_have_the_ladders_numbers():
+    table, told = (
+        (REPOSITORY / "docs" / "explanation" / "ladder.md").read_text().split("A row with")
+    )
+    numbers = re.findall(r"\b[\d.]+x", told)
+    assert len(numbers) > 8
+    assert set(numbers) <= set(re.findall(r"\b[\d.]+x", table))
 
 
 def test_the_pages_show_a_report_a_comparison_the_papers_table_and_kernels():

@@ -22,11 +22,11 @@ from lstm_bench.runs import store
 
 RUNS = Path(__file__).parent.parent / "results"
 
-#: An H200, as docs/explanation/kernel.md has it from single experiments.
+#: An H200 in round numbers, for what must hold whatever they are.
 H200 = Limits(
     device="cuda",
     cores=132,
-    call_s=6e-6,
+    call_s=3.5e-6,
     queued_s=3.5e-6,
     exchange_s={1: 0.03e-6, **dict.fromkeys((2, 4, 8, 16), 0.19e-6), 132: 0.7e-6},
     cell_s={"fp32": 0.08e-6, "half": 0.05e-6},
@@ -60,11 +60,17 @@ CPU = Limits(
 
 
 @functools.cache
+def measured():
+    """An H200's; runs before this one did not keep their own."""
+    return results.load(RUNS / "h200-ladder").limits
+
+
+@functools.cache
 def distances(run, machine):
     """Every cell of a run on this machine: name, shape, and how many times the limit it takes."""
     cells = results.load(RUNS / run).cells
     cells = cells[(cells["status"] == "ok") & (cells["device"] == machine)]
-    limits, found = {"cuda": H200, "cpu": CPU}[machine], []
+    limits, found = CPU if machine == "cpu" else measured(), []
     for cell in cells.itertuples():
         shape = Shape(cell.hidden, cell.batch, cell.timesteps, cell.input_size)
         for metric in ("latency", "throughput", "device"):
@@ -90,7 +96,7 @@ def test_no_cell_on_a_cpu_is_below_the_limit():
 
 
 def test_the_limit_is_near_what_was_reached():
-    for name, most in {"persistent": 3.5, "persistent-tf32": 3.0, "persistent-fp16": 2.5}.items():
+    for name, most in {"persistent": 3.0, "persistent-tf32": 2.5, "persistent-fp16": 2.5}.items():
         ratios = [
             ratio
             for ratio, metric, row, shape in distances("h200-kernel-100", "cuda")
@@ -187,13 +193,13 @@ def test_a_layer_that_fits_into_a_cluster_needs_no_exchange_through_l2():
 
 
 def test_a_call_of_many_queued_waits_for_no_launch_of_its_own():
-    shape = Shape(128, 1, 1, 128)
+    shape, waited = Shape(128, 1, 1, 128), dataclasses.replace(H200, call_s=6e-6)
     alone, queued, device = (
-        limit_of(H200, shape, "fp32", metric=metric).seconds
+        limit_of(waited, shape, "fp32", metric=metric).seconds
         for metric in ("latency", "throughput", "device")
     )
-    assert alone - queued == pytest.approx(H200.call_s - H200.queued_s)
-    assert queued - device == pytest.approx(H200.queued_s)
+    assert alone - queued == pytest.approx(waited.call_s - waited.queued_s)
+    assert queued - device == pytest.approx(waited.queued_s)
 
 
 def test_arithmetic_that_nobody_measured_has_no_part_in_the_limit():

@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
+from lstm_bench.analysis.results import REFERENCES
 from lstm_bench.driver import machine
 from lstm_bench.model.registry import FRAMEWORKS, IMPLEMENTATIONS, find
 from lstm_bench.model.types import TOLERANCES
-from lstm_bench.report.fastest import REFERENCES
 from lstm_bench.report.snippets import snippet
 
 DEPLOYABLE = [row for row in IMPLEMENTATIONS.values() if row.framework not in (*REFERENCES, "fake")]

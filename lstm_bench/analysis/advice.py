@@ -13,9 +13,10 @@ from dataclasses import astuple, dataclass
 import numpy as np
 import pandas as pd
 
+from lstm_bench.analysis.machines import CLASSES as CLASSES
 from lstm_bench.analysis.noise import SHAPE, Numbers, percentile_95
 from lstm_bench.analysis.summary import ANY, Codes, Times
-from lstm_bench.model.types import ACCURACY, Shape
+from lstm_bench.model.types import LstmBenchError, Shape
 
 NEAREST = 4  # shapes that have a say
 POWER = 4  # of the distance, by which it fades
@@ -24,12 +25,12 @@ DOUBLING = {"hidden": 1.0, "batch": 1.0, "timesteps": 0.5, "input over hidden": 
 CLOSE = 0.05  # over the best: as good as the best
 MOST_LEFT_OUT = 200  # shapes that are left out in turn
 
-#: Classes of accuracy, the finest first.
-CLASSES = tuple(dict.fromkeys(ACCURACY.values()))
-
 
 def allowed(accuracy: str) -> tuple[str, ...]:
     """The classes that are no coarser than the one that was asked for."""
+    if accuracy not in (*CLASSES, ANY):
+        known = ", ".join((*CLASSES, ANY))
+        raise LstmBenchError(f"accuracy: found {accuracy!r}, expected one of {known}")
     return (*CLASSES, "unknown") if accuracy == ANY else CLASSES[: CLASSES.index(accuracy) + 1]
 
 

@@ -23,6 +23,7 @@ from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan
 from lstm_bench.runs.store import Row
 
+REFERENCES = ("deepbench", "persistent")  # the frameworks of the C++ rows
 _TIMES = ("latency_s", "throughput_s", "device_s", "first_call_s", "build_s", "import_s", "timed_s")
 _REST = (
     *("pass_number", "copy", "precision", "computes", "path", "device", "threads", "tf32"),
@@ -164,6 +165,13 @@ class Run:
     @functools.cached_property
     def _floors(self) -> dict[str, list[Noise]]:
         return {}
+
+
+def references(run: Run, cells: pd.DataFrame | None = None) -> set[str]:
+    """The C++ rows of a run, or of these cells of it; none where there is nothing else."""
+    there = set((run.cells if cells is None else cells)["implementation"])
+    found = {row.name for row in run.plan.implementations if row.framework in REFERENCES} & there
+    return found if there - found else set()
 
 
 def _today(row: Implementation) -> Implementation:

@@ -15,13 +15,13 @@ from lstm_bench.analysis import advice, summary
 from lstm_bench.analysis.advice import HeldOut
 from lstm_bench.analysis.comparison import Comparison
 from lstm_bench.analysis.noise import SHAPE, floor_at
-from lstm_bench.analysis.results import Run
+from lstm_bench.analysis.results import Run, references
 from lstm_bench.model.registry import find, guess
 from lstm_bench.model.types import Implementation, LstmBenchError, Shape
 from lstm_bench.model.units import counted, error, factor, listed, percent, seconds, size, wrapped
 from lstm_bench.report import run_report
 from lstm_bench.report.document import Column, Document, Table, number, text
-from lstm_bench.report.fastest import Compared, references
+from lstm_bench.report.fastest import Compared
 from lstm_bench.report.ladder import COLUMNS, base_of
 from lstm_bench.report.page import LETTERS
 from lstm_bench.report.snippets import snippet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -38,6 +39,12 @@ def newest(results: Path) -> list[Path]:
             continue
         found.append((started, path.parent))
     return [folder for _, folder in sorted(found, reverse=True)]
+
+
+def is_run(results: Path, name: str) -> bool:
+    """Whether there is a run of that name, or at that path."""
+    folders = (results / name, Path(name))
+    return any(os.path.isfile(folder / "manifest.json") for folder in folders)  # of any text
 
 
 def find_run(results: Path, name: str | None) -> Path:

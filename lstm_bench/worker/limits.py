@@ -23,6 +23,7 @@ CPUS = Path("/sys/devices/system/cpu")
 CACHE_FILES = ("level", "type", "size", "shared_cpu_list")
 # As in limits.cu, of a block:
 FMA_FLOPS, MMA_FLOPS = 2 * 64 * 256, 2 * 16**2 * 8 * 16 * 8  # and round
+EXCHANGE_BYTES = 1 << 20  # of all blocks
 READ_BYTES, MULTICAST_BYTES = 512 * 4 * 16, 49152
 
 
@@ -88,7 +89,8 @@ def _gpu() -> Limits:
         shared: int = 0,
         grid: bool = False,
     ) -> dict[str, float]:
-        threads = {"limit_grid": 256, "limit_fma": 256, "limit_mma": 256, "limit_read": 512}
+        threads = {"limit_grid": 256, "limit_grid_inbox": 256, "limit_read": 512}
+        threads |= {"limit_fma": 256, "limit_mma": 256}
         launch = module.Launch(
             cluster=not grid,
             blocks=blocks,
@@ -121,14 +123,18 @@ def _gpu() -> Limits:
 
     exchange = {1: per_round("limit_block")}
     for blocks in CLUSTERS if device["major"] >= 9 else ():
-        kernels = ("limit_cluster", "limit_cluster_barrier")
+        kernels: tuple[str, ...] = ("limit_cluster", "limit_cluster_barrier")
         try:
             exchange[blocks] = min(per_round(kernel, blocks=blocks) for kernel in kernels)
         except module.Unsupported:
             break  # this GPU has no clusters of that size
     for blocks in sorted({n for n in (*CLUSTERS, 32, 64, 128) if n < cores} | {cores}):
         if blocks not in exchange:
-            exchange[blocks] = per_round("limit_grid", blocks=blocks, grid=True)
+            kernels = ("limit_grid", "limit_grid_inbox", "limit_grid_barrier")
+            exchange[blocks] = min(
+                per_round(kernel, blocks=blocks, size=EXCHANGE_BYTES, grid=True)
+                for kernel in kernels
+            )
     l2 = device["l2_bytes"]
     l2_rate = max(read(size, 10, 60) for size in (l2 // 8, l2 // 4, l2 // 2))
 

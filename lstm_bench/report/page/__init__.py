@@ -24,7 +24,7 @@ import pandas as pd
 from lstm_bench.analysis import noise, summary, uncertainty
 from lstm_bench.analysis.comparison import Group, Statistic, clear
 from lstm_bench.analysis.noise import METRICS, SHAPE, Noise
-from lstm_bench.analysis.results import Run
+from lstm_bench.analysis.results import Run, references
 from lstm_bench.model.types import TOLERANCES, plain
 from lstm_bench.model.units import clean, over
 from lstm_bench.report import fastest, findings
@@ -215,7 +215,7 @@ def _lead(run: Run, pairs: findings.Pairs, names: list[str]) -> dict[str, Any]:
     Rows of one picture share what they are compared with: the reference, or the fastest of them.
     """
     found = findings.leads(run, pairs)
-    ours = fastest.references(run)
+    ours = references(run)
     found = [one for one in found if one.base.name in ours] or found[:1]
     if not found:
         return {"axis": "", "groups": [], "bars": [], "base": ""}
