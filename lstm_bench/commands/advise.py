@@ -32,7 +32,9 @@ ACCURACY = ("fp32", "tf32", "half", "int8", "any")  # the classes of model/types
     help="No coarser than this; default: than what runs now.",
 )
 @click.option(
-    "--memory", metavar="SIZE", help="At most so much, as 2GiB: on the GPU, of a CPU's run on it."
+    "--memory",
+    metavar="SIZE",
+    help="Peak memory at most this, as 2GiB: of the GPU, in a run of a CPU of the host.",
 )
 @click.option(
     "--run",
