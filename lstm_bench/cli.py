@@ -23,6 +23,7 @@ from lstm_bench.model.errors import (
 COMMANDS = {
     "compare": ("compare:compare", "What B costs over A, and where each wins."),
     "doctor": ("machine:doctor_", "Examine this machine, and measure its noise."),
+    "gate": ("gate:gate", "Fail where a new run is slower, larger or wrong, for CI."),
     "grid": ("grid:grid", "Measure every implementation at every shape of a grid."),
     "list": ("machine:list_", "Show what can run here, and what the rest would need."),
     "profile": ("profile:profile", "Take the calls of one implementation at one shape apart."),
