@@ -176,7 +176,6 @@ class _Pair:
         metric: str,
         across: tuple[str, ...],
     ) -> _Pair:
-        first, second = sides
         cells, other = (pd.concat(sides), None) if in_turns else sides
         found = compare(
             cells, names["against"], names["implementation"], metric, other, across, floors
@@ -186,10 +185,8 @@ class _Pair:
         if in_turns:
             with np.errstate(invalid="ignore", divide="ignore"):
                 return cls(names, found, ratios, _deviation(ratios) / lots**0.5, lots - 1.0)
-        spread = [_spread(side, metric).reindex(_index(found.shapes)) for side in (first, second)]
-        error = np.hypot(*(one["spread"] / one["passes"] ** 0.5 for one in spread))
-        rounds = sum(one["rounds"].to_numpy() for one in spread)
-        return cls(names, found, ratios, error.to_numpy(), rounds - 2.0)
+        (first, known), (second, more) = (_spread(side, metric, found.shapes) for side in sides)
+        return cls(names, found, ratios, np.hypot(first, second), known + more - 2.0)
 
     @property
     def logs(self) -> Numbers:
@@ -213,8 +210,9 @@ class _Pair:
         rest = np.where(open_, "unsure", "same")
         words = np.where(np.isin(words, ("slower", "faster")), words, rest)
         needed = self._needed(limit)
-        sizes = shapes[SHAPE].itertuples(index=False, name=None)
-        columns = zip(sizes, shapes["a_s"], shapes["b_s"], explained, words, needed, strict=True)
+        columns = zip(
+            _sizes(shapes), shapes["a_s"], shapes["b_s"], explained, words, needed, strict=True
+        )
         return [
             self._entry(Shape(*at).label, a_s, b_s, b_s / a_s, explains, word, wanted)
             for at, a_s, b_s, explains, word, wanted in columns
@@ -232,11 +230,10 @@ class _Pair:
             quantile = _quantile(np.array([np.nanmedian(self.freedom)]), chance)[0]
             explained.append(float(quantile * COMMON * np.nanmedian(self.error)))
         sure = clear(group, threshold) and abs(mean) > max(explained)
-        word = "faster" if sure and mean < 0 else "slower" if sure else "same"
+        word, rounds = "faster" if sure and mean < 0 else "slower" if sure else "same", np.nan
         if mean > least and not sure:
-            word = "unsure"
-        needed = max(explained[0] / (mean - least), max(explained[1:], default=0.0) / mean)
-        rounds = _more(float(np.median(self.rounds)), needed)
+            shares = (explained[0] / (mean - least), *(one / mean for one in explained[1:]))
+            word, rounds = "unsure", _more(float(np.median(self.rounds)), max(shares))
         a_s, b_s = (float(np.exp(np.log(self.found.shapes[s]).mean())) for s in ("a_s", "b_s"))
         return [self._entry(ALL, a_s, b_s, ratio.value, max(explained), word, rounds)]
 
@@ -288,29 +285,41 @@ def _deviation(values: Numbers) -> Numbers:
     return np.asarray(np.where(count > 1, squares / (count - 1), np.nan) ** 0.5)
 
 
-def _spread(side: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """How far the rounds of a shape lie apart: without the tenth that is furthest out either way.
+def _spread(side: pd.DataFrame, metric: str, shapes: pd.DataFrame) -> tuple[Numbers, Numbers]:
+    """What chance may move each shape by, by how far its rounds lie apart; and how many there are.
 
-    Of several passes each is known by as much; their median is off by less.
+    The tenth of them that is furthest out, either way, does not count. Of several passes each is
+    known by as much; their median is off by less.
     """
-    rounds = by_round(list(side[METRICS[metric][1]]))
-    logs = np.log(rounds) if rounds.shape[1] else np.full((len(rounds), 1), np.nan)
-    known = np.isfinite(logs).sum(axis=1)
-    ends = np.full((2, len(logs)), np.nan)
-    ends[:, known > 0] = np.nanpercentile(logs[known > 0], (10, 90), axis=1)
-    found = side[SHAPE].assign(spread=(ends[1] - ends[0]) / 2 / TENTH, rounds=known, passes=1)
-    return found.groupby(SHAPE).agg({"spread": "mean", "rounds": "sum", "passes": "sum"})
+    logs = np.sort(np.log(by_round(list(side[METRICS[metric][1]]))), axis=1)  # NaN goes last
+    count = np.isfinite(logs).sum(axis=1)
+    low, high = (_at(logs, share * (count - 1)) for share in (0.1, 0.9))
+    place = {sizes: n for n, sizes in enumerate(_sizes(shapes))}
+    mine = np.array([place.get(sizes, len(place)) for sizes in _sizes(side)], dtype=np.intp)
+
+    def summed(values: Numbers) -> Numbers:
+        return np.asarray(np.bincount(mine, values, len(place) + 1)[: len(place)])
+
+    passes = summed(np.ones(len(mine)))
+    return summed((high - low) / 2 / TENTH) / passes / passes**0.5, summed(count.astype(float))
 
 
-def _index(shapes: pd.DataFrame) -> pd.MultiIndex:
-    return pd.MultiIndex.from_frame(shapes[SHAPE])
+def _at(ordered: Numbers, place: Numbers) -> Numbers:
+    """The value of each row at a place between two of its values; NaN where there is none."""
+    ordered = np.pad(ordered, ((0, 0), (0, 1)), constant_values=np.nan)
+    rows, low = np.arange(len(ordered)), np.floor(np.maximum(place, 0.0)).astype(int)
+    first, second = ordered[rows, low], ordered[rows, np.ceil(np.maximum(place, 0.0)).astype(int)]
+    return np.asarray(first + (place - low) * (second - first))
+
+
+def _sizes(shapes: pd.DataFrame) -> list[Sizes]:
+    return list(zip(*(shapes[axis].tolist() for axis in SHAPE), strict=True))
 
 
 def _part(cells: pd.DataFrame, name: str, shapes: set[Sizes]) -> pd.DataFrame:
     """The cells of a row at these shapes, controls apart."""
     mine = cells[(cells["implementation"] == name) & (cells["copy"] == 1)]
-    kept = [sizes in shapes for sizes in mine[SHAPE].itertuples(index=False, name=None)]
-    return mine[kept]
+    return mine[[sizes in shapes for sizes in _sizes(mine)]]
 
 
 def _statuses(cells: pd.DataFrame, name: str) -> dict[Sizes, str]:
@@ -318,8 +327,7 @@ def _statuses(cells: pd.DataFrame, name: str) -> dict[Sizes, str]:
     rank = {"ok": 2, "wrong": 0}
     found: dict[Sizes, str] = {}
     mine = cells[cells["implementation"] == name]
-    for *sizes, status in mine[[*SHAPE, "status"]].itertuples(index=False, name=None):
-        at = tuple(sizes)
+    for at, status in zip(_sizes(mine), mine["status"], strict=True):
         found[at] = min(found.get(at, "ok"), status, key=lambda word: rank.get(word, 1))
     return found
 
@@ -340,10 +348,12 @@ def _memory(base: pd.DataFrame, new: pd.DataFrame, threshold: float) -> list[Ent
     A host's allocator keeps what it has: which shape is charged with it is a matter of order.
     """
     found = []
-    sides = [side.groupby(SHAPE)["device_peak"].max() for side in (base, new)]
+    known = (side[side["device_peak"].notna()] for side in (base, new))
+    sides = [side.groupby(SHAPE)["device_peak"].max() for side in known]
+    common = sides[0].index.intersection(sides[1].index)
     hosts = [side["host_peak"].max() for side in (base, new)]
     peaks = [
-        *((Shape(*at).label, "device memory", sides[0][at], sides[1][at]) for at in sides[0].index),
+        *((Shape(*at).label, "device memory", sides[0][at], sides[1][at]) for at in common),
         (ALL, "host memory", *hosts),
     ]
     for shape, what, before, after in peaks:
