@@ -105,6 +105,7 @@ def main() -> None:
       lstm-bench list                      what can run here, and what the rest would need
       lstm-bench grid grids/default.yaml   measure a grid of shapes
       lstm-bench compare pytorch deepbench what one costs over the other, and where
+      lstm-bench gate base new             fail where a new run is worse, for CI
       lstm-bench report                    the newest run as tables, figures or a page
       lstm-bench report --mpe              the paper's table, and this run's beside it
       lstm-bench profile tf-mode2 --shape 512,16,25    one cell, kernel by kernel
