@@ -3,9 +3,9 @@
 A cell is slower if `compare` calls it so where the floor is the largest of three: the threshold,
 the noise floors of both runs, and what chance alone explains. Two runs were not measured in turns:
 their difference is taken to be as uncertain as that of two single rounds, however many rounds
-there are, which held for every run that was repeated. A row as a whole is slower if the interval of
-its geometric mean over shapes is, and if no drift that all of its shapes share explains it. All
-cells together may raise a false alarm in 0.5% of comparisons, and all rows in as many.
+there are, as in shipped runs that were repeated. A row as a whole is slower if the interval of its
+geometric mean over shapes is, and if no drift that all of its shapes share explains it. All cells
+together may raise a false alarm in 0.5% of comparisons, and all rows in as many.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ def judge(
         if both:
             sides = _part(base, theirs, both), _part(later, mine, both)
             entries += [{**names, **more} for more in _memory(*sides, threshold)]
-            pairs.append(_Pair.of(names, sides, new is None, floors, metric, across))
+            pair = _Pair.of(names, sides, new is None, floors, metric, across)
+            pairs += [pair] if len(pair.logs) else []
     cells = sum(len(pair.logs) for pair in pairs)
     for pair in pairs:
         entries += pair.cells(threshold, ALARMS / 2 / cells)
