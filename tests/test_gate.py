@@ -274,5 +274,5 @@ def test_simulated_runs_pass_unchanged_and_fail_slower():
     found = gate_simulation.simulated(gate_simulation.HOSTS[0], 20)
     assert found["unchanged"] == 0
     assert found["row 10%"] >= 0.95
-    assert found["shape 30%"] >= 0.8
+    assert found["shape 20%"] >= 0.8
     assert found["wrong"] == 1

@@ -1,11 +1,11 @@
 """Is a new run worse than its base? Every cell and every row, judged so that CI can rely on it.
 
-A cell is slower if `compare` calls it so where the floor is the largest of three: the threshold,
-the noise floors of both runs, and what chance alone explains. Two runs were not measured in turns:
-their difference is taken to be as uncertain as that of two single rounds, however many rounds
-there are, as in shipped runs that were repeated. A row as a whole is slower if the interval of its
-geometric mean over shapes is, and if no drift that all of its shapes share explains it. All cells
-together may raise a false alarm in 0.5% of comparisons, and all rows in as many.
+A cell is slower if `compare` calls it so where the threshold is the least floor, and if chance does
+not explain it. Two runs were not measured in turns: their difference is taken to be as uncertain as
+that of two single rounds, however many rounds there are, as in shipped runs that were repeated. A
+row as a whole is slower if its geometric mean over shapes is, beyond what chance explains: at every
+shape by itself, or as a drift that all of them share. All cells together may raise a false alarm in
+0.5% of comparisons, and all rows in as many.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from lstm_bench.analysis import noise
-from lstm_bench.analysis.comparison import Comparison, clear, compare
+from lstm_bench.analysis.comparison import Comparison, compare
 from lstm_bench.analysis.intervals import FEWEST_SHAPES
 from lstm_bench.analysis.noise import FEWEST_ROUNDS, METRICS, SHAPE, Noise, Numbers, by_round
 from lstm_bench.analysis.results import Run, versions
@@ -202,14 +202,16 @@ class _Pair:
     def cells(self, threshold: float, chance: float) -> list[Entry]:
         """The verdict at every shape."""
         shapes, logs, least = self.found.shapes, self.logs, np.log1p(threshold)
+        floor = np.maximum(shapes["floor"].to_numpy(), threshold)
+        words = noise.verdicts(
+            self.found.a_rounds, self.found.b_rounds, shapes["ratio"].to_numpy(), floor
+        )
         own = np.log1p(shapes["floor"].to_numpy())
         explained = np.fmax(own, _quantile(self.freedom, chance) * self.error)
-        limit = np.fmax(explained, least)
-        sides = self.found.a_rounds, self.found.b_rounds
-        words = noise.verdicts(*sides, shapes["ratio"].to_numpy(), np.expm1(limit))
+        called = np.isin(words, ("slower", "faster")) & (np.abs(logs) > explained)
         open_ = (logs > least) | (self.rounds < FEWEST_ROUNDS)
-        rest = np.where(open_, "unsure", "same")
-        words = np.where(np.isin(words, ("slower", "faster")), words, rest)
+        words = np.where(called, words, np.where(open_, "unsure", "same"))
+        limit = np.fmax(explained, least)
         needed = self._needed(limit)
         columns = zip(
             _sizes(shapes), shapes["a_s"], shapes["b_s"], explained, words, needed, strict=True
@@ -221,22 +223,21 @@ class _Pair:
 
     def row(self, threshold: float, chance: float) -> list[Entry]:
         """The verdict over all shapes, where they are enough to know how far it may be off."""
-        group = self.found.group()
-        if group.shapes < FEWEST_SHAPES:
+        if len(self.logs) < FEWEST_SHAPES:
             return []
-        ratio, least = group.ratio, np.log1p(threshold)
-        mean = float(np.log(ratio.value))
-        explained = [mean - float(np.log(ratio.low))]
+        logs, least = self.logs, np.log1p(threshold)
+        mean, error = float(logs.mean()), float(logs.std(ddof=1)) / len(logs) ** 0.5
+        explained = float(_quantile(np.array([len(logs) - 1.0]), chance)[0]) * error
         if np.isfinite(self.error).any():
-            quantile = _quantile(np.array([np.nanmedian(self.freedom)]), chance)[0]
-            explained.append(float(quantile * COMMON * np.nanmedian(self.error)))
-        sure = clear(group, threshold) and abs(mean) > max(explained)
-        word, rounds = "faster" if sure and mean < 0 else "slower" if sure else "same", np.nan
-        if mean > least and not sure:
-            shares = (explained[0] / (mean - least), *(one / mean for one in explained[1:]))
-            word, rounds = "unsure", _more(float(np.median(self.rounds)), max(shares))
+            quantile = float(_quantile(np.array([np.nanmedian(self.freedom)]), chance)[0])
+            explained = max(explained, quantile * COMMON * float(np.nanmedian(self.error)))
+        word, rounds = "same", np.nan
+        if abs(mean) > max(least, explained):
+            word = "slower" if mean > 0 else "faster"
+        elif mean > least:
+            word, rounds = "unsure", _more(float(np.median(self.rounds)), explained / mean)
         a_s, b_s = (float(np.exp(np.log(self.found.shapes[s]).mean())) for s in ("a_s", "b_s"))
-        return [self._entry(ALL, a_s, b_s, ratio.value, max(explained), word, rounds)]
+        return [self._entry(ALL, a_s, b_s, float(np.exp(mean)), explained, word, rounds)]
 
     def _needed(self, limit: Numbers) -> list[float]:
         """How many rounds would settle each shape, as an error shrinks with their square root."""
