@@ -71,8 +71,8 @@ def gate(
 
     `rows` has a row of the new run and the one of the base that it is held against. Columns:
     implementation, against, shape ("all": the whole row), what (time, output, device memory, host
-    memory), base, new, ratio, noise, verdict, rounds, fails. Raises LstmBenchError if the two do
-    not compare and `across` does not allow it.
+    memory), base, new, ratio, noise, verdict, rounds, disturbed, fails. Raises LstmBenchError if
+    the two do not compare and `across` does not allow it.
     """
     from lstm_bench.analysis import gate as analysis
     from lstm_bench.analysis import results as runs

@@ -135,6 +135,15 @@ def test_what_noise_explains_passes_is_listed_with_rounds_and_fails_if_strict(ls
     assert lstm_bench("gate", "base", "new", "--strict").returncode == 3
 
 
+def test_what_other_processes_disturbed_cannot_fail_but_is_told(lstm_bench, two):
+    warning = "disturbed: other processes used 1.5 cores while this was measured"
+    two(cells(), cells(factor=2.0, warnings=[warning]))
+    done = lstm_bench("gate", "base", "new")
+    assert done.returncode == 0
+    assert "6 cells measured while other processes took the cores" in done.stdout
+    assert lstm_bench("gate", "base", "new", "--strict").returncode == 3
+
+
 def test_two_rounds_are_never_sure(lstm_bench, two):
     two([row("a", 1.0, rounds=[1.0] * 2)], [row("a", 2.0, rounds=[2.0] * 2)])
     done = lstm_bench("gate", "base", "new")

@@ -33,10 +33,11 @@ LEAST_MEMORY = 64 << 20  # bytes: unchanged runs differ by half of that
 COMMON = 0.5  # of what moves a cell from run to run may move the whole row: seen in shipped runs
 SURE = 3.0  # standard errors
 TENTH = 1.2816  # standard deviations from the middle to the tenth that is furthest out
+DISTURBED = "disturbed: other processes"  # a warning that a neighbour was there all the time
 ALL = "all"  # the shape of what is said of a whole row
 FAILING = ("slower", "larger")
 COLUMNS = ["implementation", "against", "shape", "what", "base", "new", "ratio", "noise"]
-COLUMNS += ["verdict", "rounds", "fails"]
+COLUMNS += ["verdict", "rounds", "disturbed", "fails"]
 
 Entry = dict[str, Any]
 Sizes = tuple[int, ...]
@@ -131,8 +132,8 @@ def judge(
     `rows` has the row of the new run, and the row of the base that it is held against. Without
     `new` both are of one run, measured in turns. `what` is time, output, device memory or host
     memory; `noise` the difference that chance explains; `rounds` those that would settle an
-    `unsure`. A `shape` of "all" speaks of the row: the geometric mean of its times, its largest
-    peak.
+    `unsure`. What other processes `disturbed` is unsure at worst. A `shape` of "all" speaks of the
+    row: the geometric mean of its times, its largest peak.
     """
     later = base if new is None else new
     entries: list[Entry] = []
@@ -152,6 +153,7 @@ def judge(
         entries += pair.cells(threshold, ALARMS / 2 / cells)
         entries += pair.row(threshold, ALARMS / 2 / len(pairs))
     found = pd.DataFrame(entries, columns=COLUMNS)
+    found["disturbed"] = found["disturbed"].eq(True)
     failing = (*FAILING, "unsure") if strict else FAILING
     found["fails"] = found["verdict"].isin(failing) | (found["what"] == "output")
     return found
@@ -166,6 +168,7 @@ class _Pair:
     ratios: Numbers  # logarithms in lots of rounds, one row per shape
     error: Numbers  # of the logarithm of each shape's ratio, one standard deviation
     freedom: Numbers  # the values that the error is known from, less what they were used for
+    disturbed: npt.NDArray[np.bool_]  # shapes whose time may be the neighbours' doing
 
     @classmethod
     def of(
@@ -184,10 +187,15 @@ class _Pair:
         ratios = noise.in_lots(noise.log_ratios(found.a_rounds, found.b_rounds))
         lots = np.isfinite(ratios).sum(axis=1)
         if in_turns:
+            none = np.zeros(len(lots), dtype=bool)  # both sides were alike in that
             with np.errstate(invalid="ignore", divide="ignore"):
-                return cls(names, found, ratios, _deviation(ratios) / lots**0.5, lots - 1.0)
+                return cls(names, found, ratios, _deviation(ratios) / lots**0.5, lots - 1.0, none)
         (first, known), (second, more) = (_spread(side, metric, found.shapes) for side in sides)
-        return cls(names, found, ratios, np.hypot(first, second), known + more - 2.0)
+        told = pd.concat(sides)
+        marked = told[[any(one.startswith(DISTURBED) for one in own) for own in told["warnings"]]]
+        places = set(_sizes(marked))
+        disturbed = np.array([sizes in places for sizes in _sizes(found.shapes)], dtype=bool)
+        return cls(names, found, ratios, np.hypot(first, second), known + more - 2.0, disturbed)
 
     @property
     def logs(self) -> Numbers:
@@ -209,17 +217,14 @@ class _Pair:
         own = np.log1p(shapes["floor"].to_numpy())
         explained = np.fmax(own, _quantile(self.freedom, chance) * self.error)
         called = np.isin(words, ("slower", "faster")) & (np.abs(logs) > explained)
+        called &= ~self.disturbed
         open_ = (logs > least) | (self.rounds < FEWEST_ROUNDS)
         words = np.where(called, words, np.where(open_, "unsure", "same"))
         limit = np.fmax(explained, least)
         needed = self._needed(limit)
-        columns = zip(
-            _sizes(shapes), shapes["a_s"], shapes["b_s"], explained, words, needed, strict=True
-        )
-        return [
-            self._entry(Shape(*at).label, a_s, b_s, b_s / a_s, explains, word, wanted)
-            for at, a_s, b_s, explains, word, wanted in columns
-        ]
+        times = shapes["a_s"], shapes["b_s"], shapes["ratio"]
+        columns = zip(_sizes(shapes), *times, explained, words, needed, self.disturbed, strict=True)
+        return [self._entry(Shape(*at).label, *rest) for at, *rest in columns]
 
     def row(self, threshold: float, chance: float) -> list[Entry]:
         """The verdict over all shapes, where they are enough to know how far it may be off."""
@@ -232,12 +237,13 @@ class _Pair:
             quantile = float(_quantile(np.array([np.nanmedian(self.freedom)]), chance)[0])
             explained = max(explained, quantile * COMMON * float(np.nanmedian(self.error)))
         word, rounds = "same", np.nan
-        if abs(mean) > max(least, explained):
+        disturbed = bool(self.disturbed.mean() > 0.5)
+        if abs(mean) > max(least, explained) and not disturbed:
             word = "slower" if mean > 0 else "faster"
         elif mean > least:
             word, rounds = "unsure", _more(float(np.median(self.rounds)), explained / mean)
         a_s, b_s = (float(np.exp(np.log(self.found.shapes[s]).mean())) for s in ("a_s", "b_s"))
-        return [self._entry(ALL, a_s, b_s, float(np.exp(mean)), explained, word, rounds)]
+        return [self._entry(ALL, a_s, b_s, float(np.exp(mean)), explained, word, rounds, disturbed)]
 
     def _needed(self, limit: Numbers) -> list[float]:
         """How many rounds would settle each shape, as an error shrinks with their square root."""
@@ -257,10 +263,12 @@ class _Pair:
         explains: float,
         verdict: str,
         rounds: float,
+        disturbed: bool,
     ) -> Entry:
         times = {"shape": shape, "what": "time", "base": base, "new": new, "ratio": ratio}
         wanted = rounds if verdict == "unsure" else np.nan
         told = {"noise": float(np.expm1(explains)), "verdict": str(verdict), "rounds": wanted}
+        told["disturbed"] = bool(disturbed)
         return {**self.names, **times, **told}
 
 

@@ -24,7 +24,7 @@ def document(found: pd.DataFrame, differs: Differs, threshold: float, in_turns: 
     result.facts |= {"differs": {what: list(pair) for what, pair in differs.items()}}
     result.facts |= {"threshold": threshold, "passed": not found["fails"].any()}
     result.add("\n".join(wrapped(line) for line in (changed(differs, in_turns), said(found))))
-    result.add(_failures(found), _rows(found), _unsure(found, in_turns))
+    result.add(_disturbed(found), _failures(found), _rows(found), _unsure(found, in_turns))
     result.add_details(Table("verdicts", _records(found), _COLUMNS))
     return result
 
@@ -49,6 +49,16 @@ def said(found: pd.DataFrame) -> str:
     kinds = fails["verdict"].mask(fails["shape"] == ALL, fails["verdict"] + " as a whole")
     counts = kinds.value_counts(sort=False)
     return f"FAILED: {whole}; {listed(f'{n} {word}' for word, n in counts.items())}"
+
+
+def _disturbed(found: pd.DataFrame) -> str:
+    cells = found[found["disturbed"] & (found["shape"] != ALL)]
+    if cells.empty:
+        return ""
+    return wrapped(
+        f"{counted(len(cells), 'cell')} measured while other processes took the cores: none of"
+        " these can fail as slower; measure again where nothing else runs"
+    )
 
 
 def junit(found: pd.DataFrame, differs: Differs, in_turns: bool) -> str:
