@@ -266,7 +266,7 @@ class _Pair:
         disturbed: bool,
     ) -> Entry:
         times = {"shape": shape, "what": "time", "base": base, "new": new, "ratio": ratio}
-        wanted = rounds if verdict == "unsure" else np.nan
+        wanted = rounds if verdict == "unsure" and not disturbed else np.nan
         told = {"noise": float(np.expm1(explains)), "verdict": str(verdict), "rounds": wanted}
         told["disturbed"] = bool(disturbed)
         return {**self.names, **times, **told}
