@@ -13,6 +13,7 @@ with a slowdown of one row, of one shape of it, and with one output that is wron
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,26 +100,29 @@ def wrong(cells: pd.DataFrame, hidden: int) -> pd.DataFrame:
     return cells.assign(status=cells["status"].mask(where, "wrong"))
 
 
+def failing(pair: Sequence[pd.DataFrame], floors: Sequence[Sequence[noise.Noise]]) -> pd.DataFrame:
+    """What the gate fails."""
+    base, new = pair
+    found = gate.judge(base, new, {name: name for name in base["implementation"].unique()}, floors)
+    return found[found["fails"]]
+
+
 def simulated(host: Host, pairs: int, first: int = 0) -> dict[str, float]:
     """The share of pairs that fail where nothing was planted, and where something was."""
-    rows = {name: name for name in host.noise}
     counts = dict.fromkeys(["unchanged", *(f"{w} {s:.0%}" for w, s in host.planted), "wrong"], 0)
     for number in range(first, first + pairs):
         rng = np.random.default_rng(number)
         base, new = run(rng, host), run(rng, host)
         floors = [noise.floors(noise.controls(cells)) for cells in (base, new)]
-
-        def failing(cells: pd.DataFrame, base=base, floors=floors) -> pd.DataFrame:  # type: ignore[no-untyped-def]
-            found = gate.judge(base, cells, rows, floors)
-            return found[found["fails"]]
-
-        counts["unchanged"] += len(failing(new)) > 0
+        counts["unchanged"] += len(failing((base, new), floors)) > 0
         at = int(rng.integers(SHAPES)) + 1
         for what, share in host.planted:
-            own = failing(slower(new, share, at if what == "shape" else None))
+            there = slower(new, share, at if what == "shape" else None)
+            own = failing((base, there), floors)
             where = own["shape"].str.startswith(f"{at},") if what == "shape" else True
             counts[f"{what} {share:.0%}"] += bool(((own["implementation"] == VICTIM) & where).any())
-        counts["wrong"] += bool((failing(wrong(new, at))["verdict"] == "wrong").any())
+        verdicts = failing((base, wrong(new, at)), floors)["verdict"]
+        counts["wrong"] += bool((verdicts == "wrong").any())
     return {kind: count / pairs for kind, count in counts.items()}
 
 
