@@ -6,6 +6,7 @@ samples = lstm_bench.samples("my-run")     # one row per raw sample
 profiles = lstm_bench.profiles("my-run")   # one row per kernel or operator of a profiled cell
 advice = lstm_bench.advise("512,1,25")     # what to run at a shape, fastest first
 both = lstm_bench.machines("gpu", "cpu")   # one row per shape and run: which machine wins where
+verdicts = lstm_bench.gate("base", "new")  # one row per verdict of `lstm-bench gate`
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -109,6 +110,36 @@ def machines(
     table = whole.table(found, prices)
     table.attrs["unlike"] = whole.unlike(found)
     return table
+
+
+def gate(
+    base: str | Path,
+    new: str | Path | None = None,
+    results: str | Path = "results",
+    *,
+    implementations: Sequence[str] = (),
+    rows: Mapping[str, str] | None = None,
+    threshold: float = 0.07,
+    metric: str = "latency",
+    across: Sequence[str] = (),
+    strict: bool = False,
+) -> pd.DataFrame:
+    """What `lstm-bench gate` says of two runs, or of two rows of one: one row per verdict.
+
+    `rows` has a row of the new run and the one of the base that it is held against. Columns:
+    implementation, against, shape ("all": the whole row), what (time, output, device memory, host
+    memory), base, new, ratio, noise, verdict, rounds, disturbed, fails. Raises LstmBenchError if
+    the two do not compare and `across` does not allow it.
+    """
+    from lstm_bench.analysis import gate as analysis
+    from lstm_bench.analysis import results as runs
+
+    first = runs.load(_folder(base, results))
+    second = first if new is None else runs.load(_folder(new, results))
+    second = first if analysis.same(first, second) else second
+    renamed = [f"{mine}={theirs}" for mine, theirs in (rows or {}).items()]
+    pairs = analysis.paired(first, second, list(implementations), renamed)
+    return analysis.gate(first, second, pairs, threshold, metric, across, strict)
 
 
 def _folder(run: str | Path | None, results: str | Path) -> Path:

@@ -151,6 +151,11 @@ class Run:
         """What the machine could do at best, if the run measured it."""
         return store.limits_of(self.manifest)
 
+    @functools.cached_property
+    def versions(self) -> dict[str, dict[str, str]]:
+        """What each implementation ran with."""
+        return store.read_versions(self.folder) if self.folder else {}
+
     @property
     def noise(self) -> list[Noise]:
         """The noise floor of latency."""
@@ -197,7 +202,7 @@ def versions(run: Run, implementation: str) -> dict[str, str]:
     """What an implementation ran with: its framework, its libraries, on a GPU the driver."""
     mine = run.cells[run.cells["implementation"] == implementation]
     drivers = mine["driver"].dropna()
-    found = store.read_versions(run.folder, implementation) if run.folder else {}
+    found = run.versions.get(implementation, {})
     return {**found, **({} if drivers.empty else {"driver": str(drivers.iloc[-1])})}
 
 
