@@ -4,6 +4,9 @@ import lstm_bench
 cells = lstm_bench.load()                  # the newest run in results/, one row per cell
 samples = lstm_bench.samples("my-run")     # one row per raw sample
 profiles = lstm_bench.profiles("my-run")   # one row per kernel or operator of a profiled cell
+advice = lstm_bench.advise("512,1,25")     # what to run at a shape, fastest first
+both = lstm_bench.machines("gpu", "cpu")   # one row per shape and run: which machine wins where
+verdicts = lstm_bench.gate("base", "new")  # one row per verdict of `lstm-bench gate`
 steps = lstm_bench.bisect("pytorch", {"2.12": "old/bin/python", "2.13": "new/bin/python"})
 """
 
@@ -53,6 +56,91 @@ def profiles(run: str | Path | None = None, results: str | Path = "results") -> 
     from lstm_bench.analysis import results as runs
 
     return runs.profiles(_folder(run, results))
+
+
+def advise(
+    shape: str,
+    now: str | None = None,
+    accuracy: str | None = None,
+    memory: float | None = None,
+    run: str | Path | None = None,
+    results: str | Path = "results",
+) -> pd.DataFrame:
+    """What to run at a shape, one row per implementation that may be deployed, fastest first.
+
+    Columns: implementation, advised, accuracy, latency_s, speedup (over `now`), verdict, what it
+    costs, and code. `memory` is in bytes. What else is known, such as whether the shape was
+    measured and how good such advice is, is in `attrs`.
+    """
+    from pathlib import Path
+
+    from lstm_bench.analysis import results as runs
+    from lstm_bench.driver import machine
+    from lstm_bench.model.shape_filter import parsed
+    from lstm_bench.report import advice
+    from lstm_bench.runs import run_folders
+
+    asked, name = parsed(shape, "shape"), None if run is None else str(run)
+    folder = run_folders.for_shape(Path(results), name, asked, machine.default_device())
+    return advice.frame(advice.of(runs.load(folder), asked, now, accuracy, memory))
+
+
+def machines(
+    *runs: str | Path,
+    results: str | Path = "results",
+    metric: str = "latency",
+    accuracy: str = "fp32",
+    implementation: str | None = None,
+    prices: Mapping[str, float] | None = None,
+) -> pd.DataFrame:
+    """Runs of several machines at the shapes that all have, one row per shape and run.
+
+    A run stands with its fastest implementation that can be deployed and is as accurate as
+    `accuracy` (fp32, tf32, half, int8, any) or better, or with `implementation`. `prices` are per
+    hour, by the name of the run.
+
+    Columns: hidden, batch, timesteps, input_size, run, device_name, implementation, precision,
+    seconds, ratio, verdict, wins, floor, energy_j; with `prices` also price, price_ratio,
+    price_verdict and price_wins. `attrs["unlike"]` has what differs beside the machine.
+    """
+    from lstm_bench.analysis import machines as whole
+    from lstm_bench.analysis import results as loading
+
+    loaded = {str(run): loading.load(_folder(run, results)) for run in runs}
+    found = whole.machines(loaded, metric, accuracy, implementation)
+    table = whole.table(found, prices)
+    table.attrs["unlike"] = whole.unlike(found)
+    return table
+
+
+def gate(
+    base: str | Path,
+    new: str | Path | None = None,
+    results: str | Path = "results",
+    *,
+    implementations: Sequence[str] = (),
+    rows: Mapping[str, str] | None = None,
+    threshold: float = 0.07,
+    metric: str = "latency",
+    across: Sequence[str] = (),
+    strict: bool = False,
+) -> pd.DataFrame:
+    """What `lstm-bench gate` says of two runs, or of two rows of one: one row per verdict.
+
+    `rows` has a row of the new run and the one of the base that it is held against. Columns:
+    implementation, against, shape ("all": the whole row), what (time, output, device memory, host
+    memory), base, new, ratio, noise, verdict, rounds, disturbed, fails. Raises LstmBenchError if
+    the two do not compare and `across` does not allow it.
+    """
+    from lstm_bench.analysis import gate as analysis
+    from lstm_bench.analysis import results as runs
+
+    first = runs.load(_folder(base, results))
+    second = first if new is None else runs.load(_folder(new, results))
+    second = first if analysis.same(first, second) else second
+    renamed = [f"{mine}={theirs}" for mine, theirs in (rows or {}).items()]
+    pairs = analysis.paired(first, second, list(implementations), renamed)
+    return analysis.gate(first, second, pairs, threshold, metric, across, strict)
 
 
 def bisect(

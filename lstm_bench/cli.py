@@ -21,9 +21,11 @@ from lstm_bench.model.errors import (
 
 #: Where each command is, and what it does: help must not load what it only names.
 COMMANDS = {
+    "advise": ("advise:advise", "What to run at a shape: the row, its gain, cost and code."),
     "bisect": ("bisect:bisect", "Find the first version of a framework that is slower."),
     "compare": ("compare:compare", "What B costs over A, and where each wins."),
     "doctor": ("machine:doctor_", "Examine this machine, and measure its noise."),
+    "gate": ("gate:gate", "Fail where a new run is slower, larger or wrong, for CI."),
     "grid": ("grid:grid", "Measure every implementation at every shape of a grid."),
     "list": ("machine:list_", "Show what can run here, and what the rest would need."),
     "profile": ("profile:profile", "Take the calls of one implementation at one shape apart."),
@@ -105,7 +107,10 @@ def main() -> None:
       lstm-bench list                      what can run here, and what the rest would need
       lstm-bench grid grids/default.yaml   measure a grid of shapes
       lstm-bench compare pytorch deepbench what one costs over the other, and where
+      lstm-bench compare my-gpu my-cpu     whole runs: which machine wins where
+      lstm-bench gate base new             fail where a new run is worse, for CI
       lstm-bench report                    the newest run as tables, figures or a page
+      lstm-bench advise 512,1,25           what to run at a shape, and the code
       lstm-bench report --mpe              the paper's table, and this run's beside it
       lstm-bench profile tf-mode2 --shape 512,16,25    one cell, kernel by kernel
       lstm-bench doctor                    this machine and its noise

@@ -51,7 +51,8 @@ def headroom() -> Figure:
         "In a cell: latency over that of the best of cuDNN (fastest algorithm, in a CUDA graph"
         " where that helps) in the same precision. In brackets: within the noise."
     )
-    figure, foot = figures.heat_maps(run, title.format(*ends), notes, panels, 3, 0.5)
+    under, title = [figures.about(run)], title.format(*ends)
+    figure, foot = figures.heat_maps(under, title, notes, panels, 3, 0.5)
     place = figure.add_axes(figures.box(figure, 1.2, foot + 0.3, figures.WIDTH - 2.4, 0.1))
     bar = figure.colorbar(mapped, cax=place, orientation="horizontal")
     ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100) if math.log2(tick) <= limit]

@@ -6,11 +6,14 @@ import json
 import os
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from test_findings import cell, grid, run_of
 
-from lstm_bench.report import page
+from lstm_bench.analysis.results import load
+from lstm_bench.model.shape_filter import parsed
+from lstm_bench.report import advice, page
 
 REQUIRED = "REQUIRE_BROWSER" in os.environ  # CI: a browser that is missing is a failure there
 if not REQUIRED:
@@ -84,7 +87,8 @@ def file(tmp_path_factory):
     rows += [cell("tf-mode1", status="oom", reason="no memory left", shape=s) for s in SHAPES[:2]]
     rows[0].warnings = ["capped: 3 rounds in 30 s"]
     path = tmp_path_factory.mktemp("page") / "page.html"
-    path.write_text(page.html(run_of(rows, name="a run")), encoding="utf-8")
+    run = run_of(rows, name="a run")
+    path.write_text(page.html(run, advice=advice.on_page(run)), encoding="utf-8")
     return path
 
 
@@ -547,3 +551,50 @@ def test_a_run_with_little_in_it_still_makes_a_page(open_page, tmp_path, rows):
     tab = open_page(path)
     assert tab.locator("#summary li").count() >= 2
     assert tab.get_by_role("button", name="Manifest").is_visible()
+
+
+@pytest.mark.parametrize("shape", ["512,1,100", "300,20,60", "1024,16,100", "700,2,30"])
+@pytest.mark.parametrize("accuracy", ["fp32", "tf32", "half", "any"])
+def test_a_shape_that_is_typed_gets_the_answer_of_advise(ladder_page, shape, accuracy):
+    tab, run = ladder_page
+    expected = advice.of(run, parsed(shape), accuracy=accuracy)
+    tab.get_by_label("Shape: hidden,batch,timesteps").fill(shape)
+    choose(tab, "Accuracy, at least", accuracy, "#advice")
+    assert tab.inner_text("#advice .answer").startswith(expected.advised["implementation"])
+    rows = [row["implementation"] for row in expected.rows][:6]
+    assert column(tab, "implementation", "#advice") == rows
+    shown = [seconds(text) for text in column(tab, "latency", "#advice")]
+    assert shown == pytest.approx([row["latency_s"] for row in expected.rows][:6], rel=0.006)
+    verdicts = column(tab, "against pytorch-tf32", "#advice")
+    assert verdicts == [row["verdict"] for row in expected.rows][:6]
+    note = tab.locator("#advice .note").first.inner_text()
+    assert ("was not measured" in note) != expected.measured
+    assert tab.inner_text("#advice pre").strip() == expected.advised["code"].strip()
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("2048,1,100", "Outside of what was measured: hidden"),
+        ("512,1,100,64", "Outside of what was measured: input over hidden"),
+        ("512", "Type hidden,batch,timesteps"),
+        ("0,1,1", "Type hidden,batch,timesteps"),
+    ],
+)
+def test_nothing_is_guessed_on_the_page_either(ladder_page, typed, told):
+    tab, _ = ladder_page
+    tab.get_by_label("Shape: hidden,batch,timesteps").fill(typed)
+    assert tab.inner_text("#advice .answer").startswith(told)
+    assert tab.locator("#advice table").count() == 0
+
+
+@pytest.fixture(scope="module")
+def ladder_page(browser, tmp_path_factory):
+    run = load(Path(__file__).parent.parent / "results" / "h200-ladder")
+    path = tmp_path_factory.mktemp("ladder") / "page.html"
+    path.write_text(page.html(run, advice=advice.on_page(run)), encoding="utf-8")
+    tab = browser.new_page()
+    tab.set_default_timeout(5000)
+    tab.goto(path.as_uri())
+    yield tab, run
+    tab.close()

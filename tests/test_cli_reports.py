@@ -290,7 +290,12 @@ def test_what_is_printed_beside_a_page_can_be_of_another_time(lstm_bench, some_r
     assert (tmp_path / "p.html").exists()
 
 
-PAGES = ("README.md", "docs/tutorial.md", "docs/explanation/ladder.md")
+PAGES = (
+    "README.md",
+    "docs/tutorial.md",
+    "docs/explanation/gpu-or-cpu.md",
+    "docs/explanation/ladder.md",
+)
 #: A block that begins with a command, and what it prints; `...` stands for lines left out.
 SHOWN = [
     (command, block.splitlines())

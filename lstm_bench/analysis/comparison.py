@@ -282,9 +282,9 @@ def _evened(first: Numbers, second: Numbers) -> tuple[Numbers, Numbers]:
         known = [own[np.isfinite(own)] for own in rounds]
         count = min(map(len, known))
         for side, own in zip(sides, known, strict=True):
-            side[row, :count] = [
-                np.median(part) for part in np.array_split(own, count or 1)[:count]
-            ]
+            if len(own) > count:
+                own = [np.median(part) for part in np.array_split(own, count or 1)[:count]]
+            side[row, :count] = own
     return sides[0], sides[1]
 
 

@@ -23,6 +23,7 @@ from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan
 from lstm_bench.runs.store import Row
 
+REFERENCES = ("deepbench", "persistent")  # the frameworks of the C++ rows
 _TIMES = ("latency_s", "throughput_s", "device_s", "first_call_s", "build_s", "import_s", "timed_s")
 _REST = (
     *("pass_number", "copy", "precision", "computes", "path", "device", "threads", "tf32"),
@@ -150,6 +151,11 @@ class Run:
         """What the machine could do at best, if the run measured it."""
         return store.limits_of(self.manifest)
 
+    @functools.cached_property
+    def versions(self) -> dict[str, dict[str, str]]:
+        """What each implementation ran with."""
+        return store.read_versions(self.folder) if self.folder else {}
+
     @property
     def noise(self) -> list[Noise]:
         """The noise floor of latency."""
@@ -164,6 +170,13 @@ class Run:
     @functools.cached_property
     def _floors(self) -> dict[str, list[Noise]]:
         return {}
+
+
+def references(run: Run, cells: pd.DataFrame | None = None) -> set[str]:
+    """The C++ rows of a run, or of these cells of it; none where there is nothing else."""
+    there = set((run.cells if cells is None else cells)["implementation"])
+    found = {row.name for row in run.plan.implementations if row.framework in REFERENCES} & there
+    return found if there - found else set()
 
 
 def _today(row: Implementation) -> Implementation:
@@ -189,7 +202,7 @@ def versions(run: Run, implementation: str) -> dict[str, str]:
     """What an implementation ran with: Python, its framework and libraries, a GPU's driver."""
     mine = run.cells[run.cells["implementation"] == implementation]
     drivers = mine["driver"].dropna()
-    found = store.read_versions(run.folder, implementation) if run.folder else {}
+    found = dict(run.versions.get(implementation, {}))
     homes = {row.name: row.home for row in run.plan.implementations}
     known = run.manifest.get("interpreters", {}).get(homes.get(implementation), {})
     found |= {"python": str(known["python"])} if known.get("python") else {}

@@ -1,4 +1,4 @@
-"""`lstm-bench compare`: two implementations, or one in two runs."""
+"""`lstm-bench compare`: two implementations, one in two runs, or whole runs of machines."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from lstm_bench.model.errors import LstmBenchError
 from lstm_bench.model.units import counted
 
 if TYPE_CHECKING:
+    from lstm_bench.analysis.machines import Machines
     from lstm_bench.analysis.results import Run
     from lstm_bench.model.types import Shape
 
@@ -24,6 +25,7 @@ ACROSS = ("device", "driver", "threads", "precision", "work", "state")
 @click.command()
 @click.argument("a")
 @click.argument("b")
+@click.argument("more", nargs=-1, metavar="[RUN]...")
 @click.option(
     "--run",
     "run_names",
@@ -41,8 +43,94 @@ ACROSS = ("device", "driver", "threads", "precision", "work", "state")
     type=click.Choice(ACROSS),
     help="Compare although the two differ in this; repeatable.",
 )
+@click.option(
+    "-i",
+    "--implementation",
+    metavar="A",
+    help="Of whole runs: this one, in place of each run's fastest.",
+)
+@click.option(
+    "--accuracy",
+    type=click.Choice(["fp32", "tf32", "half", "int8", "any"]),  # machines.CLASSES, and any
+    help="Of whole runs: the fastest that is so accurate or better.  [default: fp32]",
+)
+@click.option(
+    "--price",
+    "prices",
+    multiple=True,
+    metavar="RUN=N",
+    help="Of whole runs: what the machine costs an hour; once for each.",
+)
+@click.option(
+    "--figures",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Of whole runs: draw who wins where there, as SVG and PNG.",
+)
 @options.writing
 def compare(
+    a: str,
+    b: str,
+    more: Sequence[str],
+    run_names: Sequence[str],
+    results: Path,
+    metric: str,
+    conditions: Sequence[str],
+    shape: Sequence[Shape],
+    across: Sequence[str],
+    implementation: str | None,
+    accuracy: str | None,
+    prices: Sequence[str],
+    figures: Path | None,
+    form: str | None,
+    output: str | None,
+) -> None:
+    """Hold B against A: overall, by hidden size, batch and timesteps, and where each wins.
+
+    A and B are two implementations of a run, or two or more runs, each with its fastest
+    implementation that can be deployed: which machine is faster from which size on.
+
+    \b
+      lstm-bench compare pytorch deepbench
+      lstm-bench compare pytorch pytorch-amp --across precision
+      lstm-bench compare pytorch deepbench --where 'batch>=16' --metric throughput
+      lstm-bench compare pytorch deepbench --shape 512,16,25
+      lstm-bench compare pytorch pytorch --run monday --run friday
+      lstm-bench compare pytorch pytorch~other            after `grid --against`
+      lstm-bench compare my-gpu my-cpu                    whole runs: which machine wins where
+      lstm-bench compare my-gpu my-cpu -i pytorch --price my-gpu=3.20 --price my-cpu=0.08
+
+    MPE is the mean over shapes of (A - B) / A: negative means that B is slower. A difference is
+    called faster or slower only if it is beyond the run's noise floor. Two things that did not do
+    the same work on the same device in the same precision are compared only if --across says so;
+    whole runs may be of any device and driver, and what else differs is said first.
+    """
+    from lstm_bench.model.shape_filter import one_of
+
+    conditions = [*conditions, *one_of(shape)]
+    if not run_names and _are_runs(results, (a, b, *more)):
+        if implementation and accuracy:
+            raise click.UsageError("-i names a row, --accuracy chooses one; give either")
+        from lstm_bench.report import machines_report
+
+        how = (metric, accuracy or "fp32", implementation, conditions, across)
+        found = _machines((a, b, *more), results, how)
+        document = machines_report.document(found, dict(map(_price, prices)))
+        if figures:
+            _draw(found, figures)
+        options.write(document, form, output)
+        return
+    if more:
+        raise click.UsageError(
+            f"found {2 + len(more)} names, expected two implementations, or runs in {results}"
+        )
+    whole = {"-i": implementation, "--accuracy": accuracy, "--price": prices, "--figures": figures}
+    if given := [flag for flag, value in whole.items() if value]:
+        raise click.UsageError(f"{given[0]} goes with whole runs: `lstm-bench compare RUN RUN`")
+    _rows(a, b, run_names, results, metric, conditions, shape, across, form, output)
+
+
+def _rows(
     a: str,
     b: str,
     run_names: Sequence[str],
@@ -54,22 +142,9 @@ def compare(
     form: str | None,
     output: str | None,
 ) -> None:
-    """Hold B against A: overall, by hidden size, batch and timesteps, and where each wins.
-
-    \b
-      lstm-bench compare pytorch deepbench
-      lstm-bench compare pytorch pytorch-amp --across precision
-      lstm-bench compare pytorch deepbench --where 'batch>=16' --metric throughput
-      lstm-bench compare pytorch deepbench --shape 512,16,25
-      lstm-bench compare pytorch pytorch --run monday --run friday
-      lstm-bench compare pytorch pytorch~other          after `grid --against`
-
-    MPE is the mean over shapes of (A - B) / A: negative means that B is slower. A difference is
-    called faster or slower only if it is beyond the run's noise floor. Two things that did not do
-    the same work on the same device in the same precision are compared only if --across says so.
-    """
+    """Two rows of a run, or a row of one run and a row of another."""
     from lstm_bench.analysis import comparison
-    from lstm_bench.model.shape_filter import chosen, one_of
+    from lstm_bench.model.shape_filter import chosen
     from lstm_bench.report import pair_report
 
     if len(run_names) > 2:
@@ -78,7 +153,6 @@ def compare(
     loaded = [options.load(results, name) for name in names]
     for run in loaded:
         options.check_shapes(run, shape)
-    conditions = [*conditions, *one_of(shape)]
     cells = [chosen(run.cells, conditions, run.name) for run in loaded]
     two = len({run.folder.resolve() for run in loaded if run.folder}) == 2
     loaded = loaded if two else loaded[:1]  # the same run twice is one
@@ -100,6 +174,48 @@ def compare(
         )
     changed = _changed((a, b), loaded) if two or "~" in a + b else {}
     options.write(pair_report.document(found, loaded, changed), form, output)
+
+
+def _are_runs(results: Path, names: Sequence[str]) -> bool:
+    """Whether runs are named; what is a row of ours as well is taken for the row."""
+    from lstm_bench.model.registry import IMPLEMENTATIONS
+    from lstm_bench.runs.run_folders import is_run
+
+    return any(is_run(results, name) and name not in IMPLEMENTATIONS for name in names)
+
+
+def _machines(
+    names: Sequence[str],
+    results: Path,
+    how: tuple[str, str, str | None, Sequence[str], Sequence[str]],
+) -> Machines:
+    """Whole runs; `how` is what `machines` takes after them."""
+    from lstm_bench.analysis.machines import machines
+
+    loaded = [options.load(results, name) for name in names]
+    if len({run.folder.resolve() for run in loaded if run.folder}) < len(names):
+        raise LstmBenchError(f"found a run twice in {', '.join(names)}; expected different runs")
+    labels = _told_apart([run.name for run in loaded], names)
+    return machines(dict(zip(labels, loaded, strict=True)), *how)
+
+
+def _draw(found: Machines, folder: Path) -> None:
+    from lstm_bench.report import figures, machines_figure
+
+    try:
+        paths = figures.saved({"machines": machines_figure.drawn(found)}, folder)
+    except OSError as error:
+        raise options.cannot_write(folder, error) from None
+    for path in paths:
+        click.echo(f"wrote {path}", err=True)
+
+
+def _price(text: str) -> tuple[str, float]:
+    name, _, number = text.rpartition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise LstmBenchError(f"--price: found {text!r}, expected RUN=2.50, an hour") from None
 
 
 def _changed(names: Sequence[str], runs: Sequence[Run]) -> dict[str, tuple[str, str]]:
@@ -127,5 +243,5 @@ def _itself(name: str, run: Run, given: Sequence[str]) -> str:
 
 
 def _told_apart(names: Sequence[str], given: Sequence[str]) -> Sequence[str]:
-    """Names of two runs: their own, or as they were given if those are the same."""
-    return given if len(set(names)) == 1 else names
+    """Names of runs: their own, or as they were given if some of those are the same."""
+    return given if len(set(names)) < len(names) else names

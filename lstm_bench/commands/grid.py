@@ -100,7 +100,7 @@ def grid(
     """Measure every implementation at every shape of a grid.
 
     GRID is a file, or one of the project's grids, which are found from any folder: smoke, default,
-    paper, kernel, ladder, energy, noise, deepbench.
+    devices, paper, kernel, ladder, energy, noise, deepbench.
 
     \b
       lstm-bench grid grids/smoke.yaml --dry-run        what would run, and how long

@@ -137,7 +137,7 @@ def report(
     for path in (html, output):
         options.check_folder(path)
     if html:
-        from lstm_bench.report import energy_report, page
+        from lstm_bench.report import advice, energy_report, page
         from lstm_bench.report import ladder as ladders
         from lstm_bench.report.page import limit_sections, memory, profile_sections
         from lstm_bench.runs import store
@@ -148,7 +148,7 @@ def report(
             more += profile_sections.sections(run)
             more += energy_report.sections(run)
             more += memory.sections(store.read_records(run.folder).values())
-            made = page.html(run, sections=more)
+            made = page.html(run, sections=more, advice=advice.on_page(run))
         options.write_file(html, made)
     if figures:
         from lstm_bench.report import figures as drawing

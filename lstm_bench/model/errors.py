@@ -6,6 +6,7 @@ On its own, since `--help` needs it and little else.
 from __future__ import annotations
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+GATED = 3  # measured well, and something is worse than it was
 CUT_OFF = 141  # as a program that a closed pipe ended
 
 

@@ -33,11 +33,11 @@ _SHAPE, _OR = "shape=", " or "
 _NEAREST = 3  # shapes that are named where one is not in the run
 
 
-def parsed(text: str) -> Shape:
-    """The shape that `--shape` names: H,B,T or H,B,T,I; the input is as wide as hidden else."""
+def parsed(text: str, where: str = "--shape") -> Shape:
+    """The shape that `where` names: H,B,T or H,B,T,I; the input is as wide as hidden else."""
     if not re.fullmatch(r"\s*\d{1,9}(\s*,\s*\d{1,9}){2,3}\s*", text):
         raise LstmBenchError(
-            f"--shape: found {text!r}, expected hidden,batch,timesteps as in 512,16,25, or a"
+            f"{where}: found {text!r}, expected hidden,batch,timesteps as in 512,16,25, or a"
             " fourth, the input size"
         )
     sizes = [int(size) for size in text.split(",")]

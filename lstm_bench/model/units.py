@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -62,6 +63,14 @@ def in_units(value: float, units: Mapping[str, float], digits: int = 3) -> str:
         if abs(scaled) >= 1:
             return f"{scaled:g} {unit}"
     return ""
+
+
+def read_size(text: str) -> float | None:
+    """Bytes as people type them: 2GiB, 500 MiB, 1.5g, 4096; None if it is none."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])i?)?b?\s*", text.lower())
+    if not found or not float(found[1]):
+        return None
+    return float(found[1]) * 2.0 ** (10 * (" kmgt".index(found[2]) if found[2] else 0))
 
 
 def over(common: int) -> str:

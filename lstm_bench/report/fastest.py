@@ -15,19 +15,11 @@ import pandas as pd
 from lstm_bench.analysis import summary
 from lstm_bench.analysis.comparison import Comparison, clear, compare
 from lstm_bench.analysis.noise import SHAPE
-from lstm_bench.analysis.results import Run
+from lstm_bench.analysis.results import Run, references
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.report.headline import AXES, explaining, floor_of
 
-REFERENCES = ("deepbench", "persistent")  # the frameworks of the C++ rows
 MOST_GROUPS = 4  # of an axis: the report is one screen
-
-
-def references(run: Run, cells: pd.DataFrame | None = None) -> set[str]:
-    """The C++ rows of a run, or of these cells of it; none where there is nothing else."""
-    there = set((run.cells if cells is None else cells)["implementation"])
-    found = {row.name for row in run.plan.implementations if row.framework in REFERENCES} & there
-    return found if there - found else set()
 
 
 def contests(run: Run, cells: pd.DataFrame, metric: str = "latency") -> pd.DataFrame:

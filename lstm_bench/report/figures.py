@@ -233,7 +233,8 @@ def winners(run: Run, accuracy: str = "fp32") -> Figure | None:
     best = f"{elided(names[0], 30)} at {counts[names[0]]} of {len(won)}"
     what = "Fastest to deploy" if won["reference"].notna().any() else "Fastest"
     title = f"{what} in {summary.said(accuracy)}: {best if counts else 'nothing, all within noise'}"
-    figure, foot = heat_maps(run, title, notes, shown, 3, 0.1 + 0.6 * LINE * (len(names) + 1))
+    room = 0.1 + 0.6 * LINE * (len(names) + 1)
+    figure, foot = heat_maps([about(run)], title, notes, shown, 3, room)
     handles = [patches.Patch(facecolor=look(name).colour) for name in names]
     labels = [f"{elided(name, 30)}: fastest at {counts[name]} of {len(won)}" for name in names]
     legend(figure, list(zip(handles, labels, strict=True)), "lower left", foot)
@@ -278,7 +279,8 @@ def amp_gain(run: Run) -> Figure | None:
         for pair in pairs
         for text, part in panels_of(cells)
     ]
-    figure, foot = heat_maps(run, title, notes, panels, columns if columns > 1 else fit, 0.5)
+    most = columns if columns > 1 else fit
+    figure, foot = heat_maps([about(run)], title, notes, panels, most, 0.5)
     place = figure.add_axes(box(figure, 1.2, foot + 0.3, WIDTH - 2.4, 0.1))
     bar = figure.colorbar(mapped, cax=place, orientation="horizontal")
     ticks = [t for t in (1.2, 1.5, 2, 5, 20, 100, 1000) if math.log2(t) <= limit][-2:]
@@ -301,9 +303,17 @@ def _most_per_row(cells: pd.DataFrame) -> int:
 
 
 def heat_maps(
-    run: Run, title: str, notes: str, panels: list[tuple[str, pd.DataFrame]], most: int, room: float
+    under: Sequence[str],
+    title: str,
+    notes: str,
+    panels: list[tuple[str, pd.DataFrame]],
+    most: int,
+    room: float,
 ) -> tuple[Figure, float]:
-    """Panels of coloured cells, hidden size to the right, batch size upwards; `room` is below."""
+    """Panels of coloured cells, hidden size to the right, batch size upwards; `room` is below.
+
+    `under` stands under the title.
+    """
     cells = pd.concat([part for _, part in panels])
     hidden, batch = sorted(set(cells["hidden"])), sorted(set(cells["batch"]))
     per_row = min(most, len(panels), _most_per_row(cells))
@@ -312,7 +322,7 @@ def heat_maps(
     stride = (WIDTH - 0.3) / per_row
     width, height = min((stride - left - 0.1) / len(hidden), 1.1), min(0.5, 6.0 / len(batch))
     pitch = max(height * len(batch) + 0.5, 1.7 / rows)
-    figure, foot = page(rows * pitch + 0.25 + room, title, [about(run)], notes)
+    figure, foot = page(rows * pitch + 0.25 + room, title, under, notes)
     for number, (text, part) in enumerate(panels):
         row, column = divmod(number, per_row)
         x = 0.3 + left + column * stride

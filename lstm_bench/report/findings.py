@@ -20,7 +20,7 @@ from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.comparison import Comparison, Group, Side, clear, paired
 from lstm_bench.analysis.intervals import FEWEST_SHAPES
 from lstm_bench.analysis.noise import SHAPE
-from lstm_bench.analysis.results import Run
+from lstm_bench.analysis.results import REFERENCES, Run, references
 from lstm_bench.analysis.summary import said
 from lstm_bench.model.types import UNSEEN_GPU, Implementation
 from lstm_bench.model.units import counted, error, factor, listed, seconds, single
@@ -189,7 +189,7 @@ def lead_sentences(run: Run, found: Sequence[Lead]) -> list[str]:
         of = dataclasses.replace(one.pair.of, a=title(run, one.base), b=title(run, one.row))
         line = headline(of, one.pair.whole, one.pair.by_axis)
         told.append(f"{where}{line}.")
-    ours = {title(run, one.base) for one in found if one.base.plan.framework in fastest.REFERENCES}
+    ours = {title(run, one.base) for one in found if one.base.plan.framework in REFERENCES}
     if ours:
         what = "The C++ reference"
         if "the best of cuDNN" in ours:
@@ -200,7 +200,7 @@ def lead_sentences(run: Run, found: Sequence[Lead]) -> list[str]:
 
 def title(run: Run, row: Row) -> str:
     """An implementation by the name that people know it by."""
-    if row.plan.framework in fastest.REFERENCES:
+    if row.plan.framework in REFERENCES:
         best = row.name.endswith("-best") and run.plan.settings.device == "cuda"
         return "the best of cuDNN" if best else f"the C++ reference ({row.name})"
     known = TITLES.get(row.plan.framework, "")
@@ -276,7 +276,7 @@ def _wins(run: Run, rows: Sequence[Row]) -> list[str]:
     won = fastest.contests(run, run.cells)
     won = won[won["verdict"] != "alone"]
     alike = single(summary.accuracy(row.precision) for row in rows)
-    deployed = "of what you can deploy, " if fastest.references(run) else ""
+    deployed = "of what you can deploy, " if references(run) else ""
     return [
         _most_wins(part, deployed + ("" if alike else f"in {said(accuracy)}, "))
         for accuracy, part in won.groupby("accuracy", sort=False)

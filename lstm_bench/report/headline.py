@@ -133,18 +133,26 @@ def told_by(axis: str, parts: Sequence[Part]) -> str:
     """`3.0x faster at hidden 128 and 1.09x to 1.17x slower from hidden 256 up`."""
     told = []
     for part in parts:
-        low, high = part.groups[0].at[0], part.groups[-1].at[1]
-        place = f"at {axis} {low} to {high}"
-        if low == high:
-            place = f"at {axis} {low}"
-        elif part is parts[0]:
-            place = f"up to {axis} {high}"
-        elif part is parts[-1]:
-            place = f"from {axis} {low} up"
+        ends = part.groups[0].at[0], part.groups[-1].at[1]
+        place = place_of(axis, *ends, part is parts[0], part is parts[-1])
         ratios = [max(group.ratio.value, 1 / group.ratio.value) for group in part.groups]
-        ends = " to ".join(dict.fromkeys((factor(min(ratios)), factor(max(ratios)))))
-        told.append(f"{ends} {part.word} {place}" if part.word in SIDES else f"{part.word} {place}")
+        by = " to ".join(dict.fromkeys((factor(min(ratios)), factor(max(ratios)))))
+        told.append(f"{by} {part.word} {place}" if part.word in SIDES else f"{part.word} {place}")
     return listed(told)
+
+
+def place_of(axis: str, low: int, high: int, first: bool, last: bool) -> str:
+    """`at hidden 128`, `from hidden 256 up`: some of the sizes of an axis, maybe its first or last.
+
+    Empty where these are all.
+    """
+    if first and last:
+        return ""
+    if low == high:
+        return f"at {axis} {low}"
+    if first:
+        return f"up to {axis} {high}"
+    return f"from {axis} {low} up" if last else f"at {axis} {low} to {high}"
 
 
 def ends_by(axis: str, groups: Sequence[Group]) -> str:

@@ -15,7 +15,7 @@ import pandas as pd
 from lstm_bench.analysis import limits, noise, uncertainty
 from lstm_bench.analysis import summary as summaries
 from lstm_bench.analysis.noise import SHAPE, Noise
-from lstm_bench.analysis.results import Run
+from lstm_bench.analysis.results import Run, references
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import UNSEEN_GPU, LstmBenchError, Shape, kinds_of
 from lstm_bench.model.units import (
@@ -92,7 +92,7 @@ def document(
         there = " there" if conditions else ""
         raise LstmBenchError(f"{run.name} has no {metric} times{there}; choose another --metric")
     won = fastest.contests(run, cells, metric)
-    references = fastest.references(run, cells)
+    ours = references(run, cells)
     own = won[won["accuracy"] != summaries.ANY]
     summary = summaries.summary(cells, of, own, run.implementations)
     failures = summaries.failures(cells)
@@ -100,9 +100,9 @@ def document(
     result.facts |= {"noise": noise_facts(floors), "failures": failures.to_dict("records")}
     result.facts |= {"warnings": dict(warnings), "damaged_lines": run.damaged}
     if groups := fastest.by_group(run, cells, metric):
-        result.add(_groups(groups, metric, bool(fastest.references(run, cells))))
+        result.add(_groups(groups, metric, bool(ours)))
     far = limits.distances(cells, run.limits, metric)
-    result.add(_table(run, summary, won, references, far, everything))
+    result.add(_table(run, summary, won, ours, far, everything))
     result.add("\n".join(_legend(run, summary, of, groups, metric, bool(len(far)))))
     # parts of their own: lines of one part are joined where the terminal is narrow
     result.add(noise_line(floors, metric), *uncertain_lines(cells, floors, metric))

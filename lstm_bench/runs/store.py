@@ -302,12 +302,12 @@ class Versions(msgspec.Struct):
     versions: dict[str, str] = {}
 
 
-def read_versions(folder: Path, implementation: str) -> dict[str, str]:
-    """The versions of an implementation's framework and libraries, as its cells last had them."""
-    found: dict[str, str] = {}
+def read_versions(folder: Path) -> dict[str, dict[str, str]]:
+    """By implementation, the versions of framework and libraries, as its cells last had them."""
+    found: dict[str, dict[str, str]] = {}
     for line in _lines(folder / "records.jsonl", Versions):
-        if line and line.implementation == implementation:
-            found |= line.versions
+        if line:
+            found.setdefault(line.implementation, {}).update(line.versions)
     return found
 
 

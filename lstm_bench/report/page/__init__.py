@@ -24,14 +24,15 @@ import pandas as pd
 from lstm_bench.analysis import noise, summary, uncertainty
 from lstm_bench.analysis.comparison import Group, Statistic, clear
 from lstm_bench.analysis.noise import METRICS, SHAPE, Noise
-from lstm_bench.analysis.results import Run
+from lstm_bench.analysis.results import Run, references
 from lstm_bench.model.types import TOLERANCES, plain
 from lstm_bench.model.units import clean, over
 from lstm_bench.report import fastest, findings
 from lstm_bench.report.colours import ink, look, on_dark
 from lstm_bench.report.headline import headline
 
-SCRIPTS = ("base.js", "lead.js", "table.js", "charts.js", "winners.js", "compare.js", "page.js")
+_PARTS = ("base", "lead", "table", "charts", "winners", "compare", "advise", "page")
+SCRIPTS = tuple(f"{name}.js" for name in _PARTS)
 MOST_IMPLEMENTATIONS, MOST_SHAPES = 20, 2000  # beyond, only pairs with the baseline
 MOST_GROUPED = 30_000  # pairs times shapes; beyond, only pairs with the baseline by axis
 DIGITS = 7  # of a time; the noise begins at the third or fourth
@@ -53,12 +54,23 @@ def _asset(name: str) -> str:
 METHOD = _asset("method.txt")
 
 
-def html(run: Run, method: str = METHOD, sections: Sequence[Section] = ()) -> str:
-    """The page; `method` is the text of how it was measured, a paragraph per empty line."""
+def html(
+    run: Run,
+    method: str = METHOD,
+    sections: Sequence[Section] = (),
+    advice: Mapping[str, Any] | None = None,
+) -> str:
+    """The page; `method` is the text of how it was measured, a paragraph per empty line.
+
+    `advice` is what `report.advice.on_page` has of the run: it uses the page's own sections.
+    """
     style = _asset("page.css")
     script = "(() => {\n" + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
     pairs = findings.Pairs(run)
-    drawn = data(run, sections, pairs)  # first: it makes all pairs, side by side
+    drawn = {
+        **data(run, sections, pairs),
+        "advice": plain(advice),
+    }  # first: it makes all pairs, side by side
     lead = findings.lead_sentences(run, findings.leads(run, pairs))
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
@@ -203,7 +215,7 @@ def _lead(run: Run, pairs: findings.Pairs, names: list[str]) -> dict[str, Any]:
     Rows of one picture share what they are compared with: the reference, or the fastest of them.
     """
     found = findings.leads(run, pairs)
-    ours = fastest.references(run)
+    ours = references(run)
     found = [one for one in found if one.base.name in ours] or found[:1]
     if not found:
         return {"axis": "", "groups": [], "bars": [], "base": ""}
@@ -286,13 +298,13 @@ def _pairs(
                     "a_s": _numbers(of.shapes["a_s"], 4),
                     "ratio": _numbers(of.shapes["ratio"], 4),
                     # one letter each, as there are many: f, s, u, l (slower)
-                    "verdict": "".join(_LETTERS[v] for v in of.shapes["verdict"]),
+                    "verdict": "".join(LETTERS[v] for v in of.shapes["verdict"]),
                 }
             )
     return result
 
 
-_LETTERS = {"faster": "f", "same": "s", "unsure": "u", "slower": "l"}
+LETTERS = {"faster": "f", "same": "s", "unsure": "u", "slower": "l"}
 
 
 def _group(group: Group, floor: float) -> list[Any]:

@@ -163,6 +163,7 @@ function downloads(place) {
 
 const byId = (id) => document.getElementById(id);
 leadFigure(byId("lead-figure"));
+advicePicker(byId("advice"));
 overviewTable(byId("overview"));
 lineFigure(byId("lines"));
 winnerFigure(byId("winners"));

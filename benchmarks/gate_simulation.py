@@ -1,0 +1,142 @@
+"""How often does the gate fail unchanged runs, and what does it find? Made-up pairs of runs.
+
+    python benchmarks/gate_simulation.py [PAIRS]
+
+A made-up run has 48 shapes, three rows that are as noisy as those of shipped runs, and A/A controls
+of two of them at every shape. From one run to the next a cell moves by 0.6 times what its rounds
+vary by, and a whole row by 0.45 times that, as in shipped runs that were repeated. On a quiet host
+rounds vary by 0.5%, 2% and 3% (results/cpu-default) and 3% of them come late; on a drifting one by
+11% in part for several rounds at a time (results/h200-paper). Each pair is judged as it is, then
+with a slowdown of one row, of one shape of it, and with one output that is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from lstm_bench.analysis import gate, noise
+from lstm_bench.analysis.noise import Numbers
+from lstm_bench.analysis.results import frame
+from lstm_bench.runs.store import Row, Sizes
+
+SHAPES = 48
+CELL_MOVES, ROW_MOVES = 0.6, 0.45  # from run to run, in what the rounds vary by
+LATE, LATE_BY = 0.03, 0.2  # the share of rounds that come late, and by how much
+KEEPS = 0.8  # of a drifting worker's pace is still there in the next round
+TIMES_S = np.exp(np.linspace(np.log(5e-5), np.log(5e-2), SHAPES))
+VICTIM = "b"  # the row in which something is planted
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the rounds of a host are like."""
+
+    name: str
+    rounds: int
+    noise: dict[str, float]  # by row
+    planted: tuple[tuple[str, float], ...]  # at all shapes of a row or at one; by how much slower
+    drifts: bool = False
+
+
+CPU = {"a": 0.005, VICTIM: 0.02, "c": 0.03}
+GPU = {"a": 0.01, VICTIM: 0.11, "c": 0.11}
+HOSTS = (
+    Host("quiet, 20 rounds", 20, CPU, (("row", 0.1), ("shape", 0.2))),
+    Host("drifting, 50 rounds", 50, GPU, (("row", 0.1), ("row", 0.5)), drifts=True),
+)
+
+
+def run(rng: np.random.Generator, host: Host) -> pd.DataFrame:
+    """One run: rows, their controls, and what moved them in this run."""
+    rows = []
+    for place, (name, spread) in enumerate(host.noise.items()):
+        whole = rng.normal(0, ROW_MOVES * spread)
+        for number, true_s in enumerate(TIMES_S):
+            moved = whole + rng.normal(0, CELL_MOVES * spread)
+            pace = _pace(rng, host, spread)
+            for copy in (1, 2) if (number + place) % 3 else (1,):
+                own = rng.normal(0, spread / (2**0.5 if host.drifts else 1), host.rounds)
+                late = rng.random(host.rounds) < LATE
+                own += np.where(late, np.abs(rng.normal(0, LATE_BY, host.rounds)), 0.0)
+                times = true_s * np.exp(moved + pace + own)
+                row = Row(name, Sizes(number + 1, 1, 1, 1), 1, copy, "ok", device="cpu")
+                row.latency_s, row.round_latency_s = float(np.median(times)), list(times)
+                row.group = str(number)
+                rows.append(row)
+    return frame(rows, {"cpu": "made up"})
+
+
+def _pace(rng: np.random.Generator, host: Host, spread: float) -> Numbers:
+    """How much slower a drifting worker is in each round; the control beside it is, too."""
+    if not host.drifts:
+        return np.zeros(host.rounds)
+    pace = rng.normal(0, spread / 2**0.5, host.rounds)
+    for n in range(1, host.rounds):
+        pace[n] = KEEPS * pace[n - 1] + (1 - KEEPS**2) ** 0.5 * pace[n]
+    return np.asarray(pace)
+
+
+def slower(cells: pd.DataFrame, share: float, hidden: int | None = None) -> pd.DataFrame:
+    """The same run with the row VICTIM slower, everywhere or at one shape."""
+    where = cells["implementation"] == VICTIM
+    if hidden is not None:
+        where &= cells["hidden"] == hidden
+    factor = np.where(where, 1 + share, 1.0)
+    rounds = [
+        times if one == 1 else [one * time for time in times]
+        for one, times in zip(factor, cells["round_latency_s"], strict=True)
+    ]
+    return cells.assign(latency_s=cells["latency_s"] * factor, round_latency_s=rounds)
+
+
+def wrong(cells: pd.DataFrame, hidden: int) -> pd.DataFrame:
+    """The same run with one output that is wrong."""
+    where = (cells["implementation"] == VICTIM) & (cells["hidden"] == hidden) & (cells["copy"] == 1)
+    return cells.assign(status=cells["status"].mask(where, "wrong"))
+
+
+def failing(pair: Sequence[pd.DataFrame], floors: Sequence[Sequence[noise.Noise]]) -> pd.DataFrame:
+    """What the gate fails."""
+    base, new = pair
+    found = gate.judge(base, new, {name: name for name in base["implementation"].unique()}, floors)
+    return found[found["fails"]]
+
+
+def simulated(host: Host, pairs: int, first: int = 0) -> dict[str, float]:
+    """The share of pairs that fail where nothing was planted, and where something was."""
+    counts = dict.fromkeys(["unchanged", *(f"{w} {s:.0%}" for w, s in host.planted), "wrong"], 0)
+    for number in range(first, first + pairs):
+        rng = np.random.default_rng(number)
+        base, new = run(rng, host), run(rng, host)
+        floors = [noise.floors(noise.controls(cells)) for cells in (base, new)]
+        counts["unchanged"] += len(failing((base, new), floors)) > 0
+        at = int(rng.integers(SHAPES)) + 1
+        for what, share in host.planted:
+            there = slower(new, share, at if what == "shape" else None)
+            own = failing((base, there), floors)
+            where = own["shape"].str.startswith(f"{at},") if what == "shape" else True
+            counts[f"{what} {share:.0%}"] += bool(((own["implementation"] == VICTIM) & where).any())
+        verdicts = failing((base, wrong(new, at)), floors)["verdict"]
+        counts["wrong"] += bool((verdicts == "wrong").any())
+    return {kind: count / pairs for kind, count in counts.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pairs", type=int, nargs="?", default=1000)
+    pairs = parser.parse_args().pairs
+    print(f"share of {pairs} pairs of runs that fail, of {SHAPES} shapes and 3 rows each")
+    for host in HOSTS:
+        found = simulated(host, pairs)
+        print(f"{host.name}:", ", ".join(f"{kind} {share:.1%}" for kind, share in found.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""Times at shapes that were not measured, from the measured shapes around them, and their worth.
+
+All in logarithms: one plane over the sizes, which all rows of a run share, and each row's distance
+from it at the nearest shapes. Who is faster than whom comes from these shapes alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import astuple, dataclass
+
+import numpy as np
+import pandas as pd
+
+from lstm_bench.analysis.machines import CLASSES as CLASSES
+from lstm_bench.analysis.noise import SHAPE, Numbers, percentile_95
+from lstm_bench.analysis.summary import ANY, Codes, Times
+from lstm_bench.model.types import LstmBenchError, Shape
+
+NEAREST = 4  # shapes that have a say
+POWER = 4  # of the distance, by which it fades
+#: What a doubling of each size counts; the order of rows hardly changes along a sequence.
+DOUBLING = {"hidden": 1.0, "batch": 1.0, "timesteps": 0.5, "input over hidden": 1.0}
+CLOSE = 0.05  # over the best: as good as the best
+MOST_LEFT_OUT = 200  # shapes that are left out in turn
+
+
+def allowed(accuracy: str) -> tuple[str, ...]:
+    """The classes that are no coarser than the one that was asked for."""
+    if accuracy not in (*CLASSES, ANY):
+        known = ", ".join((*CLASSES, ANY))
+        raise LstmBenchError(f"accuracy: found {accuracy!r}, expected one of {known}")
+    return (*CLASSES, "unknown") if accuracy == ANY else CLASSES[: CLASSES.index(accuracy) + 1]
+
+
+def outside(shapes: pd.DataFrame, shape: Shape) -> str:
+    """Which size of a shape lies beyond all measured ones; empty if none does."""
+    sizes, asked = _sizes(shapes), _sizes(_frame(shape)).iloc[0]
+    for axis in sizes:
+        low, high = sizes[axis].min(), sizes[axis].max()
+        if not low <= asked[axis] <= high:
+            found = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+            return f"{axis} {asked[axis]:g} (measured: {found})"
+    return ""
+
+
+def near(shapes: pd.DataFrame, shape: Shape) -> tuple[Codes, Numbers]:
+    """The places of the nearest measured shapes, and what each counts; of a measured one itself."""
+    distance = _distances(shapes, shape)
+    places = np.argsort(distance, kind="stable")[:NEAREST]
+    if distance[places[0]] == 0:
+        return places[:1], np.ones(1)
+    counts = distance[places] ** -POWER
+    return places, counts / counts.sum()
+
+
+def seconds_at(of: Times, shape: Shape) -> Numbers:
+    """Every row's time at a shape; NaN for one that has none at one of the nearest shapes."""
+    places, counts = near(of.shapes, shape)
+    logs = np.log(of.seconds)
+    slope = slope_of(of.shapes, logs)
+    over = np.log2(_sizes(of.shapes).to_numpy()[places]) - np.log2(_sizes(_frame(shape)).to_numpy())
+    return np.asarray(np.exp(counts @ (logs[places] - (over @ slope)[:, None])))
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What advice was worth at measured shapes, each left out in turn."""
+
+    shapes: int
+    best: int  # at how many the advised row was the fastest
+    close: int  # within 5% of it
+    loss: float  # how much slower it was where it was not the fastest, mean
+    off: float  # by how much estimated times were wrong, median
+    margin: float  # by which the true best looked slower than the advised row, 95th percentile
+
+
+def left_out(of: Times) -> Numbers:
+    """Every row's time at each shape from all the others, as `of.seconds`.
+
+    NaN where nothing can be said, and at most shapes of a very large run, where some will do.
+    """
+    found = np.full(of.seconds.shape, np.nan)
+    for place in range(0, len(of.shapes), 1 + len(of.shapes) // MOST_LEFT_OUT):
+        others = np.arange(len(of.shapes)) != place
+        rest = Times(of.shapes[others], of.names, of.seconds[others], of.cells, *_NOWHERE)
+        if others.any():
+            found[place] = seconds_at(rest, Shape(*map(int, of.shapes.loc[place, SHAPE])))
+    return found
+
+
+def hold_out(of: Times, guesses: Numbers, names: Collection[str]) -> HeldOut:
+    """Advise one of these rows at every shape, by the times that `left_out` gave it."""
+    mine = [place for place, name in enumerate(of.names) if name in names]
+    losses, margins, off = [], [], []
+    for true, guess in zip(of.seconds[:, mine], guesses[:, mine], strict=True):
+        if np.isnan(guess).all() or np.isnan(true).all():
+            continue
+        advised, best = np.nanargmin(guess), np.nanargmin(true)
+        losses.append(true[advised] / true[best] - 1)
+        margins.append(guess[best] / guess[advised] - 1)
+        off.append(np.abs(np.log(guess / true)))
+    loss = np.array(losses)
+    known = np.isfinite(margins)
+    return HeldOut(
+        len(loss),
+        int((loss == 0).sum()),
+        int((loss <= CLOSE).sum()),
+        float(loss[loss > 0].mean()) if (loss > 0).any() else math.nan,
+        float(np.expm1(np.nanmedian(off))) if off else math.nan,
+        percentile_95(np.array(margins)[known]) if known.any() else math.inf,
+    )
+
+
+_NOWHERE: tuple[Codes, Codes] = (np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp))
+
+
+def _frame(shape: Shape) -> pd.DataFrame:
+    return pd.DataFrame([astuple(shape)], columns=SHAPE)
+
+
+def _sizes(shapes: pd.DataFrame) -> pd.DataFrame:
+    """What a time depends on, each on a scale of doublings."""
+    sizes = shapes[SHAPE[:3]].astype(float)
+    return sizes.assign(**{"input over hidden": shapes["input_size"] / shapes["hidden"]})
+
+
+def _distances(shapes: pd.DataFrame, shape: Shape) -> Numbers:
+    counts = np.array([DOUBLING[axis] for axis in _sizes(shapes)])
+    over = np.log2(_sizes(shapes).to_numpy() / _sizes(_frame(shape)).to_numpy())
+    return np.asarray(np.sqrt(((counts * over) ** 2).sum(axis=1)))
+
+
+def slope_of(shapes: pd.DataFrame, logs: Numbers) -> Numbers:
+    """How times grow with a doubling of each size: least squares over all rows together."""
+    there = np.isfinite(logs)
+    shape, row = np.nonzero(there)
+    sizes = np.log2(_sizes(shapes).to_numpy())[shape]
+    count = np.maximum(there.sum(axis=0), 1)[row]
+
+    def centred(values: Numbers) -> Numbers:
+        sums = np.zeros(logs.shape[1])
+        np.add.at(sums, row, values)
+        return np.asarray(values - sums[row] / count)
+
+    columns = np.column_stack([centred(column) for column in sizes.T])
+    return np.asarray(np.linalg.lstsq(columns, centred(logs[there]), rcond=None)[0])

@@ -1,0 +1,257 @@
+"""Whole runs against each other: which machine is faster where, and what a call costs there.
+
+A run stands with the fastest of its rows that can be deployed, shape by shape, or with one row.
+Every two runs are compared as a row of two runs is: with the noise floors of both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from lstm_bench.analysis import energy_cells, noise, summary
+from lstm_bench.analysis.comparison import TURNED, Comparison, compare
+from lstm_bench.analysis.noise import METRICS, SHAPE
+from lstm_bench.analysis.results import Run, references, versions
+from lstm_bench.model.shape_filter import chosen
+from lstm_bench.model.types import ACCURACY, LstmBenchError
+from lstm_bench.model.units import counted
+from lstm_bench.runs import store
+
+#: The most accurate first: who may have one of them may have any before it.
+CLASSES = tuple(dict.fromkeys(ACCURACY.values()))
+#: In what whole runs may differ without a word of the user: machines are what is compared.
+ACROSS = ("device", "driver", "threads", "precision")
+MOST_RUNS = 26  # each has a letter
+HOUR_S, MILLION = 3600, 1e6
+
+Pairs = Mapping[tuple[int, int], Comparison]  # by the places of both runs, the lower first
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Runs by name, and what each has at the shapes that all of them have."""
+
+    runs: Mapping[str, Run]
+    metric: str
+    accuracy: str
+    implementation: str | None  # one row of all runs, or the best of each
+    cells: Mapping[str, pd.DataFrame]  # of each run, those that it stands with
+    rows: Mapping[str, list[str]]  # of each run, those that it could have stood with
+    had: Mapping[str, int]  # shapes that each run has anything for
+    pairs: Pairs
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.runs)
+
+
+def machines(
+    runs: Mapping[str, Run],
+    metric: str = "latency",
+    accuracy: str = "fp32",
+    implementation: str | None = None,
+    conditions: Sequence[str] = (),
+    across: Sequence[str] = (),
+) -> Machines:
+    """Hold runs against each other at the shapes that all of them have.
+
+    `accuracy` is the least accurate class that will do. State that is carried is refused against
+    state that is not, unless `across` has it.
+    """
+    if not 2 <= len(runs) <= MOST_RUNS:
+        raise LstmBenchError(f"found {counted(len(runs), 'run')}, expected 2 to {MOST_RUNS}")
+    if accuracy not in (*CLASSES, summary.ANY):
+        known = ", ".join((*CLASSES, summary.ANY))
+        raise LstmBenchError(f"accuracy: found {accuracy!r}, expected one of {known}")
+    able = {
+        name: _able(run, name, metric, accuracy, implementation, conditions)
+        for name, run in runs.items()
+    }
+    own = {name: _fastest(cells, METRICS[metric][0]) for name, cells in able.items()}
+    indexes = [pd.MultiIndex.from_frame(cells[SHAPE]).unique() for cells in own.values()]
+    common = indexes[0]
+    for index in indexes[1:]:
+        common = common.intersection(index)
+    if common.empty:
+        has = (f"{name} has {_sizes(cells)}" for name, cells in own.items())
+        raise LstmBenchError(
+            f"no shape is common to all: {'; '.join(has)}; `lstm-bench grid devices` on every"
+            " machine measures the same ones"
+        )
+    had = {name: len(index) for name, index in zip(own, indexes, strict=True)}
+    own = {
+        name: cells[pd.MultiIndex.from_frame(cells[SHAPE]).isin(common)]
+        for name, cells in own.items()
+    }
+    named = [cells.assign(implementation=name) for name, cells in own.items()]
+    names, allowed = list(runs), (*ACROSS, *across)
+    pairs = {}
+    for i, j in itertools.combinations(range(len(names)), 2):
+        a, b = names[i], names[j]
+        floors = [runs[a].floors(metric), runs[b].floors(metric)]
+        pairs[i, j] = compare(named[i], a, b, metric, named[j], allowed, floors)
+    rows = {name: list(dict.fromkeys(cells["implementation"])) for name, cells in able.items()}
+    return Machines(runs, metric, accuracy, implementation, own, rows, had, pairs)
+
+
+def _able(
+    run: Run,
+    name: str,
+    metric: str,
+    accuracy: str,
+    implementation: str | None,
+    conditions: Sequence[str],
+) -> pd.DataFrame:
+    """The cells that a run may stand with: those of one row, or all that can be deployed."""
+    cells = chosen(run.cells, conditions, name)
+    good = (cells["status"] == "ok") & (cells["copy"] == 1) & cells[METRICS[metric][0]].notna()
+    cells = cells[good]
+    if implementation is not None:
+        able, what = cells["implementation"] == implementation, implementation
+    else:
+        able = (cells["computes"] == "lstm") & ~cells["implementation"].isin(references(run))
+        if accuracy != summary.ANY:
+            enough = CLASSES[: CLASSES.index(accuracy) + 1]
+            able &= cells["precision"].map(summary.accuracy).isin(enough)
+        what = f"row of accuracy {accuracy}"
+    if not able.any():
+        known = ", ".join(dict.fromkeys(cells["implementation"])) or "nothing"
+        raise LstmBenchError(f"{name} has no {what} with a {metric}; it has: {known}")
+    return cells[able]
+
+
+def _fastest(cells: pd.DataFrame, value: str) -> pd.DataFrame:
+    """The cells of the fastest row of each shape, all of its passes."""
+    keys = [*SHAPE, "implementation"]
+    medians = cells.groupby(keys, as_index=False)[value].median()
+    best = medians.sort_values(value, kind="stable").drop_duplicates(SHAPE)
+    return cells.merge(best[keys], on=keys)
+
+
+def _sizes(cells: pd.DataFrame) -> str:
+    """`hidden 64, 128, batch 1, 16, timesteps 10`."""
+    axes = SHAPE[:3]
+    return ", ".join(f"{a} {', '.join(map(str, sorted(cells[a].unique())))}" for a in axes)
+
+
+def table(of: Machines, prices: Mapping[str, float] | None = None) -> pd.DataFrame:
+    """One row per shape and run.
+
+    Columns: hidden, batch, timesteps, input_size, run, device_name, implementation, precision,
+    seconds, ratio, verdict, wins, floor, energy_j; with `prices` per hour also price (of a million
+    calls), price_ratio, price_verdict and price_wins. `ratio` is to the fastest run at the shape,
+    whose verdict is "fastest"; `wins`: all others are slower beyond the noise.
+    """
+    shapes = of.pairs[0, 1].shapes[SHAPE]
+    seconds, ratio, verdict, wins = _ranked(of.pairs, len(of.runs))
+    parts = []
+    for place, (name, cells) in enumerate(of.cells.items()):
+        first = cells.drop_duplicates(SHAPE).set_index(SHAPE)
+        first = first.reindex(pd.MultiIndex.from_frame(shapes))
+        part = shapes.assign(run=name)
+        for column in ("device_name", "implementation", "precision"):
+            part[column] = first[column].to_numpy()
+        part["seconds"], part["ratio"] = seconds[place], ratio[place]
+        part["verdict"], part["wins"] = verdict[place], wins[place]
+        part["floor"] = noise.floor_at(of.runs[name].floors(of.metric), seconds[place])
+        part["energy_j"] = _energies(of.runs[name], part)
+        parts.append(part)
+    if prices:
+        dear, by, words, cheapest = _ranked(priced(of, prices).pairs, len(parts))
+        for place, part in enumerate(parts):
+            part["price"] = dear[place] / HOUR_S * MILLION
+            part["price_ratio"], part["price_verdict"] = by[place], words[place]
+            part["price_wins"] = cheapest[place]
+    found = pd.concat(parts, ignore_index=True)
+    return found.sort_values(SHAPE, kind="stable", ignore_index=True)
+
+
+def priced(of: Machines, prices: Mapping[str, float]) -> Machines:
+    """The same with what a call costs in place of its time: verdicts are of prices then.
+
+    The noise is that of the times.
+    """
+    if set(prices) != set(of.names) or not all(0 < one < np.inf for one in prices.values()):
+        given = ", ".join(f"{name}={one:g}" for name, one in prices.items())
+        wanted = ", ".join(f"{name}=2.50" for name in of.names)
+        raise LstmBenchError(f"prices per hour: found {given}, expected such as {wanted}")
+    pairs = {}
+    for (i, j), found in of.pairs.items():
+        a, b = prices[of.names[i]], prices[of.names[j]]
+        shapes = found.shapes.assign(a_s=found.shapes["a_s"] * a, b_s=found.shapes["b_s"] * b)
+        shapes["ratio"] = shapes["b_s"] / shapes["a_s"]
+        rounds = found.a_rounds * a, found.b_rounds * b
+        ratio, floor = (shapes[name].to_numpy() for name in ("ratio", "floor"))
+        shapes["verdict"] = noise.verdicts(*rounds, ratio, floor)
+        pairs[i, j] = dataclasses.replace(
+            found, shapes=shapes, a_rounds=rounds[0], b_rounds=rounds[1]
+        )
+    return dataclasses.replace(of, pairs=pairs)
+
+
+def _ranked(
+    pairs: Pairs, count: int
+) -> tuple[
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.object_],
+    npt.NDArray[np.bool_],
+]:
+    """Every run at every shape: its time, its ratio to the fastest, its verdict, if it wins."""
+    shapes = len(pairs[0, 1].shapes)
+    seconds = np.empty((count, shapes))
+    words = np.full((count, count, shapes), "same", dtype=object)  # of the second against the first
+    for (i, j), found in pairs.items():
+        seconds[i], seconds[j] = found.shapes["a_s"], found.shapes["b_s"]
+        words[i, j] = found.shapes["verdict"]
+        words[j, i] = found.shapes["verdict"].map(TURNED)
+    fastest, every = seconds.argmin(axis=0), np.arange(shapes)
+    verdict = np.stack([words[fastest, run, every] for run in range(count)])
+    slower = (verdict == "slower").sum(axis=0) == count - 1
+    verdict[fastest, every] = "fastest"
+    return seconds, seconds / seconds.min(axis=0), verdict, (verdict == "fastest") & slower
+
+
+def _energies(run: Run, part: pd.DataFrame) -> list[float]:
+    """The gross energy of a call of each cell, NaN where it was not measured."""
+    found: dict[tuple[object, ...], list[float]] = {}
+    if run.folder and run.plan.energy:
+        records = energy_cells.firsts(store.read_records(run.folder).values())
+        for one in energy_cells.drawn(records):
+            key = (one.record.implementation, *asdict(one.record.shape).values())
+            found.setdefault(key, []).append(one.gross_j)
+    keys = part[["implementation", *SHAPE]].itertuples(index=False, name=None)
+    return [float(np.median(found[key])) if key in found else np.nan for key in keys]
+
+
+def unlike(of: Machines) -> dict[str, list[str]]:
+    """In what the runs differ beside the machine, and the value of each: versions and settings.
+
+    A library counts where two runs or more have it.
+    """
+    facts: dict[str, dict[str, str]] = {}
+    for name, run in of.runs.items():
+        machine, plan = run.manifest["machine"], run.plan
+        told = {"lstm-bench": str(machine.get("git") or machine.get("lstm_bench") or "unknown")}
+        told |= {"python": str(machine.get("python", "unknown"))}
+        for row in dict.fromkeys(of.cells[name]["implementation"]):
+            told |= versions(run, row)
+        settings = asdict(plan.settings)
+        told |= {what: str(settings[what]) for what in ("tf32", "seed", "state")}
+        told |= {f"sampling.{what}": str(value) for what, value in asdict(plan.sampling).items()}
+        precisions = sorted(set(of.cells[name]["precision"]))
+        told["precision"] = " and ".join(precisions)
+        for what, value in told.items():
+            facts.setdefault(what, {})[name] = value
+    return {
+        what: [values.get(name, "-") for name in of.names]
+        for what, values in facts.items()
+        if len(set(values.values())) > 1
+    }

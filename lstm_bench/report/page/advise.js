@@ -1,0 +1,136 @@
+// What to run at a shape that is typed: as measured, or worked out from the nearest measured shapes
+// as `lstm-bench advise` does. Nothing is guessed beyond the measured sizes.
+
+const ADVISED_ROWS = 6;
+
+// The sizes that a time depends on, as doublings.
+function doublings([hidden, batch, timesteps, input]) {
+  return [hidden, batch, timesteps, input / hidden].map(Math.log2);
+}
+
+// The places of the nearest measured shapes and their weights; of a measured one itself.
+function nearShapes(asked) {
+  const { shapes, doubling, nearest, power } = run.advice;
+  const at = doublings(asked);
+  const far = shapes.map((shape, place) => {
+    const over = doublings(shape).map((size, axis) => doubling[axis] * (size - at[axis]));
+    return { place, distance: Math.hypot(...over) };
+  }).sort((a, b) => a.distance - b.distance || a.place - b.place).slice(0, nearest);
+  if (far[0].distance === 0) return [{ place: far[0].place, weight: 1 }];
+  const sum = far.reduce((total, { distance }) => total + distance ** -power, 0);
+  return far.map(({ place, distance }) => ({ place, weight: distance ** -power / sum }));
+}
+
+// A row's time there; null if one of the shapes has none.
+function timeAt(row, asked, near) {
+  const { shapes, seconds: measured, slope } = run.advice;
+  const at = doublings(asked);
+  let log = 0;
+  for (const { place, weight } of near) {
+    const own = measured[row][place];
+    if (!known(own)) return null;
+    const grown = doublings(shapes[place]).reduce((s, size, i) => s + slope[i] * (at[i] - size), 0);
+    log += weight * (Math.log(own) + grown);
+  }
+  return Math.exp(log);
+}
+
+// Why a text is no shape that can be answered; empty if it can.
+function shapeTrouble(asked) {
+  if (!asked) return "Type hidden,batch,timesteps, such as 512,16,25; a fourth is the input size.";
+  const names = ["hidden", "batch", "timesteps", "input over hidden"];
+  const sizes = run.advice.shapes.map(doublings), at = doublings(asked);
+  const out = names.findIndex((_, axis) => {
+    const all = sizes.map((one) => one[axis]);
+    return at[axis] < Math.min(...all) - 1e-9 || at[axis] > Math.max(...all) + 1e-9;
+  });
+  return out < 0 ? ""
+    : `Outside of what was measured: ${names[out]}. Measure it: lstm-bench grid --shape ${asked}`;
+}
+
+function readShape(text) {
+  if (!/^\s*[1-9]\d{0,8}(\s*,\s*[1-9]\d{0,8}){2,3}\s*$/.test(text)) return null;
+  const sizes = text.split(",").map(Number);
+  return sizes.length === 3 ? [...sizes, sizes[0]] : sizes;
+}
+
+function sizesName(sizes) {
+  return (sizes[3] === sizes[0] ? sizes.slice(0, 3) : sizes).join(",");
+}
+
+// The rows that may be taken, fastest first, and which of them to take.
+function adviceFor(asked, accuracy) {
+  const { rows, classes, order, verdict, now } = run.advice;
+  const near = nearShapes(asked), measured = near[0].weight === 1;
+  const base = timeAt(rows.indexOf(now), asked, near);
+  const allowed = accuracy === "any" ? null : order.slice(0, order.indexOf(accuracy) + 1);
+  const found = rows.map((name, row) => ({
+    name, row, accuracy: classes[row], seconds: timeAt(row, asked, near),
+    verdict: !measured ? "estimated" : name === now ? "now"
+      : VERDICTS[verdict[row][near[0].place]] || "-",
+  })).filter((one) => one.seconds !== null && (!allowed || allowed.includes(one.accuracy)));
+  found.sort((a, b) => a.seconds - b.seconds);
+  for (const one of found) one.speedup = base === null ? null : base / one.seconds;
+  const advised = found.find((one) => ["faster", "estimated"].includes(one.verdict))
+    || found.find((one) => one.name === now) || found[0];
+  return { found, advised, near, measured };
+}
+
+function advicePicker(place) {
+  if (!run.advice) return;
+  const { shapes, classes, order, now, worth } = run.advice;
+  const headline = el("p", { class: "answer", role: "status" });
+  const result = el("div");
+  const state = { accuracy: classes[run.advice.rows.indexOf(now)] };
+  if (!order.includes(state.accuracy)) state.accuracy = "any";
+  const typed = el("input", {
+    type: "text", value: sizesName(shapes[shapes.length >> 1]), spellcheck: "false",
+    on: { input: () => show() },
+  });
+  const offered = [...order.filter((one) => classes.includes(one)), "any"];
+  const accuracy = choice("Accuracy, at least", offered.map((one) => [one, one]), state.accuracy,
+    (chosen) => {
+      state.accuracy = chosen;
+      show();
+    });
+
+  function show() {
+    const asked = readShape(typed.value), trouble = shapeTrouble(asked);
+    headline.textContent = trouble;
+    replace(result);
+    if (trouble) return;
+    const { found, advised, near, measured } = adviceFor(asked, state.accuracy);
+    if (!advised) {
+      headline.textContent = "Nothing of that accuracy was measured there.";
+      return;
+    }
+    const gain = !known(advised.speedup) ? ""
+      : `, ${measured ? "" : "about "}${advised.speedup < 1 ? `${times(1 / advised.speedup)} slower`
+        : `${times(advised.speedup)} faster`} than ${now}`;
+    headline.textContent = advised.name === now ? `Keep ${now}.` : `${advised.name}${gain}.`;
+    const from = near.map((one) => sizesName(shapes[one.place])).join("  ");
+    const note = measured
+      ? `Measured. Against ${now}: verdicts respect the noise floors below.`
+      : `${sizesName(asked)} was not measured: worked out from ${from}. ${worth[state.accuracy]}.`;
+    const table = new Table({
+      caption: "What can be deployed there",
+      columns: [
+        textColumn("implementation", (one) => one.name),
+        textColumn("class", (one) => one.accuracy),
+        numberColumn("latency", (one) => one.seconds, seconds),
+        numberColumn("speedup", (one) => one.speedup, times),
+        textColumn(`against ${now}`, (one) => one.verdict),
+      ],
+      rows: found, pageRows: ADVISED_ROWS,
+    });
+    const code = run.advice.code[advised.row];
+    const region = { class: "scroll", tabindex: 0, role: "region", "aria-label": "Code" };
+    replace(result, el("p", { class: "note", text: note }), table.node,
+      code ? el("div", region, el("pre", {}, el("code", { text: code }))) : null);
+  }
+
+  replace(place, el("h3", { text: "What to run" }),
+    el("div", { class: "controls" }, field("Shape: hidden,batch,timesteps", typed), accuracy),
+    headline, result);
+  show();
+}

@@ -1,0 +1,287 @@
+"""The gate passes what is unchanged, fails what is worse, and refuses what does not compare."""
+
+import json
+import shutil
+from xml.etree import ElementTree
+
+import msgspec
+import numpy as np
+import pytest
+from conftest import REPOSITORY
+from made_up import row, written
+
+import lstm_bench as api
+from benchmarks import gate_simulation
+from lstm_bench.model.types import LstmBenchError
+
+SIZES = (8, 16, 32, 64, 128, 256)
+MIB = 1 << 20
+
+
+def rounds(seconds, spread=0.01, seed=1):
+    """Ten rounds around a time, always the same ones."""
+    noise = np.random.default_rng(seed).normal(0, spread, 10)
+    return (seconds * np.exp(noise)).tolist()
+
+
+def cells(name="pytorch", factor=1.0, at=None, spread=0.01, seed=1, **more):
+    """A row at all sizes; `factor` slower, at one of them if `at` says so."""
+    found = []
+    for place, hidden in enumerate(SIZES):
+        times = rounds(1e-3 * (factor if at in (None, hidden) else 1), spread, 100 * seed + place)
+        found.append(row(name, float(np.median(times)), hidden, rounds=times, **more))
+    return found
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Write a base and a new run."""
+
+    def write(base, new):
+        for name, rows in (("base", base), ("new", new)):
+            shutil.rmtree(tmp_path / "results" / name, ignore_errors=True)
+            written(tmp_path / "results" / name, *rows)
+
+    return write
+
+
+def with_versions(folder, **versions):
+    """What `made_up.written` left, with versions."""
+    path = folder / "records.jsonl"
+    lines = [{**msgspec.json.decode(line), "versions": versions} for line in path.open("rb")]
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+
+
+def test_unchanged_runs_pass_and_the_first_line_says_that_nothing_differs(lstm_bench, two):
+    two(cells(), cells(seed=2))
+    done = lstm_bench("gate", "base", "new")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0] == "nothing differs but the time"
+    assert "passed: 6 cells of 1 row" in done.stdout
+
+
+def test_a_row_that_is_slower_everywhere_fails(lstm_bench, two):
+    two(cells(), cells(factor=1.1, seed=2))
+    done = lstm_bench("gate", "base", "new")
+    assert done.returncode == 3
+    assert "1 slower as a whole" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_a_single_slow_shape_fails_and_is_named(lstm_bench, two):
+    two(cells(), cells(factor=1.5, at=64, seed=2))
+    done = lstm_bench("gate", "base", "new", "--format", "json")
+    assert done.returncode == 3
+    found = json.loads(done.stdout)
+    assert [(one["shape"], one["verdict"]) for one in found["failures"]] == [("64,1,1", "slower")]
+    assert found["passed"] is False
+
+
+def test_what_is_faster_or_slower_by_less_than_the_threshold_passes(lstm_bench, two):
+    for factor in (0.5, 1.04):
+        two(cells(spread=0.001), cells(factor=factor, seed=2, spread=0.001))
+        assert lstm_bench("gate", "base", "new").returncode == 0
+    assert lstm_bench("gate", "base", "new", "--threshold", "3%").returncode == 3
+
+
+@pytest.mark.parametrize("status", ["wrong", "crashed", "unsupported", "interrupted", "missing"])
+def test_a_cell_that_had_a_time_must_have_one(lstm_bench, two, status):
+    two(cells(), [*cells(seed=2)[1:], row("pytorch", None, SIZES[0], status=status)])
+    done = lstm_bench("gate", "base", "new")
+    assert done.returncode == 3
+    assert f"1 {status}" in done.stdout
+
+
+def test_a_cell_or_a_row_that_is_not_there_any_more_fails(lstm_bench, two):
+    two(cells(), cells()[1:])
+    assert lstm_bench("gate", "base", "new").returncode == 3
+    two([*cells(), *cells("other")], cells())
+    done = lstm_bench("gate", "base", "new")
+    assert (done.returncode, "6 missing" in done.stdout) == (3, True)
+    assert lstm_bench("gate", "base", "new", "-i", "pytorch").returncode == 0
+
+
+def test_what_failed_before_may_fail_again_but_not_become_wrong(lstm_bench, two):
+    crashed = row("pytorch", None, 8)
+    two([*cells()[1:], crashed], [*cells()[1:], crashed])
+    assert lstm_bench("gate", "base", "new").returncode == 0
+    two([*cells()[1:], crashed], [*cells()[1:], row("pytorch", None, 8, status="wrong")])
+    assert lstm_bench("gate", "base", "new").returncode == 3
+
+
+def test_a_wrong_control_fails_and_a_missing_one_does_not(lstm_bench, two):
+    two(cells(), [*cells(), row("pytorch", None, 8, status="wrong", copy=2)])
+    assert lstm_bench("gate", "base", "new").returncode == 3
+    two([*cells(), row("pytorch", 1e-3, 8, copy=2)], cells())
+    assert lstm_bench("gate", "base", "new").returncode == 0
+
+
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_memory_fails_by_the_threshold_and_by_64_mib(lstm_bench, two, where):
+    for before, after, code in ((100, 150, 0), (100, 200, 3), (8000, 8200, 0), (200, 100, 0)):
+        sides = [cells(memory={f"{where} peak": size * MIB}) for size in (before, after)]
+        two(*sides)
+        done = lstm_bench("gate", "base", "new")
+        assert done.returncode == code
+        assert (f"{where} memory" in done.stdout) == (code == 3)
+
+
+def test_what_noise_explains_passes_is_listed_with_rounds_and_fails_if_strict(lstm_bench, two):
+    two(cells(spread=0.2), cells(spread=0.2, factor=1.5, at=64))
+    done = lstm_bench("gate", "base", "new", "--format", "json")
+    assert done.returncode == 0
+    listed = {one["shape"]: one["rounds"] for one in json.loads(done.stdout)["unsure"]}
+    assert listed["64,1,1"] > 10
+    assert lstm_bench("gate", "base", "new", "--strict").returncode == 3
+
+
+def test_what_other_processes_disturbed_cannot_fail_but_is_told(lstm_bench, two):
+    warning = "disturbed: other processes used 1.5 cores while this was measured"
+    two(cells(), cells(factor=2.0, warnings=[warning]))
+    done = lstm_bench("gate", "base", "new")
+    assert done.returncode == 0
+    assert "6 cells measured while other processes took the cores" in done.stdout
+    assert lstm_bench("gate", "base", "new", "--strict").returncode == 3
+
+
+def test_two_rounds_are_never_sure(lstm_bench, two):
+    two([row("a", 1.0, rounds=[1.0] * 2)], [row("a", 2.0, rounds=[2.0] * 2)])
+    done = lstm_bench("gate", "base", "new")
+    assert (done.returncode, "1 unsure" in done.stdout) == (0, True)
+
+
+def test_other_threads_are_refused_unless_they_are_named(lstm_bench, two):
+    two(cells(threads=1), cells(threads=2))
+    done = lstm_bench("gate", "base", "new")
+    assert (done.returncode, "--across threads" in done.stderr) == (2, True)
+    assert lstm_bench("gate", "base", "new", "--across", "threads").returncode == 0
+
+
+def test_other_versions_are_refused_unless_they_are_named_and_stand_in_the_first_line(
+    lstm_bench, two, tmp_path
+):
+    two(cells(), cells(seed=2))
+    for name, version in (("base", "2.12.0"), ("new", "2.13.0")):
+        with_versions(tmp_path / "results" / name, torch=version)
+    done = lstm_bench("gate", "base", "new")
+    assert done.returncode == 2
+    assert "torch (2.12.0 and 2.13.0)" in done.stderr
+    assert "--across versions" in done.stderr
+    done = lstm_bench("gate", "base", "new", "--across", "versions")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "differs: torch 2.12.0 -> 2.13.0")
+
+
+def test_settings_and_machine_that_changed_are_told(lstm_bench, two, tmp_path):
+    two(cells(), cells(seed=2))
+    path = tmp_path / "results" / "new" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["plan"]["sampling"] = {"rounds": 20}
+    manifest["machine"]["environment"] = {"OMP_NUM_THREADS": "1"}
+    path.write_text(json.dumps(manifest))
+    first = lstm_bench("gate", "base", "new").stdout.splitlines()[0]
+    assert "rounds 10 -> 20" in first
+    assert "$OMP_NUM_THREADS none -> 1" in first
+
+
+def test_two_versions_in_one_run_are_held_against_each_other(lstm_bench, tmp_path):
+    rows = [*cells("pytorch~old", seed=2, group="g"), *cells(factor=1.5, group="g")]
+    written(tmp_path / "results" / "both", *rows)
+    assert lstm_bench("gate", "both").returncode == 3
+    assert lstm_bench("gate", "both", "--as", "pytorch~old=pytorch").returncode == 0
+    assert lstm_bench("gate", "both", "both", "-i", "pytorch").returncode == 3
+
+
+def test_a_row_may_have_another_name_in_the_base(lstm_bench, two):
+    two(cells("a"), cells("b", factor=2.0))
+    assert lstm_bench("gate", "base", "new", "--as", "b=a").returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["base"], "expected two, `lstm-bench gate BASE NEW`"),
+        (["base", "gone"], "no run 'gone'"),
+        (["base", "new", "-i", "pytorhc"], "did you mean 'pytorch'"),
+        (["base", "new", "--as", "pytorch"], "expected two rows"),
+        (["base", "new", "--as", "x=pytorch"], "'x' is not in new"),
+        (["base", "new", "--threshold", "7"], "expected a share such as 7%"),
+        (["base", "new", "--threshold", "much"], "expected a share such as 7%"),
+        (["base", "new", "--shape", "9,9,9"], "9,9,9: not in base"),
+        (["base", "new", "--update", "-i", "pytorch"], "only a part is judged"),
+        (["base", "base", "--update"], "found one run"),
+        (["base", "new", "--output", "x.pdf"], "found .pdf"),
+    ],
+)
+def test_bad_input_is_told_with_what_to_type(lstm_bench, two, words, told):
+    two(cells(), cells(seed=2))
+    done = lstm_bench("gate", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+
+
+def test_a_gate_without_a_cell_does_not_pass(lstm_bench, two):
+    two([row("a", None)], [row("a", None)])
+    done = lstm_bench("gate", "base", "new")
+    assert (done.returncode, "no cell with a time" in done.stderr) == (2, True)
+
+
+def test_junit_has_a_case_for_every_row_at_every_shape(lstm_bench, two, tmp_path):
+    two([*cells(), *cells("<b>")], [*cells(factor=1.5, at=64), *cells("<b>", seed=2)])
+    done = lstm_bench("gate", "base", "new", "--output", "junit.xml")
+    assert done.returncode == 3
+    assert "FAILED" in done.stderr
+    suite = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    names = [(case.get("classname"), case.get("name")) for case in suite.iter("testcase")]
+    assert {(row, f"{h},1,1") for row in ("pytorch", "<b>") for h in SIZES} <= set(names)
+    assert len(set(names)) == len(names) == int(suite.get("tests"))
+    failed = [
+        case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None
+    ]
+    assert (failed, suite.get("failures")) == (["64,1,1"], "1")
+
+
+def test_a_pull_request_gets_what_fails_first(lstm_bench, two):
+    two([*cells(), *cells("b")], [*cells(factor=1.5, at=64), *cells("b", seed=2)])
+    text = lstm_bench("gate", "base", "new", "--format", "github").stdout
+    assert text.index("### failures") < text.index("### time by row")
+    assert "64,1,1 | slower" in text
+
+
+def test_update_replaces_the_base_only_where_the_gate_passes(lstm_bench, two, tmp_path):
+    base, new = tmp_path / "results" / "base", tmp_path / "results" / "new"
+    two(cells(), cells(factor=1.5))
+    before = (base / "records.jsonl").read_bytes()
+    done = lstm_bench("gate", "base", "new", "--update")
+    assert (done.returncode, "not updated" in done.stderr) == (3, True)
+    assert (base / "records.jsonl").read_bytes() == before
+    done = lstm_bench("gate", "base", "new", "--update", "--force")
+    assert (done.returncode, "base updated" in done.stderr) == (3, True)
+    assert (base / "records.jsonl").read_bytes() == (new / "records.jsonl").read_bytes() != before
+    two(cells(), cells(seed=2))
+    assert lstm_bench("gate", "base", "new", "--update").returncode == 0
+    assert (base / "records.jsonl").read_bytes() == (new / "records.jsonl").read_bytes()
+    assert sorted(path.name for path in base.parent.iterdir()) == ["base", "new"]
+
+
+def test_shipped_runs_that_were_repeated_are_not_slower():
+    results = REPOSITORY / "results"
+    for base, new in (("h200-repeat", "h200-paper"), ("h200-energy-1", "h200-energy-2")):
+        found = api.gate(base, new, results)
+        assert not found.loc[found["what"] == "time", "fails"].any()
+
+
+def test_the_python_api_gives_one_line_per_verdict(two, tmp_path):
+    two(cells(), cells(factor=1.5, at=64))
+    found = api.gate("base", "new", tmp_path / "results")
+    assert list(found.loc[found["fails"], "shape"]) == ["64,1,1"]
+    assert len(found) == len(SIZES) + 1
+    with pytest.raises(LstmBenchError, match="gate BASE NEW"):
+        api.gate("base", results=tmp_path / "results")
+
+
+def test_simulated_runs_pass_unchanged_and_fail_slower():
+    found = gate_simulation.simulated(gate_simulation.HOSTS[0], 20)
+    assert found["unchanged"] == 0
+    assert found["row 10%"] >= 0.95
+    assert found["shape 20%"] >= 0.8
+    assert found["wrong"] == 1
