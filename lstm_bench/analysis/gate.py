@@ -8,7 +8,7 @@ shape by itself, or as a drift that all of them share. All cells together may ra
 0.5% of comparisons, and all rows in as many.
 """
 
-from __future__ import annotations
+from __future__ import re
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -90,7 +90,8 @@ def paired(base: Run, new: Run, names: Sequence[str], renamed: Sequence[str]) ->
         rows[mine] = theirs
     if not rows and base is new:
         own = base.implementations
-        rows = {mine: row for row in own if (mine := row.partition("~")[0]) in own and mine != row}
+        plain = {row: re.sub("~[^@]*", "", row) for row in own}  # pytorch~old@1: pytorch@1
+        rows = {mine: row for row, mine in plain.items() if mine in own and mine != row}
         if not rows:
             raise LstmBenchError(
                 f"found one run, {base.name}; expected two, `lstm-bench gate BASE NEW`, or two of"
