@@ -8,9 +8,10 @@ shape by itself, or as a drift that all of them share. All cells together may ra
 0.5% of comparisons, and all rows in as many.
 """
 
-from __future__ import re
+from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
