@@ -48,7 +48,11 @@ MOST_CONTROLS = 100  # at a shape, as in a grid file
 @options.device
 @options.threads
 @click.option(
-    "--threshold", default="7%", show_default=True, help="What is worth a search, 7% or 0.07."
+    "--threshold",
+    metavar="SHARE",
+    default="7%",
+    show_default=True,
+    help="What is worth a search, 7% or 0.07.",
 )
 @options.metric
 @options.results
