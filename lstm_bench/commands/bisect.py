@@ -49,7 +49,7 @@ MOST_CONTROLS = 100  # at a shape, as in a grid file
 @options.threads
 @click.option(
     "--threshold",
-    metavar="SHARE",
+    type=options.Share(),
     default="7%",
     show_default=True,
     help="What is worth a search, 7% or 0.07.",
@@ -65,7 +65,7 @@ def bisect(
     shape: Sequence[Shape],
     device: str | None,
     threads: int | None,
-    threshold: str,
+    threshold: float,
     metric: str,
     results: Path,
     form: str | None,
@@ -87,13 +87,12 @@ def bisect(
     from lstm_bench.report import bisect_report
 
     options.check_folder(output)
-    worth = _share(threshold)
-    pythons = _listed(versions, make)
+    pythons = _listed(versions)
     planned = plan(implementation, grid_file, shape, device, threads)
     check(planned, pythons, make)
     python_of = functools.cache(lambda version: pythons[version] or _made(str(make), version))
-    found, runs = searched(planned, list(pythons), python_of, metric, results, worth)
-    told = bisect_report.document(found, implementation, metric, runs, worth)
+    found, runs = searched(planned, list(pythons), python_of, metric, results, threshold)
+    told = bisect_report.document(found, implementation, metric, runs, threshold)
     options.write(told, form, output)
     sys.exit(FAILED if found.doubts else DONE)
 
@@ -129,17 +128,7 @@ def searched(
     return bisection.search(versions, measure, threshold), runs
 
 
-def _share(text: str) -> float:
-    try:
-        share = float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        share = -1.0
-    if not 0 < share <= 10:
-        raise LstmBenchError(f"--threshold: found {text!r}, expected a share such as 7% or 0.07")
-    return share
-
-
-def _listed(versions: Sequence[str], make: str | None) -> dict[str, str]:
+def _listed(versions: Sequence[str]) -> dict[str, str]:
     """The interpreter of each version; none where it is still to be made."""
     found: dict[str, str] = {}
     for entry in versions:

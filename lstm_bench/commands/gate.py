@@ -19,24 +19,6 @@ if TYPE_CHECKING:
     from lstm_bench.model.types import Shape
 
 
-class Share(click.ParamType):
-    """`7%` or `0.07`."""
-
-    name = "share"
-
-    def convert(self, value: object, param: object, ctx: object) -> float:
-        if isinstance(value, float):
-            return value
-        text = str(value).strip()
-        try:
-            share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-        except ValueError:
-            share = -1.0
-        if not 0 < share <= (10 if text.endswith("%") else 1):
-            raise LstmBenchError(f"--threshold: found {text!r}, expected a share such as 7%")
-        return share
-
-
 @click.command()
 @click.argument("base")
 @click.argument("new", required=False)
@@ -51,7 +33,11 @@ class Share(click.ParamType):
     help="Hold this row of the new run against that one of the base; repeatable.",
 )
 @click.option(
-    "--threshold", type=Share(), default="7%", show_default=True, help="What may pass as no slower."
+    "--threshold",
+    type=options.Share(),
+    default="7%",
+    show_default=True,
+    help="What may pass as no slower.",
 )
 @click.option("--strict", is_flag=True, help="Fail also where it is unsure.")
 @click.option(

@@ -223,3 +223,21 @@ def device_for(device: str | None) -> str:
     from lstm_bench.driver import machine
 
     return machine.default_device() if device in (None, "auto") else str(device)
+
+
+class Share(click.ParamType):
+    """`7%` or `0.07`."""
+
+    name = "share"
+
+    def convert(self, value: object, param: object, ctx: object) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value).strip()
+        try:
+            share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+        except ValueError:
+            share = -1.0
+        if not 0 < share <= (10 if text.endswith("%") else 1):
+            raise LstmBenchError(f"--threshold: found {text!r}, expected a share such as 7%")
+        return share
