@@ -14,8 +14,7 @@ CORES ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-PINS := requirements.txt requirements-tensorflow.txt requirements-openvino.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 SOURCES := pyproject.toml setup.py $(wildcard deepbench_ext/*)
 
 ifneq ($(shell nvidia-smi -L 2>/dev/null),)
@@ -23,6 +22,9 @@ TF_VENV := .venv-tensorflow
 TF_READY := $(TF_VENV)/.installed
 TF_FLAG := --python tensorflow=$(TF_VENV)/bin/python
 endif
+
+FRAMEWORKS := requirements.txt $(if $(TF_VENV),,requirements-tensorflow.txt)
+PINS := $(FRAMEWORKS) requirements-openvino.txt
 
 .PHONY: bench test suite study lint format sanitize clean
 
@@ -50,15 +52,19 @@ format: $(VENV)/.tested-with
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The two largest wheels are unpacked side by side, and what they depend on comes after them.
 $(VENV)/.packages: $(PINS)
 	@echo "installing the tool and its frameworks into $(VENV): some minutes, some gigabytes"
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -r requirements.txt $(if $(TF_VENV),,-r requirements-tensorflow.txt)
+	grep -hE '^(torch|tensorflow)==' $(FRAMEWORKS) | xargs --max-procs=2 --max-args=1 $(PIP) --no-deps
+	$(PIP) $(FRAMEWORKS:%=-r %)
 	$(PIP) -r requirements-openvino.txt || echo "no OpenVINO for this machine: going on without"
 	touch $@
 
+# Compiled now, in parallel, so that the first run does not count it as time to import.
 $(VENV)/.installed: $(VENV)/.packages $(SOURCES)
 	$(PIP) --editable .
+	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true
 	touch $@
 
 # The headers come first, so that the cuDNN part is built with them; `make bench` may have built one
@@ -68,7 +74,7 @@ $(VENV)/.tested-with: $(VENV)/.packages $(SOURCES) requirements-dev.txt requirem
 	$(PIP) --no-deps -r requirements-headers.txt
 	rm -f lstm_bench/_cudnn*.so
 	$(PIP) --no-build-isolation --editable .
-	touch $(VENV)/.installed $@
+	touch $@
 
 ifdef TF_VENV
 $(TF_READY): requirements-tensorflow.txt
