@@ -1,6 +1,7 @@
 """The code that `advise` prints: every deployable row has some, and it does what it says."""
 
 import dataclasses
+import importlib
 import importlib.util
 import json
 import os
@@ -18,6 +19,17 @@ from lstm_bench.report.snippets import snippet
 DEPLOYABLE = [row for row in IMPLEMENTATIONS.values() if row.framework not in (*REFERENCES, "fake")]
 #: Frameworks whose code is no Python, or which cannot be had any more.
 NOT_RUN = ("libtorch", "apex")
+
+
+def on_gpu(framework):
+    """Whether it can be run there: ONNX Runtime has a package of its own for that."""
+    if not machine.has_gpu():
+        return False
+    if framework != "onnxruntime":
+        return True
+    return "CUDAExecutionProvider" in importlib.import_module(framework).get_available_providers()
+
+
 HERE = sorted(
     {
         (row.framework, device)
@@ -25,7 +37,7 @@ HERE = sorted(
         for device in row.devices
         if row.framework not in NOT_RUN
         and all(map(importlib.util.find_spec, (*FRAMEWORKS[row.framework].requires, "torch")))
-        and (device == "cpu" or machine.has_gpu())
+        and (device == "cpu" or on_gpu(row.framework))
     }
 )
 HIDDEN = {"cpu": {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}, "cuda": {}}

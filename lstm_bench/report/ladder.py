@@ -31,7 +31,7 @@ from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.report.fastest import Compared
 from lstm_bench.report.page import Section
 
-ENOUGH = 0.5  # of the shapes: a row with fewer would leave the others little in common
+ENOUGH = 0.5  # of the shapes: a row with no more would leave the others little in common
 MIB = 2**20
 COLUMNS = {"host_peak": "host", "device_peak": "GPU", "import_s": "import", "build_s": "build"}
 COLUMNS |= {"first_call_s": "1st call"}
@@ -66,7 +66,7 @@ def of(run: Run, cells: pd.DataFrame) -> Ladder:
     everything = summary.times(cells)
     there = dict(zip(everything.names, np.isfinite(everything.seconds).sum(axis=0), strict=True))
     whole = len(everything.shapes)
-    kept = [name for name in run.implementations if there.get(name, 0) >= ENOUGH * whole]
+    kept = [name for name in run.implementations if there.get(name, 0) > ENOUGH * whole]
     if not whole or not kept:
         raise LstmBenchError(f"{run.name} has no times there: there is no ladder to show")
     base = base_of(run, kept)

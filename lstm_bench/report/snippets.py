@@ -147,7 +147,7 @@ _JAX_CUDNN = (
     ")"
 )
 _KERAS_TORCH = (
-    'import os\nos.environ["KERAS_BACKEND"] = "torch"\nimport keras\n'
+    'import os\nos.environ["KERAS_BACKEND"] = "torch"\nimport keras\n{strict}'
     + _KERAS
     + "with torch.inference_mode():\n"
     "    state = [h0[0], c0[0]]\n"
@@ -155,7 +155,7 @@ _KERAS_TORCH = (
 )
 _KERAS_JAX = (
     'import os\nos.environ["KERAS_BACKEND"] = "jax"\n'
-    "import jax\nimport jax.numpy as jnp\nimport keras\n"
+    "import jax\nimport jax.numpy as jnp\nimport keras\n{strict}"
     + _KERAS
     + "weights = [v.value for v in layer.trainable_variables]\n"
     "others = [v.value for v in layer.non_trainable_variables]\n"
@@ -202,9 +202,11 @@ def snippet(row: Implementation, device: str = "cpu") -> str:
     elif row.name.startswith("jax-scan"):
         code = _JAX_SCAN.format(strict="" if row.precision == "tf32" else _JAX_PRECISION)
     else:
-        others = {"jax": _JAX_CUDNN, "keras-torch": _KERAS_TORCH.format(options="")}
-        others |= {"keras-jax": _KERAS_JAX.format(options=""), "openvino": _OPENVINO}
-        code = {**others, "apex": _APEX}.get(row.framework, "")
+        cuda = device == "cuda"
+        on_torch = _KERAS_TORCH.format(options="", strict=f"{_STRICT}\n" if cuda else "")
+        on_jax = _KERAS_JAX.format(options="", strict=_JAX_PRECISION if cuda else "")
+        others = {"jax": _JAX_CUDNN, "keras-torch": on_torch, "keras-jax": on_jax}
+        code = {**others, "openvino": _OPENVINO, "apex": _APEX}.get(row.framework, "")
     if code and row.threads:
         torch = row.framework == "pytorch"
         own = f"torch.set_num_threads({row.threads})" if torch else f"# CPU threads: {row.threads}"
