@@ -181,16 +181,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const int column = first_column + tid % 32 * 4;
         for (int i = part_of * 8 + tid / 32; i < TILE; i += parts * 8) {
             const int row = first_row + i;
-            float4 all = {};
+            float4 whole = {};
             for (int part = 0; part < parts; ++part) {
                 const float4 one = taken(base + (i * PITCH + tid % 32 * 4) * 4, part);
-                all.x += one.x, all.y += one.y, all.z += one.z, all.w += one.w;
+                whole.x += one.x, whole.y += one.y, whole.z += one.z, whole.w += one.w;
             }
-            if (row >= rows || column >= columns) continue;
-            const float factor = factors[row] * w_factor;
-            *reinterpret_cast<float4*>(out + (size_t)row * columns + column) =
-                make_float4(all.x * factor, all.y * factor, all.z * factor, all.w * factor);
+            if (row < rows && column < columns) {
+                const float factor = factors[row] * w_factor;
+                *reinterpret_cast<float4*>(out + (size_t)row * columns + column) =
+                    make_float4(whole.x * factor, whole.y * factor, whole.z * factor, whole.w * factor);
+            }
         }
+        __syncwarp();
         cluster_barrier();  // nobody leaves while another reads its tile
         return;
     }

@@ -6,6 +6,7 @@ What they compute is checked on a GPU, by `lstm-bench grid kernel` and benchmark
 """
 
 import ctypes
+import dataclasses
 import itertools
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from lstm_bench.worker.implementations import (
     kernel_compiler,
     kernel_plan,
     persistent,
+    vector_plan,
 )
 from lstm_bench.worker.implementations.baseline_libraries import nvrtc
 from lstm_bench.worker.implementations.kernel_compiler import Compiler
@@ -381,5 +383,78 @@ def test_what_cannot_be_computed_is_unsupported_with_its_reason(monkeypatch):
 
 
 def test_the_sources_are_there():
-    for name in ("cluster_lstm.cu", "whole_gpu_lstm.cu", "input_product.cu", "lstm_step.cuh"):
+    for name in (
+        *("cluster_lstm.cu", "whole_gpu_lstm.cu", "vector_lstm.cu", "input_product.cu"),
+        *("lstm_call.cuh", "lstm_step.cuh"),
+    ):
         assert (kernel_compiler.sources() / name).is_file()
+
+
+# --- vectors
+
+
+def vector_sums(packed, plan, h):
+    """What lanes of the vector family end with for one h: [gate][unit]."""
+    pieces = plan.columns // plan.slices // 32
+    lanes = packed.astype(np.float64).reshape(
+        plan.blocks, pieces, 8, plan.groups, plan.slices, 4, 8, 4
+    )
+    columns = np.zeros(plan.columns)
+    columns[: len(h)] = h
+    columns = columns.reshape(plan.slices, pieces, 8, 4)
+    sums = np.einsum("bprgsuce,spce->bgsucr", lanes, columns)  # each lane (u, c) has 8 rows
+    for bit in (4, 2, 1):  # the kernel's folds: a lane keeps half of its rows, and gets another's
+        kept = np.empty((*sums.shape[:-1], bit))
+        for lane in range(8):
+            rows = slice(bit, 2 * bit) if lane & bit else slice(0, bit)
+            kept[..., lane, :] = sums[..., lane, rows] + sums[..., lane ^ bit, rows]
+        sums = kept
+    sums = sums[..., 0].sum(axis=2)  # over slices: [block][group][lane / 8][lane % 8]
+    return sums.reshape(-1, 4).T  # a lane is a unit and a gate
+
+
+def test_lanes_of_the_vector_family_end_with_a_gate_each():
+    rng = np.random.default_rng(1)
+    for hidden in (1, 5, 40, 100, 333):
+        w_hh = rng.uniform(-3, 3, (4 * hidden, hidden)).astype(np.float32)
+        h = rng.uniform(-1, 1, hidden)
+        right = w_hh.reshape(4, hidden, hidden).astype(np.float64) @ h
+        plans = vector_plan.candidates(hidden, 1, "fp32", H200)
+        assert plans
+        for plan in plans:
+            packed, scale = plan.pack(w_hh)
+            assert packed.nbytes == plan.blocks * plan.groups * 32 * plan.columns * 4
+            got = vector_sums(packed, plan, h) * scale
+            assert np.abs(got[:, :hidden] - right).max() < 1e-12 * hidden
+            assert not got[:, hidden:].any()  # padding
+
+
+def test_the_vector_family_takes_few_sequences_up_to_1024_units():
+    for hidden, batch in itertools.product((1, 128, 513, 1000, 1024), (1, 4)):
+        for plan in vector_plan.candidates(hidden, batch, "fp32", H200):
+            assert plan.blocks * plan.groups * 8 >= hidden
+            assert plan.columns >= plan.blocks * plan.groups * 8
+            assert plan.shared_bytes(batch) <= plan.room
+    assert vector_plan.candidates(1024, 1, "fp32", H200)
+    assert not vector_plan.candidates(1024, 64, "fp32", H200)
+    assert all(not p.cluster or p.blocks == 1 for p in vector_plan.candidates(256, 1, "fp32", A100))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "device", "hidden", "exchange", "storage"),
+    [
+        ("sm_80", A100, 512, "l2", "fp32"),
+        ("sm_90a", H200, 1024, "l2", "fp32"),
+        ("sm_90a", H200, 256, "words", "bf16"),
+        ("sm_90a", H200, 256, "counted", "fp32"),
+        ("sm_100a", H200, 128, "words", "fp16"),
+    ],
+)
+def test_vector_kernels_compile_without_spilling(architecture, device, hidden, exchange, storage):
+    wanted = "l2" if exchange == "l2" else "words"
+    found = vector_plan.candidates(hidden, 1, storage, device)
+    plan = min((p for p in found if p.exchange == wanted), key=lambda p: found[p])
+    plan = dataclasses.replace(plan, exchange=exchange)
+    nvcc = compiler(architecture)
+    assert b"lstm_recurrence" in nvcc.compile("vector_lstm.cu", plan.constants)
+    assert nvcc.spilled == 0, f"{plan}: {nvcc.log}"

@@ -123,8 +123,8 @@ def candidates(
     for (exchange, blocks), slices in itertools.product(teams, (16, 8, 4, 2, 1)):
         groups = -(-hidden // (8 * blocks))
         columns = -(-blocks * groups // (4 * slices)) * 32 * slices
-        if columns >= 2 * hidden > 32 * slices or groups > 15:
-            continue  # mostly padding, or too many octets
+        if groups > 15 or (slices > 1 and columns >= 2 * max(hidden, 16)):
+            continue  # too many octets, or mostly padding
         fit = multiprocessors // blocks
         if exchange == "l2" and (blocks == 1 or not fit):
             continue
