@@ -25,7 +25,13 @@ from lstm_bench.worker.implementations import (
 )
 from lstm_bench.worker.implementations.baseline_libraries import nvrtc
 from lstm_bench.worker.implementations.kernel_compiler import Compiler
-from lstm_bench.worker.implementations.kernel_plan import candidates, narrow, pack, widen
+from lstm_bench.worker.implementations.kernel_plan import (
+    candidates,
+    narrow,
+    pack,
+    tensor_plans,
+    widen,
+)
 
 _persistent = pytest.importorskip("lstm_bench._persistent", reason="the extension was not built")
 if _persistent.absent_reason:
@@ -41,7 +47,7 @@ A100 = {"major": 8, "minor": 0, "multiprocessors": 108, "shared_bytes": 166912}
 @pytest.mark.parametrize(("split", "storage"), [(True, "fp32"), (False, "fp32"), (False, "bf16")])
 def test_every_layer_up_to_1100_units_has_a_plan_that_fits(split, storage):
     for hidden, batch in itertools.product((1, 7, 100, 128, 513, 1024, 1057, 1100), (1, 300)):
-        found = candidates(hidden, batch, split, storage, H200)
+        found = tensor_plans(hidden, batch, split, storage, H200)
         assert found, hidden
         for plan in found:
             assert plan.blocks * plan.groups * 8 >= hidden
@@ -89,7 +95,7 @@ def test_fragments_hold_every_weight_once(split, storage, tolerance):
         w_hh = rng.uniform(-3, 3, (4 * hidden, hidden)).astype(np.float32)
         h = rng.uniform(-1, 1, hidden)
         right = w_hh.reshape(4, hidden, hidden).astype(np.float64) @ h
-        for plan in candidates(hidden, 3, split, storage, H200):
+        for plan in tensor_plans(hidden, 3, split, storage, H200):
             packed, scale = pack(w_hh, plan)
             assert packed.shape == (plan.blocks, plan.fragments, plan.threads, 8)
             got = product(packed, plan, h) * scale
@@ -393,6 +399,12 @@ def test_the_sources_are_there():
 # --- vectors
 
 
+def test_vectors_and_tensor_cores_are_tried_in_turns():
+    families = [plan.family == "vector" for plan in candidates(512, 1, True, "fp32", H200)[:6]]
+    assert families == [True, False] * 3
+    assert not any(plan.family == "vector" for plan in candidates(512, 5, True, "fp32", H200))
+
+
 def vector_sums(packed, plan, h):
     """What lanes of the vector family end with for one h: [gate][unit]."""
     pieces = plan.columns // plan.slices // 32
@@ -431,12 +443,14 @@ def test_lanes_of_the_vector_family_end_with_a_gate_each():
 
 def test_the_vector_family_takes_few_sequences_up_to_1024_units():
     for hidden, batch in itertools.product((1, 128, 513, 1000, 1024), (1, 4)):
-        for plan in vector_plan.candidates(hidden, batch, "fp32", H200):
+        found = vector_plan.candidates(hidden, batch, "fp32", H200)
+        assert found, hidden
+        for plan in found:
+            assert plan.threads <= 1024
             assert plan.blocks * plan.groups * 8 >= hidden
             assert plan.columns >= plan.blocks * plan.groups * 8
             assert plan.shared_bytes(batch) <= plan.room
-    assert vector_plan.candidates(1024, 1, "fp32", H200)
-    assert not vector_plan.candidates(1024, 64, "fp32", H200)
+    assert not vector_plan.candidates(1024, 5, "fp32", H200)
     assert all(not p.cluster or p.blocks == 1 for p in vector_plan.candidates(256, 1, "fp32", A100))
 
 

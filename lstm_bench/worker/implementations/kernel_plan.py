@@ -10,6 +10,7 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -127,12 +128,19 @@ class Plan:
 def candidates(
     hidden: int, batch: int, split: bool, storage: str, device: Mapping[str, int]
 ) -> list[Plan | VectorPlan]:
-    """Plans that can hold the layer, the likeliest to be fast first.
-
-    A team of one size comes twice at most before all others have come: sizes matter most.
+    """Plans that can hold the layer, the likeliest to be fast first: with vectors, with tensor
+    cores, and so on in turns.
     """
-    found: dict[Plan | VectorPlan, float] = {**tensor_plans(hidden, batch, split, storage, device)}
-    found |= vector_plan.candidates(hidden, batch, storage, device)
+    vectors: list[VectorPlan] = _ordered(vector_plan.candidates(hidden, batch, storage, device))
+    tensors: list[Plan] = _ordered(tensor_plans(hidden, batch, split, storage, device))
+    pairs = itertools.zip_longest(vectors, tensors)
+    return [plan for pair in pairs for plan in pair if plan is not None]
+
+
+def _ordered(found: Mapping[Any, float]) -> list[Any]:
+    """Plans by what each may take. A team of one size comes twice at most before all others have
+    come: sizes matter most.
+    """
     ordered = sorted(found, key=lambda plan: found[plan])
     seen = Counter[tuple[str, int]]()
     late = []

@@ -132,7 +132,9 @@ def loaded(problem: Problem, plan: Plan | VectorPlan, projection: str) -> Persis
     return _session(problem, plan, projection, _tools())
 
 
-def _session(problem: Problem, plan: Plan | VectorPlan, projection: str, tools: Tools) -> PersistentSession:
+def _session(
+    problem: Problem, plan: Plan | VectorPlan, projection: str, tools: Tools
+) -> PersistentSession:
     """The layer by one plan, loaded. `projection` is what W_ih x is computed in, or `OWN`."""
     module, paths, compiler, device = tools
     s = problem.shape

@@ -15,7 +15,7 @@ from lstm_bench.worker.problem import Array
 
 STORAGES = {"fp32": 0, "fp16": 1, "bf16": 2}
 EXCHANGES = {"l2": 0, "words": 1, "counted": 2}
-MOST_SEQUENCES = 4  # that a team takes one after another: tensor cores take eight at a time
+MOST_SEQUENCES = 4  # of a batch: tensor cores take eight at a time
 WORK = 24  # registers of a thread besides weights and h
 
 
@@ -117,6 +117,8 @@ def candidates(
 ) -> dict[VectorPlan, float]:
     """Plans that can hold the layer, with what each may take."""
     found: dict[VectorPlan, float] = {}
+    if batch > MOST_SEQUENCES:
+        return found
     clusters, multiprocessors = device["major"] >= 9, device["multiprocessors"]
     teams = [("words", 1), *(("words", n) for n in (2, 4, 8, 16) if clusters)]
     teams += [("l2", -(-hidden // units)) for units in (8, 16)]
@@ -132,6 +134,6 @@ def candidates(
             fit = max(1, {4: 32, 8: 15, 16: 7}[blocks] * multiprocessors // 132)
         share = -(-batch // fit)
         plan = VectorPlan(columns, blocks, groups, slices, exchange, storage, device["shared_bytes"])
-        if share <= MOST_SEQUENCES and plan.fits and plan.shared_bytes(share) <= plan.room:
+        if plan.fits and plan.shared_bytes(share) <= plan.room:
             found[plan] = plan.guess(share)
     return found
