@@ -133,7 +133,9 @@ def candidates(
         if exchange != "l2" and blocks > 2:
             fit = max(1, {4: 32, 8: 15, 16: 7}[blocks] * multiprocessors // 132)
         share = -(-batch // fit)
-        plan = VectorPlan(columns, blocks, groups, slices, exchange, storage, device["shared_bytes"])
+        plan = VectorPlan(
+            columns, blocks, groups, slices, exchange, storage, device["shared_bytes"]
+        )
         if plan.fits and plan.shared_bytes(share) <= plan.room:
             found[plan] = plan.guess(share)
     return found
