@@ -270,6 +270,8 @@ __device__ __forceinline__ void fold(float (&sum)[8], int lane) {
 
 __device__ __forceinline__ void octet_barrier(int group) { barrier(1 + group, (SLICES + 1) * 32); }
 
+__device__ __forceinline__ float part(const float4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+
 // All products of a warp's columns. `sums` is [turn % 2][warp][lane].
 __device__ __forceinline__ void multiply(const Call& call, const Place& at, Exchange& exchange, float* sums) {
     float4 weights[PIECES * 8];  // [piece][row]
@@ -294,16 +296,12 @@ __device__ __forceinline__ void multiply(const Call& call, const Place& at, Exch
             }
             float sum[8] = {};
 #pragma unroll
-            for (int piece = 0; piece < PIECES; ++piece) {
-                const auto add = [&](float x, auto part) {
+            for (int piece = 0; piece < PIECES; ++piece)
 #pragma unroll
-                    for (int row = 0; row < 8; ++row) sum[row] = fmaf(part(weights[piece * 8 + row]), x, sum[row]);
-                };
-                add(h[piece].x, [](const float4& w) { return w.x; });
-                add(h[piece].y, [](const float4& w) { return w.y; });
-                add(h[piece].z, [](const float4& w) { return w.z; });
-                add(h[piece].w, [](const float4& w) { return w.w; });
-            }
+                for (int column = 0; column < 4; ++column)
+#pragma unroll
+                    for (int row = 0; row < 8; ++row)
+                        sum[row] = fmaf(part(weights[piece * 8 + row], column), part(h[piece], column), sum[row]);
             fold<4>(sum, at.lane);
             fold<2>(sum, at.lane);
             fold<1>(sum, at.lane);
@@ -341,14 +339,14 @@ __device__ __forceinline__ void cell(const Call& call, const Place& at, Exchange
             input = next;
             next = fetched();
             octet_barrier(at.group);
-            float part[SLICES];
+            float slices[SLICES];
 #pragma unroll
-            for (int slice = 0; slice < SLICES; ++slice) part[slice] = sums[(turn * WARPS + at.group * SLICES + slice) * 32 + at.lane];
+            for (int slice = 0; slice < SLICES; ++slice) slices[slice] = sums[(turn * WARPS + at.group * SLICES + slice) * 32 + at.lane];
 #pragma unroll
             for (int half = SLICES / 2; half; half /= 2)
 #pragma unroll
-                for (int slice = 0; slice < half; ++slice) part[slice] += part[slice + half];
-            const float open = activated(part[0] + start, gate == 2);
+                for (int slice = 0; slice < half; ++slice) slices[slice] += slices[slice + half];
+            const float open = activated(slices[0] + start, gate == 2);
             const float i = __shfl_sync(ALL, open, quad), f = __shfl_sync(ALL, open, quad + 1), g = __shfl_sync(ALL, open, quad + 2),
                         o = __shfl_sync(ALL, open, quad + 3);
             const float c = fmaf(f, before, i * g), h = o * hyperbolic(c);
