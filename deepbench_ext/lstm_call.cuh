@@ -96,7 +96,7 @@ __device__ __forceinline__ unsigned milliseconds() {  // of 2^20 ns
     return unsigned(t >> 20);
 }
 
-// Ends a wait that can only be a fault: no step takes seconds. Once late, a thread waits no more.
+// Ends a wait that can only be a fault: no step takes seconds. Once late, a thread waits no more, and others soon know.
 struct Patience {
     static constexpr unsigned LIMIT = 2000, LOST = 0xFFFFFFFF;
     unsigned* late;
@@ -108,7 +108,7 @@ struct Patience {
         if (++polls % 1024) return false;
         const unsigned now = milliseconds();
         if (polls == 1024) since = now;
-        if (now - since < LIMIT) return false;
+        if (now - since < LIMIT && !*static_cast<volatile unsigned*>(late)) return false;
         since = LOST;
         *late = 1;
         return true;

@@ -13,7 +13,7 @@
 //               says in which turn a number was written. Who needs it reads it until it has the right turn. Octets lie
 //               SPREAD bytes apart, so that not all blocks look at the same few slices of the L2 cache.
 //   IN_WORDS    in a cluster (or one block), the same through distributed shared memory
-//   COUNTED     in a cluster, by st.async, which counts bytes on an mbarrier
+// A warp waits as one: no lane goes on, or leaves the loop, before all of them have what they need.
 // There are two buffers for each sequence. No block can overtake another: to compute h(t+2), which goes where h(t)
 // was, it needs h(t+1) of all others, and they send that after they have read h(t).
 //
@@ -33,7 +33,6 @@
 
 #define THROUGH_L2 0
 #define IN_WORDS 1
-#define COUNTED 2
 
 constexpr int WARPS = GROUPS * SLICES;          // that multiply
 constexpr int THREADS = (WARPS + GROUPS) * 32;  // and one warp for the cells of each octet
@@ -82,6 +81,9 @@ __device__ __forceinline__ float4 unmarked(const uint4& v) {
                        __uint_as_float(v.w & ~TURN_BIT));
 }
 
+// Whether a lane of the warp misses something that it still waits for.
+__device__ __forceinline__ bool again(bool missing, Patience& patience) { return __any_sync(ALL, missing && !patience.over()); }
+
 #if EXCHANGE == THROUGH_L2
 struct Exchange {
     const Call& call;
@@ -127,7 +129,7 @@ struct Exchange {
 #pragma unroll
             for (int piece = 0; piece < PIECES; ++piece)
                 if (!has(words[piece], wanted)) missing = true, words[piece] = fetched(piece);
-            if (!missing || patience.over()) break;
+            if (!again(missing, patience)) break;
         }
         patience.done();
 #pragma unroll
@@ -151,27 +153,16 @@ struct Exchange {
     const Call& call;
     const Place& at;
     unsigned buffers;  // [t % 2][sequence][K] floats
-    unsigned arrived;  // mbarriers: [t % 2][sequence]
     unsigned away = 0;  // from an address here to the same address in the block that this lane sends to
     Patience patience;
 
-    __device__ Exchange(const Call& call, const Place& at, unsigned char* space) : call(call), at(at) {
-        arrived = local(space);
-        const int bars = EXCHANGE == COUNTED ? 2 * at.share * 8 : 0, bytes = 2 * at.share * K * 4;
-        buffers = arrived + (bars + 15) / 16 * 16;
+    __device__ Exchange(const Call& call, const Place& at, unsigned char* space) : call(call), at(at), buffers(local(space)) {
         patience.late = call.late;
-        for (int i = threadIdx.x * 16; i < bytes; i += THREADS * 16)
+        for (int i = threadIdx.x * 16; i < 2 * at.share * K * 4; i += THREADS * 16)
             asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(buffers + i), "r"(0) : "memory");
 #if BLOCKS > 1
-        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(away) : "r"(arrived), "r"(at.lane / 2 < BLOCKS ? at.lane / 2 : 0));
-        away -= arrived;
-#if EXCHANGE == COUNTED
-        if (threadIdx.x == 0) {
-            for (int i = 0; i < 2 * at.share; ++i) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(arrived + 8 * i));
-            asm volatile("fence.mbarrier_init.release.cluster;");
-            for (int i = 0; i < 2 * at.share; ++i) expect(arrived + 8 * i);
-        }
-#endif
+        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(away) : "r"(buffers), "r"(at.lane / 2 < BLOCKS ? at.lane / 2 : 0));
+        away -= buffers;
 #endif
         together();
     }
@@ -185,10 +176,6 @@ struct Exchange {
 
     __device__ __forceinline__ unsigned slot(int t, int sequence) const { return (t & 1) * at.share + sequence; }
 
-    __device__ __forceinline__ static void expect(unsigned bar) {
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(OWNED * 32) : "memory");
-    }
-
     __device__ __forceinline__ void receive(float4 (&h)[PIECES], int t, int sequence) {
         const unsigned from = buffers + slot(t, sequence) * (K * 4) + at.columns(0) * 16;
         const auto fetched = [&](int piece) {
@@ -199,20 +186,6 @@ struct Exchange {
                          : "memory");
             return v;
         };
-#if EXCHANGE == COUNTED
-        const unsigned bar = arrived + 8 * slot(t, sequence);
-        unsigned came = 0;
-        while (true) {
-            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                         : "=r"(came)
-                         : "r"(bar), "r"((t - 1) >> 1 & 1)
-                         : "memory");
-            if (came || patience.over()) break;
-        }
-        if (threadIdx.x == 0 && t + 2 < call.timesteps) expect(bar);
-#pragma unroll
-        for (int piece = 0; piece < PIECES; ++piece) h[piece] = unmarked(fetched(piece));
-#else
         const unsigned wanted = mark(t - 1);
         uint4 words[PIECES];
         while (true) {
@@ -222,12 +195,11 @@ struct Exchange {
                 words[piece] = fetched(piece);
                 missing |= at.real(piece) && !has(words[piece], wanted);
             }
-            if (!missing || patience.over()) break;
+            if (!again(missing, patience)) break;
         }
+        patience.done();
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece) h[piece] = unmarked(words[piece]);
-#endif
-        patience.done();
     }
 
     // Every lane sends half of the octet's h to one block.
@@ -238,11 +210,7 @@ struct Exchange {
                        w3 = __shfl_sync(ALL, word, half + 12);
         if (at.lane / 2 >= BLOCKS) return;
         const unsigned to = buffers + slot(t + 1, sequence) * (K * 4) + at.octet() * 32 + half + away;
-#if EXCHANGE == COUNTED
-        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1,%2,%3,%4}, [%5];" ::"r"(to), "r"(w0), "r"(w1),
-                     "r"(w2), "r"(w3), "r"(arrived + 8 * slot(t + 1, sequence) + away)
-                     : "memory");
-#elif BLOCKS > 1
+#if BLOCKS > 1
         asm volatile("st.relaxed.cluster.shared::cluster.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(w0), "r"(w1), "r"(w2), "r"(w3)
                      : "memory");
 #else
@@ -268,7 +236,10 @@ __device__ __forceinline__ void fold(float (&sum)[8], int lane) {
     }
 }
 
-__device__ __forceinline__ void octet_barrier(int group) { barrier(1 + group, (SLICES + 1) * 32); }
+__device__ __forceinline__ void octet_barrier(int group) {
+    __syncwarp();
+    barrier(1 + group, (SLICES + 1) * 32);
+}
 
 __device__ __forceinline__ float part(const float4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 

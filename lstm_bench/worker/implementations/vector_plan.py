@@ -14,7 +14,7 @@ import numpy as np
 from lstm_bench.worker.problem import Array
 
 STORAGES = {"fp32": 0, "fp16": 1, "bf16": 2}
-EXCHANGES = {"l2": 0, "words": 1, "counted": 2}
+EXCHANGES = {"l2": 0, "words": 1}
 MOST_SEQUENCES = 4  # of a batch: tensor cores take eight at a time
 WORK = 24  # registers of a thread besides weights and h
 
@@ -62,7 +62,7 @@ class VectorPlan:
         """Of shared memory, for a team that takes `share` sequences."""
         sums = 2 * self.groups * self.slices * 32 * 4
         cells = share * self.groups * 32 * 4
-        h = 16 + share * (16 + 2 * self.columns * 4) if self.cluster else 16
+        h = share * 2 * self.columns * 4 if self.cluster else 16
         return sums + cells + h
 
     def exchange_bytes(self, share: int, teams: int) -> int:
@@ -109,7 +109,8 @@ class VectorPlan:
     def guess(self, share: int) -> float:
         """Microseconds per step, roughly."""
         exchange = 0.25 if self.cluster else 0.5 + self.blocks * 0.002
-        return exchange + 0.25 + share * (self.groups * self.columns / 4 / 1800 + 0.1)
+        products = self.columns // self.slices * -(-self.groups * self.slices // 4)  # of a quarter
+        return exchange + 0.25 + share * (products / 1800 + 0.1)
 
 
 def candidates(
@@ -120,22 +121,30 @@ def candidates(
     if batch > MOST_SEQUENCES:
         return found
     clusters, multiprocessors = device["major"] >= 9, device["multiprocessors"]
-    teams = [("words", 1), *(("words", n) for n in (2, 4, 8, 16) if clusters)]
+    octets = -(-hidden // 8)
+    teams = [("words", 1), *(("words", n) for n in (2, 4, 8, 16) if clusters and n <= octets)]
     teams += [("l2", -(-hidden // units)) for units in (8, 16)]
-    for (exchange, blocks), slices in itertools.product(teams, (16, 8, 4, 2, 1)):
-        groups = -(-hidden // (8 * blocks))
-        columns = -(-blocks * groups // (4 * slices)) * 32 * slices
+    for (exchange, least), slices in itertools.product(teams, (16, 8, 4, 2, 1)):
+        groups = -(-octets // least)
+        columns = -(-least * groups // (4 * slices)) * 32 * slices
         if groups > 15 or (slices > 1 and columns >= 2 * max(hidden, 16)):
             continue  # too many octets, or mostly padding
-        fit = multiprocessors // blocks
-        if exchange == "l2" and (blocks == 1 or not fit):
-            continue
-        if exchange != "l2" and blocks > 2:
-            fit = max(1, {4: 32, 8: 15, 16: 7}[blocks] * multiprocessors // 132)
-        share = -(-batch // fit)
+        blocks = least
+        if exchange == "words":
+            if columns > 32 * slices:
+                continue  # a lane looks at one address until all is there
+        else:
+            whole = columns // (8 * groups)  # blocks for which no column is padding
+            blocks = whole if whole <= multiprocessors else least
+            if least == 1 or least > multiprocessors or slices == 1:
+                continue
         plan = VectorPlan(
             columns, blocks, groups, slices, exchange, storage, device["shared_bytes"]
         )
+        fit = multiprocessors // blocks
+        if exchange == "words" and blocks > 2:
+            fit = max(1, {4: 32, 8: 15, 16: 7}[blocks] * multiprocessors // 132)
+        share = -(-batch // fit)
         if plan.fits and plan.shared_bytes(share) <= plan.room:
             found[plan] = plan.guess(share)
     return found
