@@ -116,7 +116,9 @@ struct Patience {
     __device__ __forceinline__ void done() { polls = 0; }
 };
 
+// The lanes of a warp must come together: those that waited for different words need not leave their loop at once.
 __device__ __forceinline__ void barrier(int name, int threads) {
+    __syncwarp();
     asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 

@@ -236,10 +236,7 @@ __device__ __forceinline__ void fold(float (&sum)[8], int lane) {
     }
 }
 
-__device__ __forceinline__ void octet_barrier(int group) {
-    __syncwarp();
-    barrier(1 + group, (SLICES + 1) * 32);
-}
+__device__ __forceinline__ void octet_barrier(int group) { barrier(1 + group, (SLICES + 1) * 32); }
 
 __device__ __forceinline__ float part(const float4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
