@@ -303,6 +303,7 @@ def test_the_kernel_grid_holds_our_kernels_against_cudnn_at_the_shapes_of_the_pa
     assert {r.name for r in plan.implementations} == {
         *ours,
         "deepbench-best",
+        "deepbench-tf32-best",
         "deepbench-fp16-best",
     }
 
