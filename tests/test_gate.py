@@ -321,8 +321,7 @@ def test_the_python_api_gives_one_line_per_verdict(two, tmp_path):
 
 
 def test_simulated_runs_pass_unchanged_and_fail_slower():
-    found = gate_simulation.simulated(gate_simulation.HOSTS[0], 20)
+    """More pairs, which take long, are benchmarks/gate_simulation.py's business."""
+    found = gate_simulation.simulated(gate_simulation.HOSTS[-1], 3)
     assert found["unchanged"] == 0
-    assert found["row 10%"] >= 0.95
-    assert found["shape 20%"] >= 0.8
-    assert found["wrong"] == 1
+    assert (found["row 10%"], found["shape 20%"], found["wrong"]) == (1, 1, 1)
