@@ -4,8 +4,9 @@
 
 Measures `pytorch` and `pytorch-native`, which goes without oneDNN, at 12 shapes with one thread, as
 often as asked: 3 passes each, some minutes a run. Runs that FOLDER has already are taken as they
-are. Then every two runs are judged in both directions, as they are and by single passes of each;
-and `pytorch-native` against `pytorch`, in one run and in two.
+are. One more run has `pytorch` twice, in turns, by the same interpreter. Then every two runs, and
+those two rows, are judged in both directions, as they are and by single passes; and
+`pytorch-native` against `pytorch`, in one run and in two.
 """
 
 from __future__ import annotations
@@ -35,16 +36,15 @@ sampling: {max_rounds: 15, warmup_cap_s: 1.0, cell_s: 1.0}
 ROW, OTHER = "pytorch", "pytorch-native"
 
 
-def measured(folder: Path, count: int) -> list[Run]:
-    """So many runs of the same grid."""
-    for number in range(1, count + 1):
-        if not (folder / f"same-{number}" / "manifest.json").exists():
-            with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-                file.write(GRID)
-                file.flush()
-                words = ["grid", file.name, "--run", f"same-{number}", "--results", str(folder)]
-                subprocess.run([sys.executable, "-m", "lstm_bench", *words], check=True)
-    return [results.load(folder / f"same-{number}") for number in range(1, count + 1)]
+def measured(folder: Path, name: str, *flags: str) -> Run:
+    """A run of the grid, unless it is there."""
+    if not (folder / name / "manifest.json").exists():
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(GRID)
+            file.flush()
+            words = ["grid", file.name, "--run", name, "--results", str(folder), *flags]
+            subprocess.run([sys.executable, "-m", "lstm_bench", *words], check=True)
+    return results.load(folder / name)
 
 
 def judged(base: pd.DataFrame, new: pd.DataFrame | None, rows: dict[str, str]) -> pd.DataFrame:
@@ -74,7 +74,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=4)
     parser.add_argument("--results", type=Path, default=Path("results-gate"))
     given = parser.parse_args()
-    runs = measured(given.results, given.runs)
+    runs = [measured(given.results, f"same-{n}") for n in range(1, given.runs + 1)]
+    flags = "-i", ROW, "--against", f"{ROW}={sys.executable}"
+    turns = measured(given.results, "turns", *flags)
     same = {ROW: ROW}
     pairs = list(itertools.permutations(runs, 2))
     told("the same in two runs", [judged(a.cells, b.cells, same) for a, b in pairs])
@@ -85,6 +87,10 @@ def main() -> None:
         for i, j in itertools.product(passes, passes)
     ]
     told("the same in two runs of one pass", once)
+    ways = {ROW: f"{ROW}~other"}, {f"{ROW}~other": ROW}
+    told("the same in turns", [judged(turns.cells, None, way) for way in ways])
+    once = [judged(single(turns, n), None, way) for way in ways for n in passes]
+    told("the same in turns, one pass", once)
     other = {OTHER: ROW}
     told("without oneDNN, in turns", [judged(run.cells, None, other) for run in runs])
     told("without oneDNN, in two runs", [judged(a.cells, b.cells, other) for a, b in pairs])
