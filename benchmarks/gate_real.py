@@ -33,6 +33,7 @@ controls: 2
 passes: 3
 sampling: {max_rounds: 15, warmup_cap_s: 1.0, cell_s: 1.0}
 """
+WORDS = ("slower", "unsure", "same", "faster")
 ROW, OTHER = "pytorch", "pytorch-native"
 
 
@@ -63,7 +64,7 @@ def told(what: str, verdicts: list[pd.DataFrame]) -> None:
     failed = sum(bool(found["fails"].any()) for found in verdicts)
     cells = pd.concat([found.loc[found["shape"] != gate.ALL, ["verdict"]] for found in verdicts])
     counts = cells["verdict"].value_counts()
-    words = ", ".join(f"{counts.get(word, 0)} {word}" for word in ("slower", "unsure", "same"))
+    words = ", ".join(f"{counts.get(word, 0)} {word}" for word in WORDS)
     print(f"{what}: {failed} of {len(verdicts)} fail; of {len(cells)} cells {words}")
 
 

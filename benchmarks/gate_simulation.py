@@ -4,12 +4,13 @@
 
 A made-up run has 48 shapes and three rows that are as noisy as those of shipped runs, each with an
 A/A control in another process. From one run to the next a cell moves by 0.6 times what its rounds
-vary by, half of the variance with its process, and a whole row by 0.45 times that, as in shipped
-runs that were repeated. On a quiet host rounds vary by 0.5%, 2% and 3% (results/cpu-default) and 3%
-of them come late; on a drifting one by 11%, in part for several rounds at a time
-(results/h200-paper). On a host with luck every process tosses a coin at one shape in eight, and is
-30% slower there if it loses (benchmarks/process_luck.py). Each pair is judged as it is, then with a
-slowdown of one row, of one shape of it, and with one output that is wrong.
+vary by, and a whole row by 0.45 times that, as in shipped runs of one pass that were repeated. Of a
+cell's variance half goes with its pass and half with its process; a row moves with the run. On a
+quiet host rounds vary by 0.5%, 2% and 3% (results/cpu-default) and 3% of them come late; on a
+drifting one by 11%, in part for several rounds at a time (results/h200-paper). On a host with luck
+every process tosses a coin at one shape in eight, and is 30% slower there if it loses
+(benchmarks/process_luck.py). Each pair is judged as it is, then with a slowdown of one row, of one
+shape of it, and with one output that is wrong.
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ def run(rng: np.random.Generator, host: Host) -> pd.DataFrame:
         whole = rng.normal(0, ROW_MOVES * spread)
         for number, true_s in enumerate(TIMES_S):
             share = CELL_MOVES * spread / 2**0.5
-            moved = whole + rng.normal(0, share)
+            moved = [whole + rng.normal(0, share) for _ in range(host.passes)]
             paces = [_pace(rng, host, spread) for _ in range(host.passes)]
             for place in range(2 * host.passes):
                 process = rng.normal(0, share) + _luck(rng, host, number)
                 own = rng.normal(0, spread / (2**0.5 if host.drifts else 1), host.rounds)
                 late = rng.random(host.rounds) < LATE
                 own += np.where(late, np.abs(rng.normal(0, LATE_BY, host.rounds)), 0.0)
-                times = true_s * np.exp(moved + process + paces[place // 2] + own)
+                times = true_s * np.exp(moved[place // 2] + process + paces[place // 2] + own)
                 at, shape = (1 + place // 2, 1 + place % 2), Sizes(number + 1, 1, 1, 1)
                 row = Row(name, shape, *at, "ok", device="cpu", process=place + 1)
                 row.latency_s, row.round_latency_s = float(np.median(times)), list(times)
