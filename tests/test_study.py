@@ -11,7 +11,7 @@ import matplotlib
 import pytest
 
 from lstm_bench.analysis.results import load
-from study import findings, page
+from study import devices, findings, page
 from study.figures import FIGURES
 from study.numbers import Book
 from study.runs import MAIN, Stale
@@ -30,15 +30,19 @@ def written(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", ["docs/study.md", "study/numbers.json", "README.md"])
+PAGES = ["docs/study.md", "study/numbers.json", "README.md", devices.PAGE]
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_the_pages_are_what_the_shipped_runs_say(written, name):
     """Nobody edits their numbers by hand: `make study` fills them in."""
     assert (ROOT / name).read_bytes() == (written / name).read_bytes()
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_the_figures_are_what_the_shipped_runs_say(written, name):
-    path = f"docs/figures/study-{name}.svg"
+@pytest.mark.parametrize(
+    "path", [*(f"docs/figures/study-{n}.svg" for n in FIGURES), devices.FIGURE]
+)
+def test_the_figures_are_what_the_shipped_runs_say(written, path):
     shipped = (ROOT / path).read_text()
     if f"Matplotlib v{matplotlib.__version__}," not in shipped:
         pytest.skip("drawn by another version of Matplotlib")
@@ -153,3 +157,11 @@ def latency(cells, name, hidden, batch, timesteps):
     at = (cells["hidden"] == int(hidden)) & (cells["batch"] == int(batch))
     (value,) = cells.loc[own & at & (cells["timesteps"] == int(timesteps)), "latency_s"]
     return value
+
+
+def test_machines_are_compared_by_the_runs_made_for_it_once_two_are_there(tmp_path):
+    assert devices.names(tmp_path) == devices.UNTIL_THEN
+    for name in devices.RUNS[1:]:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text("{}")
+    assert devices.names(tmp_path) == devices.RUNS[1:]

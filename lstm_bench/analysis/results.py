@@ -34,6 +34,7 @@ _REST = (
         "round_device_s",
         "warnings",
         "group",
+        "process",
     ),
 )
 

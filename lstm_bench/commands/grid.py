@@ -67,6 +67,12 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
     help="Measure its rows under this interpreter too, in turns, as ROW~NAME; NAME: other.",
 )
 @click.option("--skip-missing", is_flag=True, help="Go without frameworks that are not installed.")
+@click.option(
+    "--passes",
+    type=click.IntRange(1, 100),
+    metavar="N",
+    help="Measure everything so often, each time in fresh processes.",
+)
 @click.option("--fast", is_flag=True, help="5 to 10 rounds, one load for energy.")
 @click.option("--rigorous", is_flag=True, help="At least 30 rounds.")
 @click.option("--deepbench", is_flag=True, help="Queue 100 calls for throughput, as DeepBench.")
@@ -89,6 +95,7 @@ def grid(
     pythons: Sequence[str],
     others: Sequence[str],
     skip_missing: bool,
+    passes: int | None,
     fast: bool,
     rigorous: bool,
     deepbench: bool,
@@ -136,7 +143,8 @@ def grid(
     plan = None
     if grid_file is not None or shape:
         file, data = _grid(grid_file, shape)
-        given = {"device": device, "threads": threads, "profile": profile, "energy": energy}
+        given = {"device": device, "threads": threads, "passes": passes}
+        given |= {"profile": profile, "energy": energy}
         data.update({key: value for key, value in given.items() if value})
         plan = grids.plan(
             data,
@@ -149,7 +157,7 @@ def grid(
             against=against,
             sampling=_sampling_flags(data, fast, rigorous, deepbench),
         )
-    changes = (implementations, device, threads, fast, rigorous, deepbench, profile, energy)
+    changes = (implementations, device, threads, passes, fast, rigorous, deepbench, profile, energy)
     if plan is None and any(changes):
         raise click.UsageError("--resume takes the run's own plan; it cannot be changed")
     if resume is not None and run_name and (resume or plan is None):

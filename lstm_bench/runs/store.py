@@ -277,6 +277,7 @@ class Row(msgspec.Struct, gc=False):
     check: Errors | None = None
     warnings: list[str] = []
     group: str = ""
+    process: Count = 0
 
 
 def read_rows(folder: Path) -> tuple[list[Row], int]:
