@@ -282,12 +282,11 @@ def test_phases_need_a_loaded_layer_and_a_call():
 
 
 def test_memory_is_counted():
-    lstm = _openblas.Lstm(LIBRARY, 16, 8, 2, 10, 1)
-    memory = lstm.memory()
+    memory = _openblas.Lstm(LIBRARY, 16, 8, 2, 10, plan=(1, 1, 5)).memory()
     assert memory["weights"] == 4 * 16 * (8 + 16 + 1) * 4
     assert memory["inputs"] == (10 * 2 * 8 + 2 * 2 * 16) * 4
     assert memory["outputs"] == (10 * 2 * 16 + 2 * 2 * 16) * 4
-    assert memory["workspace"] > 0
+    assert memory["workspace"] == 5 * 2 * 4 * 16 * 4  # the gates of five timesteps
 
 
 @pytest.mark.parametrize(
