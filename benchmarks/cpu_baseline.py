@@ -61,7 +61,9 @@ def main() -> None:
                 "shapes": len(found),
                 "mean": float(np.exp(np.log(found["over"]).mean())),
                 "least": found["over"].min(),
-                "slower": "; ".join(f"{r['shape']} than {r['slower']}" for r in records(slower))
+                "slower": "; ".join(
+                    f"{r['shape']} than {r['slower']}" for r in slower.to_dict("records")
+                )
                 or "none",
             }
         )
@@ -81,17 +83,13 @@ def main() -> None:
         print(by_limit(run).drawn())
 
 
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return frame.to_dict("records")
-
-
 def against_rivals(run: results.Run, suffix: str) -> pd.DataFrame:
     """Of each shape the fastest rival, how much slower it is, and who beats us beyond the noise."""
     rows: dict[str, dict[str, Any]] = {}
     for rival in (f"{name}{suffix}" for name in RIVALS):
         if rival not in run.implementations:
             continue
-        for one in records(compare(run.cells, rival, OWN + suffix).shapes):
+        for one in compare(run.cells, rival, OWN + suffix).shapes.to_dict("records"):
             label, over = shape_label(one), 1 / one["ratio"]
             best = rows.setdefault(label, {"shape": label, "over": np.inf, "slower": ""})
             best["threads"] = suffix.removeprefix("@") or "all"
