@@ -56,9 +56,9 @@ public:
         const double recurrent = samples * vectors * depth_ / 2, input = samples * vectors * input_depth_ / 2;
         const double cell = samples * panels_each * Cell, wait = plan.unit_parts > 1 ? Exchange : 0;
         const double weights = word_bytes * depth_, input_weights = word_bytes * input_depth_;
-        if (!plan.chunk) return std::max(recurrent + input, read(weights + input_weights)) + cell + wait;
+        if (!plan.chunk) return both(recurrent + input, read(weights + input_weights)) + cell + wait;
         const double gates = samples * vectors * kernel_.lanes * 4 * 2 / PerCycleL2;  // written and read
-        return std::max(recurrent, read(weights)) + std::max(input, read(input_weights) / plan.chunk) + gates + cell + wait;
+        return both(recurrent, read(weights)) + both(input, read(input_weights) / plan.chunk) + gates + cell + wait;
     }
 
     // The panels of both products and those that come next, beside the samples, with room for what is written.
@@ -69,6 +69,9 @@ public:
 
 private:
     static constexpr double Cell = 60, Exchange = 400, PerCycleL1 = 100, PerCycleL2 = 40, PerCycleFar = 10;
+
+    // Computing and reading at the same time: the longer of them, and some of the other.
+    static double both(double computed, double read) { return std::max(computed, read) + std::min(computed, read) / 4; }
 
     double read(double bytes) const {
         if (bytes <= 0.75 * caches_.l1) return bytes / PerCycleL1;
