@@ -59,7 +59,11 @@ def extension(name: str, sources: list[str], flags: list[str]) -> Pybind11Extens
 if __name__ == "__main__":
     setup(
         ext_modules=[
-            extension("lstm_bench._openblas", ["openblas.cpp", "phases.cpp", "limits.cpp"], []),
+            extension(
+                "lstm_bench._openblas",
+                ["openblas.cpp", "kernels.cpp", "phases.cpp", "limits.cpp"],
+                [],
+            ),
             extension("lstm_bench._cudnn", ["cudnn.cpp"], cuda_includes()),
             extension("lstm_bench._persistent", ["persistent.cpp"], cuda_includes()),
         ],

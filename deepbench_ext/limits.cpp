@@ -7,25 +7,28 @@
 #include <memory>
 #include <vector>
 
-#define TIMED false
+#include "instruction_set.hpp"
 #include "kernels.hpp"
 #include "team.hpp"
 
 namespace deepbench {
 
-namespace baseline {
+namespace portable {
+constexpr int Lanes = 4;
 #include "limits.inc"
 }
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if DEEPBENCH_X86
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 namespace avx2 {
+constexpr int Lanes = 8;
 #include "limits.inc"
 }
 #pragma GCC pop_options
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx2,fma")
 namespace avx512 {
+constexpr int Lanes = 16;
 #include "limits.inc"
 }
 #pragma GCC pop_options
@@ -41,13 +44,13 @@ struct Probes {
 
 // The same instruction set as best_kernel's.
 Probes best_probes() {
-    const int lanes = best_kernel().lanes;
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+    const int lanes = best_kernel(Precision::fp32).lanes;
+#if DEEPBENCH_X86
     if (lanes == avx512::Lanes) return {avx512::multiply, avx512::read, avx512::FlopsPerRound};
     if (lanes == avx2::Lanes) return {avx2::multiply, avx2::read, avx2::FlopsPerRound};
 #endif
     (void)lanes;
-    return {baseline::multiply, baseline::read, baseline::FlopsPerRound};
+    return {portable::multiply, portable::read, portable::FlopsPerRound};
 }
 
 // Many short trials: where other processes take turns on the cores, some of these have them all to themselves.
@@ -101,28 +104,11 @@ double read_rate(int threads, size_t bytes) {
 }
 
 double exchange_seconds(int threads) {
-    struct alignas(128) Word {
-        std::atomic<long> round{0};
-    };
     Team team(threads);
-    std::vector<Word> words(threads);
-    long base = 0;  // a round of another trial is none of this one
-    const double by_words = per_round(team, [&](int thread, long rounds) {
-        const long before = base;
-        for (long round = 1; round <= rounds; ++round) {
-            words[thread].round.store(before + round, std::memory_order_release);
-            for (const Word& word : words)
-                for (int spin = 0; word.round.load(std::memory_order_acquire) < before + round; ++spin)
-                    if (spin < 2000) relax();
-                    else std::this_thread::yield();
-        }
-        team.barrier();
-        if (thread == 0) base += rounds;
+    Meeting meeting(threads, team.spins());
+    return per_round(team, [&](int thread, long rounds) {
+        for (long round = 0; round < rounds; ++round) meeting.barrier(thread);
     });
-    const double by_barrier = per_round(team, [&](int, long rounds) {
-        for (long round = 0; round < rounds; ++round) team.barrier();
-    });
-    return std::min(by_words, by_barrier);
 }
 
 }  // namespace deepbench

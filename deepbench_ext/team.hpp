@@ -50,9 +50,44 @@ private:
 #endif
 };
 
+// Some threads that wait for each other. Each has a word that only it writes: nobody waits for a line that several
+// want to write.
+class Meeting {
+public:
+    explicit Meeting(int members, int spins) : words_(members), spins_(spins) {}
+
+    // Nobody passes before everybody has come.
+    void barrier(int member) {
+        const unsigned turn = come(member);
+        for (Word& word : words_) wait(word, turn);
+    }
+
+    // To say that one has come, and not to wait.
+    unsigned come(int member) {
+        const unsigned turn = words_[member].turn.load(std::memory_order_relaxed) + 1;
+        words_[member].turn.store(turn, std::memory_order_release);
+        return turn;
+    }
+
+private:
+    struct alignas(128) Word {  // two lines: processors fetch them in pairs
+        std::atomic<unsigned> turn{0};
+    };
+
+    void wait(const Word& word, unsigned turn) const {
+        for (int spin = 0; int(word.turn.load(std::memory_order_acquire) - turn) < 0; ++spin)
+            if (spin < spins_) relax();
+            else std::this_thread::yield();  // another process has the core of the one we wait for
+    }
+
+    std::vector<Word> words_;
+    const int spins_;
+};
+
 class Team {
 public:
-    explicit Team(int threads) : size_(threads), fits_(threads <= cores_.count()), spins_(fits_ ? 2000 : 1) {
+    explicit Team(int threads)
+        : size_(threads), fits_(threads <= cores_.count()), spins_(fits_ ? 2000 : 1), end_(threads, spins_) {
         try {
             for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { serve(i); });
         } catch (...) {  // the system refused a thread: those that run must end before we leave
@@ -62,29 +97,18 @@ public:
     }
     ~Team() { dismiss(); }
 
+    int spins() const { return spins_; }
+
     // `work(thread)` on every thread, this one being thread 0; returns when all are done.
     template <typename Work>
     void run(const Work& work) {
+        if (size_ == 1) return work(0);
         work_ = std::cref(work);
         caller_core_ = Cores::current();
         call_.fetch_add(1);
         call_.notify_all();
         work(0);
-        barrier();
-    }
-
-    // Inside `work`: nobody passes before everybody has come.
-    void barrier() {
-        if (size_ == 1) return;
-        const unsigned turn = turn_.load(std::memory_order_acquire);
-        if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
-            arrived_.store(0, std::memory_order_relaxed);
-            turn_.store(turn + 1, std::memory_order_release);
-            return;
-        }
-        for (int spin = 0; turn_.load(std::memory_order_acquire) == turn; ++spin)
-            if (spin < spins_) relax();
-            else std::this_thread::yield();  // another process has the core of the one we wait for
+        end_.barrier(0);
     }
 
 private:
@@ -96,7 +120,7 @@ private:
             if (done_) return;
             if (fits_ && avoided != caller_core_) cores_.avoid(avoided = caller_core_);
             work_(thread);
-            barrier();
+            end_.come(thread);
         }
     }
 
@@ -115,8 +139,7 @@ private:
     std::function<void(int)> work_;
     bool done_ = false;
     alignas(64) std::atomic<unsigned> call_{0};
-    alignas(64) std::atomic<int> arrived_{0};
-    alignas(64) std::atomic<unsigned> turn_{0};
+    Meeting end_;
     std::vector<std::thread> workers_;  // last: a worker must find the rest built
 };
 

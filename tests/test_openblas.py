@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lstm_bench.model.types import Unsupported
+from lstm_bench.model.types import TOLERANCES, Unsupported
 from lstm_bench.worker.implementations import baseline_libraries
 
 _openblas = pytest.importorskip("lstm_bench._openblas", reason="the C++ baseline was not built")
@@ -56,10 +56,10 @@ def reference(x, h, c, w_ih, w_hh, b_ih, b_hh, skip_input=False):
     return np.stack(output), h, c
 
 
-def run(arrays, threads=1, skip_input=False):
+def run(arrays, threads=1, skip_input=False, **how):
     timesteps, batch, inputs = arrays[0].shape
     lstm = _openblas.Lstm(
-        LIBRARY, arrays[1].shape[1], inputs, batch, timesteps, threads, skip_input
+        LIBRARY, arrays[1].shape[1], inputs, batch, timesteps, threads, skip_input, **how
     )
     lstm.load(*arrays)
     lstm.forward()
@@ -69,16 +69,18 @@ def run(arrays, threads=1, skip_input=False):
     return outputs
 
 
-def assert_right(arrays, threads=1, skip_input=False, tolerance=5e-6):
+def assert_right(arrays, threads=1, skip_input=False, tolerance=5e-6, **how):
     expected = reference(*arrays, skip_input=skip_input)
-    for name, found, right in zip(
-        ("output", "h_T", "c_T"), run(arrays, threads, skip_input), expected, strict=True
-    ):
+    outputs = run(arrays, threads, skip_input, **how)
+    for name, found, right in zip(("output", "h_T", "c_T"), outputs, expected, strict=True):
         assert found.dtype == np.float32
         assert found.shape == right.shape
         # c may grow with the timesteps: its error counts against its size
         error = np.max(np.abs(found - right) / np.maximum(1, np.abs(right)))
         assert error <= tolerance, f"{name}: {error:.2e}"
+
+
+PRECISIONS = {"fp32": 5e-6, "bf16": TOLERANCES["bf16"], "int8": TOLERANCES["int8"]}
 
 
 sizes = st.one_of(st.integers(1, 40), st.sampled_from([47, 61, 64, 97, 127, 128, 131]))
@@ -121,13 +123,94 @@ def test_right_at_the_edges(hidden, inputs, batch, timesteps):
     assert_right(problem(hidden, inputs, batch, timesteps), threads=2)
 
 
+@pytest.mark.parametrize("skip_input", [False, True])
+@pytest.mark.parametrize("batch", [1, 2, 5, 9])
 @pytest.mark.parametrize("threads", [2, 3, 4, 64])
-def test_the_recurrence_gives_the_same_bits_with_any_number_of_threads(threads):
-    """The input product is OpenBLAS's, whose sums depend on how many columns it is asked for."""
-    arrays = problem(67, 67, 5, 9)
-    one, many = (run(arrays, n, skip_input=True) for n in (1, threads))
+def test_the_number_of_threads_does_not_show_in_the_bits(threads, batch, skip_input):
+    arrays = problem(67, 67, batch, 9)
+    one, many = (run(arrays, n, skip_input) for n in (1, threads))
     assert all(np.array_equal(a, b) for a, b in zip(one, many, strict=True))
-    assert_right(problem(67, 31, 5, 9), threads)
+    assert_right(problem(67, 31, batch, 9), threads)
+
+
+@pytest.fixture(params=_openblas.instruction_sets())
+def instruction_set(request, monkeypatch):
+    monkeypatch.setenv("LSTM_BENCH_ISA", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    ("hidden", "inputs", "batch"),
+    [(1, 1, 1), (3, 2, 7), (15, 33, 2), (17, 6, 13), (37, 11, 5), (64, 67, 12), (131, 64, 1)],
+)
+def test_right_with_every_instruction_set(instruction_set, precision, hidden, inputs, batch):
+    arrays = problem(hidden, inputs, batch, 5)
+    for threads in (1, 3):
+        assert_right(arrays, threads, tolerance=PRECISIONS[precision], precision=precision)
+
+
+def test_every_instruction_set_has_kernels_of_its_own_name(instruction_set):
+    name = _openblas.versions(LIBRARY)["kernel"].lower().replace("-", "")
+    assert instruction_set.replace("-", "").startswith(name)
+
+
+def test_an_instruction_set_that_this_cpu_lacks_is_refused(monkeypatch):
+    monkeypatch.setenv("LSTM_BENCH_ISA", "avx1024")
+    with pytest.raises(ValueError, match=r"expected one that this CPU has, .*; found avx1024"):
+        _openblas.Lstm(LIBRARY, 4, 4, 1, 1)
+    monkeypatch.setenv("LSTM_BENCH_ISA", "")
+    assert_right(problem(4, 4, 1, 1))
+
+
+@pytest.mark.parametrize("plan", [(1, 1, 0), (1, 1, 2), (1, 3, 0), (1, 2, 4), (2, 1, 0), (2, 2, 1)])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_right_however_the_layer_is_cut_up(plan, precision):
+    arrays = problem(67, 31, 5, 7)
+    if precision == "int8" and plan[2] == 0:
+        with pytest.raises(ValueError, match="no such plan"):
+            run(arrays, precision=precision, plan=plan)
+        return
+    assert_right(arrays, tolerance=PRECISIONS[precision], precision=precision, plan=plan)
+
+
+def test_right_where_openblas_has_the_input_product():
+    for arrays in (problem(67, 31, 5, 7), problem(16, 40, 1, 3)):
+        assert_right(arrays, threads=2, input_product="openblas")
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_fewer_bits_are_fewer_bytes(precision):
+    full, few = (_openblas.Lstm(LIBRARY, 64, 64, 1, 3, precision=p) for p in ("fp32", precision))
+    share = {"bf16": 1 / 2, "int8": 1 / 4}[precision]
+    rows = (
+        4 * 64 * 4
+    )  # bytes of what each row has one of: a bias, and of integers scales and starts
+    products = full.memory()["weights"] - rows
+    assert 0 <= few.memory()["weights"] - share * products <= 5 * rows
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_a_nan_is_not_hidden_in_any_precision(precision):
+    arrays = problem(8, 8, 2, 3)
+    arrays[0][1, 0, 0] = np.nan
+    output = run(arrays, precision=precision)[0]
+    assert np.isfinite(output[0]).all()
+    assert np.isnan(output[1, 0]).all()
+    assert np.isfinite(output[:, 1]).all()
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-4, 1.0])
+def test_integers_follow_the_size_of_what_they_stand_for(scale):
+    arrays = problem(32, 16, 3, 4, scale=scale)
+    assert_right(arrays, tolerance=TOLERANCES["int8"] * (scale or 1), precision="int8")
+
+
+def test_weights_that_no_integer_stands_for_are_refused():
+    arrays = problem(8, 8, 2, 3)
+    arrays[4][3, 3] = np.inf
+    with pytest.raises(ValueError, match="must be finite"):
+        run(arrays, precision="int8")
 
 
 def carried(lstm, arrays, calls=4):
@@ -282,12 +365,11 @@ def test_phases_need_a_loaded_layer_and_a_call():
 
 
 def test_memory_is_counted():
-    lstm = _openblas.Lstm(LIBRARY, 16, 8, 2, 10, 1)
-    memory = lstm.memory()
+    memory = _openblas.Lstm(LIBRARY, 16, 8, 2, 10, plan=(1, 1, 5)).memory()
     assert memory["weights"] == 4 * 16 * (8 + 16 + 1) * 4
     assert memory["inputs"] == (10 * 2 * 8 + 2 * 2 * 16) * 4
     assert memory["outputs"] == (10 * 2 * 16 + 2 * 2 * 16) * 4
-    assert memory["workspace"] > 0
+    assert memory["workspace"] == 5 * 2 * 4 * 16 * 4  # the gates of five timesteps
 
 
 @pytest.mark.parametrize(
@@ -298,6 +380,10 @@ def test_memory_is_counted():
         ((LIBRARY, 4, 4, 1, -1, 1), ValueError, "timesteps -1"),
         ((LIBRARY, 4, 4, 1, 1, 0), ValueError, "threads"),
         ((LIBRARY, 4, 5, 1, 1, 1, True), ValueError, "equal"),
+        ((LIBRARY, 4, 4, 1, 1, 1, False, "fp64"), ValueError, "found fp64"),
+        ((LIBRARY, 4, 4, 1, 1, 1, True, "int8"), ValueError, "fp32 only"),
+        ((LIBRARY, 4, 4, 1, 1, 1, False, "fp32", "mkl"), ValueError, "found mkl"),
+        ((LIBRARY, 4, 2**17, 1, 1, 1, False, "int8"), _openblas.Unsupported, "do not fit 32 bits"),
         ((LIBRARY, 2**17, 2**17, 2**17, 2**17, 1), MemoryError, "hidden 131072"),
     ],
 )

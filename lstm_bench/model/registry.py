@@ -94,7 +94,7 @@ FRAMEWORKS = {
 }
 
 
-CPU, CUDA = ("cpu",), ("cuda",)
+CPU, CUDA, BOTH = ("cpu",), ("cuda",), ("cpu", "cuda")
 
 
 def _tensorflow(name: str, precision: str, mode: int, note: str, **more: Any) -> Implementation:
@@ -109,7 +109,9 @@ def _tensorflow(name: str, precision: str, mode: int, note: str, **more: Any) ->
     )
 
 
-def _deepbench(suffix: str, note: str, **options: Any) -> Implementation:
+def _deepbench(
+    suffix: str, note: str, devices: tuple[str, ...] = CUDA, **options: Any
+) -> Implementation:
     return Implementation(
         name="deepbench" + suffix,
         framework="deepbench",
@@ -117,7 +119,7 @@ def _deepbench(suffix: str, note: str, **options: Any) -> Implementation:
         precision="tf32" if suffix.startswith("-tf32") else options.get("precision", "fp32"),
         options=options,
         computes="lstm-skip-input" if options.get("skip_input") else "lstm",
-        devices=("cpu", "cuda") if suffix in ("", "-skip") else ("cuda",),
+        devices=devices,
         note=note,
     )
 
@@ -158,8 +160,15 @@ def _persistent(suffix: str, precision: str, note: str) -> Implementation:
 IMPLEMENTATIONS = {
     row.name: row
     for row in (
-        _deepbench("", "C++ over cuDNN (STANDARD) or OpenBLAS: the baseline"),
-        _deepbench("-skip", "what DeepBench runs: no input projection", skip_input=True),
+        _deepbench("", "C++ over cuDNN (STANDARD); on a CPU kernels of our own", BOTH),
+        _deepbench("-skip", "what DeepBench runs: no input projection", BOTH, skip_input=True),
+        _deepbench("-bf16", "our kernels with bfloat16 weights and input", CPU, precision="bf16"),
+        _deepbench(
+            "-int8",
+            "our kernels with int8 weights; inputs and states quantised in each call",
+            CPU,
+            precision="int8",
+        ),
         _deepbench("-persist-static", "cuDNN PERSIST_STATIC", algorithm="persist-static"),
         _deepbench("-persist-dynamic", "cuDNN PERSIST_DYNAMIC", algorithm="persist-dynamic"),
         _deepbench("-graph", "STANDARD replayed as a CUDA graph", graph=True),

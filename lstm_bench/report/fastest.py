@@ -1,6 +1,6 @@
 """What is fastest among what a user can deploy, with the C++ reference beside it.
 
-Rows of the framework `deepbench` drive cuDNN or OpenBLAS from C++: no Python program can use them,
+Rows of the framework `deepbench` are C++ over cuDNN or our kernels: no Python program can use them,
 so they show what is possible and win nothing, unless a run has nothing else.
 """
 

@@ -1,4 +1,4 @@
-"""The C++ baseline: OpenBLAS on a CPU, cuDNN on a GPU, in as thin a layer as Python allows."""
+"""The C++ baseline: our kernels on a CPU, cuDNN on a GPU, in as thin a layer as Python allows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     if options.get("skip_input"):
         check_skippable(problem.shape)
     if settings.device == "cpu":
-        session = _build_openblas(problem, settings, bool(options.get("skip_input")))
+        session = _build_cpu(problem, options, settings)
     else:
         session = _build_cudnn(problem, options, settings)
     if settings.state == "carried":
@@ -109,25 +109,47 @@ def _loaded(lstm: Any, problem: Problem) -> Any:
     return lstm
 
 
-# OpenBLAS
+# CPU
 
 
 def _openblas() -> tuple[Any, dict[str, str], str]:
     """The extension, the versions of what it drives, and the library's path."""
     module, library = libraries.extension("_openblas"), libraries.openblas()
-    found = module.versions(library)
-    versions = {"openblas": found["openblas"].split()[1], "kernel": found["kernel"]}
-    return module, versions, library
+    try:
+        found = module.versions(library)
+    except ValueError as error:  # LSTM_BENCH_ISA
+        raise Unsupported(str(error)) from None
+    return module, {**found, "openblas": found["openblas"].split()[1]}, library
 
 
-def _build_openblas(problem: Problem, settings: Settings, skip_input: bool) -> BaselineSession:
+def _build_cpu(problem: Problem, options: Mapping[str, Any], settings: Settings) -> BaselineSession:
     module, versions, library = _openblas()
-    s = problem.shape
-    lstm = module.Lstm(
-        library, s.hidden, s.input_size, s.batch, s.timesteps, settings.threads, skip_input
-    )
-    path = f"OpenBLAS {versions['openblas']}, {versions['kernel']}"
+    s, precision = problem.shape, options.get("precision", "fp32")
+    try:
+        lstm = module.Lstm(
+            library,
+            *(s.hidden, s.input_size, s.batch, s.timesteps),
+            threads=settings.threads,
+            skip_input=bool(options.get("skip_input")),
+            precision=precision,
+        )
+    except module.Unsupported as refused:
+        raise Unsupported(str(refused)) from None
+    kernel = versions["kernel" if precision == "fp32" else f"{precision} kernel"]
+    path = f"{kernel}, {_plan(*lstm.plan())}"
     return BaselineSession(_loaded(lstm, problem), path)
+
+
+def _plan(batch_parts: int, unit_parts: int, chunk: int) -> str:
+    """How the layer is cut up: what each thread has, and when x is multiplied."""
+    parts = [
+        f"1/{n} of the {what}"
+        for n, what in ((batch_parts, "batch"), (unit_parts, "units"))
+        if n > 1
+    ]
+    share = f"{' and '.join(parts) or 'all'} a thread"
+    steps = f"{chunk} timestep{'s' if chunk > 1 else ''} at a time" if chunk else "with h"
+    return f"{share}, x {steps}"
 
 
 # cuDNN
