@@ -123,7 +123,7 @@ def test_without_sizes_of_caches_all_is_as_near_as_can_be(tmp_path, monkeypatch)
 def test_limits_survive_a_manifest(cpu):
     again = store.limits_of({"limits": json.loads(json.dumps(cpu.to_json()))})
     assert again == cpu
-    assert dataclasses.replace(again, call_s=2 * cpu.call_s) != cpu
+    assert dataclasses.replace(again, vector_flops=2 * cpu.vector_flops) != cpu
 
 
 def test_a_run_keeps_the_limits_of_its_machine(lstm_bench, tmp_path, monkeypatch, cpu):
