@@ -334,6 +334,9 @@ class Record:
     warnings: list[str] = field(default_factory=list)
     group: str = ""  # cells of one group were measured interleaved
     finished_at: str = ""
+    node: str = ""  # of a cluster, or of a shard's job; empty: the run's own machine
+    device_name: str = ""  # the GPU or the processor of that node
+    driver: str = ""  # of its GPU
 
     @property
     def cell(self) -> Cell:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import heapq
 import math
 import random
 import re
@@ -26,7 +27,7 @@ from lstm_bench.model.types import (
     to_json,
 )
 
-MAX_CELLS = 100_000
+MAX_CELLS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Plan:
     energy_where: tuple[str, ...] = ()  # at the shapes that hold to all of these
     environments: Mapping[str, str] = field(default_factory=dict)
     absent: tuple[str, ...] = ()  # frameworks that were not there, so that no control is theirs
+    shard: tuple[int, int] | None = None  # only the shapes of part 3 of 8
+    all_threads: bool = False  # the grid asks for all: on each node of a cluster, its own
 
     def wants_profile(self, cell: Cell) -> bool:
         """Whether the calls of this cell are to be taken apart; a control's are the same calls."""
@@ -59,9 +62,31 @@ class Plan:
     def row(self, name: str) -> Implementation:
         return next(r for r in self.implementations if r.name == name)
 
+    def own_shapes(self) -> list[Shape]:
+        """Those of its shard, or all.
+
+        The longest shape goes to the part that has least to do so far, and so on down: all parts
+        take about as long. The same plan is always divided alike.
+        """
+        if self.shard is None:
+            return list(self.shapes)
+        number, of = self.shard
+        costs = {shape: self._guess_shape_s(shape) for shape in self.shapes}
+        loads = [(0.0, part) for part in range(1, of + 1)]
+        mine = set()
+        for shape in sorted(self.shapes, key=costs.__getitem__, reverse=True):
+            load, part = heapq.heappop(loads)
+            heapq.heappush(loads, (load + costs[shape], part))
+            if part == number:
+                mine.add(shape)
+        return [shape for shape in self.shapes if shape in mine]
+
+    def _guess_shape_s(self, shape: Shape) -> float:
+        return sum(guess_cell_s(self, Cell(r.name, shape)) for r in self.implementations)
+
     def ordered_shapes(self, pass_number: int) -> list[Shape]:
         """Shuffled, so that a machine that slows down over an hour does not bend one axis."""
-        shapes = list(self.shapes)
+        shapes = self.own_shapes()
         random.Random(f"{self.settings.seed} {pass_number}").shuffle(shapes)
         return shapes
 
@@ -129,7 +154,8 @@ class Plan:
 
     def same_work(self, other: Plan) -> bool:
         """Whether both plan the same work; interpreters may have moved, and frameworks come."""
-        mine, theirs = (replace(p, environments={}, absent=()) for p in (self, other))
+        left_aside: dict[str, Any] = {"environments": {}, "absent": (), "all_threads": False}
+        mine, theirs = (replace(p, **left_aside) for p in (self, other))
         return mine == theirs
 
 
