@@ -65,6 +65,8 @@ class Outcome:
     finished: int = 0  # cells
     left: int = 0  # cells that were planned and not reached
     note: str = ""  # what NVML did not tell, and how to get it
+    places: int = 1  # where shapes were measured at once
+    stopped: str = ""  # why a cluster could not go on
 
 
 def run(

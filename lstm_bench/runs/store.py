@@ -346,6 +346,7 @@ class Leg(msgspec.Struct):
     spent_s: dict[str, float] = {}
     note: str = ""
     machine: dict[str, Any] = {}  # as the manifest has that of the first leg
+    places: Count = 1  # of a cluster, that measured at once
 
 
 def read_legs(folder: Path) -> list[Leg]:
