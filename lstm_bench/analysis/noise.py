@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -72,10 +73,17 @@ def by_round(lists: Sequence[Sequence[float]]) -> Numbers:
     lengths = np.fromiter(map(len, lists), dtype=np.intp, count=len(lists))
     result = np.full((len(lists), int(lengths.max(initial=0))), np.nan)
     if lengths.sum():
-        flat = np.fromiter(itertools.chain.from_iterable(lists), dtype=float)
+        flat = _flat(lists)
         flat[~plausible(flat)] = np.nan
         result[np.arange(result.shape[1]) < lengths[:, None]] = flat
     return result
+
+
+def _flat(lists: Sequence[Sequence[float]]) -> Numbers:
+    """All of them behind each other."""
+    if all(type(one) is array for one in lists):
+        return np.frombuffer(bytearray().join(lists))  # type: ignore[arg-type]
+    return np.fromiter(itertools.chain.from_iterable(lists), dtype=float)
 
 
 def controls(cells: pd.DataFrame, metric: str = "latency") -> Controls:

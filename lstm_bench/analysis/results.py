@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import gc
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,33 +26,74 @@ from lstm_bench.runs.store import Row
 
 REFERENCES = ("deepbench", "persistent")  # the frameworks of the C++ rows
 _TIMES = ("latency_s", "throughput_s", "device_s", "first_call_s", "build_s", "import_s", "timed_s")
-_REST = (
-    *("pass_number", "copy", "precision", "computes", "path", "device", "threads", "tf32"),
-    *(
-        "rounds",
-        "round_latency_s",
-        "round_throughput_s",
-        "round_device_s",
-        "warnings",
-        "group",
-    ),
+_TEXTS = (
+    *("implementation", "status", "reason", "precision", "computes", "path", "device", "group"),
+    *("node", "device_name", "driver"),
+)
+_ROUNDS = ("round_latency_s", "round_throughput_s", "round_device_s")
+_NUMBERS = {"pass_number": int, "copy": int, "threads": int, "tf32": bool, "rounds": int}
+#: The columns of a frame, in their order; `device_name` and `driver` come last.
+_ORDER = (
+    *("implementation", *SHAPE, "status", "reason", *_TIMES, "max_abs_error", "tolerance"),
+    *("step_s", "host_peak", "device_peak", "pass_number", "copy", "precision", "computes"),
+    *("path", "device", "threads", "tf32", "rounds", *_ROUNDS, "warnings", "group", "node"),
 )
 
 
 def frame(
-    rows: Sequence[Row], machine: Mapping[str, Any], state: str = Settings.state
+    rows: Iterable[Row], machine: Mapping[str, Any], state: str = Settings.state
 ) -> pd.DataFrame:
     """One row per cell, controls included (`copy` above 1); of lines of one cell the last counts.
 
     Columns: implementation, hidden, batch, timesteps, input_size, status, reason, latency_s,
     throughput_s, device_s, max_abs_error, host_peak, and what the cell ran on and with.
     """
+    return _framed([list(rows)], machine, state)
+
+
+def _framed(
+    pieces: Iterable[Sequence[Row]], machine: Mapping[str, Any], state: str
+) -> pd.DataFrame:
+    """The same from rows that come some at a time: what is parsed takes far more room."""
+    known: dict[Any, Any] = {}
+    parts = [_columns(rows, known) for rows in pieces] or [_columns([], known)]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    parts.clear()
+    length = len(columns["status"])
+    gpu = (machine.get("gpus") or [{}])[0]
+    on_gpu = columns["device"] == "cuda"
+    places = {}
+    for name, there, here in (
+        ("device_name", gpu.get("name"), machine.get("cpu")),
+        ("driver", gpu.get("driver"), None),
+    ):
+        places[name] = np.full(length, here, dtype=object)
+        places[name][on_gpu] = there
+        own = columns[name] != ""
+        places[name][own] = columns[name][own]
+    ordered = {name: columns.pop(name) for name in _ORDER}
+    ordered["state"] = np.full(length, state, dtype=object)
+    result = pd.DataFrame({**ordered, **places}, copy=False)
+    again = _measured_again(result)
+    return result[~again].reset_index(drop=True) if again.any() else result
+
+
+def _measured_again(cells: pd.DataFrame) -> Any:
+    """Whether a later line is of the same cell."""
+    names, _ = pd.factorize(cells["implementation"])
+    keys = {"name": names, **{key: cells[key] for key in (*SHAPE, "pass_number", "copy")}}
+    return pd.DataFrame(keys, copy=False).duplicated(keep="last")
+
+
+def _columns(rows: Sequence[Row], known: dict[Any, Any]) -> dict[str, Any]:
+    """These rows as columns; `known` has the texts so far, of which each is kept once."""
     fields = Row.__struct_fields__
     raw = dict(zip(fields, _transposed(rows), strict=True)) if rows else dict.fromkeys(fields, ())
     sizes = _transposed(raw["shape"]) if rows else [()] * len(SHAPE)
-    columns: dict[str, Any] = {"implementation": _column(raw["implementation"])}
+    columns: dict[str, Any] = {}
+    for name in _TEXTS:
+        columns[name] = _objects(map(known.setdefault, raw[name], raw[name]), len(rows))
     columns |= {n: np.array(v, dtype=int) for n, v in zip(SHAPE, sizes, strict=True)}
-    columns |= {name: _column(raw[name]) for name in ("status", "reason")}
     for name in _TIMES:
         columns[name] = np.array(raw[name], dtype=float)  # None becomes NaN
         columns[name][~noise.plausible(columns[name])] = np.nan
@@ -62,20 +104,22 @@ def frame(
     for name in ("host peak", "device peak"):
         found = [memory.get(name) for memory in raw["memory"]]
         columns[name.replace(" ", "_")] = np.array(found, dtype=float)
-    columns["host_peak"] += [memory.get("import", 0) for memory in raw["memory"]]
-    columns |= {name: _column(raw[name]) for name in _REST}
-    columns["state"] = np.full(len(rows), state, dtype=object)
-    gpu = (machine.get("gpus") or [{}])[0]
-    on_gpu = columns["device"] == "cuda"
-    for name, there, here in (
-        ("device_name", gpu.get("name"), machine.get("cpu")),
-        ("driver", gpu.get("driver"), None),
-    ):
-        columns[name] = np.full(len(rows), here, dtype=object)
-        columns[name][on_gpu] = there
-    result = pd.DataFrame(columns)
-    again = result.duplicated(["implementation", *SHAPE, "pass_number", "copy"], keep="last")
-    return result[~again].reset_index(drop=True) if again.any() else result
+    columns["host_peak"] += np.array([memory.get("import", 0) for memory in raw["memory"]], float)
+    columns |= {name: np.array(raw[name], dtype=kind) for name, kind in _NUMBERS.items()}
+    for name in _ROUNDS:
+        packed = (array("d", times) if times else _NO_ROUNDS for times in raw[name])
+        columns[name] = _objects(packed, len(rows))
+    marks = (known.setdefault(tuple(told), list(told)) for told in raw["warnings"])
+    columns["warnings"] = _objects(marks, len(rows))
+    return columns
+
+
+_NO_ROUNDS = array("d")
+
+
+def _objects(values: Iterable[Any], count: int) -> Any:
+    """Text and lists as they are: NumPy need not guess what they might be."""
+    return np.fromiter(values, dtype=object, count=count)
 
 
 def frame_of(records: Iterable[Record]) -> pd.DataFrame:
@@ -85,15 +129,6 @@ def frame_of(records: Iterable[Record]) -> pd.DataFrame:
 
 def _transposed(structs: Iterable[msgspec.Struct]) -> Iterable[tuple[Any, ...]]:
     return zip(*map(msgspec.structs.astuple, structs), strict=True)
-
-
-def _column(values: Sequence[Any]) -> Any:
-    """Text and lists as they are: pandas need not guess what they might be."""
-    if values and isinstance(values[0], (bool, int, float)):
-        return np.array(values)
-    column = np.empty(len(values), dtype=object)
-    column[:] = values
-    return column
 
 
 @dataclass(frozen=True)
@@ -106,7 +141,7 @@ class Run:
     damaged: int = 0  # lines that could not be read
     folder: Path | None = None
 
-    @property
+    @functools.cached_property
     def plan(self) -> Plan:
         return Plan.from_json(self.manifest["plan"], self.name)
 
@@ -137,14 +172,19 @@ class Run:
     @functools.cached_property
     def left(self) -> int:
         """How many planned cells are still to be measured: never begun, or cut short."""
-        whole = self.cells[self.cells["status"] != "interrupted"]
-        keys = [whole[name] for name in ("implementation", *SHAPE, "pass_number", "copy")]
-        done = set(zip(*keys, strict=True))
-        planned = (
-            (c.implementation, *(getattr(c.shape, axis) for axis in SHAPE), c.pass_number, c.copy)
-            for c in self.plan.all_cells()
+        plan, cells = self.plan, self.cells
+        whole = (cells["status"] != "interrupted") & (cells["pass_number"] <= plan.passes)
+        whole &= cells["implementation"].isin([row.name for row in plan.implementations])
+        done = cells.loc[whole, ["implementation", *SHAPE, "copy"]]
+        shapes = {astuple(shape): shape for shape in plan.own_shapes()}
+        sizes = zip(*(done[axis].tolist() for axis in SHAPE), strict=True)
+        own = [shapes.get(found) for found in sizes]
+        cells_at = zip(own, done["implementation"], done["copy"].tolist(), strict=True)
+        there = sum(
+            shape is not None and (copy == 1 or plan.controls_at(shape)[name] >= copy - 1)
+            for shape, name, copy in cells_at
         )
-        return sum(cell not in done for cell in planned)
+        return plan.size - there
 
     @functools.cached_property
     def limits(self) -> Limits | None:
@@ -190,12 +230,12 @@ def load(folder: Path) -> Run:
     tracking = gc.isenabled()
     gc.disable()  # nothing here is garbage, and looking for it takes as long as the rest
     try:
-        rows, damaged = store.read_rows(folder)
-        cells = frame(rows, manifest["machine"], plan.settings.state)
+        rows = store.RowPieces(folder)
+        cells = _framed(rows, manifest["machine"], plan.settings.state)
     finally:
         if tracking:
             gc.enable()
-    return Run(folder.resolve().name, manifest, cells, damaged, folder)
+    return Run(folder.resolve().name, manifest, cells, rows.damaged, folder)
 
 
 def versions(run: Run, implementation: str) -> dict[str, str]:

@@ -235,8 +235,9 @@ def winners(
 
 def _codes(of: Times) -> dict[tuple[int, str], str]:
     """Which code ran at each shape, where the path tells one code from another."""
+    code = {path: re.sub(r" \(.*\)$", "", path) for path in of.cells["path"].unique()}
     keys = zip(of.shape_of.tolist(), of.cells["implementation"], of.cells["path"], strict=True)
-    known = {(shape, name): re.sub(r" \(.*\)$", "", path) for shape, name, path in keys}
+    known = {(shape, name): code[path] for shape, name, path in keys}
     return {key: path for key, path in known.items() if path not in ("", "generic")}
 
 

@@ -77,7 +77,7 @@ def document(
     result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
     result.everything, result.main = everything, "implementations"
     result.facts |= {"settings": dict(run.manifest["plan"]["settings"]), "metric": metric}
-    result.facts |= {"planned": len(run.plan.all_cells()), "left": run.left}
+    result.facts |= {"planned": run.plan.size, "left": run.left}
     if run.cells.empty:
         result.add(heading(run), "nothing was measured yet")
         return result
@@ -160,7 +160,7 @@ def only(run: Run, cells: pd.DataFrame, conditions: Sequence[str]) -> str:
 def heading(run: Run) -> str:
     """The run, its machine, and whether it is whole."""
     line = machine_line(run.manifest["machine"], run.manifest["plan"]["settings"])
-    planned = counted(len(run.plan.all_cells()), "planned cell")
+    planned = counted(run.plan.size, "planned cell")
     left = f"\nnot complete: {run.left} of {planned} still to be measured" if run.left else ""
     return f"{run.name}: {line}{left}"
 

@@ -98,23 +98,39 @@ class Plan:
         are pairs: one that would have no twin is not made.
         """
         cells = [Cell(r.name, shape, pass_number) for r in self.implementations]
-        runnable = [
-            r
-            for r in self.implementations
-            if r.settings_in(self.settings).device in r.devices and r.home not in self.absent
-        ]
-        if runnable:
-            first = self._places[shape] * self.controls
-            turns = range(first, first + self.controls)
-            for name, more in Counter(runnable[n % len(runnable)].name for n in turns).items():
-                copies = 1 + more - (more + 1) % 2  # even, so that each has its twin
-                cells += [Cell(name, shape, pass_number, n) for n in range(2, copies + 1)]
+        for name, more in self.controls_at(shape).items():
+            cells += [Cell(name, shape, pass_number, n) for n in range(2, more + 2)]
         return cells
+
+    def controls_at(self, shape: Shape) -> Counter[str]:
+        """How many A/A controls each implementation has at a shape; see `cells`."""
+        if not self._runnable:
+            return Counter()
+        first = self._places[shape] * self.controls
+        turns = range(first, first + self.controls)
+        found = Counter(self._runnable[n % len(self._runnable)] for n in turns)
+        # with the first an even number, so that each has its twin
+        return Counter({name: more - (more + 1) % 2 for name, more in found.items()})
+
+    @functools.cached_property
+    def _runnable(self) -> list[str]:
+        """The implementations that can have controls here."""
+        return [
+            row.name
+            for row in self.implementations
+            if row.settings_in(self.settings).device in row.devices and row.home not in self.absent
+        ]
 
     @property
     def controls_made(self) -> int:
         """At each shape."""
-        return sum(cell.copy > 1 for cell in self.cells(self.shapes[0], 1)) if self.shapes else 0
+        return self.controls_at(self.shapes[0]).total() if self.shapes else 0
+
+    @property
+    def size(self) -> int:
+        """How many cells it has."""
+        each = len(self.implementations) + self.controls_made
+        return len(self.own_shapes()) * self.passes * each
 
     @functools.cached_property
     def _places(self) -> dict[Shape, int]:

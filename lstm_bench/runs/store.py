@@ -305,14 +305,20 @@ class Row(msgspec.Struct, gc=False):
     driver: str = ""
 
 
-def read_rows(folder: Path) -> tuple[list[Row], int]:
-    """All lines, oldest first, and how many could not be read.
+class RowPieces:
+    """All lines, oldest first, some at a time; `damaged` counts those that cannot be read.
 
     A cell that was measured again has several; the last one counts.
     """
-    rows = list(_lines(folder / "records.jsonl", Row))
-    readable = [row for row in rows if row is not None]
-    return readable, len(rows) - len(readable)
+
+    def __init__(self, folder: Path):
+        self.folder, self.damaged = folder, 0
+
+    def __iter__(self) -> Iterator[list[Row]]:
+        for rows in _parsed_pieces(self.folder / "records.jsonl", Row):
+            readable = [row for row in rows if row is not None]
+            self.damaged += len(rows) - len(readable)
+            yield readable
 
 
 def read_records(folder: Path) -> dict[str, Record]:
@@ -402,12 +408,17 @@ def read_lines(folder: Path, name: str) -> list[bytes]:
 
 def _lines(path: Path, kind: type[T]) -> Iterator[T | None]:
     """Parsed lines, None for one that cannot be read; a torn last line does not count."""
+    for piece in _parsed_pieces(path, kind):
+        yield from piece
+
+
+def _parsed_pieces(path: Path, kind: type[T]) -> Iterator[list[T | None]]:
     decoder = msgspec.json.Decoder(kind)
-    for part in _pieces(path):
+    for piece in _pieces(path):
         try:
-            yield from decoder.decode_lines(part)
+            yield list(decoder.decode_lines(piece))
         except UNREADABLE:
-            yield from (_parsed(decoder, line) for line in part.splitlines())
+            yield [_parsed(decoder, line) for line in piece.splitlines()]
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
