@@ -140,6 +140,7 @@ class Run:
     cells: pd.DataFrame
     damaged: int = 0  # lines that could not be read
     folder: Path | None = None
+    part: str = ""  # of a mixed run: the kind of device that these cells are from
 
     @functools.cached_property
     def plan(self) -> Plan:
@@ -171,7 +172,12 @@ class Run:
 
     @functools.cached_property
     def left(self) -> int:
-        """How many planned cells are still to be measured: never begun, or cut short."""
+        """How many planned cells are still to be measured: never begun, or cut short.
+
+        What is left of a mixed run may be measured on any of its kinds of device.
+        """
+        if self.part:
+            return 0
         plan, cells = self.plan, self.cells
         whole = (cells["status"] != "interrupted") & (cells["pass_number"] <= plan.passes)
         whole &= cells["implementation"].isin([row.name for row in plan.implementations])

@@ -470,10 +470,10 @@ def tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> No
     """What came out, how long it took, and what to type next."""
     with held():
         from lstm_bench.model.units import counted, percent, span, wrapped
-        from lstm_bench.report import run_report
+        from lstm_bench.report import mixed_report
         from lstm_bench.runs import store
 
-    options.write(run_report.document(run), "table", None)
+    options.write(mixed_report.document(run), "table", None)
     wall = outcome.wall_s * outcome.places or 1e-9
     parts = [f"{what} {percent(s / wall, 0)}" for what, s in outcome.spent_s.items()]
     if parts:  # else nothing was even begun

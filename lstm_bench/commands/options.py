@@ -148,17 +148,22 @@ def cannot_write(path: Path, error: OSError) -> LstmBenchError:
     return kind(f"{path}: cannot write: {error.strerror or error}")
 
 
-def load(results: Path, name: str | None) -> Run:
-    """The run of that name, or the newest."""
+def load(results: Path, name: str | None, mixed: bool = False) -> Run:
+    """The run of that name, or the newest; `mixed`: it may be of unlike devices.
+
+    Else one kind must be chosen: `--run NAME@H200`.
+    """
     import gc
 
+    from lstm_bench.analysis import kinds
     from lstm_bench.analysis import results as runs
     from lstm_bench.runs import run_folders
 
     gc.disable()  # a short life, and nothing in it is garbage: looking for it takes a fifth of it
+    name, part = run_folders.split_part(results, name)
     run = runs.load(run_folders.find_run(results, name))
     gc.freeze()
-    return run
+    return run if mixed and not part else kinds.chosen(run, part)
 
 
 def check_shapes(run: Run, shapes: Sequence[Shape]) -> None:

@@ -12,7 +12,7 @@ from lstm_bench.driver.node import Examined, Share
 from lstm_bench.model.errors import LstmBenchError
 from lstm_bench.model.types import Record, Shape
 from lstm_bench.model.units import counted
-from lstm_bench.runs.nodes import Kind, Node, kind_of
+from lstm_bench.runs.nodes import Kind, Node, kind_of, kind_of_node
 from lstm_bench.runs.plan import Plan
 
 
@@ -150,14 +150,6 @@ def _unlike_versions(found: Roster) -> dict[str, list[str]]:
                 told = f"{framework}: {versions}, expected {known[1]} as on {known[0]}"
                 faults.setdefault(name, []).append(told)
     return faults
-
-
-def kind_of_node(node: Node, plan: Plan) -> Kind:
-    """The kind that a node of a run was."""
-    settings = plan.settings
-    if plan.all_threads:
-        settings = replace(settings, threads=int(node.machine.get("threads") or settings.threads))
-    return kind_of(node.machine, settings)
 
 
 def known_kinds(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from lstm_bench.model.limits import Limits
 from lstm_bench.model.types import UNSEEN_GPU, Settings
 from lstm_bench.model.units import counted
 from lstm_bench.runs import store
+from lstm_bench.runs.plan import Plan
 
 
 class Node(msgspec.Struct):
@@ -57,6 +58,14 @@ def kind_of(machine: Mapping[str, Any], settings: Settings) -> Kind:
     if settings.device == "cuda":
         return Kind("cuda", gpu.get("name") or UNSEEN_GPU, str(gpu.get("driver") or "-"), cpu, 0)
     return Kind("cpu", "", "", cpu, settings.threads)
+
+
+def kind_of_node(node: Node, plan: Plan) -> Kind:
+    """The kind that a node of a run was, with all of its threads where the grid says so."""
+    settings = plan.settings
+    if plan.all_threads:
+        settings = replace(settings, threads=int(node.machine.get("threads") or settings.threads))
+    return kind_of(node.machine, settings)
 
 
 def read(folder: Path) -> dict[str, Node]:
