@@ -114,6 +114,8 @@ def controls(cells: pd.DataFrame, metric: str = "latency") -> Controls:
 def between_passes(cells: pd.DataFrame, metric: str = "latency") -> Numbers:
     """How far each later pass of a cell, in processes of its own, is from its first."""
     value = METRICS[metric][0]
+    if not (cells["pass_number"] > 1).any():
+        return np.empty(0)
     own = cells[(cells["status"] == "ok") & (cells["copy"] == 1) & cells[value].notna()]
     own = own.sort_values("pass_number", kind="stable")
     first = own.groupby(["implementation", *SHAPE])[[value, "pass_number"]].transform("first")

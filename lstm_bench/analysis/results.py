@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pandas as pd
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.families import families
-from lstm_bench.analysis.noise import SHAPE, Noise
+from lstm_bench.analysis.noise import METRICS, SHAPE, Noise
 from lstm_bench.model.limits import Limits
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Implementation, Record, Settings, to_json
@@ -87,7 +88,7 @@ def _measured_again(cells: pd.DataFrame) -> Any:
 
 def _columns(rows: Sequence[Row], known: dict[Any, Any]) -> dict[str, Any]:
     """These rows as columns; `known` has the texts so far, of which each is kept once."""
-    fields = Row.__struct_fields__
+    fields = (type(rows[0]) if rows else Row).__struct_fields__
     raw = dict(zip(fields, _transposed(rows), strict=True)) if rows else dict.fromkeys(fields, ())
     sizes = _transposed(raw["shape"]) if rows else [()] * len(SHAPE)
     columns: dict[str, Any] = {}
@@ -95,18 +96,22 @@ def _columns(rows: Sequence[Row], known: dict[Any, Any]) -> dict[str, Any]:
         columns[name] = _objects(map(known.setdefault, raw[name], raw[name]), len(rows))
     columns |= {n: np.array(v, dtype=int) for n, v in zip(SHAPE, sizes, strict=True)}
     for name in _TIMES:
-        columns[name] = np.array(raw[name], dtype=float)  # None becomes NaN
+        columns[name] = _floats(raw[name])
         columns[name][~noise.plausible(columns[name])] = np.nan
     for name in ("max_abs_error", "tolerance"):
         found = [getattr(check, name) if check else None for check in raw["check"]]
-        columns[name] = np.array(found, dtype=float)
+        columns[name] = _floats(found)
     columns["step_s"] = columns["latency_s"] / np.maximum(columns["timesteps"], 1)
     for name in ("host peak", "device peak"):
         found = [memory.get(name) for memory in raw["memory"]]
-        columns[name.replace(" ", "_")] = np.array(found, dtype=float)
-    columns["host_peak"] += np.array([memory.get("import", 0) for memory in raw["memory"]], float)
+        columns[name.replace(" ", "_")] = _floats(found)
+    if not np.isnan(columns["host_peak"]).all():
+        columns["host_peak"] += [memory.get("import", 0) for memory in raw["memory"]]
     columns |= {name: np.array(raw[name], dtype=kind) for name, kind in _NUMBERS.items()}
     for name in _ROUNDS:
+        if rows and isinstance(raw[name][0], msgspec.Raw):  # not wanted
+            columns[name] = _objects(itertools.repeat(_NO_ROUNDS, len(rows)), len(rows))
+            continue
         packed = (array("d", times) if times else _NO_ROUNDS for times in raw[name])
         columns[name] = _objects(packed, len(rows))
     marks = (known.setdefault(tuple(told), list(told)) for told in raw["warnings"])
@@ -115,6 +120,13 @@ def _columns(rows: Sequence[Row], known: dict[Any, Any]) -> dict[str, Any]:
 
 
 _NO_ROUNDS = array("d")
+
+
+def _floats(values: Sequence[float | None]) -> Any:
+    """None becomes NaN."""
+    if values.count(None) == len(values):  # as most have no device time
+        return np.full(len(values), np.nan)
+    return np.array(values, dtype=float)
 
 
 def _objects(values: Iterable[Any], count: int) -> Any:
@@ -181,16 +193,17 @@ class Run:
         plan, cells = self.plan, self.cells
         whole = (cells["status"] != "interrupted") & (cells["pass_number"] <= plan.passes)
         whole &= cells["implementation"].isin([row.name for row in plan.implementations])
-        done = cells.loc[whole, ["implementation", *SHAPE, "copy"]]
-        shapes = {astuple(shape): shape for shape in plan.own_shapes()}
-        sizes = zip(*(done[axis].tolist() for axis in SHAPE), strict=True)
-        own = [shapes.get(found) for found in sizes]
-        cells_at = zip(own, done["implementation"], done["copy"].tolist(), strict=True)
-        there = sum(
-            shape is not None and (copy == 1 or plan.controls_at(shape)[name] >= copy - 1)
-            for shape, name, copy in cells_at
-        )
-        return plan.size - there
+        own = {(s.hidden, s.batch, s.timesteps, s.input_size): s for s in plan.own_shapes()}
+        columns = [cells[axis].to_numpy()[whole].tolist() for axis in SHAPE]
+        shapes = list(map(own.get, zip(*columns, strict=True)))
+        copies = cells["copy"].to_numpy()[whole]
+        names = cells["implementation"].to_numpy()[whole]
+        controls = np.flatnonzero(copies > 1).tolist()
+        done = len(shapes) - shapes.count(None)
+        for at in controls:  # of which a plan has some at each shape
+            shape, name, copy = shapes[at], names[at], copies[at]
+            done -= shape is not None and plan.controls_at(shape)[name] < copy - 1
+        return plan.size - done
 
     @functools.cached_property
     def limits(self) -> Limits | None:
@@ -229,14 +242,14 @@ def _today(row: Implementation) -> Implementation:
     return row if row.default_on else IMPLEMENTATIONS.get(row.name, row)
 
 
-def load(folder: Path) -> Run:
-    """Read a run."""
+def load(folder: Path, metrics: Collection[str] = tuple(METRICS)) -> Run:
+    """Read a run, with the rounds of these metrics only: they are the most of it."""
     manifest = store.read_manifest(folder)
     plan = Plan.from_json(manifest["plan"], str(folder))  # says what is wrong, if anything is
     tracking = gc.isenabled()
     gc.disable()  # nothing here is garbage, and looking for it takes as long as the rest
     try:
-        rows = store.RowPieces(folder)
+        rows = store.RowPieces(folder, [METRICS[metric][1] for metric in metrics])
         cells = _framed(rows, manifest["machine"], plan.settings.state)
     finally:
         if tracking:

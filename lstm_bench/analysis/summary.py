@@ -45,10 +45,14 @@ _KEPT = ["implementation", *SHAPE, "pass_number", "group", "computes", "path", "
 _KEPT += ["precision", *_COLUMNS, *_LARGEST]
 
 
-def times(cells: pd.DataFrame, metric: str = "latency") -> Times:
-    """All cells of the metric that came out well, controls apart."""
+def times(
+    cells: pd.DataFrame, metric: str = "latency", among: pd.Series[bool] | None = None
+) -> Times:
+    """All cells of the metric that came out well, controls apart; `among`: only of these."""
     value, rounds = METRICS[metric]
     good = (cells["status"] == "ok") & (cells["copy"] == 1) & cells[value].notna()
+    if among is not None:
+        good &= among
     ok = cells.loc[good, [*_KEPT, rounds]]
     shape_of = ok.groupby(SHAPE, sort=True).ngroup().to_numpy()
     shapes = ok[SHAPE].drop_duplicates().sort_values(SHAPE, ignore_index=True)

@@ -148,10 +148,11 @@ def cannot_write(path: Path, error: OSError) -> LstmBenchError:
     return kind(f"{path}: cannot write: {error.strerror or error}")
 
 
-def load(results: Path, name: str | None, mixed: bool = False) -> Run:
+def load(results: Path, name: str | None, mixed: bool = False, metrics: Sequence[str] = ()) -> Run:
     """The run of that name, or the newest; `mixed`: it may be of unlike devices.
 
-    Else one kind must be chosen: `--run NAME@H200`.
+    Else one kind must be chosen: `--run NAME@H200`. `metrics`: whose rounds are needed; default:
+    all.
     """
     import gc
 
@@ -161,7 +162,8 @@ def load(results: Path, name: str | None, mixed: bool = False) -> Run:
 
     gc.disable()  # a short life, and nothing in it is garbage: looking for it takes a fifth of it
     name, part = run_folders.split_part(results, name)
-    run = runs.load(run_folders.find_run(results, name))
+    folder = run_folders.find_run(results, name)
+    run = runs.load(folder, metrics) if metrics else runs.load(folder)
     gc.freeze()
     return run if mixed and not part else kinds.chosen(run, part)
 

@@ -133,7 +133,7 @@ def report(
     if everything and (mpe or ladder or energy):
         raise click.UsageError("--all goes with the summary and with --kernels")
     alone = bool(html or figures or kernels or ladder or energy or mpe)
-    run = options.load(results, run_name, mixed=not alone)
+    run = options.load(results, run_name, not alone, () if alone else (metric,))
     if alone and not mpe:
         from lstm_bench.analysis.kinds import no_part
 

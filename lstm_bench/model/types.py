@@ -357,9 +357,10 @@ class Record:
 
 def kinds_of(warnings: Iterable[Sequence[str]]) -> list[tuple[str, int]]:
     """How many cells each kind of warning concerns, the most frequent first."""
-    kinds = Counter(
-        kind for own in warnings for kind in dict.fromkeys(told.split(":")[0] for told in own)
-    )
+    kinds: Counter[str] = Counter()
+    for told, cells in Counter(map(tuple, warnings)).items():  # most have the same
+        for kind in dict.fromkeys(one.split(":")[0] for one in told):
+            kinds[kind] += cells
     return kinds.most_common()
 
 

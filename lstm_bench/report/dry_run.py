@@ -63,7 +63,7 @@ def document(
     )
     result = Document()
     result.add(
-        f"{plan.name}: {counted(len(plan.shapes), 'shape')} x"
+        f"{plan.name}: {counted(len(shapes_here), 'shape')} x"
         f" {counted(len(plan.implementations), 'implementation')}"
         f" + {counted(plan.controls_made, 'A/A control')} a shape, passes: {plan.passes}\n"
         f"on {s.device}, {counted(s.threads, 'thread')},"

@@ -1,4 +1,4 @@
-"""Runs of parts of one grid, joined into one run: what fits is added, once; what does not is refused.
+"""Runs of parts of one grid, joined into one run: what fits is added once, all else is refused.
 
 The lines go over as they are. Whatever ends a merge in the middle, the next one adds the rest.
 """
@@ -58,18 +58,15 @@ def merge(sources: Sequence[Source], into: Path, mixed: bool = False) -> tuple[i
     there = into / "manifest.json"
     if there.exists():
         _check([read(into), *sources], mixed)
-    last = [_last_lines(source) for source in sources]
-    _check_cells(sources, last)
-    first = sources[0]
-    with _target(first, into, there.exists()) as target:
-        known = set(store.read_lines(into, "records.jsonl"))
-        _check_target(into, known, sources, last)
+    lines = [_signed(source, mixed) for source in sources]
+    _check_cells(sources, lines)
+    with _target(sources[0], into, there.exists()) as target:
+        _check_target(into, sources, lines)
         for name in ("samples.jsonl", "profiles.jsonl"):
             _add(target, name, [store.read_lines(s.folder, name) for s in sources])
-        told = [[_node_line(node) for node in _nodes_of(s)] for s in sources]
+        told = [[_node_line(node) for node in _nodes_of(s, mixed)] for s in sources]
         _add(target, "nodes.jsonl", told)
         _add(target, "legs.jsonl", [store.read_lines(s.folder, "legs.jsonl") for s in sources])
-        lines = [_signed(source) for source in sources]
         added = _add(target, "records.jsonl", lines)
     return added, len(store.read_lines(into, "records.jsonl"))
 
@@ -93,14 +90,14 @@ def _unlike(first: Source, other: Source, mixed: bool) -> Iterable[tuple[str, st
     if not mine.same_work(theirs):
         yield "grid", f"the plan of {first.plan.name}", f"another plan ({other.plan.name})"
     if first.plan.absent != other.plan.absent:
-        both = (", ".join(s.plan.absent) or "nothing" for s in (first, other))
-        yield "frameworks that were missing", *both
+        absent = [", ".join(s.plan.absent) or "nothing" for s in (first, other)]
+        yield "frameworks that were missing", absent[0], absent[1]
     version, theirs_too = (str(s.manifest["machine"].get("lstm_bench")) for s in (first, other))
     if version != theirs_too:
         yield "version of lstm-bench", version, theirs_too
     if not mixed and first.kinds != other.kinds:
-        told = ("; ".join(sorted(kind.label for kind in s.kinds)) for s in (first, other))
-        yield "device", *told
+        told = ["; ".join(sorted(kind.label for kind in s.kinds)) for s in (first, other)]
+        yield "device", told[0], told[1]
     ours, their = (s.manifest.get("interpreters") or {} for s in (first, other))
     for framework in ours.keys() & their.keys():
         a, b = (one[framework].get("versions") for one in (ours, their))
@@ -117,11 +114,6 @@ def _whole(plan: Plan, mixed: bool) -> Plan:
     return plan
 
 
-def _last_lines(source: Source) -> dict[str, bytes]:
-    """The line that counts of every cell, as it is written into the merged run."""
-    return {_key(line): line for line in _signed(source)}
-
-
 def _key(line: bytes) -> str:
     found = _DECODER.decode(line)
     sizes = found.shape
@@ -132,28 +124,33 @@ def _key(line: bytes) -> str:
 _DECODER = msgspec.json.Decoder(Line)
 
 
-def _signed(source: Source) -> list[bytes]:
-    """The records of a run that can be read; of a run on one machine they get its name as node."""
-    name, signed = name_of(source.folder), []
+def _signed(source: Source, mixed: bool) -> list[bytes]:
+    """The records of a run that can be read, as the merged run has them: with their node."""
+    signed = []
     for line in store.read_lines(source.folder, "records.jsonl"):
         try:
             found = _DECODER.decode(line)
         except store.UNREADABLE:
             continue
-        if not found.node:
-            line = msgspec.json.encode({**msgspec.json.decode(line), "node": name})
+        node = _node_name(source, found.node, mixed)
+        if node != found.node:
+            line = msgspec.json.encode({**msgspec.json.decode(line), "node": node})
         signed.append(line)
     return signed
 
 
-def _nodes_of(source: Source) -> list[Node]:
+def _node_name(source: Source, node: str, mixed: bool) -> str:
+    """A run on one machine is a node of its name; with `mixed` one host may have several GPUs."""
+    run = name_of(source.folder)
+    return f"{run}:{node}" if mixed and node else node or run
+
+
+def _nodes_of(source: Source, mixed: bool) -> list[Node]:
     """The nodes of a run; a run on one machine is one."""
-    if source.nodes:
-        return list(source.nodes.values())
     found = source.manifest
-    limits = store.limits_of(found)
-    own = (dict(found["machine"]), dict(found.get("interpreters") or {}), limits)
-    return [Node(name_of(source.folder), *own)]
+    own = (dict(found["machine"]), dict(found.get("interpreters") or {}), store.limits_of(found))
+    known = list(source.nodes.values()) or [Node("", *own)]
+    return [msgspec.structs.replace(n, node=_node_name(source, n.node, mixed)) for n in known]
 
 
 def _node_line(node: Node) -> bytes:
@@ -162,11 +159,11 @@ def _node_line(node: Node) -> bytes:
     return msgspec.json.encode({**told, "limits": limits})
 
 
-def _check_cells(sources: Sequence[Source], last: Sequence[Mapping[str, bytes]]) -> None:
+def _check_cells(sources: Sequence[Source], lines: Sequence[Sequence[bytes]]) -> None:
     """Refuse cells that two runs have measured, each its own way."""
     seen: dict[str, tuple[bytes, Path]] = {}
-    for source, own in zip(sources, last, strict=True):
-        for key, line in own.items():
+    for source, own in zip(sources, lines, strict=True):
+        for key, line in {_key(line): line for line in own}.items():
             before = seen.setdefault(key, (line, source.folder))
             if before[0] != line:
                 raise LstmBenchError(
@@ -175,22 +172,13 @@ def _check_cells(sources: Sequence[Source], last: Sequence[Mapping[str, bytes]])
                 )
 
 
-def _check_target(
-    into: Path,
-    known: set[bytes],
-    sources: Sequence[Source],
-    last: Sequence[Mapping[str, bytes]],
-) -> None:
+def _check_target(into: Path, sources: Sequence[Source], lines: Sequence[Sequence[bytes]]) -> None:
     """Refuse to replace what is merged already by what is not its later measurement."""
     merged = {_key(line): line for line in store.read_lines(into, "records.jsonl")}
-    for source, own in zip(sources, last, strict=True):
-        later = None
-        for key, line in own.items():
-            before = merged.get(key)
-            if before is None or line in known:
-                continue
-            later = set(_signed(source)) if later is None else later
-            if before not in later:
+    for source, own in zip(sources, lines, strict=True):
+        known = set(own)
+        for key in dict.fromkeys(map(_key, own)):
+            if key in merged and merged[key] not in known:
                 raise LstmBenchError(
                     f"{into} has {key} already, from another run than {source.folder}; expected"
                     " parts of one grid; merge into another --run"

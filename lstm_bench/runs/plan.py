@@ -66,7 +66,8 @@ class Plan:
         """Those of its shard, or all.
 
         The longest shape goes to the part that has least to do so far, and so on down: all parts
-        take about as long. The same plan is always divided alike.
+        take about as long. Shapes that take as long as each other are shuffled, so that no part
+        has an end of an axis. The same plan is always divided alike.
         """
         if self.shard is None:
             return list(self.shapes)
@@ -74,7 +75,9 @@ class Plan:
         costs = {shape: self._guess_shape_s(shape) for shape in self.shapes}
         loads = [(0.0, part) for part in range(1, of + 1)]
         mine = set()
-        for shape in sorted(self.shapes, key=costs.__getitem__, reverse=True):
+        shuffled = list(self.shapes)
+        random.Random(f"{self.settings.seed} shards").shuffle(shuffled)
+        for shape in sorted(shuffled, key=costs.__getitem__, reverse=True):
             load, part = heapq.heappop(loads)
             heapq.heappush(loads, (load + costs[shape], part))
             if part == number:

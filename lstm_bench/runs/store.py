@@ -27,7 +27,7 @@ import json
 import os
 import stat
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Protocol, TypeVar
@@ -48,7 +48,7 @@ Finished = tuple[Record, list[Block], Profile | None]
 
 FORMAT = 1
 MAX_MANIFEST = 256 << 20
-PIECE = 32 << 20  # bytes of a file that are parsed at a time
+PIECE = 2 << 20  # bytes of a file that are parsed at a time: what comes of it fits a cache
 MAX_UNPACKED = 1 << 30  # bytes: a few kilobytes from a stranger can unpack to anything
 
 
@@ -305,17 +305,29 @@ class Row(msgspec.Struct, gc=False):
     driver: str = ""
 
 
+ROUNDS = ("round_latency_s", "round_throughput_s", "round_device_s")
+
+
+def _without(names: Sequence[str]) -> type[Row]:
+    """Rows that pass over these lists of numbers, whatever is in them."""
+    fields = [(name, msgspec.Raw, msgspec.Raw(b"")) for name in names]
+    return msgspec.defstruct("Row", fields, bases=(Row,), gc=False)
+
+
 class RowPieces:
     """All lines, oldest first, some at a time; `damaged` counts those that cannot be read.
 
     A cell that was measured again has several; the last one counts.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, rounds: Collection[str] = ROUNDS):
+        """`rounds`: which of the rounds are wanted; the others are left empty."""
         self.folder, self.damaged = folder, 0
+        unwanted = [name for name in ROUNDS if name not in rounds]
+        self._kind = _without(unwanted) if unwanted else Row
 
     def __iter__(self) -> Iterator[list[Row]]:
-        for rows in _parsed_pieces(self.folder / "records.jsonl", Row):
+        for rows in _parsed_pieces(self.folder / "records.jsonl", self._kind):
             readable = [row for row in rows if row is not None]
             self.damaged += len(rows) - len(readable)
             yield readable
