@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import gc
-import itertools
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,7 +92,9 @@ def _columns(rows: Sequence[Row], known: dict[Any, Any]) -> dict[str, Any]:
     sizes = _transposed(raw["shape"]) if rows else [()] * len(SHAPE)
     columns: dict[str, Any] = {}
     for name in _TEXTS:
-        columns[name] = _objects(map(known.setdefault, raw[name], raw[name]), len(rows))
+        columns[name] = _alike(raw[name], lambda text: known.setdefault(text, text))
+        if columns[name] is None:
+            columns[name] = _objects(map(known.setdefault, raw[name], raw[name]), len(rows))
     columns |= {n: np.array(v, dtype=int) for n, v in zip(SHAPE, sizes, strict=True)}
     for name in _TIMES:
         columns[name] = _floats(raw[name])
@@ -107,16 +108,36 @@ def _columns(rows: Sequence[Row], known: dict[Any, Any]) -> dict[str, Any]:
         columns[name.replace(" ", "_")] = _floats(found)
     if not np.isnan(columns["host_peak"]).all():
         columns["host_peak"] += [memory.get("import", 0) for memory in raw["memory"]]
-    columns |= {name: np.array(raw[name], dtype=kind) for name, kind in _NUMBERS.items()}
+    for name, kind in _NUMBERS.items():
+        column = _alike(raw[name], dtype=kind)
+        columns[name] = np.array(raw[name], dtype=kind) if column is None else column
     for name in _ROUNDS:
         if rows and isinstance(raw[name][0], msgspec.Raw):  # not wanted
-            columns[name] = _objects(itertools.repeat(_NO_ROUNDS, len(rows)), len(rows))
+            columns[name] = np.empty(len(rows), dtype=object)
+            columns[name].fill(_NO_ROUNDS)
             continue
         packed = (array("d", times) if times else _NO_ROUNDS for times in raw[name])
         columns[name] = _objects(packed, len(rows))
-    marks = (known.setdefault(tuple(told), list(told)) for told in raw["warnings"])
-    columns["warnings"] = _objects(marks, len(rows))
+    columns["warnings"] = _alike(raw["warnings"], lambda told: known.setdefault(tuple(told), told))
+    if columns["warnings"] is None:
+        marks = (known.setdefault(tuple(told), told) for told in raw["warnings"])
+        columns["warnings"] = _objects(marks, len(rows))
     return columns
+
+
+def _alike(
+    values: Sequence[Any], kept: Callable[[Any], Any] = lambda value: value, dtype: Any = object
+) -> Any:
+    """The column of values that are all the same, as in most columns they are; None: they differ.
+
+    `kept` gives the one of its kind that is used for all of them.
+    """
+    if values and values.count(values[0]) < len(values):
+        return None
+    column = np.empty(len(values), dtype=dtype)
+    if values:
+        column.fill(kept(values[0]))
+    return column
 
 
 _NO_ROUNDS = array("d")

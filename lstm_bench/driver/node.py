@@ -89,6 +89,7 @@ class Agent:
         if share.number == 0:  # the others of the node are no strangers
             token = machine_lock.announced(plan.settings.device)
             self._warnings = self._open.enter_context(token)
+        self._warnings += _niceness()
         self._cpu, self._gpus = machine.cpu_model(), machine.gpus()
         walk = driver.Walk(plan, self._kept, _Silent(), missing=missing)
         self._walk = self._open.enter_context(walk)
@@ -126,6 +127,18 @@ class Agent:
 
     def close(self) -> None:
         self._open.close()
+
+
+def _niceness() -> list[str]:
+    """Measure at the priority of any program; Ray starts its processes below that."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    if own <= 0:
+        return []
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    except OSError:
+        return [f"measures at niceness {own}; start its Ray with RAY_worker_niceness=0"]
+    return []
 
 
 def sign(record: Record, node: str, cpu: str, gpus: list[dict[str, Any]]) -> None:

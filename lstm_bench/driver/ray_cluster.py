@@ -42,6 +42,7 @@ def connected(address: str, runtime_env: Mapping[str, Any] | None) -> Iterator[R
     """The cluster at an address; without one, Ray is started on this machine, and ended."""
     ray = _ray()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # of a Ray that we start
     local: dict[str, Any] = {}
     if not address:
         local = {"num_cpus": machine.threads(), "include_dashboard": False}
