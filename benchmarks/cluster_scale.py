@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 CELLS_EACH = 4  # of a shape in the first part
-ROUNDS_EACH = 10  # shapes for every worker
+SHAPES_EACH = 25  # for every worker
 ACTORS = 2
 NAMES = [f"fake-{n}" for n in range(10)]
 KEY = ("cpu", "", "", "made up", 1)
@@ -39,7 +39,7 @@ def plan_of(shapes: int, names: list[str], **script: Any) -> Any:
     sizes = [[1 + n % 100, 1 + n // 100 % 1000, 1 + n // 100_000] for n in range(shapes)]
     data = {
         **{"shapes": sizes, "implementations": names, "device": "cpu", "controls": 0},
-        **{"threads": 1, "fake": {name: script for name in names}},
+        **{"threads": 1, "fake": dict.fromkeys(names, script)},
         "sampling": {"rounds": 3, "max_rounds": 3, "warmup_s": 0.01},
     }
     return grid.plan(data, Path("scale.yaml"), device="cpu", threads=1)
@@ -73,7 +73,7 @@ def efficiency(ray: Any, workers: int) -> None:
     from lstm_bench.driver.ray_cluster import RayEngine
 
     ray.init(address="local", num_cpus=workers, include_dashboard=False, log_to_driver=False)
-    plan = plan_of(workers * ROUNDS_EACH, NAMES[:CELLS_EACH], build_s=1.0)
+    plan = plan_of(workers * SHAPES_EACH, NAMES[:CELLS_EACH], build_s=1.0)
     engine = RayEngine(ray)
     engine.use(places(engine, [f"worker-{n}" for n in range(workers)], 1.0), {})
     with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +109,7 @@ class MadeUp:
                 check=Check(1e-7, 1e-7, 5e-5, True),
                 group=cell.shape.label,
             )
-            blocks = [Block(n, [int(t * 1e9)] * 10, 10**7, 10, 0.01, 0.01, 0) for n in range(2)]
+            blocks = [Block(n, [10**6] * 10, 10**7, 10, 0.01, 0.01, 0) for n in range(2)]
             done.append((record, blocks, None))
         return Measured(done, 0.0, 0.0, {})
 

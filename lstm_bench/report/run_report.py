@@ -30,7 +30,7 @@ from lstm_bench.model.units import (
     wrapped,
 )
 from lstm_bench.report import fastest, limits_report
-from lstm_bench.report.document import Column, Document, Table, number, text
+from lstm_bench.report.document import Column, Document, FrameRows, Table, number, text
 from lstm_bench.runs.run_folders import resume_command
 
 MAX_REASON_LINES = 12
@@ -492,7 +492,7 @@ def _fastest(won: pd.DataFrame, metric: str, title: str) -> Table:
     reference = won["reference_s"].notna().any()
     return Table(
         "fastest",
-        won.to_dict("records"),
+        FrameRows(won),
         (
             Column("shape", lambda row: shape_label(row), right=True),
             text("fastest", "fastest", _clipped),
