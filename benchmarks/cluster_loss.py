@@ -44,9 +44,24 @@ def left_behind(before: set[int]) -> list[str]:
             state = (path / "stat").read_text().rsplit(")", 1)[1].split()[0]
         except OSError:
             continue
-        ours = "lstm_bench" in words or "raylet" in words or words.startswith("ray::")
+        ours = "lstm_bench.worker" in words or "/raylet " in words or words.startswith("ray::")
         if ours and int(path.name) not in before | {os.getpid()} and state != "Z":
             found.append(f"{path.name} {words[:100]}")
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """All that a process has started, and they in turn."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((path / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+        children.setdefault(parent, []).append(int(path.name))
+    found = [*children.get(pid, ())]
+    for one in found:
+        found += children.get(one, ())
     return found
 
 
@@ -68,7 +83,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("grid", nargs="?", default="default")
-    parser.add_argument("-i", "--implementations", default="pytorch,pytorch-native")
+    parser.add_argument("-i", "--implementations", default="pytorch")
     parser.add_argument("--nodes", type=int, default=3)
     chosen = parser.parse_args()
     from ray.cluster_utils import Cluster
@@ -100,12 +115,12 @@ def main() -> None:
         grid(chosen.grid, *flags, "--run", "whole", "--ray", address)
         print(f"  {len(cells(results / 'whole'))} cells in {time.monotonic() - start:.0f} s")
         print("over the same nodes, with a node and the driver killed")
-        run, cluster_run = results / "killed", None
+        run = results / "killed"
         cluster_run = grid(chosen.grid, *flags, "--run", "killed", "--ray", address, run=False)
         until(lambda: len(cells(run)) > 0, "the first shape")
-        for kind in ("raylet", "dashboard_agent", "runtime_env_agent"):
-            for one in more[-1].all_processes.get(kind, []):
-                os.kill(one.process.pid, signal.SIGKILL)
+        for one in more[-1].all_processes["raylet"]:
+            for pid in [one.process.pid, *descendants(one.process.pid)]:
+                os.kill(pid, signal.SIGKILL)
         seen = len(cells(run))
         print(f"  a node killed with SIGKILL after {seen} cells")
         until(lambda: len(cells(run)) > seen or cluster_run.poll() is not None, "another shape")

@@ -29,7 +29,7 @@ from lstm_bench.driver.signals import Stop, held
 from lstm_bench.model.errors import LstmBenchError, Stopped
 
 if TYPE_CHECKING:
-    from lstm_bench.driver.cluster import Job, Part
+    from lstm_bench.driver.cluster import Job, Part, Place
     from lstm_bench.driver.driver import Outcome
     from lstm_bench.driver.ray_cluster import RayEngine
     from lstm_bench.driver.roster import Roster
@@ -229,7 +229,8 @@ def _limits(engine: RayEngine, folders: Sequence[Folder]) -> dict[Kind, Any]:
     """What each kind of device can do at best, by one of its nodes; fakes need none."""
     from lstm_bench.driver.cluster import plan_at
 
-    places, plans = {}, {}
+    places: dict[Kind, Place] = {}
+    plans: dict[Kind, Plan] = {}
     for folder in folders:
         rows = folder.chosen.plan.implementations
         if all(row.framework.startswith("fake") for row in rows):
