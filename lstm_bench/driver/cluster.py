@@ -110,7 +110,7 @@ def jobs(
             own,
             sum(guess_cell_s(part.plan, cell) for cell in own),
             part.kind or (kinds or {}).get(shape),
-            [cell.key for cell in own if cell.key in finished],
+            [cell.key for cell in own if finished and cell.key in finished],
         )
         for shape, own in groups.items()
     ]
