@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from lstm_bench.runs.plan import Plan
 
 LABEL = ("lstm-bench", "exclusive")  # nodes that the user keeps for us; if any has it, only these
 EXAMINE_S = 180.0  # until a node that does not answer is a fault
+NOTICED_S = 15.0  # until a node that is gone is known to be
 CLOSE_S = 10.0
 STORE_BYTES = 256 << 20  # of a Ray that we start: cells are small
 
@@ -116,8 +118,22 @@ class RayEngine:
             one.name: task.options(scheduling_strategy=self._on(one.id)).remote(plan)
             for one in self.nodes
         }
-        self.ray.wait(list(asked.values()), num_returns=len(asked), timeout=EXAMINE_S)
-        return {name: self._answer(ref) for name, ref in asked.items()}
+        if asked:
+            self.ray.wait(list(asked.values()), num_returns=len(asked), timeout=EXAMINE_S)
+        found = {name: self._answer(ref) for name, ref in asked.items()}
+        self._forget({name for name, answer in found.items() if isinstance(answer, str)})
+        return found
+
+    def _forget(self, silent: Collection[str]) -> None:
+        """Of nodes that did not answer, those that are gone: Ray notices some seconds late."""
+        deadline = time.monotonic() + NOTICED_S
+        while True:
+            alive = {one["NodeID"] for one in self.ray.nodes() if one["Alive"]}
+            self.nodes = [one for one in self.nodes if one.id in alive]
+            left = [one for one in self.nodes if one.name in silent]
+            if not left or time.monotonic() > deadline:
+                return
+            time.sleep(0.5)
 
     def _answer(self, ref: Any) -> Examined | str:
         try:
