@@ -36,7 +36,7 @@ def cells(run: Path) -> dict[str, str]:
 
 
 def left_behind(before: set[int]) -> list[str]:
-    """Processes of ours that were not there before: workers, agents, Ray's own."""
+    """Agents and workers that were not there before."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -44,24 +44,9 @@ def left_behind(before: set[int]) -> list[str]:
             state = (path / "stat").read_text().rsplit(")", 1)[1].split()[0]
         except OSError:
             continue
-        ours = "lstm_bench.worker" in words or "/raylet " in words or words.startswith("ray::")
+        ours = "lstm_bench.worker" in words or words.startswith("ray::RayAgent")
         if ours and int(path.name) not in before | {os.getpid()} and state != "Z":
             found.append(f"{path.name} {words[:100]}")
-    return found
-
-
-def descendants(pid: int) -> list[int]:
-    """All that a process has started, and they in turn."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((path / "stat").read_text().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-        children.setdefault(parent, []).append(int(path.name))
-    found = [*children.get(pid, ())]
-    for one in found:
-        found += children.get(one, ())
     return found
 
 
@@ -119,8 +104,7 @@ def main() -> None:
         cluster_run = grid(chosen.grid, *flags, "--run", "killed", "--ray", address, run=False)
         until(lambda: len(cells(run)) > 0, "the first shape")
         for one in more[-1].all_processes["raylet"]:
-            for pid in [one.process.pid, *descendants(one.process.pid)]:
-                os.kill(pid, signal.SIGKILL)
+            os.kill(one.process.pid, signal.SIGKILL)
         seen = len(cells(run))
         print(f"  a node killed with SIGKILL after {seen} cells")
         until(lambda: len(cells(run)) > seen or cluster_run.poll() is not None, "another shape")
@@ -128,11 +112,8 @@ def main() -> None:
         os.kill(cluster_run.pid, signal.SIGKILL)
         cluster_run.wait()
         print(f"  the driver killed with SIGKILL after {seen} cells")
-        workers = "from lstm_bench.worker.worker import main"
-        gone = until(
-            lambda: not any(workers in one for one in left_behind(before)), "the workers' end"
-        )
-        print(f"  no worker was left after {gone:.1f} s")
+        gone = until(lambda: not left_behind(before), "the end of agents and workers")
+        print(f"  no agent and no worker was left after {gone:.1f} s")
         kept = cells(run)
         grid("--resume", "killed", "--ray", address)
         cluster.shutdown()

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+import types
 
 import pytest
 from conftest import start
@@ -24,6 +25,17 @@ def test_without_ray_it_says_what_to_install(lstm_bench, write_grid, monkeypatch
     done = lstm_bench("grid", write_grid(), *words)
     assert done.returncode == 2
     assert "pip install 'lstm-bench[ray]'" in done.stderr
+    assert not (tmp_path / "results").exists()
+
+
+def test_an_address_without_a_cluster_is_told(lstm_bench, write_grid, monkeypatch, tmp_path):
+    def refuse(**_):
+        raise ConnectionError("nobody is there")
+
+    monkeypatch.setitem(sys.modules, "ray", types.SimpleNamespace(init=refuse))
+    done = lstm_bench("grid", write_grid(), "--ray", "127.0.0.1:1")
+    assert done.returncode == 2
+    assert "--ray 127.0.0.1:1: no Ray answers (ConnectionError: nobody is there)" in done.stderr
     assert not (tmp_path / "results").exists()
 
 
@@ -74,11 +86,12 @@ def test_a_killed_node_and_a_killed_driver_lose_nothing(nodes, typed, write_grid
     kill()
     seen = len(whole_lines(run))
     wait_for(lambda: len(whole_lines(run)) > seen or driver.poll() is not None)
-    workers = [pid for pid in agents() for pid in children(pid)]
+    workers = [child for agent in agents() for child in children(agent)]
     os.kill(driver.pid, signal.SIGKILL)
     driver.communicate()
     assert workers
-    wait_for(lambda: gone(workers))
+    wait_for(lambda: not agents())
+    assert gone(workers)
     kept = keys(run)
     again = typed("grid", "--resume", "killed", "--ray", address)
     assert again.returncode == 0, again.stderr
@@ -92,7 +105,7 @@ def agents():
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if file.read().startswith(b"ray::Agent"):
+                if file.read().startswith(b"ray::RayAgent"):
                     found.append(int(pid))
         except OSError:
             pass
@@ -117,12 +130,3 @@ def test_each_kind_of_device_gets_a_run(nodes, typed, write_grid, tmp_path):
     (run,) = (tmp_path / "results").iterdir()
     assert run.name.startswith("each-")
     assert len(keys(run)) == 36
-
-
-def test_no_cluster_at_an_address_is_told(typed, write_grid, request, tmp_path):
-    if not request.config.getoption("--cluster"):
-        pytest.skip("with --cluster, or make test-cluster")
-    pytest.importorskip("ray")
-    done = typed("grid", write_grid(), "--ray", "127.0.0.1:1")
-    assert done.returncode == 2
-    assert "no Ray answers" in done.stderr

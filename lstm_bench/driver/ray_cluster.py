@@ -8,7 +8,10 @@ however it does, Ray ends its agents, and with them the workers.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,6 +29,7 @@ LABEL = ("lstm-bench", "exclusive")  # nodes that the user keeps for us; if any 
 EXAMINE_S = 180.0  # until a node that does not answer is a fault
 NOTICED_S = 15.0  # until a node that is gone is known to be
 CLOSE_S = 10.0
+_PR_SET_PDEATHSIG = 1
 STORE_BYTES = 256 << 20  # of a Ray that we start: cells are small
 
 
@@ -78,6 +82,15 @@ def _ray() -> Any:
             "--ray: this Python has no Ray; expected the extra: pip install 'lstm-bench[ray]'"
         ) from None
     return ray
+
+
+class RayAgent(node.Agent):
+    """An agent that ends with the node's Ray process, its parent: Ray may leave it behind."""
+
+    def __init__(self, *arguments: Any):
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        super().__init__(*arguments)
 
 
 class RayEngine:
@@ -203,7 +216,7 @@ class RayEngine:
                 max_restarts=0,
                 max_task_retries=0,
                 scheduling_strategy=self._on(place.node_id),
-            )(node.Agent)
+            )(RayAgent)
             self._agents[place] = made.remote(_light(plan), place.share, dict(self._missing))
         return self._agents[place]
 
