@@ -1,19 +1,24 @@
 """How often does the gate fail unchanged runs, and what does it find? Made-up pairs of runs.
 
-    python benchmarks/gate_simulation.py [PAIRS]
+    python benchmarks/gate_simulation.py [PAIRS] [--jobs CORES]
 
-A made-up run has 48 shapes, three rows that are as noisy as those of shipped runs, and A/A controls
-of two of them at every shape. From one run to the next a cell moves by 0.6 times what its rounds
-vary by, and a whole row by 0.45 times that, as in shipped runs that were repeated. On a quiet host
-rounds vary by 0.5%, 2% and 3% (results/cpu-default) and 3% of them come late; on a drifting one by
-11% in part for several rounds at a time (results/h200-paper). Each pair is judged as it is, then
-with a slowdown of one row, of one shape of it, and with one output that is wrong.
+A made-up run has 48 shapes and three rows that are as noisy as those of shipped runs, each with an
+A/A control in another process. From one run to the next a cell moves by 0.6 times what its rounds
+vary by, and a whole row by 0.45 times that, as in shipped runs of one pass that were repeated. Of a
+cell's variance half goes with its pass and half with its process; a row moves with the run. On a
+quiet host rounds vary by 0.5%, 2% and 3% (results/cpu-default) and 3% of them come late; on a
+drifting one by 11%, in part for several rounds at a time (results/h200-paper). On a host with luck
+every process tosses a coin at one shape in eight, and is 30% slower there if it loses
+(benchmarks/process_luck.py). Each pair is judged as it is, then with a slowdown of one row, of one
+shape of it, and with one output that is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +46,8 @@ class Host:
     noise: dict[str, float]  # by row
     planted: tuple[tuple[str, float], ...]  # at all shapes of a row or at one; by how much slower
     drifts: bool = False
+    luck: float = 0.0  # how much slower a process is that loses
+    passes: int = 1
 
 
 CPU = {"a": 0.005, VICTIM: 0.02, "c": 0.03}
@@ -48,27 +55,37 @@ GPU = {"a": 0.01, VICTIM: 0.11, "c": 0.11}
 HOSTS = (
     Host("quiet, 20 rounds", 20, CPU, (("row", 0.1), ("shape", 0.2))),
     Host("drifting, 50 rounds", 50, GPU, (("row", 0.1), ("row", 0.5)), drifts=True),
+    Host("luck, 20 rounds", 20, CPU, (("row", 0.1), ("shape", 0.2)), luck=0.3),
+    Host("luck, 4 passes", 20, CPU, (("row", 0.1), ("shape", 0.2)), luck=0.3, passes=4),
 )
 
 
 def run(rng: np.random.Generator, host: Host) -> pd.DataFrame:
     """One run: rows, their controls, and what moved them in this run."""
     rows = []
-    for place, (name, spread) in enumerate(host.noise.items()):
+    for name, spread in host.noise.items():
         whole = rng.normal(0, ROW_MOVES * spread)
         for number, true_s in enumerate(TIMES_S):
-            moved = whole + rng.normal(0, CELL_MOVES * spread)
-            pace = _pace(rng, host, spread)
-            for copy in (1, 2) if (number + place) % 3 else (1,):
+            share = CELL_MOVES * spread / 2**0.5
+            moved = [whole + rng.normal(0, share) for _ in range(host.passes)]
+            paces = [_pace(rng, host, spread) for _ in range(host.passes)]
+            for place in range(2 * host.passes):
+                process = rng.normal(0, share) + _luck(rng, host, number)
                 own = rng.normal(0, spread / (2**0.5 if host.drifts else 1), host.rounds)
                 late = rng.random(host.rounds) < LATE
                 own += np.where(late, np.abs(rng.normal(0, LATE_BY, host.rounds)), 0.0)
-                times = true_s * np.exp(moved + pace + own)
-                row = Row(name, Sizes(number + 1, 1, 1, 1), 1, copy, "ok", device="cpu")
+                times = true_s * np.exp(moved[place // 2] + process + paces[place // 2] + own)
+                at, shape = (1 + place // 2, 1 + place % 2), Sizes(number + 1, 1, 1, 1)
+                row = Row(name, shape, *at, "ok", device="cpu", process=place + 1)
                 row.latency_s, row.round_latency_s = float(np.median(times)), list(times)
-                row.group = str(number)
+                row.group = f"{number} {at[0]}"
                 rows.append(row)
     return frame(rows, {"cpu": "made up"})
+
+
+def _luck(rng: np.random.Generator, host: Host, number: int) -> float:
+    """What a process takes longer at a shape for as long as it lives."""
+    return float(np.log1p(host.luck)) if number % 8 == 5 and rng.random() < 0.5 else 0.0
 
 
 def _pace(rng: np.random.Generator, host: Host, spread: float) -> Numbers:
@@ -107,23 +124,31 @@ def failing(pair: Sequence[pd.DataFrame], floors: Sequence[Sequence[noise.Noise]
     return found[found["fails"]]
 
 
-def simulated(host: Host, pairs: int, first: int = 0) -> dict[str, float]:
-    """The share of pairs that fail where nothing was planted, and where something was."""
-    counts = dict.fromkeys(["unchanged", *(f"{w} {s:.0%}" for w, s in host.planted), "wrong"], 0)
-    for number in range(first, first + pairs):
-        rng = np.random.default_rng(number)
-        base, new = run(rng, host), run(rng, host)
-        floors = [noise.floors(noise.controls(cells)) for cells in (base, new)]
-        counts["unchanged"] += len(failing((base, new), floors)) > 0
-        at = int(rng.integers(SHAPES)) + 1
-        for what, share in host.planted:
-            there = slower(new, share, at if what == "shape" else None)
-            own = failing((base, there), floors)
-            where = own["shape"].str.startswith(f"{at},") if what == "shape" else True
-            counts[f"{what} {share:.0%}"] += bool(((own["implementation"] == VICTIM) & where).any())
-        verdicts = failing((base, wrong(new, at)), floors)["verdict"]
-        counts["wrong"] += bool((verdicts == "wrong").any())
-    return {kind: count / pairs for kind, count in counts.items()}
+def judged(host: Host, number: int) -> dict[str, bool]:
+    """Whether a pair of runs fails where nothing was planted, and where something was."""
+    rng = np.random.default_rng(number)
+    base, new = run(rng, host), run(rng, host)
+    floors = [noise.floors(noise.controls(cells)) for cells in (base, new)]
+    found = {"unchanged": len(failing((base, new), floors)) > 0}
+    at = int(rng.integers(SHAPES)) + 1
+    for what, share in host.planted:
+        there = slower(new, share, at if what == "shape" else None)
+        own = failing((base, there), floors)
+        where = own["shape"].str.startswith(f"{at},") if what == "shape" else True
+        found[f"{what} {share:.0%}"] = bool(((own["implementation"] == VICTIM) & where).any())
+    verdicts = failing((base, wrong(new, at)), floors)["verdict"]
+    return {**found, "wrong": bool((verdicts == "wrong").any())}
+
+
+def simulated(host: Host, pairs: int, jobs: int = 1) -> dict[str, float]:
+    """The share of pairs that fail."""
+    one = functools.partial(judged, host)
+    if jobs == 1:
+        found = list(map(one, range(pairs)))
+    else:
+        with ProcessPoolExecutor(jobs) as pool:
+            found = list(pool.map(one, range(pairs), chunksize=10))
+    return {kind: sum(pair[kind] for pair in found) / pairs for kind in found[0]}
 
 
 def main() -> None:
@@ -131,11 +156,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("pairs", type=int, nargs="?", default=1000)
-    pairs = parser.parse_args().pairs
+    parser.add_argument("--jobs", type=int, default=1)
+    given = parser.parse_args()
+    pairs = given.pairs
     print(f"share of {pairs} pairs of runs that fail, of {SHAPES} shapes and 3 rows each")
     for host in HOSTS:
-        found = simulated(host, pairs)
-        print(f"{host.name}:", ", ".join(f"{kind} {share:.1%}" for kind, share in found.items()))
+        found = simulated(host, pairs, given.jobs)
+        told = ", ".join(f"{kind} {share:.1%}" for kind, share in found.items())
+        print(f"{host.name}: {told}", flush=True)
 
 
 if __name__ == "__main__":

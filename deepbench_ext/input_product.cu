@@ -11,24 +11,38 @@
 //   bytes    32 KiB from L2, 96 KiB out of shared memory at 128 a cycle                   770 cycles
 // so 132 multiprocessors at 1.79 GHz would do 190 TFLOP/s, counted as one product. Measured: 86 to 91, the tensor
 // cores 39% busy; two warps for each quarter do not hide the latency of mma and ldmatrix.
+//
+// Few rows are few tiles: 100 rows and 4096 columns are 32. Then a cluster of blocks shares the columns of k of one
+// tile, and each adds up a part of its rows, always in the same order.
 
 constexpr int TILE = 128, DEPTH = 32, STAGES = 3, THREADS = 256;
 constexpr int PART = TILE * DEPTH * 2;  // bytes of one half of one factor
 constexpr int STAGE = 4 * PART;         // x_hi, x_lo, w_hi, w_lo
+constexpr int PITCH = TILE + 8;         // of a row of sums in shared memory, so that eight rows lie in different banks
+static_assert(TILE * PITCH * 4 <= STAGES * STAGE, "sums take the place of stages");
 
-// Rows of x as halves, padded with zeros to `padded` columns; factors[row] undoes the row's scale. A warp per row.
-extern "C" __global__ void input_split(const float* x, unsigned short* high, unsigned short* low, float* factors, int rows, int width, int padded) {
-    const int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+// Rows of x as halves, padded with zeros to `padded` columns; factors[row] undoes the row's scale. A warp per row, or a
+// block (`together`), which is faster for few rows.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    input_split(const float* x, unsigned short* high, unsigned short* low, float* factors, int rows, int width, int padded, int together) {
+    __shared__ float tops[THREADS / 32];
+    const int row = together ? blockIdx.x : (blockIdx.x * THREADS + threadIdx.x) / 32;
+    const int lane = together ? threadIdx.x : threadIdx.x % 32, lanes = together ? THREADS : 32;
     if (row >= rows) return;
     x += (size_t)row * width;
     float top = 0;
-    for (int i = lane; i < width; i += 32) top = fmaxf(top, fabsf(x[i]));
+    for (int i = lane; i < width; i += lanes) top = fmaxf(top, fabsf(x[i]));
     for (int i = 16; i; i /= 2) top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFF, top, i));
+    if (together) {
+        tops[threadIdx.x / 32] = top;
+        __syncthreads();
+        for (int i = 0; i < THREADS / 32; ++i) top = fmaxf(top, tops[i]);
+    }
     // 2^14 over the power of two at or below the largest value, within what floats can say.
     const int exponent = min(max((int)(__float_as_uint(top) >> 23), 15), 253);
     const float scale = __uint_as_float((unsigned)(min(254 + 14 - exponent, 254)) << 23);
     if (lane == 0) factors[row] = 1.0f / scale;
-    for (int i = lane; i < padded; i += 32) {
+    for (int i = lane; i < padded; i += lanes) {
         const float value = i < width ? x[i] * scale : 0.0f;
         unsigned short hi, lo;
         float back;
@@ -61,7 +75,26 @@ __device__ __forceinline__ void mma(float (&sum)[4], const Fragment& a, unsigned
                  : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b0), "r"(b1));
 }
 
+// Of a cluster.
+__device__ __forceinline__ void cluster_barrier() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// Four numbers at an address of this block's shared memory, in another block of the cluster.
+__device__ __forceinline__ float4 taken(unsigned from, unsigned block) {
+    float4 v = {};
+#if __CUDA_ARCH__ >= 900
+    unsigned there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(from), "r"(block));
+    asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(there) : "memory");
+#endif
+    return v;
+}
+
 // out[row][column] = x[row] . w[column]; w has a multiple of TILE rows, both `padded` columns, a multiple of DEPTH.
+// A cluster along z shares a tile.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     input_gemm(const unsigned short* x_high, const unsigned short* x_low, const unsigned short* w_high, const unsigned short* w_low,
             const float* factors, float w_factor, float* out, int rows, int columns, int padded) {
@@ -85,10 +118,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
     };
 
-    const int steps = padded / DEPTH;
+    const int parts = gridDim.z, part_of = blockIdx.z, all = padded / DEPTH;
+    const int begin = all * part_of / parts, steps = all * (part_of + 1) / parts - begin;
 #pragma unroll
     for (int i = 0; i < STAGES - 1; ++i) {
-        if (i < steps) load(i, i);
+        if (i < steps) load(begin + i, i);
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
     float sum[4][4][4] = {};
@@ -96,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
         __syncthreads();
         const int ahead = step + STAGES - 1;
-        if (ahead < steps) load(ahead, ahead % STAGES);
+        if (ahead < steps) load(begin + ahead, ahead % STAGES);
         asm volatile("cp.async.commit_group;" ::: "memory");
 
         const unsigned stage = base + step % STAGES * STAGE;
@@ -132,6 +166,36 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
     }
 
+    if (parts > 1) {
+        __syncthreads();  // all have read the last stage: the tile takes its place
+        float* tile = reinterpret_cast<float*>(shared);
+#pragma unroll
+        for (int m = 0; m < 4; ++m)
+#pragma unroll
+            for (int below = 0; below < 2; ++below)
+#pragma unroll
+                for (int n = 0; n < 4; ++n)
+                    *reinterpret_cast<float2*>(tile + (warp_row + m * 16 + lane / 4 + below * 8) * PITCH + warp_column + n * 8 + lane % 4 * 2) =
+                        make_float2(sum[m][n][below * 2], sum[m][n][below * 2 + 1]);
+        cluster_barrier();
+        const int column = first_column + tid % 32 * 4;
+        for (int i = part_of * 8 + tid / 32; i < TILE; i += parts * 8) {
+            const int row = first_row + i;
+            float4 whole = {};
+            for (int part = 0; part < parts; ++part) {
+                const float4 one = taken(base + (i * PITCH + tid % 32 * 4) * 4, part);
+                whole.x += one.x, whole.y += one.y, whole.z += one.z, whole.w += one.w;
+            }
+            if (row < rows && column < columns) {
+                const float factor = factors[row] * w_factor;
+                *reinterpret_cast<float4*>(out + (size_t)row * columns + column) =
+                    make_float4(whole.x * factor, whole.y * factor, whole.z * factor, whole.w * factor);
+            }
+        }
+        __syncwarp();
+        cluster_barrier();  // nobody leaves while another reads its tile
+        return;
+    }
 #pragma unroll
     for (int m = 0; m < 4; ++m)
 #pragma unroll

@@ -14,9 +14,7 @@
 // Constants come with -D: K, BLOCKS, GROUPS, SLICES, SEQUENCES, SPLIT, HELD (fragments of the weights that
 // a thread keeps in registers; the others lie in shared memory) and STORAGE (of h0, c0 and the outputs).
 
-#define FP32 0
-#define FP16 1
-#define BF16 2
+#include "lstm_call.cuh"
 
 constexpr int THREADS = GROUPS * SLICES * 32;
 constexpr int TILES = SEQUENCES / 8;           // of eight sequences, as mma takes them
@@ -42,62 +40,7 @@ constexpr int STEP_BYTES = WEIGHT_BYTES + SUM_BUFFERS * SUMS * 16 + INPUT_BYTES;
 
 static_assert(K % (32 * SLICES) == 0 && K / 8 >= OWNED && HELD <= FRAGMENTS && (GROUPS < 16 || SLICES == 1), "impossible sizes");
 
-#if STORAGE == FP32
-typedef float Stored;
-#else
-typedef unsigned short Stored;
-#endif
-
-struct Call {
-    const uint4* weights;     // of W_hh: [block][fragment][thread]
-    const float4* projected;  // W_ih x: [timestep][sequence][unit] of i, f, g, o
-    const float4* bias;       // [unit]
-    const Stored *h0, *c0;
-    Stored *y, *h_last, *c_last;
-    unsigned* exchange;  // whole-GPU family: h on its way, see there
-    unsigned* late;      // set when a wait took too long: the outputs are then wrong
-    float scale;         // takes the weights' scale out of a sum
-    int hidden, batch, timesteps;
-    int share;  // sequences per team
-};
-
 // --- numbers
-
-__device__ __forceinline__ unsigned rounded(float x) {  // to the 16 bits of an operand
-    unsigned short r;
-#if STORAGE == BF16
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
-#else
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
-#endif
-    return r;
-}
-
-__device__ __forceinline__ float widened(unsigned x) {
-    float r;
-#if STORAGE == BF16
-    r = __uint_as_float(x << 16);
-#else
-    asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"((unsigned short)x));
-#endif
-    return r;
-}
-
-__device__ __forceinline__ float loaded(const Stored* p) {
-#if STORAGE == FP32
-    return *p;
-#else
-    return widened(*p);
-#endif
-}
-
-__device__ __forceinline__ void stored(Stored* p, float x) {
-#if STORAGE == FP32
-    *p = x;
-#else
-    *p = rounded(x);
-#endif
-}
 
 // The high half of x, and above it the low half.
 __device__ __forceinline__ unsigned halves(float x) {
@@ -110,56 +53,7 @@ __device__ __forceinline__ unsigned joined(unsigned first, unsigned second, bool
     return low ? __byte_perm(first, second, 0x7632) : __byte_perm(first, second, 0x5410);
 }
 
-#if STORAGE == FP32
-__device__ __forceinline__ float sigmoid(float x) {
-    float power, inverse;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(-1.44269504f * x));
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + power));
-    return inverse;
-}
-__device__ __forceinline__ float hyperbolic(float x) { return fmaf(2.0f, sigmoid(2.0f * x), -1.0f); }
-#else
-// One instruction, right to 2^-11: what 16 bits can tell.
-__device__ __forceinline__ float hyperbolic(float x) {
-    float r;
-    asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
-    return r;
-}
-__device__ __forceinline__ float sigmoid(float x) { return fmaf(0.5f, hyperbolic(0.5f * x), 0.5f); }
-#endif
-
 // --- waiting
-
-__device__ __forceinline__ unsigned long long nanoseconds() {
-    unsigned long long t;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-    return t;
-}
-
-// Ends a wait that can only be a fault: no step takes seconds. Once late, a thread waits no more.
-struct Patience {
-    static constexpr unsigned long long LIMIT = 2000000000ull;
-    unsigned* late;
-    unsigned polls = 0;
-    bool lost = false;
-    unsigned long long since = 0;
-
-    __device__ __forceinline__ bool over() {
-        if (lost) return true;
-        if (++polls % 1024) return false;
-        const unsigned long long now = nanoseconds();
-        if (polls == 1024) since = now;
-        if (now - since < LIMIT) return false;
-        lost = true;
-        *late = 1;
-        return true;
-    }
-    __device__ __forceinline__ void done() { polls = 0; }
-};
-
-__device__ __forceinline__ void barrier(int name, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
-}
 
 // Among the warps that share an octet.
 __device__ __forceinline__ void group_barrier(int group) {

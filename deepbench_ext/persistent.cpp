@@ -1,6 +1,6 @@
 // One LSTM layer by kernels of our own: all inputs are multiplied at once, one kernel does all timesteps.
 //
-// That kernel is cluster_lstm.cu or whole_gpu_lstm.cu; W_ih x is cuBLAS's, or input_product.cu's. They explain
+// That kernel is cluster_lstm.cu, whole_gpu_lstm.cu or vector_lstm.cu; W_ih x is cuBLAS's, or input_product.cu's. They explain
 // themselves. Python chooses, has them compiled for the GPU at hand and lays the weights out as they want them
 // (persistent.py); here they are launched and timed, or run on the arrays and the stream of a caller.
 //
@@ -34,6 +34,7 @@ PYBIND11_MODULE(_persistent, module) {
 
 #else
 
+#include <array>
 #include <map>
 #include <tuple>
 
@@ -109,6 +110,13 @@ struct Device {
         blas.check(blas.cublasCreate(&handle), "cublasCreate", about);
         blas.check(blas.cublasSetStream(handle, stream), "cublasSetStream", about);
         blas.check(blas.cublasSetWorkspace(handle, workspace, WORKSPACE), "cublasSetWorkspace", about);
+        const auto attribute = [&](cudaDeviceAttr what) {
+            int value = 0;
+            cuda.check(cuda.cudaDeviceGetAttribute(&value, what, 0), "cudaDeviceGetAttribute", about);
+            return value;
+        };
+        multiprocessors = unsigned(attribute(cudaDevAttrMultiProcessorCount));
+        clusters = attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
     }
 
     // The handle of callers, for the next product. A new stream makes cuBLAS forget the workspace.
@@ -125,6 +133,8 @@ struct Device {
     cudaStream_t stream = nullptr;
     void* workspace = nullptr;
     Cublas::Handle handle = nullptr;
+    unsigned multiprocessors = 0;
+    bool clusters = false;
 
 private:
     mutable Cublas::Handle lent_ = nullptr;
@@ -412,7 +422,7 @@ public:
 
 private:
     // As in input_product.cu.
-    enum { TILE = 128, DEPTH = 32, PRODUCT_BYTES = 3 * 4 * TILE * DEPTH * 2 };
+    enum { TILE = 128, DEPTH = 32, PRODUCT_BYTES = 3 * 4 * TILE * DEPTH * 2, FEW_ROWS = 2048 };
     bool own_product() const { return options_.projection == "own"; }
     int padded() const { return (shape_.input + DEPTH - 1) / DEPTH * DEPTH; }
 
@@ -455,10 +465,12 @@ private:
             int rows = vectors, width = I, depth = padded(), columns = 4 * H;
             const unsigned tiles = unsigned((columns + TILE - 1) / TILE);
             char *w_high = static_cast<char*>(w_ih_.get()), *w_low = w_high + bytes(w_ih_) / 2;
-            void* to_split[] = {&x, &high, &low, &factors, &rows, &width, &depth};
-            start(*split_, unsigned((rows + 7) / 8), 1, 0, to_split, arrays.stream);
+            int together = rows < FEW_ROWS;  // a block splits a row, instead of a warp
+            void* to_split[] = {&x, &high, &low, &factors, &rows, &width, &depth, &together};
+            start(*split_, {unsigned(together ? rows : (rows + 7) / 8), 1, 1}, 0, to_split, arrays.stream);
             void* to_product[] = {&high, &low, &w_high, &w_low, &factors, &input_scale_, &out, &rows, &columns, &depth};
-            start(*product_, tiles, unsigned((rows + TILE - 1) / TILE), PRODUCT_BYTES, to_product, arrays.stream);
+            const unsigned high_tiles = unsigned((rows + TILE - 1) / TILE);
+            start(*product_, {tiles, high_tiles, sharers(tiles * high_tiles)}, PRODUCT_BYTES, to_product, arrays.stream);
             return;
         }
         const float one = 1, zero = 0;
@@ -470,12 +482,26 @@ private:
                            "cublasGemmEx", about_);
     }
 
-    void start(const Kernel& kernel, unsigned wide, unsigned high, unsigned shared_bytes, void** arguments, cudaStream_t stream) {
+    // Blocks that share a tile of the product: a cluster of as many as keep all multiprocessors busy, with two steps each.
+    unsigned sharers(unsigned tiles) const {
+        unsigned blocks = 1;
+        while (device_.clusters && blocks < 8 && tiles * blocks * 2 <= device_.multiprocessors && unsigned(padded()) >= DEPTH * blocks * 4)
+            blocks *= 2;
+        return blocks;
+    }
+
+    // Blocks of 256 threads; those along z are a cluster.
+    void start(const Kernel& kernel, const std::array<unsigned, 3>& grid, unsigned shared_bytes, void** arguments, cudaStream_t stream) {
         CUlaunchConfig config{};
-        config.gridDimX = wide, config.gridDimY = high, config.gridDimZ = 1;
+        config.gridDimX = grid[0], config.gridDimY = grid[1], config.gridDimZ = grid[2];
         config.blockDimX = 256, config.blockDimY = config.blockDimZ = 1;
         config.sharedMemBytes = shared_bytes;
         config.hStream = stream;
+        CUlaunchAttribute cluster{};
+        cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        cluster.value.clusterDim = {1, 1, grid[2]};
+        config.attrs = &cluster;
+        config.numAttrs = grid[2] > 1;
         device_.driver.check(device_.driver.cuLaunchKernelEx(&config, kernel.function, arguments, nullptr), "cuLaunchKernelEx", about_);
     }
 

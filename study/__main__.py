@@ -1,6 +1,7 @@
 """Fill the study's numbers, tables and figures into its pages: `python -m study`, at the checkout.
 
-Writes docs/study.md, docs/figures/study-*.svg, study/numbers.json and the README's results.
+Writes docs/study.md, docs/figures/study-*.svg, study/numbers.json, the README's results, and of
+docs/explanation/gpu-or-cpu.md what the shipped runs of machines say, with docs/figures/devices.svg.
 """
 
 from __future__ import annotations

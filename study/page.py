@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lstm_bench.model.units import wrapped
 from lstm_bench.report.figures import styled
+from study import devices
 from study.figures import FIGURES
 from study.numbers import Number, numbers
 from study.runs import ROOT, Stale
@@ -111,6 +112,7 @@ def write(root: Path = ROOT) -> list[Path]:
         "docs/study.md": study(),
         "study/numbers.json": listed(),
         "README.md": with_results(readme),
+        devices.PAGE: devices.filled((ROOT / devices.PAGE).read_text(encoding="utf-8")),
     }
     for name, text in texts.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -120,4 +122,6 @@ def write(root: Path = ROOT) -> list[Path]:
         paths.append(root / "docs" / "figures" / f"study-{name}.svg")
         paths[-1].parent.mkdir(parents=True, exist_ok=True)
         picture.draw().savefig(paths[-1], metadata={"Date": None})
+    paths.append(root / devices.FIGURE)
+    devices.drawn().savefig(paths[-1], metadata={"Date": None})
     return paths

@@ -235,3 +235,29 @@ def test_a_command_that_makes_nothing_stops_the_search(lstm_bench, write_grid, m
     done = lstm_bench("bisect", "fake", "a", "b", "--make", make, "--grid", write_grid())
     assert done.returncode == 1
     assert f"--make for a {message}" in " ".join(done.stderr.split())
+
+
+def test_a_search_that_was_cut_short_goes_on_with_what_it_measured(
+    lstm_bench, write_grid, tmp_path
+):
+    words = ("bisect", "fake", f"a={HERE}", f"b={HERE}", "--grid", write_grid())
+    assert lstm_bench(*words).returncode == 0
+    (folder,) = (tmp_path / "results").iterdir()
+    search, records = folder.name.removesuffix("-1"), folder / "records.jsonl"
+    whole = records.read_bytes().splitlines(keepends=True)
+    records.write_bytes(b"".join(whole[: len(whole) // 2]))
+    done = lstm_bench(*words, "--resume", search)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in records.open()]
+    cells = {(r["implementation"], str(r["shape"]), r["pass_number"], r["copy"]) for r in lines}
+    assert len(cells) == len(whole)
+    before = records.read_bytes()
+    assert lstm_bench(*words, "--resume", search).returncode == 0
+    assert records.read_bytes() == before
+    assert [*(tmp_path / "results").iterdir()] == [folder]
+    for more, message in (
+        (["--resume", "nothing"], "found no nothing-1"),
+        (["--resume", search, "--shape", "9,1,1"], "another plan"),
+    ):
+        done = lstm_bench(*words, *more)
+        assert (done.returncode, message in done.stderr) == (2, True)

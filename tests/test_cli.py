@@ -461,7 +461,7 @@ def test_a_manifest_that_was_tampered_with_is_refused_without_a_traceback(
 
 
 def test_a_budget_over_cells_that_cannot_run_is_no_trouble(lstm_bench, write_grid):
-    grid = write_grid(implementations=["pytorch-half"])
+    grid = write_grid(implementations=["deepbench-graph"])
     done = lstm_bench("grid", grid, "--budget", "1m", "--skip-missing")
     assert done.returncode == 1  # nothing could be measured
     assert "Traceback" not in done.stderr
@@ -485,7 +485,7 @@ def test_a_run_in_which_nothing_could_run_promises_no_report(lstm_bench, write_g
 
 
 def test_a_run_of_which_nothing_was_begun_tells_no_time(lstm_bench, write_grid):
-    done = lstm_bench("grid", write_grid(implementations=["pytorch-half"]), "--run", "r")
+    done = lstm_bench("grid", write_grid(implementations=["deepbench-graph"]), "--run", "r")
     assert done.returncode == 1
     assert "runs on cuda only" in done.stdout
     assert not re.search(r"in all|\(\)", done.stdout)

@@ -76,8 +76,14 @@ def test_the_kernels_compile_without_spilling(architecture):
     assert nvcc.spilled == 0, nvcc.log
 
 
-def test_a_cpu_is_measured_with_the_threads_of_a_run():
-    found = measuring.measure("cpu", 2)
+@pytest.fixture(scope="module")
+def cpu():
+    """What two threads of this machine can do at best."""
+    return measuring.measure("cpu", 2)
+
+
+def test_a_cpu_is_measured_with_the_threads_of_a_run(cpu):
+    found = cpu
     assert (found.device, found.cores, sorted(found.exchange_s)) == ("cpu", 2, [1, 2])
     assert found.vector_flops > 0
     rates = [level.bytes_per_s for level in found.levels]
@@ -114,18 +120,20 @@ def test_without_sizes_of_caches_all_is_as_near_as_can_be(tmp_path, monkeypatch)
 # --- keeping
 
 
-def test_limits_survive_a_manifest():
-    found = measuring.measure("cpu", 1)
-    again = store.limits_of({"limits": json.loads(json.dumps(found.to_json()))})
-    assert again == found
-    assert dataclasses.replace(again, cores=2) != found
+def test_limits_survive_a_manifest(cpu):
+    again = store.limits_of({"limits": json.loads(json.dumps(cpu.to_json()))})
+    assert again == cpu
+    assert dataclasses.replace(again, cores=1) != cpu
 
 
-def test_a_run_keeps_the_limits_of_its_machine(typed, tmp_path):
-    done = typed("grid", "--shape", "8,1,2", "-i", "deepbench", "--device", "cpu", "--fast")
+def test_a_run_keeps_the_limits_of_its_machine(lstm_bench, tmp_path, monkeypatch, cpu):
+    asked = []
+    monkeypatch.setattr(driver_limits, "measure", lambda *of: asked.append(of[1:]) or cpu)
+    words = ("--shape", "8,1,2", "-i", "deepbench", "--device", "cpu", "--threads", "2", "--fast")
+    done = lstm_bench("grid", *words)
     assert done.returncode == 0, done.stderr
-    run = results.load(only_run(tmp_path))
-    assert run.limits.device == "cpu"
+    assert asked == [("cpu", 2)]
+    assert results.load(only_run(tmp_path)).limits == cpu
     assert "over limit" in done.stdout
 
 
@@ -154,10 +162,14 @@ def test_an_interpreter_without_the_extension_is_named():
         driver_limits.measure({"deepbench": "/no/such/python"}, "cpu", 1)
 
 
-def test_doctor_prints_the_limits_and_writes_them_as_a_run_keeps_them(typed, tmp_path):
+def test_doctor_measures_the_limits_and_writes_them_as_a_run_keeps_them(typed, tmp_path):
     words = ("doctor", "--limits", "--device", "cpu", "--threads", "1")
-    assert "multiply-adds, fp32" in typed(*words).stdout
     assert typed(*words, "--output", "limits.json").returncode == 0
     kept = json.loads((tmp_path / "limits.json").read_text())
     assert store.limits_of(kept).cores == 1
-    assert typed("doctor", "--threads", "1").returncode == 2
+
+
+def test_doctor_prints_the_limits(lstm_bench, monkeypatch, cpu):
+    monkeypatch.setattr(driver_limits, "measure", lambda *_: cpu)
+    assert "multiply-adds, fp32" in lstm_bench("doctor", "--limits", "--device", "cpu").stdout
+    assert lstm_bench("doctor", "--threads", "1").returncode == 2

@@ -15,15 +15,23 @@ from conftest import compiled
 from test_cudnn import headers
 from test_openblas import problem
 
-from lstm_bench.model.types import Settings, Unsupported
+from lstm_bench.model.types import Settings, Shape, Unsupported
+from lstm_bench.worker import problem as problems
 from lstm_bench.worker.implementations import (
     kernel_compiler,
     kernel_plan,
     persistent,
+    vector_plan,
 )
 from lstm_bench.worker.implementations.baseline_libraries import nvrtc
 from lstm_bench.worker.implementations.kernel_compiler import Compiler
-from lstm_bench.worker.implementations.kernel_plan import candidates, narrow, pack, widen
+from lstm_bench.worker.implementations.kernel_plan import (
+    candidates,
+    narrow,
+    pack,
+    tensor_plans,
+    widen,
+)
 
 _persistent = pytest.importorskip("lstm_bench._persistent", reason="the extension was not built")
 if _persistent.absent_reason:
@@ -39,7 +47,7 @@ A100 = {"major": 8, "minor": 0, "multiprocessors": 108, "shared_bytes": 166912}
 @pytest.mark.parametrize(("split", "storage"), [(True, "fp32"), (False, "fp32"), (False, "bf16")])
 def test_every_layer_up_to_1100_units_has_a_plan_that_fits(split, storage):
     for hidden, batch in itertools.product((1, 7, 100, 128, 513, 1024, 1057, 1100), (1, 300)):
-        found = candidates(hidden, batch, split, storage, H200)
+        found = tensor_plans(hidden, batch, split, storage, H200)
         assert found, hidden
         for plan in found:
             assert plan.blocks * plan.groups * 8 >= hidden
@@ -87,7 +95,7 @@ def test_fragments_hold_every_weight_once(split, storage, tolerance):
         w_hh = rng.uniform(-3, 3, (4 * hidden, hidden)).astype(np.float32)
         h = rng.uniform(-1, 1, hidden)
         right = w_hh.reshape(4, hidden, hidden).astype(np.float64) @ h
-        for plan in candidates(hidden, 3, split, storage, H200):
+        for plan in tensor_plans(hidden, 3, split, storage, H200):
             packed, scale = pack(w_hh, plan)
             assert packed.shape == (plan.blocks, plan.fragments, plan.threads, 8)
             got = product(packed, plan, h) * scale
@@ -373,6 +381,25 @@ def test_a_layer_is_timed_with_some_plans_and_both_input_products(monkeypatch):
     assert built(monkeypatch).path == f" (fastest of {persistent.TRIED + 1})"
 
 
+def test_a_plan_is_chosen_by_the_first_timesteps(monkeypatch):
+    asked = []
+
+    def session(posed, plan, projection, tools):
+        asked.append((posed.shape.timesteps, len(posed.x), projection))
+        return Scripted(1)
+
+    module = SimpleNamespace(Unsupported=_persistent.Unsupported)
+    monkeypatch.setattr(persistent, "_tools", lambda: (module, [], None, H200))
+    monkeypatch.setattr(persistent, "_session", session)
+    long = problems.make(Shape(8, 2, persistent.ENOUGH + 1, 8), 1)
+    best = persistent.fastest(long, "fp32", 3)
+    assert asked == [
+        *[(persistent.ENOUGH, persistent.ENOUGH, "fp32")] * 3,
+        *[(persistent.ENOUGH + 1, persistent.ENOUGH + 1, kind) for kind in ("fp32", "own")],
+    ]
+    assert best.path == " (fastest of 4)"
+
+
 def test_what_cannot_be_computed_is_unsupported_with_its_reason(monkeypatch):
     with pytest.raises(Unsupported, match="initial h of 1e\\+06"):
         built(monkeypatch, h0=1e6)
@@ -381,5 +408,84 @@ def test_what_cannot_be_computed_is_unsupported_with_its_reason(monkeypatch):
 
 
 def test_the_sources_are_there():
-    for name in ("cluster_lstm.cu", "whole_gpu_lstm.cu", "input_product.cu", "lstm_step.cuh"):
+    for name in (
+        *("cluster_lstm.cu", "whole_gpu_lstm.cu", "vector_lstm.cu", "input_product.cu"),
+        *("lstm_call.cuh", "lstm_step.cuh"),
+    ):
         assert (kernel_compiler.sources() / name).is_file()
+
+
+# --- vectors
+
+
+def test_vectors_and_tensor_cores_are_tried_in_turns():
+    families = [plan.family == "vector" for plan in candidates(512, 1, True, "fp32", H200)[:6]]
+    assert families == [True, False] * 3
+    assert not any(plan.family == "vector" for plan in candidates(512, 5, True, "fp32", H200))
+
+
+def vector_sums(packed, plan, h):
+    """What lanes of the vector family end with for one h: [gate][unit]."""
+    pieces = plan.columns // plan.slices // 32
+    lanes = packed.astype(np.float64).reshape(
+        plan.blocks, pieces, 8, plan.groups, plan.slices, 4, 8, 4
+    )
+    columns = np.zeros(plan.columns)
+    columns[: len(h)] = h
+    columns = columns.reshape(plan.slices, pieces, 8, 4)
+    sums = np.einsum("bprgsuce,spce->bgsucr", lanes, columns)  # each lane (u, c) has 8 rows
+    for bit in (4, 2, 1):  # the kernel's folds: a lane keeps half of its rows, and gets another's
+        kept = np.empty((*sums.shape[:-1], bit))
+        for lane in range(8):
+            rows = slice(bit, 2 * bit) if lane & bit else slice(0, bit)
+            kept[..., lane, :] = sums[..., lane, rows] + sums[..., lane ^ bit, rows]
+        sums = kept
+    sums = sums[..., 0].sum(axis=2)  # over slices: [block][group][lane / 8][lane % 8]
+    return sums.reshape(-1, 4).T  # a lane is a unit and a gate
+
+
+def test_lanes_of_the_vector_family_end_with_a_gate_each():
+    rng = np.random.default_rng(1)
+    for hidden in (1, 5, 40, 100, 333):
+        w_hh = rng.uniform(-3, 3, (4 * hidden, hidden)).astype(np.float32)
+        h = rng.uniform(-1, 1, hidden)
+        right = w_hh.reshape(4, hidden, hidden).astype(np.float64) @ h
+        plans = vector_plan.candidates(hidden, 1, "fp32", H200)
+        assert plans
+        for plan in plans:
+            packed, scale = plan.pack(w_hh)
+            assert packed.nbytes == plan.blocks * plan.groups * 32 * plan.columns * 4
+            got = vector_sums(packed, plan, h) * scale
+            assert np.abs(got[:, :hidden] - right).max() < 1e-12 * hidden
+            assert not got[:, hidden:].any()  # padding
+
+
+def test_the_vector_family_takes_few_sequences_up_to_1024_units():
+    for hidden, batch in itertools.product((1, 128, 513, 1000, 1024), (1, 4)):
+        found = vector_plan.candidates(hidden, batch, "fp32", H200)
+        assert found, hidden
+        for plan in found:
+            assert plan.threads <= 1024
+            assert plan.blocks * plan.groups * 8 >= hidden
+            assert plan.columns >= plan.blocks * plan.groups * 8
+            assert plan.shared_bytes(batch) <= plan.room
+    assert not vector_plan.candidates(1024, 5, "fp32", H200)
+    assert all(not p.cluster or p.blocks == 1 for p in vector_plan.candidates(256, 1, "fp32", A100))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "device", "hidden", "exchange", "storage"),
+    [
+        ("sm_80", A100, 512, "l2", "fp32"),
+        ("sm_90a", H200, 1024, "l2", "fp32"),
+        ("sm_90a", H200, 1000, "l2", "fp32"),
+        ("sm_90a", H200, 256, "words", "bf16"),
+        ("sm_100a", H200, 128, "words", "fp16"),
+    ],
+)
+def test_vector_kernels_compile_without_spilling(architecture, device, hidden, exchange, storage):
+    found = vector_plan.candidates(hidden, 1, storage, device)
+    plan = min((p for p in found if p.exchange == exchange), key=lambda p: found[p])
+    nvcc = compiler(architecture)
+    assert b"lstm_recurrence" in nvcc.compile("vector_lstm.cu", plan.constants)
+    assert nvcc.spilled == 0, f"{plan}: {nvcc.log}"

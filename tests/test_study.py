@@ -11,7 +11,7 @@ import matplotlib
 import pytest
 
 from lstm_bench.analysis.results import load
-from study import findings, page
+from study import devices, findings, page
 from study.figures import FIGURES
 from study.numbers import Book
 from study.runs import MAIN, Stale
@@ -30,15 +30,19 @@ def written(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", ["docs/study.md", "study/numbers.json", "README.md"])
+PAGES = ["docs/study.md", "study/numbers.json", "README.md", devices.PAGE]
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_the_pages_are_what_the_shipped_runs_say(written, name):
     """Nobody edits their numbers by hand: `make study` fills them in."""
     assert (ROOT / name).read_bytes() == (written / name).read_bytes()
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_the_figures_are_what_the_shipped_runs_say(written, name):
-    path = f"docs/figures/study-{name}.svg"
+@pytest.mark.parametrize(
+    "path", [*(f"docs/figures/study-{n}.svg" for n in FIGURES), devices.FIGURE]
+)
+def test_the_figures_are_what_the_shipped_runs_say(written, path):
     shipped = (ROOT / path).read_text()
     if f"Matplotlib v{matplotlib.__version__}," not in shipped:
         pytest.skip("drawn by another version of Matplotlib")
@@ -129,27 +133,35 @@ def test_the_shipped_runs_can_be_read(run):
     assert len(load(ROOT / "results" / run).cells)
 
 
-def test_the_table_of_our_kernels_is_what_the_shipped_runs_measured():
+def test_the_table_of_our_kernels_is_what_the_shipped_run_measured():
     text = (ROOT / "docs/explanation/kernel.md").read_text()
-    runs = ("h200-kernel-100", "h200-kernel-100-tf32")
-    plain, tf32 = (load(ROOT / "results" / name).cells for name in runs)
+    cells = load(ROOT / "results" / "h200-kernel").cells
     sides = [
-        (plain, "persistent", plain, "deepbench-best"),
-        (plain, "persistent-tf32", tf32, "deepbench-best"),
-        (plain, "persistent-fp16", plain, "deepbench-fp16-best"),
+        ("persistent", "deepbench-best"),
+        ("persistent-tf32", "deepbench-tf32-best"),
+        ("persistent-fp16", "deepbench-fp16-best"),
     ]
-    lines = re.findall(r"^\| (\d+), (\d+) \| (\d.*) \|$", text, re.M)
-    assert len(lines) == 16
-    for hidden, batch, rest in lines:
+    lines = re.findall(r"^\| (\d+), (\d+), (\d+) \| (\d.*) \|$", text, re.M)
+    shapes = {(h, b, t) for h, b, t, _ in lines}
+    assert len(lines) == len(shapes) == len(cells[["hidden", "batch", "timesteps"]].value_counts())
+    for *shape, rest in lines:
         expected = []
-        for ours, name, theirs, best in sides:
-            both = (latency(ours, name, hidden, batch), latency(theirs, best, hidden, batch))
-            expected += [f"{us * 1e6:.0f}" for us in both] + [f"{both[1] / both[0]:.2f}x"]
+        for pair in sides:
+            ours, best = (latency(cells, name, *shape) for name in pair)
+            expected += [f"{ours * 1e6:.0f}", f"{best * 1e6:.0f}", f"{best / ours:.2f}x"]
         assert rest.split(" | ") == expected
 
 
-def latency(cells, name, hidden, batch):
+def latency(cells, name, hidden, batch, timesteps):
     own = (cells["implementation"] == name) & (cells["copy"] == 1)
     at = (cells["hidden"] == int(hidden)) & (cells["batch"] == int(batch))
-    (value,) = cells.loc[own & at, "latency_s"]
+    (value,) = cells.loc[own & at & (cells["timesteps"] == int(timesteps)), "latency_s"]
     return value
+
+
+def test_machines_are_compared_by_the_runs_made_for_it_once_two_are_there(tmp_path):
+    assert devices.names(tmp_path) == devices.UNTIL_THEN
+    for name in devices.RUNS[1:]:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text("{}")
+    assert devices.names(tmp_path) == devices.RUNS[1:]

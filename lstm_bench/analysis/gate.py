@@ -1,16 +1,24 @@
 """Is a new run worse than its base? Every cell and every row, judged so that CI can rely on it.
 
-A cell is slower if `compare` calls it so where the threshold is the least floor, and if chance does
-not explain it. Two runs were not measured in turns: their difference is taken to be as uncertain as
-that of two single rounds, however many rounds there are, as in shipped runs that were repeated. A
-row as a whole is slower if its geometric mean over shapes is, beyond what chance explains: at every
-shape by itself, or as a drift that all of them share. All cells together may raise a false alarm in
-0.5% of comparisons, and all rows in as many.
+A cell is slower if its rounds say that it is so by more than the threshold, and if neither chance
+nor luck explains it:
+
+- Two runs were not measured in turns. Their difference is taken to be as uncertain as that of two
+  single rounds, however many rounds there are, as in shipped runs that were repeated.
+- A process may be slower than another of the same code (see `processes`). So the difference must be
+  beyond what two processes differ by, which A/A pairs and passes show; and of two runs beyond what
+  the row's other shapes moved by. Or each side must have so many processes that luck does not
+  divide them like this.
+
+A row as a whole is slower if its geometric mean over shapes is, beyond what chance explains: at
+every shape by itself, or as a drift that all of them share. All cells together may raise a false
+alarm in 0.5% of comparisons, and all rows in as many.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,10 +27,19 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from lstm_bench.analysis import noise
+from lstm_bench.analysis import circumstances, noise, processes
 from lstm_bench.analysis.comparison import Comparison, compare
 from lstm_bench.analysis.intervals import FEWEST_SHAPES
-from lstm_bench.analysis.noise import FEWEST_ROUNDS, METRICS, SHAPE, Noise, Numbers, by_round
+from lstm_bench.analysis.noise import (
+    FEWEST_PAIRS,
+    FEWEST_ROUNDS,
+    METRICS,
+    SHAPE,
+    Noise,
+    Numbers,
+    by_round,
+)
+from lstm_bench.analysis.processes import Sample
 from lstm_bench.analysis.results import Run, versions
 from lstm_bench.model.registry import guess
 from lstm_bench.model.shape_filter import chosen
@@ -38,7 +55,7 @@ DISTURBED = "disturbed: other processes"  # a warning that a neighbour was there
 ALL = "all"  # the shape of what is said of a whole row
 FAILING = ("slower", "larger")
 COLUMNS = ["implementation", "against", "shape", "what", "base", "new", "ratio", "noise"]
-COLUMNS += ["verdict", "rounds", "disturbed", "fails"]
+COLUMNS += ["verdict", "rounds", "passes", "disturbed", "fails"]
 
 Entry = dict[str, Any]
 Sizes = tuple[int, ...]
@@ -133,7 +150,7 @@ def judge(
 
     `rows` has the row of the new run, and the row of the base that it is held against. Without
     `new` both are of one run, measured in turns. `what` is time, output, device memory or host
-    memory; `noise` the difference that chance explains; `rounds` those that would settle an
+    memory; `noise` the difference that chance explains; `rounds` or `passes` what would settle an
     `unsure`. What other processes `disturbed` is unsure at worst. A `shape` of "all" speaks of the
     row: the geometric mean of its times, its largest peak.
     """
@@ -147,11 +164,17 @@ def judge(
         both = {sizes for sizes in before if before[sizes] == after.get(sizes) == "ok"}
         if both:
             sides = _part(base, theirs, both), _part(later, mine, both)
-            entries += [{**names, **more} for more in _memory(*sides, threshold)]
+            entries += [
+                {**names, **more}
+                for more in _memory(_firsts(sides[0]), _firsts(sides[1]), threshold)
+            ]
             pair = _Pair.of(names, sides, new is None, floors, metric, across)
             pairs += [pair] if len(pair.logs) else []
     cells = sum(len(pair.logs) for pair in pairs)
+    apart = [one for pair in pairs for one in pair.apart]
     for pair in pairs:
+        if len(pair.apart) < FEWEST_PAIRS:  # then as the others'
+            pair = dataclasses.replace(pair, apart=apart)
         entries += pair.cells(threshold, ALARMS / 2 / cells)
         entries += pair.row(threshold, ALARMS / 2 / len(pairs))
     found = pd.DataFrame(entries, columns=COLUMNS)
@@ -171,6 +194,9 @@ class _Pair:
     error: Numbers  # of the logarithm of each shape's ratio, one standard deviation
     freedom: Numbers  # the values that the error is known from, less what they were used for
     disturbed: npt.NDArray[np.bool_]  # shapes whose time may be the neighbours' doing
+    samples: list[Sample]  # of each shape, process by process
+    apart: list[float]  # differences of two processes of the same cell
+    passes: int  # of the side that has fewer
 
     @classmethod
     def of(
@@ -182,22 +208,32 @@ class _Pair:
         metric: str,
         across: tuple[str, ...],
     ) -> _Pair:
+        whole, sides = sides, (_firsts(sides[0]), _firsts(sides[1]))
         cells, other = (pd.concat(sides), None) if in_turns else sides
         found = compare(
             cells, names["against"], names["implementation"], metric, other, across, floors
         )
         ratios = noise.in_lots(noise.log_ratios(found.a_rounds, found.b_rounds))
         lots = np.isfinite(ratios).sum(axis=1)
+        sample = processes.in_turns if in_turns else processes.of_runs
+        samples = sample(*whole, metric, _sizes(found.shapes))
+        apart = [one for sample in samples for one in sample.differences]
+        if in_turns:  # of two runs the samples have them
+            apart += [one for side in whole for one in processes.twins(side, metric)]
+        passes = min(side["pass_number"].nunique() for side in sides)
+        more = samples, apart, passes
         if in_turns:
             none = np.zeros(len(lots), dtype=bool)  # both sides were alike in that
             with np.errstate(invalid="ignore", divide="ignore"):
-                return cls(names, found, ratios, _deviation(ratios) / lots**0.5, lots - 1.0, none)
-        (first, known), (second, more) = (_spread(side, metric, found.shapes) for side in sides)
+                error = _deviation(ratios) / lots**0.5
+            return cls(names, found, ratios, error, lots - 1.0, none, *more)
+        (first, own), (second, theirs) = (_spread(side, metric, found.shapes) for side in sides)
         told = pd.concat(sides)
         marked = told[[any(one.startswith(DISTURBED) for one in own) for own in told["warnings"]]]
         places = set(_sizes(marked))
         disturbed = np.array([sizes in places for sizes in _sizes(found.shapes)], dtype=bool)
-        return cls(names, found, ratios, np.hypot(first, second), known + more - 2.0, disturbed)
+        freedom = own + theirs - 2.0
+        return cls(names, found, ratios, np.hypot(first, second), freedom, disturbed, *more)
 
     @property
     def logs(self) -> Numbers:
@@ -212,21 +248,51 @@ class _Pair:
     def cells(self, threshold: float, chance: float) -> list[Entry]:
         """The verdict at every shape."""
         shapes, logs, least = self.found.shapes, self.logs, np.log1p(threshold)
-        floor = np.maximum(shapes["floor"].to_numpy(), threshold)
+        floor = np.full(len(shapes), threshold)
         words = noise.verdicts(
             self.found.a_rounds, self.found.b_rounds, shapes["ratio"].to_numpy(), floor
         )
-        own = np.log1p(shapes["floor"].to_numpy())
-        explained = np.fmax(own, _quantile(self.freedom, chance) * self.error)
+        by_chance = _quantile(self.freedom, chance) * self.error
+        by_process, passes = self._processes(least, chance)
+        explained = np.fmax(by_process, by_chance)
         called = np.isin(words, ("slower", "faster")) & (np.abs(logs) > explained)
         called &= ~self.disturbed
         open_ = (logs > least) | (self.rounds < FEWEST_ROUNDS)
         words = np.where(called, words, np.where(open_, "unsure", "same"))
-        limit = np.fmax(explained, least)
-        needed = self._needed(limit)
+        needed = self._needed(np.fmax(by_chance, least))
+        passes = np.where((logs > by_process) & (self.rounds >= FEWEST_ROUNDS), np.nan, passes)
+        rounds = np.where(np.isfinite(passes), np.nan, needed)
         times = shapes["a_s"], shapes["b_s"], shapes["ratio"]
-        columns = zip(_sizes(shapes), *times, explained, words, needed, self.disturbed, strict=True)
+        told = explained, words, rounds, passes, self.disturbed
+        columns = zip(_sizes(shapes), *times, *told, strict=True)
         return [self._entry(Shape(*at).label, *rest) for at, *rest in columns]
+
+    def _processes(self, least: float, chance: float) -> tuple[Numbers, Numbers]:
+        """What processes explain at each shape; and the passes after which luck would not.
+
+        One process may be as much slower than another as any two lie apart, and one run than
+        another as the half of the shapes that moved least. Of many processes that are all on one
+        side only the mean is in doubt.
+        """
+        one = processes.explained(self.apart, chance)
+        if not self.found.in_turns and len(self.logs) >= FEWEST_SHAPES:
+            quantile = float(_quantile(np.array([len(self.logs) - 1.0]), chance)[0])
+            moved = quantile * noise.MAD * float(np.median(np.abs(self.logs)))
+            one = max(one, min(moved, processes.UNKNOWN))
+        each = [sample.count / self.passes for sample in self.samples]
+
+        def lucky(count: int) -> bool:
+            return processes.by_luck(self.apart, least, count) > chance
+
+        enough = next(count for count in itertools.count(1) if not lucky(count))
+        limits, passes = np.full(len(self.samples), one), np.full(len(self.samples), np.nan)
+        for n, sample in enumerate(self.samples):
+            if sample.count:
+                passes[n] = max(np.ceil(enough / each[n]), self.passes + 1)
+            if sample.count >= enough and sample.separate:
+                quantile = float(_quantile(np.array([sample.freedom]), chance)[0])
+                limits[n] = min(one, quantile * sample.error)
+        return limits, passes
 
     def row(self, threshold: float, chance: float) -> list[Entry]:
         """The verdict over all shapes, where they are enough to know how far it may be off."""
@@ -245,7 +311,8 @@ class _Pair:
         elif mean > least:
             word, rounds = "unsure", _more(float(np.median(self.rounds)), explained / mean)
         a_s, b_s = (float(np.exp(np.log(self.found.shapes[s]).mean())) for s in ("a_s", "b_s"))
-        return [self._entry(ALL, a_s, b_s, float(np.exp(mean)), explained, word, rounds, disturbed)]
+        told = float(np.exp(mean)), explained, word, rounds, np.nan, disturbed
+        return [self._entry(ALL, a_s, b_s, *told)]
 
     def _needed(self, limit: Numbers) -> list[float]:
         """How many rounds would settle each shape, as an error shrinks with their square root."""
@@ -265,11 +332,13 @@ class _Pair:
         explains: float,
         verdict: str,
         rounds: float,
+        passes: float,
         disturbed: bool,
     ) -> Entry:
         times = {"shape": shape, "what": "time", "base": base, "new": new, "ratio": ratio}
-        wanted = rounds if verdict == "unsure" and not disturbed else np.nan
-        told = {"noise": float(np.expm1(explains)), "verdict": str(verdict), "rounds": wanted}
+        told = {"noise": float(np.expm1(explains)), "verdict": str(verdict)}
+        wanted = verdict == "unsure" and not disturbed
+        told |= {"rounds": rounds, "passes": passes} if wanted else {}
         told["disturbed"] = bool(disturbed)
         return {**self.names, **times, **told}
 
@@ -329,9 +398,14 @@ def _sizes(shapes: pd.DataFrame) -> list[Sizes]:
 
 
 def _part(cells: pd.DataFrame, name: str, shapes: set[Sizes]) -> pd.DataFrame:
-    """The cells of a row at these shapes, controls apart."""
-    mine = cells[(cells["implementation"] == name) & (cells["copy"] == 1)]
+    """The cells of a row at these shapes."""
+    mine = cells[cells["implementation"] == name]
     return mine[[sizes in shapes for sizes in _sizes(mine)]]
+
+
+def _firsts(cells: pd.DataFrame) -> pd.DataFrame:
+    """Without controls."""
+    return cells[cells["copy"] == 1]
 
 
 def _statuses(cells: pd.DataFrame, name: str) -> dict[Sizes, str]:
@@ -375,26 +449,22 @@ def _memory(base: pd.DataFrame, new: pd.DataFrame, threshold: float) -> list[Ent
     return found
 
 
-def differences(base: Run, new: Run, rows: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def differences(base: Run, new: Run, rows: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """What the two ran with that is not the same in both: versions first, then the rest."""
-    found = versions_differ(base, new, rows)
-    if base is new:
-        return found
-    sides = [_facts(run) for run in (base, new)]
-    known = {what: tuple(side.get(what, "none") for side in sides) for what in sides[0] | sides[1]}
-    return {**found, **{what: (a, b) for what, (a, b) in known.items() if a != b}}
+    runs = [] if base is new else [base, new]
+    return circumstances.differences(runs, _versions(base, new, rows))
 
 
-def versions_differ(base: Run, new: Run, rows: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def versions_differ(base: Run, new: Run, rows: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Frameworks, libraries and drivers that the rows had in another version each."""
-    found = {}
-    for mine, theirs in rows.items():
-        a, b = versions(base, theirs), versions(new, mine)
-        found.update({what: (a[what], b[what]) for what in a if a[what] != b.get(what, a[what])})
-    return found
+    return circumstances.differences([], _versions(base, new, rows))
 
 
-def refuse_versions(differ: Mapping[str, tuple[str, str]]) -> None:
+def _versions(base: Run, new: Run, rows: Mapping[str, str]) -> list[tuple[dict[str, str], ...]]:
+    return [(versions(base, theirs), versions(new, mine)) for mine, theirs in rows.items()]
+
+
+def refuse_versions(differ: Mapping[str, Sequence[str]]) -> None:
     """Two builds are compared only where that is what was asked for."""
     told = [f"{what} ({a} and {b})" for what, (a, b) in differ.items() if what != "driver"]
     if told:
@@ -402,16 +472,3 @@ def refuse_versions(differ: Mapping[str, tuple[str, str]]) -> None:
             f"the two differ in versions: {', '.join(told)}; to hold them against each other, add"
             " --across versions"
         )
-
-
-def _facts(run: Run) -> dict[str, str]:
-    """The settings and the machine of a run, each in a word."""
-    plan, machine = run.plan, run.manifest["machine"]
-    gpu = (machine.get("gpus") or [{}])[0]
-    facts = {"CPU": machine.get("cpu"), "GPU": gpu.get("name"), "GPU's UUID": gpu.get("uuid")}
-    facts |= {"driver": gpu.get("driver"), "lstm-bench": machine.get("lstm_bench")}
-    facts |= {"revision": machine.get("git"), "passes": plan.passes}
-    facts |= {what: machine.get(what) for what in ("system", "python", "governor")}
-    facts |= {f"${name}": value for name, value in (machine.get("environment") or {}).items()}
-    facts |= dataclasses.asdict(plan.settings) | dataclasses.asdict(plan.sampling)
-    return {what: str(value) for what, value in facts.items() if value not in (None, "")}

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from lstm_bench.analysis import energy_cells, noise, summary
+from lstm_bench.analysis import circumstances, energy_cells, noise, summary
 from lstm_bench.analysis.comparison import TURNED, Comparison, compare
 from lstm_bench.analysis.noise import METRICS, SHAPE
 from lstm_bench.analysis.results import Run, references, versions
@@ -232,26 +232,11 @@ def _energies(run: Run, part: pd.DataFrame) -> list[float]:
 
 
 def unlike(of: Machines) -> dict[str, list[str]]:
-    """In what the runs differ beside the machine, and the value of each: versions and settings.
-
-    A library counts where two runs or more have it.
-    """
-    facts: dict[str, dict[str, str]] = {}
+    """In what the runs differ beside the machine, and the value of each: versions and settings."""
+    had = []
     for name, run in of.runs.items():
-        machine, plan = run.manifest["machine"], run.plan
-        told = {"lstm-bench": str(machine.get("git") or machine.get("lstm_bench") or "unknown")}
-        told |= {"python": str(machine.get("python", "unknown"))}
-        for row in dict.fromkeys(of.cells[name]["implementation"]):
-            told |= versions(run, row)
-        settings = asdict(plan.settings)
-        told |= {what: str(settings[what]) for what in ("tf32", "seed", "state")}
-        told |= {f"sampling.{what}": str(value) for what, value in asdict(plan.sampling).items()}
-        precisions = sorted(set(of.cells[name]["precision"]))
-        told["precision"] = " and ".join(precisions)
-        for what, value in told.items():
-            facts.setdefault(what, {})[name] = value
-    return {
-        what: [values.get(name, "-") for name in of.names]
-        for what, values in facts.items()
-        if len(set(values.values())) > 1
-    }
+        rows = dict.fromkeys(of.cells[name]["implementation"])
+        had.append({k: v for row in rows for k, v in versions(run, row).items()})
+        had[-1]["precision"] = " and ".join(sorted(set(of.cells[name]["precision"])))
+    found = circumstances.differences(list(of.runs.values()), [had], machine=False)
+    return {what: list(values) for what, values in found.items()}

@@ -31,12 +31,20 @@ _TEXTS = (
     *("node", "device_name", "driver"),
 )
 _ROUNDS = ("round_latency_s", "round_throughput_s", "round_device_s")
-_NUMBERS = {"pass_number": int, "copy": int, "threads": int, "tf32": bool, "rounds": int}
+_NUMBERS = {
+    "pass_number": int,
+    "copy": int,
+    "threads": int,
+    "tf32": bool,
+    "rounds": int,
+    "process": int,
+}
 #: The columns of a frame, in their order; `device_name` and `driver` come last.
 _ORDER = (
     *("implementation", *SHAPE, "status", "reason", *_TIMES, "max_abs_error", "tolerance"),
     *("step_s", "host_peak", "device_peak", "pass_number", "copy", "precision", "computes"),
-    *("path", "device", "threads", "tf32", "rounds", *_ROUNDS, "warnings", "group", "node"),
+    *("path", "device", "threads", "tf32", "rounds", *_ROUNDS, "warnings", "group", "process"),
+    "node",
 )
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lstm_bench.analysis.results import Run
     from lstm_bench.model.types import Shape
     from lstm_bench.runs.plan import Plan
+    from lstm_bench.runs.store import Store
 
 PASSES = 2  # at least: how two processes of one version differ must show
 MOST_CONTROLS = 100  # at a shape, as in a grid file
@@ -56,6 +57,9 @@ MOST_CONTROLS = 100  # at a shape, as in a grid file
 )
 @options.metric
 @options.results
+@click.option(
+    "--resume", metavar="NAME", help="Go on with a search that was cut short; NAME is what it said."
+)
 @options.writing
 def bisect(
     implementation: str,
@@ -68,6 +72,7 @@ def bisect(
     threshold: float,
     metric: str,
     results: Path,
+    resume: str | None,
     form: str | None,
     output: str | None,
 ) -> None:
@@ -91,7 +96,11 @@ def bisect(
     planned = plan(implementation, grid_file, shape, device, threads)
     check(planned, pythons, make)
     python_of = functools.cache(lambda version: pythons[version] or _made(str(make), version))
-    found, runs = searched(planned, list(pythons), python_of, metric, results, threshold)
+    if resume and not (results / f"{resume}-1" / "manifest.json").exists():
+        raise LstmBenchError(
+            f"--resume: found no {resume}-1 in {results}, expected a search's name"
+        )
+    found, runs = searched(planned, list(pythons), python_of, metric, results, threshold, resume)
     told = bisect_report.document(found, implementation, metric, runs, threshold)
     options.write(told, form, output)
     sys.exit(FAILED if found.doubts else DONE)
@@ -104,13 +113,17 @@ def searched(
     metric: str = "latency",
     results: Path = Path("results"),
     threshold: float = 0.07,
+    resume: str | None = None,
 ) -> tuple[Bisection, list[str]]:
-    """The search, and the run of each of its steps; the plan has the one row of interest."""
+    """The search, and the run of each of its steps; the plan has the one row of interest.
+
+    What a search by the name `resume` measured is taken as it is: it leads the same way again.
+    """
     from lstm_bench.analysis import bisection, comparison
     from lstm_bench.runs import run_folders
 
     (row,) = plan.implementations
-    begun = run_folders.new_run_name(results, f"bisect-{row.framework}")
+    begun = resume or run_folders.new_run_name(results, f"bisect-{row.framework}")
     runs: list[str] = []
 
     def measure(a: str, b: str, attempt: int) -> comparison.Comparison:
@@ -228,35 +241,69 @@ def _pairs(plan: Plan) -> int:
 
 
 def _measured(plan: Plan, folder: Path) -> Run:
-    """A run of its own, as `grid` would leave it; told in one line, not in a report."""
-    import datetime
+    """A run of its own, as `grid` would leave it; told in one line, not in a report.
 
+    One that is there already is gone on with, if anything is left of it.
+    """
     from lstm_bench.analysis import results
-    from lstm_bench.driver import driver, machine, preflight
+    from lstm_bench.driver import driver, preflight
     from lstm_bench.driver.signals import Stop
-    from lstm_bench.runs.store import Store
+    from lstm_bench.runs import store
 
+    old = (folder / "manifest.json").exists()
+    if old:
+        _check_same(plan, folder)
+    known = list(store.read_records(folder).values()) if old else []
+    left = driver.pending(plan, known, retry_failed=False)
+    if not left:
+        return results.load(folder)
     preflight.missing(plan)
     preflight.device(plan)
+    try:
+        with (
+            store.Store(folder) if old else _created(plan, folder) as sink,
+            Stop(options.tell) as stop,
+            options.alone(plan.settings.device),
+            options.progress(quiet=True) as progress,
+        ):
+            driver.run(plan, left, sink, progress, stop)
+    except OSError as error:
+        raise Stopped(f"{folder}: {error.strerror or error}; what was measured is kept") from None
+    if stop():
+        search = folder.name.rpartition("-")[0]
+        click.echo(f"stopped; the same command with --resume {search} goes on", err=True)
+        sys.exit(stop.exit_code)
+    return results.load(folder)
+
+
+def _created(plan: Plan, folder: Path) -> Store:
+    import datetime
+
+    from lstm_bench.driver import machine, preflight
+    from lstm_bench.runs.store import Store
+
     manifest = {
         "plan": plan.to_json(),
         "machine": machine.fingerprint(),
         "interpreters": preflight.interpreters(plan),
         "started_at": datetime.datetime.now(datetime.timezone.utc).isoformat(),
     }
-    try:
-        with (
-            Store.create(folder, manifest) as sink,
-            Stop(options.tell) as stop,
-            options.alone(plan.settings.device),
-            options.progress(quiet=True) as progress,
-        ):
-            driver.run(plan, plan.all_cells(), sink, progress, stop)
-    except OSError as error:
-        raise Stopped(f"{folder}: {error.strerror or error}; what was measured is kept") from None
-    if stop():
-        sys.exit(stop.exit_code)
-    return results.load(folder)
+    return Store.create(folder, manifest)
+
+
+def _check_same(plan: Plan, folder: Path) -> None:
+    """A search that is gone on with asks for what it asked before, of the same versions."""
+    from lstm_bench.driver import preflight
+    from lstm_bench.runs import store
+    from lstm_bench.runs.plan import Plan
+
+    manifest = store.read_manifest(folder)
+    if not plan.same_work(Plan.from_json(manifest["plan"], str(folder))):
+        raise LstmBenchError(
+            f"{folder} has another plan than this command's; give --resume with the command that"
+            " began the search, or leave it out"
+        )
+    preflight.same_circumstances(manifest, plan, folder)
 
 
 def _refuse_untimed(run: Run, name: str) -> None:

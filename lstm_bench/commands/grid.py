@@ -68,6 +68,12 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
     help="Measure its rows under this interpreter too, in turns, as ROW~NAME; NAME: other.",
 )
 @click.option("--skip-missing", is_flag=True, help="Go without frameworks that are not installed.")
+@click.option(
+    "--passes",
+    type=click.IntRange(1, 100),
+    metavar="N",
+    help="Measure everything so often, each time in fresh processes.",
+)
 @click.option("--fast", is_flag=True, help="5 to 10 rounds, one load for energy.")
 @click.option("--rigorous", is_flag=True, help="At least 30 rounds.")
 @click.option("--deepbench", is_flag=True, help="Queue 100 calls for throughput, as DeepBench.")
@@ -110,6 +116,7 @@ def grid(
     pythons: Sequence[str],
     others: Sequence[str],
     skip_missing: bool,
+    passes: int | None,
     fast: bool,
     rigorous: bool,
     deepbench: bool,
@@ -169,7 +176,8 @@ def grid(
     make_plan = None
     if grid_file is not None or shape:
         file, data = _grid(grid_file, shape)
-        given = {"device": device, "threads": threads, "profile": profile, "energy": energy}
+        given = {"device": device, "threads": threads, "passes": passes}
+        given |= {"profile": profile, "energy": energy}
         data.update({key: value for key, value in given.items() if value})
         make_plan = functools.partial(
             grids.plan,
@@ -181,8 +189,8 @@ def grid(
             against=against,
             sampling=_sampling_flags(data, fast, rigorous, deepbench),
         )
-    changes = (implementations, device, threads, fast, rigorous, deepbench, profile, energy, shard)
-    if make_plan is None and any(changes):
+    changes = (implementations, device, threads, passes, fast, rigorous, deepbench, profile, energy)
+    if make_plan is None and any((*changes, shard)):
         raise click.UsageError("--resume takes the run's own plan; it cannot be changed")
     if resume is not None and run_name and (resume or make_plan is None):
         raise click.UsageError(f"--run names a new run; to go on with one: --resume {run_name}")

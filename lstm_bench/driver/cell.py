@@ -15,7 +15,7 @@ from lstm_bench.driver.worker_pool import WorkerFailed, WorkerProcess, Workers
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.profile import Profile
 from lstm_bench.model.types import CARRIED_CALLS, Block, Cell, Energy, Record, to_json
-from lstm_bench.runs.plan import Plan
+from lstm_bench.runs.plan import TWIN, Plan
 
 LOST = {"energy": "no energy", "profiling": "not profiled"}  # the mark of what was not found
 
@@ -110,6 +110,7 @@ def blank_record(
 def fill(record: Record, one: Measurement) -> Record:
     """Add all that was learnt; only `ok` and `interrupted` carry times."""
     reply = one.reply
+    record.process = one.worker.number
     record.check, record.path, record.memory = reply.check, reply.path, record.memory | reply.memory
     record.precision = reply.precision
     record.first_call_s, record.build_s = reply.first_call_s, reply.build_s
@@ -196,11 +197,12 @@ class Builder:
     def _worker(self, cell: Cell) -> WorkerProcess:
         """The worker of a cell, started if it is not there."""
         with self.doing("starting", cell, ""):
-            return self.workers.get(self.plan.row(cell.implementation).worker)
+            return self.workers.get(self.plan.worker(cell))
 
     def _ask(self, worker: WorkerProcess, cell: Cell) -> Prepared:
         """The problem first: its reference may take longer than any call is allowed to."""
         row, limit = self.plan.row(cell.implementation), self.plan.sampling.timeout_s
+        name = row.name + (TWIN if cell.copy % 2 == 0 else "")  # a fake's noise is made from it
         shape = to_json(cell.shape)
         calls = CARRIED_CALLS if self.plan.settings.state == "carried" else 1
         patience = limit + calls * cell.shape.flops / REFERENCE_RATE
@@ -214,7 +216,7 @@ class Builder:
                 "prepare",
                 limit,
                 key=cell.key,
-                implementation=to_json(row),
+                implementation={**to_json(row), "name": name},
                 shape=shape,
                 sampling=to_json(self.plan.sampling),
             )

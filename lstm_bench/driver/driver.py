@@ -360,7 +360,7 @@ class Walk:
     # records
 
     def blank(self, cell: Cell, status: str, reason: str, group: str) -> Record:
-        hello = self.workers.hellos.get(self.plan.row(cell.implementation).worker)
+        hello = self.workers.hellos.get(self.plan.worker(cell))
         return blank_record(self.plan, cell, hello, status, reason, group)
 
     def filled(self, one: Measurement, group: str, status: str, reason: str) -> Record:

@@ -103,7 +103,8 @@ def git_revision(folder: Path) -> str:
 #: Variables that change what is measured.
 _TELLING = (
     *("OMP_WAIT_POLICY", "OMP_PROC_BIND", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"),
-    "CUDA_VISIBLE_DEVICES",
+    *("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES"),
+    *("LD_PRELOAD", "CUDA_VISIBLE_DEVICES"),
 )
 
 

@@ -20,7 +20,7 @@ from lstm_bench.driver import protocol
 from lstm_bench.driver.protocol import Failure, Hello
 from lstm_bench.model.registry import Framework, framework_of
 from lstm_bench.model.types import LstmBenchError, Settings, Shape, dumps, to_json
-from lstm_bench.runs.plan import Plan
+from lstm_bench.runs.plan import TWIN, Plan
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _MAX_REPLY = 64 << 20  # bytes; a longer reply is a worker that has lost its mind
@@ -149,6 +149,7 @@ class WorkerProcess:
         shared: Sequence[int] = (),  # file descriptors that it may use too
     ):
         self.name, self.settings, self.log = name, settings, log
+        self.number = 0  # in the order in which the workers of a session were started
         self._asked = 0
         self._pending = bytearray()
         requests_out, self._requests = os.pipe()
@@ -369,7 +370,10 @@ class ReferenceCache:
 
 
 class Workers:
-    """At most one process of each name; see `Implementation.worker`."""
+    """At most one process of each name; see `Plan.worker`.
+
+    `refused` and failed starts are of both processes of a name: what one cannot, its twin cannot.
+    """
 
     start: ClassVar[type[WorkerProcess]] = WorkerProcess  # tests have one without a process
 
@@ -384,10 +388,11 @@ class Workers:
 
     def get(self, name: str) -> WorkerProcess:
         """The worker of this name, started and greeted if it is not there."""
-        if name in self.refused:
-            raise WorkerFailed(*self.refused[name])
+        plain = name.removesuffix(TWIN)
+        if plain in self.refused:
+            raise WorkerFailed(*self.refused[plain])
         if name not in self._alive:
-            row = next(r for r in self.plan.implementations if r.worker == name)
+            row = next(r for r in self.plan.implementations if r.worker == plain)
             settings = row.settings_in(self.plan.settings)
             python = interpreter(row.home, self.plan.environments)
             self._started += 1
@@ -395,6 +400,7 @@ class Workers:
             try:
                 shared = list(self.shelf.fds.values())
                 worker = self.start(name, row.module, python, settings, log, shared)
+                worker.number = self._started
                 self._alive[name] = worker
                 hello = self.ask(worker, "hello", START_TIMEOUT_S)
             except WorkerFailed as failed:
@@ -402,11 +408,11 @@ class Workers:
                     self.drop(self._alive[name])
                 if failed.status == "interrupted":
                     raise
-                self._failed_starts[name] += 1
-                if failed.status == "unsupported" or self._failed_starts[name] >= MAX_STARTS:
-                    self.refused[name] = (failed.status, failed.reason)
+                self._failed_starts[plain] += 1
+                if failed.status == "unsupported" or self._failed_starts[plain] >= MAX_STARTS:
+                    self.refused[plain] = (failed.status, failed.reason)
                 raise
-            self._failed_starts[name] = 0
+            self._failed_starts[plain] = 0
             self.hellos[name] = hello
         return self._alive[name]
 

@@ -164,7 +164,7 @@ class Settings:
 class Cell:
     """One implementation at one shape in one pass.
 
-    `copy` above 1 is an A/A control: the same implementation built again under another name.
+    `copy` above 1 is an A/A control: the same implementation built again, in another process.
     """
 
     implementation: str
@@ -333,6 +333,7 @@ class Record:
     versions: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     group: str = ""  # cells of one group were measured interleaved
+    process: int = 0  # the worker that it ran in, counted from 1 in each session; 0: not known
     finished_at: str = ""
     node: str = ""  # of a cluster, or of a shard's job; empty: the run's own machine
     device_name: str = ""  # the GPU or the processor of that node

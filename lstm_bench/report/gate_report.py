@@ -15,7 +15,7 @@ from lstm_bench.report.document import Column, Document, Row, Table, number, tex
 
 MOST = 20  # failures that are drawn, and as many that are unsure
 MOST_ROUNDS = 10_000  # nobody would measure more
-Differs = Mapping[str, tuple[str, str]]
+Differs = Mapping[str, Sequence[str]]
 
 
 def document(found: pd.DataFrame, differs: Differs, threshold: float, in_turns: bool) -> Document:
@@ -24,7 +24,8 @@ def document(found: pd.DataFrame, differs: Differs, threshold: float, in_turns: 
     result.facts |= {"differs": {what: list(pair) for what, pair in differs.items()}}
     result.facts |= {"threshold": threshold, "passed": not found["fails"].any()}
     result.add("\n".join(wrapped(line) for line in (changed(differs, in_turns), said(found))))
-    result.add(_disturbed(found), _failures(found), _rows(found), _unsure(found, in_turns))
+    result.add(_disturbed(found), _failures(found), _rows(found), _unsure(found))
+    result.add(_settled(found, in_turns))
     result.add_details(Table("verdicts", _records(found), _COLUMNS))
     return result
 
@@ -33,7 +34,7 @@ def changed(differs: Differs, in_turns: bool) -> str:
     """The first line: what was another in the base than in the new run."""
     if not differs:
         return f"nothing differs but the {'row' if in_turns else 'time'}"
-    told = (f"{what} {a} -> {b}" for what, (a, b) in differs.items())
+    told = (f"{what.removeprefix('sampling.')} {a} -> {b}" for what, (a, b) in differs.items())
     return f"differs: {', '.join(told)}"
 
 
@@ -101,15 +102,35 @@ def _failures(found: pd.DataFrame) -> Table | str:
     return Table("failures", _records(_worst(fails)), _COLUMNS, f"failures{more}", MOST, keys=2)
 
 
-def _unsure(found: pd.DataFrame, in_turns: bool) -> Table | str:
+def _unsure(found: pd.DataFrame) -> Table | str:
     unsure = found[found["verdict"] == "unsure"]
     if unsure.empty:
         return ""
     more = f" (the first {MOST} of {len(unsure)})" if len(unsure) > MOST else ""
-    how = "" if in_turns else ", as passes of fresh processes, or both in turns in one run"
-    title = f"unsure{more}: beyond the threshold, not beyond the noise; needs so many rounds{how}"
-    columns = [*_COLUMNS[:2], *_COLUMNS[3:], number("needs", "rounds", _rounds)]
+    title = f"unsure{more}: beyond the threshold, not beyond the noise"
+    columns = [*_COLUMNS[:2], *_COLUMNS[3:], Column("needs", _needs, right=True)]
     return Table("unsure", _records(_worst(unsure)), columns, title, MOST, keys=2)
+
+
+def _settled(found: pd.DataFrame, in_turns: bool) -> str:
+    """What would settle what is unsure."""
+    unsure = found[found["verdict"] == "unsure"]
+    wanted = unsure["passes"].max()
+    if not np.isfinite(wanted):
+        turns = "; or measure both in turns in one run, with `--against`"
+        return "" if unsure.empty or in_turns else f"needs: rounds in all{turns}"
+    again = "that run" if in_turns else "both runs"
+    return wrapped(
+        "needs: processes of the same code differ too, and so few cannot decide it; measure"
+        f" {again} again with fresh ones: `lstm-bench grid GRID --passes {wanted:.0f}`"
+    )
+
+
+def _needs(entry: Row) -> str:
+    if entry["passes"] is not None:
+        return f"{entry['passes']:.0f} passes"
+    told = _rounds(entry["rounds"])
+    return told if told == "-" else f"{told} rounds"
 
 
 def _worst(found: pd.DataFrame) -> pd.DataFrame:

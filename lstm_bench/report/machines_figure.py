@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from lstm_bench.analysis.machines import Machines, table
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.summary import relative
-from lstm_bench.model.units import times
+from lstm_bench.model.units import factor
 from lstm_bench.report.figures import (
     LINE,
     MOST_PANELS,
@@ -38,7 +38,7 @@ def drawn(of: Machines) -> Figure:
     first = relative(first.reset_index(drop=True))
     sides = list(zip(first["run"], first["wins"], first["behind"], strict=True))
     first["colour"] = [colour[name] + ("" if wins else PALE) for name, wins, _ in sides]
-    first["text"] = [f"{marks[name]}\n{times(by)}" for name, _, by in sides]
+    first["text"] = [f"{marks[name]}\n{factor(by)}" for name, _, by in sides]
     panels = panels_of(first)
     shown = panels[:: math.ceil(len(panels) / MOST_PANELS)]
     notes = "In a cell: the fastest machine, and how many times slower the next one is."

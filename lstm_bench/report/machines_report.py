@@ -143,7 +143,8 @@ def where(own: pd.DataFrame, wins: str = "wins") -> str:
     for spans, sizes in told:
         ends = sizes[0], sizes[-1], sizes[0] == batches[0], sizes[-1] == batches[-1]
         if spans:
-            parts.append(f"{spans} {place_of('batch', *ends)}".strip())
+            place = place_of("batch", *ends).replace("up to batch", "at batches up to")
+            parts.append(f"{spans} {place}".strip())
     return listed(parts) if parts else ""
 
 

@@ -215,7 +215,7 @@ def noise_text(run: Run, metric: str) -> str:
 
 
 def pass_lines(run: Run, metric: str) -> list[str]:
-    """What no A/A pair shows, as its two live in one process."""
+    """What no A/A pair shows, as its two are measured in turns."""
     apart = noise.between_passes(run.cells, metric)
     if not len(apart):
         return []

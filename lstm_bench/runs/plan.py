@@ -28,6 +28,7 @@ from lstm_bench.model.types import (
 )
 
 MAX_CELLS = 1_000_000
+TWIN = "#2"  # behind the name of a worker: the other process of its A/A pairs
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,13 @@ class Plan:
 
     def row(self, name: str) -> Implementation:
         return next(r for r in self.implementations if r.name == name)
+
+    def worker(self, cell: Cell) -> str:
+        """The process that a cell runs in: the second of an A/A pair has another than the first.
+
+        Two processes of the same code may differ for as long as they live; so do two runs.
+        """
+        return self.row(cell.implementation).worker + (TWIN if cell.copy % 2 == 0 else "")
 
     def own_shapes(self) -> list[Shape]:
         """Those of its shard, or all.
@@ -266,6 +274,6 @@ def guess_build_s(row: Implementation, shape: Shape, device: str) -> float:
 
 def guess_s(plan: Plan, cells: Sequence[Cell]) -> float:
     """What these cells of the plan will take, starting the workers included."""
-    rows = {(c.pass_number, plan.row(c.implementation).worker) for c in cells}
-    starts = sum(_START_S.get(re.split("[~+@]", worker)[0], 0.3) for _, worker in rows)
+    rows = {(c.pass_number, plan.worker(c)) for c in cells}
+    starts = sum(_START_S.get(re.split("[~+@#]", worker)[0], 0.3) for _, worker in rows)
     return starts + sum(guess_cell_s(plan, cell) for cell in cells)

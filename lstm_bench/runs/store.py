@@ -311,6 +311,7 @@ class Row(msgspec.Struct, gc=False):
     check: Errors | None = None
     warnings: list[str] = []
     group: str = ""
+    process: Count = 0
     node: str = ""
     device_name: str = ""
     driver: str = ""

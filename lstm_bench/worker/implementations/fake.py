@@ -60,6 +60,8 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     script = {**SCRIPT, **row.options}
     if script["hidden"] not in (None, problem.shape.hidden):
         script["fault"] = None
+    if "#" not in row.name:  # no A/A control's
+        script["copy_offset"] = 0.0
     rng = random.Random(f"{row.name} {_built} {settings.seed}")
     session = FakeSession(problem, script, rng, CARRIED_CALLS if settings.state == "carried" else 1)
     session.strike("build")
@@ -83,7 +85,7 @@ class FakeSession(Session):
         self.clock = None if script["real"] else VirtualClock(script["cpu"])
         self.products_per_s = 0.0 if self.clock else _products_per_s()
         self.calls = self.blocks = 0
-        self.scale = 1 + script["copy_offset"] * (_built % 2)
+        self.scale = 1 + script["copy_offset"]
         self.scale *= float(os.environ.get("LSTM_BENCH_FAKE_SCALE", 1))  # a slower version
         wrong = script["fault"] if script["fault"] in WRONG_ANSWERS else None
         self.answer = _answer(problems.repeated(problem, followed), wrong)

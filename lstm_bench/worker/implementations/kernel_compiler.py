@@ -17,7 +17,7 @@ from pathlib import Path
 from lstm_bench.model.types import Unsupported
 from lstm_bench.worker.implementations import baseline_libraries as libraries
 
-HEADER = "lstm_step.cuh"
+HEADERS = ("lstm_call.cuh", "lstm_step.cuh")
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 
 
@@ -40,7 +40,8 @@ class Compiler:
 
     def cached(self, source: str, constants: Mapping[str, int]) -> bytes:
         """The machine code of a file of `deepbench_ext/`, compiled if it never was."""
-        text = "\0".join([self._read(source), self._read(HEADER), repr(sorted(constants.items()))])
+        texts = [self._read(name) for name in (source, *HEADERS)]
+        text = "\0".join([*texts, repr(sorted(constants.items()))])
         text += "\0".join([self.architecture, self.version, *OPTIONS])
         name = (
             f"{Path(source).stem}-{self.architecture}-{hashlib.sha256(text.encode()).hexdigest()}"
@@ -57,15 +58,16 @@ class Compiler:
     def compile(self, source: str, constants: Mapping[str, int]) -> bytes:
         """Machine code; `log` then has what the assembler says of registers."""
         nvrtc, program = self.library, ctypes.c_void_p()
-        header = (ctypes.c_char_p * 1)(self._read(HEADER).encode())
-        names = (ctypes.c_char_p * 1)(HEADER.encode())
+        strings = ctypes.c_char_p * len(HEADERS)
+        headers = strings(*(self._read(name).encode() for name in HEADERS))
+        names = strings(*(name.encode() for name in HEADERS))
         options = [f"--gpu-architecture={self.architecture}", *OPTIONS]
         options += [f"-D{name}={value}" for name, value in constants.items()]
         flags = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         text = self._read(source).encode()
         self._check(
             nvrtc.nvrtcCreateProgram(
-                ctypes.byref(program), text, source.encode(), 1, header, names
+                ctypes.byref(program), text, source.encode(), len(HEADERS), headers, names
             ),
             source,
         )
@@ -104,7 +106,7 @@ def sources() -> Path:
     """What is compiled at first use: in the package where it is installed, beside it else."""
     package = Path(__file__).resolve().parents[2]
     folders = (package / "kernels", package.parent / "deepbench_ext")
-    return next(folder for folder in folders if (folder / HEADER).is_file())
+    return next(folder for folder in folders if (folder / HEADERS[0]).is_file())
 
 
 def cache() -> Path:

@@ -10,12 +10,14 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from lstm_bench.worker.implementations import vector_plan
+from lstm_bench.worker.implementations.vector_plan import STORAGES, VectorPlan
 from lstm_bench.worker.problem import Array
 
-STORAGES = {"fp32": 0, "fp16": 1, "bf16": 2}
 WEIGHTS_TOP = 2.0**14  # the largest weight after scaling: fp16 ends at 65504
 H0_MOST = 2.0**15
 
@@ -33,6 +35,11 @@ class Plan:
     split: bool
     storage: str
     room: int  # bytes of shared memory that a block may have
+
+    @property
+    def cluster(self) -> bool:
+        """Whether a team is a cluster, or one block."""
+        return self.family == "cluster"
 
     @property
     def threads(self) -> int:
@@ -110,17 +117,44 @@ class Plan:
 
     @property
     def label(self) -> str:
-        kind = "cluster" if self.family == "cluster" else "whole GPU"
+        kind = "cluster" if self.cluster else "whole GPU"
         return f"{kind}, {self.blocks} x {self.groups * 8} units, {self.sequences} sequences"
+
+    def pack(self, w_hh: Array) -> tuple[Array, float]:
+        """W_hh as the kernel wants it, and its scale."""
+        return pack(w_hh, self)
 
 
 def candidates(
     hidden: int, batch: int, split: bool, storage: str, device: Mapping[str, int]
-) -> list[Plan]:
-    """Plans that can hold the layer, the likeliest to be fast first.
-
-    A team of one size comes twice at most before all others have come: sizes matter most.
+) -> list[Plan | VectorPlan]:
+    """Plans that can hold the layer, the likeliest to be fast first: with vectors, with tensor
+    cores, and so on in turns.
     """
+    vectors: list[VectorPlan] = _ordered(vector_plan.candidates(hidden, batch, storage, device))
+    tensors: list[Plan] = _ordered(tensor_plans(hidden, batch, split, storage, device))
+    pairs = itertools.zip_longest(vectors, tensors)
+    return [plan for pair in pairs for plan in pair if plan is not None]
+
+
+def _ordered(found: Mapping[Any, float]) -> list[Any]:
+    """Plans by what each may take. A team of one size comes twice at most before all others have
+    come: sizes matter most.
+    """
+    ordered = sorted(found, key=lambda plan: found[plan])
+    seen = Counter[tuple[str, int]]()
+    late = []
+    for plan in ordered:
+        seen[plan.family, plan.blocks] += 1
+        if seen[plan.family, plan.blocks] > 2:
+            late.append(plan)
+    return [plan for plan in ordered if plan not in late] + late
+
+
+def tensor_plans(
+    hidden: int, batch: int, split: bool, storage: str, device: Mapping[str, int]
+) -> dict[Plan, float]:
+    """Plans of the families with tensor cores, with what each may take."""
     found: dict[Plan, float] = {}
     clusters, multiprocessors = device["major"] >= 9, device["multiprocessors"]
     teams = [("cluster", 1), *(("cluster", n) for n in (2, 4, 8, 16) if clusters)]
@@ -142,14 +176,7 @@ def candidates(
         at_once = share if family == "whole_gpu" else min(share, sequences)  # clusters can queue
         if plan.shared_bytes(at_once) <= plan.room:
             found[plan] = _guess(plan, share)
-    ordered = sorted(found, key=lambda plan: found[plan])
-    seen = Counter[tuple[str, int]]()
-    late = []
-    for plan in ordered:
-        seen[plan.family, plan.blocks] += 1
-        if seen[plan.family, plan.blocks] > 2:
-            late.append(plan)
-    return [plan for plan in ordered if plan not in late] + late
+    return found
 
 
 def _guess(plan: Plan, share: int) -> float:

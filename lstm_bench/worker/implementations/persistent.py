@@ -6,6 +6,7 @@ layer is built, as `deepbench-best` does with cuDNN's algorithms.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from typing import Any
@@ -18,11 +19,13 @@ from lstm_bench.worker.implementations import kernel_plan
 from lstm_bench.worker.implementations.deepbench import BaselineSession, trial
 from lstm_bench.worker.implementations.kernel_compiler import Compiler
 from lstm_bench.worker.implementations.kernel_plan import Plan
+from lstm_bench.worker.implementations.vector_plan import VectorPlan
 from lstm_bench.worker.problem import Answer, Array, Problem
 
 Tools = tuple[Any, list[str], Compiler, dict[str, int]]
 OPTIONS = frozenset({"precision"})  # what `build` reads of row.options
 TRIED = 6  # plans that a layer is timed with
+ENOUGH = 100  # timesteps to choose a plan by
 OWN = "own"  # W_ih x by `input_product.cu` instead of cuBLAS
 
 
@@ -52,25 +55,37 @@ def fastest(problem: Problem, precision: str, most: int) -> PersistentSession:
     storage = precision if precision in ("fp16", "bf16") else "fp32"
     found = kernel_plan.candidates(shape.hidden, shape.batch, precision == "fp32", storage, device)
     best, reasons = Best(), []
+    brief = _shortened(problem, ENOUGH)
     try:
         for plan in found:
             if best.tried == most:
                 break
             try:
-                best.consider(_session(problem, plan, precision, tools))
+                best.consider(_session(brief, plan, precision, tools))
             except (module.Unsupported, Unsupported) as refused:
                 reasons.append(str(refused))
         if best.session is None:
             why = f"no kernel holds a layer of {shape.hidden} units in {precision} on this GPU"
             raise Unsupported("; ".join([why, *reasons[:1]]))
+        plan = best.session.plan
+        if brief is not problem:
+            best.start_again(_session(problem, plan, precision, tools))
         if precision == "fp32":
-            best.consider(_session(problem, best.session.plan, OWN, tools))
+            best.consider(_session(problem, plan, OWN, tools))
     except BaseException:
         best.close()
         raise
     best.session.path += f" (fastest of {best.tried})"
     best.session.peak = best.peak
     return best.session
+
+
+def _shortened(problem: Problem, timesteps: int) -> Problem:
+    """Its first timesteps, where it has more: which plan is fastest does not depend on the rest."""
+    if problem.shape.timesteps <= timesteps:
+        return problem
+    shape = dataclasses.replace(problem.shape, timesteps=timesteps)
+    return dataclasses.replace(problem, shape=shape, x=problem.x[:timesteps], _shared={})
 
 
 class Best:
@@ -96,6 +111,12 @@ class Best:
         else:
             other.close()
 
+    def start_again(self, other: PersistentSession) -> None:
+        """With the plan that was found, at the shape that is wanted."""
+        self.close()
+        self.session, self.seconds, self.tried = None, math.inf, self.tried - 1
+        self.consider(other)
+
     def close(self) -> None:
         if self.session:
             self.session.close()
@@ -104,7 +125,7 @@ class Best:
 class PersistentSession(BaselineSession):
     """A loaded layer of our kernels."""
 
-    def __init__(self, lstm: Any, path: str, plan: Plan, projection: str):
+    def __init__(self, lstm: Any, path: str, plan: Plan | VectorPlan, projection: str):
         super().__init__(lstm, path)
         self.plan, self.storage, self.projection = plan, plan.storage, projection
 
@@ -126,23 +147,25 @@ class PersistentSession(BaselineSession):
         return min(plain_s, graph_s)
 
 
-def loaded(problem: Problem, plan: Plan, projection: str) -> PersistentSession:
+def loaded(problem: Problem, plan: Plan | VectorPlan, projection: str) -> PersistentSession:
     """The layer by a plan that `fastest` has found."""
     return _session(problem, plan, projection, _tools())
 
 
-def _session(problem: Problem, plan: Plan, projection: str, tools: Tools) -> PersistentSession:
+def _session(
+    problem: Problem, plan: Plan | VectorPlan, projection: str, tools: Tools
+) -> PersistentSession:
     """The layer by one plan, loaded. `projection` is what W_ih x is computed in, or `OWN`."""
     module, paths, compiler, device = tools
     s = problem.shape
     code = compiler.cached(f"{plan.family}_lstm.cu", plan.constants)
     teams = device["multiprocessors"] // plan.blocks
-    if plan.family == "cluster" and plan.blocks > 1:
+    if plan.cluster and plan.blocks > 1:
         teams = module.resident(paths, code, _launch(module, plan, min(s.batch, plan.sequences)))
     if teams < 1:
         raise Unsupported(f"this GPU cannot run a team of {plan.blocks} blocks")
     share = -(-s.batch // teams)
-    if plan.family == "cluster" and plan.shared_bytes(share) > plan.room:
+    if plan.cluster and plan.shared_bytes(share) > plan.room:
         share = plan.sequences  # some teams after others
     if plan.shared_bytes(share) > plan.room:
         raise Unsupported(f"{plan.label}: not enough shared memory")
@@ -166,10 +189,10 @@ def _session(problem: Problem, plan: Plan, projection: str, tools: Tools) -> Per
     return PersistentSession(lstm, f"{plan.label}{turns}{own}", plan, projection)
 
 
-def _launch(module: Any, plan: Plan, share: int, teams: int = 1) -> Any:
+def _launch(module: Any, plan: Plan | VectorPlan, share: int, teams: int = 1) -> Any:
     """How the extension is to run a plan."""
     return module.Launch(
-        cluster=plan.family == "cluster",
+        cluster=plan.cluster,
         blocks=plan.blocks,
         threads=plan.threads,
         share=share,
@@ -185,7 +208,7 @@ def _stored(array: Array, storage: str) -> Array:
     return kernel_plan.narrow(array, storage)
 
 
-def _arrays(problem: Problem, plan: Plan, projection: str) -> tuple[Any, ...]:
+def _arrays(problem: Problem, plan: Plan | VectorPlan, projection: str) -> tuple[Any, ...]:
     """What `Lstm.load` takes."""
 
     def stored(array: Array) -> Array:
@@ -204,7 +227,7 @@ def _arrays(problem: Problem, plan: Plan, projection: str) -> tuple[Any, ...]:
     else:
         w_ih = stored(w_ih)
     bias = kernel_plan.gates_together(rounded(p.b_ih) + rounded(p.b_hh))
-    weights, scale = kernel_plan.pack(rounded(p.w_hh), plan)
+    weights, scale = plan.pack(rounded(p.w_hh))
     return stored(p.x), stored(p.h0), stored(p.c0), w_ih, weights, bias, scale, input_scale
 
 
