@@ -26,7 +26,7 @@ endif
 FRAMEWORKS := requirements.txt $(if $(TF_VENV),,requirements-tensorflow.txt)
 PINS := $(FRAMEWORKS) requirements-openvino.txt
 
-.PHONY: bench test suite study lint format sanitize clean
+.PHONY: bench test test-cluster suite study lint format sanitize clean
 
 bench: $(VENV)/.installed $(TF_READY)
 	$(BIN)/lstm-bench grid $(GRID) $(TF_FLAG) --skip-missing
@@ -36,6 +36,11 @@ test: $(VENV)/.tested-with $(TF_READY)
 
 suite: $(VENV)/.tested-with $(TF_READY)
 	$(BIN)/python -m pytest --numprocesses=$(CORES) --dist=loadgroup --durations=10
+
+# Starts Ray clusters on this machine; Ray, 260 MB, is installed for it.
+test-cluster: $(VENV)/.tested-with
+	$(PIP) -r requirements-ray.txt
+	$(BIN)/python -m pytest --cluster tests/test_ray.py tests/test_cluster.py --durations=5
 
 study: $(VENV)/.installed
 	$(BIN)/python -m study

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from lstm_bench.analysis.results import Run
+
 __version__ = "0.1.0"
 
 
@@ -74,6 +76,7 @@ def advise(
     """
     from pathlib import Path
 
+    from lstm_bench.analysis import kinds
     from lstm_bench.analysis import results as runs
     from lstm_bench.driver import machine
     from lstm_bench.model.shape_filter import parsed
@@ -81,8 +84,10 @@ def advise(
     from lstm_bench.runs import run_folders
 
     asked, name = parsed(shape, "shape"), None if run is None else str(run)
+    name, part = run_folders.split_part(Path(results), name)
     folder = run_folders.for_shape(Path(results), name, asked, machine.default_device())
-    return advice.frame(advice.of(runs.load(folder), asked, now, accuracy, memory))
+    found = kinds.chosen(runs.load(folder), part)
+    return advice.frame(advice.of(found, asked, now, accuracy, memory))
 
 
 def machines(
@@ -104,9 +109,8 @@ def machines(
     price_verdict and price_wins. `attrs["unlike"]` has what differs beside the machine.
     """
     from lstm_bench.analysis import machines as whole
-    from lstm_bench.analysis import results as loading
 
-    loaded = {str(run): loading.load(_folder(run, results)) for run in runs}
+    loaded = {str(run): _one_kind(run, results) for run in runs}
     found = whole.machines(loaded, metric, accuracy, implementation)
     table = whole.table(found, prices)
     table.attrs["unlike"] = whole.unlike(found)
@@ -133,10 +137,9 @@ def gate(
     the two do not compare and `across` does not allow it.
     """
     from lstm_bench.analysis import gate as analysis
-    from lstm_bench.analysis import results as runs
 
-    first = runs.load(_folder(base, results))
-    second = first if new is None else runs.load(_folder(new, results))
+    first = _one_kind(base, results)
+    second = first if new is None else _one_kind(new, results)
     second = first if analysis.same(first, second) else second
     renamed = [f"{mine}={theirs}" for mine, theirs in (rows or {}).items()]
     pairs = analysis.paired(first, second, list(implementations), renamed)
@@ -170,6 +173,18 @@ def bisect(
         plan, list(pythons), pythons.__getitem__, "latency", Path(results), threshold
     )
     return found.frame().assign(run=runs)
+
+
+def _one_kind(run: str | Path, results: str | Path) -> Run:
+    """A run on one kind of device, or that part of a mixed one: `mixed@H200`."""
+    from pathlib import Path
+
+    from lstm_bench.analysis import kinds
+    from lstm_bench.analysis import results as runs
+    from lstm_bench.runs import run_folders
+
+    name, part = run_folders.split_part(Path(results), str(run))
+    return kinds.chosen(runs.load(run_folders.find_run(Path(results), name)), part)
 
 
 def _folder(run: str | Path | None, results: str | Path) -> Path:

@@ -28,6 +28,7 @@ COMMANDS = {
     "gate": ("gate:gate", "Fail where a new run is slower, larger or wrong, for CI."),
     "grid": ("grid:grid", "Measure every implementation at every shape of a grid."),
     "list": ("machine:list_", "Show what can run here, and what the rest would need."),
+    "merge": ("merge:merge", "Join the parts of a grid that several jobs measured."),
     "profile": ("profile:profile", "Take the calls of one implementation at one shape apart."),
     "report": ("report:report", "Show a run as tables, figures or one page."),
 }

@@ -145,7 +145,7 @@ BAD = [
     (["report", "--quux"], "No such option: --quux\ntry `"),
     (["profile", "fake", "--shape", "3,2,4", "--op"], "did you mean --operators?"),
     (["grid", "--resume", "x"], "no run 'x' in results, nor any other; start one with `lstm-bench"),
-    (["grid", "grid.yaml", "--devise", "cpu"], "--devise; did you mean --device?"),
+    (["grid", "grid.yaml", "--devise", "cpu"], "--devise; did you mean --device"),
     (["report"], "start one with"),
     (["report", "--run", "x"], "no run 'x' in results, nor any other; start one with `lstm-bench"),
     (["gird"], "did you mean 'grid'"),

@@ -29,7 +29,8 @@ def cell(name, seconds, hidden=8, batch=1, timesteps=1, rounds=None, **more):
     row = Row(name, Sizes(hidden, batch, timesteps, hidden), 1, 1, "ok", device="cuda")
     row.precision = "fp32"
     row.latency_s = seconds
-    row.round_latency_s = [seconds] * 10 if rounds is None else rounds
+    known = [] if seconds is None else [seconds] * 10
+    row.round_latency_s = known if rounds is None else rounds
     for key, value in more.items():
         setattr(row, key, value)
     return row

@@ -148,7 +148,7 @@ BAD = [
     ({"hidden": [[1]]}, r"hidden: found \[1\]"),
     ({"hidden": {"a": 1}}, "hidden: found"),
     ({"batch": 60_000, "timesteps": 900_000}, "an array of"),
-    ({"hidden": list(range(1, 400)), "batch": list(range(1, 400))}, "over|cells"),
+    ({"hidden": list(range(1, 1002)), "batch": list(range(1, 1002))}, "over|cells"),
     ({"implementations": []}, "implementations: found"),
     ({"implementations": ["pytorhc"]}, "did you mean 'pytorch'"),
     ({"implementations": [7]}, "no implementation is called '7'"),

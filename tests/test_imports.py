@@ -71,8 +71,17 @@ def test_all_but_the_implementations_and_the_drop_in_load_without_a_framework_an
     modules = [".".join(p.with_suffix("").parts) for p in free]
     loaded = loaded_after("\n".join(f"import {module}" for module in modules))
     assert {*modules} <= loaded
-    late = {"scipy", *FRAMEWORKS}  # only what needs them waits for them
+    late = {"scipy", "ray", *FRAMEWORKS}  # only what needs them waits for them
     assert not {m.split(".")[0] for m in loaded} & late
+
+
+def test_one_file_knows_of_ray():
+    users = [p for p in PACKAGE.rglob("*.py") if "ray" in roots(p)]
+    assert [path.name for path in users] == ["ray_cluster.py"]
+
+
+def roots(path: Path) -> set[str]:
+    return {module.split(".")[0] for module in imported_by(path)}
 
 
 def helped(*words: str) -> set[str]:

@@ -2,7 +2,10 @@
 
 import gzip
 import json
+import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from lstm_bench.model.types import Block, LstmBenchError, Record, Shape
@@ -117,7 +120,7 @@ def test_a_run_that_gzip_packed_is_read_as_it_is_and_goes_on_unpacked(tmp_path):
     with store.Store(folder) as s:
         s.append(record(2), [])
     assert [r.status for r in store.read_records(folder).values()] == ["ok", "ok"]
-    assert len(store.read_rows(folder)[0]) == 3
+    assert sum(map(len, store.RowPieces(folder))) == 3
 
 
 @pytest.mark.parametrize(
@@ -172,3 +175,19 @@ def test_packed_files_one_behind_the_other_are_all_read(tmp_path):
     path.unlink()
     path.with_name("records.jsonl.gz").write_bytes(b"".join(map(gzip.compress, lines)) + bytes(512))
     assert len(store.read_records(tmp_path / "r")) == 2
+
+
+def test_lines_are_strict_json_whatever_a_record_holds(tmp_path):
+    odd = record(1)
+    odd.latency_s, odd.throughput_s, odd.reason = math.nan, np.float64(0.25), "\u00e9\x1b\n"
+    odd.memory, odd.timed_s = {"inputs": np.int64(3)}, math.inf
+    with store.Store.create(tmp_path / "r", MANIFEST) as s:
+        s.append(odd, BLOCKS)
+        s.append(replace(odd, shape=Shape(2, 1, 1, 2), reason="half \udce9"), BLOCKS)
+    lines = (tmp_path / "r" / "records.jsonl").read_text().splitlines()
+    first, second = (json.loads(line, parse_constant=pytest.fail) for line in lines)
+    assert (first["latency_s"], first["throughput_s"], first["timed_s"]) == (None, 0.25, None)
+    assert (first["memory"], first["reason"]) == ({"inputs": 3}, "\u00e9\x1b\n")
+    assert second["reason"] == "half \udce9"
+    samples = (tmp_path / "r" / "samples.jsonl").read_text().splitlines()
+    assert [json.loads(line)["blocks"][0]["latency_ns"] for line in samples] == [[10, 11, 12]] * 2

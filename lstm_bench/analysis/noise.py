@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -72,10 +73,17 @@ def by_round(lists: Sequence[Sequence[float]]) -> Numbers:
     lengths = np.fromiter(map(len, lists), dtype=np.intp, count=len(lists))
     result = np.full((len(lists), int(lengths.max(initial=0))), np.nan)
     if lengths.sum():
-        flat = np.fromiter(itertools.chain.from_iterable(lists), dtype=float)
+        flat = _flat(lists)
         flat[~plausible(flat)] = np.nan
         result[np.arange(result.shape[1]) < lengths[:, None]] = flat
     return result
+
+
+def _flat(lists: Sequence[Sequence[float]]) -> Numbers:
+    """All of them behind each other."""
+    if all(type(one) is array for one in lists):
+        return np.frombuffer(bytearray().join(lists))  # type: ignore[arg-type]
+    return np.fromiter(itertools.chain.from_iterable(lists), dtype=float)
 
 
 def controls(cells: pd.DataFrame, metric: str = "latency") -> Controls:
@@ -106,6 +114,8 @@ def controls(cells: pd.DataFrame, metric: str = "latency") -> Controls:
 def between_passes(cells: pd.DataFrame, metric: str = "latency") -> Numbers:
     """How far each later pass of a cell, in processes of its own, is from its first."""
     value = METRICS[metric][0]
+    if not (cells["pass_number"] > 1).any():
+        return np.empty(0)
     own = cells[(cells["status"] == "ok") & (cells["copy"] == 1) & cells[value].notna()]
     own = own.sort_values("pass_number", kind="stable")
     first = own.groupby(["implementation", *SHAPE])[[value, "pass_number"]].transform("first")

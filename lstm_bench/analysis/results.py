@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pandas as pd
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.families import families
-from lstm_bench.analysis.noise import SHAPE, Noise
+from lstm_bench.analysis.noise import METRICS, SHAPE, Noise
 from lstm_bench.model.limits import Limits
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Implementation, Record, Settings, to_json
@@ -25,58 +26,141 @@ from lstm_bench.runs.store import Row
 
 REFERENCES = ("deepbench", "persistent")  # the frameworks of the C++ rows
 _TIMES = ("latency_s", "throughput_s", "device_s", "first_call_s", "build_s", "import_s", "timed_s")
-_REST = (
-    *("pass_number", "copy", "precision", "computes", "path", "device", "threads", "tf32"),
-    *(
-        "rounds",
-        "round_latency_s",
-        "round_throughput_s",
-        "round_device_s",
-        "warnings",
-        "group",
-        "process",
-    ),
+_TEXTS = (
+    *("implementation", "status", "reason", "precision", "computes", "path", "device", "group"),
+    *("node", "device_name", "driver"),
+)
+_ROUNDS = ("round_latency_s", "round_throughput_s", "round_device_s")
+_NUMBERS = {
+    "pass_number": int,
+    "copy": int,
+    "threads": int,
+    "tf32": bool,
+    "rounds": int,
+    "process": int,
+}
+#: The columns of a frame, in their order; `device_name` and `driver` come last.
+_ORDER = (
+    *("implementation", *SHAPE, "status", "reason", *_TIMES, "max_abs_error", "tolerance"),
+    *("step_s", "host_peak", "device_peak", "pass_number", "copy", "precision", "computes"),
+    *("path", "device", "threads", "tf32", "rounds", *_ROUNDS, "warnings", "group", "process"),
+    "node",
 )
 
 
 def frame(
-    rows: Sequence[Row], machine: Mapping[str, Any], state: str = Settings.state
+    rows: Iterable[Row], machine: Mapping[str, Any], state: str = Settings.state
 ) -> pd.DataFrame:
     """One row per cell, controls included (`copy` above 1); of lines of one cell the last counts.
 
     Columns: implementation, hidden, batch, timesteps, input_size, status, reason, latency_s,
     throughput_s, device_s, max_abs_error, host_peak, and what the cell ran on and with.
     """
-    fields = Row.__struct_fields__
-    raw = dict(zip(fields, _transposed(rows), strict=True)) if rows else dict.fromkeys(fields, ())
-    sizes = _transposed(raw["shape"]) if rows else [()] * len(SHAPE)
-    columns: dict[str, Any] = {"implementation": _column(raw["implementation"])}
-    columns |= {n: np.array(v, dtype=int) for n, v in zip(SHAPE, sizes, strict=True)}
-    columns |= {name: _column(raw[name]) for name in ("status", "reason")}
-    for name in _TIMES:
-        columns[name] = np.array(raw[name], dtype=float)  # None becomes NaN
-        columns[name][~noise.plausible(columns[name])] = np.nan
-    for name in ("max_abs_error", "tolerance"):
-        found = [getattr(check, name) if check else None for check in raw["check"]]
-        columns[name] = np.array(found, dtype=float)
-    columns["step_s"] = columns["latency_s"] / np.maximum(columns["timesteps"], 1)
-    for name in ("host peak", "device peak"):
-        found = [memory.get(name) for memory in raw["memory"]]
-        columns[name.replace(" ", "_")] = np.array(found, dtype=float)
-    columns["host_peak"] += [memory.get("import", 0) for memory in raw["memory"]]
-    columns |= {name: _column(raw[name]) for name in _REST}
-    columns["state"] = np.full(len(rows), state, dtype=object)
+    return _framed([list(rows)], machine, state)
+
+
+def _framed(
+    pieces: Iterable[Sequence[Row]], machine: Mapping[str, Any], state: str
+) -> pd.DataFrame:
+    """The same from rows that come some at a time: what is parsed takes far more room."""
+    known: dict[Any, Any] = {}
+    parts = [_columns(rows, known) for rows in pieces] or [_columns([], known)]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    parts.clear()
+    length = len(columns["status"])
     gpu = (machine.get("gpus") or [{}])[0]
     on_gpu = columns["device"] == "cuda"
+    places = {}
     for name, there, here in (
         ("device_name", gpu.get("name"), machine.get("cpu")),
         ("driver", gpu.get("driver"), None),
     ):
-        columns[name] = np.full(len(rows), here, dtype=object)
-        columns[name][on_gpu] = there
-    result = pd.DataFrame(columns)
-    again = result.duplicated(["implementation", *SHAPE, "pass_number", "copy"], keep="last")
+        places[name] = np.full(length, here, dtype=object)
+        places[name][on_gpu] = there
+        own = columns[name] != ""
+        places[name][own] = columns[name][own]
+    ordered = {name: columns.pop(name) for name in _ORDER}
+    ordered["state"] = np.full(length, state, dtype=object)
+    result = pd.DataFrame({**ordered, **places}, copy=False)
+    again = _measured_again(result)
     return result[~again].reset_index(drop=True) if again.any() else result
+
+
+def _measured_again(cells: pd.DataFrame) -> Any:
+    """Whether a later line is of the same cell."""
+    names, _ = pd.factorize(cells["implementation"])
+    keys = {"name": names, **{key: cells[key] for key in (*SHAPE, "pass_number", "copy")}}
+    return pd.DataFrame(keys, copy=False).duplicated(keep="last")
+
+
+def _columns(rows: Sequence[Row], known: dict[Any, Any]) -> dict[str, Any]:
+    """These rows as columns; `known` has the texts so far, of which each is kept once."""
+    fields = (type(rows[0]) if rows else Row).__struct_fields__
+    raw = dict(zip(fields, _transposed(rows), strict=True)) if rows else dict.fromkeys(fields, ())
+    sizes = _transposed(raw["shape"]) if rows else [()] * len(SHAPE)
+    columns: dict[str, Any] = {}
+    for name in _TEXTS:
+        columns[name] = _alike(raw[name], lambda text: known.setdefault(text, text))
+        if columns[name] is None:
+            columns[name] = _objects(map(known.setdefault, raw[name], raw[name]), len(rows))
+    columns |= {n: np.array(v, dtype=int) for n, v in zip(SHAPE, sizes, strict=True)}
+    for name in _TIMES:
+        columns[name] = _floats(raw[name])
+        columns[name][~noise.plausible(columns[name])] = np.nan
+    for name in ("max_abs_error", "tolerance"):
+        found = [getattr(check, name) if check else None for check in raw["check"]]
+        columns[name] = _floats(found)
+    columns["step_s"] = columns["latency_s"] / np.maximum(columns["timesteps"], 1)
+    for name in ("host peak", "device peak"):
+        found = [memory.get(name) for memory in raw["memory"]]
+        columns[name.replace(" ", "_")] = _floats(found)
+    if not np.isnan(columns["host_peak"]).all():
+        columns["host_peak"] += [memory.get("import", 0) for memory in raw["memory"]]
+    for name, kind in _NUMBERS.items():
+        column = _alike(raw[name], dtype=kind)
+        columns[name] = np.array(raw[name], dtype=kind) if column is None else column
+    for name in _ROUNDS:
+        if rows and isinstance(raw[name][0], msgspec.Raw):  # not wanted
+            columns[name] = np.empty(len(rows), dtype=object)
+            columns[name].fill(_NO_ROUNDS)
+            continue
+        packed = (array("d", times) if times else _NO_ROUNDS for times in raw[name])
+        columns[name] = _objects(packed, len(rows))
+    columns["warnings"] = _alike(raw["warnings"], lambda told: known.setdefault(tuple(told), told))
+    if columns["warnings"] is None:
+        marks = (known.setdefault(tuple(told), told) for told in raw["warnings"])
+        columns["warnings"] = _objects(marks, len(rows))
+    return columns
+
+
+def _alike(
+    values: Sequence[Any], kept: Callable[[Any], Any] = lambda value: value, dtype: Any = object
+) -> Any:
+    """The column of values that are all the same, as in most columns they are; None: they differ.
+
+    `kept` gives the one of its kind that is used for all of them.
+    """
+    if values and values.count(values[0]) < len(values):
+        return None
+    column = np.empty(len(values), dtype=dtype)
+    if values:
+        column.fill(kept(values[0]))
+    return column
+
+
+_NO_ROUNDS = array("d")
+
+
+def _floats(values: Sequence[float | None]) -> Any:
+    """None becomes NaN."""
+    if values.count(None) == len(values):  # as most have no device time
+        return np.full(len(values), np.nan)
+    return np.array(values, dtype=float)
+
+
+def _objects(values: Iterable[Any], count: int) -> Any:
+    """Text and lists as they are: NumPy need not guess what they might be."""
+    return np.fromiter(values, dtype=object, count=count)
 
 
 def frame_of(records: Iterable[Record]) -> pd.DataFrame:
@@ -88,15 +172,6 @@ def _transposed(structs: Iterable[msgspec.Struct]) -> Iterable[tuple[Any, ...]]:
     return zip(*map(msgspec.structs.astuple, structs), strict=True)
 
 
-def _column(values: Sequence[Any]) -> Any:
-    """Text and lists as they are: pandas need not guess what they might be."""
-    if values and isinstance(values[0], (bool, int, float)):
-        return np.array(values)
-    column = np.empty(len(values), dtype=object)
-    column[:] = values
-    return column
-
-
 @dataclass(frozen=True)
 class Run:
     """A run on disk, as far as it goes: it may be interrupted, or going on right now."""
@@ -106,8 +181,9 @@ class Run:
     cells: pd.DataFrame
     damaged: int = 0  # lines that could not be read
     folder: Path | None = None
+    part: str = ""  # of a mixed run: the kind of device that these cells are from
 
-    @property
+    @functools.cached_property
     def plan(self) -> Plan:
         return Plan.from_json(self.manifest["plan"], self.name)
 
@@ -137,15 +213,26 @@ class Run:
 
     @functools.cached_property
     def left(self) -> int:
-        """How many planned cells are still to be measured: never begun, or cut short."""
-        whole = self.cells[self.cells["status"] != "interrupted"]
-        keys = [whole[name] for name in ("implementation", *SHAPE, "pass_number", "copy")]
-        done = set(zip(*keys, strict=True))
-        planned = (
-            (c.implementation, *(getattr(c.shape, axis) for axis in SHAPE), c.pass_number, c.copy)
-            for c in self.plan.all_cells()
-        )
-        return sum(cell not in done for cell in planned)
+        """How many planned cells are still to be measured: never begun, or cut short.
+
+        What is left of a mixed run may be measured on any of its kinds of device.
+        """
+        if self.part:
+            return 0
+        plan, cells = self.plan, self.cells
+        whole = (cells["status"] != "interrupted") & (cells["pass_number"] <= plan.passes)
+        whole &= cells["implementation"].isin([row.name for row in plan.implementations])
+        own = {(s.hidden, s.batch, s.timesteps, s.input_size): s for s in plan.own_shapes()}
+        columns = [cells[axis].to_numpy()[whole].tolist() for axis in SHAPE]
+        shapes = list(map(own.get, zip(*columns, strict=True)))
+        copies = cells["copy"].to_numpy()[whole]
+        names = cells["implementation"].to_numpy()[whole]
+        controls = np.flatnonzero(copies > 1).tolist()
+        done = len(shapes) - shapes.count(None)
+        for at in controls:  # of which a plan has some at each shape
+            shape, name, copy = shapes[at], names[at], copies[at]
+            done -= shape is not None and plan.controls_at(shape)[name] < copy - 1
+        return plan.size - done
 
     @functools.cached_property
     def limits(self) -> Limits | None:
@@ -184,19 +271,19 @@ def _today(row: Implementation) -> Implementation:
     return row if row.default_on else IMPLEMENTATIONS.get(row.name, row)
 
 
-def load(folder: Path) -> Run:
-    """Read a run."""
+def load(folder: Path, metrics: Collection[str] = tuple(METRICS)) -> Run:
+    """Read a run, with the rounds of these metrics only: they are the most of it."""
     manifest = store.read_manifest(folder)
     plan = Plan.from_json(manifest["plan"], str(folder))  # says what is wrong, if anything is
     tracking = gc.isenabled()
     gc.disable()  # nothing here is garbage, and looking for it takes as long as the rest
     try:
-        rows, damaged = store.read_rows(folder)
-        cells = frame(rows, manifest["machine"], plan.settings.state)
+        rows = store.RowPieces(folder, [METRICS[metric][1] for metric in metrics])
+        cells = _framed(rows, manifest["machine"], plan.settings.state)
     finally:
         if tracking:
             gc.enable()
-    return Run(folder.resolve().name, manifest, cells, damaged, folder)
+    return Run(folder.resolve().name, manifest, cells, rows.damaged, folder)
 
 
 def versions(run: Run, implementation: str) -> dict[str, str]:

@@ -45,10 +45,14 @@ _KEPT = ["implementation", *SHAPE, "pass_number", "group", "computes", "path", "
 _KEPT += ["precision", *_COLUMNS, *_LARGEST]
 
 
-def times(cells: pd.DataFrame, metric: str = "latency") -> Times:
-    """All cells of the metric that came out well, controls apart."""
+def times(
+    cells: pd.DataFrame, metric: str = "latency", among: pd.Series[bool] | None = None
+) -> Times:
+    """All cells of the metric that came out well, controls apart; `among`: only of these."""
     value, rounds = METRICS[metric]
     good = (cells["status"] == "ok") & (cells["copy"] == 1) & cells[value].notna()
+    if among is not None:
+        good &= among
     ok = cells.loc[good, [*_KEPT, rounds]]
     shape_of = ok.groupby(SHAPE, sort=True).ngroup().to_numpy()
     shapes = ok[SHAPE].drop_duplicates().sort_values(SHAPE, ignore_index=True)
@@ -215,29 +219,31 @@ def winners(
         floor = np.where(found["next_s"].notna(), both, floor)
         found["verdict"] = noise.verdicts(*rounds, found["ratio"].to_numpy(), floor)
         found.loc[found["next"].isna(), "verdict"] = "alone"
-        sides = zip(rows.tolist(), found["fastest"], found["next"], found["verdict"], strict=True)
-        alike = [
-            row
-            for row, first, second, verdict in sides
-            if verdict in ("same", "unsure")
-            and codes.get((row, first), "") == codes.get((row, second))
-        ]
-        if not alike:
+        first, second = (
+            codes[rows, columns[ranked[:, 0]]],
+            codes[rows, columns[ranked[rows, place]]],
+        )
+        alike = found["verdict"].isin(("same", "unsure")) & (first == second) & (second >= 0)
+        if not alike.any():
             break
-        for row in alike:
+        for row in np.flatnonzero(alike).tolist():
             shared[row] += (found["next"].iloc[row],)
     found["shared"] = shared
     worst = of.cells["max_abs_error"].groupby([of.shape_of, of.name_of]).max()
-    first = [of.names.index(name) if name else -1 for name in found["fastest"]]
-    found["error"] = worst.reindex(list(zip(rows.tolist(), first, strict=True))).to_numpy()
+    errors = np.full(of.seconds.shape, np.nan)
+    errors[tuple(worst.index.codes)] = worst.to_numpy()
+    found["error"] = errors[rows, columns[ranked[:, 0]]]
     return found[found["fastest"].notna()].reset_index(drop=True)
 
 
-def _codes(of: Times) -> dict[tuple[int, str], str]:
-    """Which code ran at each shape, where the path tells one code from another."""
-    keys = zip(of.shape_of.tolist(), of.cells["implementation"], of.cells["path"], strict=True)
-    known = {(shape, name): re.sub(r" \(.*\)$", "", path) for shape, name, path in keys}
-    return {key: path for key, path in known.items() if path not in ("", "generic")}
+def _codes(of: Times) -> Codes:
+    """By shape and implementation a number for the code that ran; -1 where the path tells none."""
+    number, paths = pd.factorize(of.cells["path"])
+    codes = {"": -1, "generic": -1}
+    meant = [codes.setdefault(re.sub(r" \(.*\)$", "", path), len(codes)) for path in paths]
+    found = np.full(of.seconds.shape, -1)
+    found[of.shape_of, of.name_of] = np.array(meant, dtype=int)[number]
+    return found
 
 
 def wins(won: pd.DataFrame) -> Counter[str]:

@@ -69,6 +69,7 @@ def advise(
     A shape that was not measured gets times from the nearest that were, and is said to; one outside
     of the measured sizes gets none. The C++ references cannot be deployed and are never advised.
     """
+    from lstm_bench.analysis import kinds
     from lstm_bench.analysis import results as runs
     from lstm_bench.model.shape_filter import parsed
     from lstm_bench.model.units import read_size
@@ -81,7 +82,8 @@ def advise(
         raise LstmBenchError(f"--memory: found {memory!r}, expected a size, as 2GiB or 500MiB")
     options.check_folder(output)
     device = options.device_for(None)
-    run = runs.load(run_folders.for_shape(results, run_name, asked, device))
+    run_name, part = run_folders.split_part(results, run_name)
+    run = kinds.chosen(runs.load(run_folders.for_shape(results, run_name, asked, device)), part)
     names: list[str] = []
     try:
         found = advice.of(run, asked, now, accuracy, limit)

@@ -154,7 +154,7 @@ def _rows(
     for run in loaded:
         options.check_shapes(run, shape)
     cells = [chosen(run.cells, conditions, run.name) for run in loaded]
-    two = len({run.folder.resolve() for run in loaded if run.folder}) == 2
+    two = len({(run.folder.resolve(), run.part) for run in loaded if run.folder}) == 2
     loaded = loaded if two else loaded[:1]  # the same run twice is one
     if a == b and not two and a in loaded[0].implementations:
         raise LstmBenchError(_itself(a, loaded[0], run_names))
@@ -179,9 +179,10 @@ def _rows(
 def _are_runs(results: Path, names: Sequence[str]) -> bool:
     """Whether runs are named; what is a row of ours as well is taken for the row."""
     from lstm_bench.model.registry import IMPLEMENTATIONS
-    from lstm_bench.runs.run_folders import is_run
+    from lstm_bench.runs.run_folders import is_run, split_part
 
-    return any(is_run(results, name) and name not in IMPLEMENTATIONS for name in names)
+    runs = (split_part(results, name)[0] or "" for name in names)
+    return any(is_run(results, name) and name not in IMPLEMENTATIONS for name in runs)
 
 
 def _machines(
@@ -193,7 +194,7 @@ def _machines(
     from lstm_bench.analysis.machines import machines
 
     loaded = [options.load(results, name) for name in names]
-    if len({run.folder.resolve() for run in loaded if run.folder}) < len(names):
+    if len({(run.folder.resolve(), run.part) for run in loaded if run.folder}) < len(names):
         raise LstmBenchError(f"found a run twice in {', '.join(names)}; expected different runs")
     labels = _told_apart([run.name for run in loaded], names)
     return machines(dict(zip(labels, loaded, strict=True)), *how)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 import shlex
@@ -21,7 +22,7 @@ from lstm_bench.model.types import RETRYABLE, UNFINISHED, LstmBenchError, Stoppe
 if TYPE_CHECKING:
     from lstm_bench.analysis.results import Run
     from lstm_bench.driver.driver import Outcome
-    from lstm_bench.model.types import Record, Shape
+    from lstm_bench.model.types import Cell, Record, Shape
     from lstm_bench.runs.plan import Plan
 
 FAILURES = {"wrong", "oom", "timeout", "crashed"}
@@ -81,6 +82,26 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
 )
 @click.option("--energy", is_flag=True, help="Then measure energy per call (GPU, by NVML).")
 @click.option("--budget", metavar="TIME", help="Stop in time: 90s, 10m, 2h.")
+@click.option(
+    "--shard", metavar="N/OF", help="Only part N of OF, such as 3/8; `merge` joins the parts."
+)
+@click.option(
+    "--ray",
+    "ray_address",
+    is_flag=False,
+    flag_value="",
+    metavar="[ADDRESS]",
+    help="Spread the shapes over a Ray cluster; without an address, over this machine's GPUs.",
+)
+@click.option(
+    "--per-device", is_flag=True, help="With --ray: the whole grid on every kind of device."
+)
+@click.option(
+    "--runtime-env",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="With --ray: Ray's runtime_env for all nodes, as YAML or JSON.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the plan and an estimate; run nothing.")
 def grid(
     grid_file: Path | None,
@@ -102,6 +123,10 @@ def grid(
     profile: bool,
     energy: bool,
     budget: str | None,
+    shard: str | None,
+    ray_address: str | None,
+    per_device: bool,
+    runtime_env: Path | None,
     dry_run: bool,
 ) -> None:
     """Measure every implementation at every shape of a grid.
@@ -117,6 +142,8 @@ def grid(
       lstm-bench grid paper -i pytorch --against pytorch=.venv-new/bin/python
       lstm-bench grid --resume                          after Ctrl-C, a crash or a power cut
       lstm-bench grid grids/paper.yaml --resume         the same, or its start: for a job script
+      lstm-bench grid paper --ray auto                  over all nodes of a Ray cluster
+      lstm-bench grid paper --run paper --shard 3/8     a part of it, for a job array
 
     Results go to results/<run>/ in the current folder. Exit code: 0 done or out of budget, 1 some
     cells failed, none could run or the run could not go on, 2 wrong usage, 130 interrupted (143 by
@@ -124,33 +151,38 @@ def grid(
     """
     with held():
         from lstm_bench.driver import driver, machine, preflight
-        from lstm_bench.model.units import counted
         from lstm_bench.runs import grid as grids
-        from lstm_bench.runs import run_folders, store
-        from lstm_bench.runs.plan import Plan
 
     if fast and rigorous:
         raise click.UsageError("--fast and --rigorous exclude each other")
     if resume and resume.endswith((".yaml", ".yml")) and grid_file is None:
         grid_file, resume = Path(resume), ""  # `--resume GRID`: the word was meant as the grid
+    if ray_address and grid_file is None and grids.find(Path(ray_address)).is_file():
+        grid_file, ray_address = Path(ray_address), ""  # `--ray GRID`, likewise
     if grid_file is None and resume is None and not shape:
         raise click.UsageError("expected a grid, such as grids/default.yaml, --shape or --resume")
     if retry_failed and resume is None:
         raise click.UsageError("--retry-failed goes with --resume")
+    if ray_address is None and (per_device or runtime_env):
+        raise click.UsageError("--per-device and --runtime-env go with --ray")
+    if ray_address is not None and shard:
+        raise click.UsageError("--shard is for those without --ray, which divides a grid itself")
     budget_s = _duration(budget) if budget else None
     against = preflight.against(others)
     environments = {**preflight.environments(pythons), **against}
-    plan = None
+    if ray_address is not None:
+        environments = {name: _everywhere(path) for name, path in environments.items()}
+        against = {name: environments[name] for name in against}
+    make_plan = None
     if grid_file is not None or shape:
         file, data = _grid(grid_file, shape)
         given = {"device": device, "threads": threads, "passes": passes}
         given |= {"profile": profile, "energy": energy}
         data.update({key: value for key, value in given.items() if value})
-        plan = grids.plan(
+        make_plan = functools.partial(
+            grids.plan,
             data,
             file,
-            device=machine.default_device(),
-            threads=machine.threads(),
             shapes=shape,
             implementations=_split(implementations) if implementations else None,
             environments=environments,
@@ -158,66 +190,158 @@ def grid(
             sampling=_sampling_flags(data, fast, rigorous, deepbench),
         )
     changes = (implementations, device, threads, passes, fast, rigorous, deepbench, profile, energy)
-    if plan is None and any(changes):
+    if make_plan is None and any((*changes, shard)):
         raise click.UsageError("--resume takes the run's own plan; it cannot be changed")
-    if resume is not None and run_name and (resume or plan is None):
+    if resume is not None and run_name and (resume or make_plan is None):
         raise click.UsageError(f"--run names a new run; to go on with one: --resume {run_name}")
     name = None if run_name is None else preflight.run_name(run_name)
-    old = None if resume is None else _to_resume(results, resume or name, plan, bool(resume))
-    records: list[Record] = []
-    if old is None:
-        assert plan is not None
-        folder = results / (name or run_folders.new_run_name(results, plan.name))
-        if (folder / "manifest.json").exists():
-            again = run_folders.resume_command(folder, plan.environments)
-            raise LstmBenchError(f"{folder} holds a run; `{again}` goes on with it")
-        if resume is not None:
-            click.echo(f"nothing to resume in {results}: starting {folder.name}", err=True)
-    else:
-        folder = old
-        manifest = store.read_manifest(folder)
-        stored = Plan.from_json(manifest["plan"], str(folder))
-        if plan and not plan.same_work(stored):
-            instead = "choose another --run name" if name else "leave --resume out"
-            raise LstmBenchError(
-                f"{folder} was started with another plan than this command's; go on with"
-                f" `{run_folders.resume_command(folder, environments)}`, or {instead}"
-            )
-        pythons_given = {**(plan.environments if plan else {}), **environments}
-        plan = preflight.resumed(stored, pythons_given, folder)
-        records = list(store.read_records(folder).values())
-        preflight.same_circumstances(manifest, plan, folder)
-        if other := preflight.another_board(manifest):
+    wanted = Wanted(results, resume, name, environments, skip_missing, retry_failed, budget_s)
+    if ray_address is not None:
+        from lstm_bench.commands import cluster
+
+        own = make_plan is not None and data.get("device", "auto") == "auto"
+        cluster.grid(ray_address, runtime_env, make_plan, wanted, per_device, own, dry_run)
+    plan = None
+    if make_plan:
+        plan = make_plan(device=machine.default_device(), threads=machine.threads())
+        plan = _sharded(plan, shard)
+    chosen = choose(wanted, plan)
+    plan, folder, records, new = chosen.plan, chosen.folder, chosen.records, chosen.manifest is None
+    if chosen.manifest is not None:
+        preflight.same_circumstances(chosen.manifest, plan, folder)
+        if other := preflight.another_board(chosen.manifest):
             click.echo(f"! {other}", err=True)
-    without = "\nor go without: --skip-missing"
-    if old is None:
-        without += ", or name what is here with --implementations"
-    missing = preflight.missing(plan, skip_missing or dry_run, without)
-    if old is None:
+    missing = preflight.missing(plan, skip_missing or dry_run, without(new))
+    if new:
         plan = dataclasses.replace(plan, absent=tuple(missing))
     for warning in preflight.in_vain(plan, energy):
         click.echo(f"! {warning}", err=True)
     left = driver.pending(plan, records, retry_failed)
     if dry_run:
-        from lstm_bench.report import dry_run as described
-
         try:
             preflight.device(plan)
         except LstmBenchError as error:
             click.echo(f"! {error}", err=True)
-        options.write(described.document(plan, left, missing, budget_s), "table", None)
+        describe(plan, left, missing, budget_s)
         return
     preflight.device(plan)
     if records and not left:
-        told = ""
-        if more := driver.pending(plan, records, retry_failed=True):
-            told = (
-                f"; --retry-failed measures {counted(len(more), 'cell')} again: those that failed,"
-                " and the shapes that lost a profile or energy"
-            )
-        click.echo(f"{folder} is complete: nothing is left to measure{told}")
-        sys.exit(_exit_code({record.status for record in records}))
-    _run(plan, folder, missing, retry_failed, budget_s, new=old is None)
+        click.echo(complete(chosen))
+        sys.exit(exit_code({record.status for record in records}))
+    _run(plan, folder, missing, retry_failed, budget_s, new)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What was asked for, beside the plan."""
+
+    results: Path
+    resume: str | None  # None: a new run; empty: whichever fits
+    name: str | None
+    environments: Mapping[str, str]
+    skip_missing: bool
+    retry_failed: bool
+    budget_s: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """A run to begin or to go on with."""
+
+    plan: Plan
+    folder: Path
+    manifest: Mapping[str, Any] | None = None  # of one that goes on
+    records: Sequence[Record] = ()
+
+
+def choose(wanted: Wanted, plan: Plan | None) -> Chosen:
+    """The run that was meant: a new one of the plan, or one that is there."""
+    from lstm_bench.driver import preflight
+    from lstm_bench.runs import run_folders, store
+    from lstm_bench.runs.plan import Plan
+
+    results, name = wanted.results, wanted.name
+    if name and plan and plan.shard:
+        name = shard_name(name, plan.shard)
+    old = None
+    if wanted.resume is not None:
+        old = _to_resume(results, wanted.resume or name, plan, bool(wanted.resume))
+    if old is None:
+        assert plan is not None
+        new = name or run_folders.new_run_name(results, plan.name)
+        if plan.shard and not name:
+            new = shard_name(new, plan.shard)
+        folder = results / new
+        if (folder / "manifest.json").exists():
+            again = run_folders.resume_command(folder, plan.environments)
+            raise LstmBenchError(f"{folder} holds a run; `{again}` goes on with it")
+        if wanted.resume is not None:
+            click.echo(f"nothing to resume in {results}: starting {folder.name}", err=True)
+        return Chosen(plan, folder)
+    manifest = store.read_manifest(old)
+    stored = Plan.from_json(manifest["plan"], str(old))
+    if plan and not plan.same_work(stored):
+        instead = "choose another --run name" if wanted.name else "leave --resume out"
+        raise LstmBenchError(
+            f"{old} was started with another plan than this command's; go on with"
+            f" `{run_folders.resume_command(old, wanted.environments)}`, or {instead}"
+        )
+    pythons = {**(plan.environments if plan else {}), **wanted.environments}
+    plan = preflight.resumed(stored, pythons, old)
+    return Chosen(plan, old, manifest, list(store.read_records(old).values()))
+
+
+def without(new: bool) -> str:
+    """What to type where a framework is missing."""
+    named = ", or name what is here with --implementations" if new else ""
+    return f"\nor go without: --skip-missing{named}"
+
+
+def describe(
+    plan: Plan, left: Sequence[Cell], missing: Mapping[str, str], budget_s: float | None
+) -> None:
+    """For `--dry-run`."""
+    from lstm_bench.report import dry_run
+
+    options.write(dry_run.document(plan, left, missing, budget_s), "table", None)
+
+
+def complete(chosen: Chosen) -> str:
+    """That nothing is left of a run, and what could be measured again."""
+    from lstm_bench.driver import driver
+    from lstm_bench.model.units import counted
+
+    told = ""
+    if more := driver.pending(chosen.plan, chosen.records, retry_failed=True):
+        told = (
+            f"; --retry-failed measures {counted(len(more), 'cell')} again: those that failed,"
+            " and the shapes that lost a profile or energy"
+        )
+    return f"{chosen.folder} is complete: nothing is left to measure{told}"
+
+
+def shard_name(name: str, shard: tuple[int, int]) -> str:
+    return f"{name}-shard-{shard[0]}-of-{shard[1]}"
+
+
+def _sharded(plan: Plan, text: str | None) -> Plan:
+    """The plan of `--shard 3/8`."""
+    if text is None:
+        return plan
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
+    number, of = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= number <= of:
+        raise LstmBenchError(f"--shard: found {text!r}, expected a part such as 3/8: part 3 of 8")
+    if of > len(plan.shapes):
+        raise LstmBenchError(
+            f"--shard: found {of} parts of {len(plan.shapes)} shapes; expected as many at most"
+        )
+    return dataclasses.replace(plan, shard=(number, of))
+
+
+def _everywhere(path: str) -> str:
+    """An interpreter's path as other folders and nodes can use it."""
+    return os.path.abspath(path) if os.sep in path else path
 
 
 def _grid(path: Path | None, shapes: Sequence[Shape]) -> tuple[Path, dict[str, Any]]:
@@ -250,7 +374,7 @@ def _to_resume(results: Path, name: str | None, plan: Plan | None, must: bool) -
     runs = run_folders.runs_of(results, plan.name)
     plans = (Plan.from_json(store.read_manifest(run)["plan"], str(run)) for run in runs)
     same = (run for run, its in zip(runs, plans, strict=True) if plan.same_work(its))
-    return next(same, runs[0] if runs else None)
+    return next(same, runs[0] if runs and not plan.shard else None)
 
 
 def _run(
@@ -262,12 +386,11 @@ def _run(
     new: bool,
 ) -> NoReturn:
     """Measure, show, say what to type next, and exit."""
-    import datetime
-
     with held():
         from lstm_bench.analysis import results
         from lstm_bench.driver import driver, machine, preflight
-        from lstm_bench.runs import run_folders, store
+        from lstm_bench.driver.node import Signing
+        from lstm_bench.runs import nodes, run_folders, store
 
     flags = ["--skip-missing"] if missing else []
     flags += ["--retry-failed"] if retry_failed else []
@@ -283,7 +406,7 @@ def _run(
                 "machine": here,
                 "interpreters": preflight.interpreters(plan),
                 "limits": _limits(plan),
-                "started_at": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+                "started_at": now(),
             }
             opened = store.Store.create(folder, manifest)
         else:
@@ -297,12 +420,15 @@ def _run(
             options.progress() as progress,
         ):
             finished = {record.key for record in records if record.status == "ok"}
+            into: store.Sink = sink
+            if plan.shard:
+                into = Signing(sink, nodes.here(), here)
+                versions = preflight.interpreters(plan)
+                sink.append_nodes([{"node": into.node, "machine": here, "interpreters": versions}])
             outcome = driver.run(
-                plan, cells, sink, progress, stop, budget_s, missing, finished=finished
+                plan, cells, into, progress, stop, budget_s, missing, finished=finished
             )
-            leg = {name: getattr(outcome, name) for name in ("wall_s", "timed_s", "spent_s")}
-            told = {"cells": outcome.finished, "note": outcome.note, "machine": here}
-            sink.append_leg({**leg, **told})
+            sink.append_leg(leg(outcome, here))
     except OSError as error:
         what = f"{folder}: {error.strerror or error}"
         if not (folder / "manifest.json").exists():
@@ -311,14 +437,26 @@ def _run(
         raise Stopped(f"{what}; what was finished is kept. Mend it, then `{again}`") from None
     run = results.load(folder)
     try:
-        _tell(run, folder, outcome, len(cells), again)
+        tell(run, folder, outcome, len(cells), again)
     except OSError:  # Ctrl-C goes to a pager or `tee` too, which may be gone first
         if not outcome.interrupted:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if outcome.interrupted:
         sys.exit(stop.exit_code)
-    sys.exit(_exit_code(set(run.cells["status"])))
+    sys.exit(exit_code(set(run.cells["status"])))
+
+
+def leg(outcome: Outcome, machine: Mapping[str, Any]) -> dict[str, Any]:
+    """What this session did, for `legs.jsonl`."""
+    times = {name: getattr(outcome, name) for name in ("wall_s", "timed_s", "spent_s", "places")}
+    return {**times, "cells": outcome.finished, "note": outcome.note, "machine": machine}
+
+
+def now() -> str:
+    import datetime
+
+    return datetime.datetime.now(datetime.timezone.utc).isoformat()
 
 
 def _limits(plan: Plan) -> dict[str, Any] | None:
@@ -336,24 +474,26 @@ def _limits(plan: Plan) -> dict[str, Any] | None:
     return found.to_json()
 
 
-def _tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> None:
+def tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> None:
     """What came out, how long it took, and what to type next."""
     with held():
         from lstm_bench.model.units import counted, percent, span, wrapped
-        from lstm_bench.report import run_report
+        from lstm_bench.report import mixed_report
         from lstm_bench.runs import store
 
-    options.write(run_report.document(run), "table", None)
-    wall = outcome.wall_s or 1e-9
+    options.write(mixed_report.document(run), "table", None)
+    wall = outcome.wall_s * outcome.places or 1e-9
     parts = [f"{what} {percent(s / wall, 0)}" for what, s in outcome.spent_s.items()]
     if parts:  # else nothing was even begun
-        click.echo(f"\n{span(outcome.wall_s)} in all{_inside(outcome.timed_s, wall)}")
+        at = f" at {counted(outcome.places, 'place')}" if outcome.places > 1 else ""
+        click.echo(f"\n{span(outcome.wall_s)} in all{at}{_inside(outcome.timed_s, wall)}")
         click.echo(wrapped(f"({', '.join(parts)})", 1))
     legs = store.read_legs(folder)
     if len(legs) > 1:  # it was resumed
         wall, timed = sum(leg.wall_s for leg in legs), sum(leg.timed_s for leg in legs)
+        busy = sum(leg.wall_s * leg.places for leg in legs)
         before = counted(len(legs) - 1, "session")
-        click.echo(f"with the {before} before it: {span(wall)}{_inside(timed, wall)}")
+        click.echo(f"with the {before} before it: {span(wall)}{_inside(timed, busy)}")
     if outcome.note:
         click.echo(f"\n! {outcome.note}")
     if outcome.interrupted or outcome.out_of_budget:
@@ -393,7 +533,7 @@ def _inside(timed_s: float, wall_s: float) -> str:
     return f", {percent(timed_s / (wall_s or 1e-9))} of it inside timed calls"
 
 
-def _exit_code(statuses: set[str]) -> int:
+def exit_code(statuses: set[str]) -> int:
     """By what became of the cells."""
     good = "ok" in statuses and not statuses & FAILURES
     return DONE if good else FAILED

@@ -148,17 +148,24 @@ def cannot_write(path: Path, error: OSError) -> LstmBenchError:
     return kind(f"{path}: cannot write: {error.strerror or error}")
 
 
-def load(results: Path, name: str | None) -> Run:
-    """The run of that name, or the newest."""
+def load(results: Path, name: str | None, mixed: bool = False, metrics: Sequence[str] = ()) -> Run:
+    """The run of that name, or the newest; `mixed`: it may be of unlike devices.
+
+    Else one kind must be chosen: `--run NAME@H200`. `metrics`: whose rounds are needed; default:
+    all.
+    """
     import gc
 
+    from lstm_bench.analysis import kinds
     from lstm_bench.analysis import results as runs
     from lstm_bench.runs import run_folders
 
     gc.disable()  # a short life, and nothing in it is garbage: looking for it takes a fifth of it
-    run = runs.load(run_folders.find_run(results, name))
+    name, part = run_folders.split_part(results, name)
+    folder = run_folders.find_run(results, name)
+    run = runs.load(folder, metrics) if metrics else runs.load(folder)
     gc.freeze()
-    return run
+    return run if mixed and not part else kinds.chosen(run, part)
 
 
 def check_shapes(run: Run, shapes: Sequence[Shape]) -> None:

@@ -132,7 +132,12 @@ def report(
         raise click.UsageError("--metric goes with the summary and with --mpe")
     if everything and (mpe or ladder or energy):
         raise click.UsageError("--all goes with the summary and with --kernels")
-    run = options.load(results, run_name)
+    alone = bool(html or figures or kernels or ladder or energy or mpe)
+    run = options.load(results, run_name, not alone, () if alone else (metric,))
+    if alone and not mpe:
+        from lstm_bench.analysis.kinds import no_part
+
+        no_part(run, "more than the summary")
     options.check_shapes(run, shape)
     for path in (html, output):
         options.check_folder(path)
@@ -184,9 +189,9 @@ def report(
 
         document = energy_report.document(run, conditions)
     else:
-        from lstm_bench.report import run_report
+        from lstm_bench.report import mixed_report
 
-        document = run_report.document(run, metric, conditions, everything)
+        document = mixed_report.document(run, metric, conditions, everything)
     options.write(document, form, output)
 
 

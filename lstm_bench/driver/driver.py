@@ -65,6 +65,8 @@ class Outcome:
     finished: int = 0  # cells
     left: int = 0  # cells that were planned and not reached
     note: str = ""  # what NVML did not tell, and how to get it
+    places: int = 1  # where shapes were measured at once
+    stopped: str = ""  # why a cluster could not go on
 
 
 def run(
@@ -85,10 +87,6 @@ def run(
     time: nothing less may take its place.
     """
     missing = missing or {}
-    walk = _Walk(plan, sink, observer, stop, look or ProfileOptions(), finished)
-    for row in plan.implementations:
-        if row.home in missing:
-            walk.workers.refused[row.worker] = ("missing", missing[row.home])
     started = time.monotonic()
     deadline = started + budget_s if budget_s else None
     groups = by_shape(cells)
@@ -99,28 +97,21 @@ def run(
     left_weight = sum(weights.values())
     observer.started(cells, min(guess_s(plan, here), budget_s or math.inf))
     outcome = Outcome()
-    current_pass = None
-    try:
-        for (pass_number, shape), group in groups.items():
-            if pass_number != current_pass:
-                walk.workers.end()
-                current_pass = pass_number
+    with Walk(plan, sink, observer, stop, missing, look, finished) as walk:
+        for at, group in groups.items():
             share = None
             if deadline is not None:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     outcome.out_of_budget = True
                     break
-                part = weights[pass_number, shape] / max(left_weight, 1e-9)
+                part = weights[at] / max(left_weight, 1e-9)
                 share = time.monotonic() + left_s * min(part, 1.0)
-            walk.measure_shape(shape, group, share)
-            left_weight -= weights[pass_number, shape]
+            walk.measure(*at, group, share)
+            left_weight -= weights[at]
             if stop():
                 break
-    finally:
-        walk.workers.close()
-        outcome.note = walk.watch.reason if plan.settings.device == "cuda" else ""
-        walk.watch.close()
+        outcome.note = walk.note
     outcome.wall_s, outcome.timed_s = time.monotonic() - started, walk.timed_s
     outcome.spent_s = dict(walk.spent_s)
     outcome.finished = walk.finished
@@ -129,17 +120,18 @@ def run(
     return outcome
 
 
-class _Walk:
-    """Measures one shape of a run after another."""
+class Walk:
+    """Measures one shape of a run after another, with workers that stay; leaving it ends them."""
 
     def __init__(
         self,
         plan: Plan,
         sink: Sink,
         observer: Observer,
-        stop: Callable[[], bool],
-        look: ProfileOptions,
-        finished_before: Collection[str],
+        stop: Callable[[], bool] = lambda: False,
+        missing: Mapping[str, str] | None = None,
+        look: ProfileOptions | None = None,
+        finished_before: Collection[str] = (),
     ):
         self.finished_before = finished_before
         #: What shall replace older times of a shape, once all of it is measured.
@@ -147,15 +139,47 @@ class _Walk:
         self.plan, self.sink, self.observer, self.stop = plan, sink, observer, stop
         self.rng = random.Random(plan.settings.seed)
         self.workers = Workers(plan, sink.logs, stop)
+        for row in plan.implementations:
+            if missing and row.home in missing:
+                self.workers.refused[row.worker] = ("missing", missing[row.home])
         self.watch = Watch(plan.settings.device)
+        self.pass_number: int | None = None
         self.finished = 0
         self.timed_s = 0.0
         self.builder = Builder(plan, self.workers, self.doing)
         self.closer = FollowUps(
-            plan, self.workers, self.builder, self.watch, look, stop, self.doing, self.rng
+            plan,
+            self.workers,
+            self.builder,
+            self.watch,
+            look or ProfileOptions(),
+            stop,
+            self.doing,
+            self.rng,
         )
         self.spent_s: defaultdict[str, float] = defaultdict(float)
         self.inside_s = 0.0  # what was done within what is being done, and is counted by itself
+
+    def __enter__(self) -> Walk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.workers.close()
+        self.watch.close()
+
+    @property
+    def note(self) -> str:
+        """What NVML did not tell, and how to get it."""
+        return self.watch.reason if self.plan.settings.device == "cuda" else ""
+
+    def measure(
+        self, pass_number: int, shape: Shape, cells: list[Cell], deadline: float | None
+    ) -> None:
+        """All cells of one shape in one pass; a pass has fresh workers."""
+        if pass_number != self.pass_number:
+            self.workers.end()
+            self.pass_number = pass_number
+        self.measure_shape(shape, cells, deadline)
 
     @contextlib.contextmanager
     def doing(self, what: str, one: Measurement | Cell, more: str = "") -> Iterator[None]:

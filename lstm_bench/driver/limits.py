@@ -36,6 +36,8 @@ def measure(environments: Mapping[str, str], device: str, threads: int) -> Limit
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL
         )
+    except subprocess.TimeoutExpired:
+        raise LstmBenchError(f"limits: {python}: took longer than {TIMEOUT_S:g} s") from None
     except (OSError, subprocess.SubprocessError) as error:
         raise LstmBenchError(f"limits: {python}: {error}") from None
     if done.returncode:

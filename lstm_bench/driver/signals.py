@@ -32,8 +32,10 @@ class Stop:
     Either way no finished cell is lost; now means without the blocks of the shape at hand.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self.tell = tell
+    def __init__(
+        self, tell: Callable[[str], None], word: str = "stopping after the current block"
+    ) -> None:
+        self.tell, self.word = tell, word
         self.count, self.exit_code = 0, 128 + signal.SIGINT
         self._before: list[tuple[int, Any]] = []
 
@@ -55,4 +57,4 @@ class Stop:
             self.exit_code = 128 + signal.SIGTERM
         if self.count > 1:
             raise SystemExit(self.exit_code)
-        self.tell("stopping after the current block; once more to stop now")
+        self.tell(f"{self.word}; once more to stop now")

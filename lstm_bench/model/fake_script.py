@@ -20,6 +20,7 @@ from lstm_bench.model.types import TOLERANCES, LstmBenchError
 SCRIPT: dict[str, Any] = {
     "call_s": 0.001,  # what a call takes
     "first_call_s": None,  # the first one, if it differs
+    "build_s": 0.0,  # that building takes, asleep: of this machine's time, on no core
     "noise": 0.0,  # relative standard deviation from call to call
     "drift": 0.0,  # relative change per call
     "copy_offset": 0.0,  # relative difference between an implementation and its A/A control
@@ -50,7 +51,7 @@ _CHOICES = {
     **{"fault": FAULTS, "when": MOMENTS, "profile": PROFILES},
     "precision": tuple(TOLERANCES),
 }
-_NUMBERS = ("call_s", "first_call_s", "noise", "drift", "copy_offset", "cpu")
+_NUMBERS = ("call_s", "first_call_s", "build_s", "noise", "drift", "copy_offset", "cpu")
 _SIGNED = ("drift", "copy_offset")
 _COUNTS = ("switches", "after", "hidden")
 

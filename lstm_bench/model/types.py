@@ -335,6 +335,9 @@ class Record:
     group: str = ""  # cells of one group were measured interleaved
     process: int = 0  # the worker that it ran in, counted from 1 in each session; 0: not known
     finished_at: str = ""
+    node: str = ""  # of a cluster, or of a shard's job; empty: the run's own machine
+    device_name: str = ""  # the GPU or the processor of that node
+    driver: str = ""  # of its GPU
 
     @property
     def cell(self) -> Cell:
@@ -355,9 +358,10 @@ class Record:
 
 def kinds_of(warnings: Iterable[Sequence[str]]) -> list[tuple[str, int]]:
     """How many cells each kind of warning concerns, the most frequent first."""
-    kinds = Counter(
-        kind for own in warnings for kind in dict.fromkeys(told.split(":")[0] for told in own)
-    )
+    kinds: Counter[str] = Counter()
+    for told, cells in Counter(map(tuple, warnings)).items():  # most have the same
+        for kind in dict.fromkeys(one.split(":")[0] for one in told):
+            kinds[kind] += cells
     return kinds.most_common()
 
 

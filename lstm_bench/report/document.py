@@ -10,7 +10,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,24 @@ _NARROWEST = 12  # that a column is folded to
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would run
 
 Row = Mapping[str, Any]
+
+
+class FrameRows(Sequence[Row]):
+    """The rows of a data frame, made when they are looked at: of very many few are drawn."""
+
+    def __init__(self, frame: pd.DataFrame):
+        self.frame = frame
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __getitem__(self, places: Any) -> Any:
+        if isinstance(places, slice):
+            return self.frame.iloc[places].to_dict("records")
+        return self.frame.iloc[[places]].to_dict("records")[0]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self[:])
 
 
 @dataclass(frozen=True)

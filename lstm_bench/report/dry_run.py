@@ -21,10 +21,11 @@ def document(
 ) -> Document:
     s, sampling = plan.settings, plan.sampling
     here = possible(plan, cells, missing)
+    shapes_here = plan.own_shapes()
     rows = []
     for row in plan.implementations:
         mine = [c for c in cells if c.implementation == row.name]
-        calls = [guess_call_s(row, shape, s) for shape in plan.shapes]
+        calls = [guess_call_s(row, shape, s) for shape in shapes_here]
         long = sum(too_long(call, sampling) for call in calls)
         note = f"{counted(long, 'shape')} may time out" if long else ""
         if row.home in missing:
@@ -50,7 +51,7 @@ def document(
         number("in all, about", "all_s", span),
         text("note", "note"),
     )
-    labels = [shape.label for shape in plan.shapes]
+    labels = [shape.label for shape in shapes_here]
     more = f" ... {len(labels) - MOST_SHAPES} more" if len(labels) > MOST_SHAPES else ""
     shapes = "shapes (hidden,batch,timesteps): " + "  ".join(labels[:MOST_SHAPES]) + more
     ends = dict.fromkeys(map(str, (sampling.rounds, sampling.max_rounds)))
@@ -62,7 +63,7 @@ def document(
     )
     result = Document()
     result.add(
-        f"{plan.name}: {counted(len(plan.shapes), 'shape')} x"
+        f"{plan.name}: {counted(len(shapes_here), 'shape')} x"
         f" {counted(len(plan.implementations), 'implementation')}"
         f" + {counted(plan.controls_made, 'A/A control')} a shape, passes: {plan.passes}\n"
         f"on {s.device}, {counted(s.threads, 'thread')},"

@@ -28,8 +28,8 @@ def contests(run: Run, cells: pd.DataFrame, metric: str = "latency") -> pd.DataF
     `reference` and `reference_s` are the fastest C++ row there, if the run has one.
     """
     ours, floors = cells["implementation"].isin(references(run, cells)), run.floors(metric)
-    won = summary.contests(summary.times(cells[~ours], metric), floors, metric)
-    theirs = summary.times(cells[ours], metric)
+    won = summary.contests(summary.times(cells, metric, ~ours), floors, metric)
+    theirs = summary.times(cells, metric, ours)
     every = {**summary.classes(theirs), summary.ANY: theirs.names}
     best = summary.contests(theirs, floors, metric, every)
     best = best.rename(columns={"fastest": "reference", "fastest_s": "reference_s"})
@@ -37,13 +37,15 @@ def contests(run: Run, cells: pd.DataFrame, metric: str = "latency") -> pd.DataF
     return won.merge(best[[*keys, "reference", "reference_s"]], "left", keys)
 
 
-def by_group(run: Run, cells: pd.DataFrame, metric: str = "latency") -> list[dict[str, Any]]:
+def by_group(
+    run: Run, cells: pd.DataFrame, of: summary.Times, metric: str = "latency"
+) -> list[dict[str, Any]]:
     """Who leads each class of accuracy, for every group of sizes of the axis that explains most.
 
     `ratio` is how many times slower the next is, `reference_ratio` how many times slower the
     fastest is than the C++ reference: geometric means, None where there is nothing to compare.
     """
-    of, compared = summary.times(cells, metric), Compared(run, cells, metric)
+    compared = Compared(run, cells, metric)
     found = {one: contestants(run, of, names) for one, names in summary.classes(of).items()}
     if sum(bool(ours) for ours, _ in found.values()) < 3:  # one class, and any: the same
         found.pop(summary.ANY, None)

@@ -393,7 +393,7 @@ def trust(run: Run) -> list[str]:
         return [f"{told}; none has been measured yet."]
     result = []
     if run.left:
-        planned = counted(len(run.plan.all_cells()), "planned cell")
+        planned = counted(run.plan.size, "planned cell")
         left = f"{run.left} of {planned} {_is(run.left, past=False)} still to be measured"
         result.append(f"The run is not complete: {left}, controls counted.")
     result += _left_out(run.cells)
@@ -482,7 +482,7 @@ def _unequal(run: Run) -> list[str]:
 
 def _warnings(run: Run) -> list[str]:
     """The most frequent warnings, by their first words."""
-    marks = run_report.counted_warnings(run.cells, run.noise)
+    marks = run_report.warnings_of(run.cells, run.noise)
     if not marks:
         return []
     words = listed(f"{count} {mark}" for mark, count in marks[:MOST_NAMED])

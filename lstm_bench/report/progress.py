@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -81,6 +82,10 @@ class PlainProgress(Clockwork):
     def doing(self, text: str) -> None:
         """Nothing: only results are worth a line in a log."""
 
+    def warn(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            self.write(clean(f"! {text}"))
+
     def finished(self, record: Record) -> None:
         super().finished(record)
         if not self.worth_telling(record):
@@ -112,6 +117,9 @@ class LiveProgress(Clockwork):
 
     def doing(self, text: str) -> None:
         self.now_doing = text
+
+    def warn(self, text: str) -> None:
+        self.console.print(f"! {clean(text)}", markup=False, highlight=False)
 
     def finished(self, record: Record) -> None:
         super().finished(record)

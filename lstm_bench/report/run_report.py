@@ -30,7 +30,7 @@ from lstm_bench.model.units import (
     wrapped,
 )
 from lstm_bench.report import fastest, limits_report
-from lstm_bench.report.document import Column, Document, Table, number, text
+from lstm_bench.report.document import Column, Document, FrameRows, Table, number, text
 from lstm_bench.runs.run_folders import resume_command
 
 MAX_REASON_LINES = 12
@@ -77,7 +77,7 @@ def document(
     result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
     result.everything, result.main = everything, "implementations"
     result.facts |= {"settings": dict(run.manifest["plan"]["settings"]), "metric": metric}
-    result.facts |= {"planned": len(run.plan.all_cells()), "left": run.left}
+    result.facts |= {"planned": run.plan.size, "left": run.left}
     if run.cells.empty:
         result.add(heading(run), "nothing was measured yet")
         return result
@@ -96,17 +96,19 @@ def document(
     own = won[won["accuracy"] != summaries.ANY]
     summary = summaries.summary(cells, of, own, run.implementations)
     failures = summaries.failures(cells)
-    warnings = counted_warnings(cells, floors, metric)
+    measured = _measured(cells, metric)
+    wide = uncertainty.beyond(measured, floors, metric)
+    warnings = counted_warnings(measured, wide)
     result.facts |= {"noise": noise_facts(floors), "failures": failures.to_dict("records")}
     result.facts |= {"warnings": dict(warnings), "damaged_lines": run.damaged}
-    if groups := fastest.by_group(run, cells, metric):
+    if groups := fastest.by_group(run, cells, of, metric):
         result.add(_groups(groups, metric, bool(ours)))
     far = limits.distances(cells, run.limits, metric)
     result.add(_table(run, summary, won, ours, far, everything))
     result.add("\n".join(_legend(run, summary, of, groups, metric, bool(len(far)))))
     # parts of their own: lines of one part are joined where the terminal is narrow
-    result.add(noise_line(floors, metric), *uncertain_lines(cells, floors, metric))
-    result.add(*_serious_lines(warnings, cells))
+    result.add(noise_line(floors, metric), *uncertain_lines(len(measured), wide, metric))
+    result.add(*_serious_lines(warnings, len(measured)))
     most = MAX_REASON_LINES if everything else FEW_LINES
     for title, lines in (
         ("missing", failure_lines(failures, run, most)),
@@ -118,7 +120,7 @@ def document(
         result.add(MORE)
     result.add_details(noise_text(run, metric))
     result.add_details("\n".join(_details_legend(won) + _path_lines(summary)))
-    if lines := warning_lines(warnings, len(_measured(cells))):
+    if lines := warning_lines(warnings, len(measured)):
         result.add_details("\n".join(["warnings:", *lines]))
     for accuracy, part in won.groupby("accuracy", sort=False):
         result.add_details(_fastest(part, metric, f"fastest in {summaries.said(accuracy)}"))
@@ -132,8 +134,9 @@ def document(
 
 def tested(cells: pd.DataFrame) -> str:
     """What was tested: how many implementations at which shapes, and what the checks found."""
-    ok, wrong = (cells[cells["status"] == status] for status in ("ok", "wrong"))
-    both = pd.concat([ok, wrong])
+    some = cells[["implementation", *SHAPE, "status", "max_abs_error"]]
+    both = some[some["status"].isin(("ok", "wrong"))]
+    ok, wrong = (both[both["status"] == status] for status in ("ok", "wrong"))
     names, shapes = both["implementation"].nunique(), both[SHAPE].drop_duplicates()
     what = f"{counted(names, 'implementation')} x {counted(len(shapes), 'shape')}"
     if len(shapes):
@@ -160,7 +163,7 @@ def only(run: Run, cells: pd.DataFrame, conditions: Sequence[str]) -> str:
 def heading(run: Run) -> str:
     """The run, its machine, and whether it is whole."""
     line = machine_line(run.manifest["machine"], run.manifest["plan"]["settings"])
-    planned = counted(len(run.plan.all_cells()), "planned cell")
+    planned = counted(run.plan.size, "planned cell")
     left = f"\nnot complete: {run.left} of {planned} still to be measured" if run.left else ""
     return f"{run.name}: {line}{left}"
 
@@ -239,44 +242,43 @@ def noise_lines(floors: Sequence[Noise], metric: str = "latency") -> list[str]:
     return lines or [f"no A/A pair has a {metric}; differences under {default} are called the same"]
 
 
-def uncertain_lines(
-    cells: pd.DataFrame, floors: Sequence[Noise], metric: str = "latency"
-) -> list[str]:
-    """How many cells vary by more than the noise floor, if any does, and by how much."""
-    own = _measured(cells)
-    wide = uncertainty.beyond(own, floors, metric)
+def uncertain_lines(cells: int, wide: noise.Numbers, metric: str = "latency") -> list[str]:
+    """How many of so many cells vary by more than the noise floor, if any does, and by how much."""
     if not len(wide):
         return []
     known = percent(float(np.median(wide)))
     line = (
-        f"{len(wide)} of {counted(len(own), 'cell')} uncertain: {metric} known to {known} in the"
+        f"{len(wide)} of {counted(cells, 'cell')} uncertain: {metric} known to {known} in the"
         " median, worse than the noise floor; verdicts account for it"
     )
     return [wrapped(line)]
 
 
-def _measured(cells: pd.DataFrame) -> pd.DataFrame:
-    """Cells with a time, A/A controls apart."""
-    return cells[(cells["status"] == "ok") & (cells["copy"] == 1)]
+def _measured(cells: pd.DataFrame, metric: str = "latency") -> pd.DataFrame:
+    """Cells with a time, A/A controls apart, and what warnings and uncertainty need of them."""
+    columns = ["status", "warnings", *noise.METRICS[metric]]
+    return cells.loc[(cells["status"] == "ok") & (cells["copy"] == 1), columns]
 
 
-def counted_warnings(
-    cells: pd.DataFrame, floors: Sequence[Noise], metric: str = "latency"
-) -> list[tuple[str, int]]:
-    """The kinds of warnings about cells with a time, controls apart, most frequent first.
+def warnings_of(cells: pd.DataFrame, floors: Sequence[Noise]) -> list[tuple[str, int]]:
+    """The kinds of warnings about cells with a time, controls apart, most frequent first."""
+    own = _measured(cells)
+    return counted_warnings(own, uncertainty.beyond(own, floors))
+
+
+def counted_warnings(measured: pd.DataFrame, wide: noise.Numbers) -> list[tuple[str, int]]:
+    """The kinds of warnings about these cells, most frequent first; `wide`: the uncertain ones.
 
     A cell that missed the precision its grid asked for is stored as "not converged"; what matters
     to a reader is whether it is worse than the noise floor: `uncertain`.
     """
-    own = _measured(cells)  # of others their reason is told
-    kinds = [(kind, count) for kind, count in kinds_of(own["warnings"]) if kind != "not converged"]
-    uncertain = len(uncertainty.beyond(own, floors, metric))
-    kinds += [("uncertain", uncertain)] * bool(uncertain)
+    found = kinds_of(measured["warnings"])
+    kinds = [(kind, count) for kind, count in found if kind != "not converged"]
+    kinds += [("uncertain", len(wide))] * bool(len(wide))
     return sorted(kinds, key=lambda one: -one[1])
 
 
-def _serious_lines(warnings: Sequence[tuple[str, int]], cells: pd.DataFrame) -> list[str]:
-    total = len(_measured(cells))
+def _serious_lines(warnings: Sequence[tuple[str, int]], total: int) -> list[str]:
     serious = [(k, n) for k, n in warnings if k in LOST or (k in SERIOUS and n > MANY * total)]
     return [line.strip() for line in warning_lines(serious, total)]
 
@@ -490,7 +492,7 @@ def _fastest(won: pd.DataFrame, metric: str, title: str) -> Table:
     reference = won["reference_s"].notna().any()
     return Table(
         "fastest",
-        won.to_dict("records"),
+        FrameRows(won),
         (
             Column("shape", lambda row: shape_label(row), right=True),
             text("fastest", "fastest", _clipped),

@@ -191,7 +191,9 @@ def plan(
     stated = ({"device", "threads"} | _SETTINGS.keys()) & found.keys()
     settings = {name: found.pop(name) for name in stated}
     energy = data.get("energy", False) is not False
-    result = Plan(settings=Settings(**settings), energy=energy, **found)
+    threads_asked = data.get("threads", "all")
+    every = "all" in (threads_asked if isinstance(threads_asked, list) else [threads_asked])
+    result = Plan(settings=Settings(**settings), energy=energy, all_threads=every, **found)
     result.check_size(where)
     return result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import heapq
 import math
 import random
 import re
@@ -26,7 +27,7 @@ from lstm_bench.model.types import (
     to_json,
 )
 
-MAX_CELLS = 100_000
+MAX_CELLS = 1_000_000
 TWIN = "#2"  # behind the name of a worker: the other process of its A/A pairs
 
 
@@ -46,6 +47,8 @@ class Plan:
     energy_where: tuple[str, ...] = ()  # at the shapes that hold to all of these
     environments: Mapping[str, str] = field(default_factory=dict)
     absent: tuple[str, ...] = ()  # frameworks that were not there, so that no control is theirs
+    shard: tuple[int, int] | None = None  # only the shapes of part 3 of 8
+    all_threads: bool = False  # the grid asks for all: on each node of a cluster, its own
 
     def wants_profile(self, cell: Cell) -> bool:
         """Whether the calls of this cell are to be taken apart; a control's are the same calls."""
@@ -67,9 +70,34 @@ class Plan:
         """
         return self.row(cell.implementation).worker + (TWIN if cell.copy % 2 == 0 else "")
 
+    def own_shapes(self) -> list[Shape]:
+        """Those of its shard, or all.
+
+        The longest shape goes to the part that has least to do so far, and so on down: all parts
+        take about as long. Shapes that take as long as each other are shuffled, so that no part
+        has an end of an axis. The same plan is always divided alike.
+        """
+        if self.shard is None:
+            return list(self.shapes)
+        number, of = self.shard
+        costs = {shape: self._guess_shape_s(shape) for shape in self.shapes}
+        loads = [(0.0, part) for part in range(1, of + 1)]
+        mine = set()
+        shuffled = list(self.shapes)
+        random.Random(f"{self.settings.seed} shards").shuffle(shuffled)
+        for shape in sorted(shuffled, key=costs.__getitem__, reverse=True):
+            load, part = heapq.heappop(loads)
+            heapq.heappush(loads, (load + costs[shape], part))
+            if part == number:
+                mine.add(shape)
+        return [shape for shape in self.shapes if shape in mine]
+
+    def _guess_shape_s(self, shape: Shape) -> float:
+        return sum(guess_cell_s(self, Cell(r.name, shape)) for r in self.implementations)
+
     def ordered_shapes(self, pass_number: int) -> list[Shape]:
         """Shuffled, so that a machine that slows down over an hour does not bend one axis."""
-        shapes = list(self.shapes)
+        shapes = self.own_shapes()
         random.Random(f"{self.settings.seed} {pass_number}").shuffle(shapes)
         return shapes
 
@@ -81,23 +109,39 @@ class Plan:
         are pairs: one that would have no twin is not made.
         """
         cells = [Cell(r.name, shape, pass_number) for r in self.implementations]
-        runnable = [
-            r
-            for r in self.implementations
-            if r.settings_in(self.settings).device in r.devices and r.home not in self.absent
-        ]
-        if runnable:
-            first = self._places[shape] * self.controls
-            turns = range(first, first + self.controls)
-            for name, more in Counter(runnable[n % len(runnable)].name for n in turns).items():
-                copies = 1 + more - (more + 1) % 2  # even, so that each has its twin
-                cells += [Cell(name, shape, pass_number, n) for n in range(2, copies + 1)]
+        for name, more in self.controls_at(shape).items():
+            cells += [Cell(name, shape, pass_number, n) for n in range(2, more + 2)]
         return cells
+
+    def controls_at(self, shape: Shape) -> Counter[str]:
+        """How many A/A controls each implementation has at a shape; see `cells`."""
+        if not self._runnable:
+            return Counter()
+        first = self._places[shape] * self.controls
+        turns = range(first, first + self.controls)
+        found = Counter(self._runnable[n % len(self._runnable)] for n in turns)
+        # with the first an even number, so that each has its twin
+        return Counter({name: more - (more + 1) % 2 for name, more in found.items()})
+
+    @functools.cached_property
+    def _runnable(self) -> list[str]:
+        """The implementations that can have controls here."""
+        return [
+            row.name
+            for row in self.implementations
+            if row.settings_in(self.settings).device in row.devices and row.home not in self.absent
+        ]
 
     @property
     def controls_made(self) -> int:
         """At each shape."""
-        return sum(cell.copy > 1 for cell in self.cells(self.shapes[0], 1)) if self.shapes else 0
+        return self.controls_at(self.shapes[0]).total() if self.shapes else 0
+
+    @property
+    def size(self) -> int:
+        """How many cells it has."""
+        each = len(self.implementations) + self.controls_made
+        return len(self.own_shapes()) * self.passes * each
 
     @functools.cached_property
     def _places(self) -> dict[Shape, int]:
@@ -137,7 +181,8 @@ class Plan:
 
     def same_work(self, other: Plan) -> bool:
         """Whether both plan the same work; interpreters may have moved, and frameworks come."""
-        mine, theirs = (replace(p, environments={}, absent=()) for p in (self, other))
+        left_aside: dict[str, Any] = {"environments": {}, "absent": (), "all_threads": False}
+        mine, theirs = (replace(p, **left_aside) for p in (self, other))
         return mine == theirs
 
 

@@ -47,6 +47,14 @@ def is_run(results: Path, name: str) -> bool:
     return any(os.path.isfile(folder / "manifest.json") for folder in folders)  # of any text
 
 
+def split_part(results: Path, name: str | None) -> tuple[str | None, str]:
+    """`mixed@H200`: a run, and the kind of device that is meant of those it was measured on."""
+    if name is None or is_run(results, name):
+        return name, ""
+    run, _, part = name.partition("@")
+    return (run, part) if is_run(results, run) else (name, "")
+
+
 def find_run(results: Path, name: str | None) -> Path:
     """The run called `name`, by name or by path, or the newest one."""
     if name:

@@ -5,6 +5,7 @@
     results/<run>/samples.jsonl     one line per cell with every raw sample, written before it
     results/<run>/profiles.jsonl    one line per profiled cell, likewise
     results/<run>/legs.jsonl        one line per driver that worked on it: how long and where
+    results/<run>/nodes.jsonl       one line per node that measured some of it; see `nodes`
     results/<run>/logs/             what the workers printed
     results/<run>/lock              held by the one driver that may write
 
@@ -26,24 +27,28 @@ import json
 import os
 import stat
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, BinaryIO, Protocol, TypeVar, cast
 
 import msgspec
 
 from lstm_bench.model.limits import Limits
 from lstm_bench.model.profile import Profile
-from lstm_bench.model.types import Block, LstmBenchError, Record, dumps, to_json
+from lstm_bench.model.types import Block, LstmBenchError, Record, dumps, plain, to_json
 
 T = TypeVar("T")
 
 #: What parsing somebody else's file may raise.
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
+#: A cell that is through: its record, its blocks, and what a profiled pass found.
+Finished = tuple[Record, list[Block], Profile | None]
+
 FORMAT = 1
-MAX_MANIFEST = 64 << 20
+MAX_MANIFEST = 256 << 20
+PIECE = 2 << 20  # bytes of a file that are parsed at a time: what comes of it fits a cache
 MAX_UNPACKED = 1 << 30  # bytes: a few kilobytes from a stranger can unpack to anything
 
 
@@ -97,13 +102,28 @@ class Store:
 
     def append(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
         """Finish a cell: its samples and its profile, then the line that counts."""
-        if blocks:
-            raw = {"key": record.key, "group": record.group, "blocks": [to_json(b) for b in blocks]}
-            _append(self._samples, raw)
-        if profile:
-            known = {"key": record.key, "group": record.group}
-            _append(self._profiles_file(), {**known, "profile": to_json(profile)})
-        _append(self._records, to_json(record))
+        self.append_all([(record, blocks, profile)])
+
+    def append_all(self, cells: Iterable[Finished]) -> None:
+        """Finish some cells that came together: each file is written and synced once."""
+        cells = list(cells)
+        known = [{"key": record.key, "group": record.group} for record, _, _ in cells]
+        told = list(zip(known, cells, strict=True))
+        samples = [{**own, "blocks": blocks} for own, (_, blocks, _) in told if blocks]
+        profiles = [{**own, "profile": found} for own, (_, _, found) in told if found]
+        if samples:
+            _append(self._samples, *samples)
+        if profiles:
+            _append(self._profiles_file(), *profiles)
+        _append(self._records, *(record for record, _, _ in cells))
+
+    def append_lines(self, name: str, lines: Iterable[bytes]) -> None:
+        """Lines of another run's file, as they are."""
+        fd = _open_whole_lines(self.folder / name)
+        try:
+            _write(fd, b"".join(line + b"\n" for line in lines))
+        finally:
+            os.close(fd)
 
     def _profiles_file(self) -> int:
         """Opened by the first profile: most runs have none."""
@@ -113,11 +133,11 @@ class Store:
 
     def append_leg(self, leg: Mapping[str, Any]) -> None:
         """What one driver did, from its start to its end; a run that was resumed has several."""
-        fd = _open_whole_lines(self.folder / "legs.jsonl")
-        try:
-            _append(fd, leg)
-        finally:
-            os.close(fd)
+        self.append_lines("legs.jsonl", [_line(leg)])
+
+    def append_nodes(self, nodes: Iterable[Mapping[str, Any]]) -> None:
+        """The nodes that measure some of it, before they do."""
+        self.append_lines("nodes.jsonl", map(_line, nodes))
 
     def close(self) -> None:
         for fd in (self._records, self._samples, self._profiles, self._lock):
@@ -147,11 +167,25 @@ def _open_whole_lines(path: Path) -> int:
     return fd
 
 
-def _append(fd: int, value: Mapping[str, Any]) -> None:
-    line = (dumps(value) + "\n").encode()
+_ENCODER = msgspec.json.Encoder(enc_hook=plain)
+
+
+def _line(value: Any) -> bytes:
+    """A mapping or a dataclass as one line of strict JSON; see `dumps`, which is far slower."""
+    try:
+        return _ENCODER.encode(value)
+    except UnicodeEncodeError:  # half a character, as the name of a file may have
+        return dumps(to_json(value) if is_dataclass(value) else value).encode()
+
+
+def _append(fd: int, *values: Any) -> None:
+    _write(fd, b"".join(_line(value) + b"\n" for value in values))
+
+
+def _write(fd: int, lines: bytes) -> None:
     start = os.fstat(fd).st_size
     try:
-        if os.write(fd, line) != len(line):
+        if os.write(fd, lines) != len(lines):
             raise OSError("short write: is the disk full?")
         os.fsync(fd)
         if os.fstat(fd).st_nlink == 0:
@@ -278,16 +312,38 @@ class Row(msgspec.Struct, gc=False):
     warnings: list[str] = []
     group: str = ""
     process: Count = 0
+    node: str = ""
+    device_name: str = ""
+    driver: str = ""
 
 
-def read_rows(folder: Path) -> tuple[list[Row], int]:
-    """All lines, oldest first, and how many could not be read.
+ROUNDS = ("round_latency_s", "round_throughput_s", "round_device_s")
+
+
+def _without(names: Sequence[str]) -> type[Row]:
+    """Rows that pass over these lists of numbers, whatever is in them."""
+    fields = [(name, msgspec.Raw, msgspec.Raw(b"")) for name in names]
+    made: Any = msgspec.defstruct("Row", fields, bases=(Row,), gc=False)
+    return cast("type[Row]", made)
+
+
+class RowPieces:
+    """All lines, oldest first, some at a time; `damaged` counts those that cannot be read.
 
     A cell that was measured again has several; the last one counts.
     """
-    rows = _lines(folder / "records.jsonl", Row)
-    readable = [row for row in rows if row is not None]
-    return readable, len(rows) - len(readable)
+
+    def __init__(self, folder: Path, rounds: Collection[str] = ROUNDS):
+        """`rounds`: which of the rounds are wanted; the others are left empty."""
+        self.folder, self.damaged = folder, 0
+        unwanted = [name for name in ROUNDS if name not in rounds]
+        self._kind = _without(unwanted) if unwanted else Row
+
+    def __iter__(self) -> Iterator[list[Row]]:
+        for rows in _parsed_pieces(self.folder / "records.jsonl", self._kind):
+            readable = [row for row in rows if row is not None]
+            self.damaged += len(rows) - len(readable)
+            yield readable
 
 
 def read_records(folder: Path) -> dict[str, Record]:
@@ -321,10 +377,16 @@ class Leg(msgspec.Struct):
     spent_s: dict[str, float] = {}
     note: str = ""
     machine: dict[str, Any] = {}  # as the manifest has that of the first leg
+    places: Count = 1  # of a cluster, that measured at once
 
 
 def read_legs(folder: Path) -> list[Leg]:
     return [leg for leg in _lines(folder / "legs.jsonl", Leg) if leg]
+
+
+def read_nodes(folder: Path, kind: type[T]) -> Iterator[T | None]:
+    """The lines of `nodes.jsonl`; see `nodes`, which says what they hold."""
+    return _lines(folder / "nodes.jsonl", kind)
 
 
 class Samples(msgspec.Struct):
@@ -364,22 +426,43 @@ def read_profiles(folder: Path) -> list[tuple[Record, Profile]]:
     return list(found.values())
 
 
-def _lines(path: Path, kind: type[T]) -> list[T | None]:
+def read_lines(folder: Path, name: str) -> list[bytes]:
+    """The whole lines of a file of a run, unread, packed ones first; none if there is no file."""
+    return [line for part in _pieces(folder / name) for line in part.splitlines()]
+
+
+def _lines(path: Path, kind: type[T]) -> Iterator[T | None]:
     """Parsed lines, None for one that cannot be read; a torn last line does not count."""
+    for piece in _parsed_pieces(path, kind):
+        yield from piece
+
+
+def _parsed_pieces(path: Path, kind: type[T]) -> Iterator[list[T | None]]:
     decoder = msgspec.json.Decoder(kind)
+    for piece in _pieces(path):
+        try:
+            yield list(decoder.decode_lines(piece))
+        except UNREADABLE:
+            yield [_parsed(decoder, line) for line in piece.splitlines()]
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    """The whole lines of a file, some megabytes at a time, so that a long one need not fit."""
     try:
-        data = _packed(path)
-        with contextlib.suppress(FileNotFoundError):
-            data += _read(path)
+        packed = _packed(path)
+        if packed:
+            yield packed
+        with contextlib.suppress(FileNotFoundError), _opened(path) as file:
+            begun = b""
+            while more := file.read(PIECE):
+                end = more.rfind(b"\n") + 1
+                if end:
+                    yield begun + more[:end]
+                begun = more[end:] if end else begun + more
     except OSError as error:
         raise LstmBenchError(
             f"{path}: cannot be read ({error.strerror}); expected a plain file, put it aside"
         ) from None
-    end = data.rfind(b"\n") + 1
-    try:
-        return list(decoder.decode_lines(memoryview(data)[:end]))
-    except UNREADABLE:
-        return [_parsed(decoder, line) for line in data[:end].splitlines()]
 
 
 def _packed(path: Path) -> bytes:
@@ -404,15 +487,24 @@ def _packed(path: Path) -> bytes:
 
 
 def _read(path: Path, most: int = -1) -> bytes:
-    """A plain file's bytes: what is a link, a pipe or a device instead could go on for ever."""
+    with _opened(path, most) as file:
+        return file.read()
+
+
+def _opened(path: Path, most: int = -1) -> BinaryIO:
+    """A plain file: what is a link, a pipe or a device instead could go on for ever."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    with os.fdopen(fd, "rb") as file:
-        status = os.fstat(fd)
+    file = os.fdopen(fd, "rb")
+    status = os.fstat(fd)
+    try:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a plain file", str(path))
         if 0 <= most < status.st_size:
             raise OSError(errno.EFBIG, f"longer than {most >> 20} MiB", str(path))
-        return file.read()
+    except OSError:
+        file.close()
+        raise
+    return file
 
 
 def _parsed(decoder: msgspec.json.Decoder[T], line: bytes) -> T | None:
@@ -434,10 +526,14 @@ class Sink(Protocol):
 
 @dataclass
 class Kept:
-    """Records in memory; the workers' logs go to a folder that is not kept."""
+    """Finished cells in memory; the workers' logs go to a folder that is not kept."""
 
     logs: Path
-    records: list[Record] = field(default_factory=list)
+    cells: list[Finished] = field(default_factory=list)
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for record, _, _ in self.cells]
 
     def append(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
-        self.records.append(record)
+        self.cells.append((record, blocks, profile))

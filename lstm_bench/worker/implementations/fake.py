@@ -65,6 +65,7 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     rng = random.Random(f"{row.name} {_built} {settings.seed}")
     session = FakeSession(problem, script, rng, CARRIED_CALLS if settings.state == "carried" else 1)
     session.strike("build")
+    time.sleep(script["build_s"])
     return session
 
 

@@ -1,0 +1,88 @@
+"""A run that was measured on unlike devices, taken apart: each kind of device by itself.
+
+Shapes of one kind are compared, and have a noise floor of their own; shapes of two are not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from lstm_bench.analysis.noise import SHAPE
+from lstm_bench.analysis.results import Run
+from lstm_bench.model.types import LstmBenchError
+from lstm_bench.model.units import counted
+from lstm_bench.runs import nodes
+from lstm_bench.runs.nodes import Kind, Node
+
+
+def parts(run: Run) -> list[Run]:
+    """The run of each kind of device that a run has cells of, the largest first."""
+    known = nodes.read(run.folder) if run.folder else {}
+    own = nodes.kind_of(run.manifest["machine"], run.plan.settings)
+    kinds = {name: nodes.kind_of_node(node, run.plan) for name, node in known.items()}
+    named = list(run.cells["node"].unique())
+    if len({kinds.get(name, own) for name in named}) < 2:
+        return [run]
+    members: dict[Kind, list[str]] = {}
+    for name in named:
+        members.setdefault(kinds.get(name, own), []).append(name)
+    found = [
+        _part(run, kind, names, next((known[n] for n in names if n in known), None))
+        for kind, names in members.items()
+    ]
+    return sorted(found, key=lambda part: -len(part.cells))
+
+
+def _part(run: Run, kind: Kind, names: Sequence[str], node: Node | None) -> Run:
+    cells = run.cells[run.cells["node"].isin(names)].reset_index(drop=True)
+    there = set(cells[SHAPE].drop_duplicates().itertuples(index=False, name=None))
+    plan = run.manifest["plan"]
+    shapes = [shape for shape in plan["shapes"] if tuple(shape[axis] for axis in SHAPE) in there]
+    settings = {**plan["settings"], "device": kind.device}
+    if kind.threads:
+        settings["threads"] = kind.threads
+    manifest: dict[str, Any] = {
+        **run.manifest,
+        "plan": {**plan, "shapes": shapes, "settings": settings},
+    }
+    if node is not None:
+        limits = node.limits.to_json() if node.limits else None
+        manifest |= {"machine": node.machine, "interpreters": node.interpreters, "limits": limits}
+    name = f"{run.name}@{kind.name}"
+    return dataclasses.replace(run, name=name, manifest=manifest, cells=cells, part=kind.label)
+
+
+def chosen(run: Run, part: str) -> Run:
+    """The one part of a run whose kind of device has this in its name; without it, all there is."""
+    found = parts(run)
+    if not part:
+        if len(found) == 1:
+            return run
+        raise LstmBenchError(
+            f"{run.name} was measured on {counted(len(found), 'kind')} of device, which are not"
+            f" compared with each other; choose one: {_choices(run, found)}"
+        )
+    fitting = [one for one in found if part.lower() in (one.part or one.name).lower()]
+    if len(found) == 1 or len(fitting) != 1:
+        raise LstmBenchError(
+            f"{run.name}@{part}: {counted(len(fitting), 'part')} of the run fit, expected one of"
+            f" {_choices(run, found)}"
+        )
+    return fitting[0]
+
+
+def _choices(run: Run, found: Sequence[Run]) -> str:
+    if len(found) == 1:
+        return run.name
+    return ", ".join(f"'{run.name}@{one.part}'" for one in found)
+
+
+def no_part(run: Run, what: str) -> None:
+    """Refuse what would read the whole folder of a mixed run."""
+    if run.part:
+        raise LstmBenchError(
+            f"{what} of a run on unlike devices is not to be had; measure each kind in a run of its"
+            " own with `lstm-bench grid --ray --per-device`"
+        )

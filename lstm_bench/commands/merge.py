@@ -1,0 +1,64 @@
+"""`lstm-bench merge`: the parts of a grid, measured by several jobs, as one run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from lstm_bench.commands import options
+from lstm_bench.model.errors import LstmBenchError
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--run", "run_name", metavar="NAME", help="Name the merged run; of shards: theirs.")
+@click.option("--mixed", is_flag=True, help="Merge runs of unlike devices too.")
+@options.results
+def merge(runs: Sequence[str], run_name: str | None, mixed: bool, results: Path) -> None:
+    """Join runs of parts of one grid into one run; merge again to add what has come since.
+
+    \b
+      lstm-bench grid paper --run paper --shard 1/2     on one machine
+      lstm-bench grid paper --run paper --shard 2/2     on another
+      lstm-bench merge results/paper-shard-*            into the run paper
+
+    Runs of another grid, version or device are refused, and so are two that measured the same cell.
+    The runs themselves stay as they are; the workers' logs stay with them.
+    """
+    from lstm_bench.driver import preflight
+    from lstm_bench.runs import merge as merging
+    from lstm_bench.runs import run_folders
+
+    folders = [run_folders.find_run(results, name) for name in runs]
+    name = preflight.run_name(run_name) if run_name else _common(folders)
+    into = results / name
+    if into.resolve() in [folder.resolve() for folder in folders]:
+        raise LstmBenchError(f"--run {name}: is one of the runs; expected a name of its own")
+    sources = [merging.read(folder) for folder in folders]
+    try:
+        added, whole = merging.merge(sources, into, mixed)
+    except OSError as error:
+        raise options.cannot_write(into, error) from None
+    click.echo(merging.said(added, whole, into))
+    shards = {source.plan.shard for source in sources if source.plan.shard}
+    of = max((shard[1] for shard in shards), default=0)
+    lacking = [str(n) for n in range(1, of + 1) if (n, of) not in shards]
+    if lacking and added:
+        click.echo(f"! not among them: --shard {', '.join(f'{n}/{of}' for n in lacking)}", err=True)
+    this = ["--run", name, *run_folders.elsewhere(into)]
+    click.echo(f"Next: lstm-bench report {' '.join(this)}")
+
+
+def _common(folders: Sequence[Path]) -> str:
+    """The name that the runs of shards have in common."""
+    names = {re.sub(r"-shard-\d+-of-\d+$", "", folder.resolve().name) for folder in folders}
+    own = {folder.resolve().name for folder in folders}
+    if len(names) != 1 or names & own:
+        raise LstmBenchError(
+            "merge: the runs have no name in common but for -shard-N-of-OF; name the merged run"
+            " with --run NAME"
+        )
+    return names.pop()

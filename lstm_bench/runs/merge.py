@@ -1,0 +1,210 @@
+"""Runs of parts of one grid, joined into one run: what fits is added once, all else is refused.
+
+The lines go over as they are. Whatever ends a merge in the middle, the next one adds the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from lstm_bench.model.types import LstmBenchError, Shape, to_json
+from lstm_bench.model.units import counted
+from lstm_bench.runs import nodes, store
+from lstm_bench.runs.nodes import Kind, Node
+from lstm_bench.runs.plan import Plan
+from lstm_bench.runs.run_folders import name_of
+
+
+class Line(msgspec.Struct, gc=False):
+    """A line of `records.jsonl`, as far as it says of which cell it is."""
+
+    implementation: str
+    shape: store.Sizes
+    pass_number: store.Count
+    copy: store.Count
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A run that is to be merged."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    plan: Plan
+    nodes: Mapping[str, Node]
+
+    @property
+    def kinds(self) -> set[Kind]:
+        if self.nodes:
+            return {nodes.kind_of_node(node, self.plan) for node in self.nodes.values()}
+        return {nodes.kind_of(self.manifest["machine"], self.plan.settings)}
+
+
+def read(folder: Path) -> Source:
+    manifest = store.read_manifest(folder)
+    plan = Plan.from_json(manifest["plan"], str(folder))
+    return Source(folder, manifest, plan, nodes.read(folder))
+
+
+def merge(sources: Sequence[Source], into: Path, mixed: bool = False) -> tuple[int, int]:
+    """Add what `into` does not have yet; how many records were added, and how many it has."""
+    _check(sources, mixed)
+    there = into / "manifest.json"
+    if there.exists():
+        _check([read(into), *sources], mixed)
+    lines = [_signed(source, mixed) for source in sources]
+    _check_cells(sources, lines)
+    with _target(sources[0], into, there.exists()) as target:
+        _check_target(into, sources, lines)
+        for name in ("samples.jsonl", "profiles.jsonl"):
+            _add(target, name, [store.read_lines(s.folder, name) for s in sources])
+        told = [[_node_line(node) for node in _nodes_of(s, mixed)] for s in sources]
+        _add(target, "nodes.jsonl", told)
+        _add(target, "legs.jsonl", [store.read_lines(s.folder, "legs.jsonl") for s in sources])
+        added = _add(target, "records.jsonl", lines)
+    return added, len(store.read_lines(into, "records.jsonl"))
+
+
+def _check(sources: Sequence[Source], mixed: bool) -> None:
+    """Refuse runs of other grids, versions or devices than the first."""
+    first = sources[0]
+    for other in sources[1:]:
+        for what, mine, theirs in _unlike(first, other, mixed):
+            raise LstmBenchError(
+                f"{other.folder} does not belong to {first.folder}: {what}: {theirs}, expected"
+                f" {mine}" + (_DEVICES if what == "device" else "")
+            )
+
+
+_DEVICES = "; --mixed merges all the same, and reports show the kinds of device apart"
+
+
+def _unlike(first: Source, other: Source, mixed: bool) -> Iterable[tuple[str, str, str]]:
+    mine, theirs = (_whole(source.plan, mixed) for source in (first, other))
+    if not mine.same_work(theirs):
+        yield "grid", f"the plan of {first.plan.name}", f"another plan ({other.plan.name})"
+    if first.plan.absent != other.plan.absent:
+        absent = [", ".join(s.plan.absent) or "nothing" for s in (first, other)]
+        yield "frameworks that were missing", absent[0], absent[1]
+    version, theirs_too = (str(s.manifest["machine"].get("lstm_bench")) for s in (first, other))
+    if version != theirs_too:
+        yield "version of lstm-bench", version, theirs_too
+    if not mixed and first.kinds != other.kinds:
+        told = ["; ".join(sorted(kind.label for kind in s.kinds)) for s in (first, other)]
+        yield "device", told[0], told[1]
+    ours, their = (s.manifest.get("interpreters") or {} for s in (first, other))
+    for framework in ours.keys() & their.keys():
+        a, b = (one[framework].get("versions") for one in (ours, their))
+        if a != b and not mixed:
+            yield f"version of {framework}", str(a), str(b)
+
+
+def _whole(plan: Plan, mixed: bool) -> Plan:
+    """The plan of all parts; with `mixed`, whatever the machine was."""
+    plan = replace(plan, shard=None)
+    if mixed:
+        settings = replace(plan.settings, device="", threads=0)
+        plan = replace(plan, settings=settings)
+    return plan
+
+
+def _key(line: bytes) -> str:
+    found = _DECODER.decode(line)
+    sizes = found.shape
+    shape = Shape(sizes.hidden, sizes.batch, sizes.timesteps, sizes.input_size).label
+    return f"{found.implementation}#{found.copy} at {shape}, pass {found.pass_number}"
+
+
+_DECODER = msgspec.json.Decoder(Line)
+
+
+def _signed(source: Source, mixed: bool) -> list[bytes]:
+    """The records of a run that can be read, as the merged run has them: with their node."""
+    signed = []
+    for line in store.read_lines(source.folder, "records.jsonl"):
+        try:
+            found = _DECODER.decode(line)
+        except store.UNREADABLE:
+            continue
+        node = _node_name(source, found.node, mixed)
+        if node != found.node:
+            line = msgspec.json.encode({**msgspec.json.decode(line), "node": node})
+        signed.append(line)
+    return signed
+
+
+def _node_name(source: Source, node: str, mixed: bool) -> str:
+    """A run on one machine is a node of its name; with `mixed` one host may have several GPUs."""
+    run = name_of(source.folder)
+    return f"{run}:{node}" if mixed and node else node or run
+
+
+def _nodes_of(source: Source, mixed: bool) -> list[Node]:
+    """The nodes of a run; a run on one machine is one."""
+    found = source.manifest
+    own = (dict(found["machine"]), dict(found.get("interpreters") or {}), store.limits_of(found))
+    known = list(source.nodes.values()) or [Node("", *own)]
+    return [msgspec.structs.replace(n, node=_node_name(source, n.node, mixed)) for n in known]
+
+
+def _node_line(node: Node) -> bytes:
+    limits = node.limits.to_json() if node.limits else None
+    told = {"node": node.node, "machine": node.machine, "interpreters": node.interpreters}
+    return msgspec.json.encode({**told, "limits": limits})
+
+
+def _check_cells(sources: Sequence[Source], lines: Sequence[Sequence[bytes]]) -> None:
+    """Refuse cells that two runs have measured, each its own way."""
+    seen: dict[str, tuple[bytes, Path]] = {}
+    for source, own in zip(sources, lines, strict=True):
+        for key, line in {_key(line): line for line in own}.items():
+            before = seen.setdefault(key, (line, source.folder))
+            if before[0] != line:
+                raise LstmBenchError(
+                    f"{source.folder} and {before[1]} both measured {key}; expected runs of"
+                    " different parts, such as --shard 1/2 and --shard 2/2"
+                )
+
+
+def _check_target(into: Path, sources: Sequence[Source], lines: Sequence[Sequence[bytes]]) -> None:
+    """Refuse to replace what is merged already by what is not its later measurement."""
+    merged = {_key(line): line for line in store.read_lines(into, "records.jsonl")}
+    for source, own in zip(sources, lines, strict=True):
+        known = set(own)
+        for key in dict.fromkeys(map(_key, own)):
+            if key in merged and merged[key] not in known:
+                raise LstmBenchError(
+                    f"{into} has {key} already, from another run than {source.folder}; expected"
+                    " parts of one grid; merge into another --run"
+                )
+
+
+def _target(first: Source, into: Path, there: bool) -> store.Store:
+    if there:
+        return store.Store(into)
+    plan = replace(first.plan, shard=None)
+    manifest = {**first.manifest, "plan": to_json(plan)}
+    manifest.pop("format", None)
+    return store.Store.create(into, manifest)
+
+
+def _add(target: store.Store, name: str, files: Iterable[Sequence[bytes]]) -> int:
+    """The lines of these files that the target does not have."""
+    known = set(store.read_lines(target.folder, name))
+    new = [line for lines in files for line in dict.fromkeys(lines) if line not in known]
+    new = list(dict.fromkeys(new))
+    if new:
+        target.append_lines(name, new)
+    return len(new)
+
+
+def said(added: int, whole: int, into: Path) -> str:
+    """What a merge did, in one line."""
+    new = f"{counted(added, 'record')} added" if added else "nothing new"
+    return f"{into}: {new}, {counted(whole, 'record')} in all"

@@ -1,0 +1,87 @@
+"""The nodes that measured a run, and which kind of device each of them is.
+
+Only shapes of one kind are compared: the same GPU with the same driver behind the same processor,
+or the same processor with as many threads.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from lstm_bench.model.limits import Limits
+from lstm_bench.model.types import UNSEEN_GPU, Settings
+from lstm_bench.model.units import counted
+from lstm_bench.runs import store
+from lstm_bench.runs.plan import Plan
+
+
+class Node(msgspec.Struct):
+    """A line of `nodes.jsonl`; of lines of one node the last counts."""
+
+    node: str
+    machine: dict[str, Any]  # as the manifest has that of a run on one machine
+    interpreters: dict[str, dict[str, Any]] = {}
+    limits: Limits | None = None
+
+
+@dataclass(frozen=True, order=True)
+class Kind:
+    """What must be alike for two shapes to be compared."""
+
+    device: str  # cpu or cuda
+    gpu: str
+    driver: str
+    cpu: str
+    threads: int  # 0 on a GPU, where the processor waits
+
+    @property
+    def name(self) -> str:
+        return self.gpu if self.device == "cuda" else self.cpu
+
+    @property
+    def label(self) -> str:
+        if self.device == "cuda":
+            return f"{self.gpu}, driver {self.driver}, host {self.cpu}"
+        return f"{self.cpu}, {counted(self.threads, 'thread')}"
+
+
+def kind_of(machine: Mapping[str, Any], settings: Settings) -> Kind:
+    """The kind of a machine, as a manifest or a node describes it."""
+    gpu = (machine.get("gpus") or [{}])[0]
+    cpu = str(machine.get("cpu") or "unknown processor")
+    if settings.device == "cuda":
+        return Kind("cuda", gpu.get("name") or UNSEEN_GPU, str(gpu.get("driver") or "-"), cpu, 0)
+    return Kind("cpu", "", "", cpu, settings.threads)
+
+
+def kind_of_node(node: Node, plan: Plan) -> Kind:
+    """The kind that a node of a run was, with all of its threads where the grid says so."""
+    settings = plan.settings
+    if plan.all_threads:
+        settings = replace(settings, threads=int(node.machine.get("threads") or settings.threads))
+    return kind_of(node.machine, settings)
+
+
+def read(folder: Path) -> dict[str, Node]:
+    """The nodes of a run by name; none of a run on one machine."""
+    found = (line for line in store.read_nodes(folder, Node) if line)
+    return {node.node: node for node in found if _sound(node)}
+
+
+def _sound(node: Node) -> bool:
+    try:
+        msgspec.convert(node.machine, store.Machine, str_keys=True)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def here() -> str:
+    """What this machine calls itself."""
+    return platform.node() or "unnamed"
