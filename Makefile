@@ -57,10 +57,12 @@ format: $(VENV)/.tested-with
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The two largest wheels are unpacked side by side, and what they depend on comes after them.
-$(VENV)/.packages: $(PINS)
-	@echo "installing the tool and its frameworks into $(VENV): some minutes, some gigabytes"
+$(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+
+# The two largest wheels are unpacked side by side, and what they depend on comes after them.
+$(VENV)/.packages: $(PINS) | $(BIN)/python
+	@echo "installing the tool and its frameworks into $(VENV): some minutes, some gigabytes"
 	grep -hE '^(torch|tensorflow)==' $(FRAMEWORKS) | xargs --max-procs=2 --max-args=1 $(PIP) --no-deps
 	$(PIP) $(FRAMEWORKS:%=-r %)
 	$(PIP) -r requirements-openvino.txt || echo "no OpenVINO for this machine: going on without"
@@ -72,13 +74,21 @@ $(VENV)/.installed: $(VENV)/.packages $(SOURCES)
 	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true
 	touch $@
 
-# The headers come first, so that the cuDNN part is built with them; `make bench` may have built one
-# without.
-$(VENV)/.tested-with: $(VENV)/.packages $(SOURCES) requirements-dev.txt requirements-headers.txt
+# For `make test` the extensions are built while the frameworks are unpacked, with headers, so that
+# the cuDNN part is in it; `make bench` may have built one without.
+$(VENV)/.tested-with: $(VENV)/.tools $(PINS) $(SOURCES)
+	$(MAKE) --jobs=2 $(VENV)/.packages $(VENV)/.built
+	$(PIP) --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/.tools: requirements-dev.txt requirements-headers.txt | $(BIN)/python
 	$(PIP) -r requirements-dev.txt
 	$(PIP) --no-deps -r requirements-headers.txt
+	touch $@
+
+$(VENV)/.built: $(VENV)/.tools $(SOURCES)
 	rm -f lstm_bench/_cudnn*.so
-	$(PIP) --no-build-isolation --editable .
+	$(BIN)/python setup.py --quiet build_ext --inplace
 	touch $@
 
 ifdef TF_VENV

@@ -13,7 +13,8 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
@@ -29,7 +30,7 @@ from lstm_bench.cli import main
 from lstm_bench.driver import preflight
 from lstm_bench.driver.cell import Measurement, blank_record, fill
 from lstm_bench.driver.protocol import Failure
-from lstm_bench.driver.worker_pool import WorkerFailed, parsed_reply
+from lstm_bench.driver.worker_pool import WorkerFailed, WorkerProcess, parsed_reply
 from lstm_bench.model.types import LstmBenchError, dumps, to_json
 from lstm_bench.report import page, pair_report, paper_table, run_report
 from lstm_bench.report.document import FORMATS
@@ -153,7 +154,8 @@ def use_replies(replies: list[Any]) -> None:
     hello, prepared, measured, *_ = replies
     plan = grid.plan(GRID, Path("g.yaml"), device="cpu", threads=2)
     cell = plan.all_cells()[0]
-    one = Measurement(cell, prepared, None, blocks=[measured.block])
+    worker = cast(WorkerProcess, SimpleNamespace(number=1))
+    one = Measurement(cell, prepared, worker, blocks=[measured.block])
     one.use(measured.block)
     record = fill(blank_record(plan, cell, hello, "ok", "", "g"), one)
     found = msgspec.json.decode(dumps(to_json(record)), type=Row)

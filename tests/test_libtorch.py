@@ -74,7 +74,8 @@ def test_a_closed_layer_can_be_closed_again():
 @pytest.fixture
 def small(tmp_path, monkeypatch):
     """A source that compiles in no time, and a cache of its own."""
-    shutil.copy(kernel_compiler.sources() / kernel_compiler.HEADER, tmp_path)
+    for header in kernel_compiler.HEADERS:
+        shutil.copy(kernel_compiler.sources() / header, tmp_path)
     functions = (
         f'extern "C" const char* layer_{verb}() {{ return nullptr; }}' for verb in libtorch.VERBS
     )
