@@ -78,7 +78,6 @@ $(VENV)/.installed: $(VENV)/.packages $(SOURCES)
 # the cuDNN part is in it; `make bench` may have built one without.
 $(VENV)/.tested-with: $(VENV)/.tools $(PINS) $(SOURCES)
 	$(MAKE) --jobs=2 $(VENV)/.packages $(VENV)/.built
-	$(PIP) --no-build-isolation --editable .
 	touch $@
 
 $(VENV)/.tools: requirements-dev.txt requirements-headers.txt | $(BIN)/python
@@ -88,7 +87,7 @@ $(VENV)/.tools: requirements-dev.txt requirements-headers.txt | $(BIN)/python
 
 $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 	rm -f lstm_bench/_cudnn*.so
-	$(BIN)/python setup.py --quiet build_ext --inplace
+	$(PIP) --no-build-isolation --no-deps --editable .
 	touch $@
 
 ifdef TF_VENV
