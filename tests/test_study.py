@@ -8,6 +8,7 @@ import statistics
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 import pytest
 
 from lstm_bench.analysis.results import load
@@ -142,14 +143,32 @@ def test_the_table_of_our_kernels_is_what_the_shipped_run_measured():
         ("persistent-fp16", "deepbench-fp16-best"),
     ]
     lines = re.findall(r"^\| (\d+), (\d+), (\d+) \| (\d.*) \|$", text, re.M)
-    shapes = {(h, b, t) for h, b, t, _ in lines}
-    assert len(lines) == len(shapes) == len(cells[["hidden", "batch", "timesteps"]].value_counts())
+    at_100 = cells[cells["timesteps"] == 100]
+    shapes = {tuple(map(str, one)) for one in at_100[["hidden", "batch", "timesteps"]].values}
+    assert sorted(tuple(shape) for *shape, _ in lines) == sorted(shapes)
     for *shape, rest in lines:
         expected = []
         for pair in sides:
             ours, best = (latency(cells, name, *shape) for name in pair)
             expected += [f"{ours * 1e6:.0f}", f"{best * 1e6:.0f}", f"{best / ours:.2f}x"]
         assert rest.split(" | ") == expected
+    times = cells[cells["copy"] == 1].pivot(
+        index=["hidden", "batch", "timesteps"], columns="implementation", values="latency_s"
+    )
+    batch, timesteps = (times.index.get_level_values(axis) for axis in ("batch", "timesteps"))
+    for label, which in {
+        "**all 48 shapes**": batch > 0,
+        "batch 1": batch == 1,
+        "batch 16 and 64": (batch == 16) | (batch == 64),
+        "batch 256": batch == 256,
+        "10 timesteps": timesteps == 10,
+        "1000 timesteps": timesteps == 1000,
+    }.items():
+        (told,) = (line for line in text.splitlines() if line.startswith(f"| {label} |"))
+        means = [
+            np.exp(np.log(times[best] / times[ours])[which].mean().item()) for ours, best in sides
+        ]
+        assert re.findall(r"[\d.]+x", told) == [f"{mean:.2f}x" for mean in means]
 
 
 def latency(cells, name, hidden, batch, timesteps):
