@@ -1,4 +1,4 @@
-"""The study's figures, by name: `{{figure: headroom}}` in a page."""
+"""The study's figures, by name: `{{figure: ladder}}` in a page."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ import numpy as np
 import pandas as pd
 from matplotlib import cm, colors
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from lstm_bench.analysis import summary
 from lstm_bench.model.registry import PAPER
+from lstm_bench.model.types import ACCURACY
 from lstm_bench.model.units import factor
 from lstm_bench.report import figures, profile_figures
-from study.runs import BEST, MAIN, at, load
-from study.tables import AGAINST
+from study.runs import BEST, KERNEL, LADDER, MAIN, PLAIN, load
+from study.tables import CLASSES, KERNELS, mean
 
 BESIDE = ("pytorch-half", BEST)  # not in the paper, and worth seeing beside its implementations
+INKS = dict(zip(CLASSES, ("#0072b2", "#009e73", "#d55e00"), strict=True))
 
 
 class Picture(NamedTuple):
@@ -27,36 +30,84 @@ class Picture(NamedTuple):
 
 
 @figures.styled()
-def headroom() -> Figure:
-    """A panel per implementation and number of timesteps, hidden size by batch size."""
-    run = load(MAIN).run
-    pairs = [load(MAIN).against(best, row) for row, best in AGAINST]
-    cells = pd.concat([of.shapes.assign(row=of.b) for of in pairs], ignore_index=True)
+def ladder() -> Figure:
+    """A bar per implementation: its latency over that of plain PyTorch."""
+    one = load(LADDER)
+    kinds = one.cells.drop_duplicates("implementation").set_index("implementation")["precision"]
+    times = one.times.dropna(
+        axis="columns"
+    )  # not torch.compile, which was given up at half of them
+    ratios = {name: mean(times[name] / times[PLAIN]) for name in times}
+    names = sorted(ratios, key=lambda name: -ratios[name])
+    least = min(ratios.values())
+    title = f"One layer, {len(names)} ways to call it: {factor(ratios[names[0]] / least)} apart"
+    notes = (
+        f"Latency over that of plain PyTorch ({PLAIN}), geometric mean over {len(times)}"
+        " shapes. Rows of deepbench and persistent are called from C++; pytorch-persistent is our"
+        " drop-in for nn.LSTM."
+    )
+    body = 0.19 * len(names) + 0.85
+    figure, foot = figures.page(body, title, [figures.about(one.run)], notes)
+    ax = figure.add_subplot()
+    ax.set_position(figures.box(figure, 2.0, foot + 0.65, figures.WIDTH - 2.6, body - 0.75))
+    places = list(range(len(names)))
+    values = np.array([ratios[name] for name in names])
+    inks = [INKS[ACCURACY[kinds[name]]] for name in names]
+    for place, value, colour in zip(places, values, inks, strict=True):
+        ax.plot([1, value], [place, place], color=colour, linewidth=1.2)
+        ax.plot(value, place, "o", color=colour, markersize=5)
+        ax.annotate(
+            factor(value),
+            (value, place),
+            ((5 if value >= 1 else -5), 0),
+            textcoords="offset points",
+            ha="left" if value >= 1 else "right",
+            va="center",
+            fontsize=7,
+        )
+    ax.set(xscale="log", xlim=(least / 1.6, values.max() * 1.6), ylim=(-0.7, len(names) - 0.3))
+    ax.set_yticks(places, names, fontsize=7.5)
+    ticks = [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20) if least <= tick <= values.max()]
+    ax.set_xticks(ticks, [f"{tick:g}x" for tick in ticks], minor=False)
+    ax.set_xticks([], minor=True)
+    ax.axvline(1, color=figures.GREY, linewidth=0.8)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+    entries = [(Patch(color=INKS[kind]), kind) for kind in CLASSES]
+    figures.legend(figure, entries, "lower left", foot)
+    return figure
+
+
+@figures.styled()
+def kernel() -> Figure:
+    """A panel per accuracy and number of timesteps, hidden size by batch size."""
+    pairs = [load(KERNEL).against(own, best) for best, own in KERNELS]
+    cells = pd.concat([of.shapes.assign(row=of.a) for of in pairs], ignore_index=True)
     cells = summary.relative(cells)
-    gain = np.log2(np.maximum(cells["ratio"].to_numpy(), 1.0))
-    limit = float(gain.max())
-    mapped = cm.ScalarMappable(colors.Normalize(0, limit), "YlOrBr")
+    gain = np.log2(cells["ratio"].to_numpy())
+    limit = float(np.abs(gain).max())
+    mapped = cm.ScalarMappable(colors.Normalize(-limit, limit), "PuOr")
     cells["colour"] = [colors.to_hex(colour) for colour in mapped.to_rgba(gain)]
     called = cells["verdict"].isin(["faster", "slower"])
-    shown = [f"{ratio:.1f}" if ratio >= 10 else f"{ratio:.2f}" for ratio in cells["ratio"]]
+    shown = [f"{ratio:.2f}" for ratio in cells["ratio"]]
     cells["text"] = [text if c else f"({text})" for text, c in zip(shown, called, strict=True)]
     panels = [
-        (f"{row}: {label}", part[part["row"] == row])
-        for row, _ in AGAINST
+        (f"{own}: {label}", part[part["row"] == own])
+        for _, own in KERNELS
         for label, part in figures.panels_of(cells)
     ]
-    ends = (factor(at(pairs[0], batch=batch).group().ratio.value) for batch in (1, 256))
-    title = "pytorch takes {} as long as the best of cuDNN at batch 1, {} at batch 256"
+    means = (factor(of.group().ratio.value) for of in pairs)
+    title = "cuDNN's best takes {} (fp32), {} (TF32), {} (fp16) as long as our kernels"
     notes = (
-        "In a cell: latency over that of the best of cuDNN (fastest algorithm, in a CUDA graph"
-        " where that helps) in the same precision. In brackets: within the noise."
+        "In a cell: latency of the best of cuDNN at the same accuracy over that of our kernel."
+        " In brackets: within the noise."
     )
-    under, title = [figures.about(run)], title.format(*ends)
-    figure, foot = figures.heat_maps(under, title, notes, panels, 3, 0.5)
+    under = [figures.about(load(KERNEL).run)]
+    figure, foot = figures.heat_maps(under, title.format(*means), notes, panels, 3, 0.5)
     place = figure.add_axes(figures.box(figure, 1.2, foot + 0.3, figures.WIDTH - 2.4, 0.1))
     bar = figure.colorbar(mapped, cax=place, orientation="horizontal")
-    ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100) if math.log2(tick) <= limit]
-    bar.set_ticks([math.log2(tick) for tick in ticks], labels=[f"{tick}x" for tick in ticks])
+    ticks = [tick for tick in (0.25, 0.5, 1, 2, 4, 8) if abs(math.log2(tick)) <= limit]
+    bar.set_ticks([math.log2(tick) for tick in ticks], labels=[f"{tick:g}x" for tick in ticks])
     return figure
 
 
@@ -66,14 +117,8 @@ def activity() -> Figure:
     return profile_figures.activity(load(MAIN).run, cells)
 
 
-def kernels() -> Figure:
-    """What the GPU's time goes into."""
-    cells = [one for one in load(MAIN).splits if one.name in PAPER]
-    return profile_figures.by_family(load(MAIN).run, cells)
-
-
 FIGURES = {
-    "headroom": Picture("Latency over the best of cuDNN, by shape", headroom),
+    "ladder": Picture("Latency of every way to call the layer over plain PyTorch's", ladder),
+    "kernel": Picture("Latency of the best of cuDNN over that of our kernels, by shape", kernel),
     "activity": Picture("How long the GPU is active and idle in a call", activity),
-    "kernels": Picture("What the GPU runs in one call", kernels),
 }

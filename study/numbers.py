@@ -11,14 +11,27 @@ from collections import Counter
 from itertools import pairwise
 from typing import NamedTuple
 
-from lstm_bench.analysis import noise, summary
+from lstm_bench.analysis import limits, noise, summary
 from lstm_bench.analysis.comparison import Comparison
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.model.units import error, factor, percent, seconds
 from lstm_bench.report.findings import two_digits
 from lstm_bench.report.paper_table import PAPER
 from study import findings, tables
-from study.runs import BEST, BEST_HALF, MAIN, REPEAT, Stale, at, is_clear, load, only, repeated
+from study.runs import (
+    BEST,
+    KERNEL,
+    LADDER,
+    MAIN,
+    PLAIN,
+    REPEAT,
+    Stale,
+    at,
+    is_clear,
+    load,
+    only,
+    repeated,
+)
 
 CALLED = ("faster", "slower")
 
@@ -68,6 +81,8 @@ class Book:
 
 def numbers() -> dict[str, Number]:
     book = Book()
+    _ladder(book)
+    _kernel(book)
     _headroom(book)
     _precision(book)
     _frameworks(book)
@@ -78,20 +93,55 @@ def numbers() -> dict[str, Number]:
     return book.entries
 
 
+def _ladder(book: Book) -> None:
+    for name, b, a in (
+        ("drop_in_fp32", "pytorch", "pytorch-persistent"),
+        ("drop_in_tf32", PLAIN, "pytorch-tf32-persistent"),
+        ("graph_tf32", PLAIN, "pytorch-tf32-graph"),
+        ("graph_half", PLAIN, "pytorch-half-graph"),
+        ("scan_gain", PLAIN, "jax-scan-tf32"),
+        ("tf_costs", "tf-mode0-tf32", PLAIN),
+        ("keras_costs", "keras-torch", "pytorch"),
+        ("xla_costs", "tf-xla", "pytorch"),
+        ("bf16_costs", "pytorch-bf16", "pytorch-half"),
+    ):
+        book.slower(name, b, a, LADDER)
+    for batch in (1, 256):
+        book.slower(f"graph_tf32_batch{batch}", PLAIN, "pytorch-tf32-graph", LADDER, batch=batch)
+    won = tables.winners("fp32")
+    clear = won[won["verdict"] == "slower"]["fastest"].eq("pytorch-persistent").sum()
+    how = "shapes at which pytorch-persistent is the fastest in fp32, beyond the noise"
+    book.count("drop_in_wins", int(clear), how, LADDER)
+    book.count("ladder_shapes", len(won), "shapes with a time", LADDER)
+    count = len(load(LADDER).run.implementations)
+    book.count("ladder_rows", count, "implementations", LADDER)
+    floors = sorted(set(noise.applied(load(LADDER).run.noise)))
+    for name, floor in (("ladder_noise_low", floors[0]), ("ladder_noise_high", floors[-1])):
+        book.add(name, floor, two_digits(floor), "noise floor, by the length of a call", LADDER)
+
+
+def _kernel(book: Book) -> None:
+    for name, (best, own) in zip(("fp32", "tf32", "fp16"), tables.KERNELS, strict=True):
+        book.slower(f"kernel_{name}", best, own, KERNEL)
+    for batch in (1, 64):
+        book.slower(f"kernel_batch{batch}", BEST, "persistent", KERNEL, batch=batch)
+    run = load(KERNEL).run
+    few = run.cells[run.cells["batch"] <= 64]
+    over = limits.means(limits.distances(few, run.limits))
+    for name in (BEST, "persistent"):
+        how = f"latency of {name} over the limit at batch 1 to 64; geometric mean over shapes"
+        book.add(f"limit_{name.split('-')[0]}", over[name], factor(over[name]), how, KERNEL)
+
+
 def _headroom(book: Book) -> None:
     book.slower("pytorch_over_best", "pytorch", BEST)
     book.slower("pytorch_over_best_batch1", "pytorch", BEST, batch=1)
     book.slower("pytorch_over_best_batch256", "pytorch", BEST, batch=256)
-    book.slower("tf_over_best_batch1", "tf-mode0", BEST, batch=1)
     for name, (b, a) in zip(("cpp", "graph", "algorithm"), pairwise(tables.STEPS), strict=True):
         book.slower(f"{name}_gain_batch1", b, a, where="pytorch", batch=1)
     book.slower("pytorch_itself", "pytorch", "deepbench", where="pytorch")
     stepwise = len(load(MAIN).stepwise("pytorch"))
     book.count("stepwise_shapes", stepwise, "shapes at which pytorch goes step by step, by profile")
-    cells = load(MAIN).cells
-    graphs = cells[cells["implementation"].isin((BEST, BEST_HALF))]["path"].str.contains(", graph")
-    book.count("best_in_graph", int(graphs.sum()), "best cells that replay a CUDA graph")
-    book.count("best_cells", len(graphs), "best cells")
     for name in ("pytorch", *findings.MODES):
         share = statistics.fmean(findings.idle(load(MAIN), name))
         how = f"mean share of the latency of {name} in which the GPU is idle"
@@ -102,14 +152,7 @@ def _precision(book: Book) -> None:
     for batch in (16, 256):
         book.slower(f"half_gain_batch{batch}", "pytorch", "pytorch-half", batch=batch)
     book.slower("half_loss_batch1", "pytorch-half", "pytorch", batch=1)
-    own = at(load("h200-deepbench").against("pytorch", "pytorch-half"), batch=1).shapes["verdict"]
-    how = "shapes with batch 1"
-    book.count("deepbench_batch1", len(own), how, "h200-deepbench")
-    how = "shapes with batch 1 at which pytorch-half is slower than pytorch"
-    book.count("deepbench_half_slower", int((own == "slower").sum()), how, "h200-deepbench")
     book.slower("amp_over_half", "pytorch-amp", "pytorch-half")
-    slower = load(MAIN).against("pytorch-half", "pytorch-amp").group().verdicts["slower"]
-    book.count("amp_slower", slower, "shapes at which pytorch-amp is slower than pytorch-half")
     amp, half = (load(MAIN).profiled(name) for name in ("pytorch-amp", "pytorch-half"))
     adds = statistics.median(amp[s].latency_s - half[s].latency_s for s in amp)
     book.add("amp_adds", adds, seconds(adds), "median of pytorch-amp less pytorch-half, by shape")
@@ -117,11 +160,16 @@ def _precision(book: Book) -> None:
         amp[s].by_family.get("cast", 0.0) - half[s].by_family.get("cast", 0.0) for s in amp
     )
     book.add("amp_casts", casts, seconds(casts), "median GPU time of the casts of pytorch-amp")
-    cells = load(MAIN).cells
-    for name in ("pytorch", "pytorch-half"):
+    for key, name, run in (
+        ("pytorch", "pytorch", MAIN),
+        ("pytorch_half", "pytorch-half", MAIN),
+        ("tf32", PLAIN, LADDER),
+        ("persistent", "persistent", KERNEL),
+    ):
+        cells = load(run).cells
         worst = float(cells.loc[cells["implementation"] == name, "max_abs_error"].max())
         how = f"largest error of {name} against float64"
-        book.add(f"error_{name.replace('-', '_')}", worst, error(worst), how)
+        book.add(f"error_{key}", worst, error(worst), how, run)
 
 
 def _frameworks(book: Book) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import itertools
 import math
-import re
 import statistics
 from collections.abc import Callable, Sequence
 
@@ -14,16 +11,27 @@ import numpy as np
 import pandas as pd
 import tabulate
 
-from lstm_bench.analysis import energy_cells, noise
-from lstm_bench.analysis.comparison import Comparison
+from lstm_bench.analysis import energy_cells, noise, summary
 from lstm_bench.analysis.energy_cells import Drawn, drawn
-from lstm_bench.model.types import Shape
+from lstm_bench.analysis.results import references
+from lstm_bench.model.types import ACCURACY, Shape
 from lstm_bench.model.units import factor, in_units, seconds, span
 from lstm_bench.report.findings import two_digits
 from lstm_bench.report.paper_table import paper_pairs
 from lstm_bench.runs import store
 from study import findings
-from study.runs import BEST, BEST_HALF, MAIN, REPEAT, Study, at, is_clear, load
+from study.runs import (
+    BEST,
+    BEST_HALF,
+    KERNEL,
+    LADDER,
+    MAIN,
+    PLAIN,
+    REPEAT,
+    Study,
+    at,
+    load,
+)
 
 #: What PyTorch and TensorFlow run, and the best of cuDNN in the same precision.
 AGAINST = (
@@ -47,13 +55,22 @@ FRAMEWORKS = {
 }
 #: From PyTorch to the best of cuDNN, one change at a time.
 STEPS = ("pytorch", "deepbench", "deepbench-graph", BEST)
-ALGORITHMS = {
-    "persist-static-small-h": "small",
-    "persist-static": "static",
-    "persist-dynamic": "dynamic",
-    "standard": "standard",
+CLASSES = ("fp32", "tf32", "half")
+#: The best of cuDNN and our kernel, at the same accuracy.
+KERNELS = (
+    (BEST, "persistent"),
+    ("deepbench-tf32-best", "persistent-tf32"),
+    (BEST_HALF, "persistent-fp16"),
+)
+#: What the table of advice calls what wins in it.
+USES = {
+    "pytorch-persistent": "drop-in",
+    "pytorch-tf32-persistent": "drop-in, TF32",
+    "pytorch-graph": "graph",
+    "pytorch-tf32-graph": "graph, TF32",
+    "pytorch-half-graph": "graph, `.half()`",
 }
-RUNS = (MAIN, REPEAT, "h200-deepbench", "h200-noise", "cpu-default")
+RUNS = (MAIN, REPEAT, LADDER, KERNEL, "h200-deepbench", "h200-noise", "cpu-default")
 ENERGY_RUNS = tuple(f"h200-energy-{n}" for n in range(1, 5))
 ENERGY_PAIRS = {"same_gpu": ENERGY_RUNS[:2], "other_gpu": ENERGY_RUNS[::2]}
 JOULES = {"J": 1.0, "mJ": 1e3, "uJ": 1e6}
@@ -77,44 +94,31 @@ def mean(ratios: pd.Series[float]) -> float:
     return float(np.exp(np.log(ratios).mean()))
 
 
+def winners(accuracy: str) -> pd.DataFrame:
+    """Who is the fastest of what can be deployed and is at least so accurate, at each shape."""
+    one = load(LADDER)
+    kinds = one.cells.drop_duplicates("implementation").set_index("implementation")["precision"]
+    allowed = CLASSES[: CLASSES.index(accuracy) + 1]
+    among = {name for name, kind in kinds.items() if ACCURACY[kind] in allowed}
+    of = summary.times(one.cells)
+    return summary.winners(of, one.run.noise, among=among - references(one.run))
+
+
 def what_to_use() -> str:
-    """The faster of the frameworks' two winners, which `numbers` checks win everywhere."""
-    one = load(MAIN)
-    gain, rows = one.against("pytorch-half", "pytorch"), []
-    for (batch, steps), part in one.times.groupby(level=["batch", "timesteps"]):
-        own = at(gain, batch=batch, timesteps=steps)
-        half = mean(own.shapes["ratio"])
-        use, best = ("pytorch-half", BEST_HALF) if half > 1 else ("pytorch", BEST)
-        verdicts = set(own.shapes["verdict"])
-        mark = "" if verdicts == {"slower" if half > 1 else "faster"} else " *"
-        middle = part.xs(512, level="hidden").iloc[0]
-        rows.append(
-            [
-                *(str(batch), str(steps), TITLES[use] + mark, seconds(middle[use])),
-                factor(half),
-                factor(mean(part[use] / part[best])),
-            ]
-        )
-    heads = ["batch", "timesteps", "use", "its latency at hidden 512"]
-    gains = ("speed-up of half", "speed-up of the best of cuDNN")
-    return table([*heads, *(f"{gain} (all hidden sizes)" for gain in gains)], rows, left=3)
-
-
-def latency() -> str:
-    """At the middle of the grid, by batch."""
-    times = load(MAIN).times.xs((512, 100), level=("hidden", "timesteps"))
-    rows = [[title, *map(seconds, times[name])] for name, title in TITLES.items()]
-    return table(["latency of a call", *(f"batch {batch}" for batch in batches())], rows)
-
-
-def headroom() -> str:
-    """With intervals, for the study."""
-    pairs = [load(MAIN).against(best, row) for row, best in AGAINST]
-    rows = [["all", *map(_with_interval, pairs)]]
-    rows += [[str(b), *(_with_interval(at(pair, batch=b)) for pair in pairs)] for b in batches()]
-    slower = (f"{of.group().verdicts['slower']} of {len(of.shapes)}" for of in pairs)
-    rows.append(["slower at", *slower])
-    return table(["batch", *(TITLES[row] for row, _ in AGAINST)], rows)
+    """Of the ladder: the fastest within each accuracy, and what it gains over PyTorch's."""
+    times, rows = load(LADDER).times, []
+    found = [winners(accuracy).itertuples() for accuracy in CLASSES]
+    for shape, *own in zip(times.index, *found, strict=True):
+        cells = [", ".join(map(str, shape[:3]))]
+        for name, won in zip(("pytorch", PLAIN, None), own, strict=True):
+            now = times.loc[shape, name or PLAIN]
+            sure = "" if won.verdict == "slower" else " *"
+            cells += [seconds(now)] if name else []
+            cells += [USES[won.fastest] + sure, factor(now / won.fastest_s)]
+        rows.append(cells)
+    heads = ["hidden, batch, timesteps", "PyTorch, fp32", "use", "faster"]
+    heads += ["PyTorch, TF32", "use", "faster", "if half will do, use", "faster"]
+    return table(heads, rows)
 
 
 def headroom_short() -> str:
@@ -129,47 +133,6 @@ def headroom_short() -> str:
         *(f"batch {batch}" for batch in batches()),
     ]
     return table(heads, rows)
-
-
-def _with_interval(of: Comparison) -> str:
-    ratio = of.group().ratio
-    low, high = (factor(end).removesuffix("x") for end in (ratio.low, ratio.high))
-    shown = f"{factor(ratio.value)} [{low}, {high}]"
-    return shown if is_clear(of) else f"({shown})"
-
-
-def steps() -> str:
-    """What each change on the way from PyTorch to the best of cuDNN gives.
-
-    Only where PyTorch runs the algorithm that the first step runs: else that step has two changes.
-    """
-    one, rows = load(MAIN), []
-    alike = {dataclasses.astuple(shape) for shape in one.stepwise("pytorch")}
-    times = one.times[one.times.index.isin(alike)]
-    for batch in batches():
-        own = times.xs(batch, level="batch")
-        gains = [mean(own[a] / own[b]) for a, b in itertools.pairwise(STEPS)]
-        rows.append([str(batch), *map(factor, gains), factor(math.prod(gains))])
-    heads = ["batch", "C++ instead of PyTorch", "and a CUDA graph", "and the best algorithm"]
-    return table([*heads, "together"], rows)
-
-
-def algorithm(path: str) -> str:
-    found = re.search("|".join(ALGORITHMS), path)
-    return ALGORITHMS[found[0]] if found else "unknown"
-
-
-def algorithms() -> str:
-    """Which one is the fastest at 100 timesteps, in fp32 and in half precision."""
-    cells = load(MAIN).cells
-    cells = cells[(cells["timesteps"] == 100) & cells["implementation"].isin((BEST, BEST_HALF))]
-    won = cells.assign(won=cells["path"].map(algorithm))
-    won = won.pivot(index=["hidden", "batch"], columns="implementation", values="won")
-    rows = []
-    for hidden in sorted(set(cells["hidden"])):
-        own = (won.loc[hidden, batch] for batch in batches())
-        rows.append([str(hidden), *(f"{here[BEST]} / {here[BEST_HALF]}" for here in own)])
-    return table(["hidden", *(f"batch {batch}" for batch in batches())], rows)
 
 
 def the_findings() -> str:
@@ -313,11 +276,7 @@ def versions() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "what_to_use": what_to_use,
-    "latency": latency,
-    "headroom": headroom,
     "headroom_short": headroom_short,
-    "steps": steps,
-    "algorithms": algorithms,
     "findings": the_findings,
     "table_2": table_2,
     "energy": energy,
