@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lstm_bench.model.units import wrapped
 from lstm_bench.report.figures import styled
-from study import devices
+from study import data, devices
 from study.figures import FIGURES
 from study.numbers import Number, numbers
 from study.runs import ROOT, Stale
@@ -113,11 +113,13 @@ def write(root: Path = ROOT) -> list[Path]:
         "study/numbers.json": listed(),
         "README.md": with_results(readme),
         devices.PAGE: devices.filled((ROOT / devices.PAGE).read_text(encoding="utf-8")),
+        data.DICTIONARY: data.dictionary(),
     }
     for name, text in texts.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text, encoding="utf-8")
-    paths = [root / name for name in texts]
+    (root / data.TABLE).write_bytes(data.packed(data.table()))
+    paths = [root / name for name in (*texts, data.TABLE)]
     for name, picture in FIGURES.items():
         paths.append(root / "docs" / "figures" / f"study-{name}.svg")
         paths[-1].parent.mkdir(parents=True, exist_ok=True)

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 
 from lstm_bench.analysis.results import load
-from study import devices, findings, page
+from study import data, devices, findings, page
 from study.figures import FIGURES
 from study.numbers import Book
 from study.runs import KERNEL, LADDER, MAIN, Stale
@@ -31,7 +32,7 @@ def written(tmp_path_factory):
     return folder
 
 
-PAGES = ["docs/study.md", "study/numbers.json", "README.md", devices.PAGE]
+PAGES = ["docs/study.md", "study/numbers.json", "README.md", devices.PAGE, data.DICTIONARY]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -48,6 +49,21 @@ def test_the_figures_are_what_the_shipped_runs_say(written, path):
     if f"Matplotlib v{matplotlib.__version__}," not in shipped:
         pytest.skip("drawn by another version of Matplotlib")
     assert shipped == (written / path).read_text()
+
+
+def test_the_table_of_all_cells_is_what_the_shipped_runs_say(written):
+    shipped, now = (gzip.decompress((at / data.TABLE).read_bytes()) for at in (ROOT, written))
+    assert shipped == now
+    cells = pd.read_csv(ROOT / data.TABLE, keep_default_na=False, na_values=[""])
+    assert set(cells["run"]) == {path.parent.name for path in ROOT.glob("results/*/manifest.json")}
+    times = latencies(MAIN)
+    own = cells[(cells["run"] == MAIN) & (cells["copy"] == 1) & (cells["status"] == "ok")]
+    assert len(own) == sum(map(len, times.values()))
+    for row in own.itertuples():
+        told = times[row.implementation][row.hidden, row.batch, row.timesteps]
+        assert row.latency_s == pytest.approx(told, 1e-6)
+    assert (cells["latency_s"] >= cells["limit_s"])[cells["limit_s"].notna()].all()
+    assert not (cells["max_abs_error"] > cells["tolerance"])[cells["status"] == "ok"].any()
 
 
 def latencies(run):

@@ -1,0 +1,185 @@
+"""All shipped runs as one table: results/cells.csv.gz, and what its columns mean: results/cells.md.
+
+One line per cell, A/A controls included, so that others can plot and cite what was measured without
+this program. `make study` writes both; a test holds them to the runs.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lstm_bench.analysis import noise, results
+from lstm_bench.analysis.limits import limit_of
+from lstm_bench.analysis.results import Run
+from lstm_bench.model.types import ACCURACY, Record
+from lstm_bench.runs import store
+from study.runs import ROOT
+
+TABLE, DICTIONARY = "results/cells.csv.gz", "results/cells.md"
+MULTIPLE = ";"  # between the parts of a field that has several
+
+HEAD = """# All cells as one table
+
+`cells.csv.gz` has every cell of the runs in this folder, A/A controls included, one line each.
+`make study` writes it, and this page, from the runs; raw samples and profiles are in the runs alone
+([format](../docs/reference/records.md)).
+
+    import pandas
+    cells = pandas.read_csv("results/cells.csv.gz")
+    times = cells[(cells.status == "ok") & (cells["copy"] == 1)]
+
+Times are in seconds, sizes in bytes, energies in joules; an empty field is not known, or does not
+apply. Compare times within a run: between runs the host, the GPU and versions differ. A difference
+below `noise_floor` means nothing.
+
+"""
+
+
+class Cell(NamedTuple):
+    """A record, and the run that it is of."""
+
+    run: Run
+    record: Record
+
+
+def _check(cell: Cell, name: str) -> Any:
+    return getattr(cell.record.check, name) if cell.record.check else None
+
+
+def _machine(cell: Cell, gpu: str, cpu: str | None) -> Any:
+    machine = cell.run.manifest["machine"]
+    if cell.record.device == "cuda":
+        return (machine.get("gpus") or [{}])[0].get(gpu)
+    return machine.get(cpu) if cpu else None
+
+
+def _interval(cell: Cell, end: int) -> float | None:
+    found = cell.record.latency_interval_s
+    return found[end] if found else None
+
+
+def _floor(cell: Cell) -> float | None:
+    """What latencies of this length must differ by."""
+    latency, floors = cell.record.latency_s, cell.run.noise
+    if latency is None or not any(one.pairs for one in floors):
+        return None
+    return float(noise.floor_at(floors, [latency])[0])
+
+
+def _limit(cell: Cell) -> float | None:
+    one, limits = cell.record, cell.run.limits
+    if limits is None or one.latency_s is None or limits.device != one.device:
+        return None
+    if one.precision not in ACCURACY:
+        return None
+    return limit_of(limits, one.shape, ACCURACY[one.precision], one.computes).seconds
+
+
+def _of(name: str) -> Callable[[Cell], Any]:
+    return lambda cell: getattr(cell.record, name)
+
+
+#: Name, what it means, how it is made.
+COLUMNS: tuple[tuple[str, str, Callable[[Cell], Any]], ...] = (
+    ("run", "folder of the run", lambda cell: cell.run.name),
+    (
+        "machine",
+        "GPU, or processor where the cell ran on the CPU",
+        lambda cell: cell.record.device_name or _machine(cell, "name", "cpu"),
+    ),
+    (
+        "driver",
+        "of the GPU",
+        lambda cell: cell.record.driver or _machine(cell, "driver", None),
+    ),
+    ("implementation", "as `lstm-bench list` names it", _of("implementation")),
+    ("framework", "what it runs in", _of("framework")),
+    ("computes", "`lstm`, or `lstm-skip-input`: without the input product", _of("computes")),
+    ("precision", "as asked and obeyed", _of("precision")),
+    (
+        "accuracy",
+        "class of accuracy; times are comparable within one",
+        lambda cell: ACCURACY.get(cell.record.precision),
+    ),
+    ("hidden", "hidden size", lambda cell: cell.record.shape.hidden),
+    ("batch", "sequences at a time", lambda cell: cell.record.shape.batch),
+    ("timesteps", "steps of each sequence", lambda cell: cell.record.shape.timesteps),
+    ("input_size", "size of an input", lambda cell: cell.record.shape.input_size),
+    ("pass", "which pass over the grid", _of("pass_number")),
+    ("copy", "1, or more for an A/A control of the same implementation", _of("copy")),
+    ("status", "`ok`, or why there is no time", _of("status")),
+    ("reason", "more on that", _of("reason")),
+    ("latency_s", "how long a caller waits for a call, median of rounds", _of("latency_s")),
+    ("latency_low_s", "low end of its 95% interval", lambda cell: _interval(cell, 0)),
+    ("latency_high_s", "high end", lambda cell: _interval(cell, 1)),
+    ("throughput_s", "time per call of many that are queued", _of("throughput_s")),
+    ("device_s", "time in which the device works for a call", _of("device_s")),
+    ("limit_s", "what no implementation of that accuracy can be below", _limit),
+    ("noise_floor", "share by which latencies of this length must differ to mean anything", _floor),
+    ("first_call_s", "the first call", _of("first_call_s")),
+    ("build_s", "building the layer, with compilation", _of("build_s")),
+    ("import_s", "importing the framework in a new process", _of("import_s")),
+    ("rounds", "rounds that were timed", _of("rounds")),
+    ("calls", "calls that were timed", _of("calls")),
+    (
+        "max_abs_error",
+        "largest difference from float64",
+        lambda cell: _check(cell, "max_abs_error"),
+    ),
+    ("tolerance", "what it may be", lambda cell: _check(cell, "tolerance")),
+    ("host_peak", "most memory of the host", lambda cell: cell.record.memory.get("host peak")),
+    ("device_peak", "most memory of the GPU", lambda cell: cell.record.memory.get("device peak")),
+    ("energy_j", "all that the GPU draws for a call", lambda cell: cell.record.gross_j),
+    ("threads", "of the CPU", _of("threads")),
+    ("tf32", "whether TF32 was allowed", _of("tf32")),
+    ("path", "the code that ran", _of("path")),
+    (
+        "versions",
+        f"of the framework and its libraries, `{MULTIPLE}` between them",
+        lambda cell: MULTIPLE.join(f"{k} {v}" for k, v in sorted(cell.record.versions.items())),
+    ),
+    (
+        "warnings",
+        "what limits trust in the cell",
+        lambda cell: MULTIPLE.join(cell.record.warnings),
+    ),
+    ("finished_at", "UTC", _of("finished_at")),
+)
+
+
+def cells(folder: Path = ROOT / "results") -> Iterator[Cell]:
+    for manifest in sorted(folder.glob("*/manifest.json")):
+        run = results.load(manifest.parent)
+        found: Mapping[str, Record] = store.read_records(manifest.parent)
+        yield from (Cell(run, found[key]) for key in sorted(found))
+
+
+def table(folder: Path = ROOT / "results") -> str:
+    """As CSV, in a fixed order."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([name for name, _, _ in COLUMNS])
+    for cell in cells(folder):
+        writer.writerow([_shown(make(cell)) for _, _, make in COLUMNS])
+    return text.getvalue()
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.7g}" if isinstance(value, float) else str(value)
+
+
+def packed(text: str) -> bytes:
+    """The same bytes on any day."""
+    return gzip.compress(text.encode(), mtime=0)
+
+
+def dictionary() -> str:
+    lines = [f"| `{name}` | {meaning} |" for name, meaning, _ in COLUMNS]
+    return HEAD + "\n".join(["| column | meaning |", "| --- | --- |", *lines]) + "\n"
