@@ -104,6 +104,8 @@ def _ladder(book: Book) -> None:
         ("keras_costs", "keras-torch", "pytorch"),
         ("xla_costs", "tf-xla", "pytorch"),
         ("bf16_costs", "pytorch-bf16", "pytorch-half"),
+        ("drop_in_costs", "pytorch-persistent", "persistent"),
+        ("graph_fp32", "pytorch", "pytorch-graph"),
     ):
         book.slower(name, b, a, LADDER)
     for batch in (1, 256):
@@ -112,6 +114,15 @@ def _ladder(book: Book) -> None:
     clear = won[won["verdict"] == "slower"]["fastest"].eq("pytorch-persistent").sum()
     how = "shapes at which pytorch-persistent is the fastest in fp32, beyond the noise"
     book.count("drop_in_wins", int(clear), how, LADDER)
+    half = tables.winners("half")
+    gain = load(LADDER).times[PLAIN].to_numpy() / half["fastest_s"]
+    how = f"latency of {PLAIN} over the fastest where half precision will do; geometric mean"
+    book.add("half_best", tables.mean(gain), factor(tables.mean(gain)), how, LADDER)
+    graphs = half["fastest"] == "pytorch-half-graph"
+    how = "shapes at which pytorch-half-graph is the fastest where half precision will do"
+    book.count("half_graphs", int(graphs.sum()), how, LADDER)
+    there = tables.mean(gain[graphs])
+    book.add("half_graphs_gain", there, factor(there), f"latency of {PLAIN} over it there", LADDER)
     book.count("ladder_shapes", len(won), "shapes with a time", LADDER)
     count = len(load(LADDER).run.implementations)
     book.count("ladder_rows", count, "implementations", LADDER)

@@ -110,14 +110,15 @@ def what_to_use() -> str:
     found = [winners(accuracy).itertuples() for accuracy in CLASSES]
     for shape, *own in zip(times.index, *found, strict=True):
         cells = [", ".join(map(str, shape[:3]))]
-        for name, won in zip(("pytorch", PLAIN, None), own, strict=True):
-            now = times.loc[shape, name or PLAIN]
+        for name, won in zip(("pytorch", PLAIN, PLAIN), own, strict=True):
             sure = "" if won.verdict == "slower" else " *"
-            cells += [seconds(now)] if name else []
-            cells += [USES[won.fastest] + sure, factor(now / won.fastest_s)]
+            now = times.loc[shape, name]
+            cells += [f"{USES[won.fastest]}{sure}", f"{seconds(now)} to {seconds(won.fastest_s)}"]
+            cells.append(factor(now / won.fastest_s))
         rows.append(cells)
-    heads = ["hidden, batch, timesteps", "PyTorch, fp32", "use", "faster"]
-    heads += ["PyTorch, TF32", "use", "faster", "if half will do, use", "faster"]
+    heads = ["hidden, batch, timesteps"]
+    for accuracy, baseline in (("fp32", "fp32"), ("TF32", "TF32"), ("half", "TF32")):
+        heads += [f"{accuracy}: use", f"from PyTorch, {baseline}", "faster"]
     return table(heads, rows)
 
 
