@@ -117,11 +117,19 @@ class Plan:
         """How many A/A controls each implementation has at a shape; see `cells`."""
         if not self._runnable:
             return Counter()
-        first = self._places[shape] * self.controls
-        turns = range(first, first + self.controls)
-        found = Counter(self._runnable[n % len(self._runnable)] for n in turns)
-        # with the first an even number, so that each has its twin
-        return Counter({name: more - (more + 1) % 2 for name, more in found.items()})
+        first = self._places[shape] * self.controls % len(self._runnable)
+        if first not in self._turns:
+            turns = range(first, first + self.controls)
+            found = Counter(self._runnable[n % len(self._runnable)] for n in turns)
+            # with the first an even number, so that each has its twin
+            even = {name: more - (more + 1) % 2 for name, more in found.items()}
+            self._turns[first] = Counter(even)
+        return self._turns[first]
+
+    @functools.cached_property
+    def _turns(self) -> dict[int, Counter[str]]:
+        """Whose turn it is to have controls, by the first of them: a grid has few such answers."""
+        return {}
 
     @functools.cached_property
     def _runnable(self) -> list[str]:
