@@ -26,6 +26,9 @@ endif
 FRAMEWORKS := requirements.txt $(if $(TF_VENV),,requirements-tensorflow.txt)
 PINS := $(FRAMEWORKS) requirements-openvino.txt
 
+# Frameworks are imported in dozens of processes: from bytecode in a second, from source in many.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: bench test test-cluster suite study lint format sanitize clean
 
 bench: $(VENV)/.installed $(TF_READY)

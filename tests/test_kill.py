@@ -271,7 +271,7 @@ def test_stopped_at_random_moments_it_ends_in_order(
     rng = random.Random(code)
     run = tmp_path / "results" / "r"
     arguments = ["grid", grid, "--run", "r"]
-    for _ in range(max(5, wanted // 8)):
+    for _ in range(max(3, wanted // 8)):
         process = start(tmp_path, *arguments)
         time.sleep(rng.uniform(0.3, 1.5))
         workers, before = children(process.pid), finished(run)
