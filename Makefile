@@ -29,13 +29,17 @@ PINS := $(FRAMEWORKS) requirements-openvino.txt
 # Frameworks are imported in dozens of processes: from bytecode in a second, from source in many.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench test test-cluster suite study lint format sanitize clean
+.PHONY: bench test ready sanitized test-cluster suite study lint format sanitize clean
 
 bench: $(VENV)/.installed $(TF_READY)
 	$(BIN)/lstm-bench grid $(GRID) $(TF_FLAG) --skip-missing
 
-test: $(VENV)/.tested-with $(TF_READY)
+test: ready $(TF_READY)
 	$(MAKE) --jobs=3 suite lint sanitize
+
+# All that `make test` compiles or installs; compilers work while packages are fetched and unpacked.
+ready: $(VENV)/.tools
+	$(MAKE) --jobs=3 $(VENV)/.tested-with sanitized
 
 suite: $(VENV)/.tested-with $(TF_READY)
 	$(BIN)/python -m pytest --numprocesses=$(CORES) --dist=loadgroup --durations=10
@@ -55,6 +59,9 @@ lint: $(VENV)/.tested-with
 
 sanitize: $(VENV)/.tested-with
 	PYTHON=$(BIN)/python tests/sanitize.sh
+
+sanitized: $(VENV)/.tools
+	PYTHON=$(BIN)/python tests/sanitize.sh build
 
 format: $(VENV)/.tested-with
 	$(BIN)/ruff check --fix .
@@ -80,7 +87,7 @@ $(VENV)/.installed: $(VENV)/.packages $(SOURCES)
 # For `make test` the extensions are built while the frameworks are unpacked, with headers, so that
 # the cuDNN part is in it; `make bench` may have built one without.
 $(VENV)/.tested-with: $(VENV)/.tools $(PINS) $(SOURCES)
-	$(MAKE) --jobs=2 $(VENV)/.packages $(VENV)/.built
+	$(MAKE) $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs=2) $(VENV)/.packages $(VENV)/.built
 	touch $@
 
 $(VENV)/.tools: requirements-dev.txt requirements-headers.txt | $(BIN)/python
