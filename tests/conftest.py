@@ -43,7 +43,13 @@ FAKE_GRID: dict[str, Any] = {
     "implementations": ["fake"],
     "device": "cpu",
     "controls": 0,
-    "sampling": {"rounds": 3, "max_rounds": 3, "warmup_s": 0.01, "timeout_s": 20},
+    "sampling": {
+        "rounds": 3,
+        "max_rounds": 3,
+        "warmup_s": 0.01,
+        "warmup_cap_s": 0.1,  # of what never settles
+        "timeout_s": 20,
+    },
 }
 
 
