@@ -25,14 +25,22 @@ endif
 
 FRAMEWORKS := requirements.txt $(if $(TF_VENV),,requirements-tensorflow.txt)
 PINS := $(FRAMEWORKS) requirements-openvino.txt
+TOOLS := $(if $(filter-out bench study,$(MAKECMDGOALS)),$(VENV)/.tools)
 
-.PHONY: bench test test-cluster suite study lint format sanitize clean
+# Frameworks are imported in dozens of processes: from bytecode in a second, from source in many.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: bench test ready sanitized test-cluster suite study lint format sanitize clean
 
 bench: $(VENV)/.installed $(TF_READY)
 	$(BIN)/lstm-bench grid $(GRID) $(TF_FLAG) --skip-missing
 
-test: $(VENV)/.tested-with $(TF_READY)
+test: ready $(TF_READY)
 	$(MAKE) --jobs=3 suite lint sanitize
+
+# All that `make test` compiles or installs; compilers work while packages are fetched and unpacked.
+ready: $(BIN)/python
+	$(MAKE) --jobs=3 $(VENV)/.tested-with sanitized
 
 suite: $(VENV)/.tested-with $(TF_READY)
 	$(BIN)/python -m pytest --numprocesses=$(CORES) --dist=loadgroup --durations=10
@@ -53,6 +61,9 @@ lint: $(VENV)/.tested-with
 sanitize: $(VENV)/.tested-with
 	PYTHON=$(BIN)/python tests/sanitize.sh
 
+sanitized: $(VENV)/.tools
+	PYTHON=$(BIN)/python tests/sanitize.sh build
+
 format: $(VENV)/.tested-with
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -61,9 +72,13 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # The two largest wheels are unpacked side by side, and what they depend on comes after them.
-$(VENV)/.packages: $(PINS) | $(BIN)/python
+$(VENV)/.largest: $(FRAMEWORKS) | $(BIN)/python
 	@echo "installing the tool and its frameworks into $(VENV): some minutes, some gigabytes"
 	grep -hE '^(torch|tensorflow)==' $(FRAMEWORKS) | xargs --max-procs=2 --max-args=1 $(PIP) --no-deps
+	touch $@
+
+# Some of the rest comes with the tools too, where there are any: one pip after the other.
+$(VENV)/.packages: $(PINS) $(VENV)/.largest | $(TOOLS)
 	$(PIP) $(FRAMEWORKS:%=-r %)
 	$(PIP) -r requirements-openvino.txt || echo "no OpenVINO for this machine: going on without"
 	touch $@
@@ -76,8 +91,7 @@ $(VENV)/.installed: $(VENV)/.packages $(SOURCES)
 
 # For `make test` the extensions are built while the frameworks are unpacked, with headers, so that
 # the cuDNN part is in it; `make bench` may have built one without.
-$(VENV)/.tested-with: $(VENV)/.tools $(PINS) $(SOURCES)
-	$(MAKE) --jobs=2 $(VENV)/.packages $(VENV)/.built
+$(VENV)/.tested-with: $(VENV)/.packages $(VENV)/.built
 	touch $@
 
 $(VENV)/.tools: requirements-dev.txt requirements-headers.txt | $(BIN)/python

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
+import importlib.util
 import json
 import os
 import shutil
@@ -11,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import yaml
@@ -26,7 +28,8 @@ os.environ["LSTM_BENCH_TOKEN"] = f"{_TOKEN.name}/token"
 from in_process import InProcess  # noqa: E402
 
 from lstm_bench.cli import main  # noqa: E402
-from lstm_bench.driver import worker_pool  # noqa: E402
+from lstm_bench.driver import limits, worker_pool  # noqa: E402
+from lstm_bench.model.errors import LstmBenchError  # noqa: E402
 from lstm_bench.worker import cupti  # noqa: E402
 from lstm_bench.worker.implementations import fake  # noqa: E402
 
@@ -40,7 +43,13 @@ FAKE_GRID: dict[str, Any] = {
     "implementations": ["fake"],
     "device": "cpu",
     "controls": 0,
-    "sampling": {"rounds": 3, "max_rounds": 3, "warmup_s": 0.01, "timeout_s": 20},
+    "sampling": {
+        "rounds": 3,
+        "max_rounds": 3,
+        "warmup_s": 0.01,
+        "warmup_cap_s": 0.1,  # of what never settles
+        "timeout_s": 20,
+    },
 }
 
 
@@ -58,7 +67,7 @@ def at_most(examples: int) -> settings:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kills", type=int, default=20, help="random kills in test_kill.py")
+    parser.addoption("--kills", type=int, default=10, help="random kills in test_kill.py")
     parser.addoption("--cluster", action="store_true", help="start Ray clusters in test_ray.py")
 
 
@@ -75,6 +84,10 @@ def write_grid(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+def unmeasured(*_: object) -> NoReturn:
+    raise LstmBenchError("limits: not measured in tests")
+
+
 @pytest.fixture
 def in_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fakes answer in this process, unless the test is marked `processes`: it needs real ones."""
@@ -83,6 +96,7 @@ def in_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(fake, "_built", 0)  # as in a process that has just begun
         monkeypatch.setattr(gc, "collect", lambda: 0)  # slow beside pytest; fakes hold no memory
         monkeypatch.setattr(cupti, "find", lambda: "none.so")  # it sees no kernel of a fake
+        monkeypatch.setattr(limits, "measure", unmeasured)  # it takes seconds; see test_limits.py
 
 
 @pytest.fixture
@@ -153,6 +167,35 @@ def compiled(source: str, built: Path, *flags: str) -> str:
     if not shutil.which(compiler):
         pytest.skip(f"no {compiler}")
     path = REPOSITORY / "tests" / source
-    options = ["-std=c++20", "-O1", "-shared", "-fPIC", "-Wl,-Bsymbolic", *flags]  # it calls itself
+    options = ["-std=c++20", "-O0", "-shared", "-fPIC", "-Wl,-Bsymbolic", *flags]  # it calls itself
     subprocess.run([compiler, *options, str(path), "-o", str(built)], check=True)
     return str(built)
+
+
+@pytest.fixture(scope="session")
+def built_fake_cuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CUDA and a cuDNN without a GPU; compiled by the first worker that needs it, for all."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # the workers' common one
+    built = folder / "libfake_cuda.so"
+    with (folder / "libfake_cuda.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not built.exists():
+            compiled("fake_cuda.cpp", built.with_suffix(".new"), *cuda_headers())
+            built.with_suffix(".new").rename(built)
+    return built
+
+
+@pytest.fixture(scope="module")
+def fake_cuda(built_fake_cuda: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A copy: a file of a module's own is a library with a state of its own."""
+    return str(shutil.copy(built_fake_cuda, tmp_path_factory.mktemp("fake")))
+
+
+def cuda_headers() -> list[str]:
+    """The include flags of the package's own build."""
+    spec = importlib.util.spec_from_file_location("setup_of_lstm_bench", REPOSITORY / "setup.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.cuda_includes()

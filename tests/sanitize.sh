@@ -2,19 +2,29 @@
 # The C++ baseline under the address and undefined-behaviour sanitizers: builds a copy and runs its tests there.
 #
 #     PYTHON=.venv/bin/python tests/sanitize.sh [pytest arguments]
+#     PYTHON=.venv/bin/python tests/sanitize.sh build          the copy only
+#
+# The copy stays in build/sanitized: what has not changed is not compiled again.
 set -eu
 cd "$(dirname "$0")/.."
 python=$(command -v "${PYTHON:-python}")
 case $python in /*) ;; *) python=$PWD/$python ;; esac
-copy=$(mktemp -d)
-trap 'rm -rf "$copy"' EXIT
+copy=$PWD/build/sanitized
+script=tests/sanitize.sh
+if [ ! -e "$copy/$script" ] || ! cmp -s "$script" "$copy/$script"; then
+    rm -rf "$copy"  # perhaps it was compiled with other flags
+fi
+mkdir -p "$copy"
+rm -rf "$copy/tests" "$copy/deepbench_ext"
+find "$copy" -name '*.py' -delete
 tar --create --exclude=__pycache__ --exclude='*.so' setup.py LICENSE deepbench_ext lstm_bench tests \
     $(ls pyproject.toml README.md 2>/dev/null) | tar --extract --directory "$copy"
 cd "$copy"
 DEEPBENCH_FLAGS="-O0 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined" \
     "$python" setup.py -q build_ext --inplace
+if [ "${1:-}" = build ]; then exit; fi
 # libstdc++ goes in with them: Python does not load it, and the sanitizer must find __cxa_throw when it starts.
 # Leaks are checked by the tests themselves: Python keeps too much at exit to tell its own from ours.
 preload="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libubsan.so) $(g++ -print-file-name=libstdc++.so)"
 LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    PYTHONPATH="$copy" "$python" -m pytest -q --capture=no -p no:cacheprovider tests/test_openblas.py tests/test_cudnn.py tests/test_persistent.py -k "not compile" "$@"
+    PYTHONPATH="$copy" "$python" -m pytest -q --capture=no -p no:cacheprovider tests/test_openblas.py tests/test_cudnn.py tests/test_persistent.py -k "not compile and not fragments" "$@"

@@ -7,14 +7,17 @@ import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from in_process import InProcess
 from made_up import cells, row
 from test_against import interpreter
 
 import lstm_bench as api
 from lstm_bench.analysis.bisection import ATTEMPTS, search
 from lstm_bench.analysis.comparison import Comparison, compare
+from lstm_bench.driver import worker_pool
 from lstm_bench.report import bisect_report
 
 HERE = sys.executable
@@ -122,28 +125,45 @@ def environments(folder: Path, count: int, first: int) -> dict[str, str]:
     }
 
 
+@pytest.fixture
+def quick_versions(in_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers in this process, as slow as what their interpreter sets."""
+
+    class Scaled(InProcess):
+        def __init__(self, name: str, module: str, python: str, *rest: Any, **named: Any):
+            super().__init__(name, module, python, *rest, **named)
+            self.scale = Path(python).read_text().partition("FAKE_SCALE=")[2].split()[0]
+
+        def ask(self, *arguments: Any, **named: Any) -> Any:
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setenv("LSTM_BENCH_FAKE_SCALE", self.scale)
+                return super().ask(*arguments, **named)
+
+    monkeypatch.setattr(worker_pool.Workers, "start", Scaled)
+
+
 def fakes(write_grid: Callable[..., Path]) -> Path:
     sampling = {"rounds": 8, "max_rounds": 8, "warmup_s": 0.01, "timeout_s": 60}
     return write_grid(
-        sampling=sampling, implementations=["one"], fake={"one": {"call_s": 0.002, "noise": 0.02}}
+        sampling=sampling, implementations=["one"], fake={"one": {"call_s": 0.002, "noise": 0.01}}
     )
 
 
 @pytest.mark.processes
 def test_the_first_slower_of_some_environments_is_found(lstm_bench, write_grid, tmp_path):
-    listed = [f"{name}={path}" for name, path in environments(tmp_path, 3, 2).items()]
+    listed = [f"{name}={path}" for name, path in environments(tmp_path, 2, 1).items()]
     done = lstm_bench("bisect", "one", *listed, "--grid", fakes(write_grid), "--format", "json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert (told["last_good"], told["first_slower"], told["doubts"]) == ("1.1", "1.2", [])
+    assert (told["last_good"], told["first_slower"], told["doubts"]) == ("1.0", "1.1", [])
     last = told["steps"][-1]
-    assert (last["what"], last["a"], last["b"]) == ("border", "1.1", "1.2")
-    again = lstm_bench("compare", "one~1.1", "one~1.2", "--run", last["run"])
+    assert (last["what"], last["a"], last["b"]) == ("border", "1.0", "1.1")
+    again = lstm_bench("compare", "one~1.0", "one~1.1", "--run", last["run"])
     assert again.returncode == 0, again.stderr
-    assert "slower than one~1.1" in again.stdout
+    assert "slower than one~1.0" in again.stdout
 
 
-@pytest.mark.processes
+@pytest.mark.usefixtures("quick_versions")
 def test_a_command_makes_the_versions_that_are_needed_and_no_other(
     lstm_bench, write_grid, tmp_path
 ):
@@ -161,7 +181,7 @@ def test_a_command_makes_the_versions_that_are_needed_and_no_other(
     assert (tmp_path / "made").read_text().split() == ["0", "4", "2", "1"]
 
 
-@pytest.mark.processes
+@pytest.mark.usefixtures("quick_versions")
 def test_python_gets_the_steps_as_a_data_frame(write_grid, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     versions = environments(tmp_path, 2, 1)

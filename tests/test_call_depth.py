@@ -98,8 +98,9 @@ def test_without_a_compiler_the_reason_stands_in_place_of_frames(monkeypatch):
 
 @pytest.mark.frameworks
 @pytest.mark.xdist_group("frameworks")
-def test_eager_pytorch_lies_deeper_than_libtorch_by_its_python_and_its_binding():
+def test_eager_pytorch_lies_deeper_than_libtorch_by_its_python_and_its_binding(monkeypatch):
     pytest.importorskip("torch")
+    monkeypatch.setattr(call_depth, "WATCHED_S", 0.3)
     if not shutil.which(os.environ.get("CXX", "g++")):
         pytest.skip("no C++ compiler")
     from lstm_bench.worker.implementations import libtorch, pytorch

@@ -4,13 +4,11 @@ The real library is swept by benchmarks/gpu_sweep.py on a machine that has a GPU
 """
 
 import ctypes
-import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import compiled
 from test_openblas import assert_carried, problem, reference
 
 from lstm_bench.model.types import Unsupported
@@ -27,18 +25,9 @@ ONE_STREAM_ONE_HANDLE = 2
 pytestmark = pytest.mark.xdist_group("cudnn")
 
 
-def headers():
-    """The include flags of the package's own build."""
-    spec = importlib.util.spec_from_file_location("setup_of_lstm_bench", ROOT / "setup.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.cuda_includes()
-
-
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    built = tmp_path_factory.mktemp("fake") / "libfake_cuda.so"
-    return compiled("fake_cuda.cpp", built, *headers())
+def library(fake_cuda):
+    return fake_cuda
 
 
 @pytest.fixture

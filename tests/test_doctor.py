@@ -2,6 +2,7 @@
 
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from lstm_bench.analysis import noise, results
 from lstm_bench.commands.machine import doctor_
 from lstm_bench.driver import doctor, machine, preflight
 from lstm_bench.model.registry import FRAMEWORKS, IMPLEMENTATIONS
-from lstm_bench.model.types import LstmBenchError, Settings
+from lstm_bench.model.types import LstmBenchError, Sampling, Settings
 
 
 class Quiet:
@@ -96,6 +97,8 @@ def test_the_noise_run_yields_its_pairs_and_leaves_nothing_behind(monkeypatch):
     monkeypatch.setattr(doctor, "_PAIRS", 2)
     monkeypatch.setattr(doctor, "_SHAPES", doctor._SHAPES[:1])
     plan = doctor.noise_plan(rows, Settings(), {})
+    quick = Sampling(rounds=3, max_rounds=3, warmup_s=0.01, warmup_cap_s=0.02, block_s=0.01)
+    plan = replace(plan, sampling=quick)
     records = doctor.measure_noise(plan, Quiet())
     assert [r.status for r in records] == ["ok"] * 4
     assert len(noise.controls(results.frame_of(records))) == 2

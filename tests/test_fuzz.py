@@ -176,13 +176,13 @@ def run_command() -> str:
 
 
 TARGETS = {
-    "grid.yaml": Target([GRID], as_yaml, read_grid, use_plan, 450, 6),
+    "grid.yaml": Target([GRID], as_yaml, read_grid, use_plan, 200, 6),
     "results/run/records.jsonl": Target(
-        [msgspec.to_builtins(ROWS)], as_lines, read_run, use_run, 15
+        [msgspec.to_builtins(ROWS)], as_lines, read_run, use_run, 8
     ),
-    "results/run/manifest.json": Target([MANIFEST], as_lines, read_run, use_run, 40),
-    "replies": Target([REPLIES], as_lines, read_replies, use_replies, 800),
-    "words": Target(LINES, as_words, run_command, str, 250),
+    "results/run/manifest.json": Target([MANIFEST], as_lines, read_run, use_run, 15),
+    "replies": Target([REPLIES], as_lines, read_replies, use_replies, 300),
+    "words": Target(LINES, as_words, run_command, str, 120),
 }
 HOME = {name: target.write(target.seeds[0]) for name, target in TARGETS.items()}
 

@@ -6,8 +6,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from conftest import compiled, only_run
-from test_cudnn import headers
+from conftest import only_run
 from test_persistent import H200, compiler
 
 from lstm_bench.analysis import results
@@ -21,13 +20,21 @@ _persistent = pytest.importorskip("lstm_bench._persistent", reason="the extensio
 _openblas = pytest.importorskip("lstm_bench._openblas", reason="the extension was not built")
 
 
+pytestmark = pytest.mark.xdist_group("limits")  # measured once
+
+#: A layer that is really called, no longer than it must be.
+REAL = {
+    "hidden": 8,
+    "implementations": ["deepbench"],
+    "sampling": {"rounds": 3, "max_rounds": 3, "warmup_s": 0.01, "warmup_cap_s": 0.02},
+}
+
 # --- measuring
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    built = tmp_path_factory.mktemp("fake") / "libfake_cuda.so"
-    return compiled("fake_cuda.cpp", built, *headers())
+def library(fake_cuda):
+    return fake_cuda
 
 
 @pytest.fixture
@@ -126,11 +133,10 @@ def test_limits_survive_a_manifest(cpu):
     assert dataclasses.replace(again, vector_flops=2 * cpu.vector_flops) != cpu
 
 
-def test_a_run_keeps_the_limits_of_its_machine(lstm_bench, tmp_path, monkeypatch, cpu):
+def test_a_run_keeps_the_limits_of_its_machine(lstm_bench, write_grid, tmp_path, monkeypatch, cpu):
     asked = []
     monkeypatch.setattr(driver_limits, "measure", lambda *of: asked.append(of[1:]) or cpu)
-    words = ("--shape", "8,1,2", "-i", "deepbench", "--device", "cpu", "--threads", "2", "--fast")
-    done = lstm_bench("grid", *words)
+    done = lstm_bench("grid", write_grid(**REAL), "--threads", "2")
     assert done.returncode == 0, done.stderr
     assert asked == [("cpu", 2)]
     assert results.load(only_run(tmp_path)).limits == cpu
@@ -145,13 +151,12 @@ def test_a_run_of_a_virtual_clock_has_none(lstm_bench, write_grid, tmp_path, mon
     assert "over limit" not in done.stdout
 
 
-def test_a_run_goes_on_without_limits_and_says_why(lstm_bench, tmp_path, monkeypatch):
+def test_a_run_goes_on_without_limits_and_says_why(lstm_bench, write_grid, tmp_path, monkeypatch):
     def fail(*_):
         raise LstmBenchError("limits: no compiler")
 
     monkeypatch.setattr(driver_limits, "measure", fail)
-    words = ("--shape", "8,1,2", "-i", "deepbench", "--device", "cpu", "--fast")
-    done = lstm_bench("grid", *words)
+    done = lstm_bench("grid", write_grid(**REAL))
     assert done.returncode == 0, done.stderr
     assert "! limits: no compiler: the report will not say how far the limit is" in done.stderr
     assert results.load(only_run(tmp_path)).limits is None

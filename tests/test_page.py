@@ -47,7 +47,9 @@ def data_of(text):
 
 def assets():
     folder = importlib.resources.files("lstm_bench.report.page")
-    return {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir()}
+    return {
+        file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.is_file()
+    }
 
 
 def test_only_the_pages_own_script_and_style_may_act(text):

@@ -11,8 +11,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import compiled
-from test_cudnn import headers
 from test_openblas import problem
 
 from lstm_bench.model.types import Settings, Shape, Unsupported
@@ -200,9 +198,8 @@ def test_a_missing_compiler_is_named_with_its_remedy(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    built = tmp_path_factory.mktemp("fake") / "libfake_cuda.so"
-    return compiled("fake_cuda.cpp", built, *headers())
+def library(fake_cuda):
+    return fake_cuda
 
 
 @pytest.fixture

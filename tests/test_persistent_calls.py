@@ -9,8 +9,6 @@ import ctypes
 from types import SimpleNamespace
 
 import pytest
-from conftest import compiled
-from test_cudnn import headers
 from test_persistent import H200
 
 torch = pytest.importorskip("torch", reason="the drop-in is PyTorch's")
@@ -23,9 +21,8 @@ INPUT, HIDDEN = 3, 5
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    built = tmp_path_factory.mktemp("fake") / "libfake_cuda.so"
-    return compiled("fake_cuda.cpp", built, *headers())
+def library(fake_cuda):
+    return fake_cuda
 
 
 @pytest.fixture

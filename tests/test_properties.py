@@ -46,7 +46,7 @@ def rows(draw):
     )
 
 
-quick = at_most(60)
+quick = at_most(30)
 
 
 @quick
@@ -121,7 +121,7 @@ def test_a_run_name_is_one_plain_folder_or_refused(name):
     assert len(kept) <= 100
 
 
-@at_most(25)
+@at_most(10)
 @given(names, st.text(max_size=60))
 def test_nothing_of_a_run_becomes_markup_in_the_page(name, reason):
     html = page.html(run(row(name, 1.0), row("b", None, reason=reason, path=name)))

@@ -25,8 +25,19 @@ MOST_GROUPS = 4  # of an axis: the report is one screen
 def contests(run: Run, cells: pd.DataFrame, metric: str = "latency") -> pd.DataFrame:
     """The winners among what can be deployed, shape by shape and by class of accuracy.
 
-    `reference` and `reference_s` are the fastest C++ row there, if the run has one.
+    `reference` and `reference_s` are the fastest C++ row there, if the run has one. Those of all
+    cells are asked for by every part of a page: a run keeps them.
     """
+    kept: dict[str, tuple[pd.DataFrame, pd.DataFrame]] = run.__dict__.setdefault("_contests", {})
+    if metric in kept and kept[metric][0] is cells:
+        return kept[metric][1].copy()
+    found = _contests(run, cells, metric)
+    if cells is run.cells:
+        kept[metric] = cells, found
+    return found.copy()
+
+
+def _contests(run: Run, cells: pd.DataFrame, metric: str) -> pd.DataFrame:
     ours, floors = cells["implementation"].isin(references(run, cells)), run.floors(metric)
     won = summary.contests(summary.times(cells, metric, ~ours), floors, metric)
     theirs = summary.times(cells, metric, ours)
