@@ -5,9 +5,13 @@ import json
 import math
 from dataclasses import replace
 
+import made_up
+import msgspec
 import numpy as np
+import pandas as pd
 import pytest
 
+from lstm_bench.analysis import results
 from lstm_bench.model.types import Block, LstmBenchError, Record, Shape
 from lstm_bench.runs import run_folders, store
 
@@ -121,6 +125,31 @@ def test_a_run_that_gzip_packed_is_read_as_it_is_and_goes_on_unpacked(tmp_path):
         s.append(record(2), [])
     assert [r.status for r in store.read_records(folder).values()] == ["ok", "ok"]
     assert sum(map(len, store.RowPieces(folder))) == 3
+
+
+@pytest.mark.parametrize("least", [1, 200, 50_000])
+def test_a_long_run_that_several_processes_read_is_the_same(tmp_path, monkeypatch, least):
+    """Whatever part of it each of them gets: lines are never cut, lost or read twice."""
+    rows = [
+        made_up.row(name, n * 1e-3, n, rounds=[n * 1e-3] * (n % 4), group=f"g{n}", warnings=told)
+        for n in range(1, 40)
+        for name, told in (("a", []), ("b", ["capped: made up"]))
+    ]
+    folder = made_up.written(tmp_path / "r", *rows[:30])
+    packed(folder)
+    lines = [msgspec.json.encode(row) for row in (*rows[30:], made_up.row("a", 7.0, 1))]
+    lines[10:10] = [b"damaged"]
+    (folder / "records.jsonl").write_bytes(b"\n".join(lines) + b'\n{"torn')
+    whole = results.load(folder)
+    parts = store.RowPieces(folder).parts(4, least)
+    assert len(parts) == (1 if least == 50_000 else 4)
+    monkeypatch.setattr(results, "LONG_PART", least)
+    monkeypatch.setattr(results.os, "sched_getaffinity", lambda _: range(4))
+    shared = results.load(folder)
+    pd.testing.assert_frame_equal(shared.cells, whole.cells)
+    assert shared.damaged == whole.damaged == 1
+    assert len(whole.cells) == len(rows)
+    assert whole.cells["latency_s"].max() == 7.0  # the last line of a cell counts
 
 
 @pytest.mark.parametrize(

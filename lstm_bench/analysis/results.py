@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import gc
+import multiprocessing
+import os
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan
 from lstm_bench.runs.store import Row
 
+MOST_READERS, LONG_PART = 4, 64 << 20  # processes that read a run, and bytes that are worth one
 REFERENCES = ("deepbench", "persistent")  # the frameworks of the C++ rows
 _TIMES = ("latency_s", "throughput_s", "device_s", "first_call_s", "build_s", "import_s", "timed_s")
 _TEXTS = (
@@ -56,17 +60,58 @@ def frame(
     Columns: implementation, hidden, batch, timesteps, input_size, status, reason, latency_s,
     throughput_s, device_s, max_abs_error, host_peak, and what the cell ran on and with.
     """
-    return _framed([list(rows)], machine, state)
+    return _completed(_joined_columns([list(rows)]), machine, state)
 
 
-def _framed(
-    pieces: Iterable[Sequence[Row]], machine: Mapping[str, Any], state: str
-) -> pd.DataFrame:
-    """The same from rows that come some at a time: what is parsed takes far more room."""
+def _joined_columns(pieces: Iterable[Sequence[Row]]) -> dict[str, Any]:
+    """The columns of rows that come some at a time: what is parsed takes far more room."""
     known: dict[Any, Any] = {}
-    parts = [_columns(rows, known) for rows in pieces] or [_columns([], known)]
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return _concatenated([_columns(rows, known) for rows in pieces] or [_columns([], known)])
+
+
+def _concatenated(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """One after another; `parts` is empty afterwards, for there is no room for both."""
+    columns = {}
+    for name in list(parts[0]):
+        columns[name] = np.concatenate([part.pop(name) for part in parts])
     parts.clear()
+    return columns
+
+
+def _read_in_parts(rows: store.RowPieces) -> dict[str, Any]:
+    """The columns of a long file, which several processes read: parsing is half of a report."""
+    parts = rows.parts(min(MOST_READERS, len(os.sched_getaffinity(0))), LONG_PART)
+    if len(parts) == 1:
+        return _joined_columns(rows)
+    columns = []
+    with ProcessPoolExecutor(len(parts), multiprocessing.get_context("fork")) as pool:
+        for packed, damaged in pool.map(_read_part, parts):
+            rows.damaged += damaged
+            for name in _ROUNDS:
+                packed[name] = _unpacked_rounds(*packed[name])
+            columns.append(packed)
+    return _concatenated(columns)
+
+
+def _read_part(rows: store.RowPieces) -> tuple[dict[str, Any], int]:
+    """In a process of its own: the rounds leave it as one array, not as a million."""
+    gc.disable()
+    columns = _joined_columns(rows)
+    for name in _ROUNDS:
+        lengths = np.fromiter(map(len, columns[name]), dtype=np.int64, count=len(columns[name]))
+        columns[name] = b"".join(columns[name]), lengths
+    return columns, rows.damaged
+
+
+def _unpacked_rounds(packed: bytes, lengths: Any) -> Any:
+    ends = (np.cumsum(lengths) * _NO_ROUNDS.itemsize).tolist()
+    spans = zip([0, *ends], ends)  # noqa: B905 - the last has no next
+    rounds = (array("d", packed[a:b]) if a < b else _NO_ROUNDS for a, b in spans)
+    return _objects(rounds, len(ends))
+
+
+def _completed(columns: dict[str, Any], machine: Mapping[str, Any], state: str) -> pd.DataFrame:
+    """With what the machine of the run says of each cell."""
     length = len(columns["status"])
     gpu = (machine.get("gpus") or [{}])[0]
     on_gpu = columns["device"] == "cuda"
@@ -279,7 +324,7 @@ def load(folder: Path, metrics: Collection[str] = tuple(METRICS)) -> Run:
     gc.disable()  # nothing here is garbage, and looking for it takes as long as the rest
     try:
         rows = store.RowPieces(folder, [METRICS[metric][1] for metric in metrics])
-        cells = _framed(rows, manifest["machine"], plan.settings.state)
+        cells = _completed(_read_in_parts(rows), manifest["machine"], plan.settings.state)
     finally:
         if tracking:
             gc.enable()

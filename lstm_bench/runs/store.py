@@ -26,6 +26,7 @@ import io
 import json
 import os
 import stat
+import sys
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
@@ -319,6 +320,10 @@ class Row(msgspec.Struct, gc=False):
 
 ROUNDS = ("round_latency_s", "round_throughput_s", "round_device_s")
 
+#: From which byte of a file to which; None: to its end. What is packed belongs to its beginning.
+Span = tuple[int, int | None]
+WHOLE: Span = (0, None)
+
 
 def _without(names: Sequence[str]) -> type[Row]:
     """Rows that pass over these lists of numbers, whatever is in them."""
@@ -333,17 +338,31 @@ class RowPieces:
     A cell that was measured again has several; the last one counts.
     """
 
-    def __init__(self, folder: Path, rounds: Collection[str] = ROUNDS):
+    def __init__(self, folder: Path, rounds: Collection[str] = ROUNDS, span: Span = WHOLE):
         """`rounds`: which of the rounds are wanted; the others are left empty."""
-        self.folder, self.damaged = folder, 0
-        unwanted = [name for name in ROUNDS if name not in rounds]
-        self._kind = _without(unwanted) if unwanted else Row
+        self.folder, self.rounds, self.span, self.damaged = folder, tuple(rounds), span, 0
 
     def __iter__(self) -> Iterator[list[Row]]:
-        for rows in _parsed_pieces(self.folder / "records.jsonl", self._kind):
+        unwanted = [name for name in ROUNDS if name not in self.rounds]
+        kind = _without(unwanted) if unwanted else Row
+        for rows in _parsed_pieces(self.folder / "records.jsonl", kind, self.span):
             readable = [row for row in rows if row is not None]
             self.damaged += len(rows) - len(readable)
             yield readable
+
+    def parts(self, count: int, least: int) -> list[RowPieces]:
+        """The same as up to `count` parts of `least` bytes or more, which several can read."""
+        cuts = [0]
+        with contextlib.suppress(OSError), _opened(self.folder / "records.jsonl") as file:
+            size = os.fstat(file.fileno()).st_size
+            count = max(1, min(count, size // least))
+            for part in range(1, count):
+                file.seek(size * part // count)
+                file.readline()
+                cuts.append(file.tell())
+        ends = [*cuts[1:], None]
+        spans = zip(cuts, ends, strict=True)
+        return [RowPieces(self.folder, self.rounds, span) for span in spans]
 
 
 def read_records(folder: Path) -> dict[str, Record]:
@@ -437,24 +456,28 @@ def _lines(path: Path, kind: type[T]) -> Iterator[T | None]:
         yield from piece
 
 
-def _parsed_pieces(path: Path, kind: type[T]) -> Iterator[list[T | None]]:
+def _parsed_pieces(path: Path, kind: type[T], span: Span = WHOLE) -> Iterator[list[T | None]]:
     decoder = msgspec.json.Decoder(kind)
-    for piece in _pieces(path):
+    for piece in _pieces(path, span):
         try:
             yield list(decoder.decode_lines(piece))
         except UNREADABLE:
             yield [_parsed(decoder, line) for line in piece.splitlines()]
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
+def _pieces(path: Path, span: Span = WHOLE) -> Iterator[bytes]:
     """The whole lines of a file, some megabytes at a time, so that a long one need not fit."""
+    begin, end_of_span = span
     try:
-        packed = _packed(path)
+        packed = b"" if begin else _packed(path)
         if packed:
             yield packed
         with contextlib.suppress(FileNotFoundError), _opened(path) as file:
+            file.seek(begin)
             begun = b""
-            while more := file.read(PIECE):
+            left = sys.maxsize if end_of_span is None else end_of_span - begin
+            while more := file.read(min(PIECE, left)):
+                left -= len(more)
                 end = more.rfind(b"\n") + 1
                 if end:
                     yield begun + more[:end]
