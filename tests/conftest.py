@@ -67,7 +67,7 @@ def at_most(examples: int) -> settings:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kills", type=int, default=10, help="random kills in test_kill.py")
+    parser.addoption("--kills", type=int, default=20, help="random kills in test_kill.py")
     parser.addoption("--cluster", action="store_true", help="start Ray clusters in test_ray.py")
 
 
