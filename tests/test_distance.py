@@ -90,7 +90,7 @@ def test_no_cell_of_a_shipped_run_is_below_the_limit(run):
     assert min(found, key=lambda one: one[0])[0] >= 1, min(found, key=lambda one: one[0])
 
 
-@pytest.mark.parametrize("run", ["cpu-default", "cpu-x86"])
+@pytest.mark.parametrize("run", ["cpu-default", "cpu-x86", "cpu-baseline"])
 def test_no_cell_on_a_cpu_is_below_the_limit(run):
     found = distances(run, "cpu")
     assert min(found, key=lambda one: one[0])[0] >= 1, min(found, key=lambda one: one[0])
