@@ -19,10 +19,8 @@ from lstm_bench.runs import store
 
 ROOT = Path(__file__).resolve().parent.parent
 MAIN, REPEAT = "h200-paper", "h200-repeat"  # the same grid twice, the second with fewer rounds
-LADDER, KERNEL = (
-    "h200-ladder",
-    "h200-kernel",
-)  # every way to run it; our kernels beside cuDNN's best
+LADDER = "h200-ladder"  # every way to run the layer
+KERNEL = "h200-kernel"  # our kernels beside the best of cuDNN
 BEST, BEST_HALF = "deepbench-best", "deepbench-fp16-best"
 PLAIN = "pytorch-tf32"  # what a user of PyTorch gets without touching a setting
 GPU_BOUND = 0.9  # of its latency that the GPU is busy

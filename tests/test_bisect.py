@@ -145,7 +145,7 @@ def quick_versions(in_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def fakes(write_grid: Callable[..., Path]) -> Path:
     sampling = {"rounds": 8, "max_rounds": 8, "warmup_s": 0.01, "timeout_s": 60}
     return write_grid(
-        sampling=sampling, implementations=["one"], fake={"one": {"call_s": 0.002, "noise": 0.01}}
+        sampling=sampling, implementations=["one"], fake={"one": {"call_s": 0.002, "noise": 0.02}}
     )
 
 

@@ -633,7 +633,7 @@ def in_terminal(columns, folder, *arguments):
     return shown
 
 
-@pytest.mark.parametrize("columns", [40, 160])
+@pytest.mark.parametrize("columns", [40, 80, 160])
 def test_a_terminal_of_any_width_shows_a_bar_with_the_time_left(write_grid, tmp_path, columns):
     grid = write_grid(**SLOW)
     shown = in_terminal(columns, tmp_path, "grid", grid)

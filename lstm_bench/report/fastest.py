@@ -28,13 +28,12 @@ def contests(run: Run, cells: pd.DataFrame, metric: str = "latency") -> pd.DataF
     `reference` and `reference_s` are the fastest C++ row there, if the run has one. Those of all
     cells are asked for by every part of a page: a run keeps them.
     """
-    kept: dict[str, tuple[pd.DataFrame, pd.DataFrame]] = run.__dict__.setdefault("_contests", {})
-    if metric in kept and kept[metric][0] is cells:
-        return kept[metric][1].copy()
-    found = _contests(run, cells, metric)
-    if cells is run.cells:
-        kept[metric] = cells, found
-    return found.copy()
+    if cells is not run.cells:
+        return _contests(run, cells, metric)
+    kept: dict[str, pd.DataFrame] = run.__dict__.setdefault("_contests", {})
+    if metric not in kept:
+        kept[metric] = _contests(run, cells, metric)
+    return kept[metric].copy()
 
 
 def _contests(run: Run, cells: pd.DataFrame, metric: str) -> pd.DataFrame:
