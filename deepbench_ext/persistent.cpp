@@ -1,6 +1,6 @@
 // One LSTM layer by kernels of our own: all inputs are multiplied at once, one kernel does all timesteps.
 //
-// That kernel is cluster_lstm.cu, whole_gpu_lstm.cu or vector_lstm.cu; W_ih x is cuBLAS's, or input_product.cu's. They explain
+// That kernel is cluster_lstm.cu, whole_gpu_lstm.cu or vector_lstm.cu; W_ih x is input_product.hpp's matter. They explain
 // themselves. Python chooses, has them compiled for the GPU at hand and lays the weights out as they want them
 // (persistent.py); here they are launched and timed, or run on the arrays and the stream of a caller.
 //
@@ -34,165 +34,14 @@ PYBIND11_MODULE(_persistent, module) {
 
 #else
 
-#include <array>
-#include <map>
 #include <tuple>
 
+#include "gpu_device.hpp"
 #include "gpu_layer.hpp"
+#include "gpu_limits.hpp"
+#include "input_product.hpp"
 
 namespace deepbench {
-
-struct Driver {
-    explicit Driver(const std::string& path) : library(path) {}
-    Library library;
-    FUNCTION(cuGetErrorName);
-    FUNCTION(cuGetErrorString);
-    FUNCTION(cuModuleLoadData);
-    FUNCTION(cuModuleUnload);
-    FUNCTION(cuModuleGetFunction);
-    FUNCTION(cuFuncSetAttribute);
-    FUNCTION(cuOccupancyMaxActiveClusters);
-    FUNCTION(cuLaunchKernelEx);
-
-    void check(CUresult code, const char* call, const std::string& about) const {
-        if (code == CUDA_SUCCESS) return;
-        const char *name = nullptr, *text = nullptr;
-        cuGetErrorName(code, &name);
-        cuGetErrorString(code, &text);
-        const std::string message =
-            std::string(call) + ": " + (name ? name : "?") + ", " + (text ? text : "?") + " (" + about + ")";
-        if (code == CUDA_ERROR_OUT_OF_MEMORY) throw OutOfMemory(message);
-        if (code == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE || code == CUDA_ERROR_INVALID_CLUSTER_SIZE) throw Unsupported(message);
-        throw LibraryError(message);
-    }
-};
-
-// Declared by hand: cuBLAS's headers come with 400 MB of library.
-struct Cublas {
-    using Handle = void*;
-    enum { FAILED_ALLOCATION = 3, NOT_SUPPORTED = 15, TRANSPOSED = 1, AS_IT_IS = 0, IN_FP32 = 68, IN_TF32 = 77, ANY_ALGORITHM = -1 };
-
-    explicit Cublas(const std::string& path) : library(path, RTLD_GLOBAL) {}
-    Library library;
-    template <typename... Arguments>
-    using Function = int (*)(Arguments...);
-    Function<Handle*> cublasCreate = library.symbol<Function<Handle*>>({"cublasCreate_v2"});
-    Function<Handle, cudaStream_t> cublasSetStream = library.symbol<Function<Handle, cudaStream_t>>({"cublasSetStream_v2"});
-    Function<Handle, void*, size_t> cublasSetWorkspace = library.symbol<Function<Handle, void*, size_t>>({"cublasSetWorkspace_v2"});
-    using Gemm = Function<Handle, int, int, int, int, int, const void*, const void*, cudaDataType, int, const void*, cudaDataType, int,
-                          const void*, void*, cudaDataType, int, int, int>;
-    Gemm cublasGemmEx = library.symbol<Gemm>({"cublasGemmEx"});
-
-    void check(int code, const char* call, const std::string& about) const {
-        if (code == 0) return;
-        const std::string message = std::string(call) + ": status " + std::to_string(code) + " of cuBLAS (" + about + ")";
-        if (code == FAILED_ALLOCATION) throw OutOfMemory(message);
-        if (code == NOT_SUPPORTED) throw Unsupported(message);
-        throw LibraryError(message);
-    }
-};
-
-// The libraries, one stream and two cuBLAS handles, which all layers of a process share until it ends.
-struct Device {
-    static constexpr size_t WORKSPACE = size_t(32) << 20;  // of cuBLAS: its own would be allocated in the first call
-
-    static const Device* of(const std::vector<std::string>& libraries, const std::string& about) {
-        static auto& devices = *new std::map<std::vector<std::string>, std::unique_ptr<Device>>;
-        auto& device = devices[libraries];
-        if (!device) device = std::make_unique<Device>(libraries, about);
-        return device.get();
-    }
-
-    Device(const std::vector<std::string>& libraries, const std::string& about)
-        : cuda(libraries.at(0)), driver(libraries.at(1)), blas(libraries.at(2)) {
-        cuda.check(cuda.cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags", about);
-        cuda.check(cuda.cudaMalloc(&workspace, WORKSPACE), "cudaMalloc", about);
-        blas.check(blas.cublasCreate(&handle), "cublasCreate", about);
-        blas.check(blas.cublasSetStream(handle, stream), "cublasSetStream", about);
-        blas.check(blas.cublasSetWorkspace(handle, workspace, WORKSPACE), "cublasSetWorkspace", about);
-        const auto attribute = [&](cudaDeviceAttr what) {
-            int value = 0;
-            cuda.check(cuda.cudaDeviceGetAttribute(&value, what, 0), "cudaDeviceGetAttribute", about);
-            return value;
-        };
-        multiprocessors = unsigned(attribute(cudaDevAttrMultiProcessorCount));
-        clusters = attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
-    }
-
-    // The handle of callers, for the next product. A new stream makes cuBLAS forget the workspace.
-    Cublas::Handle lent(cudaStream_t to, void* space, const std::string& about) const {
-        if (!lent_) blas.check(blas.cublasCreate(&lent_), "cublasCreate", about);
-        blas.check(blas.cublasSetStream(lent_, to), "cublasSetStream", about);
-        blas.check(blas.cublasSetWorkspace(lent_, space, WORKSPACE), "cublasSetWorkspace", about);
-        return lent_;
-    }
-
-    const Cuda cuda;
-    const Driver driver;
-    const Cublas blas;
-    cudaStream_t stream = nullptr;
-    void* workspace = nullptr;
-    Cublas::Handle handle = nullptr;
-    unsigned multiprocessors = 0;
-    bool clusters = false;
-
-private:
-    mutable Cublas::Handle lent_ = nullptr;
-};
-
-// A kernel of a compiled module.
-struct Kernel {
-    Kernel(const Driver& driver, const std::string& code, const char* name, const std::string& about) {
-        CUmodule loaded = nullptr;
-        driver.check(driver.cuModuleLoadData(&loaded, code.data()), "cuModuleLoadData", about);
-        module = {loaded, driver.cuModuleUnload};
-        driver.check(driver.cuModuleGetFunction(&function, loaded, name), "cuModuleGetFunction", about);
-    }
-    Owned<CUmodule> module;
-    CUfunction function = nullptr;
-};
-
-// How the kernel runs: see Plan in persistent.py.
-struct Launch {
-    bool cluster;
-    int blocks, threads, share;
-    size_t shared_bytes, exchange_bytes;
-
-    // The launch attributes of `teams` teams.
-    std::vector<CUlaunchAttribute> attributes() const {
-        std::vector<CUlaunchAttribute> found;
-        CUlaunchAttribute one{};
-        if (cluster && blocks > 1) {
-            one.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-            one.value.clusterDim = {unsigned(blocks), 1, 1};
-            found.push_back(one);
-        } else if (!cluster) {
-            one.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-            one.value.cooperative = 1;
-            found.push_back(one);
-        }
-        return found;
-    }
-
-    CUlaunchConfig config(int teams, std::vector<CUlaunchAttribute>& attributes, cudaStream_t stream) const {
-        CUlaunchConfig config{};
-        config.gridDimX = unsigned(teams * blocks), config.gridDimY = config.gridDimZ = 1;
-        config.blockDimX = unsigned(threads), config.blockDimY = config.blockDimZ = 1;
-        config.sharedMemBytes = unsigned(shared_bytes);
-        config.hStream = stream;
-        config.attrs = attributes.data();
-        config.numAttrs = unsigned(attributes.size());
-        return config;
-    }
-
-    void prepare(const Driver& driver, CUfunction function, const std::string& about) const {
-        driver.check(driver.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, int(shared_bytes)),
-                     "cuFuncSetAttribute", about);
-        if (cluster && blocks > 8)
-            driver.check(driver.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
-                         "cuFuncSetAttribute", about);
-    }
-};
 
 // How many clusters run at the same time.
 int resident(const std::vector<std::string>& libraries, const std::string& code, const Launch& launch) {
@@ -206,99 +55,6 @@ int resident(const std::vector<std::string>& libraries, const std::string& code,
     device.driver.check(device.driver.cuOccupancyMaxActiveClusters(&clusters, kernel.function, &config), "cuOccupancyMaxActiveClusters",
                         about);
     return clusters;
-}
-
-// ---------------------------------------------------------------------------------------------
-// The limits of the GPU: limits.cu, and products of cuBLAS.
-
-// What some calls on a stream took, each the best of many, in seconds.
-struct Took {
-    double device = INFINITY;  // between events before and behind it
-    double waited = INFINITY;  // from the call until the stream is empty
-    double queued = INFINITY;  // of many in a row, each
-};
-
-Took took(const Device& device, int calls, const std::function<void()>& before, const std::function<void()>& call) {
-    using Clock = std::chrono::steady_clock;
-    const Cuda& cuda = device.cuda;
-    const auto seconds = [](Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); };
-    const auto wait = [&] { cuda.check(cuda.cudaStreamSynchronize(device.stream), "cudaStreamSynchronize", "limits"); };
-    const auto event = [&] {
-        cudaEvent_t made = nullptr;
-        cuda.check(cuda.cudaEventCreateWithFlags(&made, cudaEventDefault), "cudaEventCreateWithFlags", "limits");
-        return Owned<cudaEvent_t>(made, cuda.cudaEventDestroy);
-    };
-    const auto start = event(), end = event();
-    Took best;
-    for (int i = 0; i < calls; ++i) {
-        before();
-        cuda.check(cuda.cudaEventRecord(start.get(), device.stream), "cudaEventRecord", "limits");
-        call();
-        cuda.check(cuda.cudaEventRecord(end.get(), device.stream), "cudaEventRecord", "limits");
-        wait();
-        float milliseconds = 0;
-        cuda.check(cuda.cudaEventElapsedTime(&milliseconds, start.get(), end.get()), "cudaEventElapsedTime", "limits");
-        best.device = std::min(best.device, milliseconds * 1e-3);
-        before();
-        wait();
-        const auto from = Clock::now();
-        call();
-        wait();
-        best.waited = std::min(best.waited, seconds(from));
-    }
-    before();
-    wait();
-    const auto from = Clock::now();
-    for (int i = 0; i < calls; ++i) call();
-    wait();
-    best.queued = seconds(from) / calls;
-    return best;
-}
-
-// A kernel of limits.cu.
-Took time_limit(const std::vector<std::string>& libraries, const std::string& code, const std::string& name, const Launch& launch,
-                int teams, size_t bytes, int rounds, int calls) {
-    const Device& device = *Device::of(libraries, name);
-    const Kernel kernel(device.driver, code, name.c_str(), name);
-    launch.prepare(device.driver, kernel.function, name);
-    auto attributes = launch.attributes();
-    const CUlaunchConfig config = launch.config(teams, attributes, device.stream);
-    bytes = std::max<size_t>(bytes, 4096);
-    void* memory = nullptr;
-    device.cuda.check(device.cuda.cudaMalloc(&memory, bytes), "cudaMalloc", name);
-    const Buffer held(memory, Free{device.cuda.cudaFree, bytes});
-    unsigned long long size = bytes;
-    void* arguments[] = {&memory, &size, &rounds};
-    device.cuda.check(device.cuda.cudaMemsetAsync(memory, 0, bytes, device.stream), "cudaMemsetAsync", name);
-    const Took best = took(
-        device, calls, [&] { device.cuda.check(device.cuda.cudaMemsetAsync(memory, 0, std::min(bytes, size_t(1) << 20), device.stream), "cudaMemsetAsync", name); },
-        [&] { device.driver.check(device.driver.cuLaunchKernelEx(&config, kernel.function, arguments, nullptr), "cuLaunchKernelEx", name); });
-    unsigned late = 0;
-    device.cuda.check(device.cuda.cudaMemcpyAsync(&late, memory, sizeof late, cudaMemcpyDeviceToHost, device.stream), "cudaMemcpyAsync", name);
-    device.cuda.check(device.cuda.cudaStreamSynchronize(device.stream), "cudaStreamSynchronize", name);
-    if (late) throw LibraryError(name + ": a block waited too long for another: is the GPU shared with other work?");
-    return best;
-}
-
-// A product of square matrices of zeros by cuBLAS, in "fp32", "tf32", "fp16" or "bf16".
-Took time_product(const std::vector<std::string>& libraries, const std::string& precision, int size, int calls) {
-    const Device& device = *Device::of(libraries, precision);
-    const bool half = precision == "fp16" || precision == "bf16";
-    const size_t count = size_t(size) * size, bytes = count * (2 * (half ? 2 : 4) + 4);
-    void* memory = nullptr;
-    device.cuda.check(device.cuda.cudaMalloc(&memory, bytes), "cudaMalloc", precision);
-    const Buffer held(memory, Free{device.cuda.cudaFree, bytes});
-    device.cuda.check(device.cuda.cudaMemsetAsync(memory, 0, bytes, device.stream), "cudaMemsetAsync", precision);
-    float* c = static_cast<float*>(memory);
-    char *a = reinterpret_cast<char*>(c + count), *b = a + count * (half ? 2 : 4);
-    const float one = 1, zero = 0;
-    const auto type = precision == "fp16" ? CUDA_R_16F : precision == "bf16" ? CUDA_R_16BF : CUDA_R_32F;
-    const int in = precision == "tf32" ? Cublas::IN_TF32 : Cublas::IN_FP32;
-    return took(device, calls, [] {}, [&] {
-        device.blas.check(device.blas.cublasGemmEx(device.handle, Cublas::TRANSPOSED, Cublas::AS_IT_IS, size, size, size, &one, a, type, size,
-                                                   b, type, size, &zero, c, CUDA_R_32F, size, in, Cublas::ANY_ALGORITHM),
-                          "cublasGemmEx", precision);
-    });
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -335,19 +91,13 @@ public:
 
     Layer(const Device& device, const std::string& code, const std::string& input, const Shape& shape, const Options& options)
         : GpuLayer(device.cuda, device.stream, shape, shape.text() + ", " + options.storage), device_(device), options_(options),
-          kernel_(device.driver, code, "lstm_recurrence", about_) {
+          kernel_(device.driver, code, "lstm_recurrence", about_),
+          product_(device, input, shape, options.storage, options.projection, about_) {
         shape_.check(false);
         const auto [H, I, B, T] = shape_;
         check_vectors(T);
         options_.launch.prepare(device_.driver, kernel_.function, about_);
         attributes_ = options_.launch.attributes();
-        if (own_product()) {
-            split_ = std::make_unique<Kernel>(device.driver, input, "input_split", about_);
-            product_ = std::make_unique<Kernel>(device.driver, input, "input_gemm", about_);
-            device.driver.check(device.driver.cuFuncSetAttribute(product_->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                                                 PRODUCT_BYTES),
-                                "cuFuncSetAttribute", about_);
-        }
         const size_t element = options_.storage == "fp32" ? 4 : 2, state = element * B * H;
         x_ = buffer(element * T * B * I);
         h0_ = buffer(state);
@@ -367,7 +117,7 @@ public:
     ~Layer() { settle(); }
 
     // `weights` is W_hh as the kernel wants it, times 1 / scale; `bias` and the rows of `w_ih` have a unit's gates together.
-    // For a product of our own, `w_ih` is high and low halves, times 1 / input_scale.
+    // For a product in tiles, `w_ih` is high and low halves, times 1 / input_scale.
     void load(const py::array& x, const py::array& h0, const py::array& c0, const py::array& w_ih, const py::array& weights,
               const py::array& bias, float scale, float input_scale) {
         for (const auto& [array, name, buffer] : std::vector<std::tuple<const py::array*, const char*, const Buffer*>>{
@@ -390,7 +140,7 @@ public:
     // Bytes that `run` wants as scratch.
     size_t scratch(int timesteps) const {
         check_vectors(timesteps);
-        return parts(timesteps).end + (own_product() ? 0 : Device::WORKSPACE);
+        return parts(timesteps).end + (product_.by_cublas() ? Device::WORKSPACE : 0);
     }
 
     // One call of any number of timesteps on a caller's arrays and stream, with the weights of this layer. It allocates
@@ -401,7 +151,7 @@ public:
         char* scratch = static_cast<char*>(given.scratch);
         if (const size_t bytes = options_.launch.exchange_bytes)
             check(cuda_.cudaMemsetAsync(scratch + at.exchange, 0, bytes, given.stream), "cudaMemsetAsync");
-        if (!own_product()) given.blas = device_.lent(given.stream, scratch + at.end, about_);
+        if (product_.by_cublas()) given.blas = device_.lent(given.stream, scratch + at.end, about_);
         queue(given);
     }
 
@@ -421,11 +171,6 @@ public:
     }
 
 private:
-    // As in input_product.cu.
-    enum { TILE = 128, DEPTH = 32, PRODUCT_BYTES = 3 * 4 * TILE * DEPTH * 2, FEW_ROWS = 2048 };
-    bool own_product() const { return options_.projection == "own"; }
-    int padded() const { return (shape_.input + DEPTH - 1) / DEPTH * DEPTH; }
-
     void check_vectors(int timesteps) const {
         if (timesteps < 1) throw std::invalid_argument("timesteps must be at least 1");
         if (int64_t(timesteps) * shape_.batch > INT32_MAX / 4) throw Unsupported("more than 2^29 vectors (" + about_ + ")");
@@ -433,14 +178,13 @@ private:
 
     // Where in the scratch of a call its parts begin.
     struct Parts {
-        size_t high, low, factors, projected, exchange, end;
+        size_t product, projected, exchange, end;
     };
     Parts parts(int timesteps) const {
-        const size_t rows = size_t(timesteps) * shape_.batch, half = own_product() ? 2 * rows * padded() : 0;
+        const size_t rows = size_t(timesteps) * shape_.batch;
         size_t end = 0;
         const auto part = [&](size_t bytes) { return std::exchange(end, end + (bytes + 255) / 256 * 256); };
-        return {part(half), part(half), part(own_product() ? 4 * rows : 0), part(4 * rows * 4 * shape_.hidden),
-                part(options_.launch.exchange_bytes), end};
+        return {part(product_.scratch(rows)), part(4 * rows * 4 * shape_.hidden), part(options_.launch.exchange_bytes), end};
     }
 
     void launch() override {
@@ -449,60 +193,11 @@ private:
     }
 
     void queue(const Arrays& arrays) {
-        project(arrays);
-        recur(arrays);
-    }
-
-    // All products with W_ih.
-    void project(const Arrays& arrays) {
-        const int H = shape_.hidden, I = shape_.input, vectors = arrays.timesteps * shape_.batch;
-        const Parts at = parts(arrays.timesteps);
         char* scratch = static_cast<char*>(arrays.scratch);
-        void* out = scratch + at.projected;
-        if (own_product()) {
-            const void* x = arrays.x;
-            void *high = scratch + at.high, *low = scratch + at.low, *factors = scratch + at.factors;
-            int rows = vectors, width = I, depth = padded(), columns = 4 * H;
-            const unsigned tiles = unsigned((columns + TILE - 1) / TILE);
-            char *w_high = static_cast<char*>(w_ih_.get()), *w_low = w_high + bytes(w_ih_) / 2;
-            int together = rows < FEW_ROWS;  // a block splits a row, instead of a warp
-            void* to_split[] = {&x, &high, &low, &factors, &rows, &width, &depth, &together};
-            start(*split_, {unsigned(together ? rows : (rows + 7) / 8), 1, 1}, 0, to_split, arrays.stream);
-            void* to_product[] = {&high, &low, &w_high, &w_low, &factors, &input_scale_, &out, &rows, &columns, &depth};
-            const unsigned high_tiles = unsigned((rows + TILE - 1) / TILE);
-            start(*product_, {tiles, high_tiles, sharers(tiles * high_tiles)}, PRODUCT_BYTES, to_product, arrays.stream);
-            return;
-        }
-        const float one = 1, zero = 0;
-        const auto type = options_.storage == "fp32" ? CUDA_R_32F : options_.storage == "fp16" ? CUDA_R_16F : CUDA_R_16BF;
-        const int in = options_.projection == "tf32" ? Cublas::IN_TF32 : Cublas::IN_FP32;
-        device_.blas.check(device_.blas.cublasGemmEx(arrays.blas, Cublas::TRANSPOSED, Cublas::AS_IT_IS, 4 * H, vectors, I, &one,
-                                                     w_ih_.get(), type, I, arrays.x, type, I, &zero, out, CUDA_R_32F, 4 * H, in,
-                                                     Cublas::ANY_ALGORITHM),
-                           "cublasGemmEx", about_);
-    }
-
-    // Blocks that share a tile of the product: a cluster of as many as keep all multiprocessors busy, with two steps each.
-    unsigned sharers(unsigned tiles) const {
-        unsigned blocks = 1;
-        while (device_.clusters && blocks < 8 && tiles * blocks * 2 <= device_.multiprocessors && unsigned(padded()) >= DEPTH * blocks * 4)
-            blocks *= 2;
-        return blocks;
-    }
-
-    // Blocks of 256 threads; those along z are a cluster.
-    void start(const Kernel& kernel, const std::array<unsigned, 3>& grid, unsigned shared_bytes, void** arguments, cudaStream_t stream) {
-        CUlaunchConfig config{};
-        config.gridDimX = grid[0], config.gridDimY = grid[1], config.gridDimZ = grid[2];
-        config.blockDimX = 256, config.blockDimY = config.blockDimZ = 1;
-        config.sharedMemBytes = shared_bytes;
-        config.hStream = stream;
-        CUlaunchAttribute cluster{};
-        cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-        cluster.value.clusterDim = {1, 1, grid[2]};
-        config.attrs = &cluster;
-        config.numAttrs = grid[2] > 1;
-        device_.driver.check(device_.driver.cuLaunchKernelEx(&config, kernel.function, arguments, nullptr), "cuLaunchKernelEx", about_);
+        const Parts at = parts(arrays.timesteps);
+        product_.queue(arrays.x, w_ih_, input_scale_, scratch + at.projected, arrays.timesteps * shape_.batch, scratch + at.product,
+                       arrays.stream, arrays.blas);
+        recur(arrays);
     }
 
     // All timesteps.
@@ -530,7 +225,7 @@ private:
     const Device& device_;
     const Options options_;
     Kernel kernel_;
-    std::unique_ptr<Kernel> split_, product_;
+    const InputProduct product_;
     std::vector<CUlaunchAttribute> attributes_;
     float scale_ = 1, input_scale_ = 1;
     Buffer x_, w_ih_, weights_, bias_, y_, scratch_;

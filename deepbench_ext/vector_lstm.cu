@@ -236,7 +236,10 @@ __device__ __forceinline__ void fold(float (&sum)[8], int lane) {
     }
 }
 
-__device__ __forceinline__ void octet_barrier(int group) { barrier(1 + group, (SLICES + 1) * 32); }
+// Warps come to it from two instructions: those that multiply, and the one that does the cells.
+__device__ __forceinline__ void octet_barrier(int group) {
+    asm volatile("barrier.sync %0, %1;" ::"r"(1 + group), "r"((SLICES + 1) * 32) : "memory");
+}
 
 __device__ __forceinline__ float part(const float4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 

@@ -15,6 +15,7 @@ from lstm_bench.model.errors import LstmBenchError
 from lstm_bench.runs import store
 from lstm_bench.worker import limits as measuring
 from lstm_bench.worker.implementations import persistent
+from lstm_bench.worker.implementations.kernel_compiler import spilled
 
 _persistent = pytest.importorskip("lstm_bench._persistent", reason="the extension was not built")
 _openblas = pytest.importorskip("lstm_bench._openblas", reason="the extension was not built")
@@ -51,7 +52,7 @@ def gpu(library, monkeypatch):
     module.time_product = time_product
     device = H200 | {"registers": 65536, "l2_bytes": 1 << 20}
     tools = (module, [library] * 3, SimpleNamespace(cached=lambda *_: b"code"), device)
-    monkeypatch.setattr(persistent, "_tools", lambda: tools)
+    monkeypatch.setattr(persistent, "toolbox", lambda: tools)
     monkeypatch.setattr(measuring, "FAR", 1 << 20)
     fake = ctypes.CDLL(library)
     fake.fake_set_late(0)
@@ -78,9 +79,9 @@ def test_a_wait_without_end_is_an_error(gpu):
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100a"])
 def test_the_kernels_compile_without_spilling(architecture):
     nvcc = compiler(architecture)
-    code = nvcc.compile("limits.cu", {})
+    code, log = nvcc.compile("limits.cu", {})
     assert all(f"limit_{name}".encode() in code for name in ("launch", "grid", "cluster", "read"))
-    assert nvcc.spilled == 0, nvcc.log
+    assert spilled(log) == 0, log
 
 
 @pytest.fixture(scope="module")

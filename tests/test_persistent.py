@@ -22,7 +22,7 @@ from lstm_bench.worker.implementations import (
     vector_plan,
 )
 from lstm_bench.worker.implementations.baseline_libraries import nvrtc
-from lstm_bench.worker.implementations.kernel_compiler import Compiler
+from lstm_bench.worker.implementations.kernel_compiler import Compiler, spilled
 from lstm_bench.worker.implementations.kernel_plan import (
     candidates,
     narrow,
@@ -136,19 +136,41 @@ def test_kernels_compile_without_spilling(architecture, device, hidden, batch, p
     storage = precision if precision != "tf32" else "fp32"
     plan = candidates(hidden, batch, precision == "fp32", storage, device)[0]
     nvcc = compiler(architecture)
-    code = nvcc.compile(f"{plan.family}_lstm.cu", plan.constants)
+    code, log = nvcc.compile(plan.source, plan.constants)
     assert code.startswith(b"\x7fELF")
     assert b"lstm_recurrence" in code
-    assert "registers" in nvcc.log
-    assert nvcc.spilled == 0, f"{plan}: {nvcc.log}"
+    assert "registers" in log
+    assert spilled(log) == 0, f"{plan}: {log}"
 
 
-def test_the_input_product_compiles_without_spilling():
-    nvcc = compiler("sm_80")
-    code = nvcc.compile("input_product.cu", {})
-    assert b"input_split" in code
-    assert b"input_gemm" in code
-    assert nvcc.spilled == 0, nvcc.log
+def test_a_plan_that_would_spill_holds_fewer_weights_in_registers(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    nvcc = compiler("sm_90a")
+    plan = next(p for p in candidates(1100, 1, True, "fp32", H200) if p.family == "whole_gpu")
+    assert spilled(nvcc.compile(plan.source, plan.constants)[1])
+    fitted, code = nvcc.fitted(plan)
+    assert fitted.held < plan.held
+    assert fitted.shared_bytes(1) > plan.shared_bytes(1)  # where the others went
+    assert spilled(nvcc.compile(fitted.source, fitted.constants)[1]) == 0
+    assert nvcc.fitted(plan) == (fitted, code)
+
+
+def test_a_plan_that_would_spill_whatever_it_holds_is_refused(counted):
+    counted.compile = lambda source, constants: (b"code", "8 bytes spill stores")
+    for plan in candidates(64, 1, True, "fp32", H200)[:2]:  # with vectors, with tensor cores
+        with pytest.raises(Unsupported, match="not enough registers on sm_90a"):
+            counted.fitted(plan)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize(
+    ("way", "kernels"), [("tiles", ["input_split", "input_gemm"]), ("vectors", ["input_vectors"])]
+)
+def test_the_input_products_compile_without_spilling(architecture, way, kernels):
+    nvcc = compiler(architecture)
+    code, log = nvcc.compile(f"input_{way}.cu", {})
+    assert all(kernel.encode() in code for kernel in kernels)
+    assert spilled(log) == 0, log
 
 
 def test_a_mistake_in_a_kernel_is_said_with_its_line(monkeypatch):
@@ -164,7 +186,7 @@ def counted(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     one = Compiler.__new__(Compiler)
     one.architecture, one.version, one.calls = "sm_90a", "13.0", []
-    one.compile = lambda source, constants: one.calls.append(source) or b"code"
+    one.compile = lambda source, constants: one.calls.append(source) or (b"code", "")
     return one
 
 
@@ -361,11 +383,14 @@ def test_the_fastest_stays_and_the_others_are_closed():
     assert broken.closed
 
 
+AHEAD = SimpleNamespace(fit_ahead=lambda plans: None)
+
+
 def built(monkeypatch, h0=0.5, **device):
     module = SimpleNamespace(Unsupported=_persistent.Unsupported)
-    tools = (module, [], None, H200 | device)
-    monkeypatch.setattr(persistent, "_tools", lambda: tools)
-    monkeypatch.setattr(persistent, "_session", lambda *arguments: Scripted(1))
+    tools = (module, [], AHEAD, H200 | device)
+    monkeypatch.setattr(persistent, "toolbox", lambda: tools)
+    monkeypatch.setattr(persistent, "loaded", lambda *arguments: Scripted(1))
     x, h, c, *_ = problem(8, 8, 2, 3)
     shape = SimpleNamespace(hidden=8, input_size=8, batch=2, timesteps=3)
     posed = SimpleNamespace(shape=shape, x=x, h0=np.full_like(h, h0), c0=c)
@@ -374,25 +399,32 @@ def built(monkeypatch, h0=0.5, **device):
     )
 
 
-def test_a_layer_is_timed_with_some_plans_and_both_input_products(monkeypatch):
-    assert built(monkeypatch).path == f" (fastest of {persistent.TRIED + 1})"
+def test_a_layer_is_timed_with_some_plans_and_all_input_products(monkeypatch):
+    assert built(monkeypatch).path == f" (fastest of {persistent.TRIED + 2})"
+
+
+def test_rows_one_by_one_are_tried_where_they_are_few():
+    few = persistent.FEW_ROWS
+    assert persistent.own_products("fp32", few) == [persistent.TILES, persistent.VECTORS]
+    assert persistent.own_products("fp32", few + 1) == [persistent.TILES]
+    assert persistent.own_products("tf32", 1) == []
 
 
 def test_a_plan_is_chosen_by_the_first_timesteps(monkeypatch):
     asked = []
 
-    def session(posed, plan, projection, tools):
+    def session(posed, plan, projection):
         asked.append((posed.shape.timesteps, len(posed.x), projection))
         return Scripted(1)
 
     module = SimpleNamespace(Unsupported=_persistent.Unsupported)
-    monkeypatch.setattr(persistent, "_tools", lambda: (module, [], None, H200))
-    monkeypatch.setattr(persistent, "_session", session)
+    monkeypatch.setattr(persistent, "toolbox", lambda: (module, [], AHEAD, H200))
+    monkeypatch.setattr(persistent, "loaded", session)
     long = problems.make(Shape(8, 2, persistent.ENOUGH + 1, 8), 1)
     best = persistent.fastest(long, "fp32", 3)
     assert asked == [
         *[(persistent.ENOUGH, persistent.ENOUGH, "fp32")] * 3,
-        *[(persistent.ENOUGH + 1, persistent.ENOUGH + 1, kind) for kind in ("fp32", "own")],
+        *[(persistent.ENOUGH + 1, persistent.ENOUGH + 1, kind) for kind in ("fp32", "tiles")],
     ]
     assert best.path == " (fastest of 4)"
 
@@ -406,7 +438,8 @@ def test_what_cannot_be_computed_is_unsupported_with_its_reason(monkeypatch):
 
 def test_the_sources_are_there():
     for name in (
-        *("cluster_lstm.cu", "whole_gpu_lstm.cu", "vector_lstm.cu", "input_product.cu"),
+        *("cluster_lstm.cu", "whole_gpu_lstm.cu", "vector_lstm.cu"),
+        *("input_tiles.cu", "input_vectors.cu"),
         *("lstm_call.cuh", "lstm_step.cuh"),
     ):
         assert (kernel_compiler.sources() / name).is_file()
@@ -484,5 +517,6 @@ def test_vector_kernels_compile_without_spilling(architecture, device, hidden, e
     found = vector_plan.candidates(hidden, 1, storage, device)
     plan = min((p for p in found if p.exchange == exchange), key=lambda p: found[p])
     nvcc = compiler(architecture)
-    assert b"lstm_recurrence" in nvcc.compile("vector_lstm.cu", plan.constants)
-    assert nvcc.spilled == 0, f"{plan}: {nvcc.log}"
+    code, log = nvcc.compile("vector_lstm.cu", plan.constants)
+    assert b"lstm_recurrence" in code
+    assert spilled(log) == 0, f"{plan}: {log}"

@@ -39,9 +39,13 @@ def gpu(library, monkeypatch):
         return really(problem, *rest)
 
     really = kernels.fastest
-    compiler = SimpleNamespace(cached=lambda source, constants: b"code")
+    compiler = SimpleNamespace(
+        cached=lambda source, constants: b"code",
+        fitted=lambda plan: (plan, b"code"),
+        fit_ahead=lambda plans: None,
+    )
     tools = (_persistent, [library] * 3, compiler, H200)
-    monkeypatch.setattr(kernels, "_tools", lambda: tools)
+    monkeypatch.setattr(kernels, "toolbox", lambda: tools)
     monkeypatch.setattr(kernels, "fastest", fastest)
     monkeypatch.setattr(drop_in, "DEVICE", torch.device("cpu"))
     monkeypatch.setattr(drop_in, "_flag", lambda: torch.zeros(1, dtype=torch.int32))

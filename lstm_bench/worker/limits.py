@@ -77,7 +77,7 @@ def _caches(threads: int) -> dict[str, int]:
 
 
 def _gpu() -> Limits:
-    module, paths, compiler, device = persistent._tools()
+    module, paths, compiler, device = persistent.toolbox()
     code, cores = compiler.cached("limits.cu", {}), device["multiprocessors"]
 
     def timed(

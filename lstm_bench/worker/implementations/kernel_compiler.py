@@ -6,16 +6,20 @@ says of what: source, constants, architecture and NVRTC. Two processes may write
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lstm_bench.model.types import Unsupported
 from lstm_bench.worker.implementations import baseline_libraries as libraries
+from lstm_bench.worker.implementations.kernel_plan import Plan
+from lstm_bench.worker.implementations.vector_plan import VectorPlan
 
 HEADERS = ("lstm_call.cuh", "lstm_step.cuh")
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
@@ -36,12 +40,33 @@ class Compiler:
         major, minor = ctypes.c_int(), ctypes.c_int()
         self.library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
         self.version = f"{major.value}.{minor.value}"
-        self.log = ""  # of the last compilation
 
-    def cached(self, source: str, constants: Mapping[str, int]) -> bytes:
-        """The machine code of a file of `deepbench_ext/`, compiled if it never was."""
+    def fitted(self, plan: Plan | VectorPlan) -> tuple[Plan | VectorPlan, bytes]:
+        """The plan with as many weights in registers as there is room for, and its machine code."""
+        fitting: Plan | VectorPlan | None = plan
+        while fitting:
+            if code := self.cached(fitting.source, fitting.constants, may_spill=False):
+                return fitting, code
+            fitting = fitting.with_fewer_held()
+        raise Unsupported(f"{plan.label}: not enough registers on {self.architecture}")
+
+    def fit_ahead(self, plans: Sequence[Plan | VectorPlan]) -> None:
+        """Have the code of all these plans kept, compiled on all cores."""
+
+        def one(plan: Plan | VectorPlan) -> None:
+            with contextlib.suppress(Unsupported):  # said when it is used
+                self.fitted(plan)
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(one, plans))
+
+    def cached(self, source: str, constants: Mapping[str, int], may_spill: bool = True) -> bytes:
+        """The machine code of a file of `deepbench_ext/`, compiled if it never was.
+
+        Empty where it spills registers and may not.
+        """
         texts = [self._read(name) for name in (source, *HEADERS)]
-        text = "\0".join([*texts, repr(sorted(constants.items()))])
+        text = "\0".join([*texts, repr((sorted(constants.items()), may_spill))])
         text += "\0".join([self.architecture, self.version, *OPTIONS])
         name = (
             f"{Path(source).stem}-{self.architecture}-{hashlib.sha256(text.encode()).hexdigest()}"
@@ -51,12 +76,14 @@ class Compiler:
             return kept.read_bytes()
         except OSError:
             pass
-        code = self.compile(source, constants)
+        code, log = self.compile(source, constants)
+        if spilled(log) and not may_spill:
+            code = b""
         keep(kept, code)
         return code
 
-    def compile(self, source: str, constants: Mapping[str, int]) -> bytes:
-        """Machine code; `log` then has what the assembler says of registers."""
+    def compile(self, source: str, constants: Mapping[str, int]) -> tuple[bytes, str]:
+        """Machine code, and what the assembler says of registers."""
         nvrtc, program = self.library, ctypes.c_void_p()
         strings = ctypes.c_char_p * len(HEADERS)
         headers = strings(*(self._read(name).encode() for name in HEADERS))
@@ -73,16 +100,11 @@ class Compiler:
         )
         try:
             code = nvrtc.nvrtcCompileProgram(program, len(options), flags)
-            self.log = self._get("ProgramLog", program).rstrip(b"\0").decode(errors="replace")
-            self._check(code, f"{source} for {self.architecture}\n{self.log}")
-            return self._get("CUBIN", program)
+            log = self._get("ProgramLog", program).rstrip(b"\0").decode(errors="replace")
+            self._check(code, f"{source} for {self.architecture}\n{log}")
+            return self._get("CUBIN", program), log
         finally:
             nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-
-    @property
-    def spilled(self) -> int:
-        """Bytes that the last kernel moves between registers and memory for want of registers."""
-        return sum(map(int, re.findall(r"(\d+) bytes spill", self.log)))
 
     def _get(self, what: str, program: ctypes.c_void_p) -> bytes:
         size = ctypes.c_size_t()
@@ -100,6 +122,11 @@ class Compiler:
     @staticmethod
     def _read(source: str) -> str:
         return (sources() / source).read_text()
+
+
+def spilled(log: str) -> int:
+    """Bytes that a kernel moves between registers and memory for want of registers."""
+    return sum(map(int, re.findall(r"(\d+) bytes spill", log)))
 
 
 def sources() -> Path:

@@ -6,6 +6,7 @@ layer it can hold; which of several is fast is measured (`persistent.py`).
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Mapping
@@ -35,6 +36,11 @@ class Plan:
     split: bool
     storage: str
     room: int  # bytes of shared memory that a block may have
+    fewer: int = 0  # fragments in registers than `held` would have
+
+    @property
+    def source(self) -> str:
+        return f"{self.family}_lstm.cu"
 
     @property
     def cluster(self) -> bool:
@@ -61,13 +67,17 @@ class Plan:
 
     @property
     def held(self) -> int:
-        """Fragments in registers: as many as leave a thread enough for the rest of its work."""
+        """Fragments in registers: as many as should leave a thread enough for its other work."""
         registers = min(65536 // self.threads // 8 * 8, 255)
         tiles = self.sequences // 8
         work = 8 * tiles * self.chains + 4 * tiles * self.copies + {1: 54, 2: 70, 4: 84}[tiles]
         if self.family == "whole_gpu":
             work += 32 if self.threads > 256 else 8 if tiles == 1 else 0
-        return max(0, min(self.fragments, (registers - work) // 8 * 2))
+        return max(0, min(self.fragments, (registers - work) // 8 * 2) - self.fewer)
+
+    def with_fewer_held(self) -> Plan | None:
+        """The next to try where the compiler finds the registers too few."""
+        return dataclasses.replace(self, fewer=self.fewer + 2) if self.held else None
 
     @property
     def stages(self) -> int:
@@ -220,7 +230,7 @@ def pack(w_hh: Array, plan: Plan) -> tuple[Array, float]:
 
 
 def pack_input(w_ih: Array) -> tuple[Array, float]:
-    """W_ih for `input_product.cu`: high and low halves, padded to its tiles, and their scale."""
+    """W_ih for `input_tiles.cu`: high and low halves, padded to its tiles, and their scale."""
     rows, width = w_ih.shape
     padded = np.zeros((-(-rows // 128) * 128, -(-width // 32) * 32), np.float32)
     padded[:rows, :width] = w_ih

@@ -26,12 +26,13 @@ Tools = tuple[Any, list[str], Compiler, dict[str, int]]
 OPTIONS = frozenset({"precision"})  # what `build` reads of row.options
 TRIED = 6  # plans that a layer is timed with
 ENOUGH = 100  # timesteps to choose a plan by
-OWN = "own"  # W_ih x by `input_product.cu` instead of cuBLAS
+TILES, VECTORS = "tiles", "vectors"  # W_ih x by a kernel of our own instead of cuBLAS
+FEW_ROWS = 128  # of x: more are never fastest in vectors
 
 
 def describe(settings: Settings) -> dict[str, Any]:
     """What the kernels are compiled with and run on; a missing library is named with its remedy."""
-    _, _, compiler, _ = _tools()
+    _, _, compiler, _ = toolbox()
     versions = {"nvrtc": compiler.version, "architecture": compiler.architecture}
     return {"versions": versions, "threads": settings.threads, "tf32": settings.tf32}
 
@@ -49,11 +50,11 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Baseline
 
 def fastest(problem: Problem, precision: str, most: int) -> PersistentSession:
     """The fastest of the first `most` plans that this GPU can run."""
-    tools = _tools()
-    module, _, _, device = tools
+    module, _, compiler, device = toolbox()
     shape = problem.shape
     storage = precision if precision in ("fp16", "bf16") else "fp32"
     found = kernel_plan.candidates(shape.hidden, shape.batch, precision == "fp32", storage, device)
+    compiler.fit_ahead(found[:most])
     best, reasons = Best(), []
     brief = _shortened(problem, ENOUGH)
     try:
@@ -61,7 +62,7 @@ def fastest(problem: Problem, precision: str, most: int) -> PersistentSession:
             if best.tried == most:
                 break
             try:
-                best.consider(_session(brief, plan, precision, tools))
+                best.consider(loaded(brief, plan, precision))
             except (module.Unsupported, Unsupported) as refused:
                 reasons.append(str(refused))
         if best.session is None:
@@ -69,15 +70,22 @@ def fastest(problem: Problem, precision: str, most: int) -> PersistentSession:
             raise Unsupported("; ".join([why, *reasons[:1]]))
         plan = best.session.plan
         if brief is not problem:
-            best.start_again(_session(problem, plan, precision, tools))
-        if precision == "fp32":
-            best.consider(_session(problem, plan, OWN, tools))
+            best.start_again(loaded(problem, plan, precision))
+        for projection in own_products(precision, shape.batch * shape.timesteps):
+            best.consider(loaded(problem, plan, projection))
     except BaseException:
         best.close()
         raise
     best.session.path += f" (fastest of {best.tried})"
     best.session.peak = best.peak
     return best.session
+
+
+def own_products(precision: str, rows: int) -> list[str]:
+    """Our ways to multiply `rows` of x that are worth a trial: in fp32 cuBLAS can be beaten."""
+    if precision != "fp32":
+        return []
+    return [TILES, VECTORS] if rows <= FEW_ROWS else [TILES]
 
 
 def _shortened(problem: Problem, timesteps: int) -> Problem:
@@ -148,17 +156,10 @@ class PersistentSession(BaselineSession):
 
 
 def loaded(problem: Problem, plan: Plan | VectorPlan, projection: str) -> PersistentSession:
-    """The layer by a plan that `fastest` has found."""
-    return _session(problem, plan, projection, _tools())
-
-
-def _session(
-    problem: Problem, plan: Plan | VectorPlan, projection: str, tools: Tools
-) -> PersistentSession:
-    """The layer by one plan, loaded. `projection` is what W_ih x is computed in, or `OWN`."""
-    module, paths, compiler, device = tools
+    """The layer by one plan. `projection` is `TILES`, `VECTORS`, or what cuBLAS multiplies x in."""
+    module, paths, compiler, device = toolbox()
     s = problem.shape
-    code = compiler.cached(f"{plan.family}_lstm.cu", plan.constants)
+    plan, code = compiler.fitted(plan)
     teams = device["multiprocessors"] // plan.blocks
     if plan.cluster and plan.blocks > 1:
         teams = module.resident(paths, code, _launch(module, plan, min(s.batch, plan.sequences)))
@@ -169,7 +170,8 @@ def _session(
         share = plan.sequences  # some teams after others
     if plan.shared_bytes(share) > plan.room:
         raise Unsupported(f"{plan.label}: not enough shared memory")
-    product = compiler.cached("input_product.cu", {}) if projection == OWN else b""
+    ours = projection in (TILES, VECTORS)
+    product = compiler.cached(f"input_{projection}.cu", {}) if ours else b""
     lstm = module.Lstm(
         paths,
         code,
@@ -185,8 +187,8 @@ def _session(
         lstm.release()
         raise
     turns = f", {plan.chunks(share)} turns" if plan.chunks(share) > 1 else ""
-    own = ", own input product" if projection == OWN else ""
-    return PersistentSession(lstm, f"{plan.label}{turns}{own}", plan, projection)
+    inputs = f", input product in {projection}" if ours else ""
+    return PersistentSession(lstm, f"{plan.label}{turns}{inputs}", plan, projection)
 
 
 def _launch(module: Any, plan: Plan | VectorPlan, share: int, teams: int = 1) -> Any:
@@ -222,7 +224,7 @@ def _arrays(problem: Problem, plan: Plan | VectorPlan, projection: str) -> tuple
     p = problem
     w_ih = kernel_plan.gates_together(p.w_ih)
     input_scale = 1.0
-    if projection == OWN:
+    if projection == TILES:
         w_ih, input_scale = kernel_plan.pack_input(w_ih)
     else:
         w_ih = stored(w_ih)
@@ -232,7 +234,7 @@ def _arrays(problem: Problem, plan: Plan | VectorPlan, projection: str) -> tuple
 
 
 @functools.cache
-def _tools() -> Tools:
+def toolbox() -> Tools:
     """The extension, the paths of what it drives, the compiler, and the GPU."""
     module, paths = libraries.extension("_persistent"), libraries.persistent()
     try:

@@ -33,6 +33,7 @@ class VectorPlan:
     spread: int = 128
 
     family = "vector"
+    source = "vector_lstm.cu"
     sequences = 1  # at a time
 
     @property
@@ -54,6 +55,9 @@ class VectorPlan:
     def fits(self) -> bool:
         weights = self.columns // self.slices
         return self.threads <= 1024 and weights + weights // 8 + WORK <= self.registers
+
+    def with_fewer_held(self) -> None:
+        """All weights are in registers, or it is no plan."""
 
     def chunks(self, share: int) -> int:
         return share
