@@ -1,5 +1,6 @@
 """A walk over a grid with fakes that misbehave: what each costs, and what the rest gets."""
 
+import dataclasses
 import itertools
 import os
 import signal
@@ -14,11 +15,11 @@ from conftest import FAKE_GRID
 from in_process import InProcess
 
 from lstm_bench.commands import profile as profile_command
-from lstm_bench.driver import driver, energy, follow_ups, gpu, worker_pool
+from lstm_bench.driver import convergence, driver, energy, follow_ups, gpu, machine, worker_pool
 from lstm_bench.driver.signals import held
 from lstm_bench.driver.worker_pool import WorkerFailed
 from lstm_bench.model.fake_script import WRONG_ANSWERS
-from lstm_bench.model.types import Check, Energy, Record, Settings, Shape, Stopped
+from lstm_bench.model.types import Check, Energy, Record, Sampling, Settings, Shape, Stopped
 from lstm_bench.runs import grid
 from lstm_bench.runs.store import Kept
 from lstm_bench.worker.implementations.fake import FakeSession
@@ -524,12 +525,42 @@ def test_a_budget_leaves_cells_for_later_instead_of_running_over(tmp_path):
 @pytest.mark.parametrize(("budget_s", "told"), [(0.3, True), (60.0, False)])
 def test_a_cell_that_a_budget_hurries_says_so(tmp_path, budget_s, told):
     fakes = {"real": {"real": True, "call_s": 0.02, "noise": 0.3}}
-    sampling = {"rounds": 8, "max_rounds": 8, "block_s": 0.02, "block_calls": 1}
+    sampling = {"rounds": 30, "max_rounds": 30, "block_s": 0.02, "block_calls": 1}
     sampling |= {"warmup_s": 0.01, "warmup_cap_s": 0.02}
-    _, sink = walk(tmp_path, budget_s=budget_s, fake=fakes, sampling=sampling)
+    _, sink = walk(tmp_path, budget_s=budget_s, fake=fakes, hidden=3, sampling=sampling)
     record = sink.records[0]
     assert any(w.startswith(f"hurried: {record.rounds} rounds") for w in record.warnings) == told
-    assert (record.rounds < 8) == told
+    assert record.rounds == (driver.FEWEST_ROUNDS if told else 30)
+
+
+def test_what_a_budget_shortens_is_blocks_before_rounds(tmp_path):
+    fakes = {"a": {"real": True, "call_s": 0.001}, "b": {"real": True, "call_s": 0.001}}
+    sampling = {"rounds": 10, "max_rounds": 10, "block_s": 0.2, "block_calls": 1}
+    sampling |= {"warmup_s": 0.01, "warmup_cap_s": 0.02}
+    outcome, sink = walk(tmp_path, budget_s=1.0, fake=fakes, hidden=3, sampling=sampling)
+    assert all(record.rounds >= driver.FEWEST_ROUNDS for record in sink.records)
+    assert outcome.timed_s < 1.0  # 2 rows x 8 rounds x 0.2 s would be 3.2 s
+
+
+def test_blocks_are_no_shorter_than_they_must_be():
+    plain = Sampling()
+    one_second = 2 * (2 * plain.block_s + convergence.ROUND_S)  # what two cells need
+    assert convergence.hurried(plain, [1e-3, 1e-3], one_second) == plain
+    half = convergence.hurried(plain, [1e-3, 1e-3], 0.9 * one_second)
+    assert (half.block_s, half.block_calls) == (plain.block_s / 2, plain.block_calls // 2)
+    least = convergence.hurried(plain, [1.0], 0.0)
+    assert (least.block_s, least.block_calls) == (convergence.SHORTEST_S, convergence.FEWEST_CALLS)
+    single = dataclasses.replace(plain, block_calls=1)
+    assert convergence.hurried(single, [1.0], 0.0).block_calls == 1
+
+
+def test_workers_start_beside_each_other_where_there_are_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "threads", lambda: 2 * driver.CORES_TO_IMPORT)
+    begun = []
+    monkeypatch.setattr(driver.Workers, "begin", lambda self, names: begun.append(names))
+    _, sink = walk(tmp_path, hidden=[3, 4], passes=2, controls=2)
+    assert begun == [["fake", "fake#2"]] * 2  # once a pass
+    assert {record.status for record in sink.records} == {"ok"}
 
 
 def test_a_cell_that_a_budget_ends_after_its_fewest_rounds_is_hurried_too(tmp_path):
@@ -925,6 +956,7 @@ class Meter:
     def close(self): ...
 
 
+@processes  # or the load would keep the counter's thread from Python's lock
 @pytest.mark.parametrize("there", [True, False])
 def test_energy_is_measured_on_a_gpu_and_says_so_where_it_cannot_be(tmp_path, monkeypatch, there):
     monkeypatch.setattr(gpu, "open_gauge", lambda device: Meter(there and device == "cuda"))

@@ -57,7 +57,7 @@ def test_warm_up_makes_at_least_five_calls_and_fills_its_time():
     assert timing.warm_up(slow, Sampling(), slow).calls == 5
     result = timing.warm_up(quick, Sampling(), quick)
     assert result.settled
-    assert result.calls == 200
+    assert result.calls == 50
     assert result.call_s == pytest.approx(0.001)
 
 

@@ -206,10 +206,10 @@ class Builder:
         shape = to_json(cell.shape)
         calls = CARRIED_CALLS if self.plan.settings.state == "carried" else 1
         patience = limit + calls * cell.shape.flops / REFERENCE_RATE
-        place = self.workers.shelf.place(row.computes, cell.shape)
+        place = self.workers.references.place(row.computes, cell.shape)
         with self.doing("posing", cell, ""):
             self.workers.ask(worker, "pose", patience, shape=shape, computes=row.computes, **place)
-            self.workers.shelf.filled(row.computes, cell.shape)
+            self.workers.references.filled(row.computes, cell.shape)
         with self.doing("preparing", cell, ""):
             reply: Prepared = self.workers.ask(
                 worker,

@@ -33,6 +33,7 @@ from lstm_bench.model.types import (
     Block,
     Cell,
     Record,
+    Sampling,
     Shape,
     to_json,
     unlike_idle_w,
@@ -41,8 +42,9 @@ from lstm_bench.model.units import counted
 from lstm_bench.runs.plan import Plan, guess_cell_s, guess_s, possible
 from lstm_bench.runs.store import Sink
 
+CORES_TO_IMPORT = 4  # for each worker that starts beside others: how long an import takes is told
 MAX_REPEATS = 3  # of a disturbed block
-FEWEST_ROUNDS = 3  # that a budget leaves to a cell
+FEWEST_ROUNDS = 8  # that a budget leaves to a cell: its blocks become shorter first
 
 
 class Observer(Protocol):
@@ -178,6 +180,8 @@ class Walk:
         """All cells of one shape in one pass; a pass has fresh workers."""
         if pass_number != self.pass_number:
             self.workers.end()
+            names = dict.fromkeys(self.plan.worker(cell) for cell in cells if self.can_run(cell))
+            self.workers.begin(list(names)[: machine.threads() // CORES_TO_IMPORT])
             self.pass_number = pass_number
         self.measure_shape(shape, cells, deadline)
 
@@ -208,14 +212,18 @@ class Walk:
                 same = (one for one in live if one.cell.implementation == cell.implementation)
                 prepared.twin = next(same, None)
                 live.append(prepared)
-        for number in range(1, self.plan.sampling.max_rounds + 1):
+        sampling = self.plan.sampling
+        if deadline is not None:
+            calls_s, left_s = [one.call_s for one in live], deadline - time.monotonic()
+            sampling = convergence.hurried(sampling, calls_s, left_s / FEWEST_ROUNDS)
+        for number in range(1, sampling.max_rounds + 1):
             if self.stop() or not live:
                 break
             for one in self.ordered(live):
                 if self.stop():
                     break
                 with self.doing("rounds", one, f"round {number} "):
-                    measured = self.measure_round(one, number, group)
+                    measured = self.measure_round(one, number, group, sampling)
                 if not measured:
                     live.remove(one)
                 elif self.enough(one, deadline):
@@ -236,13 +244,17 @@ class Walk:
             self.finished -= len(self.newer)
         self.newer.clear()
 
+    def can_run(self, cell: Cell) -> bool:
+        """Whether this run is on a device for this cell."""
+        row = self.plan.row(cell.implementation)
+        return row.settings_in(self.plan.settings).device in row.devices
+
     def prepare(self, cell: Cell, group: str) -> Measurement | None:
         """Build, check and warm one cell; a cell that cannot be timed is recorded instead."""
         row = self.plan.row(cell.implementation)
-        device = row.settings_in(self.plan.settings).device
-        if device not in row.devices:
-            needs = " or ".join(row.devices)
-            reason = f"runs on {needs} only, this run is on {device}"
+        if not self.can_run(cell):
+            device = row.settings_in(self.plan.settings).device
+            reason = f"runs on {' or '.join(row.devices)} only, this run is on {device}"
             self.record(self.blank(cell, "unsupported", reason, group), [])
             return None
         if row.worker in self.workers.refused:
@@ -270,9 +282,8 @@ class Walk:
         self.rng.shuffle(order)
         return sorted(order, key=lambda one: math.floor(math.log10(one.call_s + 1e-9) + begin))
 
-    def measure_round(self, one: Measurement, number: int, group: str) -> bool:
+    def measure_round(self, one: Measurement, number: int, group: str, sampling: Sampling) -> bool:
         """One block that counts; false if the cell is lost."""
-        sampling = self.plan.sampling
         try:
             if not self.workers.alive(one.worker):
                 self.builder.build_anew(one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -358,7 +359,7 @@ class ReferenceCache:
         filled = self._filled.get(kind) == shape
         if not filled:
             self._filled.pop(kind, None)  # what is laid down next may be cut short
-        return {"shelf": self.fds[kind], "filled": filled}
+        return {"references": self.fds[kind], "filled": filled}
 
     def filled(self, kind: str, shape: Shape) -> None:
         self._filled[kind] = shape
@@ -379,30 +380,30 @@ class Workers:
 
     def __init__(self, plan: Plan, logs: Path, stop: Callable[[], bool]):
         self.plan, self.logs, self.stop = plan, logs, stop
-        self.shelf = ReferenceCache({row.computes for row in plan.implementations})
+        self.references = ReferenceCache({row.computes for row in plan.implementations})
         self.hellos: dict[str, Hello] = {}  # what each said of itself
         self.refused: dict[str, tuple[str, str]] = {}  # those that cannot run here, and why
         self._alive: dict[str, WorkerProcess] = {}
+        self._greeted: set[str] = set()  # of those alive: who has said hello
         self._failed_starts: Counter[str] = Counter()
         self._started = 0
+
+    def begin(self, names: Iterable[str]) -> None:
+        """Start these without waiting for them: they import their frameworks side by side."""
+        for name in names:
+            if name not in self._alive and name.removesuffix(TWIN) not in self.refused:
+                with contextlib.suppress(WorkerFailed):  # said when it is wanted
+                    self._start(name)
 
     def get(self, name: str) -> WorkerProcess:
         """The worker of this name, started and greeted if it is not there."""
         plain = name.removesuffix(TWIN)
         if plain in self.refused:
             raise WorkerFailed(*self.refused[plain])
-        if name not in self._alive:
-            row = next(r for r in self.plan.implementations if r.worker == plain)
-            settings = row.settings_in(self.plan.settings)
-            python = interpreter(row.home, self.plan.environments)
-            self._started += 1
-            log = self.logs / f"{framework_of(row).name}-{self._started}.log"
+        if name not in self._greeted:
             try:
-                shared = list(self.shelf.fds.values())
-                worker = self.start(name, row.module, python, settings, log, shared)
-                worker.number = self._started
-                self._alive[name] = worker
-                hello = self.ask(worker, "hello", START_TIMEOUT_S)
+                worker = self._alive.get(name) or self._start(name)
+                self.hellos[name] = self.ask(worker, "hello", START_TIMEOUT_S)
             except WorkerFailed as failed:
                 if name in self._alive:
                     self.drop(self._alive[name])
@@ -413,8 +414,21 @@ class Workers:
                     self.refused[plain] = (failed.status, failed.reason)
                 raise
             self._failed_starts[plain] = 0
-            self.hellos[name] = hello
+            self._greeted.add(name)
         return self._alive[name]
+
+    def _start(self, name: str) -> WorkerProcess:
+        row = next(r for r in self.plan.implementations if r.worker == name.removesuffix(TWIN))
+        settings = row.settings_in(self.plan.settings)
+        python = interpreter(row.home, self.plan.environments)
+        self._started += 1
+        log = self.logs / f"{framework_of(row).name}-{self._started}.log"
+        worker = self.start(
+            name, row.module, python, settings, log, list(self.references.fds.values())
+        )
+        worker.number = self._started
+        self._alive[name] = worker
+        return worker
 
     def alive(self, worker: WorkerProcess) -> bool:
         """Whether this very process is still there, and not a new one of its name."""
@@ -440,13 +454,15 @@ class Workers:
         worker.kill()
         if self.alive(worker):
             del self._alive[worker.name]
+            self._greeted.discard(worker.name)
 
     def end(self) -> None:
         """Let all of them go; the next `get` starts a fresh one."""
         for worker in list(self._alive.values()):
             worker.close()
         self._alive.clear()
+        self._greeted.clear()
 
     def close(self) -> None:
         self.end()
-        self.shelf.close()
+        self.references.close()

@@ -138,7 +138,7 @@ class Sampling:
     max_rounds: int = 30
     block_s: float = 0.02
     block_calls: int = 5
-    warmup_s: float = 0.2
+    warmup_s: float = 0.05
     warmup_calls: int = 5
     warmup_cap_s: float = 5.0
     converged: float = 0.01

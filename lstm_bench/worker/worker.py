@@ -72,24 +72,26 @@ class Worker:
         described = self.module.describe(self.settings)
         import_s = self.import_s + time.perf_counter() - started
         held = {"import_s": import_s, "import_bytes": memory_peak.resident()}
+        gc.collect()
+        gc.freeze()  # the framework itself is no garbage: not to be looked at with every new shape
         return {"python": sys.version.split()[0], **held, **described}
 
     def pose(
-        self, shape: dict[str, Any], computes: str, shelf: int, filled: bool
+        self, shape: dict[str, Any], computes: str, references: int, filled: bool
     ) -> dict[str, Any]:
         """Make the problem of a shape and its reference, which can take longer than any call.
 
-        What another worker has computed is read from the shelf; else it is laid down there.
+        What another worker has computed is read from `references`; else it is laid down there.
         """
         problem = self._problem_of(from_json(Shape, shape))
         if self.settings.state == "carried":
             problem = problems.repeated(problem, CARRIED_CALLS)
         if computes not in self._references:
             if filled:
-                self._references[computes] = reference_cache.get(shelf, problem.shape)
+                self._references[computes] = reference_cache.get(references, problem.shape)
             else:
                 self._references[computes] = problems.reference(problem, computes)
-                reference_cache.put(shelf, self._references[computes])
+                reference_cache.put(references, self._references[computes])
         return {}
 
     def prepare(
