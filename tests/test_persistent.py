@@ -123,20 +123,15 @@ def compiler(architecture):
         pytest.skip(str(reason))
 
 
-@pytest.mark.parametrize(
-    ("architecture", "device", "hidden", "batch", "precision"),
-    [
-        ("sm_80", A100, 512, 16, "fp32"),  # through L2
-        ("sm_90a", H200, 256, 16, "fp32"),  # in a cluster
-        ("sm_90a", H200, 1024, 64, "bf16"),
-        ("sm_100a", H200, 512, 64, "fp16"),
-    ],
-)
-def test_kernels_compile_without_spilling(architecture, device, hidden, batch, precision):
-    storage = precision if precision != "tf32" else "fp32"
-    plan = candidates(hidden, batch, precision == "fp32", storage, device)[0]
-    nvcc = compiler(architecture)
-    code, log = nvcc.compile(plan.source, plan.constants)
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize("family", ["cluster", "whole_gpu", "vector"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_kernels_of_every_family_compile_without_spilling(architecture, family, precision):
+    device = A100 if architecture == "sm_80" else H200
+    hidden, batch = {"cluster": (64, 16), "whole_gpu": (512, 64), "vector": (256, 1)}[family]
+    found = candidates(hidden, batch, precision == "fp32", precision, device)
+    plan = next(plan for plan in found if plan.family == family)
+    code, log = compiler(architecture).compile(plan.source, plan.constants)
     assert code.startswith(b"\x7fELF")
     assert b"lstm_recurrence" in code
     assert "registers" in log

@@ -160,6 +160,8 @@ def loaded(problem: Problem, plan: Plan | VectorPlan, projection: str) -> Persis
     module, paths, compiler, device = toolbox()
     s = problem.shape
     plan, code = compiler.fitted(plan)
+    if plan.shared_bytes(min(s.batch, plan.sequences)) > plan.room:
+        raise Unsupported(f"{plan.label}: not enough shared memory")
     teams = device["multiprocessors"] // plan.blocks
     if plan.cluster and plan.blocks > 1:
         teams = module.resident(paths, code, _launch(module, plan, min(s.batch, plan.sequences)))
