@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from lstm_bench.analysis import results
-from lstm_bench.runs.store import Errors, Row, Sizes
+from lstm_bench.runs.store import Errors, Peaks, Row, Sizes
 
 MACHINE = {"cpu": "Test CPU", "gpus": []}
 
@@ -30,6 +30,7 @@ def row(
         values |= {"latency_s": latency, "throughput_s": latency, "first_call_s": 1.0}
         values |= {"round_latency_s": rounds or [latency] * 10, "check": Errors(1e-7, 1e-5)}
         values |= {"round_throughput_s": rounds or [latency] * 10}
+    values |= {"memory": msgspec.convert(more.pop("memory", {}), Peaks)}
     return Row(name, Sizes(hidden, batch, timesteps, hidden), **{**values, **more})
 
 

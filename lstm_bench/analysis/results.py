@@ -104,6 +104,8 @@ def _read_part(rows: store.RowPieces) -> tuple[dict[str, Any], int]:
 
 
 def _unpacked_rounds(packed: bytes, lengths: Any) -> Any:
+    if not packed:
+        return _no_rounds(len(lengths))
     ends = (np.cumsum(lengths) * _NO_ROUNDS.itemsize).tolist()
     spans = zip([0, *ends], ends)  # noqa: B905 - the last has no next
     rounds = (array("d", packed[a:b]) if a < b else _NO_ROUNDS for a, b in spans)
@@ -152,22 +154,20 @@ def _columns(rows: Sequence[Row], known: dict[Any, Any]) -> dict[str, Any]:
     for name in _TIMES:
         columns[name] = _floats(raw[name])
         columns[name][~noise.plausible(columns[name])] = np.nan
-    for name in ("max_abs_error", "tolerance"):
-        found = [getattr(check, name) if check else None for check in raw["check"]]
-        columns[name] = _floats(found)
+    checks = [check or _NO_CHECK for check in raw["check"]]
+    columns["max_abs_error"] = _floats([check.max_abs_error for check in checks])
+    columns["tolerance"] = _floats([check.tolerance for check in checks])
     columns["step_s"] = columns["latency_s"] / np.maximum(columns["timesteps"], 1)
-    for name in ("host peak", "device peak"):
-        found = [memory.get(name) for memory in raw["memory"]]
-        columns[name.replace(" ", "_")] = _floats(found)
+    columns["host_peak"] = _floats([memory.host_peak for memory in raw["memory"]])
+    columns["device_peak"] = _floats([memory.device_peak for memory in raw["memory"]])
     if not np.isnan(columns["host_peak"]).all():
-        columns["host_peak"] += [memory.get("import", 0) for memory in raw["memory"]]
+        columns["host_peak"] += [memory.imported for memory in raw["memory"]]
     for name, kind in _NUMBERS.items():
         column = _alike(raw[name], dtype=kind)
         columns[name] = np.array(raw[name], dtype=kind) if column is None else column
     for name in _ROUNDS:
         if rows and isinstance(raw[name][0], msgspec.Raw):  # not wanted
-            columns[name] = np.empty(len(rows), dtype=object)
-            columns[name].fill(_NO_ROUNDS)
+            columns[name] = _no_rounds(len(rows))
             continue
         packed = (array("d", times) if times else _NO_ROUNDS for times in raw[name])
         columns[name] = _objects(packed, len(rows))
@@ -194,6 +194,13 @@ def _alike(
 
 
 _NO_ROUNDS = array("d")
+_NO_CHECK = store.Errors()
+
+
+def _no_rounds(count: int) -> Any:
+    column = np.empty(count, dtype=object)
+    column.fill(_NO_ROUNDS)
+    return column
 
 
 def _floats(values: Sequence[float | None]) -> Any:
@@ -235,7 +242,7 @@ class Run:
     @property
     def implementations(self) -> list[str]:
         """In the plan's order, as far as there is anything of them; then what it does not name."""
-        present = dict.fromkeys(self.cells["implementation"])
+        present = dict.fromkeys(self.cells["implementation"].unique())
         planned = [row.name for row in self.plan.implementations if row.name in present]
         return [*planned, *(name for name in present if name not in planned)]
 
@@ -268,16 +275,19 @@ class Run:
         whole = (cells["status"] != "interrupted") & (cells["pass_number"] <= plan.passes)
         whole &= cells["implementation"].isin([row.name for row in plan.implementations])
         own = {(s.hidden, s.batch, s.timesteps, s.input_size): s for s in plan.own_shapes()}
-        columns = [cells[axis].to_numpy()[whole].tolist() for axis in SHAPE]
-        shapes = list(map(own.get, zip(*columns, strict=True)))
-        copies = cells["copy"].to_numpy()[whole]
-        names = cells["implementation"].to_numpy()[whole]
-        controls = np.flatnonzero(copies > 1).tolist()
-        done = len(shapes) - shapes.count(None)
-        for at in controls:  # of which a plan has some at each shape
-            shape, name, copy = shapes[at], names[at], copies[at]
+        mine = cells.loc[whole, SHAPE]
+        _, first, cells_of = np.unique(
+            noise.numbered(mine, SHAPE), return_index=True, return_counts=True
+        )
+        sizes = map(tuple, mine.to_numpy()[first].tolist())
+        done = sum(
+            count for shape, count in zip(sizes, cells_of.tolist(), strict=True) if shape in own
+        )
+        controls = cells.loc[whole & (cells["copy"] > 1), ["implementation", *SHAPE, "copy"]]
+        for name, *at, copy in controls.itertuples(index=False, name=None):
+            shape = own.get(tuple(at))  # of which a plan has some at each shape
             done -= shape is not None and plan.controls_at(shape)[name] < copy - 1
-        return plan.size - done
+        return int(plan.size - done)
 
     @functools.cached_property
     def limits(self) -> Limits | None:
@@ -307,7 +317,7 @@ class Run:
 
 def references(run: Run, cells: pd.DataFrame | None = None) -> set[str]:
     """The C++ rows of a run, or of these cells of it; none where there is nothing else."""
-    there = set((run.cells if cells is None else cells)["implementation"])
+    there = set((run.cells if cells is None else cells)["implementation"].unique())
     found = {row.name for row in run.plan.implementations if row.framework in REFERENCES} & there
     return found if there - found else set()
 

@@ -283,7 +283,7 @@ def join_passes(
 
 def failures(cells: pd.DataFrame) -> pd.DataFrame:
     """What is missing, where and why: one row per implementation, status and reason."""
-    own = cells.loc[cells["copy"] == 1]
+    own = cells.loc[cells["copy"] == 1, ["implementation", *SHAPE, "status", "reason"]]
     failed = own.loc[own["status"] != "ok"]
     keys = ["implementation", "status", failed["reason"].map(_gist)]
     rows = [

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench.analysis import summary
-from lstm_bench.analysis.comparison import Comparison, clear, compare
+from lstm_bench.analysis.comparison import Comparison, Side, clear, paired
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run, references
 from lstm_bench.model.types import LstmBenchError
@@ -22,22 +22,28 @@ from lstm_bench.report.headline import AXES, explaining, floor_of
 MOST_GROUPS = 4  # of an axis: the report is one screen
 
 
-def contests(run: Run, cells: pd.DataFrame, metric: str = "latency") -> pd.DataFrame:
+def contests(
+    run: Run, cells: pd.DataFrame, metric: str = "latency", of: summary.Times | None = None
+) -> pd.DataFrame:
     """The winners among what can be deployed, shape by shape and by class of accuracy.
 
     `reference` and `reference_s` are the fastest C++ row there, if the run has one. Those of all
-    cells are asked for by every part of a page: a run keeps them.
+    cells are asked for by every part of a page: a run keeps them. `of` are the times of `cells`,
+    where they are there already.
     """
     if cells is not run.cells:
-        return _contests(run, cells, metric)
+        return _contests(run, cells, metric, of)
     kept: dict[str, pd.DataFrame] = run.__dict__.setdefault("_contests", {})
     if metric not in kept:
-        kept[metric] = _contests(run, cells, metric)
+        kept[metric] = _contests(run, cells, metric, of)
     return kept[metric].copy()
 
 
-def _contests(run: Run, cells: pd.DataFrame, metric: str) -> pd.DataFrame:
+def _contests(run: Run, cells: pd.DataFrame, metric: str, of: summary.Times | None) -> pd.DataFrame:
     ours, floors = cells["implementation"].isin(references(run, cells)), run.floors(metric)
+    if not ours.any():
+        won = summary.contests(of or summary.times(cells, metric), floors, metric)
+        return won.assign(reference=None, reference_s=np.nan)
     won = summary.contests(summary.times(cells, metric, ~ours), floors, metric)
     theirs = summary.times(cells, metric, ours)
     every = {**summary.classes(theirs), summary.ANY: theirs.names}
@@ -102,18 +108,24 @@ class Compared:
 
     def __init__(self, run: Run, cells: pd.DataFrame, metric: str):
         self.run, self.cells, self.metric = run, cells, metric
+        self._sides: dict[str, Side] = {}
         self._made: dict[tuple[str, str], Comparison | None] = {}
 
     def __call__(self, a: str, b: str) -> Comparison | None:
         """B against A; None if they have no shape in common."""
         if (a, b) not in self._made:
-            floors = [self.run.floors(self.metric)]
             try:
-                found = compare(self.cells, a, b, self.metric, across=None, floors=floors)
+                floors = [self.run.floors(self.metric)]
+                found = paired(self._side(a), self._side(b), across=None, floors=floors)
             except LstmBenchError:
                 found = None
             self._made[a, b] = found if found and len(found.shapes) else None
         return self._made[a, b]
+
+    def _side(self, name: str) -> Side:
+        if name not in self._sides:
+            self._sides[name] = Side.of(self.cells, name, self.metric)
+        return self._sides[name]
 
     def ratio(
         self, a: str | None, b: str | None, axis: str, at: tuple[int, int]

@@ -91,7 +91,7 @@ def document(
     if metric != "latency" and not len(of.shapes):
         there = " there" if conditions else ""
         raise LstmBenchError(f"{run.name} has no {metric} times{there}; choose another --metric")
-    won = fastest.contests(run, cells, metric)
+    won = fastest.contests(run, cells, metric, of)
     ours = references(run, cells)
     own = won[won["accuracy"] != summaries.ANY]
     summary = summaries.summary(cells, of, own, run.implementations)

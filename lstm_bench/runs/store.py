@@ -278,6 +278,19 @@ class Errors(msgspec.Struct, gc=False):
     tolerance: float | None = None
 
 
+class Peaks(
+    msgspec.Struct,
+    gc=False,
+    frozen=True,
+    rename={"host_peak": "host peak", "device_peak": "device peak", "imported": "import"},
+):
+    """The memory of a cell, as far as tables need it."""
+
+    host_peak: int | None = None
+    device_peak: int | None = None
+    imported: int = 0
+
+
 class Row(msgspec.Struct, gc=False):
     """A line of `records.jsonl`, as far as tables need it.
 
@@ -303,7 +316,7 @@ class Row(msgspec.Struct, gc=False):
     first_call_s: float | None = None
     build_s: float | None = None
     import_s: float | None = None
-    memory: dict[str, int] = {}
+    memory: Peaks = Peaks()
     timed_s: float | None = None
     rounds: Count = 0
     round_latency_s: list[float] = []
