@@ -544,9 +544,9 @@ def test_what_a_budget_shortens_is_blocks_before_rounds(tmp_path):
 
 def test_blocks_are_no_shorter_than_they_must_be():
     plain = Sampling()
-    one_second = 2 * (2 * plain.block_s + convergence.ROUND_S)  # what two cells need
-    assert convergence.hurried(plain, [1e-3, 1e-3], one_second) == plain
-    half = convergence.hurried(plain, [1e-3, 1e-3], 0.9 * one_second)
+    enough_s = 2 * (2 * plain.block_s + convergence.ROUND_S)  # for two cells, queued calls too
+    assert convergence.hurried(plain, [1e-3, 1e-3], enough_s, kinds=2) == plain
+    half = convergence.hurried(plain, [1e-3, 1e-3], 0.9 * enough_s, kinds=2)
     assert (half.block_s, half.block_calls) == (plain.block_s / 2, plain.block_calls // 2)
     least = convergence.hurried(plain, [1.0], 0.0)
     assert (least.block_s, least.block_calls) == (convergence.SHORTEST_S, convergence.FEWEST_CALLS)

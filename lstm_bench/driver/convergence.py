@@ -47,12 +47,17 @@ SHORTEST_S, FEWEST_CALLS = 0.0025, 2  # of a block
 ROUND_S = 0.008  # of a cell's round besides its block: untimed calls before it, questions, answers
 
 
-def hurried(sampling: Sampling, calls_s: Sequence[float], round_s: float) -> Sampling:
-    """With blocks so short that a round of all cells fits into `round_s`, if any are that short."""
+def hurried(
+    sampling: Sampling, calls_s: Sequence[float], round_s: float, kinds: int = 1
+) -> Sampling:
+    """With blocks so short that a round of all cells fits into `round_s`, if any are that short.
+
+    `kinds` is 2 where a block has queued calls too.
+    """
 
     def needed(blocks: Sampling) -> float:
         each = (max(blocks.block_s, blocks.block_calls * call) for call in calls_s)
-        return sum(ROUND_S + 2 * seconds for seconds in each)  # also of calls that are queued
+        return sum(ROUND_S + kinds * seconds for seconds in each)
 
     fewest = min(FEWEST_CALLS, sampling.block_calls)
     while needed(sampling) > round_s and sampling.block_s > SHORTEST_S:

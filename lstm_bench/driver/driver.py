@@ -215,7 +215,8 @@ class Walk:
         sampling = self.plan.sampling
         if deadline is not None:
             calls_s, left_s = [one.call_s for one in live], deadline - time.monotonic()
-            sampling = convergence.hurried(sampling, calls_s, left_s / FEWEST_ROUNDS)
+            kinds = 2 if self.plan.settings.device == "cuda" else 1
+            sampling = convergence.hurried(sampling, calls_s, left_s / FEWEST_ROUNDS, kinds)
         for number in range(1, sampling.max_rounds + 1):
             if self.stop() or not live:
                 break
