@@ -537,9 +537,10 @@ def test_what_a_budget_shortens_is_blocks_before_rounds(tmp_path):
     fakes = {"a": {"real": True, "call_s": 0.001}, "b": {"real": True, "call_s": 0.001}}
     sampling = {"rounds": 10, "max_rounds": 10, "block_s": 0.2, "block_calls": 1}
     sampling |= {"warmup_s": 0.01, "warmup_cap_s": 0.02}
-    outcome, sink = walk(tmp_path, budget_s=1.0, fake=fakes, hidden=3, sampling=sampling)
-    assert all(record.rounds >= driver.FEWEST_ROUNDS for record in sink.records)
-    assert outcome.timed_s < 1.0  # 2 rows x 8 rounds x 0.2 s would be 3.2 s
+    _, sink = walk(tmp_path, budget_s=1.0, fake=fakes, hidden=3, sampling=sampling)
+    for record in sink.records:
+        assert record.rounds >= driver.FEWEST_ROUNDS
+        assert record.calls / record.rounds < 150  # of a block of 0.2 s, 200
 
 
 def test_blocks_are_no_shorter_than_they_must_be():
