@@ -301,8 +301,8 @@ def test_the_worker_tells_the_precision_that_amp_ran_in_and_checks_to_it():
     row, shape = IMPLEMENTATIONS["pytorch-amp"], SHAPES[0]
     session = built(row, problems.make(shape, seed=3))
     worker = Worker("pytorch", SETTINGS)
-    with tempfile.TemporaryFile() as shelf:
-        worker.pose(to_json(shape), "lstm", shelf.fileno(), False)
+    with tempfile.TemporaryFile() as references:
+        worker.pose(to_json(shape), "lstm", references.fileno(), False)
     quick = to_json(Sampling(warmup_s=0.0, warmup_cap_s=0.0))
     reply = worker.prepare("key", to_json(row), to_json(shape), quick)
     assert reply["precision"] == session.precision
