@@ -86,20 +86,6 @@ def _flat(lists: Sequence[Sequence[float]]) -> Numbers:
     return np.fromiter(itertools.chain.from_iterable(lists), dtype=float)
 
 
-def numbered(cells: pd.DataFrame, columns: Sequence[str]) -> npt.NDArray[np.int64]:
-    """A number for each row: the same where these columns are the same."""
-    result, room = np.zeros(len(cells), dtype=np.int64), 1
-    for column in columns:
-        own = cells[column]
-        codes = pd.factorize(own)[0] if own.dtype == object else own.to_numpy() - own.min()
-        size = int(codes.max(initial=0)) + 1
-        room *= size
-        result = result * size + codes
-    if room > np.iinfo(np.int64).max:  # sizes without end
-        return np.asarray(cells.groupby(list(columns), sort=False).ngroup())
-    return result
-
-
 def controls(cells: pd.DataFrame, metric: str = "latency") -> Controls:
     """Copies 1 and 2, 3 and 4, ... of an implementation at one shape in one pass.
 
@@ -113,8 +99,8 @@ def controls(cells: pd.DataFrame, metric: str = "latency") -> Controls:
     even = ok[ok["copy"] % 2 == 0]
     before = even.assign(copy=even["copy"] - 1)
     keys.append("copy")
-    number = numbered(ok, ["implementation", *SHAPE])
-    ok = ok[np.isin(number, number[(ok["copy"] % 2 == 0).to_numpy()])]  # those with a control
+    number = ok.groupby(["implementation", *SHAPE], sort=False).ngroup()
+    ok = ok[number.isin(number[even.index])]  # those with a control
     both = before.merge(ok, on=keys, suffixes=("_2", "")).sort_values(keys)
     first, second = by_round(list(both[rounds])), by_round(list(both[rounds + "_2"]))
     width = min(first.shape[1], second.shape[1])

@@ -275,14 +275,8 @@ class Run:
         whole = (cells["status"] != "interrupted") & (cells["pass_number"] <= plan.passes)
         whole &= cells["implementation"].isin([row.name for row in plan.implementations])
         own = {(s.hidden, s.batch, s.timesteps, s.input_size): s for s in plan.own_shapes()}
-        mine = cells.loc[whole, SHAPE]
-        _, first, cells_of = np.unique(
-            noise.numbered(mine, SHAPE), return_index=True, return_counts=True
-        )
-        sizes = map(tuple, mine.to_numpy()[first].tolist())
-        done = sum(
-            count for shape, count in zip(sizes, cells_of.tolist(), strict=True) if shape in own
-        )
+        counts = cells.loc[whole, SHAPE].groupby(SHAPE, sort=False).size()
+        done = sum(count for shape, count in counts.items() if shape in own)
         controls = cells.loc[whole & (cells["copy"] > 1), ["implementation", *SHAPE, "copy"]]
         for name, *at, copy in controls.itertuples(index=False, name=None):
             shape = own.get(tuple(at))  # of which a plan has some at each shape

@@ -42,7 +42,7 @@ from lstm_bench.model.units import counted
 from lstm_bench.runs.plan import Plan, guess_cell_s, guess_s, possible
 from lstm_bench.runs.store import Sink
 
-CORES_TO_IMPORT = 4  # for each worker that starts beside others: how long an import takes is told
+CORES_TO_IMPORT = 4  # for each worker that starts beside others, so that import times stay true
 MAX_REPEATS = 3  # of a disturbed block
 FEWEST_ROUNDS = 8  # that a budget leaves to a cell: its blocks become shorter first
 

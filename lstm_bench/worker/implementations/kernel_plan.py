@@ -36,7 +36,7 @@ class Plan:
     split: bool
     storage: str
     room: int  # bytes of shared memory that a block may have
-    fewer: int = 0  # fragments in registers than `held` would have
+    fewer: int = 0  # fragments that `held` leaves out, where the compiler found no room for them
 
     @property
     def source(self) -> str:
