@@ -53,7 +53,7 @@ struct Cluster {
             *reinterpret_cast<uint4*>(to) = initial(call, octet, at.first + sequence, copy);
         }
 #if BLOCKS > 1
-        if (threadIdx.x == 0) {
+        if (threadIdx.x == 0 && call.timesteps > 1) {  // else nothing is sent
             for (int i = 0; i < 2 * chunks; ++i) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(arrived + 8 * i));
             asm volatile("fence.mbarrier_init.release.cluster;");
             for (int t = 1; t < min(3, call.timesteps); ++t)
