@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from test_openblas import assert_carried, problem, reference
 
-from lstm_bench.model.types import Unsupported
-from lstm_bench.worker.implementations import deepbench
+from lstm_bench.model.types import Shape, Unsupported
+from lstm_bench.worker.implementations import deepbench, kept
 
 _cudnn = pytest.importorskip("lstm_bench._cudnn", reason="the C++ baseline was not built")
 if _cudnn.absent_reason:
@@ -208,7 +208,7 @@ def test_versions(library):
 def session(library, monkeypatch, hidden=8, **options):
     monkeypatch.setattr(deepbench.libraries, "cudnn", lambda: (library, library))
     x, h0, c0, w_ih, w_hh, b_ih, b_hh = problem(hidden, hidden, 2, 3)
-    shape = SimpleNamespace(hidden=hidden, input_size=hidden, batch=2, timesteps=3)
+    shape = Shape(hidden, 2, 3, hidden)
     return deepbench.build(
         SimpleNamespace(x=x, h0=h0, c0=c0, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh, shape=shape),
         SimpleNamespace(options=options),
@@ -293,6 +293,70 @@ def test_best_without_any_other_algorithm_is_standard(library, fake, steady, mon
     assert "standard, graph" in best.path
     assert "(fastest of 2)" in best.path
     best.close()
+
+
+@pytest.fixture
+def trials(monkeypatch, tmp_path):
+    """What is tried, on a machine with a GPU and a place to keep what is found."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(kept, "gpu_name", lambda: "a GPU")
+    tried, trial = [], deepbench.trial
+
+    def counted(one, give_up_s):
+        tried.append(one.path)
+        return trial(one, give_up_s)
+
+    monkeypatch.setattr(deepbench, "trial", counted)
+    return tried
+
+
+def test_what_was_fastest_once_is_built_at_once(library, fake, steady, trials, monkeypatch):
+    first = session(library, monkeypatch, choose="best")
+    first.close()
+    trials.clear()
+    best = session(library, monkeypatch, choose="best")
+    assert best.path == first.path == "cuDNN 9.19.0 persist-dynamic (fastest of 6)"
+    assert not trials
+    best.call()
+    best.wait()
+    assert np.isfinite(best.outputs()[0]).all()
+    best.close()
+
+
+def test_another_shape_gpu_or_library_is_tried_anew(library, fake, trials, monkeypatch):
+    def tried(**changes):
+        trials.clear()
+        session(library, monkeypatch, choose="best", **changes).close()
+        return bool(trials)
+
+    assert tried()
+    assert not tried()
+    assert tried(hidden=16)
+    monkeypatch.setattr(kept, "gpu_name", lambda: "another GPU")
+    assert tried()
+    versions = {"cudnn": "9.20.0", "cudart": "13.0", "cuda_driver": "13.1"}
+    monkeypatch.setattr(deepbench, "_cudnn", lambda: (_cudnn, (library, library), versions))
+    assert tried()
+    assert not tried()
+
+
+def test_what_is_kept_and_no_longer_runs_is_chosen_anew(library, fake, trials, monkeypatch):
+    session(library, monkeypatch, choose="best").close()
+    (path,) = kept.folder("choices").iterdir()
+    path.write_text(path.read_text().replace("persist-dynamic", "persist-static-small-h"))
+    best = session(library, monkeypatch, choose="best")
+    assert "persist-static-small-h" not in best.path
+    best.close()
+    path.write_text("torn")
+    trials.clear()
+    session(library, monkeypatch, choose="best").close()
+    assert trials
+
+
+def test_without_a_gpu_nothing_is_kept(library, fake, trials, monkeypatch):
+    monkeypatch.setattr(kept, "gpu_name", lambda: "")
+    session(library, monkeypatch, choose="best").close()
+    assert not kept.folder("choices").exists()
 
 
 def test_an_algorithm_that_would_compile_for_too_long_is_not_tried(library, fake, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import CARRIED_CALLS, TOLERANCES, Settings, Shape, Unsupported
 from lstm_bench.worker import problem as problems
-from lstm_bench.worker.implementations import kernel_compiler
+from lstm_bench.worker.implementations import kernel_compiler, kept
 from lstm_bench.worker.timing import ProcessClock
 from lstm_bench.worker.worker import _followed
 
@@ -94,8 +94,8 @@ def forbid(monkeypatch):
 
 def test_it_is_compiled_once(small, monkeypatch):
     libtorch._library()
-    (kept,) = kernel_compiler.cache().iterdir()
-    assert kept.name.startswith("libtorch-")
+    (compiled,) = kept.folder("kernels").iterdir()
+    assert compiled.name.startswith("libtorch-")
     forbid(monkeypatch)
     libtorch._library()
 
@@ -111,14 +111,14 @@ def test_what_changes_is_compiled_again(small, monkeypatch, change):
     else:
         monkeypatch.setenv("CXX", "g++ -g")
     libtorch._library()
-    assert len([*kernel_compiler.cache().iterdir()]) == 2
+    assert len([*kept.folder("kernels").iterdir()]) == 2
 
 
 def test_a_broken_file_in_the_cache_is_replaced(small, monkeypatch):
     libtorch._library()
-    (kept,) = kernel_compiler.cache().iterdir()
-    kept.unlink()
-    kept.write_bytes(b"no library")
+    (compiled,) = kept.folder("kernels").iterdir()
+    compiled.unlink()
+    compiled.write_bytes(b"no library")
     libtorch._library()
     forbid(monkeypatch)
     libtorch._library()

@@ -74,7 +74,7 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
     metavar="N",
     help="Measure everything so often, each time in fresh processes.",
 )
-@click.option("--fast", is_flag=True, help="5 to 10 rounds, one load for energy.")
+@click.option("--fast", is_flag=True, help="5 to 8 rounds, a short warm-up, one load for energy.")
 @click.option("--rigorous", is_flag=True, help="At least 30 rounds.")
 @click.option("--deepbench", is_flag=True, help="Queue 100 calls for throughput, as DeepBench.")
 @click.option(
@@ -552,7 +552,7 @@ def _sampling_flags(
     """What the flags put in place of what the grid file says."""
     flags: dict[str, Any] = {}
     if fast:
-        flags.update(rounds=5, max_rounds=10, loads=1)
+        flags.update(rounds=5, max_rounds=8, warmup_s=0.02, warmup_cap_s=1.0, loads=1)
     if rigorous:
         stated = data.get("sampling")
         for name in ("rounds", "max_rounds"):  # never less than the file has, nor than 30

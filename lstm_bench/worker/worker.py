@@ -61,20 +61,36 @@ class Worker:
         self.settings = settings
         started = time.perf_counter()
         self.module = importlib.import_module(f"lstm_bench.worker.implementations.{module}")
-        self.import_s = time.perf_counter() - started
+        self.said = self._introduced()
+        self.held = {
+            "import_s": time.perf_counter() - started,
+            "import_bytes": memory_peak.resident(),
+        }
         self.prepared: dict[str, Held] = {}
         self._problem: problems.Problem | None = None
         self._references: dict[str, problems.Answer] = {}
 
+    def _introduced(self) -> dict[str, Any] | Exception:
+        """What the framework is, or why it cannot run here."""
+        try:
+            return self.module.describe(self.settings)
+        except Exception as error:
+            return error
+
+    def wake(self) -> None:
+        """Have the framework open the GPU, which takes seconds, while others do the same."""
+        wake = getattr(self.module, "wake", None)
+        if wake and self.settings.device == "cuda" and isinstance(self.said, dict):
+            with contextlib.suppress(Exception):  # the first cell will meet it, and is told
+                wake()
+
     def hello(self) -> dict[str, Any]:
-        """Import the framework and say what it is."""
-        started = time.perf_counter()
-        described = self.module.describe(self.settings)
-        import_s = self.import_s + time.perf_counter() - started
-        held = {"import_s": import_s, "import_bytes": memory_peak.resident()}
+        """Say what the framework is."""
+        if isinstance(self.said, Exception):
+            raise self.said
         gc.collect()
         gc.freeze()  # the framework itself is no garbage: not to be looked at with every new shape
-        return {"python": sys.version.split()[0], **held, **described}
+        return {"python": sys.version.split()[0], **self.held, **self.said}
 
     def pose(
         self, shape: dict[str, Any], computes: str, references: int, filled: bool
@@ -276,6 +292,7 @@ def main() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     faulthandler.enable()  # a library that crashes leaves in the log where it was called
     worker = Worker(module, from_json(Settings, json.loads(settings)))
+    worker.wake()
     with open(int(request_fd)) as requests, open(int(reply_fd), "w") as replies:
         serve(worker, requests, replies)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from lstm_bench.model.profile import Part, Profile
-from lstm_bench.model.types import TOLERANCES, Implementation, Settings, Unsupported
+from lstm_bench.model.types import TOLERANCES, Implementation, Settings, Unsupported, to_json
 from lstm_bench.worker.implementations import baseline_libraries as libraries
+from lstm_bench.worker.implementations import kept
 from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.problem import Answer, Array, Problem, check, check_skippable
 from lstm_bench.worker.timing import Clock
@@ -168,7 +170,7 @@ def _build_cudnn(
     s, precision = problem.shape, options.get("precision", "fp32")
     refusals = (module.Unsupported, module.OutOfMemory, module.LibraryError)
 
-    def candidate(algorithm: str, graph: bool = False) -> BaselineSession:
+    def candidate(algorithm: str, graph: bool) -> BaselineSession:
         if algorithm == "persist-dynamic" and s.hidden > DYNAMIC_MOST:
             raise module.Unsupported(
                 "cuDNN takes very long to compile PERSIST_DYNAMIC's kernels at a hidden size above"
@@ -192,24 +194,47 @@ def _build_cudnn(
         except module.Unsupported as refused:
             raise Unsupported(str(refused)) from None
     tolerance = TOLERANCES["tf32" if precision == "fp32" and settings.tf32 else precision]
-    return fastest(candidate, refusals, tolerance)
+    about = {"options": dict(options), "shape": to_json(s), "tf32": settings.tf32, **versions}
+    return chosen(kept.Choice(about), candidate, refusals, tolerance)
 
 
-def fastest(
-    candidate: Callable[[str], BaselineSession],
+def chosen(
+    choice: kept.Choice,
+    candidate: Callable[[str, bool], BaselineSession],
     refusals: tuple[type[BaseException], ...],
     tolerance: float,
 ) -> BaselineSession:
+    """The fastest, as it was found for this shape before, else by trial."""
+    if before := choice.read():
+        with contextlib.suppress(*refusals):
+            session = candidate(before["algorithm"], before["graph"])
+            session.path += f" (fastest of {before['tried']})"
+            try:
+                session.time_each(1)
+            except refusals:
+                session.close()
+                raise
+            return session
+    session, found = fastest(candidate, refusals, tolerance)
+    choice.write(found)
+    return session
+
+
+def fastest(
+    candidate: Callable[[str, bool], BaselineSession],
+    refusals: tuple[type[BaseException], ...],
+    tolerance: float,
+) -> tuple[BaselineSession, dict[str, Any]]:
     """The quickest of all algorithms, in a graph or not, that give what STANDARD gives.
 
-    At most two are alive at a time: workspaces of the persistent algorithms reach gigabytes.
+    And what to build it from. At most two are alive at a time: workspaces of the persistent algorithms reach gigabytes.
     """
     best: BaselineSession | None = None
-    best_s, in_graph, tried, peak = math.inf, False, 0, 0
+    best_s, found, tried, peak = math.inf, {"algorithm": "", "graph": False}, 0, 0
     expected: Answer | None = None
     for algorithm in ALGORITHMS:
         try:
-            other = candidate(algorithm)
+            other = candidate(algorithm, False)
         except refusals:
             if best is None:  # STANDARD is the first, and the measure of all others
                 raise
@@ -229,15 +254,15 @@ def fastest(
             if agreed and other_s < best_s:
                 if best and best is not other:
                     best.close()
-                best, best_s, in_graph = other, other_s, graph
+                best, best_s, found = other, other_s, {"algorithm": algorithm, "graph": graph}
         if best is not other:
             other.close()
         elif best:
-            best.lstm.replay(in_graph)
+            best.lstm.replay(found["graph"])
     assert best is not None
     best.peak = peak
-    best.path += f"{', graph' if in_graph else ''} (fastest of {tried})"
-    return best
+    best.path += f"{', graph' if found['graph'] else ''} (fastest of {tried})"
+    return best, {**found, "tried": tried}
 
 
 def trial(session: BaselineSession, give_up_s: float = math.inf) -> float:

@@ -1,7 +1,7 @@
 """CUDA source to machine code, by NVRTC: it comes with PyTorch, needs no nvcc and no GPU.
 
-What was compiled once is kept in `$XDG_CACHE_HOME/lstm-bench` (else `~/.cache`), under a name that
-says of what: source, constants, architecture and NVRTC. Two processes may write it at once.
+What was compiled once is kept, under a name that says of what: source, constants, architecture and
+NVRTC.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
-import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lstm_bench.model.types import Unsupported
 from lstm_bench.worker.implementations import baseline_libraries as libraries
+from lstm_bench.worker.implementations import kept
 from lstm_bench.worker.implementations.kernel_plan import Plan
 from lstm_bench.worker.implementations.vector_plan import VectorPlan
 
@@ -71,15 +70,15 @@ class Compiler:
         name = (
             f"{Path(source).stem}-{self.architecture}-{hashlib.sha256(text.encode()).hexdigest()}"
         )
-        kept = cache() / name[:64]
+        path = kept.folder("kernels") / name[:64]
         try:
-            return kept.read_bytes()
+            return path.read_bytes()
         except OSError:
             pass
         code, log = self.compile(source, constants)
         if spilled(log) and not may_spill:
             code = b""
-        keep(kept, code)
+        kept.write(path, code)
         return code
 
     def compile(self, source: str, constants: Mapping[str, int]) -> tuple[bytes, str]:
@@ -134,20 +133,3 @@ def sources() -> Path:
     package = Path(__file__).resolve().parents[2]
     folders = (package / "kernels", package.parent / "deepbench_ext")
     return next(folder for folder in folders if (folder / HEADERS[0]).is_file())
-
-
-def cache() -> Path:
-    """Where what was compiled is kept."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home, "lstm-bench", "kernels")
-
-
-def keep(path: Path, content: bytes) -> None:
-    """Written aside and renamed: a reader sees all of it or nothing."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(content)
-        os.replace(file.name, path)
-    except OSError:
-        pass  # no place to keep it: it is compiled again next time

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lstm_bench.model.types import Unsupported
-from lstm_bench.worker.implementations import kernel_compiler
+from lstm_bench.worker.implementations import kernel_compiler, kept
 
 FLAGS = ("-std=c++20", "-O2", "-shared", "-fPIC")
 REMEDY = "put a C++20 compiler (g++ 11 or newer) on the PATH"
@@ -26,9 +26,9 @@ def library(source: str, flags: Sequence[str] = (), against: str = "") -> ctypes
     path = kernel_compiler.sources() / source
     text = "\0".join([*compiler, *FLAGS, *flags, against, path.read_text()])
     name = f"{path.stem}-{hashlib.sha256(text.encode()).hexdigest()}.so"
-    kept = kernel_compiler.cache() / name
+    compiled = kept.folder("kernels") / name
     try:
-        return ctypes.CDLL(str(kept))
+        return ctypes.CDLL(str(compiled))
     except OSError:
         pass
     if not shutil.which(compiler[0]):
@@ -42,5 +42,5 @@ def library(source: str, flags: Sequence[str] = (), against: str = "") -> ctypes
             errors = [line for line in done.stderr.splitlines() if "error" in line]
             why = f"cannot compile {source}{against and f' against {against}'}"
             raise Unsupported(f"{compiler[0]} {why}: {(errors or ['it does not say why'])[0]}")
-        kernel_compiler.keep(kept, made.read_bytes())
+        kept.write(compiled, made.read_bytes())
         return ctypes.CDLL(str(made))

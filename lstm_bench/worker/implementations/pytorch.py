@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from lstm_bench.model.registry import IMPLEMENTATIONS
-from lstm_bench.model.types import Implementation, Settings, Unsupported
+from lstm_bench.model.types import Implementation, Settings, Shape, Unsupported
 from lstm_bench.worker import loaded_libraries
 from lstm_bench.worker.implementations import amp, torch_compile, torch_variants
 from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.implementations.torch_session import HALF, TorchSession
 from lstm_bench.worker.problem import Problem
+from lstm_bench.worker.problem import make as make_problem
 
 OPTIONS = frozenset({"apex", "cap_s", "way"})  # what `build` reads of row.options
 #: What a row's `way` may be; without one the layer is called as it is.
@@ -39,6 +40,16 @@ def describe(settings: Settings) -> dict[str, Any]:
         versions["cudnn"] = loaded_libraries.dotted(torch.backends.cudnn.version() or 0)
     tf32 = _set_tf32(settings.tf32)
     return {"versions": versions, "threads": torch.get_num_threads(), "tf32": tf32}
+
+
+def wake() -> None:
+    """Open the GPU, load cuDNN and start the profiler, by a call of the smallest layer."""
+    row = IMPLEMENTATIONS["pytorch"]
+    session = build(make_problem(Shape(1, 1, 1, 1), seed=1), row, Settings(device="cuda"))
+    session.call()
+    session.wait()
+    assert session.path
+    session.close()
 
 
 def _set_tf32(wanted: bool) -> bool:
@@ -78,7 +89,7 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
         # PyTorch finds out in the first product, and turns oneDNN off for the whole process.
         way = torch_variants.Native
     dtype = HALF.get(row.precision, torch.float32)
-    layer = torch.nn.LSTM(shape.input_size, shape.hidden, device="meta").to_empty(device=device)
+    layer = torch.nn.LSTM(shape.input_size, shape.hidden, device=device)
     weights = (problem.w_ih, problem.w_hh, problem.b_ih, problem.b_hh)
     with torch.no_grad():
         for parameter, value in zip(layer.parameters(), weights, strict=True):
