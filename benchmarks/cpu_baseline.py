@@ -9,10 +9,9 @@ the rows with all threads, the distance to the limit of the machine (docs/explan
 the share of its multiply-adds at large batch, the bytes of weights per second at batch 1.
 --shapes adds a line for every shape.
 
-Without AVX-512, for ours, PyTorch and oneDNN; ONNX Runtime knows no such switch, and OpenVINO's
-own kernels heed none:
+Without AVX-512, for all of them (benchmarks/without_avx512.c says how to make the library):
 
-    LSTM_BENCH_ISA=avx2 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 lstm-bench grid ...
+    LD_PRELOAD=$PWD/without_avx512.so lstm-bench grid benchmarks/cpu_baseline.yaml --run RUN
 """
 
 from __future__ import annotations

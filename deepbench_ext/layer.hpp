@@ -8,9 +8,8 @@
 //
 // How it is cut up (plan.hpp). Every thread owns a slice of hidden units, all four gates of them, and a part of the
 // batch, for the whole call. The weights are packed once, at load, as the kernel reads them (step.inc): it multiplies
-// and finishes the cell in registers. W_ih x of many timesteps is one product before them, where the weights would
-// otherwise be read again in each; with many samples it goes into the same sums as W_hh h. Threads that share samples
-// meet once per timestep.
+// and finishes the cell in registers. W_ih x of many timesteps is one product before them; in a small layer, where a panel
+// of each fits the L1 cache, it goes into the same sums as W_hh h. Threads that share samples meet once per timestep.
 //
 // Napkin, two cores with AVX-512 at 2.4 GHz: 2 * 2 * 16 FLOP per cycle each make 307 GFLOP/s, and (512, 64, 25), 6.7
 // GFLOP, takes 22 ms at the very least. Batch 1 reads W_hh in every timestep: at hidden 256 a core's 512 KB from its

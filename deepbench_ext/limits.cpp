@@ -14,21 +14,21 @@
 namespace deepbench {
 
 namespace portable {
-constexpr int Lanes = 4;
+constexpr int Lanes = 4, Sums = DEEPBENCH_X86 ? 12 : 16;
 #include "limits.inc"
 }
 #if DEEPBENCH_X86
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 namespace avx2 {
-constexpr int Lanes = 8;
+constexpr int Lanes = 8, Sums = 12;
 #include "limits.inc"
 }
 #pragma GCC pop_options
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx2,fma")
 namespace avx512 {
-constexpr int Lanes = 16;
+constexpr int Lanes = 16, Sums = 16;
 #include "limits.inc"
 }
 #pragma GCC pop_options

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <algorithm>
-#include <fstream>
+#include <cstdio>
 #include <string>
 
 #include "errors.hpp"
@@ -25,16 +25,25 @@ struct Caches {
         Caches found;
         for (int index = 0; index < 8; ++index) {
             const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
-            std::string type;
+            char type[16] = "";
             int level = 0, kilobytes = 0;
-            std::ifstream(folder + "type") >> type;
-            std::ifstream(folder + "level") >> level;
-            std::ifstream(folder + "size") >> kilobytes;  // such as 1024K
-            if (type == "Instruction" || kilobytes <= 0) continue;
+            read(folder + "type", "%15s", type);
+            read(folder + "level", "%d", &level);
+            read(folder + "size", "%d", &kilobytes);  // such as 1024K
+            if (std::string(type) == "Instruction" || kilobytes <= 0) continue;
             if (level == 1) found.l1 = kilobytes * 1024.0;
             if (level == 2) found.l2 = kilobytes * 1024.0;
         }
         return found;
+    }
+
+private:
+    // Not by a stream: where libstdc++ is linked statically and another is loaded, its locale crashes.
+    static void read(const std::string& path, const char* format, void* to) {
+        if (std::FILE* const file = std::fopen(path.c_str(), "r")) {
+            if (std::fscanf(file, format, to) != 1) {}  // it stays as it was
+            std::fclose(file);
+        }
     }
 };
 
@@ -61,11 +70,8 @@ public:
         return both(recurrent, read(weights)) + both(input, read(input_weights) / plan.chunk) + gates + cell + wait;
     }
 
-    // The panels of both products and those that come next, beside the samples, with room for what is written.
-    bool fits_l2(const Plan& plan) const {
-        const double samples = words(shape_.batch, plan.batch_parts), depth = depth_ + input_depth_;
-        return 4 * depth * (2 * 4 * kernel_.lanes + samples) <= 0.5 * caches_.l2;
-    }
+    // A panel of each product, with room for the samples.
+    bool fits_l1() const { return 4 * (depth_ + input_depth_) * 4 * kernel_.lanes <= 0.5 * caches_.l1; }
 
 private:
     static constexpr double Cell = 60, Exchange = 400, PerCycleL1 = 100, PerCycleL2 = 40, PerCycleFar = 10;
@@ -87,7 +93,7 @@ private:
 
 // The quickest by the napkin. `together`: whether input products may be computed within their timestep.
 static inline Plan best_plan(const Shape& shape, const Kernel& kernel, int values_per_word, int threads, bool together) {
-    constexpr int Rows = 96;  // samples that keep a product busy, and whose gates stay in the cache
+    constexpr int Rows = 192;  // samples that keep a product busy, and whose gates stay in the cache
     const Napkin napkin(shape, kernel, values_per_word, Caches::of_this_machine());
     const int chunk = std::max(1, std::min(shape.timesteps, Rows / shape.batch));
     Plan best{1, 1, chunk};
@@ -103,7 +109,7 @@ static inline Plan best_plan(const Shape& shape, const Kernel& kernel, int value
         // Rows of one part of a batch lie apart: no product covers several timesteps of them.
         const Plan apart{parts, units, parts == 1 ? chunk : 1}, at_once{parts, units, 0};
         consider(apart);
-        if (together && shape.batch > 1 && napkin.fits_l2(at_once)) consider(at_once);
+        if (together && shape.batch > 1 && napkin.fits_l1()) consider(at_once);
     }
     return best;
 }

@@ -1,11 +1,13 @@
 """The CPU baseline's promises: right for every shape, loud when it fails, no memory left behind."""
 
+import ctypes
 import gc
 import threading
 import time
 
 import numpy as np
 import pytest
+from conftest import REPOSITORY, compiled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -459,3 +461,40 @@ def test_versions_name_the_library_and_the_kernel():
         "AVX2",
         "AVX-512",
     )
+
+
+# --- cores
+
+
+@pytest.fixture(scope="module")
+def cores_of(tmp_path_factory):
+    """cores_of(of_machine, worker, workers, caller): those that a thread is bound to."""
+    built = tmp_path_factory.mktemp("cores") / "cores.so"
+    library = ctypes.CDLL(compiled("cores_check.cpp", built, f"-I{REPOSITORY}/deepbench_ext", "-pthread"))
+    library.cores_of.restype = ctypes.c_uint64
+
+    def cores(*numbers):
+        mask = library.cores_of(*numbers)
+        return [core for core in range(64) if mask >> core & 1]
+
+    return cores
+
+
+@pytest.mark.parametrize("machine", [2, 3, 16, 64])
+def test_every_thread_has_cores_of_its_own(cores_of, machine):
+    for workers in range(1, machine):
+        for caller in (0, machine // 2, machine - 1):
+            shares = [cores_of(machine, worker, workers, caller) for worker in range(workers)]
+            assert all(shares)
+            together = sorted(core for share in shares for core in share)
+            assert together == [core for core in range(machine) if core != caller]
+
+
+def test_where_the_caller_moves_the_others_stay(cores_of):
+    before, after = ([cores_of(16, w, 15, caller) for w in range(15)] for caller in (3, 9))
+    assert sum(a != b for a, b in zip(before, after, strict=True)) == 2
+
+
+def test_more_threads_than_cores_are_not_bound(cores_of):
+    assert cores_of(4, 0, 4, 1) == []
+    assert cores_of(4, 0, 1, 7) == []  # nor where the caller is none of them
