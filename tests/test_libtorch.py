@@ -10,7 +10,7 @@ import pytest
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import CARRIED_CALLS, TOLERANCES, Settings, Shape, Unsupported
 from lstm_bench.worker import problem as problems
-from lstm_bench.worker.implementations import kernel_compiler, kept
+from lstm_bench.worker.implementations import kept, kernel_compiler
 from lstm_bench.worker.timing import ProcessClock
 from lstm_bench.worker.worker import _followed
 

@@ -470,7 +470,9 @@ def test_versions_name_the_library_and_the_kernel():
 def cores_of(tmp_path_factory):
     """cores_of(of_machine, worker, workers, caller): those that a thread is bound to."""
     built = tmp_path_factory.mktemp("cores") / "cores.so"
-    library = ctypes.CDLL(compiled("cores_check.cpp", built, f"-I{REPOSITORY}/deepbench_ext", "-pthread"))
+    library = ctypes.CDLL(
+        compiled("cores_check.cpp", built, f"-I{REPOSITORY}/deepbench_ext", "-pthread")
+    )
     library.cores_of.restype = ctypes.c_uint64
 
     def cores(*numbers):

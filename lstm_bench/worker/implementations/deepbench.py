@@ -227,7 +227,8 @@ def fastest(
 ) -> tuple[BaselineSession, dict[str, Any]]:
     """The quickest of all algorithms, in a graph or not, that give what STANDARD gives.
 
-    And what to build it from. At most two are alive at a time: workspaces of the persistent algorithms reach gigabytes.
+    And what to build it from. At most two are alive at a time: workspaces of the persistent
+    algorithms reach gigabytes.
     """
     best: BaselineSession | None = None
     best_s, found, tried, peak = math.inf, {"algorithm": "", "graph": False}, 0, 0

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lstm_bench.model.types import Unsupported
-from lstm_bench.worker.implementations import kernel_compiler, kept
+from lstm_bench.worker.implementations import kept, kernel_compiler
 
 FLAGS = ("-std=c++20", "-O2", "-shared", "-fPIC")
 REMEDY = "put a C++20 compiler (g++ 11 or newer) on the PATH"
