@@ -9,8 +9,9 @@ import pytest
 from lstm_bench.driver import worker_pool
 from lstm_bench.driver.worker_pool import WorkerFailed, WorkerProcess
 from lstm_bench.model.registry import FRAMEWORKS, Framework
-from lstm_bench.model.types import LstmBenchError, Settings
+from lstm_bench.model.types import LstmBenchError, Settings, Unsupported
 from lstm_bench.worker import worker as worker_module
+from lstm_bench.worker.implementations import fake
 
 
 def never():
@@ -225,3 +226,31 @@ def test_every_framework_is_asked_for_numpy_which_its_worker_needs():
 def test_out_of_memory_that_only_the_words_tell_is_no_crash(words):
     assert worker_module.failure(RuntimeError(words))["status"] == "oom"
     assert worker_module.failure(RuntimeError("something else"))["status"] == "crashed"
+
+
+@pytest.mark.parametrize(("device", "woken"), [("cuda", 1), ("cpu", 0)])
+def test_a_framework_that_takes_long_to_open_the_gpu_does_so_at_once(monkeypatch, device, woken):
+    calls = []
+    monkeypatch.setattr(fake, "wake", lambda: calls.append(1), raising=False)
+    worker_module.Worker("fake", Settings(device=device)).wake()
+    assert len(calls) == woken
+
+
+def test_what_goes_wrong_in_it_is_left_to_the_first_cell(monkeypatch):
+    def wake():
+        raise RuntimeError("no GPU answers")
+
+    monkeypatch.setattr(fake, "wake", wake, raising=False)
+    one = worker_module.Worker("fake", Settings(device="cuda"))
+    one.wake()
+    assert one.hello()["versions"]
+
+
+def test_what_cannot_run_here_is_said_when_it_is_asked(monkeypatch):
+    def describe(settings):
+        raise Unsupported("no such CPU")
+
+    monkeypatch.setattr(fake, "describe", describe)
+    one = worker_module.Worker("fake", Settings())
+    with pytest.raises(Unsupported, match="no such CPU"):
+        one.hello()

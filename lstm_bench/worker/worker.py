@@ -73,9 +73,10 @@ class Worker:
     def _introduced(self) -> dict[str, Any] | Exception:
         """What the framework is, or why it cannot run here."""
         try:
-            return self.module.describe(self.settings)
+            described: dict[str, Any] = self.module.describe(self.settings)
         except Exception as error:
             return error
+        return described
 
     def wake(self) -> None:
         """Have the framework open the GPU, which takes seconds, while others do the same."""
