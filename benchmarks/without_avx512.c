@@ -52,11 +52,19 @@ static void answer(int number, siginfo_t* info, void* context) {
     r[REG_RIP] += 2;
 }
 
-// Whoever wants to look at faults, as Python's faulthandler does, would take ours away.
+// Whoever wants to look at faults, as Python's faulthandler and compilers do, would take ours away.
 int sigaction(int number, const struct sigaction* new, struct sigaction* old) {
     if (number != SIGSEGV || !new) return really(number, new, old);
     if (old) memset(old, 0, sizeof *old);
     return 0;
+}
+
+void (*signal(int number, void (*handler)(int)))(int) {
+    struct sigaction new, old;
+    memset(&new, 0, sizeof new);
+    new.sa_handler = handler;
+    new.sa_flags = SA_RESTART;
+    return sigaction(number, &new, &old) ? SIG_ERR : old.sa_handler;
 }
 
 __attribute__((constructor)) static void begin(void) {

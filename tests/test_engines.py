@@ -1,5 +1,6 @@
 """ONNX Runtime and OpenVINO: what of them ran, in which precision, and what they refuse."""
 
+import numpy as np
 import pytest
 
 from lstm_bench.model.registry import IMPLEMENTATIONS
@@ -27,6 +28,16 @@ def openvino():
     from lstm_bench.worker.implementations import openvino
 
     return openvino
+
+
+@pytest.mark.parametrize(("saturates", "most"), [(True, 64), (False, 127)])
+def test_weights_have_7_bits_where_products_of_8_are_cut_off(onnx, monkeypatch, saturates, most):
+    monkeypatch.setattr(onnx, "saturates", lambda: saturates)
+    model = onnx._quantised(onnx._model(PROBLEM))
+    arrays = [onnx.numpy_helper.to_array(one) for one in model.graph.initializer]
+    weights = [array for array in arrays if array.dtype == np.int8 and array.ndim == 3]
+    assert len(weights) == 2
+    assert max(abs(array.astype(int)).max() for array in weights) == most
 
 
 @pytest.mark.parametrize(
