@@ -54,7 +54,10 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     if row.precision == "int8":
         model = _quantised(model)
     bound = settings.device == "cuda" or settings.state == "carried"
-    return (BoundSession if bound else OnnxSession)(model, problem, settings)
+    session = (BoundSession if bound else OnnxSession)(model, problem, settings)
+    if row.precision == "int8" and saturates():
+        session.weights = ", weights of 7 bits"
+    return session
 
 
 def _model(problem: Problem) -> onnx.ModelProto:
@@ -85,7 +88,11 @@ def _model(problem: Problem) -> onnx.ModelProto:
         ],
         [numpy_helper.from_array(array, name) for name, array in weights.items()],
     )
-    # versions that any ONNX Runtime of the last years loads, whichever onnx is installed
+    return _of_graph(graph)
+
+
+def _of_graph(graph: onnx.GraphProto) -> onnx.ModelProto:
+    """In versions that any ONNX Runtime of the last years loads, whichever onnx is installed."""
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=7)
 
 
@@ -131,9 +138,8 @@ def saturates() -> bool:
         [tensor("y", TensorProto.INT32, 1, width)],
         [numpy_helper.from_array(np.full((depth, width), 127, np.int8), "b")],
     )
-    opset = [helper.make_opsetid("", 14)]
-    model = helper.make_model(graph, opset_imports=opset, ir_version=7)
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    file = _of_graph(graph).SerializeToString()
+    session = ort.InferenceSession(file, providers=["CPUExecutionProvider"])
     (product,) = session.run(None, {"a": np.full((1, depth), 255, np.uint8)})
     return bool((product != depth * 255 * 127).any())
 
@@ -156,6 +162,7 @@ class OnnxSession(Session):
 
     profiler = SOURCE
     carries = True  # see `BoundSession`
+    weights = ""  # what is special about them, for the path
 
     def __init__(self, model: onnx.ModelProto, problem: Problem, settings: Settings):
         self.settings, self.file = settings, model.SerializeToString()
@@ -189,7 +196,7 @@ class OnnxSession(Session):
         """The operators that a profiled call ran, and on what."""
         nodes = [event["args"] for event in self._profiled(1)[0] if event["cat"] == "Node"]
         ran = {f"{n['op_name']} on {n['provider'][: -len('ExecutionProvider')]}" for n in nodes}
-        return f"ONNX Runtime {ort.__version__}, {', '.join(sorted(ran))}"
+        return f"ONNX Runtime {ort.__version__}, {', '.join(sorted(ran))}{self.weights}"
 
     def operators(self, calls: int) -> Profile:
         try:
