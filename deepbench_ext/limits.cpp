@@ -14,7 +14,12 @@
 namespace deepbench {
 
 namespace portable {
-constexpr int Lanes = 4, Sums = DEEPBENCH_X86 ? 12 : 16;
+constexpr int Lanes = 4;
+#if DEEPBENCH_X86
+constexpr int Sums = 12;
+#else
+constexpr int Sums = 16;
+#endif
 #include "limits.inc"
 }
 #if DEEPBENCH_X86
