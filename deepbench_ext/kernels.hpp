@@ -61,6 +61,7 @@ struct Step {
 struct Kernel {
     const char* name;
     int lanes, samples;            // samples: computed together
+    int side;                      // gates that lie side by side in a panel: 4 or 2
     int offset;                    // of the integers of a sample
     void (*project)(const Projection&);
     void (*step)(const Step&);

@@ -37,7 +37,7 @@ struct PanelRow {
 
 // One matrix of a slice. Lanes without a unit hold zeros, as do values that fill up a word.
 struct Panels {
-    Words words;    // (panel, k, gate, lane)
+    Words words;    // (panel, k, gate, lane), or (panel, pair of gates, k, gate, lane)
     Words scales;   // by row: the size of a step, for integers
     Words starts;   // by row: what a sum of integers begins with
 
@@ -55,16 +55,17 @@ struct Panels {
 
     // `from` is (4 H, values) with rows in the order (gate, unit).
     void pack(const float* from, int hidden, int values, int first_unit, int rows, const Kernel& kernel, Precision precision) {
-        const int L = kernel.lanes, per_word = values_per_word(precision), depth = (values + per_word - 1) / per_word;
+        const int L = kernel.lanes, side = kernel.side;
+        const int per_word = values_per_word(precision), depth = (values + per_word - 1) / per_word;
         for (int row = 0; row < rows; ++row) {
             const PanelRow at(row, L, first_unit);
             const float* source = at.unit < hidden ? from + (size_t(at.gate) * hidden + at.unit) * values : nullptr;
-            float* const first = words.get() + (size_t(at.panel) * depth * 4 + at.gate) * L + at.lane;
+            float* const first = words.get() + ((size_t(at.panel) * 4 + at.gate / side * side) * depth + at.gate % side) * L + at.lane;
             const float step = precision == Precision::int8 ? step_of(source, values) : 0;
             int sum = 0;
             for (int value = 0; value < depth * per_word; ++value) {
                 const float weight = source && value < values ? source[value] : 0;
-                char* const word = reinterpret_cast<char*>(first + size_t(value / per_word) * 4 * L);
+                char* const word = reinterpret_cast<char*>(first + size_t(value / per_word) * side * L);
                 if (precision == Precision::fp32) {
                     std::memcpy(word, &weight, sizeof weight);
                 } else if (precision == Precision::bf16) {
