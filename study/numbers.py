@@ -19,8 +19,8 @@ from lstm_bench.report.findings import two_digits
 from lstm_bench.report.paper_table import PAPER
 from study import findings, tables
 from study.runs import (
-    FEW_ROWS,
     BEST,
+    FEW_ROWS,
     KERNEL,
     LADDER,
     MAIN,
@@ -111,6 +111,8 @@ def _ladder(book: Book) -> None:
         book.slower(name, b, a, LADDER)
     for batch in (1, 256):
         book.slower(f"graph_tf32_batch{batch}", PLAIN, "pytorch-tf32-graph", LADDER, batch=batch)
+    name = "drop_in_fp32_over_plain"
+    book.slower(name, "pytorch-persistent", PLAIN, LADDER, hidden=1024, batch=256)
     won = tables.winners("fp32")
     clear = won[won["verdict"] == "slower"]["fastest"].eq("pytorch-persistent").sum()
     how = "shapes at which pytorch-persistent is the fastest in fp32, beyond the noise"

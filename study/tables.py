@@ -23,6 +23,7 @@ from study import findings
 from study.runs import (
     BEST,
     BEST_HALF,
+    FEW_ROWS,
     KERNEL,
     LADDER,
     MAIN,
@@ -70,7 +71,7 @@ USES = {
     "pytorch-tf32-graph": "graph, TF32",
     "pytorch-half-graph": "graph, `.half()`",
 }
-RUNS = (MAIN, REPEAT, LADDER, KERNEL, "h200-deepbench", "h200-noise", "cpu-default")
+RUNS = (MAIN, REPEAT, LADDER, FEW_ROWS, KERNEL, "h200-deepbench", "h200-noise", "cpu-default")
 ENERGY_RUNS = tuple(f"h200-energy-{n}" for n in range(1, 5))
 ENERGY_PAIRS = {"same_gpu": ENERGY_RUNS[:2], "other_gpu": ENERGY_RUNS[::2]}
 JOULES = {"J": 1.0, "mJ": 1e3, "uJ": 1e6}
