@@ -74,7 +74,7 @@ $(BIN)/python:
 # The two largest wheels are unpacked side by side, and what they depend on comes after them.
 $(VENV)/.largest: $(FRAMEWORKS) | $(BIN)/python
 	@echo "installing the tool and its frameworks into $(VENV): some minutes, some gigabytes"
-	grep -hE '^(torch|tensorflow)==' $(FRAMEWORKS) | xargs --max-procs=2 --max-args=1 $(PIP) --no-deps
+	grep -hE '^(torch|tensorflow)==' $(FRAMEWORKS) | xargs --max-procs=2 --max-args=1 $(PIP) --no-deps --no-warn-conflicts
 	touch $@
 
 # Some of the rest comes with the tools too, where there are any: one pip after the other.
