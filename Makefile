@@ -95,7 +95,7 @@ $(VENV)/.tested-with: $(VENV)/.packages $(VENV)/.built
 	touch $@
 
 $(VENV)/.tools: requirements-dev.txt requirements-headers.txt | $(BIN)/python
-	$(PIP) -r requirements-dev.txt
+	$(PIP) --no-warn-conflicts -r requirements-dev.txt
 	$(PIP) --no-deps -r requirements-headers.txt
 	touch $@
 
