@@ -10,7 +10,6 @@ import csv
 import gzip
 import io
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from lstm_bench.analysis import noise, results
@@ -18,7 +17,7 @@ from lstm_bench.analysis.limits import limit_of
 from lstm_bench.analysis.results import Run
 from lstm_bench.model.types import ACCURACY, Record
 from lstm_bench.runs import store
-from study.runs import ROOT
+from study.runs import ROOT, shipped
 
 TABLE, DICTIONARY = "results/cells.csv.gz", "results/cells.md"
 MULTIPLE = ";"  # between the parts of a field that has several
@@ -152,19 +151,20 @@ COLUMNS: tuple[tuple[str, str, Callable[[Cell], Any]], ...] = (
 )
 
 
-def cells(folder: Path = ROOT / "results") -> Iterator[Cell]:
-    for manifest in sorted(folder.glob("*/manifest.json")):
-        run = results.load(manifest.parent)
-        found: Mapping[str, Record] = store.read_records(manifest.parent)
+def cells() -> Iterator[Cell]:
+    for name in shipped():
+        folder = ROOT / "results" / name
+        run = results.load(folder)
+        found: Mapping[str, Record] = store.read_records(folder)
         yield from (Cell(run, found[key]) for key in sorted(found))
 
 
-def table(folder: Path = ROOT / "results") -> str:
+def table() -> str:
     """As CSV, in a fixed order."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([name for name, _, _ in COLUMNS])
-    for cell in cells(folder):
+    for cell in cells():
         writer.writerow([_shown(make(cell)) for _, _, make in COLUMNS])
     return text.getvalue()
 

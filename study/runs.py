@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -25,6 +26,11 @@ KERNEL = "h200-kernel"  # our kernels beside the best of cuDNN
 BEST, BEST_HALF = "deepbench-best", "deepbench-fp16-best"
 PLAIN = "pytorch-tf32"  # what a user of PyTorch gets without touching a setting
 GPU_BOUND = 0.9  # of its latency that the GPU is busy
+
+
+def shipped() -> list[str]:
+    """The runs that Git keeps. Your own lie beside them, and are no part of the study."""
+    return sorted(re.findall(r"(?m)^!/results/(.+)/$", (ROOT / ".gitignore").read_text()))
 
 
 class Stale(Exception):
