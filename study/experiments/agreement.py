@@ -73,7 +73,7 @@ def pairs_of(cells: pd.DataFrame) -> list[tuple[str, Numbers, Numbers]]:
 
 
 def spent_in_vain(cells: pd.DataFrame) -> float:
-    """The share of the timed seconds after no other cell of the shape was near; pairs are apart."""
+    """The share of the timed seconds after no other cell of the shape was near."""
     vain = 0.0
     for _, shape in cells.groupby(["group", "pass_number"]):
         doubled = set(shape.loc[shape["copy"] > 1, "implementation"])
