@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench.analysis import noise, results
-from lstm_bench.analysis.noise import SHAPE, Numbers
+from lstm_bench.analysis.noise import Numbers
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.units import percent
 from lstm_bench.report.document import Table, number, text
@@ -60,16 +60,13 @@ def expected(spread: float, rounds: float) -> float:
     return math.erf(CLOSE / max(error, 1e-12) / math.sqrt(2))
 
 
-def pairs_of(cells: pd.DataFrame) -> list[tuple[str, Numbers, Numbers]]:
+def pairs_of(cells: pd.DataFrame) -> list[tuple[Numbers, Numbers]]:
     """Both sides of every pair, round by round, in logarithms."""
-    found = []
-    for (row, *_), both in cells.groupby(["implementation", *SHAPE, "pass_number", "group"]):
-        if len(both) != 2 or both["latency_s"].iloc[0] < SHORTEST_S:
-            continue
-        first, second = (np.log(np.asarray(rounds)) for rounds in both["round_latency_s"])
-        common = min(len(first), len(second))
-        found.append((str(row), first[:common], second[:common]))
-    return found
+    both = noise.controls(cells)
+    long = both.time_s >= SHORTEST_S
+    known = np.isfinite(both.first) & np.isfinite(both.second)
+    sides = zip(both.first[long], both.second[long], known[long], strict=True)
+    return [(np.log(first[own]), np.log(second[own])) for first, second, own in sides]
 
 
 def spent_in_vain(cells: pd.DataFrame) -> float:
@@ -107,20 +104,26 @@ def main() -> None:
     pairs = pairs_of(cells)
     if not pairs:
         raise SystemExit(f"{run}: no A/A pair of calls over 100 us")
-    tensorflow = np.array([row.startswith("tf-") for row, *_ in pairs])
-    read = pd.DataFrame([differences(first, second) for _, first, second in pairs]) < CLOSE
+    tensorflow = pairs_of(cells[cells["implementation"].str.startswith("tf-")])
+    every, theirs = (
+        pd.DataFrame([differences(*pair) for pair in own]) < CLOSE for own in (pairs, tensorflow)
+    )
     found = [
-        {"read": name, "all": read[name].sum(), "tensorflow": read[name][tensorflow].sum()}
-        for name in read
+        {
+            "read": name,
+            "all": every[name].sum(),
+            "tensorflow": theirs[name].sum() if len(theirs) else 0,
+        }
+        for name in every
     ]
     columns = (
         text("a cell's time", "read"),
         number(f"agree, of {len(pairs)}", "all"),
-        number(f"of TensorFlow's {tensorflow.sum()}", "tensorflow"),
+        number(f"of TensorFlow's {len(tensorflow)}", "tensorflow"),
     )
     print(Table("agreement", found, columns).drawn())
-    spreads = [spread(second - first) for _, first, second in pairs]
-    rounds = [len(first) for _, first, _ in pairs]
+    spreads = [spread(second - first) for first, second in pairs]
+    rounds = [len(first) for first, _ in pairs]
     later = [
         {
             "rounds": f"{times}x",
