@@ -77,6 +77,17 @@ def test_no_row_turns_onednn_off_for_the_others(name):
     assert built("pytorch").path == "oneDNN"
 
 
+def test_the_library_behind_a_row_is_found_without_the_profiler_that_slows_launches(monkeypatch):
+    def start(*_, **__):
+        pytest.fail("torch.profiler was started")
+
+    session = built("pytorch")
+    monkeypatch.setattr(torch.autograd.profiler, "_prepare_profiler", start)
+    with pytest.raises(pytest.fail.Exception):
+        operators_of(session.call)
+    assert session.path in ("oneDNN", "generic")
+
+
 def test_tf32_is_set_and_read_back():
     for wanted in (True, False):
         assert pytorch.describe(replace(SETTINGS, tf32=wanted))["tf32"] is wanted

@@ -2,11 +2,12 @@
 
     python study/experiments/cohabitants.py [--processes 3] [--rounds 30] [H,B,T ...]
 
-Every process builds `nn.LSTM`, on the GPU if there is one, and then does one thing more: nothing,
-profile a call, capture a graph of one, run the layer in half precision, by TorchScript, by
-torch.compile or by our drop-in; `all` does all of that. Then they take turns, in blocks of 10 ms.
-Printed: the latency against the processes that did nothing more, and how far the processes of a
-kind lie apart. In a grid all implementations of PyTorch share a process.
+Every process builds `nn.LSTM`, on the GPU if there is one, and then does one thing more: nothing;
+have its operators seen by PyTorch's old profiler, or by today's, of the CPU alone or whole, or its
+kernels by lstm-bench's own use of CUPTI; capture a graph of a call; run the layer in half
+precision, by TorchScript, by torch.compile or by our drop-in. `all` does all of that. Then they
+take turns, in blocks of 10 ms. Printed: the latency against the processes that did nothing more, of
+a kind and of each of its processes. In a grid all implementations of PyTorch share a process.
 """
 
 from __future__ import annotations
@@ -20,14 +21,28 @@ from typing import Any
 
 import numpy as np
 
-from lstm_bench.model.units import percent
 from lstm_bench.report.document import Table, number, text
 
 SHAPES = ["512,1,100", "256,16,25"]
-WITH_GPU = ("graph", "drop-in")
+WITH_GPU = ("CUPTI", "graph", "drop-in")
 KINDS = {
     "nothing": "",
+    "old profiler": """
+for _ in range(30):
+    with torch.autograd.profiler_legacy.profile(): layer(x, state)
+""",
+    "CPU profile": """
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]): layer(x, state)
+""",
     "profile": "with torch.profiler.profile(): layer(x, state)",
+    "CPU profiles": """
+for _ in range(30):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]): layer(x, state)
+""",
+    "CUPTI": """
+from lstm_bench.worker import cupti
+cupti.collect(lambda: layer(x, state), wait, 3, 1)
+""",
     "graph": """
 graph = torch.cuda.CUDAGraph()
 with torch.cuda.graph(graph): layer(x, state)
@@ -81,11 +96,14 @@ with torch.inference_mode():
 """
 
 
-def asked(process: subprocess.Popen[str], what: Any) -> Any:
+def ask(process: subprocess.Popen[str], what: Any) -> None:
     assert process.stdin
-    assert process.stdout
     process.stdin.write(json.dumps(what) + "\n")
     process.stdin.flush()
+
+
+def answered(process: subprocess.Popen[str]) -> Any:
+    assert process.stdout
     answer = process.stdout.readline()
     if not answer:
         raise SystemExit("a process ended early: see what it said above")
@@ -106,11 +124,14 @@ def measured(shape: str, kinds: dict[str, list[str]], processes: int, rounds: in
     ]
     try:
         for process, more in zip(alive, [*kinds.values()] * processes, strict=True):
-            asked(process, {"shape": sizes, "more": more})
+            ask(process, {"shape": sizes, "more": more})  # all of them set up at once
+        for process in alive:
+            answered(process)
         found = np.empty((len(alive), rounds))
         for turn in range(rounds):
             for place in random.sample(range(len(alive)), len(alive)):
-                found[place, turn] = asked(alive[place], 0.01)
+                ask(alive[place], 0.01)
+                found[place, turn] = answered(alive[place])
     finally:
         for process in alive:
             process.kill()
@@ -131,18 +152,19 @@ def main() -> None:
     for shape in given.shapes:
         logs = measured(shape, kinds, given.processes, given.rounds)
         levels = np.median(logs - np.median(logs, axis=0), axis=1).reshape(-1, len(kinds))
+        ratios = np.exp(levels - np.median(levels[:, 0]))
         rows = [
             {
                 "kind": name,
-                "over": np.exp(np.median(levels[:, at]) - np.median(levels[:, 0])),
-                "apart": float(np.ptp(levels[:, at])),
+                "over": np.median(ratios[:, at]),
+                "each": " ".join(f"{ratio:.2f}" for ratio in sorted(ratios[:, at])),
             }
             for at, name in enumerate(kinds)
         ]
         columns = (
             text("besides the layer", "kind"),
             number("latency over nothing", "over", lambda ratio: f"{ratio:.2f}x"),
-            number("processes differ by up to", "apart", percent),
+            text("process by process", "each"),
         )
         print(f"{shape}: {np.exp(np.median(logs)) * 1e6:.0f} us a call")
         print(Table("cohabitants", rows, columns).drawn())

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.profiler import ProfilerActivity
 
 from lstm_bench.model.profile import Activity, CallDepth, Profile, Window
 from lstm_bench.model.types import Implementation, Settings, Unsupported
@@ -17,6 +16,11 @@ from lstm_bench.worker import call_depth, loaded_libraries
 from lstm_bench.worker.implementations import torch_profile
 from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.problem import Answer
+
+try:
+    from torch.autograd.profiler_legacy import profile as _Operators
+except ImportError:  # a PyTorch that has only the other
+    from torch.autograd.profiler import profile as _Operators
 
 State = tuple[torch.Tensor, torch.Tensor]
 Forward = Callable[[torch.Tensor, State], tuple[torch.Tensor, State]]
@@ -102,10 +106,13 @@ class TorchSession(Session):
 
 
 def kernels(call: Callable[[], Any]) -> str:
-    """The library behind a call, read off its operators as PyTorch's profiler sees them."""
-    with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as seen:
+    """The library behind a call, read off its operators.
+
+    Not by `torch.profiler`, which leaves a GPU's launches slower for as long as the process lives.
+    """
+    with _Operators() as seen:
         call()
-    return library(event.name for event in seen.events())
+    return library(event.name for event in seen.function_events)
 
 
 def library(operators: Iterable[str]) -> str:
