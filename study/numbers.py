@@ -20,7 +20,6 @@ from lstm_bench.report.paper_table import PAPER
 from study import findings, tables
 from study.runs import (
     BEST,
-    FEW_ROWS,
     KERNEL,
     LADDER,
     MAIN,
@@ -132,10 +131,6 @@ def _ladder(book: Book) -> None:
     floors = sorted(set(noise.applied(load(LADDER).run.noise)))
     for name, floor in (("ladder_noise_low", floors[0]), ("ladder_noise_high", floors[-1])):
         book.add(name, floor, two_digits(floor), "noise floor, by the length of a call", LADDER)
-    for row in ("pytorch", "deepbench"):
-        again = tables.mean((load(LADDER).times[row] / load(FEW_ROWS).times[row]).dropna())
-        how = f"latency of {row} in {LADDER} over that in {FEW_ROWS}; geometric mean"
-        book.add(f"among_many_{row}", again, factor(again), how, LADDER)
 
 
 def _kernel(book: Book) -> None:

@@ -21,7 +21,7 @@ from lstm_bench.runs import store
 ROOT = Path(__file__).resolve().parent.parent
 MAIN, REPEAT = "h200-paper", "h200-repeat"  # the same grid twice, the second with fewer rounds
 LADDER = "h200-ladder"  # every way to run the layer
-FEW_ROWS = "h200-budget"  # seven of them, on the same GPU within the hour
+FEW_ROWS = "h200-budget"  # seven of them, in 200 s
 KERNEL = "h200-kernel"  # our kernels beside the best of cuDNN
 BEST, BEST_HALF = "deepbench-best", "deepbench-fp16-best"
 PLAIN = "pytorch-tf32"  # what a user of PyTorch gets without touching a setting

@@ -659,6 +659,19 @@ def test_a_profiled_cell_knows_how_long_the_device_was_busy(tmp_path):
     assert record.round_device_s == profile.call_busy_s
 
 
+@pytest.mark.parametrize(("device", "processes"), [("cpu", 1), ("cuda", 2)])
+def test_a_process_that_a_gpu_profiler_of_its_framework_slows_times_no_other_shape(
+    tmp_path, device, processes
+):
+    sink = profiled(tmp_path, device, fake={}, other={})
+    at = {record.shape: set() for record in sink.records}
+    for record in sink.records:
+        at[record.shape].add(record.process)
+    assert len(at) == 2
+    assert len(set.union(*at.values())) == processes
+    assert all(len(used) == 1 for used in at.values())
+
+
 def test_rows_on_either_side_of_a_power_of_ten_change_places(tmp_path):
     observer = Quiet()
     fake = {"a": {"call_s": 0.0099}, "b": {"call_s": 0.0101, "process": "other"}}

@@ -15,6 +15,7 @@ from lstm_bench.driver.cell import Builder, Measurement
 from lstm_bench.driver.gpu import Watch
 from lstm_bench.driver.protocol import Loaded, Profiled
 from lstm_bench.driver.worker_pool import WorkerFailed, Workers
+from lstm_bench.model.profile import CUPTI
 from lstm_bench.model.types import Cell
 from lstm_bench.runs.plan import Plan
 
@@ -70,6 +71,9 @@ class FollowUps:
             if self.plan.wants_profile(one.cell):
                 whole[one.cell.key] &= self._looked(one, "profiling", self._profile)
             yield one, whole[one.cell.key]
+        for one in filter(_slowed, cells):
+            if self.workers.alive(one.worker):
+                self.workers.drop(one.worker)
 
     def _looked(self, one: Measurement, what: str, look: Callable[[Measurement], bool]) -> bool:
         """One look at a cell; false if it was stopped before it was done.
@@ -141,6 +145,15 @@ class FollowUps:
         if one.profile.problem:
             one.miss("profiling", one.profile.problem)
         return not one.profile.problem
+
+
+def _slowed(one: Measurement) -> bool:
+    """Whether its process must not be timed again.
+
+    CUPTI is detached after a profile; a framework's own profiler stays, and slows every launch.
+    """
+    by_framework = one.profile is not None and one.profile.source != CUPTI
+    return by_framework and one.worker.settings.device == "cuda"
 
 
 def _note_energy(one: Measurement) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+CUPTI = "CUPTI"  # as the source of a profile
 ON_DEVICE = ("kernel", "copy", "fill")
 
 
@@ -65,7 +66,7 @@ class Profile:
     those of the profiled calls.
     """
 
-    source: str  # "CUPTI", "torch.profiler", "TensorFlow's profiler", "baseline", ...
+    source: str  # CUPTI, "torch.profiler", "TensorFlow's profiler", "baseline", ...
     device: str
     calls: int
     problem: str = ""  # why this must not be taken for the truth; empty: it may

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lstm_bench.model.demangle import readable
-from lstm_bench.model.profile import Activity, Profile, Window, summary
+from lstm_bench.model.profile import CUPTI, Activity, Profile, Window, summary
 from lstm_bench.worker import loaded_libraries
 
 REMEDY = "pip install nvidia-cuda-cupti, of the framework's CUDA, beside the framework"
@@ -72,7 +72,7 @@ def collect(
         lost = listener.lost()
     finally:
         listener.leave()
-    return summary(activities, windows, "CUPTI", lost, readable, watched=1), activities, windows
+    return summary(activities, windows, CUPTI, lost, readable, watched=1), activities, windows
 
 
 def _inside(one: Activity, windows: list[Window]) -> bool:
