@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -55,6 +57,9 @@ class _Group(click.Group):
 
     def main(self, args: Any = None, *more: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False
+        if not sys.stdout:  # closed by `>&-`
+            sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+        sys.stderr = sys.stderr or sys.stdout
         try:
             code = super().main(args, *more, **kwargs)
         except LstmBenchError as error:
@@ -69,8 +74,8 @@ class _Group(click.Group):
         except (click.Abort, KeyboardInterrupt):
             code = INTERRUPTED
         except OSError as error:  # the output's: what a run writes is told where it happens
-            code = _complain(f"cannot write the output: {error.strerror or error}", FAILED)
-        sys.exit(code if isinstance(code, int) else DONE)
+            code = _unwritten(error)
+        sys.exit(_written(code if isinstance(code, int) else DONE))
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         try:
@@ -116,6 +121,27 @@ def main() -> None:
       lstm-bench profile tf-mode2 --shape 512,16,25    one cell, kernel by kernel
       lstm-bench doctor                    this machine and its noise
     """
+
+
+def _written(code: int) -> int:
+    """The exit code, now that all output is written, or cannot be.
+
+    What is left of it goes nowhere: Python would try again, say so, and exit with 120.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+        if code == DONE:
+            return CUT_OFF if isinstance(error, BrokenPipeError) else _unwritten(error)
+    return code
+
+
+def _unwritten(error: OSError) -> int:
+    return _complain(f"cannot write the output: {error.strerror or error}", FAILED)
 
 
 def _message(error: click.UsageError) -> str:

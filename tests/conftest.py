@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, settings
 #: that run beside them. It is set before the first import of the package.
 _TOKEN = tempfile.TemporaryDirectory(prefix="lstm-bench-token-")
 os.environ["LSTM_BENCH_TOKEN"] = f"{_TOKEN.name}/token"
+os.environ.pop("PYTHONUNBUFFERED", None)  # it hides what is still to be written at the end
 
 from in_process import InProcess  # noqa: E402
 

@@ -423,8 +423,14 @@ def test_a_reader_that_goes_away_does_not_end_the_run(write_grid, tmp_path):
 def test_output_that_cannot_be_written_is_said_without_a_traceback():
     with open("/dev/full", "w") as full:
         done = subprocess.run(command("list"), stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode != 0
-    assert "Traceback" not in done.stderr
+    told = "lstm-bench: cannot write the output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, told)
+
+
+def test_without_an_output_a_command_runs_all_the_same():
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command("list")]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_resuming_a_finished_run_changes_nothing_and_says_so(lstm_bench, write_grid, tmp_path):
