@@ -120,11 +120,14 @@ def _ladder(book: Book) -> None:
     gain = load(LADDER).times[PLAIN].to_numpy() / half["fastest_s"]
     how = f"latency of {PLAIN} over the fastest where half precision will do; geometric mean"
     book.add("half_best", tables.mean(gain), factor(tables.mean(gain)), how, LADDER)
-    graphs = half["fastest"] == "pytorch-half-graph"
-    how = "shapes at which pytorch-half-graph is the fastest where half precision will do"
-    book.count("half_graphs", int(graphs.sum()), how, LADDER)
-    there = tables.mean(gain[graphs])
-    book.add("half_graphs_gain", there, factor(there), f"latency of {PLAIN} over it there", LADDER)
+    graphs, sure = half["fastest"] == "pytorch-half-graph", half["verdict"] == "slower"
+    for name, found, what in (
+        ("half_graphs", graphs & sure, "pytorch-half-graph is the fastest beyond the noise"),
+        ("half_drop_ins", ~graphs & sure, "the drop-in is the fastest beyond the noise"),
+        ("half_ties", ~sure, "no choice is"),
+    ):
+        how = f"shapes at which {what}, where half precision will do"
+        book.count(name, int(found.sum()), how, LADDER)
     book.count("ladder_shapes", len(won), "shapes with a time", LADDER)
     count = len(load(LADDER).run.implementations)
     book.count("ladder_rows", count, "implementations", LADDER)

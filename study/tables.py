@@ -65,9 +65,9 @@ KERNELS = (
 )
 #: What the table of advice calls what wins in it.
 USES = {
-    "pytorch-persistent": "drop-in",
+    "pytorch-persistent": "drop-in, fp32",
     "pytorch-tf32-persistent": "drop-in, TF32",
-    "pytorch-graph": "graph",
+    "pytorch-graph": "graph, fp32",
     "pytorch-tf32-graph": "graph, TF32",
     "pytorch-half-graph": "graph, `.half()`",
 }
