@@ -524,9 +524,8 @@ def test_a_budget_leaves_cells_for_later_instead_of_running_over(tmp_path):
 
 @pytest.mark.parametrize(("budget_s", "told"), [(0.3, True), (60.0, False)])
 def test_a_cell_that_a_budget_hurries_says_so(tmp_path, budget_s, told):
-    fakes = {"real": {"real": True, "call_s": 0.02, "noise": 0.3}}
+    fakes = {"fake": {"build_s": 0.4}}  # longer than the smaller budget
     sampling = {"rounds": 30, "max_rounds": 30, "block_s": 0.02, "block_calls": 1}
-    sampling |= {"warmup_s": 0.01, "warmup_cap_s": 0.02}
     _, sink = walk(tmp_path, budget_s=budget_s, fake=fakes, hidden=3, sampling=sampling)
     record = sink.records[0]
     assert any(w.startswith(f"hurried: {record.rounds} rounds") for w in record.warnings) == told
