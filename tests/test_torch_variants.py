@@ -14,7 +14,7 @@ from lstm_bench.worker.worker import _followed
 
 torch = pytest.importorskip("torch")
 
-from lstm_bench.worker.implementations import pytorch, torch_compile  # noqa: E402
+from lstm_bench.worker.implementations import pytorch, torch_compile, torch_session  # noqa: E402
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.xdist_group("frameworks")]
 
@@ -86,6 +86,8 @@ def test_the_library_behind_a_row_is_found_without_the_profiler_that_slows_launc
     with pytest.raises(pytest.fail.Exception):
         operators_of(session.call)
     assert session.path in ("oneDNN", "generic")
+    monkeypatch.setattr(torch_session, "_Operators", None)  # as in a PyTorch that has no other
+    assert session.path == "not known"
 
 
 def test_tf32_is_set_and_read_back():

@@ -5,9 +5,10 @@
 Every process builds `nn.LSTM`, on the GPU if there is one, and then does one thing more: nothing;
 have its operators seen by PyTorch's old profiler, or by today's, of the CPU alone or whole, or its
 kernels by lstm-bench's own use of CUPTI; capture a graph of a call; run the layer in half
-precision, by TorchScript, by torch.compile or by our drop-in. `all` does all of that. Then they
-take turns, in blocks of 10 ms. Printed: the latency against the processes that did nothing more, of
-a kind and of each of its processes. In a grid all implementations of PyTorch share a process.
+precision, by TorchScript, by torch.compile or by our drop-in. `all` does all of that, where CUPTI,
+which is detached, undoes what the profilers did. Then they take turns, in blocks of 10 ms. Printed:
+the latency against the processes that did nothing more, of a kind and of each of its processes. In
+a grid all implementations of PyTorch share a process.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from lstm_bench.worker.problem import Answer
 
 try:
     from torch.autograd.profiler_legacy import profile as _Operators
-except ImportError:  # a PyTorch that has only the other
-    from torch.autograd.profiler import profile as _Operators
+except ImportError:  # a PyTorch that has only `torch.profiler`
+    _Operators = None
 
 State = tuple[torch.Tensor, torch.Tensor]
 Forward = Callable[[torch.Tensor, State], tuple[torch.Tensor, State]]
@@ -110,6 +110,8 @@ def kernels(call: Callable[[], Any]) -> str:
 
     Not by `torch.profiler`, which leaves a GPU's launches slower for as long as the process lives.
     """
+    if _Operators is None:
+        return "not known"
     with _Operators() as seen:
         call()
     return library(event.name for event in seen.function_events)
