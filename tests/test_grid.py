@@ -78,6 +78,25 @@ def test_controls_rotate_so_that_every_implementation_gets_its_turn():
     assert sorted(c.implementation for c in controls) == sorted(fakes)
 
 
+def test_controls_of_an_implementation_are_at_every_timestep_and_batch():
+    fakes = {f"fake-{n}": {} for n in "abcdef"}
+    axes = {"hidden": [1, 2, 3, 4, 5], "batch": [1, 2, 3, 4], "timesteps": [1, 10, 100]}
+    plan = plan_of({"fake": fakes, "implementations": list(fakes), "controls": 2, **axes})
+    for name in fakes:
+        shapes = [c.shape for c in plan.all_cells() if c.copy > 1 and c.implementation == name]
+        assert len(shapes) == 20
+        assert {s.timesteps for s in shapes} == {1, 10, 100}
+        assert {s.batch for s in shapes} == {1, 2, 3, 4}
+
+
+def test_a_run_from_before_controls_were_shuffled_keeps_its_own():
+    plan = plan_of({"implementations": ["fake"], "batch": [1, 2, 4], "timesteps": [1, 10, 100]})
+    old = {k: v for k, v in plan.to_json().items() if k != "controls_shuffled"}
+    again = Plan.from_json(_plain(old), "r")
+    assert not again.controls_shuffled
+    assert plan.same_work(again)
+
+
 @pytest.mark.parametrize(
     ("rows", "controls", "copies"),
     [(1, 1, 2), (1, 2, 2), (1, 3, 4), (2, 3, 4), (2, 2, 4), (3, 2, 5)],

@@ -193,7 +193,13 @@ def plan(
     energy = data.get("energy", False) is not False
     threads_asked = data.get("threads", "all")
     every = "all" in (threads_asked if isinstance(threads_asked, list) else [threads_asked])
-    result = Plan(settings=Settings(**settings), energy=energy, all_threads=every, **found)
+    result = Plan(
+        settings=Settings(**settings),
+        energy=energy,
+        all_threads=every,
+        controls_shuffled=True,
+        **found,
+    )
     result.check_size(where)
     return result
 

@@ -42,6 +42,7 @@ class Plan:
     sampling: Sampling
     passes: int = 1
     controls: int = 2
+    controls_shuffled: bool = False  # dealt to the shapes at random; in older runs in their order
     profile: bool = False  # after its rounds, each cell's calls are taken apart
     energy: bool = False  # and its energy is measured
     energy_where: tuple[str, ...] = ()  # at the shapes that hold to all of these
@@ -104,9 +105,11 @@ class Plan:
     def cells(self, shape: Shape, pass_number: int) -> list[Cell]:
         """All cells of a shape: every implementation, then its A/A controls.
 
-        Which implementations are measured twice rotates from shape to shape, so that a whole
-        grid has controls of every one of them and of every duration. Copies 1 and 2, 3 and 4, ...
-        are pairs: one that would have no twin is not made.
+        Implementations take turns at being measured twice, over the shapes in random order: so a
+        whole grid has controls of every one of them and of every duration. In the grid's own order
+        six implementations, two controls and three timesteps would go in step, and each have
+        controls at one of the timesteps alone. Copies 1 and 2, 3 and 4, ... are pairs: one that
+        would have no twin is not made.
         """
         cells = [Cell(r.name, shape, pass_number) for r in self.implementations]
         for name, more in self.controls_at(shape).items():
@@ -153,7 +156,10 @@ class Plan:
 
     @functools.cached_property
     def _places(self) -> dict[Shape, int]:
-        return {shape: place for place, shape in enumerate(self.shapes)}
+        shapes = list(self.shapes)
+        if self.controls_shuffled:
+            random.Random(f"{self.settings.seed} controls").shuffle(shapes)
+        return {shape: place for place, shape in enumerate(shapes)}
 
     def all_cells(self) -> list[Cell]:
         return [
@@ -189,7 +195,12 @@ class Plan:
 
     def same_work(self, other: Plan) -> bool:
         """Whether both plan the same work; interpreters may have moved, and frameworks come."""
-        left_aside: dict[str, Any] = {"environments": {}, "absent": (), "all_threads": False}
+        left_aside: dict[str, Any] = {
+            "environments": {},
+            "absent": (),
+            "all_threads": False,
+            "controls_shuffled": False,
+        }
         mine, theirs = (replace(p, **left_aside) for p in (self, other))
         return mine == theirs
 
