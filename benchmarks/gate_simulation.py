@@ -117,7 +117,7 @@ def wrong(cells: pd.DataFrame, hidden: int) -> pd.DataFrame:
     return cells.assign(status=cells["status"].mask(where, "wrong"))
 
 
-def failing(pair: Sequence[pd.DataFrame], floors: Sequence[Sequence[noise.Noise]]) -> pd.DataFrame:
+def failing(pair: Sequence[pd.DataFrame], floors: Sequence[noise.Floors]) -> pd.DataFrame:
     """What the gate fails."""
     base, new = pair
     found = gate.judge(base, new, {name: name for name in base["implementation"].unique()}, floors)

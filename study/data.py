@@ -67,7 +67,7 @@ def _floor(cell: Cell) -> float | None:
     latency, floors = cell.record.latency_s, cell.run.noise
     if latency is None or not any(one.pairs for one in floors):
         return None
-    return float(noise.floor_at(floors, [latency])[0])
+    return float(noise.floor_at(floors, [latency], [cell.record.implementation])[0])
 
 
 def _limit(cell: Cell) -> float | None:

@@ -122,5 +122,6 @@ def repeated() -> pd.DataFrame:
     keys = zip(both["implementation"], both[SHAPE].itertuples(index=False), strict=True)
     share = np.array([busy[name, Shape(*map(int, shape))] for name, shape in keys])
     change = np.abs(both[REPEAT] / both[MAIN] - 1)
-    floor = noise.floor_at(load(MAIN).run.noise, both[MAIN])
+    names = both["implementation"].tolist()
+    floor = noise.floor_at(load(MAIN).run.noise, both[MAIN], names)
     return both.assign(change=change, gpu_bound=share >= GPU_BOUND, inside=change <= floor)

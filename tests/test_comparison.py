@@ -7,11 +7,11 @@ from scipy import stats
 
 from lstm_bench.analysis import results
 from lstm_bench.analysis.comparison import compare, doublings
-from lstm_bench.analysis.noise import Noise
+from lstm_bench.analysis.noise import Floors, Noise
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.report import pair_report, paper_table
 
-NO_NOISE = [Noise(">= 1 ms", 9, 0.0, 0)] * 3
+NO_NOISE = Floors((Noise(">= 1 ms", 9, 0.0, 0),) * 3)
 
 #: Two shapes, in milliseconds. By hand, MPE(A vs B) = mean of (A - B) / A:
 #: tf-mode0 vs tf-mode1        ((2-6)/2 + (4-8)/4) / 2        = (-2 - 1) / 2          = -1.5
@@ -187,7 +187,7 @@ def test_rounds_that_go_together_make_a_wider_interval_than_the_same_rounds_shuf
 
 
 def test_few_shapes_have_no_interval_narrower_than_the_noise_floor():
-    floor = [Noise(">= 1 ms", 9, 0.1, 0)] * 3
+    floor = Floors((Noise(">= 1 ms", 9, 0.1, 0),) * 3)
     found = cells(row("a", 1.0), row("b", 2.0))
     group = compare(found, "a", "b", floors=[floor]).group()
     assert [group.ratio.low, group.ratio.high] == pytest.approx([2 / 1.1, 2 * 1.1])
@@ -324,3 +324,16 @@ def test_intervals_over_rounds_are_told_from_those_over_shapes():
     rows = [row(n, 1.0, hidden=h) for n in "ab" for h in (1,)]
     text = pair_report.document(compare(cells(*rows), "a", "b"), [run(*rows)]).written("table")
     assert few not in text
+
+
+def test_two_are_held_to_the_noise_of_the_more_restless_of_them():
+    rows = []
+    for hidden in range(1, 13):
+        for name, copies in (("calm", (1.0, 1.01)), ("restless", (1.2, 1.5)), ("plain", (1.1,))):
+            rows += [row(name, t, hidden, copy=n) for n, t in enumerate(copies, start=1)]
+    frame = cells(*rows)
+    floors = {b: compare(frame, "calm", b).shapes for b in ("restless", "plain")}
+    assert floors["restless"]["floor"].unique() == pytest.approx([0.25])
+    assert set(floors["restless"]["verdict"]) == {"same"}
+    assert floors["plain"]["floor"].unique() == pytest.approx([0.25])  # of its class: it has none
+    assert compare(frame, "calm", "calm").shapes["floor"].unique() == pytest.approx([0.01])

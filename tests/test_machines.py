@@ -290,3 +290,19 @@ def test_figures_in_the_text_of_the_page_stand_in_what_it_shows():
     figures_told = re.findall(r"\d+\.\d\d", text)
     assert len(figures_told) > 3
     assert [number for number in figures_told if number not in shown] == []
+
+
+def test_a_restless_implementation_hides_no_win_of_a_calm_one(tmp_path):
+    """`pytorch-graph` is the fastest; `pytorch` beside it differs from itself by half."""
+    calm = rows_of(gpu_s, "pytorch-graph", device="cuda")
+    calm += rows_of(gpu_s, "pytorch-graph", device="cuda", copy=2)
+    restless = rows_of(lambda *shape: 2 * gpu_s(*shape), device="cuda")
+    restless += rows_of(lambda *shape: 3 * gpu_s(*shape), device="cuda", copy=2)
+    gpu = saved(tmp_path / "gpu", [*calm, *restless], GPU, device="cuda")
+    cpu = saved(tmp_path / "cpu", rows_of(lambda *shape: 1.3 * gpu_s(*shape)), {"cpu": "A CPU"})
+    runs = {path.name: results.load(path) for path in (gpu, cpu)}
+    found = machines.table(machines.machines(runs))
+    of_gpu = found[found["run"] == "gpu"]
+    assert of_gpu["wins"].all()
+    assert of_gpu["floor"].max() < 0.02
+    assert runs["gpu"].noise.classes[2].floor == pytest.approx(0.5, abs=0.05)

@@ -9,15 +9,19 @@ from lstm_bench.analysis import noise
 
 
 def pairs(*found):
-    """A/A pairs: (difference, time, spread within)."""
+    return noise.controls(cells(*doubled("x", *found)))
+
+
+def doubled(name, *found):
+    """Both sides of A/A pairs: (difference, time, spread within)."""
     rows = []
     for number, (difference, seconds, spread) in enumerate(found):
         rng = np.random.default_rng(number)
         for copy in (1, 2):
             time = seconds * (1 + difference * (copy - 1))
             rounds = list(time * (1 + spread * rng.standard_normal(10)))
-            rows.append(row("x", time, hidden=number + 1, copy=copy, rounds=rounds))
-    return noise.controls(cells(*rows))
+            rows.append(row(name, time, hidden=number + 1, copy=copy, rounds=rounds))
+    return rows
 
 
 def verdict(first, second, floor):
@@ -47,7 +51,7 @@ def test_a_pair_whose_medians_do_not_differ_is_not_called_different():
         row("a", 1.0, hidden=99, rounds=[1.0] * 10),
         row("a", 1.0, hidden=99, copy=2, rounds=[1.2] * 10 + [1.0] * 30),
     ]
-    assert noise.floors(noise.controls(cells(*own, *odd)))[-1].called_different == 0
+    assert noise.floors(noise.controls(cells(*own, *odd))).classes[-1].called_different == 0
 
 
 def test_a_pair_is_an_implementation_and_its_copy_at_one_shape():
@@ -101,8 +105,8 @@ def test_each_duration_class_has_a_noise_floor_of_its_own():
 
 def test_a_pair_that_stands_out_is_called_different_by_the_floor_of_the_others():
     quiet = [(0.001 * n, 0.01, 0.0) for n in range(20)]
-    assert noise.floors(pairs(*quiet))[2].called_different <= 2  # no spread within: hardest
-    assert noise.floors(pairs(*quiet, (0.2, 0.01, 0.0)))[2].called_different >= 1
+    assert noise.floors(pairs(*quiet)).classes[2].called_different <= 2  # no spread within: hardest
+    assert noise.floors(pairs(*quiet, (0.2, 0.01, 0.0))).classes[2].called_different >= 1
 
 
 def test_the_percentile_without_one_is_numpys_without_it():
@@ -117,7 +121,7 @@ def test_a_class_with_few_pairs_borrows_the_widest_floor():
     assert list(noise.floor_at(floors, [5e-4, 5e-5, 1.0])) == pytest.approx([0.004, 0.05, 0.05])
     lonely = noise.floors(pairs((0.004, 5e-4, 0.0), *many))
     assert float(noise.floor_at(lonely, 5e-4)) == pytest.approx(0.05)
-    assert lonely[1].called_different == 0
+    assert lonely.classes[1].called_different == 0
 
 
 def test_a_run_with_hardly_any_pair_calls_nothing_below_five_percent():
@@ -126,6 +130,35 @@ def test_a_run_with_hardly_any_pair_calls_nothing_below_five_percent():
     assert list(noise.floor_at(few, [1e-5, 1.0])) == [0.05, 0.05]
     wide = noise.floors(pairs((0.2, 0.01, 0.0)))
     assert float(noise.floor_at(wide, 1.0)) == pytest.approx(0.2)
+
+
+def test_an_implementation_with_ten_pairs_has_a_floor_of_its_own():
+    calm, restless = [(0.01, 0.01, 0.0)] * 10, [(0.5, 0.01, 0.0)] * 10
+    rows = [*doubled("calm", *calm), *doubled("restless", *restless), *doubled("few", *calm[:9])]
+    floors = noise.floors(noise.controls(cells(*rows)))
+    assert set(floors.own) == {"calm", "restless"}
+    names = ["calm", "restless", "few", "another"]
+    assert list(noise.floor_at(floors, [1.0] * 4, names)) == pytest.approx([0.01, 0.5, 0.5, 0.5])
+    assert list(noise.floor_at(floors, [1.0, 1e-5])) == pytest.approx([0.5, 0.5])
+
+
+def test_a_floor_of_its_own_goes_by_duration_class_too():
+    own = [(0.2, 5e-5, 0.0)] * 5 + [(0.01, 0.01, 0.0)] * 5
+    floors = noise.floors(pairs(*own))
+    found = noise.floor_at(floors, [5e-5, 5e-4, 1.0], ["x"] * 3)
+    assert list(found) == pytest.approx([0.2, 0.2, 0.01])
+    assert list(found) == list(
+        noise.floor_at(floors, [5e-5, 5e-4, 1.0])
+    )  # alone it is all there is
+
+
+def test_a_pair_of_a_restless_implementation_is_judged_by_its_own_kind():
+    calm = doubled("calm", *[(0.001, 0.01, 1e-4)] * 100)
+    restless = [(0.05, 0.01, 1e-4)] * 7 + [(0.15, 0.01, 1e-4)] * 3
+    for own, called in ((restless, 0), (restless[1:], 3)):  # nine pairs are too few
+        floors = noise.floors(noise.controls(cells(*calm, *doubled("restless", *own))))
+        assert floors.classes[2].floor < 0.06
+        assert sum(one.called_different for one in floors) == called
 
 
 def test_where_few_pairs_make_five_percent_the_floor_no_pair_within_it_is_called_different():

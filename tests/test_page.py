@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -248,6 +249,16 @@ def test_each_class_has_the_noise_floor_that_verdicts_use(run, text):
     for one in data_of(text)["noise"]["latency"]:
         expected = noise.floor_at(run.noise, one["from"] + 1e-6)
         assert one["floor"] == pytest.approx(float(expected))
+
+
+def test_an_implementation_has_the_noise_floor_of_its_own_that_verdicts_use():
+    run = results.load(Path(__file__).parent.parent / "results" / "cpu-x86")
+    told = data_of(page.html(run))["noise"]["latency"]
+    assert {one["implementation"] for one in told} == {None, *run.noise.own}
+    for one in told:
+        names = [one["implementation"]] if one["implementation"] else []
+        (expected,) = noise.floor_at(run.noise, [one["from"] + 1e-6], names)
+        assert one["floor"] == pytest.approx(expected)
 
 
 def test_the_summary_can_be_read_without_scripts(run, text):

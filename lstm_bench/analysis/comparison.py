@@ -22,7 +22,7 @@ import pandas as pd
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.intervals import FEWEST_SHAPES, over_rounds, over_shapes
-from lstm_bench.analysis.noise import METRICS, SHAPE, Noise, Numbers, by_round
+from lstm_bench.analysis.noise import METRICS, SHAPE, Floors, Numbers, by_round
 from lstm_bench.analysis.summary import join_passes
 from lstm_bench.model.registry import IMPLEMENTATIONS, guess
 from lstm_bench.model.shape_filter import shapes_of
@@ -94,7 +94,7 @@ class Comparison:
     left_out: dict[str, int]  # reason -> shapes
     differs: tuple[str, ...]  # fields of COMPARABLE in which the two differ
     in_turns: bool
-    noise: Sequence[Sequence[Noise]]  # of each run
+    noise: Sequence[Floors]  # of each run
 
     def part(self, rows: npt.NDArray[np.bool_]) -> Comparison:
         """Some of the shapes."""
@@ -192,7 +192,7 @@ def compare(
     metric: str = "latency",
     other: pd.DataFrame | None = None,
     across: tuple[str, ...] | None = (),
-    floors: Sequence[Sequence[Noise]] = (),
+    floors: Sequence[Floors] = (),
 ) -> Comparison:
     """Pair A and B by shape; B comes from `other` where that is given.
 
@@ -217,6 +217,7 @@ class Side:
     seconds: Numbers
     rounds: Numbers
     group: list[object]
+    rows: list[str]  # the implementations: of a machine at its best, that of each shape
 
     @classmethod
     def of(cls, cells: pd.DataFrame, name: str, metric: str = "latency") -> Side:
@@ -227,14 +228,15 @@ class Side:
         place = {key: row for row, key in enumerate(keys)}
         times = ok[value].to_numpy(dtype=float), by_round(list(ok[rounds]))
         known = {what: _values(side, what) for what in COMPARABLE}
-        return cls(name, metric, side, known, place, *times, list(ok["group"]))
+        rows = ok["row" if "row" in ok else "implementation"].tolist()
+        return cls(name, metric, side, known, place, *times, list(ok["group"]), rows)
 
 
 def paired(
     a: Side,
     b: Side,
     across: tuple[str, ...] | None,
-    floors: Sequence[Sequence[Noise]],
+    floors: Sequence[Floors],
     in_turns: bool = True,
 ) -> Comparison:
     """B against A; `in_turns`: both are of one run."""
@@ -256,7 +258,13 @@ def paired(
     passes = a.seconds[rows[0]][:, None], b.seconds[rows[1]][:, None]
     a_s, b_s = map(noise.row_median, join_passes(shape_of, len(sizes), *passes))
     first, second = join_passes(shape_of, len(sizes), first, second)
-    floor = np.maximum(noise.floor_at(floors[0], a_s), noise.floor_at(floors[-1], b_s))
+    _, one = np.unique(shape_of, return_index=True)  # a pass of each shape
+    rows_a, rows_b = (
+        [side.rows[n] for n in at[one]] for side, at in zip((a, b), rows, strict=True)
+    )
+    floor = np.maximum(
+        noise.floor_at(floors[0], a_s, rows_a), noise.floor_at(floors[-1], b_s, rows_b)
+    )
     columns: dict[str, Any] = dict(
         zip(SHAPE, np.array(sizes, dtype=int).reshape(-1, len(SHAPE)).T, strict=True)
     )
@@ -312,6 +320,7 @@ def _side(cells: pd.DataFrame, name: str, metric: str) -> pd.DataFrame:
     """The cells of one implementation, controls apart."""
     value, rounds = METRICS[metric]
     columns = [*SHAPE, "pass_number", "group", "status", "device", value, rounds]
+    columns.append("row" if "row" in cells else "implementation")
     mine = (cells["implementation"] == name) & (cells["copy"] == 1)
     side = cells.loc[mine, [*columns, *COMPARABLE.values()]]
     if side.empty:

@@ -35,7 +35,7 @@ from lstm_bench.analysis.noise import (
     FEWEST_ROUNDS,
     METRICS,
     SHAPE,
-    Noise,
+    Floors,
     Numbers,
     by_round,
 )
@@ -140,7 +140,7 @@ def judge(
     base: pd.DataFrame,
     new: pd.DataFrame | None,
     rows: Mapping[str, str],
-    floors: Sequence[Sequence[Noise]],
+    floors: Sequence[Floors],
     threshold: float = THRESHOLD,
     metric: str = "latency",
     across: tuple[str, ...] = (),
@@ -204,7 +204,7 @@ class _Pair:
         names: dict[str, str],
         sides: tuple[pd.DataFrame, pd.DataFrame],
         in_turns: bool,
-        floors: Sequence[Sequence[Noise]],
+        floors: Sequence[Floors],
         metric: str,
         across: tuple[str, ...],
     ) -> _Pair:

@@ -90,7 +90,10 @@ def machines(
         name: cells[pd.MultiIndex.from_frame(cells[SHAPE]).isin(common)]
         for name, cells in own.items()
     }
-    named = [cells.assign(implementation=name) for name, cells in own.items()]
+    named = [
+        cells.assign(row=cells["implementation"], implementation=name)
+        for name, cells in own.items()
+    ]
     names, allowed = list(runs), (*ACROSS, *across)
     pairs = {}
     for i, j in itertools.combinations(range(len(names)), 2):
@@ -160,7 +163,8 @@ def table(of: Machines, prices: Mapping[str, float] | None = None) -> pd.DataFra
             part[column] = first[column].to_numpy()
         part["seconds"], part["ratio"] = seconds[place], ratio[place]
         part["verdict"], part["wins"] = verdict[place], wins[place]
-        part["floor"] = noise.floor_at(of.runs[name].floors(of.metric), seconds[place])
+        floors = of.runs[name].floors(of.metric)
+        part["floor"] = noise.floor_at(floors, seconds[place], part["implementation"].tolist())
         part["energy_j"] = _energies(of.runs[name], part)
         parts.append(part)
     if prices:

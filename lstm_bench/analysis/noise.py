@@ -1,7 +1,9 @@
 """What stands between two measurements of the same thing, and verdicts that respect it.
 
 A/A controls are the same implementation under two names; what separates them is noise. Their 95th
-percentile is the run's noise floor, by duration class, and a difference must be beyond it.
+percentile is the run's noise floor, by duration class, and a difference must be beyond it. An
+implementation with enough controls has a floor of its own: one may be restless, as its processes
+differ, beside others that are not.
 """
 
 from __future__ import annotations
@@ -9,8 +11,8 @@ from __future__ import annotations
 import itertools
 import math
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +33,7 @@ CLASSES = (("< 100 us", 1e-4), ("< 1 ms", 1e-3), (">= 1 ms", math.inf))
 
 FEWEST_ROUNDS = 3  # below, no verdict
 FEWEST_PAIRS = 5  # below, a class has no noise floor that it can call its own
+OWN_PAIRS = 10  # below, an implementation has none, and takes that of its class
 DEFAULT_FLOOR = 0.05  # at least, where a whole run has fewer pairs than that
 LOTS = 8  # into which neighbouring rounds are joined before they are tested, if they are many
 MAD = 1.4826  # a normal distribution's standard deviation in median deviations
@@ -55,9 +58,27 @@ class Noise:
 
 
 @dataclass(frozen=True)
+class Floors:
+    """The noise floors of a run by duration class; `own` has those of single implementations."""
+
+    classes: tuple[Noise, ...]
+    own: Mapping[str, tuple[Noise, ...]] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Noise]:
+        return iter(self.classes)
+
+    @property
+    def others(self) -> int:
+        """How many pairs are of implementations without a floor of their own."""
+        own = sum(one.pairs for classes in self.own.values() for one in classes)
+        return sum(one.pairs for one in self) - own
+
+
+@dataclass(frozen=True)
 class Controls:
     """A/A pairs: what was measured twice, and both sides round by round."""
 
+    name: npt.NDArray[np.str_]  # the implementation
     time_s: Numbers  # of the first side
     difference: Numbers  # (A' - A) / A, the median over the rounds
     ratio: Numbers  # A' / A, of the two medians
@@ -66,6 +87,10 @@ class Controls:
 
     def __len__(self) -> int:
         return len(self.time_s)
+
+    def only(self, places: npt.NDArray[np.intp]) -> Controls:
+        """Some of the pairs."""
+        return Controls(*(getattr(self, one.name)[places] for one in fields(self)))
 
 
 def by_round(lists: Sequence[Sequence[float]]) -> Numbers:
@@ -110,7 +135,8 @@ def controls(cells: pd.DataFrame, metric: str = "latency") -> Controls:
     enough = np.isfinite(in_turns).sum(axis=1) >= FEWEST_ROUNDS
     ratio = both[value + "_2"].to_numpy(dtype=float) / times
     difference = np.where(enough, np.expm1(row_median(in_turns)), ratio - 1)
-    return Controls(times, difference, ratio, first, second)
+    names = both["implementation"].to_numpy(dtype=str)
+    return Controls(names, times, difference, ratio, first, second)
 
 
 def between_passes(cells: pd.DataFrame, metric: str = "latency") -> Numbers:
@@ -133,26 +159,55 @@ def log_ratios(first: Numbers, second: Numbers) -> Numbers:
     return np.asarray(ratios)
 
 
-def floors(pairs: Controls) -> list[Noise]:
-    """The run's noise floor by duration class, each class with its own pairs."""
-    result, lower = [], 0.0
+def floors(pairs: Controls) -> Floors:
+    """The noise floors by duration class; implementations with enough pairs have theirs."""
+    judged = _judged(pairs)
+    names, count = np.unique(pairs.name, return_counts=True)
+    own = {}
+    for name in names[count >= OWN_PAIRS] if len(names) > 1 else ():
+        mine = np.flatnonzero(pairs.name == name)
+        part = pairs.only(mine)
+        judged[mine] = _judged(part)
+        own[str(name)] = _classes(part, judged[mine])
+    return Floors(_classes(pairs, judged), own)
+
+
+def _classes(pairs: Controls, judged: npt.NDArray[np.bool_]) -> tuple[Noise, ...]:
+    """The noise floor of each duration class by these pairs."""
     size = np.abs(pairs.difference)
-    for name, upper in CLASSES:
-        members = np.flatnonzero((pairs.time_s >= lower) & (pairs.time_s < upper))
-        lower = upper
+    return tuple(
+        Noise(
+            name, len(own), percentile_95(size[own]) if len(own) else None, int(judged[own].sum())
+        )
+        for (name, _), own in zip(CLASSES, _by_class(pairs.time_s), strict=True)
+    )
+
+
+def _by_class(time_s: Numbers) -> list[npt.NDArray[np.intp]]:
+    """Which of these are in each duration class."""
+    number = _class_of(time_s)
+    return [np.flatnonzero(number == one) for one in range(len(CLASSES))]
+
+
+def _class_of(time_s: npt.ArrayLike) -> npt.NDArray[np.intp]:
+    limits = [upper for _, upper in CLASSES[:-1]]
+    return np.searchsorted(limits, np.asarray(time_s, dtype=float), side="right")
+
+
+def _judged(pairs: Controls) -> npt.NDArray[np.bool_]:
+    """Which pairs are called different, each by the others of its class; where few, by all."""
+    size, different = np.abs(pairs.difference), np.zeros(len(pairs), dtype=bool)
+    for members in _by_class(pairs.time_s):
         if not len(members):
-            result.append(Noise(name, 0, None, 0))
             continue
-        # a pair is judged by the others of its class; where they are few, by all others
         judges = members if len(members) > FEWEST_PAIRS else np.arange(len(pairs))
         others = _without_each(size[judges], np.searchsorted(judges, members))
         if len(pairs) < FEWEST_PAIRS:  # as `floor_at` has it
             others = np.maximum(others, DEFAULT_FLOOR)
         sides = pairs.first[members], pairs.second[members]
         words = verdicts(*sides, pairs.ratio[members], others)
-        different = int(np.isin(words, ("faster", "slower")).sum())
-        result.append(Noise(name, len(members), percentile_95(size[members]), different))
-    return result
+        different[members] = np.isin(words, ("faster", "slower"))
+    return different
 
 
 def _without_each(values: Numbers, places: npt.NDArray[np.intp]) -> Numbers:
@@ -179,23 +234,30 @@ def percentile_95(values: Numbers) -> float:
     return float(np.percentile(values, 95, method="weibull")) if len(values) else math.inf
 
 
-def floor_at(noise: Sequence[Noise], seconds: npt.ArrayLike) -> Numbers:
-    """The noise floor for calls of these lengths; a class with few pairs borrows the widest.
+def floor_at(floors: Floors, seconds: npt.ArrayLike, names: Sequence[str] = ()) -> Numbers:
+    """The noise floor for calls of these lengths, by implementations of these names.
+
+    One that has a floor of its own is held to that.
+    """
+    place = _class_of(seconds)
+    found = np.asarray(applied(floors))[place]
+    if len(names):
+        given = np.array(names, dtype=object)
+        for name, classes in floors.own.items():
+            found = np.where(given == name, np.asarray(applied(classes))[place], found)
+    return found
+
+
+def applied(classes: Iterable[Noise]) -> list[float]:
+    """The floor that is used in each duration class: one with few pairs borrows the widest.
 
     A run with hardly any control does not know its noise: nothing below 5% is called there.
     """
-    widest = max((n.floor for n in noise if n.floor is not None), default=0.0)
-    if sum(n.pairs for n in noise) < FEWEST_PAIRS:
+    known = list(classes)
+    widest = max((n.floor for n in known if n.floor is not None), default=0.0)
+    if sum(n.pairs for n in known) < FEWEST_PAIRS:
         widest = max(widest, DEFAULT_FLOOR)
-    own = [n.floor if n.floor is not None and n.pairs >= FEWEST_PAIRS else widest for n in noise]
-    limits = [upper for _, upper in CLASSES[:-1]]
-    return np.asarray(own)[np.searchsorted(limits, np.asarray(seconds, dtype=float), side="right")]
-
-
-def applied(noise: Sequence[Noise]) -> list[float]:
-    """The floor that is used in each class."""
-    inside = [0.0, *(upper for _, upper in CLASSES[:-1])]
-    return [float(floor) for floor in floor_at(noise, inside)]
+    return [n.floor if n.floor is not None and n.pairs >= FEWEST_PAIRS else widest for n in known]
 
 
 def verdicts(

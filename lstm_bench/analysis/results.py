@@ -19,7 +19,7 @@ import pandas as pd
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.families import families
-from lstm_bench.analysis.noise import METRICS, SHAPE, Noise
+from lstm_bench.analysis.noise import METRICS, SHAPE, Floors
 from lstm_bench.model.limits import Limits
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Implementation, Record, Settings, to_json
@@ -294,18 +294,18 @@ class Run:
         return store.read_versions(self.folder) if self.folder else {}
 
     @property
-    def noise(self) -> list[Noise]:
+    def noise(self) -> Floors:
         """The noise floor of latency."""
         return self.floors("latency")
 
-    def floors(self, metric: str) -> list[Noise]:
+    def floors(self, metric: str) -> Floors:
         """The noise floor of a metric over the whole run, worked out once."""
         if metric not in self._floors:
             self._floors[metric] = noise.floors(noise.controls(self.cells, metric))
         return self._floors[metric]
 
     @functools.cached_property
-    def _floors(self) -> dict[str, list[Noise]]:
+    def _floors(self) -> dict[str, Floors]:
         return {}
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from lstm_bench.analysis import noise
-from lstm_bench.analysis.noise import METRICS, SHAPE, Noise, Numbers, by_round
+from lstm_bench.analysis.noise import METRICS, SHAPE, Floors, Numbers, by_round
 from lstm_bench.model.types import ACCURACY, Shape
 
 Codes = npt.NDArray[np.intp]
@@ -157,7 +157,7 @@ def classes(of: Times) -> dict[str, list[str]]:
 
 def contests(
     of: Times,
-    floors: Sequence[Noise],
+    floors: Floors,
     metric: str = "latency",
     among: Mapping[str, Collection[str]] | None = None,
 ) -> pd.DataFrame:
@@ -177,7 +177,7 @@ def most_often(won: pd.DataFrame) -> tuple[str, int, int]:
 
 def winners(
     of: Times,
-    floors: Sequence[Noise],
+    floors: Floors,
     metric: str = "latency",
     among: Collection[str] | None = None,
 ) -> pd.DataFrame:
@@ -214,8 +214,9 @@ def winners(
         place = np.array([min(len(own), len(equal)) for own in shared], dtype=np.intp)
         rounds = _in_turns(fastest, stand("next", place), len(found))
         found["ratio"] = found["next_s"] / found["fastest_s"]
-        floor = noise.floor_at(floors, found["fastest_s"])
-        both = np.maximum(floor, noise.floor_at(floors, found["next_s"]))
+        floor = noise.floor_at(floors, found["fastest_s"], found["fastest"].tolist())
+        of_next = noise.floor_at(floors, found["next_s"], found["next"].tolist())
+        both = np.maximum(floor, of_next)
         floor = np.where(found["next_s"].notna(), both, floor)
         found["verdict"] = noise.verdicts(*rounds, found["ratio"].to_numpy(), floor)
         found.loc[found["next"].isna(), "verdict"] = "alone"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lstm_bench.analysis.noise import METRICS, Noise, Numbers, by_round, floor_at
+from lstm_bench.analysis.noise import METRICS, Floors, Numbers, by_round, floor_at
 from lstm_bench.model.median import median_interval
 
 
@@ -26,7 +25,7 @@ def intervals(value: pd.Series[float], rounds: pd.Series[Any]) -> Numbers:
     return result
 
 
-def beyond(cells: pd.DataFrame, floors: Sequence[Noise], metric: str = "latency") -> Numbers:
+def beyond(cells: pd.DataFrame, floors: Floors, metric: str = "latency") -> Numbers:
     """Of each measured cell that is known less well than the noise floor: half its interval.
 
     The floor is what the run can tell apart: a cell as sure as that is sure enough, whatever
@@ -36,4 +35,5 @@ def beyond(cells: pd.DataFrame, floors: Sequence[Noise], metric: str = "latency"
     own = cells[(cells["status"] == "ok") & cells[value].notna()]
     low, high = intervals(own[value], own[rounds])
     half = (high - low) / 2
-    return np.asarray(half[half > floor_at(floors, own[value])])
+    floor = floor_at(floors, own[value], own["implementation"].tolist())
+    return np.asarray(half[half > floor])

@@ -130,7 +130,7 @@ def doctor_(
         sys.exit(stop.exit_code)
     floors = noise.floors(noise.controls(results.frame_of(records)))
     click.echo("\n".join("  " + line for line in run_report.noise_lines(floors)))
-    if (verdict := doctor.verdict(records, floors[-1].floor)) is not None:
+    if (verdict := doctor.verdict(records, floors.classes[-1].floor)) is not None:
         click.echo(f"  calls over 1 ms: {verdict}")
     kinds = [one for one in kinds_of([r.warnings for r in records]) if one[0] != "not converged"]
     for line in run_report.warning_lines(kinds, len(records)):

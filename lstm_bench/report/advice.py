@@ -130,7 +130,9 @@ def of(
         raise LstmBenchError(
             f"{run.name} has no row with {accuracy} accuracy{least} at {shape.label}; it has {why}"
         )
-    floor = float(floor_at(run.floors("latency"), rows[0]["latency_s"]))
+    best = rows[0]
+    floors = floor_at(run.floors("latency"), [best["latency_s"]], [best["implementation"]])
+    floor = float(floors[0])
     names = _allowed(_deployable(run, times), precisions, accuracy)
     held_out = None if measured else advice.hold_out(times, advice.left_out(times), names)
     faster = {n: why for n, why in left_out.items() if time[n] < rows[0]["latency_s"]}

@@ -379,6 +379,9 @@ def about(run: Run) -> str:
     used = zip(run.noise, noise.applied(run.noise), strict=True)
     floors = [f"{percent(floor)} ({n.name})" for n, floor in used if n.pairs]
     noisy = f"noise floor {', '.join(floors)}" if floors else "noise floor not measured"
+    if run.noise.own:
+        of = "some implementations" if run.noise.others else "each implementation"
+        noisy += f", {of} with its own"
     return (
         f"{what}; run {elided(run.name, 40)}, {run.shapes} of {counted(planned, 'shape')}; {noisy}."
     )

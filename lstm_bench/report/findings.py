@@ -438,7 +438,11 @@ def _noise(run: Run) -> str:
     if not parts:
         return "The run has no A/A controls: its noise is not known, differences may be chance."
     few = sum(n.pairs for n in run.noise) < noise.FEWEST_PAIRS
-    text = f"Noise floor: {listed(parts)}. Smaller differences are within noise"
+    floors = listed(parts)
+    if run.noise.own:
+        others = f"; of others {floors}" if run.noise.others else ""
+        floors = run_report.own_floors(run.noise, two_digits) + others
+    text = f"Noise floor: {floors}. Smaller differences are within noise"
     return text + ("; it rests on few pairs." if few else ".")
 
 

@@ -156,7 +156,7 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
         result.facts["where"] = list(conditions)
     result.add(Table("ladder", found.rows, _columns(run, found.rows)))
     result.add("\n".join([*map(wrapped, notes(found)), *run_report.mark_notes(run, _names(found))]))
-    result.add(run_report.noise_line(run.noise))
+    result.add(wrapped(run_report.noise_line(run.noise)))
     for title, inside in (("not at every shape", True), ("left out, for want of shapes", False)):
         names = [name for name in found.lacking if (name in _names(found)) == inside]
         if names:

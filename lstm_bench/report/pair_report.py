@@ -90,7 +90,7 @@ def _noise(found: Comparison, runs: Sequence[Run]) -> list[str]:
     lines = []
     for run, floors in zip(runs, found.noise, strict=False):
         lines += [f"  {run.name}:"] if len(found.noise) > 1 else []
-        lines += ["  " + line for line in noise_lines(floors, found.metric)]
+        lines += ["  " + line for line in noise_lines(floors, found.metric, (found.a, found.b))]
         lines += ["  " + line for line in pass_lines(run, found.metric)]
     return [*lines, f"  used here: {shown}"]
 

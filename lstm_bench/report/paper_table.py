@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from lstm_bench.analysis.comparison import Statistic, compare
-from lstm_bench.analysis.noise import Noise
+from lstm_bench.analysis.noise import Floors
 from lstm_bench.analysis.results import Run
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import LstmBenchError
@@ -75,7 +75,7 @@ def document(
     result = Document(facts={"run": run.name, "metric": metric})
     result.add(heading(run), *([only(run, part.cells, conditions)] if conditions else []))
     result.facts |= {"where": list(conditions)} if conditions else {}
-    result.add(noise_line(run.floors(metric), metric), table)
+    result.add(wrapped(noise_line(run.floors(metric), metric)), table)
     result.add("\n".join(wrapped(note) for note in notes))
     return result
 
@@ -96,7 +96,7 @@ def paper_pairs(names: Collection[str]) -> list[tuple[str, str, float]]:
 
 
 def _row(
-    run: Run, a: str, b: str, paper: float, metric: str, floors: Sequence[Sequence[Noise]]
+    run: Run, a: str, b: str, paper: float, metric: str, floors: Sequence[Floors]
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"a": a, "b": b, "paper": paper}
     try:

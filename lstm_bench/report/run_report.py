@@ -5,7 +5,7 @@ One screen for people who scan; everything else is drawn with `--all`, and is al
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pandas as pd
 
 from lstm_bench.analysis import limits, noise, uncertainty
 from lstm_bench.analysis import summary as summaries
-from lstm_bench.analysis.noise import SHAPE, Noise
+from lstm_bench.analysis.noise import SHAPE, Floors, Noise
 from lstm_bench.analysis.results import Run, references
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import UNSEEN_GPU, LstmBenchError, Shape, kinds_of
@@ -107,7 +107,7 @@ def document(
     result.add(_table(run, summary, won, ours, far, everything))
     result.add("\n".join(_legend(run, summary, of, groups, metric, bool(len(far)))))
     # parts of their own: lines of one part are joined where the terminal is narrow
-    result.add(noise_line(floors, metric), *uncertain_lines(len(measured), wide, metric))
+    result.add(wrapped(noise_line(floors, metric)), *uncertain_lines(len(measured), wide, metric))
     result.add(*_serious_lines(warnings, len(measured)))
     most = MAX_REASON_LINES if everything else FEW_LINES
     for title, lines in (
@@ -168,11 +168,19 @@ def heading(run: Run) -> str:
     return f"{run.name}: {line}{left}"
 
 
-def noise_facts(floors: Sequence[Noise]) -> list[dict[str, Any]]:
+def noise_facts(floors: Floors) -> list[dict[str, Any]]:
     """What A/A pairs differ by, and what is used: of few pairs the widest."""
+    own = {name: noise.applied(classes) for name, classes in floors.own.items()}
+    used = noise.applied(floors)
     return [
-        {"class": n.name, "floor": n.floor, "used": used, "pairs": n.pairs}
-        for n, used in zip(floors, noise.applied(floors), strict=True)
+        {
+            "class": n.name,
+            "floor": n.floor,
+            "used": used[place],
+            "pairs": n.pairs,
+            "own": {name: by_class[place] for name, by_class in own.items()},
+        }
+        for place, n in enumerate(floors)
     ]
 
 
@@ -190,8 +198,8 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
     return f"{where}{tf32}, seed {settings.get('seed')}{carried}"
 
 
-def noise_line(floors: Sequence[Noise], metric: str = "latency") -> str:
-    """The noise floor in one line."""
+def noise_line(floors: Floors, metric: str = "latency") -> str:
+    """The noise floor in one line; those that implementations have of their own are in it."""
     pairs = list(zip(floors, noise.applied(floors), strict=True))
     used = {one.name: percent(floor) for one, floor in pairs if one.pairs}
     if not used:
@@ -200,7 +208,21 @@ def noise_line(floors: Sequence[Noise], metric: str = "latency") -> str:
     shown = next(iter(used.values()))
     if len(set(used.values())) > 1:
         shown = ", ".join(f"{floor} at {name}" for name, floor in used.items())
+    if floors.own:
+        shown = own_floors(floors) + (f"; of others {shown}" if floors.others else "")
     return f"noise floor: {shown}; smaller differences are within noise"
+
+
+def own_floors(floors: Floors, show: Callable[[float], str] = percent) -> str:
+    """`deepbench 4.5%, pytorch 3.0% to 102%`."""
+    return ", ".join(f"{name} {_floor_span(own, show)}" for name, own in floors.own.items())
+
+
+def _floor_span(classes: Sequence[Noise], show: Callable[[float], str] = percent) -> str:
+    """From the least to the largest floor of the duration classes that there are."""
+    used = zip(classes, noise.applied(classes), strict=True)
+    known = sorted(floor for one, floor in used if one.pairs)
+    return " to ".join(dict.fromkeys(show(floor) for floor in (known[0], known[-1])))
 
 
 def noise_text(run: Run, metric: str) -> str:
@@ -226,8 +248,13 @@ def pass_lines(run: Run, metric: str) -> list[str]:
     ]
 
 
-def noise_lines(floors: Sequence[Noise], metric: str = "latency") -> list[str]:
-    """One line per duration class that the run has; a class with few pairs says what is used."""
+def noise_lines(
+    floors: Floors, metric: str = "latency", names: Collection[str] | None = None
+) -> list[str]:
+    """One line per duration class that the run has; a class with few pairs says what is used.
+
+    Then one for each implementation, or those of these names, that has a floor of its own.
+    """
     lines = []
     for one, used in zip(floors, noise.applied(floors), strict=True):
         if not one.pairs:
@@ -238,6 +265,10 @@ def noise_lines(floors: Sequence[Noise], metric: str = "latency") -> list[str]:
         if one.called_different:
             line += f"; {one.called_different} wrongly called different"
         lines.append(line)
+    for name, classes in floors.own.items():
+        if names is None or name in names:
+            pairs = counted(sum(one.pairs for one in classes), "pair")
+            lines.append(f"{name}: {_floor_span(classes)} from {pairs} of its own")
     default = percent(noise.DEFAULT_FLOOR, 0)
     return lines or [f"no A/A pair has a {metric}; differences under {default} are called the same"]
 
@@ -256,11 +287,11 @@ def uncertain_lines(cells: int, wide: noise.Numbers, metric: str = "latency") ->
 
 def _measured(cells: pd.DataFrame, metric: str = "latency") -> pd.DataFrame:
     """Cells with a time, A/A controls apart, and what warnings and uncertainty need of them."""
-    columns = ["status", "warnings", *noise.METRICS[metric]]
+    columns = ["implementation", "status", "warnings", *noise.METRICS[metric]]
     return cells.loc[(cells["status"] == "ok") & (cells["copy"] == 1), columns]
 
 
-def warnings_of(cells: pd.DataFrame, floors: Sequence[Noise]) -> list[tuple[str, int]]:
+def warnings_of(cells: pd.DataFrame, floors: Floors) -> list[tuple[str, int]]:
     """The kinds of warnings about cells with a time, controls apart, most frequent first."""
     own = _measured(cells)
     return counted_warnings(own, uncertainty.beyond(own, floors))

@@ -8,7 +8,8 @@ averages out. In "rough" runs 3% of the rounds come out up to 40% late besides. 
 of 10 to 100 rounds, a worker goes faster or slower by 11%, in part for several rounds, as those do
 that wait for the host of a GPU; the control shares its worker, what it is compared with does not.
 Prints how often the verdict calls two equal things different, how often it finds a true difference,
-and how often the 95% intervals hold the truth.
+and how often the 95% intervals hold the truth. Last: what floors of their own do for
+implementations of unlike noise.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lstm_bench.analysis import noise
 from lstm_bench.analysis.comparison import Comparison, compare
 from lstm_bench.analysis.intervals import FEWEST_SHAPES, over_shapes
 from lstm_bench.analysis.noise import SHAPE, Numbers
@@ -169,6 +171,37 @@ def two_groups(rng: np.random.Generator, runs: int) -> None:
         print(f"  {shapes:6d}  {holds:7.1%}  {sides}  {low:.2f} to {high:.2f}")
 
 
+def unlike_noise(rng: np.random.Generator, runs: int) -> None:
+    """Two implementations whose processes differ by 1%, two by 12%, all equal but for one of 8%."""
+    noise_of = {"calm": 0.01, "calm, 8% slower": 0.01, "restless": 0.12, "restless too": 0.12}
+    names, shapes = list(noise_of), 30
+    pairs = (names[2:], names[:2])
+    called = {own: np.zeros(2) for own in (True, False)}
+    for _ in range(runs):
+        rows = []
+        for number in range(shapes):
+            sizes = Sizes(number + 1, 1, 1, number + 1)
+            doubled = {names[2 * number % 4], names[(2 * number + 1) % 4]}
+            for name, process_noise in noise_of.items():
+                true_s = 0.01 * (1.08 if "slower" in name else 1.0)
+                for copy in (1, 2) if name in doubled else (1,):
+                    times = list(measured(rng, true_s, Machine(process_noise), ROUNDS))
+                    row = Row(name, sizes, 1, copy, "ok", latency_s=float(np.median(times)))
+                    row.round_latency_s, row.group = times, str(number)
+                    rows.append(row)
+        cells = frame(rows, {})
+        floors = noise.floors(noise.controls(cells))
+        for own, told in called.items():
+            used = floors if own else noise.Floors(floors.classes)
+            for place, (a, b) in enumerate(pairs):
+                words = compare(cells, a, b, floors=[used]).shapes["verdict"]
+                told[place] += words.isin(("faster", "slower")).mean() / runs
+    print(f"implementations of unlike noise, {runs} runs of {shapes} shapes:")
+    for own, (false, found) in called.items():
+        floor = "floors of their own" if own else "one floor for all"
+        print(f"  {floor}: equal restless ones called different {false:.1%}, 8% found {found:.1%}")
+
+
 def held(rng: np.random.Generator, runs: int, machine: Machine) -> tuple[float, float]:
     """How often the interval of a ratio holds the truth: at one shape of a run, and over all."""
     one = whole = 0
@@ -201,6 +234,7 @@ def main() -> None:
         one, whole = held(rng, runs, machine)
         print(f"95% intervals that hold the truth: {one:.1%} of one shape, {whole:.1%} of all")
     two_groups(np.random.default_rng(3), runs)
+    unlike_noise(np.random.default_rng(2), runs)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import pandas as pd
 
 from lstm_bench.analysis import noise, summary, uncertainty
 from lstm_bench.analysis.comparison import Group, Statistic, clear
-from lstm_bench.analysis.noise import METRICS, SHAPE, Noise
+from lstm_bench.analysis.noise import METRICS, SHAPE, Floors
 from lstm_bench.analysis.results import Run, references
 from lstm_bench.model.types import TOLERANCES, plain
 from lstm_bench.model.units import clean, over
@@ -137,9 +137,7 @@ def data(run: Run, sections: Sequence[Section], pairs: findings.Pairs) -> dict[s
         "overview": _overview(run),
         "winners": _winners(run, names, metrics, place),
         "pairs": _pairs(pairs, names, baseline, place),
-        "noise": {
-            metric: [_noise(n, floors[metric]) for n in floors[metric]] for metric in metrics
-        },
+        "noise": {metric: _noises(floors[metric]) for metric in metrics},
         "facts": _facts(run),
         "sections": plain(list(sections)),
         "manifest": plain(run.manifest),
@@ -318,18 +316,22 @@ def _stat(statistic: Statistic) -> list[float | None]:
     return _numbers((statistic.value, statistic.low, statistic.high), 4)
 
 
-def _noise(of: Noise, floors: list[Noise]) -> dict[str, Any]:
-    """A class, and the floor that holds there: its own, or where pairs are few the widest."""
-    limits = [0.0, *(upper for _, upper in noise.CLASSES)]
-    start = limits[floors.index(of)]
-    return {
-        "name": of.name,
-        "from": start,
-        "pairs": of.pairs,
-        "own": of.floor,
-        "floor": float(noise.floor_at(floors, start + 1e-9)),
-        "different": of.called_different,
-    }
+def _noises(floors: Floors) -> list[dict[str, Any]]:
+    """The floors of all, then those that implementations have of their own."""
+    starts = [0.0, *(upper for _, upper in noise.CLASSES)]
+    return [
+        {
+            "implementation": name,
+            "name": one.name,
+            "from": start,
+            "pairs": one.pairs,
+            "own": one.floor,
+            "floor": used,
+            "different": one.called_different,
+        }
+        for name, classes in [(None, floors.classes), *floors.own.items()]
+        for one, start, used in zip(classes, starts, noise.applied(classes), strict=False)
+    ]
 
 
 def _facts(run: Run) -> list[Any]:

@@ -76,7 +76,7 @@ function pairNodes(pair) {
       fact("ratio B / A, geometric mean, 95% interval", ...interval(all.ratio, times)),
       fact("MPE, mean of (A - B) / A, 95% interval", ...interval(all.mpe, mpe)),
       fact("shapes that both have", all.shapes.toLocaleString("en")),
-      fact("noise floor of latency", floorText())),
+      fact("noise floor of latency", floorText(pair))),
     ...shares(pair),
     leftOut(pair),
     ...(groups.length
@@ -104,8 +104,18 @@ function warnings({ a, b, names, differs }) {
   });
 }
 
-function floorText() {
-  const sizes = run.noise.latency.filter((one) => one.pairs).map((one) => one.floor);
+// The noise floor of each duration class for a pair: the larger of both, their own where they have one.
+function floorsOf({ names }) {
+  const every = run.noise.latency;
+  return every.filter((one) => !one.implementation).map((one) => {
+    const own = names.map((name) =>
+      every.find((other) => other.implementation === name && other.name === one.name) ?? one);
+    return { ...one, floor: Math.max(...own.map((other) => other.floor)) };
+  });
+}
+
+function floorText(pair) {
+  const sizes = floorsOf(pair).filter((one) => one.pairs).map((one) => one.floor);
   if (!sizes.length) return "not known";
   const low = percent(Math.min(...sizes)), high = percent(Math.max(...sizes));
   return low === high ? low : `${low} to ${high}`;
@@ -194,7 +204,7 @@ function shapeFigure(pair) {
   const order = pair.shape.map((_, k) => k).filter((k) => k % every === 0)
     .sort((i, j) => pair.a_s[i] - pair.a_s[j]);
   const ratios = order.map((k) => pair.ratio[k]);
-  const floors = run.noise.latency;
+  const floors = floorsOf(pair);
   const widest = 1 + Math.max(...floors.map((one) => one.floor));
   const xRange = [pair.a_s[order[0]] / 1.2, pair.a_s[order[order.length - 1]] * 1.2];
   const yRange = [Math.min(...ratios, 1 / widest) / 1.1, Math.max(...ratios, widest) * 1.1];

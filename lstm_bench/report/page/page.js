@@ -65,8 +65,8 @@ function extraSections(place) {
 }
 
 function noiseTable(place) {
-  const rows = Object.entries(run.noise).flatMap(
-    ([metric, classes]) => classes.map((one) => ({ metric, ...one })));
+  const rows = Object.entries(run.noise).flatMap(([metric, classes]) => classes
+    .filter((one) => one.pairs || !one.implementation).map((one) => ({ metric, ...one })));
   if (!rows.length) return;
   const pairs = new Set(rows.filter((row) => row.pairs).map((row) => row.metric));
   const order = new Map(rows.map((row, i) => [row, i]));
@@ -74,6 +74,8 @@ function noiseTable(place) {
     caption: "Noise floors",
     columns: [
       textColumn("time", (row) => row.metric),
+      ...(rows.some((row) => row.implementation)
+        ? [textColumn("implementation", (row) => row.implementation ?? "all")] : []),
       { label: "length of a call", key: (row) => order.get(row), show: (row) => row.name },
       numberColumn("A/A pairs", (row) => row.pairs, String),
       numberColumn("95% differ by less than", (row) => row.own, percent),
@@ -88,7 +90,8 @@ function noiseTable(place) {
   replace(place, el("h3", { text: "Noise floors" }), table.node, el("p", {
     class: "note",
     text: "An A/A pair is the same implementation measured twice: 95% of pairs differ by less than"
-      + " the noise floor. A class with fewer than five pairs uses the largest floor of the run.",
+      + " the noise floor. A class with fewer than five pairs uses the largest floor of the run;"
+      + " an implementation with ten pairs or more has floors of its own.",
   }));
 }
 
