@@ -139,9 +139,38 @@ def test_a_run_keeps_the_limits_of_its_machine(lstm_bench, write_grid, tmp_path,
     monkeypatch.setattr(driver_limits, "measure", lambda *of: asked.append(of[1:]) or cpu)
     done = lstm_bench("grid", write_grid(**REAL), "--threads", "2")
     assert done.returncode == 0, done.stderr
-    assert asked == [("cpu", 2)]
+    assert asked == [("cpu", 2)] * 2  # when it starts, and when it is over
     assert results.load(only_run(tmp_path)).limits == cpu
     assert "over limit" in done.stdout
+
+
+def test_the_best_of_both_times_counts(lstm_bench, write_grid, tmp_path, monkeypatch, cpu):
+    """Neighbours that slow a machine down as a run starts must not lower its limits."""
+    slower = [dataclasses.replace(one, bytes_per_s=one.bytes_per_s / 2) for one in cpu.levels]
+    slow = dataclasses.replace(
+        cpu,
+        vector_flops=cpu.vector_flops / 2,
+        exchange_s={n: 2 * s for n, s in cpu.exchange_s.items()},
+        levels=tuple(slower),
+    )
+    for number, order in enumerate(((cpu, slow), (slow, cpu))):
+        times = iter(order)
+        monkeypatch.setattr(driver_limits, "measure", lambda *_, times=times: next(times))
+        done = lstm_bench("grid", write_grid(**REAL), "--run", str(number))
+        assert done.returncode == 0, done.stderr
+        assert results.load(tmp_path / "results" / str(number)).limits == cpu
+
+
+def test_limits_of_another_machine_count_for_nothing(cpu):
+    faster = dataclasses.replace(cpu, vector_flops=2 * cpu.vector_flops)
+    assert cpu.better(faster).vector_flops == faster.vector_flops
+    more = dict.fromkeys((*cpu.exchange_s, cpu.cores + 1), 1e-07)
+    for other in (
+        dataclasses.replace(faster, device="cuda"),
+        dataclasses.replace(faster, cores=cpu.cores + 1, exchange_s=more),
+        None,
+    ):
+        assert cpu.better(other) == cpu
 
 
 def test_a_run_of_a_virtual_clock_has_none(lstm_bench, write_grid, tmp_path, monkeypatch):

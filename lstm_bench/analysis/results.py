@@ -285,8 +285,12 @@ class Run:
 
     @functools.cached_property
     def limits(self) -> Limits | None:
-        """What the machine could do at best, if the run measured it."""
-        return store.limits_of(self.manifest)
+        """What the machine could do at best, if the run measured it: the best of all times."""
+        found = store.limits_of(self.manifest)
+        if found and self.folder:
+            for leg in store.read_legs(self.folder):
+                found = found.better(leg.limits)
+        return found
 
     @functools.cached_property
     def versions(self) -> dict[str, dict[str, str]]:

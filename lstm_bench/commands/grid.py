@@ -428,7 +428,7 @@ def _run(
             outcome = driver.run(
                 plan, cells, into, progress, stop, budget_s, missing, finished=finished
             )
-            sink.append_leg(leg(outcome, here))
+            sink.append_leg({**leg(outcome, here), "limits": _limits_after(plan, folder, outcome)})
     except OSError as error:
         what = f"{folder}: {error.strerror or error}"
         if not (folder / "manifest.json").exists():
@@ -472,6 +472,16 @@ def _limits(plan: Plan) -> dict[str, Any] | None:
         click.echo(f"! {error}: the report will not say how far the limit is", err=True)
         return None
     return found.to_json()
+
+
+def _limits_after(plan: Plan, folder: Path, outcome: Outcome) -> dict[str, Any] | None:
+    """What a CPU can do at best, once more: its neighbours may have come or gone meanwhile."""
+    from lstm_bench.runs import store
+
+    known = store.read_manifest(folder).get("limits")
+    if plan.settings.device != "cpu" or outcome.interrupted or not known:
+        return None
+    return _limits(plan)
 
 
 def tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -50,6 +50,22 @@ class Limits:
             raise ValueError("expected finite numbers from zero on")
         if not 1 <= min(self.exchange_s, default=0) <= max(self.exchange_s) <= self.cores:
             raise ValueError("expected exchanges between some of the cores")
+
+    def better(self, other: Limits | None) -> Limits:
+        """The better of each constant: what disturbs can only make them worse."""
+        if other is None or (other.device, other.cores) != (self.device, self.cores):
+            return self
+        rates = {level.name: level.bytes_per_s for level in other.levels}
+        levels = (
+            replace(one, bytes_per_s=max(one.bytes_per_s, rates.get(one.name, 0.0)))
+            for one in self.levels
+        )
+        return replace(
+            self,
+            exchange_s={n: min(s, other.exchange_s.get(n, s)) for n, s in self.exchange_s.items()},
+            vector_flops=max(self.vector_flops, other.vector_flops),
+            levels=tuple(levels),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As a manifest keeps them."""

@@ -410,6 +410,7 @@ class Leg(msgspec.Struct):
     note: str = ""
     machine: dict[str, Any] = {}  # as the manifest has that of the first leg
     places: Count = 1  # of a cluster, that measured at once
+    limits: Limits | None = None  # of a CPU, when the leg was over
 
 
 def read_legs(folder: Path) -> list[Leg]:
