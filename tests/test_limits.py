@@ -173,6 +173,35 @@ def test_limits_of_another_machine_count_for_nothing(cpu):
         assert cpu.better(other) == cpu
 
 
+def test_a_second_measurement_that_fails_leaves_the_first(
+    lstm_bench, write_grid, tmp_path, monkeypatch, cpu
+):
+    answers = iter([cpu])
+
+    def measure(*_):
+        for answer in answers:
+            return answer
+        raise LstmBenchError("limits: no compiler")
+
+    monkeypatch.setattr(driver_limits, "measure", measure)
+    done = lstm_bench("grid", write_grid(**REAL))
+    assert (done.returncode, "limits" in done.stderr) == (0, False)
+    assert results.load(only_run(tmp_path)).limits == cpu
+
+
+def test_limits_of_a_leg_on_another_cpu_count_for_nothing(
+    lstm_bench, write_grid, tmp_path, monkeypatch, cpu
+):
+    monkeypatch.setattr(driver_limits, "measure", lambda *_: cpu)
+    assert lstm_bench("grid", write_grid(**REAL)).returncode == 0
+    folder = only_run(tmp_path)
+    faster = dataclasses.replace(cpu, vector_flops=2 * cpu.vector_flops).to_json()
+    leg = {"wall_s": 1.0, "timed_s": 1.0, "machine": {"cpu": "another"}, "limits": faster}
+    with (folder / "legs.jsonl").open("a") as legs:
+        legs.write(json.dumps(leg) + "\n")
+    assert results.load(folder).limits == cpu
+
+
 def test_a_run_of_a_virtual_clock_has_none(lstm_bench, write_grid, tmp_path, monkeypatch):
     monkeypatch.setattr(driver_limits, "measure", lambda *_: pytest.fail("measured"))
     done = lstm_bench("grid", write_grid())

@@ -228,8 +228,8 @@ class Side:
         place = {key: row for row, key in enumerate(keys)}
         times = ok[value].to_numpy(dtype=float), by_round(list(ok[rounds]))
         known = {what: _values(side, what) for what in COMPARABLE}
-        rows = ok["row" if "row" in ok else "implementation"].tolist()
-        return cls(name, metric, side, known, place, *times, list(ok["group"]), rows)
+        groups, rows = list(ok["group"]), list(ok["row"])
+        return cls(name, metric, side, known, place, *times, groups, rows)
 
 
 def paired(
@@ -320,9 +320,9 @@ def _side(cells: pd.DataFrame, name: str, metric: str) -> pd.DataFrame:
     """The cells of one implementation, controls apart."""
     value, rounds = METRICS[metric]
     columns = [*SHAPE, "pass_number", "group", "status", "device", value, rounds]
-    columns.append("row" if "row" in cells else "implementation")
+    row = "row" if "row" in cells else "implementation"  # of a machine, that of each shape
     mine = (cells["implementation"] == name) & (cells["copy"] == 1)
-    side = cells.loc[mine, [*columns, *COMPARABLE.values()]]
+    side = cells.loc[mine, [*columns, *COMPARABLE.values(), row]].rename(columns={row: "row"})
     if side.empty:
         known = sorted(set(cells["implementation"]))
         shapes = sorted(shapes_of(cells))

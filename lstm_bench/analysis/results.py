@@ -288,8 +288,10 @@ class Run:
         """What the machine could do at best, if the run measured it: the best of all times."""
         found = store.limits_of(self.manifest)
         if found and self.folder:
+            cpu = self.manifest["machine"].get("cpu")
             for leg in store.read_legs(self.folder):
-                found = found.better(leg.limits)
+                if leg.machine.get("cpu") == cpu:  # legs that were merged may be of others
+                    found = found.better(leg.limits)
         return found
 
     @functools.cached_property

@@ -476,12 +476,17 @@ def _limits(plan: Plan) -> dict[str, Any] | None:
 
 def _limits_after(plan: Plan, folder: Path, outcome: Outcome) -> dict[str, Any] | None:
     """What a CPU can do at best, once more: its neighbours may have come or gone meanwhile."""
+    from lstm_bench.driver import limits
     from lstm_bench.runs import store
 
     known = store.read_manifest(folder).get("limits")
     if plan.settings.device != "cpu" or outcome.interrupted or not known:
         return None
-    return _limits(plan)
+    try:
+        found = limits.measure(plan.environments, plan.settings.device, plan.settings.threads)
+    except LstmBenchError:  # then those of the start stand alone
+        return None
+    return found.to_json()
 
 
 def tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> None:

@@ -367,6 +367,20 @@ def page(body: float, title: str, under: Sequence[str], notes: str) -> tuple[Fig
     return figure, foot
 
 
+def _noisy(floors: noise.Floors) -> str:
+    """The noise floor by duration class; where implementations have their own, least to largest."""
+    used = [(n, floor) for n, floor in zip(floors, noise.applied(floors), strict=True) if n.pairs]
+    if not used:
+        return "noise floor not measured"
+    if not floors.own:
+        return "noise floor " + ", ".join(f"{percent(floor)} ({n.name})" for n, floor in used)
+    own = [floor for _, floor in used] if floors.others else []
+    for classes in floors.own.values():
+        each = zip(classes, noise.applied(classes), strict=True)
+        own += [floor for n, floor in each if n.pairs]
+    return f"noise floors {percent(min(own))} to {percent(max(own))}, by implementation"
+
+
 def about(run: Run) -> str:
     """Where, what and how noisy, in a line."""
     machine, settings, planned = run.manifest["machine"], run.plan.settings, len(run.plan.shapes)
@@ -376,12 +390,7 @@ def about(run: Run) -> str:
         how = ["TF32 on"] * settings.tf32  # of the whole run: until it was a row's
     how += ["state carried from call to call"] * (settings.state == "carried")
     what = ", ".join([elided(where or "unknown device", 40), *how, f"AMP in {settings.amp}"])
-    used = zip(run.noise, noise.applied(run.noise), strict=True)
-    floors = [f"{percent(floor)} ({n.name})" for n, floor in used if n.pairs]
-    noisy = f"noise floor {', '.join(floors)}" if floors else "noise floor not measured"
-    if run.noise.own:
-        of = "some implementations" if run.noise.others else "each implementation"
-        noisy += f", {of} with its own"
+    noisy = _noisy(run.noise)
     return (
         f"{what}; run {elided(run.name, 40)}, {run.shapes} of {counted(planned, 'shape')}; {noisy}."
     )

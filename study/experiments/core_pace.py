@@ -25,7 +25,6 @@ import numpy.typing as npt
 
 BLOCK_S, PAUSE_S, PAUSES, TURNS = 0.02, 0.15, 40, 3
 WINDOW_MS, LAGS_MS = 5, (5, 40, 320, 1280)
-MAD = 1.4826
 START, TOOK, CORE, TAG = range(4)
 
 Calls = npt.NDArray[np.int64]
@@ -74,6 +73,8 @@ def measure(name: str, shape: str, path: Path) -> None:
 
 
 def spread(values: Numbers) -> float:
+    from lstm_bench.analysis.noise import MAD  # with pandas, which an interpreter may lack
+
     return MAD * float(np.median(np.abs(values - np.median(values))))
 
 

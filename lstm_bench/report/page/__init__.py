@@ -318,7 +318,7 @@ def _stat(statistic: Statistic) -> list[float | None]:
 
 def _noises(floors: Floors) -> list[dict[str, Any]]:
     """The floors of all, then those that implementations have of their own."""
-    starts = [0.0, *(upper for _, upper in noise.CLASSES)]
+    starts = [0.0, *(upper for _, upper in noise.CLASSES[:-1])]
     return [
         {
             "implementation": name,
@@ -330,7 +330,7 @@ def _noises(floors: Floors) -> list[dict[str, Any]]:
             "different": one.called_different,
         }
         for name, classes in [(None, floors.classes), *floors.own.items()]
-        for one, start, used in zip(classes, starts, noise.applied(classes), strict=False)
+        for one, start, used in zip(classes, starts, noise.applied(classes), strict=True)
     ]
 
 
