@@ -93,6 +93,14 @@ def test_the_fastest_is_one_that_can_be_deployed_and_the_reference_stands_beside
     }
 
 
+def test_in_a_narrow_terminal_what_goes_on_below_says_of_which_accuracy_it_is():
+    made = with_reference(*whole("deepbench-best", "pytorch", "tf-mode0"))
+    lines = run_report.document(made).written("table", 70).splitlines()
+    told = [" ".join(line.split()) for line in lines]
+    assert "batch accuracy C++ reference C++ faster" in told
+    assert "1 fp32 deepbench-best 2.0x" in told
+
+
 def test_where_there_is_only_the_reference_it_competes_with_itself():
     text = run_report.document(with_reference(*whole("deepbench", "deepbench-best")))
     groups = json.loads(text.written("json"))["groups"]
