@@ -74,7 +74,7 @@ public:
     bool fits_l1() const { return 4 * (depth_ + input_depth_) * 4 * kernel_.lanes <= 0.5 * caches_.l1; }
 
 private:
-    static constexpr double Cell = 60, Exchange = 400, PerCycleL1 = 100, PerCycleL2 = 40, PerCycleFar = 10;
+    static constexpr double Cell = 60, Exchange = 1000, PerCycleL1 = 100, PerCycleL2 = 40, PerCycleFar = 10;
 
     // Computing and reading at the same time: the longer of them, and some of the other.
     static double both(double computed, double read) { return std::max(computed, read) + std::min(computed, read) / 4; }
@@ -94,6 +94,7 @@ private:
 // The quickest by the napkin. `together`: whether input products may be computed within their timestep.
 static inline Plan best_plan(const Shape& shape, const Kernel& kernel, int values_per_word, int threads, bool together) {
     constexpr int Rows = 192;  // samples that keep a product busy, and whose gates stay in the cache
+    constexpr int Few = 4;
     const Napkin napkin(shape, kernel, values_per_word, Caches::of_this_machine());
     const int chunk = std::max(1, std::min(shape.timesteps, Rows / shape.batch));
     Plan best{1, 1, chunk};
@@ -102,9 +103,9 @@ static inline Plan best_plan(const Shape& shape, const Kernel& kernel, int value
         const double cycles = napkin.cycles(plan);
         if (cycles < least) least = cycles, best = plan;
     };
-    // No part of a single sample, unless there is but one: a kernel adds in another order for one, and the number of
-    // threads must not show in the results.
-    for (int parts = 1; parts == 1 || parts <= std::min(threads, shape.batch / 2); ++parts) {
+    // No part of few samples: they leave the multipliers waiting for weights. And never of one, unless there is but one: a
+    // kernel adds in another order for it, and the number of threads must not show in the results.
+    for (int parts = 1; parts == 1 || parts <= std::min(threads, shape.batch / Few); ++parts) {
         const int units = std::min(threads / parts, napkin.panels());
         // Rows of one part of a batch lie apart: no product covers several timesteps of them.
         const Plan apart{parts, units, parts == 1 ? chunk : 1}, at_once{parts, units, 0};
