@@ -20,6 +20,7 @@ from lstm_bench.report.paper_table import PAPER
 from study import findings, tables
 from study.runs import (
     BEST,
+    DEEPBENCH,
     KERNEL,
     LADDER,
     MAIN,
@@ -139,6 +140,7 @@ def _ladder(book: Book) -> None:
 def _kernel(book: Book) -> None:
     for name, (best, own) in zip(("fp32", "tf32", "fp16"), tables.KERNELS, strict=True):
         book.slower(f"kernel_{name}", best, own, KERNEL)
+        book.slower(f"kernel_deepbench_{name}", best, own, DEEPBENCH)
     for batch in (1, 64):
         book.slower(f"kernel_batch{batch}", BEST, "persistent", KERNEL, batch=batch)
     run = load(KERNEL).run

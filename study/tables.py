@@ -23,6 +23,7 @@ from study import findings
 from study.runs import (
     BEST,
     BEST_HALF,
+    DEEPBENCH,
     FEW_ROWS,
     KERNEL,
     LADDER,
@@ -71,7 +72,7 @@ USES = {
     "pytorch-tf32-graph": "graph, TF32",
     "pytorch-half-graph": "graph, `.half()`",
 }
-RUNS = (MAIN, REPEAT, LADDER, FEW_ROWS, KERNEL, "h200-deepbench", "h200-noise", "cpu-default")
+RUNS = (MAIN, REPEAT, LADDER, FEW_ROWS, KERNEL, DEEPBENCH, "h200-noise", "cpu-default")
 ENERGY_RUNS = tuple(f"h200-energy-{n}" for n in range(1, 5))
 ENERGY_PAIRS = {"same_gpu": ENERGY_RUNS[:2], "other_gpu": ENERGY_RUNS[::2]}
 JOULES = {"J": 1.0, "mJ": 1e3, "uJ": 1e6}
@@ -144,7 +145,7 @@ def the_findings() -> str:
 
 def table_2() -> str:
     """MPE beside the paper's."""
-    runs = [load(name) for name in (MAIN, "h200-deepbench", "cpu-default")]
+    runs = [load(name) for name in (MAIN, DEEPBENCH, "cpu-default")]
     rows = []
     for a, b, then in paper_pairs(runs[0].run.implementations):
         paper = "" if math.isnan(then) else f"{then:.2f}"
