@@ -3,11 +3,11 @@
     lstm-bench grid benchmarks/cpu_baseline.yaml --run RUN
     python benchmarks/cpu_baseline.py results/RUN [--shapes]
 
-Prints, for each number of threads, the geometric mean of the best rival's latency over the
-baseline's at each shape, and the shapes where a rival is faster beyond the noise floor. Then, for
-the rows with all threads, the distance to the limit of the machine (docs/explanation/limits.md):
-the share of its multiply-adds at large batch, the bytes of weights per second at batch 1.
---shapes adds a line for every shape.
+Prints, for each number of threads and for all cells of the run, the geometric mean of the best
+rival's latency over the baseline's at each shape, and the shapes where a rival is faster beyond the
+noise floor. Then, for the rows with all threads, the distance to the limit of the machine
+(docs/explanation/limits.md): the share of its multiply-adds at large batch, the bytes of weights
+per second at batch 1. --shapes adds a line for every shape.
 
 Without AVX-512, for all of them (benchmarks/without_avx512.c says how to make the library):
 
@@ -28,7 +28,7 @@ from lstm_bench.analysis import limits, results
 from lstm_bench.analysis.comparison import compare
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.model.types import Shape
-from lstm_bench.model.units import seconds, times
+from lstm_bench.model.units import WIDTH, seconds, times
 from lstm_bench.report.document import Table, number, text
 from lstm_bench.report.run_report import shape_label
 
@@ -47,25 +47,11 @@ def main() -> None:
     suffixes = [n.removeprefix(OWN) for n in run.implementations if n.partition("@")[0] == OWN]
     if not suffixes:
         sys.exit(f"{asked.run}: expected rows of {OWN}, found {', '.join(run.implementations)}")
-    summary, shapes = [], []
-    for suffix in suffixes:
-        found = against_rivals(run, suffix)
-        if found.empty:
-            continue
-        shapes += found.to_dict("records")
-        slower = found[found["slower"] != ""]
-        summary.append(
-            {
-                "threads": suffix.removeprefix("@") or "all",
-                "shapes": len(found),
-                "mean": float(np.exp(np.log(found["over"]).mean())),
-                "least": found["over"].min(),
-                "slower": "; ".join(
-                    f"{r['shape']} than {r['slower']}" for r in slower.to_dict("records")
-                )
-                or "none",
-            }
-        )
+    found = [own for own in (against_rivals(run, suffix) for suffix in suffixes) if not own.empty]
+    whole = pd.concat(found)
+    summary = [in_short(own, own["threads"].iloc[0]) for own in found]
+    if len(found) > 1:
+        summary.append(in_short(whole, "any"))
     columns = (
         text("threads", "threads"),
         number("shapes", "shapes"),
@@ -73,13 +59,24 @@ def main() -> None:
         number("least", "least", times),
         text("ours slower beyond noise at", "slower"),
     )
-    print(Table("speed", summary, columns).drawn())
+    print(Table("speed", summary, columns).drawn(width=WIDTH))
     if asked.shapes:
         print()
-        print(by_shape(shapes).drawn())
+        print(by_shape(whole.to_dict("records")).drawn())
     if run.limits:
         print()
-        print(by_limit(run).drawn())
+        print(by_limit(run).drawn(width=WIDTH))
+
+
+def in_short(found: pd.DataFrame, threads: str) -> dict[str, Any]:
+    slower = found[found["slower"] != ""].to_dict("records")
+    return {
+        "threads": threads,
+        "shapes": len(found),
+        "mean": float(np.exp(np.log(found["over"]).mean())),
+        "least": found["over"].min(),
+        "slower": "; ".join(f"{r['shape']} than {r['slower']}" for r in slower) or "none",
+    }
 
 
 def against_rivals(run: results.Run, suffix: str) -> pd.DataFrame:
@@ -99,7 +96,7 @@ def against_rivals(run: results.Run, suffix: str) -> pd.DataFrame:
     return pd.DataFrame(rows.values())
 
 
-def by_shape(shapes: list[dict[str, Any]]) -> Table:
+def by_shape(shapes: list[Any]) -> Table:
     columns = (
         text("threads", "threads"),
         text("shape", "shape"),

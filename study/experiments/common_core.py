@@ -13,6 +13,7 @@ difference of the loops is taken off, the difference itself, and how often both 
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import importlib
 import json
@@ -135,16 +136,26 @@ def print_table(path: Path) -> None:
 
 
 def main() -> None:
-    match sys.argv[1:]:
-        case ["--worker", name, shape]:
-            worker(name, shape)
-        case ["--table", *paths] if paths:
-            for path in paths:
-                print_table(Path(path))
-        case [shape, seconds, path, *pythons] if all("=" in one for one in pythons):
-            measure(shape, float(seconds), Path(path), dict(p.split("=", 1) for p in pythons))
-        case _:
-            raise SystemExit(__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("shape", nargs="?", metavar="H,B,T")
+    parser.add_argument("seconds", type=float, nargs="?", metavar="SECONDS")
+    parser.add_argument("path", type=Path, nargs="?", metavar="OUT.jsonl")
+    parser.add_argument("pythons", nargs="*", metavar="FRAMEWORK=PYTHON")
+    parser.add_argument("--table", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        worker(*options.worker)
+        return
+    if options.path:
+        pythons = dict(one.split("=", 1) for one in options.pythons)
+        measure(options.shape, options.seconds, options.path, pythons)
+    elif not options.table:
+        parser.error("H,B,T, SECONDS and OUT.jsonl, or --table and its files")
+    for path in options.table or [options.path]:
+        print_table(path)
 
 
 if __name__ == "__main__":
