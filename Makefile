@@ -10,7 +10,8 @@
 
 PYTHON ?= python3
 GRID ?= grids/default.yaml
-CORES ?= 2
+# Test processes: one more than CI has cores, since some of them wait.
+TESTERS ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -43,7 +44,7 @@ ready: $(BIN)/python
 	$(MAKE) --jobs=3 $(VENV)/.tested-with sanitized
 
 suite: $(VENV)/.tested-with $(TF_READY)
-	$(BIN)/python -m pytest --numprocesses=$(CORES) --dist=loadgroup --durations=10
+	$(BIN)/python -m pytest --numprocesses=$(TESTERS) --dist=loadgroup --durations=10
 
 # Starts Ray clusters on this machine; Ray, 260 MB, is installed for it.
 test-cluster: $(VENV)/.tested-with
