@@ -553,8 +553,15 @@ def test_a_run_with_little_in_it_still_makes_a_page(open_page, tmp_path, rows):
     assert tab.get_by_role("button", name="Manifest").is_visible()
 
 
-@pytest.mark.parametrize("shape", ["512,1,100", "300,20,60", "1024,16,100", "700,2,30"])
-@pytest.mark.parametrize("accuracy", ["fp32", "tf32", "half", "any"])
+@pytest.mark.parametrize(
+    ("accuracy", "shape"),  # each at a shape that was measured and at one between
+    [
+        *(("fp32", "512,1,100"), ("fp32", "300,20,60")),
+        *(("tf32", "1024,16,100"), ("tf32", "700,2,30")),
+        *(("half", "512,1,100"), ("half", "700,2,30")),
+        *(("any", "1024,16,100"), ("any", "300,20,60")),
+    ],
+)
 def test_a_shape_that_is_typed_gets_the_answer_of_advise(ladder_page, shape, accuracy):
     tab, run = ladder_page
     expected = advice.of(run, parsed(shape), accuracy=accuracy)

@@ -19,6 +19,8 @@ from study.numbers import Book
 from study.runs import DEEPBENCH, KERNEL, LADDER, MAIN, Stale, shipped
 from study.tables import TABLES
 
+pytestmark = pytest.mark.xdist_group("study")  # made once
+
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = (page.STUDY, page.README)
 RATIO = re.compile(r"latency of (\S+) over ([\w-]+)(?:, batch (\d+))?; geometric mean")
