@@ -10,8 +10,7 @@
 
 PYTHON ?= python3
 GRID ?= grids/default.yaml
-# Test processes: one more than CI has cores, since some of them wait.
-TESTERS ?= 3
+CORES ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -44,7 +43,7 @@ ready: $(BIN)/python
 	$(MAKE) --jobs=3 $(VENV)/.tested-with sanitized
 
 suite: $(VENV)/.tested-with $(TF_READY)
-	$(BIN)/python -m pytest --numprocesses=$(TESTERS) --dist=loadgroup --durations=10
+	$(BIN)/python -m pytest --numprocesses=$(CORES) --dist=loadgroup --durations=10
 
 # Starts Ray clusters on this machine; Ray, 260 MB, is installed for it.
 test-cluster: $(VENV)/.tested-with
