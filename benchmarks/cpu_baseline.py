@@ -48,6 +48,8 @@ def main() -> None:
     if not suffixes:
         sys.exit(f"{asked.run}: expected rows of {OWN}, found {', '.join(run.implementations)}")
     found = [own for own in (against_rivals(run, suffix) for suffix in suffixes) if not own.empty]
+    if not found:
+        sys.exit(f"{asked.run}: expected a rival too: {', '.join(RIVALS)}")
     whole = pd.concat(found)
     summary = [in_short(own, own["threads"].iloc[0]) for own in found]
     if len(found) > 1:

@@ -61,7 +61,7 @@ Probes best_probes() {
 // Many short trials: where other processes take turns on the cores, some of these have them all to themselves.
 constexpr int Trials = 40;
 constexpr double TrialSeconds = 0.002;
-constexpr std::chrono::milliseconds Patience{500};  // or none has: a thread that waits for another then waits for long
+constexpr std::chrono::milliseconds Patience{500};  // for all of them: on a busy machine one that waits for other threads takes long
 std::atomic<float> sink;  // takes results that nobody wants, so that they are computed
 
 // The seconds of a round at best, where work(thread, rounds) runs on all threads at once.

@@ -74,6 +74,7 @@ public:
     bool fits_l1() const { return 4 * (depth_ + input_depth_) * 4 * kernel_.lanes <= 0.5 * caches_.l1; }
 
 private:
+    // An exchange counts with the wait for the thread that comes last.
     static constexpr double Cell = 60, Exchange = 1000, PerCycleL1 = 100, PerCycleL2 = 40, PerCycleFar = 10;
 
     // Computing and reading at the same time: the longer of them, and some of the other.
