@@ -66,6 +66,7 @@ struct Kernel {
     void (*project)(const Projection&);
     void (*step)(const Step&);
     float (*quantise)(const float* from, int count, float* words);  // of int8
+    int tiled = 0;                 // samples from which on a matrix unit multiplies; 0: never
 };
 
 // The best that this CPU runs, or the environment allows. The second looks at the clock after each phase: calls that

@@ -48,7 +48,7 @@ private:
 };
 
 // Cycles of a timestep on one thread, on a napkin: enough to tell plans apart. What a core does per cycle: two
-// multiply-adds; 100, 40 or 10 bytes from its L1, its L2 or what is behind them.
+// multiply-adds of vectors, or 16 by a matrix unit; 100, 40 or 10 bytes from its L1, its L2 or what is behind them.
 class Napkin {
 public:
     Napkin(const Shape& shape, const Kernel& kernel, int values_per_word, const Caches& caches)
@@ -62,7 +62,8 @@ public:
     double cycles(const Plan& plan) const {
         const double panels_each = words(panels(), plan.unit_parts), samples = words(shape_.batch, plan.batch_parts);
         const double vectors = 4 * panels_each, word_bytes = vectors * kernel_.lanes * 4;
-        const double recurrent = samples * vectors * depth_ / 2, input = samples * vectors * input_depth_ / 2;
+        const double per_cycle = kernel_.tiled && samples >= kernel_.tiled ? 16 : 2;
+        const double recurrent = samples * vectors * depth_ / per_cycle, input = samples * vectors * input_depth_ / per_cycle;
         const double cell = samples * panels_each * Cell, wait = plan.unit_parts > 1 ? Exchange : 0;
         const double weights = word_bytes * depth_, input_weights = word_bytes * input_depth_;
         if (!plan.chunk) return both(recurrent + input, read(weights + input_weights)) + cell + wait;

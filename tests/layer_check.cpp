@@ -54,7 +54,7 @@ struct Problem {
 
 int main() {
     const Shape shapes[] = {{1, 1, 1, 1}, {1, 7, 3, 4}, {4, 4, 2, 3}, {7, 5, 6, 3}, {17, 9, 1, 5},
-                            {33, 40, 5, 4}, {67, 31, 13, 3}, {64, 64, 12, 6}};
+                            {33, 40, 5, 4}, {67, 31, 13, 3}, {64, 64, 12, 6}, {40, 64, 17, 5}, {96, 50, 33, 4}, {64, 32, 70, 2}};
     int wrong = 0, checked = 0;
     for (const Shape& shape : shapes) {
         const Problem p(shape);
