@@ -112,7 +112,8 @@ static inline Plan best_plan(const Shape& shape, const Kernel& kernel, int value
         // Rows of one part of a batch lie apart: no product covers several timesteps of them.
         const Plan apart{parts, units, parts == 1 ? chunk : 1}, at_once{parts, units, 0};
         consider(apart);
-        if (together && shape.batch > 1 && napkin.fits_l1()) consider(at_once);
+        // Few samples of one timestep are too few for a matrix unit, those of many are not.
+        if (together && shape.batch >= std::max(2, kernel.tiled) && napkin.fits_l1()) consider(at_once);
     }
     return best;
 }

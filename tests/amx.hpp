@@ -60,6 +60,9 @@ inline float value(const uint8_t* bf16) {
 
 inline float pairs(float sum, const uint8_t* a, const uint8_t* b) { return sum + value(a) * value(b) + value(a + 2) * value(b + 2); }
 
+// Tiles add in another order than vectors, as the real ones do.
+inline float tile_pairs(float sum, const uint8_t* a, const uint8_t* b) { return sum + (value(a) * value(b) + value(a + 2) * value(b + 2)); }
+
 inline int fours(int sum, const uint8_t* a, const uint8_t* b) {
     for (int i = 0; i < 4; ++i) sum += int(a[i]) * int8_t(b[i]);
     return sum;
@@ -97,7 +100,7 @@ inline long granted(long, ...) { return 0; }
 #define _tile_release() (in_software::tiles.shaped = false)
 #define _tile_loadd in_software::load
 #define _tile_stored in_software::store
-#define _tile_dpbf16ps(to, a, b) in_software::dot<float>(to, a, b, in_software::pairs)
+#define _tile_dpbf16ps(to, a, b) in_software::dot<float>(to, a, b, in_software::tile_pairs)
 #define _tile_dpbusd(to, a, b) in_software::dot<int>(to, a, b, in_software::fours)
 #define _mm512_dpbf16_ps(sum, a, b)                                   \
     ({                                                                \
