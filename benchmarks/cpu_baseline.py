@@ -3,9 +3,13 @@
     lstm-bench grid benchmarks/cpu_baseline.yaml --run RUN
     python benchmarks/cpu_baseline.py results/RUN [--shapes]
 
-Prints, for each number of threads and for all cells of the run, the geometric mean of the best
-rival's latency over the baseline's at each shape, and the shapes where a rival is faster beyond the
-noise floor. Then, for the rows with all threads, the distance to the limit of the machine
+Prints, for each row of the baseline and for all of its cells in fp32, the geometric mean of the
+best rival's latency over ours at each shape, and the shapes where a rival is faster beyond the
+noise floor. Rivals compute in the same precision; for bfloat16 and int8 add their rows to the grid:
+
+    -i deepbench-bf16,pytorch-bf16,deepbench-int8,onnxruntime-int8
+
+Then, for fp32 with all threads, the distance to the limit of the machine
 (docs/explanation/limits.md): the share of its multiply-adds at large batch, the bytes of weights
 per second at batch 1. --shapes adds a line for every shape.
 
@@ -33,7 +37,11 @@ from lstm_bench.report.document import Table, number, text
 from lstm_bench.report.run_report import shape_label
 
 OWN = "deepbench"
-RIVALS = ("pytorch", "onnxruntime", "openvino")
+RIVALS = {
+    OWN: ("pytorch", "onnxruntime", "openvino"),
+    "deepbench-bf16": ("pytorch-bf16",),
+    "deepbench-int8": ("onnxruntime-int8", "pytorch-int8"),
+}
 
 
 def main() -> None:
@@ -44,18 +52,18 @@ def main() -> None:
     parser.add_argument("--shapes", action="store_true", help="a line for every shape")
     asked = parser.parse_args()
     run = results.load(asked.run)
-    suffixes = [n.removeprefix(OWN) for n in run.implementations if n.partition("@")[0] == OWN]
-    if not suffixes:
+    own = [name for name in run.implementations if name.partition("@")[0] in RIVALS]
+    if not own:
         sys.exit(f"{asked.run}: expected rows of {OWN}, found {', '.join(run.implementations)}")
-    found = [own for own in (against_rivals(run, suffix) for suffix in suffixes) if not own.empty]
+    found = {name: cells for name in own if not (cells := against_rivals(run, name)).empty}
     if not found:
-        sys.exit(f"{asked.run}: expected a rival too: {', '.join(RIVALS)}")
-    whole = pd.concat(found)
-    summary = [in_short(own, own["threads"].iloc[0]) for own in found]
-    if len(found) > 1:
-        summary.append(in_short(whole, "any"))
+        sys.exit(f"{asked.run}: expected a rival too: {', '.join(sum(RIVALS.values(), ()))}")
+    summary = [in_short(cells, name) for name, cells in found.items()]
+    fp32 = [cells for name, cells in found.items() if name.partition("@")[0] == OWN]
+    if len(fp32) > 1:
+        summary.append(in_short(pd.concat(fp32), f"{OWN}, any threads"))
     columns = (
-        text("threads", "threads"),
+        text("ours", "ours"),
         number("shapes", "shapes"),
         number("best rival over ours", "mean", times),
         number("least", "least", times),
@@ -64,16 +72,16 @@ def main() -> None:
     print(Table("speed", summary, columns).drawn(width=WIDTH))
     if asked.shapes:
         print()
-        print(by_shape(whole.to_dict("records")).drawn())
+        print(by_shape(pd.concat(found.values()).to_dict("records")).drawn())
     if run.limits:
         print()
         print(by_limit(run).drawn(width=WIDTH))
 
 
-def in_short(found: pd.DataFrame, threads: str) -> dict[str, Any]:
+def in_short(found: pd.DataFrame, ours: str) -> dict[str, Any]:
     slower = found[found["slower"] != ""].to_dict("records")
     return {
-        "threads": threads,
+        "ours": ours,
         "shapes": len(found),
         "mean": float(np.exp(np.log(found["over"]).mean())),
         "least": found["over"].min(),
@@ -81,16 +89,17 @@ def in_short(found: pd.DataFrame, threads: str) -> dict[str, Any]:
     }
 
 
-def against_rivals(run: results.Run, suffix: str) -> pd.DataFrame:
+def against_rivals(run: results.Run, ours: str) -> pd.DataFrame:
     """Of each shape the fastest rival, how much slower it is, and who beats us beyond the noise."""
     rows: dict[str, dict[str, Any]] = {}
-    for rival in (f"{name}{suffix}" for name in RIVALS):
+    name, at, threads = ours.partition("@")
+    for rival in (f"{rival}{at}{threads}" for rival in RIVALS[name]):
         if rival not in run.implementations:
             continue
-        for one in compare(run.cells, rival, OWN + suffix).shapes.to_dict("records"):
+        for one in compare(run.cells, rival, ours).shapes.to_dict("records"):
             label, over = shape_label(one), 1 / one["ratio"]
-            best = rows.setdefault(label, {"shape": label, "over": np.inf, "slower": ""})
-            best["threads"] = suffix.removeprefix("@") or "all"
+            fresh = {"ours": ours, "shape": label, "over": np.inf, "slower": ""}
+            best = rows.setdefault(label, fresh)
             if one["verdict"] == "slower":
                 best["slower"] = ", ".join(filter(None, [best["slower"], rival]))
             if over < best["over"]:
@@ -100,7 +109,7 @@ def against_rivals(run: results.Run, suffix: str) -> pd.DataFrame:
 
 def by_shape(shapes: list[Any]) -> Table:
     columns = (
-        text("threads", "threads"),
+        text("ours", "ours"),
         text("shape", "shape"),
         text("best rival", "rival"),
         number("over ours", "over", times),

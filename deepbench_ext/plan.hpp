@@ -64,7 +64,7 @@ public:
         const double vectors = 4 * panels_each, word_bytes = vectors * kernel_.lanes * 4;
         const double per_cycle = kernel_.tiled && samples >= kernel_.tiled ? 16 : 2;
         const double recurrent = samples * vectors * depth_ / per_cycle, input = samples * vectors * input_depth_ / per_cycle;
-        const double cell = samples * panels_each * Cell, wait = plan.unit_parts > 1 ? Exchange : 0;
+        const double cell = samples * (panels_each * Cell + quantising()), wait = plan.unit_parts > 1 ? Exchange : 0;
         const double weights = word_bytes * depth_, input_weights = word_bytes * input_depth_;
         if (!plan.chunk) return both(recurrent + input, read(weights + input_weights)) + cell + wait;
         const double gates = samples * vectors * kernel_.lanes * 4 * 2 / PerCycleL2;  // written and read
@@ -76,7 +76,12 @@ public:
 
 private:
     // An exchange counts with the wait for the thread that comes last.
-    static constexpr double Cell = 60, Exchange = 1000, PerCycleL1 = 100, PerCycleL2 = 40, PerCycleFar = 10;
+    static constexpr double Cell = 60, Exchange = 1000, Quantising = 6, PerCycleL1 = 100, PerCycleL2 = 40, PerCycleFar = 10;
+
+    // A sample to integers: every thread does it for all of its samples, however few its units.
+    double quantising() const {
+        return kernel_.quantise ? Quantising * words(shape_.hidden + shape_.input, kernel_.lanes) : 0;
+    }
 
     // Computing and reading at the same time: the longer of them, and some of the other.
     static double both(double computed, double read) { return std::max(computed, read) + std::min(computed, read) / 4; }
