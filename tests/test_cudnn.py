@@ -223,7 +223,42 @@ def test_the_path_says_what_ran(library, fake, monkeypatch):
     one.close()
 
 
-def test_best_takes_the_fastest_and_frees_the_rest(library, fake, monkeypatch):
+@pytest.fixture
+def steady(monkeypatch):
+    """Trials that a busy machine does not disturb; the second of an algorithm is in a graph."""
+    took = {"standard": [2.0, 1.0], "persist-static": [1.5, 1.5], "persist-dynamic": [0.5, 0.5]}
+
+    def trial(one, give_up_s):
+        one.time_each(1)
+        return took[one.path.split()[-1]].pop(0)
+
+    monkeypatch.setattr(deepbench, "trial", trial)
+
+
+def timed(*first_two):
+    """A session whose calls take these nanoseconds, and then a millisecond but for one."""
+    asked = []
+
+    def time_each(calls):
+        asked.append(calls)
+        return list(first_two) if calls == 2 else [10**9] + [10**6] * (calls - 1)
+
+    return SimpleNamespace(time_each=time_each, asked=asked)
+
+
+def test_a_trial_takes_the_median_of_20_ms_after_two_calls():
+    one = timed(10**9, 10**6)
+    assert deepbench.trial(one) == 0.001
+    assert one.asked == [2, 20]
+
+
+def test_a_trial_of_what_is_too_slow_ends_after_two_calls():
+    one = timed(10**9, 10**6)
+    assert deepbench.trial(one, give_up_s=0.0005) == 0.001
+    assert one.asked == [2]
+
+
+def test_best_takes_the_fastest_and_frees_the_rest(library, fake, steady, monkeypatch):
     best = session(library, monkeypatch, choose="best")
     assert best.path.startswith("cuDNN 9.19.0 persist-dynamic")
     assert best.path.endswith("(fastest of 6)")
@@ -266,18 +301,6 @@ def test_replaying_comes_after_loading(library, fake):
     with pytest.raises(RuntimeError, match="load"):
         lstm.replay(True)
     lstm.release()
-
-
-@pytest.fixture
-def steady(monkeypatch):
-    """Trials that a busy machine does not disturb; the second of an algorithm is in a graph."""
-    took = {"standard": [2.0, 1.0], "persist-static": [1.5, 1.5], "persist-dynamic": [0.5, 0.5]}
-
-    def trial(one, give_up_s):
-        one.time_each(1)
-        return took[one.path.split()[-1]].pop(0)
-
-    monkeypatch.setattr(deepbench, "trial", trial)
 
 
 def test_best_passes_over_an_algorithm_that_is_fast_and_wrong(library, fake, steady, monkeypatch):
