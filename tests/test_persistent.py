@@ -355,7 +355,7 @@ class Scripted:
 
     def __init__(self, seconds):
         self.seconds, self.memory, self.path, self.closed = seconds, {"all": 10}, "", False
-        self.plan = "plan"
+        self.plan, self.projection, self.graph = "plan", "fp32", False
 
     def choose(self, best_s):
         if self.seconds is None:
@@ -378,16 +378,18 @@ def test_the_fastest_stays_and_the_others_are_closed():
     assert broken.closed
 
 
-AHEAD = SimpleNamespace(fit_ahead=lambda plans: None)
+AHEAD = SimpleNamespace(fit_ahead=lambda plans: None, identity=lambda: "kernels")
 
 
 def built(monkeypatch, h0=0.5, **device):
-    module = SimpleNamespace(Unsupported=_persistent.Unsupported)
+    module = SimpleNamespace(
+        Unsupported=_persistent.Unsupported, LibraryError=_persistent.LibraryError
+    )
     tools = (module, [], AHEAD, H200 | device)
     monkeypatch.setattr(persistent, "toolbox", lambda: tools)
     monkeypatch.setattr(persistent, "loaded", lambda *arguments: Scripted(1))
     x, h, c, *_ = problem(8, 8, 2, 3)
-    shape = SimpleNamespace(hidden=8, input_size=8, batch=2, timesteps=3)
+    shape = Shape(8, 2, 3, 8)
     posed = SimpleNamespace(shape=shape, x=x, h0=np.full_like(h, h0), c0=c)
     return persistent.build(
         posed, SimpleNamespace(options={"precision": "fp32"}), Settings(device="cuda")
@@ -412,7 +414,9 @@ def test_a_plan_is_chosen_by_the_first_timesteps(monkeypatch):
         asked.append((posed.shape.timesteps, len(posed.x), projection))
         return Scripted(1)
 
-    module = SimpleNamespace(Unsupported=_persistent.Unsupported)
+    module = SimpleNamespace(
+        Unsupported=_persistent.Unsupported, LibraryError=_persistent.LibraryError
+    )
     monkeypatch.setattr(persistent, "toolbox", lambda: (module, [], AHEAD, H200))
     monkeypatch.setattr(persistent, "loaded", session)
     long = problems.make(Shape(8, 2, persistent.ENOUGH + 1, 8), 1)

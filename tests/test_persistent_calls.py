@@ -8,8 +8,13 @@ import contextlib
 import ctypes
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from test_persistent import H200
+
+from lstm_bench.model.types import Shape, Unsupported
+from lstm_bench.worker import problem as problems
+from lstm_bench.worker.implementations import kept
 
 torch = pytest.importorskip("torch", reason="the drop-in is PyTorch's")
 _persistent = pytest.importorskip("lstm_bench._persistent", reason="the extension was not built")
@@ -43,6 +48,7 @@ def gpu(library, monkeypatch):
         cached=lambda source, constants: b"code",
         fitted=lambda plan: (plan, b"code"),
         fit_ahead=lambda plans: None,
+        identity=lambda: "kernels",
     )
     tools = (_persistent, [library] * 3, compiler, H200)
     monkeypatch.setattr(kernels, "toolbox", lambda: tools)
@@ -124,6 +130,60 @@ def test_a_plan_is_measured_once_for_a_batch_and_a_power_of_two_of_timesteps(gpu
     assert gpu.measured == [(2, 5), (2, 9), (3, 5)]
     assert gpu.waits == 3, "only a call that measures waits"
     assert "units" in fast.path(2, 6)
+
+
+@pytest.fixture
+def trials(gpu, monkeypatch, tmp_path):
+    """What is timed to choose a plan, on a machine that keeps what is found."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(kept, "gpu_name", lambda: "a GPU")
+    timed, trial = [], kernels.trial
+
+    def counted(one, give_up_s):
+        timed.append(one.path)
+        return trial(one, give_up_s)
+
+    monkeypatch.setattr(kernels, "trial", counted)
+    return timed
+
+
+def posed(timesteps=5):
+    return problems.make(Shape(HIDDEN, 2, timesteps, INPUT), 1)
+
+
+def test_the_next_process_runs_what_was_fastest_and_measures_nothing(trials):
+    first = kernels.fastest(posed(), "tf32", 3)
+    first.close()
+    assert "(fastest of 3)" in first.path
+    assert len(trials) == 6, "each plan, plain and in a graph"
+    trials.clear()
+    again = kernels.fastest(posed(), "tf32", 3)
+    assert not trials
+    assert (again.path, again.plan, again.graph) == (first.path, first.plan, first.graph)
+    again.call()
+    again.wait()
+    assert np.isfinite(again.outputs()[0]).all()
+    again.close()
+    kernels.fastest(posed(timesteps=6), "tf32", 3).close()
+    assert trials, "another shape is another choice"
+
+
+def test_a_kept_plan_that_is_refused_now_is_chosen_anew(trials, monkeypatch):
+    first = kernels.fastest(posed(), "tf32", 3)
+    first.close()
+    trials.clear()
+    really = kernels.loaded
+
+    def refused(problem, plan, projection):
+        if plan == first.plan:
+            raise Unsupported("the driver has changed")
+        return really(problem, plan, projection)
+
+    monkeypatch.setattr(kernels, "loaded", refused)
+    other = kernels.fastest(posed(), "tf32", 3)
+    other.close()
+    assert trials
+    assert other.plan != first.plan
 
 
 def test_a_known_shape_can_be_captured_and_a_new_one_says_what_to_do(gpu):

@@ -40,6 +40,12 @@ class Compiler:
         self.library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
         self.version = f"{major.value}.{minor.value}"
 
+    def identity(self) -> str:
+        """Of all kernels, as this compiler compiles them."""
+        texts = [path.read_text() for path in sorted(sources().glob("*.cu*"))]
+        told = "\0".join([*texts, self.architecture, self.version, *OPTIONS])
+        return hashlib.sha256(told.encode()).hexdigest()
+
     def fitted(self, plan: Plan | VectorPlan) -> tuple[Plan | VectorPlan, bytes]:
         """The plan with as many weights in registers as there is room for, and its machine code."""
         fitting: Plan | VectorPlan | None = plan

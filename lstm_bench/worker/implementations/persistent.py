@@ -1,21 +1,25 @@
 """Kernels of our own: all timesteps in one launch, the recurrent weights on the chip.
 
 How they work: docs/explanation/kernel.md. Which plan is fastest for a shape is measured when a
-layer is built, as `deepbench-best` does with cuDNN's algorithms.
+layer is built, as `deepbench-best` does with cuDNN's algorithms, and kept for the next process.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import dataclasses
 import functools
+import hashlib
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from lstm_bench.model.types import Implementation, Settings, Unsupported
+from lstm_bench.model.types import Implementation, Settings, Unsupported, to_json
 from lstm_bench.worker.implementations import baseline_libraries as libraries
-from lstm_bench.worker.implementations import kernel_plan
+from lstm_bench.worker.implementations import kept, kernel_plan
 from lstm_bench.worker.implementations.deepbench import BaselineSession, trial
 from lstm_bench.worker.implementations.kernel_compiler import Compiler
 from lstm_bench.worker.implementations.kernel_plan import Plan
@@ -49,36 +53,67 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Baseline
 
 
 def fastest(problem: Problem, precision: str, most: int) -> PersistentSession:
-    """The fastest of the first `most` plans that this GPU can run."""
+    """The fastest of the first `most` plans that this GPU can run: as found before, or by trial."""
     module, _, compiler, device = toolbox()
     shape = problem.shape
     storage = precision if precision in ("fp16", "bf16") else "fp32"
-    found = kernel_plan.candidates(shape.hidden, shape.batch, precision == "fp32", storage, device)
-    compiler.fit_ahead(found[:most])
-    best, reasons = Best(), []
+    plans = kernel_plan.candidates(shape.hidden, shape.batch, precision == "fp32", storage, device)
+    about = {"precision": precision, "shape": to_json(shape), "most": most, "device": device}
+    ways = hashlib.sha256(repr(plans).encode()).hexdigest()
+    choice = kept.Choice({**about, "kernels": compiler.identity(), "plans": ways})
+    if before := choice.read():
+        with contextlib.suppress(module.Unsupported, module.LibraryError, Unsupported):
+            return _as_before(loaded(problem, plans[before["plan"]], before["projection"]), before)
+    session, found = _by_trial(problem, precision, plans, most)
+    choice.write(found)
+    return session
+
+
+def _as_before(session: PersistentSession, before: Mapping[str, Any]) -> PersistentSession:
+    try:
+        session.in_graph(before["graph"])
+        session.time_each(1)
+    except BaseException:
+        session.close()
+        raise
+    session.path += f" (fastest of {before['tried']})"
+    return session
+
+
+def _by_trial(
+    problem: Problem, precision: str, plans: Sequence[Plan | VectorPlan], most: int
+) -> tuple[PersistentSession, dict[str, Any]]:
+    """The fastest, and what to build it from."""
+    module, _, compiler, _ = toolbox()
+    compiler.fit_ahead(plans[:most])
+    best, reasons, fastest_yet = Best(), [], 0
     brief = _shortened(problem, ENOUGH)
     try:
-        for plan in found:
+        for i, plan in enumerate(plans):
             if best.tried == most:
                 break
             try:
-                best.consider(loaded(brief, plan, precision))
+                if best.consider(loaded(brief, plan, precision)):
+                    fastest_yet = i
             except (module.Unsupported, Unsupported) as refused:
                 reasons.append(str(refused))
         if best.session is None:
-            why = f"no kernel holds a layer of {shape.hidden} units in {precision} on this GPU"
+            units = problem.shape.hidden
+            why = f"no kernel holds a layer of {units} units in {precision} on this GPU"
             raise Unsupported("; ".join([why, *reasons[:1]]))
         plan = best.session.plan
         if brief is not problem:
             best.start_again(loaded(problem, plan, precision))
-        for projection in own_products(precision, shape.batch * shape.timesteps):
+        for projection in own_products(precision, problem.shape.batch * problem.shape.timesteps):
             best.consider(loaded(problem, plan, projection))
     except BaseException:
         best.close()
         raise
-    best.session.path += f" (fastest of {best.tried})"
-    best.session.peak = best.peak
-    return best.session
+    session = best.session
+    session.path += f" (fastest of {best.tried})"
+    session.peak = best.peak
+    found = {"plan": fastest_yet, "projection": session.projection, "graph": session.graph}
+    return session, {**found, "tried": best.tried}
 
 
 def own_products(precision: str, rows: int) -> list[str]:
@@ -103,8 +138,8 @@ class Best:
         self.session: PersistentSession | None = None
         self.seconds, self.tried, self.peak = math.inf, 0, 0
 
-    def consider(self, other: PersistentSession) -> None:
-        """Time it, and close the slower of the two."""
+    def consider(self, other: PersistentSession) -> bool:
+        """Time it, and close the slower of the two. Whether it is the fastest now."""
         alive = sum(sum(one.memory.values()) for one in (other, self.session) if one)
         self.peak = max(self.peak, alive)
         self.tried += 1
@@ -113,11 +148,12 @@ class Best:
         except BaseException:
             other.close()
             raise
-        if seconds < self.seconds:
-            self.close()
-            self.session, self.seconds = other, seconds
-        else:
+        if seconds >= self.seconds:
             other.close()
+            return False
+        self.close()
+        self.session, self.seconds = other, seconds
+        return True
 
     def start_again(self, other: PersistentSession) -> None:
         """With the plan that was found, at the shape that is wanted."""
@@ -136,6 +172,7 @@ class PersistentSession(BaselineSession):
     def __init__(self, lstm: Any, path: str, plan: Plan | VectorPlan, projection: str):
         super().__init__(lstm, path)
         self.plan, self.storage, self.projection = plan, plan.storage, projection
+        self.graph = False
 
     def outputs(self) -> Answer:
         y, h, c = self.lstm.outputs()
@@ -149,10 +186,15 @@ class PersistentSession(BaselineSession):
         plain_s = trial(self, give_up_s=2 * best_s)
         self.lstm.replay(True)
         graph_s = trial(self, give_up_s=2 * best_s)
-        self.lstm.replay(graph_s < plain_s)
-        if graph_s < plain_s:
-            self.path += ", graph"
+        self.in_graph(graph_s < plain_s)
         return min(plain_s, graph_s)
+
+    def in_graph(self, graph: bool) -> None:
+        """From here on replay calls as a CUDA graph, or not."""
+        self.lstm.replay(graph)
+        self.graph = graph
+        if graph:
+            self.path += ", graph"
 
 
 def loaded(problem: Problem, plan: Plan | VectorPlan, projection: str) -> PersistentSession:
@@ -247,4 +289,16 @@ def toolbox() -> Tools:
     if device["major"] < 8:
         raise Unsupported(f"compute capability {capability}: 8.0 or newer is needed")
     architecture = f"sm_{capability.replace('.', '')}" + ("a" if device["major"] >= 9 else "")
-    return module, paths, Compiler(architecture), device
+    return module, paths, Compiler(architecture), {**device, **_versions(paths)}
+
+
+def _versions(paths: Sequence[str]) -> dict[str, int]:
+    """What is chosen with one driver and cuBLAS may not be the fastest with others."""
+    _, driver, cublas = map(ctypes.CDLL, paths)
+    number = ctypes.c_int()
+    driver.cuDriverGetVersion(ctypes.byref(number))
+    found = {"cuda_driver": number.value}
+    for i, part in enumerate(("major", "minor", "patch")):
+        cublas.cublasGetProperty(i, ctypes.byref(number))
+        found[f"cublas_{part}"] = number.value
+    return found

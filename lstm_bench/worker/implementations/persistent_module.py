@@ -34,8 +34,9 @@ class LSTM(torch.nn.Module):
     """A layer with the weights that an `nn.LSTM` has now.
 
     The first call at a new batch size, or at a new power of two of timesteps, measures which of
-    `plans` plans is fastest; that takes seconds. All other calls only queue their work on the
-    current stream: they wait for nothing, and their memory is PyTorch's.
+    `plans` plans is fastest, unless an earlier process has; that takes seconds. All other calls
+    only queue their work on the current stream: they wait for nothing, and their memory is
+    PyTorch's.
     """
 
     def __init__(
