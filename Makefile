@@ -89,18 +89,15 @@ $(VENV)/.installed: $(VENV)/.packages $(SOURCES)
 	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true
 	touch $@
 
-# For `make test` the extensions are built while the frameworks are unpacked, with headers, so that
-# the cuDNN part is in it; `make bench` may have built one without.
+# For `make test` the extensions are built while the frameworks are unpacked.
 $(VENV)/.tested-with: $(VENV)/.packages $(VENV)/.built
 	touch $@
 
-$(VENV)/.tools: requirements-dev.txt requirements-headers.txt | $(BIN)/python
+$(VENV)/.tools: requirements-dev.txt | $(BIN)/python
 	$(PIP) --no-warn-conflicts -r requirements-dev.txt
-	$(PIP) --no-deps -r requirements-headers.txt
 	touch $@
 
 $(VENV)/.built: $(VENV)/.tools $(SOURCES)
-	rm -f lstm_bench/_cudnn*.so
 	$(PIP) --no-build-isolation --no-deps --editable .
 	touch $@
 

@@ -2,15 +2,14 @@
 // the ordinary way and with nothing between: it shows what the binding costs. benchmarks/gpu_sweep.py builds it
 // as a shared library and runs blocks of it in turns with blocks of the binding, in one process, as the host's own
 // changes of speed are larger than what is looked for.
-#include <cuda_runtime_api.h>
-#include <cudnn.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
 #include <vector>
+
+#include "cudnn_api.hpp"
 
 #define CHECK(call) \
     do { \
@@ -63,7 +62,8 @@ Bare::Bare(int H, int B, int T) {
         std::vector<float> host(bytes / sizeof(float));
         for (float& v : host) v = value(random);
         if (const auto code = cudaMalloc(to, bytes)) return code;
-        return cudaMemcpy(*to, host.data(), host.size() * sizeof(float), cudaMemcpyHostToDevice);
+        if (const auto code = cudaMemcpyAsync(*to, host.data(), host.size() * sizeof(float), cudaMemcpyHostToDevice, stream)) return code;
+        return cudaStreamSynchronize(stream);
     };
     const size_t sequence_bytes = sizeof(float) * T * B * H, state_bytes = sizeof(float) * B * H;
     CHECK(filled(&weights, weight_bytes, 1.0f / std::max(1, H / 16)));
@@ -74,7 +74,6 @@ Bare::Bare(int H, int B, int T) {
     CHECK(cudaMalloc(&h_last, state_bytes));
     CHECK(cudaMalloc(&c_last, state_bytes));
     CHECK(cudaMalloc(&workspace, workspace_bytes));
-    CHECK(cudaDeviceSynchronize());
 }
 
 static long long now() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }

@@ -1,13 +1,11 @@
-// libcudart, opened at run time: every function used, with the type that its header gives it, and what
-// a failed call turns into.
+// libcudart, opened at run time: every function used, and what a failed call turns into.
 #pragma once
-
-#include <cuda_runtime_api.h>
 
 #include <functional>
 #include <memory>
 #include <type_traits>
 
+#include "cuda_api.hpp"
 #include "errors.hpp"
 
 namespace deepbench {

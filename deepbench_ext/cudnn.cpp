@@ -13,36 +13,10 @@
 // fp32 keeps everything in float; tf32 lets tensor cores round the factors, as PyTorch's default does.
 // fp16 holds data and weights in half, multiplies on tensor cores and adds in float, as PyTorch does.
 //
-// libcudnn and libcudart are opened at run time; only their headers are needed to build. Without
-// them this file still builds, to a module that says so.
+// libcudnn and libcudart are opened at run time; nothing of them is needed to build.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
-
-#if !__has_include(<cudnn.h>)
-#define ABSENT "cudnn.h was not found when lstm-bench was built"
-#elif !__has_include(<cuda_runtime_api.h>)
-#define ABSENT "cuda_runtime_api.h was not found when lstm-bench was built"
-#elif !__has_include(<crt/host_defines.h>)
-#define ABSENT "crt/host_defines.h was not found when lstm-bench was built"
-#else
-#include <cuda_runtime_api.h>
-#include <cudnn.h>
-#if CUDNN_MAJOR < 9
-#define ABSENT "lstm-bench was built with headers older than cuDNN 9"
-#endif
-#endif
-
-namespace py = pybind11;
-
-#ifdef ABSENT
-
-PYBIND11_MODULE(_cudnn, module) {
-    module.doc() = "The cuDNN baseline, which could not be built here.";
-    module.attr("absent_reason") = ABSENT;
-}
-
-#else
 
 #include <algorithm>
 #include <chrono>
@@ -51,7 +25,10 @@ PYBIND11_MODULE(_cudnn, module) {
 #include <cstdint>
 #include <map>
 
+#include "cudnn_api.hpp"
 #include "gpu_layer.hpp"
+
+namespace py = pybind11;
 
 namespace deepbench {
 
@@ -330,7 +307,6 @@ using Lstm = Released<Layer>;
 PYBIND11_MODULE(_cudnn, module) {
     using namespace deepbench;
     module.doc() = "One LSTM layer on a GPU through cuDNN: the baseline that frameworks are held against.";
-    module.attr("absent_reason") = "";
     py::register_local_exception<Unsupported>(module, "Unsupported", PyExc_NotImplementedError);
     py::register_local_exception<OutOfMemory>(module, "OutOfMemory", PyExc_MemoryError);
     py::register_local_exception<LibraryError>(module, "LibraryError", PyExc_RuntimeError);
@@ -363,5 +339,3 @@ PYBIND11_MODULE(_cudnn, module) {
         .def("outputs", [](Lstm& self) { return (*self).outputs(); })
         .def("memory", [](Lstm& self) { return (*self).sizes(); });
 }
-
-#endif

@@ -1,9 +1,5 @@
 // The GPU as our own kernels see it: the driver, cuBLAS, a compiled kernel, and how it is launched.
 #pragma once
-#include <cuda.h>
-#include <cuda_runtime_api.h>
-#include <library_types.h>
-
 #include <map>
 #include <vector>
 
@@ -36,7 +32,6 @@ struct Driver {
     }
 };
 
-// Declared by hand: cuBLAS's headers come with 400 MB of library.
 struct Cublas {
     using Handle = void*;
     enum { FAILED_ALLOCATION = 3, NOT_SUPPORTED = 15, TRANSPOSED = 1, AS_IT_IS = 0, IN_FP32 = 68, IN_TF32 = 77, ANY_ALGORITHM = -1 };

@@ -4,35 +4,8 @@
 // themselves. Python chooses, has them compiled for the GPU at hand and lays the weights out as they want them
 // (persistent.py); here they are launched and timed, or run on the arrays and the stream of a caller.
 //
-// libcudart, libcuda and libcublas are opened at run time; only the headers of the first two are needed to build.
-// Without them this file still builds, to a module that says so.
+// libcudart, libcuda and libcublas are opened at run time; nothing of CUDA is needed to build.
 #include <pybind11/pybind11.h>
-
-#if !__has_include(<cuda.h>)
-#define ABSENT "cuda.h was not found when lstm-bench was built"
-#elif !__has_include(<cuda_runtime_api.h>)
-#define ABSENT "cuda_runtime_api.h was not found when lstm-bench was built"
-#elif !__has_include(<crt/host_defines.h>)
-#define ABSENT "crt/host_defines.h was not found when lstm-bench was built"
-#else
-#include <cuda.h>
-#include <cuda_runtime_api.h>
-#include <library_types.h>
-#if CUDA_VERSION < 12000
-#define ABSENT "lstm-bench was built with headers older than CUDA 12"
-#endif
-#endif
-
-namespace py = pybind11;
-
-#ifdef ABSENT
-
-PYBIND11_MODULE(_persistent, module) {
-    module.doc() = "The layer of our own kernels, which could not be built here.";
-    module.attr("absent_reason") = ABSENT;
-}
-
-#else
 
 #include <tuple>
 
@@ -40,6 +13,8 @@ PYBIND11_MODULE(_persistent, module) {
 #include "gpu_layer.hpp"
 #include "gpu_limits.hpp"
 #include "input_product.hpp"
+
+namespace py = pybind11;
 
 namespace deepbench {
 
@@ -242,7 +217,6 @@ using Lstm = Released<Layer>;
 PYBIND11_MODULE(_persistent, module) {
     using namespace deepbench;
     module.doc() = "One LSTM layer on a GPU by kernels of our own.";
-    module.attr("absent_reason") = "";
     py::register_local_exception<Unsupported>(module, "Unsupported", PyExc_NotImplementedError);
     py::register_local_exception<OutOfMemory>(module, "OutOfMemory", PyExc_MemoryError);
     py::register_local_exception<LibraryError>(module, "LibraryError", PyExc_RuntimeError);
@@ -313,5 +287,3 @@ PYBIND11_MODULE(_persistent, module) {
         .def("outputs", [](Lstm& self) { return (*self).outputs(); })
         .def("memory", [](Lstm& self) { return (*self).sizes(); });
 }
-
-#endif

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import gc
-import importlib.util
 import json
 import os
 import shutil
@@ -183,7 +182,7 @@ def built_fake_cuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (folder / "libfake_cuda.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not built.exists():
-            compiled("fake_cuda.cpp", built.with_suffix(".new"), *cuda_headers())
+            compiled("fake_cuda.cpp", built.with_suffix(".new"))
             built.with_suffix(".new").rename(built)
     return built
 
@@ -192,11 +191,3 @@ def built_fake_cuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fake_cuda(built_fake_cuda: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A copy: a file of a module's own is a library with a state of its own."""
     return str(shutil.copy(built_fake_cuda, tmp_path_factory.mktemp("fake")))
-
-
-def cuda_headers() -> list[str]:
-    """The include flags of the package's own build."""
-    spec = importlib.util.spec_from_file_location("setup_of_lstm_bench", REPOSITORY / "setup.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.cuda_includes()

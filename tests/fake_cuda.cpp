@@ -2,14 +2,10 @@
 // persistent.cpp use.
 //
 // It lets a machine without a GPU check what those files do with them: where it puts weights, what it
-// frees, what it does when a call fails, and whether a graph replays the right call. It follows the
-// headers' contracts and refuses what cuDNN refuses; it says nothing about the real library's speed.
+// frees, what it does when a call fails, and whether a graph replays the right call. It keeps to the
+// libraries' contracts and refuses what cuDNN refuses; it says nothing about the real library's speed.
 //
-//     g++ -std=c++20 -shared -fPIC -I <headers> tests/fake_cuda.cpp -o libfake_cuda.so
-#include <cuda.h>
-#include <cuda_runtime_api.h>
-#include <cudnn.h>
-
+//     g++ -std=c++20 -shared -fPIC tests/fake_cuda.cpp -o libfake_cuda.so
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -21,6 +17,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "../deepbench_ext/cudnn_api.hpp"
 
 // What a test can set and see.
 static size_t limit = size_t(1) << 34, used = 0;
