@@ -193,6 +193,14 @@ def test_what_was_compiled_once_is_kept(counted):
     assert len(counted.calls) == 3
 
 
+@pytest.mark.parametrize(("version", "keeps"), [("12.8", False), ("12.9", True), ("13.0", True)])
+def test_what_nvrtc_itself_has_kept_is_not_taken_since_it_comes_without_a_log(
+    counted, version, keeps
+):
+    counted.version = version
+    assert ("--no-cache" in counted.options) == keeps
+
+
 def test_without_a_place_to_keep_it_it_is_compiled_each_time(counted, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

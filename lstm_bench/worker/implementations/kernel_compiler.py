@@ -40,10 +40,16 @@ class Compiler:
         self.library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
         self.version = f"{major.value}.{minor.value}"
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """NVRTC itself keeps code since 12.9, and then says nothing of registers: not so here."""
+        keeps = tuple(map(int, self.version.split("."))) >= (12, 9)
+        return (*OPTIONS, "--no-cache") if keeps else OPTIONS
+
     def identity(self) -> str:
         """Of all kernels, as this compiler compiles them."""
         texts = [path.read_text() for path in sorted(sources().glob("*.cu*"))]
-        told = "\0".join([*texts, self.architecture, self.version, *OPTIONS])
+        told = "\0".join([*texts, self.architecture, self.version, *self.options])
         return hashlib.sha256(told.encode()).hexdigest()
 
     def fitted(self, plan: Plan | VectorPlan) -> tuple[Plan | VectorPlan, bytes]:
@@ -72,7 +78,7 @@ class Compiler:
         """
         texts = [self._read(name) for name in (source, *HEADERS)]
         text = "\0".join([*texts, repr((sorted(constants.items()), may_spill))])
-        text += "\0".join([self.architecture, self.version, *OPTIONS])
+        text += "\0".join([self.architecture, self.version, *self.options])
         name = (
             f"{Path(source).stem}-{self.architecture}-{hashlib.sha256(text.encode()).hexdigest()}"
         )
@@ -93,7 +99,7 @@ class Compiler:
         strings = ctypes.c_char_p * len(HEADERS)
         headers = strings(*(self._read(name).encode() for name in HEADERS))
         names = strings(*(name.encode() for name in HEADERS))
-        options = [f"--gpu-architecture={self.architecture}", *OPTIONS]
+        options = [f"--gpu-architecture={self.architecture}", *self.options]
         options += [f"-D{name}={value}" for name, value in constants.items()]
         flags = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         text = self._read(source).encode()
