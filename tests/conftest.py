@@ -31,7 +31,7 @@ from lstm_bench.cli import main  # noqa: E402
 from lstm_bench.driver import limits, worker_pool  # noqa: E402
 from lstm_bench.model.errors import LstmBenchError  # noqa: E402
 from lstm_bench.worker import cupti  # noqa: E402
-from lstm_bench.worker.implementations import fake  # noqa: E402
+from lstm_bench.worker.implementations import fake, kept  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -69,6 +69,12 @@ def at_most(examples: int) -> settings:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=20, help="random kills in test_kill.py")
     parser.addoption("--cluster", action="store_true", help="start Ray clusters in test_ray.py")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_chosen_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where no driver names a GPU: on one that has a GPU, tests would answer each other."""
+    monkeypatch.setattr(kept, "gpu_name", lambda: "")
 
 
 @pytest.fixture
