@@ -91,9 +91,6 @@ def test_no_cell_of_a_shipped_run_is_below_the_limit(run):
 
 @pytest.mark.parametrize("run", [run for run in shipped() if run.startswith("cpu")])
 def test_no_cell_on_a_cpu_is_below_the_limit(run):
-    if run == "cpu-16-cores":
-        assert not results.load(RUNS / run).limits
-        pytest.skip("its limits were taken out, as results/README.md says")
     found = distances(run, "cpu")
     assert min(found, key=lambda one: one[0])[0] >= 1, min(found, key=lambda one: one[0])
 
