@@ -72,7 +72,8 @@ Probes best_probes() {
 
 // Many short trials: where other processes take turns on the cores, some of these have them all to themselves. And
 // pauses between them: in a virtual machine two cores may be one core of the host, until they sleep and are placed
-// anew. (Measured with 16 threads: 1.46 TFLOP/s without pauses, 1.9 to 2.3 with them.)
+// anew. (Measured with 16 threads of one: 1.46 TFLOP/s without pauses, 1.9 to 2.3 with them; of another 1.4 to 1.6 with them,
+// and 2.5 after it had been busy for three minutes.)
 constexpr int Trials = 40;
 constexpr std::array Pauses{0us, 200us, 2000us, 10000us};
 constexpr double TrialSeconds = 0.002;

@@ -97,6 +97,7 @@ def numbers() -> dict[str, Number]:
 def _ladder(book: Book) -> None:
     for name, b, a in (
         ("drop_in_fp32", "pytorch", "pytorch-persistent"),
+        ("drop_in_fp32_for_plain", PLAIN, "pytorch-persistent"),
         ("drop_in_tf32", PLAIN, "pytorch-tf32-persistent"),
         ("graph_tf32", PLAIN, "pytorch-tf32-graph"),
         ("graph_half", PLAIN, "pytorch-half-graph"),

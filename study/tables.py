@@ -120,7 +120,8 @@ def what_to_use() -> str:
         rows.append(cells)
     heads = ["hidden, batch, timesteps"]
     for accuracy, baseline in (("fp32", "fp32"), ("TF32", "TF32"), ("half", "TF32")):
-        heads += [f"{accuracy}: use", f"from PyTorch, {baseline}", "faster"]
+        better = "" if accuracy == "fp32" else " or better"
+        heads += [f"{accuracy}{better}: use", f"from PyTorch, {baseline}", "faster"]
     return table(heads, rows)
 
 
@@ -170,7 +171,8 @@ def energy() -> str:
         power = statistics.median(one.energy.power_w or math.nan for one in own)
         shown = in_units(float(f"{gross:.2g}"), JOULES), f"{energy_ratio(name, 'pytorch'):.1f}x"
         rows.append([title, *(rough + text for text in shown), f"{power:.0f} W"])
-    return table(["", "energy per call", "over PyTorch, fp32", "power"], rows)
+    heads = ["", "median energy per call", "mean ratio to PyTorch, fp32", "power"]
+    return table(heads, rows)
 
 
 @functools.cache
