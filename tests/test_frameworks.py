@@ -128,6 +128,41 @@ def precision_of(session, row):
     return session.precision or row.precision_on(SETTINGS)
 
 
+def waiting_in(name):
+    """A session of a framework as on a GPU, and where it must wait for the GPU."""
+    on_gpu = replace(SETTINGS, device="cuda")
+    if name == "pytorch":
+        torch = pytest.importorskip("torch")
+        from lstm_bench.worker.implementations.torch_session import TorchSession
+
+        state = (torch.zeros(1, 2, 8),) * 2
+        x = torch.zeros(3, 2, 8)
+        made = TorchSession(torch.nn.LSTM(8, 8), x, state, IMPLEMENTATIONS[name], on_gpu)
+        return made, torch.cuda, "synchronize"
+    need("tensorflow")
+    import keras
+    import tensorflow as tf
+
+    from lstm_bench.worker.implementations.tensorflow import TensorFlowSession
+
+    layer = keras.layers.LSTM(8, return_sequences=True, return_state=True, use_cudnn=False)
+    inputs = (tf.zeros((2, 3, 8)), tf.zeros((2, 8)), tf.zeros((2, 8)))
+    return TensorFlowSession(layer, inputs, on_gpu, False), tf.test.experimental, "sync_devices"
+
+
+@pytest.mark.skipif(bool(HERE), reason="a framework of its own")
+@pytest.mark.parametrize("name", ["pytorch", "tensorflow"])
+def test_on_a_gpu_a_session_waits_for_what_it_has_queued(name, monkeypatch):
+    _, module, function = waiting_in(name)
+    waits = []
+    monkeypatch.setattr(module, function, lambda: waits.append(function))
+    session, *_ = waiting_in(name)
+    session.call()
+    assert not waits
+    session.wait()
+    assert waits == [function]
+
+
 @pytest.mark.parametrize("row", CHECKED, ids=lambda r: r.name)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s.label)
 def test_every_implementation_gives_the_references_answer(row, shape):
