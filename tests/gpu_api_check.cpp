@@ -1,5 +1,9 @@
 // Prints what cuda_api.hpp and cudnn_api.hpp declare, or, with -DNVIDIA, what NVIDIA's headers do: the kinds and sizes of all
-// arguments, the layout of structs, the values of constants. -DWITHOUT_CUDNN leaves cuDNN out. See test_gpu_api.py.
+// arguments, the layout of structs, the values of constants. -DWITHOUT_CUDNN leaves cuDNN out.
+//
+// test_gpu_api.py compares both with gpu_api.txt. What is new there is printed where NVIDIA's headers are:
+//
+//     g++ -std=c++20 -Wno-invalid-offsetof -DNVIDIA -I <headers> tests/gpu_api_check.cpp -o check && ./check > tests/gpu_api.txt
 #ifndef NVIDIA
 #include "../deepbench_ext/cudnn_api.hpp"
 #else
