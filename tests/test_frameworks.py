@@ -128,35 +128,27 @@ def precision_of(session, row):
     return session.precision or row.precision_on(SETTINGS)
 
 
-def waiting_in(name):
-    """A session of a framework as on a GPU, and where it must wait for the GPU."""
-    on_gpu = replace(SETTINGS, device="cuda")
-    if name == "pytorch":
-        torch = pytest.importorskip("torch")
-        from lstm_bench.worker.implementations.torch_session import TorchSession
+def as_on_a_gpu(row):
+    """A session on this CPU that takes its device for a GPU, and where it must wait for that."""
+    session, on_gpu = built(row, problems.make(SHAPES[0], 1)), replace(SETTINGS, device="cuda")
+    if row.framework == "pytorch":
+        import torch
 
-        state = (torch.zeros(1, 2, 8),) * 2
-        x = torch.zeros(3, 2, 8)
-        made = TorchSession(torch.nn.LSTM(8, 8), x, state, IMPLEMENTATIONS[name], on_gpu)
+        made = type(session)(session.layer, session.x, session.state, row, on_gpu)
         return made, torch.cuda, "synchronize"
-    need("tensorflow")
-    import keras
     import tensorflow as tf
 
-    from lstm_bench.worker.implementations.tensorflow import TensorFlowSession
-
-    layer = keras.layers.LSTM(8, return_sequences=True, return_state=True, use_cudnn=False)
-    inputs = (tf.zeros((2, 3, 8)), tf.zeros((2, 8)), tf.zeros((2, 8)))
-    return TensorFlowSession(layer, inputs, on_gpu, False), tf.test.experimental, "sync_devices"
+    made = type(session)(session.layer, (session.x, *session.start), on_gpu, False)
+    return made, tf.test.experimental, "sync_devices"
 
 
 @pytest.mark.skipif(bool(HERE), reason="a framework of its own")
-@pytest.mark.parametrize("name", ["pytorch", "tensorflow"])
+@pytest.mark.parametrize("name", ["pytorch", "tf-mode2"])
 def test_on_a_gpu_a_session_waits_for_what_it_has_queued(name, monkeypatch):
-    _, module, function = waiting_in(name)
-    waits = []
+    row, waits = IMPLEMENTATIONS[name], []
+    _, module, function = as_on_a_gpu(row)
     monkeypatch.setattr(module, function, lambda: waits.append(function))
-    session, *_ = waiting_in(name)
+    session, *_ = as_on_a_gpu(row)
     session.call()
     assert not waits
     session.wait()
