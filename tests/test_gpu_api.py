@@ -1,5 +1,6 @@
 """The declarations by hand of CUDA and cuDNN say what NVIDIA's headers say."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -16,13 +17,24 @@ DECLARED = [EXTENSION / "cuda_api.hpp", EXTENSION / "cudnn_api.hpp"]
 FACTS = (REPOSITORY / "tests/gpu_api.txt").read_text().splitlines()
 
 
+#: Headers that are whole, and not older than what we ask of the libraries.
+CUDA = "#include <cuda.h>\n#include <cuda_runtime_api.h>\nstatic_assert(CUDA_VERSION >= 12000);\n"
+CUDNN = f"{CUDA}#include <cudnn.h>\nstatic_assert(CUDNN_MAJOR >= 9);\n"
+
+COMPILER = os.environ.get("CXX", "g++")
+pytestmark = pytest.mark.skipif(not shutil.which(COMPILER), reason=f"no {COMPILER}")
+
+
 def told(folder: Path, *flags: str) -> list[str]:
-    if not shutil.which("g++"):
-        pytest.skip("no g++")
     check, source = folder / "check", REPOSITORY / "tests/gpu_api_check.cpp"
-    words = ["g++", "-std=c++20", "-O0", "-Wno-invalid-offsetof", *flags, source, "-o", check]
+    words = [COMPILER, "-std=c++20", "-O0", "-Wno-invalid-offsetof", *flags, source, "-o", check]
     subprocess.run(words, check=True)
     return subprocess.run([check], check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def compiles(text: str, *flags: str) -> bool:
+    words = [COMPILER, "-std=c++20", "-fsyntax-only", *flags, "-x", "c++", "-"]
+    return not subprocess.run(words, input=text, text=True, capture_output=True).returncode
 
 
 def test_arguments_structs_and_constants_are_those_of_nvidias_headers(tmp_path):
@@ -32,13 +44,11 @@ def test_arguments_structs_and_constants_are_those_of_nvidias_headers(tmp_path):
 def test_the_headers_of_this_machine_say_so_too(tmp_path):
     packages = Path(sysconfig.get_paths()["purelib"], "nvidia")
     folders = [*sorted(packages.glob("*/include")), Path("/usr/local/cuda/include")]
-    found = {
-        name for folder in folders for name in ("cuda.h", "cudnn.h") if (folder / name).is_file()
-    }
-    if "cuda.h" not in found:
-        pytest.skip("no cuda.h")
-    without = [] if "cudnn.h" in found else ["-DWITHOUT_CUDNN"]
-    said = told(tmp_path, "-DNVIDIA", *without, *(f"-isystem{folder}" for folder in folders))
+    places = [f"-isystem{folder}" for folder in folders]
+    if not compiles(CUDA, *places):
+        pytest.skip("no headers of CUDA 12 or newer")
+    without = [] if compiles(CUDNN, *places) else ["-DWITHOUT_CUDNN"]
+    said = told(tmp_path, "-DNVIDIA", *without, *places)
     assert said == FACTS[: len(said)]
     assert without or len(said) == len(FACTS)
 
