@@ -80,7 +80,9 @@ struct Device {
             return value;
         };
         multiprocessors = unsigned(attribute(cudaDevAttrMultiProcessorCount));
-        clusters = attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
+        const int major = attribute(cudaDevAttrComputeCapabilityMajor);
+        clusters = major >= 9;
+        hopper = major == 9;
     }
 
     // The handle of callers, for the next product. A new stream makes cuBLAS forget the workspace.
@@ -98,7 +100,7 @@ struct Device {
     void* workspace = nullptr;
     Cublas::Handle handle = nullptr;
     unsigned multiprocessors = 0;
-    bool clusters = false;
+    bool clusters = false, hopper = false;
 
 private:
     mutable Cublas::Handle lent_ = nullptr;

@@ -20,9 +20,14 @@ public:
         if (way == "vectors") vectors_ = kernel("input_vectors");
         if (way != "tiles") return;
         split_ = kernel("input_split");
-        tiles_ = kernel("input_gemm");
-        device.driver.check(device.driver.cuFuncSetAttribute(tiles_->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, TILE_BYTES),
-                            "cuFuncSetAttribute", about);
+        const auto roomy = [&](const char* name, int bytes) {
+            auto one = kernel(name);
+            device.driver.check(device.driver.cuFuncSetAttribute(one->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes),
+                                "cuFuncSetAttribute", about);
+            return one;
+        };
+        tiles_ = roomy("input_gemm", TILE_BYTES);
+        if (device.hopper) hopper_ = roomy("input_gemm_hopper", HOPPER_BYTES);
     }
 
     bool by_cublas() const { return !tiles_ && !vectors_; }
@@ -41,6 +46,7 @@ public:
 private:
     // As in input_tiles.cu and input_vectors.cu.
     enum { TILE = 128, DEPTH = 32, TILE_BYTES = 3 * 4 * TILE * DEPTH * 2, TILE_THREADS = 256, FEW_ROWS = 2048 };
+    enum { HOPPER_BYTES = 6 * 4 * (DEPTH / 8) * (TILE + 1) * 16 };
     enum { VECTOR_ROWS = 16, VECTOR_COLUMNS = 4, VECTOR_THREADS = 128 };
 
     int padded() const { return (width_ + DEPTH - 1) / DEPTH * DEPTH; }
@@ -65,7 +71,8 @@ private:
         start(*split_, {unsigned(together ? rows : (rows + 7) / 8), 1, 1}, TILE_THREADS, 0, to_split, stream);
         void* to_tiles[] = {&high, &low, &w_high, &w_low, &factors, &factor, &out, &rows, &columns, &depth};
         const unsigned wide = unsigned((columns + TILE - 1) / TILE), tall = unsigned((rows + TILE - 1) / TILE);
-        start(*tiles_, {wide, tall, sharers(wide * tall)}, TILE_THREADS, TILE_BYTES, to_tiles, stream);
+        if (hopper_ && wide * tall >= device_.multiprocessors) start(*hopper_, {wide, tall, 1}, TILE_THREADS, HOPPER_BYTES, to_tiles, stream);
+        else start(*tiles_, {wide, tall, sharers(wide * tall)}, TILE_THREADS, TILE_BYTES, to_tiles, stream);
     }
 
     void in_vectors(const void* x, const void* weights, void* out, int rows, cudaStream_t stream) const {
@@ -113,7 +120,7 @@ private:
     const int width_, columns_;
     const cudaDataType type_;
     const int in_;  // what cuBLAS multiplies in
-    std::unique_ptr<Kernel> split_, tiles_, vectors_;
+    std::unique_ptr<Kernel> split_, tiles_, hopper_, vectors_;
 };
 
 }  // namespace deepbench

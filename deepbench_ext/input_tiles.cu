@@ -10,7 +10,8 @@
 //   mma      96 a warp, 192 for each quarter of a multiprocessor at 6.5 cycles           1250 cycles
 //   bytes    32 KiB from L2, 96 KiB out of shared memory at 128 a cycle                   770 cycles
 // so 132 multiprocessors at 1.79 GHz would do 190 TFLOP/s, counted as one product. Measured: 86 to 91, the tensor
-// cores 39% busy; two warps for each quarter do not hide the latency of mma and ldmatrix.
+// cores 39% busy; two warps for each quarter do not hide the latency of mma and ldmatrix. On Hopper, and with a tile for
+// each multiprocessor, warpgroups do it instead (`input_gemm_hopper`).
 //
 // Few rows are few tiles: 100 rows and 4096 columns are 32. Then a cluster of blocks shares the columns of k of one
 // tile, and each adds up a part of its rows, always in the same order.
@@ -212,3 +213,78 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             }
         }
 }
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define STORAGE 1  // fp16
+#include "wgmma.cuh"
+
+// The same by wgmma: two warpgroups of 64 x 128 each.
+//   wgmma    six of 64 cycles for each of them and 32 columns of k               770 cycles
+//   bytes    32 KiB from L2 at 31 a cycle                                       1060 cycles
+// so L2 binds, at 220 TFLOP/s.
+constexpr int BUFFERS = 6, OCTETS = DEPTH / 8;
+constexpr int OCTET = (TILE + 1) * 16;  // bytes of eight columns; one row more, so that neighbours lie in different banks
+constexpr int HALF = OCTETS * OCTET, BUFFER = 4 * HALF;
+static_assert(THREADS == TILE / 2 * OCTETS, "a thread loads two rows");
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    input_gemm_hopper(const unsigned short* x_high, const unsigned short* x_low, const unsigned short* w_high, const unsigned short* w_low,
+            const float* factors, float w_factor, float* out, int rows, int columns, int padded) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    const unsigned base = (unsigned)__cvta_generic_to_shared(shared);
+    const int tid = threadIdx.x, group = tid / 128, warp = tid / 32 % 4, lane = tid % 32;
+    const int first_row = blockIdx.y * TILE, first_column = blockIdx.x * TILE, steps = padded / DEPTH;
+
+    const int row = tid / OCTETS, octet = tid % OCTETS;  // of each half a thread loads one of eight columns, of two rows
+    const auto load = [&](int step) {
+#pragma unroll
+        for (int i = 0; i < 8 && step < steps; ++i) {
+            const int source = (i < 4 ? first_row : first_column) + row + i % 2 * (TILE / 2);
+            const int bytes = i < 4 && source >= rows ? 0 : 16;  // zeros beyond the end
+            const unsigned short* from = i / 2 == 0 ? x_high : i / 2 == 1 ? x_low : i / 2 == 2 ? w_high : w_low;
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                             base + step % BUFFERS * BUFFER + i / 2 * HALF + octet * OCTET + (row + i % 2 * (TILE / 2)) * 16),
+                         "l"(from + (size_t)(bytes ? source : 0) * padded + step * DEPTH + octet * 8), "r"(bytes)
+                         : "memory");
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    };
+    for (int step = 0; step < BUFFERS - 1; ++step) load(step);
+    float sum[64] = {};
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+        asm volatile("cp.async.wait_group %0;\nfence.proxy.async.shared::cta;" ::"n"(BUFFERS - 2) : "memory");
+        __syncthreads();
+        const unsigned buffer = uniform(base + step % BUFFERS * BUFFER) >> 4, rows_at = uniform(buffer + group * 64);
+        float part[64];  // tensor cores cut off when they add: of 32 columns that is little
+#pragma unroll
+        for (int i = 0; i < 64; ++i) part[i] = 0;
+        begin();
+#pragma unroll
+        for (int k = 0; k < 2; ++k)
+#pragma unroll
+            for (int which = 0; which < 3; ++which)  // high high, high low, low high
+                multiply(part, factor(rows_at, (which == 2) * HALF + k * 2 * OCTET, OCTET),
+                         factor(buffer, (2 + (which == 1)) * HALF + k * 2 * OCTET, OCTET), k || which);
+        commit();
+        load(step + BUFFERS - 1);  // in the place of the last step, which both warpgroups have done with
+        finish<0>(part);
+#pragma unroll
+        for (int i = 0; i < 64; ++i) sum[i] += part[i];
+    }
+
+#pragma unroll
+    for (int below = 0; below < 2; ++below) {
+        const int out_row = first_row + group * 64 + warp * 16 + lane / 4 + below * 8;
+        if (out_row >= rows) continue;
+        const float scale = factors[out_row] * w_factor;
+#pragma unroll
+        for (int n = 0; n < 16; ++n) {
+            const int column = first_column + n * 8 + lane % 4 * 2;  // columns are a multiple of 4
+            if (column < columns)
+                *reinterpret_cast<float2*>(out + (size_t)out_row * columns + column) =
+                    make_float2(sum[n * 4 + below * 2] * scale, sum[n * 4 + below * 2 + 1] * scale);
+        }
+    }
+}
+#endif

@@ -104,7 +104,7 @@ struct Patience {
     unsigned since = 0;
 
     __device__ __forceinline__ bool over() {
-        if (since == LOST) return true;
+        if (lost()) return true;
         if (++polls % 1024) return false;
         const unsigned now = milliseconds();
         if (polls == 1024) since = now;
@@ -113,6 +113,7 @@ struct Patience {
         *late = 1;
         return true;
     }
+    __device__ __forceinline__ bool lost() const { return since == LOST; }
     __device__ __forceinline__ void done() { polls = 0; }
 };
 

@@ -14,12 +14,11 @@
 // Constants come with -D: K, BLOCKS, GROUPS, SLICES, SEQUENCES, SPLIT, HELD (fragments of the weights that
 // a thread keeps in registers; the others lie in shared memory) and STORAGE (of h0, c0 and the outputs).
 
-#include "lstm_call.cuh"
+#include "lstm_halves.cuh"
 
 constexpr int THREADS = GROUPS * SLICES * 32;
 constexpr int TILES = SEQUENCES / 8;           // of eight sequences, as mma takes them
 constexpr int STEPS = K / 16 / SLICES;         // of mma along a warp's columns
-constexpr int COPIES = SPLIT ? 2 : 1;          // high and low halves
 constexpr int FRAGMENTS = 2 * STEPS * COPIES;  // of weights per thread, 16 bytes each
 constexpr int OWNED = BLOCKS * GROUPS;         // octets that exist: above them K is padding
 constexpr int CHAINS = !SPLIT || TILES > 2 ? 1 : TILES == 2 ? 2 : 3;  // sums that do not wait for each other
@@ -39,19 +38,6 @@ constexpr int INPUT_BYTES = AHEAD * PASSES * LANES * 16;
 constexpr int STEP_BYTES = WEIGHT_BYTES + SUM_BUFFERS * SUMS * 16 + INPUT_BYTES;  // of shared memory, before cells and h
 
 static_assert(K % (32 * SLICES) == 0 && K / 8 >= OWNED && HELD <= FRAGMENTS && (GROUPS < 16 || SLICES == 1), "impossible sizes");
-
-// --- numbers
-
-// The high half of x, and above it the low half.
-__device__ __forceinline__ unsigned halves(float x) {
-    const unsigned high = rounded(x);
-    return SPLIT ? high | rounded(x - widened(high)) << 16 : high;
-}
-
-// Two neighbouring units as one word: of their high halves, or of their low ones.
-__device__ __forceinline__ unsigned joined(unsigned first, unsigned second, bool low) {
-    return low ? __byte_perm(first, second, 0x7632) : __byte_perm(first, second, 0x5410);
-}
 
 // --- waiting
 
@@ -90,17 +76,6 @@ struct Place {
     __device__ int sequence(int pass) const { return (pass * SLICES + slice) * 4 + lane / 8; }  // in the chunk
 };
 
-// The words of h0 for one octet and sequence: high (or low) halves of units 2i and 2i + 1.
-__device__ __forceinline__ uint4 initial(const Call& call, int octet, int sequence, bool low) {
-    unsigned v[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-        const int unit = octet * 8 + i;
-        v[i] = unit < call.hidden ? halves(loaded(call.h0 + (size_t)sequence * call.hidden + unit)) : 0;
-    }
-    return make_uint4(joined(v[0], v[1], low), joined(v[2], v[3], low), joined(v[4], v[5], low), joined(v[6], v[7], low));
-}
-
 // One layer, all timesteps. Exchange brings h: `start`, `receive` (its address in shared memory), `send`, `finish`.
 template <typename Exchange>
 __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
@@ -126,7 +101,7 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
     Exchange exchange(call, at, h_space);
     const bool worker = at.slice < WORKERS;
     const int lane = (at.group * WORKERS + at.slice) * 32 + at.lane;
-    const auto cell = [&](int chunk, int pass) -> float& { return cells[(chunk * PASSES + pass) * LANES + lane]; };
+    const auto kept = [&](int chunk, int pass) -> float& { return cells[(chunk * PASSES + pass) * LANES + lane]; };
     const auto index = [&](int chunk, int pass) {  // of a cell in [sequence][unit]
         return (size_t)(at.first + chunk * SEQUENCES + at.sequence(pass)) * call.hidden + unit;
     };
@@ -134,7 +109,7 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
     for (int chunk = 0; worker && chunk < chunks; ++chunk)
 #pragma unroll
         for (int pass = 0; pass < PASSES; ++pass)
-            cell(chunk, pass) = works(chunk, pass) ? loaded(call.c0 + index(chunk, pass)) : 0.0f;
+            kept(chunk, pass) = works(chunk, pass) ? loaded(call.c0 + index(chunk, pass)) : 0.0f;
     exchange.start();
 
     // The inputs of cells are asked for some chunks ahead, each by the lane that will need it.
@@ -222,7 +197,7 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
 #pragma unroll
             for (int pass = 0; pass < PASSES && worker; ++pass) {
                 input[pass] = inputs[(slot * PASSES + pass) * LANES + lane];
-                before[pass] = cell(chunk, pass);
+                before[pass] = kept(chunk, pass);
             }
             group_barrier(at.group);
 
@@ -237,12 +212,9 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
                     const float4 part = group_sums[(slice * SEQUENCES + sequence) * SUM_ROW + at.lane % 8];
                     gates.x += part.x, gates.y += part.y, gates.z += part.z, gates.w += part.w;
                 }
-                const float i = sigmoid(fmaf(gates.x, call.scale, input[pass].x + bias.x));
-                const float f = sigmoid(fmaf(gates.y, call.scale, input[pass].y + bias.y));
-                const float g = hyperbolic(fmaf(gates.z, call.scale, input[pass].z + bias.z));
-                const float o = sigmoid(fmaf(gates.w, call.scale, input[pass].w + bias.w));
-                const float c = fmaf(f, before[pass], i * g), out = o * hyperbolic(c);
-                cell(chunk, pass) = c;
+                float c = before[pass];
+                const float out = cell(gates, call.scale, input[pass], bias, c);
+                kept(chunk, pass) = c;
                 if (!last) {  // even lanes have the word of two units' high halves, odd ones that of the low
                     const unsigned v = halves(out), other = __shfl_xor_sync(0xFFFFFFFF, v, 1);
                     const bool odd = at.lane & 1;

@@ -24,6 +24,7 @@ from study.runs import (
     KERNEL,
     LADDER,
     MAIN,
+    MANY,
     PLAIN,
     REPEAT,
     Stale,
@@ -142,6 +143,7 @@ def _kernel(book: Book) -> None:
     for name, (best, own) in zip(("fp32", "tf32", "fp16"), tables.KERNELS, strict=True):
         book.slower(f"kernel_{name}", best, own, KERNEL)
         book.slower(f"kernel_deepbench_{name}", best, own, DEEPBENCH)
+        book.slower(f"kernel_many_{name}", best, own, MANY, hidden=1024, batch=256)
     for batch in (1, 64):
         book.slower(f"kernel_batch{batch}", BEST, "persistent", KERNEL, batch=batch)
     run = load(KERNEL).run

@@ -23,6 +23,7 @@ MAIN, REPEAT = "h200-paper", "h200-repeat"  # the same grid twice, the second wi
 LADDER = "h200-ladder"  # every way to run the layer
 FEW_ROWS = "h200-budget"  # seven of them, in 200 s
 KERNEL = "h200-kernel"  # our kernels beside the best of cuDNN
+MANY = "h200-warpgroups"  # the same since there are kernels for many sequences, at fewer shapes
 DEEPBENCH = "h200-deepbench"  # both, and the frameworks, at DeepBench's shapes
 BEST, BEST_HALF = "deepbench-best", "deepbench-fp16-best"
 PLAIN = "pytorch-tf32"  # what a user of PyTorch gets without touching a setting

@@ -226,7 +226,7 @@ struct Call {
     int hidden, batch, timesteps, share;
 };
 struct CUmod_st {
-    std::string functions[16] = {"lstm_recurrence", "input_split", "input_gemm", "limit_launch", "limit_block", "limit_cluster",
+    std::string functions[17] = {"lstm_recurrence", "input_split", "input_gemm", "input_gemm_hopper", "limit_launch", "limit_block", "limit_cluster",
                                  "limit_cluster_barrier", "limit_grid", "limit_grid_inbox", "limit_grid_barrier", "limit_cell", "limit_cell_fast", "limit_fma", "limit_read", "limit_mma", "limit_multicast"};
 };
 static CUlaunchConfig last_launch;

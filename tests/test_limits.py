@@ -15,7 +15,7 @@ from lstm_bench.model.errors import LstmBenchError
 from lstm_bench.runs import store
 from lstm_bench.worker import limits as measuring
 from lstm_bench.worker.implementations import persistent
-from lstm_bench.worker.implementations.kernel_compiler import spilled
+from lstm_bench.worker.implementations.kernel_compiler import slowed
 
 _persistent = pytest.importorskip("lstm_bench._persistent", reason="the extension was not built")
 _openblas = pytest.importorskip("lstm_bench._openblas", reason="the extension was not built")
@@ -79,7 +79,7 @@ def test_the_kernels_compile_without_spilling(architecture):
     nvcc = compiler(architecture)
     code, log = nvcc.compile("limits.cu", {})
     assert all(f"limit_{name}".encode() in code for name in ("launch", "grid", "cluster", "read"))
-    assert spilled(log) == 0, log
+    assert not slowed(log), log
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,8 @@ from lstm_bench.model.types import Unsupported
 from lstm_bench.worker.implementations import baseline_libraries as libraries
 from lstm_bench.worker.implementations import kept
 from lstm_bench.worker.implementations.kernel_plan import Plan
-from lstm_bench.worker.implementations.vector_plan import VectorPlan
 
-HEADERS = ("lstm_call.cuh", "lstm_step.cuh")
+HEADERS = ("lstm_call.cuh", "lstm_halves.cuh", "lstm_step.cuh", "wgmma.cuh")
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 
 
@@ -52,32 +51,32 @@ class Compiler:
         told = "\0".join([*texts, self.architecture, self.version, *self.options])
         return hashlib.sha256(told.encode()).hexdigest()
 
-    def fitted(self, plan: Plan | VectorPlan) -> tuple[Plan | VectorPlan, bytes]:
+    def fitted(self, plan: Plan) -> tuple[Plan, bytes]:
         """The plan with as many weights in registers as there is room for, and its machine code."""
-        fitting: Plan | VectorPlan | None = plan
+        fitting: Plan | None = plan
         while fitting:
-            if code := self.cached(fitting.source, fitting.constants, may_spill=False):
+            if code := self.cached(fitting.source, fitting.constants, may_be_slow=False):
                 return fitting, code
             fitting = fitting.with_fewer_held()
         raise Unsupported(f"{plan.label}: not enough registers on {self.architecture}")
 
-    def fit_ahead(self, plans: Sequence[Plan | VectorPlan]) -> None:
+    def fit_ahead(self, plans: Sequence[Plan]) -> None:
         """Have the code of all these plans kept, compiled on all cores."""
 
-        def one(plan: Plan | VectorPlan) -> None:
+        def one(plan: Plan) -> None:
             with contextlib.suppress(Unsupported):  # said when it is used
                 self.fitted(plan)
 
         with ThreadPoolExecutor() as pool:
             list(pool.map(one, plans))
 
-    def cached(self, source: str, constants: Mapping[str, int], may_spill: bool = True) -> bytes:
+    def cached(self, source: str, constants: Mapping[str, int], may_be_slow: bool = True) -> bytes:
         """The machine code of a file of `deepbench_ext/`, compiled if it never was.
 
-        Empty where it spills registers and may not.
+        Empty where it has too few registers, and that may not be.
         """
         texts = [self._read(name) for name in (source, *HEADERS)]
-        text = "\0".join([*texts, repr((sorted(constants.items()), may_spill))])
+        text = "\0".join([*texts, repr((sorted(constants.items()), may_be_slow))])
         text += "\0".join([self.architecture, self.version, *self.options])
         name = (
             f"{Path(source).stem}-{self.architecture}-{hashlib.sha256(text.encode()).hexdigest()}"
@@ -88,7 +87,7 @@ class Compiler:
         except OSError:
             pass
         code, log = self.compile(source, constants)
-        if spilled(log) and not may_spill:
+        if slowed(log) and not may_be_slow:
             code = b""
         kept.write(path, code)
         return code
@@ -135,9 +134,9 @@ class Compiler:
         return (sources() / source).read_text()
 
 
-def spilled(log: str) -> int:
-    """Bytes that a kernel moves between registers and memory for want of registers."""
-    return sum(map(int, re.findall(r"(\d+) bytes spill", log)))
+def slowed(log: str) -> bool:
+    """Whether a kernel lacks registers: it moves some to memory, or waits for each product."""
+    return any(map(int, re.findall(r"(\d+) bytes spill", log))) or "serialized" in log
 
 
 def sources() -> Path:

@@ -19,11 +19,10 @@ import numpy as np
 
 from lstm_bench.model.types import Implementation, Settings, Unsupported, to_json
 from lstm_bench.worker.implementations import baseline_libraries as libraries
-from lstm_bench.worker.implementations import kept, kernel_plan
+from lstm_bench.worker.implementations import halves, kept, kernel_plan
 from lstm_bench.worker.implementations.deepbench import BaselineSession, trial
 from lstm_bench.worker.implementations.kernel_compiler import Compiler
 from lstm_bench.worker.implementations.kernel_plan import Plan
-from lstm_bench.worker.implementations.vector_plan import VectorPlan
 from lstm_bench.worker.problem import Answer, Array, Problem
 
 Tools = tuple[Any, list[str], Compiler, dict[str, int]]
@@ -81,7 +80,7 @@ def _as_before(session: PersistentSession, before: Mapping[str, Any]) -> Persist
 
 
 def _by_trial(
-    problem: Problem, precision: str, plans: Sequence[Plan | VectorPlan], most: int
+    problem: Problem, precision: str, plans: Sequence[Plan], most: int
 ) -> tuple[PersistentSession, dict[str, Any]]:
     """The fastest, and what to build it from."""
     module, _, compiler, _ = toolbox()
@@ -169,7 +168,7 @@ class Best:
 class PersistentSession(BaselineSession):
     """A loaded layer of our kernels."""
 
-    def __init__(self, lstm: Any, path: str, plan: Plan | VectorPlan, projection: str):
+    def __init__(self, lstm: Any, path: str, plan: Plan, projection: str):
         super().__init__(lstm, path)
         self.plan, self.storage, self.projection = plan, plan.storage, projection
         self.graph = False
@@ -178,7 +177,7 @@ class PersistentSession(BaselineSession):
         y, h, c = self.lstm.outputs()
         if self.storage == "fp32":
             return y, h, c
-        widen = kernel_plan.widen
+        widen = halves.widen
         return widen(y, self.storage), widen(h, self.storage), widen(c, self.storage)
 
     def choose(self, best_s: float) -> float:
@@ -197,7 +196,7 @@ class PersistentSession(BaselineSession):
             self.path += ", graph"
 
 
-def loaded(problem: Problem, plan: Plan | VectorPlan, projection: str) -> PersistentSession:
+def loaded(problem: Problem, plan: Plan, projection: str) -> PersistentSession:
     """The layer by one plan. `projection` is `TILES`, `VECTORS`, or what cuBLAS multiplies x in."""
     module, paths, compiler, device = toolbox()
     s = problem.shape
@@ -235,7 +234,7 @@ def loaded(problem: Problem, plan: Plan | VectorPlan, projection: str) -> Persis
     return PersistentSession(lstm, f"{plan.label}{turns}{inputs}", plan, projection)
 
 
-def _launch(module: Any, plan: Plan | VectorPlan, share: int, teams: int = 1) -> Any:
+def _launch(module: Any, plan: Plan, share: int, teams: int = 1) -> Any:
     """How the extension is to run a plan."""
     return module.Launch(
         cluster=plan.cluster,
@@ -251,10 +250,10 @@ def _stored(array: Array, storage: str) -> Array:
     """An array as the layer holds it on the device."""
     if storage == "fp32":
         return np.ascontiguousarray(array, np.float32)
-    return kernel_plan.narrow(array, storage)
+    return halves.narrow(array, storage)
 
 
-def _arrays(problem: Problem, plan: Plan | VectorPlan, projection: str) -> tuple[Any, ...]:
+def _arrays(problem: Problem, plan: Plan, projection: str) -> tuple[Any, ...]:
     """What `Lstm.load` takes."""
 
     def stored(array: Array) -> Array:
@@ -263,16 +262,16 @@ def _arrays(problem: Problem, plan: Plan | VectorPlan, projection: str) -> tuple
     def rounded(
         array: Array,
     ) -> Array:  # weights that are stored in 16 bits have lost what those lack
-        return array if plan.storage == "fp32" else kernel_plan.widen(stored(array), plan.storage)
+        return array if plan.storage == "fp32" else halves.widen(stored(array), plan.storage)
 
     p = problem
-    w_ih = kernel_plan.gates_together(p.w_ih)
+    w_ih = halves.gates_together(p.w_ih)
     input_scale = 1.0
     if projection == TILES:
-        w_ih, input_scale = kernel_plan.pack_input(w_ih)
+        w_ih, input_scale = halves.pack_input(w_ih)
     else:
         w_ih = stored(w_ih)
-    bias = kernel_plan.gates_together(rounded(p.b_ih) + rounded(p.b_hh))
+    bias = halves.gates_together(rounded(p.b_ih) + rounded(p.b_hh))
     weights, scale = plan.pack(rounded(p.w_hh))
     return stored(p.x), stored(p.h0), stored(p.c0), w_ih, weights, bias, scale, input_scale
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lstm_bench.worker.implementations.halves import STORAGES
 from lstm_bench.worker.problem import Array
 
-STORAGES = {"fp32": 0, "fp16": 1, "bf16": 2}
 EXCHANGES = {"l2": 0, "words": 1}
 MOST_SEQUENCES = 4  # of a batch: tensor cores take eight at a time
 WORK = 24  # registers of a thread besides weights and h
