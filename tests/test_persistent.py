@@ -159,7 +159,22 @@ def test_the_input_products_compile_without_spilling(architecture, way, kernels)
     nvcc = compiler(architecture)
     code, log = nvcc.compile(f"input_{way}.cu", {})
     assert all(kernel.encode() in code for kernel in kernels)
+    by_warpgroups = architecture == "sm_90a" and way == "tiles"
+    assert (b"input_gemm_hopper" in code) == by_warpgroups
     assert not slowed(log), log
+
+
+@pytest.mark.parametrize(
+    ("line", "slow"),
+    [
+        ("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads", False),
+        ("40 bytes stack frame, 24 bytes spill stores, 44 bytes spill loads", True),
+        ("40 bytes stack frame, 0 bytes spill stores, 4 bytes spill loads", True),
+        ("(C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized", True),
+    ],
+)
+def test_a_kernel_lacks_registers_if_it_spills_or_waits_for_each_product(line, slow):
+    assert slowed(f"ptxas info    : {line}\nptxas info    : Used 168 registers") == slow
 
 
 def test_a_mistake_in_a_kernel_is_said_with_its_line(monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 from test_persistent import A100, H200, compiler
 
 from lstm_bench.worker.implementations.halves import widen
-from lstm_bench.worker.implementations.kernel_compiler import slowed
+from lstm_bench.worker.implementations.kernel_compiler import Compiler, slowed
 from lstm_bench.worker.implementations.kernel_plan import candidates
 from lstm_bench.worker.implementations.warpgroup_plan import FEWEST_SEQUENCES
 from lstm_bench.worker.implementations.warpgroup_plan import candidates as plans
@@ -72,6 +72,31 @@ def test_it_is_for_hopper_and_for_more_sequences_than_warps_take_at_a_time():
     assert not plans(512, FEWEST_SEQUENCES - 1, False, "fp16", H200)
     first = [candidates(1024, batch, False, "fp16", H200)[0].family for batch in (8, 256)]
     assert first == ["whole_gpu", "warpgroup"]
+
+
+@pytest.mark.parametrize(("hidden", "precision"), [(1024, "fp16"), (200, "fp32"), (70, "bf16")])
+def test_memory_is_what_the_kernel_counts_on(hidden, precision, monkeypatch):
+    """The kernel's own constants, in an assertion that it is compiled with."""
+    nvcc, read = compiler("sm_90a"), Compiler._read
+    batch = 300
+    for plan in [*plans(hidden, batch, precision == "fp32", precision, H200)][::3]:
+        teams = min(H200["multiprocessors"] // plan.blocks, batch)
+        share = -(-batch // teams)
+        chunks = plan.chunks(share)
+        shared = f"STATE_AT + {chunks} * CELLS * MATH * 4"
+        lines = f"(1 + {chunks}) * Exchange::LINE * 4"
+        packets = f"2 * {chunks} * PRODUCERS * PACKET"
+        counted = (
+            f'static_assert({shared} == {plan.shared_bytes(share)}, "shared");'
+            f"static_assert({teams} * ({lines} + {packets})"
+            f' == {plan.exchange_bytes(share, teams)}, "exchange");'
+        )
+
+        def with_assertion(name, counted=counted, source=plan.source):
+            return read(name) + (counted if name == source else "")
+
+        monkeypatch.setattr(Compiler, "_read", staticmethod(with_assertion))
+        nvcc.compile(plan.source, plan.constants)
 
 
 @pytest.mark.parametrize(
