@@ -18,7 +18,7 @@ struct Call {
     const float4* bias;       // [unit]
     const Stored *h0, *c0;
     Stored *y, *h_last, *c_last;
-    unsigned* exchange;  // whole-GPU family: h on its way, see there
+    unsigned* exchange;  // h on its way through L2, where a family has it go there
     unsigned* late;      // set when a wait took too long: the outputs are then wrong
     float scale;         // takes the weights' scale out of a sum
     int hidden, batch, timesteps;

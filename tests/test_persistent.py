@@ -422,6 +422,9 @@ def test_rows_one_by_one_are_tried_where_they_are_few():
     assert persistent.own_products("fp32", few) == [persistent.TILES, persistent.VECTORS]
     assert persistent.own_products("fp32", few + 1) == [persistent.TILES]
     assert persistent.own_products("tf32", 1) == []
+    most = persistent.MANY_ROWS
+    assert persistent.own_products("fp32", most) == [persistent.TILES]
+    assert persistent.own_products("fp32", most + 1) == []  # a grid of tiles would be too high
 
 
 def test_a_plan_is_chosen_by_the_first_timesteps(monkeypatch):

@@ -31,6 +31,7 @@ TRIED = 6  # plans that a layer is timed with
 ENOUGH = 100  # timesteps to choose a plan by
 TILES, VECTORS = "tiles", "vectors"  # W_ih x by a kernel of our own instead of cuBLAS
 FEW_ROWS = 128  # of x: more are never fastest in vectors
+MANY_ROWS = 65535 * 128  # of x: a grid of tiles is no higher
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def _by_trial(
 
 def own_products(precision: str, rows: int) -> list[str]:
     """Our ways to multiply `rows` of x that are worth a trial: in fp32 cuBLAS can be beaten."""
-    if precision != "fp32":
+    if precision != "fp32" or rows > MANY_ROWS:
         return []
     return [TILES, VECTORS] if rows <= FEW_ROWS else [TILES]
 
