@@ -1,7 +1,8 @@
 // One LSTM layer by kernels of our own: all inputs are multiplied at once, one kernel does all timesteps.
 //
-// That kernel is one of *_lstm.cu; W_ih x is input_product.hpp's matter. They explain themselves. Python chooses, has them compiled for the GPU at hand and lays the weights out as they want them
-// (persistent.py); here they are launched and timed, or run on the arrays and the stream of a caller.
+// That kernel is one of *_lstm.cu; W_ih x is input_product.hpp's matter. They explain themselves. Python chooses, has
+// them compiled for the GPU at hand and lays the weights out as they want them (persistent.py); here they are launched
+// and timed, or run on the arrays and the stream of a caller.
 //
 // libcudart, libcuda and libcublas are opened at run time; nothing of CUDA is needed to build.
 #include <pybind11/pybind11.h>

@@ -20,6 +20,7 @@ void* frames[MOST][DEPTH];
 int depths[MOST];
 std::atomic<int> taken, armed, unwinding;
 timer_t timer;
+struct itimerspec pause_between;
 pthread_t owner;
 sigjmp_buf escape;
 struct sigaction before, faults_before[2];
@@ -42,6 +43,8 @@ void take(int) {
         }
         unwinding = 0;
     }
+    // Only now: a stack may take longer than the pause, and the program must go on.
+    if (taken < MOST) timer_settime(timer, 0, &pause_between, nullptr);
     errno = saved;
 }
 
@@ -57,7 +60,7 @@ int stacks_stop() {
     return taken;
 }
 
-// From here on a stack of this thread every so often, while they are armed; an errno, or 0.
+// From here on a stack of this thread every so often, with that pause in between, while they are armed; an errno, or 0.
 int stacks_start(long nanoseconds) {
     backtrace(frames[0], DEPTH);  // loads what it needs, which a signal handler must not
     taken = armed = unwinding = 0;
@@ -73,9 +76,8 @@ int stacks_start(long nanoseconds) {
     sigaction(SIGPROF, &action, &before);
     action.sa_handler = astray;
     for (int i : {0, 1}) sigaction(FAULTS[i], &action, &faults_before[i]);
-    const struct timespec pause {0, nanoseconds};
-    const struct itimerspec every {pause, pause};
-    if (!timer_settime(timer, 0, &every, nullptr)) return 0;
+    pause_between.it_value = {0, nanoseconds};
+    if (!timer_settime(timer, 0, &pause_between, nullptr)) return 0;
     const int problem = errno;
     stacks_stop();
     return problem;

@@ -87,6 +87,23 @@ def test_names_come_from_the_file_also_where_they_are_not_exported(tmp_path):
     assert symbols.at(1) == Symbol("", "")
 
 
+def test_stacks_that_take_longer_than_the_pause_leave_the_program_its_time(monkeypatch, tmp_path):
+    source = tmp_path / "deep.cpp"
+    source.write_text(
+        'extern "C" {\n'
+        "volatile long sum;\n"
+        "void first() { for (long i = 0; i < 100000; ++i) sum = sum + i; }\n"
+        "void second() { for (long i = 0; i < 100000; ++i) sum = sum + i; }\n"
+        "int deep(int n) { return n ? 1 + deep(n - 1) : (first(), second(), 1); }\n"
+        "}\n"
+    )
+    deep = ctypes.CDLL(compiled(str(source), tmp_path / "deep.so")).deep
+    monkeypatch.setattr(call_depth, "EVERY_NS", 30_000)
+    monkeypatch.setattr(call_depth, "WATCHED_S", 0.001)
+    stacks = call_depth._stacks(lambda: deep(200), lambda: None)
+    assert {"first", "second"} <= {symbol.name for stack in stacks for symbol in stack}
+
+
 def test_without_a_compiler_the_reason_stands_in_place_of_frames(monkeypatch):
     def refuse(*_):
         raise Unsupported("no C++ compiler")
