@@ -26,7 +26,8 @@ DEEPBENCH_FLAGS="-O0 -DONE_BUILD -fno-omit-frame-pointer -fsanitize=address,unde
     "$python" setup.py -q build_ext --inplace
 if [ "${1:-}" = build ]; then exit; fi
 # libstdc++ goes in with them: Python does not load it, and the sanitizer must find __cxa_throw when it starts.
-# Leaks are checked by the tests themselves: Python keeps too much at exit to tell its own from ours.
+# Leaks are checked by the tests themselves: Python keeps too much at exit to tell its own from ours. The test of the
+# process's memory stays out: it would see the sanitizer's, which keeps 2 KB of every thread and gives back 5 MB now and then.
 preload="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libubsan.so) $(g++ -print-file-name=libstdc++.so)"
 LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    PYTHONPATH="$copy" "$python" -m pytest -q --capture=no -p no:cacheprovider tests/test_openblas.py tests/test_cudnn.py tests/test_persistent.py -k "not compile and not spill and not fragments and not phases_are_all" "$@"
+    PYTHONPATH="$copy" "$python" -m pytest -q --capture=no -p no:cacheprovider tests/test_openblas.py tests/test_cudnn.py tests/test_persistent.py -k "not compile and not spill and not fragments and not phases_are_all and not memory_flat" "$@"
