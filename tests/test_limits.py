@@ -94,7 +94,8 @@ def test_a_cpu_is_measured_with_the_threads_of_a_run(cpu):
     assert found.vector_flops > 0
     rates = [level.bytes_per_s for level in found.levels]
     assert rates == sorted(rates, reverse=True)
-    assert found.levels[-1].name == "memory"
+    told = measuring._caches(2)  # not every machine says what caches it has
+    assert [level.name for level in found.levels] == ([*told, "memory"] if told else ["caches"])
 
 
 def cache(folder, level, size, cpus, kind="Unified"):

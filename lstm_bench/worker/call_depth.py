@@ -102,11 +102,13 @@ def _stacks(call: Callable[[], None], wait: Callable[[], None]) -> Iterable[list
         raise OSError(code, "no timer for stacks")
     try:
         until = time.monotonic() + WATCHED_S
-        while time.monotonic() < until:
+        while True:
             library.stacks_arm(1)
             call()
             library.stacks_arm(0)
             wait()
+            if time.monotonic() >= until:
+                break
     finally:
         count = library.stacks_stop()
     addresses = ctypes.POINTER(ctypes.c_size_t)()
