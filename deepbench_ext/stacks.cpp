@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <initializer_list>
 
@@ -20,7 +21,7 @@ void* frames[MOST][DEPTH];
 int depths[MOST];
 std::atomic<int> taken, armed, unwinding;
 timer_t timer;
-struct itimerspec pause_between;
+long shortest_pause;
 pthread_t owner;
 sigjmp_buf escape;
 struct sigaction before, faults_before[2];
@@ -32,8 +33,20 @@ void astray(int signal) {
     sigaction(signal, &faults_before[signal == SIGBUS], nullptr);  // the instruction runs again
 }
 
+long nanoseconds() {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000L + now.tv_nsec;
+}
+
+bool set_timer(long pause) {
+    const struct itimerspec once {{}, {pause / 1000000000L, pause % 1000000000L}};
+    return !timer_settime(timer, 0, &once, nullptr);
+}
+
 void take(int) {
     const int saved = errno;
+    const long began = nanoseconds();
     const int place = taken;
     if (armed && place < MOST) {
         unwinding = 1;
@@ -43,8 +56,8 @@ void take(int) {
         }
         unwinding = 0;
     }
-    // Only now: a stack may take longer than the pause, and the program must go on.
-    if (taken < MOST) timer_settime(timer, 0, &pause_between, nullptr);
+    // The program has at least as long as its stack took, or it would not go on.
+    if (taken < MOST) set_timer(std::max(shortest_pause, nanoseconds() - began));
     errno = saved;
 }
 
@@ -60,8 +73,8 @@ int stacks_stop() {
     return taken;
 }
 
-// From here on a stack of this thread every so often, with that pause in between, while they are armed; an errno, or 0.
-int stacks_start(long nanoseconds) {
+// From here on stacks of this thread, with that pause of some nanoseconds or more in between, while they are armed; an errno, or 0.
+int stacks_start(long pause) {
     backtrace(frames[0], DEPTH);  // loads what it needs, which a signal handler must not
     taken = armed = unwinding = 0;
     owner = pthread_self();
@@ -76,8 +89,8 @@ int stacks_start(long nanoseconds) {
     sigaction(SIGPROF, &action, &before);
     action.sa_handler = astray;
     for (int i : {0, 1}) sigaction(FAULTS[i], &action, &faults_before[i]);
-    pause_between.it_value = {0, nanoseconds};
-    if (!timer_settime(timer, 0, &pause_between, nullptr)) return 0;
+    shortest_pause = pause;
+    if (set_timer(pause)) return 0;
     const int problem = errno;
     stacks_stop();
     return problem;
