@@ -87,20 +87,48 @@ def test_names_come_from_the_file_also_where_they_are_not_exported(tmp_path):
     assert symbols.at(1) == Symbol("", "")
 
 
+DEEP = """
+#include <execinfo.h>
+#include <time.h>
+extern "C" {
+volatile long sum;
+void first() { for (long i = 0; i < 100000; ++i) sum = sum + i; }
+void second() { for (long i = 0; i < 100000; ++i) sum = sum + i; }
+long nanoseconds() {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000L + now.tv_nsec;
+}
+long taking() {
+    void* frames[128];
+    long least = 1000000000;
+    for (int i = 0; i < 10; ++i) {
+        const long began = nanoseconds();
+        backtrace(frames, 128);
+        const long took = nanoseconds() - began;
+        if (took < least) least = took;
+    }
+    return least;
+}
+long at_depth(int depth, int takes) {
+    if (depth) return at_depth(depth - 1, takes) + 0;
+    if (takes) return taking();
+    first();
+    second();
+    return 0;
+}
+}
+"""
+
+
 def test_stacks_that_take_longer_than_the_pause_leave_the_program_its_time(monkeypatch, tmp_path):
     source = tmp_path / "deep.cpp"
-    source.write_text(
-        'extern "C" {\n'
-        "volatile long sum;\n"
-        "void first() { for (long i = 0; i < 100000; ++i) sum = sum + i; }\n"
-        "void second() { for (long i = 0; i < 100000; ++i) sum = sum + i; }\n"
-        "int deep(int n) { return n ? 1 + deep(n - 1) : (first(), second(), 1); }\n"
-        "}\n"
-    )
-    deep = ctypes.CDLL(compiled(str(source), tmp_path / "deep.so")).deep
-    monkeypatch.setattr(call_depth, "EVERY_NS", 30_000)
+    source.write_text(DEEP)
+    at_depth = ctypes.CDLL(compiled(str(source), tmp_path / "deep.so")).at_depth
+    at_depth.restype = ctypes.c_long
+    monkeypatch.setattr(call_depth, "EVERY_NS", at_depth(200, 1) // 2)
     monkeypatch.setattr(call_depth, "WATCHED_S", 0.0)
-    stacks = call_depth._stacks(lambda: deep(200), lambda: None)
+    stacks = call_depth._stacks(lambda: at_depth(200, 0), lambda: None)
     assert {"first", "second"} <= {symbol.name for stack in stacks for symbol in stack}
 
 
