@@ -73,7 +73,8 @@ int stacks_stop() {
     return taken;
 }
 
-// From here on stacks of this thread, with that pause of some nanoseconds or more in between, while they are armed; an errno, or 0.
+// From here on stacks of this thread while they are armed, with that pause of some nanoseconds, or more, in between; an
+// errno, or 0.
 int stacks_start(long pause) {
     backtrace(frames[0], DEPTH);  // loads what it needs, which a signal handler must not
     taken = armed = unwinding = 0;
