@@ -111,7 +111,7 @@ long taking() {
     return least;
 }
 long at_depth(int depth, int takes) {
-    if (depth) return at_depth(depth - 1, takes) + 0;
+    if (depth) return at_depth(depth - 1, takes);
     if (takes) return taking();
     first();
     second();
