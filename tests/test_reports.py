@@ -54,8 +54,43 @@ def test_the_report_has_machine_noise_implementations_and_failures():
     assert "2.00x" in line
     line = next(line for line in text.splitlines() if line.startswith("deepbench "))
     assert line.split() == [
-        *("deepbench", "fp32", "8/8", "2", "ms", "2", "ms", "1.00x", "100%", "1", "s", "1e-07")
+        *("deepbench", "fp32", "8/8", "2", "ms", "2", "ms", "4250", "0.00918", ">=", "16"),
+        *("1.00x", "100%", "1", "s", "1e-07"),
     ]
+
+
+def test_rates_stand_beside_the_throughput_and_say_where_a_row_saturates():
+    """By hand: 8 B T H 2H operations; `full` gains 68%, then 0.3%, then 1% per doubling."""
+    calls = {"full": (1e-3, 2e-3, 7.95e-3, 31.2e-3), "hungry": (1e-3, 2e-3, 4e-3, 8e-3)}
+    calls |= {"slow": (1e-3, 12e-3, 48e-3, 192e-3)}  # 33% by a step of four doublings is little
+    rows = [
+        row(name, seconds, hidden, batch, 10)
+        for name, times in calls.items()
+        for batch, seconds in zip((1, 16, 64, 256), times, strict=True)
+        for hidden in (64, 128)
+    ]
+    made = run(*rows, row("alone", 1e-3, 64, 1, 10))
+    document = run_report.document(made, everything=True)
+    table = next(one for one in document.tables if one.name == "implementations")
+    headings = ("throughput", "seq/s", "TFLOP/s", "saturates")
+    columns = [one for one in table.columns if one.heading in headings]
+    assert tuple(one.heading for one in columns) == headings
+    shown = {one["implementation"]: columns[-1].show(one) for one in table.rows}
+    assert shown == {"full": "16", "hungry": ">= 256", "slow": "1", "alone": "-"}
+    told = json.loads(run_report.document(made).written("json"))["implementations"]
+    by_name = {one["implementation"]: one for one in told}
+    ends = {name: (one["saturates_at"], one["largest_batch"]) for name, one in by_name.items()}
+    assert ends == {
+        **{"full": (16, 256), "hungry": (None, 256)},
+        **{"slow": (1, 256), "alone": (None, None)},
+    }
+    cell = made.cells[(made.cells["implementation"] == "full") & (made.cells["batch"] == 16)].iloc[
+        0
+    ]
+    assert cell["sequences_per_s"] == pytest.approx(16 / 2e-3)
+    assert cell["tflops"] == pytest.approx(8 * 16 * 10 * 64 * 128 / 2e-3 / 1e12)
+    less = cells(row("skip", 2e-3, 64, 16, 10, computes="lstm-skip-input"))
+    assert less["tflops"][0] == pytest.approx(cell["tflops"] / 2)
 
 
 def test_rows_that_lost_the_same_for_the_same_reason_share_a_line():

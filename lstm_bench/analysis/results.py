@@ -46,8 +46,20 @@ _NUMBERS = {
 #: The columns of a frame, in their order; `device_name` and `driver` come last.
 _ORDER = (
     *("implementation", *SHAPE, "status", "reason", *_TIMES, "max_abs_error", "tolerance"),
-    *("step_s", "host_peak", "device_peak", "pass_number", "copy", "precision", "computes"),
-    *("path", "device", "threads", "tf32", "rounds", *_ROUNDS, "warnings", "group", "process"),
+    *("step_s", "sequences_per_s", "tflops", "host_peak", "device_peak", "pass_number", "copy"),
+    *(
+        "precision",
+        "computes",
+        "path",
+        "device",
+        "threads",
+        "tf32",
+        "rounds",
+        *_ROUNDS,
+        "warnings",
+        "group",
+        "process",
+    ),
     "node",
 )
 
@@ -58,7 +70,8 @@ def frame(
     """One row per cell, controls included (`copy` above 1); of lines of one cell the last counts.
 
     Columns: implementation, hidden, batch, timesteps, input_size, status, reason, latency_s,
-    throughput_s, device_s, max_abs_error, host_peak, and what the cell ran on and with.
+    throughput_s, device_s, sequences_per_s, tflops, max_abs_error, host_peak, and what the cell ran
+    on and with.
     """
     return _completed(_joined_columns([list(rows)]), machine, state)
 
@@ -158,6 +171,10 @@ def _columns(rows: Sequence[Row], known: dict[Any, Any]) -> dict[str, Any]:
     columns["max_abs_error"] = _floats([check.max_abs_error for check in checks])
     columns["tolerance"] = _floats([check.tolerance for check in checks])
     columns["step_s"] = columns["latency_s"] / np.maximum(columns["timesteps"], 1)
+    columns["sequences_per_s"] = columns["batch"] / columns["throughput_s"]
+    inputs = np.where(columns["computes"] == "lstm", columns["input_size"], 0)
+    products = 8.0 * columns["timesteps"] * columns["hidden"] * (columns["hidden"] + inputs)
+    columns["tflops"] = columns["sequences_per_s"] * products / 1e12
     columns["host_peak"] = _floats([memory.host_peak for memory in raw["memory"]])
     columns["device_peak"] = _floats([memory.device_peak for memory in raw["memory"]])
     if not np.isnan(columns["host_peak"]).all():
