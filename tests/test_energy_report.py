@@ -94,6 +94,17 @@ def test_utilisation_and_the_memory_clock_are_shown_beside_the_sm_clock(run_of):
     assert (second["memory_mhz"], second["utilisation"]) == (None, None)
 
 
+def test_the_page_on_clocks_names_columns_that_the_report_has(run_of):
+    page = (REPOSITORY / "docs/explanation/gpu-and-memory.md").read_text()
+    rows = re.findall(r"^\| (.+) \| .+ \| (.+) \|$", page, re.M)
+    named = {name for _, shown in rows for name in re.findall(r"`([^`-]+)`", shown)}
+    drawn = line_of(run_of(cell("a", SHAPES[0], 0.2)), "implementation")
+    assert {"SM MHz", "mem MHz", "temp", "util"} <= named
+    assert named - {"GPU active"} <= {*drawn}
+    readings = [what for what, _ in rows]
+    assert {"SM and memory clock", "utilisation", "memory used on the GPU"} <= {*readings}
+
+
 def test_rows_are_not_compared_where_the_gpu_was_another_for_some(run_of):
     """As where what was lost is looked for on another day, or by an older version."""
     same = [cell(name, SHAPES[0], 0.2, idle=watts) for name, watts in (("a", 100.0), ("b", 104.0))]
