@@ -1,6 +1,8 @@
 """PyTorch's own ways to run the layer: each is what its name says, and leaves the others alone."""
 
 import signal
+import sys
+import types
 from dataclasses import replace
 
 import numpy as np
@@ -46,6 +48,21 @@ def operators_of(call):
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
         call()
     return {event.name for event in profiler.events()}
+
+
+def test_apex_patches_pytorch_once_in_a_process(monkeypatch):
+    """A further time it would wrap what it has wrapped, deeper with each shape."""
+    calls = []
+    module = types.ModuleType("apex")
+    module.amp = types.SimpleNamespace(initialize=lambda *a, **more: calls.append((a, more)))
+    monkeypatch.setitem(sys.modules, "apex", module)
+    pytorch._cast_by_apex.cache_clear()
+    for _ in range(2):
+        session = built("pytorch-apex", settings=replace(SETTINGS, amp="fp16"))
+        session.call()
+        assert (session.precision, right(session)) == ("amp-fp16", True)
+    assert calls == [(([],), {"opt_level": "O1", "verbosity": 0})]
+    pytorch._cast_by_apex.cache_clear()
 
 
 CALLS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -96,9 +97,7 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     layer = layer.to(dtype=dtype).eval()
     layer.flatten_parameters()
     if row.options.get("apex"):
-        from apex import amp as apex_amp
-
-        layer = apex_amp.initialize(layer, opt_level="O1", verbosity=0)
+        _cast_by_apex()
 
     def placed(name: str) -> torch.Tensor:
         value = torch.from_numpy(getattr(problem, name))
@@ -109,6 +108,14 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     session = way(layer, placed("x"), state, row, settings)
     session.precision = precision
     return session
+
+
+@functools.cache
+def _cast_by_apex() -> None:
+    """Level O1 patches PyTorch's functions, not a layer, and would patch its own patches again."""
+    from apex import amp as apex_amp
+
+    apex_amp.initialize([], opt_level="O1", verbosity=0)
 
 
 def _autocast_once(problem: Problem, half: str) -> None:
