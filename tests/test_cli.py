@@ -23,7 +23,7 @@ from lstm_bench.model import registry
 from lstm_bench.report import dry_run
 from lstm_bench.runs import grid as grids
 from lstm_bench.runs import run_folders
-from lstm_bench.runs.plan import guess_s
+from lstm_bench.runs.estimate import Estimate
 
 #: A fake that takes real time, to be stopped; without the seconds that the machine's limits take.
 SLOW = {
@@ -588,17 +588,16 @@ def test_what_is_told_to_be_typed_to_go_on_is_whole():
 @pytest.mark.parametrize(
     ("share", "told"),
     [
-        (0.1, "should be enough for about 6 of them"),
-        (1.5, "may be enough for all of them"),
-        (3.0, "is enough for all of them"),
+        (0.01, "shapes need about"),
+        (0.5, "is enough with fewer rounds or shorter blocks"),
+        (1.5, "is enough. Nothing was run."),
     ],
 )
 def test_a_dry_run_says_how_far_a_budget_goes(write_grid, share, told):
-    """Against its guess, which may be off by a factor of two."""
     grid = write_grid(**SLOW, hidden=list(range(1, 61)), controls=0)
     plan = grids.plan(grids.read(grid), grid, device="cpu", threads=2)
     cells = plan.all_cells()
-    budget = share * guess_s(plan, cells)
+    budget = share * Estimate(plan).run_s(cells)
     text = dry_run.document(plan, cells, {}, budget).written("table")
     assert told in " ".join(text.split())
 

@@ -14,7 +14,8 @@ from lstm_bench.model import fake_script
 from lstm_bench.model.registry import IMPLEMENTATIONS, PAPER
 from lstm_bench.model.types import LEAD_S, TOLERANCES, WINDOW_S, LstmBenchError, Shape
 from lstm_bench.runs import grid
-from lstm_bench.runs.plan import Plan, guess_s
+from lstm_bench.runs.estimate import Estimate
+from lstm_bench.runs.plan import Plan
 
 GRIDS = sorted((REPOSITORY / "grids").glob("*.yaml"))
 
@@ -450,7 +451,7 @@ def test_each_load_for_energy_is_guessed_to_take_its_time():
         data = {"implementations": ["pytorch"], "sampling": {"loads": loads}, "energy": True}
         data |= {"hidden": 64, "batch": 1, "timesteps": 10, "device": "cuda", "controls": 0}
         plan = plan_of(data)
-        guesses.append(guess_s(plan, plan.all_cells()))
+        guesses.append(Estimate(plan).run_s(plan.all_cells()))
     assert guesses[1] - guesses[0] == pytest.approx(4 * (WINDOW_S + LEAD_S))
 
 

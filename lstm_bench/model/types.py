@@ -55,6 +55,9 @@ ACCURACY = {
 #: With carried state the check follows the layer over so many calls.
 CARRIED_CALLS = 16
 
+#: Below, a cell has no verdict: the least that a budget or an interruption leaves.
+FEWEST_ROUNDS = 3
+
 UNSEEN_GPU = "a GPU that NVML does not show"
 
 
