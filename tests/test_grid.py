@@ -311,9 +311,29 @@ def test_every_shipped_grid_is_valid(path):
     assert shipped(path.name).shapes
 
 
-def test_the_default_grid_has_every_framework_that_make_bench_installs():
-    frameworks = {row.framework for row in shipped("default.yaml").implementations}
-    assert frameworks == {"deepbench", "pytorch", "tensorflow", "onnxruntime", "openvino"}
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_default_grid_has_the_rows_of_the_paper_and_those_that_matter_on_the_device(device):
+    path = next(path for path in GRIDS if path.name == "default.yaml")
+    plan = grid.plan(grid.read(path), path, device=device, threads=2)
+    names = [row.name for row in plan.implementations]
+    assert names[: len(PAPER)] == list(PAPER)
+    assert all(device in row.devices for row in plan.implementations)
+    more = {"cpu": {"onnxruntime", "openvino"}, "cuda": {"pytorch-graph", "pytorch-persistent"}}
+    assert more[device] <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"tpu": ["pytorch"]}, "expected cpu or cuda"),
+        ({"cpu": "pytorch"}, "expected a list such as"),
+        ({"cpu": ["pytroch"]}, "did you mean 'pytorch'"),
+        ({"cuda": ["pytroch"]}, "did you mean 'pytorch'"),
+    ],
+)
+def test_rows_for_a_kind_of_device_are_checked(entry, expected):
+    with pytest.raises(LstmBenchError, match=expected):
+        plan_of({"implementations": ["deepbench", entry], "device": "cpu"})
 
 
 def test_the_kernel_grid_holds_our_kernels_against_cudnn_at_the_shapes_of_the_paper():

@@ -82,7 +82,7 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
     "--profile", is_flag=True, help="Then take each cell's calls apart, kernel by kernel."
 )
 @click.option("--energy", is_flag=True, help="Then measure energy per call (GPU, by NVML).")
-@click.option("--budget", metavar="TIME", help="Stop in time: 90s, 10m, 2h.")
+@click.option("--budget", metavar="TIME", help="Take so long, within 10%: 90s, 10m, 2h.")
 @click.option(
     "--shard", metavar="N/OF", help="Only part N of OF, such as 3/8; `merge` joins the parts."
 )

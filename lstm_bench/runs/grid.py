@@ -163,8 +163,10 @@ def plan(
         return _threads(data, where, threads, on())
 
     def rows() -> tuple[Implementation, ...]:
-        names = implementations if implementations is not None else _names(data, where)
         fakes = _fakes(data, where)
+        names = implementations
+        if names is None:
+            names = _names(data, where, on(), fakes)
         return _doubled(_rows(list(map(str, names)), counts()[1:], origin, fakes), against, fakes)
 
     found = _all(
@@ -357,11 +359,23 @@ def _mapping(data: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
     return {str(k): v for k, v in value.items()}
 
 
-def _names(data: Mapping[str, Any], where: str) -> list[str]:
+def _names(data: Mapping[str, Any], where: str, on: str, fakes: Mapping[str, Any]) -> list[str]:
+    """The rows of the file; an entry such as `cpu: [openvino]` is for that kind of device."""
     given = data.get("implementations", list(registry.PAPER))
-    names = [given] if isinstance(given, str) else given
+    entries = [given] if isinstance(given, str) else given
+    at = f"{where}: implementations"
     kind = _list("a list such as [pytorch]")
-    return list(_checked(names, kind, f"{where}: implementations"))
+    names = []
+    for entry in _checked(entries, kind, at):
+        if not isinstance(entry, dict):
+            names.append(str(entry))
+            continue
+        for device, rows in entry.items():
+            _checked(device, _one_of("cpu", "cuda"), at)
+            rows = [str(row) for row in _checked(rows, kind, f"{at}: {device}")]
+            _rows(rows, [], f"{at}: {device}", fakes)  # also those that are not for this device
+            names += rows if device == on else []
+    return names
 
 
 def _environments(data: Mapping[str, Any], where: str) -> dict[str, str]:
