@@ -95,6 +95,18 @@ def test_what_is_asked_for_in_vain_is_said_before_anything_runs(lstm_bench, writ
     assert "the driver shows no GPU here" in done.stderr
 
 
+def test_where_x_lies_is_an_option_of_a_grid_on_a_gpu(lstm_bench, write_grid):
+    pinned = ("grid", write_grid(), "--inputs", "pinned", "--dry-run")
+    done = lstm_bench(*pinned, "--device", "cpu")
+    assert done.returncode == 2
+    assert "--inputs device, or --device cuda" in done.stderr
+    done = lstm_bench(*pinned, "--device", "cuda")
+    assert done.returncode == 0
+    assert "x and y in pinned host memory" in done.stdout
+    done = lstm_bench("grid", "--resume", "--inputs", "pinned")
+    assert "cannot be changed" in done.stderr
+
+
 def test_implementations_can_be_listed_and_repeated(lstm_bench, write_grid):
     done = lstm_bench("grid", write_grid(), "-i", "fake,pytorch", "-i", "tf-mode1", "--dry-run")
     assert all(f"\n{name} " in done.stdout for name in ("fake", "pytorch", "tf-mode1"))

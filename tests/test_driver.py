@@ -427,6 +427,20 @@ def test_an_implementation_for_another_device_is_a_row_with_its_reason(tmp_path)
     }
 
 
+def test_a_row_without_a_way_to_copy_its_inputs_is_unsupported_and_says_what_it_has(tmp_path):
+    data = {**FAKE_GRID, "implementations": ["fake", "fake@1"], "inputs": "pinned"}
+    data |= {"hidden": 3, "device": "cuda"}
+    plan = grid.plan(data, Path("g"), device="cuda", threads=2)
+    sink = Kept(tmp_path)
+    driver.run(plan, plan.all_cells(), sink, Quiet())
+    found = by_name(sink.records)
+    assert found["fake"].status == "unsupported"
+    assert found["fake"].reason == (
+        "it has no way for x and y in pinned host memory; expected inputs: device"
+    )
+    assert found["fake@1"].status == "ok"  # on the CPU nothing is copied
+
+
 def test_stopping_keeps_what_was_measured(tmp_path):
     observer = Quiet()
     outcome, sink = walk(

@@ -175,6 +175,8 @@ BAD = [
     ({"device": "gpu"}, "device: found 'gpu', expected auto or cpu or cuda"),
     ({"threads": 0}, "threads: found 0"),
     ({"state": "kept"}, "state: found 'kept', expected fixed or carried"),
+    ({"inputs": "host"}, "inputs: found 'host', expected device or pinned or pageable"),
+    ({"inputs": "pinned"}, "inputs: found pinned and a run on the CPU.*type --inputs device"),
     ({"amp": "fp8"}, "amp: found 'fp8'"),
     ({"passes": 0}, "passes: found 0"),
     ({"sampling": {"ronds": 3}}, "did you mean 'rounds'"),

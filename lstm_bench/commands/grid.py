@@ -60,6 +60,7 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
 )
 @options.device
 @options.threads
+@options.inputs
 @options.python
 @click.option(
     "--against",
@@ -114,6 +115,7 @@ def grid(
     implementations: Sequence[str],
     device: str | None,
     threads: int | None,
+    inputs: str | None,
     pythons: Sequence[str],
     others: Sequence[str],
     skip_missing: bool,
@@ -178,7 +180,7 @@ def grid(
     make_plan = None
     if grid_file is not None or shape:
         file, data = _grid(grid_file, shape)
-        given = {"device": device, "threads": threads, "passes": passes}
+        given = {"device": device, "threads": threads, "inputs": inputs, "passes": passes}
         given |= {"profile": profile, "energy": energy}
         data.update({key: value for key, value in given.items() if value})
         make_plan = functools.partial(
@@ -191,8 +193,8 @@ def grid(
             against=against,
             sampling=_sampling_flags(data, fast, rigorous, deepbench),
         )
-    changes = (implementations, device, threads, passes, fast, rigorous, deepbench, profile, energy)
-    if make_plan is None and any((*changes, shard)):
+    changes = (implementations, device, threads, inputs, passes, fast, rigorous, deepbench)
+    if make_plan is None and any((*changes, profile, energy, shard)):
         raise click.UsageError("--resume takes the run's own plan; it cannot be changed")
     if resume is not None and run_name and (resume or make_plan is None):
         raise click.UsageError(f"--run names a new run; to go on with one: --resume {run_name}")

@@ -71,7 +71,7 @@ def document(
         f"on {s.device}, {counted(s.threads, 'thread')},"
         f" AMP {'by the framework' if s.amp == 'auto' else f'in {s.amp}'},"
         f" {rounds} round{'s' * (sampling.max_rounds > 1)}"
-        + (", state carried from call to call" if s.state == "carried" else "")
+        + "".join(f", {note}" for note in s.notes)
         + (f", {sampling.loads} loads for energy" if plan.energy and sampling.loads > 1 else ""),
         Table("plan", rows, columns),
         "\n".join(wrapped(f"{name}: {why}", 2) for name, why in missing.items()),

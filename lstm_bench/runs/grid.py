@@ -19,6 +19,7 @@ from msgspec import Meta
 from lstm_bench.model import fake_script, registry
 from lstm_bench.model.shape_filter import holds
 from lstm_bench.model.types import (
+    INPUTS,
     Implementation,
     LstmBenchError,
     Sampling,
@@ -33,7 +34,8 @@ MAX_ELEMENTS = 2**31  # of one array: beyond this cuDNN and BLAS count in 32 bit
 
 KEYS = (
     *("name", "hidden", "batch", "timesteps", "input", "shapes", "implementations"),
-    *("device", "threads", "amp", "state", "seed", "passes", "controls"),
+    *("device", "threads", "amp", "state", "inputs", "seed"),
+    *("passes", "controls"),
     *("profile", "energy", "sampling", "environments", "fake"),
 )
 
@@ -72,6 +74,7 @@ _SIZES = {
 _SETTINGS = {
     "amp": _one_of("auto", "fp16", "bf16"),
     "state": _one_of("fixed", "carried"),
+    "inputs": _one_of(*INPUTS),
     "seed": _whole(0, 2**32 - 1),
 }
 _SCALARS = {"passes": _whole(1, 100), "controls": _whole(0, 100), "profile": _YES_OR_NO}
@@ -191,12 +194,17 @@ def plan(
         },
     )
     stated = ({"device", "threads"} | _SETTINGS.keys()) & found.keys()
-    settings = {name: found.pop(name) for name in stated}
+    settings = Settings(**{name: found.pop(name) for name in stated})
+    if settings.device == "cpu" and settings.inputs != "device":
+        raise LstmBenchError(
+            f"{where}: inputs: found {settings.inputs} and a run on the CPU, which copies nothing:"
+            " x is in host memory already; type --inputs device, or --device cuda where a GPU is"
+        )
     energy = data.get("energy", False) is not False
     threads_asked = data.get("threads", "all")
     every = "all" in (threads_asked if isinstance(threads_asked, list) else [threads_asked])
     result = Plan(
-        settings=Settings(**settings),
+        settings=settings,
         energy=energy,
         all_threads=every,
         controls_shuffled=True,
