@@ -11,9 +11,9 @@ from made_up import cells, row, run, written
 from lstm_bench.analysis import comparison, noise, results, summary
 from lstm_bench.commands import options
 from lstm_bench.model import registry
-from lstm_bench.model.types import LstmBenchError
+from lstm_bench.model.types import LstmBenchError, Settings
 from lstm_bench.model.units import clipped, gist
-from lstm_bench.report import pair_report, paper_table, run_report
+from lstm_bench.report import figures, pair_report, paper_table, run_report
 
 GRID = [(h, b, t) for h in (64, 128) for b in (1, 16) for t in (10, 100)]
 
@@ -521,11 +521,38 @@ def test_carried_state_is_in_the_first_line_and_time_is_told_per_step():
 
 
 def test_carried_and_fixed_state_are_compared_only_if_asked_to():
-    fixed, carried = (results.frame([row("a", 1.0)], {}, state) for state in ("fixed", "carried"))
+    fixed, carried = (
+        results.frame([row("a", 1.0)], {}, Settings(state=state)) for state in ("fixed", "carried")
+    )
     with pytest.raises(LstmBenchError, match="--across state"):
         comparison.compare(fixed, "a", "a", other=carried)
     found = comparison.compare(fixed, "a", "a", other=carried, across=("state",))
     assert found.differs == ("state",)
+
+
+def test_where_x_lies_is_in_the_first_line_of_a_run_on_a_gpu():
+    made = run(row("a", 0.1, device="cuda"), row("b", 0.2, device="cuda"))
+    made.manifest["plan"]["settings"] |= {"device": "cuda", "inputs": "pinned"}
+    text = run_report.document(made).written("table")
+    assert text.splitlines()[0].endswith("seed 1, x and y in pinned host memory")
+    assert "x and y in pinned host memory" in figures.about(made)
+    for changes in ({"inputs": "device"}, {"inputs": "pinned", "device": "cpu"}):
+        made.manifest["plan"]["settings"] |= changes
+        assert "host memory" not in run_report.heading(made)
+
+
+def test_what_is_copied_and_what_is_not_are_compared_only_if_asked_to():
+    cell, fast = row("a", 1.0, device="cuda"), row("a@1", 1.0)  # on the CPU
+    device, pinned = (
+        results.frame([cell, fast], {}, Settings(inputs=one)) for one in ("device", "pinned")
+    )
+    with pytest.raises(LstmBenchError, match=r"inputs \(device and pinned\).*--across inputs"):
+        comparison.compare(device, "a", "a", other=pinned)
+    found = comparison.compare(device, "a", "a", other=pinned, across=("inputs",))
+    assert found.differs == ("inputs",)
+    assert comparison.compare(device, "a@1", "a@1", other=pinned).differs == ()
+    anything = comparison.compare(pinned, "a", "a@1", across=None)
+    assert "inputs" not in anything.differs  # a CPU reads x where it lies
 
 
 def test_the_mpe_of_some_shapes_is_of_these():

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from lstm_bench.model.registry import IMPLEMENTATIONS
-from lstm_bench.model.types import CARRIED_CALLS, TOLERANCES, Settings, Shape, Unsupported
+from lstm_bench.model.types import (
+    CARRIED_CALLS,
+    INPUTS,
+    TOLERANCES,
+    Settings,
+    Shape,
+    Unsupported,
+)
 from lstm_bench.worker import problem as problems
 from lstm_bench.worker.timing import ProcessClock
 from lstm_bench.worker.worker import _followed
@@ -42,6 +49,16 @@ def same_bits(one, other):
 
 def right(session):
     return problems.check(session.outputs(), problems.reference(PROBLEM), TOLERANCES["fp32"]).passed
+
+
+def test_an_answer_that_is_not_copied_to_the_host_is_wrong(monkeypatch):
+    session = built("pytorch", settings=replace(SETTINGS, inputs="pageable"))
+    with monkeypatch.context() as broken:
+        broken.setattr(torch.Tensor, "copy_", lambda self, *_, **__: self)
+        session.call()
+    assert not right(session)
+    session.call()
+    assert right(session)
 
 
 def operators_of(call):
@@ -168,12 +185,14 @@ def test_int8_without_an_engine_is_unsupported(monkeypatch):
 
 
 @cuda
+@pytest.mark.parametrize("inputs", INPUTS)
 @pytest.mark.parametrize("state", ["fixed", "carried"])
 @pytest.mark.parametrize(
     "name", [n for n, row in ROWS.items() if row.options.get("way") == "graph"]
 )
-def test_a_graph_gives_the_bits_of_the_calls_that_it_replays(name, state):
-    settings = IMPLEMENTATIONS[name].settings_in(Settings(device="cuda", state=state))
+def test_a_graph_gives_the_bits_of_the_calls_that_it_replays(name, state, inputs):
+    settings = Settings(device="cuda", state=state, inputs=inputs)
+    settings = IMPLEMENTATIONS[name].settings_in(settings)
     assert pytorch.describe(settings)["tf32"] is settings.tf32
     graph, plain = (built(n, settings=settings) for n in (name, name.removesuffix("-graph")))
     assert graph.path == f"{plain.path}, graph"

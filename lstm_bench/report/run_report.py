@@ -18,7 +18,14 @@ from lstm_bench.analysis import summary as summaries
 from lstm_bench.analysis.noise import SHAPE, Floors, Noise
 from lstm_bench.analysis.results import Run, references
 from lstm_bench.model.shape_filter import chosen
-from lstm_bench.model.types import UNSEEN_GPU, LstmBenchError, Shape, kinds_of
+from lstm_bench.model.types import (
+    UNSEEN_GPU,
+    LstmBenchError,
+    Settings,
+    Shape,
+    from_json,
+    kinds_of,
+)
 from lstm_bench.model.units import (
     clipped,
     counted,
@@ -196,8 +203,8 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
     else:
         where = f"{machine.get('cpu')}, {counted(settings.get('threads', 0), 'thread')}"
     tf32 = ", TF32 on" if settings.get("tf32") else ""  # of the whole run: until it was a row's
-    carried = ", state carried from call to call" if settings.get("state") == "carried" else ""
-    return f"{where}{tf32}, seed {settings.get('seed')}{carried}"
+    notes = "".join(f", {note}" for note in from_json(Settings, settings).notes)
+    return f"{where}{tf32}, seed {settings.get('seed')}{notes}"
 
 
 def noise_line(floors: Floors, metric: str = "latency") -> str:

@@ -13,7 +13,7 @@ from lstm_bench.model.types import Implementation, Settings, Shape, Unsupported
 from lstm_bench.worker import loaded_libraries
 from lstm_bench.worker.implementations import amp, torch_compile, torch_variants
 from lstm_bench.worker.implementations.session import Session
-from lstm_bench.worker.implementations.torch_session import HALF, TorchSession
+from lstm_bench.worker.implementations.torch_session import HALF, TorchSession, placed
 from lstm_bench.worker.problem import Problem
 from lstm_bench.worker.problem import make as make_problem
 
@@ -99,13 +99,12 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     if row.options.get("apex"):
         _cast_by_apex()
 
-    def placed(name: str) -> torch.Tensor:
-        value = torch.from_numpy(getattr(problem, name))
+    def shared(name: str, inputs: str = "device") -> torch.Tensor:
         key = f"torch {name} {device} {dtype}"
-        return problem.shared(key, lambda: value.to(device=device, dtype=dtype))
+        return problem.shared(key, lambda: placed(getattr(problem, name), inputs, device, dtype))
 
-    state = (placed("h0").unsqueeze(0), placed("c0").unsqueeze(0))
-    session = way(layer, placed("x"), state, row, settings)
+    state = (shared("h0").unsqueeze(0), shared("c0").unsqueeze(0))
+    session = way(layer, shared("x", settings.inputs), state, row, settings)
     session.precision = precision
     return session
 
