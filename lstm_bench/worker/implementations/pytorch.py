@@ -100,7 +100,7 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
         _cast_by_apex()
 
     def shared(name: str, inputs: str = "device") -> torch.Tensor:
-        key = f"torch {name} {device} {dtype}"
+        key = f"torch {name} {device} {dtype} {inputs}"
         return problem.shared(key, lambda: placed(getattr(problem, name), inputs, device, dtype))
 
     state = (shared("h0").unsqueeze(0), shared("c0").unsqueeze(0))
