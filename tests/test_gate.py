@@ -1,6 +1,7 @@
 """The gate passes what is unchanged, fails what is worse, and refuses what does not compare."""
 
 import json
+import re
 import shutil
 from xml.etree import ElementTree
 
@@ -13,6 +14,8 @@ from made_up import row, written
 import lstm_bench as api
 from benchmarks import gate_simulation
 from lstm_bench.model.types import LstmBenchError
+from lstm_bench.runs import grid as grids
+from lstm_bench.runs.plan import guess_s
 
 SIZES = (8, 16, 32, 64, 128, 256)
 MIB = 1 << 20
@@ -485,8 +488,24 @@ def test_the_python_api_gives_one_line_per_verdict(two, tmp_path):
         api.gate("base", results=tmp_path / "results")
 
 
+def test_the_sample_grid_of_the_docs_is_planned_for_two_minutes(tmp_path):
+    page = (REPOSITORY / "docs/how-to/gate-in-ci.md").read_text()
+    (sample,) = re.findall(r"```yaml\n(shapes:.*?)```", page, re.S)
+    path = tmp_path / "ci.yaml"
+    path.write_text(sample)
+    against = {"pytorch~base": "python3"}
+    plan = grids.plan(grids.read(path), path, device="cpu", threads=2, against=against)
+    assert guess_s(plan, plan.all_cells()) <= 120
+
+
 def test_simulated_runs_pass_unchanged_and_fail_slower():
     """More pairs, which take long, are benchmarks/gate_simulation.py's business."""
-    found = gate_simulation.simulated(gate_simulation.HOSTS[-1], 3)
+    found = gate_simulation.simulated(gate_simulation.HOSTS[3], 3)
     assert found["unchanged"] == 0
     assert (found["row 10%"], found["shape 20%"], found["wrong"]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("host", gate_simulation.HOSTS, ids=lambda host: host.name)
+def test_no_simulated_slowdown_of_twice_the_time_passes_or_is_called_the_same(host):
+    found = gate_simulation.simulated(host, 1)
+    assert {case: share for case, share in found.items() if "misled" in case and share} == {}

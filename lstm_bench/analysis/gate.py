@@ -98,15 +98,16 @@ def gate(
             f"{' and '.join(names)}: found no cell with a time to judge;"
             " `lstm-bench report` has the reasons"
         )
-    first = first_base(base)
-    if first is None:
-        return verdicts
-    total = judged(first, first.cells)
-    total = total[total["what"] == TIME].assign(what=TOTAL, undecided=False)
-    return pd.concat([verdicts, total.assign(fails=total["verdict"] == "slower")])
+    first = None if base is new else _first_base(base)
+    if first is not None:
+        total = judged(first, first.cells)
+        total = total[total["what"] == TIME].assign(what=TOTAL, undecided=False)
+        verdicts = pd.concat([verdicts, total.assign(fails=total["verdict"] == "slower")])
+        verdicts.attrs["first"] = str(first.manifest.get("started_at", ""))
+    return verdicts
 
 
-def first_base(base: Run) -> Run | None:
+def _first_base(base: Run) -> Run | None:
     """The first of the bases that this one and others before it replaced."""
     folder = base.folder / FIRST if base.folder else None
     if folder is None or not (folder / "manifest.json").is_file():

@@ -33,7 +33,7 @@ KEPT = ("manifest", "records", "nodes")  # of the first base: what its times are
     "renamed",
     multiple=True,
     metavar="NEW=BASE",
-    help="Hold this row of the new run against that one of the base; repeatable.",
+    help="Compare this row of the new run with that one of the base; repeatable.",
 )
 @click.option(
     "--base",
@@ -127,13 +127,12 @@ def gate(
         options.check_shapes(run, shape)
     conditions = [*conditions, *one_of(shape)]
     verdicts = analysis.gate(first, second, rows, threshold, metric, across, strict, conditions)
-    oldest = analysis.first_base(first)
     compared = gate_report.Compared(
         gate_sides.sides(first, second, rows),
         gate_sides.differences(first, second, rows),
         gate_sides.warnings(first, second, rows),
         in_turns=first is second,
-        first=str(oldest.manifest.get("started_at", "")) if oldest else "",
+        first=verdicts.attrs.get("first", ""),
     )
     if form == "junit" or (not form and output and output.endswith(".xml")):
         written = gate_report.junit(verdicts, compared)
