@@ -5,6 +5,7 @@ One screen for people who scan; everything else is drawn with `--all`, and is al
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,14 @@ from lstm_bench.analysis import summary as summaries
 from lstm_bench.analysis.noise import SHAPE, Floors, Noise
 from lstm_bench.analysis.results import Run, references
 from lstm_bench.model.shape_filter import chosen
-from lstm_bench.model.types import UNSEEN_GPU, LstmBenchError, Shape, kinds_of
+from lstm_bench.model.types import (
+    UNSEEN_GPU,
+    LstmBenchError,
+    Settings,
+    Shape,
+    from_json,
+    kinds_of,
+)
 from lstm_bench.model.units import (
     clipped,
     counted,
@@ -26,6 +34,7 @@ from lstm_bench.model.units import (
     over,
     percent,
     seconds,
+    short,
     times,
     wrapped,
 )
@@ -104,7 +113,7 @@ def document(
     if groups := fastest.by_group(run, cells, of, metric):
         result.add(_groups(groups, metric, bool(ours)))
     far = limits.distances(cells, run.limits, metric)
-    result.add(_table(run, summary, won, ours, far, everything))
+    result.add(_table(run, of, summary, won, ours, far, everything))
     result.add("\n".join(_legend(run, summary, of, groups, metric, bool(len(far)))))
     # parts of their own: lines of one part are joined where the terminal is narrow
     result.add(wrapped(noise_line(floors, metric)), *uncertain_lines(len(measured), wide, metric))
@@ -194,8 +203,8 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
     else:
         where = f"{machine.get('cpu')}, {counted(settings.get('threads', 0), 'thread')}"
     tf32 = ", TF32 on" if settings.get("tf32") else ""  # of the whole run: until it was a row's
-    carried = ", state carried from call to call" if settings.get("state") == "carried" else ""
-    return f"{where}{tf32}, seed {settings.get('seed')}{carried}"
+    notes = "".join(f", {note}" for note in from_json(Settings, settings).notes)
+    return f"{where}{tf32}, seed {settings.get('seed')}{notes}"
 
 
 def noise_line(floors: Floors, metric: str = "latency") -> str:
@@ -355,13 +364,14 @@ def _by(ratio: float | None, sure: bool) -> str:
 
 def _table(
     run: Run,
+    of: summaries.Times,
     summary: pd.DataFrame,
     won: pd.DataFrame,
     references: Collection[str],
     far: pd.DataFrame,
     everything: bool,
 ) -> Table:
-    over_limit = limits.means(far)
+    over_limit, full = limits.means(far), summaries.saturation(of)
     rows = summary.rename(columns={"fastest": "fastest_shapes"}).to_dict("records")
     shapes = won.loc[won["verdict"] != "alone", "accuracy"].value_counts()
     for row in rows:
@@ -370,6 +380,7 @@ def _table(
         competes = contested and row["ok"] and row["implementation"] not in references
         row["fastest_share"] = row["fastest_shapes"] / int(contested) if competes else None
         row["over_limit"] = over_limit.get(row["implementation"])
+        row["saturates_at"], row["largest_batch"] = full.get(row["implementation"], (None, None))
     whole = (summary["ok"] == summary["cells"]).all()
     device = summary["device_s"].notna().any()
     columns = [
@@ -379,6 +390,9 @@ def _table(
         (True, number("latency", "latency_s", seconds)),
         (by_step(run), number("per step", "step_s", seconds)),
         (everything, number("throughput", "throughput_s", seconds)),
+        (everything, number("seq/s", "sequences_per_s", _rate)),
+        (everything, number("TFLOP/s", "tflops", _rate)),
+        (everything and bool(full), Column("saturates", _saturates, right=True)),
         (everything and device, number("device", "device_s", seconds)),
         (True, number("ratio", "ratio", times)),
         (bool(over_limit), number("over limit", "over_limit", limits_report.distance)),
@@ -387,6 +401,16 @@ def _table(
         (True, number("error", "max_abs_error", error)),
     ]
     return Table("implementations", rows, [column for shown, column in columns if shown])
+
+
+def _rate(value: float) -> str:
+    return "-" if math.isnan(value) else short(value)
+
+
+def _saturates(row: Mapping[str, Any]) -> str:
+    if row["largest_batch"] is None:
+        return "-"
+    return str(row["saturates_at"] or f">= {row['largest_batch']}")
 
 
 def by_step(run: Run) -> bool:
@@ -448,9 +472,11 @@ def _details_legend(won: pd.DataFrame) -> list[str]:
     shared = any(len(own) > 1 for own in won["shared"])
     return [
         wrapped(
-            "throughput: time per call when calls are queued; first call: with compilation;"
-            " fastest: share of the shapes at which it is the fastest that you can deploy in its"
-            " class of accuracy (fp32, tf32, half, int8), and not within noise"
+            "throughput: time per call when calls are queued; seq/s, TFLOP/s: by throughput;"
+            " saturates: the batch from which on twice the sequences gain less than"
+            f" {percent(summaries.LITTLE, 0)} seq/s, mean over the other sizes; first call: with"
+            " compilation; fastest: share of the shapes at which it is the fastest that you can"
+            " deploy in its class of accuracy (fp32, tf32, half, int8), and not within noise"
         ),
         *([SHARED_NOTE] if shared else []),
     ]
