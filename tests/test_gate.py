@@ -15,7 +15,7 @@ import lstm_bench as api
 from benchmarks import gate_simulation
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.runs import grid as grids
-from lstm_bench.runs.plan import guess_s
+from lstm_bench.runs.estimate import Estimate
 
 SIZES = (8, 16, 32, 64, 128, 256)
 MIB = 1 << 20
@@ -495,7 +495,7 @@ def test_the_sample_grid_of_the_docs_is_planned_for_two_minutes(tmp_path):
     path.write_text(sample)
     against = {"pytorch~base": "python3"}
     plan = grids.plan(grids.read(path), path, device="cpu", threads=2, against=against)
-    assert guess_s(plan, plan.all_cells()) <= 120
+    assert Estimate(plan).run_s(plan.all_cells()) <= 120
 
 
 def test_simulated_runs_pass_unchanged_and_fail_slower():
