@@ -114,6 +114,14 @@ def verdict(found: pd.DataFrame) -> str:
     return f"passed: {whole}, none slower, larger or lost; {faster} faster"
 
 
+_MARKED = "It is marked so there, or its passes lie more than twice apart"
+_WHY = {
+    "base": f"{_MARKED}, or its one pass took more than twice the new run's time: none of these is"
+    " called the same or faster",
+    "new": f"{_MARKED}: none of these can fail as slower",
+}
+
+
 def _disturbed(found: pd.DataFrame, compared: Compared) -> str:
     lines = []
     for place, side in enumerate(("base", "new")):
@@ -128,9 +136,7 @@ def _disturbed(found: pd.DataFrame, compared: Compared) -> str:
         ]
         lines.append(
             f"{side} disturbed at {counted(len(cells), 'cell')} of run {compared.runs[place]}:"
-            f" {_named(named)}. By a warning of that run, by passes that differ, or by over twice"
-            " the time of the other run in one pass: such a cell cannot pass, nor fail as slower,"
-            f" by the {side}'s time. Measure {side} again, or both in turns"
+            f" {_named(named)}. {_WHY[side]}; measure that run again, or both in turns"
         )
     return "\n".join(map(wrapped, lines))
 
@@ -155,7 +161,7 @@ def junit(found: pd.DataFrame, compared: Compared) -> str:
     suite.set("failures", str(int(fails.sum())))
     suite.set("skipped", str(int((open_ & ~fails).sum())))
     properties = ElementTree.SubElement(suite, "properties")
-    facts = {"compared": "\n".join(compared.lines()[:-1]), "verdict": verdict(found)}
+    facts = {"compared": "; ".join(compared.lines()), "verdict": verdict(found)}
     for name, value in facts.items():
         ElementTree.SubElement(properties, "property", name=name, value=clean(value))
     for key, entries in grouped:
