@@ -183,7 +183,7 @@ def _update(base: Path, new: Path, anew: bool) -> None:
             (fresh / FIRST).mkdir()
             for path in first.glob("*.json*"):
                 if path.name.startswith(KEPT):
-                    shutil.copy(path, fresh / FIRST)
+                    shutil.copy(path, fresh / FIRST, follow_symlinks=False)
         place.rename(old)
         try:
             fresh.rename(place)
