@@ -61,11 +61,14 @@ def single(run: Run, number: int) -> pd.DataFrame:
 
 def told(what: str, verdicts: list[pd.DataFrame]) -> None:
     """How many comparisons fail, and what their cells are."""
-    failed = sum(bool(found["fails"].any()) for found in verdicts)
+    failed, open_ = (
+        sum(bool(found[mark].any()) for found in verdicts) for mark in ("fails", "undecided")
+    )
     cells = pd.concat([found.loc[found["shape"] != gate.ALL, ["verdict"]] for found in verdicts])
     counts = cells["verdict"].value_counts()
     words = ", ".join(f"{counts.get(word, 0)} {word}" for word in WORDS)
-    print(f"{what}: {failed} of {len(verdicts)} fail; of {len(cells)} cells {words}")
+    count = len(verdicts)
+    print(f"{what}: {failed} of {count} fail, {open_} not decided; of {len(cells)} cells {words}")
 
 
 def main() -> None:

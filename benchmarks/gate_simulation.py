@@ -11,15 +11,21 @@ drifting one by 11%, in part for several rounds at a time (results/h200-paper). 
 every process tosses a coin at one shape in eight, and is 30% slower there if it loses
 (benchmarks/process_luck.py). Each pair is judged as it is, then with a slowdown of one row, of one
 shape of it, and with one output that is wrong.
+
+Then one shape of a row takes twice the time. The gate is misled if it passes that, or calls it the
+same: as it is; with a base that was disturbed by 100x there, in either process or both of one pass;
+with the sides swapped, where only "same" misleads; and in turns in one run, as `grid --against`
+measures it, by every name that says which side is the base. On two more hosts all processes toss,
+and lie 1.5x apart, once without controls.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -27,6 +33,7 @@ import pandas as pd
 from lstm_bench.analysis import gate, noise
 from lstm_bench.analysis.noise import Numbers
 from lstm_bench.analysis.results import frame
+from lstm_bench.model import registry
 from lstm_bench.runs.store import Row, Sizes
 
 SHAPES = 48
@@ -48,6 +55,8 @@ class Host:
     drifts: bool = False
     luck: float = 0.0  # how much slower a process is that loses
     passes: int = 1
+    lucky: int = 8  # one shape in so many tosses
+    controls: bool = True
 
 
 CPU = {"a": 0.005, VICTIM: 0.02, "c": 0.03}
@@ -57,6 +66,8 @@ HOSTS = (
     Host("drifting, 50 rounds", 50, GPU, (("row", 0.1), ("row", 0.5)), drifts=True),
     Host("luck, 20 rounds", 20, CPU, (("row", 0.1), ("shape", 0.2)), luck=0.3),
     Host("luck, 4 passes", 20, CPU, (("row", 0.1), ("shape", 0.2)), luck=0.3, passes=4),
+    Host("1.5x apart", 20, CPU, (("row", 1.0), ("shape", 1.0)), luck=0.5, lucky=1),
+    Host("without controls", 20, CPU, (("row", 1.0),), luck=0.5, lucky=1, controls=False),
 )
 
 
@@ -69,7 +80,7 @@ def run(rng: np.random.Generator, host: Host) -> pd.DataFrame:
             share = CELL_MOVES * spread / 2**0.5
             moved = [whole + rng.normal(0, share) for _ in range(host.passes)]
             paces = [_pace(rng, host, spread) for _ in range(host.passes)]
-            for place in range(2 * host.passes):
+            for place in range(0, 2 * host.passes, 1 if host.controls else 2):
                 process = rng.normal(0, share) + _luck(rng, host, number)
                 own = rng.normal(0, spread / (2**0.5 if host.drifts else 1), host.rounds)
                 late = rng.random(host.rounds) < LATE
@@ -85,7 +96,8 @@ def run(rng: np.random.Generator, host: Host) -> pd.DataFrame:
 
 def _luck(rng: np.random.Generator, host: Host, number: int) -> float:
     """What a process takes longer at a shape for as long as it lives."""
-    return float(np.log1p(host.luck)) if number % 8 == 5 and rng.random() < 0.5 else 0.0
+    tosses = number % host.lucky == min(5, host.lucky - 1)
+    return float(np.log1p(host.luck)) if tosses and rng.random() < 0.5 else 0.0
 
 
 def _pace(rng: np.random.Generator, host: Host, spread: float) -> Numbers:
@@ -98,17 +110,30 @@ def _pace(rng: np.random.Generator, host: Host, spread: float) -> Numbers:
     return np.asarray(pace)
 
 
-def slower(cells: pd.DataFrame, share: float, hidden: int | None = None) -> pd.DataFrame:
-    """The same run with the row VICTIM slower, everywhere or at one shape."""
-    where = cells["implementation"] == VICTIM
+def slower(
+    cells: pd.DataFrame, share: float, hidden: int | None = None, row: str = VICTIM
+) -> pd.DataFrame:
+    """The same run with a row slower, everywhere or at one shape."""
+    where = cells["implementation"] == row
     if hidden is not None:
         where &= cells["hidden"] == hidden
-    factor = np.where(where, 1 + share, 1.0)
+    return _longer(cells, np.where(where, 1 + share, 1.0))
+
+
+def disturbed(rng: np.random.Generator, cells: pd.DataFrame, hidden: int) -> pd.DataFrame:
+    """The same run, in which something took 99% of the time at one shape, in one pass."""
+    where = (cells["implementation"] == VICTIM) & (cells["hidden"] == hidden)
+    where &= cells["pass_number"] == rng.choice(cells["pass_number"].unique())
+    where &= cells["copy"].isin([(1,), (2,), (1, 2)][rng.integers(3)])
+    return _longer(cells, np.where(where, 100.0, 1.0))
+
+
+def _longer(cells: pd.DataFrame, factors: Numbers) -> pd.DataFrame:
     rounds = [
-        times if one == 1 else [one * time for time in times]
-        for one, times in zip(factor, cells["round_latency_s"], strict=True)
+        times if factor == 1 else [factor * time for time in times]
+        for factor, times in zip(factors, cells["round_latency_s"], strict=True)
     ]
-    return cells.assign(latency_s=cells["latency_s"] * factor, round_latency_s=rounds)
+    return cells.assign(latency_s=cells["latency_s"] * factors, round_latency_s=rounds)
 
 
 def wrong(cells: pd.DataFrame, hidden: int) -> pd.DataFrame:
@@ -117,11 +142,50 @@ def wrong(cells: pd.DataFrame, hidden: int) -> pd.DataFrame:
     return cells.assign(status=cells["status"].mask(where, "wrong"))
 
 
+def verdicts(pair: Sequence[pd.DataFrame], floors: Sequence[noise.Floors]) -> pd.DataFrame:
+    """What the gate says of all rows."""
+    base, new = pair
+    return gate.judge(base, new, {name: name for name in base["implementation"].unique()}, floors)
+
+
 def failing(pair: Sequence[pd.DataFrame], floors: Sequence[noise.Floors]) -> pd.DataFrame:
     """What the gate fails."""
-    base, new = pair
-    found = gate.judge(base, new, {name: name for name in base["implementation"].unique()}, floors)
+    found = verdicts(pair, floors)
     return found[found["fails"]]
+
+
+def misled(
+    host: Host,
+    rng: np.random.Generator,
+    pair: Sequence[pd.DataFrame],
+    floors: Sequence[noise.Floors],
+    at: int,
+) -> dict[str, bool]:
+    """Whether twice the time at one shape passes, or is called the same."""
+    base, new = pair
+    twice = slower(new, 1.0, at)
+    name = f"{VICTIM}~{rng.choice([*registry.NEW_VERSIONS, *registry.BASE_VERSIONS])}"
+    both = replace(host, noise={VICTIM: host.noise[VICTIM], name: host.noise[VICTIM]})
+    names = registry.bases(both.noise)
+    (late,) = names
+    turns = slower(run(rng, both), 1.0, at, late)
+    same = {VICTIM: VICTIM}
+
+    def deceived(
+        old: pd.DataFrame, new: pd.DataFrame | None, rows: Mapping[str, str], passes: bool = True
+    ) -> bool:
+        found = gate.judge(old, new, rows, floors)
+        here = found.loc[found["shape"].str.startswith(f"{at},"), "verdict"]
+        return (here == "same").any() or (
+            passes and not (found["fails"] | found["undecided"]).any()
+        )
+
+    return {
+        "twice": deceived(base, twice, same),
+        "base disturbed": deceived(disturbed(rng, base, at), twice, same),
+        "sides swapped": deceived(twice, base, same, passes=False),
+        "in turns": deceived(turns, None, names),
+    }
 
 
 def judged(host: Host, number: int) -> dict[str, bool]:
@@ -129,15 +193,19 @@ def judged(host: Host, number: int) -> dict[str, bool]:
     rng = np.random.default_rng(number)
     base, new = run(rng, host), run(rng, host)
     floors = [noise.floors(noise.controls(cells)) for cells in (base, new)]
-    found = {"unchanged": len(failing((base, new), floors)) > 0}
+    unchanged = verdicts((base, new), floors)
+    found = {"unchanged": bool(unchanged["fails"].any())}
+    found["not decided"] = bool(unchanged["undecided"].any())
     at = int(rng.integers(SHAPES)) + 1
     for what, share in host.planted:
         there = slower(new, share, at if what == "shape" else None)
         own = failing((base, there), floors)
         where = own["shape"].str.startswith(f"{at},") if what == "shape" else True
         found[f"{what} {share:.0%}"] = bool(((own["implementation"] == VICTIM) & where).any())
-    verdicts = failing((base, wrong(new, at)), floors)["verdict"]
-    return {**found, "wrong": bool((verdicts == "wrong").any())}
+    words = failing((base, wrong(new, at)), floors)["verdict"]
+    found["wrong"] = bool((words == "wrong").any())
+    fooled = misled(host, rng, (base, new), floors, at)
+    return {**found, **{f"misled, {case}": bool(share) for case, share in fooled.items()}}
 
 
 def simulated(host: Host, pairs: int, jobs: int = 1) -> dict[str, float]:
@@ -157,10 +225,11 @@ def main() -> None:
     )
     parser.add_argument("pairs", type=int, nargs="?", default=1000)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--host", help="only those with this in their name")
     given = parser.parse_args()
     pairs = given.pairs
     print(f"share of {pairs} pairs of runs that fail, of {SHAPES} shapes and 3 rows each")
-    for host in HOSTS:
+    for host in (host for host in HOSTS if (given.host or "") in host.name):
         found = simulated(host, pairs, given.jobs)
         told = ", ".join(f"{kind} {share:.1%}" for kind, share in found.items())
         print(f"{host.name}: {told}", flush=True)

@@ -131,18 +131,20 @@ def gate(
 ) -> pd.DataFrame:
     """What `lstm-bench gate` says of two runs, or of two rows of one: one row per verdict.
 
-    `rows` has a row of the new run and the one of the base that it is held against. Columns:
+    `rows` has a row of the new run and the one of the base that it is compared with. Columns:
     implementation, against, shape ("all": the whole row), what (time, output, device memory, host
-    memory), base, new, ratio, noise, verdict, rounds, disturbed, fails. Raises LstmBenchError if
-    the two do not compare and `across` does not allow it.
+    memory, time since the first base), base, new, ratio, noise, verdict, rounds, passes, disturbed,
+    undecided, fails. Raises LstmBenchError if the two do not compare and `across` does not allow
+    it.
     """
     from lstm_bench.analysis import gate as analysis
+    from lstm_bench.analysis import gate_sides
 
     first = _one_kind(base, results)
     second = first if new is None else _one_kind(new, results)
-    second = first if analysis.same(first, second) else second
+    second = first if gate_sides.same(first, second) else second
     renamed = [f"{mine}={theirs}" for mine, theirs in (rows or {}).items()]
-    pairs = analysis.paired(first, second, list(implementations), renamed)
+    pairs = gate_sides.paired(first, second, list(implementations), renamed)
     return analysis.gate(first, second, pairs, threshold, metric, across, strict)
 
 

@@ -90,6 +90,24 @@ def write_grid(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+@pytest.fixture
+def quick_versions(in_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers in this process, as slow as what their interpreter sets."""
+
+    class Scaled(InProcess):
+        def __init__(self, name: str, module: str, python: str, *rest: Any, **named: Any):
+            super().__init__(name, module, python, *rest, **named)
+            script = "" if python == sys.executable else Path(python).read_text()
+            self.scale = (script.partition("FAKE_SCALE=")[2].split() or ["1"])[0]
+
+        def ask(self, *arguments: Any, **named: Any) -> Any:
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setenv("LSTM_BENCH_FAKE_SCALE", self.scale)
+                return super().ask(*arguments, **named)
+
+    monkeypatch.setattr(worker_pool.Workers, "start", Scaled)
+
+
 def unmeasured(*_: object) -> NoReturn:
     raise LstmBenchError("limits: not measured in tests")
 

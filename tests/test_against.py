@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import records
+from conftest import REPOSITORY, records
 from made_up import cells, manifest, row
 from test_grid import plan_of
 
@@ -174,7 +176,9 @@ def test_a_framework_that_the_other_interpreter_lacks_is_named(lstm_bench, write
     ("words", "message"),
     [
         (["fake"], "expected FRAMEWORK=PATH"),
-        (["fake="], "expected FRAMEWORK=PATH"),
+        (["fake="], "found 'fake=' without a path"),
+        (["fake~new="], "found 'fake~new=' without a path"),
+        (["=python3"], "no framework is called ''"),
         (["fkae=python3"], "no framework is called 'fkae'; did you mean 'fake'"),
         (["fake~=python3"], "found '' behind fake~"),
         (["fake~a/b=python3"], "found 'a/b' behind fake~"),
@@ -213,3 +217,142 @@ def test_a_run_folder_cannot_choose_a_version_by_a_name_that_is_none():
     data["implementations"][0]["version"] = "/../../outside"
     with pytest.raises(LstmBenchError, match="is no fake"):
         preflight.resumed(Plan.from_json(data, "r"), {}, Path("r"))
+
+
+# which of two versions is the base, for `gate`
+
+SIDES = {"": "base", "~old": "base", "~base": "base", "~other": "base", "~new": "new"}
+UNNAMED = ("~2.12", "~2.13", "~2.12.0+cpu")
+
+
+def test_the_docs_show_no_name_but_those_that_are_tested_below():
+    pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]
+    shown = re.findall(r"--against [a-z]+(~[^=\s`\]]+)?=", "".join(p.read_text() for p in pages))
+    assert {"~new", "~old", ""} <= set(shown) <= {*SIDES, *UNNAMED}
+
+
+@pytest.fixture
+def in_versions(lstm_bench, write_grid, tmp_path, quick_versions):
+    """Measure fakes in two versions, one of which is three times as slow; `gate` the run."""
+
+    def measure(name, slow):
+        scale = interpreter(tmp_path, "slow", "export LSTM_BENCH_FAKE_SCALE=3.0")
+        paths = {"plain": HERE, "other": HERE, slow: scale}
+        names = ["fake", "fake-b"]
+        fakes = {row: {"noise": 0.01, "call_s": 0.002} for row in names}
+        grid = write_grid(implementations=names, fake=fakes, controls=2)
+        words = ["--python", f"fake={paths['plain']}", "--against", f"fake{name}={paths['other']}"]
+        done = lstm_bench("grid", grid, "--run", "r", *words)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return measure
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_a_planted_slowdown_fails_under_every_name_that_says_which_side_is_the_base(
+    lstm_bench, in_versions, tmp_path, name
+):
+    in_versions(name, slow="other" if SIDES[name] == "new" else "plain")
+    done = lstm_bench("gate", "r")
+    assert done.returncode == 3, done.stdout
+    assert "FAILED: 4 cells of 2 rows; 4 slower" in done.stdout
+    other = f"fake{name or '~other'}"
+    base, new = ("fake", other) if SIDES[name] == "new" else (other, "fake")
+    first = " ".join(done.stdout.partition("nothing differs")[0].split())
+    assert first.startswith(f"base: {base} and {base.replace('fake', 'fake-b')} (numpy ")
+    assert f", new: {new} and {new.replace('fake', 'fake-b')} (numpy " in first
+    assert str(tmp_path / "slow") in first.partition("new: ")[2]
+    assert HERE in first.partition("new: ")[0]
+    sides = json.loads(lstm_bench("gate", "r", "--format", "json").stdout)["sides"]
+    assert [side["new"]["interpreter"] for side in sides] == [str(tmp_path / "slow")] * 2
+    plan = json.loads((tmp_path / "results/r/manifest.json").read_text())["plan"]
+    assert plan["bases"][new] == base
+
+
+@pytest.mark.parametrize("name", UNNAMED)
+def test_a_name_that_is_no_side_is_refused_with_both_commands(lstm_bench, in_versions, name):
+    in_versions(name, slow="other")
+    done = lstm_bench("gate", "r")
+    assert (done.returncode, done.stdout) == (2, "")
+    commands = [shlex.split(line) for line in done.stderr.splitlines() if line.startswith("  ")]
+    assert [words[:4] for words in commands] == [["lstm-bench", "gate", "r", "--base"]] * 2
+    codes = {words[-1]: lstm_bench(*words[1:]).returncode for words in commands}
+    assert codes == {"fake": 3, f"fake{name}": 0}
+
+
+def test_the_next_command_after_two_versions_is_the_gate(lstm_bench, in_versions):
+    done = in_versions("~new", slow="other")
+    (line,) = (line for line in done.stdout.splitlines() if "lstm-bench gate" in line)
+    assert lstm_bench(*shlex.split(line)[1:]).returncode == 3
+
+
+def test_a_run_from_before_sides_were_recorded_has_those_of_its_names(
+    lstm_bench, in_versions, tmp_path
+):
+    in_versions("~new", slow="other")
+    path = tmp_path / "results/r/manifest.json"
+    data = json.loads(path.read_text())
+    del data["plan"]["bases"]
+    for interpreters in data["interpreters"].values():
+        del interpreters["path"]
+    path.write_text(json.dumps(data))
+    assert lstm_bench("gate", "r").returncode == 3
+    again = ["--python", f"fake={HERE}", "--against", f"fake~new={HERE}"]
+    done = lstm_bench("grid", "grid.yaml", "--run", "r", "--resume", *again)
+    assert "is complete" in done.stdout
+
+
+def test_a_version_that_is_older_on_the_new_side_is_warned_about(lstm_bench, in_versions, tmp_path):
+    in_versions("~new", slow="other")
+    path = tmp_path / "results/r/records.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for newer, warned in (("~new", False), ("", True)):
+        for line in lines:
+            name = line["implementation"]
+            line["versions"]["numpy"] = "2.13.0" if name.endswith("~new") == bool(newer) else "2.9"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        done = lstm_bench("gate", "r", "--across", "versions")
+        assert done.returncode == 3  # the names decide, not the numbers
+        assert ("! the new side has older versions (numpy 2.13.0 -> 2.9)" in done.stdout) == warned
+
+
+def test_three_versions_need_a_base_and_each_other_one_is_compared_with_it(
+    lstm_bench, write_grid, quick_versions
+):
+    others = [word for name in ("old", "new") for word in ("--against", f"fake~{name}={HERE}")]
+    lstm_bench("grid", write_grid(), "--run", "r", *others)
+    done = lstm_bench("gate", "r")
+    assert done.returncode == 2
+    assert "--base 'fake~new'" in done.stderr
+    done = lstm_bench("gate", "r", "--base", "fake~old", "--format", "json")
+    rows = [(side["base"]["row"], side["new"]["row"]) for side in json.loads(done.stdout)["sides"]]
+    assert rows == [("fake~old", "fake"), ("fake~old", "fake~new")]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["r", "--base", "fkae"],
+            "--base: found 'fkae', expected one of several versions of a row",
+        ),
+        (["r", "--base", ""], "--base: found '', expected"),
+        (["r", "r2", "--base", "fake"], "found two runs"),
+        (["r", "--base", "fake", "--as", "fake=fake~new"], "--as, which names it too"),
+        (["r2", "--base", "fake"], "found one run, r2; expected two"),
+    ],
+)
+def test_a_base_that_is_none_is_refused(lstm_bench, in_versions, write_grid, words, message):
+    in_versions("~new", slow="other")
+    lstm_bench("grid", write_grid("r2.yaml"), "--run", "r2")
+    done = lstm_bench("gate", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in " ".join(done.stderr.split())
+
+
+def test_rows_of_one_run_are_chosen_by_either_name(lstm_bench, in_versions):
+    in_versions("~new", slow="other")
+    for names in ("fake", "fake~new"):
+        done = lstm_bench("gate", "r", "-i", names)
+        assert (done.returncode, "2 cells of 1 row" in done.stdout) == (3, True)

@@ -7,17 +7,14 @@ import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from in_process import InProcess
 from made_up import cells, row
 from test_against import interpreter
 
 import lstm_bench as api
 from lstm_bench.analysis.bisection import ATTEMPTS, search
 from lstm_bench.analysis.comparison import Comparison, compare
-from lstm_bench.driver import worker_pool
 from lstm_bench.report import bisect_report
 
 HERE = sys.executable
@@ -123,23 +120,6 @@ def environments(folder: Path, count: int, first: int) -> dict[str, str]:
         )
         for n in range(count)
     }
-
-
-@pytest.fixture
-def quick_versions(in_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers in this process, as slow as what their interpreter sets."""
-
-    class Scaled(InProcess):
-        def __init__(self, name: str, module: str, python: str, *rest: Any, **named: Any):
-            super().__init__(name, module, python, *rest, **named)
-            self.scale = Path(python).read_text().partition("FAKE_SCALE=")[2].split()[0]
-
-        def ask(self, *arguments: Any, **named: Any) -> Any:
-            with pytest.MonkeyPatch.context() as patched:
-                patched.setenv("LSTM_BENCH_FAKE_SCALE", self.scale)
-                return super().ask(*arguments, **named)
-
-    monkeypatch.setattr(worker_pool.Workers, "start", Scaled)
 
 
 def fakes(write_grid: Callable[..., Path]) -> Path:

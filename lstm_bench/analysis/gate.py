@@ -10,6 +10,11 @@ nor luck explains it:
   the row's other shapes moved by. Or each side must have so many processes that luck does not
   divide them like this.
 
+A cell is the same if it moved by less than the threshold, and if the noise is known and could not
+hide twice the time. Whatever is neither is unsure, and then the comparison is not decided. So is a
+cell that the base has as disturbed: marked so, by passes that disagree, or, of two runs with one
+pass, by more than twice the time.
+
 A row as a whole is slower if its geometric mean over shapes is, beyond what chance explains: at
 every shape by itself, or as a drift that all of them share. All cells together may raise a false
 alarm in 0.5% of comparisons, and all rows in as many.
@@ -19,7 +24,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from lstm_bench.analysis import circumstances, noise, processes
+from lstm_bench.analysis import gate_sides, kinds, noise, processes, results
 from lstm_bench.analysis.comparison import Comparison, compare
 from lstm_bench.analysis.intervals import FEWEST_SHAPES
 from lstm_bench.analysis.noise import (
@@ -40,8 +44,7 @@ from lstm_bench.analysis.noise import (
     by_round,
 )
 from lstm_bench.analysis.processes import Sample
-from lstm_bench.analysis.results import Run, versions
-from lstm_bench.model.registry import guess
+from lstm_bench.analysis.results import Run
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import LstmBenchError, Shape
 
@@ -53,9 +56,11 @@ SURE = 3.0  # standard errors
 TENTH = 1.2816  # standard deviations from the middle to the tenth that is furthest out
 DISTURBED = "disturbed: other processes"  # a warning that a neighbour was there all the time
 ALL = "all"  # the shape of what is said of a whole row
+TIME, TOTAL = "time", "time since the first base"
+FIRST = "first"  # the folder in a base's that keeps the first of the bases that it replaced
 FAILING = ("slower", "larger")
 COLUMNS = ["implementation", "against", "shape", "what", "base", "new", "ratio", "noise"]
-COLUMNS += ["verdict", "rounds", "passes", "disturbed", "fails"]
+COLUMNS += ["verdict", "rounds", "passes", "disturbed", "undecided", "fails"]
 
 Entry = dict[str, Any]
 Sizes = tuple[int, ...]
@@ -71,69 +76,43 @@ def gate(
     strict: bool = False,
     conditions: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """The verdicts of `judge` on two runs, or on rows of one; unlike things are refused."""
+    """The verdicts of `judge` on two runs, or on rows of one; unlike things are refused.
+
+    Where the base is one that replaced others, the time since the first of them is judged as well.
+    """
     if "versions" not in across:
-        refuse_versions(versions_differ(base, new, rows))
-    runs = [base] if base is new else [base, new]
-    cells = [chosen(run.cells, conditions, run.name) for run in runs]
-    floors = [run.floors(metric) for run in runs]
+        gate_sides.refuse_versions(base, new, rows)
+
     fields = tuple(what for what in across if what != "versions")
-    other = None if base is new else cells[1]
-    found = judge(cells[0], other, rows, floors, threshold, metric, fields, strict)
-    if found.empty:  # it would always pass
+    later = chosen(new.cells, conditions, new.name)
+
+    def judged(old: Run, earlier: pd.DataFrame) -> pd.DataFrame:
+        floors = [run.floors(metric) for run in (old, new)]
+        other = None if old is new else later
+        return judge(earlier, other, rows, floors, threshold, metric, fields, strict)
+
+    verdicts = judged(base, chosen(base.cells, conditions, base.name))
+    if verdicts.empty:  # it would always pass
+        names = dict.fromkeys((base.name, new.name))
         raise LstmBenchError(
-            f"{' and '.join(run.name for run in runs)}: found no cell with a time to judge;"
+            f"{' and '.join(names)}: found no cell with a time to judge;"
             " `lstm-bench report` has the reasons"
         )
-    return found
+    first = None if base is new else _first_base(base)
+    if first is not None:
+        total = judged(first, first.cells)
+        total = total[total["what"] == TIME].assign(what=TOTAL, undecided=False)
+        verdicts = pd.concat([verdicts, total.assign(fails=total["verdict"] == "slower")])
+        verdicts.attrs["first"] = str(first.manifest.get("started_at", ""))
+    return verdicts
 
 
-def same(first: Run, second: Run) -> bool:
-    """Whether both are one run."""
-    return len({run.folder.resolve() for run in (first, second) if run.folder}) == 1
-
-
-def paired(base: Run, new: Run, names: Sequence[str], renamed: Sequence[str]) -> dict[str, str]:
-    """Each row of the new run that is judged, and the base's that it is held against.
-
-    Of one run alone, `pytorch` is held against `pytorch~old`, which `grid --against` measured.
-    """
-    rows = {}
-    for text in renamed:
-        mine, sign, theirs = text.partition("=")
-        if not (mine and sign and theirs):
-            raise LstmBenchError(
-                f"--as: found {text!r}, expected two rows, as in pytorch-native=pytorch"
-            )
-        rows[mine] = theirs
-    if not rows and base is new:
-        own = base.implementations
-        plain = {row: re.sub("~[^@]*", "", row) for row in own}  # pytorch~old@1: pytorch@1
-        rows = {mine: row for row, mine in plain.items() if mine in own and mine != row}
-        if not rows:
-            raise LstmBenchError(
-                f"found one run, {base.name}; expected two, `lstm-bench gate BASE NEW`, or two of"
-                f" its rows, as in --as {'='.join(own[:2][::-1])}"
-            )
-    rows = rows or {row: row for row in base.implementations}
-    if names:
-        kept = rows if renamed or base is new else {row: row for row in names}
-        rows = {mine: theirs for mine, theirs in kept.items() if mine in names}
-    for theirs in rows.values():
-        _check_row(theirs, base)
-    for mine, theirs in rows.items():
-        if mine != theirs:  # a row that the new run lost is a failure, a mistyped one is not
-            _check_row(mine, new)
-    return rows
-
-
-def _check_row(name: str, run: Run) -> None:
-    known = run.implementations
-    if name not in known:
-        raise LstmBenchError(
-            f"{name!r} is not in {run.name}; it has: {', '.join(known) or 'nothing'}"
-            f"{guess(name, known)}"
-        )
+def _first_base(base: Run) -> Run | None:
+    """The first of the bases that this one and others before it replaced."""
+    folder = base.folder / FIRST if base.folder else None
+    if folder is None or not (folder / "manifest.json").is_file():
+        return None
+    return kinds.chosen(results.load(folder), base.part)
 
 
 def judge(
@@ -150,9 +129,9 @@ def judge(
 
     `rows` has the row of the new run, and the row of the base that it is held against. Without
     `new` both are of one run, measured in turns. `what` is time, output, device memory or host
-    memory; `noise` the difference that chance explains; `rounds` or `passes` what would settle an
-    `unsure`. What other processes `disturbed` is unsure at worst. A `shape` of "all" speaks of the
-    row: the geometric mean of its times, its largest peak.
+    memory; `noise` the difference that chance explains, NaN where nobody measured it; `rounds` or
+    `passes` what would settle an `unsure`; `disturbed` the side that was: base, new or both. A
+    `shape` of "all" speaks of the row: the geometric mean of its times, its largest peak.
     """
     later = base if new is None else new
     entries: list[Entry] = []
@@ -175,12 +154,14 @@ def judge(
     for pair in pairs:
         if len(pair.apart) < FEWEST_PAIRS:  # then as the others'
             pair = dataclasses.replace(pair, apart=apart)
-        entries += pair.cells(threshold, ALARMS / 2 / cells)
-        entries += pair.row(threshold, ALARMS / 2 / len(pairs))
+        own = pair.cells(threshold, ALARMS / 2 / cells)
+        entries += own
+        entries += pair.row(threshold, ALARMS / 2 / len(pairs), {cell["verdict"] for cell in own})
     found = pd.DataFrame(entries, columns=COLUMNS)
-    found["disturbed"] = found["disturbed"].eq(True)
-    failing = (*FAILING, "unsure") if strict else FAILING
-    found["fails"] = found["verdict"].isin(failing) | (found["what"] == "output")
+    found["disturbed"] = found["disturbed"].fillna("")
+    found["undecided"] = (found["verdict"] == "unsure") & (found["shape"] != ALL)
+    found["fails"] = found["verdict"].isin(FAILING) | (found["what"] == "output")
+    found["fails"] |= strict & found["undecided"]
     return found
 
 
@@ -193,7 +174,8 @@ class _Pair:
     ratios: Numbers  # logarithms in lots of rounds, one row per shape
     error: Numbers  # of the logarithm of each shape's ratio, one standard deviation
     freedom: Numbers  # the values that the error is known from, less what they were used for
-    disturbed: npt.NDArray[np.bool_]  # shapes whose time may be the neighbours' doing
+    base_disturbed: npt.NDArray[np.bool_]  # shapes at which a side's time may be its neighbours'
+    new_disturbed: npt.NDArray[np.bool_]
     samples: list[Sample]  # of each shape, process by process
     apart: list[float]  # differences of two processes of the same cell
     passes: int  # of the side that has fewer
@@ -217,23 +199,27 @@ class _Pair:
         lots = np.isfinite(ratios).sum(axis=1)
         sample = processes.in_turns if in_turns else processes.of_runs
         samples = sample(*whole, metric, _sizes(found.shapes))
-        apart = [one for sample in samples for one in sample.differences]
-        if in_turns:  # of two runs the samples have them
-            apart += [one for side in whole for one in processes.twins(side, metric)]
         passes = min(side["pass_number"].nunique() for side in sides)
-        more = samples, apart, passes
         if in_turns:
-            none = np.zeros(len(lots), dtype=bool)  # both sides were alike in that
+            apart = [gap for sample in samples for gap in sample.differences]
+            apart += [gap for side in whole for gap in processes.twins(side, metric)]
+            neither = np.zeros(len(lots), dtype=bool)  # both sides were alike in that
             with np.errstate(invalid="ignore", divide="ignore"):
                 error = _deviation(ratios) / lots**0.5
-            return cls(names, found, ratios, error, lots - 1.0, none, *more)
+            more = neither, neither, samples, apart, passes
+            return cls(names, found, ratios, error, lots - 1.0, *more)
         (first, own), (second, theirs) = (_spread(side, metric, found.shapes) for side in sides)
-        told = pd.concat(sides)
-        marked = told[[any(one.startswith(DISTURBED) for one in own) for own in told["warnings"]]]
-        places = set(_sizes(marked))
-        disturbed = np.array([sizes in places for sizes in _sizes(found.shapes)], dtype=bool)
-        freedom = own + theirs - 2.0
-        return cls(names, found, ratios, np.hypot(first, second), freedom, disturbed, *more)
+        bases, news = [s.base_passes for s in samples], [s.new_passes for s in samples]
+        base_disturbed, new_disturbed = (
+            _marked(side, found.shapes) | np.array([processes.disagree(levels) for levels in known])
+            for side, known in zip(sides, (bases, news), strict=True)
+        )
+        once = np.array([len(levels) < 2 for levels in bases])
+        base_disturbed |= once & (found.shapes["ratio"].to_numpy() < np.exp(-processes.UNKNOWN))
+        sound = ~(base_disturbed | new_disturbed)
+        apart = [g for sample in itertools.compress(samples, sound) for g in sample.differences]
+        more = base_disturbed, new_disturbed, samples, apart, passes
+        return cls(names, found, ratios, np.hypot(first, second), own + theirs - 2.0, *more)
 
     @property
     def logs(self) -> Numbers:
@@ -255,16 +241,22 @@ class _Pair:
         by_chance = _quantile(self.freedom, chance) * self.error
         by_process, passes = self._processes(least, chance)
         explained = np.fmax(by_process, by_chance)
-        called = np.isin(words, ("slower", "faster")) & (np.abs(logs) > explained)
-        called &= ~self.disturbed
-        open_ = (logs > least) | (self.rounds < FEWEST_ROUNDS)
-        words = np.where(called, words, np.where(open_, "unsure", "same"))
-        needed = self._needed(np.fmax(by_chance, least))
-        passes = np.where((logs > by_process) & (self.rounds >= FEWEST_ROUNDS), np.nan, passes)
-        rounds = np.where(np.isfinite(passes), np.nan, needed)
+        known = np.isfinite(self.apart).sum() >= FEWEST_PAIRS
+        beyond, within = np.abs(logs) > explained, np.abs(logs) <= least
+        enough = self.rounds >= FEWEST_ROUNDS
+        slower = (words == "slower") & beyond & ~self.new_disturbed
+        faster = (words == "faster") & beyond & ~self.base_disturbed
+        same = within & enough & known & (explained <= processes.UNKNOWN) & ~self.base_disturbed
+        words = np.select([slower, faster, same], ["slower", "faster", "same"], "unsure")
+        hidden = ~known | (by_process > processes.UNKNOWN)
+        by_luck = np.where(within, hidden, np.abs(logs) <= by_process) | ~enough
+        passes = np.where(by_luck, passes, np.nan)
+        rounds = np.where(np.isfinite(passes), np.nan, self._needed(by_chance, least))
+        either = self.base_disturbed, self.new_disturbed
+        sides = np.select([np.logical_and(*either), *either], ["both", "base", "new"], "")
         times = shapes["a_s"], shapes["b_s"], shapes["ratio"]
-        told = explained, words, rounds, passes, self.disturbed
-        columns = zip(_sizes(shapes), *times, *told, strict=True)
+        more = explained if known else explained + np.nan, words, rounds, passes, sides
+        columns = zip(_sizes(shapes), *times, *more, strict=True)
         return [self._entry(Shape(*at).label, *rest) for at, *rest in columns]
 
     def _processes(self, least: float, chance: float) -> tuple[Numbers, Numbers]:
@@ -294,34 +286,50 @@ class _Pair:
                 limits[n] = min(one, quantile * sample.error)
         return limits, passes
 
-    def row(self, threshold: float, chance: float) -> list[Entry]:
-        """The verdict over all shapes, where they are enough to know how far it may be off."""
-        if len(self.logs) < FEWEST_SHAPES:
+    def row(self, threshold: float, chance: float, words: set[str]) -> list[Entry]:
+        """The verdict over all shapes, where they are enough to know how far it may be off.
+
+        `words` are the verdicts at the shapes. Those that were disturbed do not count, unless most
+        of them were.
+        """
+        sound = ~(self.base_disturbed | self.new_disturbed)
+        disturbed = bool(sound.mean() < 0.5)
+        used = sound | disturbed
+        logs, least = self.logs[used], np.log1p(threshold)
+        if len(logs) < FEWEST_SHAPES:
             return []
-        logs, least = self.logs, np.log1p(threshold)
         mean, error = float(logs.mean()), float(logs.std(ddof=1)) / len(logs) ** 0.5
         explained = float(_quantile(np.array([len(logs) - 1.0]), chance)[0]) * error
         if np.isfinite(self.error).any():
             quantile = float(_quantile(np.array([np.nanmedian(self.freedom)]), chance)[0])
             explained = max(explained, quantile * COMMON * float(np.nanmedian(self.error)))
-        word, rounds = "same", np.nan
-        disturbed = bool(self.disturbed.mean() > 0.5)
-        if abs(mean) > max(least, explained) and not disturbed:
+        word, rounds = "unsure", np.nan
+        if words in ({"slower"}, {"faster"}):
+            (word,) = words
+        elif abs(mean) > max(least, explained) and not disturbed:
             word = "slower" if mean > 0 else "faster"
-        elif mean > least:
-            word, rounds = "unsure", _more(float(np.median(self.rounds)), explained / mean)
-        a_s, b_s = (float(np.exp(np.log(self.found.shapes[s]).mean())) for s in ("a_s", "b_s"))
-        told = float(np.exp(mean)), explained, word, rounds, np.nan, disturbed
-        return [self._entry(ALL, a_s, b_s, *told)]
+        elif abs(mean) > least:
+            rounds = _more(float(np.median(self.rounds)), explained / abs(mean))
+        elif explained <= processes.UNKNOWN and not disturbed:
+            word = "same"
+        a_s, b_s = (
+            float(np.exp(np.log(self.found.shapes[s][used]).mean())) for s in ("a_s", "b_s")
+        )
+        side = "base" if self.base_disturbed.mean() > self.new_disturbed.mean() else "new"
+        side = side if disturbed else ""
+        return [
+            self._entry(ALL, a_s, b_s, float(np.exp(mean)), explained, word, rounds, np.nan, side)
+        ]
 
-    def _needed(self, limit: Numbers) -> list[float]:
+    def _needed(self, by_chance: Numbers, least: float) -> list[float]:
         """How many rounds would settle each shape, as an error shrinks with their square root."""
-        lots = np.isfinite(self.ratios).sum(axis=1)
+        lots, size = np.isfinite(self.ratios).sum(axis=1), np.abs(self.logs)
+        limit = np.fmax(by_chance, least)
         with np.errstate(invalid="ignore", divide="ignore"):
             error = SURE * _deviation(self.ratios) / lots**0.5
-            inside = self.logs <= limit
-            share = np.where(inside, limit / self.logs, error / (self.logs - limit))
-        return [_more(float(n), float(one)) for n, one in zip(self.rounds, share, strict=True)]
+            share = np.where(size <= limit, limit / size, error / (size - limit))
+            share = np.where(size <= least, by_chance / processes.UNKNOWN, share)
+        return [_more(float(n), float(part)) for n, part in zip(self.rounds, share, strict=True)]
 
     def _entry(
         self,
@@ -333,14 +341,13 @@ class _Pair:
         verdict: str,
         rounds: float,
         passes: float,
-        disturbed: bool,
+        disturbed: str,
     ) -> Entry:
-        times = {"shape": shape, "what": "time", "base": base, "new": new, "ratio": ratio}
+        times = {"shape": shape, "what": TIME, "base": base, "new": new, "ratio": ratio}
         told = {"noise": float(np.expm1(explains)), "verdict": str(verdict)}
         wanted = verdict == "unsure" and not disturbed
         told |= {"rounds": rounds, "passes": passes} if wanted else {}
-        told["disturbed"] = bool(disturbed)
-        return {**self.names, **times, **told}
+        return {**self.names, **times, **told, "disturbed": disturbed}
 
 
 def _more(rounds: float, share: float) -> float:
@@ -383,6 +390,13 @@ def _spread(side: pd.DataFrame, metric: str, shapes: pd.DataFrame) -> tuple[Numb
 
     passes = summed(np.ones(len(mine)))
     return summed((high - low) / 2 / TENTH) / passes / passes**0.5, summed(count.astype(float))
+
+
+def _marked(side: pd.DataFrame, shapes: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """The shapes at which a neighbour was there all the time."""
+    warned = [any(text.startswith(DISTURBED) for text in own) for own in side["warnings"]]
+    places = set(_sizes(side[warned]))
+    return np.array([sizes in places for sizes in _sizes(shapes)], dtype=bool)
 
 
 def _at(ordered: Numbers, place: Numbers) -> Numbers:
@@ -447,28 +461,3 @@ def _memory(base: pd.DataFrame, new: pd.DataFrame, threshold: float) -> list[Ent
             sizes = {"base": float(before), "new": float(after), "ratio": float(after / before)}
             found.append({"shape": shape, "what": what, **sizes, "verdict": "larger"})
     return found
-
-
-def differences(base: Run, new: Run, rows: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """What the two ran with that is not the same in both: versions first, then the rest."""
-    runs = [] if base is new else [base, new]
-    return circumstances.differences(runs, _versions(base, new, rows))
-
-
-def versions_differ(base: Run, new: Run, rows: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Frameworks, libraries and drivers that the rows had in another version each."""
-    return circumstances.differences([], _versions(base, new, rows))
-
-
-def _versions(base: Run, new: Run, rows: Mapping[str, str]) -> list[tuple[dict[str, str], ...]]:
-    return [(versions(base, theirs), versions(new, mine)) for mine, theirs in rows.items()]
-
-
-def refuse_versions(differ: Mapping[str, Sequence[str]]) -> None:
-    """Two builds are compared only where that is what was asked for."""
-    told = [f"{what} ({a} and {b})" for what, (a, b) in differ.items() if what != "driver"]
-    if told:
-        raise LstmBenchError(
-            f"the two differ in versions: {', '.join(told)}; to hold them against each other, add"
-            " --across versions"
-        )

@@ -124,6 +124,11 @@ def twins(cells: pd.DataFrame, metric: str) -> list[float]:
     return list(np.abs(_between(both[rounds], both[rounds + "_new"])))
 
 
+def disagree(passes: Numbers) -> bool:
+    """Whether passes of one side lie more than twice apart: something disturbed one of them."""
+    return len(passes) > 1 and float(np.ptp(passes)) > UNKNOWN
+
+
 def explained(pairs: Iterable[float], chance: float) -> float:
     """By how much a process may be slower than another: seldom more, if they are as these pairs.
 

@@ -547,6 +547,9 @@ def _next(run: Run, folder: Path, again: str) -> str:
             rows = [row for row in run.plan.implementations if row.version and row.name in timed]
             pairs = [f"{row.original} {row.name}" for row in rows if row.original in timed]
             then.append(f"lstm-bench compare {next(iter(pairs), 'A B')} {this}")
+            if pairs:
+                this = this.removeprefix("--run ")
+                then.append(f"lstm-bench gate {this} --across versions")
         return "Next: " + "\n      ".join(then)
     nothing = "Nothing was measured, for the reasons above."
     if statuses & {*RETRYABLE, *UNFINISHED}:

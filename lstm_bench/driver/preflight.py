@@ -39,8 +39,9 @@ def environments(pythons: Iterable[str], option: str = "--python") -> dict[str, 
     for entry in pythons:
         name, equals, path = entry.partition("=")
         if not equals or not path:
+            empty = " without a path (is a variable of your shell empty?)" if equals else ""
             raise LstmBenchError(
-                f"{option}: found {entry!r}, expected FRAMEWORK=PATH such as"
+                f"{option}: found {entry!r}{empty}, expected FRAMEWORK=PATH such as"
                 " tensorflow=.venv-tensorflow/bin/python"
             )
         check_environment(name, path, option)
@@ -70,7 +71,9 @@ def interpreters(plan: Plan) -> dict[str, dict[str, Any]]:
     found = {}
     for framework in _frameworks(plan):
         answer = _probe(plan, framework)
-        found[framework.name] = {"python": answer["python"], "versions": answer["versions"]}
+        path = worker_pool.interpreter(framework.name, plan.environments)
+        known = {key: answer[key] for key in ("python", "versions")}
+        found[framework.name] = {**known, "path": path}
     return found
 
 

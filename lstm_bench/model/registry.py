@@ -350,6 +350,7 @@ PAPER = (
 
 #: What another version of a framework may be called, such as 2.12.0+cpu.
 VERSION = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}"
+NEW_VERSIONS, BASE_VERSIONS = ("new",), ("old", "base", "other")  # what names say of the sides
 _NAME = re.compile(rf"(?P<plain>.+?)(~(?P<version>{VERSION}))?(@(?P<threads>[1-9]\d{{0,3}}))?")
 
 
@@ -386,6 +387,31 @@ def in_version(row: Implementation, version: str) -> str:
     """The name of the same row in another version of its framework."""
     threads = f"@{row.threads}" if row.threads else ""
     return f"{row.name.removesuffix(threads)}~{version}{threads}"
+
+
+def versions_of(names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """By plain row, the rows that run it: `{"pytorch": {"": "pytorch", "old": "pytorch~old"}}`."""
+    rows: dict[str, dict[str, str]] = {}
+    for name in names:
+        if parts := _NAME.fullmatch(name):
+            threads = f"@{parts['threads']}" if parts["threads"] else ""
+            rows.setdefault(parts["plain"] + threads, {})[parts["version"] or ""] = name
+    return rows
+
+
+def bases(names: Iterable[str]) -> dict[str, str]:
+    """The base of each new row, where the names of versions say which is which."""
+    clear = {}
+    for rows in versions_of(names).values():
+        new, old = (
+            [row for version, row in rows.items() if version.lower() in side]
+            for side in (NEW_VERSIONS, BASE_VERSIONS)
+        )
+        if "" in rows and old and not new and len(old) == 1:
+            clear[rows[""]] = old[0]
+        if "" in rows and new and not old:
+            clear |= dict.fromkeys(new, rows[""])
+    return clear
 
 
 def framework_of(implementation: Implementation) -> Framework:

@@ -208,6 +208,7 @@ def plan(
         energy=energy,
         all_threads=every,
         controls_shuffled=True,
+        bases=registry.bases(row.name for row in found["implementations"]),
         **found,
     )
     result.check_size(where)

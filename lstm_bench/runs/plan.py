@@ -44,6 +44,7 @@ class Plan:
     energy: bool = False  # and its energy is measured
     energy_where: tuple[str, ...] = ()  # at the shapes that hold to all of these
     environments: Mapping[str, str] = field(default_factory=dict)
+    bases: Mapping[str, str] = field(default_factory=dict)  # of rows in two versions: new -> base
     absent: tuple[str, ...] = ()  # frameworks that were not there, so that no control is theirs
     shard: tuple[int, int] | None = None  # only the shapes of part 3 of 8
     all_threads: bool = False  # the grid asks for all: on each node of a cluster, its own
@@ -193,6 +194,7 @@ class Plan:
         """Whether both plan the same work; interpreters may have moved, and frameworks come."""
         left_aside: dict[str, Any] = {
             "environments": {},
+            "bases": {},
             "absent": (),
             "all_threads": False,
             "controls_shuffled": False,
