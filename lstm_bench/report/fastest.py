@@ -6,7 +6,8 @@ so they show what is possible and win nothing, unless a run has nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,12 +55,18 @@ def _contests(run: Run, cells: pd.DataFrame, metric: str, of: summary.Times | No
 
 
 def by_group(
-    run: Run, cells: pd.DataFrame, of: summary.Times, metric: str = "latency"
+    run: Run,
+    cells: pd.DataFrame,
+    of: summary.Times,
+    won: pd.DataFrame,
+    metric: str = "latency",
 ) -> list[dict[str, Any]]:
     """Who leads each class of accuracy, for every group of sizes of the axis that explains most.
 
-    `ratio` is how many times slower the next is, `reference_ratio` how many times slower the
-    fastest is than the C++ reference: geometric means, None where there is nothing to compare.
+    `has` is how many of the group's `shapes` the fastest can run, `wins` at how many of these it
+    is the fastest beyond the noise, by `won`, what `contests` has of these cells. `ratio` is how
+    many times slower the next is, `reference_ratio` how many times slower the fastest is than the
+    C++ reference: geometric means over so many shapes, None where there is nothing to compare.
     """
     compared = Compared(run, cells, metric)
     found = {one: contestants(run, of, names) for one, names in summary.classes(of).items()}
@@ -71,7 +78,8 @@ def by_group(
     everywhere = np.ones(len(of.shapes), dtype=bool)
     ours, theirs = next(iter(found.values()))
     first = ranked(of, ours, everywhere)
-    axis, ranges = groups_of(compared([*ranked(of, theirs, everywhere), *first[1:]][0], first[0]))
+    against = compared([*ranked(of, theirs, everywhere), *first[1:]][0], first[0])
+    axis, ranges = groups_of(of.shapes, explaining(against) if against else "")
     rows = []
     for accuracy, (ours, theirs) in found.items():
         for at in ranges:
@@ -80,27 +88,39 @@ def by_group(
                 continue
             fastest, then = leading[0], next(iter(leading[1:]), None)
             reference = next(iter(ranked(of, theirs, inside)), None)
-            ratio, sure = compared.ratio(fastest, then, axis, at)
-            behind, known = compared.ratio(reference, fastest, axis, at)
+            ratio, sure, both = compared.ratio(fastest, then, axis, at)
+            behind, known, beside = compared.ratio(reference, fastest, axis, at)
             own = of.seconds[inside, of.names.index(fastest)]
+            mine = won["accuracy"] == accuracy
+            mine &= won[axis].between(*at) if axis else True
             rows.append(
                 {
                     "axis": axis or "all",
-                    "at": f"{at[0]}" if at[0] == at[1] else f"{at[0]} to {at[1]}",
-                    "shapes": int(np.isfinite(own).sum()),
+                    "at": size_label(at),
+                    "shapes": int(inside.sum()),
+                    "has": int(np.isfinite(own).sum()),
                     "accuracy": accuracy,
                     "fastest": fastest,
+                    "wins": firsts(won[mine])[fastest],
                     "fastest_s": float(np.nanmedian(own)),
                     "error": _error(of, fastest, inside),
                     "next": then,
                     "ratio": ratio,
+                    "ratio_shapes": both,
                     "beyond_noise": sure,
                     "reference": reference,
                     "reference_ratio": behind,
+                    "reference_ratio_shapes": beside,
                     "reference_beyond_noise": known,
                 }
             )
     return rows
+
+
+def firsts(won: pd.DataFrame) -> Counter[str]:
+    """At how many shapes each is the fastest beyond the noise, or has nothing beside it."""
+    sure = won["verdict"].isin(("slower", "alone"))
+    return Counter(name for own in won.loc[sure, "shared"] for name in own)
 
 
 class Compared:
@@ -129,13 +149,13 @@ class Compared:
 
     def ratio(
         self, a: str | None, b: str | None, axis: str, at: tuple[int, int]
-    ) -> tuple[float | None, bool]:
-        """How many times slower B is than A in a group, and whether that is beyond the noise."""
+    ) -> tuple[float | None, bool, int]:
+        """How many times slower B is than A in a group, if beyond the noise, at how many shapes."""
         found = self(a, b) if a and b else None
         group = found and (found.group(axis, at) if axis else found.group())
         if not found or not group or not group.shapes:
-            return None, False
-        return group.ratio.value, clear(group, floor_of(found))
+            return None, False, 0
+        return group.ratio.value, clear(group, floor_of(found)), group.shapes
 
 
 def _error(of: summary.Times, name: str, inside: Any) -> float:
@@ -153,28 +173,45 @@ def contestants(run: Run, of: summary.Times, names: Collection[str]) -> tuple[li
 
 
 def ranked(of: summary.Times, names: Collection[str], inside: Any) -> list[str]:
-    """These rows, fastest first, by the geometric mean over shapes that all of them have.
+    """These rows, fastest first, by the geometric mean over these shapes.
 
-    Rows that lack some of the shapes come last: they may lack the slow ones.
+    A row that lacks some of them stands before the first row that is slower where both have a
+    time, and last if it has less than half of the shapes.
     """
-    columns = {name: of.seconds[inside, of.names.index(name)] for name in names}
-    there = {name: int(np.isfinite(own).sum()) for name, own in columns.items()}
+    logs = {name: np.log(of.seconds[inside, of.names.index(name)]) for name in names}
+    there = {name: int(np.isfinite(own).sum()) for name, own in logs.items()}
     known = [name for name in names if there[name]]
+    ordered: list[str] = []
+    for name in sorted(known, key=lambda name: (-there[name], np.nanmean(logs[name]))):
+        ahead = [logs[name] - logs[other] for other in ordered]
+        beats = [np.isfinite(by).any() and np.nanmean(by) < 0 for by in ahead]
+        few = 2 * there[name] < len(logs[name])
+        ordered.insert(beats.index(True) if any(beats) and not few else len(ordered), name)
+    return ordered
 
-    def order(name: str) -> tuple[int, float]:
-        return -there[name], float(np.nanmean(np.log(columns[name])))
 
-    return sorted(known, key=order)
+def base_of(run: Run, names: Iterable[str]) -> str:
+    """What most users run: PyTorch as it comes, else another framework as it comes, else any."""
+    framework = {row.name: row.framework for row in run.plan.implementations}
+
+    def rank(name: str) -> tuple[bool, ...]:
+        ours = framework.get(name) == "pytorch"
+        return not ours, name not in run.defaults, name != "pytorch"
+
+    return min(names, key=rank)
 
 
-def groups_of(of: Comparison | None) -> tuple[str, Sequence[tuple[int, int]]]:
-    """The axis that explains most of a comparison, else the batch, and its sizes in few groups."""
-    if of is None:
-        return "", [(0, 0)]
-    several = [axis for axis in ("batch", *AXES) if of.shapes[axis].nunique() > 1]
-    axis = explaining(of) or next(iter(several), "")
+def groups_of(shapes: pd.DataFrame, axis: str = "") -> tuple[str, Sequence[tuple[int, int]]]:
+    """An axis, else the first of several sizes, and its sizes in few groups."""
+    several = [one for one in ("batch", *AXES) if shapes[one].nunique() > 1]
+    axis = axis or next(iter(several), "")
     if not axis:
         return "", [(0, 0)]
-    sizes = np.unique(of.shapes[axis])
+    sizes = np.unique(shapes[axis])
     parts = np.array_split(sizes, min(MOST_GROUPS, len(sizes)))
     return axis, [(int(part[0]), int(part[-1])) for part in parts]
+
+
+def size_label(at: tuple[int, int]) -> str:
+    """`16`, `1 to 64`: sizes of an axis."""
+    return f"{at[0]}" if at[0] == at[1] else f"{at[0]} to {at[1]}"

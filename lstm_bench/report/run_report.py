@@ -19,6 +19,7 @@ from lstm_bench.analysis.results import Run, references
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import UNSEEN_GPU, LstmBenchError, Shape, kinds_of
 from lstm_bench.model.units import (
+    at_some,
     clipped,
     counted,
     error,
@@ -30,7 +31,7 @@ from lstm_bench.model.units import (
     wrapped,
 )
 from lstm_bench.report import fastest, limits_report
-from lstm_bench.report.document import Column, Document, FrameRows, Table, number, text
+from lstm_bench.report.document import Column, Document, FrameRows, Row, Table, number, text
 from lstm_bench.runs.run_folders import resume_command
 
 MAX_REASON_LINES = 12
@@ -43,7 +44,11 @@ DEFAULT = "+"  # the mark of what a user gets unasked
 DEFAULT_NOTE = f"{DEFAULT} what its framework does unless you change a setting"
 SHARED_NOTE = "implementations that ran the same code at a shape share its win"
 ACCURACY_NOTE = "accuracy any: the fastest of all, whatever its error"
-REFERENCE_NOTE = "the C++ reference is called from C++: it shows what is possible"
+REFERENCE_NOTE = "faster in C++: by how much our C++ reference is, which shows what is possible"
+MEMORY_NOTE = (
+    "mem: the most that build and first call added at any shape, on the host with what the imported"
+    " framework holds, where the run has it"
+)
 MORE = "more: --all adds throughput, first call, every shape and all warnings; --html draws a page"
 
 #: Warnings that may change what a reader believes, if they are about more than so many cells.
@@ -101,8 +106,9 @@ def document(
     warnings = counted_warnings(measured, wide)
     result.facts |= {"noise": noise_facts(floors), "failures": failures.to_dict("records")}
     result.facts |= {"warnings": dict(warnings), "damaged_lines": run.damaged}
-    if groups := fastest.by_group(run, cells, of, metric):
+    if groups := fastest.by_group(run, cells, of, won, metric):
         result.add(_groups(groups, metric, bool(ours)))
+        result.add("\n".join(coverage_lines(cells, groups, won, metric)))
     far = limits.distances(cells, run.limits, metric)
     result.add(_table(run, summary, won, ours, far, everything))
     result.add("\n".join(_legend(run, summary, of, groups, metric, bool(len(far)))))
@@ -298,13 +304,8 @@ def warnings_of(cells: pd.DataFrame, floors: Floors) -> list[tuple[str, int]]:
 
 
 def counted_warnings(measured: pd.DataFrame, wide: noise.Numbers) -> list[tuple[str, int]]:
-    """The kinds of warnings about these cells, most frequent first; `wide`: the uncertain ones.
-
-    A cell that missed the precision its grid asked for is stored as "not converged"; what matters
-    to a reader is whether it is worse than the noise floor: `uncertain`.
-    """
-    found = kinds_of(measured["warnings"])
-    kinds = [(kind, count) for kind, count in found if kind != "not converged"]
+    """The kinds of warnings about these cells, most frequent first; `wide`: the uncertain ones."""
+    kinds = kinds_of(measured["warnings"])
     kinds += [("uncertain", len(wide))] * bool(len(wide))
     return sorted(kinds, key=lambda one: -one[1])
 
@@ -317,27 +318,27 @@ def _serious_lines(warnings: Sequence[tuple[str, int]], total: int) -> list[str]
 def _groups(rows: Sequence[Mapping[str, Any]], metric: str, references: bool) -> Table:
     """Per group of shapes and class of accuracy: the fastest, the next, the C++ reference."""
     axis = str(rows[0]["axis"])
+
+    def time(row: Row) -> str:
+        return at_some(seconds(row["fastest_s"]), row["has"], row["shapes"])
+
     columns = [
         number("shapes" if axis == "all" else axis, "shapes" if axis == "all" else "at"),
         text("accuracy", "accuracy"),
         text("fastest", "fastest", _clipped),
-        number(metric, "fastest_s", seconds),
+        Column("wins", lambda row: f"{row['wins']} of {row['has']}", right=True),
+        Column(metric, time, right=True),
         number("error", "error", error),
     ]
     if any(row["next"] for row in rows):
-        columns += [
-            text("next", "next", _clipped),
-            Column("slower", lambda row: _by(row["ratio"], row["beyond_noise"]), right=True),
-        ]
+        columns += [text("next", "next", _clipped), Column("slower", _by("ratio"), right=True)]
     if any(row["reference"] for row in rows):
-        columns += [
-            text("C++ reference", "reference", _clipped),
-            Column(
-                "C++ faster",  # it may be drawn below the others
-                lambda row: _by(row["reference_ratio"], row["reference_beyond_noise"]),
-                right=True,
-            ),
-        ]
+
+        def faster(row: Row) -> str:
+            by = _by("reference_ratio")(row)
+            return by if by == "-" else f"{_clipped(row['reference'])} {by}"
+
+        columns += [Column("faster in C++", faster)]
     which = "fastest that you can deploy" if references else "fastest"
     title = which + ("" if axis == "all" else f", by {axis}")
     return Table("groups", rows, columns, title, keys=2)
@@ -347,10 +348,34 @@ def _clipped(name: str | None) -> str:
     return clipped(name or "-", 25)
 
 
-def _by(ratio: float | None, sure: bool) -> str:
-    if ratio is None:
-        return "-"
-    return factor(ratio) if sure else "within noise"
+def _by(key: str) -> Callable[[Row], str]:
+    """By how much, beyond the noise, and over how many shapes if not over all of the group."""
+
+    def shown(row: Row) -> str:
+        if row[key] is None:
+            return "-"
+        name = key.removesuffix("ratio")
+        by = factor(row[key]) if row[f"{name}beyond_noise"] else "within noise"
+        return at_some(by, row[f"{key}_shapes"], row["shapes"])
+
+    return shown
+
+
+def coverage_lines(
+    cells: pd.DataFrame,
+    groups: Sequence[Row],
+    won: pd.DataFrame,
+    metric: str = "latency",
+) -> list[str]:
+    """Where the rows of the first table cannot run, and rows that win and are not in it."""
+    lost = summaries.lacking(cells, metric)
+    named = {group[side] for group in groups for side in ("fastest", "next", "reference")}
+    lines = []
+    for name, wins in fastest.firsts(won[won["accuracy"] != summaries.ANY]).items():
+        if name in lost and name not in named:
+            lines.append(f"{name} is the fastest at {counted(wins, 'shape')}; it {lost[name]}")
+    lines += ["; ".join(f"{name} {lost[name]}" for name in lost if name in named)]
+    return [wrapped(line) for line in lines if line]
 
 
 def _table(
@@ -370,23 +395,30 @@ def _table(
         competes = contested and row["ok"] and row["implementation"] not in references
         row["fastest_share"] = row["fastest_shapes"] / int(contested) if competes else None
         row["over_limit"] = over_limit.get(row["implementation"])
-    whole = (summary["ok"] == summary["cells"]).all()
+    whole = (summary["ok"] == summary["cells"].max()).all()
+    common = summary.attrs["shared_shapes"]
     device = summary["device_s"].notna().any()
     columns = [
         (True, names(run)),
         (True, text("precision", "precision")),
         (everything or not whole, Column("ok", lambda row: f"{row['ok']}/{row['cells']}", True)),
-        (True, number("latency", "latency_s", seconds)),
-        (by_step(run), number("per step", "step_s", seconds)),
-        (everything, number("throughput", "throughput_s", seconds)),
+        (True, over_shapes("latency", "latency_s", seconds, common)),
+        (by_step(run), over_shapes("per step", "step_s", seconds, common)),
+        (everything, over_shapes("throughput", "throughput_s", seconds, common)),
         (everything and device, number("device", "device_s", seconds)),
-        (True, number("ratio", "ratio", times)),
+        (True, over_shapes(f"vs {summary.attrs['baseline']}", "ratio", times, common)),
         (bool(over_limit), number("over limit", "over_limit", limits_report.distance)),
         (everything, number("fastest", "fastest_share", lambda share: percent(share, 0))),
         (everything, number("first call", "first_call_s", seconds)),
         (True, number("error", "max_abs_error", error)),
     ]
     return Table("implementations", rows, [column for shown, column in columns if shown])
+
+
+def over_shapes(heading: str, key: str, show: Callable[[float], str], common: int) -> Column:
+    """A mean over the shapes that all rows have; of a row with few over its own, which it says."""
+    count = "ratio_shapes" if key == "ratio" else "shapes"
+    return Column(heading, lambda row: at_some(show(row[key]), row[count], common), right=True)
 
 
 def by_step(run: Run) -> bool:
@@ -425,16 +457,20 @@ def _legend(
 ) -> list[str]:
     common, profiled = (summary.attrs[key] for key in ("shared_shapes", "profiled_shapes"))
     device = f"; device: over {over(profiled)}" if 0 < profiled < common else ""
-    baseline = summaries.baseline_of(of.names)
+    baseline = summary.attrs["baseline"]
     apart = " (not a quotient of medians)" if common > 1 else ""
     columns = wrapped(
-        f"times: median over {over(common)}{device}; ratio: {metric} over that of {baseline},"
+        f"times: median over {over(common)}{device}; vs {baseline}: {metric} over its {metric},"
         f" geometric mean{apart}; error: largest difference from float64"
     )
+    wins = "wins: shapes at which it is the fastest beyond the noise, of those that it can run"
+    some = "at N: over N shapes, as not all can be run"
     reference = any(row["reference"] for row in groups)
     several = any(row["accuracy"] == summaries.ANY for row in groups)
     return [
         *([columns] if baseline else []),  # without one there is no time
+        *([wins] if groups else []),
+        *([some] if (summary["ok"] < summary["cells"].max()).any() else []),
         *([wrapped(limits_report.NOTE)] if limited else []),
         *([ACCURACY_NOTE] if several else []),
         *([REFERENCE_NOTE] if reference else []),
