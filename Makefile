@@ -3,7 +3,7 @@
 #   make bench    environment, install, the default grid, its report
 #   make test     environment, install, lint, types, tests
 #
-# `make study` fills docs/study.md and the README's results from the runs in results/.
+# `make study` fills docs/study.md, the README's results and counts in other pages from results/.
 #
 # On a CUDA machine TensorFlow gets an environment of its own: the CUDA 12 and CUDA 13 packages of
 # the two frameworks overwrite each other's files in one.

@@ -29,7 +29,7 @@ enum cudaDeviceAttr : int {
 enum cudaMemcpyKind : int { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
 enum cudaStreamCaptureMode : int { cudaStreamCaptureModeRelaxed = 2 };
 enum cudaDataType : int { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
-enum : unsigned { cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaHostAllocMapped = 2 };
+enum : unsigned { cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaHostAllocDefault = 0, cudaHostAllocMapped = 2 };
 
 cudaError_t cudaRuntimeGetVersion(int*);
 cudaError_t cudaDriverGetVersion(int*);

@@ -241,11 +241,6 @@ private:
               "cudnnRNNForward");
     }
 
-    // What is never written must not pass a check: all bits set is NaN in float and in half.
-    void poison() override {
-        for (const Buffer* out : {&y_, &h_last_, &c_last_}) set(*out, 0xFF);
-    }
-
     using GpuLayer::check;
     void check(cudnnStatus_t code, const char* call) const { dnn_.check(code, call, about_, cuda_); }
 
@@ -294,7 +289,7 @@ private:
     Owned<cudnnRNNDescriptor_t> rnn_;
     Owned<cudnnRNNDataDescriptor_t> x_shape_, y_shape_;
     Owned<cudnnTensorDescriptor_t> state_shape_;
-    Buffer weights_, workspace_, x_, y_;
+    Buffer weights_, workspace_;
 };
 
 using Lstm = Released<Layer>;

@@ -10,6 +10,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 
 #include "cuda_libraries.hpp"
 
@@ -49,13 +51,28 @@ public:
         left_ = false;
     }
 
+    // From here on x lies in host memory, and so does y when a call is over: each call copies both. h and c stay here.
+    void keep_on_host(bool pinned) {
+        if (!loaded_) throw std::logic_error("load() comes before keep_on_host()");
+        pinned_ = pinned;
+        host_x_ = host_buffer(bytes(x_));
+        host_y_ = host_buffer(bytes(y_));
+        copy(host_x_.get(), x_.get(), bytes(x_), cudaMemcpyDeviceToHost);
+        poison();
+        wait();
+        renew(replays_);
+    }
+
     // One call. Returns when the work is queued.
     void forward() {
         if (!loaded_) throw std::logic_error("load() comes before forward()");
         if (carries_ && left_) turn();
         left_ = true;
-        if (replays_) check(cuda_.cudaGraphLaunch(graph_.get(), stream_), "cudaGraphLaunch");
-        else launch();
+        if (!replays_) return queue();
+        const bool around = host_x_ && !pinned_;  // a graph has copies from pinned memory only
+        if (around) copy_x();
+        check(cuda_.cudaGraphLaunch(graph_.get(), stream_), "cudaGraphLaunch");
+        if (around) copy_y();
     }
 
     void wait() const {
@@ -99,17 +116,23 @@ public:
     }
 
 protected:
-    virtual void launch() = 0;  // queues one call
-    virtual void poison() = 0;  // what is never written must not pass a check
+    virtual void launch() = 0;  // queues the kernels of one call
     virtual void verify() const {}  // throws if the calls so far failed in a way that CUDA does not know
 
-    // The arrays are there. A graph of the arrays before them is of no use.
+    // The arrays are there.
     void loaded(bool graph) {
         loaded_ = true;
+        host_x_.reset();
+        host_y_.reset();
+        renew(graph || replays_);
+    }
+
+    // A graph of what a call was before is of no use.
+    void renew(bool graph) {
         carries_ = left_ = false;
         graph_.reset();
         turned_graph_.reset();
-        replay(graph || replays_);
+        replay(graph);
     }
 
     // For destructors: nothing may be in flight when its memory goes.
@@ -132,20 +155,31 @@ protected:
         check(cuda_.cudaMemsetAsync(to.get(), byte, bytes(to), stream_), "cudaMemsetAsync");
     }
 
+    // What is never written or copied must not pass a check: all bits set is NaN in float and in half.
+    void poison() const {
+        for (const Buffer* out : {&y_, &h_last_, &c_last_}) set(*out, 0xFF);
+        if (!host_x_) return;
+        set(x_, 0);  // no NaN: kernels of ours tell those from numbers while they wait
+        std::memset(host_y_.get(), 0xFF, bytes(host_y_));
+    }
+
+    void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) const {
+        check(cuda_.cudaMemcpyAsync(to, from, bytes, kind, stream_), "cudaMemcpyAsync");
+    }
+
     // `count` values from `first` on.
     void copy_in(void* to, const py::array& from, size_t first, size_t count) const {
         const size_t element = from.itemsize();
-        check(cuda_.cudaMemcpyAsync(to, static_cast<const char*>(from.data()) + first * element, count * element,
-                                    cudaMemcpyHostToDevice, stream_),
-              "cudaMemcpyAsync");
+        copy(to, static_cast<const char*>(from.data()) + first * element, count * element, cudaMemcpyHostToDevice);
         wait();
     }
 
     py::array copy_out(const Buffer& from, const char* type, const std::vector<py::ssize_t>& sizes) const {
         py::array values(py::dtype(type), sizes);
-        check(cuda_.cudaMemcpyAsync(values.mutable_data(), from.get(), bytes(from), cudaMemcpyDeviceToHost, stream_),
-              "cudaMemcpyAsync");
+        const bool left = host_y_ && from.get() == y_.get();  // each call leaves it on the host
+        if (!left) copy(values.mutable_data(), from.get(), bytes(from), cudaMemcpyDeviceToHost);
         wait();
+        if (left) std::memcpy(values.mutable_data(), host_y_.get(), bytes(host_y_));
         return values;
     }
 
@@ -153,9 +187,30 @@ protected:
     const cudaStream_t stream_;
     const Shape shape_;
     const std::string about_;
-    Buffer h0_, c0_, h_last_, c_last_;
+    Buffer x_, y_, h0_, c0_, h_last_, c_last_;
 
 private:
+    Buffer host_buffer(size_t bytes) const {
+        void* p = nullptr;
+        const std::string call = " of " + std::to_string(bytes) + " bytes";
+        if (pinned_) {
+            check(cuda_.cudaHostAlloc(&p, bytes, cudaHostAllocDefault), ("cudaHostAlloc" + call).c_str());
+            return {p, Free{cuda_.cudaFreeHost, bytes}};
+        }
+        if (!(p = std::malloc(bytes))) throw OutOfMemory("malloc" + call + " (" + about_ + ")");
+        return {p, Free{[](void* p) { std::free(p); return cudaSuccess; }, bytes}};
+    }
+
+    void copy_x() const { copy(x_.get(), host_x_.get(), bytes(x_), cudaMemcpyHostToDevice); }
+    void copy_y() const { copy(host_y_.get(), y_.get(), bytes(y_), cudaMemcpyDeviceToHost); }
+
+    // A whole call. `copies`: with those of x and y, if they lie on the host.
+    void queue(bool copies = true) {
+        if (host_x_ && copies) copy_x();
+        launch();
+        if (host_x_ && copies) copy_y();
+    }
+
     // The states that a call has left become those that the next one starts from. A graph knows its buffers: there are two.
     void turn() {
         std::swap(h0_, h_last_);
@@ -165,12 +220,12 @@ private:
 
     // One call as a CUDA graph. It runs once before, as libraries load kernels and allocate on first use.
     void record() {
-        launch();
+        queue();
         wait();
         check(cuda_.cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
         cudaGraph_t captured = nullptr;
         try {
-            launch();
+            queue(pinned_);
         } catch (...) {  // leave the capture, or the stream stays unusable
             cuda_.cudaStreamEndCapture(stream_, &captured);
             if (captured) cuda_.cudaGraphDestroy(captured);
@@ -192,7 +247,8 @@ private:
         return {made, cuda_.cudaEventDestroy};
     }
 
-    bool loaded_ = false, replays_ = false, carries_ = false, left_ = false;
+    bool loaded_ = false, replays_ = false, carries_ = false, left_ = false, pinned_ = false;
+    Buffer host_x_, host_y_;  // there while x and y lie in host memory
     Owned<cudaGraphExec_t> graph_, turned_graph_;
 };
 
@@ -220,6 +276,7 @@ py::class_<Lstm> gpu_lstm(py::module_& module) {
         .def("replay", [](Lstm& self, bool on) { (*self).replay(on); }, py::arg("on"), NoGil())
         .def("forward", [](Lstm& self) { (*self).forward(); }, NoGil())
         .def("wait", [](Lstm& self) { (*self).wait(); }, NoGil())
+        .def("keep_on_host", [](Lstm& self, bool pinned) { (*self).keep_on_host(pinned); }, py::arg("pinned"), NoGil())
         .def("time_each", [](Lstm& self, int calls) { return (*self).time_each(calls); }, py::arg("calls"), NoGil())
         .def("time_queued", [](Lstm& self, int calls) { return (*self).time_queued(calls); }, py::arg("calls"), NoGil())
         .def("time_device", [](Lstm& self, int calls) { return (*self).time_device(calls); }, py::arg("calls"), NoGil())

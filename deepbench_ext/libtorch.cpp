@@ -6,6 +6,7 @@
 #include <torch/nn/modules/rnn.h>
 
 #include <chrono>
+#include <cmath>
 #include <string>
 
 namespace {
@@ -22,13 +23,18 @@ struct Arrays {
     float *x, *h0, *c0, *w_ih, *w_hh, *b_ih, *b_hh;
 };
 
+// Where x lies before a call, and y behind it; numbered as INPUTS in types.py.
+enum Inputs : int { DEVICE, PINNED, PAGEABLE };
+
 class Layer {
 public:
-    Layer(const Shape& s, const Arrays& from, bool cuda, bool carries)
+    Layer(const Shape& s, const Arrays& from, bool cuda, bool carries, Inputs inputs)
         : device_(cuda ? torch::Device(torch::kCUDA, 0) : torch::Device(torch::kCPU)),
           carries_(carries),
+          inputs_(inputs),
           layer_(torch::nn::LSTMOptions(s.input_size, s.hidden)),
-          x_(placed(from.x, {s.timesteps, s.batch, s.input_size})),
+          x_(inputs == DEVICE ? placed(from.x, {s.timesteps, s.batch, s.input_size})
+                              : torch::from_blob(from.x, {s.timesteps, s.batch, s.input_size})),
           start_(placed(from.h0, {1, s.batch, s.hidden}), placed(from.c0, {1, s.batch, s.hidden})),
           state_(start_) {
         const torch::NoGradGuard no_grad;
@@ -38,11 +44,13 @@ public:
         const auto parameters = layer_->parameters();
         for (size_t i = 0; i < parameters.size(); ++i)
             parameters[i].copy_(placed(weights[i], parameters[i].sizes()));
+        if (inputs_ == PINNED) x_ = x_.pin_memory();
     }
 
     void call() {
         const c10::InferenceMode inference;
-        result_ = layer_->forward(x_, state_);
+        result_ = layer_->forward(inputs_ == DEVICE ? x_ : x_.to(device_, /*non_blocking=*/true), state_);
+        if (inputs_ != DEVICE) copy_y(std::get<0>(result_));
         if (carries_) state_ = std::get<1>(result_);
     }
 
@@ -74,12 +82,20 @@ public:
 private:
     Tensor placed(float* values, at::IntArrayRef sizes) const { return torch::from_blob(values, sizes).to(device_); }
 
+    // To host memory, of NaN until then: what is not copied must not pass a check.
+    void copy_y(Tensor& y) {
+        if (!y_.defined())
+            y_ = torch::empty(y.sizes(), torch::TensorOptions().dtype(y.dtype()).pinned_memory(inputs_ == PINNED)).fill_(NAN);
+        y = y_.copy_(y, /*non_blocking=*/true);
+    }
+
     static void copy_out(const Tensor& from, float* to) { torch::from_blob(to, from.sizes()).copy_(from); }
 
     const torch::Device device_;
     const bool carries_;
+    const Inputs inputs_;
     torch::nn::LSTM layer_;
-    const Tensor x_;
+    Tensor x_, y_;  // y only where it lies in host memory
     const State start_;
     State state_;
     std::tuple<Tensor, State> result_;
@@ -104,8 +120,8 @@ const char* tried(Work work) {
 
 extern "C" {
 
-const char* layer_new(Layer** made, const Shape* shape, const Arrays* from, int cuda, int carries) {
-    return tried([&] { *made = new Layer(*shape, *from, cuda, carries); });
+const char* layer_new(Layer** made, const Shape* shape, const Arrays* from, int cuda, int carries, int inputs) {
+    return tried([&] { *made = new Layer(*shape, *from, cuda, carries, Inputs(inputs)); });
 }
 
 const char* layer_call(Layer* layer) {

@@ -187,10 +187,6 @@ private:
         device_.driver.check(device_.driver.cuLaunchKernelEx(&config, kernel_.function, arguments, nullptr), "cuLaunchKernelEx", about_);
     }
 
-    void poison() override {
-        for (const Buffer* out : {&y_, &h_last_, &c_last_}) set(*out, 0xFF);
-    }
-
     void verify() const override {
         if (late_ && *static_cast<volatile int*>(late_.get()))
             throw LibraryError("the kernel waited 2 seconds for one step of another block and gave up: is the GPU shared with other work? (" +
@@ -203,7 +199,7 @@ private:
     const InputProduct product_;
     std::vector<CUlaunchAttribute> attributes_;
     float scale_ = 1, input_scale_ = 1;
-    Buffer x_, w_ih_, weights_, bias_, y_, scratch_;
+    Buffer w_ih_, weights_, bias_, scratch_;
     std::unique_ptr<int, decltype(&::cudaFreeHost)> late_{nullptr, nullptr};  // written by the kernel
 };
 

@@ -5,7 +5,6 @@ What is shipped of them is compared; until two are, two others that have some sh
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -13,13 +12,11 @@ from matplotlib.figure import Figure
 from lstm_bench.analysis import results
 from lstm_bench.analysis.machines import Machines, machines
 from lstm_bench.report import machines_figure, machines_report
-from study.runs import ROOT, Stale
+from study.runs import ROOT
 
-PAGE = "docs/explanation/gpu-or-cpu.md"
 FIGURE = "docs/figures/devices.svg"
 RUNS = ("h200-devices", "cpu-x86", "cpu-arm")
 UNTIL_THEN = ("h200-paper", "cpu-default")
-BLOCK = re.compile(r"(?<=<!-- devices: by `make study` -->\n).*?(?=<!-- end -->)", re.S)
 
 
 def names(folder: Path = ROOT / "results") -> tuple[str, ...]:
@@ -44,11 +41,4 @@ def block(folder: Path = ROOT / "results") -> str:
     lines = document.written("table").splitlines()
     shown = "\n".join(f"    {line}".rstrip() for line in lines)
     figure = f"![Which machine wins at which hidden size and batch](../figures/{Path(FIGURE).name})"
-    return f"\n    $ lstm-bench compare {' '.join(of.names)}\n{shown}\n    ...\n\n{figure}\n\n"
-
-
-def filled(page: str, folder: Path = ROOT / "results") -> str:
-    """The page with the block as it is now."""
-    if not BLOCK.search(page):
-        raise Stale(f"{PAGE} has no block between <!-- devices ... --> and <!-- end -->")
-    return BLOCK.sub(lambda _: block(folder), page)
+    return f"\n\n    $ lstm-bench compare {' '.join(of.names)}\n{shown}\n    ...\n\n{figure}\n\n"

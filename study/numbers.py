@@ -175,6 +175,10 @@ def _headroom(book: Book) -> None:
         share = statistics.fmean(findings.idle(load(MAIN), name))
         how = f"mean share of the latency of {name} in which the GPU is idle"
         book.add(f"idle_{name.replace('-', '_')}", share, percent(share, 0), how)
+    for name in findings.MODES[1:]:
+        share = findings.launching(load(MAIN), name)
+        how = f"mean share of a profiled call of {name} inside the calls that launch"
+        book.add(f"launching_{name.replace('-', '_')}", share, percent(share, 0), how)
 
 
 def _precision(book: Book) -> None:
@@ -239,6 +243,8 @@ def _paper(book: Book) -> None:
         book.add(f"mpe_{name}", value, f"{value:.2f}", f"MPE of {b} against deepbench-skip")
         value = next(v for x, y, v in PAPER if (x, y) == ("deepbench", b))
         book.add(f"mpe_{name}_paper", value, f"{value:.2f}", f"MPE of {b}, DeepBench", "the paper")
+    share, how = findings.LAUNCH_STATE, "share of mode 1 in TensorBoard's state of kernel launch"
+    book.add("launch_state_paper", share, percent(share), how, "the paper")
 
 
 def _energy(book: Book) -> None:

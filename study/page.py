@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lstm_bench.model.units import wrapped
 from lstm_bench.report.figures import styled
-from study import data, devices
+from study import counts, data, devices
 from study.figures import FIGURES
 from study.numbers import Number, numbers
 from study.runs import ROOT, Stale
@@ -112,9 +112,10 @@ def write(root: Path = ROOT) -> list[Path]:
         "docs/study.md": study(),
         "study/numbers.json": listed(),
         "README.md": with_results(readme),
-        devices.PAGE: devices.filled((ROOT / devices.PAGE).read_text(encoding="utf-8")),
         data.DICTIONARY: data.dictionary(),
     }
+    for name in counts.pages():
+        texts[name] = counts.filled((ROOT / name).read_text(encoding="utf-8"))
     for name, text in texts.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text, encoding="utf-8")

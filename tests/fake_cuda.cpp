@@ -25,6 +25,8 @@ static size_t limit = size_t(1) << 34, used = 0;
 static std::map<void*, size_t> allocations;
 static int objects = 0, wrong_algorithm = -1;
 static cudaError_t sticky = cudaSuccess;
+static int lost_copies = 0;
+extern "C" void fake_set_lost_copies(int kind) { lost_copies = kind; }  // those of this cudaMemcpyKind do nothing
 extern "C" void fake_set_limit(size_t bytes) { limit = bytes; }
 extern "C" void fake_set_wrong(int algorithm) { wrong_algorithm = algorithm; }
 extern "C" int fake_live() { return objects + int(allocations.size()); }
@@ -101,7 +103,13 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
              : what == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
     return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) { std::memcpy(to, from, bytes); return cudaSuccess; }
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t s) {
+    const auto copy = [=] { if (kind != lost_copies) std::memcpy(to, from, bytes); };
+    if (!s->capture) { copy(); return cudaSuccess; }
+    if (!allocations.count(const_cast<void*>(from)) || !allocations.count(to)) return answer(cudaErrorStreamCaptureUnsupported);  // pageable
+    s->capture->calls.push_back(copy);
+    return cudaSuccess;
+}
 cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t) { if (bytes) std::memset(to, byte, bytes); return cudaSuccess; }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned) { made(s); return cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) { return answer(s->capture ? cudaErrorStreamCaptureUnsupported : cudaSuccess); }

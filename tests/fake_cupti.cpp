@@ -13,17 +13,26 @@
 
 namespace {
 
+struct Config {
+    int32_t grid[3], block[3];
+};
+
 struct Kernel {  // CUpti_ActivityKernel10, as far as it is read
     uint32_t kind;
-    uint8_t skip_1[12];
+    uint8_t skip_1[2];
+    uint16_t registers;
+    uint8_t skip_2[8];
     uint64_t start, end;
-    uint8_t skip_2[60];
+    uint8_t skip_5[20];
+    Config config;
+    uint8_t skip_6[16];
     uint32_t correlation;
     uint8_t skip_3[8];
     const char* name;
     uint8_t skip_4[104];
 };
 static_assert(sizeof(Kernel) == 216 && offsetof(Kernel, correlation) == 92 && offsetof(Kernel, name) == 104);
+static_assert(offsetof(Kernel, registers) == 6 && offsetof(Kernel, start) == 16 && offsetof(Kernel, config) == 52);
 
 struct Copy {  // CUpti_ActivityMemcpy6
     uint32_t kind;
@@ -71,6 +80,8 @@ uint64_t now;
 uint32_t number;
 int finalized, refusal, dropped, hidden_first, hidden_last;  // hidden: kernels, counted from 1
 std::string refused_call;
+Config config;  // of the kernels that are launched next
+uint16_t registers;
 
 template <typename Record>
 void seen(const Record& record) {
@@ -91,6 +102,8 @@ void kernel(const char* name, uint64_t ns, uint64_t gap, uint32_t correlation) {
     record.start = now;
     record.end = now += ns;
     record.correlation = correlation;
+    record.config = config;
+    record.registers = registers;
     record.name = names.insert(name).first->c_str();
     seen(record);
 }
@@ -183,6 +196,8 @@ void gpu_reset() {
     number = 363294;
     finalized = refusal = dropped = hidden_first = hidden_last = 0;
     refused_call.clear();
+    config = {{1, 1, 1}, {1, 1, 1}};
+    registers = 0;
 }
 void gpu_launch(const char* name, uint64_t ns, uint64_t gap, int by_driver) {
     const uint32_t correlation = ++number;
@@ -208,6 +223,10 @@ void gpu_set_dropped(int count) { dropped = count; }
 void gpu_set_hidden(int first, int last) {
     hidden_first = first;
     hidden_last = last;
+}
+void gpu_set_config(int x, int y, int z, int threads, int each) {
+    config = {{x, y, z}, {threads, 1, 1}};
+    registers = static_cast<uint16_t>(each);
 }
 int gpu_attached() { return completed != nullptr; }
 int gpu_finalized() { return finalized; }

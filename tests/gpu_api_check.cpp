@@ -83,6 +83,7 @@ int main() {
     CONSTANT(cudaStreamNonBlocking)
     CONSTANT(cudaStreamCaptureModeRelaxed)
     CONSTANT(cudaEventDefault)
+    CONSTANT(cudaHostAllocDefault)
     CONSTANT(cudaHostAllocMapped)
     CONSTANT(CUDA_R_32F)
     CONSTANT(CUDA_R_16F)

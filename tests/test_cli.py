@@ -23,7 +23,7 @@ from lstm_bench.model import registry
 from lstm_bench.report import dry_run
 from lstm_bench.runs import grid as grids
 from lstm_bench.runs import run_folders
-from lstm_bench.runs.plan import guess_s
+from lstm_bench.runs.estimate import Estimate
 
 #: A fake that takes real time, to be stopped; without the seconds that the machine's limits take.
 SLOW = {
@@ -93,6 +93,18 @@ def test_what_is_asked_for_in_vain_is_said_before_anything_runs(lstm_bench, writ
     done = lstm_bench("grid", write_grid(), "--dry-run", "--device", "cuda", env=env)
     assert done.returncode == 0
     assert "the driver shows no GPU here" in done.stderr
+
+
+def test_where_x_lies_is_an_option_of_a_grid_on_a_gpu(lstm_bench, write_grid):
+    pinned = ("grid", write_grid(), "--inputs", "pinned", "--dry-run")
+    done = lstm_bench(*pinned, "--device", "cpu")
+    assert done.returncode == 2
+    assert "--inputs device, or --device cuda" in done.stderr
+    done = lstm_bench(*pinned, "--device", "cuda")
+    assert done.returncode == 0
+    assert "x and y in pinned host memory" in done.stdout
+    done = lstm_bench("grid", "--resume", "--inputs", "pinned")
+    assert "cannot be changed" in done.stderr
 
 
 def test_implementations_can_be_listed_and_repeated(lstm_bench, write_grid):
@@ -565,7 +577,7 @@ def test_a_shape_is_measured_without_a_file(lstm_bench, tmp_path):
     assert "is complete" in lstm_bench(*words, "--resume").stdout
     words = ["grid", "--shape", "6,2,5", "--shape", "6,2,5,3", "--dry-run", "--skip-missing"]
     planned = lstm_bench(*words).stdout
-    assert "shapes: 2 shapes x 9 implementations" in planned  # those of the default grid
+    assert "shapes: 2 shapes x 12 implementations" in planned  # of the default grid on a CPU
     assert "6,2,5  6,2,5,3" in planned
 
 
@@ -588,17 +600,16 @@ def test_what_is_told_to_be_typed_to_go_on_is_whole():
 @pytest.mark.parametrize(
     ("share", "told"),
     [
-        (0.1, "should be enough for about 6 of them"),
-        (1.5, "may be enough for all of them"),
-        (3.0, "is enough for all of them"),
+        (0.01, "shapes need about"),
+        (0.5, "is enough with fewer rounds or shorter blocks"),
+        (1.5, "is enough. Nothing was run."),
     ],
 )
 def test_a_dry_run_says_how_far_a_budget_goes(write_grid, share, told):
-    """Against its guess, which may be off by a factor of two."""
     grid = write_grid(**SLOW, hidden=list(range(1, 61)), controls=0)
     plan = grids.plan(grids.read(grid), grid, device="cpu", threads=2)
     cells = plan.all_cells()
-    budget = share * guess_s(plan, cells)
+    budget = share * Estimate(plan).run_s(cells)
     text = dry_run.document(plan, cells, {}, budget).written("table")
     assert told in " ".join(text.split())
 

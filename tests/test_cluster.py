@@ -68,6 +68,8 @@ class Watching:
     def finished(self, record):
         self.records.append(record)
 
+    def expect(self, seconds): ...
+
     def warn(self, text):
         self.warnings.append(text)
 

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from test_openblas import assert_carried, problem, reference
 
-from lstm_bench.model.types import Shape, Unsupported
+from lstm_bench.model.types import Settings, Shape, Unsupported
 from lstm_bench.worker.implementations import deepbench, kept
 
 _cudnn = pytest.importorskip("lstm_bench._cudnn", reason="the C++ baseline was not built")
 
 ROOT = Path(__file__).resolve().parent.parent
 STANDARD, STATIC, DYNAMIC = 0, 1, 2
+TO_DEVICE, TO_HOST = 1, 2  # copies, as CUDA counts their kinds
 ONE_STREAM_ONE_HANDLE = 2
 
 pytestmark = pytest.mark.xdist_group("cudnn")
@@ -35,6 +36,7 @@ def fake(library):
     handle.fake_set_limit.argtypes = [ctypes.c_size_t]
     handle.fake_set_limit(2**34)
     handle.fake_set_wrong(-1)
+    handle.fake_set_lost_copies(0)
     _cudnn.Lstm(library, library, 1, 1, 1, 1).release()  # opens the device, which stays open
     assert handle.fake_live() == ONE_STREAM_ONE_HANDLE
     yield handle
@@ -88,6 +90,58 @@ def test_states_are_carried_from_call_to_call(library, fake, precision, toleranc
     assert_carried(lstm, arrays, tolerance)
     with pytest.raises(ValueError, match="h0 or c0 does not have the size"):
         lstm.carry(arrays[0], arrays[2])
+    lstm.release()
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 5e-3)])
+def test_x_comes_from_host_memory_in_every_call_and_y_goes_there(
+    library, fake, precision, tolerance, pinned, graph
+):
+    arrays = problem(5, 3, 2, 4)
+    lstm = _cudnn.Lstm(library, library, 5, 3, 2, 4, precision=precision, graph=graph)
+    with pytest.raises(RuntimeError, match="load"):
+        lstm.keep_on_host(pinned)
+    lstm.load(*arrays)
+    on_device = lstm.memory()
+    lstm.keep_on_host(pinned)
+    assert lstm.memory() == on_device
+    assert all(np.isnan(array).all() for array in lstm.outputs()), "not poisoned"
+    for _ in range(2):
+        assert lstm.time_queued(2) > 0
+        for array, right in zip(lstm.outputs(), reference(*arrays), strict=True):
+            assert np.abs(array - right).max() < tolerance
+    lstm.replay(not graph)
+    assert_carried(lstm, arrays, tolerance)
+    lstm.load(*arrays)  # from here on the device's
+    fake.fake_set_lost_copies(TO_DEVICE)
+    lstm.forward()
+    assert np.abs(lstm.outputs()[0] - reference(*arrays)[0]).max() < tolerance
+    lstm.release()
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("lost", [TO_DEVICE, TO_HOST])
+def test_a_call_that_leaves_out_a_copy_gives_a_wrong_answer(library, fake, lost, pinned, graph):
+    arrays = problem(5, 3, 2, 4)
+    lstm = _cudnn.Lstm(library, library, 5, 3, 2, 4, graph=graph)
+    lstm.load(*arrays)
+    lstm.keep_on_host(pinned)
+    fake.fake_set_lost_copies(lost)
+    lstm.forward()
+    lstm.wait()
+    assert not np.abs(lstm.outputs()[0] - reference(*arrays)[0]).max() < 0.01
+    lstm.release()
+
+
+def test_pinned_memory_that_is_refused_is_said(library, fake):
+    lstm = _cudnn.Lstm(library, library, 5, 3, 2, 4)
+    lstm.load(*problem(5, 3, 2, 4))
+    fake.fake_set_limit(0)
+    with pytest.raises(MemoryError, match=r"cudaHostAlloc of 96 bytes: .*hidden 5"):
+        lstm.keep_on_host(True)
     lstm.release()
 
 
@@ -203,14 +257,14 @@ def test_versions(library):
 # --- lstm_bench/worker/implementations/deepbench.py over it
 
 
-def session(library, monkeypatch, hidden=8, **options):
+def session(library, monkeypatch, hidden=8, inputs="device", **options):
     monkeypatch.setattr(deepbench.libraries, "cudnn", lambda: (library, library))
     x, h0, c0, w_ih, w_hh, b_ih, b_hh = problem(hidden, hidden, 2, 3)
     shape = Shape(hidden, 2, 3, hidden)
     return deepbench.build(
         SimpleNamespace(x=x, h0=h0, c0=c0, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh, shape=shape),
         SimpleNamespace(options=options),
-        SimpleNamespace(device="cuda", threads=1, tf32=False, state="fixed"),
+        Settings(device="cuda", inputs=inputs),
     )
 
 
@@ -218,6 +272,21 @@ def test_the_path_says_what_ran(library, fake, monkeypatch):
     one = session(library, monkeypatch, algorithm="persist-dynamic", graph=True)
     assert one.path == "cuDNN 9.19.0 persist-dynamic, graph"
     assert one.memory["workspace"] == 1000
+    one.close()
+
+
+@pytest.mark.parametrize("inputs", ["pinned", "pageable"])
+def test_a_row_copies_x_and_y_as_the_settings_have_it(library, fake, monkeypatch, inputs):
+    one = session(library, monkeypatch, inputs=inputs, graph=True)
+    assert inputs in one.inputs_from
+    fake.fake_set_lost_copies(TO_HOST)
+    one.call()
+    one.wait()
+    assert np.isnan(one.outputs()[0]).all()
+    fake.fake_set_lost_copies(0)
+    one.call()
+    one.wait()
+    assert np.abs(one.outputs()[0] - reference(*problem(8, 8, 2, 3))[0]).max() < 1e-5
     one.close()
 
 

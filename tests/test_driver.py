@@ -1,6 +1,5 @@
 """A walk over a grid with fakes that misbehave: what each costs, and what the rest gets."""
 
-import dataclasses
 import itertools
 import os
 import signal
@@ -15,12 +14,21 @@ from conftest import FAKE_GRID
 from in_process import InProcess
 
 from lstm_bench.commands import profile as profile_command
-from lstm_bench.driver import convergence, driver, energy, follow_ups, gpu, machine, worker_pool
+from lstm_bench.driver import driver, energy, follow_ups, gpu, machine, worker_pool
 from lstm_bench.driver.signals import held
 from lstm_bench.driver.worker_pool import WorkerFailed
 from lstm_bench.model.fake_script import WRONG_ANSWERS
-from lstm_bench.model.types import Check, Energy, Record, Sampling, Settings, Shape, Stopped
-from lstm_bench.runs import grid
+from lstm_bench.model.types import (
+    FEWEST_ROUNDS,
+    Check,
+    Energy,
+    Record,
+    Sampling,
+    Settings,
+    Shape,
+    Stopped,
+)
+from lstm_bench.runs import budget, grid
 from lstm_bench.runs.store import Kept
 from lstm_bench.worker.implementations.fake import FakeSession
 from lstm_bench.worker.worker import Worker
@@ -41,6 +49,11 @@ class Quiet:
         self.texts.append(text)
 
     def finished(self, record): ...
+
+    def expect(self, seconds): ...
+
+    def warn(self, text):
+        self.texts.append(text)
 
 
 class Raw(Kept):
@@ -414,6 +427,20 @@ def test_an_implementation_for_another_device_is_a_row_with_its_reason(tmp_path)
     }
 
 
+def test_a_row_without_a_way_to_copy_its_inputs_is_unsupported_and_says_what_it_has(tmp_path):
+    data = {**FAKE_GRID, "implementations": ["fake", "fake@1"], "inputs": "pinned"}
+    data |= {"hidden": 3, "device": "cuda"}
+    plan = grid.plan(data, Path("g"), device="cuda", threads=2)
+    sink = Kept(tmp_path)
+    driver.run(plan, plan.all_cells(), sink, Quiet())
+    found = by_name(sink.records)
+    assert found["fake"].status == "unsupported"
+    assert found["fake"].reason == (
+        "it has no way for x and y in pinned host memory; expected inputs: device"
+    )
+    assert found["fake@1"].status == "ok"  # on the CPU nothing is copied
+
+
 def test_stopping_keeps_what_was_measured(tmp_path):
     observer = Quiet()
     outcome, sink = walk(
@@ -522,14 +549,18 @@ def test_a_budget_leaves_cells_for_later_instead_of_running_over(tmp_path):
     assert outcome.left == 39 - len(sink.records)
 
 
-@pytest.mark.parametrize(("budget_s", "told"), [(0.3, True), (60.0, False)])
+@pytest.mark.parametrize(("budget_s", "told"), [(0.8, True), (60.0, False)])
 def test_a_cell_that_a_budget_hurries_says_so(tmp_path, budget_s, told):
-    fakes = {"fake": {"build_s": 0.4}}  # longer than the smaller budget
+    fakes = {"fake": {"real": True, "call_s": 0.03}}  # 30 rounds are longer than the smaller budget
     sampling = {"rounds": 30, "max_rounds": 30, "block_s": 0.02, "block_calls": 1}
     _, sink = walk(tmp_path, budget_s=budget_s, fake=fakes, hidden=3, sampling=sampling)
     record = sink.records[0]
-    assert any(w.startswith(f"hurried: {record.rounds} rounds") for w in record.warnings) == told
-    assert record.rounds == (driver.FEWEST_ROUNDS if told else 30)
+    assert (
+        any(w == f"hurried: there was time for {record.rounds} rounds" for w in record.warnings)
+        == told
+    )
+    assert FEWEST_ROUNDS <= record.rounds <= 30
+    assert (record.rounds < 30) == told
 
 
 def test_what_a_budget_shortens_is_blocks_before_rounds(tmp_path, monkeypatch):
@@ -543,20 +574,18 @@ def test_what_a_budget_shortens_is_blocks_before_rounds(tmp_path, monkeypatch):
     monkeypatch.setattr(InProcess, "ask", ask)
     sampling = {"rounds": 10, "max_rounds": 10, "block_s": 0.2, "block_calls": 1}
     _, sink = walk(tmp_path, budget_s=1.0, fake={"a": {}, "b": {}}, hidden=3, sampling=sampling)
-    assert all(record.rounds >= driver.FEWEST_ROUNDS for record in sink.records)
+    assert all(record.rounds >= FEWEST_ROUNDS for record in sink.records)
     assert max(blocks_s) <= 0.1  # eight rounds of both take a second and more with blocks of 0.2 s
 
 
 def test_blocks_are_no_shorter_than_they_must_be():
     plain = Sampling()
-    enough_s = 2 * (2 * plain.block_s + convergence.ROUND_S)  # for two cells, queued calls too
-    assert convergence.hurried(plain, [1e-3, 1e-3], enough_s, kinds=2) == plain
-    half = convergence.hurried(plain, [1e-3, 1e-3], 0.9 * enough_s, kinds=2)
+    enough_s = 2 * (2 * plain.block_s + budget.ROUND_S)  # for two cells, queued calls too
+    assert budget.hurried(plain, [1e-3, 1e-3], enough_s, kinds=2) == plain
+    half = budget.hurried(plain, [1e-3, 1e-3], 0.9 * enough_s, kinds=2)
     assert (half.block_s, half.block_calls) == (plain.block_s / 2, plain.block_calls // 2)
-    least = convergence.hurried(plain, [1.0], 0.0)
-    assert (least.block_s, least.block_calls) == (convergence.SHORTEST_S, convergence.FEWEST_CALLS)
-    single = dataclasses.replace(plain, block_calls=1)
-    assert convergence.hurried(single, [1.0], 0.0).block_calls == 1
+    least = budget.hurried(plain, [1.0], 0.0)
+    assert (least.block_s, least.block_calls) == (budget.SHORTEST_S, budget.FEWEST_CALLS)
 
 
 def test_workers_start_beside_each_other_where_there_are_cores(tmp_path, monkeypatch):
@@ -576,7 +605,7 @@ def test_a_cell_that_a_budget_ends_after_its_fewest_rounds_is_hurried_too(tmp_pa
     _, sink = walk(tmp_path, budget_s=1.5, fake=fakes, hidden=3, sampling=sampling)
     (record,) = sink.records
     assert 3 <= record.rounds < 500
-    assert f"hurried: {record.rounds} rounds are what --budget left" in record.warnings
+    assert f"hurried: there was time for {record.rounds} rounds" in record.warnings
 
 
 @processes

@@ -11,6 +11,7 @@ from made_up import manifest, row
 
 from lstm_bench.analysis import energy_cells, results
 from lstm_bench.model.types import Energy, LstmBenchError, Record, Shape, Telemetry, to_json
+from lstm_bench.model.units import WIDTH
 from lstm_bench.report import energy_report, ladder
 from lstm_bench.report.energy_report import joules
 from lstm_bench.runs import store
@@ -75,6 +76,33 @@ def test_energy_is_the_median_over_the_shapes_that_all_rows_have(run_of):
     assert (first["gross_j"], first["net_j"]) == (pytest.approx(0.2), pytest.approx(0.1))
     assert second["gross_j"] == pytest.approx(0.4)
     assert (first["clock_mhz"], first["lowest_mhz"], first["temperature_c"]) == (1980, 1755, 48)
+
+
+def test_utilisation_and_the_memory_clock_are_shown_beside_the_sm_clock(run_of):
+    """NVML's, as the records have them; an old record that has neither is a dash."""
+    old = cell("b", SHAPES[0], 0.2)
+    old.gpu.memory_mhz = old.gpu.utilisation = None
+    run = run_of(cell("a", SHAPES[0], 0.2), old)
+    shown = [line_of(run, name) for name in ("implementation", "a", "b")]
+    columns = [shown[0].index(heading) for heading in ("SM MHz", "mem MHz", "util")]
+    assert [[line[at] for at in columns] for line in shown[1:]] == [
+        ["1980/1755", "3201", "90%"],
+        ["1980/1755", "-", "-"],
+    ]
+    first, second = json.loads(energy_report.document(run).written("json"))["energy"]
+    assert (first["memory_mhz"], first["utilisation"]) == (3201.0, 0.9)
+    assert (second["memory_mhz"], second["utilisation"]) == (None, None)
+
+
+def test_the_page_on_clocks_names_columns_that_the_report_has(run_of):
+    page = (REPOSITORY / "docs/explanation/gpu-and-memory.md").read_text()
+    rows = re.findall(r"^\| (.+) \| .+ \| (.+) \|$", page, re.M)
+    named = {name for _, shown in rows for name in re.findall(r"`([^`-]+)`", shown)}
+    drawn = line_of(run_of(cell("a", SHAPES[0], 0.2)), "implementation")
+    assert {"SM MHz", "mem MHz", "temp", "util"} <= named
+    assert named - {"GPU active"} <= {*drawn}
+    readings = [what for what, _ in rows]
+    assert {"SM and memory clock", "utilisation", "memory used on the GPU"} <= {*readings}
 
 
 def test_rows_are_not_compared_where_the_gpu_was_another_for_some(run_of):
@@ -297,10 +325,10 @@ def test_controls_are_not_in_the_table(run_of):
 def test_the_widest_table_fits_a_page(run_of):
     memory = {"device peak": 1020 << 20, "host peak": 1020 << 20}
     run = run_of(cell("deepbench-persist-dynamic", SHAPES[0], 0.1234, 0.06, memory=memory))
-    text = energy_report.document(run).written("table")
-    assert "~120 mJ" in text
-    assert "1980/1755" in text
-    assert max(map(len, text.splitlines())) <= 100
+    text = energy_report.document(run).written("table", WIDTH)  # as the command writes it
+    for shown in ("~120 mJ", "1980/1755", "3201", "90%", "1020 MiB"):
+        assert shown in text
+    assert max(map(len, text.splitlines())) <= WIDTH
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])

@@ -66,6 +66,30 @@ def test_onnx_runtime_has_as_many_threads_as_the_run_and_none_that_spins_between
     assert options.get_session_config_entry("session.force_spinning_stop") == "1"
 
 
+@pytest.mark.parametrize("state", ["fixed", "carried"])
+def test_onnx_runtime_binds_x_and_y_where_they_lie_and_x_anew_in_each_call(
+    onnx, monkeypatch, state
+):
+    bound = []
+    bind = onnx.ort.IOBinding.bind_ortvalue_input
+
+    def binding(self, name, value):
+        bound.append((name, value.device_name()))
+        bind(self, name, value)
+
+    monkeypatch.setattr(onnx.ort.IOBinding, "bind_ortvalue_input", binding)
+    settings = Settings(device="cpu", inputs="pageable", state=state)
+    session = onnx.BoundSession(onnx._model(PROBLEM), PROBLEM, settings)
+    assert np.isnan(session.output.numpy()).all()
+    for _ in range(2):
+        bound.clear()
+        session.call()
+        assert bound == [("x", "cpu")]
+    session.restart()
+    session.call()
+    assert problems.check(session.outputs(), problems.reference(PROBLEM), 5e-5).passed
+
+
 def test_weights_beyond_what_an_onnx_file_holds_are_refused(onnx, monkeypatch):
     monkeypatch.setattr(onnx, "_LARGEST", 4 * 4 * 16 * (16 + 9))  # the biases are too much
     with pytest.raises(Unsupported, match="2 GiB"):

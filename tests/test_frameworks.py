@@ -175,6 +175,31 @@ def test_carried_states_go_from_call_to_call_and_a_restart_begins_again(row):
         assert check.passed, check.reason
 
 
+#: Whose `build` does on a CPU what it does on a GPU with x in pageable memory.
+FROM_HOST = [r for r in ROWS if r.framework not in ("onnxruntime", "openvino")]
+
+
+@pytest.mark.parametrize("row", FROM_HOST, ids=lambda r: r.name)
+@pytest.mark.parametrize("state", ["fixed", "carried"])
+def test_y_is_in_host_memory_when_x_was_there(row, state):
+    problem = problems.make(SHAPES[0], seed=3)
+    session = built(row, problem, replace(SETTINGS, inputs="pageable", state=state))
+    assert "pageable" in session.inputs_from
+    calls = CARRIED_CALLS if state == "carried" else 1
+    expected = problems.reference(problems.repeated(problem, calls), row.computes)
+    found = _followed(session) if calls > 1 else called(session)
+    check = problems.check(found, expected, TOLERANCES[precision_of(session, row)])
+    assert check.passed, check.reason
+    assert session.memory["inputs"] < built(row, problem).memory["inputs"]
+    assert session.path == built(row, problem).path
+
+
+def called(session):
+    session.call()
+    session.wait()
+    return session.outputs()
+
+
 @pytest.mark.parametrize("framework", [] if HERE else APART)
 def test_all_this_holds_for_a_framework_that_needs_a_process_of_its_own(framework):
     need(framework)

@@ -14,7 +14,8 @@ from lstm_bench.model import fake_script
 from lstm_bench.model.registry import IMPLEMENTATIONS, PAPER
 from lstm_bench.model.types import LEAD_S, TOLERANCES, WINDOW_S, LstmBenchError, Shape
 from lstm_bench.runs import grid
-from lstm_bench.runs.plan import Plan, guess_s
+from lstm_bench.runs.estimate import Estimate
+from lstm_bench.runs.plan import Plan
 
 GRIDS = sorted((REPOSITORY / "grids").glob("*.yaml"))
 
@@ -174,6 +175,8 @@ BAD = [
     ({"device": "gpu"}, "device: found 'gpu', expected auto or cpu or cuda"),
     ({"threads": 0}, "threads: found 0"),
     ({"state": "kept"}, "state: found 'kept', expected fixed or carried"),
+    ({"inputs": "host"}, "inputs: found 'host', expected device or pinned or pageable"),
+    ({"inputs": "pinned"}, "inputs: found pinned and a run on the CPU.*type --inputs device"),
     ({"amp": "fp8"}, "amp: found 'fp8'"),
     ({"passes": 0}, "passes: found 0"),
     ({"sampling": {"ronds": 3}}, "did you mean 'rounds'"),
@@ -310,9 +313,29 @@ def test_every_shipped_grid_is_valid(path):
     assert shipped(path.name).shapes
 
 
-def test_the_default_grid_has_every_framework_that_make_bench_installs():
-    frameworks = {row.framework for row in shipped("default.yaml").implementations}
-    assert frameworks == {"deepbench", "pytorch", "tensorflow", "onnxruntime", "openvino"}
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_default_grid_has_the_rows_of_the_paper_and_those_that_matter_on_the_device(device):
+    path = next(path for path in GRIDS if path.name == "default.yaml")
+    plan = grid.plan(grid.read(path), path, device=device, threads=2)
+    names = [row.name for row in plan.implementations]
+    assert names[: len(PAPER)] == list(PAPER)
+    assert all(device in row.devices for row in plan.implementations)
+    more = {"cpu": {"onnxruntime", "openvino"}, "cuda": {"pytorch-graph", "pytorch-persistent"}}
+    assert more[device] <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"tpu": ["pytorch"]}, "expected cpu or cuda"),
+        ({"cpu": "pytorch"}, "expected a list such as"),
+        ({"cpu": ["pytroch"]}, "did you mean 'pytorch'"),
+        ({"cuda": ["pytroch"]}, "did you mean 'pytorch'"),
+    ],
+)
+def test_rows_for_a_kind_of_device_are_checked(entry, expected):
+    with pytest.raises(LstmBenchError, match=expected):
+        plan_of({"implementations": ["deepbench", entry], "device": "cpu"})
 
 
 def test_the_kernel_grid_holds_our_kernels_against_cudnn_at_the_shapes_of_the_paper():
@@ -450,7 +473,7 @@ def test_each_load_for_energy_is_guessed_to_take_its_time():
         data = {"implementations": ["pytorch"], "sampling": {"loads": loads}, "energy": True}
         data |= {"hidden": 64, "batch": 1, "timesteps": 10, "device": "cuda", "controls": 0}
         plan = plan_of(data)
-        guesses.append(guess_s(plan, plan.all_cells()))
+        guesses.append(Estimate(plan).run_s(plan.all_cells()))
     assert guesses[1] - guesses[0] == pytest.approx(4 * (WINDOW_S + LEAD_S))
 
 

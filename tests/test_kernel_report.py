@@ -8,7 +8,7 @@ from made_up_profiles import KERNELS, OPERATORS, cell, operators, profile, run_o
 
 from lstm_bench.analysis import profiled_cells
 from lstm_bench.analysis.profiled_cells import Split
-from lstm_bench.model.profile import CallDepth, Frame, Part
+from lstm_bench.model.profile import CallDepth, Frame, Launch, Part
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.report import kernel_report
 from lstm_bench.report.page import profile_sections
@@ -272,6 +272,30 @@ def test_one_cell_has_a_heading_its_split_and_its_parts():
     assert "a profiled call, 21% slower" in text
     assert "1 more with --top" in text
     assert len(json.loads(document.written("json"))["parts"]) == len(KERNELS)
+
+
+def test_one_cell_has_a_line_for_each_grid_and_block_of_a_kernel(tmp_path):
+    """Also once it was kept with a run; kernels that CUPTI did not see have dashes."""
+    launches = [Launch((132, 1, 2), (64, 1, 1), 40, 25, 165e-6)]
+    launches += [Launch((16, 4, 1), (256, 1, 1), 128, 1, 30e-6)]
+    parts = [Part("product", "kernel", 26.0, 195e-6, launches=launches), *KERNELS[1:]]
+    made = run_of(tmp_path / "run", (cell("pytorch"), profile(parts=parts)))
+    ((record, kept),) = store.read_profiles(made.folder)
+    assert kept.parts[0].launches == launches
+    document = kernel_report.cell_document(record, kept)
+    text = document.written("table")
+    assert line_of(text, "name").split()[-3:] == ["grid", "block", "regs"]
+    lines = [line.split() for line in text.splitlines() if line.startswith("product")]
+    assert [line[-3:] for line in lines] == [["132x1x2", "64", "40"], ["16x4", "256", "128"]]
+    assert [line[-7:-3] for line in lines] == [
+        *(["25", "165", "us", "60%"], ["1", "30", "us", "11%"])
+    ]
+    assert line_of(text, "elemWiseRNNcell").split()[-3:] == ["-", "-", "-"]
+    assert max(map(len, text.splitlines())) <= 100
+    rows = json.loads(document.written("json"))["parts"]
+    assert [rows[0][key] for key in profiled_cells.LAUNCH] == [[132, 1, 2], [64, 1, 1], 40]
+    assert (rows[1]["name"], rows[1]["grid"]) == ("elemWiseRNNcell<float>", None)
+    assert "grid" not in kernel_report.cell_document(cell("a"), operators()).written("table")
 
 
 def test_one_cell_tells_what_is_wrong_with_its_time():

@@ -58,10 +58,19 @@ HARD = (
     "held against",
     "beyond the noise that the same run shows",
 )
+#: What neither the paper, the grids nor the reports support.
+UNTRUE = (
+    "The implementations and the grid follow",
+    "the paper's ranges, every implementation",
+    "with every implementation on CUDA",
+    "the nine implementations of the paper: ",
+    "`lstm-bench report --energy` shows both",
+    "every framework that `make bench` installs, small shapes",
+)
 WRITTEN = [page for page in PAGES if page.parent.name != "notes"]
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_no_page_has_a_sentence_that_needs_another_to_be_read(page):
+def test_no_page_has_a_sentence_that_is_hard_to_read_or_untrue(page):
     text = " ".join(page.read_text().split())
-    assert [sentence for sentence in HARD if sentence in text] == []
+    assert [sentence for sentence in HARD + UNTRUE if sentence in text] == []

@@ -169,6 +169,18 @@ def test_carried_state_is_not_held_against_fixed(lstm_bench, two):
     assert lstm_bench("compare", "cpu", "carried", "--across", "state").returncode == 0
 
 
+def test_a_gpu_that_copies_is_not_held_against_itself_without_but_against_a_cpu(lstm_bench, two):
+    copying = {"device": "cuda", "inputs": "pageable"}
+    saved(two / "copies", rows_of(gpu_s, device="cuda"), GPU, **copying)
+    done = lstm_bench("compare", "gpu", "copies")
+    assert done.returncode == 2
+    assert "differ in inputs (device and pageable)" in done.stderr
+    assert lstm_bench("compare", "gpu", "copies", "--across", "inputs").returncode == 0
+    done = lstm_bench("compare", "cpu", "copies")
+    assert done.returncode == 0
+    assert "x and y in pageable host memory" in " ".join(done.stdout.split())
+
+
 def test_energy_stands_beside_the_time_where_it_was_measured():
     found = api.machines("h200-paper", "h200-ladder", results=ROOT / "results")
     paper = found["run"] == "h200-paper"

@@ -241,6 +241,7 @@ def fake(library):
     """The fake, as new, and the promise that a test leaves nothing alive in it."""
     handle = ctypes.CDLL(library)
     handle.fake_set_late(0)
+    handle.fake_set_lost_copies(0)
     _persistent.resident([library] * 3, b"code", launch(cluster=True, blocks=16))  # opens it
     alive = handle.fake_live()
     yield handle
@@ -309,6 +310,23 @@ def test_a_wait_that_was_given_up_is_an_error(library, fake):
     lstm.release()
 
 
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("pinned", [False, True])
+def test_x_and_y_are_copied_in_a_call_if_they_lie_in_host_memory(library, fake, pinned, graph):
+    lstm = layer(library)
+    expected = load(lstm)
+    lstm.replay(graph)
+    lstm.keep_on_host(pinned)
+    for lost in (1, 2, 0):  # those to the device, to the host, none
+        fake.fake_set_lost_copies(lost)
+        lstm.forward()
+        lstm.wait()
+        y, *states = lstm.outputs()
+        assert (np.abs(y - expected[0]).max() < 1e-5) == (lost == 0)
+    assert all((got == wanted).all() for got, wanted in zip(states, expected[1:], strict=True))
+    lstm.release()
+
+
 def test_a_caller_brings_arrays_scratch_and_stream(library, fake):
     lstm = layer(library, cluster=False, blocks=9, share=4, exchange_bytes=640)
     *_, w_ih, _, b_ih, b_hh = problem(5, 3, 4, 6, 1)
@@ -373,6 +391,8 @@ class Scripted:
     def __init__(self, seconds):
         self.seconds, self.memory, self.path, self.closed = seconds, {"all": 10}, "", False
         self.plan, self.projection, self.graph = "plan", "fp32", False
+        self.pinned = []
+        self.lstm = SimpleNamespace(keep_on_host=self.pinned.append)
 
     def choose(self, best_s):
         if self.seconds is None:
@@ -398,7 +418,7 @@ def test_the_fastest_stays_and_the_others_are_closed():
 AHEAD = SimpleNamespace(fit_ahead=lambda plans: None, identity=lambda: "kernels")
 
 
-def built(monkeypatch, h0=0.5, **device):
+def built(monkeypatch, h0=0.5, inputs="device", **device):
     module = SimpleNamespace(
         Unsupported=_persistent.Unsupported, LibraryError=_persistent.LibraryError
     )
@@ -409,12 +429,21 @@ def built(monkeypatch, h0=0.5, **device):
     shape = Shape(8, 2, 3, 8)
     posed = SimpleNamespace(shape=shape, x=x, h0=np.full_like(h, h0), c0=c)
     return persistent.build(
-        posed, SimpleNamespace(options={"precision": "fp32"}), Settings(device="cuda")
+        posed,
+        SimpleNamespace(options={"precision": "fp32"}),
+        Settings(device="cuda", inputs=inputs),
     )
 
 
 def test_a_layer_is_timed_with_some_plans_and_all_input_products(monkeypatch):
     assert built(monkeypatch).path == f" (fastest of {persistent.TRIED + 2})"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "pinned"), [("device", []), ("pinned", [True]), ("pageable", [False])]
+)
+def test_the_row_keeps_x_and_y_where_the_settings_have_them(monkeypatch, inputs, pinned):
+    assert built(monkeypatch, inputs=inputs).pinned == pinned
 
 
 def test_rows_one_by_one_are_tried_where_they_are_few():

@@ -8,7 +8,7 @@ import pytest
 from conftest import compiled
 
 from lstm_bench.model.demangle import readable
-from lstm_bench.model.profile import Activity, summary
+from lstm_bench.model.profile import Activity, Launch, summary
 from lstm_bench.worker import cupti, profiling
 from lstm_bench.worker.implementations.session import Session
 
@@ -37,6 +37,9 @@ class Gpu:
 
     def launch(self, name, ns, driver=False):
         self.do.gpu_launch(name.encode(), ctypes.c_uint64(ns), ctypes.c_uint64(2000), driver)
+
+    def configure(self, grid, block, registers):
+        self.do.gpu_set_config(*grid, block, registers)
 
     def replay(self, kernels):
         self.do.gpu_graph(ctypes.c_uint64(8000))
@@ -92,6 +95,26 @@ def test_the_kernels_of_standard_are_what_the_algorithm_says(gpu):
     assert counts == {"gemmSN_TN_kernel": 25, "elemWiseRNNcell": 25, INPUT: 1}
     assert (profile.problem, profile.source, profile.calls) == ("", "CUPTI", 5)
     assert (profile.kernels, profile.launches) == (51, 51)
+
+
+def test_each_grid_and_block_of_a_kernel_is_told_with_its_registers(gpu):
+    """Of one name with two grids there are two launches; their counts and times add up."""
+    session = Session()
+
+    def call():
+        gpu.configure((16, 4, 1), 256, 128)
+        gpu.launch(PRODUCT, 30_000)
+        gpu.configure((132, 1, 2), 64, 40)
+        for _ in range(STEPS):
+            gpu.launch(PRODUCT, 6_600)
+
+    session.call = call
+    (part,) = collect(gpu, session).parts
+    assert part.launches == [
+        Launch((132, 1, 2), (64, 1, 1), 40, 25, pytest.approx(165e-6)),
+        Launch((16, 4, 1), (256, 1, 1), 128, 1, pytest.approx(30e-6)),
+    ]
+    assert part.seconds == pytest.approx(195e-6)
 
 
 def test_busy_is_the_kernels_own_time_and_the_rest_of_the_span_is_gap(gpu):

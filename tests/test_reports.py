@@ -12,9 +12,9 @@ from made_up import cells, row, run, written
 from lstm_bench.analysis import comparison, noise, results, summary
 from lstm_bench.commands import options
 from lstm_bench.model import registry
-from lstm_bench.model.types import LstmBenchError
+from lstm_bench.model.types import LstmBenchError, Settings
 from lstm_bench.model.units import clipped, gist
-from lstm_bench.report import pair_report, paper_table, run_report
+from lstm_bench.report import figures, pair_report, paper_table, run_report
 
 GRID = [(h, b, t) for h in (64, 128) for b in (1, 16) for t in (10, 100)]
 
@@ -55,8 +55,43 @@ def test_the_report_has_machine_noise_implementations_and_failures():
     assert "2.00x" in line
     line = next(line for line in text.splitlines() if line.startswith("deepbench "))
     assert line.split() == [
-        *("deepbench", "fp32", "8/8", "2", "ms", "2", "ms", "1.00x", "100%", "1", "s", "1e-07")
+        *("deepbench", "fp32", "8/8", "2", "ms", "2", "ms", "4250", "0.00918", ">=", "16"),
+        *("1.00x", "100%", "1", "s", "1e-07"),
     ]
+
+
+def test_rates_stand_beside_the_throughput_and_say_where_a_row_saturates():
+    """By hand: 8 B T H 2H operations; `full` gains 68%, then 0.3%, then 1% per doubling."""
+    calls = {"full": (1e-3, 2e-3, 7.95e-3, 31.2e-3), "hungry": (1e-3, 2e-3, 4e-3, 8e-3)}
+    calls |= {"slow": (1e-3, 12e-3, 48e-3, 192e-3)}  # 33% by a step of four doublings is little
+    rows = [
+        row(name, seconds, hidden, batch, 10)
+        for name, times in calls.items()
+        for batch, seconds in zip((1, 16, 64, 256), times, strict=True)
+        for hidden in (64, 128)
+    ]
+    made = run(*rows, row("alone", 1e-3, 64, 1, 10))
+    document = run_report.document(made, everything=True)
+    table = next(one for one in document.tables if one.name == "implementations")
+    headings = ("throughput", "seq/s", "TFLOP/s", "saturates")
+    columns = [one for one in table.columns if one.heading in headings]
+    assert tuple(one.heading for one in columns) == headings
+    shown = {one["implementation"]: columns[-1].show(one) for one in table.rows}
+    assert shown == {"full": "16", "hungry": ">= 256", "slow": "1", "alone": "-"}
+    told = json.loads(run_report.document(made).written("json"))["implementations"]
+    by_name = {one["implementation"]: one for one in told}
+    ends = {name: (one["saturates_at"], one["largest_batch"]) for name, one in by_name.items()}
+    assert ends == {
+        **{"full": (16, 256), "hungry": (None, 256)},
+        **{"slow": (1, 256), "alone": (None, None)},
+    }
+    cell = made.cells[(made.cells["implementation"] == "full") & (made.cells["batch"] == 16)].iloc[
+        0
+    ]
+    assert cell["sequences_per_s"] == pytest.approx(16 / 2e-3)
+    assert cell["tflops"] == pytest.approx(8 * 16 * 10 * 64 * 128 / 2e-3 / 1e12)
+    less = cells(row("skip", 2e-3, 64, 16, 10, computes="lstm-skip-input"))
+    assert less["tflops"][0] == pytest.approx(cell["tflops"] / 2)
 
 
 def test_rows_that_lost_the_same_for_the_same_reason_share_a_line():
@@ -489,11 +524,38 @@ def test_carried_state_is_in_the_first_line_and_time_is_told_per_step():
 
 
 def test_carried_and_fixed_state_are_compared_only_if_asked_to():
-    fixed, carried = (results.frame([row("a", 1.0)], {}, state) for state in ("fixed", "carried"))
+    fixed, carried = (
+        results.frame([row("a", 1.0)], {}, Settings(state=state)) for state in ("fixed", "carried")
+    )
     with pytest.raises(LstmBenchError, match="--across state"):
         comparison.compare(fixed, "a", "a", other=carried)
     found = comparison.compare(fixed, "a", "a", other=carried, across=("state",))
     assert found.differs == ("state",)
+
+
+def test_where_x_lies_is_in_the_first_line_of_a_run_on_a_gpu():
+    made = run(row("a", 0.1, device="cuda"), row("b", 0.2, device="cuda"))
+    made.manifest["plan"]["settings"] |= {"device": "cuda", "inputs": "pinned"}
+    text = run_report.document(made).written("table")
+    assert text.splitlines()[0].endswith("seed 1, x and y in pinned host memory")
+    assert "x and y in pinned host memory" in figures.about(made)
+    for changes in ({"inputs": "device"}, {"inputs": "pinned", "device": "cpu"}):
+        made.manifest["plan"]["settings"] |= changes
+        assert "host memory" not in run_report.heading(made)
+
+
+def test_what_is_copied_and_what_is_not_are_compared_only_if_asked_to():
+    cell, fast = row("a", 1.0, device="cuda"), row("a@1", 1.0)  # on the CPU
+    device, pinned = (
+        results.frame([cell, fast], {}, Settings(inputs=one)) for one in ("device", "pinned")
+    )
+    with pytest.raises(LstmBenchError, match=r"inputs \(device and pinned\).*--across inputs"):
+        comparison.compare(device, "a", "a", other=pinned)
+    found = comparison.compare(device, "a", "a", other=pinned, across=("inputs",))
+    assert found.differs == ("inputs",)
+    assert comparison.compare(device, "a@1", "a@1", other=pinned).differs == ()
+    anything = comparison.compare(pinned, "a", "a@1", across=None)
+    assert "inputs" not in anything.differs  # a CPU reads x where it lies
 
 
 def test_the_mpe_of_some_shapes_is_of_these():

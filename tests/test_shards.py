@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from conftest import FAKE_GRID, records
 
+from lstm_bench.model.types import Cell
 from lstm_bench.runs import grid, store
+from lstm_bench.runs.estimate import Estimate
 
 GRID = {**FAKE_GRID, "hidden": [3, 4, 5, 6, 7], "batch": [1, 2], "controls": 1}
 
@@ -32,8 +34,12 @@ def test_the_parts_of_a_grid_are_the_grid(of):
 def test_all_parts_take_about_as_long():
     real = {"implementations": ["pytorch"], "timesteps": [10, 50, 400], "hidden": [64, 256, 1024]}
     plan = plan_of(**real)
-    longest = max(plan._guess_shape_s(shape) for shape in plan.shapes)
-    loads = [sum(map(plan._guess_shape_s, part.own_shapes())) for part in shards(plan, 3)]
+    estimate = Estimate(plan)
+    costs = {
+        s: estimate.shape_s([Cell(r.name, s) for r in plan.implementations]) for s in plan.shapes
+    }
+    loads = [sum(map(costs.__getitem__, part.own_shapes())) for part in shards(plan, 3)]
+    longest = max(costs.values())
     assert max(loads) - min(loads) <= longest
 
 

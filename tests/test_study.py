@@ -12,11 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lstm_bench.analysis import profiled_cells
 from lstm_bench.analysis.results import load
-from study import data, devices, findings, page
+from study import counts, data, devices, findings, page
 from study.figures import FIGURES
 from study.numbers import Book
 from study.runs import DEEPBENCH, KERNEL, LADDER, MAIN, Stale, shipped
+from study.runs import load as load_study
 from study.tables import TABLES
 
 pytestmark = pytest.mark.xdist_group("study")  # made once
@@ -34,7 +36,7 @@ def written(tmp_path_factory):
     return folder
 
 
-PAGES = ["docs/study.md", "study/numbers.json", "README.md", devices.PAGE, data.DICTIONARY]
+PAGES = ["docs/study.md", "study/numbers.json", "README.md", data.DICTIONARY, *counts.pages()]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -148,6 +150,37 @@ def test_it_is_no_part_of_the_package():
     assert "study" not in packages[1]
     imports = re.compile(r"^\s*(from|import) study\b", re.M)
     assert not [p for p in (ROOT / "lstm_bench").rglob("*.py") if imports.search(p.read_text())]
+
+
+def test_counts_of_runs_stand_in_places_that_make_study_fills():
+    """Nobody types how many cells a run has; by hand, straight from its file."""
+    text = (ROOT / "results/README.md").read_text()
+    typed = counts.PLACE.sub("", text)
+    assert re.findall(r"\b[\d,]+ (?:cells?|controls?|shapes?|implementations?)\b", typed) == []
+    assert {"results/README.md", "docs/explanation/limits.md"} <= {*counts.pages()}
+    times = latencies("h200-deepbench")
+    cells, shapes = sum(map(len, times.values())), len(set().union(*times.values()))
+    told = f"{shapes} shapes x {len(times)} implementations: {cells} cells and 71 controls"
+    assert f"<!-- {{{{ran: h200-deepbench}}}} -->{told}<!-- end -->" in text
+    everything = pd.read_csv(ROOT / data.TABLE, low_memory=False)
+    assert counts.measured("all") == f"{(everything['status'] == 'ok').sum():,}"
+    for name in re.findall(r"`([^`]+)`", counts.unmeasured("all")):
+        assert not (everything["implementation"].eq(name) & everything["status"].eq("ok")).any()
+
+
+def test_a_place_that_nothing_fills_is_refused():
+    with pytest.raises(Stale, match="found cell, expected one of before, "):
+        counts.filled("<!-- {{cell: h200-paper}} -->816<!-- end -->")
+
+
+def test_what_modes_wait_for_is_said_with_the_share_of_launch_calls_beside_it():
+    """Idle time decides; the column `launching` of `report --kernels --all` stands beside it."""
+    one = next(f for f in findings.findings(load_study(MAIN)) if "prepare launches" in f.claim)
+    shares = profiled_cells.device_rows(load_study(MAIN).splits)
+    for row in shares:
+        if row["implementation"] in ("tf-mode1", "tf-mode2"):
+            assert f"{row['idle']:.0%}" in one.here.split(", ")[0]
+            assert f"{row['launching']:.0%}" in one.here.split(", ")[1]
 
 
 def test_every_shipped_run_is_listed():

@@ -1,13 +1,22 @@
 """PyTorch's own ways to run the layer: each is what its name says, and leaves the others alone."""
 
 import signal
+import sys
+import types
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from lstm_bench.model.registry import IMPLEMENTATIONS
-from lstm_bench.model.types import CARRIED_CALLS, TOLERANCES, Settings, Shape, Unsupported
+from lstm_bench.model.types import (
+    CARRIED_CALLS,
+    INPUTS,
+    TOLERANCES,
+    Settings,
+    Shape,
+    Unsupported,
+)
 from lstm_bench.worker import problem as problems
 from lstm_bench.worker.timing import ProcessClock
 from lstm_bench.worker.worker import _followed
@@ -42,10 +51,35 @@ def right(session):
     return problems.check(session.outputs(), problems.reference(PROBLEM), TOLERANCES["fp32"]).passed
 
 
+def test_an_answer_that_is_not_copied_to_the_host_is_wrong(monkeypatch):
+    session = built("pytorch", settings=replace(SETTINGS, inputs="pageable"))
+    with monkeypatch.context() as broken:
+        broken.setattr(torch.Tensor, "copy_", lambda self, *_, **__: self)
+        session.call()
+    assert not right(session)
+    session.call()
+    assert right(session)
+
+
 def operators_of(call):
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
         call()
     return {event.name for event in profiler.events()}
+
+
+def test_apex_patches_pytorch_once_in_a_process(monkeypatch):
+    """A further time it would wrap what it has wrapped, deeper with each shape."""
+    calls = []
+    module = types.ModuleType("apex")
+    module.amp = types.SimpleNamespace(initialize=lambda *a, **more: calls.append((a, more)))
+    monkeypatch.setitem(sys.modules, "apex", module)
+    pytorch._cast_by_apex.cache_clear()
+    for _ in range(2):
+        session = built("pytorch-apex", settings=replace(SETTINGS, amp="fp16"))
+        session.call()
+        assert (session.precision, right(session)) == ("amp-fp16", True)
+    assert calls == [(([],), {"opt_level": "O1", "verbosity": 0})]
+    pytorch._cast_by_apex.cache_clear()
 
 
 CALLS = {
@@ -151,12 +185,14 @@ def test_int8_without_an_engine_is_unsupported(monkeypatch):
 
 
 @cuda
+@pytest.mark.parametrize("inputs", INPUTS)
 @pytest.mark.parametrize("state", ["fixed", "carried"])
 @pytest.mark.parametrize(
     "name", [n for n, row in ROWS.items() if row.options.get("way") == "graph"]
 )
-def test_a_graph_gives_the_bits_of_the_calls_that_it_replays(name, state):
-    settings = IMPLEMENTATIONS[name].settings_in(Settings(device="cuda", state=state))
+def test_a_graph_gives_the_bits_of_the_calls_that_it_replays(name, state, inputs):
+    settings = Settings(device="cuda", state=state, inputs=inputs)
+    settings = IMPLEMENTATIONS[name].settings_in(settings)
     assert pytorch.describe(settings)["tf32"] is settings.tf32
     graph, plain = (built(n, settings=settings) for n in (name, name.removesuffix("-graph")))
     assert graph.path == f"{plain.path}, graph"

@@ -36,6 +36,7 @@ COMPARABLE = {
     "precision": "precision",
     "work": "computes",
     "state": "state",
+    "inputs": "inputs",
 }
 
 MOST_GROUPS = 16  # of an axis in a table
@@ -248,7 +249,7 @@ def paired(
 ) -> Comparison:
     """B against A; `in_turns`: both are of one run."""
     known = a.known, b.known
-    differs = tuple(what for what in COMPARABLE if known[0][what] != known[1][what])
+    differs = tuple(what for what in COMPARABLE if _unlike(what, known[0][what], known[1][what]))
     if across is not None:
         _refuse(a.name, b.name, known, [what for what in differs if what not in _implied(across)])
     both = [key for key in a.place if key in b.place]
@@ -314,6 +315,11 @@ def _evened(first: Numbers, second: Numbers) -> tuple[Numbers, Numbers]:
                 own = [np.median(part) for part in np.array_split(own, count or 1)[:count]]
             side[row, :count] = own
     return sides[0], sides[1]
+
+
+def _unlike(what: str, first: list[object], second: list[object]) -> bool:
+    """Whether two sides differ in a field; inputs are a matter between GPUs."""
+    return first != second and (what != "inputs" or bool(first and second))
 
 
 def _implied(across: tuple[str, ...]) -> set[str]:

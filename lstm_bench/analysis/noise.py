@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from lstm_bench.model.types import FEWEST_ROUNDS as FEWEST_ROUNDS
+
 Numbers = npt.NDArray[np.float64]
 
 #: What can be compared: the cell's value, and its value in every round.
@@ -31,7 +33,6 @@ METRICS = {
 #: switch weighs more on a short call.
 CLASSES = (("< 100 us", 1e-4), ("< 1 ms", 1e-3), (">= 1 ms", math.inf))
 
-FEWEST_ROUNDS = 3  # below, no verdict
 FEWEST_PAIRS = 5  # below, a class has no noise floor that it can call its own
 OWN_PAIRS = 10  # below, an implementation has none, and takes that of its class
 DEFAULT_FLOOR = 0.05  # at least, where a whole run has fewer pairs than that

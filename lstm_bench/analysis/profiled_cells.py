@@ -11,7 +11,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,13 @@ import numpy as np
 from lstm_bench.analysis.families import FAMILIES, families
 from lstm_bench.analysis.noise import plausible
 from lstm_bench.analysis.results import Run
-from lstm_bench.model.profile import Part, Profile
+from lstm_bench.model.profile import Launch, Part, Profile
 from lstm_bench.model.types import Record, Shape
 from lstm_bench.runs import store
 
 LONG_S = 200e-6  # a shorter call is not held against its profiled twin: a launch weighs too much
 DIFFERS = 0.1  # of the latency
+LAUNCH = ("grid", "block", "registers")
 
 
 #: What parts can be sorted by; `self` is a part's own time, `total` is with what it calls.
@@ -287,10 +288,17 @@ def family_rows(cells: Sequence[Split]) -> list[dict[str, Any]]:
     return [{"implementation": name, **family_shares(own)} for name, own in by_name(cells).items()]
 
 
-def part_rows(one: Split, sort: str = "self") -> list[dict[str, Any]]:
-    """Every part of a cell, with its share of what all of them took."""
+def part_rows(one: Split, sort: str = "self", by_launch: bool = False) -> list[dict[str, Any]]:
+    """Every part of a cell, with its share of what all of them took.
+
+    `by_launch`: a row for each grid and block of a kernel; None where CUPTI did not see them.
+    """
     whole = one.parts_s or 1.0
-    parts = zip(one.profile.parts, one.families, strict=True)
+    lines = [
+        (line, family, launch)
+        for part, family in zip(one.profile.parts, one.families, strict=True)
+        for line, launch in (_by_launch(part) if by_launch else [(part, None)])
+    ]
     return [
         {
             "implementation": one.name,
@@ -303,9 +311,19 @@ def part_rows(one: Split, sort: str = "self") -> list[dict[str, Any]]:
             "total_s": part.total_s,
             "share": part.seconds / whole,
             "bytes": part.size,
+            **{key: getattr(launch, key, None) for key in LAUNCH if by_launch},
         }
-        for part, family in sorted(parts, key=lambda pair: SORTS[sort](pair[0]))
+        for part, family, launch in sorted(lines, key=lambda line: SORTS[sort](line[0]))
     ]
+
+
+def _by_launch(part: Part) -> list[tuple[Part, Launch | None]]:
+    """A kernel as if each way of launching it were another."""
+    found: list[tuple[Part, Launch | None]] = [
+        (replace(part, count=launch.count, seconds=launch.seconds), launch)
+        for launch in part.launches
+    ]
+    return found or [(part, None)]
 
 
 def _memory(one: Split) -> float | None:

@@ -46,21 +46,34 @@ _NUMBERS = {
 #: The columns of a frame, in their order; `device_name` and `driver` come last.
 _ORDER = (
     *("implementation", *SHAPE, "status", "reason", *_TIMES, "max_abs_error", "tolerance"),
-    *("step_s", "host_peak", "device_peak", "pass_number", "copy", "precision", "computes"),
-    *("path", "device", "threads", "tf32", "rounds", *_ROUNDS, "warnings", "group", "process"),
+    *("step_s", "sequences_per_s", "tflops", "host_peak", "device_peak", "pass_number", "copy"),
+    *(
+        "precision",
+        "computes",
+        "path",
+        "device",
+        "threads",
+        "tf32",
+        "rounds",
+        *_ROUNDS,
+        "warnings",
+        "group",
+        "process",
+    ),
     "node",
 )
 
 
 def frame(
-    rows: Iterable[Row], machine: Mapping[str, Any], state: str = Settings.state
+    rows: Iterable[Row], machine: Mapping[str, Any], settings: Settings | None = None
 ) -> pd.DataFrame:
     """One row per cell, controls included (`copy` above 1); of lines of one cell the last counts.
 
     Columns: implementation, hidden, batch, timesteps, input_size, status, reason, latency_s,
-    throughput_s, device_s, max_abs_error, host_peak, and what the cell ran on and with.
+    throughput_s, device_s, sequences_per_s, tflops, max_abs_error, host_peak, and what the cell ran
+    on and with.
     """
-    return _completed(_joined_columns([list(rows)]), machine, state)
+    return _completed(_joined_columns([list(rows)]), machine, settings or Settings())
 
 
 def _joined_columns(pieces: Iterable[Sequence[Row]]) -> dict[str, Any]:
@@ -112,8 +125,10 @@ def _unpacked_rounds(packed: bytes, lengths: Any) -> Any:
     return _objects(rounds, len(ends))
 
 
-def _completed(columns: dict[str, Any], machine: Mapping[str, Any], state: str) -> pd.DataFrame:
-    """With what the machine of the run says of each cell."""
+def _completed(
+    columns: dict[str, Any], machine: Mapping[str, Any], settings: Settings
+) -> pd.DataFrame:
+    """With what the machine and the settings of the run say of each cell."""
     length = len(columns["status"])
     gpu = (machine.get("gpus") or [{}])[0]
     on_gpu = columns["device"] == "cuda"
@@ -127,7 +142,9 @@ def _completed(columns: dict[str, Any], machine: Mapping[str, Any], state: str) 
         own = columns[name] != ""
         places[name][own] = columns[name][own]
     ordered = {name: columns.pop(name) for name in _ORDER}
-    ordered["state"] = np.full(length, state, dtype=object)
+    ordered["state"] = np.full(length, settings.state, dtype=object)
+    ordered["inputs"] = np.full(length, None, dtype=object)  # a CPU copies nothing
+    ordered["inputs"][on_gpu] = settings.inputs
     result = pd.DataFrame({**ordered, **places}, copy=False)
     again = _measured_again(result)
     return result[~again].reset_index(drop=True) if again.any() else result
@@ -158,6 +175,10 @@ def _columns(rows: Sequence[Row], known: dict[Any, Any]) -> dict[str, Any]:
     columns["max_abs_error"] = _floats([check.max_abs_error for check in checks])
     columns["tolerance"] = _floats([check.tolerance for check in checks])
     columns["step_s"] = columns["latency_s"] / np.maximum(columns["timesteps"], 1)
+    columns["sequences_per_s"] = columns["batch"] / columns["throughput_s"]
+    inputs = np.where(columns["computes"] == "lstm", columns["input_size"], 0)
+    products = 8.0 * columns["timesteps"] * columns["hidden"] * (columns["hidden"] + inputs)
+    columns["tflops"] = columns["sequences_per_s"] * products / 1e12
     columns["host_peak"] = _floats([memory.host_peak for memory in raw["memory"]])
     columns["device_peak"] = _floats([memory.device_peak for memory in raw["memory"]])
     if not np.isnan(columns["host_peak"]).all():
@@ -334,7 +355,7 @@ def load(folder: Path, metrics: Collection[str] = tuple(METRICS)) -> Run:
     gc.disable()  # nothing here is garbage, and looking for it takes as long as the rest
     try:
         rows = store.RowPieces(folder, [METRICS[metric][1] for metric in metrics])
-        cells = _completed(_read_in_parts(rows), manifest["machine"], plan.settings.state)
+        cells = _completed(_read_in_parts(rows), manifest["machine"], plan.settings)
     finally:
         if tracking:
             gc.enable()

@@ -21,6 +21,7 @@ Codes = npt.NDArray[np.intp]
 FEW = 3  # shapes that are worth a list
 ENOUGH = 0.5  # of the shapes: a row with no more would leave the others little in common
 REFUSED = ("unsupported", "oom")  # what an implementation cannot run
+LITTLE = 0.1  # gain in sequences per second by twice the sequences: the device is full
 ANY = "any"  # class of accuracy: the fastest whatever its error
 #: Classes of accuracy as a sentence says them, where it does not say their name.
 SAID = {"tf32": "TF32", **{one: f"{one} precision" for one in ("half", "unknown", ANY)}}
@@ -42,7 +43,7 @@ class Times:
 
 
 _COLUMNS = ["latency_s", "throughput_s", "device_s", "first_call_s", "build_s", "import_s"]
-_COLUMNS += ["step_s"]
+_COLUMNS += ["step_s", "sequences_per_s", "tflops"]
 _LARGEST = ["host_peak", "device_peak"]  # allocators keep what they have: later cells add little
 _KEPT = ["implementation", *SHAPE, "pass_number", "group", "computes", "path", "max_abs_error"]
 _KEPT += ["precision", *_COLUMNS, *_LARGEST]
@@ -140,6 +141,31 @@ def shared_shapes(of: Times) -> npt.NDArray[np.bool_]:
     there = np.isfinite(of.seconds)
     enough = there.mean(axis=0) > ENOUGH if len(there) else there.any(axis=0)
     return np.asarray(there[:, enough if enough.any() else slice(None)].all(axis=1))
+
+
+def saturation(of: Times) -> dict[str, tuple[int | None, int]]:
+    """By implementation: the batch from which on a doubling gains under `LITTLE`, and the largest.
+
+    A gain is the geometric mean over all other sizes; None: the last gain is larger.
+    """
+    rates = of.cells["sequences_per_s"].groupby([of.name_of, of.shape_of]).median().dropna()
+    name, shape = (rates.index.get_level_values(level) for level in (0, 1))
+    cells = of.shapes.iloc[shape].assign(name=name, rate=np.log2(rates.to_numpy()))
+    cells["doublings"] = np.log2(cells["batch"])
+    others = ["name", "hidden", "timesteps", "input_size"]
+    cells = cells.sort_values([*others, "batch"], ignore_index=True)
+    step = cells.groupby(others)[["rate", "doublings"]].diff()
+    start = cells.groupby(others)["batch"].shift()
+    found: dict[str, tuple[int | None, int]] = {}
+    for number, own in (step["rate"] / step["doublings"]).groupby(cells["name"]):
+        full, batch = None, cells.loc[own.index, "batch"]
+        for at, gain in own.groupby(start).mean()[::-1].items():
+            if gain >= np.log2(1 + LITTLE):
+                break
+            full = int(at)
+        if batch.nunique() > 1:
+            found[of.names[number]] = (full, int(batch.max()))
+    return found
 
 
 def _profiled(of: Times, shared: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

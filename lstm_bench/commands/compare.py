@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lstm_bench.analysis.results import Run
     from lstm_bench.model.types import Shape
 
-ACROSS = ("device", "driver", "threads", "precision", "work", "state")
+ACROSS = ("device", "driver", "threads", "precision", "work", "state", "inputs")
 
 
 @click.command()

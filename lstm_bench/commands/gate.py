@@ -92,7 +92,7 @@ def gate(
     Slower is what exceeds the threshold and what chance and the luck of processes explain, at a
     shape or over all shapes of a row; memory must grow by the threshold and by 64 MiB. What is
     unsure passes and is listed, with the rounds or passes that would settle it. Unlike devices,
-    drivers, versions or states are refused (exit code 2) unless --across names them.
+    drivers, versions, states or inputs are refused (exit code 2) unless --across names them.
     """
     from lstm_bench.analysis import gate as analysis
     from lstm_bench.model.shape_filter import one_of

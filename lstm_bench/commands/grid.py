@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -59,6 +60,7 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
 )
 @options.device
 @options.threads
+@options.inputs
 @options.python
 @click.option(
     "--against",
@@ -81,7 +83,7 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
     "--profile", is_flag=True, help="Then take each cell's calls apart, kernel by kernel."
 )
 @click.option("--energy", is_flag=True, help="Then measure energy per call (GPU, by NVML).")
-@click.option("--budget", metavar="TIME", help="Stop in time: 90s, 10m, 2h.")
+@click.option("--budget", metavar="TIME", help="Take so long, within 10%: 90s, 10m, 2h.")
 @click.option(
     "--shard", metavar="N/OF", help="Only part N of OF, such as 3/8; `merge` joins the parts."
 )
@@ -113,6 +115,7 @@ def grid(
     implementations: Sequence[str],
     device: str | None,
     threads: int | None,
+    inputs: str | None,
     pythons: Sequence[str],
     others: Sequence[str],
     skip_missing: bool,
@@ -149,6 +152,7 @@ def grid(
     cells failed, none could run or the run could not go on, 2 wrong usage, 130 interrupted (143 by
     SIGTERM).
     """
+    begun = time.monotonic()
     with held():
         from lstm_bench.driver import driver, machine, preflight
         from lstm_bench.runs import grid as grids
@@ -176,7 +180,7 @@ def grid(
     make_plan = None
     if grid_file is not None or shape:
         file, data = _grid(grid_file, shape)
-        given = {"device": device, "threads": threads, "passes": passes}
+        given = {"device": device, "threads": threads, "inputs": inputs, "passes": passes}
         given |= {"profile": profile, "energy": energy}
         data.update({key: value for key, value in given.items() if value})
         make_plan = functools.partial(
@@ -189,8 +193,8 @@ def grid(
             against=against,
             sampling=_sampling_flags(data, fast, rigorous, deepbench),
         )
-    changes = (implementations, device, threads, passes, fast, rigorous, deepbench, profile, energy)
-    if make_plan is None and any((*changes, shard)):
+    changes = (implementations, device, threads, inputs, passes, fast, rigorous, deepbench)
+    if make_plan is None and any((*changes, profile, energy, shard)):
         raise click.UsageError("--resume takes the run's own plan; it cannot be changed")
     if resume is not None and run_name and (resume or make_plan is None):
         raise click.UsageError(f"--run names a new run; to go on with one: --resume {run_name}")
@@ -228,7 +232,8 @@ def grid(
     if records and not left:
         click.echo(complete(chosen))
         sys.exit(exit_code({record.status for record in records}))
-    _run(plan, folder, missing, retry_failed, budget_s, new)
+    deadline = begun + budget_s if budget_s else None
+    _run(plan, folder, missing, retry_failed, deadline, new)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -382,7 +387,7 @@ def _run(
     folder: Path,
     missing: dict[str, str],
     retry_failed: bool,
-    budget_s: float | None,
+    deadline: float | None,
     new: bool,
 ) -> NoReturn:
     """Measure, show, say what to type next, and exit."""
@@ -399,13 +404,18 @@ def _run(
     records: list[Record] = []
     opened = None
     here = machine.fingerprint()
+    limits_s = 0.0
     try:
         if new:
+            before = time.monotonic()
+            limits = _limits(plan)
+            if plan.settings.device == "cpu":  # they are measured once more at the end
+                limits_s = time.monotonic() - before
             manifest = {
                 "plan": plan.to_json(),
                 "machine": here,
                 "interpreters": preflight.interpreters(plan),
-                "limits": _limits(plan),
+                "limits": limits,
                 "started_at": now(),
             }
             opened = store.Store.create(folder, manifest)
@@ -425,6 +435,9 @@ def _run(
                 into = Signing(sink, nodes.here(), here)
                 versions = preflight.interpreters(plan)
                 sink.append_nodes([{"node": into.node, "machine": here, "interpreters": versions}])
+            budget_s = None
+            if deadline is not None:
+                budget_s = max(0.0, deadline - time.monotonic() - limits_s)
             outcome = driver.run(
                 plan, cells, into, progress, stop, budget_s, missing, finished=finished
             )
@@ -513,7 +526,10 @@ def tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> No
         click.echo(f"\n! {outcome.note}")
     if outcome.interrupted or outcome.out_of_budget:
         why = "Interrupted" if outcome.interrupted else "The budget is used up"
-        click.echo(f"\n{why}: {outcome.left} of {counted(cells, 'cell')} left. Go on: {again}")
+        left = f"{outcome.left} of {counted(cells, 'cell')} left" if outcome.left else ""
+        single = f"no A/A controls at {counted(outcome.single, 'shape')}" if outcome.single else ""
+        rest = ", ".join(filter(None, [left, single]))
+        click.echo(f"\n{why}: {rest}. Go on: {again}")
     else:
         click.echo(f"\n{_next(run, folder, again)}")
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from lstm_bench.model.errors import LstmBenchError, Stopped
+from lstm_bench.model.types import INPUTS
 from lstm_bench.model.units import WIDTH
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ device = click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),
     help="Where to run; auto takes the GPU if there is one.",
+)
+inputs = click.option(
+    "--inputs",
+    type=click.Choice(INPUTS),
+    help="On a GPU: where x lies before a call and y after it; host memory is copied in the call.",
 )
 threads = click.option(
     "--threads",

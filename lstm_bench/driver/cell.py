@@ -158,6 +158,7 @@ class Builder:
     ):
         """`doing` tells the observer what is done to which cell, and counts the time."""
         self.plan, self.workers, self.doing = plan, workers, doing
+        self.sampling = plan.sampling  # of the shape at hand
 
     def build(self, cell: Cell) -> Measurement:
         """Build a cell; its check tells whether it may be timed."""
@@ -218,7 +219,7 @@ class Builder:
                 key=cell.key,
                 implementation={**to_json(row), "name": name},
                 shape=shape,
-                sampling=to_json(self.plan.sampling),
+                sampling=to_json(self.sampling),
             )
         return reply
 

@@ -19,8 +19,9 @@ from lstm_bench.driver.driver import Outcome
 from lstm_bench.driver.node import Measured, Share
 from lstm_bench.model.types import Cell, Record, Shape
 from lstm_bench.model.units import counted, listed, span
+from lstm_bench.runs.estimate import Estimate
 from lstm_bench.runs.nodes import Kind
-from lstm_bench.runs.plan import Plan, guess_cell_s
+from lstm_bench.runs.plan import Plan
 from lstm_bench.runs.store import Finished
 
 MAX_LOSSES = 3  # of a shape: then its cells have failed
@@ -59,12 +60,6 @@ class Engine(Protocol):
     def came(self, timeout_s: float) -> list[tuple[Place, Measured | Lost]]: ...
 
 
-class Observer(driver.Observer, Protocol):
-    """Is told what happens; the progress display is one."""
-
-    def warn(self, text: str) -> None: ...
-
-
 class Sink(Protocol):
     def append_all(self, cells: Iterable[Finished]) -> None: ...
 
@@ -101,6 +96,7 @@ def jobs(
 ) -> list[Job]:
     """One for each shape; `kinds` says where some cells of a shape were measured already."""
     groups: dict[Shape, list[Cell]] = {}
+    estimate = Estimate(part.plan)
     for cell in cells:
         groups.setdefault(cell.shape, []).append(cell)
     return [
@@ -108,7 +104,7 @@ def jobs(
             part,
             shape,
             own,
-            sum(guess_cell_s(part.plan, cell) for cell in own),
+            estimate.shape_s(own),
             part.kind or (kinds or {}).get(shape),
             [cell.key for cell in own if finished and cell.key in finished],
         )
@@ -127,7 +123,7 @@ def plan_at(plan: Plan, place: Place) -> Plan:
 def run(
     engine: Engine,
     work: Sequence[Job],
-    observer: Observer,
+    observer: driver.Observer,
     stop: Callable[[], bool] = lambda: False,
     budget_s: float | None = None,
 ) -> Outcome:
@@ -140,7 +136,7 @@ class _Dispatch:
         self,
         engine: Engine,
         work: Sequence[Job],
-        observer: Observer,
+        observer: driver.Observer,
         stop: Callable[[], bool],
         budget_s: float | None,
     ):
@@ -258,6 +254,11 @@ class _Dispatch:
                 node = result.cells[0][0].node if result.cells else "a node"
                 self.observer.warn(f"{node}: {warning}")
             self.tell(record for record, _, _ in result.cells)
+        if done:
+            ahead = sum(job.guess_s for job in self.waiting) + sum(
+                job.guess_s / 2 for job, _ in self.flying.values()
+            )
+            self.observer.expect(self.paces.usual() * ahead / max(1, len(self.there)))
 
     def tell(self, records: Iterable[Record]) -> None:
         for record in records:
@@ -306,6 +307,10 @@ class Paces:
 
     def note(self, place: Place, took_s: float, guess_s: float) -> None:
         self.seen[place].append(took_s / max(guess_s, LEAST_S))
+
+    def usual(self) -> float:
+        """The median over all shapes that came back."""
+        return statistics.median(pace for paces in self.seen.values() for pace in paces)
 
     def slow(self, flying: Mapping[Place, tuple[Job, float]]) -> list[str]:
         """A line for each node that is far behind its peers, by what it returned or has not."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections.abc import Sequence
 
@@ -41,32 +40,6 @@ def crowded(blocks: Sequence[Block], cores: int) -> float:
         return 0.0
     others, own = sum(b.others_s for b in blocks) / wall, sum(b.cpu_s for b in blocks) / wall
     return others if others > OTHERS and others + own > cores - OTHERS else 0.0
-
-
-SHORTEST_S, FEWEST_CALLS = 0.0025, 2  # of a block
-ROUND_S = 0.008  # of a cell's round besides its block: untimed calls before it, questions, answers
-
-
-def hurried(
-    sampling: Sampling, calls_s: Sequence[float], round_s: float, kinds: int = 1
-) -> Sampling:
-    """With blocks so short that a round of all cells fits into `round_s`, if any are that short.
-
-    `kinds` is 2 where a block has queued calls too.
-    """
-
-    def needed(blocks: Sampling) -> float:
-        each = (max(blocks.block_s, blocks.block_calls * call) for call in calls_s)
-        return sum(ROUND_S + kinds * seconds for seconds in each)
-
-    fewest = min(FEWEST_CALLS, sampling.block_calls)
-    while needed(sampling) > round_s and sampling.block_s > SHORTEST_S:
-        sampling = dataclasses.replace(
-            sampling,
-            block_s=max(SHORTEST_S, sampling.block_s / 2),
-            block_calls=max(fewest, sampling.block_calls // 2),
-        )
-    return sampling
 
 
 def converged(round_medians: Sequence[float], sampling: Sampling) -> bool:

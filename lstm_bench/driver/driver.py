@@ -1,7 +1,7 @@
 """Walks the plan: prepares every implementation of a shape, then measures them in rounds.
 
 for each pass, with fresh workers
-    for each shape, in shuffled order
+    for each shape, in shuffled order, or within a budget from the cheapest on
         prepare:  build, first call, check, warm up; what fails is recorded at once
         rounds:   one block per implementation, in shuffled order, until there is enough
         look:     if the plan says so, after the last round of the last of them: energy in turns,
@@ -28,6 +28,7 @@ from lstm_bench.driver.gpu import Watch
 from lstm_bench.driver.worker_pool import WorkerFailed, Workers
 from lstm_bench.model.profile import Profile
 from lstm_bench.model.types import (
+    FEWEST_ROUNDS,
     RETRYABLE,
     UNFINISHED,
     Block,
@@ -39,12 +40,13 @@ from lstm_bench.model.types import (
     unlike_idle_w,
 )
 from lstm_bench.model.units import counted
-from lstm_bench.runs.plan import Plan, guess_cell_s, guess_s, possible
+from lstm_bench.runs import budget
+from lstm_bench.runs.estimate import Estimate, possible
+from lstm_bench.runs.plan import Plan
 from lstm_bench.runs.store import Sink
 
 CORES_TO_IMPORT = 4  # for each worker that starts beside others, so that import times stay true
 MAX_REPEATS = 3  # of a disturbed block
-FEWEST_ROUNDS = 8  # that a budget leaves to a cell: its blocks become shorter first
 
 
 class Observer(Protocol):
@@ -53,6 +55,8 @@ class Observer(Protocol):
     def started(self, cells: list[Cell], seconds: float) -> None: ...
     def doing(self, text: str) -> None: ...
     def finished(self, record: Record) -> None: ...
+    def expect(self, seconds: float) -> None: ...
+    def warn(self, text: str) -> None: ...
 
 
 @dataclass
@@ -66,6 +70,7 @@ class Outcome:
     spent_s: dict[str, float] = field(default_factory=dict)  # the whole, by what was done
     finished: int = 0  # cells
     left: int = 0  # cells that were planned and not reached
+    single: int = 0  # shapes whose A/A controls the budget left out
     note: str = ""  # what NVML did not tell, and how to get it
     places: int = 1  # where shapes were measured at once
     stopped: str = ""  # why a cluster could not go on
@@ -90,35 +95,44 @@ def run(
     """
     missing = missing or {}
     started = time.monotonic()
-    deadline = started + budget_s if budget_s else None
-    groups = by_shape(cells)
-    here = possible(plan, cells, missing)
-    weights = dict.fromkeys(groups, 0.0)
-    for cell in here:
-        weights[cell.pass_number, cell.shape] += guess_cell_s(plan, cell)
-    left_weight = sum(weights.values())
-    observer.started(cells, min(guess_s(plan, here), budget_s or math.inf))
+    deadline = started + budget_s if budget_s is not None else None
     outcome = Outcome()
-    with Walk(plan, sink, observer, stop, missing, look, finished) as walk:
-        for at, group in groups.items():
-            share = None
+    named: set[budget.Group] = set()  # shapes that were said to take too long
+
+    def over() -> bool:
+        late = deadline is not None and time.monotonic() > deadline + budget.LATE * (budget_s or 0)
+        return stop() or late
+
+    with Walk(plan, sink, observer, over, missing, look, finished) as walk:
+        left = by_shape(cells)
+        estimate = walk.estimate
+        here = {at: possible(plan, group, missing) for at, group in left.items()}
+        expected = estimate.run_s([cell for group in here.values() for cell in group])
+        observer.started(cells, min(expected, budget_s or math.inf))
+        while left and not over():
+            at, until = next(iter(left)), None
             if deadline is not None:
-                left_s = deadline - time.monotonic()
-                if left_s <= 0:
-                    outcome.out_of_budget = True
+                spare = deadline - time.monotonic()
+                share = budget.ration(estimate, {a: here[a] for a in left}, spare, walk.pass_number)
+                if share.too_long.keys() - named:
+                    observer.warn(f"budget: {budget.in_words(share.too_long)}")
+                named |= share.too_long.keys()
+                if not share.shares:
                     break
-                part = weights[at] / max(left_weight, 1e-9)
-                share = time.monotonic() + left_s * min(part, 1.0)
-            walk.measure(*at, group, share)
-            left_weight -= weights[at]
-            if stop():
-                break
+                at = next(iter(share.shares))
+                until = time.monotonic() + share.shares[at]
+            walk.measure(*at, left.pop(at), until)
+            ahead = estimate.run_s([c for later in left for c in here[later]], walk.pass_number)
+            spare = math.inf if deadline is None else deadline - time.monotonic()
+            observer.expect(max(0.0, min(ahead, spare)))
         outcome.note = walk.note
     outcome.wall_s, outcome.timed_s = time.monotonic() - started, walk.timed_s
     outcome.spent_s = dict(walk.spent_s)
     outcome.finished = walk.finished
-    outcome.left = len(cells) - walk.finished
+    outcome.single = walk.single
+    outcome.left = len(cells) - walk.finished - walk.skipped
     outcome.interrupted = stop() and outcome.left > 0
+    outcome.out_of_budget = budget_s is not None and not stop() and outcome.left + walk.skipped > 0
     return outcome
 
 
@@ -149,6 +163,10 @@ class Walk:
         self.finished = 0
         self.timed_s = 0.0
         self.builder = Builder(plan, self.workers, self.doing)
+        self.estimate = Estimate(plan)
+        self.until = math.inf  # when the rounds of the shape at hand are to end
+        self.single = 0  # shapes that were measured without their A/A controls
+        self.skipped = 0  # cells of these controls
         self.closer = FollowUps(
             plan,
             self.workers,
@@ -200,25 +218,69 @@ class Walk:
             self.inside_s = around + took
 
     def measure_shape(self, shape: Shape, cells: list[Cell], deadline: float | None) -> None:
-        """All cells of one shape, interleaved."""
+        """All cells of one shape, interleaved; with a deadline as thoroughly as it allows."""
         group = f"{shape.label} {datetime.datetime.now(datetime.timezone.utc):%Y%m%dT%H%M%S.%f}"
-        live: list[Measurement] = []
-        timed: list[Measurement] = []  # all rounds done, nothing recorded yet
         done_before = self.finished
+        sampling = self.builder.sampling = self.plan.sampling
+        self.until = deadline or math.inf
+        if deadline is not None:
+            able = [cell for cell in cells if self.can_run(cell)]
+            way = budget.fullest(self.estimate, able, deadline - time.monotonic())
+            sampling = self.builder.sampling = way.sampling
+            self.single += len(way.cells(cells)) < len(cells)
+            self.skipped += len(cells) - len(way.cells(cells))
+            cells = way.cells(cells)
+        live = self.prepare_all(cells, group)
+        whole = not self.stop()  # then every cell was prepared, or cannot be
+        if deadline is not None:
+            calls_s, left_s = [one.call_s for one in live], deadline - time.monotonic()
+            kinds = 2 if self.plan.settings.device == "cuda" else 1
+            rounds = way.rounds or sampling.rounds
+            sampling = budget.hurried(self.plan.sampling, calls_s, left_s / rounds, kinds)
+        wanted = self.rounds(live, group, sampling)
+        whole &= all(len(one.used) >= FEWEST_ROUNDS for one in live)
+        for one in live:  # there was no time for more
+            many = counted(len(one.used), "round")
+            if not whole:
+                self.finish(one, group, f"stopped after {many}")
+                continue
+            one.warn(f"hurried: there was time for {many}")
+            wanted += self.close(one, group)
+        for one, complete in self.closer.at(wanted):
+            self.finish(one, group, "" if complete else "stopped before all was measured")
+        if self.finished - done_before == len(cells):
+            for record, blocks, profile in self.newer:
+                self.sink.append(record, blocks, profile)
+        else:  # some of the older times stay, and these could not be compared with them
+            self.finished -= len(self.newer)
+        self.newer.clear()
+
+    def prepare_all(self, cells: list[Cell], group: str) -> list[Measurement]:
+        """The cells that can be timed; what they cost corrects the estimate."""
+        live: list[Measurement] = []
         for cell in cells:
             if self.stop():
                 break
+            before = self.spent_s.get("preparing", 0.0)
             if prepared := self.prepare(cell, group):
                 same = (one for one in live if one.cell.implementation == cell.implementation)
                 prepared.twin = next(same, None)
                 live.append(prepared)
-        sampling = self.plan.sampling
-        if deadline is not None:
-            calls_s, left_s = [one.call_s for one in live], deadline - time.monotonic()
-            kinds = 2 if self.plan.settings.device == "cuda" else 1
-            sampling = convergence.hurried(sampling, calls_s, left_s / FEWEST_ROUNDS, kinds)
+                took = self.spent_s["preparing"] - before
+                self.estimate.learn(cell, prepared.call_s, took, self.builder.sampling)
+        return live
+
+    def rounds(self, live: list[Measurement], group: str, sampling: Sampling) -> list[Measurement]:
+        """Blocks in turns until each cell has enough; those stay in `live` that have not.
+
+        Returns the cells that are to be profiled, or whose energy is to be measured.
+        """
+        wanted: list[Measurement] = []
+        round_s = 0.0
         for number in range(1, sampling.max_rounds + 1):
-            if self.stop() or not live:
+            begun = time.monotonic()
+            no_more = number > FEWEST_ROUNDS and begun + round_s / 2 > self.until
+            if self.stop() or not live or no_more:
                 break
             for one in self.ordered(live):
                 if self.stop():
@@ -227,23 +289,19 @@ class Walk:
                     measured = self.measure_round(one, number, group, sampling)
                 if not measured:
                     live.remove(one)
-                elif self.enough(one, deadline):
+                elif self.enough(one):
                     live.remove(one)
-                    self.check(one)
-                    if self.closer.wanted(one.cell):  # not while another is timed
-                        timed.append(one)
-                    else:
-                        self.finish(one, group)
-        for one in live:  # cut short, all of them
-            self.finish(one, group, f"stopped after {counted(len(one.used), 'round')}")
-        for one, whole in self.closer.at(timed):
-            self.finish(one, group, "" if whole else "stopped before all was measured")
-        if self.finished - done_before == len(cells):
-            for record, blocks, profile in self.newer:
-                self.sink.append(record, blocks, profile)
-        else:  # some of the older times stay, and these could not be compared with them
-            self.finished -= len(self.newer)
-        self.newer.clear()
+                    wanted += self.close(one, group)
+            round_s = time.monotonic() - begun
+        return wanted
+
+    def close(self, one: Measurement, group: str) -> list[Measurement]:
+        """Check a cell that has its rounds, and record it, unless it waits to be looked into."""
+        self.check(one)
+        if self.closer.wanted(one.cell):  # not while another is timed
+            return [one]
+        self.finish(one, group)
+        return []
 
     def can_run(self, cell: Cell) -> bool:
         """Whether this run is on a device for this cell."""
@@ -310,7 +368,8 @@ class Walk:
                 one.blocks.append(block)
                 one.spent_s += block.wall_s
                 self.timed_s += block.wall_s
-                if not block.disturbed or one.spent_s > sampling.cell_s or self.stop():
+                over = one.spent_s > sampling.cell_s or time.monotonic() > self.until
+                if not block.disturbed or over or self.stop():
                     break
         except WorkerFailed as failed:
             self.record(self.filled(one, group, failed.status, failed.reason), one.blocks)
@@ -321,7 +380,7 @@ class Walk:
             one.warn(slow or "disturbed: another process took the cores during a block")
         return True
 
-    def enough(self, one: Measurement, deadline: float | None) -> bool:
+    def enough(self, one: Measurement) -> bool:
         """Whether a cell has converged, or has used up what it may cost."""
         sampling, rounds = self.plan.sampling, len(one.used)
         if convergence.converged(one.latencies, sampling):
@@ -329,10 +388,6 @@ class Walk:
         if one.spent_s >= sampling.cell_s:
             if rounds < sampling.max_rounds:
                 one.warn(f"capped: {counted(rounds, 'round')} in {one.spent_s:.3g} s")
-            return True
-        if deadline is not None and rounds >= FEWEST_ROUNDS and time.monotonic() >= deadline:
-            if rounds < sampling.max_rounds:
-                one.warn(f"hurried: {rounds} rounds are what --budget left")
             return True
         return rounds >= sampling.max_rounds
 

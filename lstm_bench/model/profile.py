@@ -26,6 +26,18 @@ class Activity(NamedTuple):
     end_ns: int
     size: int = 0  # bytes that were moved or filled
     correlation: int = 0  # ties what a launch starts on the device to it
+    config: tuple[int, ...] = ()  # of a kernel, by CUPTI: grid, block (three each), registers
+
+
+@dataclass
+class Launch:
+    """A way in which a kernel is launched, and what a call of the layer spends in it."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    registers: int  # of each thread
+    count: float
+    seconds: float
 
 
 @dataclass
@@ -39,6 +51,7 @@ class Part:
     raw: str = ""  # as the profiler gave it, where that is not the name
     total_s: float | None = None  # operators: with what they call
     size: int | None = None  # bytes moved; of operators: allocated
+    launches: list[Launch] = field(default_factory=list)  # of a kernel, where CUPTI saw it
 
 
 class Frame(NamedTuple):
@@ -186,9 +199,23 @@ def _parts(every: Sequence[Activity], calls: int, readable: Callable[[str], str]
                 seconds=sum(a.end_ns - a.start_ns for a in group) / calls / 1e9,
                 raw=raw if raw != name else "",
                 size=sum(a.size for a in group) // calls if kind != "kernel" else None,
+                launches=_launches(group, calls),
             )
         )
     return sorted(parts, key=lambda part: -part.seconds)
+
+
+def _launches(kernels: Sequence[Activity], calls: int) -> list[Launch]:
+    """The launches of one kernel by grid, block and registers, the most expensive first."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for one in kernels:
+        if one.config:
+            found.setdefault(one.config, []).append(one.end_ns - one.start_ns)
+    launches = [
+        Launch((x, y, z), (a, b, c), registers, len(times) / calls, sum(times) / calls / 1e9)
+        for (x, y, z, a, b, c, registers), times in found.items()
+    ]
+    return sorted(launches, key=lambda launch: -launch.seconds)
 
 
 def _union(intervals: Sequence[tuple[int, int]]) -> int:

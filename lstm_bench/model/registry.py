@@ -51,7 +51,8 @@ FRAMEWORKS = {
             "apex",
             ("torch", "apex.amp", "numpy"),
             ("torch", "apex"),
-            "build an NVIDIA apex from before amp left it; pytorch-amp is its heir",
+            "add a checkout of github.com/NVIDIA/apex at e13873d, the last with amp, to PYTHONPATH:"
+            " there is nothing to build; pytorch-amp is its heir",
         ),
         Framework(
             "tensorflow",

@@ -52,8 +52,14 @@ ACCURACY = {
 }
 
 
+#: Where x comes from in a call and y goes to: see `inputs` in docs/explanation/method.md.
+INPUTS = ("device", "pinned", "pageable")
+
 #: With carried state the check follows the layer over so many calls.
 CARRIED_CALLS = 16
+
+#: Below, a cell has no verdict: the least that a budget or an interruption leaves.
+FEWEST_ROUNDS = 3
 
 UNSEEN_GPU = "a GPU that NVML does not show"
 
@@ -114,9 +120,11 @@ class Implementation:
         """What holds for this row in a run."""
         if self.precision == "tf32":
             run = dataclasses.replace(run, tf32=True)
-        if not self.threads:
-            return run
-        return dataclasses.replace(run, device="cpu", threads=self.threads)
+        if self.threads:
+            run = dataclasses.replace(run, device="cpu", threads=self.threads)
+        if run.device == "cpu" and run.inputs != "device":  # x is in the memory of its device
+            run = dataclasses.replace(run, inputs="device")
+        return run
 
     def precision_on(self, run: Settings) -> str:
         """The arithmetic that the run's settings ask of this row."""
@@ -158,6 +166,15 @@ class Settings:
     amp: str = "auto"  # or "fp16", "bf16": what AMP casts to
     seed: int = 1
     state: str = "fixed"  # or "carried": each call starts from the states the last one left
+    inputs: str = "device"  # one of INPUTS
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know of the calls; nothing if all is at its default."""
+        notes = ["state carried from call to call"] if self.state == "carried" else []
+        if self.device != "cpu" and self.inputs != "device":
+            notes.append(f"x and y in {self.inputs} host memory")
+        return notes
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Table:
     def drawn(self, form: str = "table", width: int | None = None) -> str:
         """As text; what is wider than `width` goes on below, with its key columns again.
 
-        Headings of a table that is too wide are folded first. A column that leaves no room for
+        Headings are folded if the table fits so. A column that leaves no room for
         another is folded between its words, and inside of those that are longer than the column.
         """
         rows = self.rows[: self.most]
@@ -94,9 +94,10 @@ class Table:
         heads = [[column.heading] for column in self.columns]
         widths = [max((len(row[n]) for row in shown), default=1) for n in range(len(heads))]
         longest = _longest(heads, widths)
-        if form == "table" and width and sum(longest) + _BETWEEN * (len(longest) - 1) > width:
-            heads = [_wrap(head, size or 1) for (head,), size in zip(heads, widths, strict=True)]
-            longest = _longest(heads, widths)
+        if form == "table" and width and _across(longest) > width:
+            folded = [_wrap(head, size or 1) for (head,), size in zip(heads, widths, strict=True)]
+            if _across(_longest(folded, widths)) <= width:
+                heads, longest = folded, _longest(folded, widths)
         blocks = _blocks(longest, width, self.keys) if width else [list(range(len(heads)))]
         return "\n\n".join(
             self._block(shown, heads, form, block, _folds([longest[n] for n in block], width))
@@ -185,6 +186,10 @@ def _longest(heads: Sequence[Sequence[str]], widths: Sequence[int]) -> list[int]
     """The width of each column, its heading in lines."""
     lines = [max(map(len, head), default=0) for head in heads]
     return [max(both) for both in zip(lines, widths, strict=True)]
+
+
+def _across(longest: Sequence[int]) -> int:
+    return sum(longest) + _BETWEEN * (len(longest) - 1)
 
 
 def _wrap(heading: str, width: int) -> list[str]:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from lstm_bench.model.types import Cell
 from lstm_bench.model.units import counted, seconds, span, wrapped
 from lstm_bench.report.document import Column, Document, Table, number, text
-from lstm_bench.runs.plan import Plan, guess_call_s, guess_cell_s, guess_s, possible, too_long
+from lstm_bench.runs import budget
+from lstm_bench.runs.estimate import Estimate, call_s, possible, too_long
+from lstm_bench.runs.plan import Plan
 
 MOST_SHAPES = 24
-SURE = 2.0  # times the guess
 
 
 def document(
@@ -22,10 +23,11 @@ def document(
     s, sampling = plan.settings, plan.sampling
     here = possible(plan, cells, missing)
     shapes_here = plan.own_shapes()
+    estimate = Estimate(plan)
     rows = []
     for row in plan.implementations:
         mine = [c for c in cells if c.implementation == row.name]
-        calls = [guess_call_s(row, shape, s) for shape in shapes_here]
+        calls = [call_s(row, shape, s) for shape in shapes_here]
         long = sum(too_long(call, sampling) for call in calls)
         note = f"{counted(long, 'shape')} may time out" if long else ""
         if row.home in missing:
@@ -39,7 +41,7 @@ def document(
                 "cells": len(mine),
                 "least_s": min(calls, default=0.0),
                 "most_s": max(calls, default=0.0),
-                "all_s": sum(guess_cell_s(plan, c) for c in possible(plan, mine, missing)),
+                "all_s": sum(map(estimate.cell_s, possible(plan, mine, missing))),
                 "note": note,
             }
         )
@@ -69,7 +71,7 @@ def document(
         f"on {s.device}, {counted(s.threads, 'thread')},"
         f" AMP {'by the framework' if s.amp == 'auto' else f'in {s.amp}'},"
         f" {rounds} round{'s' * (sampling.max_rounds > 1)}"
-        + (", state carried from call to call" if s.state == "carried" else "")
+        + "".join(f", {note}" for note in s.notes)
         + (f", {sampling.loads} loads for energy" if plan.energy and sampling.loads > 1 else ""),
         Table("plan", rows, columns),
         "\n".join(wrapped(f"{name}: {why}", 2) for name, why in missing.items()),
@@ -83,8 +85,8 @@ def document(
                 if len(here) < len(cells)
                 else ""
             )
-            + f", about {span(guess_s(plan, here))} (a guess, within a factor of two)"
-            f"{_within(plan, here, budget_s)}. Nothing was run."
+            + f", about {span(estimate.run_s(here))} (an estimate)"
+            f"{_within(estimate, here, budget_s)}. Nothing was run."
         ),
     )
     return result
@@ -99,12 +101,16 @@ def _from_to(least_s: float, most_s: float) -> str:
     return " to ".join(dict.fromkeys((seconds(least_s), seconds(most_s))))
 
 
-def _within(plan: Plan, cells: Sequence[Cell], budget_s: float | None) -> str:
-    """How far a budget would go."""
+def _within(estimate: Estimate, cells: Sequence[Cell], budget_s: float | None) -> str:
+    """What fits into a budget."""
     if budget_s is None:
         return ""
-    share = budget_s / max(guess_s(plan, cells), 1e-9)
-    far = f"should be enough for about {len(cells) * share:.0f} of them"
-    if share >= 1:
-        far = "is enough for all of them" if share >= SURE else "may be enough for all of them"
-    return f"; the budget of {span(budget_s)} {far}"
+    groups: dict[budget.Group, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.pass_number, cell.shape), []).append(cell)
+    share = budget.ration(estimate, groups, budget_s)
+    if share.too_long:
+        return f"; of the budget of {span(budget_s)}, {budget.in_words(share.too_long)}"
+    whole = estimate.run_s(cells) <= budget_s
+    how = "is enough" if whole else "is enough with fewer rounds or shorter blocks"
+    return f"; the budget of {span(budget_s)} {how}"

@@ -31,8 +31,9 @@ _ENERGY = (
     " up; "
 )
 _CLOCK = (
-    "SM MHz: the median clock while the cells were timed, and the lowest if it was lower; temp: the"
-    " highest; "
+    "SM MHz, mem MHz: median clocks while the cells were timed, of SM the lowest too if it was"
+    " lower; util: share of the time with a kernel by NVML, pauses between blocks included; temp:"
+    " the highest; "
 )
 
 
@@ -149,6 +150,8 @@ def table_rows(records: Sequence[Record], order: Sequence[str]) -> list[dict[str
                 "idle_w": _median(e.idle_w for e in energies),
                 "clock_mhz": _median(s.sm_mhz for s in states),
                 "lowest_mhz": min(_present(s.lowest_sm_mhz for s in states), default=None),
+                "memory_mhz": _median(s.memory_mhz for s in states),
+                "utilisation": _median(s.utilisation for s in states),
                 "temperature_c": max(_present(s.temperature_c for s in states), default=None),
                 "device_peak": max((r.memory.get("device peak", 0) for r in own), default=0),
                 "host_peak": max(map(_host_memory, own), default=0),
@@ -240,6 +243,8 @@ def _columns(rows: Sequence[Row], run: Run) -> list[Column]:
         ("power_w", number("power", "power_w", _whole("W"))),
         ("idle_w", number("idle", "idle_w", _whole("W"))),
         ("clock_mhz", Column("SM MHz", _clock_text, right=True)),
+        ("memory_mhz", number("mem MHz", "memory_mhz", _whole(""))),
+        ("utilisation", number("util", "utilisation", lambda share: percent(share, 0))),
         ("temperature_c", number("temp", "temperature_c", _whole("C"))),
         ("device_peak", number("GPU mem", "device_peak", _known_size)),
         ("host_peak", number("host mem", "host_peak", _known_size)),
@@ -279,7 +284,7 @@ def joules(value: float | None) -> str:
 
 
 def _whole(unit: str) -> Callable[[float | None], str]:
-    return lambda value: "-" if value is None else f"{value:.0f} {unit}"
+    return lambda value: "-" if value is None else f"{value:.0f} {unit}".rstrip()
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -7,7 +7,7 @@ so they show what is possible and win nothing, unless a run has nothing else.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from lstm_bench.analysis.comparison import Comparison, Side, clear, paired
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run, references
 from lstm_bench.model.types import LstmBenchError
+from lstm_bench.model.units import at_some, clipped, counted, error, factor, seconds, wrapped
+from lstm_bench.report.document import Column, Row, Table, number, text
 from lstm_bench.report.headline import AXES, explaining, floor_of
 
 MOST_GROUPS = 4  # of an axis: the report is one screen
@@ -121,6 +123,69 @@ def firsts(won: pd.DataFrame) -> Counter[str]:
     """At how many shapes each is the fastest beyond the noise, or has nothing beside it."""
     sure = won["verdict"].isin(("slower", "alone"))
     return Counter(name for own in won.loc[sure, "shared"] for name in own)
+
+
+def table(rows: Sequence[Row], metric: str, references: bool) -> Table:
+    """Per group of shapes and class of accuracy: the fastest, the next, the C++ reference."""
+    axis = str(rows[0]["axis"])
+
+    def time(row: Row) -> str:
+        return at_some(seconds(row["fastest_s"]), row["has"], row["shapes"])
+
+    columns = [
+        number("shapes" if axis == "all" else axis, "shapes" if axis == "all" else "at"),
+        text("accuracy", "accuracy"),
+        text("fastest", "fastest", short_name),
+        Column("wins", lambda row: f"{row['wins']} of {row['has']}", right=True),
+        Column(metric, time, right=True),
+        number("error", "error", error),
+    ]
+    if any(row["next"] for row in rows):
+        columns += [text("next", "next", short_name), Column("slower", _by("ratio"), right=True)]
+    if any(row["reference"] for row in rows):
+
+        def faster(row: Row) -> str:
+            by = _by("reference_ratio")(row)
+            return by if by == "-" else f"{short_name(row['reference'])} {by}"
+
+        columns += [Column("faster in C++", faster)]
+    which = "fastest that you can deploy" if references else "fastest"
+    title = which + ("" if axis == "all" else f", by {axis}")
+    return Table("groups", rows, columns, title, keys=2)
+
+
+def short_name(name: str | None) -> str:
+    return clipped(name or "-", 25)
+
+
+def _by(key: str) -> Callable[[Row], str]:
+    """By how much, beyond the noise, and over how many shapes if not over all of the group."""
+
+    def shown(row: Row) -> str:
+        if row[key] is None:
+            return "-"
+        name = key.removesuffix("ratio")
+        by = factor(row[key]) if row[f"{name}beyond_noise"] else "within noise"
+        return at_some(by, row[f"{key}_shapes"], row["shapes"])
+
+    return shown
+
+
+def coverage_lines(
+    cells: pd.DataFrame,
+    groups: Sequence[Row],
+    won: pd.DataFrame,
+    metric: str = "latency",
+) -> list[str]:
+    """Where the rows of the first table cannot run, and rows that win and are not in it."""
+    lost = summary.lacking(cells, metric)
+    named = {group[side] for group in groups for side in ("fastest", "next", "reference")}
+    lines = []
+    for name, wins in firsts(won[won["accuracy"] != summary.ANY]).items():
+        if name in lost and name not in named:
+            lines.append(f"{name} is the fastest at {counted(wins, 'shape')}; it {lost[name]}")
+    lines += ["; ".join(f"{name} {lost[name]}" for name in lost if name in named)]
+    return [wrapped(line) for line in lines if line]
 
 
 class Compared:

@@ -388,7 +388,7 @@ def about(run: Run) -> str:
     if settings.device == "cuda":
         where = (machine.get("gpus") or [{}])[0].get("name")
         how = ["TF32 on"] * settings.tf32  # of the whole run: until it was a row's
-    how += ["state carried from call to call"] * (settings.state == "carried")
+    how += settings.notes
     what = ", ".join([elided(where or "unknown device", 40), *how, f"AMP in {settings.amp}"])
     noisy = _noisy(run.noise)
     return (

@@ -107,9 +107,10 @@ def cell_document(record: Record, profile: Profile, sort: str = "self", top: int
         _add_depth(result, profile)
         return result
     lines = _host_lines(one) if one.of_host else _device_lines(one)
-    result.add("\n".join(lines), _parts(one, sort, top))
-    if len(profile.parts) > top:
-        result.add(f"{len(profile.parts) - top} more with --top, or --format json")
+    table = _parts(one, sort, top, by_launch=not one.of_host)
+    result.add("\n".join(lines), table)
+    if len(table.rows) > top:
+        result.add(f"{len(table.rows) - top} more with --top, or --format json")
     _add_depth(result, profile)
     return result
 
@@ -271,11 +272,12 @@ def _add_parts(
         result.add(_parts(one, sort, top, f"{one.name} at {one.shape.label}"))
 
 
-def _parts(one: Split, sort: str, top: int, title: str = "") -> Table:
+def _parts(one: Split, sort: str, top: int, title: str = "", by_launch: bool = False) -> Table:
     """The columns that the parts of this cell have anything in."""
-    rows, host = profiled_cells.part_rows(one, sort), one.of_host
+    rows, host = profiled_cells.part_rows(one, sort, by_launch), one.of_host
     total, memory = (any(row[key] is not None for row in rows) for key in ("total_s", "bytes"))
-    width = NAME - 6 * (total + memory)
+    width = NAME - 6 * (total + memory) - 22 * by_launch
+    launch = (number("grid", "grid", _sizes), number("block", "block", _sizes))
     columns = [
         text("name", "name", lambda name: clipped(short_name(clean(name)), width)),
         text("family", "family"),
@@ -284,6 +286,7 @@ def _parts(one: Split, sort: str, top: int, title: str = "") -> Table:
         *([number("total", "total_s", seconds)] if total else []),
         number("share", "share", _share),
         *([number("memory" if host else "bytes", "bytes", size)] if memory else []),
+        *((*launch, number("regs", "registers", lambda n: str(n or "-"))) if by_launch else ()),
     ]
     return Table("parts", rows, columns, title, most=top)
 
@@ -451,6 +454,11 @@ def _share(value: float | None) -> str:
 
 def _there(share: float) -> str:
     return percent(share, 0) if share else "-"
+
+
+def _sizes(sizes: Sequence[int] | None) -> str:
+    """A grid or a block without the dimensions that are one at its end: 16x4, 256."""
+    return re.sub(r"(x1)+$", "", "x".join(map(str, sizes))) if sizes else "-"
 
 
 def _count(value: float) -> str:

@@ -32,7 +32,7 @@ def result_line(record: Record, shape: int = 0, name: int = 0) -> str:
 
 
 class Clockwork:
-    """Cells done and time left; the guess of the plan is corrected by what the run sees."""
+    """Cells done and time left, by the estimate, which the run corrects after every shape."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic):
         self.now = now
@@ -41,7 +41,7 @@ class Clockwork:
         self._told: set[tuple[str, str]] = set()
 
     def started(self, cells: Sequence[Cell], guess_s: float) -> None:
-        self.cells, self.guess_s = len(cells), guess_s
+        self.cells = len(cells)
         columns = ([cell.shape.label for cell in cells], [_name(cell) for cell in cells])
         self.widths = (max(map(len, columns[0]), default=0), max(map(len, columns[1]), default=0))
         self.begin = self.at = self.now()
@@ -49,11 +49,9 @@ class Clockwork:
 
     def finished(self, record: Record) -> None:
         self.done += 1
-        self.at = self.now()
-        share = self.done / max(self.cells, self.done)
-        # elapsed * (1 - share) / share by what was seen, guess * (1 - share) by the plan's guess;
-        # the guess fades as evidence comes in
-        self.left_then_s = (1 - share) * (self.at - self.begin + (1 - share) * self.guess_s)
+
+    def expect(self, seconds: float) -> None:
+        self.at, self.left_then_s = self.now(), seconds
 
     def worth_telling(self, record: Record) -> bool:
         """Not that the same row cannot run here for the same reason, shape by shape."""
@@ -65,7 +63,7 @@ class Clockwork:
         return not known
 
     def left_s(self) -> float:
-        """Counts down from one finished cell to the next, but not to nothing while any is left."""
+        """Counts down from one estimate to the next, but not to nothing while cells are left."""
         if self.done >= self.cells:
             return 0.0
         now = self.now()

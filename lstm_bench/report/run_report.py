@@ -5,6 +5,7 @@ One screen for people who scan; everything else is drawn with `--all`, and is al
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,21 +18,28 @@ from lstm_bench.analysis import summary as summaries
 from lstm_bench.analysis.noise import SHAPE, Floors, Noise
 from lstm_bench.analysis.results import Run, references
 from lstm_bench.model.shape_filter import chosen
-from lstm_bench.model.types import UNSEEN_GPU, LstmBenchError, Shape, kinds_of
+from lstm_bench.model.types import (
+    UNSEEN_GPU,
+    LstmBenchError,
+    Settings,
+    Shape,
+    from_json,
+    kinds_of,
+)
 from lstm_bench.model.units import (
     at_some,
     clipped,
     counted,
     error,
-    factor,
     over,
     percent,
     seconds,
+    short,
     times,
     wrapped,
 )
 from lstm_bench.report import fastest, limits_report
-from lstm_bench.report.document import Column, Document, FrameRows, Row, Table, number, text
+from lstm_bench.report.document import Column, Document, FrameRows, Table, number, text
 from lstm_bench.runs.run_folders import resume_command
 
 MAX_REASON_LINES = 12
@@ -107,10 +115,10 @@ def document(
     result.facts |= {"noise": noise_facts(floors), "failures": failures.to_dict("records")}
     result.facts |= {"warnings": dict(warnings), "damaged_lines": run.damaged}
     if groups := fastest.by_group(run, cells, of, won, metric):
-        result.add(_groups(groups, metric, bool(ours)))
-        result.add("\n".join(coverage_lines(cells, groups, won, metric)))
+        result.add(fastest.table(groups, metric, bool(ours)))
+        result.add("\n".join(fastest.coverage_lines(cells, groups, won, metric)))
     far = limits.distances(cells, run.limits, metric)
-    result.add(_table(run, summary, won, ours, far, everything))
+    result.add(_table(run, of, summary, won, ours, far, everything))
     result.add("\n".join(_legend(run, summary, of, groups, metric, bool(len(far)))))
     # parts of their own: lines of one part are joined where the terminal is narrow
     result.add(wrapped(noise_line(floors, metric)), *uncertain_lines(len(measured), wide, metric))
@@ -200,8 +208,8 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
     else:
         where = f"{machine.get('cpu')}, {counted(settings.get('threads', 0), 'thread')}"
     tf32 = ", TF32 on" if settings.get("tf32") else ""  # of the whole run: until it was a row's
-    carried = ", state carried from call to call" if settings.get("state") == "carried" else ""
-    return f"{where}{tf32}, seed {settings.get('seed')}{carried}"
+    notes = "".join(f", {note}" for note in from_json(Settings, settings).notes)
+    return f"{where}{tf32}, seed {settings.get('seed')}{notes}"
 
 
 def noise_line(floors: Floors, metric: str = "latency") -> str:
@@ -315,78 +323,16 @@ def _serious_lines(warnings: Sequence[tuple[str, int]], total: int) -> list[str]
     return [line.strip() for line in warning_lines(serious, total)]
 
 
-def _groups(rows: Sequence[Mapping[str, Any]], metric: str, references: bool) -> Table:
-    """Per group of shapes and class of accuracy: the fastest, the next, the C++ reference."""
-    axis = str(rows[0]["axis"])
-
-    def time(row: Row) -> str:
-        return at_some(seconds(row["fastest_s"]), row["has"], row["shapes"])
-
-    columns = [
-        number("shapes" if axis == "all" else axis, "shapes" if axis == "all" else "at"),
-        text("accuracy", "accuracy"),
-        text("fastest", "fastest", _clipped),
-        Column("wins", lambda row: f"{row['wins']} of {row['has']}", right=True),
-        Column(metric, time, right=True),
-        number("error", "error", error),
-    ]
-    if any(row["next"] for row in rows):
-        columns += [text("next", "next", _clipped), Column("slower", _by("ratio"), right=True)]
-    if any(row["reference"] for row in rows):
-
-        def faster(row: Row) -> str:
-            by = _by("reference_ratio")(row)
-            return by if by == "-" else f"{_clipped(row['reference'])} {by}"
-
-        columns += [Column("faster in C++", faster)]
-    which = "fastest that you can deploy" if references else "fastest"
-    title = which + ("" if axis == "all" else f", by {axis}")
-    return Table("groups", rows, columns, title, keys=2)
-
-
-def _clipped(name: str | None) -> str:
-    return clipped(name or "-", 25)
-
-
-def _by(key: str) -> Callable[[Row], str]:
-    """By how much, beyond the noise, and over how many shapes if not over all of the group."""
-
-    def shown(row: Row) -> str:
-        if row[key] is None:
-            return "-"
-        name = key.removesuffix("ratio")
-        by = factor(row[key]) if row[f"{name}beyond_noise"] else "within noise"
-        return at_some(by, row[f"{key}_shapes"], row["shapes"])
-
-    return shown
-
-
-def coverage_lines(
-    cells: pd.DataFrame,
-    groups: Sequence[Row],
-    won: pd.DataFrame,
-    metric: str = "latency",
-) -> list[str]:
-    """Where the rows of the first table cannot run, and rows that win and are not in it."""
-    lost = summaries.lacking(cells, metric)
-    named = {group[side] for group in groups for side in ("fastest", "next", "reference")}
-    lines = []
-    for name, wins in fastest.firsts(won[won["accuracy"] != summaries.ANY]).items():
-        if name in lost and name not in named:
-            lines.append(f"{name} is the fastest at {counted(wins, 'shape')}; it {lost[name]}")
-    lines += ["; ".join(f"{name} {lost[name]}" for name in lost if name in named)]
-    return [wrapped(line) for line in lines if line]
-
-
 def _table(
     run: Run,
+    of: summaries.Times,
     summary: pd.DataFrame,
     won: pd.DataFrame,
     references: Collection[str],
     far: pd.DataFrame,
     everything: bool,
 ) -> Table:
-    over_limit = limits.means(far)
+    over_limit, full = limits.means(far), summaries.saturation(of)
     rows = summary.rename(columns={"fastest": "fastest_shapes"}).to_dict("records")
     shapes = won.loc[won["verdict"] != "alone", "accuracy"].value_counts()
     for row in rows:
@@ -395,6 +341,7 @@ def _table(
         competes = contested and row["ok"] and row["implementation"] not in references
         row["fastest_share"] = row["fastest_shapes"] / int(contested) if competes else None
         row["over_limit"] = over_limit.get(row["implementation"])
+        row["saturates_at"], row["largest_batch"] = full.get(row["implementation"], (None, None))
     whole = (summary["ok"] == summary["cells"].max()).all()
     common = summary.attrs["shared_shapes"]
     device = summary["device_s"].notna().any()
@@ -405,6 +352,9 @@ def _table(
         (True, over_shapes("latency", "latency_s", seconds, common)),
         (by_step(run), over_shapes("per step", "step_s", seconds, common)),
         (everything, over_shapes("throughput", "throughput_s", seconds, common)),
+        (everything, over_shapes("seq/s", "sequences_per_s", _rate, common)),
+        (everything, over_shapes("TFLOP/s", "tflops", _rate, common)),
+        (everything and bool(full), Column("saturates", _saturates, right=True)),
         (everything and device, number("device", "device_s", seconds)),
         (True, over_shapes(f"vs {summary.attrs['baseline']}", "ratio", times, common)),
         (bool(over_limit), number("over limit", "over_limit", limits_report.distance)),
@@ -419,6 +369,16 @@ def over_shapes(heading: str, key: str, show: Callable[[float], str], common: in
     """A mean over the shapes that all rows have; of a row with few over its own, which it says."""
     count = "ratio_shapes" if key == "ratio" else "shapes"
     return Column(heading, lambda row: at_some(show(row[key]), row[count], common), right=True)
+
+
+def _rate(value: float) -> str:
+    return "-" if math.isnan(value) else short(value)
+
+
+def _saturates(row: Mapping[str, Any]) -> str:
+    if row["largest_batch"] is None:
+        return "-"
+    return str(row["saturates_at"] or f">= {row['largest_batch']}")
 
 
 def by_step(run: Run) -> bool:
@@ -484,9 +444,11 @@ def _details_legend(won: pd.DataFrame) -> list[str]:
     shared = any(len(own) > 1 for own in won["shared"])
     return [
         wrapped(
-            "throughput: time per call when calls are queued; first call: with compilation;"
-            " fastest: share of the shapes at which it is the fastest that you can deploy in its"
-            " class of accuracy (fp32, tf32, half, int8), and not within noise"
+            "throughput: time per call when calls are queued; seq/s, TFLOP/s: by throughput;"
+            " saturates: the batch from which on twice the sequences gain less than"
+            f" {percent(summaries.LITTLE, 0)} seq/s, mean over the other sizes; first call: with"
+            " compilation; fastest: share of the shapes at which it is the fastest that you can"
+            " deploy in its class of accuracy (fp32, tf32, half, int8), and not within noise"
         ),
         *([SHARED_NOTE] if shared else []),
     ]
@@ -562,10 +524,10 @@ def _fastest(won: pd.DataFrame, metric: str, title: str) -> Table:
         FrameRows(won),
         (
             Column("shape", lambda row: shape_label(row), right=True),
-            text("fastest", "fastest", _clipped),
+            text("fastest", "fastest", fastest.short_name),
             number(metric, "fastest_s", seconds),
             number("error", "error", error),
-            text("next", "next", _clipped),
+            text("next", "next", fastest.short_name),
             number("its time", "next_s", seconds),
             Column("difference", _difference, right=True),
             *([number("C++ reference", "reference_s", seconds)] if reference else []),

@@ -174,7 +174,7 @@ _LIBTORCH = (
 )
 _LIBTORCH_STRICT = "\nat::globalContext().setAllowTF32CuDNN(false);  // the default is TF32"
 _APEX = (
-    "from apex import amp  # an apex from before amp left it\n"
+    "from apex import amp  # NVIDIA/apex at e13873d, the last that has it\n"
     'lstm = amp.initialize(lstm, opt_level="O1", verbosity=0)\n'
     f"{_INFERENCE}"
 )

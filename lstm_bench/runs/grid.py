@@ -19,6 +19,7 @@ from msgspec import Meta
 from lstm_bench.model import fake_script, registry
 from lstm_bench.model.shape_filter import holds
 from lstm_bench.model.types import (
+    INPUTS,
     Implementation,
     LstmBenchError,
     Sampling,
@@ -33,7 +34,8 @@ MAX_ELEMENTS = 2**31  # of one array: beyond this cuDNN and BLAS count in 32 bit
 
 KEYS = (
     *("name", "hidden", "batch", "timesteps", "input", "shapes", "implementations"),
-    *("device", "threads", "amp", "state", "seed", "passes", "controls"),
+    *("device", "threads", "amp", "state", "inputs", "seed"),
+    *("passes", "controls"),
     *("profile", "energy", "sampling", "environments", "fake"),
 )
 
@@ -72,6 +74,7 @@ _SIZES = {
 _SETTINGS = {
     "amp": _one_of("auto", "fp16", "bf16"),
     "state": _one_of("fixed", "carried"),
+    "inputs": _one_of(*INPUTS),
     "seed": _whole(0, 2**32 - 1),
 }
 _SCALARS = {"passes": _whole(1, 100), "controls": _whole(0, 100), "profile": _YES_OR_NO}
@@ -163,8 +166,10 @@ def plan(
         return _threads(data, where, threads, on())
 
     def rows() -> tuple[Implementation, ...]:
-        names = implementations if implementations is not None else _names(data, where)
         fakes = _fakes(data, where)
+        names = implementations
+        if names is None:
+            names = _names(data, where, on(), fakes)
         return _doubled(_rows(list(map(str, names)), counts()[1:], origin, fakes), against, fakes)
 
     found = _all(
@@ -189,12 +194,17 @@ def plan(
         },
     )
     stated = ({"device", "threads"} | _SETTINGS.keys()) & found.keys()
-    settings = {name: found.pop(name) for name in stated}
+    settings = Settings(**{name: found.pop(name) for name in stated})
+    if settings.device == "cpu" and settings.inputs != "device":
+        raise LstmBenchError(
+            f"{where}: inputs: found {settings.inputs} and a run on the CPU, which copies nothing:"
+            " x is in host memory already; type --inputs device, or --device cuda where a GPU is"
+        )
     energy = data.get("energy", False) is not False
     threads_asked = data.get("threads", "all")
     every = "all" in (threads_asked if isinstance(threads_asked, list) else [threads_asked])
     result = Plan(
-        settings=Settings(**settings),
+        settings=settings,
         energy=energy,
         all_threads=every,
         controls_shuffled=True,
@@ -357,11 +367,23 @@ def _mapping(data: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
     return {str(k): v for k, v in value.items()}
 
 
-def _names(data: Mapping[str, Any], where: str) -> list[str]:
+def _names(data: Mapping[str, Any], where: str, on: str, fakes: Mapping[str, Any]) -> list[str]:
+    """The rows of the file; an entry such as `cpu: [openvino]` is for that kind of device."""
     given = data.get("implementations", list(registry.PAPER))
-    names = [given] if isinstance(given, str) else given
+    entries = [given] if isinstance(given, str) else given
+    at = f"{where}: implementations"
     kind = _list("a list such as [pytorch]")
-    return list(_checked(names, kind, f"{where}: implementations"))
+    names = []
+    for entry in _checked(entries, kind, at):
+        if not isinstance(entry, dict):
+            names.append(str(entry))
+            continue
+        for device, rows in entry.items():
+            _checked(device, _one_of("cpu", "cuda"), at)
+            rows = [str(row) for row in _checked(rows, kind, f"{at}: {device}")]
+            _rows(rows, [], f"{at}: {device}", fakes)  # also those that are not for this device
+            names += rows if device == on else []
+    return names
 
 
 def _environments(data: Mapping[str, Any], where: str) -> dict[str, str]:

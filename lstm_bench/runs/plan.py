@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 import heapq
-import math
 import random
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,8 +14,6 @@ import msgspec
 
 from lstm_bench.model.shape_filter import holds
 from lstm_bench.model.types import (
-    LEAD_S,
-    WINDOW_S,
     Cell,
     Implementation,
     LstmBenchError,
@@ -26,6 +22,7 @@ from lstm_bench.model.types import (
     Shape,
     to_json,
 )
+from lstm_bench.runs.estimate import Estimate
 
 MAX_CELLS = 1_000_000
 TWIN = "#2"  # behind the name of a worker: the other process of its A/A pairs
@@ -81,7 +78,9 @@ class Plan:
         if self.shard is None:
             return list(self.shapes)
         number, of = self.shard
-        costs = {shape: self._guess_shape_s(shape) for shape in self.shapes}
+        estimate = Estimate(self)
+        rows = [row.name for row in self.implementations]
+        costs = {s: estimate.shape_s([Cell(name, s) for name in rows]) for s in self.shapes}
         loads = [(0.0, part) for part in range(1, of + 1)]
         mine = set()
         shuffled = list(self.shapes)
@@ -92,9 +91,6 @@ class Plan:
             if part == number:
                 mine.add(shape)
         return [shape for shape in self.shapes if shape in mine]
-
-    def _guess_shape_s(self, shape: Shape) -> float:
-        return sum(guess_cell_s(self, Cell(r.name, shape)) for r in self.implementations)
 
     def ordered_shapes(self, pass_number: int) -> list[Shape]:
         """Shuffled, so that a machine that slows down over an hour does not bend one axis."""
@@ -203,96 +199,3 @@ class Plan:
         }
         mine, theirs = (replace(p, **left_aside) for p in (self, other))
         return mine == theirs
-
-
-#: Napkin figures for `--dry-run` and the first guess of the time left: seconds of host work per
-#: timestep, and useful arithmetic per second (per core on a CPU, in all on a GPU). A run replaces
-#: them by what it sees.
-_STEP_S = {
-    "cpu": {
-        "deepbench": 5e-6,
-        "onnxruntime": 5e-6,
-        "tensorflow": 1e-4,
-        "keras-torch": 2e-4,
-        "keras-jax": 6e-5,
-    },
-    "cuda": {"persistent": 2e-6, "tensorflow": 4e-4},
-}
-_STEP_DEFAULT_S = {"cpu": 3e-5, "cuda": 1.5e-5}
-_RATE = {"cpu": 8e9, "cuda": 1.5e13}
-_CPU_WORK = {"deepbench": 0.25, "onnxruntime": 0.25, "openvino": 2.0}  # of what that rate takes
-_CPU_AMP_SLOWDOWN = {"pytorch": 40.0, "tensorflow": 3.0}  # half precision without hardware for it
-_BUILD_S = {"persistent": 1.0, "tensorflow": 0.4, "jax": 0.5, "keras-jax": 0.8}
-_COMPILE_S = {"cpu": (1.0, 0.0), "cuda": (2.0, 0.6)}  # and for each timestep, up to the row's cap
-_START_S = {
-    "tensorflow": 8.0,
-    "pytorch": 3.0,
-    "onnxruntime": 1.0,
-    "openvino": 1.0,
-    "jax": 1.0,
-    "keras-torch": 8.0,
-    "keras-jax": 5.0,
-}
-
-
-def possible(plan: Plan, cells: Iterable[Cell], missing: Collection[str]) -> list[Cell]:
-    """Those whose framework is there."""
-    return [cell for cell in cells if plan.row(cell.implementation).home not in missing]
-
-
-def guess_call_s(row: Implementation, shape: Shape, settings: Settings) -> float:
-    """Within a factor of a few, what one call will take."""
-    if row.framework.startswith("fake"):
-        return float(row.options.get("call_s", 0.001)) if row.options.get("real") else 0.0
-    settings = row.settings_in(settings)
-    device, name = settings.device, row.framework
-    fused = device == "cuda" and row.options.get("mode") == 0  # cuDNN's, as everybody's
-    step = _STEP_DEFAULT_S[device] if fused else _STEP_S[device].get(name, _STEP_DEFAULT_S[device])
-    work = shape.flops / _RATE[device]
-    if device == "cpu":
-        work *= _CPU_WORK.get(name, 1.0) / settings.threads
-    slow = row.precision in ("amp", "bf16") and device == "cpu"
-    return (shape.timesteps * step + work) * (_CPU_AMP_SLOWDOWN.get(name, 1.0) if slow else 1.0)
-
-
-def too_long(call_s: float, sampling: Sampling) -> bool:
-    """Whether a cell will be given up while it is prepared, which takes two calls."""
-    return 2 * call_s > sampling.timeout_s
-
-
-def guess_cell_s(plan: Plan, cell: Cell) -> float:
-    """What a cell will cost: building, warming, and its rounds up to the cap."""
-    row, sampling = plan.row(cell.implementation), plan.sampling
-    device = row.settings_in(plan.settings).device
-    if device not in row.devices:
-        return 0.0
-    call = guess_call_s(row, cell.shape, plan.settings)
-    if call == 0.0:
-        return 0.005
-    if too_long(call, sampling):
-        return sampling.timeout_s
-    kinds = 2 if device == "cuda" else 1
-    block = max(sampling.block_s, (sampling.block_calls + 1) * call) * kinds
-    rounds = min(sampling.cell_s, block * (sampling.rounds + sampling.max_rounds) / 2)
-    warm = min(sampling.warmup_cap_s, max(sampling.warmup_s, 6 * call))
-    closer = max(0.1, 4 * call) if plan.wants_profile(cell) else 0.0
-    closer += (WINDOW_S + LEAD_S) * sampling.loads if plan.wants_energy(cell) else 0.0
-    build = guess_build_s(row, cell.shape, device)
-    if build >= row.options.get("cap_s", math.inf):  # given up; what costs is the first of them
-        return build / len(plan.shapes)
-    return build + call + warm + max(rounds, call) + closer
-
-
-def guess_build_s(row: Implementation, shape: Shape, device: str) -> float:
-    """Until the first call; what compiles gives up at its cap."""
-    if "cap_s" not in row.options:
-        return _BUILD_S.get(row.framework, 0.05)
-    once, step = _COMPILE_S[device]
-    return min(once + step * shape.timesteps, float(row.options["cap_s"]))
-
-
-def guess_s(plan: Plan, cells: Sequence[Cell]) -> float:
-    """What these cells of the plan will take, starting the workers included."""
-    rows = {(c.pass_number, plan.worker(c)) for c in cells}
-    starts = sum(_START_S.get(re.split("[~+@#]", worker)[0], 0.3) for _, worker in rows)
-    return starts + sum(guess_cell_s(plan, cell) for cell in cells)

@@ -33,7 +33,8 @@ _COPIES = {1: "host to device", 2: "device to host", 8: "device to device", 10: 
 #: The fields that are read, by their place in the records of CUPTI 12 and 13.
 _KIND = struct.Struct("<I")
 _TIMES = struct.Struct("<16xQQ")  # start and end of a kernel, a copy, a fill
-_KERNEL_REST = struct.Struct("<92xI8xQ")  # correlation, address of the name
+#: Registers, grid and block, correlation, address of the name.
+_KERNEL_REST = struct.Struct("<6xH44x6i16xI8xQ")
 _COPY_REST = struct.Struct("<4xB3xQ28xI")  # kind of copy, bytes, correlation
 _FILL_REST = struct.Struct("<8xQ28xI")  # bytes, correlation
 _CALL = struct.Struct("<4xIQQ8xI")  # callback id, start, end, correlation
@@ -189,8 +190,9 @@ class Listener:
         if kind == _MEMSET:
             size, correlation = _FILL_REST.unpack_from(view, place)
             return Activity("fill", "memset", start, end, size, correlation)
-        correlation, address = _KERNEL_REST.unpack_from(view, place)
-        return Activity("kernel", self._text(address), start, end, 0, correlation)
+        registers, *sizes, correlation, address = _KERNEL_REST.unpack_from(view, place)
+        config = (*sizes, registers)
+        return Activity("kernel", self._text(address), start, end, 0, correlation, config)
 
     def _launch(self, kind: int, number: int) -> str:
         """The name of a call if it starts work on the device; of the hundreds few do."""

@@ -130,6 +130,11 @@ class Worker:
         try:
             if self.settings.state == "carried" and not session.carries:
                 raise Unsupported("it cannot start a call from the states that the last one left")
+            if self.settings.inputs not in session.inputs_from:
+                raise Unsupported(
+                    f"it has no way for x and y in {self.settings.inputs} host memory; expected"
+                    f" inputs: {' or '.join(session.inputs_from)}"
+                )
             return self._prepare(key, session, row, build_s, from_json(Sampling, sampling), peak)
         except BaseException:
             session.close()  # what it holds on the device must not stay with a failed cell

@@ -9,7 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lstm_bench.model.profile import Part, Profile
-from lstm_bench.model.types import TOLERANCES, Implementation, Settings, Unsupported, to_json
+from lstm_bench.model.types import (
+    INPUTS,
+    TOLERANCES,
+    Implementation,
+    Settings,
+    Unsupported,
+    to_json,
+)
 from lstm_bench.worker.implementations import baseline_libraries as libraries
 from lstm_bench.worker.implementations import kept
 from lstm_bench.worker.implementations.session import Session
@@ -39,6 +46,8 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
         session = _build_cpu(problem, options, settings)
     else:
         session = _build_cudnn(problem, options, settings)
+    if settings.inputs != "device":
+        session.lstm.keep_on_host(settings.inputs == "pinned")
     if settings.state == "carried":
         session.carry(problem.h0, problem.c0)
     return session
@@ -52,6 +61,7 @@ class BaselineSession(Session):
 
     profiler = "baseline"
     carries = True
+    inputs_from = INPUTS
 
     def __init__(self, lstm: Any, path: str):
         self.lstm, self.path, self.memory = lstm, path, lstm.memory()

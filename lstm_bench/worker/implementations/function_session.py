@@ -13,29 +13,33 @@ from lstm_bench.worker.problem import Array, Problem
 
 
 class FunctionSession(Session):
-    """Calls `forward(x, h, c)`, which gives (output, h, c)."""
+    """Calls `run(x, h, c)`, which gives (output, h, c).
+
+    That is `forward`; where x lies in host memory a subclass sets `run` to copy x and y around it.
+    """
 
     carries = True
 
     def __init__(self, forward: Any, inputs: Sequence[Any], settings: Settings):
-        self.forward, self.result = forward, inputs  # to wait for, until there is an answer
+        self.run = self.forward = forward
+        self.result = inputs  # to wait for, until there is an answer
         self.x, *self.start = inputs
         self.states: Sequence[Any] = self.start
         if settings.state == "carried":
             self.call = self._carry_on  # type: ignore[method-assign]
 
     def call(self) -> None:
-        self.result = self.forward(self.x, *self.states)
+        self.result = self.run(self.x, *self.states)
 
     def _carry_on(self) -> None:
-        self.result = self.forward(self.x, *self.states)
+        self.result = self.run(self.x, *self.states)
         self.states = self.result[1:]
 
     def restart(self) -> None:
         self.states = self.start
 
     def close(self) -> None:
-        self.forward = self.x = None
+        self.run = self.forward = self.x = None
         self.start, self.states, self.result = [], [], []
 
 

@@ -101,6 +101,8 @@ def _cudnn(weights: Any, x: Any, h: Any, c: Any) -> Any:
 class JaxSession(FunctionSession):
     """A function of (weights, x, h, c), compiled."""
 
+    inputs_from = ("device", "pageable")
+
     def __init__(
         self,
         function: Callable[..., Any],
@@ -111,18 +113,26 @@ class JaxSession(FunctionSession):
         time_major: bool,
     ):
         weights = jax.tree.map(jnp.asarray, weights)
-        inputs = [jnp.asarray(value) for value in (x, problem.h0, problem.c0)]
+        on_host = settings.inputs != "device"
+        states = [jnp.asarray(value) for value in (problem.h0, problem.c0)]
+        inputs = [x if on_host else jnp.asarray(x), *states]
         self.compiled = jax.jit(function).lower(weights, *inputs).compile()
         self.time_major = time_major
         self.memory = {
             "weights": sum(w.nbytes for w in jax.tree.leaves(weights)),
-            "inputs": sum(value.nbytes for value in inputs),
+            "inputs": sum(value.nbytes for value in inputs[on_host:]),
         }
         forward = functools.partial(self.compiled, weights)
         super().__init__(forward, inputs, settings)
+        if on_host:
+            self.run = self._from_host
+
+    def _from_host(self, x: Array, *states: Any) -> Any:
+        output, *states = self.forward(jax.device_put(x), *states)
+        return np.asarray(output), *states
 
     def wait(self) -> None:
-        self.result[0].block_until_ready()
+        self.result[-1].block_until_ready()  # as are the others then: they are of one program
 
     def outputs(self) -> Answer:
         output, h, c = map(np.asarray, self.result)

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from lstm_bench.model.profile import Activity, Profile, Window
-from lstm_bench.model.types import Implementation, Settings
+from lstm_bench.model.types import INPUTS, Implementation, Settings
 from lstm_bench.worker.implementations import pytorch, torch_profile
 from lstm_bench.worker.implementations.function_session import FunctionSession, batch_major
 from lstm_bench.worker.implementations.keras_layer import keras_on, layer
 from lstm_bench.worker.implementations.session import Session
-from lstm_bench.worker.implementations.torch_session import kernels
+from lstm_bench.worker.implementations.torch_session import from_host, kernels, nbytes, placed
 from lstm_bench.worker.problem import Answer, Problem
 
 allocated = pytorch.allocated
@@ -35,20 +35,24 @@ class KerasTorchSession(FunctionSession):
     """Keras puts a layer on the GPU where there is one."""
 
     profiler = torch_profile.SOURCE
+    inputs_from = INPUTS
 
     def __init__(self, lstm: Any, problem: Problem, settings: Settings):
         def forward(x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> Any:
             with torch.inference_mode():
                 return lstm(x, initial_state=[h, c], training=False)
 
-        arrays = (batch_major(problem), problem.h0, problem.c0)
-        inputs = [torch.from_numpy(value).to(settings.device) for value in arrays]
-        super().__init__(forward, inputs, settings)
-        self.cuda = settings.device == "cuda"
+        x = placed(batch_major(problem), settings.inputs, settings.device)
+        states = tuple(placed(s, "device", settings.device) for s in (problem.h0, problem.c0))
+        super().__init__(forward, (x, *states), settings)
+        held = (x, *states)
+        if settings.inputs != "device":
+            self.run, held = from_host(forward, settings), states
+        self.device, self.cuda = settings.device, settings.device == "cuda"
         if self.cuda:
             self.wait = torch.cuda.synchronize  # type: ignore[method-assign]
-        held = {"weights": [weight.value for weight in lstm.weights], "inputs": inputs}
-        self.memory = {name: sum(t.nbytes for t in tensors) for name, tensors in held.items()}
+        weights = [weight.value for weight in lstm.weights]
+        self.memory = {"weights": nbytes(weights), "inputs": nbytes(held)}
 
     @property
     def path(self) -> str:  # type: ignore[override]
@@ -56,7 +60,8 @@ class KerasTorchSession(FunctionSession):
 
         Read off the operators of a short call like the others.
         """
-        found = kernels(lambda: self.forward(self.x[:, :1], *self.start))
+        x = self.x[:, :1].to(self.device)
+        found = kernels(lambda: self.forward(x, *self.start))
         return "Python loop" if found == "generic" else found
 
     def outputs(self) -> Answer:

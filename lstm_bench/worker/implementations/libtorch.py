@@ -15,7 +15,7 @@ import torch
 
 from lstm_bench.model.profile import CallDepth
 from lstm_bench.model.registry import FRAMEWORKS
-from lstm_bench.model.types import Implementation, Settings, Unsupported
+from lstm_bench.model.types import INPUTS, Implementation, Settings, Unsupported
 from lstm_bench.worker import call_depth
 from lstm_bench.worker.implementations import native, pytorch
 from lstm_bench.worker.implementations.pytorch import allocated as allocated
@@ -27,7 +27,7 @@ from lstm_bench.worker.timing import Clock
 SOURCE = "libtorch.cpp"
 HEADER = "torch/csrc/api/include/torch/nn/modules/rnn.h"
 VERBS = ("new", "call", "wait", "restart", "time_each", "time_queued", "outputs", "delete")
-WEIGHTS, INPUTS = ("w_ih", "w_hh", "b_ih", "b_hh"), ("x", "h0", "c0")
+WEIGHTS, GIVEN = ("w_ih", "w_hh", "b_ih", "b_hh"), ("x", "h0", "c0")
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -45,19 +45,20 @@ class LibtorchSession(TorchSession):
 
     def __init__(self, library: ctypes.CDLL, problem: Problem, settings: Settings):
         self.library, self.problem, self.device = library, problem, settings.device
-        sizes = {n: getattr(problem, n).nbytes for n in (*WEIGHTS, *INPUTS)}
+        sizes = {n: getattr(problem, n).nbytes for n in (*WEIGHTS, *GIVEN)}
         self.memory = {
             "weights": sum(sizes[name] for name in WEIGHTS),
-            "inputs": sum(sizes[name] for name in INPUTS),
+            "inputs": sum(sizes[name] for name in GIVEN[settings.inputs != "device" :]),
         }
         s = problem.shape
         shape = (ctypes.c_int64 * 4)(s.hidden, s.batch, s.timesteps, s.input_size)
-        arrays = [_pointer(getattr(problem, name)) for name in (*INPUTS, *WEIGHTS)]
+        arrays = [_pointer(getattr(problem, name)) for name in (*GIVEN, *WEIGHTS)]
         self.layer = ctypes.c_void_p()
         self._ask(
             "new",
             *(ctypes.byref(self.layer), shape, (ctypes.c_void_p * 7)(*arrays)),
             *(settings.device == "cuda", settings.state == "carried"),
+            INPUTS.index(settings.inputs),
         )
 
     def call(self) -> None:

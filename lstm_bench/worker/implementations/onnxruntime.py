@@ -245,14 +245,21 @@ def _seen(events: list[dict[str, Any]], walls_ns: list[float]) -> Iterator[Seen]
 class BoundSession(OnnxSession):
     """Inputs and outputs are bound to memory on the device, so that a call copies nothing.
 
+    Or x and y to host memory: to bind x is to copy it, so that each call does; y it copies itself.
     With carried state two bindings take turns: the states that one writes the other reads.
     """
 
+    inputs_from = ("device", "pageable")
+
     def __init__(self, model: onnx.ModelProto, problem: Problem, settings: Settings):
         super().__init__(model, problem, settings)
-        shape = problem.shape
-        x, output = problem.x, np.empty((shape.timesteps, 1, shape.batch, shape.hidden), np.float32)
-        self.x, self.output = self._value(x), self._value(output)
+        shape, place = problem.shape, settings.device
+        x, output_shape = problem.x, (shape.timesteps, 1, shape.batch, shape.hidden)
+        if settings.inputs != "device":
+            place = "cpu"
+            self.memory["inputs"] -= x.nbytes
+        self.x = self._value(x, place)
+        self.output = self._value(np.full(output_shape, np.nan, np.float32), place)
         self.restart()
 
     def restart(self) -> None:
@@ -264,10 +271,11 @@ class BoundSession(OnnxSession):
 
     def _states(self) -> list[ort.OrtValue]:
         """Of copies: on a CPU a value is the array itself."""
-        return [self._value(self.feed[name].copy()) for name in ("h0", "c0")]
+        device = self.settings.device
+        return [self._value(self.feed[name].copy(), device) for name in ("h0", "c0")]
 
-    def _value(self, array: Array) -> ort.OrtValue:
-        return ort.OrtValue.ortvalue_from_numpy(array, self.settings.device, 0)
+    def _value(self, array: Array, device: str) -> ort.OrtValue:
+        return ort.OrtValue.ortvalue_from_numpy(array, device, 0)
 
     def _bound(self, before: list[ort.OrtValue], after: list[ort.OrtValue]) -> ort.IOBinding:
         binding = self.session.io_binding()
@@ -279,6 +287,8 @@ class BoundSession(OnnxSession):
 
     def call(self) -> None:
         self.binding = next(self.turns)
+        if self.settings.inputs != "device":
+            self.binding.bind_ortvalue_input("x", self.x)
         self.session.run_with_iobinding(self.binding)
 
     def outputs(self) -> Answer:

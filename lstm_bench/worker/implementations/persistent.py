@@ -47,6 +47,8 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Baseline
     if not h0_top <= kernel_plan.H0_MOST:
         raise Unsupported(f"an initial h of {h0_top:g}: at most {kernel_plan.H0_MOST:g}")
     best = fastest(problem, row.options["precision"], TRIED)
+    if settings.inputs != "device":
+        best.lstm.keep_on_host(settings.inputs == "pinned")
     if settings.state == "carried":
         best.carry(*(_stored(state, best.storage) for state in (problem.h0, problem.c0)))
     return best

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from lstm_bench.model.types import Implementation, Settings, Shape, Unsupported
 from lstm_bench.worker import loaded_libraries
 from lstm_bench.worker.implementations import amp, torch_compile, torch_variants
 from lstm_bench.worker.implementations.session import Session
-from lstm_bench.worker.implementations.torch_session import HALF, TorchSession
+from lstm_bench.worker.implementations.torch_session import HALF, TorchSession, placed
 from lstm_bench.worker.problem import Problem
 from lstm_bench.worker.problem import make as make_problem
 
@@ -96,19 +97,24 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     layer = layer.to(dtype=dtype).eval()
     layer.flatten_parameters()
     if row.options.get("apex"):
-        from apex import amp as apex_amp
+        _cast_by_apex()
 
-        layer = apex_amp.initialize(layer, opt_level="O1", verbosity=0)
-
-    def placed(name: str) -> torch.Tensor:
-        value = torch.from_numpy(getattr(problem, name))
+    def shared(name: str, inputs: str = "device") -> torch.Tensor:
         key = f"torch {name} {device} {dtype}"
-        return problem.shared(key, lambda: value.to(device=device, dtype=dtype))
+        return problem.shared(key, lambda: placed(getattr(problem, name), inputs, device, dtype))
 
-    state = (placed("h0").unsqueeze(0), placed("c0").unsqueeze(0))
-    session = way(layer, placed("x"), state, row, settings)
+    state = (shared("h0").unsqueeze(0), shared("c0").unsqueeze(0))
+    session = way(layer, shared("x", settings.inputs), state, row, settings)
     session.precision = precision
     return session
+
+
+@functools.cache
+def _cast_by_apex() -> None:
+    """Level O1 patches PyTorch's functions, not a layer, and would patch its own patches again."""
+    from apex import amp as apex_amp
+
+    apex_amp.initialize([], opt_level="O1", verbosity=0)
 
 
 def _autocast_once(problem: Problem, half: str) -> None:

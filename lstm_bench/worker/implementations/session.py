@@ -20,6 +20,7 @@ class Session:
     memory: dict[str, int]  # bytes, by name
     profiler: str = ""  # the name of the framework's own, if it has one
     carries: bool = False  # whether it obeys `state: carried`; see `restart`
+    inputs_from: tuple[str, ...] = ("device",)  # those of INPUTS that it obeys
 
     def call(self) -> None:
         """One forward pass; may return before it is done."""

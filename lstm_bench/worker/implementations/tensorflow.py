@@ -24,7 +24,7 @@ from lstm_bench.worker.implementations import amp, tensorflow_profile
 from lstm_bench.worker.implementations.function_session import FunctionSession, batch_major
 from lstm_bench.worker.implementations.keras_layer import keras_on
 from lstm_bench.worker.implementations.session import Session
-from lstm_bench.worker.problem import Answer, Problem
+from lstm_bench.worker.problem import Answer, Array, Problem
 
 OPTIONS = frozenset({"mode", "xla"})  # what `build` reads of row.options
 keras = keras_on("tensorflow")
@@ -80,12 +80,9 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
 
     def placed(name: str) -> tf.Tensor:
         value = batch_major(problem) if name == "x" else getattr(problem, name)
-
-        def place() -> tf.Tensor:
-            with tf.device("GPU:0" if cuda else "CPU:0"):
-                return tf.identity(tf.constant(value))
-
-        return problem.shared(f"tensorflow {name}", place)
+        if name == "x" and settings.inputs != "device":
+            return value
+        return problem.shared(f"tensorflow {name}", lambda: tf.identity(on_device(value, settings)))
 
     x, *states = (placed(name) for name in ("x", "h0", "c0"))
     layer.build(x.shape)
@@ -97,6 +94,12 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     return session
 
 
+def on_device(value: Any, settings: Settings) -> tf.Tensor:
+    """An array as a tensor that lies there."""
+    with tf.device("GPU:0" if settings.device == "cuda" else "CPU:0"):
+        return tf.constant(value)
+
+
 def _mixed_once(problem: Problem, half: str) -> None:
     settings = Settings(device="cpu", amp=half)
     build(problem, IMPLEMENTATIONS["tf-mode2-amp"], settings).call()
@@ -106,6 +109,7 @@ class TensorFlowSession(FunctionSession):
     """One Keras LSTM behind a `tf.function` whose signature is the problem's shape."""
 
     profiler = tensorflow_profile.SOURCE
+    inputs_from = ("device", "pageable")
 
     def __init__(
         self, layer: Any, inputs: tuple[tf.Tensor, ...], settings: Settings, xla: bool | None
@@ -117,13 +121,19 @@ class TensorFlowSession(FunctionSession):
             return layer(x, initial_state=[h, c], training=False)
 
         super().__init__(forward, inputs, settings)
-        self.layer, self.cuda = layer, settings.device == "cuda"
+        if settings.inputs != "device":
+            self.run, inputs = self._from_host, inputs[1:]
+        self.layer, self.settings, self.cuda = layer, settings, settings.device == "cuda"
         self.memory = {
             "weights": sum(int(np.prod(w.shape)) * 4 for w in layer.weights),
             "inputs": sum(int(np.prod(t.shape)) * t.dtype.size for t in inputs),
         }
         if self.cuda:
             self.wait = tf.test.experimental.sync_devices  # type: ignore[method-assign]
+
+    def _from_host(self, x: Array, *states: tf.Tensor) -> Any:
+        output, *states = self.forward(on_device(x, self.settings), *states)
+        return output.numpy(), *states
 
     @property
     def path(self) -> str:  # type: ignore[override]

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from lstm_bench.model.profile import Activity, CallDepth, Profile, Window
-from lstm_bench.model.types import Implementation, Settings, Unsupported
+from lstm_bench.model.types import INPUTS, Implementation, Settings, Unsupported
 from lstm_bench.worker import call_depth, loaded_libraries
 from lstm_bench.worker.implementations import torch_profile
 from lstm_bench.worker.implementations.session import Session
-from lstm_bench.worker.problem import Answer
+from lstm_bench.worker.problem import Answer, Array
 
 try:
     from torch.autograd.profiler_legacy import profile as _Operators
@@ -28,10 +28,14 @@ HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class TorchSession(Session):
-    """The layer as it is. A variant wraps it, or overrides how it is called."""
+    """The layer as it is. A variant wraps it, or overrides how it is called.
+
+    `x` lies where the settings have it; `forward` takes it on the device, `run` where it is.
+    """
 
     profiler = torch_profile.SOURCE
     carries = True
+    inputs_from = INPUTS
 
     def __init__(
         self,
@@ -48,8 +52,11 @@ class TorchSession(Session):
             self.call = self._carry  # type: ignore[method-assign]
         if self.device == "cuda":
             self.wait = torch.cuda.synchronize  # type: ignore[method-assign]
-        self.forward = self.wrapped(layer)
-        self.memory = {"weights": _bytes(self.weights()), "inputs": _bytes((x, *state))}
+        self.run = self.forward = self.wrapped(layer)
+        self.memory = {"weights": nbytes(self.weights()), "inputs": nbytes((x, *state))}
+        if settings.inputs != "device":
+            self.run = from_host(self.forward, settings)
+            self.memory["inputs"] = nbytes(state)
 
     def wrapped(self, layer: torch.nn.Module) -> Forward:
         """What a call runs: of the input and the states, the output and the states."""
@@ -61,11 +68,11 @@ class TorchSession(Session):
 
     def call(self) -> None:
         with torch.inference_mode():
-            self.result = self.forward(self.x, self.state)
+            self.result = self.run(self.x, self.state)
 
     def _carry(self) -> None:
         with torch.inference_mode():
-            self.result = self.forward(self.x, self.state)
+            self.result = self.run(self.x, self.state)
             self.state = self.result[1]
 
     def restart(self) -> None:
@@ -93,7 +100,8 @@ class TorchSession(Session):
         return call_depth.measure(self.call, self.wait)
 
     def close(self) -> None:
-        self.result = self.layer = self.forward = self.x = None  # type: ignore[assignment]
+        self.result = self.layer = self.x = None  # type: ignore[assignment]
+        self.run = self.forward = None  # type: ignore[assignment]
         self.state = self.initial = None  # type: ignore[assignment]
         if self.device == "cuda":
             torch.cuda.empty_cache()
@@ -102,7 +110,33 @@ class TorchSession(Session):
     def path(self) -> str:  # type: ignore[override]
         """The library behind the layer, read off the operators of a short call like the others."""
         with torch.inference_mode():
-            return kernels(lambda: self.forward(self.x[:1], self.initial))
+            x = self.x[:1].to(self.device)
+            return kernels(lambda: self.forward(x, self.initial))
+
+
+def from_host(forward: Callable[..., Any], settings: Settings) -> Callable[..., Any]:
+    """The same for x in host memory, with y copied to one buffer there; the copies are queued."""
+    device, pinned = torch.device(settings.device), settings.inputs == "pinned"
+    kept: list[torch.Tensor] = []
+
+    def copied(x: torch.Tensor, *states: Any) -> Any:
+        output, *rest = forward(x.to(device, non_blocking=True), *states)
+        if not kept:  # NaN: what is not copied must not pass a check
+            y = torch.empty(output.shape, dtype=output.dtype, pin_memory=pinned)
+            kept.append(y.fill_(torch.nan))
+        return kept[0].copy_(output, non_blocking=True), *rest
+
+    return copied
+
+
+def placed(
+    array: Array, inputs: str, device: str, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """An array as a tensor where `inputs` has it."""
+    if inputs == "device":
+        return torch.from_numpy(array).to(device=device, dtype=dtype)
+    tensor = torch.from_numpy(array).to(dtype=dtype)
+    return tensor.pin_memory() if inputs == "pinned" else tensor
 
 
 def kernels(call: Callable[[], Any]) -> str:
@@ -150,5 +184,6 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def _bytes(tensors: Iterable[torch.Tensor]) -> int:
+def nbytes(tensors: Iterable[torch.Tensor]) -> int:
+    """What they hold together."""
     return sum(t.numel() * t.element_size() for t in tensors)

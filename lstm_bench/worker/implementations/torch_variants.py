@@ -38,7 +38,8 @@ class Autocast(TorchSession):
 class Graph(TorchSession):
     """Captured once as a CUDA graph, and replayed.
 
-    Carried states stay where the graph reads them: its last kernel copies them there.
+    Carried states stay where the graph reads them: its last kernel copies them there. Copies from
+    pinned memory are in the graph; those from pageable memory, which it cannot have, around it.
     """
 
     WARM = 3  # calls before the capture: libraries choose and allocate in the first ones
@@ -47,18 +48,36 @@ class Graph(TorchSession):
         super().__init__(*arguments)
         if self.carried:
             self.state = (self.initial[0].clone(), self.initial[1].clone())
+        pageable = self.x.is_cpu and not self.x.is_pinned()
+        run, x = (self.forward, self.x.to(self.device)) if pageable else (self.run, self.x)
         aside, here = torch.cuda.Stream(), torch.cuda.current_stream()
         aside.wait_stream(here)
         with torch.inference_mode(), torch.cuda.stream(aside):
             for _ in range(self.WARM):
-                self.forward(self.x, self.state)
+                run(x, self.state)
         here.wait_stream(aside)
         self.graph = torch.cuda.CUDAGraph()
         with torch.inference_mode(), torch.cuda.graph(self.graph):
-            self.result = self.forward(self.x, self.state)
+            self.result = run(x, self.state)
             if self.carried:
                 torch._foreach_copy_(list(self.state), list(self.result[1]))
         self.call = self.graph.replay  # type: ignore[method-assign]
+        if pageable:
+            self._copy_around(x)
+
+    def _copy_around(self, x: torch.Tensor) -> None:
+        """Copy to the x that the graph reads before each replay, and y to the host behind it."""
+        replay, (output, states) = self.graph.replay, self.result
+        y = torch.empty(output.shape, dtype=output.dtype).fill_(torch.nan)
+        self.result = y, states
+
+        def call() -> None:
+            x.copy_(self.x, non_blocking=True)
+            replay()
+            y.copy_(output, non_blocking=True)
+
+        x.zero_()  # as NaN in y: what is not copied must not pass a check
+        self.call = call  # type: ignore[method-assign]
 
     def restart(self) -> None:
         torch._foreach_copy_(list(self.state), list(self.initial))
@@ -152,7 +171,8 @@ class Trace(TorchSession):
 
     def wrapped(self, layer: torch.nn.Module) -> Forward:
         with quiet(), torch.inference_mode():
-            traced: Forward = torch.jit.trace(layer, (self.x, self.state), check_trace=False)
+            given = (self.x.to(self.device), self.state)
+            traced: Forward = torch.jit.trace(layer, given, check_trace=False)
         return traced
 
 
