@@ -106,6 +106,8 @@ class _Group(click.Group):
 def main() -> None:
     """How long does one LSTM layer take, and what does your framework add?
 
+    Inference, one layer, one direction, sequences of equal length.
+
     Every implementation of a shape gets the same weights and inputs, is checked against a float64
     reference, and is timed in turns with all others; differences stand beside the run's noise.
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lstm_bench.analysis import limits, noise, summary
 from lstm_bench.analysis.comparison import Comparison
 from lstm_bench.analysis.noise import SHAPE
-from lstm_bench.model.units import error, factor, percent, seconds
+from lstm_bench.model.units import counted, error, factor, percent, seconds
 from lstm_bench.report.findings import two_digits
 from lstm_bench.report.paper_table import PAPER
 from study import findings, tables
@@ -65,9 +65,12 @@ class Book:
         self, name: str, b: str, a: str, run: str = MAIN, where: str = "", **sizes: int
     ) -> None:
         """How many times longer B takes than A; `where` is `stepwise`, or empty."""
-        of = at(load(run).against(a, b), **sizes)
+        whole = load(run).against(a, b)
+        of = at(whole, **sizes)
         how = f"latency of {b} over {a}"
         how += "".join(f", {axis} {size}" for axis, size in sizes.items())
+        if len(whole.shapes) < whole.planned:  # the sentence must say which
+            how += f", at {len(of.shapes)} of {counted(whole.planned, 'shape')} of the run"
         if where:
             steps = load(run).stepwise(where)
             of = only(of, lambda shape: shape in steps)
@@ -144,6 +147,11 @@ def _kernel(book: Book) -> None:
         book.slower(f"kernel_{name}", best, own, KERNEL)
         book.slower(f"kernel_deepbench_{name}", best, own, DEEPBENCH)
         book.slower(f"kernel_many_{name}", best, own, MANY, hidden=1024, batch=256)
+    for name, own in (("fp32", "persistent"), ("fp16", "persistent-fp16")):
+        of = load(DEEPBENCH).against(BEST, own)
+        how = f"shapes that {own} can run"
+        book.count(f"kernel_deepbench_shapes_{name}", len(of.shapes), how, DEEPBENCH)
+    book.count("deepbench_shapes", of.planned, "shapes", DEEPBENCH)
     for batch in (1, 64):
         book.slower(f"kernel_batch{batch}", BEST, "persistent", KERNEL, batch=batch)
     run = load(KERNEL).run

@@ -13,7 +13,7 @@ from test_findings import cell, grid, run_of
 
 from lstm_bench.analysis.results import load
 from lstm_bench.model.shape_filter import parsed
-from lstm_bench.report import advice, page
+from lstm_bench.report import advice, ladder, page
 
 REQUIRED = "REQUIRE_BROWSER" in os.environ  # CI: a browser that is missing is a failure there
 if not REQUIRED:
@@ -401,13 +401,13 @@ def test_the_baseline_is_seen_on_either_background(open_page, scheme):
 
 
 @pytest.mark.parametrize("width", [360, 390, 768])
-def test_a_narrow_screen_scrolls_only_inside_tables(open_page, width):
+def test_a_narrow_screen_scrolls_only_inside_tables_and_the_list_of_sections(open_page, width):
     tab = open_page(width=width)
     tab.evaluate("document.querySelectorAll('details').forEach((node) => { node.open = true; })")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     wide = tab.evaluate(
         """() => [...document.querySelectorAll("body *")]
-          .filter((node) => node.checkVisibility() && !node.closest(".scroll, .skip, caption"))
+          .filter((node) => node.checkVisibility() && !node.closest(".scroll, .skip, caption, nav"))
           .filter((node) => node.getBoundingClientRect().right > innerWidth + 1)
           .map((node) => node.outerHTML.slice(0, 80))"""
     )
@@ -605,3 +605,73 @@ def ladder_page(browser, tmp_path_factory):
     tab.goto(path.as_uri())
     yield tab, run
     tab.close()
+
+
+#: What a person sees of the first screen, before anything is scrolled.
+IN_VIEW = """(selector) => [...document.querySelectorAll(selector)]
+  .filter((node) => node.checkVisibility() && node.getBoundingClientRect().bottom <= innerHeight)
+  .map((node) => node.innerText.replace(/\\s+/g, " "))"""
+
+
+def test_the_first_screen_says_what_to_run_and_asks_for_the_shape(ladder_page):
+    tab, _ = ladder_page
+    tab.set_viewport_size({"width": 1280, "height": 800})
+    tab.evaluate("scrollTo(0, 0)")
+    cards = tab.evaluate(IN_VIEW, "#lead .cards > li")
+    assert [card.split(" 6 shapes: ")[0] for card in cards] == [
+        *("Batch 1", "Batch 16", "Batch 64", "Batch 256"),
+    ]
+    for card in cards:
+        assert "You run plain PyTorch at" in card
+        assert "Run pytorch-tf32-persistent:" in card
+        assert "pytorch-tf32 you run this" in card
+    assert len(tab.evaluate(IN_VIEW, "#advice input, #advice .answer")) == 2
+    colours = tab.evaluate(
+        """() => [...document.querySelectorAll("#lead .cards > li")]
+          .map((card) => [...card.querySelectorAll(".bars i")])
+          .map((bars) => bars.map((bar) => getComputedStyle(bar).backgroundColor))"""
+    )
+    assert all(len(set(card)) == len(card) > 1 for card in colours)
+
+
+def test_on_a_telephone_the_first_screen_says_what_to_run(ladder_page):
+    tab, _ = ladder_page
+    tab.set_viewport_size({"width": 400, "height": 800})
+    tab.evaluate("scrollTo(0, 0)")
+    cards = tab.evaluate(IN_VIEW, "#lead .cards > li")
+    assert len(cards) >= 2
+    assert "Run pytorch-tf32-persistent: 6.5x faster" in cards[0]
+
+
+def test_sentences_are_folded_until_somebody_asks(open_page):
+    tab = open_page()
+    assert not tab.locator("#summary li").first.is_visible()
+    tab.locator("#summary summary").first.click()
+    assert tab.locator("#summary li").first.is_visible()
+
+
+def test_a_figure_begins_with_eight_lines_and_draws_more_when_they_are_chosen(ladder_page):
+    tab, run = ladder_page
+    tab.set_viewport_size({"width": 1280, "height": 800})
+    assert tab.locator("#lines .series").count() == 8
+    assert "8 of 33 rows drawn" in tab.inner_text("#lines .note")
+    tab.locator("#lines .legend button", has_text="tf-xla").click()
+    assert tab.locator("#lines .series").count() == 9
+    tab.locator("#lines").get_by_role("button", name="Show all").click()
+    assert tab.locator("#lines .series").count() == run.cells["implementation"].nunique()
+
+
+def test_numbers_of_an_extra_table_have_units_and_no_table_is_clipped(open_page, tmp_path):
+    run = load(Path(__file__).parent.parent / "results" / "h200-ladder")
+    path = tmp_path / "page.html"
+    path.write_text(page.html(run, sections=ladder.sections(run)), encoding="utf-8")
+    tab = open_page(path)
+    assert column(tab, "latency", "#extra")[0] == "94.5 us"
+    assert column(tab, "vs pytorch-tf32", "#extra")[0] == "0.11x"
+    assert column(tab, "GPU mem", "#extra")[0] == "1.01 GiB"
+    wide = tab.evaluate(
+        """() => ["#extra .scroll", "#overview .scroll"].map((box) => document.querySelector(box))
+          .filter((box) => box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight)
+          .length"""
+    )
+    assert wide == 0

@@ -177,3 +177,13 @@ def test_a_table_that_goes_on_below_says_again_which_row_it_is():
     first, second = Table("t", rows, columns, keys=2).drawn(width=40).split("\n\n")
     assert first.splitlines()[2:] == ["one  two    " + "1" * 20, "one  three  " + "1" * 20]
     assert second.splitlines()[2:] == ["one  two    " + "2" * 20, "one  three  " + "2" * 20]
+
+
+def test_a_heading_is_folded_only_where_the_table_has_no_room():
+    columns = (text("row", "a"), number("vs a-long-name", "b"))
+    table = Table("t", [{"a": "x" * 12, "b": "1.00x"}], columns)
+    assert "vs a-long-name" in table.drawn(width=40)
+    lines = table.drawn(width=21).splitlines()
+    assert [" ".join(line.split()) for line in lines[:3]] == ["row vs", "a-long-", "name"]
+    assert max(map(len, lines)) <= 21
+    assert "vs a-long-name" in table.drawn("github", width=21)

@@ -12,7 +12,7 @@ from made_up import manifest, row
 from lstm_bench.analysis import energy_cells, results
 from lstm_bench.model.types import Energy, LstmBenchError, Record, Shape, Telemetry, to_json
 from lstm_bench.model.units import WIDTH
-from lstm_bench.report import energy_report
+from lstm_bench.report import energy_report, ladder
 from lstm_bench.report.energy_report import joules
 from lstm_bench.runs import store
 
@@ -210,7 +210,7 @@ def test_shapes_without_energy_say_that_others_have_it(run_of):
     )
     text = " ".join(energy_report.document(run, ["batch=8"]).written("table").split())
     assert "no energy here; the run has it at 1 other shape" in text
-    assert "the largest over these shapes" in text
+    assert "added at any shape" in text
 
 
 @pytest.mark.parametrize(("apart", "shown"), [(0.007, "200 mJ"), (0.008, "~200 mJ")])
@@ -403,3 +403,16 @@ def test_rows_without_a_common_shape_have_their_own_and_do_not_compare(run_of):
     run = run_of(cell("a", SHAPES[0], 0.2), cell("b", SHAPES[1], 0.4))
     assert [row["gross_j"] for row in rows_of(run)] == pytest.approx([0.2, 0.4])
     assert "own shapes, as none is common to all: do not compare them" in text_of(run)
+
+
+def test_memory_of_the_host_is_the_same_in_every_report(run_of):
+    """What the imported framework holds, and what build and first call added."""
+    memory = {"host peak": 3 << 20, "import": 600 << 20}
+    made = run_of(Record("a", SHAPES[0], 1, 1, "ok", latency_s=1.0, memory=memory))
+    (here,) = energy_report.table_rows(energy_report.measured(made), ["a"])
+    (there,) = ladder.of(made, made.cells).rows
+    assert here["host_peak"] == there["host_peak"] == 603 << 20
+    for document in (energy_report.document(made), ladder.document(made)):
+        text = " ".join(document.written("table").split())
+        assert "host mem" in text
+        assert "on the host with what the imported framework holds" in text

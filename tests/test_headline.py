@@ -1,5 +1,6 @@
 """The sentence about two implementations says what their numbers say."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from made_up import cells, row, run
 
 from lstm_bench.analysis import results, summary
 from lstm_bench.analysis.comparison import compare
-from lstm_bench.report import findings, pair_report
+from lstm_bench.report import fastest, findings, pair_report, run_report
 from lstm_bench.report.headline import explaining, headline
 
 PAPER = Path(__file__).parents[1] / "results" / "h200-paper"
@@ -145,3 +146,97 @@ def test_a_single_shape_and_a_single_thread_are_singular():
     text = pair_report.document(compare(made.cells, "a", "b"), [made]).written("table")
     assert "Of 1 shape b is" in text
     assert "Test CPU, 1 thread," in text
+
+
+#: 32 shapes, of which the faster row cannot run a quarter.
+LARGE = [(h, n, t) for h in (96, 320, 768, 1280) for n in (1, 6, 40, 200) for t in (7, 48)]
+
+
+def with_gaps(hidden=1280, **times):
+    """Rows of so many seconds; the first cannot run one hidden size."""
+    first = next(iter(times))
+    return run(
+        *(
+            row(name, None, *shape, status="unsupported", reason="too large")
+            if (name, shape[0]) == (first, hidden)
+            else row(name, seconds * wobble(*shape), *shape)
+            for shape in LARGE
+            for name, seconds in times.items()
+        )
+    )
+
+
+def groups(made):
+    return json.loads(run_report.document(made).written("json"))["groups"]
+
+
+def test_a_row_that_lacks_shapes_is_the_fastest_where_it_is_and_says_where_it_cannot_run():
+    made = with_gaps(drop=1e-3, libtorch=2e-3, slow=3e-3)
+    for group in groups(made):
+        assert (group["fastest"], group["next"], group["shapes"]) == ("drop", "libtorch", 8)
+        assert (group["has"], group["wins"], group["ratio_shapes"]) == (6, 6, 6)
+        assert group["ratio"] == pytest.approx(2.0, rel=0.02)
+    text = run_report.document(made).written("table")
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "1 fp32 drop 6 of 6 1.01 ms at 6 1e-07 libtorch 2.0x at 6" in lines
+    assert "drop cannot run hidden 1280 (8 of 32 shapes)" in lines
+
+
+def test_what_only_some_sizes_have_does_not_hide_the_group_of_the_others(lstm_bench, write_grid):
+    """One size of five, from the command line: the headline had lost that group."""
+    fakes = {
+        "fake-slow": {"call_s": 0.003},
+        "fake-fast": {"call_s": 0.001, "fault": "unsupported", "hidden": 6},
+    }
+    sizes = {"hidden": [2, 3, 4, 5, 6], "batch": 1, "implementations": [*fakes], "fake": fakes}
+    assert lstm_bench("grid", write_grid(**sizes)).returncode == 0
+    text = lstm_bench("report").stdout
+    table = text[: text.index("precision")]
+    assert table.count("fake-fast  ") == 3
+    last = next(line for line in table.splitlines() if line.strip().startswith("6 "))
+    assert last.split()[2:5] == ["fake-slow", "1", "of"]
+    assert "fake-fast cannot run hidden 6 (1 of 5 shapes)" in text
+
+
+def test_a_row_of_one_shape_does_not_lead_those_of_all():
+    shapes = [(h, n) for h in (1, 2, 3) for n in (1, 16)]
+    rows = [row(name, s, *shape) for name, s in (("a", 2.0), ("b", 3.0)) for shape in shapes]
+    made = run(*rows, row("rare", 1.0, 1, 1))
+    assert [(one["fastest"], one["next"]) for one in groups(made)] == [("a", "b")] * 2
+    text = run_report.document(made).written("table")
+    assert "rare is the fastest at 1 shape; it has no time at 5 of 6 shapes" in text
+
+
+def test_rows_with_gaps_stand_where_they_are_against_each_of_the_others():
+    """Neither as fast as the fastest where they have no time, nor last for a gap."""
+    rows = [row(n, s, hidden=h) for n, s in (("a", 1.0), ("b", 2.0), ("c", 4.0)) for h in (1, 2, 3)]
+    made = run(*rows, *(row("some", 3.0, hidden=h) for h in (1, 2)))
+    times = summary.times(made.cells)
+    assert fastest.ranked(times, times.names, [True] * 3) == ["a", "b", "some", "c"]
+
+
+def test_a_sentence_on_two_rows_says_over_how_many_shapes_it_is():
+    made = with_gaps(drop=1e-3, libtorch=2e-3)
+    found = compare(made.cells, "libtorch", "drop")
+    assert headline(found, found.group()) == (
+        "drop is 2.0x faster than libtorch, at the 24 of 32 shapes that both have"
+    )
+    assert headline(found.turned(), found.turned().group()).endswith(
+        "24 of 32 shapes that both have"
+    )
+    sentences = findings.findings(made)
+    lost = "drop cannot run hidden 1280 (8 of 32 shapes)."
+    assert sentences[0].startswith("drop (error 1e-07) is the fastest at 24 of 24 shapes")
+    assert sentences[0].endswith(lost)
+    assert any("libtorch 2.0x slower at 24 of 32 shapes" in sentence for sentence in sentences)
+
+
+def test_a_row_with_few_shapes_leaves_the_others_theirs_and_says_how_many_it_has():
+    rows = [row(n, h * s, hidden=h) for n, s in (("a", 1.0), ("b", 2.0)) for h in (1, 2, 3, 4)]
+    made = run(*rows, *(row("few", 3.0 * h, hidden=h) for h in (1, 2)))
+    text = run_report.document(made).written("table")
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "a fp32 4/4 2.5 s 1.00x 1e-07" in lines  # over four shapes, not over two
+    assert "few fp32 2/2 4.5 s at 2 3.00x at 2 1e-07" in lines
+    assert "times: median over the 4 shapes that all implementations have" in text
+    assert "at N: over N shapes" in text

@@ -18,8 +18,9 @@ from test_findings import GRID, cell, grid, run_of, sentences
 from lstm_bench.analysis import comparison, noise, results
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.model.median import median_interval
+from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Record, Shape
-from lstm_bench.report import colours, page, run_report
+from lstm_bench.report import colours, ladder, page, run_report
 from lstm_bench.report.page import memory
 
 HOSTILE = (
@@ -235,14 +236,48 @@ def test_winners_are_told_by_class_of_accuracy_and_as_the_report_has_them(text, 
     assert {row["implementation"]: row["fastest"] for row in data["overview"]["rows"]} == wins
 
 
-def test_the_first_picture_is_how_far_frameworks_are_from_the_reference(text):
+def test_the_first_screen_is_what_to_run_with_plain_pytorch_in_the_picture(text):
     data = data_of(text)
     names = [row["name"] for row in data["implementations"]]
-    (bar,) = data["lead"]["bars"]  # in half precision there is no reference
-    assert (names[bar["implementation"]], data["lead"]["axis"]) == ("pytorch", "batch")
-    assert bar["ratios"] == [pytest.approx(1.5, rel=1e-2)] * 2
-    first = text.index("PyTorch is 1.50x slower than the C++ reference (deepbench).")
-    assert first < text.index("Noise floor")
+    bars = [
+        [(names[bar["implementation"]], bar["role"]) for bar in one]
+        for one in data["lead"]["cards"]
+    ]
+    card = [
+        *(("pytorch", "you run this"), ("pytorch-amp", "less exact")),
+        ("deepbench", "C++ reference"),
+    ]
+    assert bars == [card, card]  # by batch
+    places = [
+        text.index(part)
+        for part in (
+            *("What to run instead of plain PyTorch (pytorch)", "You run plain PyTorch at"),
+            *('<div id="advice">', "<details", "PyTorch is 1.50x slower than the C++ reference"),
+            *("Noise floor", '<div id="overview">'),
+        )
+    ]
+    assert places == sorted(places)
+
+
+def test_no_more_than_eight_lines_are_drawn_until_more_are_chosen():
+    run = results.load(Path(__file__).parent.parent / "results" / "h200-ladder")
+    data = data_of(page.html(run))
+    names = [row["name"] for row in data["implementations"]]
+    drawn = [names[i] for i in data["drawn"]]
+    assert len(drawn) == 8 < len(names)
+    assert {"pytorch-tf32", "pytorch-tf32-persistent", "deepbench"} <= set(drawn)
+
+
+def test_the_tables_of_a_page_are_over_one_set_of_shapes():
+    run = results.load(Path(__file__).parent.parent / "results" / "h200-ladder")
+    (section,) = ladder.sections(run)
+    assert "Medians over the 24 shapes" in section["note"]
+    told = data_of(page.html(run))["overview"]
+    assert told["over"].startswith("the 24 shapes")
+    shown = {row[0].rstrip("+"): row[2] for row in section["rows"]}
+    rows = {row["implementation"]: row for row in told["rows"]}
+    assert {name: 1e6 * rows[name]["latency_s"] for name in shown} == pytest.approx(shown)
+    assert rows["pytorch-compile"]["shapes"] == 12  # which its line says
 
 
 def test_each_class_has_the_noise_floor_that_verdicts_use(run, text):
@@ -334,6 +369,11 @@ def test_colours_are_those_of_the_figures_and_legible_on_both_backgrounds(text):
     dark = {name: colours.on_dark(look.colour) for name, look in colours.LOOKS.items()}
     greys = [dark[n] for n in ("deepbench", "deepbench-fp16", "deepbench-graph", "deepbench-skip")]
     assert len(set(greys)) == 4
+
+
+def test_every_row_has_a_colour_of_its_own():
+    seen = [colours.look(name).colour for name in IMPLEMENTATIONS if name != "fake"]
+    assert len(set(seen)) == len(seen)
 
 
 def test_contrast_is_the_one_of_wcag():

@@ -91,3 +91,9 @@ def test_times_stand_in_one_column_whatever_the_shapes_and_the_names():
     progress.finished(RECORD)
     progress.finished(Record(long.implementation, long.shape, 1, 2, "ok", latency_s=1e-3, rounds=3))
     assert len({line.index(" ms") for line in lines}) == 1
+
+
+def test_what_nobody_can_act_on_is_no_mark():
+    record = Record("a", RECORD.shape, 1, 1, "ok", latency_s=1e-3, rounds=3)
+    record.warnings = ["not converged: the interval is wider than was asked"]
+    assert result_line(record) == result_line(RECORD)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.xdist_group("study")  # made once
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = (page.STUDY, page.README)
-RATIO = re.compile(r"latency of (\S+) over ([\w-]+)(?:, batch (\d+))?; geometric mean")
+RATIO = re.compile(r"latency of (\S+) over ([\w-]+)(?:, batch (\d+))?(?:, at .*)?; geometric mean")
 
 
 @pytest.fixture(scope="module")
@@ -255,3 +255,11 @@ def test_machines_are_compared_by_the_runs_made_for_it_once_two_are_there(tmp_pa
         (tmp_path / name).mkdir()
         (tmp_path / name / "manifest.json").write_text("{}")
     assert devices.names(tmp_path) == devices.RUNS[1:]
+
+
+def test_a_mean_over_some_of_the_shapes_says_so():
+    book = Book()
+    book.slower("some", "deepbench-best", "persistent", DEEPBENCH)
+    assert ", at 20 of 37 shapes of the run; geometric mean" in book.entries["some"].how
+    text = (ROOT / "docs" / "study.md").read_text()
+    assert "over the 20 of 37 shapes up to hidden 1024" in " ".join(text.split())

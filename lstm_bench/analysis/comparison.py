@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +93,7 @@ class Comparison:
     a_rounds: Numbers
     b_rounds: Numbers
     left_out: dict[str, int]  # reason -> shapes
+    planned: int  # shapes that either side has, with a time or without
     differs: tuple[str, ...]  # fields of COMPARABLE in which the two differ
     in_turns: bool
     noise: Sequence[Floors]  # of each run
@@ -100,7 +101,13 @@ class Comparison:
     def part(self, rows: npt.NDArray[np.bool_]) -> Comparison:
         """Some of the shapes."""
         first, second = self.a_rounds[rows], self.b_rounds[rows]
-        return dataclasses.replace(self, shapes=self.shapes[rows], a_rounds=first, b_rounds=second)
+        return dataclasses.replace(
+            self,
+            shapes=self.shapes[rows],
+            a_rounds=first,
+            b_rounds=second,
+            planned=int(rows.sum()),
+        )
 
     def turned(self) -> Comparison:
         """A against B."""
@@ -275,10 +282,23 @@ def paired(
     names = (a.name, b.name)
     if not in_turns:
         names = f"{a.name} in the first run", f"{b.name} in the second run"
-    left = _left_out((a.cells, b.cells), names, a.metric, shapes)
+    left, planned = _left_out((a.cells, b.cells), names, a.metric, shapes)
     return Comparison(
-        a.name, b.name, a.metric, shapes, first, second, left, differs, in_turns, floors
+        a.name, b.name, a.metric, shapes, first, second, left, planned, differs, in_turns, floors
     )
+
+
+def drift(
+    first: pd.DataFrame, second: pd.DataFrame, names: Collection[str], metric: str
+) -> list[float]:
+    """How many times longer each of these rows takes in the second run, if it ran alike there."""
+    ratios = []
+    for name in names:
+        try:
+            ratios.append(compare(first, name, name, metric, second).group().ratio.value)
+        except LstmBenchError:
+            continue
+    return sorted(ratio for ratio in ratios if np.isfinite(ratio))
 
 
 def _evened(first: Numbers, second: Numbers) -> tuple[Numbers, Numbers]:
@@ -358,10 +378,10 @@ def _left_out(
     names: tuple[str, str],
     metric: str,
     shapes: pd.DataFrame,
-) -> dict[str, int]:
-    """Why shapes that either side planned are not among the pairs."""
+) -> tuple[dict[str, int], int]:
+    """Why shapes that either side planned are not among the pairs, and how many were planned."""
     if all(len(s) == len(shapes) for s in sides):
-        return {}
+        return {}, len(shapes)
     counted = set(map(tuple, shapes[SHAPE].to_numpy()))
     reasons: Counter[str] = Counter()
     for name, side in zip(names, sides, strict=True):
@@ -370,10 +390,10 @@ def _left_out(
         failed = side.assign(status=status)[status != "ok"].drop_duplicates(SHAPE)
         for *shape, why in failed[[*SHAPE, "status"]].itertuples(index=False, name=None):
             reasons[f"{name} {why}"] += tuple(shape) not in counted
-    for name, mine, theirs in ((names[0], *sides), (names[1], *reversed(sides))):
-        here, there = (set(map(tuple, s[SHAPE].to_numpy())) for s in (mine, theirs))
-        reasons[f"{name} not measured"] += len(there - here)
-    return {reason: count for reason, count in reasons.items() if count}
+    here, there = (set(map(tuple, side[SHAPE].to_numpy())) for side in sides)
+    for name, missing in zip(names, (there - here, here - there), strict=True):
+        reasons[f"{name} not measured"] += len(missing)
+    return {reason: count for reason, count in reasons.items() if count}, len(here | there)
 
 
 #: Of B against A: MPE, geometric mean ratio, and the MPE of A against B.

@@ -15,9 +15,12 @@ import pandas as pd
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.noise import METRICS, SHAPE, Floors, Numbers, by_round
 from lstm_bench.model.types import ACCURACY, Shape
+from lstm_bench.model.units import counted
 
 Codes = npt.NDArray[np.intp]
 FEW = 3  # shapes that are worth a list
+ENOUGH = 0.5  # of the shapes: a row with no more would leave the others little in common
+REFUSED = ("unsupported", "oom")  # what an implementation cannot run
 LITTLE = 0.1  # gain in sequences per second by twice the sequences: the device is full
 ANY = "any"  # class of accuracy: the fastest whatever its error
 #: Classes of accuracy as a sentence says them, where it does not say their name.
@@ -78,17 +81,21 @@ def summary(
 ) -> pd.DataFrame:
     """One row per implementation, in the given order: how fast, how right, how often, at what cost.
 
-    Medians are over the shapes that all rows with any result share, so that a row which refuses
-    the large ones does not look fast.
+    Medians and ratios are over the shapes that all rows share, so that a row which refuses the
+    large ones does not look fast. A row with half of the shapes or fewer has its own: `shapes` and
+    `ratio_shapes` count them.
     """
     own = cells.loc[cells["copy"] == 1, ["implementation", "computes", "precision", "status"]]
-    whole = np.asarray(~np.isnan(of.seconds).any(axis=1))
-    shared = whole[of.shape_of] if whole.any() else np.ones(len(of.cells), dtype=bool)
+    whole = shared_shapes(of)
+    there = np.isfinite(of.seconds)
+    own_shapes = ~there[whole].all(axis=0) if whole.any() else True
+    use = there & (whole[:, None] | own_shapes)
+    shared = use[of.shape_of, of.name_of]
     names = pd.Index(of.names)
     medians = of.cells.loc[shared, _COLUMNS].groupby(of.name_of[shared]).median()
-    medians[_LARGEST] = of.cells.loc[shared, _LARGEST].groupby(of.name_of[shared]).max()
+    medians[_LARGEST] = of.cells[_LARGEST].groupby(of.name_of).max()
     medians.index = names[medians.index]
-    profiled = _profiled(of, shared)
+    profiled = _profiled(of, whole[of.shape_of] if whole.any() else shared)
     device = of.cells.loc[profiled, "device_s"].groupby(of.name_of[profiled]).median()
     medians["device_s"] = device.set_axis(names[device.index])
     worst = of.cells["max_abs_error"].groupby(of.name_of).max().set_axis(names)
@@ -99,14 +106,13 @@ def summary(
     paths = of.cells.drop_duplicates(["implementation", "path"])
     won_by = Counter[str]() if won is None else wins(won)
     baseline = baseline or baseline_of(of.names)
-    logs = dict(zip(of.names, np.log(of.seconds).T, strict=True))
+    logs = dict(zip(of.names, np.log(np.where(use, of.seconds, np.nan)).T, strict=True))
     rows = []
+    nothing = np.full(len(of.shapes), np.nan)
+    base = np.log(of.seconds[:, of.names.index(baseline)]) if baseline in logs else nothing
     for name in order:
-        ratio = math.nan
-        if baseline in logs and name in logs:
-            differences = logs[name] - logs[baseline]
-            if not np.isnan(differences).all():
-                ratio = float(np.exp(np.nanmean(differences)))
+        own_logs = logs.get(name, nothing)
+        differences = (own_logs - base)[np.isfinite(own_logs - base)]
         rows.append(
             {
                 "implementation": name,
@@ -115,16 +121,26 @@ def summary(
                 "paths": sorted(paths.loc[paths["implementation"] == name, "path"]),
                 "cells": int(counts.get(name, 0)),
                 "ok": int(good.get(name, 0)),
+                "shapes": int(np.isfinite(own_logs).sum()),
                 **{column: medians[column].get(name, math.nan) for column in medians},
-                "ratio": ratio,
+                "ratio": float(np.exp(differences.mean())) if len(differences) else math.nan,
+                "ratio_shapes": len(differences),
                 "fastest": won_by[name],
                 "max_abs_error": worst.get(name, math.nan),
             }
         )
     result = pd.DataFrame(rows)
+    result.attrs["baseline"] = baseline
     result.attrs["shared_shapes"] = int(whole.sum())
     result.attrs["profiled_shapes"] = len(np.unique(of.shape_of[profiled]))
     return result
+
+
+def shared_shapes(of: Times) -> npt.NDArray[np.bool_]:
+    """The shapes that all rows have, of rows that have more than half of all shapes."""
+    there = np.isfinite(of.seconds)
+    enough = there.mean(axis=0) > ENOUGH if len(there) else there.any(axis=0)
+    return np.asarray(there[:, enough if enough.any() else slice(None)].all(axis=1))
 
 
 def saturation(of: Times) -> dict[str, tuple[int | None, int]]:
@@ -318,6 +334,29 @@ def failures(cells: pd.DataFrame) -> pd.DataFrame:
         for (name, status, reason), group in failed.groupby(keys, sort=False)
     ]
     return pd.DataFrame(rows, columns=["implementation", "status", "cells", "where", "reason"])
+
+
+def lacking(cells: pd.DataFrame, metric: str = "latency") -> dict[str, str]:
+    """Of each row without a time where others have one: `cannot run hidden 1280 (8 of 32 shapes)`.
+
+    Shapes that nobody has a time of are no row's own.
+    """
+    own = cells[cells["copy"] == 1]
+    timed = own[(own["status"] == "ok") & own[METRICS[metric][0]].notna()]
+    shapes = timed[SHAPE].drop_duplicates().set_index(SHAPE, drop=False)
+    lacks = {}
+    for name, mine in own.groupby("implementation", sort=False):
+        known = timed.loc[timed["implementation"] == name, SHAPE].drop_duplicates()
+        lost = shapes.drop(pd.MultiIndex.from_frame(known))
+        if len(lost):
+            tried = mine.set_index(SHAPE)["status"]
+            tried = tried[tried.index.isin(lost.index)]
+            refused = len(tried) >= len(lost) and tried.isin(REFUSED).all()
+            what = "cannot run" if refused else "has no time at"
+            count = f"{len(lost)} of {counted(len(shapes), 'shape')}"
+            where = _where(lost, shapes) if len(lost) < len(shapes) else ""
+            lacks[str(name)] = f"{what} {where} ({count})" if where else f"{what} {count}"
+    return lacks
 
 
 def _gist(reason: str) -> str:

@@ -173,7 +173,10 @@ def _rows(
             " `lstm-bench report` has the reasons"
         )
     changed = _changed((a, b), loaded) if two or "~" in a + b else {}
-    options.write(pair_report.document(found, loaded, changed), form, output)
+    alike = set.intersection(*(set(run.implementations) for run in loaded)) - {a, b}
+    alike = {name for name in alike if two and not _changed((name, name), loaded)}
+    drift = comparison.drift(cells[0], cells[-1], alike, metric)
+    options.write(pair_report.document(found, loaded, changed, drift), form, output)
 
 
 def _are_runs(results: Path, names: Sequence[str]) -> bool:

@@ -56,7 +56,7 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
     "--implementations",
     multiple=True,
     metavar="A,B",
-    help="Only these, instead of the file's; repeatable.",
+    help="Only these, instead of the file's; ROW@1: ROW on one thread, in turns; repeatable.",
 )
 @options.device
 @options.threads

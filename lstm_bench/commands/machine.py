@@ -132,7 +132,7 @@ def doctor_(
     click.echo("\n".join("  " + line for line in run_report.noise_lines(floors)))
     if (verdict := doctor.verdict(records, floors.classes[-1].floor)) is not None:
         click.echo(f"  calls over 1 ms: {verdict}")
-    kinds = [one for one in kinds_of([r.warnings for r in records]) if one[0] != "not converged"]
+    kinds = kinds_of([r.warnings for r in records])
     for line in run_report.warning_lines(kinds, len(records)):
         click.echo(f"!{line}")
     failed = [r for r in records if r.status != "ok"]

@@ -373,13 +373,22 @@ class Record:
         return gross if gross and gross > 0 else None
 
 
+def kinds(warnings: Sequence[str]) -> list[str]:
+    """The kinds of a cell's warnings that a reader may act on, each once.
+
+    That it missed the precision its grid asked for says little: the interval stands beside it.
+    """
+    found = dict.fromkeys(warning.split(":")[0] for warning in warnings)
+    return [kind for kind in found if kind != "not converged"]
+
+
 def kinds_of(warnings: Iterable[Sequence[str]]) -> list[tuple[str, int]]:
     """How many cells each kind of warning concerns, the most frequent first."""
-    kinds: Counter[str] = Counter()
-    for told, cells in Counter(map(tuple, warnings)).items():  # most have the same
-        for kind in dict.fromkeys(one.split(":")[0] for one in told):
-            kinds[kind] += cells
-    return kinds.most_common()
+    counts: Counter[str] = Counter()
+    for same, cells in Counter(map(tuple, warnings)).items():  # most have the same
+        for kind in kinds(same):
+            counts[kind] += cells
+    return counts.most_common()
 
 
 SAME_ENERGY = 0.05  # what two measurements of energy or power may differ by on one GPU

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -37,16 +38,18 @@ LOOKS = {
     "pytorch-amp": Look("#e69f00", "s", (4, 1.5)),
     "pytorch-half": Look("#8c2d04", "D", (1, 1.5)),
     "pytorch-apex": Look("#c7853a", "X", (4, 1.5)),
+    "pytorch-persistent": Look("#c2002f", "*"),
+    "pytorch-tf32-persistent": Look("#e0457b", "*", (4, 1.5)),
     "pytorch-tf32": Look("#b34700", "s"),
-    "pytorch-graph": Look("#d55e00", "^", (4, 1.5)),
-    "pytorch-tf32-graph": Look("#b34700", "P", (4, 1.5)),
-    "pytorch-half-graph": Look("#8c2d04", "v", (4, 1.5)),
-    "pytorch-bf16": Look("#8c2d04", "X", (1, 1.5)),
-    "pytorch-int8": Look("#e69f00", "v"),
+    "pytorch-graph": Look("#f07d1a", "^", (4, 1.5)),
+    "pytorch-tf32-graph": Look("#96500c", "P", (4, 1.5)),
+    "pytorch-half-graph": Look("#a63a1e", "v", (4, 1.5)),
+    "pytorch-bf16": Look("#6f3a1a", "X", (1, 1.5)),
+    "pytorch-int8": Look("#d4a017", "v"),
     "pytorch-compile": Look("#b5651d", "*"),
-    "pytorch-script": Look("#b5651d", "D", (4, 1.5)),
-    "pytorch-trace": Look("#b5651d", "o", (1, 1.5)),
-    "pytorch-native": Look("#c7853a", "^", (1, 1.5)),
+    "pytorch-script": Look("#a97142", "D", (4, 1.5)),
+    "pytorch-trace": Look("#cd8544", "o", (1, 1.5)),
+    "pytorch-native": Look("#9c6b2f", "^", (1, 1.5)),
     "tf-mode0": Look("#0072b2", "o"),
     "tf-mode1": Look("#009e73", "v"),
     "tf-mode2": Look("#cc79a7", "^"),
@@ -77,7 +80,9 @@ def look(name: str) -> Look:
     number, family = zlib.crc32(name.encode()), family_of(name)
     if name == family in FAMILIES:
         return Look(FAMILIES[name], "o")
-    colour = FAMILIES.get(family, _OTHERS[number % len(_OTHERS)])
+    colour = _OTHERS[number % len(_OTHERS)]
+    if family in FAMILIES:
+        colour = _lighter(FAMILIES[family], 0.05 + 0.4 * (number % 101) / 101)
     return Look(colour, "odv^sXP"[number // 7 % 7], ((4, 1.5), (1, 1.5))[number // 49 % 2])
 
 
@@ -120,9 +125,14 @@ def on_dark(colour: str) -> str:
     channels = _channels(colour)
     if len(set(channels)) == 1:
         channels = [max(1 - c, 0.45) for c in channels]
-    for step in range(21):
-        lighter = (c + step / 20 * (1 - c) for c in channels)
-        found = "#" + "".join(f"{round(255 * c):02x}" for c in lighter)
-        if contrast(found, DARK) >= 4:
-            break
-    return found
+    same = _hex(channels)
+    lighter = (_lighter(same, step / 20) for step in range(21))
+    return next(colour for colour in lighter if contrast(colour, DARK) >= 4)
+
+
+def _lighter(colour: str, share: float) -> str:
+    return _hex([c + share * (1 - c) for c in _channels(colour)])
+
+
+def _hex(channels: Sequence[float]) -> str:
+    return "#" + "".join(f"{round(255 * c):02x}" for c in channels)

@@ -10,6 +10,7 @@ import io
 import json
 import math
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,30 +84,40 @@ class Table:
     def drawn(self, form: str = "table", width: int | None = None) -> str:
         """As text; what is wider than `width` goes on below, with its key columns again.
 
-        A column that leaves no room for another is folded between its words, and inside of those
-        that are longer than the column.
+        Headings are folded if the table fits so. A column that leaves no room for
+        another is folded between its words, and inside of those that are longer than the column.
         """
         rows = self.rows[: self.most]
         shown = [[clean(column.show(row)) for column in self.columns] for row in rows]
         if form == "github":
             shown = [[_MARKDOWN.sub(_escaped, cell) for cell in row] for row in shown]
-        heads = [column.heading for column in self.columns]
-        longest = [max(map(len, cells)) for cells in zip(heads, *shown, strict=True)]
+        heads = [[column.heading] for column in self.columns]
+        widths = [max((len(row[n]) for row in shown), default=1) for n in range(len(heads))]
+        longest = _longest(heads, widths)
+        if form == "table" and width and _across(longest) > width:
+            folded = [_wrap(head, size or 1) for (head,), size in zip(heads, widths, strict=True)]
+            if _across(_longest(folded, widths)) <= width:
+                heads, longest = folded, _longest(folded, widths)
         blocks = _blocks(longest, width, self.keys) if width else [list(range(len(heads)))]
         return "\n\n".join(
-            self._block(shown, form, block, _folds([longest[place] for place in block], width))
+            self._block(shown, heads, form, block, _folds([longest[n] for n in block], width))
             for block in blocks
         )
 
     def _block(
-        self, shown: list[list[str]], form: str, places: list[int], folds: list[int | None]
+        self,
+        shown: list[list[str]],
+        heads: list[list[str]],
+        form: str,
+        places: list[int],
+        folds: list[int | None],
     ) -> str:
         columns = [self.columns[place] for place in places]
         widths = list(zip(places, folds, strict=True))
         return str(
             tabulate.tabulate(
                 [[_narrowed(row[n], w) if w else row[n] for n, w in widths] for row in shown],
-                headers=[column.heading for column in columns],
+                headers=["\n".join(heads[n]) for n in places],
                 tablefmt=_LAYOUT[form],
                 colalign=["right" if c.right else "left" for c in columns] if shown else None,
                 disable_numparse=True,
@@ -169,6 +180,20 @@ class Document:
         out = io.StringIO()
         pd.DataFrame(rows).to_csv(out, index=False, lineterminator="\n")
         return out.getvalue().rstrip("\n")
+
+
+def _longest(heads: Sequence[Sequence[str]], widths: Sequence[int]) -> list[int]:
+    """The width of each column, its heading in lines."""
+    lines = [max(map(len, head), default=0) for head in heads]
+    return [max(both) for both in zip(lines, widths, strict=True)]
+
+
+def _across(longest: Sequence[int]) -> int:
+    return sum(longest) + _BETWEEN * (len(longest) - 1)
+
+
+def _wrap(heading: str, width: int) -> list[str]:
+    return textwrap.wrap(heading, width, break_long_words=False)
 
 
 def _blocks(longest: Sequence[int], width: int, keys: int) -> list[list[int]]:

@@ -17,7 +17,7 @@ from lstm_bench.model.types import SAME_ENERGY, LstmBenchError, Record, unlike_i
 from lstm_bench.model.units import counted, in_units, over, percent, size, wrapped
 from lstm_bench.report.document import Column, Document, Row, Table, number
 from lstm_bench.report.page import Section
-from lstm_bench.report.run_report import heading, mark_notes, names, only
+from lstm_bench.report.run_report import MEMORY_NOTE, heading, mark_notes, names, only
 from lstm_bench.runs import store
 
 SLOWED = ("throttled:", "slow clock:")  # how warnings of a block that stood out begin
@@ -34,10 +34,6 @@ _CLOCK = (
     "SM MHz, mem MHz: median clocks while the cells were timed, of SM the lowest too if it was"
     " lower; util: share of the time with a kernel by NVML, pauses between blocks included; temp:"
     " the highest; "
-)
-_NOTE = (
-    "mem: the most that one cell added to what its process had, the largest over {shapes}; memory"
-    " that is used again does not show"
 )
 
 
@@ -69,11 +65,7 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     if any(row["cells"] for row in rows):
         energy = _ENERGY.format(shapes=over(common), known=percent(SAME_ENERGY, 0))
     clock = _CLOCK if any(row["clock_mhz"] for row in rows) else ""
-    result.add(
-        wrapped(
-            energy + clock + _NOTE.format(shapes="these shapes" if conditions else "all shapes")
-        )
-    )
+    result.add(wrapped(energy + clock + MEMORY_NOTE))
     result.add("\n".join(mark_notes(run, (row["implementation"] for row in rows))))
     told = [*doubts(own), *repeats(pairs(records))]
     if told:
@@ -162,10 +154,16 @@ def table_rows(records: Sequence[Record], order: Sequence[str]) -> list[dict[str
                 "utilisation": _median(s.utilisation for s in states),
                 "temperature_c": max(_present(s.temperature_c for s in states), default=None),
                 "device_peak": max((r.memory.get("device peak", 0) for r in own), default=0),
-                "host_peak": max((r.memory.get("host peak", 0) for r in own), default=0),
+                "host_peak": max(map(_host_memory, own), default=0),
             }
         )
     return rows
+
+
+def _host_memory(record: Record) -> int:
+    """As `results` has it."""
+    peak = record.memory.get("host peak")
+    return 0 if peak is None else peak + record.memory.get("import", 0)
 
 
 def doubts(records: Iterable[Record]) -> list[str]:

@@ -6,7 +6,8 @@ so they show what is possible and win nothing, unless a run has nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from lstm_bench.analysis.comparison import Comparison, Side, clear, paired
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run, references
 from lstm_bench.model.types import LstmBenchError
+from lstm_bench.model.units import at_some, clipped, counted, error, factor, seconds, wrapped
+from lstm_bench.report.document import Column, Row, Table, number, text
 from lstm_bench.report.headline import AXES, explaining, floor_of
 
 MOST_GROUPS = 4  # of an axis: the report is one screen
@@ -54,12 +57,18 @@ def _contests(run: Run, cells: pd.DataFrame, metric: str, of: summary.Times | No
 
 
 def by_group(
-    run: Run, cells: pd.DataFrame, of: summary.Times, metric: str = "latency"
+    run: Run,
+    cells: pd.DataFrame,
+    of: summary.Times,
+    won: pd.DataFrame,
+    metric: str = "latency",
 ) -> list[dict[str, Any]]:
     """Who leads each class of accuracy, for every group of sizes of the axis that explains most.
 
-    `ratio` is how many times slower the next is, `reference_ratio` how many times slower the
-    fastest is than the C++ reference: geometric means, None where there is nothing to compare.
+    `has` is how many of the group's `shapes` the fastest can run, `wins` at how many of these it
+    is the fastest beyond the noise, by `won`, what `contests` has of these cells. `ratio` is how
+    many times slower the next is, `reference_ratio` how many times slower the fastest is than the
+    C++ reference: geometric means over so many shapes, None where there is nothing to compare.
     """
     compared = Compared(run, cells, metric)
     found = {one: contestants(run, of, names) for one, names in summary.classes(of).items()}
@@ -71,7 +80,8 @@ def by_group(
     everywhere = np.ones(len(of.shapes), dtype=bool)
     ours, theirs = next(iter(found.values()))
     first = ranked(of, ours, everywhere)
-    axis, ranges = groups_of(compared([*ranked(of, theirs, everywhere), *first[1:]][0], first[0]))
+    against = compared([*ranked(of, theirs, everywhere), *first[1:]][0], first[0])
+    axis, ranges = groups_of(of.shapes, explaining(against) if against else "")
     rows = []
     for accuracy, (ours, theirs) in found.items():
         for at in ranges:
@@ -80,27 +90,102 @@ def by_group(
                 continue
             fastest, then = leading[0], next(iter(leading[1:]), None)
             reference = next(iter(ranked(of, theirs, inside)), None)
-            ratio, sure = compared.ratio(fastest, then, axis, at)
-            behind, known = compared.ratio(reference, fastest, axis, at)
+            ratio, sure, both = compared.ratio(fastest, then, axis, at)
+            behind, known, beside = compared.ratio(reference, fastest, axis, at)
             own = of.seconds[inside, of.names.index(fastest)]
+            mine = won["accuracy"] == accuracy
+            mine &= won[axis].between(*at) if axis else True
             rows.append(
                 {
                     "axis": axis or "all",
-                    "at": f"{at[0]}" if at[0] == at[1] else f"{at[0]} to {at[1]}",
-                    "shapes": int(np.isfinite(own).sum()),
+                    "at": size_label(at),
+                    "shapes": int(inside.sum()),
+                    "has": int(np.isfinite(own).sum()),
                     "accuracy": accuracy,
                     "fastest": fastest,
+                    "wins": firsts(won[mine])[fastest],
                     "fastest_s": float(np.nanmedian(own)),
                     "error": _error(of, fastest, inside),
                     "next": then,
                     "ratio": ratio,
+                    "ratio_shapes": both,
                     "beyond_noise": sure,
                     "reference": reference,
                     "reference_ratio": behind,
+                    "reference_ratio_shapes": beside,
                     "reference_beyond_noise": known,
                 }
             )
     return rows
+
+
+def firsts(won: pd.DataFrame) -> Counter[str]:
+    """At how many shapes each is the fastest beyond the noise, or has nothing beside it."""
+    sure = won["verdict"].isin(("slower", "alone"))
+    return Counter(name for own in won.loc[sure, "shared"] for name in own)
+
+
+def table(rows: Sequence[Row], metric: str, references: bool) -> Table:
+    """Per group of shapes and class of accuracy: the fastest, the next, the C++ reference."""
+    axis = str(rows[0]["axis"])
+
+    def time(row: Row) -> str:
+        return at_some(seconds(row["fastest_s"]), row["has"], row["shapes"])
+
+    columns = [
+        number("shapes" if axis == "all" else axis, "shapes" if axis == "all" else "at"),
+        text("accuracy", "accuracy"),
+        text("fastest", "fastest", short_name),
+        Column("wins", lambda row: f"{row['wins']} of {row['has']}", right=True),
+        Column(metric, time, right=True),
+        number("error", "error", error),
+    ]
+    if any(row["next"] for row in rows):
+        columns += [text("next", "next", short_name), Column("slower", _by("ratio"), right=True)]
+    if any(row["reference"] for row in rows):
+
+        def faster(row: Row) -> str:
+            by = _by("reference_ratio")(row)
+            return by if by == "-" else f"{short_name(row['reference'])} {by}"
+
+        columns += [Column("faster in C++", faster)]
+    which = "fastest that you can deploy" if references else "fastest"
+    title = which + ("" if axis == "all" else f", by {axis}")
+    return Table("groups", rows, columns, title, keys=2)
+
+
+def short_name(name: str | None) -> str:
+    return clipped(name or "-", 25)
+
+
+def _by(key: str) -> Callable[[Row], str]:
+    """By how much, beyond the noise, and over how many shapes if not over all of the group."""
+
+    def shown(row: Row) -> str:
+        if row[key] is None:
+            return "-"
+        name = key.removesuffix("ratio")
+        by = factor(row[key]) if row[f"{name}beyond_noise"] else "within noise"
+        return at_some(by, row[f"{key}_shapes"], row["shapes"])
+
+    return shown
+
+
+def coverage_lines(
+    cells: pd.DataFrame,
+    groups: Sequence[Row],
+    won: pd.DataFrame,
+    metric: str = "latency",
+) -> list[str]:
+    """Where the rows of the first table cannot run, and rows that win and are not in it."""
+    lost = summary.lacking(cells, metric)
+    named = {group[side] for group in groups for side in ("fastest", "next", "reference")}
+    lines = []
+    for name, wins in firsts(won[won["accuracy"] != summary.ANY]).items():
+        if name in lost and name not in named:
+            lines.append(f"{name} is the fastest at {counted(wins, 'shape')}; it {lost[name]}")
+    lines += ["; ".join(f"{name} {lost[name]}" for name in lost if name in named)]
+    return [wrapped(line) for line in lines if line]
 
 
 class Compared:
@@ -129,13 +214,13 @@ class Compared:
 
     def ratio(
         self, a: str | None, b: str | None, axis: str, at: tuple[int, int]
-    ) -> tuple[float | None, bool]:
-        """How many times slower B is than A in a group, and whether that is beyond the noise."""
+    ) -> tuple[float | None, bool, int]:
+        """How many times slower B is than A in a group, if beyond the noise, at how many shapes."""
         found = self(a, b) if a and b else None
         group = found and (found.group(axis, at) if axis else found.group())
         if not found or not group or not group.shapes:
-            return None, False
-        return group.ratio.value, clear(group, floor_of(found))
+            return None, False, 0
+        return group.ratio.value, clear(group, floor_of(found)), group.shapes
 
 
 def _error(of: summary.Times, name: str, inside: Any) -> float:
@@ -153,28 +238,45 @@ def contestants(run: Run, of: summary.Times, names: Collection[str]) -> tuple[li
 
 
 def ranked(of: summary.Times, names: Collection[str], inside: Any) -> list[str]:
-    """These rows, fastest first, by the geometric mean over shapes that all of them have.
+    """These rows, fastest first, by the geometric mean over these shapes.
 
-    Rows that lack some of the shapes come last: they may lack the slow ones.
+    A row that lacks some of them stands before the first row that is slower where both have a
+    time, and last if it has less than half of the shapes.
     """
-    columns = {name: of.seconds[inside, of.names.index(name)] for name in names}
-    there = {name: int(np.isfinite(own).sum()) for name, own in columns.items()}
+    logs = {name: np.log(of.seconds[inside, of.names.index(name)]) for name in names}
+    there = {name: int(np.isfinite(own).sum()) for name, own in logs.items()}
     known = [name for name in names if there[name]]
+    ordered: list[str] = []
+    for name in sorted(known, key=lambda name: (-there[name], np.nanmean(logs[name]))):
+        ahead = [logs[name] - logs[other] for other in ordered]
+        beats = [np.isfinite(by).any() and np.nanmean(by) < 0 for by in ahead]
+        few = 2 * there[name] < len(logs[name])
+        ordered.insert(beats.index(True) if any(beats) and not few else len(ordered), name)
+    return ordered
 
-    def order(name: str) -> tuple[int, float]:
-        return -there[name], float(np.nanmean(np.log(columns[name])))
 
-    return sorted(known, key=order)
+def base_of(run: Run, names: Iterable[str]) -> str:
+    """What most users run: PyTorch as it comes, else another framework as it comes, else any."""
+    framework = {row.name: row.framework for row in run.plan.implementations}
+
+    def rank(name: str) -> tuple[bool, ...]:
+        ours = framework.get(name) == "pytorch"
+        return not ours, name not in run.defaults, name != "pytorch"
+
+    return min(names, key=rank)
 
 
-def groups_of(of: Comparison | None) -> tuple[str, Sequence[tuple[int, int]]]:
-    """The axis that explains most of a comparison, else the batch, and its sizes in few groups."""
-    if of is None:
-        return "", [(0, 0)]
-    several = [axis for axis in ("batch", *AXES) if of.shapes[axis].nunique() > 1]
-    axis = explaining(of) or next(iter(several), "")
+def groups_of(shapes: pd.DataFrame, axis: str = "") -> tuple[str, Sequence[tuple[int, int]]]:
+    """An axis, else the first of several sizes, and its sizes in few groups."""
+    several = [one for one in ("batch", *AXES) if shapes[one].nunique() > 1]
+    axis = axis or next(iter(several), "")
     if not axis:
         return "", [(0, 0)]
-    sizes = np.unique(of.shapes[axis])
+    sizes = np.unique(shapes[axis])
     parts = np.array_split(sizes, min(MOST_GROUPS, len(sizes)))
     return axis, [(int(part[0]), int(part[-1])) for part in parts]
+
+
+def size_label(at: tuple[int, int]) -> str:
+    """`16`, `1 to 64`: sizes of an axis."""
+    return f"{at[0]}" if at[0] == at[1] else f"{at[0]} to {at[1]}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,6 +47,8 @@ TITLES = {
     "keras-torch": "Keras on PyTorch",
     "keras-jax": "Keras on JAX",
 }
+#: What all numbers are about; help and README say the same.
+SCOPE = "Inference, one LSTM layer, one direction, equal lengths"
 LOWER = {"tf32": "TF32", "amp": "AMP", "fp16": "Half precision", "bf16": "bfloat16", "int8": "int8"}
 
 
@@ -78,6 +80,12 @@ class Pair:
             axis, parts = self.back.by_axis
             return axis, [part.turned() for part in parts]
         return by_axis(self.of)
+
+    @property
+    def covered(self) -> str:
+        """` at 12 of 24 shapes`, if a side lacks some."""
+        count = len(self.of.shapes)
+        return "" if count == self.of.planned else f" at {count} of {self.of.planned} shapes"
 
     @property
     def turns(self) -> bool:
@@ -146,7 +154,7 @@ def subject(run: Run) -> str:
     checked = "; all outputs checked" if len(ok) and ok["max_abs_error"].notna().all() else ""
     if wrong := int((run.cells["status"] == "wrong").sum()):
         checked = f"; {counted(wrong, 'output')} wrong"
-    return f"One LSTM layer: {names} at {shapes} on {where}{checked}"
+    return f"{SCOPE}: {names} at {shapes} on {where}{checked}"
 
 
 class Lead(NamedTuple):
@@ -250,9 +258,9 @@ def versus(group: Group, floor: float) -> str:
 
 def _told(pairs: Sequence[Pair]) -> str:
     """All Bs against their As: what is told by an axis or clear, what goes both ways, the rest."""
-    sure = [f"{pair.of.b} {told_by(*pair.by_axis)}" for pair in pairs if pair.turns]
+    sure = [f"{p.of.b} {told_by(*p.by_axis)}{p.covered}" for p in pairs if p.turns]
     left = [pair for pair in pairs if not pair.turns]
-    sure += [f"{pair.of.b} {versus(pair.whole, pair.floor)}" for pair in left if pair.clear]
+    sure += [f"{p.of.b} {versus(p.whole, p.floor)}{p.covered}" for p in left if p.clear]
     left = [pair for pair in left if not pair.clear]
     sure += [f"{pair.of.b} {both_ways(pair.of, pair.whole)}" for pair in left if pair.both_ways]
     sure += [_at_some(pair) for pair in left if pair.one_way]
@@ -276,15 +284,16 @@ def _wins(run: Run, rows: Sequence[Row]) -> list[str]:
     won = fastest.contests(run, run.cells)
     won = won[won["verdict"] != "alone"]
     alike = single(summary.accuracy(row.precision) for row in rows)
+    lost = summary.lacking(run.cells)
     deployed = "of what you can deploy, " if references(run) else ""
     return [
-        _most_wins(part, deployed + ("" if alike else f"in {said(accuracy)}, "))
+        _most_wins(part, deployed + ("" if alike else f"in {said(accuracy)}, "), lost)
         for accuracy, part in won.groupby("accuracy", sort=False)
     ]
 
 
-def _most_wins(won: pd.DataFrame, where: str) -> str:
-    """The most frequent winner, its wins, the others', and what is within noise."""
+def _most_wins(won: pd.DataFrame, where: str, lost: Mapping[str, str]) -> str:
+    """The most frequent winner, its wins, the others', what is within noise, what it cannot run."""
     shapes = counted(len(won), "shape")
     sure = won.loc[won["verdict"] == "slower", "shared"]
     ranked = summary.wins(won).most_common(1)
@@ -301,8 +310,9 @@ def _most_wins(won: pd.DataFrame, where: str) -> str:
     others = Counter(name for own in sure if top not in own for name in own).most_common(2)
     if others:
         text += "; " + listed(f"{name} at {count}" for name, count in others)
-    close = int((won["verdict"] != "slower").sum())
-    return text + (f"; at {close} the first two are within noise." if close else ".")
+    if close := int((won["verdict"] != "slower").sum()):
+        text += f"; at {close} the first two are within noise"
+    return text + (f"; {top} {lost[top]}." if top in lost else ".")
 
 
 def _capital(text: str) -> str:

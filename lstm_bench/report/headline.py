@@ -50,8 +50,21 @@ Told = tuple[str, list[Part]]  # an axis, and its parts in order
 def headline(of: Comparison, whole: Group, told: Told | None = None) -> str:
     """`pytorch is 2.4x slower than deepbench`, or what else the numbers say; no full stop.
 
-    `told` is what `by_axis` says, where it has been asked already.
+    Where a side lacks shapes it says over how many. `told` is what `by_axis` says, where it has
+    been asked already.
     """
+    return _sentence(of, whole, told) + covered(of)
+
+
+def covered(of: Comparison) -> str:
+    """`, at the 24 of 32 shapes that both have`; empty where both have all."""
+    common = len(of.shapes)
+    if common == of.planned:
+        return ""
+    return f", at the {common} of {counted(of.planned, 'shape')} that both have"
+
+
+def _sentence(of: Comparison, whole: Group, told: Told | None) -> str:
     a, b = of.a, of.b
     if "work" in of.differs:
         time = f"{b} takes {factor(whole.ratio.value)} the time of {a}"

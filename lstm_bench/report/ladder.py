@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from lstm_bench.analysis.results import Run
 from lstm_bench.model.shape_filter import chosen, shapes_of
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import (
-    counted,
+    at_some,
     error,
     factor,
     listed,
@@ -29,16 +29,13 @@ from lstm_bench.model.units import (
 from lstm_bench.report import run_report
 from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.report.fastest import Compared
+from lstm_bench.report.fastest import base_of as base_of
 from lstm_bench.report.page import Section
 
-ENOUGH = 0.5  # of the shapes: a row with no more would leave the others little in common
 MIB = 2**20
-COLUMNS = {"host_peak": "host", "device_peak": "GPU", "import_s": "import", "build_s": "build"}
-COLUMNS |= {"first_call_s": "1st call"}
-COSTS = (
-    "host, GPU: the most memory that build and first call added at any shape, on the host to what"
-    " the imported framework holds; import: of the framework; build, 1st call: with compilation"
-)
+COLUMNS = {"host_peak": "host mem", "device_peak": "GPU mem", "import_s": "import"}
+COLUMNS |= {"build_s": "build", "first_call_s": "1st call"}
+COSTS = f"{run_report.MEMORY_NOTE}; import: of the framework; build, 1st call: with compilation"
 #: What a profile counts in a call, how a sentence says it, and how its number is shown.
 COUNTS: dict[str, tuple[str, Callable[[float], str]]] = {
     "kernels": ("kernels a call", "{:.0f}".format),
@@ -56,7 +53,7 @@ class Ladder:
     rows: list[dict[str, Any]]  # the fastest first
     base: str  # what most users run
     shapes: int  # that all rows have
-    lacking: dict[str, str]  # rows that lack shapes -> how many they have
+    lacking: dict[str, str]  # rows that lack shapes -> which
     slower: dict[str, str]  # rows that are slower than the base -> why, as far as is known
     unclear: dict[str, str]  # rows that take longer, but not beyond the noise or not at all shapes
 
@@ -66,7 +63,7 @@ def of(run: Run, cells: pd.DataFrame) -> Ladder:
     everything = summary.times(cells)
     there = dict(zip(everything.names, np.isfinite(everything.seconds).sum(axis=0), strict=True))
     whole = len(everything.shapes)
-    kept = [name for name in run.implementations if there.get(name, 0) > ENOUGH * whole]
+    kept = [name for name in run.implementations if there.get(name, 0) > summary.ENOUGH * whole]
     if not whole or not kept:
         raise LstmBenchError(f"{run.name} has no times there: there is no ladder to show")
     base = base_of(run, kept)
@@ -76,9 +73,11 @@ def of(run: Run, cells: pd.DataFrame) -> Ladder:
     for row in rows:
         row["accuracy"] = summary.accuracy(row["precision"])
         row["default"] = row["implementation"] in run.defaults
-    counts = {name: there.get(name, 0) for name in run.implementations}
-    lacking = {name: f"{n} of {counted(whole, 'shape')}" for name, n in counts.items() if n < whole}
-    slower = _slower(run, mine, rows, base)
+    lacking, compared = summary.lacking(cells), Compared(run, cells, "latency")
+    for name in lacking.keys() - set(kept):
+        if ratio := compared.ratio(base, name, "", (0, 0))[0]:
+            lacking[name] += f", {factor(ratio)} where it can"
+    slower = _slower(run, mine, rows, base, whole)
     return Ladder(rows, base, int(table.attrs["shared_shapes"]), lacking, *slower)
 
 
@@ -87,33 +86,23 @@ def _time(run: Run) -> tuple[str, str]:
     return ("per step", "step_s") if run_report.by_step(run) else ("latency", "latency_s")
 
 
-def base_of(run: Run, names: Iterable[str]) -> str:
-    """What most users run: PyTorch as it comes, else another framework as it comes, else any."""
-    framework = {row.name: row.framework for row in run.plan.implementations}
-
-    def rank(name: str) -> tuple[bool, ...]:
-        ours = framework.get(name) == "pytorch"
-        return not ours, name not in run.defaults, name != "pytorch"
-
-    return min(names, key=rank)
-
-
 def _slower(
-    run: Run, cells: pd.DataFrame, rows: Sequence[Mapping[str, Any]], base: str
+    run: Run, cells: pd.DataFrame, rows: Sequence[Mapping[str, Any]], base: str, whole: int
 ) -> tuple[dict[str, str], dict[str, str]]:
     """The rows that are slower than the base beyond the noise, and why; then those that may be."""
     compared, counts = Compared(run, cells, "latency"), _counts(run, cells)
     paths = {row["implementation"]: row["paths"] for row in rows}
     slower, unclear = {}, {}
     for name in (row["implementation"] for row in rows):
-        ratio, sure = compared.ratio(base, name, "", (0, 0)) if name != base else (None, False)
-        if ratio is None or ratio <= 1:
+        ratio, sure, shapes = compared.ratio(base, name, "", (0, 0))
+        if name == base or ratio is None or ratio <= 1:
             continue
+        by = at_some(factor(ratio), shapes, whole)
         why = [_path(paths[name]), *_more(counts.get(name, {}), counts.get(base, {}))]
         if sure:
-            slower[name] = ": ".join(filter(None, [factor(ratio), "; ".join(filter(None, why))]))
+            slower[name] = ": ".join(filter(None, [by, "; ".join(filter(None, why))]))
         else:
-            unclear[name] = factor(ratio)
+            unclear[name] = by
     return slower, unclear
 
 
@@ -154,13 +143,13 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     if conditions:
         result.add(run_report.only(run, cells, conditions))
         result.facts["where"] = list(conditions)
-    result.add(Table("ladder", found.rows, _columns(run, found.rows)))
+    result.add(Table("ladder", found.rows, _columns(run, found)))
     result.add("\n".join([*map(wrapped, notes(found)), *run_report.mark_notes(run, _names(found))]))
     result.add(wrapped(run_report.noise_line(run.noise)))
     for title, inside in (("not at every shape", True), ("left out, for want of shapes", False)):
         names = [name for name in found.lacking if (name in _names(found)) == inside]
         if names:
-            result.add(wrapped(f"{title}: {', '.join(f'{n} {found.lacking[n]}' for n in names)}"))
+            result.add(wrapped(f"{title}: {'; '.join(f'{n} {found.lacking[n]}' for n in names)}"))
     if found.slower:
         lines = [wrapped(f"  {name} {why}", 6) for name, why in found.slower.items()]
         result.add("\n".join([f"slower than {found.base}:", *lines]))
@@ -179,21 +168,23 @@ def _names(found: Ladder) -> list[str]:
 def notes(found: Ladder) -> list[str]:
     """What the columns mean."""
     return [
-        f"medians over {over(found.shapes)}; ratio: latency over that of {found.base}, geometric"
+        f"medians over {over(found.shapes)}; vs {found.base}: latency over its latency, geometric"
         " mean; error: largest difference from float64",
         COSTS,
     ]
 
 
-def _columns(run: Run, rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+def _columns(run: Run, found: Ladder) -> list[Column]:
     """Costs that no row knows are left out; two digits are enough for them."""
-    known = [key for key in COLUMNS if any(not math.isnan(row[key]) for row in rows)]
+    known = [key for key in COLUMNS if any(not math.isnan(row[key]) for row in found.rows)]
     two = {True: partial(seconds, digits=2), False: partial(size, digits=2)}
     return [
         run_report.names(run),
         text("class", "accuracy"),
         number(*_time(run), seconds),
-        number("ratio", "ratio", lambda ratio: "-" if math.isnan(ratio) else factor(ratio)),
+        number(
+            f"vs {found.base}", "ratio", lambda ratio: "-" if math.isnan(ratio) else factor(ratio)
+        ),
         number("error", "max_abs_error", error),
         *(number(COLUMNS[key], key, two[key.endswith("_s")]) for key in known),
     ]
@@ -206,7 +197,8 @@ def sections(run: Run) -> list[Section]:
     except LstmBenchError:
         return []
     heads = [f"{head} ({'s' if key.endswith('_s') else 'MiB'})" for key, head in COLUMNS.items()]
-    columns = ["implementation", "class", "latency (us)", "ratio", "error", *heads]
+    versus = f"vs {found.base} (x)"
+    columns = ["implementation", "class", "latency (us)", versus, "error", *heads]
     columns.append(f"slower than {found.base}")
     rows: list[list[str | float | None]] = []
     for row in found.rows:

@@ -64,7 +64,10 @@ def _apart(of: Machines, apart: Mapping[str, Sequence[str]]) -> list[str]:
         lines += _choice(of)
     devices = {name for cells in of.cells.values() for name in cells["device_name"]}
     if len(devices) == 1:
-        lines.append("The same device in all: what differs is not the machine.")
+        lines.append(
+            "The same device in all: what differs is not the machine, or it drifted between the"
+            " runs, which they cannot tell; to compare threads, measure ROW and ROW@1 in one run."
+        )
     return lines
 
 

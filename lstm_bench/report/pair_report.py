@@ -22,20 +22,35 @@ LARGEST = 3  # wins either way
 MOST_ROWS, MOST_COLUMNS = 16, 9  # of the map of wins
 
 
-def document(found: Comparison, runs: Sequence[Run], changed: Changed | None = None) -> Document:
-    """The answer first, then the evidence; `changed`: versions that differ between the runs."""
+def document(
+    found: Comparison,
+    runs: Sequence[Run],
+    changed: Changed | None = None,
+    drift: Sequence[float] = (),
+) -> Document:
+    """The answer first, then the evidence.
+
+    `changed`: versions that differ between the runs; `drift`: how many times longer rows take in
+    the second that both have alike.
+    """
     a, b = found.a, found.b
     result = Document(facts={"a": a, "b": b, "metric": found.metric})
     result.facts |= {"runs": [run.name for run in runs], "left_out": found.left_out}
     result.facts |= {"differs": list(found.differs), "versions_differ": dict(changed or {})}
-    result.facts |= {"in_turns": found.in_turns, "noise": [noise_facts(n) for n in found.noise]}
+    result.facts |= {
+        "in_turns": found.in_turns,
+        "drift": list(drift),
+        "noise": [noise_facts(n) for n in found.noise],
+    }
     result.add("\n".join(heading(run) for run in runs))
     if found.shapes.empty:
         result.add(f"{a} and {b} have no shape in common", *_left_out(found))
         return result
     overall = found.group()
     result.facts["shapes"] = found.shapes.to_dict("records")
-    result.add("\n".join(wrapped(line) for line in _answer(found, overall, changed or {})))
+    lines = _answer(found, overall, changed or {})
+    lines += [] if found.in_turns else _apart(found, drift)
+    result.add("\n".join(map(wrapped, lines)))
     result.add(
         "\n".join(["noise floor: by how much 95% of A/A pairs differ", *_noise(found, runs)])
     )
@@ -76,11 +91,22 @@ def _answer(found: Comparison, overall: Group, changed: Changed) -> list[str]:
     if changed:
         told = (f"{name} {of[0]} in A, {of[1]} in B" for name, of in changed.items())
         lines.append(f"Versions differ: {'; '.join(told)}.")
-    if not found.in_turns:
-        lines.append(
-            "Measured in different runs: what changed between them counts as a difference,"
-            " and the noise floors do not cover it."
-        )
+    return lines
+
+
+def _apart(found: Comparison, drift: Sequence[float]) -> list[str]:
+    """What two runs cannot tell, how much that may be, and what to type instead."""
+    known = "no row that both have alike shows how much"
+    if drift:
+        ends = " to ".join(dict.fromkeys((times(drift[0]), times(drift[-1]))))
+        known = f"{counted(len(drift), 'row')} that both have alike took {ends} in the second"
+    lines = [
+        "Measured in different runs: a machine that drifts between them counts as a difference, and"
+        f" the noise floors do not cover it; {known}."
+    ]
+    if found.differs == ("threads",):
+        row = found.a.split("@")[0]
+        lines.append(f"In one run they take turns: `lstm-bench grid GRID -i {row},{row}@1`.")
     return lines
 
 

@@ -36,7 +36,7 @@ SIGNS = (
     "MPE: mean over the shapes of (A - B) / A, negative if B is slower; B / A: geometric mean,"
     " above 1x if B is slower"
 )
-MARKS = {"precision": "+", "work": "*"}  # of rows whose two sides are not equal
+MARKS = {"precision": "^", "work": "*"}  # of rows whose two sides are not equal
 
 
 def document(
@@ -69,8 +69,9 @@ def document(
         " `deepbench`."
     ]
     unequal = {what for row in rows for what in row["unequal"]}
-    notes += ["+ the two differ in precision"] * ("precision" in unequal)
+    notes += ["^ the two differ in precision"] * ("precision" in unequal)
     notes += ["* the two do not do the same work"] * ("work" in unequal)
+    notes += _both_ways(rows)
     notes += [wrapped(line, 2) for row in rows if (line := _left_out(row))]
     result = Document(facts={"run": run.name, "metric": metric})
     result.add(heading(run), *([only(run, part.cells, conditions)] if conditions else []))
@@ -143,6 +144,21 @@ def interval(row: Row, key: str, show: Callable[[float], str] = "{:.2f}".format)
 def _why(run: Run, names: Sequence[str]) -> str:
     gone = [name for name in names if name not in run.implementations]
     return f"not in the run: {', '.join(gone)}" if gone else ""
+
+
+def _both_ways(rows: Sequence[Row]) -> list[str]:
+    """Why B is slower by MPE and faster by the geometric mean, where it is."""
+    pairs = [
+        f"{row['a']}, {row['b']} ({row['mpe']:.2f}, {times(row['ratio'])})"
+        for row in rows
+        if row["mpe"] < 0 and row["ratio"] < 1
+    ]
+    if not pairs:
+        return []
+    return [
+        f"Slower by MPE and faster by B / A: {'; '.join(pairs)}. MPE takes 4x slower"
+        " for -3 and 4x faster for 0.75: a few slow shapes outweigh many fast ones."
+    ]
 
 
 def _left_out(row: Row) -> str:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lstm_bench.model.types import Cell, Record
+from lstm_bench.model.types import Cell, Record, kinds
 from lstm_bench.model.units import WIDTH, clean, clipped, seconds, span
 
 _LAST = 6  # results kept in view
@@ -26,7 +26,7 @@ def result_line(record: Record, shape: int = 0, name: int = 0) -> str:
     low, high = record.latency_interval_s or (0.0, 0.0)
     half = f"+-{100 * (high - low) / 2 / (record.latency_s or 1.0):4.1f}%"
     half = half if record.rounds > 2 else " " * len(half)
-    marks = ", ".join(dict.fromkeys(w.split(":")[0] for w in record.warnings))
+    marks = ", ".join(kinds(record.warnings))
     line = f"{head} {seconds(record.latency_s):>8} {half}  {record.rounds:>2}r"
     return f"{line}  {marks}" if marks else line
 

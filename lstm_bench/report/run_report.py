@@ -27,10 +27,10 @@ from lstm_bench.model.types import (
     kinds_of,
 )
 from lstm_bench.model.units import (
+    at_some,
     clipped,
     counted,
     error,
-    factor,
     over,
     percent,
     seconds,
@@ -52,7 +52,11 @@ DEFAULT = "+"  # the mark of what a user gets unasked
 DEFAULT_NOTE = f"{DEFAULT} what its framework does unless you change a setting"
 SHARED_NOTE = "implementations that ran the same code at a shape share its win"
 ACCURACY_NOTE = "accuracy any: the fastest of all, whatever its error"
-REFERENCE_NOTE = "the C++ reference is called from C++: it shows what is possible"
+REFERENCE_NOTE = "faster in C++: by how much our C++ reference is, which shows what is possible"
+MEMORY_NOTE = (
+    "mem: the most that build and first call added at any shape, on the host with what the imported"
+    " framework holds, where the run has it"
+)
 MORE = "more: --all adds throughput, first call, every shape and all warnings; --html draws a page"
 
 #: Warnings that may change what a reader believes, if they are about more than so many cells.
@@ -110,8 +114,9 @@ def document(
     warnings = counted_warnings(measured, wide)
     result.facts |= {"noise": noise_facts(floors), "failures": failures.to_dict("records")}
     result.facts |= {"warnings": dict(warnings), "damaged_lines": run.damaged}
-    if groups := fastest.by_group(run, cells, of, metric):
-        result.add(_groups(groups, metric, bool(ours)))
+    if groups := fastest.by_group(run, cells, of, won, metric):
+        result.add(fastest.table(groups, metric, bool(ours)))
+        result.add("\n".join(fastest.coverage_lines(cells, groups, won, metric)))
     far = limits.distances(cells, run.limits, metric)
     result.add(_table(run, of, summary, won, ours, far, everything))
     result.add("\n".join(_legend(run, summary, of, groups, metric, bool(len(far)))))
@@ -307,13 +312,8 @@ def warnings_of(cells: pd.DataFrame, floors: Floors) -> list[tuple[str, int]]:
 
 
 def counted_warnings(measured: pd.DataFrame, wide: noise.Numbers) -> list[tuple[str, int]]:
-    """The kinds of warnings about these cells, most frequent first; `wide`: the uncertain ones.
-
-    A cell that missed the precision its grid asked for is stored as "not converged"; what matters
-    to a reader is whether it is worse than the noise floor: `uncertain`.
-    """
-    found = kinds_of(measured["warnings"])
-    kinds = [(kind, count) for kind, count in found if kind != "not converged"]
+    """The kinds of warnings about these cells, most frequent first; `wide`: the uncertain ones."""
+    kinds = kinds_of(measured["warnings"])
     kinds += [("uncertain", len(wide))] * bool(len(wide))
     return sorted(kinds, key=lambda one: -one[1])
 
@@ -321,45 +321,6 @@ def counted_warnings(measured: pd.DataFrame, wide: noise.Numbers) -> list[tuple[
 def _serious_lines(warnings: Sequence[tuple[str, int]], total: int) -> list[str]:
     serious = [(k, n) for k, n in warnings if k in LOST or (k in SERIOUS and n > MANY * total)]
     return [line.strip() for line in warning_lines(serious, total)]
-
-
-def _groups(rows: Sequence[Mapping[str, Any]], metric: str, references: bool) -> Table:
-    """Per group of shapes and class of accuracy: the fastest, the next, the C++ reference."""
-    axis = str(rows[0]["axis"])
-    columns = [
-        number("shapes" if axis == "all" else axis, "shapes" if axis == "all" else "at"),
-        text("accuracy", "accuracy"),
-        text("fastest", "fastest", _clipped),
-        number(metric, "fastest_s", seconds),
-        number("error", "error", error),
-    ]
-    if any(row["next"] for row in rows):
-        columns += [
-            text("next", "next", _clipped),
-            Column("slower", lambda row: _by(row["ratio"], row["beyond_noise"]), right=True),
-        ]
-    if any(row["reference"] for row in rows):
-        columns += [
-            text("C++ reference", "reference", _clipped),
-            Column(
-                "C++ faster",  # it may be drawn below the others
-                lambda row: _by(row["reference_ratio"], row["reference_beyond_noise"]),
-                right=True,
-            ),
-        ]
-    which = "fastest that you can deploy" if references else "fastest"
-    title = which + ("" if axis == "all" else f", by {axis}")
-    return Table("groups", rows, columns, title, keys=2)
-
-
-def _clipped(name: str | None) -> str:
-    return clipped(name or "-", 25)
-
-
-def _by(ratio: float | None, sure: bool) -> str:
-    if ratio is None:
-        return "-"
-    return factor(ratio) if sure else "within noise"
 
 
 def _table(
@@ -381,26 +342,33 @@ def _table(
         row["fastest_share"] = row["fastest_shapes"] / int(contested) if competes else None
         row["over_limit"] = over_limit.get(row["implementation"])
         row["saturates_at"], row["largest_batch"] = full.get(row["implementation"], (None, None))
-    whole = (summary["ok"] == summary["cells"]).all()
+    whole = (summary["ok"] == summary["cells"].max()).all()
+    common = summary.attrs["shared_shapes"]
     device = summary["device_s"].notna().any()
     columns = [
         (True, names(run)),
         (True, text("precision", "precision")),
         (everything or not whole, Column("ok", lambda row: f"{row['ok']}/{row['cells']}", True)),
-        (True, number("latency", "latency_s", seconds)),
-        (by_step(run), number("per step", "step_s", seconds)),
-        (everything, number("throughput", "throughput_s", seconds)),
-        (everything, number("seq/s", "sequences_per_s", _rate)),
-        (everything, number("TFLOP/s", "tflops", _rate)),
+        (True, over_shapes("latency", "latency_s", seconds, common)),
+        (by_step(run), over_shapes("per step", "step_s", seconds, common)),
+        (everything, over_shapes("throughput", "throughput_s", seconds, common)),
+        (everything, over_shapes("seq/s", "sequences_per_s", _rate, common)),
+        (everything, over_shapes("TFLOP/s", "tflops", _rate, common)),
         (everything and bool(full), Column("saturates", _saturates, right=True)),
         (everything and device, number("device", "device_s", seconds)),
-        (True, number("ratio", "ratio", times)),
+        (True, over_shapes(f"vs {summary.attrs['baseline']}", "ratio", times, common)),
         (bool(over_limit), number("over limit", "over_limit", limits_report.distance)),
         (everything, number("fastest", "fastest_share", lambda share: percent(share, 0))),
         (everything, number("first call", "first_call_s", seconds)),
         (True, number("error", "max_abs_error", error)),
     ]
     return Table("implementations", rows, [column for shown, column in columns if shown])
+
+
+def over_shapes(heading: str, key: str, show: Callable[[float], str], common: int) -> Column:
+    """A mean over the shapes that all rows have; of a row with few over its own, which it says."""
+    count = "ratio_shapes" if key == "ratio" else "shapes"
+    return Column(heading, lambda row: at_some(show(row[key]), row[count], common), right=True)
 
 
 def _rate(value: float) -> str:
@@ -449,16 +417,20 @@ def _legend(
 ) -> list[str]:
     common, profiled = (summary.attrs[key] for key in ("shared_shapes", "profiled_shapes"))
     device = f"; device: over {over(profiled)}" if 0 < profiled < common else ""
-    baseline = summaries.baseline_of(of.names)
+    baseline = summary.attrs["baseline"]
     apart = " (not a quotient of medians)" if common > 1 else ""
     columns = wrapped(
-        f"times: median over {over(common)}{device}; ratio: {metric} over that of {baseline},"
+        f"times: median over {over(common)}{device}; vs {baseline}: {metric} over its {metric},"
         f" geometric mean{apart}; error: largest difference from float64"
     )
+    wins = "wins: shapes at which it is the fastest beyond the noise, of those that it can run"
+    some = "at N: over N shapes, as not all can be run"
     reference = any(row["reference"] for row in groups)
     several = any(row["accuracy"] == summaries.ANY for row in groups)
     return [
         *([columns] if baseline else []),  # without one there is no time
+        *([wins] if groups else []),
+        *([some] if (summary["ok"] < summary["cells"].max()).any() else []),
         *([wrapped(limits_report.NOTE)] if limited else []),
         *([ACCURACY_NOTE] if several else []),
         *([REFERENCE_NOTE] if reference else []),
@@ -552,10 +524,10 @@ def _fastest(won: pd.DataFrame, metric: str, title: str) -> Table:
         FrameRows(won),
         (
             Column("shape", lambda row: shape_label(row), right=True),
-            text("fastest", "fastest", _clipped),
+            text("fastest", "fastest", fastest.short_name),
             number(metric, "fastest_s", seconds),
             number("error", "error", error),
-            text("next", "next", _clipped),
+            text("next", "next", fastest.short_name),
             number("its time", "next_s", seconds),
             Column("difference", _difference, right=True),
             *([number("C++ reference", "reference_s", seconds)] if reference else []),

@@ -24,17 +24,19 @@ import pandas as pd
 from lstm_bench.analysis import noise, summary, uncertainty
 from lstm_bench.analysis.comparison import Group, Statistic, clear
 from lstm_bench.analysis.noise import METRICS, SHAPE, Floors
-from lstm_bench.analysis.results import Run, references
+from lstm_bench.analysis.results import Run
 from lstm_bench.model.types import TOLERANCES, plain
 from lstm_bench.model.units import clean, over
 from lstm_bench.report import fastest, findings
 from lstm_bench.report.colours import ink, look, on_dark
 from lstm_bench.report.headline import headline
+from lstm_bench.report.instead import Card, Instead
 
 _PARTS = ("base", "lead", "table", "charts", "winners", "compare", "advise", "page")
 SCRIPTS = tuple(f"{name}.js" for name in _PARTS)
 MOST_IMPLEMENTATIONS, MOST_SHAPES = 20, 2000  # beyond, only pairs with the baseline
 MOST_GROUPED = 30_000  # pairs times shapes; beyond, only pairs with the baseline by axis
+MOST_LINES = 8  # of a figure, until more are chosen
 DIGITS = 7  # of a time; the noise begins at the third or fourth
 
 
@@ -67,11 +69,9 @@ def html(
     style = _asset("page.css")
     script = "(() => {\n" + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
     pairs = findings.Pairs(run)
-    drawn = {
-        **data(run, sections, pairs),
-        "advice": plain(advice),
-    }  # first: it makes all pairs, side by side
-    lead = findings.lead_sentences(run, findings.leads(run, pairs))
+    lead = Instead(run)
+    drawn = {**data(run, sections, pairs, lead), "advice": plain(advice)}
+    says = findings.lead_sentences(run, findings.leads(run, pairs))
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
         " img-src data: blob:; base-uri 'none'; form-action 'none';"
@@ -83,8 +83,10 @@ def html(
         "script": script,
         "name": _text(run.name),
         "subject": _text(findings.subject(run)),
-        "lead": _items(lead),
-        "findings": _items(findings.findings(run, pairs)),
+        "lead_title": _text(lead.title),
+        "lead": "\n".join(map(_card, lead.cards)),
+        "lead_note": _text(lead.note),
+        "findings": _items([*says, *findings.findings(run, pairs)]),
         "trust": _items(findings.trust(run)),
         "method": "\n".join(f"<p>{_text(p)}</p>" for p in re.split(r"\n\s*\n", method.strip())),
         "data": _inert(json.dumps(drawn, separators=(",", ":"))),
@@ -107,6 +109,11 @@ def _items(sentences: Sequence[str]) -> str:
     return "\n".join(f"<li>{_text(sentence)}</li>" for sentence in sentences)
 
 
+def _card(card: Card) -> str:
+    where = f"<b>{_text(card.at)}</b> <small>{_text(card.over)}:</small> " if card.at else ""
+    return f"<li><p>{where}{_text(card.sentence)}</p></li>"
+
+
 def _inert(text: str) -> str:
     """JSON that no HTML parser can mistake for markup; it is ASCII already."""
     for character in "<>&":
@@ -114,7 +121,9 @@ def _inert(text: str) -> str:
     return text
 
 
-def data(run: Run, sections: Sequence[Section], pairs: findings.Pairs) -> dict[str, Any]:
+def data(
+    run: Run, sections: Sequence[Section], pairs: findings.Pairs, lead: Instead
+) -> dict[str, Any]:
     """All that the scripts draw from, columns as arrays, text by its place in `strings`."""
     cells = run.cells
     names = list(dict.fromkeys([*run.implementations, *cells["implementation"]]))
@@ -133,7 +142,8 @@ def data(run: Run, sections: Sequence[Section], pairs: findings.Pairs) -> dict[s
         "shapes": {axis: shapes[axis].tolist() for axis in SHAPE},
         "cells": _cells(cells, names, metrics, strings),
         "strings": list(strings),  # after the cells, which fill it
-        "lead": _lead(run, pairs, names),
+        "lead": {"cards": [_bars(card, names) for card in lead.cards]},
+        "drawn": _drawn(run, lead, names, baseline),
         "overview": _overview(run),
         "winners": _winners(run, names, metrics, place),
         "pairs": _pairs(pairs, names, baseline, place),
@@ -204,29 +214,29 @@ def _overview(run: Run) -> dict[str, Any]:
     return {
         "rows": plain(rows),
         "over": over(int(table.attrs["shared_shapes"])),
+        "shapes": table.attrs["shared_shapes"],
     }
 
 
-def _lead(run: Run, pairs: findings.Pairs, names: list[str]) -> dict[str, Any]:
-    """The first picture: how many times slower each framework's best row is, by group of shapes.
+def _bars(card: Card, names: list[str]) -> list[Any]:
+    return [
+        {
+            "implementation": names.index(bar.implementation),
+            "role": bar.role,
+            "seconds": _numbers([bar.seconds], 4)[0],
+            "gain": _numbers([bar.gain], 4)[0],
+        }
+        for bar in card.bars
+    ]
 
-    Rows of one picture share what they are compared with: the reference, or the fastest of them.
-    """
-    found = findings.leads(run, pairs)
-    ours = references(run)
-    found = [one for one in found if one.base.name in ours] or found[:1]
-    if not found:
-        return {"axis": "", "groups": [], "bars": [], "base": ""}
-    axis, ranges = fastest.groups_of(found[0].pair.of)
-    base = "the C++ reference" if ours else found[0].base.name
-    bars = []
-    for one in found:
-        of = one.pair.of
-        groups = [of.group(axis, at) if axis else of.group() for at in ranges]
-        ratios = [group.ratio.value if group.shapes else None for group in groups]
-        bars.append({"implementation": names.index(one.row.name), "ratios": plain(ratios)})
-    labels = [f"{low}" if low == high else f"{low} to {high}" for low, high in ranges]
-    return {"axis": axis, "groups": labels, "bars": bars, "base": base}
+
+def _drawn(run: Run, lead: Instead, names: list[str], baseline: str | None) -> list[int]:
+    """The lines of a figure until a reader chooses: those of the first screen, then defaults."""
+    first = [bar.implementation for card in lead.cards for bar in card.bars]
+    known = set(summary.times(run.cells).names)
+    usual = [name for name in names if name in run.defaults]
+    order = dict.fromkeys([*first, *([baseline] if baseline else []), *usual, *names])
+    return [names.index(name) for name in order if name in known][:MOST_LINES]
 
 
 def _winners(

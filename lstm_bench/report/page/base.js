@@ -86,6 +86,17 @@ function times(value) {
   return `${value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0)}x`;
 }
 
+// A factor with two digits, as sentences have it: 1.07x, 8.1x, 33x.
+function factor(value) {
+  return `${value.toFixed(value < 1.995 ? 2 : value < 9.95 ? 1 : 0)}x`;
+}
+
+function bytes(value) {
+  const powers = [[30, "GiB"], [20, "MiB"], [10, "KiB"]];
+  const [power, unit] = powers.find(([p]) => value >= 2 ** p * 0.9995) || [0, "B"];
+  return `${digits(value / 2 ** power, 3)} ${unit}`;
+}
+
 function errorSize(value) {
   return known(value) ? value.toExponential(0) : "-";
 }

@@ -100,7 +100,7 @@ class LineFigure {
       bars: "rounds",
       fixed: { hidden: "", batch: "", timesteps: "" },
     };
-    this.off = new Set(); // implementations that are not shown
+    this.off = new Set(this.rows.filter((i) => !run.drawn.includes(i))); // not shown
     this.width = 0;
     this.title = el("h3");
     this.drawing = el("div");
@@ -221,7 +221,9 @@ class LineFigure {
       const counts = points.map((point) => point.shapes);
       const low = Math.min(...counts), high = Math.max(...counts);
       const shapes = low === high ? count(low, "shape") : `${low} to ${high} shapes`;
-      parts.push(`A point is the median over ${shapes} that all rows shown have there.`);
+      const some = this.off.size ? `${this.rows.length - this.off.size} of ` : "";
+      parts.push(`${some}${count(this.rows.length, "row")} drawn; click a name for more or fewer.`,
+        `A point is the median over ${shapes} that all rows shown have there.`);
     }
     if (!sameAlong) {
       parts.push("The grid is not complete: along a line the other sizes change too, so compare"

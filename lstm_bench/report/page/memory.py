@@ -38,7 +38,7 @@ def sections(records: Iterable[Record]) -> list[Section]:
     if not rows:
         return []
     note = (
-        "MiB that the implementation itself holds for its largest shape (hidden,batch,timesteps);"
+        "What the implementation itself holds for its largest shape (hidden,batch,timesteps);"
         " empty: it does not say."
     )
     for kind in measured:

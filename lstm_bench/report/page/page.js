@@ -1,7 +1,7 @@
 // The rest of the page, and its start.
 
 function overviewTable(place) {
-  const { rows, over } = run.overview;
+  const { rows, over, shapes } = run.overview;
   if (!rows.length) return;
   const index = new Map(run.implementations.map((row, i) => [row.name, i]));
   const device = run.metrics.includes("device");
@@ -12,29 +12,34 @@ function overviewTable(place) {
     const sample = inked(svg("svg", size, marker(i, { class: "mark" })), i);
     return el("span", {}, sample, implementationName(i));
   };
+  // a row that cannot run half of the shapes has a median of its own
+  const overShapes = (label, value, title) => ({
+    ...numberColumn(label, value, seconds, title),
+    show: (row) => seconds(value(row)) + (row.shapes && row.shapes !== shapes ? ` at ${row.shapes}` : ""),
+  });
   const table = new Table({
     caption: "Implementations",
     columns: [
       { label: "implementation", key: (row) => row.implementation, show: named },
+      overShapes("latency", (row) => row.latency_s, METRIC_NAMES.latency),
+      numberColumn(`vs ${baseline}`, (row) => row.ratio, times),
+      numberColumn("fastest", (row) => row.fastest, (number) => count(number, "shape")),
+      numberColumn("error", (row) => row.max_abs_error, errorSize),
       textColumn("precision", (row) => row.precision),
       {
         label: "with a time", number: true, key: (row) => row.ok,
         show: (row) => `${row.ok} of ${row.cells}`,
       },
-      numberColumn("latency", (row) => row.latency_s, seconds, METRIC_NAMES.latency),
-      numberColumn("throughput", (row) => row.throughput_s, seconds, METRIC_NAMES.throughput),
+      overShapes("throughput", (row) => row.throughput_s, METRIC_NAMES.throughput),
       ...(device ? [numberColumn("device", (row) => row.device_s, seconds, METRIC_NAMES.device)] : []),
-      numberColumn("ratio", (row) => row.ratio, times),
-      numberColumn("fastest", (row) => row.fastest, String),
       numberColumn("first call", (row) => row.first_call_s, seconds),
-      numberColumn("error", (row) => row.max_abs_error, errorSize),
     ],
     rows, pageRows: 100,
   });
   const note = [
     `Times: median over ${over}.`,
     baseline === null ? ""
-      : `Ratio: latency over that of ${baseline}, geometric mean.`,
+      : `vs ${baseline}: latency over its latency, geometric mean over the same shapes.`,
     "Fastest: at how many shapes it is the fastest that you can deploy in its class of accuracy.",
     "Error: largest difference from float64.",
     MARKS,
@@ -43,6 +48,18 @@ function overviewTable(place) {
     el("p", { class: "note", text: note }));
 }
 
+// How numbers of a column are shown whose heading ends in a unit: "latency (us)" is in seconds.
+const UNITS = {
+  us: (value) => seconds(value / 1e6),
+  s: seconds,
+  MiB: (value) => bytes(value * 2 ** 20),
+  x: factor,
+  ...Object.fromEntries(["mJ", "W", "C"].map((unit) => [unit, (value) => `${digits(value, 4)} ${unit}`])),
+  "%": (value) => `${digits(value, 3)}%`,
+};
+
+const LONG_TEXT = 30; // folds in its cell
+
 // Tables that a run may bring along, such as kernels or memory.
 function extraSections(place) {
   const links = [];
@@ -50,10 +67,16 @@ function extraSections(place) {
     const numeric = columns.map((_, c) => rows.some((row) => typeof row[c] === "number"));
     const table = new Table({
       caption: title,
-      columns: columns.map((label, c) => ({
-        label, number: numeric[c], key: (row) => row[c] ?? null,
-        show: (row) => (typeof row[c] === "number" ? digits(row[c], 4) : row[c] ?? "-"),
-      })),
+      columns: columns.map((head, c) => {
+        const [, label, unit] = /^(.*) \((\S+)\)$/.exec(head) || [];
+        const show = head === "error" ? errorSize : UNITS[unit] || ((value) => digits(value, 4));
+        return {
+          label: UNITS[unit] ? label : head, number: numeric[c], key: (row) => row[c] ?? null,
+          long: !numeric[c] && rows.some((row) => row[c]?.length > LONG_TEXT),
+          short: (row) => (row[c] ?? "").split(/(?<=^.{20,}), /)[0],
+          show: (row) => (typeof row[c] === "number" ? show(row[c]) : row[c] ?? "-"),
+        };
+      }),
       rows,
     });
     const id = `extra-${number}`;
@@ -165,7 +188,7 @@ function downloads(place) {
 }
 
 const byId = (id) => document.getElementById(id);
-leadFigure(byId("lead-figure"));
+leadBars(document.querySelectorAll("#lead .cards > li"));
 advicePicker(byId("advice"));
 overviewTable(byId("overview"));
 lineFigure(byId("lines"));

@@ -1,0 +1,170 @@
+"""What most users run, and what to run instead, by batch: the first screen of a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lstm_bench.analysis import summary
+from lstm_bench.analysis.advice import CLASSES, allowed
+from lstm_bench.analysis.results import REFERENCES, Run
+from lstm_bench.model.units import counted, factor, listed, seconds
+from lstm_bench.report.fastest import (
+    Compared,
+    base_of,
+    contestants,
+    firsts,
+    groups_of,
+    ranked,
+    size_label,
+)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A row in the picture of some shapes."""
+
+    implementation: str
+    role: str
+    seconds: float  # geometric mean over the shapes of the picture
+    gain: float  # over the first bar
+
+
+@dataclass(frozen=True)
+class Card:
+    """What to run at some shapes, and the picture: first what users run."""
+
+    at: str  # such as `batch 16`; empty: all
+    sentence: str
+    over: str  # the shapes of the picture
+    bars: list[Bar]
+
+
+class Instead:
+    """What most users run, and what is faster and no less exact, by batch or another size."""
+
+    def __init__(self, run: Run):
+        self.run, self.of = run, summary.times(run.cells)
+        self.now, self.plain, self.accuracy = "", "", summary.ANY
+        self.cards: list[Card] = []
+        ours, theirs = contestants(run, self.of, self.of.names)
+        if not ours:
+            return
+        rows = self.of.cells.drop_duplicates("implementation").set_index("implementation")
+        classes = {name: summary.accuracy(rows["precision"][name]) for name in self.of.names}
+        frameworks = {row.name: row.framework for row in run.plan.implementations}
+        self.now = base_of(run, ours)
+        if frameworks.get(self.now) == "pytorch":
+            self.plain = "plain PyTorch"
+        elif self.now in run.defaults:
+            self.plain = self.now
+        if classes[self.now] in CLASSES:
+            self.accuracy = classes[self.now]
+        fine = allowed(self.accuracy)
+        self.exact = [name for name in ours if classes[name] in fine]
+        self.coarse = [name for name in ours if classes[name] not in fine]
+        self.references = [name for name in theirs if classes[name] in fine]
+        self.deployable = any(frameworks.get(name) not in REFERENCES for name in ours)
+        self.compared = Compared(run, run.cells, "latency")
+        self.won = summary.winners(self.of, run.floors("latency"), among=self.exact)
+        axis, ranges = groups_of(self.of.shapes)
+        batches = self.of.shapes["batch"]
+        for at in ranges if axis else [(int(batches.min()), int(batches.max()))]:
+            self._add(axis or "batch", at, f"{axis} {size_label(at)}" if axis else "")
+
+    @property
+    def title(self) -> str:
+        """Of the cards."""
+        if not self.plain:
+            return "What is the fastest"
+        name = "" if self.plain == self.now else f" ({self.now})"
+        return f"What to run instead of {self.plain}{name}"
+
+    @property
+    def note(self) -> str:
+        """What the numbers of the cards are."""
+        exact = listed(allowed(self.accuracy), " or ")
+        return (
+            f"{'No less exact than what you run' if self.plain else 'Accuracy'}: {exact}."
+            " Latencies and factors: geometric means over these shapes. A C++ reference shows what"
+            " is possible and cannot be deployed."
+        )
+
+    def _add(self, axis: str, at: tuple[int, int], label: str) -> None:
+        inside = self.of.shapes[axis].between(*at).to_numpy()
+        ranking = ranked(self.of, self.exact, inside)
+        if not ranking:
+            return
+        users = bool(self.plain) and self.now in ranking
+        first = self.now if users else ranking[0]
+        others = [name for name in ranking if name != first]
+        best = self._faster(others, first, axis, at)
+        roles = {first: "you run this" if users else "fastest"}
+        roles |= {best: "run this"} if best else dict.fromkeys(others[:1], "next")
+        main = list(roles)
+        less = self._faster(ranked(self.of, self.coarse, inside), best or first, axis, at)
+        roles |= {less: "less exact"} if less else {}
+        roles |= dict.fromkeys(ranked(self.of, self.references, inside)[:1], "C++ reference")
+        time = {name: self.of.seconds[:, self.of.names.index(name)] for name in roles}
+        there = {name: inside & np.isfinite(own) for name, own in time.items()}
+        over = np.logical_and.reduce([there[name] for name in main])
+        over = over if over.any() else there[first]
+        drawn = [name for name in roles if there[name][over].all()]
+        mean = {name: float(np.exp(np.log(time[name][over]).mean())) for name in drawn}
+        bars = [Bar(name, roles[name], mean[name], mean[first] / mean[name]) for name in drawn]
+        shapes = counted(int(inside.sum()), "shape")
+        shapes = shapes if over.sum() == inside.sum() else f"{int(over.sum())} of {shapes}"
+        says = self._says(bars, best, others, axis, at)
+        lost = summary.lacking(self.run.cells[self.run.cells[axis].between(*at)])
+        named = [
+            name for name in (self.now if self.plain else first, best or first) if name in lost
+        ]
+        says += "".join(f"; {name} {lost[name]}" for name in dict.fromkeys(named))
+        self.cards.append(Card(label, f"{says}.", shapes, bars))
+
+    def _says(
+        self, bars: list[Bar], best: str, others: list[str], axis: str, at: tuple[int, int]
+    ) -> str:
+        """What to run at some shapes, and at how many of them that is the fastest."""
+        first = bars[0]
+        name, takes = first.implementation, seconds(first.seconds)
+        place = self._place(best or name, axis, at)
+        if first.role == "fastest":
+            what = f"Run {name} at" if self.deployable else f"Nothing can be deployed; {name} takes"
+            return f"{what} {takes}: {place}"
+        told = f"You run {self.plain} at {takes}."
+        if best:
+            return f"{told} Run {best}: {factor(bars[1].gain)} faster, {place}"
+        if not others:
+            return f"{told} Nothing else as exact has a time"
+        compared = self.compared(name, others[0])
+        words = compared.group(axis, at).verdicts if compared else {}
+        shapes = counted(sum(words.values()), "shape")
+        if words.get("faster") and words["slower"]:
+            sides = f"faster at {words['faster']} and slower at {words['slower']} of {shapes}"
+            return f"{told} It depends on the shape: {others[0]} is {sides}"
+        if words.get("faster"):
+            sides = f"faster at {words['faster']} of {shapes}, slower at none"
+            return f"{told} Not decided: {others[0]} is {sides}"
+        if bars[1:] and words.get("unsure") and bars[1].gain > 1:
+            return f"{told} Not decided: {others[0]} may be {factor(bars[1].gain)} faster"
+        return f"{told} Keep it: nothing as exact is faster, {place}"
+
+    def _place(self, name: str, axis: str, at: tuple[int, int]) -> str:
+        """`the fastest at 5 of 6 shapes, tied at 1`: of those that it has."""
+        won = self.won[self.won[axis].between(*at)]
+        has = self.of.shapes[axis].between(*at).to_numpy()
+        has = has & np.isfinite(self.of.seconds[:, self.of.names.index(name)])
+        close = won["verdict"].isin(("same", "unsure"))
+        ties = int((close & ((won["fastest"] == name) | (won["next"] == name))).sum())
+        place = f"the fastest at {firsts(won)[name]} of {counted(int(has.sum()), 'shape')}"
+        return f"{place}, tied at {ties}" if ties else place
+
+    def _faster(self, names: list[str], than: str, axis: str, at: tuple[int, int]) -> str:
+        """The first of these rows that is faster than one beyond the noise; empty: none is."""
+        for name in names:
+            ratio, sure, _ = self.compared.ratio(than, name, axis, at)
+            if ratio and sure and ratio < 1:
+                return name
+        return ""
