@@ -73,7 +73,7 @@ USES = {
     "pytorch-tf32-graph": "graph, TF32",
     "pytorch-half-graph": "graph, `.half()`",
 }
-RUNS = (MAIN, REPEAT, LADDER, FEW_ROWS, KERNEL, MANY, DEEPBENCH, "h200-noise", "cpu-default")
+RUNS = (MAIN, REPEAT, LADDER, FEW_ROWS, KERNEL, MANY, DEEPBENCH, "h200-noise", "cpu-arm", "cpu-default")
 ENERGY_RUNS = tuple(f"h200-energy-{n}" for n in range(1, 5))
 ENERGY_PAIRS = {"same_gpu": ENERGY_RUNS[:2], "other_gpu": ENERGY_RUNS[::2]}
 JOULES = {"J": 1.0, "mJ": 1e3, "uJ": 1e6}
@@ -147,7 +147,7 @@ def the_findings() -> str:
 
 def table_2() -> str:
     """MPE beside the paper's."""
-    runs = [load(name) for name in (MAIN, DEEPBENCH, "cpu-default")]
+    runs = [load(name) for name in (MAIN, DEEPBENCH, "cpu-arm")]
     rows = []
     for a, b, then in paper_pairs(runs[0].run.implementations):
         paper = "" if math.isnan(then) else f"{then:.2f}"
@@ -265,7 +265,7 @@ def _ran(one: Study) -> list[str]:
 def versions() -> str:
     """What the main run and the one on a CPU ran with."""
     columns = []
-    for one in map(load, (MAIN, "cpu-default")):
+    for one in map(load, (MAIN, "cpu-arm")):
         machine = one.run.manifest["machine"]
         gpu = machine["gpus"][0] if one.run.plan.settings.device == "cuda" else None
         where = f"{gpu['name']}, driver {gpu['driver']}" if gpu else machine["cpu"]
@@ -277,7 +277,7 @@ def versions() -> str:
         columns.append([where, *told])
     names = ("machine", "C++ baseline", "PyTorch", "TensorFlow")
     rows = [list(row) for row in zip(names, *columns, strict=True)]
-    return table(["", code(MAIN), code("cpu-default")], rows, left=3)
+    return table(["", code(MAIN), code("cpu-arm")], rows, left=3)
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -21,7 +21,7 @@ from lstm_bench.runs import run_folders
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "how-to" / "get-advice.md"
-SHIPPED = ("h200-paper", "h200-ladder", "h200-deepbench", "cpu-default")
+SHIPPED = ("h200-paper", "h200-ladder", "h200-deepbench", "cpu-arm")
 MIB = 2**20
 
 
