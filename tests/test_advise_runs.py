@@ -27,8 +27,8 @@ def restless(name, latency, **more):
     return row(name, latency, rounds=[latency * (5 if n % 2 else 0.2) for n in range(10)], **more)
 
 
-def on_gpu(folder, *rows, gpu="NVIDIA H200", **more):
-    return stored(folder, *rows, device="cuda", gpu=gpu, **more)
+def on_gpu(folder, *rows, **more):
+    return stored(folder, *rows, device="cuda", gpu="NVIDIA H200", **more)
 
 
 def pair(base=4e-3, other=2e-3, *sizes, **more):
@@ -64,7 +64,7 @@ def test_a_device_is_asked_for_by_its_name_and_others_with_an_answer_are_named(
     done = lstm_bench("advise", "8,1,1", "--device", "h300")
     assert done.returncode == 2
     assert "no run on 'h300'" in done.stderr
-    assert "--device H200 or --device 'Test CPU, 2 threads'" in done.stderr
+    assert "with --device 'Test CPU, 2 threads' or --device H200" in done.stderr
 
 
 def test_a_run_of_this_very_processor_goes_first(tmp_path):
@@ -283,12 +283,11 @@ def test_an_empty_folder_of_results_is_said_to_be_empty(lstm_bench, tmp_path):
 def test_without_runs_of_ones_own_the_projects_answer_and_are_said_to(lstm_bench, tmp_path, device):
     done = lstm_bench("advise", "256,1,50", "--device", device)
     assert done.returncode == 0
-    assert f"results has no answer: this is from the project's own runs, {RESULTS}" in " ".join(
-        done.stdout.split()
-    )
+    assert f"from the project's own runs, {RESULTS}" in " ".join(done.stdout.split())
     stored(tmp_path / "results" / "mine", *pair(4e-3, 2e-3, 256, 1, 50))
     done = lstm_bench("advise", "256,1,50", "--device", device)
     assert ("project's own" in done.stdout) == (device == "cuda")
+    assert ("devices with an answer: --device H200" in done.stdout) == (device == "cpu")
 
 
 @pytest.mark.parametrize("shape", ["0,1,1", "8,1,0", "100000,1,1"])
@@ -362,6 +361,14 @@ def test_after_a_run_of_nothing_that_can_be_deployed_real_rows_are_measured(
     run(tmp_path, "8,1,1", "--measure")
     assert {"pytorch", "onnxruntime"} <= set(asked[0])
     assert not {*rows} & {*asked[0]}
+
+
+def test_beside_an_answer_from_fakes_real_rows_are_measured(tmp_path, measured):
+    rows = [steady(name, 1e-3, 8, batch) for batch in (1, 4) for name in ("quick", "slow")]
+    stored(tmp_path / "r", *rows, quick="fake-own", slow="fake")
+    asked = measured(*pair(4e-3, 2e-3, 8, 2))
+    run(tmp_path, "8,2,1", "--measure")
+    assert {"pytorch", "onnxruntime"} <= set(asked[0])
 
 
 def test_a_run_of_fakes_does_not_answer_before_a_real_one(tmp_path):

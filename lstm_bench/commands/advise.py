@@ -91,20 +91,23 @@ def advise(
     options.check_folder(output)
     here = machine.kind()
     names: Sequence[str] = ()
+    wanted = device or here.device
     try:
         search = sources.search(results, asked, here, device, now, run_name)
         answer = advice.advise(search, accuracy, limit, without)
         if not answer.measured or not answer.decided:
-            names, now, accuracy = advice.to_measure(answer), answer.now, answer.accuracy
+            names, accuracy = advice.to_measure(answer), answer.accuracy
+            now = now or (answer.now if answer.now in names else None)
+        wanted = device or answer.run.plan.settings.device
     except sources.NoAnswer as error:
         if not measure:
             raise
         names = error.rows
     if measure and names:
-        if not sources.fits(here, device or here.device):
+        if not sources.fits(here, wanted):
             raise LstmBenchError(
-                f"--measure measures here, on {here.brief}: found --device {device}; on such a"
-                " machine type the same"
+                f"--measure measures here, on {here.brief}, and this is about {wanted}; type the"
+                " same on such a machine"
             )
         folder = _measured(here.device, asked, names, results)
         search = sources.search(folder.parent, asked, here, None, now, folder.name)

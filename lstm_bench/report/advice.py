@@ -409,6 +409,8 @@ def origin(answer: Advice) -> list[str]:
     if gains and name != now:
         ends = " to ".join(dict.fromkeys(map(factor, (min(gains.values()), max(gains.values())))))
         lines.append(f"in {listed(gains)} {name} is {ends} as fast as {now}")
+    elif search.asked > 1 and name != now:
+        lines.append(f"no other run has times of both {name} and {now} there")
     if search.devices:
         devices = ", ".join(map(sources.flag, search.devices))
         lines.append(f"other devices with an answer: {devices}")

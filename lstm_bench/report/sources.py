@@ -248,34 +248,46 @@ def search(
         name, part = split_part(folder, name)
         run = kinds.chosen(results.load(find_run(folder, name)), part)
         return Search([read(run, shape, now)])
-    shipped = folder == DEFAULT and SHIPPED.resolve() != folder.resolve()
-    pools = [folder, SHIPPED] if shipped else [folder]
-    sources: list[Source] = []
-    others: list[Source] = []
+    pools = [folder]
+    if folder == DEFAULT and SHIPPED.resolve() != folder.resolve():
+        pools.append(SHIPPED)
+    able: list[Source] = []
+    distant: list[Source] = []
     refused: list[LstmBenchError] = []
+    others: dict[str, None] = {}
+    note = ""
     for pool in pools:
-        for run in _runs(pool, shape, refused):
+        asked: list[Source] = []
+        for run in _runs(pool, shape):
             kind = nodes.kind_of(run.manifest["machine"], run.plan.settings)
             mine = fits(kind, device or here.device)
             try:
-                (sources if mine else others).append(read(run, shape, now if mine else None))
+                source = read(run, shape, now if mine else None)
             except LstmBenchError as error:
                 refused += [error] if mine else []
-        if any(source.real and not source.outside for source in sources):
-            break
-    known = {source.device: None for source in others if source.real and not source.outside}
-    able = [source for source in sources if not source.outside]
+                continue
+            if mine:
+                (distant if source.outside else asked).append(source)
+            elif source.real and not source.outside:
+                others[source.device] = None
+        if asked and not any(source.real for source in able):
+            able += asked
+            note = f"from the project's own runs, {SHIPPED}" if pool is not folder else ""
     if not able:
-        elsewhere = f"; it has an answer with {' or '.join(map(flag, known))}" if known else ""
-        raise _no_answer(pools, device or here.device, sources, refused, elsewhere, here, now)
+        elsewhere = f"; it has an answer with {' or '.join(map(flag, others))}" if others else ""
+        if refused and (now or not distant):
+            raise refused[0]
+        if distant:
+            raise refusal(distant, elsewhere)
+        where, rows = " or ".join(map(str, pools)), measurable([], here.device)
+        if elsewhere:
+            raise NoAnswer(f"no run on {device or here.device!r} in {where}{elsewhere}", rows)
+        own = f"; the project's own runs: --results {SHIPPED}" if SHIPPED.is_dir() else ""
+        raise NoAnswer(f"no run in {where}; {START}{own}", rows)
     ranks, able = _ranked(able, here.brief)
     keys = zip(REASONS, ranks[0], ranks[min(1, len(ranks) - 1)], strict=False)
     why = next((reason for reason, key, other in keys if key != other), REASONS[-1])
-    note = ""
-    if shipped and pool is SHIPPED:
-        note = f"{folder} has no answer: this is from the project's own runs, {SHIPPED}"
-    distant = [source for source in sources if source.outside]
-    return Search([*able, *distant], len(able), why, tuple(known), note)
+    return Search([*able, *distant], len(able), why, tuple(others), note)
 
 
 def flag(device: str) -> str:
@@ -289,37 +301,14 @@ def fits(kind: Kind, device: str) -> bool:
     return device.lower() in f"{general} {kind.brief}".lower()
 
 
-def _runs(folder: Path, shape: Shape, refused: list[LstmBenchError]) -> Iterator[Run]:
+def _runs(folder: Path, shape: Shape) -> Iterator[Run]:
     """The runs of a folder by kind of device: those with the shape first, then the newest."""
     sizes = asdict(shape)
     paths = newest(folder)
     has = {path: sizes in store.read_manifest(path)["plan"].get("shapes", ()) for path in paths}
     for path in sorted(paths, key=lambda path: not has[path])[:MOST_RUNS]:
-        try:
+        with contextlib.suppress(LstmBenchError):  # a run that cannot be read says nothing
             yield from kinds.parts(results.load(path, ["latency"]))
-        except LstmBenchError as error:
-            refused.append(error)
-
-
-def _no_answer(
-    pools: Sequence[Path],
-    device: str,
-    sources: Sequence[Source],
-    refused: Sequence[LstmBenchError],
-    elsewhere: str,
-    here: Kind,
-    now: str | None,
-) -> LstmBenchError:
-    """Why no run of a device has an answer."""
-    if refused and (now or not sources):
-        return refused[0]
-    if sources:
-        return refusal(sources, elsewhere)
-    where = " or ".join(map(str, pools))
-    if elsewhere:
-        return NoAnswer(f"no run on {device!r} in {where}{elsewhere}", measurable([], here.device))
-    own = f"; the project's own runs: --results {SHIPPED}" if SHIPPED.is_dir() else ""
-    return NoAnswer(f"no run in {where}; {START}{own}", measurable([], here.device))
 
 
 def _ranked(sources: list[Source], here: str) -> tuple[list[tuple[float, ...]], list[Source]]:
