@@ -142,7 +142,7 @@ def test_a_row_that_the_run_lacks_and_another_has_leaves_it_open(tmp_path):
     text = advice.sentence(found)
     assert "Keep" not in text
     assert "own does not have: pytorch-graph (4.0x in around" in text
-    assert "lstm-bench grid --shape 8,2,1 -i" in text
+    assert "lstm-bench grid --shape 8,2,1 -i" in advice.document(found).written("table")
     assert answer(tmp_path, Shape(8, 2, 1, 8), device="h200", without=["pytorch-graph"]).decided
 
 
@@ -151,9 +151,11 @@ def test_a_run_without_what_users_run_comes_last_and_says_so(tmp_path):
     on_gpu(tmp_path / "strict", *strict, started="2026-02")
     found = answer(tmp_path, device="cuda")
     assert found.now == "pytorch"
-    assert "pytorch is not what you get without any setting, which is pytorch-tf32" in " ".join(
-        advice.origin(found)
+    assert "Without any setting you run pytorch-tf32, which strict does not have" in (
+        advice.sentence(found)
     )
+    assert (found.decided, found.accuracy) == (False, "tf32")
+    assert advice.to_measure(found) == ["pytorch-graph", "pytorch", "pytorch-tf32"]
     on_gpu(tmp_path / "whole", *gpu_rows(5e-3, 4e-3, ("pytorch-graph", 1e-3)))
     found = answer(tmp_path, device="cuda")
     assert (found.run.name, found.now) == ("whole", "pytorch-tf32")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
@@ -16,9 +17,19 @@ from lstm_bench.analysis.advice import Choice, HeldOut
 from lstm_bench.analysis.comparison import Comparison
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
-from lstm_bench.model.registry import IMPLEMENTATIONS, find
+from lstm_bench.model.registry import find
 from lstm_bench.model.types import Implementation, LstmBenchError, Shape
-from lstm_bench.model.units import counted, error, factor, listed, percent, seconds, size, wrapped
+from lstm_bench.model.units import (
+    WIDTH,
+    counted,
+    error,
+    factor,
+    listed,
+    percent,
+    seconds,
+    size,
+    wrapped,
+)
 from lstm_bench.report import run_report, sources
 from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.report.fastest import Compared
@@ -73,7 +84,7 @@ class Advice:
     @property
     def decided(self) -> bool:
         """Whether nothing that could be faster is left open."""
-        return self.choice.decided and not self.missing
+        return self.choice.decided and not self.missing and not self.source.lacks
 
     @functools.cached_property
     def other_runs(self) -> dict[str, float]:
@@ -122,7 +133,8 @@ def advise(
     run, now, time, shape = source.run, source.now, source.seconds, source.shape
     precisions = source.precisions
     if accuracy is None:  # no less than what the user has
-        accuracy = summary.accuracy(precisions[now])
+        usual = find(source.lacks, "").precision if source.lacks else precisions[now]
+        accuracy = summary.accuracy(usual)
         accuracy = summary.ANY if accuracy not in advice.CLASSES else accuracy
     classes = advice.allowed(accuracy)
     held_out = None
@@ -304,13 +316,13 @@ def facts(answer: Advice) -> dict[str, Any]:
 
 def measure(answer: Advice) -> str:
     """What to type for a sure answer."""
-    flags = ["--rigorous"] if answer.measured and not answer.missing else []
+    flags = ["--rigorous"] if answer.measured and not answer.choice.decided else []
     return sources.command(answer.run, answer.shape, to_measure(answer), *flags)
 
 
 def to_measure(answer: Advice) -> list[str]:
     """What to measure for a sure answer: the rows that could win, and what runs now."""
-    names = dict.fromkeys([*answer.could_win, answer.now])
+    names = dict.fromkeys([*answer.could_win, answer.now, answer.source.lacks])
     return sources.measurable(names, answer.run.plan.settings.device)
 
 
@@ -318,7 +330,11 @@ def document(answer: Advice, code_of: str | None = None) -> Document:
     """The answer, what it costs, its code or that of another row, and how sure it is."""
     result = Document(facts=facts(answer))
     result.add(run_report.heading(answer.run))
-    result.add(wrapped(sentence(answer)))
+    to_type = "measure it:\n" + " \\\n".join(
+        textwrap.wrap(measure(answer), WIDTH - 6, break_long_words=False, break_on_hyphens=False)
+    )
+    to_type = to_type.replace("\n", "\n    ")
+    result.add(wrapped(sentence(answer)), "" if answer.decided else to_type)
     asked = f"{answer.accuracy} accuracy" + (" or finer" if answer.accuracy != "fp32" else "")
     if answer.memory is not None:
         asked += f", at most {size(answer.memory)}"
@@ -344,6 +360,7 @@ def document(answer: Advice, code_of: str | None = None) -> Document:
         result.add(f"{name}, {start}:\n\n{lines}")
     result.facts["code"] = code
     result.add("\n".join(map(wrapped, [*origin(answer), *certainty(answer)])))
+    result.add(to_type if answer.decided and not answer.measured else "")
     return result
 
 
@@ -362,7 +379,7 @@ def sentence(answer: Advice) -> str:
         "slower": f"{name}, {pace}: nothing faster may be taken",
         "unclear": f"Not decided: {name} may be {pace}, which may be noise",
     }
-    if answer.missing and choice.state == "keep":
+    if choice.state == "keep" and not answer.decided:
         words["keep"] = f"Not decided: no row of {run} is faster than {now} beyond the noise"
     parts = [words[choice.state]]
     if choice.state == "unclear" and choice.row["verdict"] == "faster":
@@ -375,6 +392,8 @@ def sentence(answer: Advice) -> str:
         exact = advice.rank(choice.candidate["accuracy"]) < advice.rank(rivals[0]["accuracy"])
         more = f"; {name} is more exact" if exact else ""
         parts.append(f"A tie with {names} ({factor(ratio)} its time, which may be noise){more}")
+    if lacks := answer.source.lacks:
+        parts.append(f"Without any setting you run {lacks}, which {run} does not have")
     if answer.missing:
         rows = listed(
             f"{row} ({factor(gain)} in {source.run.name} at {source.near[0].label})"
@@ -384,23 +403,13 @@ def sentence(answer: Advice) -> str:
     if not answer.measured:
         near = listed(shape.label for shape in answer.source.near)
         parts.append(f"{answer.shape.label} was not measured: this is worked out from {near}")
-    if not answer.decided:
-        parts.append(f"Measure it: `{measure(answer)}`")
     return ". ".join(parts) + "."
 
 
 def origin(answer: Advice) -> list[str]:
-    """What runs now, which run the answer is from, and what others say."""
+    """Which run the answer is from, and what others say."""
     source, search, now = answer.source, answer.search, answer.now
     lines = []
-    if not source.usual:
-        usual = next(
-            (name for name, row in IMPLEMENTATIONS.items() if _usual(row, source)), "its default"
-        )
-        lines.append(
-            f"{now} is not what you get without any setting, which is {usual}: {source.run.name}"
-            " does not have it"
-        )
     if search.asked:
         others = counted(search.asked - 1, "other run")
         before = f"before {others} with an answer: {search.why}"
@@ -417,13 +426,6 @@ def origin(answer: Advice) -> list[str]:
     return [search.note, *lines] if search.note else lines
 
 
-def _usual(row: Implementation, source: Source) -> bool:
-    """Whether a row is what the framework of what runs now does by itself."""
-    mine = source.planned.get(source.now)
-    device = source.run.plan.settings.device
-    return mine is not None and row.framework == mine.framework and device in row.default_on
-
-
 def certainty(answer: Advice) -> list[str]:
     """How sure that is: the noise, and what such advice was worth elsewhere."""
     run, source = answer.run, answer.source
@@ -438,7 +440,6 @@ def certainty(answer: Advice) -> list[str]:
     lines = [line]
     if answer.held_out:
         lines.append(worth(answer.held_out, run.name))
-        lines += [f"measure it: {measure(answer)}"] if answer.decided else []
     return lines
 
 

@@ -54,7 +54,7 @@ class Source:
     seconds: dict[str, float]  # of every row that has a time there
     rows: list[str]  # of these, what can be deployed
     now: str  # what runs now
-    usual: bool  # whether the user named that, or gets it without any setting
+    lacks: str  # the row that a user gets without any setting, if that is another
 
     @property
     def measured(self) -> bool:
@@ -162,8 +162,16 @@ def read(run: Run, shape: Shape, now: str | None = None) -> Source:
         has = guess(now, seconds) or f"; it has: {', '.join(seconds)}"
         raise LstmBenchError(f"--now: {run.name} has no time of {now!r} at {shape.label}{has}")
     base = now or base_of(run, rows)
-    usual = bool(now) or base in run.defaults
-    return Source(run, times, shape, near, outside, seconds, rows, base, usual)
+    lacks = "" if now or base in run.defaults else _usual(run, base)
+    return Source(run, times, shape, near, outside, seconds, rows, base, lacks)
+
+
+def _usual(run: Run, name: str) -> str:
+    """What the framework of a row does by itself; empty if it has no such row."""
+    framework = next((row.framework for row in run.plan.implementations if row.name == name), "")
+    rows = (row for row in IMPLEMENTATIONS.values() if row.framework == framework)
+    device = run.plan.settings.device
+    return next((row.name for row in rows if device in row.default_on), "")
 
 
 def refusal(sources: Sequence[Source], elsewhere: str = "") -> NoAnswer:
@@ -320,7 +328,7 @@ def _ranked(sources: list[Source], here: str) -> tuple[list[tuple[float, ...]], 
 
     def first(source: Source) -> tuple[bool, ...]:
         older = sum(version < latest[name] for name, version in source.versions.items())
-        keys = source.real, source.device == here, source.usual, source.measured
+        keys = source.real, source.device == here, not source.lacks, source.measured
         return (*(not key for key in keys), 2 * older > len(source.rows))
 
     best = min(map(first, sources))
