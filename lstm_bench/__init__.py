@@ -67,27 +67,25 @@ def advise(
     memory: float | None = None,
     run: str | Path | None = None,
     results: str | Path = "results",
+    *,
+    device: str | None = None,
+    without: Sequence[str] = (),
 ) -> pd.DataFrame:
     """What to run at a shape, one row per implementation that may be deployed, fastest first.
 
     Columns: implementation, advised, accuracy, latency_s, speedup (over `now`), verdict, what it
-    costs, and code. `memory` is in bytes. What else is known, such as whether the shape was
-    measured and how good such advice is, is in `attrs`.
+    costs, and code. `memory` is in bytes; `device` is this machine's kind unless it is named, such
+    as "h200". What else is known, such as whether that is decided, is in `attrs`.
     """
     from pathlib import Path
 
-    from lstm_bench.analysis import kinds
-    from lstm_bench.analysis import results as runs
     from lstm_bench.driver import machine
-    from lstm_bench.model.shape_filter import parsed
-    from lstm_bench.report import advice
-    from lstm_bench.runs import run_folders
+    from lstm_bench.report import advice, sources
+    from lstm_bench.runs import grid
 
-    asked, name = parsed(shape, "shape"), None if run is None else str(run)
-    name, part = run_folders.split_part(Path(results), name)
-    folder = run_folders.for_shape(Path(results), name, asked, machine.default_device())
-    found = kinds.chosen(runs.load(folder), part)
-    return advice.frame(advice.of(found, asked, now, accuracy, memory))
+    asked, name = grid.typed(shape, "shape"), None if run is None else str(run)
+    search = sources.search(Path(results), asked, machine.kind(), device, now, name)
+    return advice.frame(advice.advise(search, accuracy, memory, without))
 
 
 def machines(

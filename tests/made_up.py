@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from lstm_bench.analysis import results
+from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.runs.store import Errors, Peaks, Row, Sizes
 
 MACHINE = {"cpu": "Test CPU", "gpus": []}
@@ -67,4 +68,38 @@ def written(folder: Path, *rows: Row) -> Path:
     (folder / "manifest.json").write_text(json.dumps(manifest(rows)))
     lines = b"".join(msgspec.json.encode(r) + b"\n" for r in rows)
     (folder / "records.jsonl").write_bytes(lines)
+    return folder
+
+
+#: What a user gets without any setting.
+DEFAULTS = {"pytorch": ["cpu"], "pytorch-tf32": ["cuda"]}
+
+
+def stored(
+    folder: Path,
+    *rows: Row,
+    device: str = "cpu",
+    gpu: str = "",
+    started: str = "2026-01-01",
+    versions: dict[str, str] | None = None,
+    **frameworks: str,
+) -> Path:
+    """A run on disk whose rows are of these frameworks, else of PyTorch, on a CPU or this GPU."""
+    written(folder, *rows)
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["started_at"] = started
+    manifest["plan"]["settings"]["device"] = device
+    manifest["machine"] = {**MACHINE, "gpus": [{"name": gpu, "driver": "1"}] if gpu else []}
+    for planned in manifest["plan"]["implementations"]:
+        name = planned["name"]
+        planned["framework"] = frameworks.get(name.partition("@")[0], "pytorch")
+        precision = next(r.precision for r in rows if r.implementation == name)
+        planned |= {"precision": precision, "default_on": DEFAULTS.get(name, [])}
+        if name in IMPLEMENTATIONS:
+            planned["options"] = dict(IMPLEMENTATIONS[name].options)
+    path.write_text(json.dumps(manifest))
+    records = folder / "records.jsonl"
+    lines = [json.loads(line) | {"versions": versions or {}} for line in records.open()]
+    records.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder

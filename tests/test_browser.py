@@ -2,8 +2,11 @@
 
 import csv
 import io
+import itertools
 import json
+import math
 import os
+import random
 import re
 import shutil
 from pathlib import Path
@@ -11,9 +14,12 @@ from pathlib import Path
 import pytest
 from test_findings import cell, grid, run_of
 
+from lstm_bench.analysis import advice as estimates
+from lstm_bench.analysis import summary
 from lstm_bench.analysis.results import load
 from lstm_bench.model.shape_filter import parsed
-from lstm_bench.report import advice, ladder, page
+from lstm_bench.model.types import Shape, plain
+from lstm_bench.report import advice, ladder, page, sources
 
 REQUIRED = "REQUIRE_BROWSER" in os.environ  # CI: a browser that is missing is a failure there
 if not REQUIRED:
@@ -31,6 +37,7 @@ FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
 )
+ROOT = Path(__file__).parent.parent
 SHAPES = [(h, b, t) for h in (8, 16) for b in (1, 16, 64) for t in (10, 20)]
 TIMES = {
     "deepbench": 1,
@@ -564,10 +571,14 @@ def test_a_run_with_little_in_it_still_makes_a_page(open_page, tmp_path, rows):
 )
 def test_a_shape_that_is_typed_gets_the_answer_of_advise(ladder_page, shape, accuracy):
     tab, run = ladder_page
-    expected = advice.of(run, parsed(shape), accuracy=accuracy)
+    expected = advised(run, parsed(shape), accuracy)
     tab.get_by_label("Shape: hidden,batch,timesteps").fill(shape)
     choose(tab, "Accuracy, at least", accuracy, "#advice")
-    assert tab.inner_text("#advice .answer").startswith(expected.advised["implementation"])
+    text = tab.inner_text("#advice .answer")
+    assert text.split(",")[0].split(".")[0] == advice.sentence(expected).split(",")[0].split(".")[0]
+    ties = [row["implementation"] for row in expected.choice.ties if row["verdict"] != "now"]
+    assert ("A tie with" in text) == bool(ties)
+    assert all(name in text for name in ties)
     rows = [row["implementation"] for row in expected.rows][:6]
     assert column(tab, "implementation", "#advice") == rows
     shown = [seconds(text) for text in column(tab, "latency", "#advice")]
@@ -577,6 +588,51 @@ def test_a_shape_that_is_typed_gets_the_answer_of_advise(ladder_page, shape, acc
     note = tab.locator("#advice .note").first.inner_text()
     assert ("was not measured" in note) != expected.measured
     assert tab.inner_text("#advice pre").strip() == expected.advised["code"].strip()
+
+
+def advised(run, shape, accuracy):
+    return advice.advise(sources.Search([sources.read(run, shape)]), accuracy)
+
+
+@pytest.mark.parametrize("name", ["h200-ladder", "h200-devices", "cpu-x86"])
+def test_the_page_decides_as_advise_does_at_many_shapes(browser, monkeypatch, name):
+    """Choice, state, ties and verdicts, at measured shapes and between them."""
+    run = load(ROOT / "results" / name)
+    data = advice.on_page(run)
+    guesses = estimates.left_out(summary.times(run.cells))  # the same for every shape
+    monkeypatch.setattr(estimates, "left_out", lambda _: guesses)
+    sizes = zip(*data["shapes"], strict=True)
+    ends = [(math.log(min(axis)), math.log(max(axis))) for axis in sizes]
+    draw = random.Random(1)
+    shapes = [tuple(shape) for shape in data["shapes"][::3]]
+    for _ in range(50):
+        hidden, batch, timesteps = (round(math.exp(draw.uniform(*two))) for two in ends[:3])
+        shapes.append((hidden, batch, timesteps, hidden))
+    classes = itertools.cycle(("tf32", "half", "any"))
+    asked = list(zip(shapes, classes, strict=False))
+    script = (ROOT / "lstm_bench" / "report" / "page" / "advise.js").read_text()
+    tab = browser.new_page()
+    answers = tab.evaluate(
+        f"""([advice, asked]) => {{
+          const run = {{ advice }}, known = Number.isFinite;
+          const VERDICTS = {{ f: "faster", s: "same", u: "unsure", l: "slower" }};
+          {script}
+          return asked.map(([shape, accuracy]) => {{
+            const of = adviceFor(shape, accuracy), name = (row) => row.name;
+            return [name(of.advised), name(of.candidate), of.state, of.ties.map(name),
+              of.found.map((row) => [name(row), row.verdict])];
+          }});
+        }}""",
+        [plain(data), [[list(shape), accuracy] for shape, accuracy in asked]],
+    )
+    tab.close()
+    for (shape, accuracy), answer in zip(asked, answers, strict=True):
+        expected = advised(run, Shape(*shape), accuracy)
+        choice = expected.choice
+        rows = [[row["implementation"], row["verdict"]] for row in expected.rows]
+        names = [row["implementation"] for row in (choice.row, choice.candidate)]
+        ties = [row["implementation"] for row in choice.ties]
+        assert answer == [*names, choice.state, ties, rows], (shape, accuracy)
 
 
 @pytest.mark.parametrize(
@@ -597,7 +653,7 @@ def test_nothing_is_guessed_on_the_page_either(ladder_page, typed, told):
 
 @pytest.fixture(scope="module")
 def ladder_page(browser, tmp_path_factory):
-    run = load(Path(__file__).parent.parent / "results" / "h200-ladder")
+    run = load(ROOT / "results" / "h200-ladder")
     path = tmp_path_factory.mktemp("ladder") / "page.html"
     path.write_text(page.html(run, advice=advice.on_page(run)), encoding="utf-8")
     tab = browser.new_page()

@@ -1,4 +1,4 @@
-"""Times at shapes that were not measured, from the measured shapes around them, and their worth.
+"""Times at shapes that were not measured, from the measured shapes around them, and the choice.
 
 All in logarithms: one plane over the sizes, which all rows of a run share, and each row's distance
 from it at the nearest shapes. Who is faster than whom comes from these shapes alone.
@@ -7,8 +7,9 @@ from it at the nearest shapes. Who is faster than whom comes from these shapes a
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ POWER = 4  # of the distance, by which it fades
 #: What a doubling of each size counts; the order of rows hardly changes along a sequence.
 DOUBLING = {"hidden": 1.0, "batch": 1.0, "timesteps": 0.5, "input over hidden": 1.0}
 CLOSE = 0.05  # over the best: as good as the best
+TIE = 0.25  # a difference that is larger is never a tie, however noisy
 MOST_LEFT_OUT = 200  # shapes that are left out in turn
 
 
@@ -32,6 +34,11 @@ def allowed(accuracy: str) -> tuple[str, ...]:
         known = ", ".join((*CLASSES, ANY))
         raise LstmBenchError(f"accuracy: found {accuracy!r}, expected one of {known}")
     return (*CLASSES, "unknown") if accuracy == ANY else CLASSES[: CLASSES.index(accuracy) + 1]
+
+
+def rank(accuracy: str) -> int:
+    """How coarse a class is; one that is not known is the coarsest."""
+    return CLASSES.index(accuracy) if accuracy in CLASSES else len(CLASSES)
 
 
 def outside(shapes: pd.DataFrame, shape: Shape) -> str:
@@ -74,6 +81,7 @@ class HeldOut:
     loss: float  # how much slower it was where it was not the fastest, mean
     off: float  # by how much estimated times were wrong, median
     margin: float  # by which the true best looked slower than the advised row, 95th percentile
+    spread: float = math.inf  # by which factors over what runs now were wrong, 95th percentile
 
 
 def left_out(of: Times) -> Numbers:
@@ -90,10 +98,14 @@ def left_out(of: Times) -> Numbers:
     return found
 
 
-def hold_out(of: Times, guesses: Numbers, names: Collection[str]) -> HeldOut:
+def hold_out(of: Times, guesses: Numbers, names: Collection[str], now: str) -> HeldOut:
     """Advise one of these rows at every shape, by the times that `left_out` gave it."""
     mine = [place for place, name in enumerate(of.names) if name in names]
     losses, margins, off = [], [], []
+    wrong = np.log(guesses / of.seconds)
+    factors = np.abs(wrong - wrong[:, [of.names.index(now)]])
+    factors = factors[:, [place for place in mine if of.names[place] != now]]
+    factors = factors[np.isfinite(factors)]
     for true, guess in zip(of.seconds[:, mine], guesses[:, mine], strict=True):
         if np.isnan(guess).all() or np.isnan(true).all():
             continue
@@ -110,7 +122,53 @@ def hold_out(of: Times, guesses: Numbers, names: Collection[str]) -> HeldOut:
         float(loss[loss > 0].mean()) if (loss > 0).any() else math.nan,
         float(np.expm1(np.nanmedian(off))) if off else math.nan,
         percentile_95(np.array(margins)[known]) if known.any() else math.inf,
+        float(np.expm1(percentile_95(factors))),
     )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to run of some rows, and how it stands to what runs now."""
+
+    row: Mapping[str, Any]
+    state: str  # keep, faster, slower, tie; unclear: it may be `candidate`
+    ties: Sequence[Mapping[str, Any]]  # as fast as the candidate, as far as can be known
+    candidate: Mapping[str, Any]
+
+    @property
+    def decided(self) -> bool:
+        return self.state != "unclear"
+
+
+def choose(
+    rows: Sequence[Mapping[str, Any]], now: str, margin: Callable[[str, str], float]
+) -> Choice:
+    """The fastest of these rows; of those that tie with it the most exact, else what runs now.
+
+    `margin` is by how much two rows may differ and be alike. A row that is much faster than what
+    runs now but not surely so decides nothing: then the fastest that surely is stands in.
+    """
+
+    def tie(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+        """Whether a row is no slower than another beyond what can be known."""
+        most = min(TIE, margin(row["implementation"], other["implementation"]))
+        return bool(row["latency_s"] <= (1 + most) * other["latency_s"])
+
+    def order(row: Mapping[str, Any]) -> tuple[bool, int, bool, float]:
+        surely, own = row["verdict"] == "faster", row["implementation"] == now
+        return not surely, rank(row["accuracy"]), not own, row["latency_s"]
+
+    best = min(rows, key=lambda row: row["latency_s"])
+    alike = [row for row in rows if tie(row, best)]
+    pick = min(alike, key=order)
+    ties = [row for row in alike if row is not pick]
+    state = {"now": "keep", "faster": "faster", "slower": "slower"}.get(pick["verdict"], "tie")
+    if state == "tie" and max(pick["speedup"], 1 / pick["speedup"]) > 1 + min(
+        TIE, margin(pick["implementation"], now)
+    ):
+        surely = (row for row in rows if row["verdict"] in ("faster", "now"))
+        return Choice(next(surely, pick), "unclear", ties, pick)
+    return Choice(pick, state, ties, pick)
 
 
 _NOWHERE: tuple[Codes, Codes] = (np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp))

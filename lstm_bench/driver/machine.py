@@ -6,9 +6,13 @@ import os
 import platform
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lstm_bench.driver import gpu
+from lstm_bench.model.types import Settings
+
+if TYPE_CHECKING:
+    from lstm_bench.runs.nodes import Kind
 
 
 def threads() -> int:
@@ -89,6 +93,14 @@ def _listed() -> list[dict[str, Any]] | None:
 def default_device() -> str:
     """What "auto" means here."""
     return "cuda" if has_gpu() else "cpu"
+
+
+def kind() -> Kind:
+    """The kind of device that this machine measures on."""
+    from lstm_bench.runs import nodes
+
+    settings = Settings(device=default_device(), threads=threads())
+    return nodes.kind_of({"cpu": cpu_model(), "gpus": gpus()}, settings)
 
 
 def git_revision(folder: Path) -> str:

@@ -2,124 +2,169 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lstm_bench.analysis import advice, summary
-from lstm_bench.analysis.advice import HeldOut
+from lstm_bench.analysis import advice, noise, summary
+from lstm_bench.analysis.advice import Choice, HeldOut
 from lstm_bench.analysis.comparison import Comparison
-from lstm_bench.analysis.noise import SHAPE, floor_at
-from lstm_bench.analysis.results import Run, references
-from lstm_bench.model.registry import find, guess
+from lstm_bench.analysis.noise import SHAPE
+from lstm_bench.analysis.results import Run
+from lstm_bench.model.registry import find
 from lstm_bench.model.types import Implementation, LstmBenchError, Shape
-from lstm_bench.model.units import counted, error, factor, listed, percent, seconds, size, wrapped
-from lstm_bench.report import run_report
+from lstm_bench.model.units import (
+    WIDTH,
+    counted,
+    error,
+    factor,
+    listed,
+    percent,
+    seconds,
+    size,
+    wrapped,
+)
+from lstm_bench.report import run_report, sources
 from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.report.fastest import Compared
 from lstm_bench.report.ladder import COLUMNS, base_of
 from lstm_bench.report.page import LETTERS
 from lstm_bench.report.snippets import snippet
-from lstm_bench.runs import run_folders
+from lstm_bench.report.sources import Search, Source
 
 MOST = 6  # rows that are drawn; JSON and CSV have all
+MOST_MISSING = 3  # rows of other runs that are named
 COSTS = tuple(COLUMNS)
 PEAKS = ("host_peak", "device_peak")
-SAID = {"slower": "beyond the noise", "faster": "beyond the noise", "same": "within noise"}
-SAID |= {"unsure": "which may be noise"}
 
 
 @dataclass(frozen=True)
 class Advice:
     """What to run at a shape."""
 
-    run: Run
-    shape: Shape
-    now: str
+    search: Search
     accuracy: str
     memory: float | None
     rows: list[dict[str, Any]]  # what may be taken, fastest first
-    left_out: dict[str, str]  # faster than the advised row -> why it is not advised
-    near: tuple[Shape, ...]  # the shape itself, or those that its times were worked out from
-    floor: float  # the noise floor at these times
+    left_out: dict[str, str]  # faster than the fastest of these -> why it is not among them
     held_out: HeldOut | None  # None: it was measured
+    choice: Choice
+    missing: dict[str, tuple[float, Source]]  # faster in another run, and not in this one
+
+    @property
+    def source(self) -> Source:
+        return self.search.sources[0]
+
+    @property
+    def run(self) -> Run:
+        return self.source.run
+
+    @property
+    def shape(self) -> Shape:
+        return self.source.shape
+
+    @property
+    def now(self) -> str:
+        return self.source.now
 
     @property
     def measured(self) -> bool:
-        return self.held_out is None
+        return self.source.measured
 
     @property
-    def advised(self) -> dict[str, Any]:
-        """The fastest that is faster than what runs now beyond the noise; else that, if it may."""
-        good = [row for row in self.rows if row["verdict"] in ("faster", "estimated")]
-        own = [row for row in self.rows if row["implementation"] == self.now]
-        return (good or own or self.rows)[0]
+    def advised(self) -> Mapping[str, Any]:
+        return self.choice.row
+
+    @property
+    def decided(self) -> bool:
+        """Whether nothing that could be faster is left open."""
+        return self.choice.decided and not self.missing and not self.source.lacks
+
+    @functools.cached_property
+    def other_runs(self) -> dict[str, float]:
+        """How much faster than what runs now the candidate is in the other runs with an answer."""
+        name, now = self.choice.candidate["implementation"], self.now
+        return {
+            source.run.name: source.seconds[now] / source.seconds[name]
+            for source in self.search.peers
+            if not source.outside and {name, now} <= source.seconds.keys()
+        }
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """What the speedup of the candidate may be, by its error and by the other runs."""
+        speedup = self.choice.candidate["speedup"]
+        wrong = max(self.source.noise, self.held_out.spread if self.held_out else 0.0)
+        low, high = speedup / (1 + wrong), speedup * (1 + wrong)
+        if self.choice.candidate["verdict"] == "faster":  # that much is known
+            low = max(low, 1.0)
+        others = self.other_runs.values()
+        return min([low, *others]), max([high, *others])
 
     @property
     def could_win(self) -> list[str]:
-        """The rows within the noise, and within what estimates are wrong by, of the fastest."""
-        margin = max(self.floor, self.held_out.margin if self.held_out else 0.0)
-        if not math.isfinite(margin):
-            return [row["implementation"] for row in self.rows]
-        most = self.rows[0]["latency_s"] * (1 + margin)
-        return [row["implementation"] for row in self.rows if row["latency_s"] <= most]
+        """The rows that may be as fast as the fastest, and those of other runs."""
+        margin, fastest = _margin(self.source, self.held_out), self.rows[0]["implementation"]
+        most = self.rows[0]["latency_s"]
+        times = {row["implementation"]: row["latency_s"] for row in self.rows}
+        rows = [name for name, time in times.items() if time <= most * (1 + margin(name, fastest))]
+        return [*rows, *self.missing]
 
 
-def of(
-    run: Run,
-    shape: Shape,
-    now: str | None = None,
+def advise(
+    search: Search,
     accuracy: str | None = None,
     memory: float | None = None,
+    without: Collection[str] = (),
 ) -> Advice:
-    """Advice from a run; refuses where the run has nothing to say of the shape."""
-    times = summary.times(run.cells)
-    if not len(times.shapes):
-        raise LstmBenchError(f"{run.name} has no times: there is nothing to advise from")
-    if beyond := advice.outside(times.shapes, shape):
-        raise LstmBenchError(
-            f"{shape.label} is outside of what {run.name} measured: {beyond}; nothing is guessed"
-            f" there. Measure it: `{command(run, shape, _deployable(run, times))}`"
-            f"{_other(run, shape)}"
-        )
-    places, _ = advice.near(times.shapes, shape)
-    near = tuple(Shape(*map(int, times.shapes.loc[place, SHAPE])) for place in places)
-    measured = near == (shape,)
-    time = dict(zip(times.names, advice.seconds_at(times, shape), strict=True))
-    known = [name for name in run.implementations if not math.isnan(time.get(name, math.nan))]
-    ours = [name for name in _deployable(run, times) if name in known]
-    if not ours:
-        raise LstmBenchError(
-            f"{run.name} has no time of anything that can be deployed at"
-            f" {listed(shape.label for shape in near)}{_other(run, shape)}"
-        )
-    now = _now(run, shape, now, known) if now else base_of(run, ours)
-    precisions = _precisions(times)
+    """Advice from the best of some runs; refuses where it has no row of the kind that is asked."""
+    source = search.sources[0]
+    if source.outside:
+        raise sources.refusal([source], "; without --run all runs are asked")
+    for name in without:
+        if name not in source.times.names:
+            find(name, "--without")  # refuses what is no row at all
+    run, now, time, shape = source.run, source.now, source.seconds, source.shape
+    precisions = source.precisions
     if accuracy is None:  # no less than what the user has
-        accuracy = summary.accuracy(precisions[now])
+        usual = find(source.lacks, "").precision if source.lacks else precisions[now]
+        accuracy = summary.accuracy(usual)
         accuracy = summary.ANY if accuracy not in advice.CLASSES else accuracy
     classes = advice.allowed(accuracy)
-    costs = _costs(times, near)
+    held_out = None
+    if not source.measured:
+        able = [name for name in sources.deployable(run) if name in source.times.names]
+        names = _allowed(able, precisions, accuracy)
+        held_out = advice.hold_out(source.times, advice.left_out(source.times), names, now)
+    margin, costs = _margin(source, held_out), _costs(source.times, source.near)
     compared = Compared(run, run.cells, "latency")
-    on_gpu = run.plan.settings.device == "cuda"
+    device = run.plan.settings.device
     rows, left_out = [], {}
-    for name in sorted(ours, key=time.__getitem__):
+    for name in sorted(source.rows, key=time.__getitem__):
         row: dict[str, Any] = {"implementation": name, "accuracy": _class(precisions, name)}
-        row |= {"latency_s": float(time[name]), "speedup": float(time[now] / time[name])}
-        row["verdict"] = "estimated"
-        if measured:
-            known_at = _verdicts(compared(now, name)) if name != now else {astuple(shape): "now"}
-            row["verdict"] = known_at.get(astuple(shape), "unsure")
+        row |= {"latency_s": time[name], "speedup": time[now] / time[name]}
+        if name == now:
+            row["verdict"] = "now"
+        elif source.measured:
+            row["verdict"] = _verdicts(compared(now, name)).get(astuple(shape), "unsure")
+        else:
+            beyond = abs(math.log(row["speedup"])) > math.log1p(margin(name, now))
+            row["verdict"] = "unsure"
+            if beyond:
+                row["verdict"] = "faster" if row["speedup"] > 1 else "slower"
         row |= costs[name]
-        row["code"] = snippet(_row(run, name, precisions[name]), run.plan.settings.device)
-        peak = row["device_peak" if on_gpu else "host_peak"]
+        row["code"] = snippet(_row(run, name, precisions[name]), device)
+        peak = row["device_peak" if device == "cuda" else "host_peak"]
         if row["accuracy"] not in classes:
             left_out[name] = f"{row['accuracy']} accuracy"
+        elif name in without:
+            left_out[name] = "--without"
         elif memory is not None and not peak <= memory:
             left_out[name] = "memory not known" if math.isnan(peak) else f"needs {size(peak)}"
         else:
@@ -130,46 +175,68 @@ def of(
         raise LstmBenchError(
             f"{run.name} has no row with {accuracy} accuracy{least} at {shape.label}; it has {why}"
         )
-    best = rows[0]
-    floors = floor_at(run.floors("latency"), [best["latency_s"]], [best["implementation"]])
-    floor = float(floors[0])
-    names = _allowed(_deployable(run, times), precisions, accuracy)
-    held_out = None if measured else advice.hold_out(times, advice.left_out(times), names)
+    choice = advice.choose(rows, now, margin)
     faster = {n: why for n, why in left_out.items() if time[n] < rows[0]["latency_s"]}
-    return Advice(run, shape, now, accuracy, memory, rows, faster, near, floor, held_out)
+    missing = _missing(search, accuracy, without, rows[0]["speedup"])
+    return Advice(search, accuracy, memory, rows, faster, held_out, choice, missing)
+
+
+def _margin(source: Source, held_out: HeldOut | None) -> Callable[[str, str], float]:
+    """By how much two rows may differ and be alike: the noise, and what the order may be off by."""
+    wrong = held_out.margin if held_out else 0.0
+    return lambda row, other: max(source.floor(row, other), wrong)
+
+
+def _missing(
+    search: Search, accuracy: str, without: Collection[str], speedup: float
+) -> dict[str, tuple[float, Source]]:
+    """The rows that gain more in another run, and that the first does not have; most first."""
+    first = search.sources[0]
+    known = {*first.times.names, *without}
+    missing: dict[str, tuple[float, Source]] = {}
+    for source in search.peers:
+        names = _allowed(source.rows, source.precisions, accuracy)
+        for name in sorted({*names} - known - missing.keys()):
+            gain = source.seconds.get(first.now, 0.0) / source.seconds[name]
+            if gain > (1 + advice.TIE) * speedup:
+                missing[name] = (gain, source)
+    most = sorted(missing, key=lambda name: -missing[name][0])[:MOST_MISSING]
+    return {name: missing[name] for name in most}
 
 
 def held_out(run: Run) -> list[dict[str, Any]]:
     """What advice from a run is worth, for each accuracy that may be asked for."""
-    times = summary.times(run.cells)
-    precisions = _precisions(times)
-    ours = _deployable(run, times)
-    there = {_class(precisions, name) for name in ours}
+    times, names = summary.times(run.cells), sources.deployable(run)
+    precisions, now = sources.precisions_of(times), base_of(run, names)
+    there = {_class(precisions, name) for name in names}
     guesses = advice.left_out(times)
-    found = []
-    for accuracy in (one for one in advice.CLASSES if one in there):
-        names = _allowed(ours, precisions, accuracy)
-        tried = advice.hold_out(times, guesses, names)
-        found.append({"run": run.name, "accuracy": accuracy, "rows": len(names), **asdict(tried)})
-    return found
+    rows = []
+    for accuracy in (known for known in advice.CLASSES if known in there):
+        mine = _allowed(names, precisions, accuracy)
+        tried = advice.hold_out(times, guesses, mine, now)
+        rows.append({"run": run.name, "accuracy": accuracy, "rows": len(mine), **asdict(tried)})
+    return rows
 
 
 def on_page(run: Run) -> dict[str, Any] | None:
     """What the page needs to answer for any shape; None of a run that has nothing to advise."""
     times = summary.times(run.cells)
-    names, precisions = _deployable(run, times), _precisions(times)
+    names = [name for name in sources.deployable(run) if name in times.names]
+    precisions = sources.precisions_of(times)
     if not names:
         return None
     now = base_of(run, names)
     shapes = times.shapes[SHAPE].to_numpy().tolist()
     compared = Compared(run, run.cells, "latency")
     measured = {name: times.seconds[:, times.names.index(name)] for name in names}
-    guesses = advice.left_out(times)
-    worths = {
-        one: worth(advice.hold_out(times, guesses, _allowed(names, precisions, one)), run.name)
-        for one in (*advice.CLASSES, summary.ANY)
+    guesses, floors = advice.left_out(times), run.floors("latency")
+    tried = {
+        accuracy: advice.hold_out(times, guesses, _allowed(names, precisions, accuracy), now)
+        for accuracy in (*advice.CLASSES, summary.ANY)
     }
-    worths = {one: f"{told[0].upper()}{told[1:]}" for one, told in worths.items()}
+    worths = {accuracy: worth(held, run.name) for accuracy, held in tried.items()}
+    limits = [limit for _, limit in noise.CLASSES]
+    device = run.plan.settings.device
     return {
         "rows": names,
         "classes": [_class(precisions, name) for name in names],
@@ -182,25 +249,27 @@ def on_page(run: Run) -> dict[str, Any] | None:
         "doubling": list(advice.DOUBLING.values()),
         "nearest": advice.NEAREST,
         "power": advice.POWER,
-        "worth": worths,
-        "code": [
-            snippet(_row(run, name, precisions[name]), run.plan.settings.device) for name in names
-        ],
+        "tie": advice.TIE,
+        "limits": limits[:-1],
+        "floors": [list(noise.floor_at(floors, [0, *limits[:-1]], [n] * 3)) for n in names],
+        "margin": {accuracy: held.margin for accuracy, held in tried.items()},
+        "worth": {accuracy: f"{text[0].upper()}{text[1:]}" for accuracy, text in worths.items()},
+        "code": [snippet(_row(run, name, precisions[name]), device) for name in names],
     }
 
 
-def _letters(found: Comparison | None, shapes: Sequence[Sequence[int]]) -> list[str]:
+def _letters(pair: Comparison | None, shapes: Sequence[Sequence[int]]) -> list[str]:
     """The verdict at every shape, one letter each as the page has them; else nothing."""
-    known = _verdicts(found)
+    known = _verdicts(pair)
     return [LETTERS.get(known.get(tuple(shape), ""), "") for shape in shapes]
 
 
-def _verdicts(found: Comparison | None) -> dict[tuple[int, ...], str]:
+def _verdicts(pair: Comparison | None) -> dict[tuple[int, ...], str]:
     """What B is against A, shape by shape: judged together, as `compare` and the page do."""
-    if found is None:
+    if pair is None:
         return {}
-    keys = found.shapes[SHAPE].itertuples(index=False, name=None)
-    return dict(zip(keys, found.shapes["verdict"], strict=True))
+    keys = pair.shapes[SHAPE].itertuples(index=False, name=None)
+    return dict(zip(keys, pair.shapes["verdict"], strict=True))
 
 
 def _allowed(names: Sequence[str], precisions: Mapping[str, str], accuracy: str) -> list[str]:
@@ -208,112 +277,169 @@ def _allowed(names: Sequence[str], precisions: Mapping[str, str], accuracy: str)
     return [name for name in names if _class(precisions, name) in classes]
 
 
-def command(run: Run, shape: Shape, names: Sequence[str]) -> str:
-    """What measures these rows at a shape."""
-    return " ".join(["lstm-bench grid", *measuring(run, shape, names)])
-
-
-def measuring(run: Run, shape: Shape, names: Sequence[str]) -> list[str]:
-    """The same as the arguments of `lstm-bench grid`."""
-    return ["--shape", shape.label, "-i", ",".join(names), "--device", run.plan.settings.device]
-
-
-def frame(found: Advice) -> pd.DataFrame:
+def frame(answer: Advice) -> pd.DataFrame:
     """One row per implementation that may be taken, fastest first."""
-    table = pd.DataFrame(found.rows)
-    table.insert(1, "advised", table["implementation"] == found.advised["implementation"])
-    table.attrs |= facts(found)
+    table = pd.DataFrame(answer.rows)
+    table.insert(1, "advised", table["implementation"] == answer.advised["implementation"])
+    table.attrs |= facts(answer)
     return table
 
 
-def facts(found: Advice) -> dict[str, Any]:
+def facts(answer: Advice) -> dict[str, Any]:
     """What is known beside the rows."""
+    measured, choice = answer.measured, answer.choice
     return {
-        "run": found.run.name,
-        "shape": asdict(found.shape),
-        "now": found.now,
-        "accuracy": found.accuracy,
-        "memory": found.memory,
-        "advised": found.advised["implementation"],
-        "measured": found.measured,
-        "near": [] if found.measured else [asdict(shape) for shape in found.near],
-        "noise_floor": found.floor,
-        "held_out": asdict(found.held_out) if found.held_out else None,
-        "left_out": found.left_out,
-        "could_win": found.could_win,
-        "measure": command(found.run, found.shape, to_measure(found)),
+        "run": answer.run.name,
+        "why": answer.search.why,
+        "device": answer.source.device,
+        "devices": list(answer.search.devices),
+        "shape": asdict(answer.shape),
+        "now": answer.now,
+        "accuracy": answer.accuracy,
+        "memory": answer.memory,
+        "advised": answer.advised["implementation"],
+        "decided": answer.decided,
+        "candidate": choice.candidate["implementation"],
+        "interval": list(answer.interval),
+        "ties": [row["implementation"] for row in choice.ties],
+        "other_runs": answer.other_runs,
+        "missing": {name: gain for name, (gain, _) in answer.missing.items()},
+        "measured": measured,
+        "near": [] if measured else [asdict(shape) for shape in answer.source.near],
+        "noise_floor": answer.source.floor(answer.rows[0]["implementation"]),
+        "held_out": asdict(answer.held_out) if answer.held_out else None,
+        "left_out": answer.left_out,
+        "could_win": answer.could_win,
+        "measure": measure(answer),
     }
 
 
-def document(found: Advice) -> Document:
-    """The answer, what it costs, its code, and how sure it is."""
-    result = Document(facts=facts(found))
-    result.add(run_report.heading(found.run))
-    result.add(wrapped(answer(found)))
-    asked = f"{found.accuracy} accuracy" + (" or finer" if found.accuracy != "fp32" else "")
-    if found.memory is not None:
-        asked += f", at most {size(found.memory)}"
-    title = f"{found.shape.label}, {asked}" + ("" if found.measured else ", estimated")
+def measure(answer: Advice) -> str:
+    """What to type for a sure answer."""
+    flags = ["--rigorous"] if answer.measured and not answer.choice.decided else []
+    return sources.command(answer.run, answer.shape, to_measure(answer), *flags)
+
+
+def to_measure(answer: Advice) -> list[str]:
+    """What to measure for a sure answer: the rows that could win, and what runs now."""
+    names = dict.fromkeys([*answer.could_win, answer.now, answer.source.lacks])
+    return sources.measurable(names, answer.run.plan.settings.device)
+
+
+def document(answer: Advice, code_of: str | None = None) -> Document:
+    """The answer, what it costs, its code or that of another row, and how sure it is."""
+    result = Document(facts=facts(answer))
+    result.add(run_report.heading(answer.run))
+    to_type = "measure it:\n" + " \\\n".join(
+        textwrap.wrap(measure(answer), WIDTH - 6, break_long_words=False, break_on_hyphens=False)
+    )
+    to_type = to_type.replace("\n", "\n    ")
+    result.add(wrapped(sentence(answer)), "" if answer.decided else to_type)
+    asked = f"{answer.accuracy} accuracy" + (" or finer" if answer.accuracy != "fp32" else "")
+    if answer.memory is not None:
+        asked += f", at most {size(answer.memory)}"
+    title = f"{answer.shape.label}, {asked}" + ("" if answer.measured else ", estimated")
+    always = answer.now, answer.advised["implementation"]
     shown = [
-        row
-        for place, row in enumerate(found.rows)
-        if place < MOST or row["implementation"] == found.now
+        row for n, row in enumerate(answer.rows) if n < MOST or row["implementation"] in always
     ]
-    result.add(Table("rows", shown, _columns(found), title))
-    rest = [row for row in found.rows if row not in shown]
-    result.add_details(Table("rows", rest, _columns(found)) if rest else "")
-    if found.left_out:
-        rows = ", ".join(f"{name} ({why})" for name, why in list(found.left_out.items())[:MOST])
+    result.add(Table("rows", shown, _columns(answer), title))
+    rest = [row for row in answer.rows if row not in shown]
+    result.add_details(Table("rows", rest, _columns(answer)) if rest else "")
+    if answer.left_out:
+        rows = ", ".join(f"{name} ({why})" for name, why in list(answer.left_out.items())[:MOST])
         result.add(wrapped(f"faster, but not what was asked for: {rows}"))
-    if code := found.advised["code"]:
+    name = code_of or str(answer.advised["implementation"])
+    precision = answer.source.precisions.get(name) or find(name, "--code").precision
+    code = snippet(_row(answer.run, name, precision), answer.run.plan.settings.device)
+    if code_of and not code:
+        raise LstmBenchError(f"--code: no program can use {name}; `lstm-bench list` shows all rows")
+    if code:
         lines = "\n".join(f"    {line}".rstrip() for line in code.splitlines())
         start = "from lstm, a trained nn.LSTM, and tensors x (T, B, I), h0 and c0 (1, B, H)"
-        result.add(f"{found.advised['implementation']}, {start}:\n\n{lines}")
-    result.add("\n".join(map(wrapped, certainty(found))))
+        result.add(f"{name}, {start}:\n\n{lines}")
+    result.facts["code"] = code
+    result.add("\n".join(map(wrapped, [*origin(answer), *certainty(answer)])))
+    result.add(to_type if answer.decided and not answer.measured else "")
     return result
 
 
-def answer(found: Advice) -> str:
-    """The advice in a sentence or two."""
-    row, now = found.advised, found.now
-    times, name = factor(row["speedup"]), row["implementation"]
-    if not found.measured:
-        told = f"{name}, about {times} faster than {now}" if name != now else f"Keep {now}"
-        if row["speedup"] < 1:
-            told = f"{name}, about {factor(1 / row['speedup'])} slower than {now}"
-        return (
-            f"{told}. {found.shape.label} was not measured: this is worked out from"
-            f" {listed(shape.label for shape in found.near)}."
+def sentence(answer: Advice) -> str:
+    """The advice in a few sentences."""
+    choice, now, run = answer.choice, answer.now, answer.run.name
+    name, speedup = choice.candidate["implementation"], choice.candidate["speedup"]
+    gain = f"{factor(max(speedup, 1 / speedup))} {'faster' if speedup > 1 else 'slower'}"
+    pace = f"{'' if answer.measured else 'about '}{gain} than {now}"
+    if speedup > 1:
+        pace += f" ({' to '.join(map(factor, answer.interval))})"
+    words = {
+        "keep": f"Keep {now}: nothing that may be taken is faster beyond the noise",
+        "tie": f"{name}, a tie with {now} ({gain}, which may be noise)",
+        "faster": f"{name}, {pace}" + (", beyond the noise" if answer.measured else ""),
+        "slower": f"{name}, {pace}: nothing faster may be taken",
+        "unclear": f"Not decided: {name} may be {pace}, which may be noise",
+    }
+    if choice.state == "keep" and not answer.decided:
+        words["keep"] = f"Not decided: no row of {run} is faster than {now} beyond the noise"
+    parts = [words[choice.state]]
+    if choice.state == "unclear" and choice.row["verdict"] == "faster":
+        sure = factor(choice.row["speedup"])
+        parts.append(f"Sure is {choice.row['implementation']}, {sure} faster")
+    rivals = [row for row in choice.ties if row["implementation"] != now]
+    if rivals and choice.state != "keep":
+        ratio = choice.candidate["latency_s"] / rivals[0]["latency_s"]
+        names = listed(row["implementation"] for row in rivals)
+        exact = advice.rank(choice.candidate["accuracy"]) < advice.rank(rivals[0]["accuracy"])
+        more = f"; {name} is more exact" if exact else ""
+        parts.append(f"A tie with {names} ({factor(ratio)} its time, which may be noise){more}")
+    if lacks := answer.source.lacks:
+        parts.append(f"Without any setting you run {lacks}, which {run} does not have")
+    if answer.missing:
+        rows = listed(
+            f"{row} ({factor(gain)} in {source.run.name} at {source.near[0].label})"
+            for row, (gain, source) in answer.missing.items()
         )
-    if name == now:
-        return f"Keep {now}: nothing that may be taken is faster beyond the noise."
-    if row["verdict"] == "faster":
-        return f"{name}, {times} faster than {now}, beyond the noise."
-    if row["verdict"] == "slower":
-        return (
-            f"{name}, {factor(1 / row['speedup'])} slower than {now}: nothing faster may be taken."
-        )
-    return f"{name}, as fast as {now} as far as the noise tells ({times})."
+        parts.append(f"Faster may be what {run} does not have: {rows}")
+    if not answer.measured:
+        near = listed(shape.label for shape in answer.source.near)
+        parts.append(f"{answer.shape.label} was not measured: this is worked out from {near}")
+    return ". ".join(parts) + "."
 
 
-def certainty(found: Advice) -> list[str]:
-    """How sure that is: the noise, the next best, and what such advice was worth elsewhere."""
-    pairs = sum(one.pairs for one in found.run.noise)
-    told = sum(one.called_different for one in found.run.noise)
-    noise = f"noise floor {percent(found.floor)}"
-    noise += f" ({counted(pairs, 'A/A pair')}, {told} wrongly called different)" if pairs else ""
-    lines = [noise]
-    others = [row for row in found.rows if row is not found.advised]
-    if others:
-        other = others[0]
-        ratio = other["latency_s"] / found.advised["latency_s"]
-        names = found.advised["implementation"], other["implementation"]
-        known = _verdicts(Compared(found.run, found.run.cells, "latency")(*names))
-        told_at = known.get(astuple(found.shape), "unsure")
-        word = SAID[told_at] if found.measured else "as estimated"
-        lines[0] += f"; next best: {other['implementation']}, {factor(ratio)} its time, {word}"
-    if found.held_out:
-        lines += [worth(found.held_out, found.run.name), f"measure it: {facts(found)['measure']}"]
+def origin(answer: Advice) -> list[str]:
+    """Which run the answer is from, and what others say."""
+    source, search, now = answer.source, answer.search, answer.now
+    lines = []
+    if search.asked:
+        others = counted(search.asked - 1, "other run")
+        before = f"before {others} with an answer: {search.why}"
+        lines.append(f"from {source.run.name}, {before if search.asked > 1 else 'the only answer'}")
+    name, gains = answer.choice.candidate["implementation"], answer.other_runs
+    if gains and name != now:
+        ends = " to ".join(dict.fromkeys(map(factor, (min(gains.values()), max(gains.values())))))
+        lines.append(f"in {listed(gains)} {name} is {ends} as fast as {now}")
+    elif search.asked > 1 and name != now:
+        lines.append(f"no other run has times of both {name} and {now} there")
+    if search.devices:
+        devices = ", ".join(map(sources.flag, search.devices))
+        lines.append(f"other devices with an answer: {devices}")
+    return [search.note, *lines] if search.note else lines
+
+
+def certainty(answer: Advice) -> list[str]:
+    """How sure that is: the noise, and what such advice was worth elsewhere."""
+    run, source = answer.run, answer.source
+    pairs = sum(each.pairs for each in run.noise)
+    wrong = sum(each.called_different for each in run.noise)
+    floor = source.floor(answer.rows[0]["implementation"], answer.now)
+    line = f"noise floor {percent(floor)}"
+    line += f" ({counted(pairs, 'A/A pair')}, {wrong} wrongly called different)" if pairs else ""
+    if source.excess > floor:
+        line += f"; {answer.now} is {percent(source.excess, 0)} slower than the same in finer"
+        line += " arithmetic, which only noise explains"
+    lines = [line]
+    if answer.held_out:
+        lines.append(worth(answer.held_out, run.name))
     return lines
 
 
@@ -347,48 +473,6 @@ def held_out_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
-def to_measure(found: Advice) -> list[str]:
-    """What to measure for a sure answer: the rows that could win, and what runs now."""
-    return list(dict.fromkeys([*found.could_win, found.now]))
-
-
-def is_outside(run: Run, shape: Shape) -> bool:
-    """Whether a shape is beyond all that the run measured."""
-    shapes = summary.times(run.cells).shapes
-    return not len(shapes) or bool(advice.outside(shapes, shape))
-
-
-def deployable(run: Run) -> list[str]:
-    """The rows that do the whole work and that a program can use."""
-    return _deployable(run, summary.times(run.cells))
-
-
-def _deployable(run: Run, times: summary.Times) -> list[str]:
-    facts = times.cells.drop_duplicates("implementation").set_index("implementation")
-    ours = references(run)
-    names = [name for name in run.implementations if name in facts.index]
-    return [n for n in names if n not in ours and facts["computes"][n] == "lstm"]
-
-
-def _other(run: Run, shape: Shape) -> str:
-    """`; h200-paper has it: --run h200-paper`, if another run beside this one does."""
-    found = run_folders.with_shape(run.folder, shape) if run.folder else []
-    others = [folder.name for folder in found if folder.name != run.name]
-    return f"; {others[0]} has it: --run {others[0]}" if others else ""
-
-
-def _now(run: Run, shape: Shape, asked: str, known: Sequence[str]) -> str:
-    if asked not in known:
-        has = guess(asked, known) or f"; it has: {', '.join(known)}"
-        raise LstmBenchError(f"--now: {run.name} has no time of {asked!r} at {shape.label}{has}")
-    return asked
-
-
-def _precisions(times: summary.Times) -> dict[str, str]:
-    facts = times.cells.drop_duplicates("implementation")
-    return dict(zip(facts["implementation"], facts["precision"], strict=True))
-
-
 def _class(precisions: Mapping[str, str], name: str) -> str:
     return summary.accuracy(precisions[name])
 
@@ -420,15 +504,15 @@ def _costs(times: summary.Times, near: Sequence[Shape]) -> dict[str, dict[str, f
     return {str(name): {str(k): float(v) for k, v in row.items()} for name, row in records.items()}
 
 
-def _columns(found: Advice) -> list[Column]:
-    known = [key for key in COSTS if any(not math.isnan(row[key]) for row in found.rows)]
-    two = {True: partial(seconds, digits=2), False: partial(size, digits=2)}
+def _columns(answer: Advice) -> list[Column]:
+    known = [key for key in COSTS if any(not math.isnan(row[key]) for row in answer.rows)]
+    two = {True: functools.partial(seconds, digits=2), False: functools.partial(size, digits=2)}
     return [
         text("implementation", "implementation"),
         text("class", "accuracy"),
         number("latency", "latency_s", seconds),
         number("speedup", "speedup", factor),
-        *([text(f"against {found.now}", "verdict")] if found.measured else []),
+        text(f"against {answer.now}", "verdict"),
         number("error", "max_abs_error", error),
         *(number(COLUMNS[key], key, two[key.endswith("_s")]) for key in known),
     ]

@@ -17,7 +17,7 @@ import yaml
 from msgspec import Meta
 
 from lstm_bench.model import fake_script, registry
-from lstm_bench.model.shape_filter import holds
+from lstm_bench.model.shape_filter import holds, parsed
 from lstm_bench.model.types import (
     INPUTS,
     Implementation,
@@ -441,17 +441,23 @@ def _listed_shapes(value: Any, where: str) -> list[Shape]:
     for number, entry in enumerate(value, 1):
         at = f"{where}: shapes, entry {number}"
         entry = _checked(entry, sizes, at)
-        shapes.append(_sized([*entry, entry[0]][:4], at))  # the input defaults to the hidden size
+        shapes.append(sized([*entry, entry[0]][:4], at))  # the input defaults to the hidden size
     return list(dict.fromkeys(shapes))
+
+
+def typed(text: str, where: str) -> Shape:
+    """The shape H,B,T or H,B,T,I that `where` names, if it can be measured."""
+    return sized(astuple(parsed(text, where)), f"{where} {text}")
 
 
 def _given(shapes: Sequence[Shape]) -> list[Shape]:
     """The shapes of `--shape`, if all can be."""
     each = dict.fromkeys(shapes)
-    return [_sized(astuple(shape), f"--shape {shape.label}") for shape in each]
+    return [sized(astuple(shape), f"--shape {shape.label}") for shape in each]
 
 
-def _sized(sizes: Sequence[Any], where: str) -> Shape:
+def sized(sizes: Sequence[Any], where: str) -> Shape:
+    """The shape of these sizes, if it can be measured."""
     each = zip(sizes, _SIZES.values(), _SIZES, strict=True)
     return _fitting(Shape(*(_checked(n, kind, f"{where}: {key}") for n, kind, key in each)), where)
 

@@ -48,7 +48,12 @@ class Kind:
     def label(self) -> str:
         if self.device == "cuda":
             return f"{self.gpu}, driver {self.driver}, host {self.cpu}"
-        return f"{self.cpu}, {counted(self.threads, 'thread')}"
+        return self.brief
+
+    @property
+    def brief(self) -> str:
+        """The GPU, or the processor and its threads."""
+        return self.gpu or f"{self.cpu}, {counted(self.threads, 'thread')}"
 
 
 def kind_of(machine: Mapping[str, Any], settings: Settings) -> Kind:

@@ -12,7 +12,6 @@ from pathlib import Path
 from lstm_bench.model.registry import guess
 from lstm_bench.model.types import LstmBenchError, Shape
 from lstm_bench.runs import store
-from lstm_bench.runs.plan import Plan
 
 START = "start one with `lstm-bench grid grids/default.yaml`, or name another folder with --results"
 
@@ -71,34 +70,6 @@ def find_run(results: Path, name: str | None) -> Path:
     for folder in newest(results):
         return folder
     raise LstmBenchError(f"no run in {results}; {START}")
-
-
-def for_shape(results: Path, name: str | None, shape: Shape, device: str) -> Path:
-    """The run called `name`; else the one that says most of a shape on a device.
-
-    The newest of those that have the shape, else of those around it, else of all; of the project's
-    own where the folder has none.
-    """
-    runs = [] if name else newest(results) or newest(SHIPPED)
-    if not runs:
-        return find_run(results, name)
-    sizes = asdict(shape)
-
-    def rank(run: Path) -> tuple[bool, ...]:
-        try:
-            plan = Plan.from_json(store.read_manifest(run)["plan"], str(run))
-        except LstmBenchError:
-            return True, True, True
-        around = (
-            min(getattr(one, axis) for one in plan.shapes)
-            <= size
-            <= max(getattr(one, axis) for one in plan.shapes)
-            for axis, size in sizes.items()
-        )
-        has = shape in plan.shapes
-        return plan.settings.device != device, not has, not (plan.shapes and all(around))
-
-    return min(runs, key=rank)
 
 
 def runs_of(results: Path, grid: str) -> list[Path]:

@@ -58,22 +58,79 @@ function sizesName(sizes) {
   return (sizes[3] === sizes[0] ? sizes.slice(0, 3) : sizes).join(",");
 }
 
+// By how much two rows may differ and be alike: by the noise, and what the order may be off by.
+function alikeBy(one, other, measured, accuracy) {
+  const { floors, limits, margin } = run.advice;
+  const floor = ({ row, seconds: time }) =>
+    floors[row][limits.filter((limit) => time >= limit).length] ?? Infinity;
+  return Math.max(floor(one), floor(other), measured ? 0 : margin[accuracy] ?? Infinity);
+}
+
+function verdictOf(speedup, most) {
+  if (!(Math.abs(Math.log(speedup)) > Math.log1p(most))) return "unsure";
+  return speedup > 1 ? "faster" : "slower";
+}
+
+// What to run of these rows, fastest first, and how it stands to what runs now; see `choose` in
+// analysis/advice.py, which says the same.
+function chooseFrom(rows, now, alike) {
+  const { order, tie } = run.advice;
+  const within = (one, other) => one.seconds <= (1 + Math.min(tie, alike(one, other))) * other.seconds;
+  const coarse = (one) => (order.indexOf(one.accuracy) + order.length + 1) % (order.length + 1);
+  const before = (a, b) => (b.verdict === "faster") - (a.verdict === "faster")
+    || coarse(a) - coarse(b) || (b.name === now.name) - (a.name === now.name)
+    || a.seconds - b.seconds;
+  const alikes = rows.filter((one) => within(one, rows[0]));
+  const [candidate] = [...alikes].sort(before);
+  const ties = alikes.filter((one) => one !== candidate);
+  const states = { now: "keep", faster: "faster", slower: "slower" };
+  let state = states[candidate.verdict] || "tie", advised = candidate;
+  const apart = Math.max(candidate.speedup, 1 / candidate.speedup);
+  if (state === "tie" && apart > 1 + Math.min(tie, alike(candidate, now))) {
+    state = "unclear";
+    advised = rows.find((one) => ["faster", "now"].includes(one.verdict)) || candidate;
+  }
+  return { advised, candidate, state, ties };
+}
+
 // The rows that may be taken, fastest first, and which of them to take.
 function adviceFor(asked, accuracy) {
   const { rows, classes, order, verdict, now } = run.advice;
   const near = nearShapes(asked), measured = near[0].weight === 1;
-  const base = timeAt(rows.indexOf(now), asked, near);
   const allowed = accuracy === "any" ? null : order.slice(0, order.indexOf(accuracy) + 1);
-  const found = rows.map((name, row) => ({
+  const every = rows.map((name, row) => ({
     name, row, accuracy: classes[row], seconds: timeAt(row, asked, near),
-    verdict: !measured ? "estimated" : name === now ? "now"
-      : VERDICTS[verdict[row][near[0].place]] || "-",
-  })).filter((one) => one.seconds !== null && (!allowed || allowed.includes(one.accuracy)));
+  }));
+  const base = every[rows.indexOf(now)];
+  const alike = (one, other) => alikeBy(one, other, measured, accuracy);
+  const found = every.filter((one) => one.seconds !== null
+    && (!allowed || allowed.includes(one.accuracy)));
   found.sort((a, b) => a.seconds - b.seconds);
-  for (const one of found) one.speedup = base === null ? null : base / one.seconds;
-  const advised = found.find((one) => ["faster", "estimated"].includes(one.verdict))
-    || found.find((one) => one.name === now) || found[0];
-  return { found, advised, near, measured };
+  for (const one of found) {
+    one.speedup = base.seconds === null ? null : base.seconds / one.seconds;
+    one.verdict = one.name === now ? "now" : base.seconds === null ? "-"
+      : measured ? VERDICTS[verdict[one.row][near[0].place]] || "unsure"
+        : verdictOf(one.speedup, alike(one, base));
+  }
+  if (!found.length) return null;
+  const choice = base.seconds === null
+    ? { advised: found[0], candidate: found[0], state: "", ties: [] }
+    : chooseFrom(found, base, alike);
+  return { found, near, measured, ...choice };
+}
+
+// The advice in a sentence.
+function adviceText({ candidate, state, ties, measured }) {
+  const { now } = run.advice, { name, speedup } = candidate;
+  const pace = state ? `${measured ? "" : "about "}${speedup < 1 ? `${times(1 / speedup)} slower`
+    : `${times(speedup)} faster`} than ${now}` : "";
+  const words = {
+    keep: `Keep ${now}`, tie: `${name}, a tie with ${now}`, faster: `${name}, ${pace}`,
+    slower: `${name}, ${pace}`, unclear: `Not decided: ${name} may be ${pace}, which may be noise`,
+  };
+  const rivals = ties.map((one) => one.name).filter((one) => one !== now);
+  const tied = rivals.length && state !== "keep" ? ` A tie with ${rivals.join(", ")}.` : "";
+  return `${words[state] || name}.${tied}`;
 }
 
 function advicePicker(place) {
@@ -99,18 +156,18 @@ function advicePicker(place) {
     headline.textContent = trouble;
     replace(result);
     if (trouble) return;
-    const { found, advised, near, measured } = adviceFor(asked, state.accuracy);
-    if (!advised) {
+    const answer = adviceFor(asked, state.accuracy);
+    if (!answer) {
       headline.textContent = "Nothing of that accuracy was measured there.";
       return;
     }
-    const gain = !known(advised.speedup) ? ""
-      : `, ${measured ? "" : "about "}${advised.speedup < 1 ? `${times(1 / advised.speedup)} slower`
-        : `${times(advised.speedup)} faster`} than ${now}`;
-    headline.textContent = advised.name === now ? `Keep ${now}.` : `${advised.name}${gain}.`;
+    const { found, advised, near, measured } = answer;
+    headline.textContent = adviceText(answer);
+    const measure = `Measure it: lstm-bench advise ${sizesName(asked)} --measure.`;
     const from = near.map((one) => sizesName(shapes[one.place])).join("  ");
     const note = measured
-      ? `Measured. Against ${now}: verdicts respect the noise floors below.`
+      ? `Measured. ${answer.state === "unclear" ? measure
+        : `Against ${now}: verdicts respect the noise floors below.`}`
       : `${sizesName(asked)} was not measured: worked out from ${from}. ${worth[state.accuracy]}.`;
     const table = new Table({
       caption: "What can be deployed there",
