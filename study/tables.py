@@ -73,7 +73,18 @@ USES = {
     "pytorch-tf32-graph": "graph, TF32",
     "pytorch-half-graph": "graph, `.half()`",
 }
-RUNS = (MAIN, REPEAT, LADDER, FEW_ROWS, KERNEL, MANY, DEEPBENCH, "h200-noise", "cpu-arm", "cpu-default")
+RUNS = (
+    MAIN,
+    REPEAT,
+    LADDER,
+    FEW_ROWS,
+    KERNEL,
+    MANY,
+    DEEPBENCH,
+    "h200-noise",
+    "cpu-arm",
+    "cpu-default",
+)
 ENERGY_RUNS = tuple(f"h200-energy-{n}" for n in range(1, 5))
 ENERGY_PAIRS = {"same_gpu": ENERGY_RUNS[:2], "other_gpu": ENERGY_RUNS[::2]}
 JOULES = {"J": 1.0, "mJ": 1e3, "uJ": 1e6}
