@@ -82,7 +82,7 @@ RUNS = (
     MANY,
     DEEPBENCH,
     "h200-noise",
-    "cpu-arm",
+    ARM,
     "cpu-default",
 )
 ENERGY_RUNS = tuple(f"h200-energy-{n}" for n in range(1, 5))
@@ -158,7 +158,7 @@ def the_findings() -> str:
 
 def table_2() -> str:
     """MPE beside the paper's."""
-    runs = [load(name) for name in (MAIN, DEEPBENCH, "cpu-arm")]
+    runs = [load(name) for name in (MAIN, DEEPBENCH, ARM)]
     rows = []
     for a, b, then in paper_pairs(runs[0].run.implementations):
         paper = "" if math.isnan(then) else f"{then:.2f}"
@@ -276,7 +276,7 @@ def _ran(one: Study) -> list[str]:
 def versions() -> str:
     """What the main run and the one on a CPU ran with."""
     columns = []
-    for one in map(load, (MAIN, "cpu-arm")):
+    for one in map(load, (MAIN, ARM)):
         machine = one.run.manifest["machine"]
         gpu = machine["gpus"][0] if one.run.plan.settings.device == "cuda" else None
         where = f"{gpu['name']}, driver {gpu['driver']}" if gpu else machine["cpu"]
@@ -288,7 +288,7 @@ def versions() -> str:
         columns.append([where, *told])
     names = ("machine", "C++ baseline", "PyTorch", "TensorFlow")
     rows = [list(row) for row in zip(names, *columns, strict=True)]
-    return table(["", code(MAIN), code("cpu-arm")], rows, left=3)
+    return table(["", code(MAIN), code(ARM)], rows, left=3)
 
 
 TABLES: dict[str, Callable[[], str]] = {
