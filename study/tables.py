@@ -73,6 +73,7 @@ USES = {
     "pytorch-tf32-graph": "graph, TF32",
     "pytorch-half-graph": "graph, `.half()`",
 }
+CPU, ARM = "cpu-default", "cpu-arm"
 RUNS = (
     MAIN,
     REPEAT,
@@ -82,8 +83,8 @@ RUNS = (
     MANY,
     DEEPBENCH,
     "h200-noise",
+    CPU,
     ARM,
-    "cpu-default",
 )
 ENERGY_RUNS = tuple(f"h200-energy-{n}" for n in range(1, 5))
 ENERGY_PAIRS = {"same_gpu": ENERGY_RUNS[:2], "other_gpu": ENERGY_RUNS[::2]}

@@ -94,8 +94,6 @@ _COSTS = {
         "keras-torch": Cost(1.3e-3, 1.3e-5, 4.8e13, 1.0, 0.04),
     },
 }
-#: Half precision on a CPU that has no instructions for it.
-_EMULATED = {"pytorch": 40.0, "tensorflow": 3.0}
 _COMPILE_STEP_S = {"cpu": 0.02, "cuda": 0.6}  # of what compiles every timestep, up to its cap
 _START_S = {  # a worker until it is ready for its first cell
     "cpu": {"tensorflow": 6.0, "pytorch": 2.5, "keras": 6.0, "fake": 0.1},
@@ -121,13 +119,18 @@ def cost(row: Implementation, device: str) -> Cost:
 
 
 @functools.lru_cache
-def has_half() -> bool:
-    """Whether this CPU multiplies in half precision."""
+def emulated(framework: str) -> float:
+    """How many times longer half precision takes on this CPU than fp32."""
     try:
         info = Path("/proc/cpuinfo").read_text()
     except OSError:
-        return False
-    return bool(re.search(r"\b(avx512_bf16|amx_bf16|avx512_fp16|bf16|asimdhp)\b", info))
+        return 1.0
+    if re.search(r"\b(avx512_bf16|amx_bf16|avx512_fp16|bf16|asimdhp)\b", info):
+        return 1.0
+    wide = "avx512f" in info
+    return {"pytorch": 3.0 if wide else 40.0, "tensorflow": 2.0 if wide else 3.0}.get(
+        framework, 1.0
+    )
 
 
 def call_s(row: Implementation, shape: Shape, settings: Settings) -> float:
@@ -139,8 +142,8 @@ def call_s(row: Implementation, shape: Shape, settings: Settings) -> float:
     rate = its.rate * (settings.threads if settings.device == "cpu" else 1)
     seconds = its.call_s + shape.timesteps * its.step_s
     seconds += shape.flops / rate * (1 + its.few / shape.batch)
-    if row.precision in ("amp", "bf16") and settings.device == "cpu" and not has_half():
-        seconds *= _EMULATED.get(row.framework, 1.0)
+    if row.precision in ("amp", "bf16") and settings.device == "cpu":
+        seconds *= emulated(row.framework)
     return seconds
 
 
@@ -180,8 +183,7 @@ class Estimate:
         row = self.plan.row(cell.implementation)
         if guess := call_s(row, cell.shape, self.plan.settings):
             self._calls[row.name].append(math.log(max(call, 1e-9) / guess))
-            guess = self._prepare_s(cell, call, sampling)
-            self._builds[row.name].append(math.log(max(prepare, 1e-6) / guess))
+            self._builds[row.name].append(prepare - self._prepare_s(cell, call, sampling))
 
     def call_s(self, cell: Cell) -> float:
         """What one call of a cell will take."""
@@ -190,8 +192,9 @@ class Estimate:
 
     def prepare_s(self, cell: Cell, sampling: Sampling) -> float:
         """Building, the first call, its check and the warm-up."""
-        factor = _factor(self._builds[cell.implementation])
-        return self._prepare_s(cell, self.call_s(cell), sampling) * factor
+        seen = self._builds[cell.implementation]
+        more = sum(seen) / len(seen) if seen else 0.0  # it hardly depends on the shape
+        return max(0.0, self._prepare_s(cell, self.call_s(cell), sampling) + more)
 
     def _prepare_s(self, cell: Cell, call: float, sampling: Sampling) -> float:
         row = self.plan.row(cell.implementation)
