@@ -53,9 +53,10 @@ def test_what_a_run_has_seen_corrects_the_estimate_of_what_is_left():
     plan = grid.plan(data, Path("g.yaml"), device="cpu", threads=2)
     estimate = Estimate(plan)
     small, *_, large = sorted(plan.all_cells(), key=lambda cell: cell.shape.hidden)
-    before = estimate.call_s(large)
-    estimate.learn(small, 3 * estimate.call_s(small), 1.0, plan.sampling)
-    assert estimate.call_s(large) == pytest.approx(3 * before)
+    before, before_small = estimate.call_s(large), estimate.call_s(small)
+    for _ in range(2):
+        estimate.learn(small, 8 * before_small, 1.0, plan.sampling)
+    assert estimate.call_s(large) == pytest.approx(4 * before)
 
 
 # budgets

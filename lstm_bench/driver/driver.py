@@ -97,7 +97,6 @@ def run(
     started = time.monotonic()
     deadline = started + budget_s if budget_s is not None else None
     outcome = Outcome()
-    named: set[budget.Group] = set()  # shapes that were said to take too long
 
     def over() -> bool:
         late = deadline is not None and time.monotonic() > deadline + budget.LATE * (budget_s or 0)
@@ -114,9 +113,8 @@ def run(
             if deadline is not None:
                 spare = deadline - time.monotonic()
                 share = budget.ration(estimate, {a: here[a] for a in left}, spare, walk.pass_number)
-                if share.too_long.keys() - named:
+                if share.too_long and len(left) == len(here):
                     observer.warn(f"budget: {budget.in_words(share.too_long)}")
-                named |= share.too_long.keys()
                 if not share.shares:
                     break
                 at = next(iter(share.shares))

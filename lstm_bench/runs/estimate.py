@@ -268,4 +268,5 @@ class Estimate:
 
 
 def _factor(logs: Sequence[float]) -> float:
-    return math.exp(sum(logs) / len(logs)) if logs else 1.0
+    """How far guesses are off, with the guess itself as one more opinion."""
+    return math.exp(sum(logs) / (len(logs) + 1))
