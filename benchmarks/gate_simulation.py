@@ -72,14 +72,16 @@ HOSTS = (
 
 
 def run(rng: np.random.Generator, host: Host) -> pd.DataFrame:
-    """One run: rows, their controls, and what moved them in this run."""
-    rows = []
+    """One run: rows, their controls, and what moved them in this run; versions of a row alike."""
+    rows, moves, drifts = [], {}, {}
     for name, spread in host.noise.items():
-        whole = rng.normal(0, ROW_MOVES * spread)
+        row_name = name.partition("~")[0]
+        whole = moves.setdefault(row_name, rng.normal(0, ROW_MOVES * spread))
         for number, true_s in enumerate(TIMES_S):
             share = CELL_MOVES * spread / 2**0.5
             moved = [whole + rng.normal(0, share) for _ in range(host.passes)]
             paces = [_pace(rng, host, spread) for _ in range(host.passes)]
+            moved, paces = drifts.setdefault((row_name, number), (moved, paces))
             for place in range(0, 2 * host.passes, 1 if host.controls else 2):
                 process = rng.normal(0, share) + _luck(rng, host, number)
                 own = rng.normal(0, spread / (2**0.5 if host.drifts else 1), host.rounds)
@@ -154,6 +156,13 @@ def failing(pair: Sequence[pd.DataFrame], floors: Sequence[noise.Floors]) -> pd.
     return found[found["fails"]]
 
 
+def in_turns(host: Host, rng: np.random.Generator) -> tuple[dict[str, str], pd.DataFrame]:
+    """A run of a row in two versions, and which of them is the base of which."""
+    name = f"{VICTIM}~{rng.choice([*registry.NEW_VERSIONS, *registry.BASE_VERSIONS])}"
+    both = replace(host, noise={VICTIM: host.noise[VICTIM], name: host.noise[VICTIM]})
+    return registry.bases(both.noise), run(rng, both)
+
+
 def misled(
     host: Host,
     rng: np.random.Generator,
@@ -161,14 +170,11 @@ def misled(
     floors: Sequence[noise.Floors],
     at: int,
 ) -> dict[str, bool]:
-    """Whether twice the time at one shape passes, or is called the same."""
+    """Whether twice the time at one shape passes, or is called the same; and unchanged turns."""
     base, new = pair
     twice = slower(new, 1.0, at)
-    name = f"{VICTIM}~{rng.choice([*registry.NEW_VERSIONS, *registry.BASE_VERSIONS])}"
-    both = replace(host, noise={VICTIM: host.noise[VICTIM], name: host.noise[VICTIM]})
-    names = registry.bases(both.noise)
+    names, turns = in_turns(host, rng)
     (late,) = names
-    turns = slower(run(rng, both), 1.0, at, late)
     same = {VICTIM: VICTIM}
 
     def deceived(
@@ -176,15 +182,18 @@ def misled(
     ) -> bool:
         found = gate.judge(old, new, rows, floors)
         here = found.loc[found["shape"].str.startswith(f"{at},"), "verdict"]
-        return (here == "same").any() or (
+        return bool((here == "same").any()) or (
             passes and not (found["fails"] | found["undecided"]).any()
         )
 
+    unchanged = gate.judge(turns, None, names, floors)
     return {
-        "twice": deceived(base, twice, same),
-        "base disturbed": deceived(disturbed(rng, base, at), twice, same),
-        "sides swapped": deceived(twice, base, same, passes=False),
-        "in turns": deceived(turns, None, names),
+        "misled, twice": deceived(base, twice, same),
+        "misled, base disturbed": deceived(disturbed(rng, base, at), twice, same),
+        "misled, sides swapped": deceived(twice, base, same, passes=False),
+        "misled, in turns": deceived(slower(turns, 1.0, at, late), None, names),
+        "unchanged in turns": bool(unchanged["fails"].any()),
+        "not decided in turns": bool(unchanged["undecided"].any()),
     }
 
 
@@ -204,8 +213,7 @@ def judged(host: Host, number: int) -> dict[str, bool]:
         found[f"{what} {share:.0%}"] = bool(((own["implementation"] == VICTIM) & where).any())
     words = failing((base, wrong(new, at)), floors)["verdict"]
     found["wrong"] = bool((words == "wrong").any())
-    fooled = misled(host, rng, (base, new), floors, at)
-    return {**found, **{f"misled, {case}": bool(share) for case, share in fooled.items()}}
+    return {**found, **misled(host, rng, (base, new), floors, at)}
 
 
 def simulated(host: Host, pairs: int, jobs: int = 1) -> dict[str, float]:
