@@ -19,16 +19,14 @@ from lstm_bench.driver.signals import held
 from lstm_bench.driver.worker_pool import WorkerFailed
 from lstm_bench.model.fake_script import WRONG_ANSWERS
 from lstm_bench.model.types import (
-    FEWEST_ROUNDS,
     Check,
     Energy,
     Record,
-    Sampling,
     Settings,
     Shape,
     Stopped,
 )
-from lstm_bench.runs import budget, grid
+from lstm_bench.runs import grid
 from lstm_bench.runs.store import Kept
 from lstm_bench.worker.implementations.fake import FakeSession
 from lstm_bench.worker.worker import Worker
@@ -538,56 +536,6 @@ def test_nothing_takes_the_place_of_a_time_but_another_time(tmp_path):
     assert outcome.left == 0
 
 
-def test_a_budget_leaves_cells_for_later_instead_of_running_over(tmp_path):
-    fakes = {"real": {"real": True, "call_s": 0.02}}
-    sampling = {"rounds": 3, "max_rounds": 3, "warmup_s": 0.1}
-    outcome, sink = walk(
-        tmp_path, budget_s=1.0, fake=fakes, hidden=list(range(1, 40)), sampling=sampling
-    )
-    assert outcome.out_of_budget
-    assert 0 < len(sink.records) < 39
-    assert outcome.left == 39 - len(sink.records)
-
-
-@pytest.mark.parametrize(("budget_s", "told"), [(0.8, True), (60.0, False)])
-def test_a_cell_that_a_budget_hurries_says_so(tmp_path, budget_s, told):
-    fakes = {"fake": {"real": True, "call_s": 0.03}}  # 30 rounds are longer than the smaller budget
-    sampling = {"rounds": 30, "max_rounds": 30, "block_s": 0.02, "block_calls": 1}
-    _, sink = walk(tmp_path, budget_s=budget_s, fake=fakes, hidden=3, sampling=sampling)
-    record = sink.records[0]
-    assert (
-        any(w == f"hurried: there was time for {record.rounds} rounds" for w in record.warnings)
-        == told
-    )
-    assert FEWEST_ROUNDS <= record.rounds <= 30
-    assert (record.rounds < 30) == told
-
-
-def test_what_a_budget_shortens_is_blocks_before_rounds(tmp_path, monkeypatch):
-    plain, blocks_s = InProcess.ask, []
-
-    def ask(worker, verb, *arguments, **more):
-        if verb == "measure":
-            blocks_s.append(more["sampling"]["block_s"])
-        return plain(worker, verb, *arguments, **more)
-
-    monkeypatch.setattr(InProcess, "ask", ask)
-    sampling = {"rounds": 10, "max_rounds": 10, "block_s": 0.2, "block_calls": 1}
-    _, sink = walk(tmp_path, budget_s=1.0, fake={"a": {}, "b": {}}, hidden=3, sampling=sampling)
-    assert all(record.rounds >= FEWEST_ROUNDS for record in sink.records)
-    assert max(blocks_s) <= 0.1  # eight rounds of both take a second and more with blocks of 0.2 s
-
-
-def test_blocks_are_no_shorter_than_they_must_be():
-    plain = Sampling()
-    enough_s = 2 * (2 * plain.block_s + budget.ROUND_S)  # for two cells, queued calls too
-    assert budget.hurried(plain, [1e-3, 1e-3], enough_s, kinds=2) == plain
-    half = budget.hurried(plain, [1e-3, 1e-3], 0.9 * enough_s, kinds=2)
-    assert (half.block_s, half.block_calls) == (plain.block_s / 2, plain.block_calls // 2)
-    least = budget.hurried(plain, [1.0], 0.0)
-    assert (least.block_s, least.block_calls) == (budget.SHORTEST_S, budget.FEWEST_CALLS)
-
-
 def test_workers_start_beside_each_other_where_there_are_cores(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "threads", lambda: 2 * driver.CORES_TO_IMPORT)
     begun = []
@@ -595,17 +543,6 @@ def test_workers_start_beside_each_other_where_there_are_cores(tmp_path, monkeyp
     _, sink = walk(tmp_path, hidden=[3, 4], passes=2, controls=2)
     assert begun == [["fake", "fake#2"]] * 2  # once a pass
     assert {record.status for record in sink.records} == {"ok"}
-
-
-def test_a_cell_that_a_budget_ends_after_its_fewest_rounds_is_hurried_too(tmp_path):
-    """It has as many as the grid asks for at least, and is not as sure as the grid asks for."""
-    fakes = {"real": {"real": True, "call_s": 0.01, "noise": 0.5}}
-    sampling = {"rounds": 3, "max_rounds": 500, "block_s": 0.01, "block_calls": 1}
-    sampling |= {"warmup_s": 0.01, "warmup_cap_s": 0.02, "cell_s": 60}
-    _, sink = walk(tmp_path, budget_s=1.5, fake=fakes, hidden=3, sampling=sampling)
-    (record,) = sink.records
-    assert 3 <= record.rounds < 500
-    assert f"hurried: there was time for {record.rounds} rounds" in record.warnings
 
 
 @processes
