@@ -255,7 +255,7 @@ def test_a_cell_that_a_budget_hurries_says_so(tmp_path, clock, budget_s, hurried
 
 
 def test_what_a_budget_shortens_is_blocks_before_rounds(tmp_path, clock):
-    sampling = {"rounds": 10, "max_rounds": 10, "block_s": 0.2, "block_calls": 1, "warmup_s": 0.0}
+    sampling = {"rounds": 10, "max_rounds": 10, "block_s": 0.2, "block_calls": 1, "warmup_s": 0.001}
     more = {"hidden": 3, "sampling": sampling}
     _, sink, *_ = walk(tmp_path, clock, 1.0, fake=rows(0.001, 0.001), **more)
     assert [record.rounds for record in sink.records] == [10, 10]
