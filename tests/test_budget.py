@@ -233,7 +233,7 @@ def test_controls_that_a_budget_left_out_are_measured_by_a_resume(
         controls=2,
         sampling=sampling,
     )
-    done = lstm_bench("grid", grid_file, "--run", "r", "--budget", "30s")
+    done = lstm_bench("grid", grid_file, "--run", "r", "--budget", "20s")
     assert done.returncode == 0
     assert "no A/A controls at" in done.stdout
     assert lstm_bench("grid", "--resume", "r").returncode == 0
