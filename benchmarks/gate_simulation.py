@@ -73,7 +73,9 @@ HOSTS = (
 
 def run(rng: np.random.Generator, host: Host) -> pd.DataFrame:
     """One run: rows, their controls, and what moved them in this run; versions of a row alike."""
-    rows, moves, drifts = [], {}, {}
+    rows: list[Row] = []
+    moves: dict[str, float] = {}
+    drifts: dict[tuple[str, int], tuple[list[float], list[Numbers]]] = {}
     for name, spread in host.noise.items():
         row_name = name.partition("~")[0]
         whole = moves.setdefault(row_name, rng.normal(0, ROW_MOVES * spread))
