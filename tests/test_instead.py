@@ -40,6 +40,11 @@ def test_plain_pytorch_is_held_against_what_is_faster_and_no_less_exact_by_batch
     assert first.bars[0].seconds / first.bars[1].seconds == pytest.approx(first.bars[1].gain)
 
 
+def test_a_tie_at_every_shape_is_said_to_be_one():
+    (first, _) = cards({"pytorch": 3, "tf-mode0": 1, "tf-mode2": 1.001})
+    assert first.sentence.endswith("3.0x faster, tied for the fastest at 4 of 4 shapes.")
+
+
 def test_what_is_fastest_already_is_kept_and_the_reference_stands_beside_it():
     (first, _) = cards({"deepbench": 1, "pytorch": 2, "tf-mode0": 6})
     assert first.sentence.endswith(

@@ -158,8 +158,10 @@ class Instead:
         has = has & np.isfinite(self.of.seconds[:, self.of.names.index(name)])
         close = won["verdict"].isin(("same", "unsure"))
         ties = int((close & ((won["fastest"] == name) | (won["next"] == name))).sum())
-        place = f"the fastest at {firsts(won)[name]} of {counted(int(has.sum()), 'shape')}"
-        return f"{place}, tied at {ties}" if ties else place
+        first, shapes = firsts(won)[name], counted(int(has.sum()), "shape")
+        if ties and not first:
+            return f"tied for the fastest at {ties} of {shapes}"
+        return f"the fastest at {first} of {shapes}" + (f", tied at {ties}" if ties else "")
 
     def _faster(self, names: list[str], than: str, axis: str, at: tuple[int, int]) -> str:
         """The first of these rows that is faster than one beyond the noise; empty: none is."""

@@ -223,8 +223,8 @@ def _bars(card: Card, names: list[str]) -> list[Any]:
         {
             "implementation": names.index(bar.implementation),
             "role": bar.role,
-            "seconds": _numbers([bar.seconds], 4)[0],
-            "gain": _numbers([bar.gain], 4)[0],
+            "seconds": _numbers([bar.seconds], DIGITS)[0],
+            "gain": _numbers([bar.gain], DIGITS)[0],
         }
         for bar in card.bars
     ]
