@@ -96,7 +96,7 @@ _COSTS = {
 }
 _COMPILE_STEP_S = {"cpu": 0.02, "cuda": 0.6}  # of what compiles every timestep, up to its cap
 _START_S = {  # a worker until it is ready for its first cell
-    "cpu": {"tensorflow": 6.0, "pytorch": 2.5, "keras": 6.0, "fake": 0.1},
+    "cpu": {"tensorflow": 7.0, "pytorch": 3.5, "keras": 6.0, "fake": 0.1},
     "cuda": {"tensorflow": 9.0, "pytorch": 3.0, "keras": 6.0, "jax": 3.0, "fake": 0.1},
 }
 _REFERENCE_RATE = 4.5e9  # float64 operations a second and core, of the reference
