@@ -18,7 +18,7 @@ from lstm_bench.report.advice import held_out, held_out_table
 from lstm_bench.runs.run_folders import find_run
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
-SHIPPED = ("h200-paper", "h200-ladder", "h200-deepbench", "cpu-arm")
+SHIPPED = ("h200-paper", "h200-ladder", "h200-deepbench", "cpu-neoverse")
 
 
 def main() -> None:

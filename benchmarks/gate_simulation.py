@@ -6,7 +6,7 @@ A made-up run has 48 shapes and three rows that are as noisy as those of shipped
 A/A control in another process. From one run to the next a cell moves by 0.6 times what its rounds
 vary by, and a whole row by 0.45 times that, as in shipped runs of one pass that were repeated. Of a
 cell's variance half goes with its pass and half with its process; a row moves with the run. On a
-quiet host rounds vary by 0.5%, 2% and 3% (results/cpu-arm) and 3% of them come late; on a
+quiet host rounds vary by 0.5%, 2% and 3% (results/cpu-neoverse) and 3% of them come late; on a
 drifting one by 11%, in part for several rounds at a time (results/h200-paper). On a host with luck
 every process tosses a coin at one shape in eight, and is 30% slower there if it loses
 (benchmarks/process_luck.py). Each pair is judged as it is, then with a slowdown of one row, of one

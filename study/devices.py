@@ -16,7 +16,7 @@ from study.runs import ROOT
 
 FIGURE = "docs/figures/devices.svg"
 RUNS = ("h200-devices", "cpu-x86", "cpu-arm")
-UNTIL_THEN = ("h200-paper", "cpu-arm")
+UNTIL_THEN = ("h200-paper", "cpu-neoverse")
 
 
 def names(folder: Path = ROOT / "results") -> tuple[str, ...]:

@@ -73,7 +73,7 @@ USES = {
     "pytorch-tf32-graph": "graph, TF32",
     "pytorch-half-graph": "graph, `.half()`",
 }
-CPU, ARM = "cpu-default", "cpu-arm"
+CPU, ARM = "cpu-default", "cpu-neoverse"
 RUNS = (
     MAIN,
     REPEAT,

@@ -21,7 +21,7 @@ from lstm_bench.runs.nodes import Kind
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "how-to" / "get-advice.md"
-SHIPPED = ("h200-paper", "h200-ladder", "h200-deepbench", "cpu-arm")
+SHIPPED = ("h200-paper", "h200-ladder", "h200-deepbench", "cpu-neoverse")
 MIB = 2**20
 
 

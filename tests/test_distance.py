@@ -41,7 +41,7 @@ H200 = Limits(
         Level("HBM", 0, 4.3e12),
     ),
 )
-#: The machine of results/cpu-arm: two cores of a Neoverse-N1, by `lstm-bench doctor --limits`.
+#: The machine of results/cpu-neoverse: two cores of a Neoverse-N1, by `lstm-bench doctor --limits`.
 CPU = Limits(
     device="cpu",
     cores=2,
@@ -71,7 +71,7 @@ def distances(run, machine):
     """Every cell of a run on this machine: name, shape, and how many times the limit it takes."""
     cells = results.load(RUNS / run).cells
     cells = cells[(cells["status"] == "ok") & (cells["device"] == machine)]
-    limits, found = CPU if run == "cpu-arm" else measured(run), []
+    limits, found = CPU if run == "cpu-neoverse" else measured(run), []
     for cell in cells.itertuples():
         shape = Shape(cell.hidden, cell.batch, cell.timesteps, cell.input_size)
         for metric in ("latency", "throughput", "device"):

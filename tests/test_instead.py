@@ -109,7 +109,7 @@ def test_nothing_measured_has_no_card(rows):
 
 
 def test_every_card_of_the_shipped_runs_begins_with_plain_pytorch():
-    for name in ("h200-ladder", "cpu-arm"):
+    for name in ("h200-ladder", "cpu-neoverse"):
         found = Instead(results.load(RUNS / name))
         assert len(found.cards) in (2, 4)
         for card in found.cards:
