@@ -59,7 +59,7 @@ def test_reports_of_shipped_runs_fit_100_columns_in_a_pipe(lstm_bench, name):
 def test_the_report_of_the_default_grid_fits_one_screen(lstm_bench):
     run = ["--run", "cpu-default", "--results", REPOSITORY / "results"]
     lines = lstm_bench("report", *run).stdout.splitlines()
-    assert len(lines) <= 40
+    assert len(lines) <= 45  # 12 implementations, and one screen
     assert max(map(len, lines)) <= 100
     assert len(lstm_bench("report", "--all", *run).stdout.splitlines()) > 40
 

@@ -165,7 +165,7 @@ def _by(key: str) -> Callable[[Row], str]:
         if row[key] is None:
             return "-"
         name = key.removesuffix("ratio")
-        by = factor(row[key]) if row[f"{name}beyond_noise"] else "within noise"
+        by = factor(row[key]) if row[f"{name}beyond_noise"] else "same"
         return at_some(by, row[f"{key}_shapes"], row["shapes"])
 
     return shown
