@@ -83,10 +83,8 @@ def _caches(threads: int) -> dict[str, int]:
 def _gpu() -> Limits:
     module = baseline_libraries.extension("lstm_bench._limits")
     _, paths, compiler, device = toolbox()
-    code, cores = (
-        compiler.cached(str(native.sources() / "limits.cu"), {}),
-        device["multiprocessors"],
-    )
+    code = compiler.cached(str(native.sources() / "limits.cu"), {})
+    cores = device["multiprocessors"]
 
     def timed(
         name: str,

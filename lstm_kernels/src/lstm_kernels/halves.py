@@ -50,6 +50,17 @@ def widen(bits: Array, storage: str) -> Array:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
+def stored(values: Array, storage: str) -> Array:
+    """An array as a layer holds it on the device."""
+    narrows = storage != "fp32"
+    return narrow(values, storage) if narrows else np.ascontiguousarray(values, np.float32)
+
+
+def restored(values: Array, storage: str) -> Array:
+    """What `stored` stands for, as float32."""
+    return values if storage == "fp32" else widen(values, storage)
+
+
 def gates_together(rows: Array) -> Array:
     """Rows in the order of units, each with its i, f, g and o."""
     return np.ascontiguousarray(np.moveaxis(rows.reshape(4, -1, *rows.shape[1:]), 0, 1)).reshape(

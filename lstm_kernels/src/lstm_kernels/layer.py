@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import dataclasses
 import functools
 import hashlib
 import importlib
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,16 +47,14 @@ class Call:
     b_hh: Array
 
     @property
-    def shape(self) -> dict[str, int]:
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Hidden, input size, batch, timesteps."""
         timesteps, batch, input_size = self.x.shape
-        sizes = {"hidden": self.w_hh.shape[1], "batch": batch, "timesteps": timesteps}
-        return {**sizes, "input_size": input_size}
+        return self.w_hh.shape[1], input_size, batch, timesteps
 
     def first(self, timesteps: int) -> Call:
         """Its first timesteps, all of them if there are no more."""
-        if len(self.x) <= timesteps:
-            return self
-        return dataclasses.replace(self, x=self.x[:timesteps])
+        return self if len(self.x) <= timesteps else replace(self, x=self.x[:timesteps])
 
 
 def fastest(call: Call, precision: str, most: int) -> Layer:
@@ -66,11 +63,10 @@ def fastest(call: Call, precision: str, most: int) -> Layer:
     h0_top = float(np.abs(call.h0).max(initial=0.0))
     if not h0_top <= plans.H0_MOST:
         raise Unsupported(f"an initial h of {h0_top:g}: at most {plans.H0_MOST:g}")
-    shape = call.shape
+    hidden, _, batch, _ = call.sizes
     storage = precision if precision in ("fp16", "bf16") else "fp32"
-    split = precision == "fp32"
-    candidates = plans.candidates(shape["hidden"], shape["batch"], split, storage, device)
-    about = {"precision": precision, "shape": shape, "most": most, "device": device}
+    candidates = plans.candidates(hidden, batch, precision == "fp32", storage, device)
+    about = {"precision": precision, "sizes": call.sizes, "most": most, "device": device}
     ways = hashlib.sha256(repr(candidates).encode()).hexdigest()
     choice = TuningCache({**about, "kernels": compiler.identity(), "plans": ways})
     if before := choice.read():
@@ -111,13 +107,12 @@ def _by_trial(
             except (module.Unsupported, Unsupported) as refused:
                 reasons.append(str(refused))
         if best.layer is None:
-            units = call.shape["hidden"]
-            why = f"no kernel holds a layer of {units} units in {precision} on this GPU"
+            why = f"no kernel holds a layer of {call.sizes[0]} units in {precision} on this GPU"
             raise Unsupported("; ".join([why, *reasons[:1]]))
         plan = best.layer.plan
         if brief is not call:
             best.start_again(loaded(call, plan, precision))
-        for projection in own_products(precision, len(call.x) * call.shape["batch"]):
+        for projection in own_products(precision, call.sizes[2] * call.sizes[3]):
             best.consider(loaded(call, plan, projection))
     except BaseException:
         best.close()
@@ -182,15 +177,12 @@ class Layer:
 
     def stored(self, array: Array) -> Array:
         """An array as the layer holds it on the device."""
-        return _stored(array, self.plan.storage)
+        return halves.stored(array, self.plan.storage)
 
     def outputs(self) -> tuple[Array, Array, Array]:
         """y, h and c of the last call, as float32."""
-        y, h, c = self.lstm.outputs()
-        storage = self.plan.storage
-        if storage == "fp32":
-            return y, h, c
-        return halves.widen(y, storage), halves.widen(h, storage), halves.widen(c, storage)
+        y, h, c = (halves.restored(one, self.plan.storage) for one in self.lstm.outputs())
+        return y, h, c
 
     def choose(self, best_s: float) -> float:
         """Seconds per call, and from here on in a graph if that is faster."""
@@ -226,8 +218,7 @@ def trial(timed: Any, give_up_s: float = math.inf) -> float:
 def loaded(call: Call, plan: Plan, projection: str) -> Layer:
     """The layer by one plan. `projection` is `TILES`, `VECTORS`, or what cuBLAS multiplies x in."""
     module, paths, compiler, device = toolbox()
-    shape = call.shape
-    batch = shape["batch"]
+    batch = call.sizes[2]
     plan, code = compiler.fitted(plan)
     if plan.shared_bytes(min(batch, plan.sequences)) > plan.room:
         raise Unsupported(f"{plan.label}: not enough shared memory")
@@ -244,13 +235,8 @@ def loaded(call: Call, plan: Plan, projection: str) -> Layer:
     ours = projection in (TILES, VECTORS)
     product = compiler.cached(f"input_{projection}.cu", {}) if ours else b""
     lstm = module.Lstm(
-        paths,
-        code,
-        product,
-        shape["hidden"],
-        shape["input_size"],
-        batch,
-        shape["timesteps"],
+        *(paths, code, product),
+        *call.sizes,
         storage=plan.storage,
         projection=projection,
         launch=_launch(module, plan, share, -(-batch // share)),
@@ -277,22 +263,14 @@ def _launch(module: Any, plan: Plan, share: int, teams: int = 1) -> Any:
     )
 
 
-def _stored(array: Array, storage: str) -> Array:
-    """An array as the layer holds it on the device."""
-    if storage == "fp32":
-        return np.ascontiguousarray(array, np.float32)
-    return halves.narrow(array, storage)
-
-
 def _arrays(call: Call, plan: Plan, projection: str) -> tuple[Any, ...]:
     """What `Lstm.load` takes."""
 
     def stored(array: Array) -> Array:
-        return _stored(array, plan.storage)
+        return halves.stored(array, plan.storage)
 
-    def rounded(array: Array) -> Array:
-        """Weights that are stored in 16 bits have lost what those lack."""
-        return array if plan.storage == "fp32" else halves.widen(stored(array), plan.storage)
+    def rounded(array: Array) -> Array:  # weights in 16 bits have lost what those lack
+        return halves.restored(stored(array), plan.storage)
 
     w_ih = halves.gates_together(call.w_ih)
     input_scale = 1.0
