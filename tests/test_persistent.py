@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import lstm_kernels
 from lstm_bench.model.types import Settings, Shape, Unsupported
 from lstm_bench.worker import problem as problems
 from lstm_bench.worker.implementations import persistent
@@ -88,3 +89,10 @@ def test_what_the_kernels_refuse_is_unsupported_with_their_reason(found, monkeyp
     kernels.toolbox.cache_clear()
     with pytest.raises(Unsupported, match="pip install nvidia-cuda-runtime"):
         persistent.describe(Settings(device="cuda"))
+
+
+def test_the_drop_in_has_its_old_name_too():
+    pytest.importorskip("torch")
+    import lstm_bench.persistent
+
+    assert lstm_bench.persistent.LSTM is lstm_kernels.LSTM
