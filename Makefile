@@ -16,8 +16,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 KERNELS := lstm_kernels/src/lstm_kernels
-SOURCES := pyproject.toml setup.py $(wildcard deepbench_ext/*) lstm_kernels/pyproject.toml lstm_kernels/setup.py \
-    $(wildcard $(KERNELS)/*.hpp $(KERNELS)/cpu/* $(KERNELS)/cpu/isa/* $(KERNELS)/gpu/* $(KERNELS)/gpu/host/*)
+SOURCES := $(wildcard pyproject.toml setup.py deepbench_ext/* lstm_kernels/*.* $(KERNELS)/*.hpp $(KERNELS)/cpu/*.* \
+    $(KERNELS)/cpu/isa/*.* $(KERNELS)/gpu/host/*.*)
 
 ifneq ($(shell nvidia-smi -L 2>/dev/null),)
 TF_VENV := .venv-tensorflow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import json
 import os
@@ -29,7 +28,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 #: `cases`: layers, and what they give in float64, as the tests of the library have them.
 sys.path.append(str(REPOSITORY / "lstm_kernels" / "tests"))
 
-from cases import compiled  # noqa: E402
+from cases import compiled_once  # noqa: E402
 from in_process import InProcess  # noqa: E402
 
 from lstm_bench.cli import main  # noqa: E402
@@ -171,23 +170,9 @@ def only_run(folder: Path) -> Path:
     return run
 
 
-@pytest.fixture(scope="session")
-def built_fake_cuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A CUDA and a cuDNN without a GPU; compiled by the first worker that needs it, for all."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # the workers' common one
-    built = folder / "libfake_cuda.so"
-    with (folder / "libfake_cuda.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not built.exists():
-            headers = f"-I{REPOSITORY}/lstm_kernels/src/lstm_kernels"
-            compiled(REPOSITORY / "tests/fake_cudnn.cpp", built.with_suffix(".new"), headers)
-            built.with_suffix(".new").rename(built)
-    return built
-
-
 @pytest.fixture(scope="module")
-def fake_cuda(built_fake_cuda: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A copy: a file of a module's own is a library with a state of its own."""
-    return str(shutil.copy(built_fake_cuda, tmp_path_factory.mktemp("fake")))
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A CUDA and a cuDNN without a GPU: a file of a module's own has a state of its own."""
+    headers = f"-I{REPOSITORY}/lstm_kernels/src/lstm_kernels"
+    built = compiled_once(tmp_path_factory, REPOSITORY / "tests/fake_cudnn.cpp", headers)
+    return str(shutil.copy(built, tmp_path_factory.mktemp("fake")))

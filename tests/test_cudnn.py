@@ -25,11 +25,6 @@ ONE_STREAM_ONE_HANDLE = 2
 pytestmark = pytest.mark.xdist_group("cudnn")
 
 
-@pytest.fixture(scope="module")
-def library(fake_cuda):
-    return fake_cuda
-
-
 @pytest.fixture
 def fake(library):
     """The fake, its settings as new, and the promise that a test leaves nothing alive in it."""

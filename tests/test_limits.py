@@ -32,11 +32,6 @@ REAL = {
 # --- measuring
 
 
-@pytest.fixture(scope="module")
-def library(fake_cuda):
-    return fake_cuda
-
-
 @pytest.fixture
 def gpu(library, monkeypatch):
     """A GPU that does everything in 10 ns a round, and products of any size at once."""

@@ -1,5 +1,6 @@
 """Layers to compute, what they give in float64, and stand-ins for what a machine may lack."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -89,3 +90,17 @@ def compiled(source, built, *flags):
     options = ["-std=c++20", "-O0", "-shared", "-fPIC", "-Wl,-Bsymbolic", *flags]  # it calls itself
     subprocess.run([command, *options, str(source), "-o", str(built)], check=True)
     return str(built)
+
+
+def compiled_once(factory, source, *flags):
+    """The same, by the first of pytest's workers that needs it, for all."""
+    folder = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # the workers' common one
+    built = folder / f"lib{Path(source).stem}.so"
+    with built.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not built.exists():
+            compiled(source, built.with_suffix(".new"), *flags)
+            built.with_suffix(".new").rename(built)
+    return built

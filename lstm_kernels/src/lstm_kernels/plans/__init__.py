@@ -1,7 +1,9 @@
 """Which plans our own kernels have for a layer, the likeliest to be fast first.
 
 A plan is right for any shape whose layer it can hold; which of several is fast is measured
-(`layer.py`).
+(`layer.py`). A family is a file with a class of plans and `candidates`. A plan says what its
+kernel is compiled with (`source`, `constants`), how it is launched (`cluster`, `blocks`, `threads`
+and memory) and how it takes a batch (`sequences`, `chunks`); it can `pack` the weights and `guess`.
 """
 
 from __future__ import annotations

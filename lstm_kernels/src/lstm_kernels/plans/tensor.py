@@ -123,8 +123,37 @@ class TensorPlan:
         return f"{kind}, {self.blocks} x {self.groups * 8} units, {self.sequences} sequences"
 
     def pack(self, w_hh: Array) -> tuple[Array, float]:
-        """W_hh as the kernel wants it, and its scale."""
-        return pack(w_hh, self)
+        """W_hh as fragments of mma, [block][fragment][thread][8 values of 16 bits], and a scale."""
+        hidden = w_hh.shape[1]
+        gates = np.zeros((4, self.blocks * self.groups * 8, self.columns), np.float32)
+        gates[:, :hidden, :hidden] = w_hh.reshape(4, hidden, hidden)
+        parts, scale = halves(gates, self.storage, self.split)
+        # The axes of a part, as the kernel counts: a fragment has 16 rows, i and f (or g and o) of
+        # eight units, and 16 columns. A lane holds rows lane / 4 and 8 more, and of each 32 columns
+        # the eight from 8 (lane % 4) on, four in each of two fragments.
+        steps = self.columns // 32 // self.slices
+        shape = (2, 2, self.blocks, self.groups, 8, self.slices, steps, 4, 2, 2, 2)
+        #        m  r0 block        group        lane/4 slice    pair  q  s  r1 low
+        order = (2, 6, 8, 0, 3, 5, 4, 7, 9, 1, 10)
+        #        block pair s m group slice lane/4 q r1 r0 low
+        packed = np.stack([part.reshape(shape).transpose(order) for part in parts], axis=1)
+        # [block, copy, pair, s, m] are the fragments; [group, slice, lane] the threads
+        sizes = (self.blocks, self.fragments, self.threads, 8)
+        return np.ascontiguousarray(packed).reshape(sizes), scale
+
+    def guess(self, share: int) -> float:
+        """Microseconds per step, roughly: fitted to the order of 461 plans of 48 shapes (H200)."""
+        chunks = self.chunks(share)
+        tiles = self.sequences // 8
+        products = self.columns // 16 // self.slices * (3 if self.split else 1)  # one after another
+        chain = products / self.chains * 33 / 1800
+        busy = products * 2 * tiles * self.groups * self.slices / 4 * 7 / 1800
+        rest = (self.fragments - self.held) * self.threads * 16 / 220e3  # from shared memory
+        cells = 0.07 + 0.3 * -(-self.sequences // (4 * self.slices)) * self.groups * self.slices / 8
+        moved = self.columns * self.copies * 2 * (3e-6 if self.family == "cluster" else 5.6e-6)
+        fixed = 0.15 if self.blocks == 1 else 0.5 if self.family == "cluster" else 1.35
+        in_turn = max(chain, busy) + 0.6 * rest + cells
+        return fixed + chunks * in_turn + share * moved * self.blocks / 8
 
 
 def candidates(
@@ -151,45 +180,5 @@ def candidates(
         share = -(-batch // fit)
         at_once = share if family == "whole_gpu" else min(share, sequences)  # clusters can queue
         if plan.shared_bytes(at_once) <= plan.room:
-            found[plan] = _guess(plan, share)
+            found[plan] = plan.guess(share)
     return found
-
-
-def _guess(plan: TensorPlan, share: int) -> float:
-    """Microseconds per step, roughly: fitted to the order of 461 plans at 48 shapes on an H200."""
-    chunks = plan.chunks(share)
-    tiles = plan.sequences // 8
-    products = plan.columns // 16 // plan.slices * (3 if plan.split else 1)  # one after another
-    chain = products / plan.chains * 33 / 1800
-    busy = products * 2 * tiles * plan.groups * plan.slices / 4 * 7 / 1800
-    rest = (plan.fragments - plan.held) * plan.threads * 16 / 220e3  # weights from shared memory
-    cells = 0.07 + 0.3 * -(-plan.sequences // (4 * plan.slices)) * plan.groups * plan.slices / 8
-    moved = plan.columns * plan.copies * 2 * (3e-6 if plan.family == "cluster" else 5.6e-6)
-    fixed = 0.15 if plan.blocks == 1 else 0.5 if plan.family == "cluster" else 1.35
-    in_turn = max(chain, busy) + 0.6 * rest + cells
-    return fixed + chunks * in_turn + share * moved * plan.blocks / 8
-
-
-# Weights
-
-
-def pack(w_hh: Array, plan: TensorPlan) -> tuple[Array, float]:
-    """W_hh as fragments of mma, [block][fragment][thread][8 values of 16 bits], and its scale."""
-    hidden = w_hh.shape[1]
-    gates = np.zeros((4, plan.blocks * plan.groups * 8, plan.columns), np.float32)
-    gates[:, :hidden, :hidden] = w_hh.reshape(4, hidden, hidden)
-    parts, scale = halves(gates, plan.storage, plan.split)
-    # The axes of a part, as the kernel counts: a fragment has 16 rows, i and f (or g and o) of
-    # eight units, and 16 columns. A lane holds rows lane / 4 and 8 more, and of each 32 columns the
-    # eight from 8 (lane % 4) on, four in each of two fragments.
-    steps = plan.columns // 32 // plan.slices
-    shape = (2, 2, plan.blocks, plan.groups, 8, plan.slices, steps, 4, 2, 2, 2)
-    #        m  r0 block        group        lane/4 slice    pair  q  s  r1 low
-    order = (2, 6, 8, 0, 3, 5, 4, 7, 9, 1, 10)
-    #        block pair s m group slice lane/4 q r1 r0 low
-    packed = [part.reshape(shape).transpose(order) for part in parts]
-    # [block, copy, pair, s, m] are the fragments; [group, slice, lane] the threads
-    stacked = np.stack(packed, axis=1)
-    return np.ascontiguousarray(stacked).reshape(
-        plan.blocks, plan.fragments, plan.threads, 8
-    ), scale
