@@ -15,7 +15,9 @@ CORES ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-SOURCES := pyproject.toml setup.py $(wildcard deepbench_ext/*)
+KERNELS := lstm_kernels/src/lstm_kernels
+SOURCES := $(wildcard pyproject.toml setup.py deepbench_ext/* lstm_kernels/*.* $(KERNELS)/*.hpp $(KERNELS)/cpu/*.* \
+    $(KERNELS)/cpu/isa/*.* $(KERNELS)/gpu/host/*.*)
 
 ifneq ($(shell nvidia-smi -L 2>/dev/null),)
 TF_VENV := .venv-tensorflow
@@ -44,6 +46,7 @@ ready: $(BIN)/python
 
 suite: $(VENV)/.tested-with $(TF_READY)
 	$(BIN)/python -m pytest --numprocesses=$(CORES) --dist=loadgroup --durations=10
+	$(BIN)/python -m pytest --numprocesses=$(CORES) --dist=loadgroup lstm_kernels/tests
 
 # Starts Ray clusters on this machine; Ray, 260 MB, is installed for it.
 test-cluster: $(VENV)/.tested-with
@@ -85,7 +88,7 @@ $(VENV)/.packages: $(PINS) $(VENV)/.largest | $(TOOLS)
 
 # Compiled now, in parallel, so that the first run does not count it as time to import.
 $(VENV)/.installed: $(VENV)/.packages $(SOURCES)
-	$(PIP) --editable .
+	$(PIP) --editable ./lstm_kernels --editable .
 	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true
 	touch $@
 
@@ -98,7 +101,7 @@ $(VENV)/.tools: requirements-dev.txt | $(BIN)/python
 	touch $@
 
 $(VENV)/.built: $(VENV)/.tools $(SOURCES)
-	$(PIP) --no-build-isolation --no-deps --editable .
+	$(PIP) --no-build-isolation --no-deps --editable ./lstm_kernels --editable .
 	touch $@
 
 ifdef TF_VENV
@@ -109,4 +112,4 @@ $(TF_READY): requirements-tensorflow.txt
 endif
 
 clean:
-	rm -rf $(VENV) .venv-tensorflow build *.egg-info
+	rm -rf $(VENV) .venv-tensorflow build *.egg-info lstm_kernels/build lstm_kernels/src/*.egg-info

@@ -1,7 +1,8 @@
 """Builds the C++ baseline. Everything else about the package stands in pyproject.toml.
 
 The extensions are optional: without a compiler the package installs and works without them. None
-needs OpenBLAS, cuDNN or CUDA to build: they are opened at run time.
+needs cuDNN or CUDA to build: they are opened at run time. What they share with our kernels comes
+from `lstm_kernels/` in this repository.
 """
 
 import glob
@@ -10,14 +11,18 @@ import os
 from pybind11.setup_helpers import Pybind11Extension
 from setuptools import setup
 
+KERNELS = "lstm_kernels/src/lstm_kernels"
+
 
 def extension(name: str, sources: list[str], flags: list[str]) -> Pybind11Extension:
     more = os.environ.get("DEEPBENCH_FLAGS", "").split()  # the sanitizers come in here
-    headers = sorted(glob.glob("deepbench_ext/*.hpp") + glob.glob("deepbench_ext/*.inc"))
-    # No -march: one build runs everywhere, and the CPU kernel chooses instructions as it starts.
+    places = ("deepbench_ext/*.hpp", "deepbench_ext/*.inc", f"{KERNELS}/**/*.hpp")
+    headers = sorted(path for place in places for path in glob.glob(place, recursive=True))
+    # No -march: one build runs everywhere, and chooses instructions as it starts.
     return Pybind11Extension(
         name,
         [f"deepbench_ext/{source}" for source in sources],
+        include_dirs=[KERNELS],
         depends=headers,
         cxx_std=20,
         optional=True,
@@ -30,13 +35,8 @@ def extension(name: str, sources: list[str], flags: list[str]) -> Pybind11Extens
 if __name__ == "__main__":
     setup(
         ext_modules=[
-            extension(
-                "lstm_bench._openblas",
-                ["openblas.cpp", "kernels.cpp", "phases.cpp", "limits.cpp"],
-                ["-O3"],
-            ),
             extension("lstm_bench._cudnn", ["cudnn.cpp"], ["-O2"]),
-            extension("lstm_bench._persistent", ["persistent.cpp"], ["-O2"]),
+            extension("lstm_bench._limits", ["limits_binding.cpp", "limits.cpp"], ["-O3"]),
         ],
         options={"build_ext": {"parallel": True}},
     )

@@ -10,7 +10,6 @@ beyond the first half of them, the estimate, the largest error. Exit code 1 when
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import statistics
 import sys
 from pathlib import Path
@@ -21,37 +20,35 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from kernel_sweep import TOLERANCE, reference  # noqa: E402
 
-from lstm_bench.model.types import Shape, Unsupported  # noqa: E402
+from lstm_bench.model.types import Shape  # noqa: E402
 from lstm_bench.worker import problem as problems  # noqa: E402
-from lstm_bench.worker.implementations import kernel_plan, persistent  # noqa: E402
+from lstm_bench.worker.implementations.persistent import call_of  # noqa: E402
+from lstm_kernels import Unsupported, plans  # noqa: E402
+from lstm_kernels import layer as kernels  # noqa: E402
 
 
-def shortened(problem: problems.Problem, timesteps: int) -> problems.Problem:
-    shape = dataclasses.replace(problem.shape, timesteps=timesteps)
-    return dataclasses.replace(problem, shape=shape, x=problem.x[:timesteps], _shared={})
-
-
-def microseconds(session: persistent.PersistentSession) -> float:
+def microseconds(layer: kernels.Layer) -> float:
     """A call in a graph or not, whichever is faster."""
-    session.choose(float("inf"))
-    session.time_each(3)
-    return statistics.median(session.time_each(20)) / 1e3
+    layer.choose(float("inf"))
+    layer.lstm.time_each(3)
+    return float(statistics.median(layer.lstm.time_each(20))) / 1e3
 
 
 def one(problem: problems.Problem, plan: Any, precision: str, expected: Any) -> str:
-    projection = persistent.TILES if precision == "fp32" else precision
-    session = persistent.loaded(problem, plan, projection)
+    projection = kernels.TILES if precision == "fp32" else precision
+    call = call_of(problem)
+    layer = kernels.loaded(call, plan, projection)
     try:
-        session.call()
-        check = problems.check(session.outputs(), expected, TOLERANCE[precision])
-        whole = microseconds(session)
-        path = session.path
+        layer.lstm.forward()
+        check = problems.check(layer.outputs(), expected, TOLERANCE[precision])
+        whole = microseconds(layer)
+        path = layer.path
     finally:
-        session.close()
+        layer.close()
     half = problem.shape.timesteps // 2
-    session = persistent.loaded(shortened(problem, half), plan, projection)
-    step = (whole - microseconds(session)) / (problem.shape.timesteps - half)
-    session.close()
+    layer = kernels.loaded(call.first(half), plan, projection)
+    step = (whole - microseconds(layer)) / (problem.shape.timesteps - half)
+    layer.close()
     verdict = "" if check.passed else "  WRONG"
     return f"{whole:9.1f} {step:8.2f} {check.max_abs_error:8.0e}  {path}{verdict}"
 
@@ -65,7 +62,7 @@ def main() -> int:
     parser.add_argument("--family", help="cluster, whole_gpu, vector or warpgroup")
     parser.add_argument("--first", type=int, default=1000, help="of the plans of a shape")
     chosen = parser.parse_args()
-    module, _, compiler, device = persistent.toolbox()
+    module, _, compiler, device = kernels.toolbox()
     good = True
     for text in chosen.shapes:
         hidden, batch, timesteps = map(int, text.split(","))
@@ -74,7 +71,7 @@ def main() -> int:
         for precision in chosen.precision:
             storage = precision if precision in ("fp16", "bf16") else "fp32"
             split = precision == "fp32"
-            found = kernel_plan.candidates(hidden, batch, split, storage, device)
+            found = plans.candidates(hidden, batch, split, storage, device)
             found = [p for p in found if chosen.family in (None, p.family)][: chosen.first]
             compiler.fit_ahead(found)
             print(f"{text} {precision}\n       us  us/step    error  plan", flush=True)

@@ -24,10 +24,12 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from lstm_bench.model.types import TOLERANCES, Shape, Unsupported  # noqa: E402
+from lstm_bench.model.types import TOLERANCES, Shape  # noqa: E402
 from lstm_bench.worker import problem as problems  # noqa: E402
-from lstm_bench.worker.implementations import kernel_plan, persistent  # noqa: E402
-from lstm_bench.worker.implementations.kernel_compiler import Compiler  # noqa: E402
+from lstm_bench.worker.implementations.persistent import call_of  # noqa: E402
+from lstm_kernels import Unsupported, plans  # noqa: E402
+from lstm_kernels import layer as kernels  # noqa: E402
+from lstm_kernels.compiler import Compiler  # noqa: E402
 
 TOLERANCE = {**TOLERANCES, "fp32": 2e-6}  # what docs/explanation/kernel.md promises
 #: One shape for each family of kernels and precision, or nearly.
@@ -57,9 +59,9 @@ def shapes(count: int, seed: int, small: bool) -> list[Shape]:
 
 def plan_of(shape: Shape, precision: str, seed: int, device: dict[str, int]) -> Any:
     storage = precision if precision in ("fp16", "bf16") else "fp32"
-    found = kernel_plan.candidates(shape.hidden, shape.batch, precision == "fp32", storage, device)
+    found = plans.candidates(shape.hidden, shape.batch, precision == "fp32", storage, device)
     rng = random.Random(f"{seed} {shape} {precision}")
-    products = persistent.own_products(precision, shape.batch * shape.timesteps)
+    products = kernels.own_products(precision, shape.batch * shape.timesteps)
     return rng.choice(found[:12]), rng.choice([precision, *products])
 
 
@@ -91,7 +93,7 @@ def reference(problem: problems.Problem) -> problems.Answer:
 
 
 def sweep(count: int, seed: int, small: bool) -> bool:
-    tools = persistent.toolbox()
+    tools = kernels.toolbox()
     compiler, device = tools[2], tools[3]
     precisions = ("fp32", "tf32", "fp16", "bf16")
     cases = [
@@ -114,15 +116,15 @@ def sweep(count: int, seed: int, small: bool) -> bool:
             expected = problems.reference(problem) if small else reference(problem)
         assert expected is not None
         try:
-            one = persistent.loaded(problem, plan, projection)
+            one = kernels.loaded(call_of(problem), plan, projection)
         except (Unsupported, tools[0].Unsupported) as refused:
             counts["refused"] += 1
             print(f"  refused: {shape.label} {precision}: {refused}")
             continue
-        one.call()
+        one.lstm.forward()
         first = one.outputs()
         one.lstm.replay(True)
-        one.call()
+        one.lstm.forward()
         same = all(map(np.array_equal, first, one.outputs()))
         check = problems.check(first, expected, TOLERANCE[precision])
         one.close()
@@ -139,17 +141,17 @@ def bits(calls: int) -> bool:
 
     Half of the calls are looked at, the others queue one behind another.
     """
-    tools = persistent.toolbox()
+    tools = kernels.toolbox()
     good = True
     for sizes, precision in BITS:
         posed = [problems.make(Shape(*sizes), seed) for seed in (1, 2)]
         plan, _ = plan_of(posed[0].shape, precision, 1, tools[3])
-        sessions = [persistent.loaded(p, plan, precision) for p in posed]
+        layers = [kernels.loaded(call_of(p), plan, precision) for p in posed]
         first: list[Any] = []
         changed = 0
         for number in range(calls):
-            one = sessions[number % 2]
-            one.call()
+            one = layers[number % 2]
+            one.lstm.forward()
             if number % 100 < 50:
                 answer = one.outputs()
                 if number < 2:
@@ -157,7 +159,7 @@ def bits(calls: int) -> bool:
                 changed += not all(map(np.array_equal, first[number % 2], answer))
         print(f"bits: {plan.label}, {precision}: {calls} calls, {changed} answers changed")
         good = good and not changed
-        for one in sessions:
+        for one in layers:
             one.close()
     return good
 

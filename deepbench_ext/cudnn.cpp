@@ -26,11 +26,13 @@
 #include <map>
 
 #include "cudnn_api.hpp"
-#include "gpu_layer.hpp"
+#include "gpu/host/gpu_layer.hpp"
 
 namespace py = pybind11;
 
 namespace deepbench {
+
+using namespace lstm_kernels;
 
 struct Cudnn {
     // Global: cuDNN's own parts (libcudnn_adv and others) are opened by it later and share symbols.

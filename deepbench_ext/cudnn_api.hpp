@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda_api.hpp"
+#include "gpu/host/cuda_api.hpp"
 
 extern "C" {
 

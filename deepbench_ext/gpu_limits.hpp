@@ -3,9 +3,11 @@
 #include <chrono>
 #include <cmath>
 
-#include "gpu_device.hpp"
+#include "gpu/host/gpu_device.hpp"
 
 namespace deepbench {
+
+using namespace lstm_kernels;
 
 // What some calls on a stream took, each the best of many, in seconds.
 struct Took {

@@ -9,15 +9,16 @@
 #include <thread>
 #include <vector>
 
-#include "instruction_set.hpp"
-#include "kernels.hpp"
-#include "team.hpp"
+#include "cpu/instruction_set.hpp"
+#include "cpu/team.hpp"
 
 namespace deepbench {
 
+using namespace lstm_kernels;
+
 using namespace std::chrono_literals;
 
-#if DEEPBENCH_X86
+#if LSTM_KERNELS_X86
 #define VECTOR_REGISTER "x"
 #elif defined(__aarch64__)
 #define VECTOR_REGISTER "w"
@@ -27,14 +28,14 @@ using namespace std::chrono_literals;
 
 namespace portable {
 constexpr int Lanes = 4;
-#if DEEPBENCH_X86
+#if LSTM_KERNELS_X86
 constexpr int Sums = 12;
 #else
 constexpr int Sums = 16;
 #endif
 #include "limits.inc"
 }
-#if DEEPBENCH_X86
+#if LSTM_KERNELS_X86
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 namespace avx2 {
@@ -59,14 +60,13 @@ struct Probes {
     int flops;
 };
 
-// The same instruction set as best_kernel's.
+// As wide as the kernels of fp32 are.
 Probes best_probes() {
-    const int lanes = best_kernel(Precision::fp32).lanes;
-#if DEEPBENCH_X86
-    if (lanes == avx512::Lanes) return {avx512::multiply, avx512::read, avx512::FlopsPerRound};
-    if (lanes == avx2::Lanes) return {avx2::multiply, avx2::read, avx2::FlopsPerRound};
+#if LSTM_KERNELS_X86
+    const InstructionSet most = instruction_set();
+    if (most >= InstructionSet::avx512) return {avx512::multiply, avx512::read, avx512::FlopsPerRound};
+    if (most >= InstructionSet::avx2) return {avx2::multiply, avx2::read, avx2::FlopsPerRound};
 #endif
-    (void)lanes;
     return {portable::multiply, portable::read, portable::FlopsPerRound};
 }
 

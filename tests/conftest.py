@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import json
 import os
@@ -25,15 +24,19 @@ _TOKEN = tempfile.TemporaryDirectory(prefix="lstm-bench-token-")
 os.environ["LSTM_BENCH_TOKEN"] = f"{_TOKEN.name}/token"
 os.environ.pop("PYTHONUNBUFFERED", None)  # it hides what is still to be written at the end
 
+REPOSITORY = Path(__file__).resolve().parent.parent
+#: `cases`: layers, and what they give in float64, as the tests of the library have them.
+sys.path.append(str(REPOSITORY / "lstm_kernels" / "tests"))
+
+from cases import compiled_once  # noqa: E402
 from in_process import InProcess  # noqa: E402
 
 from lstm_bench.cli import main  # noqa: E402
 from lstm_bench.driver import limits, worker_pool  # noqa: E402
 from lstm_bench.model.errors import LstmBenchError  # noqa: E402
 from lstm_bench.worker import cupti  # noqa: E402
-from lstm_bench.worker.implementations import fake, kept  # noqa: E402
-
-REPOSITORY = Path(__file__).resolve().parent.parent
+from lstm_bench.worker.implementations import fake  # noqa: E402
+from lstm_kernels import cache  # noqa: E402
 
 #: A grid that runs in a blink: virtual time, two shapes.
 FAKE_GRID: dict[str, Any] = {
@@ -74,7 +77,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(autouse=True)
 def nothing_is_chosen_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where no driver names a GPU: on one that has a GPU, tests would answer each other."""
-    monkeypatch.setattr(kept, "gpu_name", lambda: "")
+    monkeypatch.setattr(cache, "gpu_name", lambda: "")
 
 
 @pytest.fixture
@@ -185,33 +188,9 @@ def only_run(folder: Path) -> Path:
     return run
 
 
-def compiled(source: str, built: Path, *flags: str) -> str:
-    """A stand-in for a library, built from a C++ file of the tests; skips where nothing builds."""
-    compiler = os.environ.get("CXX", "g++")
-    if not shutil.which(compiler):
-        pytest.skip(f"no {compiler}")
-    path = REPOSITORY / "tests" / source
-    options = ["-std=c++20", "-O0", "-shared", "-fPIC", "-Wl,-Bsymbolic", *flags]  # it calls itself
-    subprocess.run([compiler, *options, str(path), "-o", str(built)], check=True)
-    return str(built)
-
-
-@pytest.fixture(scope="session")
-def built_fake_cuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A CUDA and a cuDNN without a GPU; compiled by the first worker that needs it, for all."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # the workers' common one
-    built = folder / "libfake_cuda.so"
-    with (folder / "libfake_cuda.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not built.exists():
-            compiled("fake_cuda.cpp", built.with_suffix(".new"))
-            built.with_suffix(".new").rename(built)
-    return built
-
-
 @pytest.fixture(scope="module")
-def fake_cuda(built_fake_cuda: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A copy: a file of a module's own is a library with a state of its own."""
-    return str(shutil.copy(built_fake_cuda, tmp_path_factory.mktemp("fake")))
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A CUDA and a cuDNN without a GPU: a file of a module's own has a state of its own."""
+    headers = f"-I{REPOSITORY}/lstm_kernels/src/lstm_kernels"
+    built = compiled_once(tmp_path_factory, REPOSITORY / "tests/fake_cudnn.cpp", headers)
+    return str(shutil.copy(built, tmp_path_factory.mktemp("fake")))

@@ -6,7 +6,7 @@ import shutil
 from collections import Counter
 
 import pytest
-from conftest import compiled
+from cases import compiled
 
 from lstm_bench.model.profile import CallDepth, Frame
 from lstm_bench.model.registry import IMPLEMENTATIONS

@@ -9,10 +9,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from test_openblas import assert_carried, problem, reference
+from cases import assert_carried, problem, reference
 
 from lstm_bench.model.types import Settings, Shape, Unsupported
-from lstm_bench.worker.implementations import deepbench, kept
+from lstm_bench.worker.implementations import deepbench
+from lstm_kernels import cache
 
 _cudnn = pytest.importorskip("lstm_bench._cudnn", reason="the C++ baseline was not built")
 
@@ -22,11 +23,6 @@ TO_DEVICE, TO_HOST = 1, 2  # copies, as CUDA counts their kinds
 ONE_STREAM_ONE_HANDLE = 2
 
 pytestmark = pytest.mark.xdist_group("cudnn")
-
-
-@pytest.fixture(scope="module")
-def library(fake_cuda):
-    return fake_cuda
 
 
 @pytest.fixture
@@ -302,29 +298,6 @@ def steady(monkeypatch):
     monkeypatch.setattr(deepbench, "trial", trial)
 
 
-def timed(*first_two):
-    """A session whose calls take these nanoseconds, and then a millisecond but for one."""
-    asked = []
-
-    def time_each(calls):
-        asked.append(calls)
-        return list(first_two) if calls == 2 else [10**9] + [10**6] * (calls - 1)
-
-    return SimpleNamespace(time_each=time_each, asked=asked)
-
-
-def test_a_trial_takes_the_median_of_20_ms_after_two_calls():
-    one = timed(10**9, 10**6)
-    assert deepbench.trial(one) == 0.001
-    assert one.asked == [2, 20]
-
-
-def test_a_trial_of_what_is_too_slow_ends_after_two_calls():
-    one = timed(10**9, 10**6)
-    assert deepbench.trial(one, give_up_s=0.0005) == 0.001
-    assert one.asked == [2]
-
-
 def test_best_takes_the_fastest_and_frees_the_rest(library, fake, steady, monkeypatch):
     best = session(library, monkeypatch, choose="best")
     assert best.path.startswith("cuDNN 9.19.0 persist-dynamic")
@@ -389,7 +362,7 @@ def test_best_without_any_other_algorithm_is_standard(library, fake, steady, mon
 def trials(monkeypatch, tmp_path):
     """What is tried, on a machine with a GPU and a place to keep what is found."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(kept, "gpu_name", lambda: "a GPU")
+    monkeypatch.setattr(cache, "gpu_name", lambda: "a GPU")
     tried, trial = [], deepbench.trial
 
     def counted(one, give_up_s):
@@ -422,7 +395,7 @@ def test_another_shape_gpu_or_library_is_tried_anew(library, fake, trials, monke
     assert tried()
     assert not tried()
     assert tried(hidden=16)
-    monkeypatch.setattr(kept, "gpu_name", lambda: "another GPU")
+    monkeypatch.setattr(cache, "gpu_name", lambda: "another GPU")
     assert tried()
     versions = {"cudnn": "9.20.0", "cudart": "13.0", "cuda_driver": "13.1"}
     monkeypatch.setattr(deepbench, "_cudnn", lambda: (_cudnn, (library, library), versions))
@@ -432,7 +405,7 @@ def test_another_shape_gpu_or_library_is_tried_anew(library, fake, trials, monke
 
 def test_what_is_kept_and_no_longer_runs_is_chosen_anew(library, fake, trials, monkeypatch):
     session(library, monkeypatch, choose="best").close()
-    (path,) = kept.folder("choices").iterdir()
+    (path,) = cache.folder("choices", "lstm-bench").iterdir()
     path.write_text(path.read_text().replace("persist-dynamic", "persist-static-small-h"))
     best = session(library, monkeypatch, choose="best")
     assert "persist-static-small-h" not in best.path
@@ -444,9 +417,9 @@ def test_what_is_kept_and_no_longer_runs_is_chosen_anew(library, fake, trials, m
 
 
 def test_without_a_gpu_nothing_is_kept(library, fake, trials, monkeypatch):
-    monkeypatch.setattr(kept, "gpu_name", lambda: "")
+    monkeypatch.setattr(cache, "gpu_name", lambda: "")
     session(library, monkeypatch, choose="best").close()
-    assert not kept.folder("choices").exists()
+    assert not cache.folder("choices", "lstm-bench").exists()
 
 
 def test_an_algorithm_that_would_compile_for_too_long_is_not_tried(library, fake, monkeypatch):

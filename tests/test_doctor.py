@@ -86,7 +86,7 @@ def test_noise_is_measured_with_a_real_implementation_where_there_is_one():
     settings = Settings(threads=2)
     rows = doctor.availability(IMPLEMENTATIONS.values(), survey(), "cpu")
     assert doctor.noise_plan(rows, settings, {}).implementations[0].name == "pytorch"
-    bare = survey(missing=("torch", "tensorflow", "lstm_bench._openblas"))
+    bare = survey(missing=("torch", "tensorflow", "lstm_kernels._cpu"))
     rows = doctor.availability(IMPLEMENTATIONS.values(), bare, "cpu")
     (row,) = doctor.noise_plan(rows, settings, {}).implementations
     assert row.name == "fake"
@@ -94,7 +94,7 @@ def test_noise_is_measured_with_a_real_implementation_where_there_is_one():
 
 
 def test_the_noise_run_yields_its_pairs_and_leaves_nothing_behind(monkeypatch):
-    bare = survey(missing=("torch", "tensorflow", "lstm_bench._openblas"))
+    bare = survey(missing=("torch", "tensorflow", "lstm_kernels._cpu"))
     rows = doctor.availability(IMPLEMENTATIONS.values(), bare, "cpu")
     monkeypatch.setattr(doctor, "_PAIRS", 2)
     monkeypatch.setattr(doctor, "_SHAPES", doctor._SHAPES[:1])

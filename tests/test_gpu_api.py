@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import REPOSITORY
 
-EXTENSION = REPOSITORY / "deepbench_ext"
-DECLARED = [EXTENSION / "cuda_api.hpp", EXTENSION / "cudnn_api.hpp"]
+KERNELS = REPOSITORY / "lstm_kernels/src/lstm_kernels"
+DECLARED = [KERNELS / "gpu/host/cuda_api.hpp", REPOSITORY / "deepbench_ext/cudnn_api.hpp"]
 
 #: What the headers of CUDA 13.0 and cuDNN 9 say, printed by gpu_api_check.cpp.
 FACTS = (REPOSITORY / "tests/gpu_api.txt").read_text().splitlines()
@@ -27,7 +27,8 @@ pytestmark = pytest.mark.skipif(not shutil.which(COMPILER), reason=f"no {COMPILE
 
 def told(folder: Path, *flags: str) -> list[str]:
     check, source = folder / "check", REPOSITORY / "tests/gpu_api_check.cpp"
-    words = [COMPILER, "-std=c++20", "-O0", "-Wno-invalid-offsetof", *flags, source, "-o", check]
+    options = ["-std=c++20", "-O0", "-Wno-invalid-offsetof", f"-I{KERNELS}", *flags]
+    words = [COMPILER, *options, source, "-o", check]
     subprocess.run(words, check=True)
     return subprocess.run([check], check=True, capture_output=True, text=True).stdout.splitlines()
 

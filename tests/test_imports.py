@@ -31,7 +31,6 @@ AT_HOME = {
     "onnxruntime": {"onnx", "onnxruntime"},
     "openvino": {"openvino"},
     "pytorch": {"torch", "apex"},
-    "persistent_module": {"torch"},
     "torch_compile": {"torch"},
     "torch_profile": {"torch"},
     "libtorch": {"torch"},
@@ -123,7 +122,8 @@ def above(path: Path, room: str) -> set[str]:
 
 def foreign(path: Path) -> set[str]:
     """What a file of the worker's imports of others, and may not."""
-    allowed = {*sys.stdlib_module_names, "lstm_bench", "numpy", *AT_HOME.get(path.stem, ())}
+    ours = {"lstm_bench", "lstm_kernels"}
+    allowed = {*sys.stdlib_module_names, *ours, "numpy", *AT_HOME.get(path.stem, ())}
     return {module.split(".")[0] for module in imported_by(path)} - allowed
 
 

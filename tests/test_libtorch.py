@@ -10,12 +10,12 @@ import pytest
 from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import CARRIED_CALLS, TOLERANCES, Settings, Shape, Unsupported
 from lstm_bench.worker import problem as problems
-from lstm_bench.worker.implementations import kept, kernel_compiler
 from lstm_bench.worker.timing import ProcessClock
 from lstm_bench.worker.worker import _followed
 
 pytest.importorskip("torch")
-from lstm_bench.worker.implementations import libtorch
+from lstm_bench.worker.implementations import libtorch, native
+from lstm_kernels import cache
 
 pytestmark = [
     pytest.mark.frameworks,
@@ -74,13 +74,11 @@ def test_a_closed_layer_can_be_closed_again():
 @pytest.fixture
 def small(tmp_path, monkeypatch):
     """A source that compiles in no time, and a cache of its own."""
-    for header in kernel_compiler.HEADERS:
-        shutil.copy(kernel_compiler.sources() / header, tmp_path)
     functions = (
         f'extern "C" const char* layer_{verb}() {{ return nullptr; }}' for verb in libtorch.VERBS
     )
     (tmp_path / libtorch.SOURCE).write_text("\n".join(functions))
-    monkeypatch.setattr(kernel_compiler, "sources", lambda: tmp_path)
+    monkeypatch.setattr(native, "sources", lambda: tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
 
@@ -94,7 +92,7 @@ def forbid(monkeypatch):
 
 def test_it_is_compiled_once(small, monkeypatch):
     libtorch._library()
-    (compiled,) = kept.folder("kernels").iterdir()
+    (compiled,) = cache.folder("kernels", "lstm-bench").iterdir()
     assert compiled.name.startswith("libtorch-")
     forbid(monkeypatch)
     libtorch._library()
@@ -111,12 +109,12 @@ def test_what_changes_is_compiled_again(small, monkeypatch, change):
     else:
         monkeypatch.setenv("CXX", "g++ -g")
     libtorch._library()
-    assert len([*kept.folder("kernels").iterdir()]) == 2
+    assert len([*cache.folder("kernels", "lstm-bench").iterdir()]) == 2
 
 
 def test_a_broken_file_in_the_cache_is_replaced(small, monkeypatch):
     libtorch._library()
-    (compiled,) = kept.folder("kernels").iterdir()
+    (compiled,) = cache.folder("kernels", "lstm-bench").iterdir()
     compiled.unlink()
     compiled.write_bytes(b"no library")
     libtorch._library()

@@ -6,19 +6,18 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from cases import H200, compiler
 from conftest import only_run
-from test_persistent import H200, compiler
 
 from lstm_bench.analysis import results
 from lstm_bench.driver import limits as driver_limits
 from lstm_bench.model.errors import LstmBenchError
 from lstm_bench.runs import store
 from lstm_bench.worker import limits as measuring
-from lstm_bench.worker.implementations import persistent
-from lstm_bench.worker.implementations.kernel_compiler import slowed
+from lstm_bench.worker.implementations import native
+from lstm_kernels.compiler import slowed
 
-_persistent = pytest.importorskip("lstm_bench._persistent", reason="the extension was not built")
-_openblas = pytest.importorskip("lstm_bench._openblas", reason="the extension was not built")
+_limits = pytest.importorskip("lstm_bench._limits", reason="the extension was not built")
 
 
 pytestmark = pytest.mark.xdist_group("limits")  # measured once
@@ -33,11 +32,6 @@ REAL = {
 # --- measuring
 
 
-@pytest.fixture(scope="module")
-def library(fake_cuda):
-    return fake_cuda
-
-
 @pytest.fixture
 def gpu(library, monkeypatch):
     """A GPU that does everything in 10 ns a round, and products of any size at once."""
@@ -45,12 +39,10 @@ def gpu(library, monkeypatch):
     def time_product(paths, precision, size, calls):
         return {"device": {"fp16": 2.0, "bf16": 1.0, "tf32": 4.0}[precision]}
 
-    names = ("Launch", "time_limit", "Unsupported", "LibraryError")
-    module = SimpleNamespace(**{name: getattr(_persistent, name) for name in names})
-    module.time_product = time_product
+    monkeypatch.setattr(_limits, "time_product", time_product)
     device = H200 | {"registers": 65536, "l2_bytes": 1 << 20}
-    tools = (module, [library] * 3, SimpleNamespace(cached=lambda *_: b"code"), device)
-    monkeypatch.setattr(persistent, "toolbox", lambda: tools)
+    tools = (None, [library] * 3, SimpleNamespace(cached=lambda *_: b"code"), device)
+    monkeypatch.setattr(measuring, "toolbox", lambda: tools)
     monkeypatch.setattr(measuring, "FAR", 1 << 20)
     fake = ctypes.CDLL(library)
     fake.fake_set_late(0)
@@ -70,14 +62,14 @@ def test_a_gpu_is_measured_whole(gpu):
 
 def test_a_wait_without_end_is_an_error(gpu):
     gpu.fake_set_late(1)
-    with pytest.raises(_persistent.LibraryError, match="shared with other work"):
+    with pytest.raises(_limits.LibraryError, match="shared with other work"):
         measuring.measure("cuda", 1)
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100a"])
 def test_the_kernels_compile_without_spilling(architecture):
     nvcc = compiler(architecture)
-    code, log = nvcc.compile("limits.cu", {})
+    code, log = nvcc.compile(str(native.sources() / "limits.cu"), {})
     assert all(f"limit_{name}".encode() in code for name in ("launch", "grid", "cluster", "read"))
     assert not slowed(log), log
 

@@ -9,6 +9,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "results/README.md")),
     ROOT / "study" / "README.md",
+    ROOT / "lstm_kernels" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "study" / "notes").glob("*.md")),
 ]

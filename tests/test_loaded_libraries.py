@@ -3,7 +3,7 @@
 import ctypes
 
 import pytest
-from conftest import compiled
+from cases import compiled
 
 from lstm_bench.worker import loaded_libraries
 

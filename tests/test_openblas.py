@@ -1,21 +1,14 @@
-"""The CPU baseline's promises: right for every shape, loud when it fails, no memory left behind."""
+"""The `deepbench` rows on a CPU: our kernels, and OpenBLAS where it is faster at the inputs."""
 
-import ctypes
-import gc
-import re
-import threading
-import time
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from conftest import REPOSITORY, compiled
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from lstm_bench.model.types import TOLERANCES, Unsupported
-from lstm_bench.worker.implementations import baseline_libraries
+from lstm_bench.model.types import TOLERANCES, Settings, Shape, Unsupported
+from lstm_bench.worker import problem as problems
+from lstm_bench.worker.implementations import baseline_libraries, deepbench
 
-_openblas = pytest.importorskip("lstm_bench._openblas", reason="the C++ baseline was not built")
+_cpu = pytest.importorskip("lstm_kernels._cpu", reason="the kernels were not built")
 
 try:
     LIBRARY = baseline_libraries.openblas()
@@ -23,490 +16,67 @@ except Unsupported as missing:
     pytest.skip(str(missing), allow_module_level=True)
 
 
-def problem(hidden, inputs, batch, timesteps, seed=0, scale=1.0):
-    """x, h0, c0, w_ih, w_hh, b_ih, b_hh: every one random, so that a forgotten one shows."""
-    random = np.random.default_rng(seed)
-    sizes = [
-        (timesteps, batch, inputs),
-        (batch, hidden),
-        (batch, hidden),
-        (4 * hidden, inputs),
-        (4 * hidden, hidden),
-        (4 * hidden,),
-        (4 * hidden,),
-    ]
-    spread = [1, 1, 1, inputs**-0.5, hidden**-0.5, 1, 1]
-    return [
-        (scale * s * random.standard_normal(size)).astype(np.float32)
-        for s, size in zip(spread, sizes, strict=True)
-    ]
+@pytest.fixture
+def handed(monkeypatch):
+    """The address of a product of matrices that each layer got."""
+    addresses, made = [], _cpu.Lstm
+
+    def lstm(*sizes, sgemm, **how):
+        addresses.append(sgemm)
+        return made(*sizes, sgemm=sgemm, **how)
+
+    monkeypatch.setattr(_cpu, "Lstm", lstm)
+    return addresses
 
 
-def reference(x, h, c, w_ih, w_hh, b_ih, b_hh, skip_input=False):
-    """The same layer in float64, as the equations say it."""
-    x, h, c, w_ih, w_hh, b_ih, b_hh = (
-        a.astype(np.float64) for a in (x, h, c, w_ih, w_hh, b_ih, b_hh)
-    )
-    output = []
-    for x_t in x:
-        projected = np.tile(x_t, 4) if skip_input else x_t @ w_ih.T
-        i, f, g, o = np.split(projected + b_ih + h @ w_hh.T + b_hh, 4, axis=1)
-        # sigmoid by tanh: exp overflows where the answer does not
-        i, f, o = (0.5 + 0.5 * np.tanh(gate / 2) for gate in (i, f, o))
-        c = f * c + i * np.tanh(g)
-        h = o * np.tanh(c)
-        output.append(h)
-    return np.stack(output), h, c
+def answered(**options):
+    """Whether a row is right, and how it computes."""
+    problem = problems.make(Shape(24, 5, 7, 24), 1)
+    session = deepbench.build(problem, SimpleNamespace(options=options), Settings(threads=2))
+    session.call()
+    computes = "lstm-skip-input" if options.get("skip_input") else "lstm"
+    tolerance = TOLERANCES[options.get("precision", "fp32")]
+    answer = problems.check(session.outputs(), problems.reference(problem, computes), tolerance)
+    session.close()
+    return answer.passed, session.path
 
 
-def run(arrays, threads=1, skip_input=False, **how):
-    timesteps, batch, inputs = arrays[0].shape
-    lstm = _openblas.Lstm(
-        LIBRARY, arrays[1].shape[1], inputs, batch, timesteps, threads, skip_input, **how
-    )
-    lstm.load(*arrays)
-    lstm.forward()
-    lstm.wait()
-    outputs = lstm.outputs()
-    lstm.release()
-    return outputs
-
-
-def assert_right(arrays, threads=1, skip_input=False, tolerance=5e-6, **how):
-    expected = reference(*arrays, skip_input=skip_input)
-    outputs = run(arrays, threads, skip_input, **how)
-    for name, found, right in zip(("output", "h_T", "c_T"), outputs, expected, strict=True):
-        assert found.dtype == np.float32
-        assert found.shape == right.shape
-        # c may grow with the timesteps: its error counts against its size
-        error = np.max(np.abs(found - right) / np.maximum(1, np.abs(right)))
-        assert error <= tolerance, f"{name}: {error:.2e}"
-
-
-PRECISIONS = {"fp32": 5e-6, "bf16": TOLERANCES["bf16"], "int8": TOLERANCES["int8"]}
-
-
-sizes = st.one_of(st.integers(1, 40), st.sampled_from([47, 61, 64, 97, 127, 128, 131]))
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    hidden=sizes,
-    inputs=sizes,
-    batch=st.integers(1, 20),
-    timesteps=st.integers(1, 12),
-    threads=st.integers(1, 4),
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_right_for_every_shape_and_thread_count(hidden, inputs, batch, timesteps, threads, seed):
-    assert_right(problem(hidden, inputs, batch, timesteps, seed), threads)
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    hidden=sizes, batch=st.integers(1, 20), timesteps=st.integers(1, 12), threads=st.integers(1, 4)
-)
-def test_skip_input_adds_x_to_every_gate(hidden, batch, timesteps, threads):
-    assert_right(problem(hidden, hidden, batch, timesteps), threads, skip_input=True)
-
-
-@pytest.mark.parametrize(
-    ("hidden", "inputs", "batch", "timesteps"),
-    [
-        (1, 1, 1, 1),
-        (1, 257, 1, 3),
-        (257, 1, 1, 3),
-        (3, 5, 300, 2),
-        (64, 64, 7, 200),
-        (128, 96, 3, 129),
-    ],
-)
-def test_right_at_the_edges(hidden, inputs, batch, timesteps):
-    """Also batches and lengths beyond the number of timesteps that one product covers."""
-    assert_right(problem(hidden, inputs, batch, timesteps), threads=2)
-
-
-@pytest.mark.parametrize(
-    ("precision", "skip_input"),
-    [("fp32", False), ("fp32", True), ("bf16", False), ("int8", False)],
-)
-@pytest.mark.parametrize("batch", [1, 2, 5, 9, 16])
-@pytest.mark.parametrize("threads", [2, 3, 4, 64])
-def test_the_number_of_threads_does_not_show_in_the_bits(threads, batch, precision, skip_input):
-    arrays = problem(67, 67, batch, 9)
-    how = {"precision": precision, "input_product": "own"}  # OpenBLAS does not promise it
-    one, many = (run(arrays, n, skip_input, **how) for n in (1, threads))
-    assert all(np.array_equal(a, b) for a, b in zip(one, many, strict=True))
-    assert_right(problem(67, 31, batch, 9), threads)
-
-
-@pytest.fixture(params=_openblas.instruction_sets())
-def instruction_set(request, monkeypatch):
-    monkeypatch.setenv("LSTM_BENCH_ISA", request.param)
-    return request.param
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize(
-    ("hidden", "inputs", "batch"),
-    [
-        *((1, 1, 1), (3, 2, 7), (15, 33, 2), (17, 6, 13), (37, 11, 5), (64, 67, 12), (131, 64, 1)),
-        *((40, 50, 33), (72, 33, 70)),  # whole tiles of AMX and parts of them
-    ],
-)
-def test_right_with_every_instruction_set(instruction_set, precision, hidden, inputs, batch):
-    arrays = problem(hidden, inputs, batch, 5)
-    for threads in (1, 3):
-        assert_right(arrays, threads, tolerance=PRECISIONS[precision], precision=precision)
-
-
-def test_every_instruction_set_has_kernels_of_its_own_name(instruction_set):
-    names = [re.sub("[- ]", "", name.lower()) for name in _openblas.versions(LIBRARY).values()]
-    assert instruction_set.replace("-", "") in names
+@pytest.mark.parametrize("options", [{}, {"skip_input": True}, {"precision": "bf16"}])
+def test_openblas_has_the_input_product_only_where_the_kernels_have_no_multiply_add(
+    handed, monkeypatch, options
+):
+    for weak in (False, True):
+        monkeypatch.setenv("LSTM_BENCH_ISA", "sse2" if weak else "")
+        if weak and "sse2" not in _cpu.instruction_sets():
+            continue
+        passed, path = answered(**options)
+        assert passed
+        assert not weak or path.startswith("SSE2")
+        assert bool(handed.pop()) == (path.startswith("SSE2") and not options)
 
 
 def test_an_instruction_set_that_this_cpu_lacks_is_refused(monkeypatch):
     monkeypatch.setenv("LSTM_BENCH_ISA", "avx1024")
-    with pytest.raises(ValueError, match=r"expected one that this CPU has, .*; found avx1024"):
-        _openblas.Lstm(LIBRARY, 4, 4, 1, 1)
-    monkeypatch.setenv("LSTM_BENCH_ISA", "")
-    assert_right(problem(4, 4, 1, 1))
+    with pytest.raises(Unsupported, match=r"expected one that this CPU has, .*; found avx1024"):
+        deepbench.describe(Settings())
 
 
-@pytest.mark.parametrize("plan", [(1, 1, 0), (1, 1, 2), (1, 3, 0), (1, 2, 4), (2, 1, 0), (2, 2, 1)])
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_right_however_the_layer_is_cut_up(plan, precision):
-    arrays = problem(67, 31, 5, 7)
-    if precision == "int8" and plan[2] == 0:
-        with pytest.raises(ValueError, match="no such plan"):
-            run(arrays, precision=precision, plan=plan)
-        return
-    assert_right(arrays, tolerance=PRECISIONS[precision], precision=precision, plan=plan)
+def test_integers_whose_sums_do_not_fit_are_refused():
+    shape = Shape(4, 1, 1, 2**17)
+    row = SimpleNamespace(options={"precision": "int8"})
+    with pytest.raises(Unsupported, match="do not fit 32 bits"):
+        deepbench.build(problems.make(shape, 1), row, Settings())
 
 
-def test_right_where_openblas_has_the_input_product():
-    for arrays in (problem(67, 31, 5, 7), problem(16, 40, 1, 3)):
-        assert_right(arrays, threads=2, input_product="openblas")
-
-
-@pytest.mark.parametrize("precision", ["bf16", "int8"])
-def test_fewer_bits_are_fewer_bytes(precision):
-    full, few = (_openblas.Lstm(LIBRARY, 64, 64, 1, 3, precision=p) for p in ("fp32", precision))
-    share = {"bf16": 1 / 2, "int8": 1 / 4}[precision]
-    rows = (
-        4 * 64 * 4
-    )  # bytes of what each row has one of: a bias, and of integers scales and starts
-    products = full.memory()["weights"] - rows
-    assert 0 <= few.memory()["weights"] - share * products <= 5 * rows
-
-
-@pytest.mark.parametrize("precision", ["bf16", "int8"])
-def test_a_nan_is_not_hidden_in_any_precision(precision):
-    arrays = problem(8, 8, 2, 3)
-    arrays[0][1, 0, 0] = np.nan
-    output = run(arrays, precision=precision)[0]
-    assert np.isfinite(output[0]).all()
-    assert np.isnan(output[1, 0]).all()
-    assert np.isfinite(output[:, 1]).all()
-
-
-@pytest.mark.parametrize("scale", [0.0, 1e-4, 1.0])
-def test_integers_follow_the_size_of_what_they_stand_for(scale):
-    arrays = problem(32, 16, 3, 4, scale=scale)
-    assert_right(arrays, tolerance=TOLERANCES["int8"] * (scale or 1), precision="int8")
-
-
-def test_weights_that_no_integer_stands_for_are_refused():
-    arrays = problem(8, 8, 2, 3)
-    arrays[4][3, 3] = np.inf
-    with pytest.raises(ValueError, match="must be finite"):
-        run(arrays, precision="int8")
-
-
-def carried(lstm, arrays, calls=4):
-    """What several calls give that carry their states on; twice, to see that they start afresh."""
-    for _ in range(2):
-        lstm.carry(*arrays[1:3])
-        outputs = []
-        for _ in range(calls):
-            lstm.forward()
-            lstm.wait()
-            outputs.append(lstm.outputs()[0])
-    return np.concatenate(outputs), *lstm.outputs()[1:]
-
-
-def assert_carried(lstm, arrays, tolerance, calls=4):
-    """Several calls that carry their states on are one over as many times the input."""
-    found = carried(lstm, arrays, calls)
-    right = reference(np.tile(arrays[0], (calls, 1, 1)), *arrays[1:])
-    assert all(np.abs(a - b).max() < tolerance for a, b in zip(found, right, strict=True))
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_states_are_carried_from_call_to_call(threads):
-    arrays = problem(67, 31, 5, 3)
-    lstm = _openblas.Lstm(LIBRARY, 67, 31, 5, 3, threads)
-    lstm.load(*arrays)
-    assert_carried(lstm, arrays, tolerance=5e-6)
-    lstm.release()
-
-
-@pytest.mark.parametrize("scale", [1e-4, 10.0, 1e3])
-def test_gates_near_zero_and_saturated(scale):
-    assert_right(problem(16, 16, 4, 5, scale=scale), tolerance=1e-5)
-
-
-def test_small_values_keep_their_relative_accuracy():
-    arrays = [a * np.float32(1e-6) for a in problem(8, 8, 2, 1)]
-    found, right = run(arrays)[0], reference(*arrays)[0]
-    assert np.max(np.abs(found - right) / np.abs(right)) < 1e-5
-
-
-def test_nan_and_infinity_in_the_input_are_not_hidden():
-    arrays = problem(8, 8, 2, 3)
-    arrays[0][1, 0, 0] = np.nan
-    output = run(arrays)[0]
-    assert np.isfinite(output[0]).all()
-    assert np.isnan(output[1, 0]).all()
-    assert np.isfinite(output[:, 1]).all()
-
-
-def test_a_second_call_gives_the_same_and_a_second_load_counts():
-    lstm = _openblas.Lstm(LIBRARY, 24, 8, 3, 5, 2)
-    for seed in (1, 2):
-        arrays = problem(24, 8, 3, 5, seed)
-        lstm.load(*arrays)
-        for _ in range(3):
-            lstm.forward()
-        assert np.abs(lstm.outputs()[0] - reference(*arrays)[0]).max() < 5e-6
-
-
-def test_outputs_are_nan_before_the_first_call():
-    lstm = _openblas.Lstm(LIBRARY, 5, 5, 2, 3, 1)
-    lstm.load(*problem(5, 5, 2, 3))
-    assert all(np.isnan(array).all() for array in lstm.outputs())
-
-
-def test_outputs_are_copies():
-    lstm = _openblas.Lstm(LIBRARY, 5, 5, 2, 3, 1)
-    lstm.load(*problem(5, 5, 2, 3))
-    lstm.forward()
-    kept = lstm.outputs()[0]
-    lstm.release()
-    assert np.isfinite(kept).all()
-
-
-def test_arrays_of_another_type_or_order_are_taken():
-    arrays = problem(9, 6, 2, 3)
-    strange = [np.asfortranarray(a.astype(np.float64)) for a in arrays]
-    assert np.array_equal(run(arrays)[0], run(strange)[0])
-
-
-def test_timing_gives_nanoseconds_and_lets_python_run():
-    lstm = _openblas.Lstm(LIBRARY, 64, 64, 4, 20, 2)
-    lstm.load(*problem(64, 64, 4, 20))
-    samples = lstm.time_each(5)
-    assert len(samples) == 5
-    assert all(isinstance(s, int) and s > 0 for s in samples)
-    assert lstm.time_queued(50) > 0
-    assert lstm.time_each(0) == []
-    ticks, stop = [], threading.Event()
-
-    def tick():
-        while not stop.wait(0.001):
-            ticks.append(1)
-
-    alone = _openblas.Lstm(LIBRARY, 64, 64, 4, 20, 1)  # two threads on a busy machine wait for ages
-    alone.load(*problem(64, 64, 4, 20))
-    thread = threading.Thread(target=tick)
-    thread.start()
-    alone.time_queued(1 + int(0.3e9 / min(alone.time_each(5))))
-    stop.set()
-    thread.join()
-    assert ticks, "the GIL was held while the clock ran"
-
-
-PHASES = ["cell", "input product", "recurrent product", "wait"]
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    hidden=sizes,
-    inputs=sizes,
-    batch=st.integers(1, 20),
-    timesteps=st.integers(1, 12),
-    threads=st.integers(1, 4),
-)
-def test_a_call_that_is_taken_apart_gives_the_same_bits(hidden, inputs, batch, timesteps, threads):
-    arrays = problem(hidden, inputs, batch, timesteps)
-    lstm = _openblas.Lstm(LIBRARY, hidden, inputs, batch, timesteps, threads)
-    lstm.load(*arrays)
-    phases = lstm.phases(1)
-    assert sorted(phases) == PHASES
-    assert all(seconds >= 0 for seconds in phases.values())
-    apart = lstm.outputs()
-    assert all(np.array_equal(a, b) for a, b in zip(apart, run(arrays, threads), strict=True))
-
-
-def test_phases_are_all_of_a_call_and_per_call():
-    lstm = _openblas.Lstm(LIBRARY, 64, 64, 4, 20, 2)
-    lstm.load(*problem(64, 64, 4, 20))
-    start = time.perf_counter()
-    phases = lstm.phases(100)
-    outside = (time.perf_counter() - start) / 100
-    # The same clock before, between and after all phases: they cannot exceed what is around them.
-    assert 0 < sum(phases.values()) <= outside
-    assert all(phases[name] > 0 for name in PHASES)
-
-
-def test_a_layer_that_skips_the_input_product_spends_nothing_on_it():
-    lstm = _openblas.Lstm(LIBRARY, 16, 16, 2, 3, 2, True)
-    arrays = problem(16, 16, 2, 3)
-    lstm.load(*arrays)
-    assert lstm.phases(3)["input product"] == 0
-    assert np.abs(lstm.outputs()[0] - reference(*arrays, skip_input=True)[0]).max() < 5e-6
-
-
-def test_phases_need_a_loaded_layer_and_a_call():
-    lstm = _openblas.Lstm(LIBRARY, 4, 4, 1, 1, 1)
-    with pytest.raises(RuntimeError, match="load"):
-        lstm.phases(1)
-    lstm.load(*problem(4, 4, 1, 1))
-    with pytest.raises(ValueError, match="at least 1, found 0"):
-        lstm.phases(0)
-
-
-def test_memory_is_counted():
-    memory = _openblas.Lstm(LIBRARY, 16, 8, 2, 10, plan=(1, 1, 5)).memory()
-    assert memory["weights"] == 4 * 16 * (8 + 16 + 1) * 4
-    assert memory["inputs"] == (10 * 2 * 8 + 2 * 2 * 16) * 4
-    assert memory["outputs"] == (10 * 2 * 16 + 2 * 2 * 16) * 4
-    assert memory["workspace"] == 5 * 2 * 4 * 16 * 4  # the gates of five timesteps
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "word"),
-    [
-        (("/nowhere/libopenblas.so", 4, 4, 1, 1, 1), _openblas.LibraryError, "nowhere"),
-        ((LIBRARY, 0, 4, 1, 1, 1), ValueError, "hidden 0"),
-        ((LIBRARY, 4, 4, 1, -1, 1), ValueError, "timesteps -1"),
-        ((LIBRARY, 4, 4, 1, 1, 0), ValueError, "threads"),
-        ((LIBRARY, 4, 5, 1, 1, 1, True), ValueError, "equal"),
-        ((LIBRARY, 4, 4, 1, 1, 1, False, "fp64"), ValueError, "found fp64"),
-        ((LIBRARY, 4, 4, 1, 1, 1, True, "int8"), ValueError, "fp32 only"),
-        ((LIBRARY, 4, 4, 1, 1, 1, False, "fp32", "mkl"), ValueError, "found mkl"),
-        ((LIBRARY, 4, 2**17, 1, 1, 1, False, "int8"), _openblas.Unsupported, "do not fit 32 bits"),
-        ((LIBRARY, 2**17, 2**17, 2**17, 2**17, 1), MemoryError, "hidden 131072"),
-    ],
-)
-def test_errors_name_what_was_wrong(arguments, error, word):
-    with pytest.raises(error, match=word):
-        _openblas.Lstm(*arguments)
-    assert_right(problem(4, 4, 1, 1))  # and the next one works
-
-
-def test_a_library_without_the_functions_is_named():
-    with pytest.raises(_openblas.LibraryError, match="cblas_sgemm"):
-        _openblas.versions("libm.so.6")
-
-
-def test_a_wrong_array_is_named():
-    arrays = problem(6, 4, 2, 3)
-    lstm = _openblas.Lstm(LIBRARY, 6, 4, 2, 3, 1)
-    with pytest.raises(RuntimeError, match="load"):
-        lstm.forward()
-    for index, name in enumerate(["x", "h0", "c0", "w_ih", "w_hh", "b_ih", "b_hh"]):
-        wrong = [*arrays]
-        wrong[index] = np.zeros(7, np.float32)
-        with pytest.raises(ValueError, match=f"^{name}: expected shape"):
-            lstm.load(*wrong)
-
-
-def test_a_released_layer_says_so():
-    lstm = _openblas.Lstm(LIBRARY, 4, 4, 1, 1, 2)
-    lstm.release()
-    lstm.release()
-    for call in (
-        lstm.forward,
-        lstm.outputs,
-        lstm.memory,
-        lambda: lstm.time_each(1),
-        lambda: lstm.phases(1),
-    ):
-        with pytest.raises(RuntimeError, match="released"):
-            call()
-
-
-def resident_kb():
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * 4
-
-
-@pytest.mark.parametrize("cycles", [1000])
-def test_prepare_and_release_hold_memory_flat(cycles):
-    arrays = problem(48, 40, 3, 4)
-
-    def cycle():
-        run(arrays, threads=2)
-        with pytest.raises(ValueError, match="equal"):
-            _openblas.Lstm(LIBRARY, 4, 5, 1, 1, 2, True)
-
-    for _ in range(100):
-        cycle()
-    gc.collect()
-    before, threads = resident_kb(), threading.active_count()
-    for _ in range(cycles):
-        cycle()
-    gc.collect()
-    assert resident_kb() - before < 4096  # 1,000 layers of 50 KB would be 50 MB
-    assert threading.active_count() == threads
+@pytest.mark.parametrize("library", ["/nowhere/libopenblas.so", "libm.so.6"])
+def test_a_library_that_is_no_openblas_is_named(monkeypatch, library):
+    monkeypatch.setattr(baseline_libraries, "openblas", lambda: library)
+    with pytest.raises(Unsupported, match=rf"no OpenBLAS in {library}"):
+        deepbench.describe(Settings())
 
 
 def test_versions_name_the_library_and_the_kernel():
-    versions = _openblas.versions(LIBRARY)
-    assert versions["openblas"].startswith("OpenBLAS")
-    assert versions["kernel"] in (
-        "NEON",
-        "SSE2",
-        "AVX2",
-        "AVX-512",
-    )
-
-
-# --- cores
-
-
-@pytest.fixture(scope="module")
-def cores_of(tmp_path_factory):
-    """cores_of(of_machine, worker, workers, caller): those that a thread is bound to."""
-    built = tmp_path_factory.mktemp("cores") / "cores.so"
-    library = ctypes.CDLL(
-        compiled("cores_check.cpp", built, f"-I{REPOSITORY}/deepbench_ext", "-pthread")
-    )
-    library.cores_of.restype = ctypes.c_uint64
-
-    def cores(*numbers):
-        mask = library.cores_of(*numbers)
-        return [core for core in range(64) if mask >> core & 1]
-
-    return cores
-
-
-@pytest.mark.parametrize("machine", [2, 3, 16, 64])
-def test_every_thread_has_cores_of_its_own(cores_of, machine):
-    for workers in range(1, machine):
-        for caller in (0, machine // 2, machine - 1):
-            shares = [cores_of(machine, worker, workers, caller) for worker in range(workers)]
-            assert all(shares)
-            together = sorted(core for share in shares for core in share)
-            assert together == [core for core in range(machine) if core != caller]
-
-
-def test_where_the_caller_moves_the_others_stay(cores_of):
-    before, after = ([cores_of(16, w, 15, caller) for w in range(15)] for caller in (3, 9))
-    assert sum(a != b for a, b in zip(before, after, strict=True)) == 2
-
-
-def test_more_threads_than_cores_are_not_bound(cores_of):
-    assert cores_of(4, 0, 4, 1) == []
-    assert cores_of(4, 0, 1, 7) == []  # nor where the caller is none of them
+    versions = deepbench.describe(Settings())["versions"]
+    assert {*versions} == {"openblas", "kernel", "bf16 kernel", "int8 kernel"}
+    assert [int(part) for part in versions["openblas"].split(".")[:2]] >= [0, 3]
+    assert versions["kernel"] in ("NEON", "SSE2", "AVX2", "AVX-512")

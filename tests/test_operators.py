@@ -109,7 +109,7 @@ def test_a_cpu_has_no_activities(session):
 
 
 def test_the_baseline_gives_its_phases():
-    pytest.importorskip("lstm_bench._openblas", reason="the C++ baseline was not built")
+    pytest.importorskip("lstm_kernels._cpu", reason="the kernels were not built")
     problem = problems.make(SHAPE, seed=3)
     deepbench = importlib.import_module("lstm_bench.worker.implementations.deepbench")
     for name in ("deepbench", "deepbench-skip"):

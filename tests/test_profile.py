@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import compiled
+from cases import compiled
+from conftest import REPOSITORY
 
 from lstm_bench.model.demangle import readable
 from lstm_bench.model.profile import Activity, Launch, summary
@@ -25,7 +26,9 @@ pytestmark = pytest.mark.xdist_group("profile")
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
-    return compiled("fake_cupti.cpp", tmp_path_factory.mktemp("fake") / "libcupti.so.13")
+    return compiled(
+        REPOSITORY / "tests/fake_cupti.cpp", tmp_path_factory.mktemp("fake") / "libcupti.so.13"
+    )
 
 
 class Gpu:

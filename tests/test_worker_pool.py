@@ -3,9 +3,13 @@
 import os
 import subprocess
 import sys
+import venv
+from pathlib import Path
 
 import pytest
 
+import lstm_bench
+import lstm_kernels
 from lstm_bench.driver import worker_pool
 from lstm_bench.driver.worker_pool import WorkerFailed, WorkerProcess
 from lstm_bench.model.registry import FRAMEWORKS, Framework
@@ -112,7 +116,16 @@ def test_the_drivers_own_copy_is_loaded_and_nothing_else_put_on_the_path(tmp_pat
     done = subprocess.run(
         [python, option, code, *rest], capture_output=True, text=True, cwd=tmp_path, check=True
     )
-    assert done.stdout.split() == [str(worker_pool._PACKAGE / "__init__.py"), "True"]
+    assert done.stdout.split() == [f"{worker_pool._PACKAGES[1]}/__init__.py", "True"]
+
+
+def test_an_interpreter_that_has_neither_package_loads_the_drivers_own(tmp_path):
+    venv.create(tmp_path / "bare")
+    here = [str(Path(one.__file__).parent) for one in (lstm_bench, lstm_kernels)]
+    code = "import lstm_bench as b, lstm_kernels.libraries as k; print(*b.__path__, k.__file__)"
+    command = worker_pool.with_package(str(tmp_path / "bare/bin/python"), code)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.split() == [here[0], f"{here[1]}/libraries.py"]
 
 
 def test_a_probe_looks_into_this_copy_of_the_package_as_the_worker_does(tmp_path, monkeypatch):

@@ -62,23 +62,26 @@ def survey(environments: Mapping[str, str], device: str) -> dict[str, dict[str, 
         found["deepbench"]["unusable"] = baseline_lacks(found["deepbench"]["interpreter"], device)
     if not found["persistent"]["missing"]:
         found["persistent"]["unusable"] = _lacks(
-            found["persistent"]["interpreter"], "_persistent", "persistent(), b.nvrtc"
+            found["persistent"]["interpreter"], "lstm_kernels._gpu", "k.cuda(), k.nvrtc()"
         )
     return found
 
 
 def baseline_lacks(python: str, device: str) -> str:
     """Why the C++ baseline cannot run on `device`, with the remedy; empty if it can."""
-    module, library = ("_openblas", "openblas") if device == "cpu" else ("_cudnn", "cudnn")
-    return _lacks(python, module, library)
+    if device == "cpu":
+        return _lacks(python, "lstm_kernels._cpu", "b.openblas()")
+    return _lacks(python, "lstm_bench._cudnn", "b.cudnn()")
 
 
-def _lacks(python: str, module: str, library: str) -> str:
+def _lacks(python: str, module: str, libraries: str) -> str:
     """Why an extension or the libraries that it drives cannot be loaded; empty if they can."""
     code = (
         "from lstm_bench.worker.implementations import baseline_libraries as b\n"
+        "from lstm_kernels import libraries as k\n"
         "from lstm_bench.model.types import Unsupported\n"
-        f"try: b.extension({module!r}), b.{library}()\n"
+        "try:\n"
+        f"    with b.kernel_refusals(): b.extension({module!r}), {libraries}\n"
         "except Unsupported as reason: print(reason)"
     )
     try:

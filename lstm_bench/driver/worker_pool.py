@@ -17,13 +17,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import lstm_kernels
 from lstm_bench.driver import protocol
 from lstm_bench.driver.protocol import Failure, Hello
 from lstm_bench.model.registry import Framework, framework_of
 from lstm_bench.model.types import LstmBenchError, Settings, Shape, dumps, to_json
 from lstm_bench.runs.plan import TWIN, Plan
 
-_PACKAGE = Path(__file__).resolve().parent.parent
+#: What a worker loads: the very copies of our kernels and of this package.
+_PLACES = (Path(lstm_kernels.__path__[0]), Path(__file__).parent.parent)
+_PACKAGES = [str(place.resolve()) for place in _PLACES]
 _MAX_REPLY = 64 << 20  # bytes; a longer reply is a worker that has lost its mind
 _TAIL, _TAIL_LINES = 64 << 10, 3  # bytes of a log that are looked at, and lines that are told
 _CRASH = "Fatal Python error: "  # by Python's faulthandler; then the calls, the innermost first
@@ -36,16 +39,16 @@ _NO_WAIT = os.O_NOFOLLOW | os.O_NONBLOCK  # what is a link or a pipe instead is 
 #: Before all else: `python -c` would take modules from the current folder.
 NOT_HERE = "import sys; sys.path[:] = [p for p in sys.path if p]"
 
-#: Loads this very copy of the package and nothing beside it, so that both sides are of one version
-#: and the driver's own packages stay out of the other interpreter.
+#: Loads these very copies and nothing beside them, so that both sides are of one version and the
+#: driver's own packages stay out of the other interpreter.
 _BOOTSTRAP = f"""{NOT_HERE}
 import importlib.util
-package = sys.argv.pop(1)
-spec = importlib.util.spec_from_file_location(
-    "lstm_bench", package + "/__init__.py", submodule_search_locations=[package])
-module = importlib.util.module_from_spec(spec)
-sys.modules["lstm_bench"] = module
-spec.loader.exec_module(module)
+for name in ("lstm_kernels", "lstm_bench"):
+    package = sys.argv.pop(1)
+    spec = importlib.util.spec_from_file_location(
+        name, package + "/__init__.py", submodule_search_locations=[package])
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
 """
 
 _WORKER = """
@@ -73,8 +76,8 @@ print(json.dumps({"python": sys.version.split()[0],
 
 
 def with_package(python: str, code: str, *arguments: str) -> list[str]:
-    """The command that runs `code` under an interpreter with this copy of the package."""
-    return [python, "-c", _BOOTSTRAP + code, str(_PACKAGE), *arguments]
+    """The command that runs `code` under an interpreter with these copies of the packages."""
+    return [python, "-c", _BOOTSTRAP + code, *_PACKAGES, *arguments]
 
 
 class WorkerFailed(Exception):

@@ -30,15 +30,15 @@ FRAMEWORKS = {
     for f in (
         Framework(
             "deepbench",
-            ("lstm_bench._openblas", "numpy"),
+            ("lstm_kernels._cpu", "numpy"),
             ("scipy-openblas32",),
-            "reinstall lstm-bench with a C++20 compiler (g++ 11 or newer) on the PATH",
+            "pip install ./lstm_kernels . with a C++20 compiler (g++ 11 or newer) on the PATH",
         ),
         Framework(
             "persistent",
-            ("lstm_bench._persistent", "numpy"),
+            ("lstm_kernels._gpu", "numpy"),
             ("nvidia-cuda-nvrtc", "nvidia-cublas"),
-            "reinstall lstm-bench with a C++20 compiler (g++ 11 or newer) on the PATH",
+            "pip install ./lstm_kernels . with a C++20 compiler (g++ 11 or newer) on the PATH",
         ),
         Framework("pytorch", ("torch", "numpy"), ("torch",), "pip install torch numpy"),
         Framework(

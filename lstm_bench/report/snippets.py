@@ -55,7 +55,7 @@ _TORCH = {
         "    output, (h, c) = fast(x, (h0, c0))"
     ),
     "persistent": (
-        "from lstm_bench.persistent import LSTM\n"
+        "from lstm_kernels import LSTM\n"
         "fast = LSTM.like(lstm, {precision!r})  # the first call compiles\n"
         "output, (h, c) = fast(x, (h0, c0))"
     ),

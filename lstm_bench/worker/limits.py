@@ -10,7 +10,8 @@ from typing import Any
 
 from lstm_bench.model.limits import Level, Limits
 from lstm_bench.model.types import Unsupported
-from lstm_bench.worker.implementations import baseline_libraries, persistent
+from lstm_bench.worker.implementations import baseline_libraries, native
+from lstm_kernels.layer import toolbox
 
 CLUSTERS = (2, 4, 8, 16)
 FEW, MANY = 200, 2200  # rounds: what a launch costs falls out of the difference
@@ -29,11 +30,12 @@ READ_BYTES, MULTICAST_BYTES = 512 * 4 * 16, 49152
 
 def measure(device: str, threads: int) -> Limits:
     """The constants of the device, in some seconds."""
-    return _gpu() if device == "cuda" else _cpu(threads)
+    with baseline_libraries.kernel_refusals():
+        return _gpu() if device == "cuda" else _cpu(threads)
 
 
 def _cpu(threads: int) -> Limits:
-    module = baseline_libraries.extension("_openblas")
+    module = baseline_libraries.extension("lstm_bench._limits")
     sizes = sorted({2**n for n in range(threads.bit_length())} | {threads})
     caches = _caches(threads)
     if caches:
@@ -79,8 +81,10 @@ def _caches(threads: int) -> dict[str, int]:
 
 
 def _gpu() -> Limits:
-    module, paths, compiler, device = persistent.toolbox()
-    code, cores = compiler.cached("limits.cu", {}), device["multiprocessors"]
+    module = baseline_libraries.extension("lstm_bench._limits")
+    _, paths, compiler, device = toolbox()
+    code = compiler.cached(str(native.sources() / "limits.cu"), {})
+    cores = device["multiprocessors"]
 
     def timed(
         name: str,
@@ -93,16 +97,16 @@ def _gpu() -> Limits:
     ) -> dict[str, float]:
         threads = {"limit_grid": 256, "limit_grid_inbox": 256, "limit_read": 512}
         threads |= {"limit_fma": 256, "limit_mma": 256}
-        launch = module.Launch(
+        found: dict[str, float] = module.time_limit(
+            *(paths, code, name),
             cluster=not grid,
             blocks=blocks,
             threads=threads.get(name, 32),
-            share=1,
             shared_bytes=shared,
-            exchange_bytes=0,
-        )
-        found: dict[str, float] = module.time_limit(
-            paths, code, name, launch, teams, size, rounds, CALLS
+            teams=teams,
+            bytes=size,
+            rounds=rounds,
+            calls=CALLS,
         )
         return found
 

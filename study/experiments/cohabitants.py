@@ -59,7 +59,7 @@ torch._dynamo.config.allow_rnn = True
 torch.compile(torch.nn.LSTM(8, 8).to(device))(torch.randn(2, 1, 8, device=device))
 """,
     "drop-in": """
-from lstm_bench.persistent import LSTM
+from lstm_kernels import LSTM
 LSTM.like(layer, "fp32")(x, state)
 """,
 }

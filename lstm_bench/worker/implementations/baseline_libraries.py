@@ -1,4 +1,4 @@
-"""Finding what the C++ baseline drives: packages of the running environment, then the system.
+"""Finding what the C++ baseline drives: OpenBLAS on a CPU, cuDNN on a GPU, and our own kernels.
 
 The extensions link nothing; the paths found here are handed to them. What is missing is said
 together with the command that brings it.
@@ -6,37 +6,34 @@ together with the command that brings it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import ctypes.util
 import importlib
-import importlib.metadata
-import importlib.util
-import os
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
+import lstm_kernels
 from lstm_bench.model.registry import FRAMEWORKS
 from lstm_bench.model.types import Unsupported
+from lstm_kernels.libraries import find, in_package, on_system
 
 OPENBLAS_REMEDY = "pip install scipy-openblas32"
 CUDA_REMEDY = "pip install nvidia-cudnn-cu13 nvidia-cuda-runtime nvidia-cublas nvidia-cuda-nvrtc"
-NVRTC_REMEDY = "pip install nvidia-cuda-nvrtc"
 
-#: What pip calls the package that holds a library, where each has one of its own (CUDA 12).
-_PACKAGES = {
-    "cudnn": "cudnn",
-    "cudart": "cuda_runtime",
-    "cublas": "cublas",
-    "cublasLt": "cublas",
-    "nvrtc": "cuda_nvrtc",
-}
+
+@contextlib.contextmanager
+def kernel_refusals() -> Iterator[None]:
+    """What `lstm_kernels` refuses is refused by the row that asked it."""
+    try:
+        yield
+    except lstm_kernels.Unsupported as reason:
+        raise Unsupported(str(reason)) from None
 
 
 def extension(name: str) -> Any:
-    """One of the extension modules."""
+    """An extension module, such as `lstm_bench._cudnn`."""
     try:
-        return importlib.import_module(f"lstm_bench.{name}")
+        return importlib.import_module(name)
     except ImportError as error:
         remedy = FRAMEWORKS["deepbench"].install
         raise Unsupported(f"the C++ baseline was not built ({error}): {remedy}") from None
@@ -44,81 +41,45 @@ def extension(name: str) -> Any:
 
 def openblas() -> str:
     """The path of OpenBLAS."""
-    found = _in_package("scipy_openblas32", "lib/libscipy_openblas.*") or _on_system("openblas")
-    if not found:
+    path = in_package("scipy_openblas32", "lib/libscipy_openblas.*") or on_system("openblas")
+    if not path:
         raise Unsupported(f"OpenBLAS is neither here nor on the system: {OPENBLAS_REMEDY}")
-    return found
+    return path
+
+
+class OpenBlas:
+    """OpenBLAS, opened: its version, and its product of matrices by address.
+
+    scipy-openblas32 prefixes its symbols, a system OpenBLAS does not.
+    """
+
+    def __init__(self, path: str):
+        try:
+            self._library = ctypes.CDLL(path)
+            self.sgemm = ctypes.cast(self._symbol("cblas_sgemm"), ctypes.c_void_p).value
+            config = self._symbol("openblas_get_config")
+        except (OSError, AttributeError) as error:
+            raise Unsupported(f"no OpenBLAS in {path}: {error}") from None
+        config.restype = ctypes.c_char_p
+        self.version = config().decode().split()[1]  # OpenBLAS 0.3.30 DYNAMIC_ARCH ...
+
+    def in_one_thread(self) -> None:
+        """The layer that calls it has threads of its own."""
+        self._symbol("openblas_set_num_threads")(1)
+
+    def _symbol(self, name: str) -> Any:
+        prefixed = getattr(self._library, f"scipy_{name}", None)
+        return prefixed or getattr(self._library, name)
 
 
 def cudnn() -> tuple[str, str]:
     """The paths of libcudnn and libcudart."""
-    paths = [_cuda(name) for name in ("cudnn", "cudart")]
+    paths = [find(name) for name in ("cudnn", "cudart")]
     if not all(paths):
         raise Unsupported(f"libcudnn or libcudart is neither here nor on the system: {CUDA_REMEDY}")
     # cuDNN opens these by bare name when it first needs them. Opened here by path, they are found
     # even where cuDNN and CUDA come from different places.
     for name in ("nvrtc", "cublasLt", "cublas"):
-        if path := _cuda(name):
+        if path := find(name):
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
     return str(paths[0]), str(paths[1])
-
-
-def persistent() -> list[str]:
-    """The paths of libcudart, libcuda and libcublas."""
-    paths = [_cuda("cudart"), "libcuda.so.1", _cuda("cublas")]
-    if not all(paths):
-        raise Unsupported(
-            f"libcudart or libcublas is neither here nor on the system: {CUDA_REMEDY}"
-        )
-    if path := _cuda("cublasLt"):  # cuBLAS opens it by bare name
-        ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-    return [str(path) for path in paths]
-
-
-def nvrtc() -> str:
-    """The path of NVRTC."""
-    if path := _cuda("nvrtc"):
-        return path
-    raise Unsupported(f"libnvrtc is neither here nor on the system: {NVRTC_REMEDY}")
-
-
-def _cuda(name: str) -> str | None:
-    """A CUDA library as pip installs it (CUDA 13 in one folder), or as the toolkit does."""
-    packages = [f"nvidia.{_PACKAGES[name]}", "nvidia.cu13"]
-    if _cuda_major() == 13:
-        packages.reverse()
-    for package in packages:
-        if found := _in_package(package, f"lib/lib{name}.so.*"):
-            return found
-    homes = [os.environ.get(h) for h in ("CUDNN_HOME", "CUDNN_PATH", "CUDA_HOME", "CUDA_PATH")]
-    folders = [Path(home, part) for home in homes if home for part in ("lib64", "lib")]
-    return _on_system(name, [*folders, Path("/usr/local/cuda/lib64")])
-
-
-def _cuda_major() -> int | None:
-    """The CUDA of the installed cuDNN package: the runtime beside it must be the same."""
-    for major in (13, 12):
-        try:
-            importlib.metadata.version(f"nvidia-cudnn-cu{major}")
-            return major
-        except importlib.metadata.PackageNotFoundError:
-            pass
-    return None
-
-
-def _in_package(package: str, pattern: str) -> str | None:
-    """The first file of an installed package that matches, without importing it."""
-    try:
-        spec = importlib.util.find_spec(package)
-    except ModuleNotFoundError:
-        return None
-    folders = (spec.submodule_search_locations if spec else None) or []
-    return next((str(p) for folder in folders for p in sorted(Path(folder).glob(pattern))), None)
-
-
-def _on_system(name: str, folders: Iterable[Path] = ()) -> str | None:
-    """A library of the system: in one of the folders, or by the name that the loader knows."""
-    for folder in folders:
-        for path in sorted(folder.glob(f"lib{name}.so*"), reverse=True):
-            return str(path)
-    return ctypes.util.find_library(name)

@@ -18,22 +18,22 @@ from lstm_bench.model.types import (
     to_json,
 )
 from lstm_bench.worker.implementations import baseline_libraries as libraries
-from lstm_bench.worker.implementations import kept
 from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.problem import Answer, Array, Problem, check, check_skippable
 from lstm_bench.worker.timing import Clock
+from lstm_kernels.cache import TuningCache
+from lstm_kernels.layer import trial
 
 #: What `build` reads of row.options.
 OPTIONS = frozenset({"algorithm", "choose", "graph", "precision", "skip_input"})
 ALGORITHMS = ("standard", "persist-static", "persist-dynamic", "persist-static-small-h")
-TRIAL_S = 0.02  # how long `choose: best` times each candidate
 DYNAMIC_MOST = 3072  # hidden: cuDNN compiled for 47 s there, and for more than 50 at 4096
 HOPELESS = 1.5  # times the best so far: a candidate this slow is timed no further
 
 
 def describe(settings: Settings) -> dict[str, Any]:
     """Which library the baseline drives here; a missing one is named with its remedy."""
-    versions = _openblas()[1] if settings.device == "cpu" else _cudnn()[2]
+    versions = _kernels()[1] if settings.device == "cpu" else _cudnn()[2]
     return {"versions": versions, "threads": settings.threads, "tf32": settings.tf32}
 
 
@@ -124,30 +124,37 @@ def _loaded(lstm: Any, problem: Problem) -> Any:
 # CPU
 
 
-def _openblas() -> tuple[Any, dict[str, str], str]:
-    """The extension, the versions of what it drives, and the library's path."""
-    module, library = libraries.extension("_openblas"), libraries.openblas()
+def _kernels() -> tuple[Any, dict[str, str], libraries.OpenBlas]:
+    """Our kernels, the versions of what the row runs on, and OpenBLAS."""
+    module = libraries.extension("lstm_kernels._cpu")
+    blas = libraries.OpenBlas(libraries.openblas())
     try:
-        found = module.versions(library)
+        kernels = module.kernels()
     except ValueError as error:  # LSTM_BENCH_ISA
         raise Unsupported(str(error)) from None
-    return module, {**found, "openblas": found["openblas"].split()[1]}, library
+    names = {"fp32": "kernel", "bf16": "bf16 kernel", "int8": "int8 kernel"}
+    versions = {names[precision]: kernel for precision, kernel in kernels.items()}
+    return module, {**versions, "openblas": blas.version}, blas
 
 
 def _build_cpu(problem: Problem, options: Mapping[str, Any], settings: Settings) -> BaselineSession:
-    module, versions, library = _openblas()
-    s, precision = problem.shape, options.get("precision", "fp32")
+    module, versions, blas = _kernels()
+    s, precision, skips = problem.shape, options.get("precision", "fp32"), options.get("skip_input")
+    kernel = versions["kernel" if precision == "fp32" else f"{precision} kernel"]
+    # Without a multiply-add OpenBLAS is faster than the kernels at the input product.
+    by_blas = precision == "fp32" and not skips and kernel == "SSE2"
+    if by_blas:
+        blas.in_one_thread()
     try:
         lstm = module.Lstm(
-            library,
             *(s.hidden, s.input_size, s.batch, s.timesteps),
             threads=settings.threads,
-            skip_input=bool(options.get("skip_input")),
+            skip_input=bool(skips),
             precision=precision,
+            sgemm=blas.sgemm if by_blas else 0,
         )
     except module.Unsupported as refused:
         raise Unsupported(str(refused)) from None
-    kernel = versions["kernel" if precision == "fp32" else f"{precision} kernel"]
     path = f"{kernel}, {_plan(*lstm.plan())}"
     return BaselineSession(_loaded(lstm, problem), path)
 
@@ -169,7 +176,7 @@ def _plan(batch_parts: int, unit_parts: int, chunk: int) -> str:
 
 def _cudnn() -> tuple[Any, tuple[str, str], dict[str, str]]:
     """The extension, the paths of libcudnn and libcudart, and their versions."""
-    module, paths = libraries.extension("_cudnn"), libraries.cudnn()
+    module, paths = libraries.extension("lstm_bench._cudnn"), libraries.cudnn()
     return module, paths, dict(module.versions(*paths))
 
 
@@ -205,11 +212,11 @@ def _build_cudnn(
             raise Unsupported(str(refused)) from None
     tolerance = TOLERANCES["tf32" if precision == "fp32" and settings.tf32 else precision]
     about = {"options": dict(options), "shape": to_json(s), "tf32": settings.tf32, **versions}
-    return chosen(kept.Choice(about), candidate, refusals, tolerance)
+    return chosen(TuningCache(about, "lstm-bench"), candidate, refusals, tolerance)
 
 
 def chosen(
-    choice: kept.Choice,
+    choice: TuningCache,
     candidate: Callable[[str, bool], BaselineSession],
     refusals: tuple[type[BaseException], ...],
     tolerance: float,
@@ -274,15 +281,3 @@ def fastest(
     best.peak = peak
     best.path += f"{', graph' if found['graph'] else ''} (fastest of {tried})"
     return best, {**found, "tried": tried}
-
-
-def trial(session: BaselineSession, give_up_s: float = math.inf) -> float:
-    """Seconds per call: the median of a few milliseconds of calls, after two to warm up.
-
-    A candidate whose warmed call is beyond `give_up_s` is not worth more of them.
-    """
-    _, warm_ns = session.time_each(2)
-    if warm_ns > give_up_s * 1e9:
-        return warm_ns / 1e9
-    calls = int(min(max(TRIAL_S * 1e9 / max(warm_ns, 1), 3), 100))
-    return statistics.median(session.time_each(calls)) / 1e9

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lstm_bench.model.types import Unsupported
-from lstm_bench.worker.implementations import kept, kernel_compiler
+from lstm_kernels import cache
 
 FLAGS = ("-std=c++20", "-O2", "-shared", "-fPIC")
 REMEDY = "put a C++20 compiler (g++ 11 or newer) on the PATH"
@@ -23,10 +23,10 @@ REMEDY = "put a C++20 compiler (g++ 11 or newer) on the PATH"
 def library(source: str, flags: Sequence[str] = (), against: str = "") -> ctypes.CDLL:
     """A file of `deepbench_ext/`, compiled if it never was; `against`: what else it needs."""
     compiler = shlex.split(os.environ.get("CXX", "")) or ["g++"]
-    path = kernel_compiler.sources() / source
+    path = sources() / source
     text = "\0".join([*compiler, *FLAGS, *flags, against, path.read_text()])
     name = f"{path.stem}-{hashlib.sha256(text.encode()).hexdigest()}.so"
-    compiled = kept.folder("kernels") / name
+    compiled = cache.folder("kernels", "lstm-bench") / name
     try:
         return ctypes.CDLL(str(compiled))
     except OSError:
@@ -42,5 +42,12 @@ def library(source: str, flags: Sequence[str] = (), against: str = "") -> ctypes
             errors = [line for line in done.stderr.splitlines() if "error" in line]
             why = f"cannot compile {source}{against and f' against {against}'}"
             raise Unsupported(f"{compiler[0]} {why}: {(errors or ['it does not say why'])[0]}")
-        kept.write(compiled, made.read_bytes())
+        cache.write(compiled, made.read_bytes())
         return ctypes.CDLL(str(made))
+
+
+def sources() -> Path:
+    """What is compiled at first use: in the package where it is installed, beside it else."""
+    package = Path(__file__).resolve().parents[2]
+    folders = (package / "kernels", package.parent / "deepbench_ext")
+    return next(folder for folder in folders if (folder / "stacks.cpp").is_file())

@@ -1,0 +1,547 @@
+"""The kernels for GPUs as far as a machine without a GPU can tell.
+
+They compile, without spilling registers, for every architecture that they are meant for; weights
+lie where the kernels look for them; the extension launches what it is told to, over fake libraries.
+What they compute is checked on a GPU, by test_on_gpu.py and the sweeps of the repository.
+"""
+
+import ctypes
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from cases import A100, H200, compiler, problem
+
+from lstm_kernels import Unsupported, halves, layer
+from lstm_kernels.compiler import HEADERS, SOURCES, Compiler, slowed
+from lstm_kernels.halves import narrow, widen
+from lstm_kernels.libraries import nvrtc
+from lstm_kernels.plans import candidates, tensor, vector
+
+_gpu = pytest.importorskip("lstm_kernels._gpu", reason="the extension was not built")
+
+
+# --- plans
+
+
+@pytest.mark.parametrize(("split", "storage"), [(True, "fp32"), (False, "fp32"), (False, "bf16")])
+def test_every_layer_up_to_1100_units_has_a_plan_that_fits(split, storage):
+    for hidden, batch in itertools.product((1, 7, 100, 128, 513, 1024, 1057, 1100), (1, 300)):
+        found = tensor.candidates(hidden, batch, split, storage, H200)
+        assert found, hidden
+        for plan in found:
+            assert plan.blocks * plan.groups * 8 >= hidden
+            assert plan.columns >= plan.blocks * plan.groups * 8
+            assert plan.threads <= 512
+            assert plan.shared_bytes(1) <= H200["shared_bytes"]
+
+
+def test_half_precision_reaches_2048_units_and_nothing_reaches_ten_thousand():
+    assert candidates(2048, 16, False, "fp16", H200)
+    assert not candidates(10_000, 1, False, "fp16", H200)
+
+
+def test_without_clusters_a_team_is_one_block_or_goes_through_l2():
+    found = candidates(512, 16, True, "fp32", A100)
+    assert found
+    assert all(plan.family == "whole_gpu" or plan.blocks == 1 for plan in found)
+
+
+# --- weights
+
+
+def product(packed, plan, h):
+    """What the kernel adds up for one h, from the fragments: [gate][unit]."""
+    pairs = plan.columns // 32 // plan.slices
+    fragments = widen(packed, plan.storage).astype(np.float64)
+    fragments = fragments.reshape(
+        *(plan.blocks, plan.copies, pairs, 2, 2, plan.groups, plan.slices, 8, 4, 2, 2, 2)
+    )
+    #     block        copy        pair  s  m  group        slice        unit q r1 r0 low
+    columns = np.zeros(plan.columns)
+    columns[: len(h)] = h
+    columns = columns.reshape(plan.slices, pairs, 4, 2, 2, 2)  # slice pair q s r1 low
+    gates = np.einsum("bcpsmgluqrtw,lpqsrw->mtbgu", fragments, columns)
+    return gates.reshape(4, -1)
+
+
+@pytest.mark.parametrize(
+    ("split", "storage", "tolerance"),
+    [(True, "fp32", 1e-6), (False, "fp32", 1e-3), (False, "fp16", 1e-3), (False, "bf16", 1e-2)],
+)
+def test_fragments_hold_every_weight_once(split, storage, tolerance):
+    rng = np.random.default_rng(1)
+    for hidden in (5, 40, 100):
+        w_hh = rng.uniform(-3, 3, (4 * hidden, hidden)).astype(np.float32)
+        h = rng.uniform(-1, 1, hidden)
+        right = w_hh.reshape(4, hidden, hidden).astype(np.float64) @ h
+        for plan in tensor.candidates(hidden, 3, split, storage, H200):
+            packed, scale = plan.pack(w_hh)
+            assert packed.shape == (plan.blocks, plan.fragments, plan.threads, 8)
+            got = product(packed, plan, h) * scale
+            assert np.abs(got[:, :hidden] - right).max() < tolerance * np.abs(right).max()
+            assert not got[:, hidden:].any()  # padding
+
+
+@pytest.mark.parametrize("top", [0.0, 1e-30, 1.0, 1e30])
+def test_weights_of_any_size_fit_into_halves(top):
+    (high, low), scale = halves.halves(np.full((2, 3), top, np.float32), "fp32", split=True)
+    back = (widen(high, "fp32").astype(np.float64) + widen(low, "fp32")) * scale
+    assert np.abs(back - top).max() <= 2.0**-22 * top
+
+
+def test_bfloat16_is_rounded_to_the_nearest():
+    values = np.array([1.0, -2.5, 1 + 2**-8, 1 + 3 * 2**-8, 3e38], np.float32)
+    assert widen(narrow(values, "bf16"), "bf16").tolist()[:4] == [1.0, -2.5, 1.0, 1 + 2**-6]
+
+
+# --- compiling
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize("family", ["cluster", "whole_gpu", "vector"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_kernels_of_every_family_compile_without_spilling(architecture, family, precision):
+    device = A100 if architecture == "sm_80" else H200
+    hidden, batch = {"cluster": (64, 16), "whole_gpu": (512, 64), "vector": (256, 1)}[family]
+    found = candidates(hidden, batch, precision == "fp32", precision, device)
+    plan = next(plan for plan in found if plan.family == family)
+    code, log = compiler(architecture).compile(plan.source, plan.constants)
+    assert code.startswith(b"\x7fELF")
+    assert b"lstm_recurrence" in code
+    assert "registers" in log
+    assert not slowed(log), f"{plan}: {log}"
+
+
+def test_a_plan_that_would_spill_holds_fewer_weights_in_registers(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    nvcc = compiler("sm_90a")
+    plan = next(p for p in candidates(1100, 1, True, "fp32", H200) if p.family == "whole_gpu")
+    assert slowed(nvcc.compile(plan.source, plan.constants)[1])
+    fitted, code = nvcc.fitted(plan)
+    assert fitted.held < plan.held
+    assert fitted.shared_bytes(1) > plan.shared_bytes(1)  # where the others went
+    assert not slowed(nvcc.compile(fitted.source, fitted.constants)[1])
+    assert nvcc.fitted(plan) == (fitted, code)
+
+
+def test_a_plan_that_would_spill_whatever_it_holds_is_refused(counted):
+    counted.compile = lambda source, constants: (b"code", "8 bytes spill stores")
+    for plan in candidates(64, 1, True, "fp32", H200)[:2]:  # with vectors, with tensor cores
+        with pytest.raises(Unsupported, match="not enough registers on sm_90a"):
+            counted.fitted(plan)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize(
+    ("way", "kernels"), [("tiles", ["input_split", "input_gemm"]), ("vectors", ["input_vectors"])]
+)
+def test_the_input_products_compile_without_spilling(architecture, way, kernels):
+    nvcc = compiler(architecture)
+    code, log = nvcc.compile(f"input_{way}.cu", {})
+    assert all(kernel.encode() in code for kernel in kernels)
+    by_warpgroups = architecture == "sm_90a" and way == "tiles"
+    assert (b"input_gemm_hopper" in code) == by_warpgroups
+    assert not slowed(log), log
+
+
+@pytest.mark.parametrize(
+    ("line", "slow"),
+    [
+        ("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads", False),
+        ("40 bytes stack frame, 24 bytes spill stores, 44 bytes spill loads", True),
+        ("40 bytes stack frame, 0 bytes spill stores, 4 bytes spill loads", True),
+        ("(C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized", True),
+    ],
+)
+def test_a_kernel_lacks_registers_if_it_spills_or_waits_for_each_product(line, slow):
+    assert slowed(f"ptxas info    : {line}\nptxas info    : Used 168 registers") == slow
+
+
+def test_a_mistake_in_a_kernel_is_said_with_its_line(monkeypatch):
+    nvcc = compiler("sm_90a")
+    monkeypatch.setattr(nvcc, "_texts", lambda source: ["int x = nonsense;"] * (1 + len(HEADERS)))
+    with pytest.raises(Unsupported, match=r'cluster.cu for sm_90a[\s\S]*"nonsense"'):
+        nvcc.compile("cluster.cu", {})
+
+
+@pytest.fixture
+def counted(monkeypatch, tmp_path):
+    """A compiler that counts instead of compiling."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    one = Compiler.__new__(Compiler)
+    one.architecture, one.version, one.calls = "sm_90a", "13.0", []
+    one.compile = lambda source, constants: one.calls.append(source) or (b"code", "")
+    return one
+
+
+def test_what_was_compiled_once_is_kept(counted):
+    for _ in range(2):
+        assert counted.cached("cluster.cu", {"K": 1}) == b"code"
+    assert len(counted.calls) == 1
+    counted.cached("cluster.cu", {"K": 2})
+    counted.version = "13.1"
+    counted.cached("cluster.cu", {"K": 2})
+    assert len(counted.calls) == 3
+
+
+@pytest.mark.parametrize(("version", "keeps"), [("12.8", False), ("12.9", True), ("13.0", True)])
+def test_what_nvrtc_itself_has_kept_is_not_taken_since_it_comes_without_a_log(
+    counted, version, keeps
+):
+    counted.version = version
+    assert ("--no-cache" in counted.options) == keeps
+
+
+def test_without_a_place_to_keep_it_it_is_compiled_each_time(counted, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    for _ in range(2):
+        assert counted.cached("cluster.cu", {"K": 1}) == b"code"
+    assert len(counted.calls) == 2
+
+
+def test_a_missing_compiler_is_named_with_its_remedy(monkeypatch):
+    monkeypatch.setattr("lstm_kernels.libraries.find", lambda name: None)
+    with pytest.raises(Unsupported, match="pip install nvidia-cuda-nvrtc"):
+        nvrtc()
+
+
+# --- the extension, over fake libraries
+
+
+@pytest.fixture
+def fake(library):
+    """The fake, as new, and the promise that a test leaves nothing alive in it."""
+    handle = ctypes.CDLL(library)
+    handle.fake_set_late(0)
+    handle.fake_set_lost_copies(0)
+    _gpu.resident([library] * 3, b"code", launch(cluster=True, blocks=16))  # opens it
+    alive = handle.fake_live()
+    yield handle
+    assert handle.fake_live() == alive, "something was not freed"
+
+
+def launch(**changes):
+    plain = {"cluster": True, "blocks": 1, "threads": 64, "share": 2}
+    plain |= {"shared_bytes": 1000, "exchange_bytes": 0}
+    return _gpu.Launch(**(plain | changes))
+
+
+def built(library, **changes):
+    sizes = (5, 3, 4, 6)  # hidden, input, batch, timesteps
+    return _gpu.Lstm([library] * 3, b"code", b"code", *sizes, "fp32", "fp32", launch(**changes))
+
+
+def load(lstm, seed=1):
+    x, h0, c0, w_ih, _, b_ih, b_hh = problem(5, 3, 4, 6, seed)
+    together = halves.gates_together
+    weights = np.zeros(16, np.uint16)
+    lstm.load(x, h0, c0, together(w_ih), weights, together(b_ih + b_hh), 1.0, 1.0)
+    return x @ w_ih[:5].T + (b_ih + b_hh)[:5], h0, c0  # what the fake makes of it
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_inputs_and_outputs_reach_their_place(library, fake, graph):
+    lstm = built(library)
+    for seed in (1, 2):
+        expected = load(lstm, seed)
+        lstm.replay(graph)
+        assert len(lstm.time_each(2)) == 2
+        for got, wanted in zip(lstm.outputs(), expected, strict=True):
+            assert np.abs(got - wanted).max() < 1e-5
+    lstm.release()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"cluster": True, "blocks": 16, "threads": 256}, (32, 256, 1000, 16, 0)),
+        ({"cluster": False, "blocks": 9, "share": 4}, (9, 64, 1000, 0, 1)),
+        ({"cluster": True, "blocks": 1, "share": 1}, (4, 64, 1000, 0, 0)),
+    ],
+)
+def test_a_team_is_launched_as_planned(library, fake, changes, expected):
+    lstm = built(library, **changes)
+    load(lstm)
+    lstm.forward()
+    lstm.wait()
+    found = (ctypes.c_uint * 5)()
+    fake.fake_last_launch(found)
+    assert tuple(found) == expected  # blocks, threads, shared bytes, cluster, cooperative
+    lstm.release()
+
+
+def test_a_wait_that_was_given_up_is_an_error(library, fake):
+    lstm = built(library)
+    load(lstm)
+    fake.fake_set_late(1)
+    lstm.forward()
+    with pytest.raises(_gpu.LibraryError, match=r"gave up.*hidden 5"):
+        lstm.wait()
+    lstm.release()
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("pinned", [False, True])
+def test_x_and_y_are_copied_in_a_call_if_they_lie_in_host_memory(library, fake, pinned, graph):
+    lstm = built(library)
+    expected = load(lstm)
+    lstm.replay(graph)
+    lstm.keep_on_host(pinned)
+    for lost in (1, 2, 0):  # those to the device, to the host, none
+        fake.fake_set_lost_copies(lost)
+        lstm.forward()
+        lstm.wait()
+        y, *states = lstm.outputs()
+        assert (np.abs(y - expected[0]).max() < 1e-5) == (lost == 0)
+    assert all((got == wanted).all() for got, wanted in zip(states, expected[1:], strict=True))
+    lstm.release()
+
+
+def test_a_caller_brings_arrays_scratch_and_stream(library, fake):
+    lstm = built(library, cluster=False, blocks=9, share=4, exchange_bytes=640)
+    *_, w_ih, _, b_ih, b_hh = problem(5, 3, 4, 6, 1)
+    load(lstm)
+    workspace = 32 << 20
+    for timesteps in (6, 1, 9):  # its own are 6
+        x, h0, c0, *_ = problem(5, 3, 4, timesteps, timesteps)
+        y, h, c = np.empty((timesteps, 4, 5), np.float32), np.empty_like(h0), np.empty_like(c0)
+        scratch = np.full(lstm.scratch(timesteps), 255, np.uint8)
+        late = np.zeros(1, np.int32)
+        arrays = [one.ctypes.data for one in (x, h0, c0, y, h, c, scratch, late)]
+        lstm.run(timesteps, *arrays, stream=0)
+        assert np.abs(y - x @ w_ih[:5].T - (b_ih + b_hh)[:5]).max() < 1e-5
+        assert (h == h0).all()
+        assert (c == c0).all()
+        assert not scratch[-workspace - 640 - 128 : -workspace - 128].any()  # no turn of old
+        assert (scratch[-workspace:] == 255).all()  # cuBLAS's
+        streams = (ctypes.c_void_p * 2)(1, 1)
+        fake.fake_last_streams(streams)
+        assert list(streams) == [None, None]
+    lstm.forward()  # its own arrays and stream are as they were
+    fake.fake_last_streams(streams)
+    assert None not in list(streams)
+    lstm.release()
+
+
+def test_a_caller_has_a_flag_of_his_own(library, fake):
+    lstm = built(library)
+    load(lstm)
+    fake.fake_set_late(1)
+    arrays = [np.zeros(6 * 4 * 5, np.float32) for _ in range(6)]
+    scratch, late = np.zeros(lstm.scratch(6), np.uint8), np.zeros(1, np.int32)
+    lstm.run(6, *(one.ctypes.data for one in (*arrays, scratch, late)), stream=0)
+    assert late[0] == 1
+    lstm.wait()  # the layer's own says nothing
+    with pytest.raises(ValueError, match="timesteps"):
+        lstm.scratch(0)
+    lstm.release()
+
+
+def test_code_that_the_driver_refuses_is_an_error(library, fake):
+    with pytest.raises(_gpu.LibraryError, match="cuModuleLoadData"):
+        _gpu.Lstm([library] * 3, b"", b"", 5, 3, 4, 6, "fp32", "fp32", launch())
+
+
+def test_arrays_of_another_size_are_named(library, fake):
+    lstm = built(library)
+    arrays = [np.zeros(3, np.float32)] * 6
+    with pytest.raises(ValueError, match="x does not have the size"):
+        lstm.load(*arrays, 1.0, 1.0)
+    with pytest.raises(RuntimeError, match="load"):
+        lstm.forward()
+    lstm.release()
+
+
+# --- the choice
+
+
+class Scripted:
+    """A layer that takes as long as it is told."""
+
+    def __init__(self, seconds):
+        self.seconds, self.memory, self.path, self.closed = seconds, {"all": 10}, "", False
+        self.plan, self.projection, self.graph = "plan", "fp32", False
+
+    def choose(self, best_s):
+        if self.seconds is None:
+            raise RuntimeError("broken")
+        return self.seconds
+
+    def close(self):
+        self.closed = True
+
+
+def test_the_fastest_stays_and_the_others_are_closed():
+    best, all_of_them = layer.Best(), [Scripted(s) for s in (3, 1, 2)]
+    for one in all_of_them:
+        best.consider(one)
+    assert [one.closed for one in all_of_them] == [True, False, True]
+    assert (best.layer, best.tried, best.peak) == (all_of_them[1], 3, 20)
+    broken = Scripted(None)
+    with pytest.raises(RuntimeError, match="broken"):
+        best.consider(broken)
+    assert broken.closed
+
+
+def timed(*first_two):
+    """What takes these nanoseconds a call, and then a millisecond but for one."""
+    asked = []
+
+    def time_each(calls):
+        asked.append(calls)
+        return list(first_two) if calls == 2 else [10**9] + [10**6] * (calls - 1)
+
+    return SimpleNamespace(time_each=time_each, asked=asked)
+
+
+def test_a_trial_takes_the_median_of_20_ms_after_two_calls():
+    one = timed(10**9, 10**6)
+    assert layer.trial(one) == 0.001
+    assert one.asked == [2, 20]
+
+
+def test_a_trial_of_what_is_too_slow_ends_after_two_calls():
+    one = timed(10**9, 10**6)
+    assert layer.trial(one, give_up_s=0.0005) == 0.001
+    assert one.asked == [2]
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """What `fastest` loads, none of which is a layer, on an H200 with some changes."""
+    asked = []
+
+    def loaded(call, plan, projection):
+        asked.append((len(call.x), projection))
+        return Scripted(1)
+
+    def on(**device):
+        module = SimpleNamespace(Unsupported=_gpu.Unsupported, LibraryError=_gpu.LibraryError)
+        ahead = SimpleNamespace(fit_ahead=lambda plans: None, identity=lambda: "kernels")
+        monkeypatch.setattr(layer, "toolbox", lambda: (module, [], ahead, H200 | device))
+        monkeypatch.setattr(layer, "loaded", loaded)
+        return asked
+
+    return on
+
+
+def call(timesteps=3, h0=0.5):
+    x, h, *rest = problem(8, 8, 2, timesteps)
+    return layer.Call(x, np.full_like(h, h0), *rest)
+
+
+def test_a_layer_is_timed_with_some_plans_and_all_input_products(scripted):
+    scripted()
+    best = layer.fastest(call(), "fp32", layer.TRIED)
+    assert best.path == f" (fastest of {layer.TRIED + 2})"
+
+
+def test_rows_one_by_one_are_tried_where_they_are_few():
+    few = layer.FEW_ROWS
+    assert layer.own_products("fp32", few) == [layer.TILES, layer.VECTORS]
+    assert layer.own_products("fp32", few + 1) == [layer.TILES]
+    assert layer.own_products("tf32", 1) == []
+    most = layer.MANY_ROWS
+    assert layer.own_products("fp32", most) == [layer.TILES]
+    assert layer.own_products("fp32", most + 1) == []  # a grid of tiles would be too high
+
+
+def test_a_plan_is_chosen_by_the_first_timesteps(scripted):
+    asked, enough = scripted(), layer.ENOUGH
+    best = layer.fastest(call(enough + 1), "fp32", 3)
+    whole = [(enough + 1, kind) for kind in ("fp32", "tiles")]
+    assert asked == [*[(enough, "fp32")] * 3, *whole]
+    assert best.path == " (fastest of 4)"
+
+
+def test_what_cannot_be_computed_is_unsupported_with_its_reason(scripted):
+    scripted()
+    with pytest.raises(Unsupported, match="initial h of 1e\\+06"):
+        layer.fastest(call(h0=1e6), "fp32", 1)
+    scripted(shared_bytes=10)
+    with pytest.raises(Unsupported, match="no kernel holds a layer of 8 units in fp32"):
+        layer.fastest(call(), "fp32", 1)
+
+
+def test_all_headers_are_handed_to_the_compiler():
+    assert {*HEADERS} == {path.name for path in SOURCES.glob("include/*")}
+
+
+# --- vectors
+
+
+def test_vectors_and_tensor_cores_are_tried_in_turns():
+    families = [plan.family == "vector" for plan in candidates(512, 1, True, "fp32", H200)[:6]]
+    assert families == [True, False] * 3
+    assert not any(plan.family == "vector" for plan in candidates(512, 5, True, "fp32", H200))
+
+
+def vector_sums(packed, plan, h):
+    """What lanes of the vector family end with for one h: [gate][unit]."""
+    pieces = plan.columns // plan.slices // 32
+    lanes = packed.astype(np.float64).reshape(
+        plan.blocks, pieces, 8, plan.groups, plan.slices, 4, 8, 4
+    )
+    columns = np.zeros(plan.columns)
+    columns[: len(h)] = h
+    columns = columns.reshape(plan.slices, pieces, 8, 4)
+    sums = np.einsum("bprgsuce,spce->bgsucr", lanes, columns)  # each lane (u, c) has 8 rows
+    for bit in (4, 2, 1):  # the kernel's folds: a lane keeps half of its rows, and gets another's
+        kept = np.empty((*sums.shape[:-1], bit))
+        for lane in range(8):
+            rows = slice(bit, 2 * bit) if lane & bit else slice(0, bit)
+            kept[..., lane, :] = sums[..., lane, rows] + sums[..., lane ^ bit, rows]
+        sums = kept
+    sums = sums[..., 0].sum(axis=2)  # over slices: [block][group][lane / 8][lane % 8]
+    return sums.reshape(-1, 4).T  # a lane is a unit and a gate
+
+
+def test_lanes_of_the_vector_family_end_with_a_gate_each():
+    rng = np.random.default_rng(1)
+    for hidden in (1, 5, 40, 100, 333):
+        w_hh = rng.uniform(-3, 3, (4 * hidden, hidden)).astype(np.float32)
+        h = rng.uniform(-1, 1, hidden)
+        right = w_hh.reshape(4, hidden, hidden).astype(np.float64) @ h
+        plans = vector.candidates(hidden, 1, "fp32", H200)
+        assert plans
+        for plan in plans:
+            packed, scale = plan.pack(w_hh)
+            assert packed.nbytes == plan.blocks * plan.groups * 32 * plan.columns * 4
+            got = vector_sums(packed, plan, h) * scale
+            assert np.abs(got[:, :hidden] - right).max() < 1e-12 * hidden
+            assert not got[:, hidden:].any()  # padding
+
+
+def test_the_vector_family_takes_few_sequences_up_to_1024_units():
+    for hidden, batch in itertools.product((1, 128, 513, 1000, 1024), (1, 4)):
+        found = vector.candidates(hidden, batch, "fp32", H200)
+        assert found, hidden
+        for plan in found:
+            assert plan.threads <= 1024
+            assert plan.blocks * plan.groups * 8 >= hidden
+            assert plan.columns >= plan.blocks * plan.groups * 8
+            assert plan.shared_bytes(batch) <= plan.room
+    assert not vector.candidates(1024, 5, "fp32", H200)
+    assert all(not p.cluster or p.blocks == 1 for p in vector.candidates(256, 1, "fp32", A100))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "device", "hidden", "exchange", "storage"),
+    [
+        ("sm_80", A100, 512, "l2", "fp32"),
+        ("sm_90a", H200, 1024, "l2", "fp32"),
+        ("sm_90a", H200, 1000, "l2", "fp32"),
+        ("sm_90a", H200, 256, "words", "bf16"),
+        ("sm_100a", H200, 128, "words", "fp16"),
+    ],
+)
+def test_vector_kernels_compile_without_spilling(architecture, device, hidden, exchange, storage):
+    found = vector.candidates(hidden, 1, storage, device)
+    plan = min((p for p in found if p.exchange == exchange), key=lambda p: found[p])
+    nvcc = compiler(architecture)
+    code, log = nvcc.compile("vector.cu", plan.constants)
+    assert b"lstm_recurrence" in code
+    assert not slowed(log), f"{plan}: {log}"

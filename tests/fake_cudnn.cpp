@@ -1,0 +1,139 @@
+// A cuDNN that runs on the host, over a fake CUDA, with the functions that deepbench_ext/cudnn.cpp uses. It refuses what
+// cuDNN refuses, and says nothing about the real library's speed.
+//
+//     g++ -std=c++20 -shared -fPIC -Ilstm_kernels/src/lstm_kernels tests/fake_cudnn.cpp -o libfake_cudnn.so
+#include <cmath>
+#include <string>
+
+#include "../deepbench_ext/cudnn_api.hpp"
+#include "../lstm_kernels/tests/fake_cuda.cpp"
+
+static int wrong_algorithm = -1;
+extern "C" void fake_set_wrong(int algorithm) { wrong_algorithm = algorithm; }
+
+struct cudnnContext { cudaStream_t stream = nullptr; };
+struct cudnnDropoutStruct { bool set = false; };
+struct cudnnTensorStruct { int sizes[3] = {}; };
+struct cudnnRNNDataStruct { cudnnDataType_t type; int timesteps = 0, batch = 0, width = 0; };
+struct cudnnRNNStruct {
+    cudnnRNNAlgo_t algorithm;
+    cudnnRNNInputMode_t input_mode;
+    cudnnDataType_t type;
+    int inputs = 0, hidden = 0, built_for = 0;
+    size_t element() const { return type == CUDNN_DATA_HALF ? 2 : 4; }
+    size_t width() const { return input_mode == CUDNN_SKIP_INPUT ? 0 : inputs; }
+    size_t weights() const { return 4 * size_t(hidden) * (width() + hidden) + 8 * size_t(hidden); }
+};
+
+// Half precision by hand: g++ 12 has no type for it on every machine. 10 bits after the point, no infinities needed.
+static float get(const void* p, size_t i, cudnnDataType_t type) {
+    if (type != CUDNN_DATA_HALF) return static_cast<const float*>(p)[i];
+    const uint16_t bits = static_cast<const uint16_t*>(p)[i];
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    const float size = exponent ? std::ldexp(1024.0f + fraction, exponent - 25) : std::ldexp(float(fraction), -24);
+    return bits >> 15 ? -size : size;
+}
+static void put(void* p, size_t i, cudnnDataType_t type, float value) {
+    if (type != CUDNN_DATA_HALF) { static_cast<float*>(p)[i] = value; return; }
+    int exponent;
+    std::frexp(value, &exponent);  // |value| in [2^(exponent-1), 2^exponent)
+    const int unit = std::max(exponent - 11, -24);
+    const long count = std::lrint(std::ldexp(std::fabs(value), -unit));  // 0 .. 2048
+    const long bits = unit == -24 ? count : ((unit + 25L) << 10) + count - 1024;
+    static_cast<uint16_t*>(p)[i] = uint16_t((std::signbit(value) ? 0x8000 : 0) | bits);
+}
+
+extern "C" {
+
+size_t cudnnGetVersion() { return 91900; }
+const char* cudnnGetErrorString(cudnnStatus_t code) { return code / 1000 == 3 ? "CUDNN_STATUS_NOT_SUPPORTED" : "CUDNN_STATUS_FAKE"; }
+void cudnnGetLastErrorString(char* message, size_t size) { std::strncpy(message, "why, as the fake sees it", size); }
+#define PAIR(Type, Name) \
+    cudnnStatus_t cudnnCreate##Name(Type* out) { made(out); return CUDNN_STATUS_SUCCESS; } \
+    cudnnStatus_t cudnnDestroy##Name(Type object) { gone(object); return CUDNN_STATUS_SUCCESS; }
+PAIR(cudnnHandle_t, )
+PAIR(cudnnDropoutDescriptor_t, DropoutDescriptor)
+PAIR(cudnnTensorDescriptor_t, TensorDescriptor)
+PAIR(cudnnRNNDescriptor_t, RNNDescriptor)
+PAIR(cudnnRNNDataDescriptor_t, RNNDataDescriptor)
+cudnnStatus_t cudnnSetStream(cudnnHandle_t h, cudaStream_t s) { h->stream = s; return CUDNN_STATUS_SUCCESS; }
+cudnnStatus_t cudnnSetDropoutDescriptor(cudnnDropoutDescriptor_t d, cudnnHandle_t, float, void*, size_t, unsigned long long) { d->set = true; return CUDNN_STATUS_SUCCESS; }
+cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t d, cudnnDataType_t, int n, const int* sizes, const int* strides) {
+    if (n != 3 || strides[2] != 1 || strides[1] != sizes[2] || strides[0] != sizes[1] * sizes[2]) return CUDNN_STATUS_BAD_PARAM;
+    std::memcpy(d->sizes, sizes, sizeof d->sizes);
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t d, cudnnRNNAlgo_t algorithm, cudnnRNNMode_t mode, cudnnRNNBiasMode_t bias,
+                                       cudnnDirectionMode_t, cudnnRNNInputMode_t input_mode, cudnnDataType_t type, cudnnDataType_t, cudnnMathType_t,
+                                       int32_t inputs, int32_t hidden, int32_t projection, int32_t layers, cudnnDropoutDescriptor_t dropout, uint32_t) {
+    if (mode != CUDNN_LSTM || bias != CUDNN_RNN_DOUBLE_BIAS || projection != hidden || layers != 1 || !dropout->set) return CUDNN_STATUS_BAD_PARAM;
+    if (algorithm == CUDNN_RNN_ALGO_PERSIST_STATIC && hidden > 64) return CUDNN_STATUS_NOT_SUPPORTED;
+    *d = {algorithm, input_mode, type, inputs, hidden, 0};
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBuildRNNDynamic(cudnnHandle_t, cudnnRNNDescriptor_t d, int batch) { d->built_for = batch; return CUDNN_STATUS_SUCCESS; }
+cudnnStatus_t cudnnSetRNNDataDescriptor(cudnnRNNDataDescriptor_t d, cudnnDataType_t type, cudnnRNNDataLayout_t layout, int timesteps, int batch,
+                                        int width, const int* lengths, void*) {
+    for (int b = 0; b < batch; ++b) if (lengths[b] != timesteps) return CUDNN_STATUS_BAD_PARAM;
+    if (layout != CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED) return CUDNN_STATUS_BAD_PARAM;
+    *d = {type, timesteps, batch, width};
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t, cudnnRNNDescriptor_t d, size_t* bytes) { *bytes = d->weights() * d->element(); return CUDNN_STATUS_SUCCESS; }
+cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t, cudnnRNNDescriptor_t, cudnnForwardMode_t, cudnnRNNDataDescriptor_t, size_t* work, size_t* reserve) {
+    *work = 1000; *reserve = 0; return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t, cudnnRNNDescriptor_t d, int32_t, size_t bytes, const void* space, int32_t part,
+                                      cudnnTensorDescriptor_t, void** matrix, cudnnTensorDescriptor_t, void** bias) {
+    if (bytes != d->weights() * d->element()) return CUDNN_STATUS_BAD_PARAM;
+    const size_t H = d->hidden, W = d->width();
+    const size_t at = part < 4 ? part * H * W : 4 * H * W + (part - 4) * H * H;
+    char* base = static_cast<char*>(const_cast<void*>(space));
+    *matrix = part < 4 && !W ? nullptr : base + at * d->element();
+    *bias = base + (4 * H * (W + H) + part * H) * d->element();
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnRNNForward(cudnnHandle_t handle, cudnnRNNDescriptor_t d, cudnnForwardMode_t mode, const int32_t*, cudnnRNNDataDescriptor_t xd,
+                              const void* x, cudnnRNNDataDescriptor_t yd, void* y, cudnnTensorDescriptor_t hd, const void* h0, void* h_last,
+                              cudnnTensorDescriptor_t, const void* c0, void* c_last, size_t bytes, const void* weights, size_t, void*, size_t, void*) {
+    const size_t H = d->hidden, I = d->inputs, B = xd->batch, T = xd->timesteps;
+    if (mode != CUDNN_FWD_MODE_INFERENCE || bytes != d->weights() * d->element() || size_t(yd->width) != H || size_t(hd->sizes[1]) != B ||
+        xd->type != d->type || size_t(xd->width) != I) return CUDNN_STATUS_BAD_PARAM;
+    if (d->algorithm == CUDNN_RNN_ALGO_PERSIST_DYNAMIC && size_t(d->built_for) != B) return CUDNN_STATUS_BAD_PARAM;
+    if (d->algorithm == CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H) return CUDNN_STATUS_NOT_SUPPORTED_SHAPE;
+    const bool capturing = handle->stream->capture;
+    auto work = [=] {
+        const auto value = [&](const void* p, size_t i) { return get(p, i, d->type); };
+        const size_t W = d->width();
+        std::vector<float> h(B * H), c(B * H), next(B * H);
+        for (size_t i = 0; i < B * H; ++i) { h[i] = value(h0, i); c[i] = value(c0, i); }
+        for (size_t t = 0; t < T; ++t) {
+            for (size_t b = 0; b < B; ++b)
+                for (size_t u = 0; u < H; ++u) {
+                    float gate[4];
+                    for (size_t g = 0; g < 4; ++g) {
+                        float sum = value(weights, 4 * H * (W + H) + (4 + g) * H + u);  // recurrent bias
+                        if (W) sum += value(weights, 4 * H * (W + H) + g * H + u);      // input bias: only with an input product
+                        else sum += value(x, (t * B + b) * I + u);
+                        for (size_t k = 0; k < W; ++k) sum += value(weights, (g * H + u) * W + k) * value(x, (t * B + b) * I + k);
+                        for (size_t k = 0; k < H; ++k) sum += value(weights, 4 * H * W + (g * H + u) * H + k) * h[b * H + k];
+                        gate[g] = g == 2 ? std::tanh(sum) : 1 / (1 + std::exp(-sum));
+                    }
+                    float& cell = c[b * H + u];
+                    cell = gate[1] * cell + gate[0] * gate[2];
+                    next[b * H + u] = gate[3] * std::tanh(cell);
+                }
+            h = next;
+            for (size_t i = 0; i < B * H; ++i) put(y, t * B * H + i, d->type, h[i] + (d->algorithm == wrong_algorithm ? 1 : 0));
+        }
+        for (size_t i = 0; i < B * H; ++i) { put(h_last, i, d->type, h[i]); put(c_last, i, d->type, c[i]); }
+        // STANDARD is slow, a graph saves half of it, DYNAMIC is fast either way.
+        const int us = d->algorithm == CUDNN_RNN_ALGO_STANDARD ? (capturing ? 1000 : 2000) : d->algorithm == CUDNN_RNN_ALGO_PERSIST_STATIC ? 1500 : 500;
+        std::this_thread::sleep_for(std::chrono::microseconds(us));
+    };
+    if (capturing) handle->stream->capture->calls.push_back(work);
+    else work();
+    return CUDNN_STATUS_SUCCESS;
+}
+
+}  // extern "C"
