@@ -423,7 +423,9 @@ def _legend(
         f"times: median over {over(common)}{device}; vs {baseline}: {metric} over its {metric},"
         f" geometric mean{apart}; error: largest difference from float64"
     )
-    wins = "wins: shapes where it is the fastest beyond the noise, of its own; same: within the noise"
+    wins = (
+        "wins: shapes where it is the fastest beyond the noise, of its own; same: within the noise"
+    )
     some = "at N: over N shapes, as not all can be run"
     reference = any(row["reference"] for row in groups)
     several = any(row["accuracy"] == summaries.ANY for row in groups)
