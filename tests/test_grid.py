@@ -338,6 +338,12 @@ def test_rows_for_a_kind_of_device_are_checked(entry, expected):
         plan_of({"implementations": ["deepbench", entry], "device": "cpu"})
 
 
+@pytest.mark.parametrize("entry", [{}, {"cuda": ["pytorch"]}])
+def test_a_grid_without_a_row_for_its_device_is_refused(entry):
+    with pytest.raises(LstmBenchError, match="found no row for cpu"):
+        plan_of({"implementations": [entry], "device": "cpu"})
+
+
 def test_the_kernel_grid_holds_our_kernels_against_cudnn_at_the_shapes_of_the_paper():
     plan = shipped("kernel.yaml")
     assert plan.shapes == shipped("paper.yaml").shapes

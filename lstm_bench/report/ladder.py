@@ -17,6 +17,7 @@ from lstm_bench.model.shape_filter import chosen, shapes_of
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import (
     at_some,
+    clean,
     error,
     factor,
     listed,
@@ -168,7 +169,7 @@ def _names(found: Ladder) -> list[str]:
 def notes(found: Ladder) -> list[str]:
     """What the columns mean."""
     return [
-        f"medians over {over(found.shapes)}; vs {found.base}: latency over its latency, geometric"
+        f"medians over {over(found.shapes)}; vs {clean(found.base)}: latency over its latency, geometric"
         " mean; error: largest difference from float64",
         COSTS,
     ]
@@ -183,7 +184,9 @@ def _columns(run: Run, found: Ladder) -> list[Column]:
         text("class", "accuracy"),
         number(*_time(run), seconds),
         number(
-            f"vs {found.base}", "ratio", lambda ratio: "-" if math.isnan(ratio) else factor(ratio)
+            f"vs {clean(found.base)}",
+            "ratio",
+            lambda ratio: "-" if math.isnan(ratio) else factor(ratio),
         ),
         number("error", "max_abs_error", error),
         *(number(COLUMNS[key], key, two[key.endswith("_s")]) for key in known),
@@ -197,7 +200,7 @@ def sections(run: Run) -> list[Section]:
     except LstmBenchError:
         return []
     heads = [f"{head} ({'s' if key.endswith('_s') else 'MiB'})" for key, head in COLUMNS.items()]
-    versus = f"vs {found.base} (x)"
+    versus = f"vs {clean(found.base)} (x)"
     columns = ["implementation", "class", "latency (us)", versus, "error", *heads]
     columns.append(f"slower than {found.base}")
     rows: list[list[str | float | None]] = []

@@ -28,6 +28,7 @@ from lstm_bench.model.types import (
 )
 from lstm_bench.model.units import (
     at_some,
+    clean,
     clipped,
     counted,
     error,
@@ -356,7 +357,7 @@ def _table(
         (everything, over_shapes("TFLOP/s", "tflops", _rate, common)),
         (everything and bool(full), Column("saturates", _saturates, right=True)),
         (everything and device, number("device", "device_s", seconds)),
-        (True, over_shapes(f"vs {summary.attrs['baseline']}", "ratio", times, common)),
+        (True, over_shapes(f"vs {clean(summary.attrs['baseline'] or '')}", "ratio", times, common)),
         (bool(over_limit), number("over limit", "over_limit", limits_report.distance)),
         (everything, number("fastest", "fastest_share", lambda share: percent(share, 0))),
         (everything, number("first call", "first_call_s", seconds)),
@@ -417,7 +418,7 @@ def _legend(
 ) -> list[str]:
     common, profiled = (summary.attrs[key] for key in ("shared_shapes", "profiled_shapes"))
     device = f"; device: over {over(profiled)}" if 0 < profiled < common else ""
-    baseline = summary.attrs["baseline"]
+    baseline = clean(summary.attrs["baseline"] or "")
     apart = " (not a quotient of medians)" if common > 1 else ""
     columns = wrapped(
         f"times: median over {over(common)}{device}; vs {baseline}: {metric} over its {metric},"

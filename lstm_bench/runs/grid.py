@@ -384,6 +384,10 @@ def _names(data: Mapping[str, Any], where: str, on: str, fakes: Mapping[str, Any
             rows = [str(row) for row in _checked(rows, kind, f"{at}: {device}")]
             _rows(rows, [], f"{at}: {device}", fakes)  # also those that are not for this device
             names += rows if device == on else []
+    if not names:
+        raise LstmBenchError(
+            f"{at}: found no row for {on}, expected one, such as - {on}: [pytorch]"
+        )
     return names
 
 
