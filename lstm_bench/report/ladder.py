@@ -169,8 +169,8 @@ def _names(found: Ladder) -> list[str]:
 def notes(found: Ladder) -> list[str]:
     """What the columns mean."""
     return [
-        f"medians over {over(found.shapes)}; vs {clean(found.base)}: latency over its latency, geometric"
-        " mean; error: largest difference from float64",
+        f"medians over {over(found.shapes)}; vs {clean(found.base)}: latency over its latency,"
+        " geometric mean; error: largest difference from float64",
         COSTS,
     ]
 
