@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from conftest import REPOSITORY
 from made_up import row, stored
 
 from lstm_bench.analysis.results import load
@@ -123,11 +124,11 @@ def test_a_run_whose_tf32_is_slower_than_its_fp32_does_not_decide(tmp_path):
 
 def test_of_runs_as_quiet_as_each_other_the_one_with_more_rows_decides(tmp_path):
     on_gpu(tmp_path / "few", *gpu_rows(4e-3, 4e-3, ("pytorch-graph", 1e-3)), started="2026-02")
-    more = ("pytorch-graph", 1e-3), ("pytorch-persistent", 5e-4)
+    more = ("pytorch-graph", 1e-3), ("pytorch-script", 2e-3)
     on_gpu(tmp_path / "many", *gpu_rows(4e-3, 4e-3, *more))
     found = answer(tmp_path, device="cuda")
     assert (found.run.name, found.search.why) == ("many", "it has more rows")
-    assert found.advised["implementation"] == "pytorch-persistent"
+    assert found.advised["implementation"] == "pytorch-graph"
 
 
 def test_a_row_that_the_run_lacks_and_another_has_leaves_it_open(tmp_path):
@@ -399,3 +400,18 @@ def test_measuring_for_another_device_is_refused(tmp_path, measured):
     with pytest.raises(LstmBenchError, match="measures here, on Another CPU, 4 threads"):
         run(tmp_path, "8,2,1", "--device", "h200", "--measure")
     assert asked == []
+
+
+def test_a_run_that_lacks_the_fastest_row_goes_behind_one_that_has_it(lstm_bench):
+    """h200-deepbench has the shape and less noise, but not the drop-in."""
+    shipped = ["--device", "h200", "--results", REPOSITORY / "results"]
+    done = lstm_bench("advise", "512,64,25", *shipped)
+    assert "pytorch-tf32-persistent, 5.3x faster than pytorch-tf32" in done.stdout
+    assert "it has the fastest row" in done.stdout
+
+
+def test_advice_that_a_row_of_another_run_may_beat_is_not_decided(lstm_bench):
+    done = lstm_bench(
+        "advise", "256,1,150", "--device", "h200", "--results", REPOSITORY / "results"
+    )
+    assert "Not decided: pytorch-graph" in done.stdout

@@ -381,6 +381,8 @@ def sentence(answer: Advice) -> str:
     }
     if choice.state == "keep" and not answer.decided:
         words["keep"] = f"Not decided: no row of {run} is faster than {now} beyond the noise"
+    if answer.missing and not words[choice.state].startswith("Not decided"):
+        words[choice.state] = f"Not decided: {words[choice.state]}"
     parts = [words[choice.state]]
     if choice.state == "unclear" and choice.row["verdict"] == "faster":
         sure = factor(choice.row["speedup"])

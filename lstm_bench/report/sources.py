@@ -29,8 +29,8 @@ MOST_RUNS = 50  # that are read for an answer
 #: Why a run goes before the next, in the order of `ranked`.
 REASONS = (
     *("it has rows that can be deployed", "it is of this machine", "it has what you run now"),
-    *("it has the shape itself", "it has newer versions", "it has less noise"),
-    *("it has more rows", "it is newer"),
+    *("it has the shape itself", "it has newer versions", "it has the fastest row"),
+    *("it has less noise", "it has more rows", "it is newer"),
 )
 
 
@@ -94,12 +94,28 @@ class Source:
         return now / min(same, default=now) - 1
 
     @functools.cached_property
-    def noise(self) -> float:
-        """How far the times may be off that decide."""
+    def gains(self) -> dict[str, float]:
+        """How many times faster than now each row is that is no less exact."""
         coarsest = advice.rank(self.accuracy[self.now])
         rows = [name for name in self.rows if advice.rank(self.accuracy[name]) <= coarsest]
-        fastest = min(rows, key=self.seconds.__getitem__, default=self.now)
+        return {name: self.seconds[self.now] / self.seconds[name] for name in rows}
+
+    @functools.cached_property
+    def noise(self) -> float:
+        """How far the times may be off that decide."""
+        fastest = max(self.gains, key=self.gains.__getitem__, default=self.now)
         return max(self.floor(self.now, fastest), self.excess)
+
+    def lacks_the_fastest(self, others: Iterable[Source]) -> bool:
+        """Whether another run has a row that this lacks, and that is faster beyond the noise."""
+        best = max(self.gains.values(), default=1.0) * (1 + self.noise)
+        return any(
+            gain > best * (1 + other.noise)
+            for other in others
+            if other.now == self.now
+            for name, gain in other.gains.items()
+            if name not in self.seconds
+        )
 
     @functools.cached_property
     def versions(self) -> dict[str, list[list[int]]]:
@@ -332,10 +348,12 @@ def _ranked(sources: list[Source], here: str) -> tuple[list[tuple[float, ...]], 
         return (*(not key for key in keys), 2 * older > len(source.rows))
 
     best = min(map(first, sources))
-    least = min(source.noise for source in sources if first(source) == best)
+    rivals = [source for source in sources if first(source) == best]
+    least = min(source.noise for source in rivals)
 
     def rank(source: Source) -> tuple[float, ...]:
-        return (*first(source), source.noise > QUIET * least, -len(source.rows))
+        lacks = source.lacks_the_fastest(rivals)
+        return (*first(source), lacks, source.noise > QUIET * least, -len(source.rows))
 
     sources = sorted(sources, key=rank)
     return list(map(rank, sources)), sources
