@@ -202,6 +202,13 @@ def test_a_noise_that_could_hide_twice_the_time_is_not_measurable_and_no_cell_is
         assert "not measurable here" in lstm_bench("gate", "base", "new").stdout
 
 
+def test_one_process_that_stands_out_leaves_other_cells_of_several_passes_decided(lstm_bench, two):
+    two(cells(luck=(1.0,) * 7 + (3.0,), passes=4), cells(passes=4, seed=2))
+    done = lstm_bench("gate", "base", "new", "--format", "json")
+    verdicts = {one["shape"]: one["verdict"] for one in json.loads(done.stdout)["verdicts"]}
+    assert {word for shape, word in verdicts.items() if shape != "256,1,1"} == {"same"}
+
+
 def test_what_is_much_faster_but_not_for_sure_is_not_the_same(lstm_bench, two):
     two(cells(process=0), cells(process=0, factor=1 / 1.8, seed=2))
     done = lstm_bench("gate", "base", "new", "--format", "json")

@@ -264,7 +264,7 @@ class _Pair:
 
         One process may be as much slower than another as any two lie apart, and one run than
         another as the half of the shapes that moved least. Of many processes that are all on one
-        side only the mean is in doubt.
+        side, or whose middle has not moved, only the mean is in doubt.
         """
         one = processes.explained(self.apart, chance)
         if not self.found.in_turns and len(self.logs) >= FEWEST_SHAPES:
@@ -281,7 +281,7 @@ class _Pair:
         for n, sample in enumerate(self.samples):
             if sample.count:
                 passes[n] = max(np.ceil(enough / each[n]), self.passes + 1)
-            if sample.count >= enough and sample.separate:
+            if sample.count >= enough and (sample.separate or abs(self.logs[n]) <= least):
                 quantile = float(_quantile(np.array([sample.freedom]), chance)[0])
                 limits[n] = min(one, quantile * sample.error)
         return limits, passes
