@@ -80,7 +80,7 @@ def advise(
     from pathlib import Path
 
     from lstm_bench.driver import machine
-    from lstm_bench.report import advice, sources
+    from lstm_bench.features.advise import advice, sources
     from lstm_bench.runs import grid
 
     asked, name = grid.typed(shape, "shape"), None if run is None else str(run)
@@ -135,8 +135,8 @@ def gate(
     undecided, fails. Raises LstmBenchError if the two do not compare and `across` does not allow
     it.
     """
-    from lstm_bench.analysis import gate as analysis
-    from lstm_bench.analysis import gate_sides
+    from lstm_bench.features.gate import sides as gate_sides
+    from lstm_bench.features.gate import verdicts as analysis
 
     first = _one_kind(base, results)
     second = first if new is None else _one_kind(new, results)
@@ -163,7 +163,7 @@ def bisect(
     """
     from pathlib import Path
 
-    from lstm_bench.commands import bisect as command
+    from lstm_bench.features.bisect import command
     from lstm_bench.model.shape_filter import parsed
 
     plan = command.plan(implementation, str(grid), [parsed(shape) for shape in shapes])

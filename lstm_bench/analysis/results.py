@@ -20,8 +20,8 @@ import pandas as pd
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.families import families
 from lstm_bench.analysis.noise import METRICS, SHAPE, Floors
+from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.limits import Limits
-from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Implementation, Record, Settings, to_json
 from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from lstm_bench.model.registry import guess
+from lstm_bench.model.suggest import guess
 from lstm_bench.model.types import LstmBenchError, Shape
 from lstm_bench.runs import store
 
