@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from lstm_bench import __version__
+from lstm_bench import __version__, features
 from lstm_bench.model.errors import (
     BAD_INPUT,
     CUT_OFF,
@@ -22,23 +22,11 @@ from lstm_bench.model.errors import (
 )
 
 #: Where each command is, and what it does: help must not load what it only names.
-COMMANDS = {
-    "advise": (
-        "features.advise.command:advise",
-        "What to run at a shape: the row, its gain, cost and code.",
-    ),
-    "bisect": (
-        "features.bisect.command:bisect",
-        "Find the first version of a framework that is slower.",
-    ),
+CORE = {
     "compare": ("commands.compare:compare", "What B costs over A, and where each wins."),
     "doctor": (
         "commands.machine:doctor_",
         "Examine this machine, and measure its noise.",
-    ),
-    "gate": (
-        "features.gate.command:gate",
-        "Fail where a new run is slower, larger or wrong, for CI.",
     ),
     "grid": (
         "commands.grid:grid",
@@ -52,12 +40,9 @@ COMMANDS = {
         "commands.merge:merge",
         "Join the parts of a grid that several jobs measured.",
     ),
-    "profile": (
-        "features.profile.command:profile",
-        "Take the calls of one implementation at one shape apart.",
-    ),
     "report": ("commands.report:report", "Show a run as tables, figures or one page."),
 }
+COMMANDS = dict(sorted((CORE | features.commands()).items()))
 
 
 class _Group(click.Group):

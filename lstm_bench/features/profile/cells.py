@@ -12,15 +12,17 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from lstm_bench.analysis.families import FAMILIES, families
-from lstm_bench.analysis.noise import plausible
+from lstm_bench.analysis.noise import SHAPE, plausible
 from lstm_bench.analysis.results import Run
 from lstm_bench.model.profile import Launch, Part, Profile
-from lstm_bench.model.types import Record, Shape
+from lstm_bench.model.types import Record, Shape, to_json
 from lstm_bench.runs import store
 
 LONG_S = 200e-6  # a shorter call is not held against its profiled twin: a launch weighs too much
@@ -338,3 +340,31 @@ def _median(values: Any) -> float | None:
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
+
+
+def profiles(folder: Path) -> pd.DataFrame:
+    """One row per part of a profiled cell, but for profiles that have a problem."""
+    rows = []
+    for record, profile in store.read_profiles(folder):
+        if profile.problem:
+            continue
+        cell = {"implementation": record.implementation, **to_json(record.shape)}
+        cell |= {"pass_number": record.pass_number, "copy": record.copy, "source": profile.source}
+        found = families(profile.parts, record.shape.timesteps)
+        for part, family in zip(profile.parts, found, strict=True):
+            rows.append(
+                {
+                    **cell,
+                    "name": part.name,
+                    "raw_name": part.raw or part.name,
+                    "kind": part.kind,
+                    "family": family,
+                    "count": part.count,
+                    "seconds": part.seconds,
+                    "total_s": part.total_s,
+                    "bytes": part.size,
+                }
+            )
+    columns = [*("implementation", *SHAPE, "pass_number", "copy", "source", "name", "raw_name")]
+    columns += ["kind", "family", "count", "seconds", "total_s", "bytes"]
+    return pd.DataFrame(rows, columns=columns)
