@@ -48,6 +48,6 @@ def library(source: str, flags: Sequence[str] = (), against: str = "") -> ctypes
 
 def sources() -> Path:
     """What is compiled at first use: in the package where it is installed, beside it else."""
-    package = Path(__file__).resolve().parents[2]
+    package = Path(__file__).resolve().parents[1]
     folders = (package / "kernels", package.parent / "deepbench_ext")
     return next(folder for folder in folders if (folder / "stacks.cpp").is_file())

@@ -17,7 +17,7 @@ TIMEOUT_S = 120.0  # the first time on a GPU compiles
 _CODE = """
 import json, sys
 from lstm_bench.model.types import Unsupported
-from lstm_bench.worker import limits
+from lstm_bench.features.limits import in_worker as limits
 try:
     told = limits.measure(sys.argv[1], int(sys.argv[2])).to_json()
 except Unsupported as reason:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import msgspec
 import numpy as np
 import pytest
-from benchmarks import gate_simulation
+from experiments import gate_simulation
 from conftest import REPOSITORY
 from made_up import row, written
 
