@@ -51,7 +51,7 @@ suite: $(VENV)/.tested-with $(TF_READY)
 # Starts Ray clusters on this machine; Ray, 260 MB, is installed for it.
 test-cluster: $(VENV)/.tested-with
 	$(PIP) -r requirements-ray.txt
-	$(BIN)/python -m pytest --cluster tests/test_ray.py tests/test_cluster.py --durations=5
+	$(BIN)/python -m pytest --cluster tests/features/cluster --durations=5
 
 study: $(VENV)/.installed
 	$(BIN)/python -m study

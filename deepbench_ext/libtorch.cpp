@@ -1,5 +1,5 @@
 // The layer through PyTorch's C++ API, `torch::nn::LSTM`, with clocks of its own: what is left of PyTorch's
-// latency without Python. worker/implementations/libtorch.py compiles this at first use against the torch
+// latency without Python. lstm_bench/frameworks/libtorch/session.py compiles this at first use against the torch
 // that is installed, and calls it through ctypes, which lets the GIL go; so it needs no header of Python's,
 // and none of CUDA's. Each header that is left out here saves seconds of that compilation.
 #include <torch/cuda.h>

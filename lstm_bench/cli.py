@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from lstm_bench import __version__
+from lstm_bench import __version__, features
 from lstm_bench.model.errors import (
     BAD_INPUT,
     CUT_OFF,
@@ -22,18 +22,27 @@ from lstm_bench.model.errors import (
 )
 
 #: Where each command is, and what it does: help must not load what it only names.
-COMMANDS = {
-    "advise": ("advise:advise", "What to run at a shape: the row, its gain, cost and code."),
-    "bisect": ("bisect:bisect", "Find the first version of a framework that is slower."),
-    "compare": ("compare:compare", "What B costs over A, and where each wins."),
-    "doctor": ("machine:doctor_", "Examine this machine, and measure its noise."),
-    "gate": ("gate:gate", "Fail where a new run is slower, larger or wrong, for CI."),
-    "grid": ("grid:grid", "Measure every implementation at every shape of a grid."),
-    "list": ("machine:list_", "Show what can run here, and what the rest would need."),
-    "merge": ("merge:merge", "Join the parts of a grid that several jobs measured."),
-    "profile": ("profile:profile", "Take the calls of one implementation at one shape apart."),
-    "report": ("report:report", "Show a run as tables, figures or one page."),
+CORE = {
+    "compare": ("commands.compare:compare", "What B costs over A, and where each wins."),
+    "doctor": (
+        "commands.machine:doctor_",
+        "Examine this machine, and measure its noise.",
+    ),
+    "grid": (
+        "commands.grid:grid",
+        "Measure every implementation at every shape of a grid.",
+    ),
+    "list": (
+        "commands.machine:list_",
+        "Show what can run here, and what the rest would need.",
+    ),
+    "merge": (
+        "commands.merge:merge",
+        "Join the parts of a grid that several jobs measured.",
+    ),
+    "report": ("commands.report:report", "Show a run as tables, figures or one page."),
 }
+COMMANDS = dict(sorted((CORE | features.commands()).items()))
 
 
 class _Group(click.Group):
@@ -46,9 +55,7 @@ class _Group(click.Group):
         if name not in COMMANDS:
             return None
         module, command = COMMANDS[name][0].split(":")
-        found: click.Command = getattr(
-            importlib.import_module(f"lstm_bench.commands.{module}"), command
-        )
+        found: click.Command = getattr(importlib.import_module(f"lstm_bench.{module}"), command)
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -93,7 +100,7 @@ class _Group(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from lstm_bench.model.registry import nearest
+            from lstm_bench.model.suggest import nearest
 
             near = nearest(args[0] if args else "", self.list_commands(ctx))
             raise click.UsageError(f"{error.message.rstrip('.')}{near}", ctx) from None

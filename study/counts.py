@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from lstm_bench.model.registry import IMPLEMENTATIONS
+from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.units import counted, listed, span
 from lstm_bench.report import run_report
 from lstm_bench.runs import store

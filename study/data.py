@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from lstm_bench.analysis import noise, results
-from lstm_bench.analysis.limits import limit_of
 from lstm_bench.analysis.results import Run
+from lstm_bench.features.limits.distance import limit_of
 from lstm_bench.model.types import ACCURACY, Record
 from lstm_bench.runs import store
 from study.runs import ROOT, shipped

@@ -13,10 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from lstm_bench.analysis import summary
-from lstm_bench.model.registry import PAPER
+from lstm_bench.features.profile import figures as profile_figures
+from lstm_bench.frameworks import PAPER
 from lstm_bench.model.types import ACCURACY
 from lstm_bench.model.units import factor
-from lstm_bench.report import figures, profile_figures
+from lstm_bench.report import figures
 from study.runs import BEST, KERNEL, LADDER, MAIN, PLAIN, load
 from study.tables import CLASSES, KERNELS, mean
 

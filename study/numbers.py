@@ -11,9 +11,10 @@ from collections import Counter
 from itertools import pairwise
 from typing import NamedTuple
 
-from lstm_bench.analysis import limits, noise, summary
+from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.comparison import Comparison
 from lstm_bench.analysis.noise import SHAPE
+from lstm_bench.features.limits import distance as limits
 from lstm_bench.model.units import counted, error, factor, percent, seconds
 from lstm_bench.report.findings import two_digits
 from lstm_bench.report.paper_table import PAPER

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lstm_bench.analysis import noise, profiled_cells, results, summary
+from lstm_bench.analysis import noise, results, summary
 from lstm_bench.analysis.comparison import Comparison, Group, clear, compare
 from lstm_bench.analysis.noise import SHAPE
-from lstm_bench.analysis.profiled_cells import Split
+from lstm_bench.features.profile import cells as profiled_cells
+from lstm_bench.features.profile.cells import Split
 from lstm_bench.model.types import Record, Shape
 from lstm_bench.runs import store
 

@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 import tabulate
 
-from lstm_bench.analysis import energy_cells, noise, summary
-from lstm_bench.analysis.energy_cells import Drawn, drawn
+from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.results import references
+from lstm_bench.features.energy import cells as energy_cells
+from lstm_bench.features.energy.cells import Drawn, drawn
 from lstm_bench.model.types import ACCURACY, Shape
 from lstm_bench.model.units import factor, in_units, seconds, span
 from lstm_bench.report.findings import two_digits

@@ -32,10 +32,11 @@ from cases import compiled_once  # noqa: E402
 from in_process import InProcess  # noqa: E402
 
 from lstm_bench.cli import main  # noqa: E402
-from lstm_bench.driver import limits, worker_pool  # noqa: E402
+from lstm_bench.driver import worker_pool  # noqa: E402
+from lstm_bench.features.limits import measure as limits  # noqa: E402
+from lstm_bench.features.profile.in_worker import cupti  # noqa: E402
+from lstm_bench.frameworks.fake import session as fake  # noqa: E402
 from lstm_bench.model.errors import LstmBenchError  # noqa: E402
-from lstm_bench.worker import cupti  # noqa: E402
-from lstm_bench.worker.implementations import fake  # noqa: E402
 from lstm_kernels import cache  # noqa: E402
 
 #: A grid that runs in a blink: virtual time, two shapes.

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from lstm_bench.analysis import results
-from lstm_bench.model.registry import IMPLEMENTATIONS
+from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.runs.store import Errors, Peaks, Row, Sizes
 
 MACHINE = {"cpu": "Test CPU", "gpus": []}

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lstm_bench.analysis import results
+from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.profile import Part, Profile
-from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Record, Shape, dumps, to_json
 
 SHAPE = (64, 1, 10)

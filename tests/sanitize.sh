@@ -33,4 +33,4 @@ export LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1:al
 export UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH="$copy/lstm_kernels/src:$copy"
 left="not compile and not spill and not fragments and not phases_are_all and not memory_flat"
 "$python" -m pytest -q --capture=no -p no:cacheprovider lstm_kernels/tests/test_cpu.py lstm_kernels/tests/test_gpu.py -k "$left" "$@"
-"$python" -m pytest -q --capture=no -p no:cacheprovider tests/test_openblas.py tests/test_cudnn.py -k "$left" "$@"
+"$python" -m pytest -q --capture=no -p no:cacheprovider tests/frameworks/test_openblas.py tests/frameworks/test_cudnn.py -k "$left" "$@"

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lstm_bench.analysis import profiled_cells
 from lstm_bench.analysis.results import load
+from lstm_bench.features.profile import cells as profiled_cells
 from study import counts, data, devices, findings, page
 from study.figures import FIGURES
 from study.numbers import Book

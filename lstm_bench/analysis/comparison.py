@@ -24,8 +24,9 @@ from lstm_bench.analysis import noise
 from lstm_bench.analysis.intervals import FEWEST_SHAPES, over_rounds, over_shapes
 from lstm_bench.analysis.noise import METRICS, SHAPE, Floors, Numbers, by_round
 from lstm_bench.analysis.summary import join_passes
-from lstm_bench.model.registry import IMPLEMENTATIONS, guess
+from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.shape_filter import shapes_of
+from lstm_bench.model.suggest import guess
 from lstm_bench.model.types import LstmBenchError
 
 #: What both sides must have in common, and what a table calls it.

@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from lstm_bench.analysis.noise import SHAPE
-from lstm_bench.analysis.results import Run
+from lstm_bench.analysis.results import Run, load
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import counted
-from lstm_bench.runs import nodes
+from lstm_bench.runs import nodes, run_folders
 from lstm_bench.runs.nodes import Kind, Node
+
+
+def load_part(results: str | Path, name: str | Path) -> Run:
+    """A run on one kind of device, or that part of a mixed one: `mixed@H200`."""
+    run, part = run_folders.split_part(Path(results), str(name))
+    return chosen(load(run_folders.find_run(Path(results), run)), part)
 
 
 def parts(run: Run) -> list[Run]:

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from lstm_bench.analysis import circumstances, energy_cells, noise, summary
+from lstm_bench.analysis import circumstances, noise, summary
 from lstm_bench.analysis.comparison import TURNED, Comparison, compare
 from lstm_bench.analysis.noise import METRICS, SHAPE
 from lstm_bench.analysis.results import Run, references, versions
+from lstm_bench.features.energy import cells as energy_cells
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import ACCURACY, LstmBenchError
 from lstm_bench.model.units import counted

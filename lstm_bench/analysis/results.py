@@ -18,10 +18,9 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench.analysis import noise
-from lstm_bench.analysis.families import families
 from lstm_bench.analysis.noise import METRICS, SHAPE, Floors
+from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.limits import Limits
-from lstm_bench.model.registry import IMPLEMENTATIONS
 from lstm_bench.model.types import Implementation, Record, Settings, to_json
 from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan
@@ -371,34 +370,6 @@ def versions(run: Run, implementation: str) -> dict[str, str]:
     known = run.manifest.get("interpreters", {}).get(homes.get(implementation), {})
     found |= {"python": str(known["python"])} if known.get("python") else {}
     return {**found, **({} if drivers.empty else {"driver": str(drivers.iloc[-1])})}
-
-
-def profiles(folder: Path) -> pd.DataFrame:
-    """One row per part of a profiled cell, but for profiles that have a problem."""
-    rows = []
-    for record, profile in store.read_profiles(folder):
-        if profile.problem:
-            continue
-        cell = {"implementation": record.implementation, **to_json(record.shape)}
-        cell |= {"pass_number": record.pass_number, "copy": record.copy, "source": profile.source}
-        found = families(profile.parts, record.shape.timesteps)
-        for part, family in zip(profile.parts, found, strict=True):
-            rows.append(
-                {
-                    **cell,
-                    "name": part.name,
-                    "raw_name": part.raw or part.name,
-                    "kind": part.kind,
-                    "family": family,
-                    "count": part.count,
-                    "seconds": part.seconds,
-                    "total_s": part.total_s,
-                    "bytes": part.size,
-                }
-            )
-    columns = [*("implementation", *SHAPE, "pass_number", "copy", "source", "name", "raw_name")]
-    columns += ["kind", "family", "count", "seconds", "total_s", "bytes"]
-    return pd.DataFrame(rows, columns=columns)
 
 
 def samples(folder: Path) -> pd.DataFrame:

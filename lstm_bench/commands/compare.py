@@ -181,7 +181,7 @@ def _rows(
 
 def _are_runs(results: Path, names: Sequence[str]) -> bool:
     """Whether runs are named; what is a row of ours as well is taken for the row."""
-    from lstm_bench.model.registry import IMPLEMENTATIONS
+    from lstm_bench.frameworks import IMPLEMENTATIONS
     from lstm_bench.runs.run_folders import is_run, split_part
 
     runs = (split_part(results, name)[0] or "" for name in names)

@@ -201,7 +201,7 @@ def grid(
     name = None if run_name is None else preflight.run_name(run_name)
     wanted = Wanted(results, resume, name, environments, skip_missing, retry_failed, budget_s)
     if ray_address is not None:
-        from lstm_bench.commands import cluster
+        from lstm_bench.features.cluster import command as cluster
 
         own = make_plan is not None and data.get("device", "auto") == "auto"
         cluster.grid(ray_address, runtime_env, make_plan, wanted, per_device, own, dry_run)
@@ -394,7 +394,7 @@ def _run(
     with held():
         from lstm_bench.analysis import results
         from lstm_bench.driver import driver, machine, preflight
-        from lstm_bench.driver.node import Signing
+        from lstm_bench.features.cluster.node import Signing
         from lstm_bench.runs import nodes, run_folders, store
 
     flags = ["--skip-missing"] if missing else []
@@ -474,7 +474,7 @@ def now() -> str:
 
 def _limits(plan: Plan) -> dict[str, Any] | None:
     """What this machine can do at best, for the manifest; None if nobody can tell."""
-    from lstm_bench.driver import limits
+    from lstm_bench.features.limits import measure as limits
 
     if all(row.framework.startswith("fake") for row in plan.implementations):
         return None  # its clock is none of this machine's
@@ -489,7 +489,7 @@ def _limits(plan: Plan) -> dict[str, Any] | None:
 
 def _limits_after(plan: Plan, folder: Path, outcome: Outcome) -> dict[str, Any] | None:
     """What a CPU can do at best, once more: its neighbours may have come or gone meanwhile."""
-    from lstm_bench.driver import limits
+    from lstm_bench.features.limits import measure as limits
     from lstm_bench.runs import store
 
     known = store.read_manifest(folder).get("limits")

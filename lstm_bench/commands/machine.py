@@ -18,8 +18,8 @@ from lstm_bench.model.units import WIDTH, counted, wrapped
 @options.device
 def list_(pythons: Sequence[str], device: str | None) -> None:
     """Show all implementations: which can run here, and what the others would need."""
+    from lstm_bench import frameworks as registry
     from lstm_bench.driver import doctor, preflight
-    from lstm_bench.model import registry
     from lstm_bench.report.document import Table, text
     from lstm_bench.report.run_report import DEFAULT, DEFAULT_NOTE
 
@@ -83,10 +83,10 @@ def doctor_(
         return
     if threads or form or output:
         raise click.UsageError("--threads, --format and --output go with --limits")
+    from lstm_bench import frameworks as registry
     from lstm_bench.analysis import noise, results
     from lstm_bench.driver import doctor, machine, preflight
     from lstm_bench.driver.signals import Stop
-    from lstm_bench.model import registry
     from lstm_bench.model.types import Settings
     from lstm_bench.report import run_report
 
@@ -151,8 +151,9 @@ def _limits(
     output: str | None,
 ) -> None:
     """What this machine can do at best."""
-    from lstm_bench.driver import limits, machine, preflight
-    from lstm_bench.report import limits_report
+    from lstm_bench.driver import machine, preflight
+    from lstm_bench.features.limits import measure as limits
+    from lstm_bench.features.limits import report as limits_report
 
     where = options.device_for(device)
     with options.alone(where), options.busy("measuring"):

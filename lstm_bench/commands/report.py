@@ -142,9 +142,13 @@ def report(
     for path in (html, output):
         options.check_folder(path)
     if html:
-        from lstm_bench.report import advice, energy_report, page
+        from lstm_bench.features.advise import advice
+        from lstm_bench.features.energy import report as energy_report
+        from lstm_bench.features.limits import sections as limit_sections
+        from lstm_bench.features.profile import sections as profile_sections
         from lstm_bench.report import ladder as ladders
-        from lstm_bench.report.page import limit_sections, memory, profile_sections
+        from lstm_bench.report import page
+        from lstm_bench.report.page import memory
         from lstm_bench.runs import store
 
         assert run.folder
@@ -156,8 +160,10 @@ def report(
             made = page.html(run, sections=more, advice=advice.on_page(run))
         options.write_file(html, made)
     if figures:
+        from lstm_bench.features.limits import figure as limits_figure
+        from lstm_bench.features.profile import figures as profile_figures
         from lstm_bench.report import figures as drawing
-        from lstm_bench.report import ladder_figure, limits_figure, profile_figures
+        from lstm_bench.report import ladder_figure
 
         try:
             shapes = shapes_of(chosen(run.cells, conditions)) if conditions else None
@@ -177,7 +183,7 @@ def report(
         named = [_pair(pair, run.implementations) for pair in pairs]
         document = paper_table.document(run, named, metric, conditions)
     elif kernels:
-        from lstm_bench.report import kernel_report
+        from lstm_bench.features.profile import report as kernel_report
 
         document = kernel_report.document(run, top or 5, sort or "self", conditions, everything)
     elif ladder:
@@ -185,7 +191,7 @@ def report(
 
         document = ladders.document(run, conditions)
     elif energy:
-        from lstm_bench.report import energy_report
+        from lstm_bench.features.energy import report as energy_report
 
         document = energy_report.document(run, conditions)
     else:

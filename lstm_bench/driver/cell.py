@@ -8,10 +8,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from lstm_bench.driver import convergence, energy
+from lstm_bench.driver import convergence
 from lstm_bench.driver.gpu import Sample, slowed, summary
 from lstm_bench.driver.protocol import Hello, Prepared
 from lstm_bench.driver.worker_pool import WorkerFailed, WorkerProcess, Workers
+from lstm_bench.features.energy import measure as energy
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.profile import Profile
 from lstm_bench.model.types import CARRIED_CALLS, Block, Cell, Energy, Record, to_json

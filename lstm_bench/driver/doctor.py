@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lstm_bench import frameworks as registry
 from lstm_bench.driver import driver, machine, worker_pool
-from lstm_bench.model import registry
 from lstm_bench.model.types import (
     Cell,
     Implementation,
@@ -77,7 +77,7 @@ def baseline_lacks(python: str, device: str) -> str:
 def _lacks(python: str, module: str, libraries: str) -> str:
     """Why an extension or the libraries that it drives cannot be loaded; empty if they can."""
     code = (
-        "from lstm_bench.worker.implementations import baseline_libraries as b\n"
+        "from lstm_bench.worker import baseline_libraries as b\n"
         "from lstm_kernels import libraries as k\n"
         "from lstm_bench.model.types import Unsupported\n"
         "try:\n"

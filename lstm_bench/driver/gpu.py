@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lstm_bench.driver import energy
 from lstm_bench.driver.protocol import Loaded
 from lstm_bench.driver.worker_pool import WorkerProcess
+from lstm_bench.features.energy import measure as energy
 from lstm_bench.model.types import Energy, Telemetry
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from lstm_bench.driver import machine, worker_pool
+from lstm_bench.frameworks import VERSION, find, framework_of
 from lstm_bench.model import fake_script
-from lstm_bench.model.registry import VERSION, Framework, find, framework_of
+from lstm_bench.model.framework import Framework
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import counted
 from lstm_bench.runs.grid import check_environment

@@ -20,7 +20,8 @@ from typing import Any, ClassVar
 import lstm_kernels
 from lstm_bench.driver import protocol
 from lstm_bench.driver.protocol import Failure, Hello
-from lstm_bench.model.registry import Framework, framework_of
+from lstm_bench.frameworks import framework_of
+from lstm_bench.model.framework import Framework
 from lstm_bench.model.types import LstmBenchError, Settings, Shape, dumps, to_json
 from lstm_bench.runs.plan import TWIN, Plan
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lstm_bench.model.registry import guess, nearest
+from lstm_bench.model.suggest import guess, nearest
 from lstm_bench.model.types import TOLERANCES, LstmBenchError
 
 #: The keys of a script, with their defaults.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lstm_bench.analysis import summary
-from lstm_bench.analysis.advice import CLASSES, allowed
 from lstm_bench.analysis.results import REFERENCES, Run
+from lstm_bench.features.advise.estimate import CLASSES, allowed
 from lstm_bench.model.units import counted, factor, listed, seconds
 from lstm_bench.report.fastest import (
     Compared,

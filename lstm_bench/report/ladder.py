@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lstm_bench.analysis import profiled_cells, summary
+from lstm_bench.analysis import summary
 from lstm_bench.analysis.results import Run
+from lstm_bench.features.profile import cells as profiled_cells
 from lstm_bench.model.shape_filter import chosen, shapes_of
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import (

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lstm_bench.analysis import limits, noise, uncertainty
+from lstm_bench.analysis import noise, uncertainty
 from lstm_bench.analysis import summary as summaries
 from lstm_bench.analysis.noise import SHAPE, Floors, Noise
 from lstm_bench.analysis.results import Run, references
+from lstm_bench.features.limits import distance as limits
+from lstm_bench.features.limits import report as limits_report
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import (
     UNSEEN_GPU,
@@ -39,7 +41,7 @@ from lstm_bench.model.units import (
     times,
     wrapped,
 )
-from lstm_bench.report import fastest, limits_report
+from lstm_bench.report import fastest
 from lstm_bench.report.document import Column, Document, FrameRows, Table, number, text
 from lstm_bench.runs.run_folders import resume_command
 

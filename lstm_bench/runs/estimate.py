@@ -1,6 +1,6 @@
 """How long a run will take, before it is measured; what a run sees corrects it.
 
-The constants of `_COSTS` are fitted to the runs in `results/`: `benchmarks/estimates.py` compares
+The constants of `_COSTS` are fitted to the runs in `results/`: `experiments/estimates.py` compares
 the estimate of each run with what it took.
 """
 

@@ -16,8 +16,10 @@ import msgspec
 import yaml
 from msgspec import Meta
 
-from lstm_bench.model import fake_script, registry
+from lstm_bench import frameworks as registry
+from lstm_bench.model import fake_script
 from lstm_bench.model.shape_filter import holds, parsed
+from lstm_bench.model.suggest import nearest
 from lstm_bench.model.types import (
     INPUTS,
     Implementation,
@@ -110,7 +112,7 @@ def read(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise LstmBenchError(
-            f"{path}: no such file{registry.nearest(path.stem, shipped())} (or a file of your own:"
+            f"{path}: no such file{nearest(path.stem, shipped())} (or a file of your own:"
             " `hidden: [64]`, `batch: [1]`, `timesteps: [10]` and `implementations: [pytorch]`, a"
             " line each)"
         ) from None
@@ -131,7 +133,7 @@ def read(path: Path) -> dict[str, Any]:
             " as implementations: [pytorch, pytorch-tf32]"
         )
     if unknown := [key for key in data if key not in KEYS]:
-        told = (f"unknown key {key!r}{registry.nearest(str(key), KEYS)}" for key in unknown)
+        told = (f"unknown key {key!r}{nearest(str(key), KEYS)}" for key in unknown)
         raise LstmBenchError("\n".join(f"{path}: {line}" for line in told))
     return data
 
@@ -402,7 +404,7 @@ def check_environment(framework: str, python: Any, where: str) -> None:
     """Refuse a framework that does not exist, or an interpreter that is no path."""
     name, mark, version = framework.partition("~")
     if name not in registry.FRAMEWORKS:
-        near = registry.nearest(name, registry.FRAMEWORKS)
+        near = nearest(name, registry.FRAMEWORKS)
         raise LstmBenchError(f"{where}: no framework is called {name!r}{near}")
     if mark and not re.fullmatch(registry.VERSION, version):
         raise LstmBenchError(
@@ -485,7 +487,7 @@ def _sampling(data: Mapping[str, Any], where: str) -> Sampling:
         if key == "builds":
             raise LstmBenchError(f"{at}: is gone, a cell is one build; leave it out")
         if key not in _SAMPLING:
-            raise LstmBenchError(f"{at}: unknown key{registry.nearest(key, sorted(_SAMPLING))}")
+            raise LstmBenchError(f"{at}: unknown key{nearest(key, sorted(_SAMPLING))}")
         if value is not None or key != "queued_calls":
             _checked(value, _SAMPLING[key], at)
     sampling = replace(Sampling(), **data)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from lstm_bench.model.registry import guess
+from lstm_bench.model.suggest import guess
 from lstm_bench.model.types import LstmBenchError, Shape
 from lstm_bench.runs import store
 
@@ -54,8 +54,9 @@ def split_part(results: Path, name: str | None) -> tuple[str | None, str]:
     return (run, part) if is_run(results, run) else (name, "")
 
 
-def find_run(results: Path, name: str | None) -> Path:
+def find_run(results: str | Path, name: str | Path | None) -> Path:
     """The run called `name`, by name or by path, or the newest one."""
+    results, name = Path(results), str(name or "")
     if name:
         for folder in (results / name, Path(name)):
             if (folder / "manifest.json").exists():

@@ -22,8 +22,7 @@ from typing import Any
 from lstm_bench.model.demangle import readable
 from lstm_bench.model.profile import CallDepth, Frame
 from lstm_bench.model.units import gist
-from lstm_bench.worker import symbols
-from lstm_bench.worker.implementations import native
+from lstm_bench.worker import native, symbols
 from lstm_bench.worker.symbols import Symbol
 
 EVERY_NS = 300_000

@@ -11,8 +11,8 @@ from __future__ import annotations
 import resource
 from typing import Any
 
-from lstm_bench.worker.implementations.session import Session
 from lstm_bench.worker.problem import Problem
+from lstm_bench.worker.session import Session
 
 RESET = "/proc/self/clear_refs"
 STATUS = "/proc/self/status"

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from lstm_bench.features.profile import in_worker as profiling
 from lstm_bench.model.types import (
     CARRIED_CALLS,
     TOLERANCES,
@@ -35,9 +36,9 @@ from lstm_bench.model.types import (
     to_json,
 )
 from lstm_bench.model.units import gist
-from lstm_bench.worker import memory_peak, profiling, reference_cache, timing
+from lstm_bench.worker import memory_peak, reference_cache, timing
 from lstm_bench.worker import problem as problems
-from lstm_bench.worker.implementations.session import Session
+from lstm_bench.worker.session import Session
 
 _PR_SET_PDEATHSIG = 1
 LOAD_BATCH_S = 0.02  # of calls that are queued before one is waited for
@@ -60,7 +61,7 @@ class Worker:
     def __init__(self, module: str, settings: Settings):
         self.settings = settings
         started = time.perf_counter()
-        self.module = importlib.import_module(f"lstm_bench.worker.implementations.{module}")
+        self.module = importlib.import_module(f"lstm_bench.frameworks.{module}.session")
         self.said = self._introduced()
         self.held = {
             "import_s": time.perf_counter() - started,

@@ -1,0 +1,185 @@
+"""Our own kernels on a real GPU: right at random shapes, by any plan, and always the same bits.
+
+    python experiments/kernel_sweep.py random --shapes 500    every row against float64
+    python experiments/kernel_sweep.py bits --calls 10000     two inputs in turns, bit by bit
+
+Of the plans that a shape has, each row takes one at random, not the fastest. Exit code 1 when an
+answer was wrong or changed. Under NVIDIA's checkers:
+
+    compute-sanitizer --tool racecheck python experiments/kernel_sweep.py random --shapes 3 --small
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from lstm_bench.frameworks.persistent.session import call_of  # noqa: E402
+from lstm_bench.model.types import TOLERANCES, Shape  # noqa: E402
+from lstm_bench.worker import problem as problems  # noqa: E402
+from lstm_kernels import Unsupported, plans  # noqa: E402
+from lstm_kernels import layer as kernels  # noqa: E402
+from lstm_kernels.compiler import Compiler  # noqa: E402
+
+TOLERANCE = {**TOLERANCES, "fp32": 2e-6}  # what docs/explanation/kernel.md promises
+#: One shape for each family of kernels and precision, or nearly.
+BITS = (
+    ((256, 20, 30, 256), "fp32"),
+    ((1024, 9, 20, 64), "tf32"),
+    ((512, 40, 20, 128), "fp16"),
+    ((1024, 1, 20, 64), "fp32"),
+    ((128, 2, 30, 128), "fp32"),
+)
+MOST = 4_000_000  # of batch x timesteps x hidden: larger ones take the host too long
+
+
+def shapes(count: int, seed: int, small: bool) -> list[Shape]:
+    """Every fourth has few sequences: there is a family of kernels for those alone."""
+    rng = random.Random(seed)
+    found: list[Shape] = []
+    while len(found) < count:
+        scale = 8 if small else 1
+        few = len(found) % 4 == 0
+        hidden, batch = rng.randint(1, 1100 // scale), rng.randint(1, 4 if few else 300 // scale)
+        shape = Shape(hidden, batch, rng.randint(1, 300 // scale), rng.randint(1, 600 // scale))
+        if shape.batch * shape.timesteps * shape.hidden <= MOST:
+            found.append(shape)
+    return found
+
+
+def plan_of(shape: Shape, precision: str, seed: int, device: dict[str, int]) -> Any:
+    storage = precision if precision in ("fp16", "bf16") else "fp32"
+    found = plans.candidates(shape.hidden, shape.batch, precision == "fp32", storage, device)
+    rng = random.Random(f"{seed} {shape} {precision}")
+    products = kernels.own_products(precision, shape.batch * shape.timesteps)
+    return rng.choice(found[:12]), rng.choice([precision, *products])
+
+
+def compiled(job: tuple[str, Any]) -> bool:
+    """Whether the plan has the registers that it was meant to have."""
+    architecture, plan = job
+    try:
+        return bool(Compiler(architecture).fitted(plan)[0] == plan)
+    except Unsupported:
+        return False
+
+
+def reference(problem: problems.Problem) -> problems.Answer:
+    """In float64, on the GPU where PyTorch is there."""
+    try:
+        import torch  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        return problems.reference(problem)
+    p = problem
+    arrays = (p.x, p.h0, p.c0, p.w_ih, p.w_hh, p.b_ih, p.b_hh)
+    x, h, c, w_ih, w_hh, b_ih, b_hh = (torch.from_numpy(a).cuda().double() for a in arrays)
+    projected, output = x @ w_ih.T + b_ih + b_hh, []
+    for step in projected:
+        i, f, g, o = (step + h @ w_hh.T).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        output.append(h)
+    return tuple(v.cpu().numpy() for v in (torch.stack(output), h, c))  # type: ignore[return-value]
+
+
+def sweep(count: int, seed: int, small: bool) -> bool:
+    tools = kernels.toolbox()
+    compiler, device = tools[2], tools[3]
+    precisions = ("fp32", "tf32", "fp16", "bf16")
+    cases = [
+        (s, p, *plan_of(s, p, seed, device)) for s in shapes(count, seed, small) for p in precisions
+    ]
+    started = time.perf_counter()
+    jobs = {f"{c[2].family}{c[2].constants}": c[2] for c in cases}.values()
+    with multiprocessing.get_context("spawn").Pool() as pool:
+        as_planned = pool.map(compiled, [(compiler.architecture, p) for p in jobs], chunksize=4)
+    print(
+        f"{len(jobs)} kernels in {time.perf_counter() - started:.0f} s,"
+        f" {as_planned.count(False)} of them with fewer weights in registers than planned"
+    )
+    counts = {"ok": 0, "refused": 0, "wrong": 0}
+    worst: dict[str, float] = dict.fromkeys(precisions, 0.0)
+    problem, expected = None, None
+    for shape, precision, plan, projection in cases:
+        if problem is None or problem.shape != shape:
+            problem = problems.make(shape, seed)
+            expected = problems.reference(problem) if small else reference(problem)
+        assert expected is not None
+        try:
+            one = kernels.loaded(call_of(problem), plan, projection)
+        except (Unsupported, tools[0].Unsupported) as refused:
+            counts["refused"] += 1
+            print(f"  refused: {shape.label} {precision}: {refused}")
+            continue
+        one.lstm.forward()
+        first = one.outputs()
+        one.lstm.replay(True)
+        one.lstm.forward()
+        same = all(map(np.array_equal, first, one.outputs()))
+        check = problems.check(first, expected, TOLERANCE[precision])
+        one.close()
+        counts["ok" if check.passed and same else "wrong"] += 1
+        worst[precision] = float(np.max([worst[precision], check.max_abs_error]))
+        if not check.passed or not same:
+            print(f"  WRONG {shape.label} {precision} {plan}: {check.reason}, same bits: {same}")
+    print(f"random: {counts}, worst errors", {p: f"{e:.1e}" for p, e in worst.items()})
+    return counts["wrong"] == 0
+
+
+def bits(calls: int) -> bool:
+    """The same two inputs again and again: the first answers to them are the only ones.
+
+    Half of the calls are looked at, the others queue one behind another.
+    """
+    tools = kernels.toolbox()
+    good = True
+    for sizes, precision in BITS:
+        posed = [problems.make(Shape(*sizes), seed) for seed in (1, 2)]
+        plan, _ = plan_of(posed[0].shape, precision, 1, tools[3])
+        layers = [kernels.loaded(call_of(p), plan, precision) for p in posed]
+        first: list[Any] = []
+        changed = 0
+        for number in range(calls):
+            one = layers[number % 2]
+            one.lstm.forward()
+            if number % 100 < 50:
+                answer = one.outputs()
+                if number < 2:
+                    first.append(answer)
+                changed += not all(map(np.array_equal, first[number % 2], answer))
+        print(f"bits: {plan.label}, {precision}: {calls} calls, {changed} answers changed")
+        good = good and not changed
+        for one in layers:
+            one.close()
+    return good
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", choices=["random", "bits"])
+    parser.add_argument("--shapes", type=int, default=500)
+    parser.add_argument("--calls", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--small", action="store_true", help="an eighth of each size")
+    options = parser.parse_args()
+    if options.part == "bits":
+        good = bits(options.calls)
+    else:
+        good = sweep(options.shapes, options.seed, options.small)
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()

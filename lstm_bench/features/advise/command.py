@@ -1,0 +1,132 @@
+"""`lstm-bench advise`: what to run at a shape."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lstm_bench.commands import options
+from lstm_bench.model.errors import DONE, FAILED, LstmBenchError
+
+if TYPE_CHECKING:
+    from lstm_bench.model.types import Shape
+
+ACCURACY = ("fp32", "tf32", "half", "int8", "any")  # the classes of model/types.py, and any
+
+
+@click.command()
+@click.argument("shape", metavar="H,B,T[,I]")
+@click.option(
+    "--device",
+    metavar="NAME",
+    help="What it runs on, such as h200 or cpu; default: this machine's kind, cpu or cuda.",
+)
+@click.option(
+    "--now",
+    metavar="ROW",
+    help="What runs now; default: PyTorch without any setting, which is pytorch-tf32 on a GPU.",
+)
+@click.option(
+    "--accuracy",
+    type=click.Choice(ACCURACY),
+    help="No coarser than this; default: than what runs now.",
+)
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    help="Peak memory at most this, as 2GiB: of the GPU, in a run of a CPU of the host.",
+)
+@click.option("--without", multiple=True, metavar="ROW", help="Not this row; repeatable.")
+@click.option("--code", metavar="ROW", help="Print the code of this row, not of the advised one.")
+@click.option(
+    "--run", "run_name", metavar="RUN", help="Ask this run; default: all runs of the device."
+)
+@options.results
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Measure here what the answer leaves open: the rows that could win.",
+)
+@options.writing
+def advise(
+    shape: str,
+    device: str | None,
+    now: str | None,
+    accuracy: str | None,
+    memory: str | None,
+    without: Sequence[str],
+    code: str | None,
+    run_name: str | None,
+    results: Path,
+    measure: bool,
+    form: str | None,
+    output: str | None,
+) -> None:
+    """Say what to run at a shape: the fastest row that can be deployed, its gain, cost and code.
+
+    \b
+      lstm-bench advise 512,1,25
+      lstm-bench advise 320,4,60 --device h200
+      lstm-bench advise 512,1,25 --now pytorch --accuracy half --without pytorch-amp
+      lstm-bench advise 512,1,25 --memory 2GiB --run h200-ladder
+      lstm-bench advise 320,4,60 --measure
+
+    A shape that was not measured gets times from the nearest that were, and is said to; one outside
+    of the measured sizes gets none. The C++ references cannot be deployed and are never advised.
+    """
+    from lstm_bench.driver import machine
+    from lstm_bench.features.advise import advice, sources
+    from lstm_bench.model.units import read_size
+    from lstm_bench.runs import grid
+
+    asked = grid.typed(shape, "advise")
+    limit = read_size(memory) if memory else None
+    if memory and limit is None:
+        raise LstmBenchError(f"--memory: found {memory!r}, expected a size, as 2GiB or 500MiB")
+    options.check_folder(output)
+    here = machine.kind()
+    names: Sequence[str] = ()
+    wanted = device or here.device
+    try:
+        search = sources.search(results, asked, here, device, now, run_name)
+        answer = advice.advise(search, accuracy, limit, without)
+        if not answer.measured or not answer.decided:
+            names, accuracy = advice.to_measure(answer), answer.accuracy
+            now = now or (answer.now if answer.now in names else None)
+        wanted = device or answer.run.plan.settings.device
+    except sources.NoAnswer as error:
+        if not measure:
+            raise
+        names = error.rows
+    if measure and names:
+        if not sources.fits(here, wanted):
+            raise LstmBenchError(
+                f"--measure measures here, on {here.brief}, and this is about {wanted}; type the"
+                " same on such a machine"
+            )
+        folder = _measured(here.device, asked, names, results)
+        search = sources.search(folder.parent, asked, here, None, now, folder.name)
+        answer = advice.advise(search, accuracy, limit, without)
+    options.write(advice.document(answer, code), form, output)
+
+
+def _measured(device: str, shape: Shape, names: Sequence[str], results: Path) -> Path:
+    """A new run of these rows at a shape."""
+    from lstm_bench.commands.grid import grid
+    from lstm_bench.features.advise import sources
+    from lstm_bench.runs import run_folders
+
+    name = run_folders.new_run_name(results, f"advise-{shape.label.replace(',', '-')}")
+    flags = ["--run", name, "--results", str(results), "--skip-missing"]
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # what is asked for is the advice
+            grid.main([*sources.measuring(device, shape, names), *flags], standalone_mode=False)
+    except SystemExit as ended:
+        if ended.code not in (DONE, FAILED):
+            sys.exit(ended.code)
+    return results / name

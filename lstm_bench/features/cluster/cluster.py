@@ -1,0 +1,335 @@
+"""A grid over many nodes: which shape goes where, and what becomes of those that are lost.
+
+The engine (`ray_cluster`) knows the nodes and carries shapes there and back; what comes back is
+on disk before the next shape is given out. A run folder is written here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from lstm_bench.driver import driver
+from lstm_bench.driver.cell import blank_record
+from lstm_bench.driver.driver import Outcome
+from lstm_bench.features.cluster.node import Measured, Share
+from lstm_bench.model.types import Cell, Record, Shape
+from lstm_bench.model.units import counted, listed, span
+from lstm_bench.runs.estimate import Estimate
+from lstm_bench.runs.nodes import Kind
+from lstm_bench.runs.plan import Plan
+from lstm_bench.runs.store import Finished
+
+MAX_LOSSES = 3  # of a shape: then its cells have failed
+MAX_LOST_SHAPES = 3  # in a row, different ones: then the node gets no more
+SLOW = 10.0  # times slower than its peers: then a node is named
+LEAST_S = 1.0  # of a shape: what is shorter says nothing of its node
+REFRESH_S = 5.0  # between two looks at which nodes are there
+POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one shape can be measured at a time: a node of CPUs, or one GPU of a node."""
+
+    node_id: str  # the engine's
+    share: Share
+    kind: Kind
+    threads: int  # that its rows may use
+    cpus: float  # that the engine keeps for it
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A shape did not come back."""
+
+    reason: str
+
+
+class Engine(Protocol):
+    """Carries shapes to places and their cells back."""
+
+    def there(self) -> Collection[Place]:
+        """The places whose node is alive."""
+
+    def send(self, place: Place, plan: Plan, shape: Job, budget_s: float | None) -> None: ...
+    def came(self, timeout_s: float) -> list[tuple[Place, Measured | Lost]]: ...
+
+
+class Sink(Protocol):
+    def append_all(self, cells: Iterable[Finished]) -> None: ...
+
+
+@dataclass
+class Part:
+    """A run to fill, and the kind of device that it is for; None: whichever is free."""
+
+    plan: Plan
+    sink: Sink
+    kind: Kind | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Job:
+    """The cells of one shape that are still to be measured, all passes of it."""
+
+    part: Part
+    shape: Shape
+    cells: list[Cell]
+    guess_s: float
+    kind: Kind | None = None  # where the rest of the shape was measured
+    finished: Collection[str] = ()  # keys of its cells that have a time
+    losses: list[str] = field(default_factory=list)
+    avoid: set[Place] = field(default_factory=set)
+
+
+def jobs(
+    part: Part,
+    cells: Sequence[Cell],
+    finished: Collection[str] = (),
+    kinds: Mapping[Shape, Kind] | None = None,
+) -> list[Job]:
+    """One for each shape; `kinds` says where some cells of a shape were measured already."""
+    groups: dict[Shape, list[Cell]] = {}
+    estimate = Estimate(part.plan)
+    for cell in cells:
+        groups.setdefault(cell.shape, []).append(cell)
+    return [
+        Job(
+            part,
+            shape,
+            own,
+            estimate.shape_s(own),
+            part.kind or (kinds or {}).get(shape),
+            [cell.key for cell in own if finished and cell.key in finished],
+        )
+        for shape, own in groups.items()
+    ]
+
+
+def plan_at(plan: Plan, place: Place) -> Plan:
+    """What a place needs to know of a plan: its rows and settings, with all of its own threads."""
+    settings = replace(plan.settings, device=place.kind.device)
+    if plan.all_threads:
+        settings = replace(settings, threads=place.threads)
+    return replace(plan, shapes=(), settings=settings)
+
+
+def run(
+    engine: Engine,
+    work: Sequence[Job],
+    observer: driver.Observer,
+    stop: Callable[[], bool] = lambda: False,
+    budget_s: float | None = None,
+) -> Outcome:
+    """Measure these shapes wherever there is room."""
+    return _Dispatch(engine, work, observer, stop, budget_s).run()
+
+
+class _Dispatch:
+    def __init__(
+        self,
+        engine: Engine,
+        work: Sequence[Job],
+        observer: driver.Observer,
+        stop: Callable[[], bool],
+        budget_s: float | None,
+    ):
+        self.engine, self.observer, self.stop = engine, observer, stop
+        self.begun = time.monotonic()
+        self.deadline = None if budget_s is None else self.begun + budget_s
+        #: The longest first: what is left at the end is short.
+        self.waiting = sorted(work, key=lambda job: -job.guess_s)
+        self.flying: dict[Place, tuple[Job, float]] = {}
+        self.there: list[Place] = []
+        self.looked = -REFRESH_S
+        self.lost_at: defaultdict[Place, set[Shape]] = defaultdict(set)  # since one came back
+        self.given_up: set[Place] = set()
+        self.gone: set[str] = set()  # nodes
+        self.paces = Paces()
+        self.cells = sum(len(job.cells) for job in work)
+        self.outcome = Outcome()
+        self.spent: Counter[str] = Counter()
+
+    def run(self) -> Outcome:
+        self.look()
+        places = max(1, len(self.there))
+        guess = sum(job.guess_s for job in self.waiting) / places
+        self.observer.started([c for job in self.waiting for c in job.cells], guess)
+        while (self.waiting or self.flying) and not self.stop():
+            if time.monotonic() - self.looked > REFRESH_S:
+                self.look()
+            self.give_out()
+            if self.out_of_time() and not self.flying:
+                self.outcome.out_of_budget = bool(self.waiting)
+                break
+            if self.waiting and not self.flying:
+                self.outcome.stopped = self.stranded()
+                break
+            self.take_in(self.engine.came(POLL_S))
+        self.outcome.wall_s = time.monotonic() - self.begun
+        self.outcome.spent_s = dict(self.spent)
+        self.outcome.left = self.cells - self.outcome.finished
+        self.outcome.interrupted = self.stop() and self.outcome.left > 0
+        self.outcome.places = places
+        return self.outcome
+
+    def out_of_time(self) -> bool:
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+    def look(self) -> None:
+        """Which places are there now; a node that is not there any more is named."""
+        now = self.engine.there()
+        nodes = {place.share.node for place in now}
+        for node in sorted({place.share.node for place in self.there} - nodes - self.gone):
+            self.gone.add(node)
+            self.observer.warn(f"node {node} is lost; its shapes go to others")
+        self.there = [place for place in now if place not in self.given_up]
+        self.looked = time.monotonic()
+        for told in self.paces.slow(self.flying):
+            self.observer.warn(told)
+        self.say()
+
+    def say(self) -> None:
+        nodes, busy = ({place.share.node for place in some} for some in (self.there, self.flying))
+        shapes = counted(len(self.waiting), "shape")
+        lost = f", {len(self.gone)} lost" if self.gone else ""
+        self.observer.doing(
+            f"{counted(len(nodes), 'node')} ({len(busy)} measuring{lost}), {shapes} waiting"
+        )
+
+    def give_out(self) -> None:
+        """One shape to every free place."""
+        if self.out_of_time():
+            return
+        sent = False
+        for place in self.there:
+            if place in self.flying or not (job := self.next_for(place)):
+                continue
+            now = time.monotonic()
+            left = None if self.deadline is None else self.deadline - now
+            plan = plan_at(job.part.plan, place)
+            self.engine.send(place, plan, job, left)
+            self.flying[place] = (job, now)
+            sent = True
+        if sent:
+            self.say()
+
+    def next_for(self, place: Place) -> Job | None:
+        """The longest shape that may be measured there; one that was lost there goes elsewhere."""
+        for number, job in enumerate(self.waiting):
+            if job.kind not in (None, place.kind):
+                continue
+            others = (p for p in self.there if job.kind in (None, p.kind) and p not in job.avoid)
+            if place in job.avoid and any(others):
+                continue
+            return self.waiting.pop(number)
+        return None
+
+    def take_in(self, came: Sequence[tuple[Place, Measured | Lost]]) -> None:
+        """What came back is on disk before anything else is done."""
+        done: list[tuple[Job, Measured]] = []
+        for place, result in came:
+            job, since = self.flying.pop(place)
+            if isinstance(result, Lost):
+                self.lose(place, job, result.reason)
+                continue
+            self.lost_at.pop(place, None)
+            self.paces.note(place, time.monotonic() - since, job.guess_s)
+            done.append((job, result))
+        for part in {id(job.part): job.part for job, _ in done}.values():
+            part.sink.append_all(
+                cell for job, result in done if job.part is part for cell in result.cells
+            )
+        for _, result in done:
+            self.outcome.timed_s += result.timed_s
+            self.outcome.note = result.note or self.outcome.note
+            self.spent.update(result.spent_s)
+            for warning in result.warnings:
+                node = result.cells[0][0].node if result.cells else "a node"
+                self.observer.warn(f"{node}: {warning}")
+            self.tell(record for record, _, _ in result.cells)
+        if done:
+            ahead = sum(job.guess_s for job in self.waiting) + sum(
+                job.guess_s / 2 for job, _ in self.flying.values()
+            )
+            self.observer.expect(self.paces.usual() * ahead / max(1, len(self.there)))
+
+    def tell(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self.outcome.finished += record.status != "interrupted"
+            self.observer.finished(record)
+
+    def lose(self, place: Place, job: Job, reason: str) -> None:
+        """Measure it elsewhere; a shape that was lost too often has failed."""
+        node = place.share.node
+        job.losses.append(f"{node}: {reason}")
+        job.avoid.add(place)
+        self.lost_at[place].add(job.shape)
+        self.look()
+        if len(self.lost_at[place]) >= MAX_LOST_SHAPES and place in self.there:
+            self.given_up.add(place)
+            self.there.remove(place)
+            many = counted(MAX_LOST_SHAPES, "shape")
+            self.observer.warn(f"node {node} gets no more: {many} in a row were lost there")
+        if len(job.losses) < MAX_LOSSES:
+            again = f"attempt {len(job.losses)} of {MAX_LOSSES}"
+            self.observer.warn(f"{job.shape.label} was lost on {node} ({again}): {reason}")
+            self.waiting.insert(0, job)
+            return
+        why = f"lost {len(job.losses)} times: {listed(job.losses)}"
+        group = f"{job.shape.label} lost"
+        cells = [cell for cell in job.cells if cell.key not in job.finished]
+        failed = [blank_record(job.part.plan, c, None, "crashed", why, group) for c in cells]
+        job.part.sink.append_all((record, [], None) for record in failed)
+        self.tell(failed)
+
+    def stranded(self) -> str:
+        """Why nothing goes on."""
+        left = counted(len(self.waiting), "shape")
+        if not self.there:
+            return f"no node is left that can measure, and {left} are waiting"
+        kinds = sorted({job.kind.label for job in self.waiting if job.kind})
+        return f"no node of {listed(kinds)} is left, and {left} must be measured there"
+
+
+class Paces:
+    """How long shapes take on each node, of what was guessed; the slow are named once."""
+
+    def __init__(self) -> None:
+        self.seen: defaultdict[Place, list[float]] = defaultdict(list)
+        self.named: set[Place] = set()
+
+    def note(self, place: Place, took_s: float, guess_s: float) -> None:
+        self.seen[place].append(took_s / max(guess_s, LEAST_S))
+
+    def usual(self) -> float:
+        """The median over all shapes that came back."""
+        return statistics.median(pace for paces in self.seen.values() for pace in paces)
+
+    def slow(self, flying: Mapping[Place, tuple[Job, float]]) -> list[str]:
+        """A line for each node that is far behind its peers, by what it returned or has not."""
+        now, told = time.monotonic(), []
+        known = {place: statistics.median(paces) for place, paces in self.seen.items()}
+        for place, (job, since) in flying.items():
+            others = [
+                pace
+                for other, pace in known.items()
+                if other.kind == place.kind and other.share.node != place.share.node
+            ]
+            if place in self.named or not others:
+                continue
+            usual = statistics.median(others)
+            pace = max(known.get(place, 0.0), (now - since) / max(job.guess_s, LEAST_S))
+            if pace > SLOW * usual and now - since > LEAST_S:
+                self.named.add(place)
+                told.append(
+                    f"node {place.share.node} is {pace / usual:.0f} times slower than its peers"
+                    f" ({job.shape.label} for {span(now - since)}): look at it"
+                )
+        return told

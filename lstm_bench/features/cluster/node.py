@@ -1,0 +1,174 @@
+"""What happens on a node of a cluster: it is examined, then measures one shape after another."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from lstm_bench.driver import driver, machine, machine_lock, preflight, worker_pool
+from lstm_bench.features.limits import measure as limits
+from lstm_bench.frameworks import framework_of
+from lstm_bench.model.profile import Profile
+from lstm_bench.model.types import Block, Cell, LstmBenchError, Record
+from lstm_bench.runs.plan import Plan
+from lstm_bench.runs.store import Finished, Kept, Sink
+
+
+@dataclass
+class Examined:
+    """A node, and what is wrong with it."""
+
+    machine: dict[str, Any]
+    python: str = ""
+    interpreters: dict[str, dict[str, Any]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)  # frameworks, with the reason
+    faults: list[str] = field(default_factory=list)
+
+
+def examine(plan: Plan) -> Examined:
+    """This machine, and every interpreter that the plan needs on it."""
+    if not os.environ.get("CUDA_VISIBLE_DEVICES", "-"):  # a task that asks for no GPU sees none
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+    found = Examined(machine.fingerprint(), sys.executable)
+    rows = {framework_of(row).name: row for row in plan.implementations}
+    for name, row in rows.items():
+        one = replace(plan, implementations=(row,))
+        try:
+            worker_pool.interpreter(name, plan.environments)
+            found.interpreters |= preflight.interpreters(one)
+            found.missing |= preflight.missing(one, skip=True)
+        except LstmBenchError as error:
+            found.faults.append(str(error))
+    return found
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of a node that one agent measures on: all of it, or one of its GPUs."""
+
+    node: str
+    number: int = 0
+    of: int = 1
+
+    def cores(self, there: Collection[int]) -> set[int]:
+        """Its cores, which no other agent of the node has."""
+        ordered = sorted(there)
+        each = max(1, len(ordered) // self.of)
+        return set(ordered[self.number * each :][:each]) or set(ordered)
+
+
+@dataclass
+class Measured:
+    """The cells of a shape, and what they took."""
+
+    cells: list[Finished]
+    wall_s: float
+    timed_s: float
+    spent_s: dict[str, float]
+    warnings: list[str] = field(default_factory=list)
+    note: str = ""
+
+
+class Agent:
+    """Measures on a share of a node; its workers stay from shape to shape."""
+
+    def __init__(self, plan: Plan, share: Share, missing: Mapping[str, str]):
+        if share.of > 1:
+            os.sched_setaffinity(0, share.cores(os.sched_getaffinity(0)))
+        self.plan, self.share = plan, share
+        self._open = contextlib.ExitStack()
+        logs = self._open.enter_context(tempfile.TemporaryDirectory(prefix="lstm-bench-"))
+        self._kept = Kept(Path(logs))
+        self._warnings: list[str] = []
+        if share.number == 0:  # the others of the node are no strangers
+            token = machine_lock.announced(plan.settings.device)
+            self._warnings = self._open.enter_context(token)
+        self._warnings += _niceness()
+        self._cpu, self._gpus = machine.cpu_model(), machine.gpus()
+        walk = driver.Walk(plan, self._kept, _Silent(), missing=missing)
+        self._walk = self._open.enter_context(walk)
+
+    def limits(self) -> dict[str, Any] | str:
+        """What this machine can do at best, for `nodes.jsonl`; text: why nobody can tell."""
+        settings = self.plan.settings
+        try:
+            found = limits.measure(self.plan.environments, settings.device, settings.threads)
+        except LstmBenchError as error:
+            return str(error)
+        return found.to_json()
+
+    def measure(
+        self, cells: list[Cell], finished: Collection[str], budget_s: float | None
+    ) -> Measured:
+        """All cells of one shape, pass by pass; see `driver.run` for `finished`."""
+        started, timed_s, spent = time.monotonic(), self._walk.timed_s, dict(self._walk.spent_s)
+        self._kept.cells.clear()
+        self._walk.finished_before = finished
+        deadline = None if budget_s is None else started + budget_s
+        for (number, shape), group in driver.by_shape(cells).items():
+            self._walk.measure(number, shape, group, deadline)
+        told, self._warnings = self._warnings, []
+        for record in self._kept.records:
+            sign(record, self.share.node, self._cpu, self._gpus)
+        return Measured(
+            list(self._kept.cells),
+            time.monotonic() - started,
+            self._walk.timed_s - timed_s,
+            {what: s - spent.get(what, 0.0) for what, s in self._walk.spent_s.items()},
+            told,
+            self._walk.note,
+        )
+
+    def close(self) -> None:
+        self._open.close()
+
+
+def _niceness() -> list[str]:
+    """Measure at the priority of any program; Ray starts its processes below that."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    if own <= 0:
+        return []
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    except OSError:
+        return [f"measures at niceness {own}; start its Ray with RAY_worker_niceness=0"]
+    return []
+
+
+def sign(record: Record, node: str, cpu: str, gpus: list[dict[str, Any]]) -> None:
+    """Note in a record where it was measured."""
+    record.node, record.device_name = node, cpu
+    if record.device == "cuda" and gpus:
+        record.device_name, record.driver = str(gpus[0]["name"]), str(gpus[0]["driver"])
+
+
+class Signing:
+    """A sink that notes in every record where it was measured."""
+
+    def __init__(self, sink: Sink, node: str, machine: Mapping[str, Any]):
+        self.node, self._sink, self._machine = node, sink, machine
+
+    @property
+    def logs(self) -> Path:
+        return self._sink.logs
+
+    def append(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
+        sign(record, self.node, str(self._machine["cpu"]), self._machine["gpus"])
+        self._sink.append(record, blocks, profile)
+
+
+class _Silent:
+    """Nobody watches a node: what it has finished is told when it returns."""
+
+    def started(self, cells: list[Cell], seconds: float) -> None: ...
+    def doing(self, text: str) -> None: ...
+    def finished(self, record: Record) -> None: ...
+    def expect(self, seconds: float) -> None: ...
+    def warn(self, text: str) -> None: ...

@@ -1,0 +1,5 @@
+"""Energy per call, power, clocks and temperature of a GPU."""
+
+from lstm_bench.model.feature import Feature
+
+FEATURE = Feature()

@@ -1,0 +1,218 @@
+"""Joules per call: what a load draws over an idle GPU, by its energy counter, and its pace.
+
+The counter moves about ten times a second, and the time after a load up to its next move is idle
+time. So a worker calls without a pause while the counter is polled, and only moves (ticks) that lie
+inside the load count. What is kept is what was measured; joules are derived from it wherever they
+are read. `study/notes/energy-repeats.md` says how well that repeats.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol
+
+from lstm_bench.model.types import LEAD_S, WINDOW_S, Energy
+from lstm_bench.model.units import counted
+
+IDLE_S = 1.0
+FEWEST_TICKS = 3
+POLL_S = 0.002  # between two reads, each of which takes some 4 ms
+MISSES = 5  # reads without an answer until the counter is given up
+PATIENCE_S = 2.0  # for the last read
+BLUR_S = 0.03  # reads further apart than this do not tell when the counter moved
+
+
+class Counter(Protocol):
+    """What is read; a `gpu.Gauge` is one."""
+
+    @property
+    def reason(self) -> str: ...
+    def energy_j(self) -> float | None: ...
+    def give_up(self) -> None: ...
+
+
+class Load(Protocol):
+    """What a worker did without a pause; `protocol.Loaded` is one."""
+
+    @property
+    def calls(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Tick:
+    """The counter moved: about when, and to what."""
+
+    at_s: float
+    energy_j: float
+
+
+class Ticks:
+    """Polls the counter in a thread, while it is entered, and keeps the ticks."""
+
+    def __init__(self, counter: Counter, now: Callable[[], float] = time.monotonic):
+        self.counter, self.now = counter, now
+        self.ticks: list[Tick] = []
+        self.lost = False  # the counter does not answer, several times in a row
+        self._missed = 0
+        self._energy_j: float | None = None
+        self._read_at_s = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="energy", daemon=True)
+
+    def __enter__(self) -> Ticks:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join(PATIENCE_S)
+        if self._thread.is_alive():  # the next to ask would wait as long
+            self.lost = True
+            self.counter.give_up()
+
+    def look(self) -> None:
+        """Read once. A tick happened between two reads: in the middle, as far as we know."""
+        before = self.now()
+        energy = self.counter.energy_j()
+        at = (before + self.now()) / 2
+        if energy is None:
+            self._missed += 1
+            self.lost = self._missed >= MISSES
+            return
+        self._missed = 0
+        known, gap = self._energy_j is not None, at - self._read_at_s
+        if known and energy != self._energy_j and gap <= BLUR_S:
+            self.ticks.append(Tick(at - gap / 2, energy))
+        self._energy_j, self._read_at_s = energy, at
+
+    def _run(self) -> None:
+        while not self.lost and not self._stop.wait(POLL_S):
+            self.look()
+
+
+Watching = Callable[[Counter], AbstractContextManager[Ticks]]
+
+
+def measure(
+    counter: Counter,
+    run_load: Callable[[float], Load],
+    idle_w: float | None = None,
+    window_s: float = WINDOW_S,
+    now: Callable[[], float] = time.monotonic,
+    watching: Watching = Ticks,
+) -> Energy:
+    """Power and pace of a load; `run_load` runs it for so many seconds and returns when it ends.
+
+    What `run_load` raises is the caller's. Where there is no counter no load is run.
+    """
+    if counter.energy_j() is None:
+        return Energy(problem=counter.reason or "the energy counter does not answer")
+    with watching(counter) as watch:
+        asked = now()
+        load = run_load(window_s + LEAD_S)
+        answered = now()
+    if watch.lost:
+        return Energy(problem=counter.reason or "the energy counter stopped answering")
+    start = max(asked, answered - load.seconds)
+    return of_load(inside(watch.ticks, start, answered), load, idle_w)
+
+
+def idle_power(
+    counter: Counter,
+    seconds: float = IDLE_S,
+    sleep: Callable[[float], None] = time.sleep,
+    now: Callable[[], float] = time.monotonic,
+    watching: Watching = Ticks,
+) -> float | None:
+    """What the GPU draws while nothing runs on it; None if that cannot be told.
+
+    To be read while the workers are alive: a CUDA context alone keeps the clocks up.
+    """
+    if counter.energy_j() is None:
+        return None
+    with watching(counter) as watch:
+        start = now()
+        sleep(seconds)
+        end = now()
+    ticks = inside(watch.ticks, start, end)
+    return None if watch.lost or problem_of(ticks) else power(ticks)
+
+
+def inside(ticks: Sequence[Tick], start_s: float, end_s: float) -> list[Tick]:
+    """The ticks that count: within the load, less the first, whose energy may date from before."""
+    return [tick for tick in ticks if start_s <= tick.at_s <= end_s][1:]
+
+
+def problem_of(ticks: Sequence[Tick]) -> str:
+    """Why no power comes of these ticks; empty if it does."""
+    if len(ticks) < FEWEST_TICKS:
+        moved = counted(len(ticks), "time")
+        return f"too short to measure: the energy counter moved {moved} in the load"
+    if any(b.energy_j <= a.energy_j for a, b in itertools.pairwise(ticks)):
+        return "the energy counter went backwards"
+    return ""
+
+
+def power(ticks: Sequence[Tick]) -> float:
+    """Watts, as the line through the ticks.
+
+    The energies are exact and the times are not, so time is fitted against energy by least squares.
+    With three ticks that is the ends over the time between them; with more it uses what lies
+    between, and repeats better than the ends (`experiments/energy_simulation.py`).
+    """
+    energy = [tick.energy_j for tick in ticks]
+    slope, _ = statistics.linear_regression(energy, [tick.at_s for tick in ticks])
+    return 1 / slope
+
+
+def of_load(ticks: Sequence[Tick], load: Load, idle_w: float | None) -> Energy:
+    """What the ticks inside a load tell of it."""
+    problem = problem_of(ticks)
+    return Energy(
+        power_w=None if problem else power(ticks),
+        idle_w=idle_w,
+        window_s=ticks[-1].at_s - ticks[0].at_s if ticks else 0.0,
+        ticks=len(ticks),
+        calls=load.calls,
+        call_s=load.seconds / load.calls,
+        problem=problem,
+    )
+
+
+def together(loads: Sequence[Energy]) -> Energy | None:
+    """Several loads of one cell as one: all energy over all time, all time over all calls.
+
+    What the GPU draws when idle is the mean of what was held for each. A load without a power
+    counts only if none has one.
+    """
+    known = [one for one in loads if one.power_w is not None and one.call_s is not None]
+    if len(known) < 2:
+        return known[0] if known else loads[0] if loads else None
+    calls = sum(one.calls for one in known)
+    seconds = [one.calls * (one.call_s or 0.0) for one in known]
+    joules = sum((one.power_w or 0.0) * took_s for one, took_s in zip(known, seconds, strict=True))
+    idle = [one.idle_w for one in known if one.idle_w is not None]
+    return Energy(
+        power_w=joules / sum(seconds),
+        idle_w=statistics.fmean(idle) if idle else None,
+        window_s=sum(one.window_s for one in known),
+        ticks=sum(one.ticks for one in known),
+        calls=calls,
+        call_s=sum(seconds) / calls,
+        load_w=[one.power_w or 0.0 for one in known],
+        load_call_s=[one.call_s or 0.0 for one in known],
+    )

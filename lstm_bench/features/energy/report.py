@@ -1,0 +1,300 @@
+"""What a run took besides time: energy per call, clocks, temperature, memory.
+
+The document of `lstm-bench report --energy`, and its table as a section of the page.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from lstm_bench.analysis.results import Run
+from lstm_bench.features.energy.cells import Drawn, drawn, firsts, pairs, shared_shapes
+from lstm_bench.model.shape_filter import chosen, shapes_of
+from lstm_bench.model.types import SAME_ENERGY, LstmBenchError, Record, unlike_idle_w
+from lstm_bench.model.units import counted, in_units, over, percent, size, wrapped
+from lstm_bench.report.document import Column, Document, Row, Table, number
+from lstm_bench.report.page import Section
+from lstm_bench.report.run_report import MEMORY_NOTE, heading, mark_notes, names, only
+from lstm_bench.runs import store
+
+SLOWED = ("throttled:", "slow clock:")  # how warnings of a block that stood out begin
+ESTIMATE = "~"  # before two digits: most cells are estimates
+
+_ENERGY = (
+    "energy per call, the median over {shapes}; gross: net, and idle power for the time per call;"
+    " ~ if two runs on one GPU need not agree to {known} in most cells; net: what the GPU draws"
+    " over idle while calls run back to back, - if that is not resolved; +-: half its 95% interval;"
+    " power, idle: while calls run, and without; columns are medians of their own and need not add"
+    " up; "
+)
+_CLOCK = (
+    "SM MHz, mem MHz: median clocks while the cells were timed, of SM the lowest too if it was"
+    " lower; util: share of the time with a kernel by NVML, pauses between blocks included; temp:"
+    " the highest; "
+)
+
+
+def document(run: Run, conditions: Sequence[str] = ()) -> Document:
+    """Energy, the GPU's state and memory, row by row; `conditions` choose shapes."""
+    result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
+    result.add(heading(run))
+    everywhere = records = measured(run)
+    if conditions:
+        cells = chosen(run.cells, conditions)
+        result.add(only(run, cells, conditions))
+        result.facts["where"] = list(conditions)
+        shapes = shapes_of(cells)
+        records = [r for r in records if r.shape in shapes]
+    own = firsts(records)
+    rows = table_rows(own, run.implementations)
+    notes = list(dict.fromkeys(leg.note for leg in _legs(run) if leg.note))
+    if not any(row["gross_j"] or row["clock_mhz"] or row["host_peak"] for row in rows):
+        raise LstmBenchError(
+            f"{run.name} has neither energy nor clocks nor memory peaks"
+            f"{''.join(f' ({note})' for note in notes)};"
+            " measure them with `lstm-bench grid GRID --energy` on a machine with an NVIDIA GPU"
+        )
+    result.add(Table("energy", rows, _columns(rows, run)))
+    common = len(shared_shapes(own))
+    energy = "no energy, which takes an NVIDIA GPU and `lstm-bench grid GRID --energy`; "
+    if elsewhere := {one.record.shape for one in drawn(everywhere)}:
+        energy = f"no energy here; the run has it at {counted(len(elsewhere), 'other shape')}; "
+    if any(row["cells"] for row in rows):
+        energy = _ENERGY.format(shapes=over(common), known=percent(SAME_ENERGY, 0))
+    clock = _CLOCK if any(row["clock_mhz"] for row in rows) else ""
+    result.add(wrapped(energy + clock + MEMORY_NOTE))
+    result.add("\n".join(mark_notes(run, (row["implementation"] for row in rows))))
+    told = [*doubts(own), *repeats(pairs(records))]
+    if told:
+        result.add("\n".join(wrapped(line, 2) for line in told))
+    for note in notes:
+        result.add(wrapped(f"! {note}"))
+    for title, lines in (
+        ("without energy", problem_lines(own)),
+        ("throttled", throttled_lines(own)),
+    ):
+        if lines:
+            result.add("\n".join([f"{title}:", *lines]))
+    return result
+
+
+def sections(run: Run) -> list[Section]:
+    """The same table for the page, if there is energy to tell of."""
+    rows = [row for row in table_rows(firsts(measured(run)), run.implementations) if row["cells"]]
+    if not rows:
+        return []
+    shapes = len(shared_shapes(firsts(measured(run))))
+    columns = {
+        "gross_j": "gross (mJ)",
+        "net_j": "net (mJ)",
+        "net_spread": "net +- (%)",
+        "power_w": "power (W)",
+        "clock_mhz": "SM MHz",
+        "temperature_c": "temp (C)",
+        "estimates": "estimates",
+    }
+    scales = {"gross_j": 1e3, "net_j": 1e3, "net_spread": 100}
+    cells: list[list[str | float | None]] = []
+    for row in rows:
+        known = {**row, "gross_j": _two_digits(row["gross_j"])} if is_estimate(row) else row
+        shown = (None if known[k] is None else known[k] * scales.get(k, 1) for k in columns)
+        cells.append([row["implementation"], *(None if v is None else round(v, 3) for v in shown)])
+    note = (
+        f"Per call, the median over {over(shapes)}; net: what the GPU draws over idle, and half its"
+        " 95% interval; estimates: cells whose gross energy two runs on one GPU need not agree on"
+        f" to {percent(SAME_ENERGY, 0)}; where most are, it has two digits."
+    )
+    return [
+        Section(
+            title="Energy", note=note, columns=["implementation", *columns.values()], rows=cells
+        )
+    ]
+
+
+def _legs(run: Run) -> list[store.Leg]:
+    return store.read_legs(run.folder) if run.folder else []
+
+
+def measured(run: Run) -> list[Record]:
+    """All cells with a time, controls among them."""
+    records = store.read_records(run.folder).values() if run.folder else []
+    return [r for r in records if r.status == "ok"]
+
+
+def table_rows(records: Sequence[Record], order: Sequence[str]) -> list[dict[str, Any]]:
+    """One row per implementation; what nothing is known of is None.
+
+    Of energy where all rows have one; if that is nowhere, each row's own, which do not compare.
+    """
+    shapes = shared_shapes(records) or {one.record.shape for one in drawn(records)}
+    rows = []
+    for name in order:
+        own = [r for r in records if r.implementation == name]
+        cells = [one for one in drawn(own) if one.record.shape in shapes]
+        energies = [one.energy for one in cells]
+        net_spread = _median(one.net_spread for one in cells)
+        resolved = net_spread is not None and net_spread < 1
+        states = [r.gpu for r in own if r.gpu]
+        rows.append(
+            {
+                "implementation": name,
+                "gross_j": _median(one.gross_j for one in cells),
+                "net_j": _median(e.net_j for e in energies) if resolved else None,
+                "net_spread": net_spread if resolved else None,
+                "cells": len(cells),
+                "estimates": sum(not one.known for one in cells),
+                "power_w": _median(e.power_w for e in energies),
+                "idle_w": _median(e.idle_w for e in energies),
+                "clock_mhz": _median(s.sm_mhz for s in states),
+                "lowest_mhz": min(_present(s.lowest_sm_mhz for s in states), default=None),
+                "memory_mhz": _median(s.memory_mhz for s in states),
+                "utilisation": _median(s.utilisation for s in states),
+                "temperature_c": max(_present(s.temperature_c for s in states), default=None),
+                "device_peak": max((r.memory.get("device peak", 0) for r in own), default=0),
+                "host_peak": max(map(_host_memory, own), default=0),
+            }
+        )
+    return rows
+
+
+def _host_memory(record: Record) -> int:
+    """As `results` has it."""
+    peak = record.memory.get("host peak")
+    return 0 if peak is None else peak + record.memory.get("import", 0)
+
+
+def doubts(records: Iterable[Record]) -> list[str]:
+    """How many cells are estimates, and of how many net energy is not known."""
+    cells = drawn(records)
+    total = counted(len(cells), "cell")
+    without_idle = sum(one.energy.idle_w is None for one in cells)
+    found = (
+        (
+            sum(not one.known for one in cells),
+            "gross is an estimate, which two runs on one GPU need not agree on to"
+            f" {percent(SAME_ENERGY, 0)}",
+        ),
+        (
+            sum(one.net_spread >= 1 for one in cells) - without_idle,
+            "the GPU draws less over idle than the loads resolve: net is not known there",
+        ),
+        (without_idle, "idle power is not known: gross is power times the time per call there"),
+    )
+    told = [f"in {count} of {total} {words}" for count, words in found if count]
+    if apart := unlike_idle_w(one.record for one in cells):
+        low, high = (statistics.median(ends) for ends in zip(*apart.values(), strict=True))
+        told.append(
+            f"at {counted(len(apart), 'shape')} the GPU was another for some rows, or much warmer"
+            f" ({low:.0f} W and {high:.0f} W idle): rows are not compared there"
+        )
+    return told
+
+
+def repeats(of: Sequence[tuple[Drawn, Drawn]]) -> list[str]:
+    """How far apart A/A pairs are, in gross and in net energy."""
+    gross = [abs(second.gross_j / first.gross_j - 1) for first, second in of]
+    nets = [(first.energy.net_j, second.energy.net_j) for first, second in of]
+    net = [abs(second / first - 1) for first, second in nets if first and second]
+    told = [
+        f"{what} differs by {percent(statistics.median(apart))} in the median and"
+        f" {percent(max(apart))} at most"
+        for what, apart in (("gross", gross), ("net", net))
+        if apart
+    ]
+    pairs = counted(len(of), "A/A pair")
+    return [f"of {pairs} without an estimate, {', '.join(told)}"] if told else []
+
+
+def problem_lines(records: Iterable[Record]) -> list[str]:
+    """Why cells have no energy: each reason once, with how many it concerns."""
+    reasons = Counter(
+        r.energy.problem.split(":")[0] for r in records if r.energy and r.energy.power_w is None
+    )
+    return [f"  {counted(count, 'cell')}: {reason}" for reason, count in reasons.most_common()]
+
+
+def throttled_lines(records: Iterable[Record]) -> list[str]:
+    """Reasons that any reading has; `report` counts cells of which a block stood out by one."""
+    seen = [r for r in records if r.gpu]
+    reasons = Counter(reason for r in seen if r.gpu for reason in r.gpu.throttled)
+    if not reasons:
+        return []
+    cells = counted(len(seen), "cell")
+    lines = [f"  {count} of {cells}: {reason}" for reason, count in reasons.most_common()]
+    held = [r for r in seen if r.gpu and r.gpu.throttled]
+    marked = sum(any(w.startswith(SLOWED) for w in r.warnings) for r in held)
+    note = (
+        f"  in some reading while they were timed, A/A controls apart; {marked} of the {len(held)}"
+        " are marked as throttled or slow clock, since a block stood out from the cell's others:"
+        " `report` counts these"
+    )
+    return [*lines, wrapped(note, 2)]
+
+
+def _columns(rows: Sequence[Row], run: Run) -> list[Column]:
+    """Columns of which no row knows anything are left out."""
+    columns = [
+        ("gross_j", Column("gross", gross_text, right=True)),
+        ("net_j", number("net", "net_j", joules)),
+        ("net_spread", number("+-", "net_spread", lambda share: percent(share, 0))),
+        ("power_w", number("power", "power_w", _whole("W"))),
+        ("idle_w", number("idle", "idle_w", _whole("W"))),
+        ("clock_mhz", Column("SM MHz", _clock_text, right=True)),
+        ("memory_mhz", number("mem MHz", "memory_mhz", _whole(""))),
+        ("utilisation", number("util", "utilisation", lambda share: percent(share, 0))),
+        ("temperature_c", number("temp", "temperature_c", _whole("C"))),
+        ("device_peak", number("GPU mem", "device_peak", _known_size)),
+        ("host_peak", number("host mem", "host_peak", _known_size)),
+    ]
+    known = [column for key, column in columns if any(row[key] for row in rows)]
+    return [names(run), *known]
+
+
+def gross_text(row: Row) -> str:
+    """A row's gross energy; if most of its cells are estimates, marked and to two digits."""
+    return (
+        ESTIMATE + joules(_two_digits(row["gross_j"]))
+        if is_estimate(row)
+        else joules(row["gross_j"])
+    )
+
+
+def is_estimate(row: Row) -> bool:
+    """Whether the gross energy of most cells of a row is an estimate."""
+    return bool(2 * row["estimates"] > row["cells"])
+
+
+def _two_digits(value: float) -> float:
+    return float(f"{value:.1e}")
+
+
+def _clock_text(row: Row) -> str:
+    usual, lowest = row["clock_mhz"], row["lowest_mhz"]
+    if usual is None:
+        return "-"
+    return f"{usual:.0f}" + (f"/{lowest:.0f}" if lowest is not None and lowest < usual else "")
+
+
+def joules(value: float | None) -> str:
+    """An amount of energy with three digits and its unit."""
+    return "-" if value is None else in_units(value, {"J": 1, "mJ": 1e3, "uJ": 1e6}) or "0 J"
+
+
+def _whole(unit: str) -> Callable[[float | None], str]:
+    return lambda value: "-" if value is None else f"{value:.0f} {unit}".rstrip()
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = _present(values)
+    return statistics.median(known) if known else None
+
+
+def _known_size(value: int) -> str:
+    return size(value or None)
+
+
+def _present(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if value is not None]

@@ -1,0 +1,5 @@
+"""What a machine can do at best, and how far the times are from it."""
+
+from lstm_bench.model.feature import Feature
+
+FEATURE = Feature()

@@ -1,0 +1,67 @@
+"""How many times the limit each row takes: a dot per shape, in the colour of what binds there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matplotlib import ticker
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from lstm_bench.analysis.noise import SHAPE
+from lstm_bench.analysis.results import Run
+from lstm_bench.features.limits import distance as limits
+from lstm_bench.model.units import counted, factor
+from lstm_bench.report.figures import LINE, WIDTH, about, box, elided, legend, page, saved, styled
+
+#: Of Okabe and Ito's, which everybody can tell apart.
+COLOURS = {"launch": "#cc79a7", "barrier": "#0072b2"}
+COLOURS |= {"bandwidth": "#009e73", "arithmetic": "#d55e00"}
+NAMES, ROW = 2.1, 1.35 * LINE  # inches: the width of the names, the height of a row
+NOTES = (
+    "A dot is a shape, in the colour of what binds there: the part of the machine that takes most"
+    " of the limit. The bar is the geometric mean. At 1x nothing could be faster on this machine."
+)
+
+
+def write(run: Run, folder: Path) -> list[Path]:
+    """Write the figure, if the run knows its machine's limits."""
+    figure = drawn(run)
+    return saved({"limits": figure}, folder) if figure else []
+
+
+@styled()
+def drawn(run: Run) -> Figure | None:
+    """The rows nearest to their limits first."""
+    far = limits.distances(run.cells, run.limits)
+    if far.empty:
+        return None
+    means = sorted(limits.means(far).items(), key=lambda one: one[1])
+    shapes = counted(len(far[SHAPE].drop_duplicates()), "shape")
+    body = ROW * len(means)
+    figure, foot = page(body + 0.9, f"Distance to the limit over {shapes}", [about(run)], NOTES)
+    ax = figure.add_subplot()
+    ax.set_position(box(figure, NAMES, foot + 0.65, WIDTH - NAMES - 0.15, body))
+    for row, (name, mean) in enumerate(means):
+        own = far[far["implementation"] == name]
+        colours = own["binds"].map(COLOURS)
+        ax.scatter(own["over"], [row] * len(own), s=16, c=colours, alpha=0.55, linewidths=0)
+        ax.plot([mean, mean], [row - 0.35, row + 0.35], color="black", linewidth=1.5)
+    ax.axvline(1, color="black", linewidth=0.8)
+    low, high = min(1.0, far["over"].min()), far["over"].max()
+    ax.set(xscale="log", xlim=(low / 1.15, high * 1.15), ylim=(len(means) - 0.4, -0.6))
+    ax.set(yticks=range(len(means)), xlabel="latency over the limit")
+    ax.set_yticklabels([elided(name, 28) for name, _ in means])
+    ax.xaxis.set_major_locator(ticker.LogLocator(10, (1.0, 2.0, 5.0), numticks=12))
+    ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: factor(value)))
+    ax.xaxis.set_minor_locator(ticker.NullLocator())
+    ax.grid(axis="x", color="#e6e6e6", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    there = [part for part in limits.PARTS if (far["binds"] == part).any()]
+    legend(figure, [(_sample(COLOURS[part]), part) for part in there], "lower left", foot)
+    return figure
+
+
+def _sample(colour: str) -> Line2D:
+    return Line2D([], [], linestyle="none", marker="o", color=colour, ms=5)

@@ -1,0 +1,49 @@
+"""Has a process measure what this machine can do at best."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+
+import msgspec
+
+from lstm_bench.driver import worker_pool
+from lstm_bench.model.errors import LstmBenchError
+from lstm_bench.model.limits import Limits
+from lstm_bench.model.units import clipped
+
+TIMEOUT_S = 120.0  # the first time on a GPU compiles
+_CODE = """
+import json, sys
+from lstm_bench.model.types import Unsupported
+from lstm_bench.features.limits import in_worker as limits
+try:
+    told = limits.measure(sys.argv[1], int(sys.argv[2])).to_json()
+except Unsupported as reason:
+    told = str(reason)
+print(json.dumps(told))
+"""
+
+
+def measure(environments: Mapping[str, str], device: str, threads: int) -> Limits:
+    """The constants, by the interpreter that holds the C++ baseline; an error says what lacks."""
+    python = worker_pool.interpreter(
+        "persistent" if device == "cuda" else "deepbench", environments
+    )
+    command = worker_pool.with_package(python, _CODE, device, str(threads))
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        raise LstmBenchError(f"limits: {python}: took longer than {TIMEOUT_S:g} s") from None
+    except (OSError, subprocess.SubprocessError) as error:
+        raise LstmBenchError(f"limits: {python}: {error}") from None
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise LstmBenchError(f"limits: {python}: {clipped(said[-1], 300)}")
+    told = json.loads(done.stdout.strip().splitlines()[-1])
+    if isinstance(told, str):
+        raise LstmBenchError(f"limits: {told}")
+    return msgspec.convert(told, Limits, str_keys=True)

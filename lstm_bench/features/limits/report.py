@@ -1,0 +1,110 @@
+"""What a machine can do at best, and how far from it each row is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from lstm_bench.analysis.noise import SHAPE
+from lstm_bench.features.limits import distance as analysis
+from lstm_bench.model.limits import Limits
+from lstm_bench.model.types import Shape
+from lstm_bench.model.units import factor, in_units, seconds, size
+from lstm_bench.report.document import Column, Document, Table, number, text
+
+NOTE = (
+    "over limit: time over what no implementation of its class of accuracy can be below on this"
+    " machine, geometric mean"
+)
+PARTS = (
+    "limit: the least time by the machine's constants; binds: what takes most of it (launch;"
+    " barrier: exchanges between timesteps; bandwidth; arithmetic); nearest: the row with the"
+    " lowest time"
+)
+RATES = {"T": 1e-12, "G": 1e-9, "M": 1e-6}
+
+
+def document(limits: Limits) -> Document:
+    """All constants, each with its unit."""
+    rows = [{"what": what, "value": value} for what, value in _rows(limits)]
+    table = Table("constants", rows, (text("constant", "what"), number("value", "value")))
+    return Document([table], {"limits": limits.to_json()})
+
+
+def _rows(limits: Limits) -> Iterator[tuple[str, str]]:
+    gpu = limits.device == "cuda"
+    core = "multiprocessor" if gpu else "thread"
+    yield f"{core}s", str(limits.cores)
+    yield "shortest call", seconds(limits.call_s)
+    yield "shortest call of many queued", seconds(limits.queued_s)
+    for cores, exchange_s in limits.exchange_s.items():
+        if cores > 1 or gpu:
+            yield f"exchange between {cores} {core}{'s' * (cores > 1)}", seconds(exchange_s)
+    for name, cell_s in limits.cell_s.items():
+        yield f"chain of a cell, {name}", seconds(cell_s)
+    if limits.taken_in:
+        yield f"bytes into all {core}s", rate(limits.taken_in, "B/s")
+    yield "multiply-adds, fp32", rate(limits.vector_flops, "FLOP/s")
+    if limits.narrow_flops:
+        yield "matrix products, half, 8 columns", rate(limits.narrow_flops, "FLOP/s")
+    for name, flops in limits.matrix_flops.items():
+        yield f"matrix products, {name}", rate(flops, "FLOP/s")
+    for level in limits.levels:
+        holds = f" ({size(level.bytes)})" if level.bytes else ""
+        if level.bytes_per_s:
+            yield f"{level.name}{holds}", rate(level.bytes_per_s, "B/s")
+        else:
+            yield f"{level.name}{holds}", "-"
+
+
+def rate(value: float, unit: str) -> str:
+    """A rate with three digits: 4.31 TB/s."""
+    return in_units(value, {f"{prefix}{unit}": factor for prefix, factor in RATES.items()}) or "-"
+
+
+# --- distances
+
+
+def distance(over: float | None) -> str:
+    """A time over its limit."""
+    return "-" if over is None else factor(over)
+
+
+def standings(far: pd.DataFrame) -> list[dict[str, Any]]:
+    """Per shape and class of accuracy: its limit, what binds, and the rows, the nearest first."""
+    result = []
+    whole = far[far["computes"] == "lstm"].sort_values("over")
+    for (accuracy, *sizes), part in whole.groupby(["accuracy", *SHAPE], sort=True):
+        first = part.iloc[0]
+        keys = ("limit_s", "binds", *(f"{part}_s" for part in analysis.PARTS))
+        rows = dict(zip(part["implementation"], part["over"], strict=True))
+        result.append(
+            {
+                **dict(zip(SHAPE, map(int, sizes), strict=True)),
+                "accuracy": accuracy,
+                **{key: first[key] for key in keys},
+                "nearest": first["implementation"],
+                "over": first["over"],
+                "rows": rows,
+            }
+        )
+    return result
+
+
+def by_shape(far: pd.DataFrame, most: int) -> Table:
+    """The limits of all shapes, and who is nearest."""
+    columns = (
+        Column("shape", label, right=True),
+        text("accuracy", "accuracy"),
+        number("limit", "limit_s", seconds),
+        text("binds", "binds"),
+        text("nearest", "nearest"),
+        number("over limit", "over", distance),
+    )
+    return Table("shape_limits", standings(far), columns, "the limit of each shape", most=most)
+
+
+def label(row: Mapping[str, Any]) -> str:
+    return Shape(*(row[axis] for axis in SHAPE)).label

@@ -1,0 +1,200 @@
+"""`lstm-bench profile`: one implementation at one shape, taken apart."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lstm_bench.commands import options
+from lstm_bench.model.types import LstmBenchError, Settings, Shape, Stopped
+
+if TYPE_CHECKING:
+    from lstm_bench.driver.protocol import Profiled
+    from lstm_bench.model.profile import Profile
+    from lstm_bench.model.types import Record
+
+
+@click.command()
+@click.argument("implementation")
+@options.shape("Hidden, batch, timesteps[, input size].", required=True)
+@options.device
+@options.threads
+@options.python
+@click.option(
+    "--operators", is_flag=True, help="The host's operators, by the framework's own profiler."
+)
+@click.option(
+    "--sort",
+    type=click.Choice(options.SORTS),
+    default="self",
+    show_default=True,
+    help="The order of kernels and operators.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    metavar="N",
+    default=15,
+    show_default=True,
+    help="Rows to draw; CSV and JSON have all.",
+)
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="On a GPU: all that happened as a Chrome trace, for ui.perfetto.dev.",
+)
+@click.option(
+    "--figure",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="On a GPU: draw one call over time.",
+)
+@options.writing
+def profile(
+    implementation: str,
+    shape: Shape,
+    device: str | None,
+    threads: int | None,
+    pythons: Sequence[str],
+    operators: bool,
+    sort: str,
+    top: int,
+    trace: Path | None,
+    figure: Path | None,
+    form: str | None,
+    output: str | None,
+) -> None:
+    """Take the calls of one implementation at one shape apart.
+
+    \b
+      lstm-bench profile pytorch --shape 512,16,25
+      lstm-bench profile pytorch-amp --shape 512,16,25 --trace amp.json
+      lstm-bench profile tf-mode2 --shape 512,16,25 --operators --sort total
+
+    The cell is checked and timed as in a grid, then profiled apart from that: on a GPU its kernels,
+    copies and launches through CUPTI, on a CPU its operators. PyTorch and LibTorch also show the
+    functions between the call and the library. Nothing is kept but what you ask for.
+    """
+    from lstm_bench import frameworks as registry
+    from lstm_bench.features.profile import report as kernel_report
+    from lstm_bench.model.units import counted
+
+    row = registry.find(implementation, "IMPLEMENTATION")
+    if row.threads and (device == "cuda" or threads):
+        raise click.UsageError(
+            f"{row.name} is on the CPU with {counted(row.threads, 'thread')} whatever --device and"
+            f" --threads say; leave them out, or profile {row.name.rpartition('@')[0]}"
+        )
+    own = row.settings_in(Settings(device=options.device_for(device))).device
+    _early(trace, figure, own, operators)
+    record, found, happened = _measured(
+        *(implementation, shape, device, threads, pythons, operators),
+        timeline=bool(trace or figure),
+    )
+    options.write(kernel_report.cell_document(record, found, sort, top), form, output)
+    if found.problem or not found.parts:
+        raise Stopped(_nothing(record, found, own, operators))
+    if (trace or figure) and not happened.activities:
+        raise Stopped("no timeline: the profiler told of no times")
+    title = f"{record.implementation} at {record.shape.label}"
+    if trace:
+        from lstm_bench.features.profile import trace as traces
+
+        content = traces.chrome(happened.activities, happened.windows, title)
+        options.write_file(trace, json.dumps(content))
+    if figure:
+        from lstm_bench.features.profile import figures as profile_figures
+
+        try:
+            profile_figures.timeline(
+                happened.activities, happened.windows, figure, record.shape.timesteps, title
+            )
+        except OSError as error:
+            raise options.cannot_write(figure, error) from None
+        click.echo(f"wrote {figure}", err=True)
+
+
+def _nothing(record: Record, found: Profile, device: str, operators: bool) -> str:
+    """Why there is nothing to show, and what can be had instead."""
+    why = found.problem or f"{found.source} saw nothing"
+    same = ["--shape", record.shape.label, "--device", device]
+    words, instead = ["grid", "-i", record.implementation, *same], "times"
+    if device == "cuda" and not operators:
+        words, instead = ["profile", record.implementation, *same, "--operators"], "operators"
+    command = shlex.join(["lstm-bench", *words])
+    return f"{record.implementation} has no profile here: {why}\nfor its {instead}: `{command}`"
+
+
+def _early(trace: Path | None, figure: Path | None, device: str, operators: bool) -> None:
+    """Refuse what cannot be, before anything is measured."""
+    if (trace or figure) and (device == "cpu" or operators):
+        what = "--operators" if operators else "a CPU"
+        raise LstmBenchError(
+            f"--trace, --figure: found {what}, expected a profile of a GPU, which tells times;"
+            " operators have none, use --sort and --top"
+        )
+    if figure and figure.suffix not in (".svg", ".png", ".pdf"):
+        raise LstmBenchError(f"--figure: found {figure}, expected a name in .svg, .png or .pdf")
+
+
+def _measured(
+    implementation: str,
+    shape: Shape,
+    device: str | None,
+    threads: int | None,
+    pythons: Sequence[str],
+    operators: bool,
+    timeline: bool = False,
+) -> tuple[Record, Profile, Profiled]:
+    """Run the one cell; nothing of it stays on disk."""
+    from lstm_bench.driver import driver, machine, preflight
+    from lstm_bench.driver.follow_ups import ProfileOptions
+    from lstm_bench.driver.signals import Stop
+    from lstm_bench.runs import grid
+    from lstm_bench.runs.store import Kept
+
+    data = {
+        "name": "profile",
+        "implementations": [implementation],
+        "device": options.device_for(device),
+        "threads": threads or "all",
+        "controls": 0,
+        "profile": True,
+    }
+    plan = grid.plan(
+        data,
+        Path("--shape"),
+        device=machine.default_device(),
+        threads=machine.threads(),
+        shapes=[shape],
+        implementations=[implementation],
+        environments=preflight.environments(pythons),
+        sampling={"rounds": 5, "max_rounds": 5},
+    )
+    preflight.missing(plan)
+    preflight.device(plan)
+    seen: list[Profiled] = []
+    look = ProfileOptions(operators=operators, told=seen.append, trace=timeline, depth=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder,
+        Stop(options.tell) as stop,
+        options.alone(plan.settings.device),
+        options.progress(quiet=True) as progress,
+    ):
+        kept = Kept(Path(folder))
+        driver.run(plan, plan.all_cells(), kept, progress, stop, look=look)
+    if stop() and not seen:
+        sys.exit(stop.exit_code)
+    if not kept.records or not seen:
+        told = [text for record in kept.records for text in (record.reason, *record.warnings)]
+        why = "; ".join(filter(None, told))
+        raise Stopped(f"{implementation} at {shape.label} could not be profiled: {why}")
+    return kept.records[0], seen[0].profile, seen[0]

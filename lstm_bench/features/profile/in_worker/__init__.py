@@ -1,0 +1,72 @@
+"""The worker's profiled pass: which profiler is used where.
+
+on a GPU   CUPTI; without it the framework's own profiler, and the profile says so
+on a CPU   the framework's own profiler, or the phases that the baseline knows of itself
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lstm_bench.features.profile.in_worker import cupti
+from lstm_bench.model.demangle import readable
+from lstm_bench.model.profile import Activity, Profile, Window, summary
+from lstm_bench.model.units import clipped
+from lstm_bench.worker.session import Session
+
+PASS_S = 0.05  # how long the profiled calls may take, but for FEWEST of them
+FEWEST, MOST = 2, 10
+ONCE_S = 0.1  # a call that takes so long is made once
+EARLY, EARLY_S = 4, 0.02  # calls to be thrown away: so many at most, and for so long
+
+
+@dataclass
+class Trace:
+    """A profile and, where the profiler tells, all that happened in time."""
+
+    profile: Profile
+    activities: list[Activity] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
+
+
+def calls_for(call_s: float) -> int:
+    """Besides the one that tells of the launches."""
+    if call_s > ONCE_S:
+        return 1
+    return max(FEWEST, min(MOST, int(PASS_S / max(call_s, 1e-9))))
+
+
+def early_for(call_s: float) -> int:
+    """Calls to be thrown away: on an H200 it takes four until a watched one has its pace."""
+    return min(EARLY, int(EARLY_S / max(call_s, 1e-9)))
+
+
+def profile(session: Session, call_s: float, device: str) -> Trace:
+    """What one call of the session does; a profiler that fails is a profile with a problem."""
+    calls = calls_for(call_s)
+    try:
+        if device == "cpu":
+            found = session.operators(calls)
+            return Trace(found or _nothing(device, "no profiler: this one has none of its own"))
+        try:
+            early = early_for(call_s)
+            return Trace(*cupti.collect(session.call, session.wait, calls, early))
+        except cupti.Absent as absent:
+            return _by_framework(session, calls, str(absent))
+    except Exception as error:  # the times of this cell are taken and must not be lost
+        text = str(error).strip().splitlines() or [""]
+        return Trace(_nothing(device, f"the profiler failed: {type(error).__name__}: {text[0]}"))
+
+
+def _by_framework(session: Session, calls: int, reason: str) -> Trace:
+    found = session.activities(calls)
+    if found is None:
+        return Trace(_nothing("cuda", reason))
+    activities, windows = found
+    profile = summary(activities, windows, session.profiler, readable=readable)
+    profile.instead = reason
+    return Trace(profile, activities, windows)
+
+
+def _nothing(device: str, problem: str) -> Profile:
+    return Profile(source="none", device=device, calls=0, problem=clipped(problem, 300))

@@ -1,0 +1,470 @@
+"""Where the time of calls went, as documents: a whole run's profiles, or one cell's."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+import statistics
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from lstm_bench.analysis import noise
+from lstm_bench.analysis.families import FAMILIES
+from lstm_bench.analysis.results import Run
+from lstm_bench.features.profile import cells as profiled_cells
+from lstm_bench.features.profile.cells import Split, Splits
+from lstm_bench.model.profile import Profile
+from lstm_bench.model.shape_filter import chosen, shapes_of
+from lstm_bench.model.types import LstmBenchError, Record, Shape
+from lstm_bench.model.units import (
+    clean,
+    clipped,
+    counted,
+    over,
+    percent,
+    seconds,
+    signed,
+    size,
+    wrapped,
+)
+from lstm_bench.report import run_report
+from lstm_bench.report.document import Document, Table, number, text
+from lstm_bench.runs import run_folders
+
+NAME = 52  # characters of a kernel's name, less what further columns take
+SHORT = {"recurrent GEMM": "rec GEMM", "input GEMM": "in GEMM", "persistent": "persist"}
+#: Columns of the profiled calls, which profiling makes longer.
+DISTORTED = (
+    "gap: the GPU waits between two kernels",
+    "around: before the first kernel and after the last",
+    "rest: latency - busy - gap - around; negative: profiling slowed the call",
+)
+ADD_UP = ": columns need not add up; choose one shape with --shape"
+LAUNCHING = "launching: share of a profiled call spent launching kernels"
+MOST_RUNS = 5  # that are named where this one has nothing to show
+
+
+def document(
+    run: Run,
+    top: int = 5,
+    sort: str = "self",
+    conditions: Sequence[str] = (),
+    everything: bool = False,
+) -> Document:
+    """All profiles of a run: the split by row, its families, the first `top` parts of each row.
+
+    `everything` adds the columns that profiling itself distorts.
+    """
+    cells = chosen(run.cells, conditions)
+    shapes = shapes_of(cells) if conditions else None
+    found = profiled_cells.read(run, shapes)
+    if not found.good and not found.left_out:
+        here = "none of the chosen shapes was" if shapes is not None else "no cell of it was"
+        raise LstmBenchError(
+            f"{run.name}: {here} profiled, out of {counted(len(cells), 'cell')}; measure with"
+            f" `lstm-bench grid GRID --profile`{_others(run)}"
+        )
+    result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
+    result.facts |= {"settings": dict(run.manifest["plan"]["settings"])}
+    result.facts |= {"left_out": dict(found.left_out), "cells": [_cell(s) for s in found.good]}
+    result.add(run_report.heading(run))
+    if conditions:
+        result.add(run_report.only(run, cells, conditions))
+        result.facts["where"] = list(conditions)
+    doubts = left_out_lines(found) + without_lines(run, found, shapes)
+    if doubts:
+        result.add("\n".join(doubts))
+    if found.on_device:
+        _add_device(result, found.on_device, top, sort, run, everything)
+    if found.on_host:
+        _add_host(result, found.on_host, top, sort, run)
+    return result
+
+
+def _others(run: Run) -> str:
+    """Which runs beside this one are profiled, and what shows the newest; nothing if it is too."""
+    found = run_folders.profiled(run.folder) if run.folder else []
+    if not run.folder or not found or run.folder.resolve() in [one.resolve() for one in found]:
+        return ""
+    names = ", ".join(one.name for one in found[:MOST_RUNS])
+    words = ["lstm-bench", "report", "--kernels", "--run", found[0].name]
+    then = shlex.join([*words, *run_folders.elsewhere(found[0])])
+    return f"; profiled are: {names}; `{then}`"
+
+
+def cell_document(record: Record, profile: Profile, sort: str = "self", top: int = 15) -> Document:
+    """One cell: what its time is made of, and its parts, the first `top` of them drawn."""
+    one = Split(record, profile)
+    path = f", {record.path}" if record.path else ""
+    calls = f"{counted(profile.calls, 'call')} by {profile.source}"
+    result = Document([wrapped(f"{one.name} at {one.shape.label}{path}; {calls}")])
+    result.facts = {**_cell(one), "source": profile.source, "problem": profile.problem}
+    result.facts["warnings"] = record.warnings
+    if record.warnings:
+        result.add("\n".join(wrapped(f"! {warning}", 2) for warning in record.warnings))
+    if profile.problem:
+        result.add(wrapped(f"not shown: {profile.problem}"))
+        _add_depth(result, profile)
+        return result
+    lines = _host_lines(one) if one.of_host else _device_lines(one)
+    table = _parts(one, sort, top, by_launch=not one.of_host)
+    result.add("\n".join(lines), table)
+    if len(table.rows) > top:
+        result.add(f"{len(table.rows) - top} more with --top, or --format json")
+    _add_depth(result, profile)
+    return result
+
+
+def _add_depth(result: Document, profile: Profile) -> None:
+    """The way from the caller's call into the library, level by level."""
+    depth = profile.depth
+    if depth is None:
+        return
+    if not depth.frames:
+        result.add(wrapped(f"call depth not measured: {depth.problem}"))
+        return
+    groups = [[*g] for _, g in itertools.groupby(depth.frames, key=lambda frame: frame.level)]
+    rows = [
+        {"level": group[0].level, "frames": len(group), "names": [one.name for one in group]}
+        for group in groups
+    ]
+    columns = (
+        text("level", "level"),
+        number("frames", "frames"),
+        text("outermost", "names", lambda names: _function(names[0])),
+        text("innermost", "names", lambda names: _function(names[-1])),
+    )
+    between = counted(len(depth.frames) - 1, "frame")
+    title = f"call depth: {between} between the call and the library's {depth.frames[-1].name}"
+    result.add(
+        Table("depth", rows, columns, title),
+        f"{depth.stacks} of {depth.of} stacks that reached a library went this way",
+    )
+    result.facts["depth_stacks"] = {"this_way": depth.stacks, "all": depth.of}
+
+
+def _function(name: str) -> str:
+    """Without namespaces that are obvious, and without what is in angle brackets."""
+    while (shorter := re.sub(r"<[^<>]*>", "", name)) != name:
+        name = shorter
+    return clipped(short_name(clean(name)).removeprefix("torch.nn.modules."), 36)
+
+
+def _add_device(
+    result: Document,
+    splits: Sequence[Split],
+    top: int,
+    sort: str,
+    run: Run,
+    everything: bool,
+) -> None:
+    cells, common = profiled_cells.shared(splits)
+    rows = profiled_cells.device_rows(cells)
+    distorted = (
+        number("gap", "gap_s", seconds),
+        number("around", "around_s", seconds),
+        number("rest", "unexplained_s", signed),
+    )
+    result.add(
+        Table(
+            "where",
+            rows,
+            (
+                run_report.names(run),
+                number("busy", "busy_s", seconds),
+                number("host", "host_s", seconds),
+                number("latency", "latency_s", seconds),
+                number("kernels", "kernels", _count),
+                number("launches", "launches", _count),
+                *(distorted if everything else ()),
+            ),
+            "where the time of a call goes",
+        ),
+        "\n".join(
+            [
+                wrapped(
+                    "busy: the GPU works; host: the caller waits while the GPU is idle; medians"
+                    f" over {over(common)}{ADD_UP if common > 1 else ''}"
+                ),
+                *(DISTORTED if everything else ()),
+                *run_report.mark_notes(run, (one.name for one in cells)),
+            ]
+        ),
+        Table(
+            "shares",
+            rows,
+            (
+                run_report.names(run),
+                number("GPU active", "active", _share),
+                number("data movement", "moving", _share),
+                number("idle", "idle", _share),
+                *([number("launching", "launching", _share)] if everything else []),
+            ),
+            "shares of the latency",
+        ),
+        "\n".join(
+            [
+                wrapped(
+                    "GPU active: a kernel ran; data movement: only copies or fills ran; idle:"
+                    f" nothing ran; means over {over(common)}"
+                ),
+                *([LAUNCHING] if everything else []),
+            ]
+        ),
+    )
+    result.add(*map(wrapped, source_lines(splits)))
+    result.add(*map(wrapped, check_lines(splits)))
+    result.add(*map(wrapped, stretched_lines(splits)))
+    _add_parts(result, splits, cells, "time on the device", top, sort, run)
+
+
+def _add_host(result: Document, splits: Sequence[Split], top: int, sort: str, run: Run) -> None:
+    cells, common = profiled_cells.shared(splits)
+    result.add(
+        Table(
+            "operators_where",
+            profiled_cells.host_rows(cells),
+            (
+                run_report.names(run),
+                text("by", "source", lambda source: clipped(source, 24)),
+                number("latency", "latency_s", seconds),
+                number("profiled", "wall_s", seconds),
+                number("in parts", "parts_s", seconds),
+                number("calls", "calls", _count),
+                number("memory", "bytes", size),
+            ),
+            "where the time of a call goes, on the CPU",
+        ),
+        wrapped(
+            f"medians over {over(common)}; in parts: own time of all operators or phases, added up"
+            " over threads; calls, memory: per call of the layer"
+        ),
+        *run_report.mark_notes(run, (one.name for one in cells)),
+    )
+    result.add(*map(wrapped, check_lines(splits)))
+    _add_parts(result, splits, cells, "own time", top, sort, run)
+
+
+def _add_parts(
+    result: Document,
+    splits: Sequence[Split],
+    cells: Sequence[Split],
+    what: str,
+    top: int,
+    sort: str,
+    run: Run,
+) -> None:
+    """The families of every row, and the first parts of each at one shape."""
+    rows = profiled_cells.family_rows(cells)
+    there = [family for family in FAMILIES if any(row[family] for row in rows)]
+    columns = [run_report.names(run), *(number(SHORT.get(f, f), f, _there) for f in there)]
+    result.add(Table("families", rows, columns, f"{what} by family, mean over the same shapes"))
+    if "GEMM" in there:
+        result.add("GEMM: input and recurrent products together, where they cannot be told apart")
+    shape = profiled_cells.middle(splits)
+    result.add(
+        wrapped(
+            f"largest parts of each implementation by {sort}, at {shape.label} where it has that"
+            f" shape; share: of the {what} of all parts"
+        )
+    )
+    for one in profiled_cells.examples(splits):
+        result.add(_parts(one, sort, top, f"{one.name} at {one.shape.label}"))
+
+
+def _parts(one: Split, sort: str, top: int, title: str = "", by_launch: bool = False) -> Table:
+    """The columns that the parts of this cell have anything in."""
+    rows, host = profiled_cells.part_rows(one, sort, by_launch), one.of_host
+    total, memory = (any(row[key] is not None for row in rows) for key in ("total_s", "bytes"))
+    width = NAME - 6 * (total + memory) - 22 * by_launch
+    launch = (number("grid", "grid", _sizes), number("block", "block", _sizes))
+    columns = [
+        text("name", "name", lambda name: clipped(short_name(clean(name)), width)),
+        text("family", "family"),
+        number("calls" if host else "count", "count", _count),
+        number("self" if host else "time", "self_s", seconds),
+        *([number("total", "total_s", seconds)] if total else []),
+        number("share", "share", _share),
+        *([number("memory" if host else "bytes", "bytes", size)] if memory else []),
+        *((*launch, number("regs", "registers", lambda n: str(n or "-"))) if by_launch else ()),
+    ]
+    return Table("parts", rows, columns, title, most=top)
+
+
+def source_lines(splits: Sequence[Split]) -> list[str]:
+    """Whose kernels were not seen by CUPTI, by whom instead, and why."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in splits:
+        if one.profile.instead:
+            found.setdefault((one.profile.source, one.profile.instead), []).append(one.name)
+    return [
+        f"{', '.join(dict.fromkeys(names))}: by {source} instead of CUPTI; {clean(why)}"
+        for (source, why), names in found.items()
+    ]
+
+
+def stretched_lines(splits: Sequence[Split]) -> list[str]:
+    """Cells whose kernels took longer when they were watched than the whole call otherwise."""
+    cells = [one for one in splits if one.stretched]
+    if not cells:
+        return []
+    most = max(one.busy_s / one.latency_s - 1 for one in cells)
+    names = ", ".join(dict.fromkeys(one.name for one in cells))
+    return [
+        f"{counted(len(cells), 'cell')} of {names}: busy exceeds the latency by up to"
+        f" {percent(most, 0)}, because kernels of a CUDA graph run slower when profiled; these"
+        " cells count as busy all the time"
+    ]
+
+
+def check_lines(splits: Sequence[Split]) -> list[str]:
+    """Whether busy, gap and host add up: they do in the profiled call, if it took as long."""
+    held = [
+        s for s in splits if s.latency_s > profiled_cells.LONG_S and s.profile.wall_s is not None
+    ]
+    if not held:
+        return []
+    slower = [s.slowed for s in held if s.slowed > profiled_cells.DIFFERS]
+    faster = [-s.slowed for s in held if s.slowed < -profiled_cells.DIFFERS]
+    what, limit = counted(len(held), "cell"), percent(profiled_cells.DIFFERS, 0)
+    over = f"over {seconds(profiled_cells.LONG_S)}"
+    if not slower and not faster:
+        return [f"profiled calls took as long as timed ones in all {what} {over}, to {limit}"]
+    lines = []
+    for values, word, meaning in (
+        (slower, "slower", _STRETCHED[held[0].of_host]),
+        (faster, "faster", "the host was faster while they were profiled"),
+    ):
+        if values:
+            lines.append(
+                f"{len(values)} of {what} {over} were {word} by more than {limit} when profiled"
+                f" ({percent(statistics.median(values), 0)} in the median,"
+                f" {percent(max(values), 0)} at most): {meaning}"
+            )
+    return lines
+
+
+_STRETCHED = {
+    False: "their gaps are too long; busy is right, except for CUDA graphs",
+    True: "their parts are too long; read them as shares",
+}
+
+
+def without_lines(run: Run, found: Splits, shapes: Collection[Shape] | None) -> list[str]:
+    """How many cells have times but were not profiled: a table must not miss them silently."""
+    cells = run.cells[(run.cells["status"] == "ok") & (run.cells["copy"] == 1)]
+    sizes = cells[noise.SHAPE].itertuples(index=False, name=None)
+    chosen = [s for s in sizes if shapes is None or Shape(*map(int, s)) in shapes]
+    missing = len(chosen) - found.of_timed
+    if missing <= 0:
+        return []
+    return [
+        f"{counted(missing, 'cell')} with times {'was' if missing == 1 else 'were'} not profiled"
+    ]
+
+
+def left_out_lines(found: Splits) -> list[str]:
+    """How many profiles are not shown, by reason."""
+    return [
+        wrapped(f"{counted(count, 'profile')} left out: {clean(reason)}", 2)
+        for reason, count in found.left_out.most_common()
+    ]
+
+
+def _device_lines(one: Split) -> list[str]:
+    """The latency, piece by piece."""
+    profile = one.profile
+    lines = [
+        _line("latency", one.latency_s, "", "how long the caller waits"),
+        _line("busy", one.busy_s, _share(1 - one.idle), "the device works"),
+        _line("  kernels", _seconds(profile.kernel_s), _share(one.active), ""),
+        _line("  movement", one.moving * one.latency_s, _share(one.moving), "only copies or fills"),
+        _line("host", one.host_s, _share(one.idle), "the caller waits while the device is idle"),
+        _line("gap", one.gap_s, "", "idle between two kernels, in the profiled calls"),
+        _line(
+            *("launching", profile.launch_s, _share(one.launching)),
+            f"in {_count(profile.launches)} launches of {_count(profile.kernels)} kernels",
+        ),
+        _line("profiled", _seconds(profile.wall_s), "", _slowed(one)),
+    ]
+    return lines
+
+
+def _host_lines(one: Split) -> list[str]:
+    lines = [
+        _line("latency", one.latency_s, "", "how long the caller waits"),
+        _line(
+            "in parts",
+            one.parts_s,
+            _share(one.parts_s / one.latency_s),
+            "own time of all operators or phases, in profiled calls",
+        ),
+    ]
+    if one.profile.wall_s is not None:
+        lines.append(_line("profiled", one.profile.wall_s, "", _slowed(one)))
+    return lines
+
+
+def _line(name: str, value: float, share: str, note: str) -> str:
+    return f"{name:<10}  {seconds(value):>7}  {share:>4}  {note}".rstrip()
+
+
+def _slowed(one: Split) -> str:
+    if one.slowed != one.slowed:  # no latency to compare it with
+        return "a profiled call"
+    word = "slower" if one.slowed >= 0 else "faster"
+    return f"a profiled call, {percent(abs(one.slowed), 0)} {word}"
+
+
+def _cell(one: Split) -> dict[str, Any]:
+    """The figures of one cell, for JSON."""
+    return {
+        "implementation": one.name,
+        "shape": one.shape.label,
+        "device": one.profile.device,
+        "calls": one.profile.calls,
+        "latency_s": one.latency_s,
+        "busy_s": one.busy_s,
+        "gap_s": one.gap_s,
+        "host_s": one.host_s,
+        "wall_s": one.profile.wall_s,
+        "around_s": one.around_s,
+        "unexplained_s": one.unexplained_s,
+        "launch_s": one.profile.launch_s,
+        "kernels": one.profile.kernels,
+        "launches": one.profile.launches,
+        "moved_bytes": one.profile.moved_bytes,
+        "families_s": one.by_family,
+    }
+
+
+def short_name(name: str) -> str:
+    """A kernel's name without what all of them have: return types, namespaces."""
+    name = re.sub(r"^(std::enable_if<.*?>::type|void) ", "", name)
+    return re.sub(
+        r"\b(at::native|tensorflow|functor|std|Eigen|internal|c10)::|\(anonymous namespace\)::",
+        "",
+        name,
+    )
+
+
+def _share(value: float | None) -> str:
+    return percent(value, 0)
+
+
+def _there(share: float) -> str:
+    return percent(share, 0) if share else "-"
+
+
+def _sizes(sizes: Sequence[int] | None) -> str:
+    """A grid or a block without the dimensions that are one at its end: 16x4, 256."""
+    return re.sub(r"(x1)+$", "", "x".join(map(str, sizes))) if sizes else "-"
+
+
+def _count(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _seconds(value: float | None) -> float:
+    return float("nan") if value is None else value

@@ -1,0 +1,296 @@
+"""ONNX Runtime: a model of one LSTM operator, plain, on CUDA, or quantised to int8."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+from lstm_bench.model.profile import Profile
+from lstm_bench.model.types import Implementation, Settings, Unsupported
+from lstm_bench.worker.operators import Seen, failed, repeat, table
+from lstm_bench.worker.problem import Answer, Array, Problem
+from lstm_bench.worker.session import Session
+
+SOURCE = "ONNX Runtime's profiler"
+_CUDA = "CUDAExecutionProvider"
+_LARGEST = 2**31 - 2**20  # bytes of weights; an ONNX file is one protobuf message, of 2 GiB at most
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    """Say what this ONNX Runtime is; threads and TF32 are each session's own."""
+    if settings.device == "cuda":
+        _check_cuda(ort.get_available_providers())
+        ort.preload_dlls()  # CUDA and cuDNN as pip has installed them
+    return {
+        "versions": {"onnxruntime": ort.__version__, "onnx": onnx.__version__},
+        "threads": settings.threads,
+        "tf32": settings.tf32,
+    }
+
+
+def _check_cuda(found: list[str]) -> None:
+    if _CUDA not in found:
+        raise Unsupported(
+            f"onnxruntime {ort.__version__} has {', '.join(found)}; {_CUDA} comes with"
+            " onnxruntime-gpu, where CUDA and cuDNN can be loaded"
+        )
+
+
+def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
+    """The layer as a model with the problem's weights, loaded."""
+    model = _model(problem)
+    if row.precision == "int8":
+        model = _quantised(model)
+    bound = settings.device == "cuda" or settings.state == "carried"
+    session = (BoundSession if bound else OnnxSession)(model, problem, settings)
+    if row.precision == "int8" and saturates():
+        session.weights = ", weights of 7 bits"
+    return session
+
+
+def _model(problem: Problem) -> onnx.ModelProto:
+    """One LSTM operator, written down as PyTorch's exporters do."""
+    shape = problem.shape
+    weights = {
+        "W": _reordered(problem.w_ih)[None],
+        "R": _reordered(problem.w_hh)[None],
+        "B": np.concatenate([_reordered(problem.b_ih), _reordered(problem.b_hh)])[None],
+    }
+    size = sum(array.nbytes for array in weights.values())
+    if size > _LARGEST:
+        raise Unsupported(f"an ONNX file ends at 2 GiB, and the weights are {size / 2**30:.1f} GiB")
+
+    def tensor(name: str, *size: int) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, size)
+
+    steps, state = (shape.timesteps, shape.batch), (1, shape.batch, shape.hidden)
+    inputs = ["x", "W", "R", "B", "", "h0", "c0"]
+    graph = helper.make_graph(
+        [helper.make_node("LSTM", inputs, ["y", "h", "c"], hidden_size=shape.hidden)],
+        "lstm",
+        [tensor("x", *steps, shape.input_size), tensor("h0", *state), tensor("c0", *state)],
+        [
+            tensor("y", shape.timesteps, 1, shape.batch, shape.hidden),
+            tensor("h", *state),
+            tensor("c", *state),
+        ],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    return _of_graph(graph)
+
+
+def _of_graph(graph: onnx.GraphProto) -> onnx.ModelProto:
+    """In versions that any ONNX Runtime of the last years loads, whichever onnx is installed."""
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=7)
+
+
+def _reordered(weights: Array) -> Array:
+    """Gates i, f, g, o as ONNX has them: i, o, f, g."""
+    i, f, g, o = np.split(weights, 4)
+    return np.concatenate([i, o, f, g])
+
+
+def _bytes(array: TensorProto) -> int:
+    kind: np.dtype[Any] = helper.tensor_dtype_to_np_dtype(array.data_type)
+    return int(math.prod(array.dims) * kind.itemsize)
+
+
+def _quantised(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Weights to int8 now, inputs and states in each call; settings as they come.
+
+    But 7 bits of weights where products of 8 do not fit, as ONNX Runtime's documentation asks for.
+    """
+    from onnxruntime.quantization import quantize_dynamic
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "int8.onnx")
+        quantize_dynamic(model, path, reduce_range=saturates())
+        return onnx.load(path)
+
+
+@functools.cache
+def saturates() -> bool:
+    """Whether this CPU adds two products in 16 bits, and cuts off what is more.
+
+    So does x86 without VNNI: 2 * 255 * 127 is too much.
+    """
+    depth, width = 64, 64
+
+    def tensor(name: str, kind: int, *size: int) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, kind, size)
+
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["a", "b"], ["y"])],
+        "product",
+        [tensor("a", TensorProto.UINT8, 1, depth)],
+        [tensor("y", TensorProto.INT32, 1, width)],
+        [numpy_helper.from_array(np.full((depth, width), 127, np.int8), "b")],
+    )
+    file = _of_graph(graph).SerializeToString()
+    session = ort.InferenceSession(file, providers=["CPUExecutionProvider"])
+    (product,) = session.run(None, {"a": np.full((1, depth), 255, np.uint8)})
+    return bool((product != depth * 255 * 127).any())
+
+
+def _options(settings: Settings) -> ort.SessionOptions:
+    """One pool of threads, which spins in a call, as users have it, and stops when that ends.
+
+    Left alone it spins on for 20 ms, while the next worker is already timed. Calls back to back
+    are as fast so; without any spinning they take up to twice as long.
+    """
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = settings.threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return options
+
+
+class OnnxSession(Session):
+    """A call as most write it: `run` with NumPy arrays."""
+
+    profiler = SOURCE
+    carries = True  # see `BoundSession`
+    weights = ""  # what is special about them, for the path
+
+    def __init__(self, model: onnx.ModelProto, problem: Problem, settings: Settings):
+        self.settings, self.file = settings, model.SerializeToString()
+        self.session = self._load(_options(settings))
+        self.feed = {"x": problem.x, "h0": problem.h0[None], "c0": problem.c0[None]}
+        self.memory = {
+            "weights": sum(map(_bytes, model.graph.initializer)),
+            "inputs": sum(array.nbytes for array in self.feed.values()),
+        }
+
+    def _load(self, options: ort.SessionOptions) -> ort.InferenceSession:
+        if self.settings.device == "cpu":
+            return ort.InferenceSession(self.file, options, ["CPUExecutionProvider"])
+        cuda = (_CUDA, {"use_tf32": str(int(self.settings.tf32))})
+        session = ort.InferenceSession(self.file, options, [cuda])
+        _check_cuda(session.get_providers())  # one that cannot be loaded is left out in silence
+        return session
+
+    def call(self) -> None:
+        self.result = self.session.run(None, self.feed)
+
+    def outputs(self) -> Answer:
+        output, h, c = self.result
+        return output[:, 0], h[0], c[0]
+
+    def close(self) -> None:
+        self.__dict__.clear()
+
+    @property
+    def path(self) -> str:  # type: ignore[override]
+        """The operators that a profiled call ran, and on what."""
+        nodes = [event["args"] for event in self._profiled(1)[0] if event["cat"] == "Node"]
+        ran = {f"{n['op_name']} on {n['provider'][: -len('ExecutionProvider')]}" for n in nodes}
+        return f"ONNX Runtime {ort.__version__}, {', '.join(sorted(ran))}{self.weights}"
+
+    def operators(self, calls: int) -> Profile:
+        try:
+            events, walls_ns = self._profiled(calls)
+            return table(SOURCE, list(_seen(events, walls_ns)), walls_ns)
+        except Exception as error:
+            return failed(SOURCE, calls, error)
+
+    def _profiled(self, calls: int) -> tuple[list[dict[str, Any]], list[float]]:
+        """What a second session writes down of some calls, and how long they took.
+
+        A profile can be ended, but not begun, while a session lives.
+        """
+        options = _options(self.settings)
+        options.enable_profiling = True
+        walls_ns: list[float] = []
+        with tempfile.TemporaryDirectory() as folder:
+            options.profile_file_prefix = str(Path(folder, "profile"))
+            session = self._load(options)
+
+            def one() -> None:
+                start = time.perf_counter_ns()
+                session.run(None, self.feed)
+                walls_ns.append(time.perf_counter_ns() - start)
+
+            repeat(one, calls)
+            events = json.loads(Path(session.end_profiling()).read_text())
+        return events, walls_ns[-calls:]
+
+
+def _seen(events: list[dict[str, Any]], walls_ns: list[float]) -> Iterator[Seen]:
+    """Operators, the session around them, Python around that; times are whole microseconds."""
+    runs = [event for event in events if event["name"] == "model_run"][-len(walls_ns) :]
+    for call, (run, wall_ns) in enumerate(zip(runs, walls_ns, strict=True)):
+        run_ns, nodes_ns = 1e3 * run["dur"], 0.0
+        for event in events:
+            if event["cat"] == "Node" and 0 <= event["ts"] - run["ts"] <= run["dur"]:
+                node_ns = 1e3 * event["dur"]
+                nodes_ns += node_ns
+                size = int(event["args"].get("output_size", 0))
+                yield Seen(call, f"ONNX {event['args']['op_name']}", node_ns, node_ns, size)
+        yield Seen(call, "session", max(run_ns - nodes_ns, 0.0), run_ns, None)
+        yield Seen(call, "Python", max(wall_ns - run_ns, 0.0), wall_ns, None)
+
+
+class BoundSession(OnnxSession):
+    """Inputs and outputs are bound to memory on the device, so that a call copies nothing.
+
+    Or x and y to host memory: to bind x is to copy it, so that each call does; y it copies itself.
+    With carried state two bindings take turns: the states that one writes the other reads.
+    """
+
+    inputs_from = ("device", "pageable")
+
+    def __init__(self, model: onnx.ModelProto, problem: Problem, settings: Settings):
+        super().__init__(model, problem, settings)
+        shape, place = problem.shape, settings.device
+        x, output_shape = problem.x, (shape.timesteps, 1, shape.batch, shape.hidden)
+        if settings.inputs != "device":
+            place = "cpu"
+            self.memory["inputs"] -= x.nbytes
+        self.x = self._value(x, place)
+        self.output = self._value(np.full(output_shape, np.nan, np.float32), place)
+        self.restart()
+
+    def restart(self) -> None:
+        before, after = self._states(), self._states()
+        bindings = [self._bound(before, after)]
+        if self.settings.state == "carried":
+            bindings.append(self._bound(after, before))
+        self.turns = itertools.cycle(bindings)
+
+    def _states(self) -> list[ort.OrtValue]:
+        """Of copies: on a CPU a value is the array itself."""
+        device = self.settings.device
+        return [self._value(self.feed[name].copy(), device) for name in ("h0", "c0")]
+
+    def _value(self, array: Array, device: str) -> ort.OrtValue:
+        return ort.OrtValue.ortvalue_from_numpy(array, device, 0)
+
+    def _bound(self, before: list[ort.OrtValue], after: list[ort.OrtValue]) -> ort.IOBinding:
+        binding = self.session.io_binding()
+        for name, value in zip(("x", "h0", "c0"), (self.x, *before), strict=True):
+            binding.bind_ortvalue_input(name, value)
+        for name, value in zip(("y", "h", "c"), (self.output, *after), strict=True):
+            binding.bind_ortvalue_output(name, value)
+        return binding
+
+    def call(self) -> None:
+        self.binding = next(self.turns)
+        if self.settings.inputs != "device":
+            self.binding.bind_ortvalue_input("x", self.x)
+        self.session.run_with_iobinding(self.binding)
+
+    def outputs(self) -> Answer:
+        self.result = self.binding.copy_outputs_to_cpu()
+        return super().outputs()

@@ -1,0 +1,172 @@
+"""OpenVINO: a model of one LSTM sequence, compiled for the CPU."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from openvino import opset8 as ops
+
+from lstm_bench.model.profile import Profile
+from lstm_bench.model.types import Implementation, Settings
+from lstm_bench.worker.operators import Seen, failed, repeat, table
+from lstm_bench.worker.problem import Answer, Array, Problem
+from lstm_bench.worker.session import Session
+
+SOURCE = "OpenVINO's performance counters"
+_VERSION = ov.__version__.split("-")[0]
+_CORE = ov.Core()
+#: Layers of a compiled model that hold or move values.
+_NO_WORK = ("Input", "Output", "Const", "Reorder", "Reshape", "Transpose")
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    """Say what this OpenVINO is, and how many threads a model gets: at most one a core."""
+    x = ops.parameter([1], np.float32)
+    compiled = _compiled(ov.Model([ops.relu(x).output(0)], [x]), settings)
+    return {
+        "versions": {"openvino": _VERSION},
+        "threads": int(compiled.get_property("INFERENCE_NUM_THREADS")),
+        "tf32": False,
+    }
+
+
+def _compiled(model: ov.Model, settings: Settings, count: bool = False) -> ov.CompiledModel:
+    """For a short wait, which is the default, and in fp32, which is not on every CPU.
+
+    Left alone it computes in bfloat16 or half precision where a CPU has that. Threads are pinned
+    to cores, as users have it.
+    """
+    asked = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": settings.threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERF_COUNT": count,
+    }
+    return _CORE.compile_model(model, "CPU", asked)
+
+
+def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
+    """The layer with the problem's weights, compiled for the problem's shape."""
+    steps, batch, width = problem.x.shape
+    hidden = problem.shape.hidden
+    bias = problem.b_ih + problem.b_hh
+    weights = [_reordered(w)[None] for w in (problem.w_ih, problem.w_hh, bias)]
+    x = ops.parameter([steps, batch, width], np.float32)
+    h, c = (ops.parameter([batch, 1, hidden], np.float32) for _ in range(2))
+    layer = ops.lstm_sequence(
+        ops.transpose(x, np.array([1, 0, 2])),
+        h,
+        c,
+        ops.constant(np.full(batch, steps, np.int32)),
+        *(ops.constant(array) for array in weights),
+        hidden,
+        "forward",
+    )
+    output = ops.transpose(layer.output(0), np.array([2, 0, 1, 3]))
+    model = ov.Model([output.output(0), layer.output(1), layer.output(2)], [x, h, c])
+    session = OpenVinoSession(model, problem, settings)
+    session.memory["weights"] = sum(array.nbytes for array in weights)
+    return session
+
+
+def _reordered(weights: Array) -> Array:
+    """Gates i, f, g, o as OpenVINO has them: f, i, g, o."""
+    i, f, g, o = np.split(weights, 4)
+    return np.concatenate([f, i, g, o])
+
+
+class OpenVinoSession(Session):
+    """A call is an infer request whose tensors were set before, so that it copies nothing.
+
+    With carried state two requests take turns: the states that one writes the other reads.
+    """
+
+    profiler = SOURCE
+    carries = True
+
+    def __init__(self, model: ov.Model, problem: Problem, settings: Settings):
+        self.model, self.settings = model, settings
+        self.compiled = _compiled(model, settings)
+        self.inputs = [problem.x, problem.h0[:, None], problem.c0[:, None]]
+        self.memory = {"inputs": sum(array.nbytes for array in self.inputs)}
+        self.restart()
+
+    def restart(self) -> None:
+        before, after = self._states(), self._states()
+        requests = [self._request(self.compiled, before, after)]
+        if self.settings.state == "carried":
+            requests.append(self._request(self.compiled, after, before))
+        self.turns = itertools.cycle(requests)
+
+    def _states(self) -> list[ov.Tensor]:
+        """Copies; only x is the array itself."""
+        return [ov.Tensor(array) for array in self.inputs[1:]]
+
+    def _request(
+        self, compiled: ov.CompiledModel, before: list[ov.Tensor], after: list[ov.Tensor]
+    ) -> ov.InferRequest:
+        request = compiled.create_infer_request()
+        x = ov.Tensor(self.inputs[0], shared_memory=True)
+        for place, tensor in enumerate((x, *before)):
+            request.set_input_tensor(place, tensor)
+        for place, tensor in enumerate(after, 1):
+            request.set_output_tensor(place, tensor)
+        return request
+
+    def call(self) -> None:
+        self.request = next(self.turns)
+        self.request.infer(share_outputs=True)
+
+    def outputs(self) -> Answer:
+        output, h, c = (self.request.get_output_tensor(place).data for place in range(3))
+        return output[:, :, 0], h[:, 0], c[:, 0]
+
+    def close(self) -> None:
+        self.__dict__.clear()
+
+    @property
+    def path(self) -> str:  # type: ignore[override]
+        """The layers of the compiled model, and by which of its primitives each is run."""
+        layers = [layer.get_rt_info() for layer in self.compiled.get_runtime_model().get_ops()]
+        ran = {
+            f"{layer['layerType'].value} ({layer['primitiveType'].value})"
+            for layer in layers
+            if layer["layerType"].value not in _NO_WORK
+        }
+        return f"OpenVINO {_VERSION}, {', '.join(sorted(ran))}"
+
+    def operators(self, calls: int) -> Profile:
+        """By a second request, of a model that counts: counting takes its time in every call."""
+        layers: list[list[tuple[str, float]]] = []
+        walls_ns: list[float] = []
+
+        def one() -> None:
+            start = time.perf_counter_ns()
+            request.infer(share_outputs=True)
+            walls_ns.append(time.perf_counter_ns() - start)
+            layers.append(_layers(request, walls_ns[-1]))
+
+        try:
+            compiled = _compiled(self.model, self.settings, count=True)
+            request = self._request(compiled, self._states(), self._states())
+            repeat(one, calls)
+        except Exception as error:
+            return failed(SOURCE, calls, error)
+        numbered = enumerate(layers[-calls:])
+        seen = [Seen(call, name, ns, ns, None) for call, of in numbered for name, ns in of]
+        return table(SOURCE, seen, walls_ns[-calls:])
+
+
+def _layers(request: ov.InferRequest, wall_ns: float) -> list[tuple[str, float]]:
+    """The layers with their nanoseconds, means over the calls so far, and the rest of this call."""
+    ran = [
+        (layer.node_type, 1e3 * (layer.real_time / timedelta(microseconds=1)))
+        for layer in request.profiling_info
+        if layer.status == ov.ProfilingInfo.Status.EXECUTED
+    ]
+    return [*ran, ("around the layers", max(wall_ns - sum(ns for _, ns in ran), 0.0))]

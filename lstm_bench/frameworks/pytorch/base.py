@@ -1,0 +1,189 @@
+"""`torch.nn.LSTM` as a session: called in inference mode, as a user calls it."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from lstm_bench.frameworks.pytorch import profiler as torch_profile
+from lstm_bench.model.profile import Activity, CallDepth, Profile, Window
+from lstm_bench.model.types import INPUTS, Implementation, Settings, Unsupported
+from lstm_bench.worker import call_depth, loaded_libraries
+from lstm_bench.worker.problem import Answer, Array
+from lstm_bench.worker.session import Session
+
+try:
+    from torch.autograd.profiler_legacy import profile as _Operators
+except ImportError:  # a PyTorch that has only `torch.profiler`
+    _Operators = None
+
+State = tuple[torch.Tensor, torch.Tensor]
+Forward = Callable[[torch.Tensor, State], tuple[torch.Tensor, State]]
+HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+class TorchSession(Session):
+    """The layer as it is. A variant wraps it, or overrides how it is called.
+
+    `x` lies where the settings have it; `forward` takes it on the device, `run` where it is.
+    """
+
+    profiler = torch_profile.SOURCE
+    carries = True
+    inputs_from = INPUTS
+
+    def __init__(
+        self,
+        layer: torch.nn.Module,
+        x: torch.Tensor,
+        state: State,
+        row: Implementation,
+        settings: Settings,
+    ):
+        self.layer, self.x, self.state, self.initial = layer, x, state, state
+        self.row, self.device = row, settings.device
+        self.carried = settings.state == "carried"
+        if self.carried:
+            self.call = self._carry  # type: ignore[method-assign]
+        if self.device == "cuda":
+            self.wait = torch.cuda.synchronize  # type: ignore[method-assign]
+        self.run = self.forward = self.wrapped(layer)
+        self.memory = {"weights": nbytes(self.weights()), "inputs": nbytes((x, *state))}
+        if settings.inputs != "device":
+            self.run = from_host(self.forward, settings)
+            self.memory["inputs"] = nbytes(state)
+
+    def wrapped(self, layer: torch.nn.Module) -> Forward:
+        """What a call runs: of the input and the states, the output and the states."""
+        refusable = self.device == "cpu" and self.row.precision in HALF
+        return refusing(layer, f"an LSTM in {self.x.dtype}") if refusable else layer
+
+    def weights(self) -> Iterable[torch.Tensor]:
+        return tuple(self.layer.parameters())
+
+    def call(self) -> None:
+        with torch.inference_mode():
+            self.result = self.run(self.x, self.state)
+
+    def _carry(self) -> None:
+        with torch.inference_mode():
+            self.result = self.run(self.x, self.state)
+            self.state = self.result[1]
+
+    def restart(self) -> None:
+        self.state = self.initial
+
+    def outputs(self) -> Answer:
+        self.wait()
+        output, (h, c) = self.result
+
+        def array(tensor: torch.Tensor) -> Any:
+            return tensor.float().cpu().numpy().astype(np.float32)
+
+        return array(output), array(h[0]), array(c[0])
+
+    def device_peak(self) -> int:
+        return int(torch.cuda.max_memory_allocated())
+
+    def operators(self, calls: int) -> Profile:
+        return torch_profile.operators(self, calls, self.device == "cuda")
+
+    def activities(self, calls: int) -> tuple[list[Activity], list[Window]] | None:
+        return torch_profile.activities(self, calls) if self.device == "cuda" else None
+
+    def depth(self) -> CallDepth:
+        return call_depth.measure(self.call, self.wait)
+
+    def close(self) -> None:
+        self.result = self.layer = self.x = None  # type: ignore[assignment]
+        self.run = self.forward = None  # type: ignore[assignment]
+        self.state = self.initial = None  # type: ignore[assignment]
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
+
+    @property
+    def path(self) -> str:  # type: ignore[override]
+        """The library behind the layer, read off the operators of a short call like the others."""
+        with torch.inference_mode():
+            x = self.x[:1].to(self.device)
+            return kernels(lambda: self.forward(x, self.initial))
+
+
+def from_host(forward: Callable[..., Any], settings: Settings) -> Callable[..., Any]:
+    """The same for x in host memory, with y copied to one buffer there; the copies are queued."""
+    device, pinned = torch.device(settings.device), settings.inputs == "pinned"
+    kept: list[torch.Tensor] = []
+
+    def copied(x: torch.Tensor, *states: Any) -> Any:
+        output, *rest = forward(x.to(device, non_blocking=True), *states)
+        if not kept:  # NaN: what is not copied must not pass a check
+            y = torch.empty(output.shape, dtype=output.dtype, pin_memory=pinned)
+            kept.append(y.fill_(torch.nan))
+        return kept[0].copy_(output, non_blocking=True), *rest
+
+    return copied
+
+
+def placed(
+    array: Array, inputs: str, device: str, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """An array as a tensor where `inputs` has it."""
+    if inputs == "device":
+        return torch.from_numpy(array).to(device=device, dtype=dtype)
+    tensor = torch.from_numpy(array).to(dtype=dtype)
+    return tensor.pin_memory() if inputs == "pinned" else tensor
+
+
+def kernels(call: Callable[[], Any]) -> str:
+    """The library behind a call, read off its operators.
+
+    Not by `torch.profiler`, which leaves a GPU's launches slower for as long as the process lives.
+    """
+    if _Operators is None:
+        return "not known"
+    with _Operators() as seen:
+        call()
+    return library(event.name for event in seen.function_events)
+
+
+def library(operators: Iterable[str]) -> str:
+    """Whose LSTM these operators call."""
+    names = " ".join(operators)
+    if "cudnn_rnn" in names:
+        return f"cuDNN {loaded_libraries.dotted(torch.backends.cudnn.version() or 0)}"
+    if "mkldnn_rnn" in names:
+        return "oneDNN"
+    return str(torch.backends.quantized.engine) if "quantized_lstm" in names else "generic"
+
+
+def refusing(forward: Forward, what: str) -> Forward:
+    """The same; where this CPU cannot, it is unsupported for the reason that PyTorch gives."""
+
+    def refuse(x: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
+        try:
+            return forward(x, state)
+        except RuntimeError as error:
+            if "DefaultCPUAllocator" in str(error):
+                raise
+            reason = str(error).splitlines()[0]
+            raise Unsupported(f"{what} on this CPU: {reason}") from None
+
+    return refuse
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without the warnings that what is asked for by name is old."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def nbytes(tensors: Iterable[torch.Tensor]) -> int:
+    """What they hold together."""
+    return sum(t.numel() * t.element_size() for t in tensors)

@@ -1,0 +1,206 @@
+"""The ways to run `nn.LSTM` that PyTorch has besides the plain call, one class each."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from lstm_bench.frameworks.pytorch.base import HALF, Forward, State, TorchSession, quiet, refusing
+from lstm_bench.model.profile import Profile
+from lstm_bench.model.types import Unsupported
+from lstm_bench.worker.baseline_libraries import kernel_refusals
+from lstm_bench.worker.timing import Clock
+
+
+class Autocast(TorchSession):
+    """Under `torch.autocast`, entered in every call."""
+
+    def wrapped(self, layer: torch.nn.Module) -> Forward:
+        device, half = self.device, HALF[self.row.precision.removeprefix("amp-")]
+
+        def forward(x: torch.Tensor, state: State) -> Any:
+            with torch.autocast(device, dtype=half):
+                return layer(x, state)
+
+        return refusing(forward, f"autocast to {half}") if device == "cpu" else forward
+
+
+class Graph(TorchSession):
+    """Captured once as a CUDA graph, and replayed.
+
+    Carried states stay where the graph reads them: its last kernel copies them there. Copies from
+    pinned memory are in the graph; those from pageable memory, which it cannot have, around it.
+    """
+
+    WARM = 3  # calls before the capture: libraries choose and allocate in the first ones
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        if self.carried:
+            self.state = (self.initial[0].clone(), self.initial[1].clone())
+        pageable = self.x.is_cpu and not self.x.is_pinned()
+        run, x = (self.forward, self.x.to(self.device)) if pageable else (self.run, self.x)
+        aside, here = torch.cuda.Stream(), torch.cuda.current_stream()
+        aside.wait_stream(here)
+        with torch.inference_mode(), torch.cuda.stream(aside):
+            for _ in range(self.WARM):
+                run(x, self.state)
+        here.wait_stream(aside)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.inference_mode(), torch.cuda.graph(self.graph):
+            self.result = run(x, self.state)
+            if self.carried:
+                torch._foreach_copy_(list(self.state), list(self.result[1]))
+        self.call = self.graph.replay  # type: ignore[method-assign]
+        if pageable:
+            self._copy_around(x)
+
+    def _copy_around(self, x: torch.Tensor) -> None:
+        """Copy to the x that the graph reads before each replay, and y to the host behind it."""
+        replay, (output, states) = self.graph.replay, self.result
+        y = torch.empty(output.shape, dtype=output.dtype).fill_(torch.nan)
+        self.result = y, states
+
+        def call() -> None:
+            x.copy_(self.x, non_blocking=True)
+            replay()
+            y.copy_(output, non_blocking=True)
+
+        x.zero_()  # as NaN in y: what is not copied must not pass a check
+        self.call = call  # type: ignore[method-assign]
+
+    def restart(self) -> None:
+        torch._foreach_copy_(list(self.state), list(self.initial))
+
+    def close(self) -> None:
+        self.call = self.graph = None  # type: ignore[assignment, method-assign]
+        super().close()
+
+    @property
+    def path(self) -> str:  # type: ignore[override]
+        return f"{super().path}, graph"
+
+
+class Native(TorchSession):
+    """Without oneDNN: PyTorch's own loop over the steps.
+
+    The switch is the process's, and other sessions keep oneDNN: it is off while this one is called.
+    A loop of calls turns it once.
+    """
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self.bare, self.call = self.call, self._alone  # type: ignore[method-assign]
+
+    def _alone(self) -> None:
+        with self._without_onednn():
+            self.bare()
+
+    @contextlib.contextmanager
+    def _without_onednn(self) -> Iterator[None]:
+        before = torch.backends.mkldnn.enabled
+        torch.backends.mkldnn.enabled = False
+        self.call = self.bare  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            self.call = self._alone  # type: ignore[method-assign]
+            torch.backends.mkldnn.enabled = before
+
+    def time_each(self, calls: int, clock: Clock) -> list[int]:
+        with self._without_onednn():
+            return super().time_each(calls, clock)
+
+    def time_queued(self, calls: int, clock: Clock) -> int:
+        with self._without_onednn():
+            return super().time_queued(calls, clock)
+
+    def operators(self, calls: int) -> Profile:
+        with self._without_onednn():
+            return super().operators(calls)
+
+    @property
+    def path(self) -> str:  # type: ignore[override]
+        with self._without_onednn():
+            return super().path
+
+
+class Persistent(TorchSession):
+    """By kernels of our own, through their drop-in for `nn.LSTM`."""
+
+    def wrapped(self, layer: torch.nn.Module) -> Forward:
+        from lstm_kernels.lstm import LSTM
+
+        assert isinstance(layer, torch.nn.LSTM)
+        self.kernels: LSTM | None = LSTM.like(layer, self.row.precision)
+        forward: Forward = self.kernels
+        return forward
+
+    def time_each(self, calls: int, clock: Clock) -> list[int]:
+        with kernel_refusals():
+            return super().time_each(calls, clock)
+
+    @property
+    def path(self) -> str:  # type: ignore[override]
+        timesteps, batch = self.x.shape[:2]
+        assert self.kernels
+        return self.kernels.path(batch, timesteps)
+
+    def close(self) -> None:
+        self.kernels = None
+        super().close()
+
+
+class Script(TorchSession):
+    """Compiled by `torch.jit.script`."""
+
+    def wrapped(self, layer: torch.nn.Module) -> Forward:
+        with quiet():
+            scripted: Forward = torch.jit.script(_Scriptable(layer).eval())
+        return scripted
+
+
+class Trace(TorchSession):
+    """Recorded by `torch.jit.trace`; the worker checks the answer, so the trace need not."""
+
+    def wrapped(self, layer: torch.nn.Module) -> Forward:
+        with quiet(), torch.inference_mode():
+            given = (self.x.to(self.device), self.state)
+            traced: Forward = torch.jit.trace(layer, given, check_trace=False)
+        return traced
+
+
+class _Scriptable(torch.nn.Module):
+    """`nn.LSTM` has two forwards, and by itself gets none when it is scripted."""
+
+    def __init__(self, layer: torch.nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor]) -> Any:
+        return self.layer(x, state)
+
+
+class Int8(TorchSession):
+    """Weights quantised beforehand, inputs and states in every step."""
+
+    def wrapped(self, layer: torch.nn.Module) -> Forward:
+        arm = platform.machine().lower() in ("aarch64", "arm64")
+        engines = ["qnnpack"] if arm else ["x86", "fbgemm"]  # PyTorch's own choice on ARM can fail
+        found = [e for e in engines if e in torch.backends.quantized.supported_engines]
+        if not found:
+            raise Unsupported(f"this PyTorch was built without {' and '.join(engines)}, for int8")
+        torch.backends.quantized.engine = found[0]
+        with quiet():
+            whole = torch.nn.Sequential(layer)  # it looks at the layers inside
+            made = torch.ao.quantization.quantize_dynamic(whole, {torch.nn.LSTM}, torch.qint8)
+        self.layer = made[0]
+        quantised: Forward = self.layer
+        return quantised
+
+    def weights(self) -> Iterable[torch.Tensor]:
+        return (*self.layer.get_weight().values(), *self.layer.get_bias().values())

@@ -1,0 +1,267 @@
+"""What TensorFlow's profiler says about the calls of a layer.
+
+It writes an XSpace: planes (the host, each GPU) of lines (threads, streams) of events.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+import tempfile
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from lstm_bench.model.profile import Activity, Profile, Window
+from lstm_bench.worker.operators import CALL, WAIT, Seen, failed, repeat, table
+from lstm_bench.worker.session import Session
+
+SOURCE = "TensorFlow's profiler"
+#: How much of the host is recorded: our own ranges alone, or every operator, however small.
+_RANGES, _ALL_OPERATORS = 1, 3
+_RUN, _EXECUTOR = "KernelAndDeviceFunc::Run", "ExecutorState::Process"
+_ALLOCATION = "MemoryAllocation"
+#: What a table needs beside the operators, of the half that is neither.
+_NEEDED = (CALL, WAIT, _RUN, _EXECUTOR, _ALLOCATION)
+_ONEDNN = re.compile(r"^_Mkl(?:Native)?(\w+)$")  # how TensorFlow calls oneDNN's operators
+_COPIES = {"H2D": "host to device", "D2H": "device to host", "D2D": "device to device"}
+
+
+def operators(session: Session, calls: int, cuda: bool) -> Profile:
+    """The host's operators; kernels are not looked at, so CUPTI stays free for others."""
+    try:
+        return operators_in(_profiled(session, calls, cuda, _ALL_OPERATORS, 0), calls)
+    except Exception as error:
+        return failed(SOURCE, calls, error)
+
+
+def activities(session: Session, calls: int) -> tuple[list[Activity], list[Window]] | None:
+    """What ran on the GPU, through the CUPTI that TensorFlow brings along."""
+    try:
+        return activities_in(_profiled(session, calls, True, _RANGES, 1), calls)
+    except Exception:
+        traceback.print_exc()
+        return None
+
+
+class _Level:
+    """A number without a truth value: TensorFlow 2.21 takes a plain one for a bool and drops it."""
+
+    def __init__(self, value: int):
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+
+def _profiled(session: Session, calls: int, cuda: bool, host: int, device: int) -> Any:
+    """The XSpace of some calls; its file is gone when this returns."""
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    profiler = tf.profiler.experimental
+
+    def one() -> None:
+        with profiler.Trace(CALL):
+            session.call()
+            if cuda:
+                with profiler.Trace(WAIT):
+                    session.wait()
+
+    session.wait()
+    levels = (_Level(level) for level in (host, 0, device, 0))  # 0: no Python functions, no delay
+    with tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder:
+        profiler.start(folder, profiler.ProfilerOptions(*levels))
+        try:
+            repeat(one, calls)
+        except BaseException:
+            profiler.stop(save=False)
+            raise
+        profiler.stop()
+        space = xplane_pb2.XSpace()
+        for file in Path(folder).rglob("*.xplane.pb"):
+            space.MergeFromString(file.read_bytes())
+        return space
+
+
+@dataclass
+class _Event:
+    """One event of a line; picoseconds."""
+
+    name: str
+    operator: str  # its type, if it is one
+    start: int
+    end: int
+    plane: Any
+    raw: Any
+    inside: int = 0  # time of the operators that it calls
+    nested: bool = False  # inside of an operator of its type
+    size: int | None = None
+
+    def stats(self) -> dict[str, Any]:
+        """What else is told of it."""
+        found, known = {}, self.plane.stat_metadata
+        for stat in self.raw.stats:
+            value = getattr(stat, stat.WhichOneof("value") or "str_value")
+            if stat.WhichOneof("value") == "ref_value":  # texts are kept once, in the plane
+                value = known[value].name
+            found[known[stat.metadata_id].name] = value
+        return found
+
+
+def _lines(
+    space: Any, plane_name: str, needed: Sequence[str] = ()
+) -> Iterator[tuple[str, list[_Event]]]:
+    """The name and the events of each line of some planes, outer events before inner ones.
+
+    With `needed` they are operators and what has one of these names.
+    """
+    for plane in space.planes:
+        if not plane.name.startswith(plane_name):
+            continue
+        names = {}
+        for number, about in plane.event_metadata.items():
+            is_operator = about.display_name and about.name.endswith(":" + about.display_name)
+            if is_operator or about.name in needed or not needed:
+                operator = _ONEDNN.sub(r"\1 (oneDNN)", about.display_name) if is_operator else ""
+                names[number] = (about.name, operator)
+        for line in plane.lines:
+            events = []
+            for raw in line.events:
+                if raw.metadata_id not in names:
+                    continue
+                start = line.timestamp_ns * 1000 + raw.offset_ps
+                end = start + raw.duration_ps
+                events.append(_Event(*names[raw.metadata_id], start, end, plane, raw))
+            yield line.name, sorted(events, key=lambda event: (event.start, -event.end))
+
+
+class _Calls:
+    """When the profiled calls ran, and which of them an event belongs to."""
+
+    def __init__(self, lines: Iterable[Iterable[_Event]], calls: int):
+        ranges = sorted((e.start, e.end) for line in lines for e in line if e.name == CALL)
+        self.ranges = ranges[-calls:]
+        self._starts = [start for start, _ in self.ranges]
+
+    def of(self, event: _Event) -> int | None:
+        place = bisect.bisect_right(self._starts, event.start) - 1
+        return place if place >= 0 and event.start <= self.ranges[place][1] else None
+
+    def cut(self, events: Iterable[_Event]) -> list[list[_Event]]:
+        """The events of each call."""
+        found: list[list[_Event]] = [[] for _ in self.ranges]
+        for event in events:
+            place = self.of(event)
+            if place is not None:
+                found[place].append(event)
+        return found
+
+
+def operators_in(space: Any, calls: int) -> Profile:
+    """The table of an XSpace: operators by type, what the executor does between them, Python."""
+    lines = [events for _, events in _lines(space, "/host:CPU", _NEEDED)]
+    when = _Calls(lines, calls)
+    seen = [one for events in lines for one in _operators(events, when)]
+    seen += _around(lines, when)
+    walls_ns = [(end - start) / 1e3 for start, end in when.ranges]
+    threads = sum(any(event.operator for event in events) for events in lines)
+    return table(SOURCE, seen, walls_ns, max(threads, 1))
+
+
+def _around(lines: Sequence[Sequence[_Event]], when: _Calls) -> Iterator[Seen]:
+    """What is no operator: the executor between two of them, and Python around the graph."""
+    threads = [when.cut(events) for events in lines]
+    for place, whole in enumerate(when.ranges):
+        of_call = [calls[place] for calls in threads]
+        caller = next(events for events in of_call if any(e.name == CALL for e in events))
+        away = [(e.start, e.end) for e in caller if e.name in (_RUN, WAIT)]
+        python = whole[1] - whole[0] - _covered(away, whole)
+        graph = next(((e.start, e.end) for e in caller if e.name == _RUN), whole)
+        executor = 0
+        for events in of_call:
+            work = [(e.start, e.end) for e in events if e.operator]
+            every = [(e.start, e.end) for e in events if e.operator or e.name == _EXECUTOR]
+            executor += _covered(every, graph) - _covered(work, graph)
+        yield Seen(place, "Python", python / 1e3, python / 1e3, None)
+        yield Seen(place, "executor", executor / 1e3, executor / 1e3, None)
+
+
+def _operators(events: Iterable[_Event], when: _Calls) -> Iterator[Seen]:
+    """Those of one thread: what an operator calls lies inside of it."""
+    found: list[_Event] = []
+    opened: list[_Event] = []
+    for event in events:
+        while opened and opened[-1].end <= event.start:
+            opened.pop()
+        if opened and event.name == _ALLOCATION:
+            size = int(event.stats().get("allocation_bytes", 0))
+            opened[-1].size = (opened[-1].size or 0) + size
+        if event.operator or event.name == WAIT:
+            if opened:
+                opened[-1].inside += event.end - event.start
+            event.nested = any(outer.operator == event.operator for outer in opened)
+            opened.append(event)
+            found.append(event)
+    for event in found:
+        call = when.of(event)
+        if call is not None:
+            total = event.end - event.start
+            own = max(total - event.inside, 0)
+            name = event.operator or "wait"
+            yield Seen(call, name, own / 1e3, 0.0 if event.nested else total / 1e3, event.size)
+
+
+def _covered(intervals: Iterable[Window], within: Window) -> int:
+    """How much of `within` the intervals cover; they come sorted."""
+    covered, reached = 0, within[0]
+    for start, end in intervals:
+        end = min(end, within[1])
+        covered += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return covered
+
+
+def activities_in(space: Any, calls: int) -> tuple[list[Activity], list[Window]]:
+    """The GPU's kernels, copies and fills, and the host's launches of them."""
+    host = [events for _, events in _lines(space, "/host:")]
+    streams = [e for name, e in _lines(space, "/device:GPU:0") if name.startswith("Stream")]
+    found = [_activity(event) for events in streams for event in events]
+    on_device = [one for one in found if one is not None]
+    kernels = {one.correlation for one in on_device if one.kind == "kernel"}
+    launches: dict[int, Activity] = {}
+    for event in (event for events in host for event in events):
+        tie = int(event.stats().get("correlation_id", 0))
+        launching = re.match(r"cu(da)?(Graph)?Launch", event.name) and "HostFunc" not in event.name
+        if tie and (launching or tie in kernels):  # the outermost comes first
+            launch = Activity("launch", event.name, *_nanoseconds(event), 0, tie)
+            launches.setdefault(tie, launch)
+    windows = [(start // 1000, end // 1000) for start, end in _Calls(host, calls).ranges]
+    every = [*launches.values(), *on_device]
+    return [one for one in every if windows and one.start_ns >= windows[0][0]], windows
+
+
+def _activity(event: _Event) -> Activity | None:
+    """Of an event on a stream; something that is neither kernel, copy nor fill is none."""
+    stats = event.stats()
+    details = {key for key in stats if key.endswith("_details")}
+    told = stats.get("memcpy_details") or stats.get("memset_details") or ""
+    size = re.search(r"\b(?:size|num_bytes):(\d+)", str(told))
+    if "memcpy_details" in details or event.name.startswith("Memcpy"):
+        kind = "copy"
+        name = next((long for short, long in _COPIES.items() if short in event.name), "copy")
+    elif "memset_details" in details or event.name.startswith("Memset"):
+        kind, name = "fill", "memset"
+    elif "kernel_details" in details or not details:
+        kind, name = "kernel", event.name
+    else:
+        return None
+    tie = int(stats.get("correlation_id", 0))
+    return Activity(kind, name, *_nanoseconds(event), int(size[1]) if size else 0, tie)
+
+
+def _nanoseconds(event: _Event) -> tuple[int, int]:
+    return event.start // 1000, event.end // 1000

@@ -1,0 +1,165 @@
+"""TensorFlow: Keras' LSTM layer in a `tf.function` of fixed shape.
+
+Keras 3 has two code paths where the paper's TensorFlow had three modes:
+
+    mode 0   the cuDNN kernel (`use_cudnn=True`); a CPU has none and runs the code of mode 2
+    mode 1   the generic cell with `implementation=1`: eight small products a step
+    mode 2   the generic cell with `implementation=2`: two larger products a step
+
+With `xla` XLA compiles the function, at its first call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lstm_bench.frameworks import IMPLEMENTATIONS
+from lstm_bench.frameworks.tensorflow import profiler as tensorflow_profile
+from lstm_bench.model.profile import Activity, Profile, Window
+from lstm_bench.model.types import Implementation, Settings, Unsupported
+from lstm_bench.worker import amp, loaded_libraries
+from lstm_bench.worker.function_session import FunctionSession, batch_major
+from lstm_bench.worker.keras_layer import keras_on
+from lstm_bench.worker.problem import Answer, Array, Problem
+from lstm_bench.worker.session import Session
+
+OPTIONS = frozenset({"mode", "xla"})  # what `build` reads of row.options
+keras = keras_on("tensorflow")
+_POLICIES = {"fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    """Obey the run's settings, and say what this TensorFlow is."""
+    gpus = tf.config.list_physical_devices("GPU")
+    build = tf.sysconfig.get_build_info()
+    versions = {"tensorflow": tf.__version__, "keras": keras.__version__}
+    if settings.device == "cuda":
+        if not gpus:
+            raise Unsupported(f"tensorflow {tf.__version__} sees no GPU (is it a CPU build?)")
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
+        versions["built for cuda"] = str(build.get("cuda_version", ""))
+        versions["built for cudnn"] = str(build.get("cudnn_version", ""))
+    else:
+        tf.config.set_visible_devices([], "GPU")  # Keras picks cuDNN when any GPU is visible
+    tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(settings.threads)
+    tf.config.experimental.enable_tensor_float_32_execution(settings.tf32)
+    return {
+        "versions": versions,
+        "threads": tf.config.threading.get_intra_op_parallelism_threads(),
+        "tf32": tf.config.experimental.tensor_float_32_execution_enabled(),
+    }
+
+
+def allocated() -> int:
+    """Bytes in use on the GPU now; their peak is counted from here on."""
+    tf.config.experimental.reset_memory_stats("GPU:0")
+    return int(tf.config.experimental.get_memory_info("GPU:0")["current"])
+
+
+def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
+    """The layer with the problem's weights, traced for the problem's shape."""
+    mode, cuda = row.options["mode"], settings.device == "cuda"
+    half = amp.precision(settings, _mixed_once) if row.precision == "amp" else ""
+    if half == "bf16" and cuda and mode == 0:
+        raise Unsupported("TensorFlow's cuDNN LSTM has no bfloat16: it would run in fp32")
+    layer = keras.layers.LSTM(
+        problem.shape.hidden,
+        implementation=1 if mode == 1 else 2,
+        use_cudnn=cuda and mode == 0,
+        return_sequences=True,
+        return_state=True,
+        dtype=_POLICIES[half] if half else "float32",
+        kernel_initializer="zeros",  # weights are set below; the default takes seconds
+        recurrent_initializer="zeros",
+    )
+
+    def placed(name: str) -> tf.Tensor:
+        value = batch_major(problem) if name == "x" else getattr(problem, name)
+        if name == "x" and settings.inputs != "device":
+            return value
+        return problem.shared(f"tensorflow {name}", lambda: tf.identity(on_device(value, settings)))
+
+    x, *states = (placed(name) for name in ("x", "h0", "c0"))
+    layer.build(x.shape)
+    layer.set_weights([problem.w_ih.T, problem.w_hh.T, problem.b_ih + problem.b_hh])
+    if settings.state == "carried":  # as the layer gives them back
+        states = [tf.cast(state, layer.compute_dtype) for state in states]
+    session = TensorFlowSession(layer, (x, *states), settings, row.options.get("xla"))
+    session.precision = f"amp-{half}" if half else ""
+    return session
+
+
+def on_device(value: Any, settings: Settings) -> tf.Tensor:
+    """An array as a tensor that lies there."""
+    with tf.device("GPU:0" if settings.device == "cuda" else "CPU:0"):
+        return tf.constant(value)
+
+
+def _mixed_once(problem: Problem, half: str) -> None:
+    settings = Settings(device="cpu", amp=half)
+    build(problem, IMPLEMENTATIONS["tf-mode2-amp"], settings).call()
+
+
+class TensorFlowSession(FunctionSession):
+    """One Keras LSTM behind a `tf.function` whose signature is the problem's shape."""
+
+    profiler = tensorflow_profile.SOURCE
+    inputs_from = ("device", "pageable")
+
+    def __init__(
+        self, layer: Any, inputs: tuple[tf.Tensor, ...], settings: Settings, xla: bool | None
+    ):
+        signature = [tf.TensorSpec(t.shape, t.dtype) for t in inputs]
+
+        @tf.function(input_signature=signature, autograph=False, jit_compile=xla)  # type: ignore[untyped-decorator]
+        def forward(x: tf.Tensor, h: tf.Tensor, c: tf.Tensor) -> Any:
+            return layer(x, initial_state=[h, c], training=False)
+
+        super().__init__(forward, inputs, settings)
+        if settings.inputs != "device":
+            self.run, inputs = self._from_host, inputs[1:]
+        self.layer, self.settings, self.cuda = layer, settings, settings.device == "cuda"
+        self.memory = {
+            "weights": sum(int(np.prod(w.shape)) * 4 for w in layer.weights),
+            "inputs": sum(int(np.prod(t.shape)) * t.dtype.size for t in inputs),
+        }
+        if self.cuda:
+            self.wait = tf.test.experimental.sync_devices  # type: ignore[method-assign]
+
+    def _from_host(self, x: Array, *states: tf.Tensor) -> Any:
+        output, *states = self.forward(on_device(x, self.settings), *states)
+        return output.numpy(), *states
+
+    @property
+    def path(self) -> str:  # type: ignore[override]
+        """Read off the traced graph, so it is what runs and not what was asked for."""
+        traced = self.forward.get_concrete_function()
+        if traced.function_def.attr["_XlaMustCompile"].b:
+            return "XLA"
+        graph = traced.graph.as_graph_def()
+        functions = (f.node_def for f in graph.library.function)
+        operators = {node.op for nodes in (graph.node, *functions) for node in nodes}
+        library = f"cuDNN {loaded_libraries.cudnn()}".strip()
+        return next((f"{library}, {op}" for op in sorted(operators) if "CudnnRNN" in op), "generic")
+
+    def outputs(self) -> Answer:
+        output, h, c = (tf.cast(t, tf.float32).numpy() for t in self.result)
+        return output.transpose(1, 0, 2), h, c
+
+    def device_peak(self) -> int:
+        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+    def operators(self, calls: int) -> Profile:
+        return tensorflow_profile.operators(self, calls, self.cuda)
+
+    def activities(self, calls: int) -> tuple[list[Activity], list[Window]] | None:
+        return tensorflow_profile.activities(self, calls) if self.cuda else None
+
+    def close(self) -> None:
+        super().close()
+        self.layer = None

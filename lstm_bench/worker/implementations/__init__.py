@@ -1,1 +1,0 @@
-"""One file per framework: `describe(settings)`, `build(problem, row, settings)` and `OPTIONS`."""

@@ -1,0 +1,270 @@
+"""The driver's hold on a worker process."""
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+import lstm_bench
+import lstm_kernels
+from lstm_bench.driver import worker_pool
+from lstm_bench.driver.worker_pool import WorkerFailed, WorkerProcess
+from lstm_bench.frameworks import FRAMEWORKS
+from lstm_bench.frameworks.fake import session as fake
+from lstm_bench.model.framework import Framework
+from lstm_bench.model.types import LstmBenchError, Settings, Unsupported
+from lstm_bench.worker import worker as worker_module
+
+
+def never():
+    return False
+
+
+@pytest.fixture
+def worker(tmp_path):
+    process = WorkerProcess("fake", "fake", sys.executable, Settings(threads=2), tmp_path / "log")
+    yield process
+    process.kill()
+
+
+def test_a_worker_answers_and_ends_when_its_pipe_closes(worker):
+    hello = worker.ask("hello", 30, never)
+    assert hello.versions["numpy"]
+    worker.close()
+    assert worker._child.returncode == 0
+
+
+def test_an_unknown_request_is_answered_with_a_reason(worker):
+    assert worker.ask("dance", 30, never).status == "crashed"
+
+
+def test_what_a_framework_prints_goes_to_the_log(worker):
+    arguments = {
+        "key": "k",
+        "implementation": {
+            "name": "f",
+            "framework": "fake",
+            "precision": "fp32",
+            "module": "fake",
+            "options": {"fault": "error"},
+        },
+        "shape": {"hidden": 2, "batch": 1, "timesteps": 1, "input_size": 2},
+        "sampling": {},
+    }
+    assert "RuntimeError" in worker.ask("prepare", 30, never, **arguments).reason
+    assert "about to commit error" in worker.log_tail()
+
+
+CRASH = """I0000 a framework says something
+Fatal Python error: Segmentation fault
+
+Thread 0x00007f0000000001 (most recent call first):
+  File "/usr/lib/python3.12/threading.py", line 355 in wait
+
+Current thread 0x00007f0000000000 (most recent call first):
+{frames}
+Extension modules: numpy._core._multiarray_umath, {modules} (total: 200)
+"""
+FRAMES = """  File "/x/cupti.py", line 130 in leave
+  File "/x/cupti.py", line 76 in collect
+"""
+
+
+@pytest.mark.parametrize(
+    ("frames", "told"),
+    [(FRAMES, " | cupti.py leave < cupti.py collect"), ("  <no Python frame>\n", "")],
+)
+def test_the_log_of_a_crash_ends_with_what_it_was_in(worker, frames, told):
+    """Not with the list of modules, nor with what another thread did."""
+    worker.log.write_text(CRASH.format(frames=frames, modules="m.odule, " * 400))
+    says = "I0000 a framework says something | Fatal Python error: Segmentation fault"
+    assert worker.log_tail() == says + told
+
+
+def test_a_long_stack_does_not_hide_the_crash(worker):
+    frame = (
+        '  File "/home/somebody/.venv/lib/python3.12/site-packages/keras/layer.py", line 1 in f\n'
+    )
+    worker.log.write_text(CRASH.format(frames=FRAMES + 100 * frame, modules="m.odule, " * 1000))
+    assert worker.log_tail().endswith("| cupti.py leave < cupti.py collect < layer.py f")
+
+
+def test_a_crash_of_somebody_else_long_before_is_not_told(worker):
+    """A compiler that a framework started, for instance."""
+    worker.log.write_text(CRASH.format(frames=FRAMES, modules="m") + "one\ntwo\nthree\n")
+    assert worker.log_tail() == "one | two | three"
+
+
+def test_of_two_crashes_the_last_is_told_and_no_more_than_fits(worker):
+    other = FRAMES.replace("leave", "hear")
+    first = CRASH.format(frames=other, modules="m")
+    second = CRASH.format(frames=FRAMES, modules="m").replace("I0000", 400 * "I")
+    worker.log.write_text(first + second)
+    told = worker.log_tail()
+    assert "leave < cupti.py collect" in told
+    assert "hear" not in told
+    assert len(told) == 300
+
+
+def test_the_drivers_own_copy_is_loaded_and_nothing_else_put_on_the_path(tmp_path):
+    python, option, code, *rest = worker_pool.with_package(
+        sys.executable, "import lstm_bench; print(lstm_bench.__file__, sys.path == before)"
+    )
+    code = "import sys; before = list(filter(None, sys.path))\n" + code
+    done = subprocess.run(
+        [python, option, code, *rest], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    assert done.stdout.split() == [f"{worker_pool._PACKAGES[1]}/__init__.py", "True"]
+
+
+def test_an_interpreter_that_has_neither_package_loads_the_drivers_own(tmp_path):
+    venv.create(tmp_path / "bare")
+    here = [str(Path(one.__file__).parent) for one in (lstm_bench, lstm_kernels)]
+    code = "import lstm_bench as b, lstm_kernels.libraries as k; print(*b.__path__, k.__file__)"
+    command = worker_pool.with_package(str(tmp_path / "bare/bin/python"), code)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.split() == [here[0], f"{here[1]}/libraries.py"]
+
+
+def test_a_probe_looks_into_this_copy_of_the_package_as_the_worker_does(tmp_path, monkeypatch):
+    """Not into none, as in a checkout that is not installed, nor into another that is."""
+    other = tmp_path / "lstm_bench"
+    other.mkdir()
+    (other / "__init__.py").touch()
+    (other / "only_there.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    bare = tmp_path / "bare-python"  # without site-packages
+    bare.write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n')
+    bare.chmod(0o755)
+    wanted = Framework("x", ("lstm_bench.worker.worker", "lstm_bench.only_there"), ("x",), "")
+    assert worker_pool.probe(str(bare), wanted)["missing"] == ["lstm_bench.only_there"]
+
+
+def test_an_interpreter_that_vanished_costs_a_cell_and_no_more(tmp_path):
+    with pytest.raises(worker_pool.WorkerFailed, match="/no/python: No such file"):
+        WorkerProcess("fake", "fake", "/no/python", Settings(), tmp_path / "log")
+
+
+def test_workers_obey_the_thread_count_stop_spinning_soon_and_see_no_gpu_on_a_cpu_run(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    monkeypatch.delenv("KMP_BLOCKTIME", raising=False)
+    env = worker_pool.environment(Settings(device="cpu", threads=3))
+    assert env["OMP_NUM_THREADS"] == env["OPENBLAS_NUM_THREADS"] == "3"
+    assert env["KMP_BLOCKTIME"] == "1"
+    assert env["CUDA_VISIBLE_DEVICES"] == "-1"
+    assert env["ONEDNN_JIT_PROFILE"] == "0"  # no /tmp/perf-PID.map
+    monkeypatch.setenv("KMP_BLOCKTIME", "50")
+    assert worker_pool.environment(Settings())["KMP_BLOCKTIME"] == "50"
+
+
+def test_a_probe_finds_what_is_there_and_what_is_not():
+    there = worker_pool.probe(sys.executable, FRAMEWORKS["fake"])
+    assert there["missing"] == []
+    assert there["versions"]["numpy"]
+    gone = Framework("x", ("no_such_module", "no_such.child"), ("no-such",), "")
+    assert worker_pool.probe(sys.executable, gone)["missing"] == ["no_such_module", "no_such.child"]
+
+
+def test_a_pipe_in_place_of_the_log_is_not_waited_for(tmp_path):
+    log = tmp_path / "log"
+    os.mkfifo(log)
+    with pytest.raises(WorkerFailed, match="No such device"):
+        WorkerProcess("fake", "fake", sys.executable, Settings(), log)
+
+
+def test_a_package_that_breaks_when_it_is_looked_into_is_missing(tmp_path, monkeypatch):
+    (tmp_path / "broken_one").mkdir()
+    (tmp_path / "broken_one" / "__init__.py").write_text("raise AttributeError('torch is newer')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    broken = Framework("x", ("broken_one.amp",), ("no-such",), "")
+    assert worker_pool.probe(sys.executable, broken)["missing"] == ["broken_one.amp"]
+
+
+@pytest.mark.parametrize("python", ["/no/such/python", "/bin/true", "/etc/passwd", "/"])
+def test_an_interpreter_that_is_none_is_named(python):
+    with pytest.raises(LstmBenchError, match=f"fake={python} .*no Python interpreter"):
+        worker_pool.probe(python, FRAMEWORKS["fake"])
+
+
+def test_a_framework_can_have_an_interpreter_of_its_own():
+    chosen = {"tensorflow": "/tf/python", "pytorch": "/pt/python", "keras-jax": "/kj/python"}
+    assert worker_pool.interpreter("tensorflow", chosen) == "/tf/python"
+    assert worker_pool.interpreter("apex", chosen) == "/pt/python"
+    assert worker_pool.interpreter("keras-torch", chosen) == "/pt/python"
+    assert worker_pool.interpreter("keras-jax", chosen) == "/kj/python"
+    assert worker_pool.interpreter("fake", chosen) == sys.executable
+
+
+def test_a_log_that_grows_without_end_is_begun_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_pool, "_MAX_LOG", 1000)
+    log = tmp_path / "worker.log"
+    worker = worker_pool.WorkerProcess("fake", "fake", sys.executable, Settings(), log)
+    try:
+        worker.ask("hello", 60, lambda: False)
+        log.write_bytes(b"x" * 999)
+        worker.ask("hello", 60, lambda: False)
+        assert log.stat().st_size == 999
+        log.write_bytes(b"x" * 1001)
+        worker.ask("hello", 60, lambda: False)
+        assert log.stat().st_size == 0
+    finally:
+        worker.close()
+
+
+def test_nothing_is_taken_from_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "statistics.py").write_text("raise SystemExit(7)\n")
+    (tmp_path / "a_framework").mkdir()
+    monkeypatch.chdir(tmp_path)
+    process = WorkerProcess("fake", "fake", sys.executable, Settings(threads=2), tmp_path / "log")
+    assert process.ask("hello", 30, never).versions["numpy"]
+    process.kill()
+    wanted = Framework("x", ("a_framework",), ("x",), "")
+    assert worker_pool.probe(sys.executable, wanted)["missing"] == ["a_framework"]
+
+
+def test_every_framework_is_asked_for_numpy_which_its_worker_needs():
+    assert all("numpy" in framework.requires for framework in FRAMEWORKS.values())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate",
+        "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 68719476736 bytes.",
+    ],
+    ids=["PyTorch on a CPU", "JAX"],
+)
+def test_out_of_memory_that_only_the_words_tell_is_no_crash(words):
+    assert worker_module.failure(RuntimeError(words))["status"] == "oom"
+    assert worker_module.failure(RuntimeError("something else"))["status"] == "crashed"
+
+
+@pytest.mark.parametrize(("device", "woken"), [("cuda", 1), ("cpu", 0)])
+def test_a_framework_that_takes_long_to_open_the_gpu_does_so_at_once(monkeypatch, device, woken):
+    calls = []
+    monkeypatch.setattr(fake, "wake", lambda: calls.append(1), raising=False)
+    worker_module.Worker("fake", Settings(device=device)).wake()
+    assert len(calls) == woken
+
+
+def test_what_goes_wrong_in_it_is_left_to_the_first_cell(monkeypatch):
+    def wake():
+        raise RuntimeError("no GPU answers")
+
+    monkeypatch.setattr(fake, "wake", wake, raising=False)
+    one = worker_module.Worker("fake", Settings(device="cuda"))
+    one.wake()
+    assert one.hello()["versions"]
+
+
+def test_what_cannot_run_here_is_said_when_it_is_asked(monkeypatch):
+    def describe(settings):
+        raise Unsupported("no such CPU")
+
+    monkeypatch.setattr(fake, "describe", describe)
+    one = worker_module.Worker("fake", Settings())
+    with pytest.raises(Unsupported, match="no such CPU"):
+        one.hello()

@@ -1,0 +1,325 @@
+"""`lstm-bench advise`: what to run at a shape, measured or not, and how good such advice is."""
+
+import itertools
+import json
+import math
+import re
+from pathlib import Path
+
+import made_up
+import pytest
+from made_up import row, stored
+
+import lstm_bench
+from lstm_bench.analysis import summary
+from lstm_bench.analysis.results import load
+from lstm_bench.features.advise import advice, sources
+from lstm_bench.features.advise import estimate as guesses
+from lstm_bench.model.types import LstmBenchError, Shape
+from lstm_bench.model.units import read_size
+from lstm_bench.runs.nodes import Kind
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "how-to" / "get-advice.md"
+SHIPPED = ("h200-paper", "h200-ladder", "h200-deepbench", "cpu-neoverse")
+MIB = 2**20
+
+
+def around(latency, **more):
+    """Rounds of 10 that differ a little, as measured ones do."""
+    return {"rounds": [latency * (1 + 0.001 * (n % 3)) for n in range(10)], **more}
+
+
+def made(*rows, **frameworks):
+    """A run whose rows are of these frameworks, else of PyTorch."""
+    run = made_up.run(*rows)
+    for planned in run.manifest["plan"]["implementations"]:
+        planned["framework"] = frameworks.get(planned["name"], "pytorch")
+    return run
+
+
+def at_one_shape(**times):
+    rows = [row(name.replace("_", "-"), t, **around(t)) for name, t in times.items()]
+    return made(*rows, deepbench="deepbench", onnxruntime="onnxruntime")
+
+
+SHAPE = Shape(8, 1, 1, 8)
+HERE = Kind("cpu", "", "", "Another CPU", 4)
+
+
+def ask(run, shape, now=None, **more):
+    """Advice from a run alone."""
+    return advice.advise(sources.Search([sources.read(run, shape, now)]), **more)
+
+
+def test_the_fastest_deployable_row_is_advised_and_the_reference_is_not():
+    run = at_one_shape(deepbench=0.001, pytorch=0.004, onnxruntime=0.002, pytorch_script=0.003)
+    found = ask(run, SHAPE)
+    assert found.advised["implementation"] == "onnxruntime"
+    assert found.advised["speedup"] == pytest.approx(2)
+    assert found.advised["verdict"] == "faster"
+    assert found.now == "pytorch"
+    assert "deepbench" not in [row["implementation"] for row in found.rows]
+    assert advice.sentence(found) == (
+        "onnxruntime, 2.0x faster than pytorch (1.90x to 2.1x), beyond the noise."
+    )
+
+
+def test_what_runs_now_is_kept_if_nothing_is_faster_beyond_the_noise():
+    found = ask(at_one_shape(pytorch=0.00401, onnxruntime=0.004), SHAPE)
+    assert found.advised["implementation"] == "pytorch"
+    assert advice.sentence(found).startswith("Keep pytorch")
+
+
+def test_what_runs_now_may_be_a_reference():
+    found = ask(at_one_shape(deepbench=0.001, pytorch=0.004), SHAPE, now="deepbench")
+    assert found.advised["implementation"] == "pytorch"
+    assert "slower than deepbench" in advice.sentence(found)
+
+
+def test_accuracy_is_that_of_what_runs_now_unless_it_is_asked_for():
+    rows = [
+        row("pytorch", 0.004, **around(0.004)),
+        row("half", 0.002, **around(0.002, precision="fp16")),
+        row("int8", 0.001, **around(0.001, precision="int8")),
+    ]
+    run = made(*rows)
+    names = {
+        accuracy: ask(run, SHAPE, accuracy=accuracy).advised["implementation"]
+        for accuracy in (None, "fp32", "tf32", "half", "int8", "any")
+    }
+    assert names == {
+        **{None: "pytorch", "fp32": "pytorch", "tf32": "pytorch"},
+        **{"half": "half", "int8": "int8", "any": "int8"},
+    }
+    assert ask(run, SHAPE, now="half").accuracy == "half"
+    left = ask(run, SHAPE, now="pytorch").left_out
+    assert left == {"int8": "int8 accuracy", "half": "half accuracy"}
+
+
+def test_a_row_that_needs_more_memory_or_hides_how_much_is_not_advised():
+    def needs(size):
+        return {} if size is None else {"memory": {"host peak": size}}
+
+    rows = [
+        row("pytorch", 0.004, **around(0.004), **needs(MIB)),
+        row("large", 0.002, **around(0.002), **needs(3 * MIB)),
+        row("silent", 0.001, **around(0.001)),
+    ]
+    run = made(*rows)
+    found = ask(run, SHAPE, memory=2 * MIB)
+    assert found.advised["implementation"] == "pytorch"
+    assert found.left_out == {"silent": "memory not known", "large": "needs 3 MiB"}
+    with pytest.raises(LstmBenchError, match="no row with fp32 accuracy and at most 1 KiB"):
+        ask(run, SHAPE, memory=1024)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("2GiB", 2**31), ("1.5 g", 1.5 * 2**30), ("500MB", 500 * MIB), ("64", 64), ("12 KiB", 12288)]
+    + [(bad, None) for bad in ("", "much", "-1GiB", "0", "2 GHz", "1e9")],
+)
+def test_sizes_are_read_as_people_type_them(text, size):
+    assert read_size(text) == size
+
+
+def grid(**laws):
+    """A run over a grid of sizes, each row's time by its own law of them."""
+    rows = [
+        row(name, law(*sizes), *sizes, **around(law(*sizes)))
+        for name, law in laws.items()
+        for sizes in itertools.product((64, 128, 256), (1, 4, 16), (10, 20, 40))
+    ]
+    return made(*rows)
+
+
+def crossing():
+    """One row for small batches, one for large: they cross at batch 4."""
+    return grid(
+        pytorch=lambda h, b, t: 1e-6 * h * b * t,
+        onnxruntime=lambda h, b, t: 3e-6 * h * t,
+    )
+
+
+def test_a_shape_between_measured_ones_is_worked_out_and_said_to_be():
+    found = ask(crossing(), Shape(100, 1, 15, 100))
+    assert not found.measured
+    assert found.advised["implementation"] == "pytorch"
+    assert ask(crossing(), Shape(100, 16, 15, 100)).advised["implementation"] == "onnxruntime"
+    assert "was not measured: this is worked out from" in advice.sentence(found)
+    assert set(found.source.near) <= {Shape(h, 1, t, h) for h in (64, 128) for t in (10, 20)}
+    told = " ".join(advice.certainty(found))
+    assert "each left out in turn" in told
+    (command,) = re.findall(r"measure it:\n    (.*)", advice.document(found).written("table"))
+    assert command.startswith("lstm-bench grid --shape 100,1,15 -i pytorch")
+
+
+def test_times_that_follow_a_power_law_come_out_exactly():
+    run = grid(pytorch=lambda h, b, t: 1e-9 * h**1.5 * b**0.5 * t)
+    (time,) = guesses.seconds_at(summary.times(run.cells), Shape(100, 7, 33, 100))
+    assert time == pytest.approx(1e-9 * 100**1.5 * 7**0.5 * 33)
+
+
+def test_a_measured_shape_keeps_its_time():
+    times = summary.times(crossing().cells)
+    place = times.shapes.to_numpy().tolist().index([64, 4, 20, 64])
+    found = guesses.seconds_at(times, Shape(64, 4, 20, 64))
+    assert list(found) == pytest.approx(list(times.seconds[place]), rel=1e-12)
+
+
+def test_a_row_that_failed_nearby_is_not_advised():
+    rows = [
+        row(name, None if (name, size) == ("fast", 16) else time, 64, size, 10)
+        for name, time in (("pytorch", 0.002), ("fast", 0.001))
+        for size in (1, 4, 16)
+    ]
+    found = ask(made(*rows), Shape(64, 8, 10, 64))
+    assert [row["implementation"] for row in found.rows] == ["pytorch"]
+
+
+def test_a_run_in_which_all_failed_nearby_is_refused_and_another_named(tmp_path):
+    made_up.written(tmp_path / "other", row("a", 0.001, batch=2))
+    rows = [row("a", None if b > 1 else 0.001, batch=b) for b in (1, 4)]
+    rows += [row("skips", 0.001, batch=b, computes="lstm-skip-input") for b in (1, 4)]
+    run = load(made_up.written(tmp_path / "r", *rows))
+    with pytest.raises(LstmBenchError, match="no time of anything that can be deployed at 8,4,1"):
+        ask(run, Shape(8, 4, 1, 8))
+    with pytest.raises(LstmBenchError, match="; without --run all runs are asked"):
+        ask(load(tmp_path / "other"), Shape(8, 4, 1, 8))
+
+
+@pytest.mark.parametrize("shape", ["32,1,10", "64,32,10", "64,1,41", "64,1,10,32"])
+def test_nothing_is_guessed_outside_of_what_was_measured(shape):
+    from lstm_bench.model.shape_filter import parsed
+
+    with pytest.raises(LstmBenchError, match="outside") as error:
+        ask(crossing(), parsed(shape))
+    assert f"lstm-bench grid --shape {shape} -i pytorch,onnxruntime" in str(error.value)
+
+
+def test_leaving_out_each_shape_counts_where_advice_was_right():
+    times = summary.times(crossing().cells)
+    tried = guesses.hold_out(times, guesses.left_out(times), times.names, "pytorch")
+    assert tried.shapes == 27
+    assert tried.best <= tried.close <= 27
+    steady = grid(pytorch=lambda h, b, t: 1e-6 * h * t, slow=lambda h, b, t: 2e-6 * h * t)
+    times = summary.times(steady.cells)
+    tried = guesses.hold_out(times, guesses.left_out(times), ("pytorch", "slow"), "pytorch")
+    assert (tried.best, tried.close, tried.margin) == (27, 27, 0)
+    assert math.isnan(tried.loss)
+    assert tried.off == pytest.approx(0, abs=1e-9)
+
+
+def test_one_shape_cannot_be_left_out():
+    of = summary.times(at_one_shape(pytorch=0.004).cells)
+    assert guesses.hold_out(of, guesses.left_out(of), of.names, "pytorch").shapes == 0
+
+
+def test_rows_that_could_win_are_those_within_what_estimates_are_off_by():
+    found = ask(crossing(), Shape(100, 2, 15, 100))
+    assert found.rows[0]["implementation"] in found.could_win
+    assert advice.to_measure(found)[-1] == "pytorch" or "pytorch" in found.could_win
+
+
+@pytest.mark.parametrize("run", ["h200-paper", "h200-ladder"])
+def test_advice_at_left_out_shapes_is_within_5_percent_of_the_best_in_9_of_10_cases(run):
+    tried = advice.held_out(load(ROOT / "results" / run))
+    assert sum(one["close"] for one in tried) >= 0.9 * sum(one["shapes"] for one in tried)
+
+
+def test_the_page_shows_what_the_script_computes():
+    rows = [one for run in SHIPPED for one in advice.held_out(load(ROOT / "results" / run))]
+    drawn = advice.held_out_table(rows).drawn("github")
+    assert drawn in PAGE.read_text(), "print it anew: python experiments/advice.py"
+
+
+def test_the_page_quotes_what_the_command_says(lstm_bench):
+    ((arguments, answer),) = re.findall(
+        r"^\$ lstm-bench (advise .*)\n(.*)$", PAGE.read_text(), re.M
+    )
+    done = lstm_bench(*arguments.split(), "--results", ROOT / "results")
+    assert answer in done.stdout.splitlines()
+
+
+def test_the_command_answers_in_every_format(lstm_bench, tmp_path):
+    made_up.written(tmp_path / "results" / "r", row("a", 0.004), row("b", 0.002))
+    assert "b, 2.0x faster than a" in lstm_bench("advise", "8,1,1", "--now", "a").stdout
+    told = json.loads(lstm_bench("advise", "8,1,1", "--now", "a", "--format", "json").stdout)
+    assert told["advised"] == "b"
+    assert [one["implementation"] for one in told["rows"]] == ["b", "a"]
+    assert lstm_bench("advise", "8,1,1", "--format", "csv").stdout.startswith("implementation,")
+    assert "| implementation" in lstm_bench("advise", "8,1,1", "--format", "github").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["8,1"], r"advise: found '8,1', expected hidden,batch,timesteps"),
+        (["8,1,1", "--memory", "much"], r"--memory: found 'much', expected a size"),
+        (["8,1,1", "--now", "c"], r"--now: r has no time of 'c' at 8,1,1; it has: a, b"),
+        (["9,1,1"], r"9,1,1 is outside of what r measured.*lstm-bench grid --shape 9,1,1 "),
+        (["8,1,1", "--accuracy", "exact"], r"'exact' is not one of"),
+        (["8,1,1", "--run", "q"], r"no run 'q'"),
+    ],
+)
+def test_bad_input_is_told_with_what_to_type(lstm_bench, tmp_path, arguments, told):
+    made_up.written(tmp_path / "results" / "r", row("a", 0.004), row("b", 0.002))
+    done = lstm_bench("advise", *arguments)
+    assert done.returncode == 2
+    assert re.search(told, " ".join(done.stderr.split()))
+
+
+def test_tables_of_a_shipped_run_fit_a_page(lstm_bench):
+    run = ["--run", "h200-ladder", "--results", ROOT / "results"]
+    for shape in ("512,1,100", "512,4,50"):
+        text = lstm_bench("advise", shape, *run).stdout
+        assert max(map(len, text.splitlines())) <= 100
+        assert "pytorch-tf32 " in text  # what runs now is shown, however slow
+
+
+def test_measure_runs_the_rows_that_could_win_and_answers_from_that(tmp_path, measured, capsys):
+    asked = measured(row("pytorch", 3e-3, batch=2), row("onnxruntime", 1e-3, batch=2))
+    times = (("pytorch", 2e-3), ("onnxruntime", 1e-3))
+    stored(tmp_path / "r", *(row(name, t, batch=b) for b in (1, 4) for name, t in times))
+    run(tmp_path, "8,2,1", "--run", "r", "--measure")
+    assert asked[0][:6] == ["--shape", "8,2,1", "-i", "onnxruntime,pytorch", "--device", "cpu"]
+    assert "onnxruntime, 3.0x faster than pytorch" in capsys.readouterr().out
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """Lets `grid` leave a run with these rows behind; gives what it was called with."""
+    from lstm_bench.commands import grid
+
+    def ready(*rows, code=0):
+        asked = []
+
+        def main(arguments, standalone_mode):
+            asked.append(arguments)
+            given = dict(zip(arguments[::2], arguments[1::2], strict=False))
+            stored(tmp_path / given["--run"], *rows)
+            raise SystemExit(code)
+
+        monkeypatch.setattr(grid.grid, "main", main)
+        monkeypatch.setattr("lstm_bench.driver.machine.kind", lambda: HERE)
+        return asked
+
+    return ready
+
+
+def run(folder, *arguments):
+    from lstm_bench.features.advise.command import advise
+
+    advise.main([*arguments, "--results", str(folder)], standalone_mode=False)
+
+
+def test_the_api_gives_a_data_frame(tmp_path):
+    made_up.written(tmp_path / "r", row("a", 0.004), row("b", 0.002))
+    found = lstm_bench.advise("8,1,1", now="a", run="r", results=tmp_path)
+    assert list(found["implementation"]) == ["b", "a"]
+    assert list(found["advised"]) == [True, False]
+    assert list(found["speedup"]) == pytest.approx([2, 1])
+    assert found.attrs["measured"]
+    with pytest.raises(LstmBenchError, match="accuracy: found 'exact', expected one of fp32"):
+        lstm_bench.advise("8,1,1", accuracy="exact", run="r", results=tmp_path)
+    assert found.attrs["advised"] == "b"

@@ -1,0 +1,420 @@
+"""`report --energy`: what it shows, and what it says where nothing is known."""
+
+import json
+import math
+import re
+import statistics
+
+import pytest
+from conftest import REPOSITORY
+from made_up import manifest, row
+
+from lstm_bench.analysis import results
+from lstm_bench.features.energy import cells as energy_cells
+from lstm_bench.features.energy import report as energy_report
+from lstm_bench.features.energy.report import joules
+from lstm_bench.model.types import Energy, LstmBenchError, Record, Shape, Telemetry, to_json
+from lstm_bench.model.units import WIDTH
+from lstm_bench.report import ladder
+from lstm_bench.runs import store
+
+SHAPES = tuple(Shape(64, batch, 10, 64) for batch in (1, 8, 32))
+TIME_S, IDLE_W = 1e-3, 100.0
+
+
+def cell(name, shape, gross=None, spread=0.0, copy=1, problem="", idle=IDLE_W, loads=2, **more):
+    """A cell of 1 ms a call, of which 0.1 J are idle power: the rest is net, in each of its loads.
+
+    `spread` is how far the rounds lie on either side of the median.
+    """
+    power = None if gross is None else gross / TIME_S
+    energy = Energy(power, idle, 0.5 * loads, 5 * loads, 700 * loads, TIME_S, problem)
+    if loads > 1 and power is not None:
+        energy.load_w, energy.load_call_s = loads * [power], loads * [TIME_S]
+    clock = Telemetry(3, 1980.0, 1755, 3201.0, 48, 300.0, 0.9, 1 << 30, more.pop("throttled", []))
+    rounds = [TIME_S * (1 + spread * (n % 3 - 1)) for n in range(21)]
+    times = {"latency_s": TIME_S, "throughput_s": TIME_S, "round_throughput_s": rounds}
+    return Record(name, shape, 1, copy, "ok", energy=energy, gpu=clock, **times, **more)
+
+
+@pytest.fixture
+def run_of(tmp_path):
+    def made(*records):
+        rows = tuple(row(r.implementation, 1e-3, r.shape.hidden, r.shape.batch) for r in records)
+        (tmp_path / "manifest.json").write_text(json.dumps(manifest(rows)))
+        lines = "".join(json.dumps(to_json(r)) + "\n" for r in records)
+        (tmp_path / "records.jsonl").write_text(lines)
+        return results.load(tmp_path)
+
+    return made
+
+
+def rows_of(run):
+    records = energy_cells.firsts(energy_report.measured(run))
+    return energy_report.table_rows(records, run.implementations)
+
+
+def text_of(run):
+    """Unfolded, as far as it is text."""
+    return " ".join(energy_report.document(run).written("table").split())
+
+
+def line_of(run, name):
+    """A row as it is drawn, cell by cell."""
+    lines = energy_report.document(run).written("table").splitlines()
+    return next(re.split(" {2,}", line) for line in lines if line.startswith(name + " "))
+
+
+def test_energy_is_the_median_over_the_shapes_that_all_rows_have(run_of):
+    run = run_of(
+        cell("a", SHAPES[0], 0.2),
+        cell("a", SHAPES[1], 0.8),
+        cell("b", SHAPES[0], 0.4),
+        cell(
+            "b", SHAPES[1], None, problem="too short to measure: the energy counter moved 2 times"
+        ),
+    )
+    first, second = rows_of(run)
+    assert (first["gross_j"], first["net_j"]) == (pytest.approx(0.2), pytest.approx(0.1))
+    assert second["gross_j"] == pytest.approx(0.4)
+    assert (first["clock_mhz"], first["lowest_mhz"], first["temperature_c"]) == (1980, 1755, 48)
+
+
+def test_utilisation_and_the_memory_clock_are_shown_beside_the_sm_clock(run_of):
+    """NVML's, as the records have them; an old record that has neither is a dash."""
+    old = cell("b", SHAPES[0], 0.2)
+    old.gpu.memory_mhz = old.gpu.utilisation = None
+    run = run_of(cell("a", SHAPES[0], 0.2), old)
+    shown = [line_of(run, name) for name in ("implementation", "a", "b")]
+    columns = [shown[0].index(heading) for heading in ("SM MHz", "mem MHz", "util")]
+    assert [[line[at] for at in columns] for line in shown[1:]] == [
+        ["1980/1755", "3201", "90%"],
+        ["1980/1755", "-", "-"],
+    ]
+    first, second = json.loads(energy_report.document(run).written("json"))["energy"]
+    assert (first["memory_mhz"], first["utilisation"]) == (3201.0, 0.9)
+    assert (second["memory_mhz"], second["utilisation"]) == (None, None)
+
+
+def test_the_page_on_clocks_names_columns_that_the_report_has(run_of):
+    page = (REPOSITORY / "docs/explanation/gpu-and-memory.md").read_text()
+    rows = re.findall(r"^\| (.+) \| .+ \| (.+) \|$", page, re.M)
+    named = {name for _, shown in rows for name in re.findall(r"`([^`-]+)`", shown)}
+    drawn = line_of(run_of(cell("a", SHAPES[0], 0.2)), "implementation")
+    assert {"SM MHz", "mem MHz", "temp", "util"} <= named
+    assert named - {"GPU active"} <= {*drawn}
+    readings = [what for what, _ in rows]
+    assert {"SM and memory clock", "utilisation", "memory used on the GPU"} <= {*readings}
+
+
+def test_rows_are_not_compared_where_the_gpu_was_another_for_some(run_of):
+    """As where what was lost is looked for on another day, or by an older version."""
+    same = [cell(name, SHAPES[0], 0.2, idle=watts) for name, watts in (("a", 100.0), ("b", 104.0))]
+    other = [cell(name, SHAPES[1], 0.8, idle=watts) for name, watts in (("a", 100.0), ("b", 106.0))]
+    run = run_of(*same, *other)
+    assert [found["gross_j"] for found in rows_of(run)] == pytest.approx([0.2, 0.2])
+    assert (
+        "at 1 shape the GPU was another for some rows, or much warmer (100 W and 106 W idle): rows"
+        " are not compared there"
+    ) in text_of(run)
+    assert "the GPU was another" not in text_of(run_of(*same))
+
+
+def test_a_row_that_does_less_work_is_marked(run_of):
+    run = run_of(cell("a", SHAPES[0], 0.2), cell("b", SHAPES[0], 0.4, computes="lstm-skip-input"))
+    text = text_of(run)
+    assert " b* " in text
+    assert "* does less work" in text
+    assert " a* " not in text
+
+
+def test_a_cell_too_short_to_measure_is_counted_and_not_printed_as_a_number(run_of):
+    run = run_of(
+        cell("a", SHAPES[0], 0.2),
+        cell(
+            "a", SHAPES[1], None, problem="too short to measure: the energy counter moved 2 times"
+        ),
+    )
+    text = energy_report.document(run).written("table")
+    assert "1 cell: too short to measure" in text
+    assert "200 mJ" in text
+
+
+def test_a_slow_load_leaves_gross_energy_where_it_is(run_of):
+    """The load took 20% longer per call than the cell when it was timed; its work is the same."""
+    usual, slow = cell("a", SHAPES[0], 0.2), cell("b", SHAPES[0], 0.2)
+    slow.energy.call_s = 1.2 * TIME_S
+    slow.energy.power_w = IDLE_W + 0.1 / slow.energy.call_s
+    first, second = rows_of(run_of(usual, slow))
+    assert second["power_w"] < 0.95 * first["power_w"]
+    assert second["gross_j"] == pytest.approx(first["gross_j"])
+    assert second["net_j"] == pytest.approx(first["net_j"])
+
+
+def test_energy_that_an_old_run_has_stored_is_derived_anew(run_of):
+    """Its problem was one of net energy: the power is there, and counts."""
+    run = run_of(cell("a", SHAPES[0], 0.102, problem="too short to measure: 2 W over idle"))
+    path = run.folder / "records.jsonl"
+    line = json.loads(path.read_text())
+    line["energy"] |= {"gross_j": 99.0, "net_j": None}
+    path.write_text(json.dumps(line) + "\n")
+    (row,) = rows_of(run)
+    assert (row["gross_j"], row["net_j"]) == (pytest.approx(0.102), None)
+    assert "without energy" not in text_of(run)
+
+
+def test_a_row_of_which_most_times_are_uncertain_is_an_estimate(run_of):
+    """Half of the 0.2 J is idle power: what 95 of 100 pairs of rounds differ by moves that half."""
+    run = run_of(
+        *(cell("shaky", s, 0.2468, spread=0.035) for s in SHAPES[:2]),
+        *(cell("steady", s, 0.2, spread=0.024) for s in SHAPES[:2]),
+        cell("half", SHAPES[0], 0.2, spread=0.025),
+        cell("half", SHAPES[1], 0.2),
+    )
+    assert line_of(run, "shaky")[1] == "~250 mJ"
+    assert line_of(run, "steady")[1] == line_of(run, "half")[1] == "200 mJ"
+    told = "in 3 of 6 cells gross is an estimate, which two runs on one GPU need not agree on to 5%"
+    assert told in text_of(run)
+
+
+def test_a_time_matters_as_far_as_idle_power_does(run_of):
+    run = run_of(cell("idle", SHAPES[0], 0.11, spread=0.05), cell("busy", SHAPES[0], 0.5, 0.05))
+    assert line_of(run, "idle")[1] == "~110 mJ"
+    assert line_of(run, "busy")[1] == "500 mJ"
+
+
+def test_more_rounds_of_an_unsteady_pace_make_no_better_energy(run_of):
+    """Another run has another pace: the median of many rounds is not sure to be its median."""
+    record = cell("a", SHAPES[0], 0.2, spread=0.10)
+    record.round_throughput_s *= 100
+    assert line_of(run_of(record), "a")[1] == "~200 mJ"
+
+
+def test_without_idle_power_all_of_the_energy_goes_with_the_time(run_of):
+    run = run_of(cell("a", SHAPES[0], 0.2, spread=0.05, idle=None))
+    assert line_of(run, "a")[1] == "~200 mJ"
+
+
+def test_one_shape_can_be_looked_at_alone(run_of):
+    run = run_of(cell("a", SHAPES[0], 0.2), cell("a", SHAPES[1], 0.8, spread=0.5))
+    document = energy_report.document(run, ["batch=8"])
+    text = document.written("table")
+    assert "only batch=8: 1 of 2 shapes" in text
+    assert "~800 mJ" in text
+    assert document.facts["where"] == ["batch=8"]
+
+
+def test_shapes_without_energy_say_that_others_have_it(run_of):
+    memory = {"host peak": 3 << 20}
+    run = run_of(
+        cell("a", SHAPES[0], 0.2),
+        Record("a", SHAPES[1], 1, 1, "ok", memory=memory),
+    )
+    text = " ".join(energy_report.document(run, ["batch=8"]).written("table").split())
+    assert "no energy here; the run has it at 1 other shape" in text
+    assert "added at any shape" in text
+
+
+@pytest.mark.parametrize(("apart", "shown"), [(0.007, "200 mJ"), (0.008, "~200 mJ")])
+def test_loads_that_are_apart_make_an_estimate(run_of, apart, shown):
+    """Of four, two on either side of 0.1 J: half their interval by Student, for two runs."""
+    record = cell("a", SHAPES[0], 0.2)
+    record.energy.load_w = [200.0 + 100 * sign * apart * 5 for sign in (1, -1, 1, -1)]
+    record.energy.load_call_s = 4 * [TIME_S]
+    assert line_of(run_of(record), "a")[1] == shown
+
+
+@pytest.mark.parametrize(("part", "shown"), [(0.035, "200 mJ"), (0.037, "~200 mJ")])
+def test_what_rounds_and_loads_leave_open_adds_up_as_chance_does(run_of, part, shown):
+    """Either alone would do, and their sum would not: 3.5% and 3.5% are 4.9%."""
+    share = part * 0.2 / 2**0.5  # of what two runs may differ by, in joules
+    record = cell("a", SHAPES[0], 0.2, spread=share / 1.96 / 1.4826 / (IDLE_W * TIME_S))
+    apart_w = share * 2 / 3.182 / (4 / 3) ** 0.5 / TIME_S
+    record.energy.load_w = [200.0 + sign * apart_w for sign in (1, -1, 1, -1)]
+    record.energy.load_call_s = 4 * [TIME_S]
+    assert line_of(run_of(record), "a")[1] == shown
+
+
+def test_a_time_of_few_rounds_is_not_known(run_of):
+    record = cell("a", SHAPES[0], 0.2)
+    record.round_throughput_s = [TIME_S]
+    assert line_of(run_of(record), "a")[1] == "~200 mJ"
+
+
+def test_net_energy_is_the_median_over_the_same_shapes_for_every_row(run_of):
+    """Cells that draw hardly more than idle stay in: what is left would be other shapes."""
+    run = run_of(
+        *(cell("a", s, gross) for s, gross in zip(SHAPES, (0.101, 0.2, 0.4), strict=True)),
+        *(cell("b", s, gross) for s, gross in zip(SHAPES, (0.15, 0.2, 0.4), strict=True)),
+    )
+    first, second = rows_of(run)
+    assert first["net_j"] == second["net_j"] == pytest.approx(0.1)
+    assert "in 1 of 6 cells the GPU draws less over idle than the loads resolve" in text_of(run)
+
+
+def test_a_row_of_which_most_cells_draw_hardly_more_than_idle_has_no_net(run_of):
+    run = run_of(
+        *(cell("a", s, gross) for s, gross in zip(SHAPES, (0.101, 0.102, 0.4), strict=True)),
+        *(cell("b", s, 0.2) for s in SHAPES),
+    )
+    assert line_of(run, "a")[2] == "-"
+    assert line_of(run, "b")[2] == "100 mJ"
+
+
+@pytest.mark.parametrize(("loads", "shown"), [(1, "6%"), (2, "4%"), (4, "3%")])
+def test_more_loads_tell_net_energy_better(run_of, loads, shown):
+    """One is taken to be off by 3% as often as not; several are, by what the counter resolves."""
+    assert line_of(run_of(cell("a", SHAPES[0], 0.345, loads=loads)), "a")[2:4] == ["245 mJ", shown]
+
+
+@pytest.mark.parametrize(("gross", "shown"), [(0.240, "240 mJ"), (0.256, "~260 mJ")])
+def test_gross_energy_of_one_load_is_an_estimate_where_most_of_it_is_net(run_of, gross, shown):
+    """Loads are taken to spread by 3% of net energy: for two runs that is 5% of gross at 60%."""
+    assert line_of(run_of(cell("a", SHAPES[0], gross, loads=1)), "a")[1] == shown
+    assert line_of(run_of(cell("a", SHAPES[0], gross)), "a")[1] == joules(gross)
+
+
+def test_the_spread_that_is_taken_for_one_load_is_what_runs_with_several_show():
+    """As study/notes/energy-repeats.md has it: root mean squares, where net energy is resolved."""
+    found = []
+    for name in ("h200-energy-1", "h200-energy-2"):
+        records = store.read_records(REPOSITORY / "results" / name).values()
+        energies = [r.energy for r in records if r.energy.net_uncertainty <= 0.1]
+        spreads = [statistics.stdev(e.load_j) / e.net_j for e in energies]
+        found.append(math.sqrt(statistics.fmean(spread**2 for spread in spreads)))
+    assert [f"{spread:.1%}" for spread in found] == ["2.7%", "2.0%"]
+    assert max(found) <= energy_cells.LOAD_SPREAD
+
+
+@pytest.mark.parametrize(("apart_w", "shown"), [(3, "6%"), (6, "11%")])
+def test_net_energy_has_the_interval_of_its_loads(run_of, apart_w, shown):
+    """Of four, two on either side of 100 W over idle: half their interval by Student is 1.84 times
+    as much."""
+    record = cell("a", SHAPES[0], 0.2, loads=4)
+    record.energy.load_w = [200.0 + sign * apart_w for sign in (1, -1, 1, -1)]
+    assert line_of(run_of(record), "a")[2:4] == ["100 mJ", shown]
+
+
+def test_without_idle_power_gross_is_power_times_time(run_of):
+    run = run_of(cell("a", SHAPES[0], 0.2, idle=None))
+    (row,) = rows_of(run)
+    assert (row["gross_j"], row["net_j"]) == (pytest.approx(0.2), None)
+    assert "in 1 of 1 cell idle power is not known" in text_of(run)
+
+
+def test_controls_tell_how_well_energy_repeats(run_of):
+    run = run_of(
+        cell("a", SHAPES[0], 0.2),
+        cell("a", SHAPES[0], 0.202, copy=2),
+        cell("a", SHAPES[1], 0.2),
+        cell("a", SHAPES[1], 0.206, copy=2),
+        cell("a", SHAPES[2], 0.11),
+        cell("a", SHAPES[2], 0.12, spread=0.05, copy=2),
+    )
+    text = text_of(run)
+    assert (
+        "of 2 A/A pairs without an estimate, gross differs by 2.0% in the median and 3.0% at most,"
+        " net differs by 4.0% in the median and 6.0% at most" in text
+    )
+    assert "A/A" not in text_of(run_of(cell("a", SHAPES[0], 0.2)))
+
+
+def test_controls_are_not_in_the_table(run_of):
+    (row,) = rows_of(run_of(cell("a", SHAPES[0], 0.2), cell("a", SHAPES[0], 0.4, copy=2)))
+    assert (row["gross_j"], row["cells"]) == (pytest.approx(0.2), 1)
+
+
+def test_the_widest_table_fits_a_page(run_of):
+    memory = {"device peak": 1020 << 20, "host peak": 1020 << 20}
+    run = run_of(cell("deepbench-persist-dynamic", SHAPES[0], 0.1234, 0.06, memory=memory))
+    text = energy_report.document(run).written("table", WIDTH)  # as the command writes it
+    for shown in ("~120 mJ", "1980/1755", "3201", "90%", "1020 MiB"):
+        assert shown in text
+    assert max(map(len, text.splitlines())) <= WIDTH
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_other_formats_have_the_raw_numbers(run_of, form):
+    text = energy_report.document(run_of(cell("a", SHAPES[0], 0.2))).written(form)
+    keys = ("gross_j", "net_j", "net_spread", "estimates", "lowest_mhz")
+    assert all(key in text for key in keys)
+    assert "~" not in text
+
+
+def test_throttling_is_told(run_of):
+    run = run_of(cell("a", SHAPES[0], 0.2, throttled=["power cap"]))
+    assert "1 of 1 cell: power cap" in energy_report.document(run).written("table")
+
+
+def test_throttled_cells_are_told_from_those_that_the_report_marks(run_of):
+    cap = {"throttled": ["power cap"]}
+    run = run_of(
+        cell("a", SHAPES[0], 0.2, warnings=["throttled: power cap"], **cap),
+        cell("a", SHAPES[1], 0.2, warnings=["slow clock: 1 MHz where 2 are usual"], **cap),
+        cell("a", SHAPES[2], 0.2, **cap),  # from the first block to the last: that is its speed
+        cell("b", SHAPES[0], 0.2),
+    )
+    told = text_of(run)
+    assert "throttled: 3 of 4 cells: power cap in some reading while they were timed" in told
+    assert "2 of the 3 are marked as throttled or slow clock" in told
+    assert "`report` counts these" in told
+
+
+def test_a_run_without_any_of_it_says_how_to_get_it(run_of):
+    run = run_of(Record("a", SHAPES[0], 1, 1, "ok", latency_s=1e-3))
+    with pytest.raises(LstmBenchError, match="lstm-bench grid GRID --energy"):
+        energy_report.document(run)
+
+
+def test_memory_alone_is_worth_a_table(run_of):
+    record = Record("a", SHAPES[0], 1, 1, "ok", memory={"host peak": 3 << 20})
+    text = energy_report.document(run_of(record)).written("table")
+    assert "3 MiB" in text
+    assert "gross" not in text.splitlines()[2]
+
+
+def test_the_page_has_a_section_only_if_there_is_energy(run_of):
+    assert energy_report.sections(run_of(Record("a", SHAPES[0], 1, 1, "ok"))) == []
+    (section,) = energy_report.sections(run_of(cell("a", SHAPES[0], 0.2)))
+    assert section["rows"] == [["a", 200.0, 100.0, 5.657, 200.0, 1980.0, 48, 0]]
+
+
+def test_the_page_has_two_digits_of_an_estimate(run_of):
+    (section,) = energy_report.sections(run_of(cell("a", SHAPES[0], 0.2468, spread=0.1)))
+    assert section["rows"][0][1] == 250.0
+
+
+@pytest.mark.parametrize("idle", [None, IDLE_W])
+def test_a_record_that_knows_little_is_an_estimate_without_net_energy(run_of, idle):
+    """Of an older version, or of somebody else."""
+    record = cell("a", SHAPES[0], 0.2, idle=idle)
+    record.energy.call_s, record.round_throughput_s = None, []
+    assert line_of(run_of(record), "a")[1] == "~200 mJ"
+    assert rows_of(run_of(record))[0]["net_j"] is None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (2.0716, "2.07 J"), (0.00123, "1.23 mJ"), (4e-7, "0 J"), (5e-6, "5 uJ")],
+)
+def test_joules(value, text):
+    assert joules(value) == text
+
+
+def test_rows_without_a_common_shape_have_their_own_and_do_not_compare(run_of):
+    run = run_of(cell("a", SHAPES[0], 0.2), cell("b", SHAPES[1], 0.4))
+    assert [row["gross_j"] for row in rows_of(run)] == pytest.approx([0.2, 0.4])
+    assert "own shapes, as none is common to all: do not compare them" in text_of(run)
+
+
+def test_memory_of_the_host_is_the_same_in_every_report(run_of):
+    """What the imported framework holds, and what build and first call added."""
+    memory = {"host peak": 3 << 20, "import": 600 << 20}
+    made = run_of(Record("a", SHAPES[0], 1, 1, "ok", latency_s=1.0, memory=memory))
+    (here,) = energy_report.table_rows(energy_report.measured(made), ["a"])
+    (there,) = ladder.of(made, made.cells).rows
+    assert here["host_peak"] == there["host_peak"] == 603 << 20
+    for document in (energy_report.document(made), ladder.document(made)):
+        text = " ".join(document.written("table").split())
+        assert "host mem" in text
+        assert "on the host with what the imported framework holds" in text

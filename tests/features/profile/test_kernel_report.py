@@ -1,0 +1,457 @@
+"""What `report --kernels` and the table of one cell say, and what they refuse to say."""
+
+import json
+import re
+
+import pytest
+from made_up_profiles import KERNELS, OPERATORS, cell, operators, profile, run_of
+
+from lstm_bench.features.profile import cells as profiled_cells
+from lstm_bench.features.profile import report as kernel_report
+from lstm_bench.features.profile import sections as profile_sections
+from lstm_bench.features.profile.cells import Split
+from lstm_bench.model.profile import CallDepth, Frame, Launch, Part
+from lstm_bench.model.types import LstmBenchError
+from lstm_bench.runs import store
+
+SHAPES = [(64, 1, 10), (128, 1, 10), (256, 1, 10)]
+LONG = "deepbench-persist-dynamic"
+
+
+def whole(*names, **more):
+    """Every name at every shape."""
+    return [(cell(name, shape), profile(**more)) for name in names for shape in SHAPES]
+
+
+def told(folder, *cells, form="table", **more):
+    return kernel_report.document(run_of(folder / "run", *cells), **more).written(form)
+
+
+def data(folder, *cells, **more):
+    return json.loads(told(folder, *cells, form="json", **more))
+
+
+def line_of(text, start):
+    return next(line for line in text.splitlines() if line.startswith(start))
+
+
+def test_the_split_is_latency_busy_gap_and_host():
+    one = Split(cell("a"), profile(busy=200e-6, wall=1e-3, kernel_s=150e-6))
+    assert one.host_s == pytest.approx(800e-6)
+    assert one.gap_s == pytest.approx(700e-6)
+    assert (one.active, one.moving, one.idle) == pytest.approx((0.15, 0.05, 0.8))
+    assert one.active + one.moving + one.idle == pytest.approx(1)
+    assert one.launching == pytest.approx(0.051)
+
+
+def test_in_the_profiled_call_busy_gap_and_host_are_the_wall_time():
+    made = profile(busy=200e-6, wall=1.2e-3)
+    outside = made.wall_s - made.span_s
+    assert made.busy_s + made.gap_s + outside == pytest.approx(made.wall_s)
+    assert Split(cell("a"), made).slowed == pytest.approx(0.2)  # what the split leaves unexplained
+
+
+def test_a_row_is_the_median_over_the_shapes_that_all_rows_have(tmp_path):
+    cells = [(cell("a", s, latency=t), profile()) for s, t in zip(SHAPES, (1, 2, 9), strict=True)]
+    cells += [(cell("b", s, latency=1), profile()) for s in SHAPES[:2]]
+    rows = {row["implementation"]: row for row in data(tmp_path, *cells)["where"]}
+    assert (rows["a"]["latency_s"], rows["a"]["cells"]) == (1.5, 2)
+
+
+def test_medians_over_shapes_are_said_not_to_add_up(tmp_path):
+    said = "columns need not add up; choose one shape with --shape"
+    assert said in " ".join(told(tmp_path, *whole("a")).split())
+    one = told(tmp_path / "one", (cell("a", SHAPES[0]), profile()))
+    assert said not in " ".join(one.split())
+
+
+def test_rows_without_a_common_shape_are_said_not_to_compare(tmp_path):
+    cells = [(cell("a", SHAPES[0]), profile()), (cell("b", SHAPES[1]), profile())]
+    assert "do not compare them" in told(tmp_path, *cells)
+
+
+def test_shares_are_shown_beside_the_times(tmp_path):
+    text = told(tmp_path, *whole("deepbench", busy=0.5e-3, kernel_s=0.4e-3))
+    lines = [line.split() for line in text.splitlines() if line.startswith("deepbench ")]
+    assert " ".join(lines[0][1:]) == "500 us 500 us 1 ms 51 51"  # busy, host, latency
+    assert lines[1][1:] == ["40%", "10%", "50%"]
+    assert lines[2][1:] == ["60%", "10%", "30%"]  # recurrent, input, cell
+
+
+def test_what_profiling_distorts_is_shown_with_all_and_explained_in_ten_words(tmp_path):
+    cells = whole("deepbench", busy=0.5e-3, kernel_s=0.4e-3)
+    text = told(tmp_path / "all", *cells, everything=True)
+    lines = [line.split() for line in text.splitlines() if line.startswith("deepbench ")]
+    assert " ".join(lines[0]).endswith("400 us 100 us 0 s")  # gap, around, rest
+    assert lines[1][-1] == "5%"
+    short = told(tmp_path / "short", *cells)
+    for word in ("gap", "around", "rest", "launching"):
+        (said,) = [line for line in text.splitlines() if line.startswith(f"{word}: ")]
+        assert len([part for part in said.split()[1:] if part != "-"]) <= 10
+        assert f"{word}: " not in short
+
+
+def test_what_a_graph_takes_to_launch_is_not_known(tmp_path):
+    cells = whole("deepbench-graph", launches=1.0, launch_s=0.9e-3)
+    text = told(tmp_path, *cells, everything=True)
+    assert [x for x in text.splitlines() if x.startswith("deepbench-graph")][1].split()[-1] == "-"
+
+
+def test_the_first_parts_of_each_row_come_with_family_and_share(tmp_path):
+    text = told(tmp_path, *whole("deepbench"), top=2)
+    assert "deepbench at 128,1,10" in text  # the middle of three
+    found = line_of(text, "gemmSN").split()[-6:]
+    assert found == ["recurrent", "GEMM", "10", "120", "us", "60%"]
+    assert "elemWiseRNNcell<float>" in text
+    assert "sm80_xmma" not in text
+    rows = data(tmp_path / "again", *whole("deepbench"), top=2)["parts"]
+    assert [row["family"] for row in rows] == ["recurrent GEMM", "cell", "input GEMM"]
+
+
+def test_only_the_chosen_shapes_count(tmp_path):
+    run = run_of(tmp_path / "run", *whole("a"))
+    text = kernel_report.document(run, conditions=["hidden=256"]).written("table")
+    assert "only hidden=256: 1 of 3 shapes" in text
+    assert "a at 256,1,10" in text
+
+
+def test_chosen_shapes_without_a_profile_are_no_table(tmp_path):
+    bare, *others = whole("a")
+    run = run_of(tmp_path / "run", (bare[0], None), *others)
+    with pytest.raises(LstmBenchError, match="none of the chosen shapes"):
+        kernel_report.document(run, conditions=[f"hidden={bare[0].shape.hidden}"])
+
+
+def test_profiling_that_slowed_calls_is_said_in_figures(tmp_path):
+    walls = (1.0, 1.05, 1.21, 1.38, 1.12)
+    cells = [(cell("a", (8, 1, t)), profile(wall=w * 1e-3)) for t, w in enumerate(walls, 1)]
+    cells.append((cell("a", (8, 1, 9), latency=150e-6), profile(busy=9e-5, wall=9e-4)))  # too short
+    text = " ".join(told(tmp_path, *cells).split())
+    assert (
+        "3 of 5 cells over 200 us were slower by more than 10% when profiled (21% in the median,"
+        " 38% at most): their gaps are too long; busy is right"
+    ) in text
+    cells = data(tmp_path / "again", *cells)["cells"]
+    assert cells[2]["unexplained_s"] == pytest.approx(-0.21e-3)
+
+
+def test_the_split_adds_up_to_the_latency(tmp_path):
+    (one,) = data(tmp_path, (cell("a"), profile(wall=1.3e-3)))["cells"]
+    pieces = ("busy_s", "gap_s", "around_s", "unexplained_s")
+    assert sum(one[piece] for piece in pieces) == pytest.approx(one["latency_s"])
+
+
+def test_a_cell_busy_for_longer_than_its_call_is_busy_all_the_time_and_said_to_be(tmp_path):
+    text = " ".join(told(tmp_path, *whole("graph", busy=1.05e-3)).split())
+    assert "3 cells of graph: busy exceeds the latency by up to 5%" in text
+    assert "100% 0% 0%" in text
+    assert "-5%" not in text
+
+
+def test_cells_that_were_not_profiled_are_counted(tmp_path):
+    assert "1 cell with times was not profiled" in told(tmp_path, *whole("a"), (cell("b"), None))
+
+
+def test_a_profile_of_a_cell_without_a_time_makes_up_for_none_that_is_missing(tmp_path):
+    wrong = cell("a", latency=None, status="wrong"), profile()
+    cells = [*whole("b"), (cell("c"), None), (cell("d"), None), wrong]
+    assert "2 cells with times were not profiled" in told(tmp_path, *cells)
+
+
+def test_calls_that_were_faster_while_profiled_are_told_too(tmp_path):
+    assert "1 of 1 cell over 200 us were faster" in told(
+        tmp_path, (cell("a"), profile(wall=0.7e-3))
+    )
+
+
+def test_where_profiling_changed_nothing_that_is_said(tmp_path):
+    said = "profiled calls took as long as timed ones in all 3 cells over 200 us"
+    assert said in told(tmp_path, *whole("a"))
+
+
+def test_a_profile_with_a_problem_is_never_shown(tmp_path):
+    bad = [
+        (cell("a", SHAPES[0]), profile(problem="the profiler lost 12 records")),
+        (cell("a", SHAPES[1]), profile(problem="the profiler lost 7 records")),
+        (cell("b"), profile(problem="the kernels per call are no whole number (3, 4): lost")),
+        (cell("c"), profile(busy_s=None)),
+        (cell("d", status="oom", latency=None), profile()),
+    ]
+    text = told(tmp_path, *whole("good"), *bad)
+    assert "2 profiles left out: the profiler lost some records" in text
+    assert "1 profile left out: the kernels per call are no whole number: lost" in text
+    assert "1 profile left out: the profile has no times" in text
+    assert "1 profile left out: the cell has no time" in text
+    assert not any(line.startswith(("a ", "b ", "c ", "d ")) for line in text.splitlines())
+    only = told(tmp_path / "only", *bad)
+    assert "the profiler lost" in only
+    assert "latency" not in only
+
+
+def test_what_was_not_seen_by_cupti_is_named_with_the_reason(tmp_path):
+    other = profile(instead="no CUPTI: pip install nvidia-cuda-cupti")
+    other.source = "torch.profiler"
+    text = " ".join(told(tmp_path, (cell("a"), profile()), (cell("b"), other)).split())
+    assert "b: by torch.profiler instead of CUPTI; no CUPTI: pip install nvidia-cuda-cupti" in text
+
+
+def test_a_control_is_not_a_row(tmp_path):
+    rows = data(tmp_path, (cell("a"), profile()), (cell("a", copy=2), profile()))["where"]
+    assert [row["cells"] for row in rows] == [1]
+
+
+def test_a_run_without_profiles_says_what_to_type(tmp_path):
+    run = run_of(tmp_path / "run", (cell("a"), None))
+    with pytest.raises(
+        LstmBenchError, match=r"no cell .* 1 cell; .*lstm-bench grid GRID --profile"
+    ):
+        kernel_report.document(run)
+    assert profile_sections.sections(run) == []
+
+
+def test_a_run_without_profiles_names_those_beside_it_that_have_some(tmp_path):
+    run = run_of(tmp_path / "plain", (cell("a"), None))
+    run_of(tmp_path / "looked at", (cell("a"), profile()))
+    typed = f"`lstm-bench report --kernels --run 'looked at' --results {tmp_path}`"
+    with pytest.raises(LstmBenchError, match=re.escape(f"; profiled are: looked at; {typed}")):
+        kernel_report.document(run)
+
+
+def test_a_profiled_run_of_which_shapes_were_chosen_names_no_other(tmp_path):
+    run_of(tmp_path / "other", (cell("a"), profile()))
+    cells = ((cell("a"), profile()), (cell("a", (128, 1, 10)), None))
+    with pytest.raises(LstmBenchError, match="none of the chosen") as caught:
+        kernel_report.document(run_of(tmp_path / "run", *cells), conditions=["hidden=128"])
+    assert "other" not in str(caught.value)
+
+
+def test_a_cpu_has_operators_instead_of_busy_and_gap(tmp_path):
+    text = told(tmp_path, (cell("pytorch", device="cpu"), operators()))
+    assert "on the CPU" in text
+    assert "busy" not in text
+    assert "torch.profiler" in text
+    assert line_of(text, "aten::addmm").split() == [
+        *("aten::addmm", "GEMM", "11", "300", "us", "310", "us", "75%", "4", "KiB")
+    ]
+
+
+def test_phases_of_the_baseline_need_no_total_and_no_memory(tmp_path):
+    phases = [Part("input product", "phase", 1.0, 2e-4), Part("cell", "phase", 10.0, 1e-4)]
+    text = told(tmp_path, (cell("deepbench", device="cpu"), operators(phases, wall=None)))
+    assert "total" not in text
+    assert line_of(text, "input product").split()[2:] == ["input", "GEMM", "1", "200", "us", "67%"]
+
+
+def test_both_devices_may_be_in_one_run(tmp_path):
+    found = data(tmp_path, (cell("a"), profile()), (cell("a@1", device="cpu"), operators()))
+    assert [row["implementation"] for row in found["where"]] == ["a"]
+    assert [row["implementation"] for row in found["operators_where"]] == ["a@1"]
+
+
+ORDERS = {
+    "self": ["aten::addmm", "aten::sigmoid_", "aten::lstm"],
+    "total": ["aten::lstm", "aten::addmm", "aten::sigmoid_"],
+    "calls": ["aten::sigmoid_", "aten::addmm", "aten::lstm"],
+    "memory": ["aten::lstm", "aten::addmm", "aten::sigmoid_"],
+    "name": ["aten::addmm", "aten::lstm", "aten::sigmoid_"],
+}
+
+
+@pytest.mark.parametrize(("sort", "order"), ORDERS.items())
+def test_parts_are_sorted_as_asked(sort, order):
+    table = kernel_report.cell_document(cell("a"), operators(), sort).tables[0]
+    assert [row["name"] for row in table.rows] == order
+    assert set(ORDERS) == set(profiled_cells.SORTS)
+
+
+def test_one_cell_has_a_heading_its_split_and_its_parts():
+    document = kernel_report.cell_document(cell("pytorch"), profile(wall=1.21e-3), top=2)
+    text = document.written("table")
+    assert text.startswith("pytorch at 64,1,10, cuDNN 9; 5 calls by CUPTI")
+    assert line_of(text, "busy").split()[:4] == ["busy", "200", "us", "20%"]
+    assert "a profiled call, 21% slower" in text
+    assert "1 more with --top" in text
+    assert len(json.loads(document.written("json"))["parts"]) == len(KERNELS)
+
+
+def test_one_cell_has_a_line_for_each_grid_and_block_of_a_kernel(tmp_path):
+    """Also once it was kept with a run; kernels that CUPTI did not see have dashes."""
+    launches = [Launch((132, 1, 2), (64, 1, 1), 40, 25, 165e-6)]
+    launches += [Launch((16, 4, 1), (256, 1, 1), 128, 1, 30e-6)]
+    parts = [Part("product", "kernel", 26.0, 195e-6, launches=launches), *KERNELS[1:]]
+    made = run_of(tmp_path / "run", (cell("pytorch"), profile(parts=parts)))
+    ((record, kept),) = store.read_profiles(made.folder)
+    assert kept.parts[0].launches == launches
+    document = kernel_report.cell_document(record, kept)
+    text = document.written("table")
+    assert line_of(text, "name").split()[-3:] == ["grid", "block", "regs"]
+    lines = [line.split() for line in text.splitlines() if line.startswith("product")]
+    assert [line[-3:] for line in lines] == [["132x1x2", "64", "40"], ["16x4", "256", "128"]]
+    assert [line[-7:-3] for line in lines] == [
+        *(["25", "165", "us", "60%"], ["1", "30", "us", "11%"])
+    ]
+    assert line_of(text, "elemWiseRNNcell").split()[-3:] == ["-", "-", "-"]
+    assert max(map(len, text.splitlines())) <= 100
+    rows = json.loads(document.written("json"))["parts"]
+    assert [rows[0][key] for key in profiled_cells.LAUNCH] == [[132, 1, 2], [64, 1, 1], 40]
+    assert (rows[1]["name"], rows[1]["grid"]) == ("elemWiseRNNcell<float>", None)
+    assert "grid" not in kernel_report.cell_document(cell("a"), operators()).written("table")
+
+
+def test_one_cell_tells_what_is_wrong_with_its_time():
+    warning = "disturbed: another process took the cores during a block"
+    for found in (profile(), profile(problem="the profiler saw no kernel"), operators()):
+        document = kernel_report.cell_document(cell("pytorch", warnings=[warning]), found)
+        assert f"! {warning}" in document.written("table")
+        assert json.loads(document.written("json"))["warnings"] == [warning]
+
+
+def test_one_cell_with_a_problem_shows_nothing_else():
+    found = kernel_report.cell_document(cell("a"), profile(problem="the profiler saw no kernel"))
+    assert found.tables == []
+    assert "the profiler saw no kernel" in found.written("table")
+
+
+WAY = [
+    Frame("Python", "torch.nn.modules.module.Module._call_impl"),
+    Frame("Python", "torch.nn.modules.rnn.LSTM.forward"),
+    Frame("dispatcher", "c10::impl::wrap<c10::Pointer<int (at::Tensor)>, int>::call"),
+    Frame("library", "dnnl::primitive::execute"),
+]
+
+
+def test_the_way_into_the_library_is_shown_level_by_level():
+    found = operators()
+    found.depth = CallDepth(WAY, stacks=30, of=40)
+    document = kernel_report.cell_document(cell("pytorch"), found)
+    text = document.written("table")
+    assert (
+        "call depth: 3 frames between the call and the library's dnnl::primitive::execute" in text
+    )
+    assert "30 of 40 stacks" in text
+    assert line_of(text, "Python").split()[1:] == [
+        "2",
+        "module.Module._call_impl",
+        "rnn.LSTM.forward",
+    ]
+    assert line_of(text, "dispatcher").split()[1:] == ["1", "impl::wrap::call", "impl::wrap::call"]
+    rows = json.loads(document.written("json"))["depth"]
+    assert [name for row in rows for name in row["names"]] == [frame.name for frame in WAY]
+
+
+def test_a_depth_that_is_not_known_says_why():
+    found = operators()
+    found.depth = CallDepth(problem="no C++ compiler")
+    text = kernel_report.cell_document(cell("pytorch"), found).written("table")
+    assert "call depth not measured: no C++ compiler" in text
+
+
+def test_the_way_into_the_library_is_kept_with_the_run(tmp_path):
+    kept = operators()
+    kept.depth = CallDepth(WAY, stacks=30, of=40)
+    made = run_of(tmp_path / "run", (cell("pytorch"), kept), (cell("libtorch"), operators()))
+    depths = [profile.depth for _, profile in store.read_profiles(made.folder)]
+    assert depths == [kept.depth, None]
+
+
+def test_operators_of_a_gpu_row_are_shown_as_operators():
+    found = operators()
+    found.device = "cuda"
+    text = kernel_report.cell_document(cell("pytorch"), found).written("table")
+    assert line_of(text, "name").split() == [
+        *("name", "family", "calls", "self", "total", "share", "memory")
+    ]
+
+
+def test_names_are_shown_without_what_all_of_them_have():
+    short = kernel_report.short_name
+    assert short("void at::native::vectorized_elementwise_kernel<8>") == (
+        "vectorized_elementwise_kernel<8>"
+    )
+    assert short("std::enable_if<!(false), void>::type internal::gemvx::kernel<int>") == (
+        "gemvx::kernel<int>"
+    )
+    assert short("tensorflow::(anonymous namespace)::split_v_kernel<float>") == (
+        "split_v_kernel<float>"
+    )
+
+
+@pytest.mark.parametrize("form", ["table", "github", "csv", "json", "latex"])
+def test_every_format_takes_it_and_the_table_fits_a_page(tmp_path, form):
+    parts = [
+        *KERNELS,
+        *OPERATORS,
+        Part("device to host", "copy", 1.0, 1e-3, size=2**40),
+        Part("memset", "fill", 1.0, 1e-3, size=2**30),
+        Part("RNN_persist_fp" + "x" * 300, "kernel", 1000.0, 9e-3),
+        Part("Cast_GPU", "kernel", 1.0, 1e-3),
+        Part("transpose", "kernel", 1.0, 1e-3),
+        Part("what\nis this", "kernel", 1.0, 1e-3),
+    ]
+    cells = whole(LONG, busy=8.99e-3, parts=parts, wall=9.99e-3)
+    cells += [(cell(LONG + "@1", s, device="cpu"), operators(parts)) for s in SHAPES]
+    text = told(tmp_path, *cells, form=form)
+    assert text
+    if form == "table":
+        assert max(map(len, text.splitlines())) <= 100
+        one = kernel_report.cell_document(*cells[0]).written("table")
+        assert max(map(len, one.splitlines())) <= 100
+
+
+def test_the_page_has_both_sections(tmp_path):
+    run = run_of(tmp_path / "run", *whole("a", wall=1.2e-3), *whole("b"))
+    where, kernels = profile_sections.sections(run)
+    assert (where["title"], kernels["title"]) == ("Where the time goes", "Kernels")
+    assert where["rows"][0][:3] == ["a", 200.0, 800.0]
+    assert "3 of 6 cells over 200 us were slower" in where["note"]
+    assert kernels["rows"][0] == [
+        *("a", "128,1,10", "recurrent GEMM", 10.0, 120.0, 60.0, KERNELS[0].name)
+    ]
+    for section in (where, kernels):
+        assert all(len(row) == len(section["columns"]) for row in section["rows"])
+    on_cpu = run_of(tmp_path / "cpu", (cell("a", device="cpu"), operators()))
+    assert "not profiled" not in where["note"]
+    titles = [section["title"] for section in profile_sections.sections(on_cpu)]
+    assert titles == ["Where the time goes, on the CPU", "Operators"]
+
+
+def test_a_profiled_call_without_a_time_is_left_out(tmp_path):
+    run = run_of(tmp_path / "run", *whole("a"), (cell("b"), profile(wall=0.0)))
+    text = " ".join(kernel_report.document(run).written("table").split())
+    assert "1 profile left out: the profiled call has no time" in text
+
+
+def test_the_page_says_what_the_report_says_of_its_doubts(tmp_path):
+    run = run_of(tmp_path / "run", *whole("a", busy=1.2e-3), (cell("b"), None))
+    note = profile_sections.sections(run)[0]["note"]
+    text = " ".join(kernel_report.document(run).written("table").split())
+    for doubt in ("1 cell with times was not profiled", "busy exceeds the latency"):
+        assert doubt in text
+        assert doubt in note
+
+
+def test_the_command_shows_it_and_refuses_what_does_not_go_together(lstm_bench, tmp_path):
+    run_of(tmp_path / "results" / "r", *whole("deepbench", "pytorch"))
+    done = lstm_bench("report", "--kernels", "--where", "hidden=64", "--sort", "name")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "where the time of a call goes" in done.stdout
+    where = ["--where", "hidden=64"]
+    for wrong in (["--kernels", "--mpe"], ["--sort", "name"], [*where, "--energy"]):
+        done = lstm_bench("report", *wrong)
+        assert done.returncode == 2
+        assert len(done.stderr.strip().splitlines()) <= 2
+    for wrong in ([*where, "--figures", "f"], [*where, "--html", "p.html"]):
+        assert lstm_bench("report", *wrong).returncode == 2
+    done = lstm_bench("report", "--html", "p.html", "--figures", "f")
+    assert done.returncode == 0
+    assert "Where the time goes" in (tmp_path / "p.html").read_text()
+    assert (tmp_path / "f" / "gpu-activity.svg").exists()
+
+
+def test_a_row_that_does_less_work_is_marked(tmp_path):
+    less = cell("deepbench-skip", computes="lstm-skip-input")
+    run = run_of(tmp_path / "r", (less, profile()), (cell("deepbench"), profile()))
+    text = kernel_report.document(run).written("table")
+    assert "deepbench-skip* " in text
+    assert "* does less work" in text
+    assert "deepbench* " not in text

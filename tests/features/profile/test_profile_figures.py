@@ -1,0 +1,164 @@
+"""What the figures of profiles draw is what the profiles say."""
+
+import io
+import itertools
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from made_up_profiles import cell, operators, profile, run_of
+from matplotlib import colors
+from matplotlib.text import Text
+
+from lstm_bench.analysis.families import FAMILIES
+from lstm_bench.features.profile import figures as profile_figures
+from lstm_bench.model.profile import Activity, Part
+from lstm_bench.model.types import LstmBenchError
+from lstm_bench.report.colours import contrast
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+SHAPES = [(64, 1, 10), (128, 1, 10), (256, 1, 10)]
+RAW = "_Z16gemmSN_TN_kernelIf"
+
+
+def run(folder, *names, **more):
+    return run_of(folder / "run", *((cell(n, s), profile(**more)) for n in names for s in SHAPES))
+
+
+def bars(figure):
+    """The segments of each bar: colour, from, width."""
+    (ax,) = figure.axes
+    found = {label.get_text(): [] for label in ax.get_yticklabels()}
+    names = list(found)
+    for patch in ax.patches:
+        place = round(patch.get_y() + patch.get_height() / 2)
+        segment = (colors.to_hex(patch.get_fc()), patch.get_x(), patch.get_width())
+        found[names[place]].append(segment)
+    return found
+
+
+def texts(figure):
+    return [text.get_text().replace("\n", " ") for text in figure.findobj(Text)]
+
+
+def test_a_bar_is_the_busy_time_by_family_at_the_middle_shape(tmp_path):
+    figure = profile_figures.drawn(run(tmp_path, "deepbench", "pytorch"))["kernel-families"]
+    found = bars(figure)
+    assert list(found) == ["deepbench", "pytorch"]
+    colours = [profile_figures.COLOURS[f] for f in ("recurrent GEMM", "input GEMM", "cell")]
+    assert [segment[0] for segment in found["pytorch"]] == colours
+    assert [segment[2] for segment in found["pytorch"]] == pytest.approx([0.6, 0.1, 0.3])
+    assert any("at 128,1,10" in text for text in texts(figure))
+    assert texts(figure).count("200 us / 1 ms") == 2
+
+
+def test_activity_is_shares_of_the_latency_that_add_up(tmp_path):
+    made = run(tmp_path, "deepbench", busy=0.5e-3, kernel_s=0.4e-3)
+    (found,) = bars(profile_figures.drawn(made)["gpu-activity"]).values()
+    assert [segment[2] for segment in found] == pytest.approx([0.4, 0.1, 0.5])
+    assert [segment[0] for segment in found] == list(profile_figures.ACTIVITY.values())
+
+
+def test_a_device_that_was_busy_for_longer_than_the_latency_has_no_idle_time(tmp_path):
+    made = run(tmp_path, "a", busy=1.2e-3)
+    (found,) = bars(profile_figures.drawn(made)["gpu-activity"]).values()
+    assert [segment[2] for segment in found] == pytest.approx([1.0])
+
+
+def test_a_cpu_has_its_operators_by_family(tmp_path):
+    made = run_of(tmp_path / "run", (cell("pytorch", device="cpu"), operators()), device="cpu")
+    figures = profile_figures.drawn(made)
+    assert list(figures) == ["operator-families"]
+    (found,) = bars(figures["operator-families"]).values()
+    assert [segment[2] for segment in found] == pytest.approx([0.75, 0.125, 0.125])
+
+
+def test_what_cannot_be_trusted_is_not_drawn(tmp_path):
+    assert profile_figures.drawn(run(tmp_path, "a", problem="lost")) == {}
+    bare = run_of(tmp_path / "bare", (cell("a"), None))
+    assert profile_figures.write(bare, tmp_path / "none") == []
+    assert not (tmp_path / "none").exists()
+
+
+def test_files_are_written_whole_and_the_same_every_time(tmp_path):
+    made = run(tmp_path, "deepbench", "$\\frac{1}{2", "\u4e16\u754c")
+    for folder in ("one", "two"):
+        paths = profile_figures.write(made, tmp_path / folder)
+    assert sorted(p.name for p in paths) == [
+        *("gpu-activity.png", "gpu-activity.svg", "kernel-families.png", "kernel-families.svg")
+    ]
+    for name in ("gpu-activity.svg", "kernel-families.svg"):
+        one, two = ((tmp_path / folder / name).read_bytes() for folder in ("one", "two"))
+        assert one == two
+        ElementTree.fromstring(one)
+
+
+@pytest.mark.parametrize("rows", [1, 20])
+def test_no_two_texts_overlap_and_none_leaves_the_page(tmp_path, rows):
+    names = [f"deepbench-persist-dynamic-{n}" for n in range(rows)]
+    parts = [Part(f, "kernel", 1.0, 1e-4) for f in ("RNN_persist", "xmma", "cast", "transpose")]
+    parts += [Part(f, "kernel", 1.0, 1e-4) for f in ("tanh", "copy", "zeros", "nobody")]
+    made = run(tmp_path, *names, parts=parts, busy=8e-4, kernel_s=4e-4)
+    for figure in profile_figures.drawn(made).values():
+        figure.savefig(io.BytesIO(), dpi=figure.dpi)
+        boxes = [
+            text.get_window_extent()
+            for text in figure.findobj(Text)
+            if text.get_text() and text.get_visible()
+        ]
+        for one, other in itertools.combinations(boxes, 2):
+            assert not one.padded(-1).overlaps(other.padded(-1))
+        for box in boxes:
+            assert figure.bbox.x0 <= box.x0
+            assert box.x1 <= figure.bbox.x1
+
+
+def test_every_family_has_a_colour_of_its_own_that_shows_on_white():
+    assert tuple(profile_figures.COLOURS) == FAMILIES
+    assert len(set(profile_figures.COLOURS.values())) == len(FAMILIES)
+    for colour in profile_figures.COLOURS.values():
+        assert contrast(colour, "#ffffff") > 1.25
+
+
+def call(start, late=0):
+    """A launch, a product in every one of two steps, and a cell that overlaps the last one."""
+    steps = [
+        Activity("launch", "cudaLaunchKernel", start + 1000, start + 2000, correlation=start + 1),
+        Activity("kernel", RAW, start + 3000, start + 5000, correlation=start + 1),
+        Activity("kernel", RAW, start + 6000, start + 8000 + late, correlation=start + 1),
+        Activity("kernel", "elemWiseRNNcell", start + 7000, start + 9000, correlation=start + 1),
+    ]
+    return steps, (start, start + 10_000 + late)
+
+
+@pytest.mark.parametrize("ending", ["svg", "png"])
+def test_a_timeline_is_the_call_of_median_length(tmp_path, ending):
+    (short, first), (middle, second), (long, third) = call(0), call(20_000, 500), call(50_000, 900)
+    figure = profile_figures.timeline(
+        [*short, *middle, *long],
+        [first, second, third],
+        tmp_path / f"x.{ending}",
+        timesteps=2,
+        title="a at 8,1,2",
+    )
+    assert (tmp_path / f"x.{ending}").stat().st_size > 1000
+    (ax,) = figure.axes
+    assert ax.get_xlim() == pytest.approx((0, 10.5))
+    drawn = {}
+    for bar in ax.collections:
+        colour = colors.to_hex(bar.get_facecolor()[0])
+        spans = [(p.vertices[:, 0].min(), p.vertices[:, 0].max()) for p in bar.get_paths()]
+        drawn.setdefault(colour, []).extend(spans)
+    assert drawn[profile_figures.COLOURS["recurrent GEMM"]] == [
+        *(pytest.approx((3, 5)), pytest.approx((6, 8.5)))
+    ]
+    assert drawn[profile_figures.COLOURS["cell"]] == [pytest.approx((7, 9))]
+    assert drawn[profile_figures.GREY] == [pytest.approx((1, 2))]
+    heights = {round(p.vertices[:, 1].min(), 3) for bar in ax.collections for p in bar.get_paths()}
+    assert len(heights) == 3  # the host, and two lanes
+
+
+def test_a_timeline_says_which_files_it_can_write(tmp_path):
+    activities, window = call(0)
+    with pytest.raises(LstmBenchError, match=r"found \.gif, expected one of \.svg"):
+        profile_figures.timeline(activities, [window], tmp_path / "x.gif")

@@ -1,0 +1,437 @@
+"""What the cuDNN baseline does with its library, checked on the host against a fake one.
+
+The real library is swept by experiments/gpu_sweep.py on a machine that has a GPU.
+"""
+
+import ctypes
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from cases import assert_carried, problem, reference
+
+from lstm_bench.frameworks.deepbench import session as deepbench
+from lstm_bench.model.types import Settings, Shape, Unsupported
+from lstm_kernels import cache
+
+_cudnn = pytest.importorskip("lstm_bench._cudnn", reason="the C++ baseline was not built")
+
+ROOT = Path(__file__).resolve().parents[2]
+STANDARD, STATIC, DYNAMIC = 0, 1, 2
+TO_DEVICE, TO_HOST = 1, 2  # copies, as CUDA counts their kinds
+ONE_STREAM_ONE_HANDLE = 2
+
+pytestmark = pytest.mark.xdist_group("cudnn")
+
+
+@pytest.fixture
+def fake(library):
+    """The fake, its settings as new, and the promise that a test leaves nothing alive in it."""
+    handle = ctypes.CDLL(library)
+    handle.fake_set_limit.argtypes = [ctypes.c_size_t]
+    handle.fake_set_limit(2**34)
+    handle.fake_set_wrong(-1)
+    handle.fake_set_lost_copies(0)
+    _cudnn.Lstm(library, library, 1, 1, 1, 1).release()  # opens the device, which stays open
+    assert handle.fake_live() == ONE_STREAM_ONE_HANDLE
+    yield handle
+    assert handle.fake_live() == ONE_STREAM_ONE_HANDLE, "something was not freed"
+    assert handle.fake_sticky() == 0, "an error was left for the next call to find"
+
+
+def run(library, arrays, **options):
+    timesteps, batch, inputs = arrays[0].shape
+    lstm = _cudnn.Lstm(library, library, arrays[1].shape[1], inputs, batch, timesteps, **options)
+    try:
+        lstm.load(*arrays)
+        assert all(np.isnan(array).all() for array in lstm.outputs()), "not poisoned"
+        lstm.forward()
+        lstm.wait()
+        return lstm.outputs()
+    finally:
+        lstm.release()
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("skip_input", [False, True])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 5e-3)])
+@pytest.mark.parametrize("algorithm", ["standard", "persist-static", "persist-dynamic"])
+def test_weights_and_biases_reach_their_place(
+    library, fake, algorithm, precision, tolerance, skip_input, graph
+):
+    arrays = problem(5, 5 if skip_input else 3, 2, 4)
+    found = run(
+        library,
+        arrays,
+        algorithm=algorithm,
+        precision=precision,
+        skip_input=skip_input,
+        graph=graph,
+    )
+    for array, right in zip(found, reference(*arrays, skip_input=skip_input), strict=True):
+        assert array.dtype == np.float32
+        assert array.shape == right.shape
+        assert np.abs(array - right).max() < tolerance
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 5e-3)])
+def test_states_are_carried_from_call_to_call(library, fake, precision, tolerance, graph):
+    arrays = problem(5, 3, 2, 3)
+    lstm = _cudnn.Lstm(library, library, 5, 3, 2, 3, precision=precision)
+    lstm.load(*arrays)
+    lstm.replay(graph)
+    lstm.forward()
+    assert_carried(lstm, arrays, tolerance)
+    with pytest.raises(ValueError, match="h0 or c0 does not have the size"):
+        lstm.carry(arrays[0], arrays[2])
+    lstm.release()
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 5e-3)])
+def test_x_comes_from_host_memory_in_every_call_and_y_goes_there(
+    library, fake, precision, tolerance, pinned, graph
+):
+    arrays = problem(5, 3, 2, 4)
+    lstm = _cudnn.Lstm(library, library, 5, 3, 2, 4, precision=precision, graph=graph)
+    with pytest.raises(RuntimeError, match="load"):
+        lstm.keep_on_host(pinned)
+    lstm.load(*arrays)
+    on_device = lstm.memory()
+    lstm.keep_on_host(pinned)
+    assert lstm.memory() == on_device
+    assert all(np.isnan(array).all() for array in lstm.outputs()), "not poisoned"
+    for _ in range(2):
+        assert lstm.time_queued(2) > 0
+        for array, right in zip(lstm.outputs(), reference(*arrays), strict=True):
+            assert np.abs(array - right).max() < tolerance
+    lstm.replay(not graph)
+    assert_carried(lstm, arrays, tolerance)
+    lstm.load(*arrays)  # from here on the device's
+    fake.fake_set_lost_copies(TO_DEVICE)
+    lstm.forward()
+    assert np.abs(lstm.outputs()[0] - reference(*arrays)[0]).max() < tolerance
+    lstm.release()
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("lost", [TO_DEVICE, TO_HOST])
+def test_a_call_that_leaves_out_a_copy_gives_a_wrong_answer(library, fake, lost, pinned, graph):
+    arrays = problem(5, 3, 2, 4)
+    lstm = _cudnn.Lstm(library, library, 5, 3, 2, 4, graph=graph)
+    lstm.load(*arrays)
+    lstm.keep_on_host(pinned)
+    fake.fake_set_lost_copies(lost)
+    lstm.forward()
+    lstm.wait()
+    assert not np.abs(lstm.outputs()[0] - reference(*arrays)[0]).max() < 0.01
+    lstm.release()
+
+
+def test_pinned_memory_that_is_refused_is_said(library, fake):
+    lstm = _cudnn.Lstm(library, library, 5, 3, 2, 4)
+    lstm.load(*problem(5, 3, 2, 4))
+    fake.fake_set_limit(0)
+    with pytest.raises(MemoryError, match=r"cudaHostAlloc of 96 bytes: .*hidden 5"):
+        lstm.keep_on_host(True)
+    lstm.release()
+
+
+def test_a_refusal_carries_the_librarys_word_and_the_shape(library, fake):
+    with pytest.raises(
+        _cudnn.Unsupported,
+        match=r"cudnnSetRNNDescriptor_v8: CUDNN_STATUS_NOT_SUPPORTED, why, .*hidden 65",
+    ):
+        _cudnn.Lstm(library, library, 65, 65, 1, 1, algorithm="persist-static")
+    assert issubclass(_cudnn.Unsupported, NotImplementedError)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_refusal_of_the_call_itself(library, fake, graph):
+    with pytest.raises(_cudnn.Unsupported, match="cudnnRNNForward"):
+        run(library, problem(4, 4, 1, 1), algorithm="persist-static-small-h", graph=graph)
+
+
+@pytest.mark.parametrize("limit", [0, 500, 1500, 2500, 5000])
+def test_too_little_memory_is_said_and_nothing_stays_behind(library, fake, limit):
+    fake.fake_set_limit(limit)
+    with pytest.raises(
+        MemoryError, match=r"cudaMalloc of .* bytes: cudaErrorMemoryAllocation.*hidden 16"
+    ):
+        _cudnn.Lstm(library, library, 16, 16, 2, 30)
+    fake.fake_set_limit(2**34)
+    run(library, problem(16, 16, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"precision": "fp8"}, "fp8"),
+        ({"algorithm": "fast"}, "fast"),
+        ({"skip_input": True}, "equal"),
+    ],
+)
+def test_wrong_options_are_named(library, fake, options, word):
+    with pytest.raises(ValueError, match=word):
+        _cudnn.Lstm(library, library, 4, 5, 1, 1, **options)
+
+
+def test_a_library_that_is_not_there(library):
+    with pytest.raises(_cudnn.LibraryError, match="nowhere"):
+        _cudnn.Lstm("/nowhere/libcudnn.so.9", library, 4, 4, 1, 1)
+
+
+def test_wrong_arrays_and_released_layers_are_named(library, fake):
+    lstm = _cudnn.Lstm(library, library, 4, 4, 1, 1)
+    with pytest.raises(RuntimeError, match="load"):
+        lstm.forward()
+    with pytest.raises(ValueError, match="h0"):
+        lstm.load(*[np.zeros(3) if i == 1 else a for i, a in enumerate(problem(4, 4, 1, 1))])
+    lstm.release()
+    with pytest.raises(RuntimeError, match="released"):
+        lstm.forward()
+
+
+def test_a_second_load_counts_in_a_graph(library, fake):
+    lstm = _cudnn.Lstm(library, library, 4, 4, 2, 3, graph=True)
+    for seed in (1, 2):
+        arrays = problem(4, 4, 2, 3, seed)
+        lstm.load(*arrays)
+        lstm.forward()
+        assert np.abs(lstm.outputs()[0] - reference(*arrays)[0]).max() < 1e-5
+    lstm.release()
+
+
+def test_timing_and_memory(library, fake):
+    lstm = _cudnn.Lstm(library, library, 4, 4, 2, 3)
+    lstm.load(*problem(4, 4, 2, 3))
+    assert len(lstm.time_each(3)) == 3
+    assert min(lstm.time_each(2)) > 0
+    assert lstm.time_queued(3) > 0
+    assert lstm.memory() == {
+        "weights": 4 * (16 * 8 + 32),
+        "inputs": 4 * (24 + 16),
+        "outputs": 4 * (24 + 16),
+        "workspace": 1000,
+    }
+    lstm.release()
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_the_device_times_every_call_by_itself(library, fake, graph):
+    arrays = problem(4, 4, 2, 3)
+    lstm = _cudnn.Lstm(library, library, 4, 4, 2, 3, graph=graph)
+    lstm.load(*arrays)
+    spans = lstm.time_device(3)
+    assert len(spans) == 3
+    assert min(spans) > (1_000_000 if graph else 2_000_000)  # what the fake takes for a call
+    assert lstm.time_device(0) == []
+    assert np.abs(lstm.outputs()[0] - reference(*arrays)[0]).max() < 1e-5
+    lstm.release()  # and the fixture sees that the events are gone
+
+
+def test_events_of_a_call_that_fails_are_freed(library, fake):
+    lstm = _cudnn.Lstm(library, library, 4, 4, 1, 1, algorithm="persist-static-small-h")
+    lstm.load(*problem(4, 4, 1, 1))
+    with pytest.raises(_cudnn.Unsupported, match="cudnnRNNForward"):
+        lstm.time_device(1)
+    lstm.release()
+
+
+def test_versions(library):
+    assert _cudnn.versions(library, library) == {
+        "cudnn": "9.19.0",
+        "cudart": "13.0",
+        "cuda_driver": "13.1",
+    }
+
+
+# --- lstm_bench/frameworks/deepbench/session.py over it
+
+
+def session(library, monkeypatch, hidden=8, inputs="device", **options):
+    monkeypatch.setattr(deepbench.libraries, "cudnn", lambda: (library, library))
+    x, h0, c0, w_ih, w_hh, b_ih, b_hh = problem(hidden, hidden, 2, 3)
+    shape = Shape(hidden, 2, 3, hidden)
+    return deepbench.build(
+        SimpleNamespace(x=x, h0=h0, c0=c0, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh, shape=shape),
+        SimpleNamespace(options=options),
+        Settings(device="cuda", inputs=inputs),
+    )
+
+
+def test_the_path_says_what_ran(library, fake, monkeypatch):
+    one = session(library, monkeypatch, algorithm="persist-dynamic", graph=True)
+    assert one.path == "cuDNN 9.19.0 persist-dynamic, graph"
+    assert one.memory["workspace"] == 1000
+    one.close()
+
+
+@pytest.mark.parametrize("inputs", ["pinned", "pageable"])
+def test_a_row_copies_x_and_y_as_the_settings_have_it(library, fake, monkeypatch, inputs):
+    one = session(library, monkeypatch, inputs=inputs, graph=True)
+    assert inputs in one.inputs_from
+    fake.fake_set_lost_copies(TO_HOST)
+    one.call()
+    one.wait()
+    assert np.isnan(one.outputs()[0]).all()
+    fake.fake_set_lost_copies(0)
+    one.call()
+    one.wait()
+    assert np.abs(one.outputs()[0] - reference(*problem(8, 8, 2, 3))[0]).max() < 1e-5
+    one.close()
+
+
+@pytest.fixture
+def steady(monkeypatch):
+    """Trials that a busy machine does not disturb; the second of an algorithm is in a graph."""
+    took = {"standard": [2.0, 1.0], "persist-static": [1.5, 1.5], "persist-dynamic": [0.5, 0.5]}
+
+    def trial(one, give_up_s):
+        one.time_each(1)
+        return took[one.path.split()[-1]].pop(0)
+
+    monkeypatch.setattr(deepbench, "trial", trial)
+
+
+def test_best_takes_the_fastest_and_frees_the_rest(library, fake, steady, monkeypatch):
+    best = session(library, monkeypatch, choose="best")
+    assert best.path.startswith("cuDNN 9.19.0 persist-dynamic")
+    assert best.path.endswith("(fastest of 6)")
+    best.call()
+    best.wait()
+    assert np.isfinite(best.outputs()[0]).all()
+    best.close()
+
+
+def test_the_peak_of_best_is_that_of_what_was_tried(library, fake, monkeypatch):
+    tried = []
+    made = deepbench.BaselineSession.__init__
+
+    def init(self, *arguments):
+        made(self, *arguments)
+        tried.append(sum(self.memory.values()))
+
+    monkeypatch.setattr(deepbench.BaselineSession, "__init__", init)
+    best = session(library, monkeypatch, choose="best")
+    assert best.device_peak() >= max(tried) + min(tried)  # two are alive at a time
+    assert best.device_peak() > sum(best.memory.values())
+    best.close()
+
+
+def test_a_layer_replays_a_graph_or_launches_as_it_is_told(library, fake, monkeypatch):
+    one = session(library, monkeypatch)
+    expected = None
+    for on in (False, True, False, True):
+        one.lstm.replay(on)
+        one.call()
+        one.wait()
+        expected = one.outputs() if expected is None else expected
+        for got, wanted in zip(one.outputs(), expected, strict=True):
+            assert np.array_equal(got, wanted)
+    one.close()
+
+
+def test_replaying_comes_after_loading(library, fake):
+    lstm = _cudnn.Lstm(library, library, 4, 4, 1, 2)
+    with pytest.raises(RuntimeError, match="load"):
+        lstm.replay(True)
+    lstm.release()
+
+
+def test_best_passes_over_an_algorithm_that_is_fast_and_wrong(library, fake, steady, monkeypatch):
+    fake.fake_set_wrong(DYNAMIC)
+    best = session(library, monkeypatch, choose="best")
+    assert "standard, graph" in best.path
+    best.close()
+
+
+def test_best_without_any_other_algorithm_is_standard(library, fake, steady, monkeypatch):
+    fake.fake_set_wrong(DYNAMIC)
+    best = session(library, monkeypatch, hidden=70, choose="best")
+    assert "standard, graph" in best.path
+    assert "(fastest of 2)" in best.path
+    best.close()
+
+
+@pytest.fixture
+def trials(monkeypatch, tmp_path):
+    """What is tried, on a machine with a GPU and a place to keep what is found."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(cache, "gpu_name", lambda: "a GPU")
+    tried, trial = [], deepbench.trial
+
+    def counted(one, give_up_s):
+        tried.append(one.path)
+        return trial(one, give_up_s)
+
+    monkeypatch.setattr(deepbench, "trial", counted)
+    return tried
+
+
+def test_what_was_fastest_once_is_built_at_once(library, fake, steady, trials, monkeypatch):
+    first = session(library, monkeypatch, choose="best")
+    first.close()
+    trials.clear()
+    best = session(library, monkeypatch, choose="best")
+    assert best.path == first.path == "cuDNN 9.19.0 persist-dynamic (fastest of 6)"
+    assert not trials
+    best.call()
+    best.wait()
+    assert np.isfinite(best.outputs()[0]).all()
+    best.close()
+
+
+def test_another_shape_gpu_or_library_is_tried_anew(library, fake, trials, monkeypatch):
+    def tried(**changes):
+        trials.clear()
+        session(library, monkeypatch, choose="best", **changes).close()
+        return bool(trials)
+
+    assert tried()
+    assert not tried()
+    assert tried(hidden=16)
+    monkeypatch.setattr(cache, "gpu_name", lambda: "another GPU")
+    assert tried()
+    versions = {"cudnn": "9.20.0", "cudart": "13.0", "cuda_driver": "13.1"}
+    monkeypatch.setattr(deepbench, "_cudnn", lambda: (_cudnn, (library, library), versions))
+    assert tried()
+    assert not tried()
+
+
+def test_what_is_kept_and_no_longer_runs_is_chosen_anew(library, fake, trials, monkeypatch):
+    session(library, monkeypatch, choose="best").close()
+    (path,) = cache.folder("choices", "lstm-bench").iterdir()
+    path.write_text(path.read_text().replace("persist-dynamic", "persist-static-small-h"))
+    best = session(library, monkeypatch, choose="best")
+    assert "persist-static-small-h" not in best.path
+    best.close()
+    path.write_text("torn")
+    trials.clear()
+    session(library, monkeypatch, choose="best").close()
+    assert trials
+
+
+def test_without_a_gpu_nothing_is_kept(library, fake, trials, monkeypatch):
+    monkeypatch.setattr(cache, "gpu_name", lambda: "")
+    session(library, monkeypatch, choose="best").close()
+    assert not cache.folder("choices", "lstm-bench").exists()
+
+
+def test_an_algorithm_that_would_compile_for_too_long_is_not_tried(library, fake, monkeypatch):
+    monkeypatch.setattr(deepbench, "DYNAMIC_MOST", 2)
+    with pytest.raises(Unsupported, match=r"very long .* at a hidden size above 2"):
+        session(library, monkeypatch, algorithm="persist-dynamic")
+    best = session(library, monkeypatch, choose="best")
+    assert "persist-dynamic" not in best.path
+    best.close()
+
+
+def test_an_error_in_standard_itself_is_raised(library, fake, monkeypatch):
+    fake.fake_set_limit(100)
+    with pytest.raises(MemoryError):
+        session(library, monkeypatch, choose="best")

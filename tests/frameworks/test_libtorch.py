@@ -1,0 +1,147 @@
+"""LibTorch: compiled once, clear about what is missing; its answers: test_frameworks.py."""
+
+import os
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from lstm_bench.frameworks import IMPLEMENTATIONS
+from lstm_bench.model.types import CARRIED_CALLS, TOLERANCES, Settings, Shape, Unsupported
+from lstm_bench.worker import problem as problems
+from lstm_bench.worker.timing import ProcessClock
+from lstm_bench.worker.worker import _followed
+
+pytest.importorskip("torch")
+from lstm_bench.frameworks.libtorch import session as libtorch
+from lstm_bench.worker import native
+from lstm_kernels import cache
+
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.xdist_group("frameworks"),  # whose process has compiled it already
+    pytest.mark.skipif(not shutil.which(os.environ.get("CXX", "g++")), reason="no C++ compiler"),
+]
+ROW = IMPLEMENTATIONS["libtorch"]
+SHAPE = Shape(hidden=7, batch=3, timesteps=5, input_size=11)
+
+
+def built(**settings):
+    return libtorch.build(problems.make(SHAPE, seed=3), ROW, Settings(device="cpu", **settings))
+
+
+def test_states_are_carried_from_call_to_call_and_a_restart_begins_anew():
+    session = built(state="carried")
+    long = problems.repeated(problems.make(SHAPE, seed=3), CARRIED_CALLS)
+    for _ in range(2):
+        check = problems.check(_followed(session), problems.reference(long), TOLERANCES["fp32"])
+        assert check.passed, check.reason
+
+
+def test_without_carried_state_every_call_starts_alike():
+    session = built()
+    session.call()
+    first = session.outputs()
+    session.call()
+    assert all(np.array_equal(a, b) for a, b in zip(first, session.outputs(), strict=True))
+
+
+def test_every_call_is_timed_and_called():
+    session = built(state="carried")
+    samples = session.time_each(3, ProcessClock())
+    assert len(samples) == 3
+    assert min(samples) > 0
+    assert session.time_queued(CARRIED_CALLS - 3, ProcessClock()) > 0
+    _, h, c = session.outputs()
+    session.restart()
+    for _ in range(CARRIED_CALLS):
+        session.call()
+    assert np.array_equal(session.outputs()[1], h)
+    assert np.array_equal(session.outputs()[2], c)
+
+
+def test_what_c_plus_plus_throws_is_an_exception():
+    with pytest.raises(RuntimeError, match="undefined"):
+        built().outputs()  # there was no call
+
+
+def test_a_closed_layer_can_be_closed_again():
+    session = built()
+    session.close()
+    session.close()
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A source that compiles in no time, and a cache of its own."""
+    functions = (
+        f'extern "C" const char* layer_{verb}() {{ return nullptr; }}' for verb in libtorch.VERBS
+    )
+    (tmp_path / libtorch.SOURCE).write_text("\n".join(functions))
+    monkeypatch.setattr(native, "sources", lambda: tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def forbid(monkeypatch):
+    def run(*_, **__):
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(subprocess, "run", run)
+
+
+def test_it_is_compiled_once(small, monkeypatch):
+    libtorch._library()
+    (compiled,) = cache.folder("kernels", "lstm-bench").iterdir()
+    assert compiled.name.startswith("libtorch-")
+    forbid(monkeypatch)
+    libtorch._library()
+
+
+@pytest.mark.parametrize("change", ["source", "torch", "compiler"])
+def test_what_changes_is_compiled_again(small, monkeypatch, change):
+    libtorch._library()
+    if change == "source":
+        with (small / libtorch.SOURCE).open("a") as file:
+            file.write("// more\n")
+    elif change == "torch":
+        monkeypatch.setattr(libtorch.torch, "__version__", "9.9")
+    else:
+        monkeypatch.setenv("CXX", "g++ -g")
+    libtorch._library()
+    assert len([*cache.folder("kernels", "lstm-bench").iterdir()]) == 2
+
+
+def test_a_broken_file_in_the_cache_is_replaced(small, monkeypatch):
+    libtorch._library()
+    (compiled,) = cache.folder("kernels", "lstm-bench").iterdir()
+    compiled.unlink()
+    compiled.write_bytes(b"no library")
+    libtorch._library()
+    forbid(monkeypatch)
+    libtorch._library()
+
+
+def test_without_a_place_to_keep_it_it_runs_all_the_same(small, monkeypatch):
+    (small / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(small / "file"))
+    assert not libtorch._library().layer_call()
+
+
+def test_a_missing_compiler_is_named_with_what_brings_it(monkeypatch):
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    with pytest.raises(Unsupported, match=r"/nowhere/c\+\+ is not on the PATH: .*g\+\+ 11"):
+        built()
+
+
+def test_missing_headers_are_named(monkeypatch):
+    monkeypatch.setattr(libtorch, "HEADER", "torch/none.h")
+    with pytest.raises(Unsupported, match=r"torch/none\.h is missing: pip install torch"):
+        built()
+
+
+def test_what_the_compiler_complains_about_is_told(small):
+    (small / libtorch.SOURCE).write_text("int f() { return none; }")
+    with pytest.raises(Unsupported, match=r"cannot compile libtorch\.cpp against torch.*none"):
+        built()

@@ -1,0 +1,242 @@
+"""The sentence about two implementations says what their numbers say."""
+
+import json
+from pathlib import Path
+
+import pytest
+from made_up import cells, row, run
+
+from lstm_bench.analysis import results, summary
+from lstm_bench.analysis.comparison import compare
+from lstm_bench.report import fastest, findings, pair_report, run_report
+from lstm_bench.report.headline import explaining, headline
+
+PAPER = Path(__file__).parents[2] / "results" / "h200-paper"
+HIDDEN, BATCH, STEPS = (128, 256, 512), (1, 16), (10, 100)
+
+
+def told(ratio, b="b"):
+    """B takes `ratio(hidden, batch, timesteps)` times as long as A."""
+    shapes = [(h, n, t) for h in HIDDEN for n in BATCH for t in STEPS]
+    rows = [row("a", 1.0, *shape) for shape in shapes]
+    rows += [row(b, ratio(*shape), *shape) for shape in shapes]
+    found = compare(cells(*rows), "a", b)
+    return headline(found, found.group())
+
+
+def wobble(*shape):
+    """A percent or two, so that no group has a spread of zero."""
+    return 1 + 0.01 * (sum(shape) % 3)
+
+
+def test_what_an_axis_explains_is_told_along_it():
+    said = told(lambda h, *rest: (0.25 if h == 128 else 1.2) * wobble(h, *rest))
+    assert said.startswith("Against a, b is 4.0x faster at hidden 128 and 1.2")
+    assert said.endswith("x slower from hidden 256 up")
+
+
+def test_sizes_on_the_same_side_are_one_part():
+    factors = {128: 0.25, 256: 0.5, 512: 3.0}
+    said = told(lambda h, *rest: factors[h])
+    assert (
+        said == "Against a, b is 2.0x to 4.0x faster up to hidden 256 and 3.0x slower at hidden 512"
+    )
+
+
+def test_a_part_that_does_not_differ_is_within_noise():
+    said = told(lambda h, *rest: 0.5 if h == 128 else 1.0)
+    assert said == "Against a, b is 2.0x faster at hidden 128 and within noise from hidden 256 up"
+
+
+def test_one_side_throughout_has_its_mean_first_and_then_its_ends():
+    said = told(lambda h, n, t: (8.0 if n == 1 else 2.0) * wobble(h, n, t))
+    assert said.startswith("b is 4.0x slower than a: 8.1x at batch 1, 2.0x at batch 16")
+
+
+def test_without_such_an_axis_the_mean_is_told():
+    assert told(lambda *shape: 2.0 * wobble(*shape)) == "b is 2.0x slower than a"
+
+
+def test_what_no_axis_explains_depends_on_the_shape():
+    said = told(lambda h, n, t: 0.5 if (HIDDEN.index(h) + (n == 1) + (t == 10)) % 2 else 2.0)
+    assert said.startswith("It depends on the shape: b is faster at 6 and slower at 6 of 12 shapes")
+
+
+def test_unequal_work_is_called_neither_faster_nor_slower():
+    rows = [row("a", 1.0), row("b", 0.5, computes="lstm-skip-input")]
+    found = compare(cells(*rows), "a", "b", across=("work",))
+    said = headline(found, found.group())
+    assert said == "b takes 0.50x the time of a, but they do not do the same work"
+
+
+def test_an_axis_of_a_shape_or_two_each_explains_nothing():
+    rows = [row(name, t * h, hidden=h) for name, t in (("a", 1), ("b", 2)) for h in range(1, 9)]
+    assert explaining(compare(cells(*rows), "a", "b")) == ""
+
+
+def test_turned_round_it_is_the_comparison_the_other_way():
+    rows = [row("a", 1.0 + h / 100, hidden=h) for h in range(1, 15)]
+    rows += [row("b", 1.0 + h * h / 50, hidden=h) for h in range(1, 15)]
+    there, back = compare(cells(*rows), "a", "b"), compare(cells(*rows), "b", "a")
+    turned = there.turned()
+    assert (turned.a, turned.b) == ("b", "a")
+    assert list(turned.shapes["verdict"]) == list(back.shapes["verdict"])
+    for one, other in ((turned.group(), back.group()), (there.group().turned(), back.group())):
+        assert one.verdicts == other.verdicts
+        for mine, its in ((one.mpe, other.mpe), (one.ratio, other.ratio)):
+            assert mine.value == pytest.approx(its.value)
+            assert (mine.low, mine.high) == pytest.approx((its.low, its.high))
+
+
+@pytest.mark.parametrize("middle", [0.7, 1.0, 1.3])
+def test_a_pair_turned_round_is_told_along_the_same_axis(middle):
+    factors = {128: 0.25, 256: middle, 512: 3.0}
+    shapes = [(h, n, t) for h in HIDDEN for n in BATCH for t in STEPS]
+    rows = [row("a", 1.0, *shape) for shape in shapes]
+    rows += [row("b", factors[shape[0]], *shape) for shape in shapes]
+    pairs = findings.Pairs(run(*rows))
+    assert pairs("a", "b").by_axis[0] == "hidden"
+    turned, found = pairs("b", "a"), compare(cells(*rows), "b", "a")
+    assert headline(turned.of, turned.whole, turned.by_axis) == headline(found, found.group())
+
+
+def same_code(*paths, times=(1.0, 1.001, 2.0)):
+    sides = zip("abc", times, paths, strict=True)
+    made = run(*(row(name, seconds, path=path) for name, seconds, path in sides))
+    return summary.winners(summary.times(made.cells), made.noise).iloc[0]
+
+
+def test_rows_that_ran_the_same_code_share_a_win():
+    won = same_code("cuDNN 9 standard, graph (fastest of 6)", "cuDNN 9 standard, graph", "cuDNN 9")
+    assert (won["shared"], won["next"], won["verdict"]) == (("a", "b"), "c", "slower")
+
+
+@pytest.mark.parametrize("paths", [("x", "y", "y"), ("generic", "generic", "x"), ("", "", "x")])
+def test_other_code_or_unknown_code_shares_nothing(paths):
+    won = same_code(*paths)
+    assert (won["shared"], won["next"], won["verdict"]) == (("a",), "b", "same")
+
+
+def test_the_same_code_that_is_slower_beyond_the_noise_shares_nothing():
+    won = same_code("x", "x", "y", times=(1.0, 1.5, 2.0))
+    assert (won["shared"], won["next"], won["verdict"]) == (("a",), "b", "slower")
+
+
+def test_a_shape_of_one_code_alone_has_nobody_to_beat():
+    won = same_code("x", "x", "x", times=(1.0, 1.001, 1.002))
+    assert (set(won["shared"]), won["verdict"]) == (set("abc"), "alone")
+
+
+def test_the_shipped_run_says_where_pytorch_wins_and_where_not():
+    made = results.load(PAPER)
+    found = compare(made.cells, "deepbench", "pytorch")
+    sentence = "3.0x faster at hidden 128 and 1.09x to 1.17x slower from hidden 256 up"
+    assert headline(found, found.group()) == f"Against deepbench, pytorch is {sentence}"
+    text = " ".join(pair_report.document(found, [made]).written("table").split())
+    assert f"Against deepbench, pytorch is {sentence}." in text
+    said = findings.findings(made)
+    assert f"PyTorch compared with deepbench: pytorch {sentence}." in said
+    assert said[0].startswith("Of what you can deploy, in fp32, pytorch (error 1e-05) is the")
+    assert not any("by default" in sentence for sentence in said)
+
+
+def test_a_single_shape_and_a_single_thread_are_singular():
+    made = run(row("a", 1.0), row("b", 2.0))
+    made.manifest["plan"]["settings"]["threads"] = 1
+    text = pair_report.document(compare(made.cells, "a", "b"), [made]).written("table")
+    assert "Of 1 shape b is" in text
+    assert "Test CPU, 1 thread," in text
+
+
+#: 32 shapes, of which the faster row cannot run a quarter.
+LARGE = [(h, n, t) for h in (96, 320, 768, 1280) for n in (1, 6, 40, 200) for t in (7, 48)]
+
+
+def with_gaps(hidden=1280, **times):
+    """Rows of so many seconds; the first cannot run one hidden size."""
+    first = next(iter(times))
+    return run(
+        *(
+            row(name, None, *shape, status="unsupported", reason="too large")
+            if (name, shape[0]) == (first, hidden)
+            else row(name, seconds * wobble(*shape), *shape)
+            for shape in LARGE
+            for name, seconds in times.items()
+        )
+    )
+
+
+def groups(made):
+    return json.loads(run_report.document(made).written("json"))["groups"]
+
+
+def test_a_row_that_lacks_shapes_is_the_fastest_where_it_is_and_says_where_it_cannot_run():
+    made = with_gaps(drop=1e-3, libtorch=2e-3, slow=3e-3)
+    for group in groups(made):
+        assert (group["fastest"], group["next"], group["shapes"]) == ("drop", "libtorch", 8)
+        assert (group["has"], group["wins"], group["ratio_shapes"]) == (6, 6, 6)
+        assert group["ratio"] == pytest.approx(2.0, rel=0.02)
+    text = run_report.document(made).written("table")
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "1 fp32 drop 6 of 6 1.01 ms at 6 1e-07 libtorch 2.0x at 6" in lines
+    assert "drop cannot run hidden 1280 (8 of 32 shapes)" in lines
+
+
+def test_what_only_some_sizes_have_does_not_hide_the_group_of_the_others(lstm_bench, write_grid):
+    """One size of five, from the command line: the headline had lost that group."""
+    fakes = {
+        "fake-slow": {"call_s": 0.003},
+        "fake-fast": {"call_s": 0.001, "fault": "unsupported", "hidden": 6},
+    }
+    sizes = {"hidden": [2, 3, 4, 5, 6], "batch": 1, "implementations": [*fakes], "fake": fakes}
+    assert lstm_bench("grid", write_grid(**sizes)).returncode == 0
+    text = lstm_bench("report").stdout
+    table = text[: text.index("precision")]
+    assert table.count("fake-fast  ") == 3
+    last = next(line for line in table.splitlines() if line.strip().startswith("6 "))
+    assert last.split()[2:5] == ["fake-slow", "1", "of"]
+    assert "fake-fast cannot run hidden 6 (1 of 5 shapes)" in text
+
+
+def test_a_row_of_one_shape_does_not_lead_those_of_all():
+    shapes = [(h, n) for h in (1, 2, 3) for n in (1, 16)]
+    rows = [row(name, s, *shape) for name, s in (("a", 2.0), ("b", 3.0)) for shape in shapes]
+    made = run(*rows, row("rare", 1.0, 1, 1))
+    assert [(one["fastest"], one["next"]) for one in groups(made)] == [("a", "b")] * 2
+    text = run_report.document(made).written("table")
+    assert "rare is the fastest at 1 shape; it has no time at 5 of 6 shapes" in text
+
+
+def test_rows_with_gaps_stand_where_they_are_against_each_of_the_others():
+    """Neither as fast as the fastest where they have no time, nor last for a gap."""
+    rows = [row(n, s, hidden=h) for n, s in (("a", 1.0), ("b", 2.0), ("c", 4.0)) for h in (1, 2, 3)]
+    made = run(*rows, *(row("some", 3.0, hidden=h) for h in (1, 2)))
+    times = summary.times(made.cells)
+    assert fastest.ranked(times, times.names, [True] * 3) == ["a", "b", "some", "c"]
+
+
+def test_a_sentence_on_two_rows_says_over_how_many_shapes_it_is():
+    made = with_gaps(drop=1e-3, libtorch=2e-3)
+    found = compare(made.cells, "libtorch", "drop")
+    assert headline(found, found.group()) == (
+        "drop is 2.0x faster than libtorch, at the 24 of 32 shapes that both have"
+    )
+    assert headline(found.turned(), found.turned().group()).endswith(
+        "24 of 32 shapes that both have"
+    )
+    sentences = findings.findings(made)
+    lost = "drop cannot run hidden 1280 (8 of 32 shapes)."
+    assert sentences[0].startswith("drop (error 1e-07) is the fastest at 24 of 24 shapes")
+    assert sentences[0].endswith(lost)
+    assert any("libtorch 2.0x slower at 24 of 32 shapes" in sentence for sentence in sentences)
+
+
+def test_a_row_with_few_shapes_leaves_the_others_theirs_and_says_how_many_it_has():
+    rows = [row(n, h * s, hidden=h) for n, s in (("a", 1.0), ("b", 2.0)) for h in (1, 2, 3, 4)]
+    made = run(*rows, *(row("few", 3.0 * h, hidden=h) for h in (1, 2)))
+    text = run_report.document(made).written("table")
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "a fp32 4/4 2.5 s 1.00x 1e-07" in lines  # over four shapes, not over two
+    assert "few fp32 2/2 4.5 s at 2 3.00x at 2 1e-07" in lines
+    assert "times: median over the 4 shapes that all implementations have" in text
+    assert "at N: over N shapes" in text

@@ -1,0 +1,236 @@
+"""`report --ladder`: every row by latency with what it costs, as a table, a section, a figure."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from made_up import row, run, written
+from made_up_profiles import cell, profile
+from made_up_profiles import run_of as profiled
+from test_figures import boxes
+
+from lstm_bench.analysis import results
+from lstm_bench.frameworks import IMPLEMENTATIONS
+from lstm_bench.model.types import LstmBenchError
+from lstm_bench.report import colours, ladder, ladder_figure
+
+PEAKS = {"host peak": 3 << 20, "device peak": 5 << 20}
+MANY = [*IMPLEMENTATIONS, *(f"jax-{n}" for n in range(30))][:40]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_a_default(monkeypatch):
+    """Unless a test says so."""
+    monkeypatch.setattr(results, "IMPLEMENTATIONS", {})
+
+
+def rung(name, latency, **more):
+    """A cell that knows all its costs."""
+    known = {"memory": PEAKS, "build_s": 2.0, "import_s": 1.5, "path": "fused"}
+    return row(name, latency, **{**known, **more})
+
+
+def run_of(*rows, defaults=(), state="fixed", frameworks=None):
+    made = run(*rows)
+    for planned in made.manifest["plan"]["implementations"]:
+        planned["framework"] = (frameworks or {}).get(planned["name"], "fake")
+        planned["default_on"] = ["cpu"] if planned["name"] in defaults else []
+    made.manifest["plan"]["settings"]["state"] = state
+    return made
+
+
+def lines(made, **options):
+    text = ladder.document(made, **options).written("table")
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_rows_are_sorted_by_latency_and_show_what_each_costs():
+    made = run_of(rung("slow", 2e-3), rung("fast", 1e-3, precision="int8"), rung("mid", 1.5e-3))
+    told = lines(made)
+    at = next(n for n, line in enumerate(told) if line.startswith("implementation"))
+    assert told[at] == (
+        "implementation class latency vs slow error host mem GPU mem import build 1st call"
+    )
+    assert told[at + 2] == "fast int8 1 ms 0.50x 1e-07 3 MiB 5 MiB 1.5 s 2 s 1 s"
+    assert [line.split()[0] for line in told[at + 2 : at + 5]] == ["fast", "mid", "slow"]
+
+
+def test_costs_that_no_row_knows_have_no_column():
+    told = lines(run_of(row("a", 1e-3), row("b", 2e-3)))
+    assert "implementation class latency vs a error 1st call" in told
+
+
+@pytest.mark.parametrize(
+    ("rows", "defaults", "base"),
+    [
+        (("other", "pytorch", "pytorch-tf32"), ("other", "pytorch-tf32"), "pytorch-tf32"),
+        (("other", "pytorch-half", "pytorch"), (), "pytorch"),
+        (("first", "other"), ("other",), "other"),
+        (("first", "other"), (), "first"),
+    ],
+)
+def test_all_are_compared_with_what_most_users_run(rows, defaults, base):
+    frameworks = {name: "pytorch" for name in rows if name.startswith("pytorch")}
+    made = run_of(*(rung(n, 1e-3) for n in rows), defaults=defaults, frameworks=frameworks)
+    assert ladder.of(made, made.cells).base == base
+    assert any(f"vs {base}: latency over its latency" in line for line in lines(made))
+
+
+def test_the_default_of_a_framework_is_marked():
+    text = ladder.document(run_of(rung("a", 1e-3), rung("b", 2e-3), defaults="b")).written("table")
+    assert "\nb+ " in text
+    assert "+ what its framework does unless you change a setting" in text
+
+
+def test_a_slower_row_is_named_with_the_path_that_it_took():
+    rows = [rung("pytorch", 1e-3), rung("x", 5e-3, path="unrolled"), rung("fast", 0.5e-3)]
+    told = lines(run_of(*rows))
+    at = told.index("slower than pytorch:")
+    assert told[at + 1] == "x 5.0x: unrolled"
+    assert told[at + 2] == ""
+    assert ladder.UNPROFILED in told
+
+
+def test_within_noise_nothing_is_slower():
+    pair = [rung("pytorch", 1e-3), rung("pytorch", 1.2e-3, copy=2), rung("x", 1.1e-3)]
+    told = lines(run_of(*pair))
+    assert not any(line.startswith("slower than") for line in told)
+    assert "not clearly slower, or not at all shapes: x 1.10x" in told
+
+
+def test_a_profile_says_why_a_row_is_slower(tmp_path):
+    times = {"pytorch": (1e-3, 4), "x": (9e-3, 90)}
+    rows = [
+        (cell(name, latency=s, round_latency_s=[s] * 10), profile(kernels=count))
+        for name, (s, count) in times.items()
+    ]
+    made = profiled(tmp_path / "run", *rows)
+    assert "90 kernels a call against 4" in ladder.of(made, made.cells).slower["x"]
+
+
+def test_rows_that_lack_shapes_are_listed_with_those_they_lack():
+    rows = [rung(name, 1e-3, hidden=h) for name in ("a", "b") for h in (1, 2, 3, 4)]
+    rows += [rung("some", 1e-3, hidden=h) for h in (1, 2, 3)]
+    rows += [rung("few", 1e-9, hidden=1), row("none", None, hidden=1)]
+    made = run_of(*rows)
+    told = lines(made)
+    assert "not at every shape: some has no time at hidden 4 (1 of 4 shapes)" in told
+    left = "few has no time at hidden 2, 3, 4 (3 of 4 shapes), 0.00x where it can;"
+    at = told.index(f"left out, for want of shapes: {left}")
+    assert told[at + 1] == "none has no time at 4 of 4 shapes"
+    assert any(line.startswith("medians over the 3 shapes that all") for line in told)
+    assert any(line.startswith("few ") for line in lines(made, conditions=["hidden=1"]))
+
+
+def test_without_times_there_is_no_ladder():
+    made = run_of(row("a", None))
+    with pytest.raises(LstmBenchError, match="made-up has no times there"):
+        ladder.document(made)
+    assert ladder.sections(made) == []
+    assert ladder_figure.drawn(made) is None
+
+
+def test_of_carried_state_the_time_of_a_step_is_shown():
+    rows = [rung("a", 1e-3, timesteps=10), rung("b", 3e-3, timesteps=10)]
+    told = lines(run_of(*rows, state="carried"))
+    heads = "class per step vs a error host mem GPU mem import build 1st call"
+    assert f"implementation {heads}" in told
+    assert any(line.startswith("a fp32 100 us ") for line in told)
+
+
+def test_it_fits_a_page_with_the_longest_names():
+    rows = [rung(name, 1.23e-3, precision="int8", import_s=0.123) for name in MANY]
+    for state in ("fixed", "carried"):
+        text = ladder.document(run_of(*rows, defaults=MANY, state=state)).written("table", 100)
+        assert max(map(len, text.splitlines())) <= 100
+
+
+def test_json_has_the_raw_numbers():
+    made = run_of(rung("pytorch", 1e-3), rung("x", 5e-3))
+    facts = json.loads(ladder.document(made).written("json"))
+    assert (facts["base"], list(facts["slower"])) == ("pytorch", ["x"])
+    first = facts["ladder"][0]
+    assert (first["latency_s"], first["host_peak"], first["import_s"]) == (1e-3, 3 << 20, 1.5)
+
+
+def test_the_page_has_the_same_as_a_section():
+    made = run_of(rung("pytorch", 1e-3), rung("x", 5e-3), defaults=["pytorch"])
+    (section,) = ladder.sections(made)
+    first, second = section["rows"]
+    assert all(len(one) == len(section["columns"]) for one in section["rows"])
+    assert first == ["pytorch+", "fp32", 1000.0, 1.0, 1e-7, 3.0, 5.0, 1.5, 2.0, 1.0, ""]
+    assert second[-1] == "5.0x: fused"
+
+
+def points(figure):
+    """The points of the figure: marker and colour."""
+    (ax,) = figure.axes
+    found = [one for one in ax.artists + ax.lines if one.get_marker() not in ("None", "", None)]
+    return [(one.get_marker(), one.get_color()) for one in found]
+
+
+def test_the_figure_has_a_point_for_each_row_in_the_colour_of_its_family():
+    rows = [rung("pytorch", 1e-3), rung("pytorch-half", 0.5e-3, precision="fp16")]
+    figure = ladder_figure.drawn(run_of(*rows, rung("jax-scan", 2e-3), row("blank", 3e-3)))
+    assert sorted(points(figure)) == sorted(
+        [
+            ("D", colours.FAMILIES["pytorch"]),
+            ("o", colours.FAMILIES["pytorch"]),
+            ("o", colours.FAMILIES["jax"]),
+        ]
+    )
+    texts = [text.get_text() for text in figure.texts]
+    assert any("Not known of blank." in text for text in texts)
+
+
+def test_memory_of_the_host_is_drawn_where_there_is_no_gpu():
+    rows = [rung("a", 1e-3, memory={"host peak": 0}), rung("b", 2e-3, memory={"host peak": 9**7})]
+    (ax,) = ladder_figure.drawn(run_of(*rows)).axes
+    assert ax.get_xlabel() == "peak memory on the host"
+
+
+def test_one_row_is_no_ladder_to_draw(tmp_path):
+    made = run_of(rung("a", 1e-3))
+    assert ladder_figure.write(made, tmp_path) == []
+    made = run_of(rung("a", 1e-3), rung("b", 1e-3))
+    names = [path.name for path in ladder_figure.write(made, tmp_path)]
+    assert names == ["ladder.svg", "ladder.png"]
+
+
+def spread(name):
+    """Forty rows: at one point, in one corner, or anywhere."""
+    rng = np.random.default_rng(4)
+    for one in MANY:
+        x, y = rng.uniform(0, {"one point": 0.0, "corner": 0.1}.get(name, 3.0), 2)
+        label = one + "-long" * 6 if name == "long names" else one
+        yield rung(label, 1e-4 * 10**y, memory={"device peak": int(1e7 * 10**x)})
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["one point", "corner", "anywhere", "long names", "two"])
+def test_no_label_meets_another_or_leaves_the_figure(kind):
+    rows = [rung("a", 1e-3), rung("b", 1e-3)] if kind == "two" else list(spread(kind))
+    figure = ladder_figure.drawn(run_of(*rows, defaults=[rows[0].implementation]))
+    figure.draw_without_rendering()
+    found = boxes(figure)
+    edges = np.array([one.extents for one in found])
+    assert (edges[:, :2] >= 0).all()
+    assert (edges[:, 2:] <= figure.bbox.size).all()
+    apart = (edges[:, None, :2] >= edges[None, :, 2:]).any(axis=2)
+    assert (apart | apart.T | np.eye(len(edges), dtype=bool)).all()
+
+
+def test_rows_without_an_entry_get_a_look_that_lasts_and_can_be_read():
+    for name in [*MANY, "stranger", "keras-nobody", "openvino"]:
+        look = colours.look(name)
+        assert look == colours.look(name)
+        assert colours.contrast(colours.family_colour(name), colours.LIGHT) >= 2.2
+    assert colours.look("openvino").dash == ()
+
+
+def test_a_run_on_disk_tells_its_costs(tmp_path):
+    made = results.load(written(tmp_path / "r", rung("a", 1e-3)))
+    (cell,) = made.cells.to_dict("records")
+    assert (cell["build_s"], cell["import_s"], cell["device_peak"]) == (2.0, 1.5, 5 << 20)
+    assert not math.isnan(cell["step_s"])

@@ -1,0 +1,410 @@
+"""The page as a file: whole, closed to the outside, the same every time, whatever the run holds."""
+
+import base64
+import hashlib
+import html
+import importlib.resources
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_findings import GRID, cell, grid, run_of, sentences
+
+from lstm_bench.analysis import comparison, noise, results
+from lstm_bench.analysis.noise import SHAPE
+from lstm_bench.frameworks import IMPLEMENTATIONS
+from lstm_bench.model.median import median_interval
+from lstm_bench.model.types import Record, Shape
+from lstm_bench.report import colours, ladder, page, run_report
+from lstm_bench.report.page import memory
+
+HOSTILE = (
+    "</script><script>window.hit=1</script><img src=x onerror=hit=1>\"'&amp;\u2028\u2029{{script}}"
+)
+TIMES = {"deepbench": 1, "pytorch": 1.5, "pytorch-amp": 0.7}
+
+
+@pytest.fixture(scope="module")
+def run():
+    rows = grid(TIMES)
+    rows.append(cell("tf-mode1", status="oom", reason="no memory"))
+    return run_of(rows)
+
+
+@pytest.fixture(scope="module")
+def text(run):
+    return page.html(run)
+
+
+def data_of(text):
+    """What the page embeds, as a browser reads it."""
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    return json.loads(found)
+
+
+def assets():
+    folder = importlib.resources.files("lstm_bench.report.page")
+    return {
+        file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.is_file()
+    }
+
+
+def test_only_the_pages_own_script_and_style_may_act(text):
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data: blob:"
+    for tag, rule in (("script", "script-src"), ("style", "style-src")):
+        (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", text, re.S)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert rules[rule] == f"'sha256-{digest}'"
+
+
+def test_the_page_loads_nothing(text):
+    without_data = re.sub(r'(?s)id="data">.*?</script>', "", text)
+    addresses = set(re.findall(r"https?://[^\s\"'`)]+", without_data))
+    assert addresses == {"http://www.w3.org/2000/svg"}  # a name, not an address
+    assert not re.search(r"\bsrc=|@import|url\(|<link(?![^>]*href=\"data:)", without_data)
+
+
+def test_markup_sets_no_style_and_no_listener(text):
+    template = assets()["page.html"]
+    assert not re.search(r"<[^>]*\s(style|on\w+)=", template)
+
+
+def test_scripts_never_turn_text_into_markup():
+    scripts = "".join(content for name, content in assets().items() if name.endswith(".js"))
+    for word in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "Function(",
+    ):
+        assert word not in scripts
+
+
+def test_sources_stay_readable():
+    for name, content in assets().items():
+        assert len(content.splitlines()) < 600, name
+
+
+def test_no_text_of_a_run_can_end_the_data():
+    rows = [cell(HOSTILE, 1e-3, warnings=[HOSTILE], path=HOSTILE)]
+    rows.append(cell("b", status=HOSTILE, reason=HOSTILE))
+    machine = {"cpu": HOSTILE, HOSTILE: HOSTILE}
+    run = run_of(rows, name=HOSTILE, machine=machine, device="cpu")
+    text = page.html(
+        run, sections=[{"title": HOSTILE, "note": "", "columns": ["a"], "rows": [[HOSTILE]]}]
+    )
+    assert text.count("<script") == 2
+    assert text.count("</script>") == 2
+    assert "<img" not in text
+    assert not {"\u2028", "\u2029"} & set(re.search(r'(?s)id="data">(.*?)</script>', text)[1])
+    data = data_of(text)
+    assert data["name"] == data["implementations"][0]["name"] == HOSTILE
+    assert data["manifest"]["machine"]["cpu"] == HOSTILE
+    assert data["strings"].count(HOSTILE) == 1
+    assert data["sections"][0]["rows"] == [[HOSTILE]]
+
+
+def test_text_that_looks_like_a_placeholder_stays_text():
+    text = page.html(run_of([cell("{{data}}", 1e-3)], name="{{script}}{{nothing}}"))
+    assert "<h1>{{script}}{{nothing}}</h1>" in text
+
+
+def test_half_a_surrogate_pair_breaks_nothing():
+    run = run_of([cell("a", 1e-3)], name="x\ud800", machine={"cpu": "\udfff"}, device="cpu")
+    text = page.html(run)
+    assert data_of(text)["manifest"]["machine"]["cpu"] == "\udfff"
+    text.encode("utf-8")
+
+
+def test_the_same_run_gives_the_same_page_in_any_process(tmp_path):
+    script = (
+        "from test_findings import grid, run_of; import sys;"
+        "from lstm_bench.report.page import memory;"
+        "from lstm_bench.report import page;"
+        f"rows = grid({TIMES});"
+        "rows[0].warnings = ['b: x', 'a: y', 'c: z'];"
+        "sys.stdout.write(page.html(run_of(rows)))"
+    )
+    found = []
+    for seed in "12":
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": seed,
+            "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, env=environment, check=True
+        )
+        found.append(done.stdout)
+    assert found[0] == found[1]
+    assert found[0]
+
+
+def test_every_cell_is_there_with_its_numbers(run, text):
+    data = data_of(text)
+    cells = data["cells"]
+    assert {len(column) for column in cells.values()} == {len(run.cells)}
+    for row, line in enumerate(run.cells.to_dict("records")):
+        assert (
+            data["implementations"][cells["implementation"][row]]["name"] == line["implementation"]
+        )
+        shape = cells["shape"][row]
+        assert [data["shapes"][axis][shape] for axis in SHAPE] == [line[axis] for axis in SHAPE]
+        assert data["strings"][cells["status"][row]] == line["status"]
+        if line["status"] == "ok":
+            assert cells["latency_s"][row] == pytest.approx(line["latency_s"], rel=1e-6)
+            low, high = median_interval(line["round_latency_s"])
+            assert cells["latency_low"][row] == pytest.approx(low / line["latency_s"], rel=1e-3)
+            assert cells["latency_high"][row] == pytest.approx(high / line["latency_s"], rel=1e-3)
+        else:
+            assert cells["latency_s"][row] is None
+
+
+def test_a_metric_that_was_not_measured_is_not_offered(text):
+    assert data_of(text)["metrics"] == ["latency", "throughput"]
+    rows = grid(TIMES)
+    for row in rows:
+        row.device_s, row.round_device_s = row.latency_s / 2, [row.latency_s / 2] * 10
+    assert data_of(page.html(run_of(rows)))["metrics"] == ["latency", "throughput", "device"]
+
+
+def test_a_group_within_the_noise_is_not_told_as_a_difference(run):
+    (a, b, *_) = TIMES
+    group = comparison.compare(run.cells, a, b, across=None).group()
+    assert [page._group(group, floor)[6] for floor in (0.0, 1e3)] == [True, False]
+
+
+def test_every_ordered_pair_has_the_statistics_of_compare(run, text):
+    data = data_of(text)
+    names = [row["name"] for row in data["implementations"]]
+    found = {(names[p["a"]], names[p["b"]]): p for p in data["pairs"]}
+    assert set(found) == {(a, b) for a in TIMES for b in TIMES if a != b}
+    for (a, b), pair in found.items():
+        of = comparison.compare(run.cells, a, b, across=None)
+        groups = [of.group(), *(g for axis in SHAPE[:3] for g in of.along(axis))]
+        assert [(g[0], g[1], g[2]) for g in pair["groups"]] == [
+            (g.by, g.label, g.shapes) for g in groups
+        ]
+        for mine, theirs in zip(pair["groups"], groups, strict=True):
+            for numbers, statistic in ((mine[3], theirs.ratio), (mine[4], theirs.mpe)):
+                expected = (statistic.value, statistic.low, statistic.high)
+                assert numbers == pytest.approx(expected, rel=1e-3, abs=1e-9)
+            assert mine[5] == list(theirs.verdicts.values())
+            assert mine[6] == comparison.clear(theirs, float(of.shapes["floor"].median()))
+        assert pair["ratio"] == pytest.approx(list(of.shapes["ratio"]), rel=1e-3)
+        words_of = {"f": "faster", "s": "same", "u": "unsure", "l": "slower"}
+        assert [words_of[letter] for letter in pair["verdict"]] == list(of.shapes["verdict"])
+        assert pair["differs"] == list(of.differs)
+
+
+def test_a_large_run_keeps_the_pairs_with_the_baseline(run, monkeypatch):
+    monkeypatch.setattr(page, "MOST_SHAPES", len(GRID) - 1)
+    data = data_of(page.html(run))
+    assert {pair["a"] for pair in data["pairs"]} == {data["baseline"]}
+    assert len(data["pairs"]) == len(TIMES) - 1
+    assert all(len(pair["groups"]) > 1 for pair in data["pairs"])
+
+
+def test_with_much_to_compare_only_the_baseline_is_told_by_size(run, monkeypatch):
+    monkeypatch.setattr(page, "MOST_GROUPED", 1)
+    data = data_of(page.html(run))
+    by_size = {(p["a"], p["b"]): len(p["groups"]) > 1 for p in data["pairs"]}
+    assert by_size == {(a, b): data["baseline"] in (a, b) for a, b in by_size}
+
+
+def test_winners_are_told_by_class_of_accuracy_and_as_the_report_has_them(text, run):
+    data = data_of(text)
+    classes = [(won["metric"], won["accuracy"]) for won in data["winners"]]
+    said = ("fp32", "half precision", "any precision")
+    assert classes == [(m, p) for m in ("latency", "throughput") for p in said]
+    names = [row["name"] for row in data["implementations"]]
+    assert {names[i] for i in data["winners"][0]["fastest"]} == {"pytorch"}  # can be deployed
+    assert {names[i] for i in data["winners"][0]["reference"]} == {"deepbench"}
+    assert {names[i] for i in data["winners"][1]["fastest"]} == {"pytorch-amp"}
+    told = json.loads(run_report.document(run).written("json"))["implementations"]
+    wins = {row["implementation"]: row["fastest_shapes"] for row in told}
+    assert {row["implementation"]: row["fastest"] for row in data["overview"]["rows"]} == wins
+
+
+def test_the_first_screen_is_what_to_run_with_plain_pytorch_in_the_picture(text):
+    data = data_of(text)
+    names = [row["name"] for row in data["implementations"]]
+    bars = [
+        [(names[bar["implementation"]], bar["role"]) for bar in one]
+        for one in data["lead"]["cards"]
+    ]
+    card = [
+        *(("pytorch", "you run this"), ("pytorch-amp", "less exact")),
+        ("deepbench", "C++ reference"),
+    ]
+    assert bars == [card, card]  # by batch
+    places = [
+        text.index(part)
+        for part in (
+            *("What to run instead of plain PyTorch (pytorch)", "You run plain PyTorch at"),
+            *('<div id="advice">', "<details", "PyTorch is 1.50x slower than the C++ reference"),
+            *("Noise floor", '<div id="overview">'),
+        )
+    ]
+    assert places == sorted(places)
+
+
+def test_no_more_than_eight_lines_are_drawn_until_more_are_chosen():
+    run = results.load(Path(__file__).parents[2] / "results" / "h200-ladder")
+    data = data_of(page.html(run))
+    names = [row["name"] for row in data["implementations"]]
+    drawn = [names[i] for i in data["drawn"]]
+    assert len(drawn) == 8 < len(names)
+    assert {"pytorch-tf32", "pytorch-tf32-persistent", "deepbench"} <= set(drawn)
+
+
+def test_the_tables_of_a_page_are_over_one_set_of_shapes():
+    run = results.load(Path(__file__).parents[2] / "results" / "h200-ladder")
+    (section,) = ladder.sections(run)
+    assert "Medians over the 24 shapes" in section["note"]
+    told = data_of(page.html(run))["overview"]
+    assert told["over"].startswith("the 24 shapes")
+    shown = {row[0].rstrip("+"): row[2] for row in section["rows"]}
+    rows = {row["implementation"]: row for row in told["rows"]}
+    assert {name: 1e6 * rows[name]["latency_s"] for name in shown} == pytest.approx(shown)
+    assert rows["pytorch-compile"]["shapes"] == 12  # which its line says
+
+
+def test_each_class_has_the_noise_floor_that_verdicts_use(run, text):
+    for one in data_of(text)["noise"]["latency"]:
+        expected = noise.floor_at(run.noise, one["from"] + 1e-6)
+        assert one["floor"] == pytest.approx(float(expected))
+
+
+def test_an_implementation_has_the_noise_floor_of_its_own_that_verdicts_use():
+    run = results.load(Path(__file__).parents[2] / "results" / "cpu-x86")
+    told = data_of(page.html(run))["noise"]["latency"]
+    assert {one["implementation"] for one in told} == {None, *run.noise.own}
+    for one in told:
+        names = [one["implementation"]] if one["implementation"] else []
+        (expected,) = noise.floor_at(run.noise, [one["from"] + 1e-6], names)
+        assert one["floor"] == pytest.approx(expected)
+
+
+def test_the_summary_can_be_read_without_scripts(run, text):
+    body = html.unescape(text.split("<script", 1)[0])
+    for sentence in sentences(run):
+        assert sentence in body
+
+
+def test_extra_sections_and_the_method_text_are_taken_over(run):
+    section = {"title": "Kernels", "note": "n", "columns": ["k", "s"], "rows": [["gemm", 0.5]]}
+    text = page.html(run, method="One & two.\n\nThree.", sections=[section])
+    assert data_of(text)["sections"] == [section]
+    assert "<p>One &amp; two.</p>\n<p>Three.</p>" in text
+    assert data_of(page.html(run))["sections"] == []
+
+
+def test_what_is_not_a_finite_number_becomes_null():
+    rows = [cell("a", 1e-3)]
+    rows[0].check.max_abs_error = float("inf")
+    run = run_of(rows, machine={"cpu": "x", "load": float("nan")})
+    data = data_of(page.html(run))
+    assert data["cells"]["max_abs_error"] == [None]
+    assert data["manifest"]["machine"]["load"] is None
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [cell("pytorch", 1e-3)],
+        [cell("pytorch", 1e-3, rounds=1), cell("tf-mode0", 2e-3, rounds=1)],
+        [cell("pytorch", status="crashed", reason="boom"), cell("tf-mode0", status="missing")],
+        [cell("pytorch", 1e-3), cell("tf-mode0", status="oom")],
+        [cell("pytorch", 1e-3, (8, 1, 1)), cell("tf-mode0", 1e-3, (9, 1, 1))],
+        [cell("pytorch", 1e-3), cell("pytorch", 1e-3, copy=2)],
+        [cell("deepbench-skip", 1e-3), cell("deepbench-skip", 2e-3, (9, 1, 1))],
+        [cell("__proto__", 1e-3), cell("constructor", 2e-3), cell("", 3e-3)],
+        [cell("a", 1e-3, path="", precision=""), cell("b", 1e-3, precision="")],
+    ],
+    ids=[
+        *("empty", "one", "one-round", "failed", "half-failed"),
+        *("apart", "control", "less-work", "names", "bare"),
+    ],
+)
+def test_any_run_has_a_page(rows):
+    text = page.html(run_of(rows, shapes=None if rows else [(8, 1, 10, 8)]))
+    data = data_of(text)
+    assert len(data["cells"]["implementation"]) == len(rows)
+    assert "</html>" in text
+
+
+def test_an_implementation_that_is_not_in_the_plan_is_shown_all_the_same():
+    run = run_of([cell("pytorch", 1e-3)])
+    cells = results.frame([cell("pytorch", 1e-3), cell("stranger", 2e-3)], {})
+    data = data_of(page.html(results.Run("r", run.manifest, cells)))
+    assert [row["name"] for row in data["implementations"]] == ["pytorch", "stranger"]
+
+
+def test_colours_are_those_of_the_figures_and_legible_on_both_backgrounds(text):
+    for row in data_of(text)["implementations"]:
+        look = colours.look(row["name"])
+        assert (row["light"][0], row["marker"], tuple(row["dash"])) == (
+            look.colour,
+            look.marker,
+            look.dash,
+        )
+    for look in colours.LOOKS.values():
+        assert colours.contrast(colours.on_dark(look.colour), colours.DARK) >= 3
+        for ink, background in (
+            (colours.ink(c), c) for c in (look.colour, colours.on_dark(look.colour))
+        ):
+            assert colours.contrast(ink, background) >= 4.5
+    dark = {name: colours.on_dark(look.colour) for name, look in colours.LOOKS.items()}
+    greys = [dark[n] for n in ("deepbench", "deepbench-fp16", "deepbench-graph", "deepbench-skip")]
+    assert len(set(greys)) == 4
+
+
+def test_every_row_has_a_colour_of_its_own():
+    seen = [colours.look(name).colour for name in IMPLEMENTATIONS if name != "fake"]
+    assert len(set(seen)) == len(seen)
+
+
+def test_contrast_is_the_one_of_wcag():
+    assert colours.contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert colours.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+def test_the_backgrounds_are_those_of_the_style_sheet():
+    assert re.findall(r"--page: (#\w+);", assets()["page.css"]) == [colours.LIGHT, colours.DARK]
+
+
+def test_the_interval_of_a_cell_is_the_one_of_the_driver():
+    rng = np.random.default_rng(1)
+    rounds = [list(1 + rng.random(n)) for n in (1, 3, 5, 6, 10, 30)] + [[]]
+    rows = [cell("a", 1.0, (n + 1, 1, 1), round_latency_s=r) for n, r in enumerate(rounds)]
+    cells = data_of(page.html(run_of(rows)))["cells"]
+    for place, times in enumerate(rounds):
+        low, high = median_interval(times) if times else (None, None)
+        assert cells["latency_low"][place] == (low and pytest.approx(low, rel=1e-3))
+        assert cells["latency_high"][place] == (high and pytest.approx(high, rel=1e-3))
+
+
+def test_memory_is_told_at_the_largest_shape_of_each_row():
+    def record(name, hidden, **memory):
+        return Record(name, Shape(hidden, 1, 1, hidden), 1, 1, "ok", memory=memory)
+
+    small, large = record("a", 8, weights=2**20, workspace=2**21), record("a", 16, weights=2**22)
+    (section,) = memory.sections([small, large, record("b", 8)])
+    assert section["rows"] == [["a", "16,1,1", 4.0, None, None, None]]
+    assert memory.sections([record("b", 8)]) == []
+
+
+def test_the_board_stands_in_the_manifest_and_not_among_the_facts():
+    assert page._flat({"name": "A GPU", "uuid": "GPU-1", "driver": "1"}) == "A GPU, driver 1"

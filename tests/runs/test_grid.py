@@ -1,0 +1,502 @@
+"""A grid file becomes a plan, or an error that says where, what and what instead."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import FAKE_GRID, REPOSITORY
+
+from lstm_bench.commands import grid as grid_command
+from lstm_bench.frameworks import IMPLEMENTATIONS, PAPER
+from lstm_bench.model import fake_script
+from lstm_bench.model.types import LEAD_S, TOLERANCES, WINDOW_S, LstmBenchError, Shape
+from lstm_bench.runs import grid
+from lstm_bench.runs.estimate import Estimate
+from lstm_bench.runs.plan import Plan
+
+GRIDS = sorted((REPOSITORY / "grids").glob("*.yaml"))
+
+
+def plan_of(changes: dict[str, Any] | None = None, **options: Any) -> Plan:
+    data = {k: v for k, v in {**FAKE_GRID, **(changes or {})}.items() if v is not None}
+    return grid.plan(data, Path("g.yaml"), device="cpu", threads=2, **options)
+
+
+def shipped(name: str) -> Plan:
+    path = REPOSITORY / "grids" / name
+    return grid.plan(grid.read(path), path, device="cuda", threads=2)
+
+
+def test_axes_multiply_and_the_input_defaults_to_the_hidden_size():
+    plan = plan_of({"hidden": [3, 5], "batch": [1, 2], "timesteps": 7})
+    assert plan.shapes == tuple(Shape(h, b, 7, h) for h in (3, 5) for b in (1, 2))
+
+
+def test_the_input_size_may_differ_from_the_hidden_size():
+    assert plan_of({"hidden": 3, "input": [2, 9]}).shapes == (Shape(3, 2, 4, 2), Shape(3, 2, 4, 9))
+
+
+def test_shapes_can_be_listed():
+    axes = dict.fromkeys(("hidden", "batch", "timesteps"))
+    plan = plan_of({**axes, "shapes": [[8, 1, 2], [8, 1, 2, 3], [8, 1, 2]]})
+    assert plan.shapes == (Shape(8, 1, 2, 8), Shape(8, 1, 2, 3))
+
+
+def test_auto_and_all_mean_what_this_machine_has():
+    plan = plan_of({"device": "auto", "threads": "all"})
+    assert (plan.settings.device, plan.settings.threads) == ("cpu", 2)
+
+
+def test_the_command_line_goes_before_the_file():
+    plan = plan_of(
+        implementations=["pytorch"],
+        sampling={"rounds": 5, "max_rounds": 10},
+        environments={"pytorch": "/p"},
+    )
+    assert [r.name for r in plan.implementations] == ["pytorch"]
+    assert (plan.sampling.rounds, plan.sampling.max_rounds) == (5, 10)
+    assert plan.environments == {"pytorch": "/p"}
+
+
+def test_a_plan_comes_back_from_its_manifest():
+    plan = plan_of({"environments": {"fake": "python3"}, "fake": {"fake": {"call_s": 0.5}}})
+    assert Plan.from_json(yaml.safe_load(yaml.safe_dump(_plain(plan.to_json()))), "r") == plan
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def test_controls_rotate_so_that_every_implementation_gets_its_turn():
+    fakes = {f"fake-{n}": {} for n in "abcd"}
+    plan = plan_of({"fake": fakes, "implementations": list(fakes), "controls": 1, "batch": [1, 2]})
+    controls = [c for c in plan.all_cells() if c.copy > 1]
+    assert sorted(c.implementation for c in controls) == sorted(fakes)
+
+
+def test_controls_of_an_implementation_are_at_every_timestep_and_batch():
+    fakes = {f"fake-{n}": {} for n in "abcdef"}
+    axes = {"hidden": [1, 2, 3, 4, 5], "batch": [1, 2, 3, 4], "timesteps": [1, 10, 100]}
+    plan = plan_of({"fake": fakes, "implementations": list(fakes), "controls": 2, **axes})
+    for name in fakes:
+        shapes = [c.shape for c in plan.all_cells() if c.copy > 1 and c.implementation == name]
+        assert len(shapes) == 20
+        assert {s.timesteps for s in shapes} == {1, 10, 100}
+        assert {s.batch for s in shapes} == {1, 2, 3, 4}
+
+
+def test_a_run_from_before_controls_were_shuffled_keeps_its_own():
+    plan = plan_of({"implementations": ["fake"], "batch": [1, 2, 4], "timesteps": [1, 10, 100]})
+    old = {k: v for k, v in plan.to_json().items() if k != "controls_shuffled"}
+    again = Plan.from_json(_plain(old), "r")
+    assert not again.controls_shuffled
+    assert plan.same_work(again)
+
+
+@pytest.mark.parametrize(
+    ("rows", "controls", "copies"),
+    [(1, 1, 2), (1, 2, 2), (1, 3, 4), (2, 3, 4), (2, 2, 4), (3, 2, 5)],
+)
+def test_every_control_has_a_twin(rows, controls, copies):
+    fakes = {f"fake-{n}": {} for n in range(rows)}
+    plan = plan_of({"fake": fakes, "implementations": list(fakes), "controls": controls})
+    cells = plan.cells(plan.shapes[0], 1)
+    assert len(cells) == copies
+    found = {(c.implementation, c.copy) for c in cells}
+    assert all((c.implementation, c.copy - 1) in found for c in cells if c.copy > 1)
+    assert all((c.implementation, c.copy + 1) in found for c in cells if c.copy % 2 and c.copy > 1)
+
+
+def test_controls_are_of_rows_whose_framework_is_there():
+    fakes = {f"fake-{n}": {} for n in "abc"}
+    plan = plan_of({"fake": fakes, "implementations": [*fakes], "controls": 1})
+    rows = tuple(replace(row, framework=row.name) for row in plan.implementations)
+    plan = replace(plan, implementations=rows, absent=("fake-a", "fake-c"))
+    controls = [c.implementation for c in plan.all_cells() if c.copy > 1]
+    assert controls == ["fake-b"] * len(plan.shapes)
+    assert {c.implementation for c in plan.all_cells()} == {*fakes}  # and each has its reason
+    assert plan.same_work(replace(plan, absent=()))
+    assert not plan.same_work(replace(plan, passes=2))
+
+
+def test_energy_is_measured_in_four_loads_but_in_the_papers_long_grid():
+    assert plan_of({"sampling": None}).sampling.loads == 4
+    assert [shipped(name).sampling.loads for name in ("energy.yaml", "paper.yaml")] == [4, 1]
+
+
+def test_a_plan_from_before_there_were_loads_had_one():
+    data = plan_of().to_json()
+    del data["sampling"]["loads"]
+    assert Plan.from_json(data, "r").sampling.loads == 1
+    assert Plan.from_json(plan_of().to_json(), "r").sampling.loads == plan_of().sampling.loads
+
+
+def test_the_wheel_has_the_grids_inside():
+    tomllib = pytest.importorskip("tomllib")
+    told = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert "lstm_bench.grids" in told["packages"]
+    assert told["package-dir"]["lstm_bench.grids"] == "grids"
+    assert told["package-data"]["lstm_bench.grids"] == ["*.yaml"]
+
+
+def test_shapes_are_shuffled_the_same_way_for_the_same_seed():
+    many = {"hidden": list(range(1, 30))}
+    first, again = plan_of(many), plan_of(many)
+    assert first.ordered_shapes(1) == again.ordered_shapes(1) != list(first.shapes)
+    assert set(first.ordered_shapes(1)) == set(first.shapes)
+
+
+BAD = [
+    ({"energy": "soon"}, "energy: found 'soon', expected one of hidden, batch"),
+    ({"energy": ["timesteps~3"]}, "energy: found 'timesteps~3', expected one of hidden, batch"),
+    ({"energy": "batch=16,64"}, r"a list, .* a range is \['batch>=16', 'batch<=64'\]"),
+    ({"energy": 5}, "energy: found 5, expected true, false, or conditions such as"),
+    ({"profile": "yes please"}, "profile: found 'yes please', expected true or false"),
+    ({"hidden": None}, "hidden is missing"),
+    ({"hidden": []}, r"hidden: found \[\]"),
+    ({"hidden": 0}, "hidden: found 0, expected a whole number"),
+    ({"hidden": [-3]}, "hidden: found -3"),
+    ({"hidden": [10**9]}, "hidden: found 1000000000"),
+    ({"hidden": ["64"]}, "hidden: found '64'"),
+    ({"hidden": [True]}, "hidden: found True"),
+    ({"hidden": [1.5]}, "hidden: found 1.5"),
+    ({"hidden": [[1]]}, r"hidden: found \[1\]"),
+    ({"hidden": {"a": 1}}, "hidden: found"),
+    ({"batch": 60_000, "timesteps": 900_000}, "an array of"),
+    ({"hidden": list(range(1, 1002)), "batch": list(range(1, 1002))}, "over|cells"),
+    ({"implementations": []}, "implementations: found"),
+    ({"implementations": ["pytorhc"]}, "did you mean 'pytorch'"),
+    ({"implementations": [7]}, "no implementation is called '7'"),
+    ({"device": "gpu"}, "device: found 'gpu', expected auto or cpu or cuda"),
+    ({"threads": 0}, "threads: found 0"),
+    ({"state": "kept"}, "state: found 'kept', expected fixed or carried"),
+    ({"inputs": "host"}, "inputs: found 'host', expected device or pinned or pageable"),
+    ({"inputs": "pinned"}, "inputs: found pinned and a run on the CPU.*type --inputs device"),
+    ({"amp": "fp8"}, "amp: found 'fp8'"),
+    ({"passes": 0}, "passes: found 0"),
+    ({"sampling": {"ronds": 3}}, "did you mean 'rounds'"),
+    ({"sampling": {"rounds": 0}}, "sampling.rounds: found 0"),
+    ({"sampling": {"cell_s": -1}}, "sampling.cell_s: found -1"),
+    ({"sampling": [1]}, "sampling: found a list"),
+    ({"environments": {"tensorflwo": "x"}}, "did you mean 'tensorflow'"),
+    ({"environments": {"tensorflow": 3}}, "expected a path"),
+    ({"name": "../x"}, "name: found '../x'"),
+    ({"shapes": [[1, 2, 3]]}, "found shapes and hidden"),
+    ({"fake": {"fake": {"fualt": "nan"}}}, "did you mean 'fault'"),
+    ({"fake": {"fake": {"fault": "nann"}}}, "did you mean 'nan'"),
+    ({"fake": {"fake": {"call_s": "fast"}}}, "expected a number"),
+    ({"fake": {"fake": {"call_s": None}}}, "expected a number"),
+    ({"fake": {"fake": {"call_s": -1}}}, "expected a number from 0 on"),
+    ({"fake": {"fake": {"call_s": float("nan")}}}, "expected a number from 0 on"),
+    ({"fake": {"fake": {"real": "yes please"}}}, "expected true or false"),
+    ({"sampling": {"rounds": 50, "max_rounds": 3}}, "expected at least rounds"),
+    ({"fake": {"fake": {"process": "a/b"}}}, "expected letters and digits"),
+    ({"fake": {"fake": {"process": "\u00e9"}}}, "expected letters and digits"),
+    ({"fake": {"pytorch": {}}}, "is a real implementation's name"),
+    ({"name": "x" * 81}, "expected up to 80 letters"),
+    ({"threads": [1, "al"]}, "expected all, or a whole number"),
+    ({"sampling": {"rounds": None}}, "sampling.rounds: found None"),
+    ({"sampling": {"block_calls": None}}, "sampling.block_calls: found None"),
+]
+
+
+@pytest.mark.parametrize("word", ["wrong", "boom"])
+def test_a_fault_that_does_not_exist_is_answered_with_all_that_do(word):
+    with pytest.raises(LstmBenchError, match=f"fault: found '{word}', expected one of") as caught:
+        plan_of({"fake": {"fake": {"fault": word}}})
+    assert [fault for fault in fake_script.FAULTS if fault not in str(caught.value)] == []
+    assert ("did you mean 'wrong-shape'?" in str(caught.value)) is (word == "wrong")
+
+
+def test_the_page_on_grids_has_every_word_of_a_script():
+    page = (REPOSITORY / "docs" / "reference" / "grid-file.md").read_text()
+    words = [*fake_script.SCRIPT, *fake_script.FAULTS, *fake_script.MOMENTS, *fake_script.PROFILES]
+    assert [word for word in (*words, *TOLERANCES) if f"`{word}`" not in page] == []
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD, ids=[m for _, m in BAD])
+def test_a_bad_value_is_named_with_its_key_and_what_was_expected(changes, message):
+    with pytest.raises(LstmBenchError, match=message) as caught:
+        plan_of(changes)
+    assert str(caught.value).startswith("g.yaml")
+    assert len(str(caught.value).splitlines()) <= 2
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path):
+    with pytest.raises(LstmBenchError) as caught:
+        plan_of({"hidden": 0, "implementations": ["pytorhc"], "state": "kept"})
+    words = ("hidden: found 0", "implementations: no implementation", "state: found 'kept'")
+    for line, word in zip(str(caught.value).splitlines(), words, strict=True):
+        assert line.startswith(f"g.yaml: {word}")
+    with pytest.raises(LstmBenchError) as caught:
+        plan_of({"device": "gpu"})  # rows and threads lean on it
+    assert len(str(caught.value).splitlines()) == 1
+    path = tmp_path / "bad.yaml"
+    path.write_text("hiden: 1\nbacth: 2\n")
+    with pytest.raises(LstmBenchError, match=r"'hiden'; did you mean 'hidden'\?\n.*'batch'"):
+        grid.read(path)
+
+
+@pytest.mark.parametrize("entry", [[1, 2], [1, 2, 3, 4, 5], "x", [1, 2, 0], [1, 2, None]])
+def test_a_bad_listed_shape_is_named_by_its_number(entry):
+    axes = dict.fromkeys(("hidden", "batch", "timesteps"))
+    with pytest.raises(LstmBenchError, match="entry 2"):
+        plan_of({**axes, "shapes": [[1, 2, 3], entry]})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hidden: [1\n", "not valid YAML"),
+        ("- 1\n", "found a list"),
+        ("", "found nothing"),
+        ("hiden: [1]\n", "did you mean 'hidden'"),
+        ("hidden: 1\nhidden: 2\n", "line 2: not valid YAML: the key 'hidden' stands twice"),
+        ("a: !!python/object/apply:os.system [true]\n", "not valid YAML"),
+        ("hidden: &h [1, 2]\nbatch: *h\n", "line 2: not valid YAML: an alias is not allowed"),
+        pytest.param("[" * 5000, "not valid YAML", id="5000 brackets"),
+        ("\x00", "not valid YAML"),
+    ],
+)
+def test_a_file_that_is_no_grid_is_refused(tmp_path, text, message):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(LstmBenchError, match=message):
+        grid.read(path)
+
+
+def test_numbers_may_be_written_with_an_exponent(tmp_path):
+    path = tmp_path / "g.yaml"
+    path.write_text("sampling: {converged: 5e-3, block_s: 2.5E-2}\n")
+    assert grid.read(path)["sampling"] == {"converged": 0.005, "block_s": 0.025}
+
+
+def test_a_missing_file_a_folder_and_bytes_are_refused(tmp_path):
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
+    for name, message in (("none.yaml", "no such file"), ("", "a folder"), ("bytes.yaml", "read")):
+        with pytest.raises(LstmBenchError, match=message):
+            grid.read(tmp_path / name)
+
+
+@pytest.mark.parametrize("asked", ["paper", "paper.yaml", "grids/paper.yaml"])
+def test_a_shipped_grid_is_found_from_any_folder_unless_there_is_a_file(
+    tmp_path, monkeypatch, asked
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "paper").mkdir()  # no file
+    assert grid.find(Path(asked)).samefile(REPOSITORY / "grids" / "paper.yaml")
+    for path in (Path(f"mine/{asked}"), Path("papers"), Path("grids/paper"), tmp_path / "paper"):
+        assert grid.find(path) == path
+    (tmp_path / "grids").mkdir()
+    for name in ("paper.yaml", "grids/paper.yaml"):
+        (tmp_path / name).touch()
+        assert grid.find(Path(name)) == Path(name)
+
+
+def test_an_installed_package_has_its_grids_inside(tmp_path, monkeypatch):
+    (tmp_path / "lstm_bench" / "grids").mkdir(parents=True)
+    (tmp_path / "grids").mkdir()  # somebody else's
+    own = tmp_path / "lstm_bench" / "grids" / "a.yaml"
+    for path in (own, tmp_path / "grids" / "b.yaml"):
+        path.touch()
+    monkeypatch.setattr(grid, "__file__", str(tmp_path / "lstm_bench" / "runs" / "grid.py"))
+    assert grid.shipped() == {"a": own}
+
+
+@pytest.mark.parametrize("path", GRIDS, ids=[p.stem for p in GRIDS])
+def test_every_shipped_grid_is_valid(path):
+    assert shipped(path.name).shapes
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_default_grid_has_the_rows_of_the_paper_and_those_that_matter_on_the_device(device):
+    path = next(path for path in GRIDS if path.name == "default.yaml")
+    plan = grid.plan(grid.read(path), path, device=device, threads=2)
+    names = [row.name for row in plan.implementations]
+    assert names[: len(PAPER)] == list(PAPER)
+    assert all(device in row.devices for row in plan.implementations)
+    more = {"cpu": {"onnxruntime", "openvino"}, "cuda": {"pytorch-graph", "pytorch-persistent"}}
+    assert more[device] <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"tpu": ["pytorch"]}, "expected cpu or cuda"),
+        ({"cpu": "pytorch"}, "expected a list such as"),
+        ({"cpu": ["pytroch"]}, "did you mean 'pytorch'"),
+        ({"cuda": ["pytroch"]}, "did you mean 'pytorch'"),
+    ],
+)
+def test_rows_for_a_kind_of_device_are_checked(entry, expected):
+    with pytest.raises(LstmBenchError, match=expected):
+        plan_of({"implementations": ["deepbench", entry], "device": "cpu"})
+
+
+@pytest.mark.parametrize("entry", [{}, {"cuda": ["pytorch"]}])
+def test_a_grid_without_a_row_for_its_device_is_refused(entry):
+    with pytest.raises(LstmBenchError, match="found no row for cpu"):
+        plan_of({"implementations": [entry], "device": "cpu"})
+
+
+def test_the_kernel_grid_holds_our_kernels_against_cudnn_at_the_shapes_of_the_paper():
+    plan = shipped("kernel.yaml")
+    assert plan.shapes == shipped("paper.yaml").shapes
+    ours = {name for name in IMPLEMENTATIONS if name.startswith("persistent")}
+    assert {r.name for r in plan.implementations} == {
+        *ours,
+        "deepbench-best",
+        "deepbench-tf32-best",
+        "deepbench-fp16-best",
+    }
+
+
+def test_the_paper_grid_spans_the_paper_and_runs_its_rows_and_all_of_cudnn_without_tf32():
+    plan = shipped("paper.yaml")
+    for axis, low, high in (("hidden", 128, 1024), ("batch", 1, 256), ("timesteps", 10, 1000)):
+        values = {getattr(s, axis) for s in plan.shapes}
+        assert (min(values), max(values)) == (low, high)
+    rows = [row for row in IMPLEMENTATIONS.values() if row.framework == "deepbench"]
+    cudnn = {row.name for row in rows if "cuda" in row.devices}
+    cudnn -= {"deepbench-tf32", "deepbench-tf32-best"}
+    assert {r.name for r in plan.implementations} == cudnn | {"pytorch-half"} | set(PAPER)
+
+
+def test_a_grid_that_sets_tf32_for_all_is_told_to_name_the_rows(tmp_path):
+    file = tmp_path / "old.yaml"
+    file.write_text("hidden: 8\ntf32: true\n")
+    with pytest.raises(LstmBenchError, match=r"found tf32.*\[pytorch, pytorch-tf32\]"):
+        grid.read(file)
+
+
+def test_the_deepbench_grid_has_its_inference_and_training_shapes():
+    shapes = shipped("deepbench.yaml").shapes
+    assert len(shapes) == 15 + 22
+    assert {Shape(2048, 4, 25, 2048), Shape(4096, 128, 25, 4096)} <= set(shapes)
+
+
+def test_the_noise_grid_measures_every_row_of_the_paper_grid_twice():
+    plan, paper = shipped("noise.yaml"), shipped("paper.yaml")
+    plan = replace(plan, settings=replace(plan.settings, device="cuda"))
+    assert plan.implementations == paper.implementations
+    for shape in plan.shapes:
+        copies = Counter(cell.implementation for cell in plan.cells(shape, 1))
+        assert set(copies.values()) == {2}
+
+
+def test_threads_are_an_axis_on_a_cpu():
+    plan = plan_of({"threads": [1, "all", 1], "implementations": ["fake"]})
+    assert plan.settings.threads == 2
+    assert [(r.name, r.threads, r.worker) for r in plan.implementations] == [
+        ("fake", 0, "fake"),
+        ("fake@1", 1, "fake@1"),
+    ]
+
+
+def test_on_a_gpu_one_thread_all_threads_and_the_gpu_stand_side_by_side():
+    rows = ["pytorch", "deepbench-best"]
+    plan = plan_of({"threads": [1, "all"], "device": "cuda", "implementations": rows})
+    where = {r.name: r.settings_in(plan.settings) for r in plan.implementations}
+    assert list(where) == ["pytorch", "pytorch@2", "pytorch@1", "deepbench-best"]  # cuDNN only
+    assert (where["pytorch"].device, where["pytorch@1"].device) == ("cuda", "cpu")
+    assert (where["pytorch@1"].threads, where["pytorch@2"].threads) == (1, 2)
+
+
+def test_a_row_that_has_its_threads_gets_no_others():
+    plan = plan_of({"threads": [1, "all"], "implementations": ["fake", "fake@1"]})
+    assert [row.name for row in plan.implementations] == ["fake", "fake@1"]
+
+
+def test_threads_of_a_row_that_runs_on_no_cpu_are_refused_by_name():
+    with pytest.raises(LstmBenchError, match=r"does not run on a CPU.*name it pytorch-half"):
+        plan_of({"implementations": ["pytorch-half@1"]})
+
+
+@pytest.mark.parametrize("stem", ["_test", "-test", "my.grid"])
+def test_a_file_whose_name_names_no_run_says_so(stem):
+    with pytest.raises(LstmBenchError, match=r"the file's own name.*a letter or digit first"):
+        grid.plan(dict(FAKE_GRID), Path(f"{stem}.yaml"), device="cpu", threads=2)
+
+
+@pytest.mark.parametrize("name", ["fake@0", "fake@", "fake@x", "nobody@1", "fake@99999"])
+def test_a_thread_count_that_cannot_be_is_refused(name):
+    with pytest.raises(LstmBenchError, match="no implementation is called"):
+        plan_of({"implementations": [name]})
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, []),
+        (False, []),
+        (True, [3, 5]),
+        ("hidden=5", [5]),
+        (["hidden>=3", "hidden<5"], [3]),
+    ],
+)
+def test_energy_is_measured_where_it_is_asked_for_and_on_a_gpu(value, expected):
+    on_gpu = plan_of({"energy": value, "device": "cuda"})
+    assert [c.shape.hidden for c in on_gpu.all_cells() if on_gpu.wants_energy(c)] in (
+        expected,
+        expected[::-1],
+    )
+    on_cpu = plan_of({"energy": value})
+    assert not any(on_cpu.wants_energy(cell) for cell in on_cpu.all_cells())
+    assert Plan.from_json(on_gpu.to_json(), "here") == on_gpu
+
+
+@pytest.mark.parametrize(
+    ("sampling", "rounds", "most"),
+    [
+        (None, 30, 30),
+        ({}, 30, 30),
+        ({"max_rounds": 15}, 30, 30),
+        ({"max_rounds": 40}, 30, 40),
+        ({"rounds": 50}, 50, 50),
+        ({"rounds": 50, "max_rounds": 100}, 50, 100),
+        ({"rounds": "fifty"}, 30, 30),
+    ],
+)
+def test_rigorous_is_never_less_than_the_file_says(sampling, rounds, most):
+    flags = grid_command._sampling_flags({"sampling": sampling}, False, True, False)
+    assert flags == {"rounds": rounds, "max_rounds": most}
+
+
+@pytest.mark.parametrize("loads", [0, 101, "many", 1.5])
+def test_loads_are_counted_in_whole_ones(loads):
+    with pytest.raises(LstmBenchError, match=r"sampling.loads: found .*, expected"):
+        plan_of({"sampling": {"loads": loads}})
+
+
+def test_each_load_for_energy_is_guessed_to_take_its_time():
+    guesses = []
+    for loads in (1, 5):
+        data = {"implementations": ["pytorch"], "sampling": {"loads": loads}, "energy": True}
+        data |= {"hidden": 64, "batch": 1, "timesteps": 10, "device": "cuda", "controls": 0}
+        plan = plan_of(data)
+        guesses.append(Estimate(plan).run_s(plan.all_cells()))
+    assert guesses[1] - guesses[0] == pytest.approx(4 * (WINDOW_S + LEAD_S))
+
+
+@pytest.mark.parametrize("path", GRIDS, ids=[p.stem for p in GRIDS])
+def test_the_rounds_of_a_shipped_grid_fit_into_its_cap(path):
+    """Else every cell that is not known soon would be called capped."""
+    sampling = shipped(path.name).sampling
+    kinds = 1 if sampling.queued_calls == 1 else 2
+    assert sampling.max_rounds * sampling.block_s * kinds < sampling.cell_s
+
+
+def test_fast_loads_a_cell_once_whatever_the_file_says():
+    data = {"implementations": ["fake"], "sampling": {"loads": 4, "max_rounds": 100}}
+    flags = grid_command._sampling_flags(data, fast=True, rigorous=False, deepbench=False)
+    assert plan_of(data, sampling=flags).sampling.loads == 1
+
+
+def test_a_file_that_asks_for_several_builds_is_told_that_they_are_gone():
+    with pytest.raises(LstmBenchError, match=r"sampling\.builds: is gone.*leave it out"):
+        plan_of({"sampling": {"builds": 4}})
