@@ -8,11 +8,11 @@ from xml.etree import ElementTree
 import msgspec
 import numpy as np
 import pytest
-from experiments import gate_simulation
 from conftest import REPOSITORY
 from made_up import row, written
 
 import lstm_bench as api
+from experiments import gate_simulation
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.runs import grid as grids
 from lstm_bench.runs.estimate import Estimate

@@ -296,8 +296,8 @@ def test_the_library_of_the_framework_is_found_and_the_newest_taken(tmp_path, mo
 
 def test_a_library_that_is_loaded_already_goes_first(library):
     """In a process of its own: here a framework may have loaded that of a CUDA toolkit."""
-    code = "import ctypes, sys; from lstm_bench.features.profile.in_worker import cupti; ctypes.CDLL(sys.argv[1])"
-    code += "; print(cupti.find())"
+    code = "import ctypes, sys; from lstm_bench.features.profile.in_worker import cupti"
+    code += "; ctypes.CDLL(sys.argv[1]); print(cupti.find())"
     done = subprocess.run([sys.executable, "-c", code, library], capture_output=True, text=True)
     assert done.stdout.strip() == library, done.stderr
 
