@@ -585,9 +585,10 @@ def test_a_shape_that_is_typed_gets_the_answer_of_advise(ladder_page, shape, acc
     assert shown == pytest.approx([row["latency_s"] for row in expected.rows][:6], rel=0.006)
     verdicts = column(tab, "against pytorch-tf32", "#advice")
     marks = {expected.advised["implementation"]: ", advised"} if expected.choice.decided else {}
-    assert verdicts == [
-        f"{row['verdict']}{marks.get(row['implementation'], '')}" for row in expected.rows
-    ][:6]
+    assert (
+        verdicts
+        == [f"{row['verdict']}{marks.get(row['implementation'], '')}" for row in expected.rows][:6]
+    )
     note = tab.locator("#advice .note").first.inner_text()
     assert ("was not measured" in note) != expected.measured
     assert tab.inner_text("#advice pre").strip() == expected.advised["code"].strip()

@@ -188,7 +188,7 @@ function advicePicker(place) {
       code ? el("div", region, el("pre", {}, el("code", { text: code }))) : null);
   }
 
-  replace(place, el("h3", { text: "What to run" }),
+  replace(place, el("h3", { text: "At your shape" }),
     el("div", { class: "controls" }, field("Shape: hidden,batch,timesteps", typed), accuracy),
     headline, result);
   show();
