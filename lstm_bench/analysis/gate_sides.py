@@ -110,7 +110,7 @@ def _check_complete(run: Run) -> None:
         return
     planned = f"{run.plan.size} planned cells"
     found = f"{run.left} of {planned} are not measured"
-    if run.cells.empty:
+    if run.left == run.plan.size:
         found = f"the run is empty, none of its {planned} is measured"
     command = f"resume it with `lstm-bench grid --resume {run.name}`"
     if run.folder:
