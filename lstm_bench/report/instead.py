@@ -103,8 +103,8 @@ class Instead:
         if not (rows := [name for name in named if name in ours]):
             return ""
         return (
-            f" {listed(rows)}: our drop-in, `pip install ./lstm_kernels` in a checkout, then"
-            " `fast = lstm_kernels.LSTM.like(lstm)`; see docs/how-to/use-the-kernel.md."
+            f" {listed(rows)}: our drop-in. In a checkout: pip install ./lstm_kernels; then fast ="
+            " lstm_kernels.LSTM.like(lstm, precision), see docs/how-to/use-the-kernel.md."
         )
 
     def _add(self, axis: str, at: tuple[int, int], label: str) -> None:
