@@ -142,7 +142,7 @@ def grid(
       lstm-bench grid grids/default.yaml --budget 3m    as much as fits
       lstm-bench grid grids/paper.yaml -i pytorch,pytorch-amp --profile
       lstm-bench grid --shape 320,4,60                  one shape, as the default grid would
-      lstm-bench grid paper -i pytorch --against pytorch=.venv-new/bin/python
+      lstm-bench grid paper -i pytorch --against pytorch~new=.venv-new/bin/python
       lstm-bench grid --resume                          after Ctrl-C, a crash or a power cut
       lstm-bench grid grids/paper.yaml --resume         the same, or its start: for a job script
       lstm-bench grid paper --ray auto                  over all nodes of a Ray cluster

@@ -23,6 +23,11 @@ def seconds(value: float | None, digits: int = 3) -> str:
     return "0 s"
 
 
+def shown_ratio(a: float, b: float, digits: int = 3) -> float:
+    """The ratio of two times as `seconds` shows them."""
+    return float(f"{a:.{digits}g}") / float(f"{b:.{digits}g}")
+
+
 def signed(value: float | None) -> str:
     """A time that may be below zero."""
     if value is None or value != value:

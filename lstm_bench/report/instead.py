@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from lstm_bench.analysis import summary
+from lstm_bench.analysis.noise import floor_at
 from lstm_bench.analysis.results import REFERENCES, Run
-from lstm_bench.features.advise.estimate import CLASSES, allowed
+from lstm_bench.features.advise.estimate import CLASSES, allowed, settled
 from lstm_bench.model.units import counted, factor, listed, seconds
 from lstm_bench.report.fastest import (
     Compared,
@@ -19,6 +21,8 @@ from lstm_bench.report.fastest import (
     ranked,
     size_label,
 )
+
+OURS = "persistent"  # the way of the drop-in
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class Instead:
             return
         rows = self.of.cells.drop_duplicates("implementation").set_index("implementation")
         classes = {name: summary.accuracy(rows["precision"][name]) for name in self.of.names}
+        self.classes = classes
         frameworks = {row.name: row.framework for row in run.plan.implementations}
         self.now = base_of(run, ours)
         if frameworks.get(self.now) == "pytorch":
@@ -89,6 +94,17 @@ class Instead:
             f"{'No less exact than what you run' if self.plain else 'Accuracy'}: {exact}."
             " Latencies and factors: geometric means over these shapes. A C++ reference shows what"
             " is possible and cannot be deployed."
+        ) + self._how_to_get()
+
+    def _how_to_get(self) -> str:
+        """Where the rows come from that the cards name and no framework has."""
+        ours = {r.name for r in self.run.plan.implementations if r.options.get("way") == OURS}
+        named = {bar.implementation: 0 for card in self.cards for bar in card.bars}
+        if not (rows := [name for name in named if name in ours]):
+            return ""
+        return (
+            f" {listed(rows)}: our drop-in. In a checkout: pip install ./lstm_kernels; then fast ="
+            " lstm_kernels.LSTM.like(lstm, precision), see docs/how-to/use-the-kernel.md."
         )
 
     def _add(self, axis: str, at: tuple[int, int], label: str) -> None:
@@ -99,11 +115,12 @@ class Instead:
         users = bool(self.plain) and self.now in ranking
         first = self.now if users else ranking[0]
         others = [name for name in ranking if name != first]
-        best = self._faster(others, first, axis, at)
+        best = self._best(others, first, axis, at)
         roles = {first: "you run this" if users else "fastest"}
         roles |= {best: "run this"} if best else dict.fromkeys(others[:1], "next")
         main = list(roles)
-        less = self._faster(ranked(self.of, self.coarse, inside), best or first, axis, at)
+        coarse = ranked(self.of, self.coarse, inside)
+        less = next(self._faster(coarse, best or first, axis, at), "")
         roles |= {less: "less exact"} if less else {}
         roles |= dict.fromkeys(ranked(self.of, self.references, inside)[:1], "C++ reference")
         time = {name: self.of.seconds[:, self.of.names.index(name)] for name in roles}
@@ -163,10 +180,30 @@ class Instead:
             return f"tied for the fastest at {ties} of {shapes}"
         return f"the fastest at {first} of {shapes}" + (f", tied at {ties}" if ties else "")
 
-    def _faster(self, names: list[str], than: str, axis: str, at: tuple[int, int]) -> str:
-        """The first of these rows that is faster than one beyond the noise; empty: none is."""
+    def _best(self, names: list[str], than: str, axis: str, at: tuple[int, int]) -> str:
+        """The fastest of the rows that beat one, a tie settled as `advise` does; empty: none."""
+        faster = list(self._faster(names, than, axis, at))
+        if not faster:
+            return ""
+        inside, floors = self.of.shapes[axis].between(*at).to_numpy(), self.run.floors("latency")
+        own = self.of.seconds[inside, self.of.names.index(faster[0])]
+        typical = float(np.exp(np.nanmean(np.log(own))))
+        ratios = {n: self.compared.ratio(faster[0], n, axis, at)[0] for n in faster[1:]}
+        times = {faster[0]: typical} | {n: typical * by for n, by in ratios.items() if by}
+        rows = [
+            {"implementation": name, "accuracy": self.classes[name], "verdict": "faster"}
+            | {"latency_s": time}
+            for name, time in times.items()
+        ]
+
+        def margin(*pair: str) -> float:
+            return float(max(floor_at(floors, [times[name] for name in pair], pair)))
+
+        return str(settled(rows, self.now, margin)[0]["implementation"])
+
+    def _faster(self, names: list[str], than: str, axis: str, at: tuple[int, int]) -> Iterator[str]:
+        """Those of these rows that are faster than one beyond the noise."""
         for name in names:
             ratio, sure, _ = self.compared.ratio(than, name, axis, at)
             if ratio and sure and ratio < 1:
-                return name
-        return ""
+                yield name

@@ -55,8 +55,8 @@ _TORCH = {
         "    output, (h, c) = fast(x, (h0, c0))"
     ),
     "persistent": (
-        "from lstm_kernels import LSTM\n"
-        "fast = LSTM.like(lstm, {precision!r})  # the first call compiles\n"
+        "from lstm_kernels import LSTM  # pip install ./lstm_kernels, in a checkout of lstm-bench\n"
+        "fast = LSTM.like(lstm, {precision!r})  # the first call ever compiles for seconds\n"
         "output, (h, c) = fast(x, (h0, c0))"
     ),
     "native": "torch.backends.mkldnn.enabled = False  # of the whole process\n" + _INFERENCE,

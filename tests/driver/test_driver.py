@@ -941,6 +941,13 @@ class Meter:
     def close(self): ...
 
 
+def test_no_more_time_is_inside_timed_calls_than_passed(tmp_path):
+    script = {"fake": {"fake": {"call_s": 1000.0}}, "implementations": ["fake"]}  # virtual
+    plan = grid.plan({**FAKE_GRID, **script}, Path("g.yaml"), device="cpu", threads=2)
+    outcome = driver.run(plan, plan.all_cells(), Raw(tmp_path), Quiet())
+    assert 0 < outcome.timed_s <= outcome.wall_s
+
+
 @processes  # or the load would keep the counter's thread from Python's lock
 @pytest.mark.parametrize("there", [True, False])
 def test_energy_is_measured_on_a_gpu_and_says_so_where_it_cannot_be(tmp_path, monkeypatch, there):

@@ -7,6 +7,9 @@ from made_up import row, run
 from test_findings import GRID, cell, grid, run_of
 
 from lstm_bench.analysis import results
+from lstm_bench.analysis.noise import SHAPE
+from lstm_bench.model.types import Shape
+from lstm_bench.report import advice, sources
 from lstm_bench.report.instead import Instead
 
 RUNS = Path(__file__).parents[2] / "results"
@@ -106,6 +109,18 @@ def test_a_run_of_nothing_that_users_run_names_its_fastest():
 @pytest.mark.parametrize("rows", [[], [cell("pytorch", status="crashed", reason="boom")]])
 def test_nothing_measured_has_no_card(rows):
     assert Instead(run_of(rows, shapes=[(8, 1, 10, 8)])).cards == []
+
+
+def test_a_tie_goes_to_the_more_exact_row_as_advise_has_it_and_the_note_says_how_to_get_it():
+    ladder = results.load(RUNS / "h200-ladder")
+    made = Instead(ladder)
+    assert made.cards[0].bars[1].implementation == "pytorch-persistent"
+    shapes = made.of.shapes[made.of.shapes["batch"] == 1][SHAPE]
+    for sizes in shapes.itertuples(index=False, name=None):
+        found = advice.advise(sources.Search([sources.read(ladder, Shape(*sizes))]))
+        assert found.advised["implementation"] == "pytorch-persistent"
+    assert "pip install ./lstm_kernels;" in made.note
+    assert "lstm_kernels" not in Instead(results.load(RUNS / "cpu-neoverse")).note
 
 
 def test_every_card_of_the_shipped_runs_begins_with_plain_pytorch():

@@ -257,6 +257,8 @@ def test_the_first_screen_is_what_to_run_with_plain_pytorch_in_the_picture(text)
         )
     ]
     assert places == sorted(places)
+    headings = re.findall(r"<h[23][^>]*>What to run|text: \"What to run", text)
+    assert len(headings) == 1
 
 
 def test_no_more_than_eight_lines_are_drawn_until_more_are_chosen():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from test_grid import plan_of
 from lstm_bench import frameworks as registry
 from lstm_bench.analysis import results
 from lstm_bench.driver import preflight, worker_pool
+from lstm_bench.features.gate.report import Compared
 from lstm_bench.model.types import LstmBenchError, to_json
 from lstm_bench.report import findings
 from lstm_bench.runs.plan import Plan
@@ -228,7 +231,7 @@ UNNAMED = ("~2.12", "~2.13", "~2.12.0+cpu")
 def test_the_docs_show_no_name_but_those_that_are_tested_below():
     pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]
     shown = re.findall(r"--against [a-z]+(~[^=\s`\]]+)?=", "".join(p.read_text() for p in pages))
-    assert {"~new", "~old", ""} <= set(shown) <= {*SIDES, *UNNAMED}
+    assert {"~new", ""} <= set(shown) <= {*SIDES, *UNNAMED}
 
 
 @pytest.fixture
@@ -261,13 +264,43 @@ def test_a_planted_slowdown_fails_under_every_name_that_says_which_side_is_the_b
     base, new = ("fake", other) if SIDES[name] == "new" else (other, "fake")
     first = " ".join(done.stdout.partition("nothing differs")[0].split())
     assert first.startswith(f"base: {base} and {base.replace('fake', 'fake-b')} (numpy ")
-    assert f", new: {new} and {new.replace('fake', 'fake-b')} (numpy " in first
-    assert str(tmp_path / "slow") in first.partition("new: ")[2]
+    assert f" new: {new} and {new.replace('fake', 'fake-b')} (numpy " in first
+    assert first.endswith(", slow)")  # from here
     assert HERE in first.partition("new: ")[0]
     sides = json.loads(lstm_bench("gate", "r", "--format", "json").stdout)["sides"]
     assert [side["new"]["interpreter"] for side in sides] == [str(tmp_path / "slow")] * 2
     plan = json.loads((tmp_path / "results/r/manifest.json").read_text())["plan"]
     assert plan["bases"][new] == base
+
+
+def test_the_recipe_of_the_docs_ends_with_the_exit_code_that_it_says(tmp_path):
+    """Pasted into a shell, as a reader would."""
+    page = (REPOSITORY / "docs/how-to/gate-in-ci.md").read_text()
+    (block,) = re.findall(r"```sh\n(cat > slow.yaml.*?)```", page, re.DOTALL)
+    interpreter(tmp_path, "lstm-bench", 'set -- -m lstm_bench "$@"')
+    known = {**os.environ, "PATH": f"{tmp_path}:{Path(HERE).parent}:{os.environ['PATH']}"}
+    for script, code in ((block, 3), (block.replace("0.006", "0.002").replace("slow", "same"), 0)):
+        run = ["sh", "-c", script]
+        done = subprocess.run(run, cwd=tmp_path, env=known, capture_output=True, text=True)
+        assert done.stdout.endswith(f"exit code {code}\n"), done.stderr
+    assert "It ends with `exit code 3`" in page
+
+
+def test_sides_that_do_not_fit_a_line_stand_in_two():
+    rows = {"base": "pytorch", "new": "pytorch~new"}
+    known = {"run": "r", "versions": "torch 2.13.0+cpu", "interpreter": f"/{'x' * 30}/python"}
+    both = {side: {"row": row, **known} for side, row in rows.items()}
+    lines = Compared([both], {}, (), in_turns=True).lines()
+    told = f"(torch 2.13.0+cpu, /{'x' * 30}/python)"
+    assert lines[:2] == [f"base: pytorch {told}", f"new: pytorch~new {told}"]
+
+
+def test_a_version_may_have_dots_in_its_name(lstm_bench, write_grid):
+    done = lstm_bench("grid", write_grid(), "--run", "r", "--against", f"fake~2.12={HERE}")
+    assert done.returncode == 0, done.stderr
+    done = lstm_bench("gate", "r")
+    assert (done.returncode, "--base 'fake~2.12'" in done.stderr) == (2, True)
+    assert lstm_bench("gate", "r", "--base", "fake~2.12").returncode == 0
 
 
 @pytest.mark.parametrize("name", UNNAMED)

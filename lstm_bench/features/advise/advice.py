@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import shlex
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
@@ -30,6 +31,7 @@ from lstm_bench.model.units import (
     listed,
     percent,
     seconds,
+    shown_ratio,
     size,
     wrapped,
 )
@@ -39,6 +41,7 @@ from lstm_bench.report.fastest import Compared
 from lstm_bench.report.ladder import COLUMNS, base_of
 from lstm_bench.report.page import LETTERS
 from lstm_bench.report.snippets import snippet
+from lstm_bench.runs.run_folders import elsewhere
 
 MOST = 6  # rows that are drawn; JSON and CSV have all
 MOST_MISSING = 3  # rows of other runs that are named
@@ -87,6 +90,17 @@ class Advice:
     def decided(self) -> bool:
         """Whether nothing that could be faster is left open."""
         return self.choice.decided and not self.missing and not self.source.lacks
+
+    @property
+    def elsewhere(self) -> list[str]:
+        """The commands that ask for other devices, where a CPU answers that nobody asked for."""
+        if self.search.asked_for or self.run.plan.settings.device != "cpu":
+            return []
+        command = f"lstm-bench advise {self.shape.label}"
+        if self.run.folder and not self.search.note:
+            command = shlex.join([*command.split(), *elsewhere(self.run.folder)])
+        devices = self.search.devices
+        return [f"{d} has an answer too: `{command} {sources.flag(d)}`" for d in devices]
 
     @functools.cached_property
     def other_runs(self) -> dict[str, float]:
@@ -331,7 +345,7 @@ def to_measure(answer: Advice) -> list[str]:
 def document(answer: Advice, code_of: str | None = None) -> Document:
     """The answer, what it costs, its code or that of another row, and how sure it is."""
     result = Document(facts=facts(answer))
-    result.add(run_report.heading(answer.run))
+    result.add("\n".join([run_report.heading(answer.run), *map(wrapped, answer.elsewhere)]))
     to_type = "measure it:\n" + " \\\n".join(
         textwrap.wrap(measure(answer), WIDTH - 6, break_long_words=False, break_on_hyphens=False)
     )
@@ -369,7 +383,7 @@ def document(answer: Advice, code_of: str | None = None) -> Document:
 def sentence(answer: Advice) -> str:
     """The advice in a few sentences."""
     choice, now, run = answer.choice, answer.now, answer.run.name
-    name, speedup = choice.candidate["implementation"], choice.candidate["speedup"]
+    name, speedup = choice.candidate["implementation"], _gain(answer, choice.candidate)
     gain = f"{factor(max(speedup, 1 / speedup))} {'faster' if speedup > 1 else 'slower'}"
     pace = f"{'' if answer.measured else 'about '}{gain} than {now}"
     if speedup > 1:
@@ -387,11 +401,11 @@ def sentence(answer: Advice) -> str:
         words[choice.state] = f"Not decided: {words[choice.state]}"
     parts = [words[choice.state]]
     if choice.state == "unclear" and choice.row["verdict"] == "faster":
-        sure = factor(choice.row["speedup"])
+        sure = factor(_gain(answer, choice.row))
         parts.append(f"Sure is {choice.row['implementation']}, {sure} faster")
     rivals = [row for row in choice.ties if row["implementation"] != now]
     if rivals and choice.state != "keep":
-        ratio = choice.candidate["latency_s"] / rivals[0]["latency_s"]
+        ratio = shown_ratio(choice.candidate["latency_s"], rivals[0]["latency_s"])
         names = listed(row["implementation"] for row in rivals)
         exact = advice.rank(choice.candidate["accuracy"]) < advice.rank(rivals[0]["accuracy"])
         more = f"; {name} is more exact" if exact else ""
@@ -424,7 +438,7 @@ def origin(answer: Advice) -> list[str]:
         lines.append(f"in {listed(gains)} {name} is {ends} as fast as {now}")
     elif search.asked > 1 and name != now:
         lines.append(f"no other run has times of both {name} and {now} there")
-    if search.devices:
+    if search.devices and not answer.elsewhere:
         devices = ", ".join(map(sources.flag, search.devices))
         lines.append(f"other devices with an answer: {devices}")
     return [search.note, *lines] if search.note else lines
@@ -508,15 +522,25 @@ def _costs(times: summary.Times, near: Sequence[Shape]) -> dict[str, dict[str, f
     return {str(name): {str(k): float(v) for k, v in row.items()} for name, row in records.items()}
 
 
+def _gain(answer: Advice, row: Mapping[str, Any]) -> float:
+    """How many times faster than now a row is, by the latencies that are shown."""
+    return shown_ratio(answer.source.seconds[answer.now], row["latency_s"])
+
+
 def _columns(answer: Advice) -> list[Column]:
+    advised = answer.advised if answer.decided else None
+
+    def verdict(row: Mapping[str, Any]) -> str:
+        return f"{row['verdict']}, advised" if row is advised else str(row["verdict"])
+
     known = [key for key in COSTS if any(not math.isnan(row[key]) for row in answer.rows)]
     two = {True: functools.partial(seconds, digits=2), False: functools.partial(size, digits=2)}
     return [
         text("implementation", "implementation"),
         text("class", "accuracy"),
         number("latency", "latency_s", seconds),
-        number("speedup", "speedup", factor),
-        text(f"against {answer.now}", "verdict"),
+        Column("speedup", lambda row: factor(_gain(answer, row)), right=True),
+        Column(f"against {answer.now}", verdict),
         number("error", "max_abs_error", error),
         *(number(COLUMNS[key], key, two[key.endswith("_s")]) for key in known),
     ]

@@ -140,13 +140,12 @@ class Choice:
         return self.state != "unclear"
 
 
-def choose(
+def settled(
     rows: Sequence[Mapping[str, Any]], now: str, margin: Callable[[str, str], float]
-) -> Choice:
-    """The fastest of these rows; of those that tie with it the most exact, else what runs now.
+) -> list[Mapping[str, Any]]:
+    """The rows that tie with the fastest: first the most exact, else what runs now.
 
-    `margin` is by how much two rows may differ and be alike. A row that is much faster than what
-    runs now but not surely so decides nothing: then the fastest that surely is stands in.
+    `margin` is by how much two rows may differ and be alike.
     """
 
     def tie(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -161,7 +160,18 @@ def choose(
     best = min(rows, key=lambda row: row["latency_s"])
     alike = [row for row in rows if tie(row, best)]
     pick = min(alike, key=order)
-    ties = [row for row in alike if row is not pick]
+    return [pick, *(row for row in alike if row is not pick)]
+
+
+def choose(
+    rows: Sequence[Mapping[str, Any]], now: str, margin: Callable[[str, str], float]
+) -> Choice:
+    """The fastest of these rows, by the rule of `settled`.
+
+    A row that is much faster than what runs now but not surely so decides nothing: then the fastest
+    that surely is stands in.
+    """
+    pick, *ties = settled(rows, now, margin)
     state = {"now": "keep", "faster": "faster", "slower": "slower"}.get(pick["verdict"], "tie")
     if state == "tie" and max(pick["speedup"], 1 / pick["speedup"]) > 1 + min(
         TIE, margin(pick["implementation"], now)

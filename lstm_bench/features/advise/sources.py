@@ -250,6 +250,7 @@ class Search:
     why: str = ""  # the first goes before the second
     devices: tuple[str, ...] = ()  # others that have an answer
     note: str = ""
+    asked_for: bool = True  # the device or the run, by the user
 
     @property
     def peers(self) -> list[Source]:
@@ -313,7 +314,7 @@ def search(
     ranks, able = _ranked(able, here.brief)
     keys = zip(REASONS, ranks[0], ranks[min(1, len(ranks) - 1)], strict=False)
     why = next((reason for reason, key, other in keys if key != other), REASONS[-1])
-    return Search([*able, *distant], len(able), why, tuple(others), note)
+    return Search([*able, *distant], len(able), why, tuple(others), note, bool(device))
 
 
 def flag(device: str) -> str:

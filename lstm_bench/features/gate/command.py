@@ -107,7 +107,7 @@ def gate(
 
     Slower is what exceeds the threshold and what chance and the luck of processes explain, at a
     shape or over all shapes of a row; memory must grow by the threshold and by 64 MiB. The first
-    line says which side is which. It has passed if no cell is unsure; else it is not decided (exit
+    lines say which side is which. It has passed if no cell is unsure; else it is not decided (exit
     code 0, with --strict 3), and what would settle it is listed. Unlike devices, drivers, versions,
     states or inputs are refused (exit code 2) unless --across names them.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -11,7 +12,17 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench.features.gate.verdicts import ALL, TIME, TOTAL
-from lstm_bench.model.units import clean, counted, listed, percent, seconds, size, times, wrapped
+from lstm_bench.model.units import (
+    WIDTH,
+    clean,
+    counted,
+    listed,
+    percent,
+    seconds,
+    size,
+    times,
+    wrapped,
+)
 from lstm_bench.report.document import Column, Document, Row, Table, number, text
 
 MOST = 20  # failures that are drawn, and as many that are unsure
@@ -56,7 +67,9 @@ class Compared:
                     for rows, run in zip(named, runs, strict=True)
                 ]
             base, new = (clean(name) + more for name, more in zip(named, known, strict=True))
-            lines.append(f"base: {base}, new: {new}")
+            sides = [f"base: {base}", f"new: {new}"]
+            whole = ", ".join(sides)
+            lines += [whole] if len(whole) <= WIDTH else sides
         return [*lines, self._differing(), *(f"! {warning}" for warning in self.warnings)]
 
     def _differing(self) -> str:
@@ -69,7 +82,8 @@ class Compared:
 
 
 def _known(side: Mapping[str, str]) -> str:
-    known = ", ".join(filter(None, (side["versions"], side["interpreter"])))
+    path = side["interpreter"].removeprefix(f"{Path.cwd()}/")
+    known = ", ".join(filter(None, (side["versions"], path)))
     return f" ({clean(known)})" if known else ""
 
 

@@ -34,6 +34,8 @@ def paired(
     `names` are the only rows to judge; `renamed` has pairs such as `pytorch-native=pytorch`. In one
     run, a row's base is the one that the run's plan names, or its version in `bases`.
     """
+    for run in (base,) if base is new else (base, new):
+        _check_complete(run)
     rows = {}
     for text in renamed:
         mine, sign, theirs = text.partition("=")
@@ -70,7 +72,7 @@ def _in_versions(run: Run, names: Sequence[str], bases: Sequence[str]) -> dict[s
     if not several:
         raise LstmBenchError(
             f"found one run, {run.name}; expected two, `lstm-bench gate BASE NEW`, or two of its"
-            f" rows, as in --as {'='.join(own[:2][::-1])}"
+            f" rows, as in --as {'='.join(own[:2][::-1]) if len(own) > 1 else 'NEW=BASE'}"
         )
     rows = dict(run.plan.bases) or registry.bases(own)
     for name in bases:
@@ -101,6 +103,20 @@ def _refuse(run: Run, rows: Sequence[str]) -> None:
         f"{run.name}: found {' and '.join(rows)}, and no name that says which is the base"
         " (~old, ~base and ~other are, ~new is not); type one of\n" + "\n".join(lines)
     )
+
+
+def _check_complete(run: Run) -> None:
+    """A run that lacks planned cells is refused, with the command that measures them."""
+    if not run.left:
+        return
+    planned = f"{run.plan.size} planned cells"
+    found = f"{run.left} of {planned} are not measured"
+    if run.left == run.plan.size:
+        found = f"the run is empty, none of its {planned} is measured"
+    command = f"resume it with `lstm-bench grid --resume {run.name}`"
+    if run.folder:
+        command = f"type\n  {run_folders.resume_command(run.folder, run.plan.environments)}"
+    raise LstmBenchError(f"{run.name}: {found}, expected all; {command}")
 
 
 def _check_row(name: str, run: Run) -> None:
@@ -136,10 +152,6 @@ def warnings(base: Run, new: Run, rows: Mapping[str, str]) -> list[str]:
     if older and not any(now > old for _, old, now in numbers):
         changes = ", ".join(f"{name} {' -> '.join(differ[name])}" for name in older)
         lines.append(f"the new side has older versions ({changes}): is the base the new one?")
-    for run in dict.fromkeys((base.name, new.name)):
-        left = (base if run == base.name else new).left
-        if left:
-            lines.append(f"{run} is not complete: cells that are not measured yet are not judged")
     return lines
 
 

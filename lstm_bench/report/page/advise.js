@@ -116,12 +116,13 @@ function adviceFor(asked, accuracy) {
   const choice = base.seconds === null
     ? { advised: found[0], candidate: found[0], state: "", ties: [] }
     : chooseFrom(found, base, alike);
-  return { found, near, measured, ...choice };
+  return { found, base, near, measured, ...choice };
 }
 
 // The advice in a sentence.
-function adviceText({ candidate, state, ties, measured }) {
-  const { now } = run.advice, { name, speedup } = candidate;
+function adviceText({ base, candidate, state, ties, measured }) {
+  const { now } = run.advice, { name } = candidate;
+  const speedup = shownRatio(base.seconds, candidate.seconds);
   const pace = state ? `${measured ? "" : "about "}${speedup < 1 ? `${times(1 / speedup)} slower`
     : `${times(speedup)} faster`} than ${now}` : "";
   const words = {
@@ -175,8 +176,9 @@ function advicePicker(place) {
         textColumn("implementation", (one) => one.name),
         textColumn("class", (one) => one.accuracy),
         numberColumn("latency", (one) => one.seconds, seconds),
-        numberColumn("speedup", (one) => one.speedup, times),
-        textColumn(`against ${now}`, (one) => one.verdict),
+        numberColumn("speedup", (one) => shownRatio(answer.base.seconds, one.seconds), times),
+        textColumn(`against ${now}`, (one) => one === advised && answer.state !== "unclear"
+          ? `${one.verdict}, advised` : one.verdict),
       ],
       rows: found, pageRows: ADVISED_ROWS,
     });
@@ -186,7 +188,7 @@ function advicePicker(place) {
       code ? el("div", region, el("pre", {}, el("code", { text: code }))) : null);
   }
 
-  replace(place, el("h3", { text: "What to run" }),
+  replace(place, el("h3", { text: "At your shape" }),
     el("div", { class: "controls" }, field("Shape: hidden,batch,timesteps", typed), accuracy),
     headline, result);
   show();

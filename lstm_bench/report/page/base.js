@@ -86,6 +86,11 @@ function times(value) {
   return `${value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0)}x`;
 }
 
+// The ratio of two times as `seconds` shows them.
+function shownRatio(a, b) {
+  return known(a) && known(b) ? Number(a.toPrecision(3)) / Number(b.toPrecision(3)) : null;
+}
+
 // A factor with two digits, as sentences have it: 1.07x, 8.1x, 33x.
 function factor(value) {
   return `${value.toFixed(value < 1.995 ? 2 : value < 9.95 ? 1 : 0)}x`;

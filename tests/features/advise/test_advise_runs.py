@@ -1,6 +1,7 @@
 """Which run `lstm-bench advise` answers from, what it leaves undecided, and what it refuses."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -226,6 +227,38 @@ def test_rows_can_be_left_out_and_their_code_be_asked_for(lstm_bench, tmp_path):
         done = lstm_bench("advise", "8,1,1", flag, name)
         assert done.returncode == 2
         assert told in done.stderr
+
+
+def test_the_advised_row_is_marked_in_the_table_unless_it_is_not_decided(lstm_bench, tmp_path):
+    stored(tmp_path / "results" / "r", *pair())
+    (line,) = [x for x in lstm_bench("advise", "8,1,1").stdout.splitlines() if "advised" in x]
+    assert line.startswith("onnxruntime ")
+    assert "faster, advised" in line
+    stored(tmp_path / "results" / "q", steady("pytorch", 2.6e-3), restless("openvino", 1e-3))
+    assert "advised" not in lstm_bench("advise", "8,1,1", "--run", "q").stdout
+
+
+def test_a_gain_is_that_of_the_latencies_that_stand_beside_it(lstm_bench, tmp_path):
+    stored(tmp_path / "results" / "r", *pair(158.6e-6, 140.4e-6))  # 1.13 unless rounded first
+    done = lstm_bench("advise", "8,1,1")
+    assert "onnxruntime, 1.14x faster than pytorch" in done.stdout
+    assert re.search(r"onnxruntime +fp32 +140 us +1.14x", done.stdout)
+
+
+def test_where_a_cpu_answers_by_default_the_first_lines_name_the_gpu_and_what_to_type(
+    lstm_bench, tmp_path
+):
+    stored(tmp_path / "results" / "here", *pair())
+    on_gpu(tmp_path / "results" / "there", *gpu_rows(5e-3, 4e-3))
+    told = "NVIDIA H200 has an answer too: `lstm-bench advise 8,1,1 --device H200`"
+    assert lstm_bench("advise", "8,1,1").stdout.splitlines()[1] == told
+    assert told not in lstm_bench("advise", "8,1,1", "--device", "cpu").stdout
+    assert "pytorch" in lstm_bench("advise", "8,1,1", "--device", "H200").stdout
+
+
+def test_code_of_our_kernels_says_how_to_install_them(lstm_bench):
+    done = lstm_bench("advise", "512,1,25", "--device", "h200", "--results", RESULTS)
+    assert "from lstm_kernels import LSTM  # pip install ./lstm_kernels" in done.stdout
 
 
 # ---- the shipped runs of the H200

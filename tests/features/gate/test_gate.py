@@ -98,7 +98,7 @@ def test_what_is_faster_or_slower_by_less_than_the_threshold_passes(lstm_bench, 
     assert lstm_bench("gate", "base", "new", "--threshold", "3%").returncode == 3
 
 
-@pytest.mark.parametrize("status", ["wrong", "crashed", "unsupported", "interrupted", "missing"])
+@pytest.mark.parametrize("status", ["wrong", "crashed", "unsupported", "missing"])
 def test_a_cell_that_had_a_time_must_have_one(lstm_bench, two, status):
     two(cells(), [*cells(seed=2)[1:], row("pytorch", None, SIZES[0], status=status)])
     done = lstm_bench("gate", "base", "new")
@@ -270,13 +270,23 @@ def test_a_row_whose_cells_are_all_slower_is_slower_as_a_whole(lstm_bench, tmp_p
     assert "all" in words
 
 
-def test_a_run_that_is_not_complete_is_warned_about(lstm_bench, two, tmp_path):
+@pytest.mark.parametrize(("measured", "found"), [(9, "3 of 12 planned cells"), (0, "is empty")])
+@pytest.mark.parametrize("side", ["base", "new"])
+def test_a_run_that_lacks_planned_cells_is_refused_with_what_resumes_it(
+    lstm_bench, two, tmp_path, side, measured, found
+):
     two(cells(), cells(seed=2))
-    path = tmp_path / "results" / "new" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["plan"]["passes"] = 3
-    path.write_text(json.dumps(manifest))
-    assert "! new is not complete" in lstm_bench("gate", "base", "new").stdout
+    folder = tmp_path / "results" / side
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["plan"] |= {"controls": 1, "environments": {"fake": "/new/python"}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    lines = (folder / "records.jsonl").read_text().splitlines(keepends=True)
+    (folder / "records.jsonl").write_text("".join(lines[:measured]))
+    done = lstm_bench("gate", "base", "new")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{side}: " in done.stderr
+    assert found in done.stderr
+    assert f"lstm-bench grid --resume {side} --python fake=/new/python" in done.stderr
 
 
 def test_a_missing_row_hints_at_another_name(lstm_bench, two):
@@ -406,6 +416,8 @@ def test_a_gate_without_a_cell_does_not_pass(lstm_bench, two):
     two([row("a", None)], [row("a", None)])
     done = lstm_bench("gate", "base", "new")
     assert (done.returncode, "no cell with a time" in done.stderr) == (2, True)
+    done = lstm_bench("gate", "base")
+    assert (done.returncode, "--as NEW=BASE" in done.stderr) == (2, True)
 
 
 def test_junit_has_a_case_for_every_row_at_every_shape(lstm_bench, two, tmp_path):
