@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-import made_up_profiles
+import builders
 import pytest
-from made_up import row, written
+from builders import row, written
 
 import lstm_bench
 from lstm_bench.model.types import Block, LstmBenchError, Record, Shape
@@ -65,10 +65,10 @@ def test_the_examples_of_the_documentation_run(monkeypatch, capsys):
 
 
 def test_profiles_come_as_one_row_per_part_less_those_that_lost_records(tmp_path):
-    well = made_up_profiles.profile()
-    bad = made_up_profiles.profile(problem="the profiler lost 3 records")
-    cell = made_up_profiles.cell
-    made_up_profiles.run_of(tmp_path / "run", (cell("a"), well), (cell("b"), bad))
+    well = builders.profile()
+    bad = builders.profile(problem="the profiler lost 3 records")
+    cell = builders.cell
+    builders.profiled(tmp_path / "run", (cell("a"), well), (cell("b"), bad))
     found = lstm_bench.profiles("run", tmp_path)
     assert set(found["implementation"]) == {"a"}
     assert dict(zip(found["family"], found["count"], strict=True)) == {
@@ -80,7 +80,7 @@ def test_profiles_come_as_one_row_per_part_less_those_that_lost_records(tmp_path
 
 
 def test_a_run_without_profiles_gives_an_empty_frame_with_all_columns(tmp_path):
-    made_up_profiles.run_of(tmp_path / "run", (made_up_profiles.cell("a"), None))
+    builders.profiled(tmp_path / "run", (builders.cell("a"), None))
     found = lstm_bench.profiles("run", tmp_path)
     assert found.empty
     assert "family" in found.columns

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import pytest
 import yaml
+from builders import manifest, row
 from click.testing import CliRunner
 from conftest import at_most
 from hypothesis import example, given
 from hypothesis import strategies as st
-from made_up import manifest, row
 
 from lstm_bench.analysis import comparison, results
 from lstm_bench.cli import main

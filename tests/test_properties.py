@@ -8,10 +8,10 @@ import statistics
 
 import msgspec
 import pytest
+from builders import cells, row, run
 from conftest import at_most
 from hypothesis import example, given
 from hypothesis import strategies as st
-from made_up import cells, row, run
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.comparison import compare

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
+from builders import manifest, row, written
 from conftest import REPOSITORY, records, start
-from made_up import manifest, row, written
 
 from lstm_bench.driver import machine_lock, preflight, worker_pool
 from lstm_bench.model.types import LstmBenchError, Settings

@@ -5,7 +5,7 @@ import json
 import math
 from dataclasses import replace
 
-import made_up
+import builders
 import msgspec
 import numpy as np
 import pandas as pd
@@ -131,13 +131,13 @@ def test_a_run_that_gzip_packed_is_read_as_it_is_and_goes_on_unpacked(tmp_path):
 def test_a_long_run_that_several_processes_read_is_the_same(tmp_path, monkeypatch, least):
     """Whatever part of it each of them gets: lines are never cut, lost or read twice."""
     rows = [
-        made_up.row(name, n * 1e-3, n, rounds=[n * 1e-3] * (n % 4), group=f"g{n}", warnings=told)
+        builders.row(name, n * 1e-3, n, rounds=[n * 1e-3] * (n % 4), group=f"g{n}", warnings=told)
         for n in range(1, 40)
         for name, told in (("a", []), ("b", ["capped: made up"]))
     ]
-    folder = made_up.written(tmp_path / "r", *rows[:30])
+    folder = builders.written(tmp_path / "r", *rows[:30])
     packed(folder)
-    lines = [msgspec.json.encode(row) for row in (*rows[30:], made_up.row("a", 7.0, 1))]
+    lines = [msgspec.json.encode(row) for row in (*rows[30:], builders.row("a", 7.0, 1))]
     lines[10:10] = [b"damaged"]
     (folder / "records.jsonl").write_bytes(b"\n".join(lines) + b'\n{"torn')
     whole = results.load(folder)
