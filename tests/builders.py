@@ -7,13 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from lstm_bench.analysis import results
 from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.profile import Part, Profile
-from lstm_bench.model.types import Record, Shape, dumps, to_json
-from lstm_bench.runs.store import Errors, Peaks, Row, Sizes
+from lstm_bench.model.types import Check, Record, Shape, dumps, to_json
 
 MACHINE: dict[str, Any] = {"cpu": "Test CPU", "gpus": []}
 GPU = {"cpu": "Some CPU", "gpus": [{"name": "Some GPU", "driver": "1"}]}
@@ -42,16 +39,18 @@ def row(
     timesteps: int = 1,
     rounds: list[float] | None = None,
     **more: Any,
-) -> Row:
+) -> Record:
     """A cell on a CPU; a latency of None is a failed one."""
     values: dict[str, Any] = {"pass_number": 1, "copy": 1, "device": "cpu", "precision": "fp32"}
     values |= {"status": "ok" if latency is not None else "crashed"}
     if latency is not None:
         values |= {"latency_s": latency, "throughput_s": latency, "first_call_s": 1.0}
-        values |= {"round_latency_s": rounds or [latency] * 10, "check": Errors(1e-7, 1e-5)}
+        values |= {
+            "round_latency_s": rounds or [latency] * 10,
+            "check": Check(1e-7, 1e-7, 1e-5, True),
+        }
         values |= {"round_throughput_s": rounds or [latency] * 10}
-    values |= {"memory": msgspec.convert(more.pop("memory", {}), Peaks)}
-    return Row(name, Sizes(hidden, batch, timesteps, hidden), **{**values, **more})
+    return Record(name, Shape(hidden, batch, timesteps, hidden), **{**values, **more})
 
 
 def cell(name: str, shape: tuple[int, ...] = SHAPE, latency: float = 1e-3, **more: Any) -> Record:
@@ -62,18 +61,17 @@ def cell(name: str, shape: tuple[int, ...] = SHAPE, latency: float = 1e-3, **mor
     return Record(name, sizes, **{**values, **known, **more})
 
 
-def cells(*rows: Row) -> Any:
+def cells(*rows: Record) -> Any:
     return results.frame(rows, MACHINE)
 
 
-def manifest(rows: Iterable[Row | Record]) -> dict[str, Any]:
+def manifest(rows: Iterable[Record]) -> dict[str, Any]:
     """The manifest of a run on a CPU whose rows are all of the fake framework."""
     names = dict.fromkeys(r.implementation for r in rows)
-    fields = ("hidden", "batch", "timesteps", "input_size")
-    shapes = dict.fromkeys(tuple(getattr(r.shape, field) for field in fields) for r in rows)
+    shapes = dict.fromkeys(r.shape for r in rows)
     plan = {
         "name": "made-up",
-        "shapes": [dict(zip(fields, s, strict=True)) for s in shapes],
+        "shapes": [to_json(shape) for shape in shapes],
         "implementations": [
             {"name": n, "framework": "fake", "precision": "fp32", "module": "fake"} for n in names
         ],
@@ -86,7 +84,7 @@ def manifest(rows: Iterable[Row | Record]) -> dict[str, Any]:
     return {"plan": plan, "machine": MACHINE, "started_at": "2026-01-01T00:00:00", "format": 1}
 
 
-def run(*rows: Row) -> results.Run:
+def run(*rows: Record) -> results.Run:
     return results.Run("made-up", manifest(rows), cells(*rows))
 
 
@@ -97,14 +95,14 @@ def _write(folder: Path, manifest: dict[str, Any], lines: Iterable[Any]) -> Path
     return folder
 
 
-def written(folder: Path, *rows: Row) -> Path:
+def written(folder: Path, *rows: Record) -> Path:
     """The same on disk, as `lstm-bench grid` would have left it."""
-    return _write(folder, manifest(rows), msgspec.to_builtins(rows))
+    return _write(folder, manifest(rows), map(to_json, rows))
 
 
 def stored(
     folder: Path,
-    *rows: Row,
+    *rows: Record,
     device: str = "cpu",
     gpu: str = "",
     started: str = "2026-01-01",
@@ -122,7 +120,7 @@ def stored(
         planned |= {"precision": precision, "default_on": DEFAULTS.get(name, [])}
         if name in IMPLEMENTATIONS:
             planned["options"] = dict(IMPLEMENTATIONS[name].options)
-    lines = (line | {"versions": versions or {}} for line in msgspec.to_builtins(rows))
+    lines = (to_json(r) | {"versions": versions or {}} for r in rows)
     return _write(folder, known, lines)
 
 

@@ -128,7 +128,7 @@ def doctor_(
         records = doctor.measure_noise(plan, progress, stop)
     if stop.count:
         sys.exit(stop.exit_code)
-    floors = noise.floors(noise.controls(results.frame_of(records)))
+    floors = noise.floors(noise.controls(results.frame(records)))
     click.echo("\n".join("  " + line for line in run_report.noise_lines(floors)))
     if (verdict := doctor.verdict(records, floors.classes[-1].floor)) is not None:
         click.echo(f"  calls over 1 ms: {verdict}")

@@ -23,7 +23,7 @@ from lstm_bench.model.types import (
 )
 from lstm_bench.model.units import counted, percent
 from lstm_bench.runs.plan import Plan
-from lstm_bench.runs.store import Kept
+from lstm_bench.runs.store import MemoryStore
 
 #: Lists the files that more than one of an environment's NVIDIA packages claim to own.
 _CLASHES = (
@@ -196,7 +196,7 @@ def measure_noise(
 ) -> list[Record]:
     """Run the A/A plan; nothing is left on disk."""
     with tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder:
-        kept = Kept(Path(folder))
+        kept = MemoryStore(Path(folder))
         cells: list[Cell] = plan.all_cells()
         driver.run(plan, cells, kept, observer, stop)
         return kept.records

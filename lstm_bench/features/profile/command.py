@@ -159,7 +159,7 @@ def _measured(
     from lstm_bench.driver.follow_ups import ProfileOptions
     from lstm_bench.driver.signals import Stop
     from lstm_bench.runs import grid
-    from lstm_bench.runs.store import Kept
+    from lstm_bench.runs.store import MemoryStore
 
     data = {
         "name": "profile",
@@ -189,7 +189,7 @@ def _measured(
         options.alone(plan.settings.device),
         options.progress(quiet=True) as progress,
     ):
-        kept = Kept(Path(folder))
+        kept = MemoryStore(Path(folder))
         driver.run(plan, plan.all_cells(), kept, progress, stop, look=look)
     if stop() and not seen:
         sys.exit(stop.exit_code)
