@@ -22,7 +22,7 @@ from lstm_bench.runs.run_folders import name_of
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceRun:
     """A run that is to be merged."""
 
     folder: Path
@@ -37,13 +37,13 @@ class Source:
         return {nodes.kind_of(self.manifest["machine"], self.plan.settings)}
 
 
-def read(folder: Path) -> Source:
+def read(folder: Path) -> SourceRun:
     manifest = store.read_manifest(folder)
     plan = Plan.from_json(manifest["plan"], str(folder))
-    return Source(folder, manifest, plan, nodes.read(folder))
+    return SourceRun(folder, manifest, plan, nodes.read(folder))
 
 
-def merge(sources: Sequence[Source], into: Path, mixed: bool = False) -> tuple[int, int]:
+def merge(sources: Sequence[SourceRun], into: Path, mixed: bool = False) -> tuple[int, int]:
     """Add what `into` does not have yet; how many records were added, and how many it has."""
     _check(sources, mixed)
     there = into / "manifest.json"
@@ -61,7 +61,7 @@ def merge(sources: Sequence[Source], into: Path, mixed: bool = False) -> tuple[i
     return added, len(store.read_lines(into, "records.jsonl"))
 
 
-def _check(sources: Sequence[Source], mixed: bool) -> None:
+def _check(sources: Sequence[SourceRun], mixed: bool) -> None:
     """Refuse runs of other grids, versions or devices than the first."""
     first = sources[0]
     for other in sources[1:]:
@@ -75,7 +75,7 @@ def _check(sources: Sequence[Source], mixed: bool) -> None:
 _DEVICES = "; --mixed merges all the same, and reports show the kinds of device apart"
 
 
-def _unlike(first: Source, other: Source, mixed: bool) -> Iterable[tuple[str, str, str]]:
+def _unlike(first: SourceRun, other: SourceRun, mixed: bool) -> Iterable[tuple[str, str, str]]:
     mine, theirs = (_whole(source.plan, mixed) for source in (first, other))
     if not mine.same_work(theirs):
         yield "grid", f"the plan of {first.plan.name}", f"another plan ({other.plan.name})"
@@ -113,7 +113,7 @@ def _read(line: bytes) -> Record | None:
 _DECODER = msgspec.json.Decoder(Record)
 
 
-def _signed(source: Source, mixed: bool) -> list[tuple[str, bytes]]:
+def _signed(source: SourceRun, mixed: bool) -> list[tuple[str, bytes]]:
     """The readable records of a run, with their keys, as the merged run has them: with a node."""
     signed = []
     for line in store.read_lines(source.folder, "records.jsonl"):
@@ -125,13 +125,13 @@ def _signed(source: Source, mixed: bool) -> list[tuple[str, bytes]]:
     return signed
 
 
-def _node_name(source: Source, node: str, mixed: bool) -> str:
+def _node_name(source: SourceRun, node: str, mixed: bool) -> str:
     """A run on one machine is a node of its name; with `mixed` one host may have several GPUs."""
     run = name_of(source.folder)
     return f"{run}:{node}" if mixed and node else node or run
 
 
-def _nodes_of(source: Source, mixed: bool) -> list[Node]:
+def _nodes_of(source: SourceRun, mixed: bool) -> list[Node]:
     """The nodes of a run; a run on one machine is one."""
     found = source.manifest
     own = (dict(found["machine"]), dict(found.get("interpreters") or {}), store.limits_of(found))
@@ -145,7 +145,9 @@ def _node_line(node: Node) -> bytes:
     return msgspec.json.encode({**known, "limits": limits})
 
 
-def _check_cells(sources: Sequence[Source], lines: Sequence[Sequence[tuple[str, bytes]]]) -> None:
+def _check_cells(
+    sources: Sequence[SourceRun], lines: Sequence[Sequence[tuple[str, bytes]]]
+) -> None:
     """Refuse cells that two runs have measured, each its own way."""
     seen: dict[str, tuple[bytes, Path]] = {}
     for source, own in zip(sources, lines, strict=True):
@@ -159,7 +161,7 @@ def _check_cells(sources: Sequence[Source], lines: Sequence[Sequence[tuple[str, 
 
 
 def _check_target(
-    into: Path, sources: Sequence[Source], lines: Sequence[Sequence[tuple[str, bytes]]]
+    into: Path, sources: Sequence[SourceRun], lines: Sequence[Sequence[tuple[str, bytes]]]
 ) -> None:
     """Refuse to replace what is merged already by what is not its later measurement."""
     read = ((_read(line), line) for line in store.read_lines(into, "records.jsonl"))
@@ -174,7 +176,7 @@ def _check_target(
                 )
 
 
-def _target(first: Source, into: Path, there: bool) -> store.Store:
+def _target(first: SourceRun, into: Path, there: bool) -> store.Store:
     if there:
         return store.Store(into)
     plan = replace(first.plan, shard=None)

@@ -323,7 +323,7 @@ def read_blocks(folder: Path) -> Iterator[tuple[Record, list[Block]]]:
             yield record, line.blocks
 
 
-class Profiled(msgspec.Struct):
+class ProfileLine(msgspec.Struct):
     """A line of `profiles.jsonl`."""
 
     key: str
@@ -333,7 +333,7 @@ class Profiled(msgspec.Struct):
 
 def read_profiles(folder: Path) -> list[tuple[Record, Profile]]:
     """Each profiled cell's record with its profile; what was superseded is left out."""
-    lines = [line for line in _lines(folder / "profiles.jsonl", Profiled) if line]
+    lines = [line for line in _lines(folder / "profiles.jsonl", ProfileLine) if line]
     records = read_records(folder) if lines else {}
     found = {}
     for line in lines:
