@@ -111,9 +111,10 @@ def _read(line: bytes) -> Record | None:
 
 
 _DECODER = msgspec.json.Decoder(Record)
+_Lines = list[tuple[str, bytes]]  # the key of a cell, and its record
 
 
-def _signed(source: SourceRun, mixed: bool) -> list[tuple[str, bytes]]:
+def _signed(source: SourceRun, mixed: bool) -> _Lines:
     """The readable records of a run, with their keys, as the merged run has them: with a node."""
     signed = []
     for line in store.read_lines(source.folder, "records.jsonl"):
@@ -160,9 +161,7 @@ def _check_cells(
                 )
 
 
-def _check_target(
-    into: Path, sources: Sequence[SourceRun], lines: Sequence[Sequence[tuple[str, bytes]]]
-) -> None:
+def _check_target(into: Path, sources: Sequence[SourceRun], lines: Sequence[_Lines]) -> None:
     """Refuse to replace what is merged already by what is not its later measurement."""
     read = ((_read(line), line) for line in store.read_lines(into, "records.jsonl"))
     merged = {record.key: line for record, line in read if record}
