@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import gc
 import typing
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import astuple, dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from lstm_bench.analysis import noise
 from lstm_bench.analysis.noise import METRICS, SHAPE, Floors
 from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.limits import Limits
-from lstm_bench.model.types import Check, Implementation, Record, Settings, Shape, to_json
+from lstm_bench.model.types import Check, Implementation, Record, Settings, Shape
 from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan
 
@@ -29,14 +30,15 @@ _TYPES: dict[Any, Any] = {
     **{kind: kind for kind in (str, bool, float, float | None, list[str], list[float])},
     int: store.Count,
 }
-#: What becomes several columns.
+_ERRORS = ("max_abs_error", "tolerance")
+#: What becomes several columns, or is wanted of a whole run.
 _PARTS = {
     "shape": store.struct_of(Shape, dict.fromkeys(SHAPE, store.Size)),
-    "check": Check | None,
+    "check": store.struct_of(Check, dict.fromkeys(_ERRORS, float | None)) | None,
     "memory": dict[str, store.Count],
+    "versions": dict[str, str],
 }
 _FIELDS = {n: k for n, k in typing.get_type_hints(Record).items() if k in _TYPES or n in _PARTS}
-_values = attrgetter(*_FIELDS)
 _NUMBERS = {int: int, bool: bool, float: float, float | None: float}  # NaN stands for None
 _TIMES = [n for n, kind in _FIELDS.items() if n.endswith("_s") and kind in (float, float | None)]
 _TIMES.remove("switches_per_s")
@@ -53,13 +55,14 @@ def frame(
     The columns are the fields of a record that are texts, numbers or lists of them, its shape, its
     check and its memory; then what follows from these, and what cells of a run have in common.
     """
-    return _completed([_columns(list(records), {})], machine or {}, settings or Settings())
+    values = map(attrgetter(*_FIELDS), records)
+    return _completed([_columns(values, {})], machine or {}, settings or Settings())
 
 
-def _columns(records: Sequence[Record], known: dict[Any, Any]) -> dict[str, Any]:
-    """Arrays of the values of records; `known` has the texts so far, of which each is kept once."""
+def _columns(records: Iterable[tuple[Any, ...]], known: dict[Any, Any]) -> dict[str, Any]:
+    """Arrays of the fields of records; `known` has the texts so far, of which each is kept once."""
     columns: dict[str, Any] = {}
-    fields = zip(*map(_values, records), strict=True) if records else [()] * len(_FIELDS)
+    fields = list(zip(*records, strict=True)) or [()] * len(_FIELDS)
     for (name, kind), values in zip(_FIELDS.items(), fields, strict=True):
         if kind in _NUMBERS:
             columns[name] = np.array(values, dtype=_NUMBERS[kind])
@@ -68,13 +71,13 @@ def _columns(records: Sequence[Record], known: dict[Any, Any]) -> dict[str, Any]
         elif kind == list[str]:
             columns[name] = _objects(known.setdefault(tuple(texts), texts) for texts in values)
         elif kind == list[float]:
-            wanted = (times if isinstance(times, list) else () for times in values)
-            columns[name] = _objects(array("d", times) if times else _NO_ROUNDS for times in wanted)
+            lists = (times if isinstance(times, list) else [] for times in values)
+            columns[name] = _objects(array("d", times) if times else _NO_ROUNDS for times in lists)
         elif name == "shape":
             for axis in SHAPE:
                 columns[axis] = np.array([getattr(shape, axis) for shape in values], dtype=int)
         elif name == "check":
-            for part in ("max_abs_error", "tolerance"):
+            for part in _ERRORS:
                 errors = [getattr(check or _NO_CHECK, part) for check in values]
                 columns[part] = np.array(errors, dtype=float)
         elif name == "memory":
@@ -123,15 +126,15 @@ def _completed(
 
 @dataclass(frozen=True)
 class Run:
-    """A run on disk, as far as it goes: it may be interrupted, or going on right now."""
+    """A run on disk; it may be interrupted, or going on right now."""
 
     name: str
     manifest: Mapping[str, Any]
     cells: pd.DataFrame
-    damaged: int = 0  # lines that could not be read
+    damaged: int = 0  # lines that cannot be read
     folder: Path | None = None
     part: str = ""  # of a mixed run: the kind of device that these cells are from
-    #: What each implementation ran with, of all its cells.
+    #: The versions of framework and libraries by implementation, as its cells last had them.
     versions: Mapping[str, dict[str, str]] = field(default_factory=dict)
 
     @functools.cached_property
@@ -140,33 +143,33 @@ class Run:
 
     @property
     def implementations(self) -> list[str]:
-        """In the plan's order, as far as there is anything of them; then what it does not name."""
+        """Those that have cells, in the plan's order; then those that the plan does not name."""
         present = dict.fromkeys(self.cells["implementation"].unique())
         planned = [row.name for row in self.plan.implementations if row.name in present]
         return [*planned, *(name for name in present if name not in planned)]
 
     @functools.cached_property
     def defaults(self) -> set[str]:
-        """The rows that a user gets who touches no setting of their framework.
+        """The rows that are their framework's default on the run's device.
 
-        Runs of before this was recorded have it of today's registry.
+        Older runs did not record it: today's registry says it.
         """
         device = self.plan.settings.device
         planned = [row for row in self.plan.implementations if not row.threads]
-        found = {row.name: row.default_on for row in map(_today, planned)}
-        return {name for name in self.implementations if device in found.get(name, ())}
+        defaults = {row.name: row.default_on for row in map(_today, planned)}
+        return {name for name in self.implementations if device in defaults.get(name, ())}
 
     @functools.cached_property
     def shapes(self) -> int:
-        """How many shapes have any time."""
+        """The number of shapes with a time."""
         timed = self.cells[(self.cells["status"] == "ok") & (self.cells["copy"] == 1)]
         return len(timed[SHAPE].drop_duplicates())
 
     @functools.cached_property
     def left(self) -> int:
-        """How many planned cells are still to be measured: never begun, or cut short.
+        """The number of planned cells that were never begun, or cut short.
 
-        What is left of a mixed run may be measured on any of its kinds of device.
+        None of a part: the rest of a mixed run may be measured on any of its kinds of device.
         """
         if self.part:
             return 0
@@ -184,14 +187,14 @@ class Run:
 
     @functools.cached_property
     def limits(self) -> Limits | None:
-        """What the machine could do at best, if the run measured it: the best of all times."""
-        found = store.limits_of(self.manifest)
-        if found and self.folder:
+        """The limits of the machine, if the run measured them: the best of all sessions."""
+        limits = store.limits_of(self.manifest)
+        if limits and self.folder:
             cpu = self.manifest["machine"].get("cpu")
             for leg in store.read_legs(self.folder):
-                if leg.machine.get("cpu") == cpu:  # legs that were merged may be of others
-                    found = found.better(leg.limits)
-        return found
+                if leg.machine.get("cpu") == cpu:  # merged legs may be of other machines
+                    limits = limits.better(leg.limits)
+        return limits
 
     @property
     def noise(self) -> Floors:
@@ -199,7 +202,7 @@ class Run:
         return self.floors("latency")
 
     def floors(self, metric: str) -> Floors:
-        """The noise floor of a metric over the whole run, worked out once."""
+        """The noise floor of a metric over the whole run."""
         if metric not in self._floors:
             self._floors[metric] = noise.floors(noise.controls(self.cells, metric))
         return self._floors[metric]
@@ -210,10 +213,10 @@ class Run:
 
 
 def references(run: Run, cells: pd.DataFrame | None = None) -> set[str]:
-    """The C++ rows of a run, or of these cells of it; none where there is nothing else."""
-    there = set((run.cells if cells is None else cells)["implementation"].unique())
-    found = {row.name for row in run.plan.implementations if row.framework in REFERENCES} & there
-    return found if there - found else set()
+    """The C++ rows of a run, or of these cells of it; none where there are no others."""
+    names = set((run.cells if cells is None else cells)["implementation"].unique())
+    rows = {row.name for row in run.plan.implementations if row.framework in REFERENCES} & names
+    return rows if names - rows else set()
 
 
 def _today(row: Implementation) -> Implementation:
@@ -221,54 +224,60 @@ def _today(row: Implementation) -> Implementation:
 
 
 def load(folder: Path, metrics: Collection[str] = tuple(METRICS)) -> Run:
-    """Read a run, with the rounds of these metrics only: they are the most of it."""
+    """Read a run, with the rounds of these metrics only: they are most of it."""
     manifest = store.read_manifest(folder)
-    plan = Plan.from_json(manifest["plan"], str(folder))  # says what is wrong, if anything is
+    plan = Plan.from_json(manifest["plan"], str(folder))  # raises, if anything is wrong
     types = {name: _PARTS.get(name) or _TYPES[kind] for name, kind in _FIELDS.items()}
     for metric in METRICS.keys() - metrics:
         types[METRICS[metric][1]] = msgspec.Raw  # passed over
+    collects = gc.isenabled()
+    gc.disable()  # nothing here is garbage, and looking for it takes half as long as the rest
+    try:
+        cells, damaged, versions = _read(folder, store.struct_of(Record, types))
+        cells = _completed(cells, manifest["machine"], plan.settings)
+    finally:
+        if collects:
+            gc.enable()
+    return Run(folder.resolve().name, manifest, cells, damaged, folder, "", versions)
+
+
+def _read(folder: Path, kind: Any) -> tuple[Any, int, dict[str, dict[str, str]]]:
+    """The columns of a run, piece by piece; the lines that cannot be read; all versions."""
     known: dict[Any, Any] = {}
     pieces = [_columns([], known)]
     damaged = 0
     versions: dict[str, dict[str, str]] = {}
-    kind = store.struct_of(Record, types | {"versions": dict[str, str]})
     for lines in store.read_pieces(folder, kind):
         records = [record for record in lines if record]
         damaged += len(lines) - len(records)
-        pieces.append(_columns(records, known))
+        pieces.append(_columns(map(msgspec.structs.astuple, records), known))
         for record in records:
             versions.setdefault(record.implementation, {}).update(record.versions)
-    cells = _completed(pieces, manifest["machine"], plan.settings)
-    return Run(folder.resolve().name, manifest, cells, damaged, folder, "", versions)
+    return pieces, damaged, versions
 
 
 def versions(run: Run, implementation: str) -> dict[str, str]:
-    """What an implementation ran with: Python, its framework and libraries, a GPU's driver."""
-    mine = run.cells[run.cells["implementation"] == implementation]
-    drivers = mine["driver"].dropna()
-    found = dict(run.versions.get(implementation, {}))
+    """The versions of Python, an implementation's framework and libraries, and a GPU's driver."""
+    known = dict(run.versions.get(implementation, {}))
     homes = {row.name: row.home for row in run.plan.implementations}
-    known = run.manifest.get("interpreters", {}).get(homes.get(implementation), {})
-    found |= {"python": str(known["python"])} if known.get("python") else {}
-    return {**found, **({} if drivers.empty else {"driver": str(drivers.iloc[-1])})}
+    interpreter = run.manifest.get("interpreters", {}).get(homes.get(implementation), {})
+    if interpreter.get("python"):
+        known["python"] = str(interpreter["python"])
+    drivers = run.cells.loc[run.cells["implementation"] == implementation, "driver"].dropna()
+    if not drivers.empty:
+        known["driver"] = str(drivers.iloc[-1])
+    return known
 
 
 def samples(folder: Path) -> pd.DataFrame:
     """One row per raw sample: `metric` is latency (one call) or throughput (a block, per call)."""
     names = ["implementation", *SHAPE, "pass_number", "copy", "round", "disturbed"]
-    columns: dict[str, list[Any]] = {name: [] for name in [*names, "metric", "seconds"]}
+    rows: list[tuple[Any, ...]] = []
     for record, blocks in store.read_blocks(folder):
-        known = {**to_json(record.shape), **to_json(record)}
+        cell = record.implementation, *astuple(record.shape), record.pass_number, record.copy
         for block in blocks:
-            seconds = [ns / 1e9 for ns in block.latency_ns]
-            metrics = ["latency"] * len(seconds)
+            at = *cell, block.round, block.disturbed
+            rows += [(*at, "latency", ns / 1e9) for ns in block.latency_ns]
             if block.queued_calls:
-                seconds.append(block.queued_ns / 1e9 / block.queued_calls)
-                metrics.append("throughput")
-            for name in names[:-2]:
-                columns[name] += [known[name]] * len(seconds)
-            columns["round"] += [block.round] * len(seconds)
-            columns["disturbed"] += [block.disturbed] * len(seconds)
-            columns["metric"] += metrics
-            columns["seconds"] += seconds
-    return pd.DataFrame(columns)
+                rows.append((*at, "throughput", block.queued_ns / 1e9 / block.queued_calls))
+    return pd.DataFrame(rows, columns=[*names, "metric", "seconds"])
