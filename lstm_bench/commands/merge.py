@@ -42,7 +42,7 @@ def merge(runs: Sequence[str], run_name: str | None, mixed: bool, results: Path)
         added, whole = merging.merge(sources, into, mixed)
     except OSError as error:
         raise options.cannot_write(into, error) from None
-    click.echo(merging.said(added, whole, into))
+    click.echo(merging.summary(added, whole, into))
     shards = {source.plan.shard for source in sources if source.plan.shard}
     of = max((shard[1] for shard in shards), default=0)
     lacking = [str(n) for n in range(1, of + 1) if (n, of) not in shards]

@@ -1,6 +1,6 @@
-"""Runs of parts of one grid, joined into one run: what fits is added once, all else is refused.
+"""Join the runs of parts of a grid into one run; runs that do not fit are refused.
 
-The lines go over as they are. Whatever ends a merge in the middle, the next one adds the rest.
+Lines are copied as they are. If a merge is interrupted, the next one adds the rest.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def read(folder: Path) -> SourceRun:
 
 
 def merge(sources: Sequence[SourceRun], into: Path, mixed: bool = False) -> tuple[int, int]:
-    """Add what `into` does not have yet; how many records were added, and how many it has."""
+    """Add to `into` what it lacks; return the number of records added, and of all its records."""
     _check(sources, mixed)
     there = into / "manifest.json"
     if there.exists():
@@ -95,7 +95,7 @@ def _unlike(first: SourceRun, other: SourceRun, mixed: bool) -> Iterable[tuple[s
 
 
 def _whole(plan: Plan, mixed: bool) -> Plan:
-    """The plan of all parts; with `mixed`, whatever the machine was."""
+    """The plan of all parts; with `mixed`, without the machine's device and threads."""
     plan = replace(plan, shard=None)
     if mixed:
         settings = replace(plan.settings, device="", threads=0)
@@ -127,29 +127,28 @@ def _signed(source: SourceRun, mixed: bool) -> _Lines:
 
 
 def _node_name(source: SourceRun, node: str, mixed: bool) -> str:
-    """A run on one machine is a node of its name; with `mixed` one host may have several GPUs."""
+    """The name of a node in the merged run; with `mixed` a host may have several GPUs."""
     run = name_of(source.folder)
     return f"{run}:{node}" if mixed and node else node or run
 
 
 def _nodes_of(source: SourceRun, mixed: bool) -> list[Node]:
-    """The nodes of a run; a run on one machine is one."""
-    found = source.manifest
-    own = (dict(found["machine"]), dict(found.get("interpreters") or {}), store.limits_of(found))
-    known = list(source.nodes.values()) or [Node("", *own)]
-    return [msgspec.structs.replace(n, node=_node_name(source, n.node, mixed)) for n in known]
+    """The nodes of a run; a run on one machine is one node."""
+    data = source.manifest
+    own = (dict(data["machine"]), dict(data.get("interpreters") or {}), store.limits_of(data))
+    nodes = list(source.nodes.values()) or [Node("", *own)]
+    return [msgspec.structs.replace(n, node=_node_name(source, n.node, mixed)) for n in nodes]
 
 
 def _node_line(node: Node) -> bytes:
     limits = node.limits.to_json() if node.limits else None
-    known = {"node": node.node, "machine": node.machine, "interpreters": node.interpreters}
-    return msgspec.json.encode({**known, "limits": limits})
+    return msgspec.json.encode({**msgspec.structs.asdict(node), "limits": limits})
 
 
 def _check_cells(
     sources: Sequence[SourceRun], lines: Sequence[Sequence[tuple[str, bytes]]]
 ) -> None:
-    """Refuse cells that two runs have measured, each its own way."""
+    """Refuse cells that two runs measured differently."""
     seen: dict[str, tuple[bytes, Path]] = {}
     for source, own in zip(sources, lines, strict=True):
         for key, line in dict(own).items():
@@ -162,7 +161,7 @@ def _check_cells(
 
 
 def _check_target(into: Path, sources: Sequence[SourceRun], lines: Sequence[_Lines]) -> None:
-    """Refuse to replace what is merged already by what is not its later measurement."""
+    """Refuse to replace merged cells by those of another run."""
     read = ((_read(line), line) for line in store.read_lines(into, "records.jsonl"))
     merged = {record.key: line for record, line in read if record}
     for source, own in zip(sources, lines, strict=True):
@@ -185,7 +184,7 @@ def _target(first: SourceRun, into: Path, there: bool) -> store.Store:
 
 
 def _add(target: store.Store, name: str, files: Iterable[Iterable[bytes]]) -> int:
-    """The lines of these files that the target does not have."""
+    """Add the lines of these files that the target lacks; return how many."""
     known = set(store.read_lines(target.folder, name))
     new = [line for line in dict.fromkeys(chain(*files)) if line not in known]
     if new:
@@ -193,7 +192,7 @@ def _add(target: store.Store, name: str, files: Iterable[Iterable[bytes]]) -> in
     return len(new)
 
 
-def said(added: int, whole: int, into: Path) -> str:
-    """What a merge did, in one line."""
+def summary(added: int, whole: int, into: Path) -> str:
+    """Say in a line what a merge did."""
     new = f"{counted(added, 'record')} added" if added else "nothing new"
     return f"{into}: {new}, {counted(whole, 'record')} in all"
