@@ -1,4 +1,4 @@
-"""How often `lstm-bench bisect` finds a planted slowdown, and one that is not there: made-up times.
+"""Count how often `lstm-bench bisect` finds a slowdown in made-up times, planted or not.
 
 python experiments/bisect_simulation.py [--trials 50] [--versions 16] [--slowdown 0.1]
         [--noise 0.02]
