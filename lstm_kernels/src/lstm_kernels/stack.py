@@ -1,0 +1,207 @@
+"""The layers and directions of an `nn.LSTM` on a GPU, each by the kernels of `layer.py`."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from lstm_kernels import Unsupported
+from lstm_kernels import layer as kernels
+from lstm_kernels.halves import Array
+
+#: What tensors are stored in, by precision.
+TYPES = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
+DEVICE = torch.device("cuda:0")
+CHOOSING = threading.Lock()  # plans are measured on one stream
+KEPT = 8  # batch sizes whose packed weights stay on the GPU, for each layer and direction
+
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What an `nn.LSTM` is, beside its weights."""
+
+    input_size: int
+    hidden: int
+    layers: int
+    directions: int
+    bias: bool
+
+
+class NotYet(Exception):
+    """This call cannot run on the kernels now, but a later one can."""
+
+
+class Stack:
+    """An `nn.LSTM` with the weights that it had when this was made."""
+
+    def __init__(self, weights: Sequence[torch.Tensor], sizes: Sizes, precision: str, plans: int):
+        self.weights, self.sizes, self.precision = list(weights), sizes, precision
+        self.type = TYPES[precision]
+        each = 4 if sizes.bias else 2
+        count = sizes.layers * sizes.directions
+        self.cells = [
+            Cell(self.weights[i * each : (i + 1) * each], precision, plans) for i in range(count)
+        ]
+        self._zeros: dict[int, torch.Tensor] = {}
+
+    def run(self, x: torch.Tensor, states: tuple[torch.Tensor, torch.Tensor] | None) -> Tensors:
+        """y, h and c; x is (T, B, I) on the GPU, states are (layers x directions, B, H)."""
+        timesteps, batch = x.shape[:2]
+        both, count = self.sizes.directions == 2, len(self.cells)
+        ready = [cell.ready(batch, timesteps) for cell in self.cells]  # before anything is queued
+        x = x.to(self.type).contiguous()
+        if states is None:
+            h0 = c0 = self._no_states(batch)
+        else:
+            h0, c0 = (state.to(self.type).contiguous() for state in states)
+        h, c = (x.new_empty((count, batch, self.sizes.hidden)) for _ in range(2))
+        for place in range(0, count, self.sizes.directions):
+            outputs = []
+            for at in range(place, place + self.sizes.directions):
+                backwards = at > place
+                given = x.flip(0) if backwards else x
+                y = x.new_empty((timesteps, batch, self.sizes.hidden))
+                ready[at].run(given, h0[at], c0[at], y, h[at], c[at])
+                outputs.append(y.flip(0) if backwards else y)
+            x = torch.cat(outputs, -1) if both else outputs[0]
+        return x, h, c
+
+    def path(self, batch: int, timesteps: int) -> str:
+        """How each layer and direction is computed at a shape; equal ones once."""
+        paths = [cell.path(batch, timesteps) for cell in self.cells]
+        return " | ".join(dict.fromkeys(paths))
+
+    def _no_states(self, batch: int) -> torch.Tensor:
+        """Zeros that every call without states reads."""
+        if batch not in self._zeros:
+            if torch.cuda.is_current_stream_capturing():
+                raise NotYet("a batch size that is new while a graph is captured")
+            shape = (len(self.cells), batch, self.sizes.hidden)
+            self._zeros[batch] = torch.zeros(shape, dtype=self.type, device=DEVICE)
+        return self._zeros[batch]
+
+
+class Ready:
+    """A layer in one direction that can be launched at once."""
+
+    def __init__(self, kernels: kernels.Layer):
+        self.path, self._lstm = kernels.path, kernels.lstm
+
+    def run(self, x: torch.Tensor, *others: torch.Tensor) -> None:
+        """Queue it on the current stream; the others are h0, c0, y, h and c."""
+        timesteps = len(x)
+        scratch = x.new_empty(self._lstm.scratch(timesteps), dtype=torch.uint8)
+        pointers = [tensor.data_ptr() for tensor in (x, *others, scratch, late().tensor)]
+        self._lstm.run(timesteps, *pointers, torch.cuda.current_stream().cuda_stream)
+
+
+class Cell:
+    """One layer in one direction: by the fastest plan at each shape, its weights packed once."""
+
+    def __init__(self, weights: Sequence[torch.Tensor], precision: str, plans: int):
+        self.weights, self.precision, self.plans = weights, precision, plans
+        self._chosen: dict[tuple[int, int], tuple[Any, str]] = {}
+        self._refused: dict[tuple[int, int], str] = {}
+        self._loaded: OrderedDict[tuple[int, Any, str], Ready] = OrderedDict()
+        self._captured: list[Ready] = []  # graphs read their weights when they are replayed
+
+    def ready(self, batch: int, timesteps: int) -> Ready:
+        """The kernels for a shape; the first call of a shape measures which are fastest."""
+        key = (batch, (timesteps - 1).bit_length())
+        capturing = torch.cuda.is_current_stream_capturing()
+        if key in self._refused:
+            raise Unsupported(self._refused[key])
+        how = self._chosen.get(key)
+        ready = self._loaded.get((batch, *how)) if how else None
+        if ready is None:
+            if capturing:
+                raise NotYet("a shape that is new while a graph is captured")
+            with CHOOSING, torch.cuda.device(DEVICE):
+                ready = self._choose(key, timesteps)
+        if capturing:
+            self._captured.append(ready)
+        return ready
+
+    def path(self, batch: int, timesteps: int) -> str:
+        """How a shape that was called is computed."""
+        how = self._chosen[batch, (timesteps - 1).bit_length()]
+        return self._loaded[(batch, *how)].path
+
+    def _choose(self, key: tuple[int, int], timesteps: int) -> Ready:
+        batch = key[0]
+        if key not in self._chosen:
+            torch.cuda.synchronize(DEVICE)  # other work would be measured, too
+            try:
+                best = kernels.fastest(self._call(batch, timesteps), self.precision, self.plans)
+            except Unsupported as refused:
+                self._refused[key] = str(refused)
+                raise
+            best.close()  # with the memory of its trial; one timestep needs hardly any
+            self._chosen[key] = best.plan, best.projection
+        how = (batch, *self._chosen[key])
+        if how not in self._loaded:
+            self._loaded[how] = Ready(kernels.loaded(self._call(batch, 1), *how[1:]))
+            while len(self._loaded) > KEPT:
+                self._loaded.popitem(last=False)
+        return self._loaded[how]
+
+    def _call(self, batch: int, timesteps: int) -> kernels.Call:
+        w_ih, w_hh, b_ih, b_hh = self._on_host()
+        step = np.random.default_rng(1).standard_normal((1, batch, w_ih.shape[1]), np.float32)
+        states = np.zeros((batch, w_hh.shape[1]), np.float32)
+        return kernels.Call(
+            np.tile(step, (timesteps, 1, 1)), states, states, w_ih, w_hh, b_ih, b_hh
+        )
+
+    def _on_host(self) -> list[Array]:
+        """w_ih, w_hh, b_ih and b_hh as float32."""
+        given = [tensor.detach().float().cpu().numpy() for tensor in self.weights]
+        return given if len(given) == 4 else [*given, *[np.zeros(len(given[0]), np.float32)] * 2]
+
+
+class Late:
+    """A number in host memory that a kernel sets when it gave up waiting."""
+
+    def __init__(self) -> None:
+        self.tensor = torch.zeros(1, dtype=torch.int32, device="cpu").pin_memory()
+        self.value = self.tensor.numpy()
+        self.times = 0  # that it was seen
+        self.lock = threading.Lock()
+
+
+@functools.cache
+def late() -> Late:
+    return Late()
+
+
+def lost_calls() -> int:
+    """How often a call was seen to have given up."""
+    if not late.cache_info().currsize:  # nothing ran yet
+        return 0
+    flag = late()
+    if flag.value[0]:
+        with flag.lock:
+            flag.value[0] = 0
+            flag.times += 1
+    return flag.times
+
+
+@functools.cache
+def capability() -> tuple[int, int]:
+    """The kind of the GPU."""
+    major, minor = torch.cuda.get_device_capability(DEVICE)
+    return major, minor
