@@ -134,6 +134,7 @@ class LSTM(torch.nn.LSTM):
 
     def _stack(self, x: Any, hx: Any) -> tuple[Stack | None, str]:
         """The kernels of a call, or why nn.LSTM takes it."""
+        self._update_flat_weights()  # parameters may have been swapped for others
         weights = self._flat_weights
         if why := _refusal(self, x, hx, weights):
             return None, why
@@ -234,7 +235,7 @@ def _refusal(layer: LSTM, x: Any, hx: Any, weights: list[Any]) -> str:
         tensors += hx
     if wrong := _wrong_sizes(layer, x, hx):
         return wrong
-    if not all(type(weight) is torch.nn.Parameter for weight in weights):
+    if layer._modules or not all(type(w) is torch.nn.Parameter for w in weights):
         return "weights that are computed, as by weight_norm"
     if any(weight.is_inference() for weight in weights):
         return "weights that were made in inference mode: nobody sees when they change"

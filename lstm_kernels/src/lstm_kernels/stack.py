@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ TYPES = {
 }
 DEVICE = torch.device("cuda:0")
 CHOOSING = threading.Lock()  # plans are measured on one stream
+BESIDE = 8  # timesteps from which on two directions run on two streams
 KEPT = 8  # batch sizes whose packed weights stay on the GPU, for each layer and direction
 
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -57,6 +59,7 @@ class Stack:
             Cell(self.weights[i * each : (i + 1) * each], precision, plans) for i in range(count)
         ]
         self._zeros: dict[int, torch.Tensor] = {}
+        self._stream = torch.cuda.Stream(DEVICE) if sizes.directions == 2 else None
 
     def run(self, x: torch.Tensor, states: tuple[torch.Tensor, torch.Tensor] | None) -> Tensors:
         """y, h and c; x is (T, B, I) on the GPU, states are (layers x directions, B, H)."""
@@ -70,14 +73,16 @@ class Stack:
             h0, c0 = (state.to(self.type).contiguous() for state in states)
         h, c = (x.new_empty((count, batch, self.sizes.hidden)) for _ in range(2))
         for place in range(0, count, self.sizes.directions):
-            outputs = []
-            for at in range(place, place + self.sizes.directions):
-                backwards = at > place
-                given = x.flip(0) if backwards else x
-                y = x.new_empty((timesteps, batch, self.sizes.hidden))
-                ready[at].run(given, h0[at], c0[at], y, h[at], c[at])
-                outputs.append(y.flip(0) if backwards else y)
-            x = torch.cat(outputs, -1) if both else outputs[0]
+            outputs = [x.new_empty((timesteps, batch, self.sizes.hidden)) for _ in range(1 + both)]
+            beside = self._stream if both and timesteps >= BESIDE else None
+            with _beside(beside):
+                if both:
+                    at = place + 1
+                    ready[at].run(x.flip(0), h0[at], c0[at], outputs[1], h[at], c[at])
+            ready[place].run(x, h0[place], c0[place], outputs[0], h[place], c[place])
+            if beside:
+                torch.cuda.current_stream().wait_stream(beside)
+            x = torch.cat((outputs[0], outputs[1].flip(0)), -1) if both else outputs[0]
         return x, h, c
 
     def path(self, batch: int, timesteps: int) -> str:
@@ -93,6 +98,17 @@ class Stack:
             shape = (len(self.cells), batch, self.sizes.hidden)
             self._zeros[batch] = torch.zeros(shape, dtype=self.type, device=DEVICE)
         return self._zeros[batch]
+
+
+@contextlib.contextmanager
+def _beside(stream: torch.cuda.Stream | None) -> Iterator[None]:
+    """On this stream, after what is queued; without one on the current stream."""
+    if stream is None:
+        yield
+        return
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield
 
 
 class Ready:
