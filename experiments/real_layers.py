@@ -62,10 +62,10 @@ def in_graph(call: Callable[[], Any]) -> Callable[[], Any]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         call()
-    return graph.replay
+    replay: Callable[[], Any] = graph.replay
+    return replay
 
 
-@torch.no_grad()
 def measured(name: str, *sizes: Any) -> dict[str, Any]:
     width, hidden, layers, directions, batch, timesteps, precision = sizes
     torch.manual_seed(0)
@@ -101,7 +101,8 @@ def main() -> None:
     for name, *sizes in LAYERS:
         if wanted and name not in wanted:
             continue
-        row = measured(str(name), *sizes)
+        with torch.inference_mode():
+            row = measured(str(name), *sizes)
         print(json.dumps(row), flush=True)
         called.append(row["nn.LSTM"] / row["ours"])
         graphs.append(row["nn.LSTM graph"] / row["ours graph"])

@@ -350,7 +350,7 @@ def test_a_large_h0_is_nn_lstms():
 
 
 def test_compiled_and_exported_it_gives_the_same():
-    layer, fast = made((64, 64), num_layers=2, batch_first=True)
+    _, fast = made((64, 64), num_layers=2, batch_first=True)
     for parameter in fast.parameters():
         parameter.requires_grad_(False)
     x = torch.randn(3, 20, 64, device="cuda")

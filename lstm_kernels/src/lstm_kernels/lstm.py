@@ -120,7 +120,8 @@ class LSTM(torch.nn.LSTM):
     def path(self, batch: int, timesteps: int) -> str:
         """How a shape that was called is computed."""
         (stack, *_) = _STACKS[self].by_precision.values()
-        return str(stack.path(batch, timesteps))
+        path: str = stack.path(batch, timesteps)
+        return path
 
     def extra_repr(self) -> str:
         chosen = f", precision={self.precision!r}" if self.precision else ""
