@@ -31,7 +31,7 @@ BOTH = pytest.mark.parametrize("sizes", [SMALL, LARGE], ids=["cluster", "whole-g
 @pytest.fixture(autouse=True)
 def inference_with_the_same_numbers_every_time():
     torch.manual_seed(1)
-    with torch.no_grad():
+    with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         yield
 
 
@@ -217,7 +217,12 @@ def test_another_thread_may_call():
     x, states = posed(layer, 9, 5)
     right, found = fast(x, states)[0], []
     torch.cuda.synchronize()
-    thread = threading.Thread(target=lambda: found.append(fast(x, states)[0]))
+
+    def call():
+        with torch.no_grad():  # a thread's own switch
+            found.append(fast(x, states)[0])
+
+    thread = threading.Thread(target=call)
     thread.start()
     thread.join()
     assert torch.equal(found[0], right)
@@ -277,9 +282,8 @@ def test_the_switches_of_pytorch_choose_the_precision():
     layer = torch.nn.LSTM(64, 64, device="cuda")
     fast = LSTM.like(layer, plans=1)
     x, _ = posed(layer, 9, 5)
-    with torch.backends.cudnn.flags(allow_tf32=False):
-        assert off(layer, on_kernels(fast, x), x) < TOLERANCE["fp32"]
-    with torch.backends.cudnn.flags(allow_tf32=True):
+    assert off(layer, on_kernels(fast, x), x) < TOLERANCE["fp32"]
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=True):
         assert "tf32" in fast.explain(x)
         assert TOLERANCE["fp32"] < off(layer, on_kernels(fast, x), x) < TOLERANCE["tf32"]
     for kind in (torch.float16, torch.bfloat16):

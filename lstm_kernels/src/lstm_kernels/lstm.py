@@ -120,12 +120,11 @@ class LSTM(torch.nn.LSTM):
     def path(self, batch: int, timesteps: int) -> str:
         """How a shape that was called is computed."""
         (stack, *_) = _STACKS[self].by_precision.values()
-        path: str = stack.path(batch, timesteps)
-        return path
+        return stack.path(batch, timesteps)
 
     def extra_repr(self) -> str:
-        chosen = f", precision={self.precision!r}" if self.precision else ""
-        return super().extra_repr() + chosen
+        shown: str = super().extra_repr()
+        return shown + (f", precision={self.precision!r}" if self.precision else "")
 
     def __prepare_scriptable__(self) -> torch.nn.LSTM:
         """For `torch.jit.script`, which takes nn.LSTM only by its own class."""
