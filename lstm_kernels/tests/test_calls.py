@@ -7,7 +7,6 @@ are the first. What it computes on a GPU: test_on_gpu.py.
 import contextlib
 import copy
 import ctypes
-import functools
 import pickle
 from collections import Counter
 from types import SimpleNamespace
@@ -66,14 +65,14 @@ def gpu(library, monkeypatch):
     monkeypatch.setattr(kernels, "fastest", fastest)
     monkeypatch.setattr(stack, "DEVICE", torch.device("cpu"))
     monkeypatch.setattr(stack, "capability", lambda: layers.CAPABILITY)
-    monkeypatch.setattr(stack, "late", functools.cache(Late))
+    monkeypatch.setattr(stack, "_made", {"late": Late()})
+    monkeypatch.setattr(stack, "stream", lambda: 0)
     monkeypatch.setattr(layers, "_heard_once", 0)
     monkeypatch.setattr(layers, "COUNTS", Counter())
     for name, stand_in in {
         "device": contextlib.nullcontext,
         "synchronize": wait,
         "Stream": lambda device: None,
-        "current_stream": lambda: SimpleNamespace(cuda_stream=0),
         "is_current_stream_capturing": lambda: seen.capturing,
     }.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)

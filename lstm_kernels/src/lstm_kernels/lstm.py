@@ -134,16 +134,24 @@ class LSTM(torch.nn.LSTM):
 
     def _stack(self, x: Any, hx: Any) -> tuple[Stack | None, str]:
         """The kernels of a call, or why nn.LSTM takes it."""
-        self._update_flat_weights()  # parameters may have been swapped for others
-        weights = self._flat_weights
-        if why := _refusal(self, x, hx, weights):
+        weights, packed, own = self._flat_weights, _STACKS.get(self), self._parameters
+        names = zip(self._flat_weights_names, weights, strict=True)
+        if any(own.get(name) is not weight for name, weight in names):
+            self._update_flat_weights()  # parameters were swapped for others
+            weights = self._flat_weights
+        if why := _switched_off(self):
             return None, why
+        graded = torch.is_grad_enabled()
+        asked = _asked(x, hx)
+        if packed is None or graded or asked not in packed.taken:
+            if why := _refusal(self, x, hx, weights):
+                return None, why
+            if packed is None:
+                packed = _STACKS[self] = _Packed(weights)
+            if not graded:
+                packed.taken.add(asked)
         _raise_if_late()
-        precision = self.precision or _precision(x)
-        packed = _STACKS.get(self)
-        if packed is None:
-            packed = _STACKS[self] = _Packed(weights)
-        return packed.stack(self, weights, precision)
+        return packed.stack(self, weights, self.precision or _precision(x))
 
     def _compiled(self, x: Any, hx: Any) -> Any:
         """As one operator in a graph, which decides when it runs."""
@@ -166,6 +174,7 @@ class _Packed:
 
     def __init__(self, weights: list[torch.Tensor]) -> None:
         self.seen = _marks(weights)
+        self.taken: set[Any] = set()  # inputs, by all that `_refusal` looks at
         self.by_precision: dict[str, Stack] = {}
 
     def stack(
@@ -177,6 +186,7 @@ class _Packed:
         """
         marks = _marks(weights)
         if marks != self.seen:
+            self.taken.clear()
             self.by_precision.clear()
             self.seen = marks
             return None, "the weights have just changed: from the next call on"
@@ -209,6 +219,28 @@ def _stepped(optimizer: torch.optim.Optimizer, *_: object) -> None:
 register_optimizer_step_post_hook(_stepped)
 
 
+def _switched_off(layer: LSTM) -> str:
+    """What has nothing to do with tensors."""
+    if not torch.backends.cudnn.enabled:
+        return "cuDNN is switched off"
+    if layer.training and layer.dropout and layer.num_layers > 1:
+        return "dropout in training"
+    if torch._C._get_tracing_state() or torch._C._len_torch_dispatch_stack():
+        return "the call is traced"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "the call is transformed by functorch"
+    return ""
+
+
+def _asked(x: Any, hx: Any) -> Any:
+    """All that a decision about an input rests on, beside switches and weights."""
+    if type(x) is not torch.Tensor:
+        return None
+    if not isinstance(hx, tuple):
+        return x.shape, x.dtype, x.device, torch.is_autocast_enabled(x.device.type), hx is None
+    return (_asked(x, None), *(_asked(state, None) for state in hx))
+
+
 def _refusal(layer: LSTM, x: Any, hx: Any, weights: list[Any]) -> str:
     """Why nn.LSTM itself takes this call; empty if the kernels can."""
     if type(x) is not torch.Tensor:
@@ -220,25 +252,13 @@ def _refusal(layer: LSTM, x: Any, hx: Any, weights: list[Any]) -> str:
         return "not measured on GPUs of this kind: lstm_kernels.tune(layer, batch, timesteps)"
     if layer.proj_size:
         return "proj_size"
-    if layer.training and layer.dropout and layer.num_layers > 1:
-        return "dropout in training"
-    if not torch.backends.cudnn.enabled:
-        return "cuDNN is switched off"
-    if torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():
-        return "the call is traced"
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return "the call is transformed by functorch"
-    tensors = [x, *weights]
-    if hx is not None:
-        if not isinstance(hx, tuple) or len(hx) != 2:
-            return "states that nn.LSTM refuses"
-        tensors += hx
     if wrong := _wrong_sizes(layer, x, hx):
         return wrong
     if layer._modules or not all(type(w) is torch.nn.Parameter for w in weights):
         return "weights that are computed, as by weight_norm"
     if any(weight.is_inference() for weight in weights):
         return "weights that were made in inference mode: nobody sees when they change"
+    tensors = [x, *weights, *(hx or ())]
     if any(tensor.device != stacks.DEVICE for tensor in tensors):
         return "weights and states are not all on the device of x"
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
@@ -253,6 +273,8 @@ def _wrong_sizes(layer: LSTM, x: torch.Tensor, hx: Any) -> str:
     if x.dim() not in (2, 3) or x.shape[-1] != layer.input_size or not x.numel():
         return "an input that nn.LSTM refuses, or nothing to do"
     if hx is not None:
+        if not isinstance(hx, tuple) or len(hx) != 2:
+            return "states that nn.LSTM refuses"
         batch = (x.shape[not layer.batch_first],) if x.dim() == 3 else ()
         want = (layer.num_layers * (1 + layer.bidirectional), *batch, layer.hidden_size)
         if not all(type(s) is torch.Tensor and s.shape == want for s in hx):
@@ -261,9 +283,14 @@ def _wrong_sizes(layer: LSTM, x: torch.Tensor, hx: Any) -> str:
 
 
 def _autocast(x: torch.Tensor) -> torch.dtype | None:
-    """What autocast computes in; None where it is off."""
+    """What autocast computes an nn.LSTM in; None where it is off.
+
+    On a GPU that is fp16, also where autocast was asked for bfloat16.
+    """
     kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    if not torch.is_autocast_enabled(kind):
+        return None
+    return torch.float16 if kind == "cuda" else torch.get_autocast_dtype(kind)
 
 
 def _precision(x: torch.Tensor) -> str:
@@ -372,7 +399,7 @@ def by_operator(
                 states = hx and (_or_nan(hx[0]), hx[1])
                 y, (h, c) = _by_kernels(stack, x, states, batch_first)
                 COUNTS[KERNELS] += 1
-                return y, h, c
+                return y, h, c.clone()  # h and c lie in one piece of memory
             except (Unsupported, NotYet) as refused:
                 path = str(refused)
         COUNTS[path] += 1

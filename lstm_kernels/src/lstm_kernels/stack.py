@@ -63,23 +63,29 @@ class Stack:
 
     def run(self, x: torch.Tensor, states: tuple[torch.Tensor, torch.Tensor] | None) -> Tensors:
         """y, h and c; x is (T, B, I) on the GPU, states are (layers x directions, B, H)."""
-        timesteps, batch = x.shape[:2]
+        timesteps, batch, _ = x.shape
         both, count = self.sizes.directions == 2, len(self.cells)
-        ready = [cell.ready(batch, timesteps) for cell in self.cells]  # before anything is queued
-        x = x.to(self.type).contiguous()
+        capturing = torch.cuda.is_current_stream_capturing()
+        ready = [cell.ready(batch, timesteps, capturing) for cell in self.cells]
+        if x.dtype != self.type:
+            x = x.to(self.type)
+        x = x.contiguous()
+        size = batch * self.sizes.hidden * self.type.itemsize  # bytes of the state of a layer
+        last = x.new_empty((2, count, batch, self.sizes.hidden))
+        h, c = last.unbind()
         if states is None:
-            h0 = c0 = self._no_states(batch)
+            h0 = c0 = self._no_states(batch, capturing)
         else:
             h0, c0 = (state.to(self.type).contiguous() for state in states)
-        h, c = (x.new_empty((count, batch, self.sizes.hidden)) for _ in range(2))
+        pointers = [tensor.data_ptr() for tensor in (h0, c0, h, c)]
         for place in range(0, count, self.sizes.directions):
             outputs = [x.new_empty((timesteps, batch, self.sizes.hidden)) for _ in range(1 + both)]
             beside = self._stream if both and timesteps >= BESIDE else None
-            with _beside(beside):
-                if both:
-                    at = place + 1
-                    ready[at].run(x.flip(0), h0[at], c0[at], outputs[1], h[at], c[at])
-            ready[place].run(x, h0[place], c0[place], outputs[0], h[place], c[place])
+            if both:
+                with _beside(beside):
+                    at = [pointer + (place + 1) * size for pointer in pointers]
+                    ready[place + 1].run(x.flip(0), outputs[1], *at)
+            ready[place].run(x, outputs[0], *(pointer + place * size for pointer in pointers))
             if beside:
                 torch.cuda.current_stream().wait_stream(beside)
             x = torch.cat((outputs[0], outputs[1].flip(0)), -1) if both else outputs[0]
@@ -90,10 +96,10 @@ class Stack:
         paths = [cell.path(batch, timesteps) for cell in self.cells]
         return " | ".join(dict.fromkeys(paths))
 
-    def _no_states(self, batch: int) -> torch.Tensor:
+    def _no_states(self, batch: int, capturing: bool) -> torch.Tensor:
         """Zeros that every call without states reads."""
         if batch not in self._zeros:
-            if torch.cuda.is_current_stream_capturing():
+            if capturing:
                 raise NotYet("a batch size that is new while a graph is captured")
             shape = (len(self.cells), batch, self.sizes.hidden)
             self._zeros[batch] = torch.zeros(shape, dtype=self.type, device=DEVICE)
@@ -117,12 +123,13 @@ class Ready:
     def __init__(self, kernels: kernels.Layer):
         self.path, self._lstm = kernels.path, kernels.lstm
 
-    def run(self, x: torch.Tensor, *others: torch.Tensor) -> None:
-        """Queue it on the current stream; the others are h0, c0, y, h and c."""
-        timesteps = len(x)
-        scratch = x.new_empty(self._lstm.scratch(timesteps), dtype=torch.uint8)
-        pointers = [tensor.data_ptr() for tensor in (x, *others, scratch, late().tensor)]
-        self._lstm.run(timesteps, *pointers, torch.cuda.current_stream().cuda_stream)
+    def run(self, x: torch.Tensor, y: torch.Tensor, *states: int) -> None:
+        """Queue it on the current stream; `states` are where h0, c0, h and c lie."""
+        timesteps, lstm = x.shape[0], self._lstm
+        scratch = torch.empty(lstm.scratch(timesteps), dtype=torch.uint8, device=x.device)
+        h0, c0, h, c = states
+        where = x.data_ptr(), h0, c0, y.data_ptr(), h, c, scratch.data_ptr(), late().pointer
+        lstm.run(timesteps, *where, stream())
 
 
 class Cell:
@@ -135,10 +142,9 @@ class Cell:
         self._loaded: OrderedDict[tuple[int, Any, str], Ready] = OrderedDict()
         self._captured: list[Ready] = []  # graphs read their weights when they are replayed
 
-    def ready(self, batch: int, timesteps: int) -> Ready:
+    def ready(self, batch: int, timesteps: int, capturing: bool = False) -> Ready:
         """The kernels for a shape; the first call of a shape measures which are fastest."""
         key = (batch, (timesteps - 1).bit_length())
-        capturing = torch.cuda.is_current_stream_capturing()
         if key in self._refused:
             raise Unsupported(self._refused[key])
         how = self._chosen.get(key)
@@ -195,20 +201,30 @@ class Late:
     def __init__(self) -> None:
         self.tensor = torch.zeros(1, dtype=torch.int32, device="cpu").pin_memory()
         self.value = self.tensor.numpy()
+        self.pointer = self.tensor.data_ptr()
         self.times = 0  # that it was seen
         self.lock = threading.Lock()
 
 
-@functools.cache
+def stream() -> int:
+    """The current stream of the GPU, as the driver has it."""
+    raw: int = torch._C._cuda_getCurrentRawStream(DEVICE.index)
+    return raw
+
+
+_made: dict[str, Late] = {}
+
+
 def late() -> Late:
-    return Late()
+    """The flag of this process."""
+    return _made.get("late") or _made.setdefault("late", Late())
 
 
 def lost_calls() -> int:
     """How often a call was seen to have given up."""
-    if not late.cache_info().currsize:  # nothing ran yet
+    flag = _made.get("late")
+    if flag is None:  # nothing ran yet
         return 0
-    flag = late()
     if flag.value[0]:
         with flag.lock:
             flag.value[0] = 0
