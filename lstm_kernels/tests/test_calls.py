@@ -354,14 +354,6 @@ def test_packed_sequences_gradients_dropout_and_switches_are_nn_lstms(gpu):
     assert not on_kernels()
 
 
-def test_a_precision_of_its_own_leaves_the_type_of_x(gpu):
-    layer, x = made(), torch.randn(5, 2, INPUT)
-    for precision in ("fp16", "bf16"):
-        y, (h, c) = like(layer, precision)(x)
-        assert {y.dtype, h.dtype, c.dtype} == {torch.float32}, "the fake's values are no halves"
-    assert on_kernels() == 2
-
-
 def test_a_large_or_unknown_h0_is_nn_lstms(gpu):
     layer = made()
     fast, x = like(layer), torch.randn(5, 2, INPUT)
