@@ -154,9 +154,9 @@ def use_replies(replies: list[Any]) -> None:
     plan = grid.plan(GRID, Path("g.yaml"), device="cpu", threads=2)
     cell = plan.all_cells()[0]
     worker = cast(WorkerProcess, SimpleNamespace(number=1))
-    one = Measurement(cell, prepared, worker, blocks=[measured.block])
-    one.use(measured.block)
-    record = fill(blank_record(plan, cell, hello, "ok", "", "g"), one)
+    measurement = Measurement(cell, prepared, worker, blocks=[measured.block])
+    measurement.use(measured.block)
+    record = fill(blank_record(plan, cell, hello, "ok", "", "g"), measurement)
     found = msgspec.json.decode(dumps(to_json(record)), type=Record)
     assert 0 < found.latency_s < math.inf
     assert 0 < found.throughput_s < math.inf

@@ -87,19 +87,6 @@ def test_a_run_is_not_written_over(tmp_path):
         store.Store.create(tmp_path / "r", MANIFEST)
 
 
-def test_a_failed_append_leaves_whole_lines(tmp_path, monkeypatch):
-    def full(_fd):
-        raise OSError(28, "No space left on device")
-
-    with store.Store.create(tmp_path / "r", MANIFEST) as s:
-        s.append(record(1), [])
-        monkeypatch.setattr(store.os, "fsync", full)
-        with pytest.raises(OSError, match="No space"):
-            s.append(record(2), [])
-    lines = (tmp_path / "r" / "records.jsonl").read_text().splitlines()
-    assert [json.loads(line)["shape"]["hidden"] for line in lines] == [1]
-
-
 def test_lines_from_elsewhere_do_not_stop_a_reader(tmp_path):
     with store.Store.create(tmp_path / "r", MANIFEST) as s:
         s.append(record(1), [])
