@@ -24,6 +24,7 @@ from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.comparison import compare
 from lstm_bench.analysis.noise import METRICS, SHAPE, Numbers
 from lstm_bench.analysis.results import Run
+from lstm_bench.frameworks import FRAMEWORKS
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.units import counted, percent, short, times
 from lstm_bench.report import fastest
@@ -410,7 +411,8 @@ def legend(figure: Figure, entries: list[tuple[Any, str]], corner: str, y: float
 
 def _short(name: str) -> str:
     """A name for a cell."""
-    name = name.replace("deepbench", "DB").replace("pytorch", "PT").replace("tf-mode", "TF")
+    for framework in FRAMEWORKS.values():
+        name = name.replace(*framework.short)
     return textwrap.fill(elided(plain(name), 18).replace("-", " "), 7)
 
 

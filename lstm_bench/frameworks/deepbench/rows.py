@@ -1,10 +1,10 @@
-"""The rows of deepbench, and what they need."""
+"""deepbench: the C++ baseline, over cuDNN on a GPU and over kernels of our own on a CPU."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from lstm_bench.model.framework import Framework
+from lstm_bench.model.framework import DASHED, DOTTED, Cost, Framework, Look
 from lstm_bench.model.types import Implementation
 
 CPU, CUDA, BOTH = ("cpu",), ("cuda",), ("cpu", "cuda")
@@ -15,6 +15,35 @@ FRAMEWORKS = (
         ("lstm_kernels._cpu", "numpy"),
         ("scipy-openblas32",),
         "pip install ./lstm_kernels . with a C++20 compiler (g++ 11 or newer) on the PATH",
+        title="C++",
+        short=("deepbench", "DB"),
+        reference=True,
+        baseline=True,
+        noise=(2, "deepbench"),
+        costs={
+            "cpu": {"": Cost(2e-6, 1e-8, 1.1e11, 1.5)},
+            "cuda": {
+                "deepbench-graph": Cost(1.3e-5, 4.6e-6, 2.8e13, 3.0),
+                "deepbench-best": Cost(3.8e-5, 1.3e-6, 2.1e13, 0.0, 0.92),
+                "deepbench-fp16": Cost(4e-5, 1.7e-5, 4e14, 8.0, 0.09),
+                "deepbench-fp16-best": Cost(1.2e-5, 1.2e-6, 1.8e14, 4.2, 1.28),
+                "deepbench-tf32": Cost(8e-5, 1.2e-5, 2.7e14, 1.0),
+                "deepbench-tf32-best": Cost(1.5e-5, 4.8e-6, 1.8e14, 35.0, 0.4),
+                "deepbench-persist-dynamic": Cost(3.4e-5, 8e-7, 4.9e12, 0.0, 0.69),
+                "deepbench-persist-static": Cost(5e-5, 6e-7, 4.1e12, 0.0),
+            },
+        },
+        colour="#000000",
+        looks={
+            "deepbench": Look("#000000"),
+            "deepbench-skip": Look("#8c8c8c", "o", DOTTED),
+            "deepbench-persist-static": Look("#5e3c99", "v"),
+            "deepbench-persist-dynamic": Look("#8073ac", "^", DASHED),
+            "deepbench-graph": Look("#5c5c5c", "s", DASHED),
+            "deepbench-best": Look("#b8860b", "*"),
+            "deepbench-fp16": Look("#3f3f3f", "D", DOTTED),
+            "deepbench-fp16-best": Look("#6b8e23", "P", DASHED),
+        },
     ),
 )
 

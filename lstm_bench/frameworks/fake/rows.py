@@ -1,11 +1,24 @@
-"""The rows of fake, and what they need."""
+"""fake: no framework; it plays what a grid file scripts."""
 
 from __future__ import annotations
 
-from lstm_bench.model.framework import Framework
+import math
+
+from lstm_bench.model.framework import Cost, Framework
 from lstm_bench.model.types import Implementation
 
-FRAMEWORKS = (Framework("fake", ("numpy",), ("numpy",), "pip install numpy"),)
+_FREE = {"": Cost(0.0, 0.0, math.inf, 1.0, 0.0, 0.0)}
+
+FRAMEWORKS = (
+    Framework(
+        "fake",
+        ("numpy",),
+        ("numpy",),
+        "pip install numpy",
+        costs={"cpu": _FREE, "cuda": _FREE},
+        start_s=(0.1, 0.1),
+    ),
+)
 
 ROWS = (
     Implementation(

@@ -1,9 +1,24 @@
-"""The rows of libtorch, and what they need."""
+"""LibTorch: `torch::nn::LSTM`, called from C++."""
 
 from __future__ import annotations
 
-from lstm_bench.model.framework import Framework
+from lstm_bench.model.framework import Cost, Framework
 from lstm_bench.model.types import Implementation
+
+_CODE = """\
+// C++; weights from Python by torch.jit.save or torch::load
+torch::nn::LSTM lstm(torch::nn::LSTMOptions(input_size, hidden_size));
+lstm->to({device});
+torch::InferenceMode guard;{strict}
+auto [output, state] = lstm->forward(x, std::make_tuple(h0, c0));"""
+_STRICT = "\nat::globalContext().setAllowTF32CuDNN(false);  // the default is TF32"
+
+
+def code(row: Implementation, device: str) -> str:
+    """C++, in the precision of the row."""
+    strict = _STRICT if device == "cuda" and row.precision == "fp32" else ""
+    return _CODE.format(device=f"torch::k{device.upper()}", strict=strict)
+
 
 FRAMEWORKS = (
     Framework(
@@ -11,6 +26,14 @@ FRAMEWORKS = (
         ("torch", "numpy"),
         ("torch",),
         "pip install torch numpy, and a C++20 compiler (g++ 11 or newer) on the PATH",
+        costs={
+            "cuda": {
+                "libtorch": Cost(4e-5, 1.2e-5, 3.8e13, 9.6, 0.5),
+                "libtorch-tf32": Cost(1.2e-4, 1.2e-5, 2.7e14, 10.0, 0.05),
+            },
+        },
+        colour="#7f3b08",
+        code=code,
     ),
 )
 

@@ -1,8 +1,8 @@
-"""The rows of persistent, and what they need."""
+"""persistent: our kernels for GPUs, called from C++."""
 
 from __future__ import annotations
 
-from lstm_bench.model.framework import Framework
+from lstm_bench.model.framework import DASHED, DOTTED, Cost, Framework, Look
 from lstm_bench.model.types import Implementation
 
 FRAMEWORKS = (
@@ -11,6 +11,21 @@ FRAMEWORKS = (
         ("lstm_kernels._gpu", "numpy"),
         ("nvidia-cuda-nvrtc", "nvidia-cublas"),
         "pip install ./lstm_kernels . with a C++20 compiler (g++ 11 or newer) on the PATH",
+        title="our kernels",
+        reference=True,
+        costs={
+            "cuda": {
+                "persistent": Cost(1.8e-5, 6.5e-7, 7.2e13, 2.4, 0.79),
+                "persistent-": Cost(1.2e-5, 5.5e-7, 2.4e14, 8.5, 0.65),
+            },
+        },
+        colour="#a50026",
+        looks={
+            "persistent": Look("#a50026"),
+            "persistent-tf32": Look("#d73027", "s", DASHED),
+            "persistent-fp16": Look("#f46d43", "D", DOTTED),
+            "persistent-bf16": Look("#fdae61", "X", DASHED),
+        },
     ),
 )
 
