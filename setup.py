@@ -9,7 +9,7 @@ import glob
 import os
 
 from pybind11.setup_helpers import Pybind11Extension
-from setuptools import setup
+from setuptools import find_packages, setup
 
 KERNELS = "lstm_kernels/src/lstm_kernels"
 
@@ -34,6 +34,8 @@ def extension(name: str, sources: list[str], flags: list[str]) -> Pybind11Extens
 
 if __name__ == "__main__":
     setup(
+        # Beside what lies in the package the two folders that pyproject.toml maps into it.
+        packages=[*find_packages(include=["lstm_bench*"]), "lstm_bench.grids", "lstm_bench.kernels"],
         ext_modules=[
             extension("lstm_bench._cudnn", ["cudnn.cpp"], ["-O2"]),
             extension("lstm_bench._limits", ["limits_binding.cpp", "limits.cpp"], ["-O3"]),
