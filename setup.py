@@ -11,6 +11,7 @@ import os
 from pybind11.setup_helpers import Pybind11Extension
 from setuptools import find_packages, setup
 
+MAPPED = ("lstm_bench.grids", "lstm_bench.kernels")  # by pyproject.toml
 KERNELS = "lstm_kernels/src/lstm_kernels"
 
 
@@ -34,8 +35,7 @@ def extension(name: str, sources: list[str], flags: list[str]) -> Pybind11Extens
 
 if __name__ == "__main__":
     setup(
-        # Beside what lies in the package the two folders that pyproject.toml maps into it.
-        packages=[*find_packages(include=["lstm_bench*"]), "lstm_bench.grids", "lstm_bench.kernels"],
+        packages=[*find_packages(include=["lstm_bench*"]), *MAPPED],
         ext_modules=[
             extension("lstm_bench._cudnn", ["cudnn.cpp"], ["-O2"]),
             extension("lstm_bench._limits", ["limits_binding.cpp", "limits.cpp"], ["-O3"]),

@@ -22,7 +22,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Look:
+class Style:
     """How a line is drawn; `dash` is in multiples of its width, empty for a solid one."""
 
     colour: str
@@ -53,8 +53,8 @@ class Framework:
     start_s: tuple[float, float] = (0.8, 0.8)  # until a worker is ready, on a CPU and on a GPU
     #: How many times longer half precision takes on CPUs without it: with AVX-512, and others.
     emulated: tuple[float, float] = (1.0, 1.0)
-    colour: str = ""  # of its rows that `looks` does not name, in lighter and darker tones
-    looks: Mapping[str, Look] = field(default_factory=dict, compare=False)
+    colour: str = ""  # of its rows that `styles` does not name, in lighter and darker tones
+    styles: Mapping[str, Style] = field(default_factory=dict, compare=False)
     #: The lines that run a row on a device, for `advise`; see `frameworks/code.py`.
     code: Callable[[Implementation, str], str] | None = None
     threads_code: str = "# CPU threads: {}"  # the line that sets a row's own number of threads

@@ -1,7 +1,7 @@
-"""One look per implementation, the same in every figure and on the page.
+"""One style per implementation, the same in every figure and on the page.
 
 Hue is the family, from the palette of Okabe and Ito, which people with any kind of colour vision
-tell apart; thirty hues nobody can, so a variant also has a dash and a marker of its own.
+tell apart. Nobody can tell thirty hues apart, so a variant also has a dash and a marker of its own.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import zlib
 from collections.abc import Sequence
 
 from lstm_bench.frameworks import FRAMEWORKS, IMPLEMENTATIONS
-from lstm_bench.model.framework import DASHED, DOTTED, Look
+from lstm_bench.model.framework import DASHED, DOTTED, Style
 
-LOOKS = {name: look for f in FRAMEWORKS.values() for name, look in f.looks.items()}
+STYLES = {name: its for f in FRAMEWORKS.values() for name, its in f.styles.items()}
 LIGHT, DARK = "#ffffff", "#15181c"  # the page behind the figures, as in page.css
 
 
@@ -22,7 +22,7 @@ def family_of(name: str) -> str:
     return re.split("[-~@]", name)[0]
 
 
-#: Of rows that have no look, by the first word of their name.
+#: Of rows that have no style, by the first word of their name.
 FAMILIES = {
     family_of(row.name): FRAMEWORKS[row.framework].colour
     for row in IMPLEMENTATIONS.values()
@@ -31,22 +31,22 @@ FAMILIES = {
 _OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5e3c99")
 
 
-def look(name: str) -> Look:
-    """The look of an implementation; one that is not in the table always gets the same one."""
-    if name in LOOKS:
-        return LOOKS[name]
+def style_of(name: str) -> Style:
+    """The style of an implementation; a name that no table has always gets the same one."""
+    if name in STYLES:
+        return STYLES[name]
     number, family = zlib.crc32(name.encode()), family_of(name)
     if name == family in FAMILIES:
-        return Look(FAMILIES[name], "o")
+        return Style(FAMILIES[name], "o")
     colour = _OTHERS[number % len(_OTHERS)]
     if family in FAMILIES:
         colour = _lighter(FAMILIES[family], 0.05 + 0.4 * (number % 101) / 101)
-    return Look(colour, "odv^sXP"[number // 7 % 7], (DASHED, DOTTED)[number // 49 % 2])
+    return Style(colour, "odv^sXP"[number // 7 % 7], (DASHED, DOTTED)[number // 49 % 2])
 
 
 def family_colour(name: str) -> str:
     """One for all rows of a family."""
-    return FAMILIES.get(family_of(name), look(name).colour)
+    return FAMILIES.get(family_of(name), style_of(name).colour)
 
 
 def _channels(colour: str) -> list[float]:
@@ -55,9 +55,9 @@ def _channels(colour: str) -> list[float]:
     return [1 - alpha + alpha * channel for channel in channels]
 
 
-def contrast(one: str, other: str) -> float:
-    """How well one colour is told from another: 1 to 21, as WCAG counts it."""
-    low, high = sorted(map(_lightness, (one, other)))
+def contrast(first: str, second: str) -> float:
+    """The contrast of two colours: 1 to 21, as WCAG counts it."""
+    low, high = sorted(map(_lightness, (first, second)))
     return (high + 0.05) / (low + 0.05)
 
 

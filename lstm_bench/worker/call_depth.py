@@ -58,8 +58,8 @@ def measure(call: Callable[[], None], wait: Callable[[], None], python: bool = T
         return CallDepth(problem=f"{type(error).__name__}: {gist(error)}")
     if not chains:
         return CallDepth(problem="no stack led into a library")
-    names, of = usual(chains), sum(chains.values())
-    return CallDepth([*above, *levels(names)], chains[names], of)
+    names, stacks = usual(chains), sum(chains.values())
+    return CallDepth([*above, *levels(names)], chains[names], stacks)
 
 
 def chain(stack: Iterable[Symbol]) -> tuple[str, ...]:
@@ -88,11 +88,11 @@ def usual(chains: Counter[tuple[str, ...]]) -> tuple[str, ...]:
 
 def levels(names: tuple[str, ...]) -> list[Frame]:
     """The functions of a chain, the last of which is the library's, and what they belong to."""
-    found, level = [], "binding"
+    frames, level = [], "binding"
     for name in names[:-1]:
         level = next((known for known, fits in LEVELS if fits.match(name)), level)
-        found.append(Frame(level, name or "?"))
-    return [*found, Frame("library", names[-1])]
+        frames.append(Frame(level, name or "?"))
+    return [*frames, Frame("library", names[-1])]
 
 
 def _stacks(call: Callable[[], None], wait: Callable[[], None]) -> Iterable[list[Symbol]]:

@@ -14,9 +14,9 @@ def keras_on(backend: str) -> Any:
     os.environ["KERAS_BACKEND"] = backend
     import keras
 
-    found = keras.config.backend()
-    if found != backend:
-        raise Unsupported(f"Keras runs on {found} in this process, expected {backend}")
+    running = keras.config.backend()
+    if running != backend:
+        raise Unsupported(f"Keras runs on {running} in this process, expected {backend}")
     return keras
 
 

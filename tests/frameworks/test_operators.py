@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_frameworks import SETTINGS, built
+from layers import SETTINGS, built
 
 from lstm_bench.analysis.families import families
+from lstm_bench.features.profile import in_worker as profiling
 from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.profile import summary
 from lstm_bench.model.types import TOLERANCES, Settings, Shape
@@ -97,7 +98,7 @@ def test_the_answer_is_right_after_profiling_and_nothing_stays_behind(
 def test_a_call_that_fails_is_a_problem_and_the_profiler_works_again(session, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(session, "call", lambda: np.zeros(1)[2])
-        profile = session.operators(CALLS)
+        profile = profiling.profile(session, 0.01, "cpu").profile
     assert profile.problem.startswith("the profiler failed: IndexError")
     assert not profile.parts
     assert session.operators(CALLS).parts

@@ -24,8 +24,8 @@ from lstm_bench.worker.worker import _followed
 torch = pytest.importorskip("torch")
 
 from lstm_bench.frameworks.pytorch import base as torch_session  # noqa: E402
-from lstm_bench.frameworks.pytorch import compile as torch_compile  # noqa: E402
 from lstm_bench.frameworks.pytorch import session as pytorch  # noqa: E402
+from lstm_bench.frameworks.pytorch import variants  # noqa: E402
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.xdist_group("frameworks")]
 
@@ -133,7 +133,7 @@ def test_tf32_is_set_and_read_back():
 
 @pytest.fixture
 def nothing_given_up(monkeypatch):
-    monkeypatch.setattr(torch_compile.Compile, "given_up", {})
+    monkeypatch.setattr(variants.Compile, "given_up", {})
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # once, at most

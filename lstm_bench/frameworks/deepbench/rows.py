@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lstm_bench.model.framework import DASHED, DOTTED, Cost, Framework, Look
+from lstm_bench.model.framework import DASHED, DOTTED, Cost, Framework, Style
 from lstm_bench.model.types import Implementation
 
 CPU, CUDA, BOTH = ("cpu",), ("cuda",), ("cpu", "cuda")
@@ -34,15 +34,15 @@ FRAMEWORKS = (
             },
         },
         colour="#000000",
-        looks={
-            "deepbench": Look("#000000"),
-            "deepbench-skip": Look("#8c8c8c", "o", DOTTED),
-            "deepbench-persist-static": Look("#5e3c99", "v"),
-            "deepbench-persist-dynamic": Look("#8073ac", "^", DASHED),
-            "deepbench-graph": Look("#5c5c5c", "s", DASHED),
-            "deepbench-best": Look("#b8860b", "*"),
-            "deepbench-fp16": Look("#3f3f3f", "D", DOTTED),
-            "deepbench-fp16-best": Look("#6b8e23", "P", DASHED),
+        styles={
+            "deepbench": Style("#000000"),
+            "deepbench-skip": Style("#8c8c8c", "o", DOTTED),
+            "deepbench-persist-static": Style("#5e3c99", "v"),
+            "deepbench-persist-dynamic": Style("#8073ac", "^", DASHED),
+            "deepbench-graph": Style("#5c5c5c", "s", DASHED),
+            "deepbench-best": Style("#b8860b", "*"),
+            "deepbench-fp16": Style("#3f3f3f", "D", DOTTED),
+            "deepbench-fp16-best": Style("#6b8e23", "P", DASHED),
         },
     ),
 )

@@ -96,9 +96,9 @@ class BaselineSession(Session):
         if not hasattr(self.lstm, "phases"):
             return None
         self.lstm.phases(1)
-        found = [self.lstm.phases(1) for _ in range(calls)]
-        wall_s = statistics.median_low(sum(phases.values()) for phases in found)
-        phases = next(phases for phases in found if sum(phases.values()) == wall_s)
+        timed = [self.lstm.phases(1) for _ in range(calls)]
+        wall_s = statistics.median_low(sum(phases.values()) for phases in timed)
+        phases = next(phases for phases in timed if sum(phases.values()) == wall_s)
         parts = [Part(name, "phase", 1, seconds) for name, seconds in phases.items() if seconds]
         parts.sort(key=lambda part: -part.seconds)
         return Profile(self.profiler, "cpu", calls, wall_s=wall_s, parts=parts)
@@ -221,7 +221,7 @@ def chosen(
     refusals: tuple[type[BaseException], ...],
     tolerance: float,
 ) -> BaselineSession:
-    """The fastest, as it was found for this shape before, else by trial."""
+    """The fastest, as a trial has shown for this shape before, or does now."""
     if before := choice.read():
         with contextlib.suppress(*refusals):
             session = candidate(before["algorithm"], before["graph"])
@@ -232,8 +232,8 @@ def chosen(
                 session.close()
                 raise
             return session
-    session, found = fastest(candidate, refusals, tolerance)
-    choice.write(found)
+    session, how = fastest(candidate, refusals, tolerance)
+    choice.write(how)
     return session
 
 
@@ -248,7 +248,7 @@ def fastest(
     algorithms reach gigabytes.
     """
     best: BaselineSession | None = None
-    best_s, found, tried, peak = math.inf, {"algorithm": "", "graph": False}, 0, 0
+    best_s, how, tried, peak = math.inf, {"algorithm": "", "graph": False}, 0, 0
     expected: Answer | None = None
     for algorithm in ALGORITHMS:
         try:
@@ -272,12 +272,12 @@ def fastest(
             if agreed and other_s < best_s:
                 if best and best is not other:
                     best.close()
-                best, best_s, found = other, other_s, {"algorithm": algorithm, "graph": graph}
+                best, best_s, how = other, other_s, {"algorithm": algorithm, "graph": graph}
         if best is not other:
             other.close()
         elif best:
-            best.lstm.replay(found["graph"])
+            best.lstm.replay(how["graph"])
     assert best is not None
     best.peak = peak
-    best.path += f"{', graph' if found['graph'] else ''} (fastest of {tried})"
-    return best, {**found, "tried": tried}
+    best.path += f"{', graph' if how['graph'] else ''} (fastest of {tried})"
+    return best, {**how, "tried": tried}

@@ -134,18 +134,18 @@ class FakeSession(Session):
         windows = self._profiled(calls)
         if windows is None:
             return None
-        found: list[Activity] = []
+        activities: list[Activity] = []
         for opened, closed in windows:
             hundredth = (closed - opened) / 100
             for number, (name, (start, end)) in enumerate(PARTS.items()):
-                tie = len(found) + 1
+                tie = len(activities) + 1
                 launched = opened + int((1 + 3 * number) * hundredth)
-                found.append(Activity("launch", "launch", launched, launched + 1000, 0, tie))
+                activities.append(Activity("launch", "launch", launched, launched + 1000, 0, tie))
                 start_ns, end_ns = opened + int(start * hundredth), opened + int(end * hundredth)
-                found.append(Activity("kernel", name, start_ns, end_ns, 0, tie))
+                activities.append(Activity("kernel", name, start_ns, end_ns, 0, tie))
         if self.script["profile"] == "lost":
-            found.pop()
-        return found, windows
+            activities.pop()
+        return activities, windows
 
     def _profiled(self, calls: int) -> list[Window] | None:
         """When each of some calls ran, unless the script has something else in mind."""

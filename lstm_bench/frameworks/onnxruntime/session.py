@@ -7,7 +7,6 @@ import itertools
 import json
 import math
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from lstm_bench.model.profile import Profile
 from lstm_bench.model.types import Implementation, Settings, Unsupported
-from lstm_bench.worker.operators import Seen, failed, repeat, table
+from lstm_bench.worker.operators import Seen, repeat, table
 from lstm_bench.worker.problem import Answer, Array, Problem
 from lstm_bench.worker.session import Session
 
@@ -40,10 +39,10 @@ def describe(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _check_cuda(found: list[str]) -> None:
-    if _CUDA not in found:
+def _check_cuda(providers: list[str]) -> None:
+    if _CUDA not in providers:
         raise Unsupported(
-            f"onnxruntime {ort.__version__} has {', '.join(found)}; {_CUDA} comes with"
+            f"onnxruntime {ort.__version__} has {', '.join(providers)}; {_CUDA} comes with"
             " onnxruntime-gpu, where CUDA and cuDNN can be loaded"
         )
 
@@ -199,35 +198,24 @@ class OnnxSession(Session):
         return f"ONNX Runtime {ort.__version__}, {', '.join(sorted(ran))}{self.weights}"
 
     def operators(self, calls: int) -> Profile:
-        try:
-            events, walls_ns = self._profiled(calls)
-            return table(SOURCE, list(_seen(events, walls_ns)), walls_ns)
-        except Exception as error:
-            return failed(SOURCE, calls, error)
+        events, walls_ns = self._profiled(calls)
+        return table(SOURCE, list(_seen(events, walls_ns)), walls_ns)
 
-    def _profiled(self, calls: int) -> tuple[list[dict[str, Any]], list[float]]:
+    def _profiled(self, calls: int) -> tuple[list[dict[str, Any]], list[int]]:
         """What a second session writes down of some calls, and how long they took.
 
         A profile can be ended, but not begun, while a session lives.
         """
         options = _options(self.settings)
         options.enable_profiling = True
-        walls_ns: list[float] = []
         with tempfile.TemporaryDirectory() as folder:
             options.profile_file_prefix = str(Path(folder, "profile"))
             session = self._load(options)
-
-            def one() -> None:
-                start = time.perf_counter_ns()
-                session.run(None, self.feed)
-                walls_ns.append(time.perf_counter_ns() - start)
-
-            repeat(one, calls)
-            events = json.loads(Path(session.end_profiling()).read_text())
-        return events, walls_ns[-calls:]
+            walls_ns = repeat(lambda: session.run(None, self.feed), calls)
+            return json.loads(Path(session.end_profiling()).read_text()), walls_ns
 
 
-def _seen(events: list[dict[str, Any]], walls_ns: list[float]) -> Iterator[Seen]:
+def _seen(events: list[dict[str, Any]], walls_ns: list[int]) -> Iterator[Seen]:
     """Operators, the session around them, Python around that; times are whole microseconds."""
     runs = [event for event in events if event["name"] == "model_run"][-len(walls_ns) :]
     for call, (run, wall_ns) in enumerate(zip(runs, walls_ns, strict=True)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lstm_bench.model.framework import DASHED, DOTTED, Cost, Framework, Look
+from lstm_bench.model.framework import DASHED, DOTTED, Cost, Framework, Style
 from lstm_bench.model.types import Implementation
 
 FRAMEWORKS = (
@@ -20,11 +20,11 @@ FRAMEWORKS = (
             },
         },
         colour="#a50026",
-        looks={
-            "persistent": Look("#a50026"),
-            "persistent-tf32": Look("#d73027", "s", DASHED),
-            "persistent-fp16": Look("#f46d43", "D", DOTTED),
-            "persistent-bf16": Look("#fdae61", "X", DASHED),
+        styles={
+            "persistent": Style("#a50026"),
+            "persistent-tf32": Style("#d73027", "s", DASHED),
+            "persistent-fp16": Style("#f46d43", "D", DOTTED),
+            "persistent-bf16": Style("#fdae61", "X", DASHED),
         },
     ),
 )

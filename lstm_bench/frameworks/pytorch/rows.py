@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lstm_bench.frameworks.code import half
-from lstm_bench.model.framework import DASHED, DOTTED, Cost, Framework, Look
+from lstm_bench.model.framework import DASHED, DOTTED, Cost, Framework, Style
 from lstm_bench.model.types import Implementation
 
 CPU, CUDA = ("cpu",), ("cuda",)
@@ -116,23 +116,23 @@ FRAMEWORKS = (
         start_s=(3.5, 3.0),
         emulated=(3.0, 40.0),
         colour="#d55e00",
-        looks={
-            "pytorch": Look("#d55e00"),
-            "pytorch-amp": Look("#e69f00", "s", DASHED),
-            "pytorch-half": Look("#8c2d04", "D", DOTTED),
-            "pytorch-apex": Look("#c7853a", "X", DASHED),
-            "pytorch-persistent": Look("#c2002f", "*"),
-            "pytorch-tf32-persistent": Look("#e0457b", "*", DASHED),
-            "pytorch-tf32": Look("#b34700", "s"),
-            "pytorch-graph": Look("#f07d1a", "^", DASHED),
-            "pytorch-tf32-graph": Look("#96500c", "P", DASHED),
-            "pytorch-half-graph": Look("#a63a1e", "v", DASHED),
-            "pytorch-bf16": Look("#6f3a1a", "X", DOTTED),
-            "pytorch-int8": Look("#d4a017", "v"),
-            "pytorch-compile": Look("#b5651d", "*"),
-            "pytorch-script": Look("#a97142", "D", DASHED),
-            "pytorch-trace": Look("#cd8544", "o", DOTTED),
-            "pytorch-native": Look("#9c6b2f", "^", DOTTED),
+        styles={
+            "pytorch": Style("#d55e00"),
+            "pytorch-amp": Style("#e69f00", "s", DASHED),
+            "pytorch-half": Style("#8c2d04", "D", DOTTED),
+            "pytorch-apex": Style("#c7853a", "X", DASHED),
+            "pytorch-persistent": Style("#c2002f", "*"),
+            "pytorch-tf32-persistent": Style("#e0457b", "*", DASHED),
+            "pytorch-tf32": Style("#b34700", "s"),
+            "pytorch-graph": Style("#f07d1a", "^", DASHED),
+            "pytorch-tf32-graph": Style("#96500c", "P", DASHED),
+            "pytorch-half-graph": Style("#a63a1e", "v", DASHED),
+            "pytorch-bf16": Style("#6f3a1a", "X", DOTTED),
+            "pytorch-int8": Style("#d4a017", "v"),
+            "pytorch-compile": Style("#b5651d", "*"),
+            "pytorch-script": Style("#a97142", "D", DASHED),
+            "pytorch-trace": Style("#cd8544", "o", DOTTED),
+            "pytorch-native": Style("#9c6b2f", "^", DOTTED),
         },
         code=code,
         threads_code="torch.set_num_threads({})",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import bisect
 import re
 import tempfile
-import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from lstm_bench.model.profile import Activity, Profile, Window
-from lstm_bench.worker.operators import CALL, WAIT, Seen, failed, repeat, table
+from lstm_bench.worker.operators import CALL, WAIT, Seen, repeat, table
 from lstm_bench.worker.session import Session
 
 SOURCE = "TensorFlow's profiler"
@@ -33,19 +32,12 @@ _COPIES = {"H2D": "host to device", "D2H": "device to host", "D2D": "device to d
 
 def operators(session: Session, calls: int, cuda: bool) -> Profile:
     """The host's operators; kernels are not looked at, so CUPTI stays free for others."""
-    try:
-        return operators_in(_profiled(session, calls, cuda, _ALL_OPERATORS, 0), calls)
-    except Exception as error:
-        return failed(SOURCE, calls, error)
+    return operators_in(_profiled(session, calls, cuda, _ALL_OPERATORS, 0), calls)
 
 
-def activities(session: Session, calls: int) -> tuple[list[Activity], list[Window]] | None:
+def activities(session: Session, calls: int) -> tuple[list[Activity], list[Window]]:
     """What ran on the GPU, through the CUPTI that TensorFlow brings along."""
-    try:
-        return activities_in(_profiled(session, calls, True, _RANGES, 1), calls)
-    except Exception:
-        traceback.print_exc()
-        return None
+    return activities_in(_profiled(session, calls, True, _RANGES, 1), calls)
 
 
 class _Level:
@@ -64,7 +56,7 @@ def _profiled(session: Session, calls: int, cuda: bool, host: int, device: int) 
 
     profiler = tf.profiler.experimental
 
-    def one() -> None:
+    def call() -> None:
         with profiler.Trace(CALL):
             session.call()
             if cuda:
@@ -76,7 +68,7 @@ def _profiled(session: Session, calls: int, cuda: bool, host: int, device: int) 
     with tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder:
         profiler.start(folder, profiler.ProfilerOptions(*levels))
         try:
-            repeat(one, calls)
+            repeat(call, calls)
         except BaseException:
             profiler.stop(save=False)
             raise
@@ -103,13 +95,13 @@ class _Event:
 
     def stats(self) -> dict[str, Any]:
         """What else is told of it."""
-        found, known = {}, self.plane.stat_metadata
+        stats, known = {}, self.plane.stat_metadata
         for stat in self.raw.stats:
             value = getattr(stat, stat.WhichOneof("value") or "str_value")
             if stat.WhichOneof("value") == "ref_value":  # texts are kept once, in the plane
                 value = known[value].name
-            found[known[stat.metadata_id].name] = value
-        return found
+            stats[known[stat.metadata_id].name] = value
+        return stats
 
 
 def _lines(
@@ -147,25 +139,25 @@ class _Calls:
         self.ranges = ranges[-calls:]
         self._starts = [start for start, _ in self.ranges]
 
-    def of(self, event: _Event) -> int | None:
+    def number(self, event: _Event) -> int | None:
         place = bisect.bisect_right(self._starts, event.start) - 1
         return place if place >= 0 and event.start <= self.ranges[place][1] else None
 
     def cut(self, events: Iterable[_Event]) -> list[list[_Event]]:
         """The events of each call."""
-        found: list[list[_Event]] = [[] for _ in self.ranges]
+        calls: list[list[_Event]] = [[] for _ in self.ranges]
         for event in events:
-            place = self.of(event)
+            place = self.number(event)
             if place is not None:
-                found[place].append(event)
-        return found
+                calls[place].append(event)
+        return calls
 
 
 def operators_in(space: Any, calls: int) -> Profile:
     """The table of an XSpace: operators by type, what the executor does between them, Python."""
     lines = [events for _, events in _lines(space, "/host:CPU", _NEEDED)]
     when = _Calls(lines, calls)
-    seen = [one for events in lines for one in _operators(events, when)]
+    seen = [run for events in lines for run in _operators(events, when)]
     seen += _around(lines, when)
     walls_ns = [(end - start) / 1e3 for start, end in when.ranges]
     threads = sum(any(event.operator for event in events) for events in lines)
@@ -192,7 +184,7 @@ def _around(lines: Sequence[Sequence[_Event]], when: _Calls) -> Iterator[Seen]:
 
 def _operators(events: Iterable[_Event], when: _Calls) -> Iterator[Seen]:
     """Those of one thread: what an operator calls lies inside of it."""
-    found: list[_Event] = []
+    kept: list[_Event] = []
     opened: list[_Event] = []
     for event in events:
         while opened and opened[-1].end <= event.start:
@@ -205,9 +197,9 @@ def _operators(events: Iterable[_Event], when: _Calls) -> Iterator[Seen]:
                 opened[-1].inside += event.end - event.start
             event.nested = any(outer.operator == event.operator for outer in opened)
             opened.append(event)
-            found.append(event)
-    for event in found:
-        call = when.of(event)
+            kept.append(event)
+    for event in kept:
+        call = when.number(event)
         if call is not None:
             total = event.end - event.start
             own = max(total - event.inside, 0)
@@ -229,9 +221,9 @@ def activities_in(space: Any, calls: int) -> tuple[list[Activity], list[Window]]
     """The GPU's kernels, copies and fills, and the host's launches of them."""
     host = [events for _, events in _lines(space, "/host:")]
     streams = [e for name, e in _lines(space, "/device:GPU:0") if name.startswith("Stream")]
-    found = [_activity(event) for events in streams for event in events]
-    on_device = [one for one in found if one is not None]
-    kernels = {one.correlation for one in on_device if one.kind == "kernel"}
+    streamed = [_activity(event) for events in streams for event in events]
+    on_device = [activity for activity in streamed if activity]
+    kernels = {a.correlation for a in on_device if a.kind == "kernel"}
     launches: dict[int, Activity] = {}
     for event in (event for events in host for event in events):
         tie = int(event.stats().get("correlation_id", 0))
@@ -241,15 +233,15 @@ def activities_in(space: Any, calls: int) -> tuple[list[Activity], list[Window]]
             launches.setdefault(tie, launch)
     windows = [(start // 1000, end // 1000) for start, end in _Calls(host, calls).ranges]
     every = [*launches.values(), *on_device]
-    return [one for one in every if windows and one.start_ns >= windows[0][0]], windows
+    return [a for a in every if windows and a.start_ns >= windows[0][0]], windows
 
 
 def _activity(event: _Event) -> Activity | None:
     """Of an event on a stream; something that is neither kernel, copy nor fill is none."""
     stats = event.stats()
     details = {key for key in stats if key.endswith("_details")}
-    told = stats.get("memcpy_details") or stats.get("memset_details") or ""
-    size = re.search(r"\b(?:size|num_bytes):(\d+)", str(told))
+    details_text = stats.get("memcpy_details") or stats.get("memset_details") or ""
+    size = re.search(r"\b(?:size|num_bytes):(\d+)", str(details_text))
     if "memcpy_details" in details or event.name.startswith("Memcpy"):
         kind = "copy"
         name = next((long for short, long in _COPIES.items() if short in event.name), "copy")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lstm_bench.frameworks.code import KERAS, arrays, half
-from lstm_bench.model.framework import DASHED, Cost, Framework, Look
+from lstm_bench.model.framework import DASHED, Cost, Framework, Style
 from lstm_bench.model.types import Implementation
 
 _STRICT = "tf.config.experimental.enable_tensor_float_32_execution(False)\n"
@@ -54,13 +54,13 @@ FRAMEWORKS = (
         start_s=(7.0, 9.0),
         emulated=(2.0, 3.0),
         colour="#0072b2",
-        looks={
-            "tf-mode0": Look("#0072b2"),
-            "tf-mode1": Look("#009e73", "v"),
-            "tf-mode2": Look("#cc79a7", "^"),
-            "tf-mode0-amp": Look("#56b4e9", "s", DASHED),
-            "tf-mode1-amp": Look("#3fae8b", "v", DASHED),
-            "tf-mode2-amp": Look("#b0608c", "^", DASHED),
+        styles={
+            "tf-mode0": Style("#0072b2"),
+            "tf-mode1": Style("#009e73", "v"),
+            "tf-mode2": Style("#cc79a7", "^"),
+            "tf-mode0-amp": Style("#56b4e9", "s", DASHED),
+            "tf-mode1-amp": Style("#3fae8b", "v", DASHED),
+            "tf-mode2-amp": Style("#b0608c", "^", DASHED),
         },
         code=code,
     ),
