@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 from lstm_bench.model.types import Implementation
 
@@ -31,6 +32,7 @@ class Style:
 
 
 DASHED, DOTTED = (4, 1.5), (1, 1.5)
+CPU, CUDA = ("cpu",), ("cuda",)
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Framework:
     distributions: tuple[str, ...]  # whose versions are worth recording
     install: str  # the one command that would make it run
     _: KW_ONLY
+    module: str = ""  # its folder, if not called after it
     title: str = ""  # as people write it
     short: tuple[str, str] = ("", "")  # part of its rows' names, and what figures write for it
     on_top_of: str = ""  # the framework whose interpreter it uses, unless it has its own
@@ -58,3 +61,28 @@ class Framework:
     #: The lines that run a row on a device, for `advise`; see `frameworks/code.py`.
     code: Callable[[Implementation, str], str] | None = None
     threads_code: str = "# CPU threads: {}"  # the line that sets a row's own number of threads
+
+    def row(
+        self,
+        name: str,
+        note: str,
+        precision: str = "fp32",
+        devices: tuple[str, ...] = ("cpu", "cuda"),
+        /,
+        *,
+        default_on: tuple[str, ...] = (),
+        computes: str = "lstm",
+        **options: Any,
+    ) -> Implementation:
+        """A way of running the layer with this framework; its session reads the options."""
+        return Implementation(
+            name,
+            self.name,
+            precision,
+            self.module or self.name.replace("-", "_"),
+            options=options,
+            computes=computes,
+            devices=devices,
+            note=note,
+            default_on=default_on,
+        )

@@ -5,23 +5,16 @@ from __future__ import annotations
 import math
 
 from lstm_bench.model.framework import Cost, Framework
-from lstm_bench.model.types import Implementation
 
 _FREE = {"": Cost(0.0, 0.0, math.inf, 1.0, 0.0, 0.0)}
 
-FRAMEWORKS = (
-    Framework(
-        "fake",
-        ("numpy",),
-        ("numpy",),
-        "pip install numpy",
-        costs={"cpu": _FREE, "cuda": _FREE},
-        start_s=(0.1, 0.1),
-    ),
+FAKE = Framework(
+    "fake",
+    ("numpy",),
+    ("numpy",),
+    "pip install numpy",
+    costs={"cpu": _FREE, "cuda": _FREE},
+    start_s=(0.1, 0.1),
 )
-
-ROWS = (
-    Implementation(
-        "fake", "fake", "fp32", "fake", note="no framework: scripted answers, times and faults"
-    ),
-)
+FRAMEWORKS = (FAKE,)
+ROWS = (FAKE.row("fake", "no framework: scripted answers, times and faults"),)

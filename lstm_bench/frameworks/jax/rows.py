@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lstm_bench.frameworks.code import WEIGHTS, arrays
-from lstm_bench.model.framework import Cost, Framework
+from lstm_bench.model.framework import CPU, CUDA, Cost, Framework
 from lstm_bench.model.types import Implementation
 
 STRICT = 'jax.config.update("jax_default_matmul_precision", "highest")  # not TF32\n'
@@ -40,52 +40,28 @@ def code(row: Implementation, device: str) -> str:
     return start + strict + WEIGHTS.replace(numpy, f"jnp.asarray({numpy})") + _SCAN
 
 
-FRAMEWORKS = (
-    Framework(
-        "jax",
-        ("jax", "numpy"),
-        ("jax", "jaxlib"),
-        "pip install jax, on a GPU 'jax[cuda13]'",
-        title="JAX",
-        costs={
-            "cpu": {"": Cost(2e-4, 5e-6, 4e10, 5.0, 0.2)},
-            "cuda": {
-                "jax-scan": Cost(2e-4, 8e-6, 3.4e13, 0.1, 5.0),
-                "jax-scan-tf32": Cost(1.6e-4, 7.3e-6, 1.7e14, 22.0, 0.9),
-                "jax-cudnn": Cost(3e-4, 1.2e-5, 3.2e13, 10.0, 0.1),
-            },
+JAX = Framework(
+    "jax",
+    ("jax", "numpy"),
+    ("jax", "jaxlib"),
+    "pip install jax, on a GPU 'jax[cuda13]'",
+    title="JAX",
+    costs={
+        "cpu": {"": Cost(2e-4, 5e-6, 4e10, 5.0, 0.2)},
+        "cuda": {
+            "jax-scan": Cost(2e-4, 8e-6, 3.4e13, 0.1, 5.0),
+            "jax-scan-tf32": Cost(1.6e-4, 7.3e-6, 1.7e14, 22.0, 0.9),
+            "jax-cudnn": Cost(3e-4, 1.2e-5, 3.2e13, 10.0, 0.1),
         },
-        start_s=(0.8, 3.0),
-        colour="#762a83",
-        code=code,
-    ),
+    },
+    start_s=(0.8, 3.0),
+    colour="#762a83",
+    code=code,
 )
+FRAMEWORKS = (JAX,)
 
 ROWS = (
-    Implementation(
-        "jax-scan",
-        "jax",
-        "fp32",
-        "jax",
-        default_on=("cpu",),
-        note="lax.scan of the cell, compiled by XLA",
-    ),
-    Implementation(
-        "jax-scan-tf32",
-        "jax",
-        "tf32",
-        "jax",
-        devices=("cuda",),
-        default_on=("cuda",),
-        note="the same with TF32 allowed",
-    ),
-    Implementation(
-        "jax-cudnn",
-        "jax",
-        "fp32",
-        "jax",
-        options={"cudnn": True},
-        devices=("cuda",),
-        note="jax.experimental.rnn.lstm",
-    ),
+    JAX.row("jax-scan", "lax.scan of the cell, compiled by XLA", default_on=CPU),
+    JAX.row("jax-scan-tf32", "the same with TF32 allowed", "tf32", CUDA, default_on=CUDA),
+    JAX.row("jax-cudnn", "jax.experimental.rnn.lstm", "fp32", CUDA, cudnn=True),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lstm_bench.model.framework import Cost, Framework
+from lstm_bench.model.framework import CPU, CUDA, Cost, Framework
 from lstm_bench.model.types import Implementation
 
 _CODE = """\
@@ -43,48 +43,27 @@ def code(row: Implementation, device: str) -> str:
     )
 
 
-FRAMEWORKS = (
-    Framework(
-        "onnxruntime",
-        ("onnxruntime", "onnx", "numpy"),
-        ("onnxruntime", "onnxruntime-gpu", "onnx"),
-        "pip install onnxruntime onnx; on a GPU onnxruntime-gpu onnx",
-        title="ONNX Runtime",
-        costs={
-            "cpu": {
-                "onnxruntime": Cost(7e-5, 1e-6, 7.7e10, 2.6, 0.06),
-                "onnxruntime-int8": Cost(8e-5, 3e-6, 1.2e11, 1.0, 0.15),
-            },
+ONNX_RUNTIME = Framework(
+    "onnxruntime",
+    ("onnxruntime", "onnx", "numpy"),
+    ("onnxruntime", "onnxruntime-gpu", "onnx"),
+    "pip install onnxruntime onnx; on a GPU onnxruntime-gpu onnx",
+    title="ONNX Runtime",
+    costs={
+        "cpu": {
+            "onnxruntime": Cost(7e-5, 1e-6, 7.7e10, 2.6, 0.06),
+            "onnxruntime-int8": Cost(8e-5, 3e-6, 1.2e11, 1.0, 0.15),
         },
-        colour="#1b7837",
-        code=code,
-    ),
+    },
+    colour="#1b7837",
+    code=code,
 )
+FRAMEWORKS = (ONNX_RUNTIME,)
 
+_INT8 = "the same after quantize_dynamic: int8 weights, inputs quantised in each call"
+_ON_GPU = "ONNX Runtime's CUDA provider, TF32 off; its inputs lie on the GPU"
 ROWS = (
-    Implementation(
-        "onnxruntime",
-        "onnxruntime",
-        "fp32",
-        "onnxruntime",
-        devices=("cpu",),
-        default_on=("cpu",),
-        note="ONNX Runtime's LSTM operator",
-    ),
-    Implementation(
-        "onnxruntime-int8",
-        "onnxruntime",
-        "int8",
-        "onnxruntime",
-        devices=("cpu",),
-        note="the same after quantize_dynamic: int8 weights, inputs quantised in each call",
-    ),
-    Implementation(
-        "onnxruntime-cuda",
-        "onnxruntime",
-        "fp32",
-        "onnxruntime",
-        devices=("cuda",),
-        note="ONNX Runtime's CUDA provider, TF32 off; its inputs lie on the GPU",
-    ),
+    ONNX_RUNTIME.row("onnxruntime", "ONNX Runtime's LSTM operator", "fp32", CPU, default_on=CPU),
+    ONNX_RUNTIME.row("onnxruntime-int8", _INT8, "int8", CPU),
+    ONNX_RUNTIME.row("onnxruntime-cuda", _ON_GPU, "fp32", CUDA),
 )
