@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from layers import SETTINGS, built
+from layers import SETTINGS, built, checked
 
 from lstm_bench.analysis.families import families
 from lstm_bench.features.profile import in_worker as profiling
 from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.profile import summary
-from lstm_bench.model.types import TOLERANCES, Settings, Shape
+from lstm_bench.model.types import Settings, Shape
 from lstm_bench.worker import problem as problems
 from lstm_bench.worker.operators import CALL, WAIT, Seen, repeat, table
 
@@ -88,10 +88,7 @@ def test_the_answer_is_right_after_profiling_and_nothing_stays_behind(
     assert not list(tmp_path.iterdir())
     for counts in zip(*held, strict=True):
         assert any(after <= before for before, after in itertools.pairwise(counts)), counts
-    problem = problems.make(SHAPE, seed=3)
-    tolerance = TOLERANCES[session.row.precision_on(SETTINGS)]
-    check = problems.check(session.outputs(), problems.reference(problem), tolerance)
-    assert check.passed, check.reason
+    assert checked(session, session.row, problems.make(SHAPE, seed=3)).passed
 
 
 @pytest.mark.frameworks
@@ -122,8 +119,7 @@ def test_the_baseline_gives_its_phases():
         assert names == {"input product", "recurrent product", "cell", "wait"} - skipped
         assert {part.kind for part in profile.parts} == {"phase"}
         assert sum(part.seconds for part in profile.parts) == pytest.approx(profile.wall_s)
-        expected = problems.reference(problem, row.computes)
-        assert problems.check(session.outputs(), expected, TOLERANCES["fp32"]).passed
+        assert checked(session, row, problem).passed
         assert session.activities(1) is None
         session.close()
 

@@ -118,12 +118,10 @@ class FakeSession(Session):
         if windows is None:
             return None
         wall_s = statistics.median(end - start for start, end in windows) / 1e9
-        shares = {name: (end - start) / 100 for name, (start, end) in PARTS.items()}
-        parts = [
-            Part(name, "operator", 1.0, share * wall_s, total_s=share * wall_s, size=0)
-            for name, share in shares.items()
-        ]
-        profile = Profile(self.profiler, "cpu", calls, wall_s=wall_s, parts=parts)
+        profile = Profile(self.profiler, "cpu", calls, wall_s=wall_s)
+        for name, (start, end) in PARTS.items():
+            part_s = (end - start) / 100 * wall_s
+            profile.parts.append(Part(name, "operator", 1.0, part_s, total_s=part_s, size=0))
         if self.script["profile"] == "lost":
             profile.parts.pop()
             profile.problem = "scripted: records were lost"

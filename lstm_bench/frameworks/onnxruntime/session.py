@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,28 +70,29 @@ def _model(problem: Problem) -> onnx.ModelProto:
     size = sum(array.nbytes for array in weights.values())
     if size > _LARGEST:
         raise Unsupported(f"an ONNX file ends at 2 GiB, and the weights are {size / 2**30:.1f} GiB")
-
-    def tensor(name: str, *size: int) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, size)
-
-    steps, state = (shape.timesteps, shape.batch), (1, shape.batch, shape.hidden)
-    inputs = ["x", "W", "R", "B", "", "h0", "c0"]
-    graph = helper.make_graph(
-        [helper.make_node("LSTM", inputs, ["y", "h", "c"], hidden_size=shape.hidden)],
-        "lstm",
-        [tensor("x", *steps, shape.input_size), tensor("h0", *state), tensor("c0", *state)],
-        [
-            tensor("y", shape.timesteps, 1, shape.batch, shape.hidden),
-            tensor("h", *state),
-            tensor("c", *state),
-        ],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    state = (1, shape.batch, shape.hidden)
+    node = helper.make_node(
+        "LSTM", ["x", "W", "R", "B", "", "h0", "c0"], ["y", "h", "c"], hidden_size=shape.hidden
     )
-    return _of_graph(graph)
+    inputs = {"x": (shape.timesteps, shape.batch, shape.input_size), "h0": state, "c0": state}
+    outputs = {"y": (shape.timesteps, *state), "h": state, "c": state}
+    return _one_node(node, inputs, outputs, weights)
 
 
-def _of_graph(graph: onnx.GraphProto) -> onnx.ModelProto:
+def _one_node(
+    node: onnx.NodeProto,
+    inputs: Mapping[str, Sequence[int]],
+    outputs: Mapping[str, Sequence[int]],
+    weights: Mapping[str, Any],
+    kinds: tuple[int, int] = (TensorProto.FLOAT, TensorProto.FLOAT),
+) -> onnx.ModelProto:
     """In versions that any ONNX Runtime of the last years loads, whichever onnx is installed."""
+    given, made = (
+        [helper.make_tensor_value_info(name, kind, size) for name, size in tensors.items()]
+        for kind, tensors in zip(kinds, (inputs, outputs), strict=True)
+    )
+    constants = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph([node], "lstm", given, made, constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=7)
 
 
@@ -125,19 +126,11 @@ def saturates() -> bool:
 
     So does x86 without VNNI: 2 * 255 * 127 is too much.
     """
-    depth, width = 64, 64
-
-    def tensor(name: str, kind: int, *size: int) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, kind, size)
-
-    graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["a", "b"], ["y"])],
-        "product",
-        [tensor("a", TensorProto.UINT8, 1, depth)],
-        [tensor("y", TensorProto.INT32, 1, width)],
-        [numpy_helper.from_array(np.full((depth, width), 127, np.int8), "b")],
-    )
-    file = _of_graph(graph).SerializeToString()
+    depth, size = 64, (1, 64)
+    weights = {"b": np.full((depth, depth), 127, np.int8)}
+    node = helper.make_node("MatMulInteger", ["a", "b"], ["y"])
+    kinds = (TensorProto.UINT8, TensorProto.INT32)
+    file = _one_node(node, {"a": size}, {"y": size}, weights, kinds).SerializeToString()
     session = ort.InferenceSession(file, providers=["CPUExecutionProvider"])
     (product,) = session.run(None, {"a": np.full((1, depth), 255, np.uint8)})
     return bool((product != depth * 255 * 127).any())
