@@ -26,7 +26,6 @@ SESSIONS = "sessions"
 #: framework requires or records.
 AT_HOME = {
     "worker/keras_layer": {"keras"},
-    "worker/baseline_libraries": {"scipy_openblas32", "nvidia"},
     "model/shape_filter": {"pandas"},  # names a type of it
 }
 

@@ -77,7 +77,7 @@ def baseline_lacks(python: str, device: str) -> str:
 def _lacks(python: str, module: str, libraries: str) -> str:
     """Why an extension or the libraries that it drives cannot be loaded; empty if they can."""
     code = (
-        "from lstm_bench.worker import baseline_libraries as b\n"
+        "from lstm_bench.frameworks.deepbench import libraries as b\n"
         "from lstm_kernels import libraries as k\n"
         "from lstm_bench.model.types import Unsupported\n"
         "try:\n"

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lstm_bench.frameworks.deepbench import libraries
 from lstm_bench.model.profile import Part, Profile
 from lstm_bench.model.types import (
     INPUTS,
@@ -17,7 +18,6 @@ from lstm_bench.model.types import (
     Unsupported,
     to_json,
 )
-from lstm_bench.worker import baseline_libraries as libraries
 from lstm_bench.worker.problem import Answer, Array, Problem, check, check_skippable
 from lstm_bench.worker.session import Session
 from lstm_bench.worker.timing import Clock

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from lstm_bench.frameworks.deepbench.libraries import kernel_refusals
 from lstm_bench.frameworks.deepbench.session import BaselineSession
 from lstm_bench.model.types import Implementation, Settings
-from lstm_bench.worker.baseline_libraries import kernel_refusals
 from lstm_bench.worker.problem import Answer, Problem
 from lstm_kernels import layer as kernels
 
