@@ -112,7 +112,7 @@ def bases(names: Iterable[str]) -> dict[str, str]:
 
 
 def known(framework: str) -> Framework:
-    """What is known of a framework: of a scripted one too, and nothing of a run's that is gone."""
+    """Return what is known of a framework: nothing if a run names one that is gone."""
     name = "fake" if framework.startswith("fake-") else framework
     return FRAMEWORKS.get(name) or Framework(name, (), (), "")
 
@@ -129,7 +129,7 @@ def snippet(row: Implementation, device: str = "cpu") -> str:
 
 
 def framework_of(implementation: Implementation) -> Framework:
-    """What an implementation needs, by the name of what has an interpreter."""
+    """Return what an implementation needs, under the name of what has an interpreter."""
     if not known(implementation.framework).install:
         raise LstmBenchError(
             f"{implementation.name}: FRAMEWORKS in lstm_bench/frameworks has no"

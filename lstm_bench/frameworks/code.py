@@ -30,6 +30,6 @@ def arrays(function: str) -> str:
 
 
 def half(row: Implementation, device: str) -> str:
-    """What AMP casts to: as the row says, else what a device can be counted on for."""
+    """The type that AMP casts to: the row's, else what a device can be counted on for."""
     known = {"amp-fp16": "float16", "amp-bf16": "bfloat16"}
     return known.get(row.precision, "float16" if device == "cuda" else "bfloat16")

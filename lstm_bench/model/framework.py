@@ -1,4 +1,4 @@
-"""What is known of a framework beside its rows; the `rows.py` of its folder fills it in."""
+"""The facts about a framework; the `rows.py` of its folder fills them in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lstm_bench.model.types import Implementation
 
 @dataclass(frozen=True)
 class Cost:
-    """What a call of an implementation costs, and what goes before the first one."""
+    """The cost of a call of an implementation, and of all that goes before the first."""
 
     call_s: float
     step_s: float  # for each timestep
@@ -24,7 +24,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Style:
-    """How a line is drawn; `dash` is in multiples of its width, empty for a solid one."""
+    """The style of a line; `dash` is in multiples of its width, empty for a solid one."""
 
     colour: str
     marker: str = "o"  # one of Matplotlib's
@@ -37,7 +37,7 @@ CPU, CUDA = ("cpu",), ("cuda",)
 
 @dataclass(frozen=True)
 class Framework:
-    """What implementations of a framework need; all behind `install` is optional."""
+    """Everything that the tool knows of a framework; all behind `install` is optional."""
 
     name: str
     requires: tuple[str, ...]  # importable modules

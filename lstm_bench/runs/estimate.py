@@ -1,4 +1,4 @@
-"""How long a run will take, before it is measured; what a run sees corrects it.
+"""Estimates how long a run will take; what the run measures corrects it.
 
 The constants of each framework stand in its `rows.py`, fitted to the runs in `results/`:
 `experiments/estimates.py` compares the estimate of each run with what it took.
@@ -55,7 +55,7 @@ def cost(row: Implementation, device: str) -> Cost:
 
 @functools.cache
 def _wide() -> bool | None:
-    """Whether this CPU, which has no half precision, has AVX-512; None if it has, or is unknown."""
+    """Return whether a CPU without half precision has AVX-512; None for any other CPU."""
     try:
         info = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -65,13 +65,13 @@ def _wide() -> bool | None:
 
 
 def emulated(framework: Framework) -> float:
-    """How many times longer half precision takes on this CPU than fp32."""
+    """Return how many times longer half precision takes on this CPU than fp32."""
     wide = _wide()
     return 1.0 if wide is None else framework.emulated[not wide]
 
 
 def call_s(row: Implementation, shape: Shape, settings: Settings) -> float:
-    """What one call will take, within a factor of two mostly."""
+    """Estimate the seconds of one call, mostly within a factor of two."""
     if row.framework.startswith("fake"):
         return float(row.options.get("call_s", 0.001)) if row.options.get("real") else 0.0
     settings = row.settings_in(settings)
@@ -85,7 +85,7 @@ def call_s(row: Implementation, shape: Shape, settings: Settings) -> float:
 
 
 def too_long(call: float, sampling: Sampling) -> bool:
-    """Whether a cell will be given up while it is prepared, which takes two calls."""
+    """Return whether a cell will be given up while it is prepared, which takes two calls."""
     return 2 * call > sampling.timeout_s
 
 
@@ -99,13 +99,13 @@ def block_s(call: float, sampling: Sampling, kinds: int) -> float:
 
 
 def rounds_of(call: float, sampling: Sampling, kinds: int) -> float:
-    """How many rounds a cell will take: some converge early, some never do."""
+    """Estimate the rounds that a cell will take: some converge early, some never do."""
     likely = sampling.rounds + 0.45 * (sampling.max_rounds - sampling.rounds)
     return min(likely, max(1.0, sampling.cell_s / block_s(call, sampling, kinds)))
 
 
 class Estimate:
-    """What the cells of a plan cost; `learn` corrects it by what cells have cost."""
+    """The cost of the cells of a plan; `learn` corrects it by the cost of measured cells."""
 
     LATEST = 2  # cells of a row that say how far its guess is off: those nearest in size
 
@@ -123,7 +123,7 @@ class Estimate:
             self._builds[row.name].append(prepare - self._prepare_s(cell, call, sampling))
 
     def call_s(self, cell: Cell) -> float:
-        """What one call of a cell will take."""
+        """Estimate the seconds of one call of a cell."""
         row = self.plan.row(cell.implementation)
         return call_s(row, cell.shape, self.plan.settings) * _factor(self._calls[row.name])
 
@@ -202,5 +202,5 @@ class Estimate:
 
 
 def _factor(logs: Sequence[float]) -> float:
-    """How far guesses are off, with the guess itself as one more opinion."""
+    """The factor by which guesses are off, with the guess itself as one more opinion."""
     return math.exp(sum(logs) / (len(logs) + 1))

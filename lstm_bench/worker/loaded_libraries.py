@@ -1,4 +1,4 @@
-"""What this process has loaded, whoever loaded it."""
+"""The libraries that this process has loaded."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _SYMBOL = np.dtype(
 
 
 class Symbol(NamedTuple):
-    """What lies at an address; empty where nobody knows."""
+    """The file and the function at an address; empty if unknown."""
 
     file: str
     name: str

@@ -32,7 +32,7 @@ HOPELESS = 1.5  # times the best so far: a candidate this slow is timed no furth
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    """Which library the baseline drives here; a missing one is named with its remedy."""
+    """Describe the library that the baseline drives; a missing one is named with its remedy."""
     versions = _kernels()[1] if settings.device == "cpu" else _cudnn()[2]
     return {"versions": versions, "threads": settings.threads, "tf32": settings.tf32}
 
@@ -160,7 +160,7 @@ def _build_cpu(problem: Problem, options: Mapping[str, Any], settings: Settings)
 
 
 def _plan(batch_parts: int, unit_parts: int, chunk: int) -> str:
-    """How the layer is cut up: what each thread has, and when x is multiplied."""
+    """Describe how the layer is cut up: the share of each thread, and when x is multiplied."""
     parts = [
         f"1/{n} of the {what}"
         for n, what in ((batch_parts, "batch"), (unit_parts, "units"))

@@ -70,7 +70,7 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
 
 
 class FakeSession(Session):
-    """Answers from the reference, spends scripted time, strikes when told to."""
+    """Answers from the reference, spends scripted time, commits scripted faults."""
 
     profiler = "fake"
     carries = True
@@ -146,7 +146,7 @@ class FakeSession(Session):
         return activities, windows
 
     def _profiled(self, calls: int) -> list[Window] | None:
-        """When each of some calls ran, unless the script has something else in mind."""
+        """Make some calls and return when each ran, unless the script says otherwise."""
         if self.script["profile"] == "none":
             return None
         if self.script["profile"] == "crash":
@@ -167,7 +167,7 @@ class FakeSession(Session):
         return windows
 
     def outputs(self) -> Answer:
-        """Of the last call; the answer holds all that the check follows, one behind the other."""
+        """The outputs of the last call; the answer holds all that the check follows."""
         output, h, c = self.answer
         if self.followed == 1:
             return self.answer
@@ -236,7 +236,7 @@ def _answer(problem: Problem, wrong: str | None) -> Answer:
 
 
 def _products_per_s() -> float:
-    """How much work a second holds: a fixed amount of it shows noise as a kernel does."""
+    """Measure how much work a second holds: a fixed amount of it shows noise as a kernel does."""
     start, done = time.perf_counter(), 0
     while time.perf_counter() - start < 0.01:
         _multiply(50)

@@ -122,7 +122,7 @@ def _quantised(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @functools.cache
 def saturates() -> bool:
-    """Whether this CPU adds two products in 16 bits, and cuts off what is more.
+    """Return whether this CPU adds two products in 16 bits and cuts off what is more.
 
     So does x86 without VNNI: 2 * 255 * 127 is too much.
     """
@@ -195,7 +195,7 @@ class OnnxSession(Session):
         return table(SOURCE, list(_seen(events, walls_ns)), walls_ns)
 
     def _profiled(self, calls: int) -> tuple[list[dict[str, Any]], list[int]]:
-        """What a second session writes down of some calls, and how long they took.
+        """Profile some calls of a second session: its events, and how long each call took.
 
         A profile can be ended, but not begun, while a session lives.
         """
@@ -251,7 +251,7 @@ class BoundSession(OnnxSession):
         self.turns = itertools.cycle(bindings)
 
     def _states(self) -> list[ort.OrtValue]:
-        """Of copies: on a CPU a value is the array itself."""
+        """Copy h0 and c0: on a CPU a value is the array itself."""
         device = self.settings.device
         return [self._value(self.feed[name].copy(), device) for name in ("h0", "c0")]
 

@@ -18,7 +18,7 @@ OPTIONS = frozenset({"precision"})  # what `build` reads of row.options
 
 @kernel_refusals()
 def describe(settings: Settings) -> dict[str, Any]:
-    """What the kernels are compiled with and run on; a missing library is named with its remedy."""
+    """Describe the compiler and the GPU; a missing library is named with its remedy."""
     _, _, compiler, _ = kernels.toolbox()
     versions = {"nvrtc": compiler.version, "architecture": compiler.architecture}
     return {"versions": versions, "threads": settings.threads, "tf32": settings.tf32}

@@ -1,4 +1,4 @@
-"""What `torch.profiler` says about the calls of a layer."""
+"""`torch.profiler`: operators on the host and activities on the GPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def operators(session: Session, calls: int, cuda: bool) -> Profile:
 
 
 def activities(session: Session, calls: int) -> tuple[list[Activity], list[Window]]:
-    """What ran on the GPU, through the CUPTI that PyTorch brings along."""
+    """The GPU's activities, through the CUPTI that PyTorch brings along."""
     kinds = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     profiler = _profiled(session, calls, True, kinds, memory=False)
     return from_kineto(profiler.profiler.kineto_results.events(), calls)
@@ -49,7 +49,7 @@ def _profiled(session: Session, calls: int, cuda: bool, kinds: list[Any], memory
 
 
 def _table(events: Iterable[Any], calls: int) -> Profile:
-    """Of events that know their parents; times are in microseconds."""
+    """The operator table of events that know their parents; times are in microseconds."""
     on_host = [e for e in events if e.device_type == DeviceType.CPU and not e.is_async]
     windows = [e.time_range for e in on_host if e.name == CALL][-calls:]
     starts = [window.start for window in windows]

@@ -1,4 +1,4 @@
-"""What TensorFlow's profiler says about the calls of a layer.
+"""TensorFlow's profiler: operators on the host and activities on the GPU.
 
 It writes an XSpace: planes (the host, each GPU) of lines (threads, streams) of events.
 """
@@ -36,7 +36,7 @@ def operators(session: Session, calls: int, cuda: bool) -> Profile:
 
 
 def activities(session: Session, calls: int) -> tuple[list[Activity], list[Window]]:
-    """What ran on the GPU, through the CUPTI that TensorFlow brings along."""
+    """The GPU's activities, through the CUPTI that TensorFlow brings along."""
     return activities_in(_profiled(session, calls, True, _RANGES, 1), calls)
 
 
@@ -94,7 +94,7 @@ class _Event:
     size: int | None = None
 
     def stats(self) -> dict[str, Any]:
-        """What else is told of it."""
+        """The further facts of the event, by name."""
         stats, known = {}, self.plane.stat_metadata
         for stat in self.raw.stats:
             value = getattr(stat, stat.WhichOneof("value") or "str_value")
@@ -132,7 +132,7 @@ def _lines(
 
 
 class _Calls:
-    """When the profiled calls ran, and which of them an event belongs to."""
+    """The times of the profiled calls, and the call that an event belongs to."""
 
     def __init__(self, lines: Iterable[Iterable[_Event]], calls: int):
         ranges = sorted((e.start, e.end) for line in lines for e in line if e.name == CALL)
@@ -165,7 +165,7 @@ def operators_in(space: Any, calls: int) -> Profile:
 
 
 def _around(lines: Sequence[Sequence[_Event]], when: _Calls) -> Iterator[Seen]:
-    """What is no operator: the executor between two of them, and Python around the graph."""
+    """The time outside operators: the executor between two of them, and Python around the graph."""
     threads = [when.cut(events) for events in lines]
     for place, whole in enumerate(when.ranges):
         of_call = [calls[place] for calls in threads]
@@ -208,7 +208,7 @@ def _operators(events: Iterable[_Event], when: _Calls) -> Iterator[Seen]:
 
 
 def _covered(intervals: Iterable[Window], within: Window) -> int:
-    """How much of `within` the intervals cover; they come sorted."""
+    """The part of `within` that sorted intervals cover."""
     covered, reached = 0, within[0]
     for start, end in intervals:
         end = min(end, within[1])
@@ -237,7 +237,7 @@ def activities_in(space: Any, calls: int) -> tuple[list[Activity], list[Window]]
 
 
 def _activity(event: _Event) -> Activity | None:
-    """Of an event on a stream; something that is neither kernel, copy nor fill is none."""
+    """The activity of an event on a stream; None if it is neither kernel, copy nor fill."""
     stats = event.stats()
     details = {key for key in stats if key.endswith("_details")}
     details_text = stats.get("memcpy_details") or stats.get("memset_details") or ""
