@@ -5,7 +5,6 @@ It writes an XSpace: planes (the host, each GPU) of lines (threads, streams) of 
 
 from __future__ import annotations
 
-import bisect
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -131,59 +130,43 @@ def _lines(
             yield line.name, sorted(events, key=lambda event: (event.start, -event.end))
 
 
-class _Calls:
-    """The times of the profiled calls, and the call that an event belongs to."""
-
-    def __init__(self, lines: Iterable[Iterable[_Event]], calls: int):
-        ranges = sorted((e.start, e.end) for line in lines for e in line if e.name == CALL)
-        self.ranges = ranges[-calls:]
-        self._starts = [start for start, _ in self.ranges]
-
-    def number(self, event: _Event) -> int | None:
-        place = bisect.bisect_right(self._starts, event.start) - 1
-        return place if place >= 0 and event.start <= self.ranges[place][1] else None
-
-    def cut(self, events: Iterable[_Event]) -> list[list[_Event]]:
-        """The events of each call."""
-        calls: list[list[_Event]] = [[] for _ in self.ranges]
-        for event in events:
-            place = self.number(event)
-            if place is not None:
-                calls[place].append(event)
-        return calls
+def _windows(lines: Iterable[Iterable[_Event]], calls: int) -> list[Window]:
+    """When each of the profiled calls ran."""
+    return sorted((e.start, e.end) for line in lines for e in line if e.name == CALL)[-calls:]
 
 
 def operators_in(space: Any, calls: int) -> Profile:
     """The table of an XSpace: operators by type, what the executor does between them, Python."""
     lines = [events for _, events in _lines(space, "/host:CPU", _NEEDED)]
-    when = _Calls(lines, calls)
-    seen = [run for events in lines for run in _operators(events, when)]
-    seen += _around(lines, when)
-    walls_ns = [(end - start) / 1e3 for start, end in when.ranges]
-    threads = sum(any(event.operator for event in events) for events in lines)
-    return table(SOURCE, seen, walls_ns, max(threads, 1))
+    windows = _windows(lines, calls)
+    seen: list[Seen] = []
+    for call, (start, end) in enumerate(windows):
+        threads = [[e for e in events if start <= e.start <= end] for events in lines]
+        for events in threads:
+            seen += _operators(call, events)
+        seen += _around(call, threads, (start, end))
+    walls_ns = [(end - start) / 1e3 for start, end in windows]
+    busy = sum(any(event.operator for event in events) for events in lines)
+    return table(SOURCE, seen, walls_ns, max(busy, 1))
 
 
-def _around(lines: Sequence[Sequence[_Event]], when: _Calls) -> Iterator[Seen]:
+def _around(call: int, threads: Sequence[Sequence[_Event]], whole: Window) -> Iterator[Seen]:
     """The time outside operators: the executor between two of them, and Python around the graph."""
-    threads = [when.cut(events) for events in lines]
-    for place, whole in enumerate(when.ranges):
-        of_call = [calls[place] for calls in threads]
-        caller = next(events for events in of_call if any(e.name == CALL for e in events))
-        away = [(e.start, e.end) for e in caller if e.name in (_RUN, WAIT)]
-        python = whole[1] - whole[0] - _covered(away, whole)
-        graph = next(((e.start, e.end) for e in caller if e.name == _RUN), whole)
-        executor = 0
-        for events in of_call:
-            work = [(e.start, e.end) for e in events if e.operator]
-            every = [(e.start, e.end) for e in events if e.operator or e.name == _EXECUTOR]
-            executor += _covered(every, graph) - _covered(work, graph)
-        yield Seen(place, "Python", python / 1e3, python / 1e3, None)
-        yield Seen(place, "executor", executor / 1e3, executor / 1e3, None)
+    caller = next(events for events in threads if any(e.name == CALL for e in events))
+    away = [(e.start, e.end) for e in caller if e.name in (_RUN, WAIT)]
+    python = whole[1] - whole[0] - _covered(away, whole)
+    graph = next(((e.start, e.end) for e in caller if e.name == _RUN), whole)
+    executor = 0
+    for events in threads:
+        work = [(e.start, e.end) for e in events if e.operator]
+        every = [(e.start, e.end) for e in events if e.operator or e.name == _EXECUTOR]
+        executor += _covered(every, graph) - _covered(work, graph)
+    yield Seen(call, "Python", python / 1e3, python / 1e3, None)
+    yield Seen(call, "executor", executor / 1e3, executor / 1e3, None)
 
 
-def _operators(events: Iterable[_Event], when: _Calls) -> Iterator[Seen]:
-    """Those of one thread: what an operator calls lies inside of it."""
+def _operators(call: int, events: Iterable[_Event]) -> Iterator[Seen]:
+    """The operators of one thread; those that an operator calls lie inside of it."""
     kept: list[_Event] = []
     opened: list[_Event] = []
     for event in events:
@@ -199,12 +182,10 @@ def _operators(events: Iterable[_Event], when: _Calls) -> Iterator[Seen]:
             opened.append(event)
             kept.append(event)
     for event in kept:
-        call = when.number(event)
-        if call is not None:
-            total = event.end - event.start
-            own = max(total - event.inside, 0)
-            name = event.operator or "wait"
-            yield Seen(call, name, own / 1e3, 0.0 if event.nested else total / 1e3, event.size)
+        total = event.end - event.start
+        own = max(total - event.inside, 0)
+        total_ns = 0.0 if event.nested else total / 1e3
+        yield Seen(call, event.operator or "wait", own / 1e3, total_ns, event.size)
 
 
 def _covered(intervals: Iterable[Window], within: Window) -> int:
@@ -231,7 +212,7 @@ def activities_in(space: Any, calls: int) -> tuple[list[Activity], list[Window]]
         if tie and (launching or tie in kernels):  # the outermost comes first
             launch = Activity("launch", event.name, *_nanoseconds(event), 0, tie)
             launches.setdefault(tie, launch)
-    windows = [(start // 1000, end // 1000) for start, end in _Calls(host, calls).ranges]
+    windows = [(start // 1000, end // 1000) for start, end in _windows(host, calls)]
     every = [*launches.values(), *on_device]
     return [a for a in every if windows and a.start_ns >= windows[0][0]], windows
 
