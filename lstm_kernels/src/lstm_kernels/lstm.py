@@ -346,6 +346,9 @@ def _by_kernels(stack: Stack, x: torch.Tensor, hx: Any, batch_first: bool) -> An
     if hx is not None and alone:
         hx = tuple(state.unsqueeze(1) for state in hx)
     y, h, c = stack.run(_time_first(x, batch_first), hx)
+    given = _autocast(x) or x.dtype
+    if y.dtype != given:  # a precision that was chosen for the layer
+        y, h, c = (tensor.to(given) for tensor in (y, h, c))
     if alone:
         y, h, c = y.squeeze(1), h.squeeze(1), c.squeeze(1)
     elif batch_first:
