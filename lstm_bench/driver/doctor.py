@@ -77,7 +77,7 @@ def baseline_lacks(python: str, device: str) -> str:
 def _lacks(python: str, module: str, libraries: str) -> str:
     """Why an extension or the libraries that it drives cannot be loaded; empty if they can."""
     code = (
-        "from lstm_bench.worker import baseline_libraries as b\n"
+        "from lstm_bench.frameworks.deepbench import libraries as b\n"
         "from lstm_kernels import libraries as k\n"
         "from lstm_bench.model.types import Unsupported\n"
         "try:\n"
@@ -151,7 +151,6 @@ def advice(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 _SHAPES = (Shape(64, 16, 50, 64), Shape(128, 1, 32, 128), Shape(128, 16, 25, 128))
 _PAIRS = 8  # per shape
-_CANDIDATES = ("pytorch", "deepbench", "tf-mode2")
 QUIET = 0.02  # the noise floor of a machine that is fit to measure on
 DISTURBED = 0.05  # of its cells, at most
 
@@ -161,7 +160,8 @@ def noise_plan(
 ) -> Plan:
     """The same implementation many times over, interleaved: all that differs is noise."""
     able = {a.row.name: a.row for a in rows if a.runs}
-    name = next((n for n in _CANDIDATES if n in able), "fake")
+    candidates = sorted(f.noise for f in registry.FRAMEWORKS.values() if f.noise)
+    name = next((name for _, name in candidates if name in able), "fake")
     row = registry.IMPLEMENTATIONS[name]
     if name == "fake":  # no framework here: a loop that keeps one core busy
         row = replace(row, options={"real": True, "call_s": 0.003})

@@ -21,7 +21,7 @@ from lstm_bench.features.advise import estimate as advice
 from lstm_bench.features.advise import sources
 from lstm_bench.features.advise.estimate import Choice, HeldOut
 from lstm_bench.features.advise.sources import Search, Source
-from lstm_bench.frameworks import find
+from lstm_bench.frameworks import find, snippet
 from lstm_bench.model.types import Implementation, LstmBenchError, Shape
 from lstm_bench.model.units import (
     WIDTH,
@@ -40,7 +40,6 @@ from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.report.fastest import Compared
 from lstm_bench.report.ladder import COLUMNS, base_of
 from lstm_bench.report.page import LETTERS
-from lstm_bench.report.snippets import snippet
 from lstm_bench.runs.run_folders import elsewhere
 
 MOST = 6  # rows that are drawn; JSON and CSV have all

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from lstm_bench.frameworks.deepbench import libraries
 from lstm_bench.model.limits import Level, Limits
 from lstm_bench.model.types import Unsupported
-from lstm_bench.worker import baseline_libraries, native
+from lstm_bench.worker import native
 from lstm_kernels.layer import toolbox
 
 CLUSTERS = (2, 4, 8, 16)
@@ -30,12 +31,12 @@ READ_BYTES, MULTICAST_BYTES = 512 * 4 * 16, 49152
 
 def measure(device: str, threads: int) -> Limits:
     """The constants of the device, in some seconds."""
-    with baseline_libraries.kernel_refusals():
+    with libraries.kernel_refusals():
         return _gpu() if device == "cuda" else _cpu(threads)
 
 
 def _cpu(threads: int) -> Limits:
-    module = baseline_libraries.extension("lstm_bench._limits")
+    module = libraries.extension("lstm_bench._limits")
     sizes = sorted({2**n for n in range(threads.bit_length())} | {threads})
     caches = _caches(threads)
     if caches:
@@ -81,7 +82,7 @@ def _caches(threads: int) -> dict[str, int]:
 
 
 def _gpu() -> Limits:
-    module = baseline_libraries.extension("lstm_bench._limits")
+    module = libraries.extension("lstm_bench._limits")
     _, paths, compiler, device = toolbox()
     code = compiler.cached(str(native.sources() / "limits.cu"), {})
     cores = device["multiprocessors"]
