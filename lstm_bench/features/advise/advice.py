@@ -405,7 +405,7 @@ def sentence(answer: Advice) -> str:
         parts.append(f"Sure is {choice.row['implementation']}, {sure} faster")
     rivals = [row for row in choice.ties if row["implementation"] != now]
     if rivals and choice.state != "keep":
-        ratio = shown_ratio(choice.candidate["latency_s"], rivals[0]["latency_s"])
+        ratio = shown_ratio(*(seconds(row["latency_s"]) for row in (choice.candidate, rivals[0])))
         names = listed(row["implementation"] for row in rivals)
         exact = advice.rank(choice.candidate["accuracy"]) < advice.rank(rivals[0]["accuracy"])
         more = f"; {name} is more exact" if exact else ""
@@ -524,7 +524,7 @@ def _costs(times: summary.Times, near: Sequence[Shape]) -> dict[str, dict[str, f
 
 def _gain(answer: Advice, row: Mapping[str, Any]) -> float:
     """How many times faster than now a row is, by the latencies that are shown."""
-    return shown_ratio(answer.source.seconds[answer.now], row["latency_s"])
+    return shown_ratio(seconds(answer.source.seconds[answer.now]), seconds(row["latency_s"]))
 
 
 def _columns(answer: Advice) -> list[Column]:
