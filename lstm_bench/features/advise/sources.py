@@ -14,7 +14,7 @@ from pathlib import Path
 from lstm_bench.analysis import kinds, results, summary
 from lstm_bench.analysis.noise import SHAPE, floor_at
 from lstm_bench.analysis.results import REFERENCES, Run
-from lstm_bench.features.advise import estimate as advice
+from lstm_bench.features.advise import estimate
 from lstm_bench.frameworks import IMPLEMENTATIONS, find, framework_of
 from lstm_bench.model.errors import LstmBenchError
 from lstm_bench.model.suggest import guess
@@ -98,8 +98,8 @@ class Source:
     @functools.cached_property
     def gains(self) -> dict[str, float]:
         """How many times faster than now each row is that is no less exact."""
-        coarsest = advice.rank(self.accuracy[self.now])
-        rows = [name for name in self.rows if advice.rank(self.accuracy[name]) <= coarsest]
+        coarsest = estimate.rank(self.accuracy[self.now])
+        rows = [name for name in self.rows if estimate.rank(self.accuracy[name]) <= coarsest]
         return {name: self.seconds[self.now] / self.seconds[name] for name in rows}
 
     @functools.cached_property
@@ -146,7 +146,7 @@ def device_of(run: Run) -> str:
 
 def _finer(row: Implementation, other: Implementation) -> bool:
     """Whether a row is the same code as another, in finer arithmetic."""
-    ranks = [advice.rank(summary.accuracy(each.precision)) for each in (row, other)]
+    ranks = [estimate.rank(summary.accuracy(each.precision)) for each in (row, other)]
     alike = (row.home, row.options, row.threads) == (other.home, other.options, other.threads)
     return alike and ranks[0] < ranks[1]
 
@@ -161,10 +161,10 @@ def read(run: Run, shape: Shape, now: str | None = None) -> Source:
     if not len(times.shapes):
         rows = measurable(able, run.plan.settings.device)
         raise NoAnswer(f"{run.name} has no times: there is nothing to advise from", rows)
-    outside, (places, _) = advice.outside(times.shapes, shape), advice.near(times.shapes, shape)
+    outside, (places, _) = estimate.outside(times.shapes, shape), estimate.near(times.shapes, shape)
     near = tuple(Shape(*map(int, times.shapes.loc[place, SHAPE])) for place in places)
     near = near[:1] if outside else near
-    every = map(float, advice.seconds_at(times, near[0] if outside else shape))
+    every = map(float, estimate.seconds_at(times, near[0] if outside else shape))
     known = dict(zip(times.names, every, strict=True))
     seconds = {n: known[n] for n in run.implementations if not math.isnan(known.get(n, math.nan))}
     rows = [name for name in able if name in seconds]

@@ -13,7 +13,7 @@ from made_up import row, stored
 import lstm_bench
 from lstm_bench.analysis import summary
 from lstm_bench.analysis.results import load
-from lstm_bench.features.advise import advice, sources
+from lstm_bench.features.advise import advice, report, sources
 from lstm_bench.features.advise import estimate as guesses
 from lstm_bench.model.types import LstmBenchError, Shape
 from lstm_bench.model.units import read_size
@@ -60,7 +60,7 @@ def test_the_fastest_deployable_row_is_advised_and_the_reference_is_not():
     assert found.advised["verdict"] == "faster"
     assert found.now == "pytorch"
     assert "deepbench" not in [row["implementation"] for row in found.rows]
-    assert advice.sentence(found) == (
+    assert report.sentence(found) == (
         "onnxruntime, 2.0x faster than pytorch (1.90x to 2.1x), beyond the noise."
     )
 
@@ -68,13 +68,13 @@ def test_the_fastest_deployable_row_is_advised_and_the_reference_is_not():
 def test_what_runs_now_is_kept_if_nothing_is_faster_beyond_the_noise():
     found = ask(at_one_shape(pytorch=0.00401, onnxruntime=0.004), SHAPE)
     assert found.advised["implementation"] == "pytorch"
-    assert advice.sentence(found).startswith("Keep pytorch")
+    assert report.sentence(found).startswith("Keep pytorch")
 
 
 def test_what_runs_now_may_be_a_reference():
     found = ask(at_one_shape(deepbench=0.001, pytorch=0.004), SHAPE, now="deepbench")
     assert found.advised["implementation"] == "pytorch"
-    assert "slower than deepbench" in advice.sentence(found)
+    assert "slower than deepbench" in report.sentence(found)
 
 
 def test_accuracy_is_that_of_what_runs_now_unless_it_is_asked_for():
@@ -146,11 +146,11 @@ def test_a_shape_between_measured_ones_is_worked_out_and_said_to_be():
     assert not found.measured
     assert found.advised["implementation"] == "pytorch"
     assert ask(crossing(), Shape(100, 16, 15, 100)).advised["implementation"] == "onnxruntime"
-    assert "was not measured: this is worked out from" in advice.sentence(found)
+    assert "was not measured: this is worked out from" in report.sentence(found)
     assert set(found.source.near) <= {Shape(h, 1, t, h) for h in (64, 128) for t in (10, 20)}
-    told = " ".join(advice.certainty(found))
+    told = " ".join(report.certainty(found))
     assert "each left out in turn" in told
-    (command,) = re.findall(r"measure it:\n    (.*)", advice.document(found).written("table"))
+    (command,) = re.findall(r"measure it:\n    (.*)", report.document(found).written("table"))
     assert command.startswith("lstm-bench grid --shape 100,1,15 -i pytorch")
 
 

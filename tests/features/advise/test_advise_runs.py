@@ -9,7 +9,7 @@ from conftest import REPOSITORY
 from made_up import row, stored
 
 from lstm_bench.analysis.results import load
-from lstm_bench.features.advise import advice, sources
+from lstm_bench.features.advise import advice, report, sources
 from lstm_bench.model.types import LstmBenchError, Shape
 from lstm_bench.runs.nodes import Kind
 
@@ -120,7 +120,7 @@ def test_a_run_whose_tf32_is_slower_than_its_fp32_does_not_decide(tmp_path):
     assert found.advised["speedup"] == pytest.approx(4)
     assert found.other_runs == {"odd": pytest.approx(8)}
     assert found.interval[1] == pytest.approx(8)
-    assert "in odd pytorch-graph is 8.0x as fast as pytorch-tf32" in advice.origin(found)
+    assert "in odd pytorch-graph is 8.0x as fast as pytorch-tf32" in report.origin(found)
 
 
 def test_of_runs_as_quiet_as_each_other_the_one_with_more_rows_decides(tmp_path):
@@ -141,10 +141,10 @@ def test_a_row_that_the_run_lacks_and_another_has_leaves_it_open(tmp_path):
     found = answer(tmp_path, Shape(8, 2, 1, 8), device="h200")
     assert (found.run.name, found.measured, found.decided) == ("own", True, False)
     assert list(found.missing) == ["pytorch-graph"]
-    text = advice.sentence(found)
+    text = report.sentence(found)
     assert "Keep" not in text
     assert "own does not have: pytorch-graph (4.0x in around" in text
-    assert "lstm-bench grid --shape 8,2,1 -i" in advice.document(found).written("table")
+    assert "lstm-bench grid --shape 8,2,1 -i" in report.document(found).written("table")
     assert answer(tmp_path, Shape(8, 2, 1, 8), device="h200", without=["pytorch-graph"]).decided
 
 
@@ -154,7 +154,7 @@ def test_a_run_without_what_users_run_comes_last_and_says_so(tmp_path):
     found = answer(tmp_path, device="cuda")
     assert found.now == "pytorch"
     assert "Without any setting you run pytorch-tf32, which strict does not have" in (
-        advice.sentence(found)
+        report.sentence(found)
     )
     assert (found.decided, found.accuracy) == (False, "tf32")
     assert advice.to_measure(found) == ["pytorch-graph", "pytorch", "pytorch-tf32"]
@@ -173,12 +173,12 @@ def test_a_tie_goes_to_the_more_exact_row_and_is_called_one(tmp_path):
     on_gpu(tmp_path / "r", *gpu_rows(4e-3, 4e-3, *graphs))
     found = answer(tmp_path, device="h200")
     assert found.advised["implementation"] == "pytorch-graph"
-    text = advice.sentence(found)
+    text = report.sentence(found)
     assert "A tie with pytorch-tf32-graph (1.04x its time" in text
     assert "pytorch-graph is more exact" in text
     near = on_gpu(tmp_path / "now", *gpu_rows(1.04e-3, 1.05e-3))
     found = advice.advise(sources.Search([sources.read(load(near), SHAPE)]))
-    assert advice.sentence(found).startswith("pytorch, a tie with pytorch-tf32 (1.01x slower")
+    assert report.sentence(found).startswith("pytorch, a tie with pytorch-tf32 (1.01x slower")
 
 
 def test_a_gain_that_may_be_noise_is_not_decided_and_never_kept(lstm_bench, tmp_path):
@@ -197,7 +197,7 @@ def test_beside_what_is_not_decided_stands_what_is_sure(tmp_path):
     stored(tmp_path / "r", *rows)
     found = answer(tmp_path)
     assert found.advised["implementation"] == "pytorch-script"
-    assert "Sure is pytorch-script, 2.0x faster" in advice.sentence(found)
+    assert "Sure is pytorch-script, 2.0x faster" in report.sentence(found)
 
 
 @pytest.mark.parametrize("run", ["h200-kernel", "h200-warpgroups"])
