@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
 from made_up import row, stored
 
 from lstm_bench.analysis.results import load
@@ -188,8 +187,9 @@ def test_a_gain_that_may_be_noise_is_not_decided_and_never_kept(lstm_bench, tmp_
     assert "Not decided: openvino may be 2.6x faster than pytorch" in done.stdout
     assert "lstm-bench grid --shape 8,1,1 -i openvino,pytorch --device cpu" in done.stdout
     assert "Keep" not in done.stdout
-    told = json.loads(lstm_bench("advise", "8,1,1", "--format", "json").stdout)
-    assert (told["decided"], told["candidate"], told["advised"]) == (False, "openvino", "pytorch")
+    facts = json.loads(lstm_bench("advise", "8,1,1", "--format", "json").stdout)
+    choice = facts["decided"], facts["candidate"], facts["advised"]
+    assert choice == (False, "openvino", "pytorch")
 
 
 def test_beside_what_is_not_decided_stands_what_is_sure(tmp_path):
@@ -219,14 +219,14 @@ def test_rows_can_be_left_out_and_their_code_be_asked_for(lstm_bench, tmp_path):
     done = lstm_bench("advise", "8,1,1", "--code", "pytorch-trace")
     assert "pytorch-trace, from lstm" in done.stdout
     assert "torch.jit.trace" in done.stdout
-    for flag, name, told in (
+    for flag, name, message in (
         ("--without", "pytorhc", "did you mean 'pytorch'"),
         ("--code", "pytorhc", "did you mean 'pytorch'"),
         ("--code", "deepbench", "no program can use deepbench"),
     ):
         done = lstm_bench("advise", "8,1,1", flag, name)
         assert done.returncode == 2
-        assert told in done.stderr
+        assert message in done.stderr
 
 
 def test_the_advised_row_is_marked_in_the_table_unless_it_is_not_decided(lstm_bench, tmp_path):
@@ -250,9 +250,9 @@ def test_where_a_cpu_answers_by_default_the_first_lines_name_the_gpu_and_what_to
 ):
     stored(tmp_path / "results" / "here", *pair())
     on_gpu(tmp_path / "results" / "there", *gpu_rows(5e-3, 4e-3))
-    told = "NVIDIA H200 has an answer too: `lstm-bench advise 8,1,1 --device H200`"
-    assert lstm_bench("advise", "8,1,1").stdout.splitlines()[1] == told
-    assert told not in lstm_bench("advise", "8,1,1", "--device", "cpu").stdout
+    line = "NVIDIA H200 has an answer too: `lstm-bench advise 8,1,1 --device H200`"
+    assert lstm_bench("advise", "8,1,1").stdout.splitlines()[1] == line
+    assert line not in lstm_bench("advise", "8,1,1", "--device", "cpu").stdout
     assert "pytorch" in lstm_bench("advise", "8,1,1", "--device", "H200").stdout
 
 
@@ -302,6 +302,7 @@ def test_what_the_only_run_lacks_is_named(shape, run, advised, missing):
     assert (found.run.name, found.advised["implementation"]) == (run, advised)
     assert missing in found.missing
     assert not found.decided
+    assert report.sentence(found).startswith(f"Not decided: {advised}")
 
 
 # ---- nothing to answer from
@@ -362,6 +363,14 @@ def run(folder, *arguments):
     from lstm_bench.features.advise.command import advise
 
     advise.main([*arguments, "--results", str(folder)], standalone_mode=False)
+
+
+def test_measure_runs_the_rows_that_could_win_and_answers_from_that(tmp_path, measured, capsys):
+    asked = measured(*pair(3e-3, 1e-3, 8, 2))
+    stored(tmp_path / "r", *(each for b in (1, 4) for each in pair(2e-3, 1e-3, 8, b)))
+    run(tmp_path, "8,2,1", "--run", "r", "--measure")
+    assert asked == [["onnxruntime", "pytorch"]]
+    assert "onnxruntime, 3.0x faster than pytorch" in capsys.readouterr().out
 
 
 def test_after_a_stop_before_the_first_cell_measuring_goes_on(tmp_path, measured, capsys):
@@ -437,14 +446,7 @@ def test_measuring_for_another_device_is_refused(tmp_path, measured):
 
 def test_a_run_that_lacks_the_fastest_row_goes_behind_one_that_has_it(lstm_bench):
     """h200-deepbench has the shape and less noise, but not the drop-in."""
-    shipped = ["--device", "h200", "--results", REPOSITORY / "results"]
+    shipped = ["--device", "h200", "--results", RESULTS]
     done = lstm_bench("advise", "512,64,25", *shipped)
     assert "pytorch-tf32-persistent, 5.3x faster than pytorch-tf32" in done.stdout
     assert "it has the fastest row" in done.stdout
-
-
-def test_advice_that_a_row_of_another_run_may_beat_is_not_decided(lstm_bench):
-    done = lstm_bench(
-        "advise", "256,1,150", "--device", "h200", "--results", REPOSITORY / "results"
-    )
-    assert "Not decided: pytorch-graph" in done.stdout
