@@ -19,7 +19,7 @@ from lstm_bench.runs.estimate import Estimate
 
 SIZES = (8, 16, 32, 64, 128, 256)
 MIB = 1 << 20
-DISTURBED = {"warnings": ["disturbed: other processes used 1.5 cores while this was measured"]}
+NEIGHBOUR = ["disturbed: other processes used 1.5 cores while this was measured"]
 
 
 def rounds(seconds, spread=0.01, seed=1):
@@ -242,19 +242,29 @@ def test_a_disturbed_control_of_the_base_leaves_the_other_shapes_decided(gate):
     assert [cell["shape"] for cell in facts["verdicts"] if cell["undecided"]] == ["256,1,1"]
 
 
-def test_a_base_that_was_marked_as_disturbed_is_not_the_same_but_what_is_slower_than_it_fails(
-    gate,
-):
-    _, facts = gate(cells(**DISTURBED), cells(seed=2))
-    assert {*at_shapes(facts).values()} == {"unsure"}
-    _, facts = gate(cells(**DISTURBED), cells(factor=2.0, at=64, seed=2))
+def marked(made, at):
+    """The same cells, of which those at a size have the warning of a neighbour."""
+    for cell in made:
+        cell.warnings = NEIGHBOUR if at in (None, cell.shape.hidden) else []
+    return made
+
+
+@pytest.mark.parametrize("at", [None, 64])
+def test_a_base_that_had_a_neighbour_is_not_the_same_but_what_is_slower_than_it_fails(gate, at):
+    _, facts = gate(marked(cells(), at), cells(seed=2))
+    assert (facts["64,1,1"]["verdict"], facts["64,1,1"]["disturbed"]) == ("unsure", "base")
+    assert facts["8,1,1"]["verdict"] == ("same" if at else "unsure")
+    _, facts = gate(marked(cells(), at), cells(factor=2.0, at=64, seed=2))
     assert facts["failing"] == ["64,1,1 slower"]
 
 
-def test_a_new_run_that_was_disturbed_cannot_fail_but_is_named(gate, lstm_bench):
-    code, facts = gate(cells(), cells(factor=2.0, **DISTURBED))
-    assert (code, facts["decided"], facts["8,1,1"]["disturbed"]) == (0, False, "new")
-    assert "new disturbed at 6 cells of run new" in lstm_bench("gate", "base", "new").stdout
+@pytest.mark.parametrize("at", [None, 64])
+def test_a_new_run_that_had_a_neighbour_cannot_fail_but_is_named(gate, lstm_bench, at):
+    code, facts = gate(cells(), marked(cells(factor=2.0, at=at, seed=2), at))
+    assert (code, facts["decided"], facts["64,1,1"]["disturbed"]) == (0, False, "new")
+    count = "1 cell" if at else "6 cells"
+    text = lstm_bench("gate", "base", "new").stdout
+    assert f"new disturbed at {count} of run new" in text
     assert gate(flags=["--strict"])[0] == 3
 
 
