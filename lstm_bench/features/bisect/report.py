@@ -15,13 +15,9 @@ def document(
     search: Bisection, implementation: str, metric: str, runs: Sequence[str], threshold: float
 ) -> Document:
     """`runs` has the run of each step."""
-    facts: dict[str, Any] = {
-        "implementation": implementation,
-        "metric": metric,
-        "versions": search.versions,
-    }
-    facts |= {"threshold": threshold, "last_good": search.good, "first_slower": search.bad}
-    result = Document(facts={**facts, "doubts": search.doubts})
+    result = Document(facts={"implementation": implementation, "metric": metric})
+    result.facts |= {"versions": search.versions, "threshold": threshold}
+    result.facts |= {"last_good": search.good, "first_slower": search.bad, "doubts": search.doubts}
     result.add(wrapped(_answer(search, implementation, metric, threshold)), _sureness(search))
     rows = [{**asdict(step), "run": run} for step, run in zip(search.steps, runs, strict=True)]
     columns = (
