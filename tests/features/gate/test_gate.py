@@ -375,8 +375,10 @@ def test_two_versions_in_one_run_are_held_against_each_other(gate, tmp_path):
     assert gate(words=["both"])[0] == 3
     assert gate(words=["both"], flags=["--as", "pytorch~old=pytorch"])[0] == 0
     assert gate(words=["both", "both"], flags=["-i", "pytorch"])[0] == 3
-    for name in ("other", "pytorhc"):  # a row is not held against itself
-        code, facts = gate(words=["both"], flags=["-i", name])
+    rows = [*cells("pytorch~2.12", group="g"), *cells(group="g"), *cells("other", group="g")]
+    written(tmp_path / "results" / "no-sides", *rows)
+    for run, name in (("both", "other"), ("both", "pytorhc"), ("no-sides", "other")):
+        code, facts = gate(words=[run], flags=["-i", name])  # not compared with itself
         assert (code, f"{name!r} is not compared" in facts["error"]) == (2, True)
 
 
