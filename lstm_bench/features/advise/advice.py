@@ -267,13 +267,13 @@ def _allowed(names: Sequence[str], precisions: Mapping[str, str], accuracy: str)
 
 
 def measure(answer: Advice) -> str:
-    """What to type for a sure answer."""
+    """The command that makes the answer sure."""
     flags = ["--rigorous"] if answer.measured and not answer.choice.decided else []
     return sources.command(answer.run, answer.shape, to_measure(answer), *flags)
 
 
 def to_measure(answer: Advice) -> list[str]:
-    """What to measure for a sure answer: the rows that could win, and what runs now."""
+    """The rows that make the answer sure: those that could win, and what runs now."""
     names = dict.fromkeys([*answer.could_win, answer.now, answer.source.lacks])
     return sources.measurable(names, answer.run.plan.settings.device)
 

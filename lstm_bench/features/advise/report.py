@@ -42,7 +42,7 @@ def frame(answer: advice.Advice) -> pd.DataFrame:
 
 
 def facts(answer: advice.Advice) -> dict[str, Any]:
-    """What is known beside the rows."""
+    """The answer as JSON has it, beside the rows."""
     measured, choice = answer.measured, answer.choice
     return {
         "run": answer.run.name,
@@ -171,7 +171,7 @@ def origin(answer: advice.Advice) -> list[str]:
 
 
 def certainty(answer: advice.Advice) -> list[str]:
-    """How sure that is: the noise, and what such advice was worth elsewhere."""
+    """Says how sure that is: the noise, and the worth of such advice elsewhere."""
     run, source = answer.run, answer.source
     pairs = sum(each.pairs for each in run.noise)
     wrong = sum(each.called_different for each in run.noise)

@@ -46,7 +46,7 @@ class NoAnswer(LstmBenchError):
 
 @dataclass(frozen=True)
 class Source:
-    """What a run says of a shape; of one outside of its sizes, what it says of the nearest."""
+    """The times of a run at a shape; of one outside of its sizes, those at the nearest."""
 
     run: Run
     times: summary.Times
@@ -104,7 +104,7 @@ class Source:
 
     @functools.cached_property
     def noise(self) -> float:
-        """How far the times may be off that decide."""
+        """The error of the times that decide."""
         fastest = max(self.gains, key=self.gains.__getitem__, default=self.now)
         return max(self.floor(self.now, fastest), self.excess)
 
@@ -156,7 +156,7 @@ def _is_fake(row: Implementation | None) -> bool:
 
 
 def read(run: Run, shape: Shape, now: str | None = None) -> Source:
-    """What a run says of a shape; refuses where it has no time of a row that can be deployed."""
+    """Read the times of a run at a shape; refuse a run without one that can be deployed."""
     times, able = summary.times(run.cells), deployable(run)
     if not len(times.shapes):
         rows = measurable(able, run.plan.settings.device)
@@ -193,7 +193,7 @@ def _usual(run: Run, name: str) -> str:
 
 
 def refusal(sources: Sequence[Source], elsewhere: str = "") -> NoAnswer:
-    """That a shape is outside of what these runs measured, and what measures it."""
+    """The error for a shape outside of what these runs measured, with the command for it."""
     source = sources[0]
     run, shape = source.run, source.shape
     rows = measurable(deployable(run), run.plan.settings.device)
@@ -231,7 +231,7 @@ def measurable(names: Iterable[str], device: str) -> list[str]:
 
 
 def command(run: Run, shape: Shape, names: Iterable[str], *flags: str) -> str:
-    """What measures these rows at a shape."""
+    """The command that measures these rows at a shape."""
     arguments = measuring(run.plan.settings.device, shape, names)
     return shlex.join(["lstm-bench", "grid", *arguments, *flags])
 
@@ -243,7 +243,7 @@ def measuring(device: str, shape: Shape, names: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Search:
-    """What the runs of a device say of a shape."""
+    """The runs of a device that have an answer for a shape."""
 
     sources: list[Source]  # the best first; behind those with an answer those that do not reach it
     asked: int = 0  # how many have an answer; none of one that the user chose

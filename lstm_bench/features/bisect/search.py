@@ -51,7 +51,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Bisection:
-    """What a search found: the border between `good` and `bad`, or none."""
+    """The result of a search: the border between `good` and `bad`, or none."""
 
     versions: tuple[str, ...]
     steps: tuple[Step, ...]

@@ -17,13 +17,13 @@ import pandas as pd
 from lstm_bench.analysis.noise import FEWEST_PAIRS, METRICS, SHAPE, Numbers, by_round, row_median
 
 Sizes = tuple[int, ...]
-UNKNOWN = float(np.log(2))  # where no two processes were held against each other: at least that
+UNKNOWN = float(np.log(2))  # where no two processes were compared: at least that
 FURTHER = 1.5  # than the furthest two seen: how far others may lie apart, at another shape
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What a cell took in each process, as logarithms; `in_turns`: the new over the base's.
+    """The times of a cell in each process, as logarithms; `in_turns`: the new over the base's.
 
     Of two runs also the mean of each pass: processes of one pass share its time.
     """
@@ -103,9 +103,9 @@ def in_turns(
         sides.append(own.assign(place=place)[[*keys, rounds]])
     both = sides[0].merge(sides[1], on=keys, suffixes=("", "_new")).sort_values(keys)
     ratios = _between(both[rounds], both[rounds + "_new"])
-    found, nothing = _by_shape(both, ratios), np.empty(0)
+    known, nothing = _by_shape(both, ratios), np.empty(0)
     return [
-        Sample(nothing, found.get(at, nothing), nothing, nothing, in_turns=True) for at in shapes
+        Sample(nothing, known.get(at, nothing), nothing, nothing, in_turns=True) for at in shapes
     ]
 
 

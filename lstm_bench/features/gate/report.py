@@ -35,7 +35,7 @@ Both = Mapping[str, Mapping[str, str]]  # the base and the new side of a row
 
 @dataclass(frozen=True)
 class Compared:
-    """What is compared: each row's two sides, what differs between them, and what to mind."""
+    """Names each row's two sides, what differs between them, and what to mind."""
 
     sides: Sequence[Both]
     differs: Mapping[str, Sequence[str]]
@@ -80,34 +80,34 @@ def _named(names: Sequence[str]) -> str:
     return listed([*names[:MOST_NAMED], *([f"{left} more"] if left > 0 else [])])
 
 
-def document(found: pd.DataFrame, compared: Compared, threshold: float) -> Document:
+def document(judged: pd.DataFrame, compared: Compared, threshold: float) -> Document:
     """Which side is which, the verdict, then what it rests on, the worst first."""
     result = Document(main="verdicts")
     result.facts |= {"sides": list(compared.sides), "warnings": list(compared.warnings)}
     result.facts |= {"differs": {what: list(pair) for what, pair in compared.differs.items()}}
-    decided, fails = not found["undecided"].any(), bool(found["fails"].any())
+    decided, fails = not judged["undecided"].any(), bool(judged["fails"].any())
     result.facts |= {"threshold": threshold, "passed": decided and not fails, "decided": decided}
-    result.add("\n".join(wrapped(line) for line in (*compared.lines(), verdict(found))))
-    result.add(_disturbed(found, compared), _failures(found), _renamed(found, compared))
-    result.add(_rows(found, TIME, "time by row, and its geometric mean over shapes"))
-    result.add(_rows(found, TOTAL, f"since the first base, measured {compared.first[:10]}"))
-    result.add(_unsure(found), _remedy(found, compared.in_turns))
-    result.add_details(Table("verdicts", _records(found), _COLUMNS))
+    result.add("\n".join(wrapped(line) for line in (*compared.lines(), verdict(judged))))
+    result.add(_disturbed(judged, compared), _failures(judged), _renamed(judged, compared))
+    result.add(_rows(judged, TIME, "time by row, and its geometric mean over shapes"))
+    result.add(_rows(judged, TOTAL, f"since the first base, measured {compared.first[:10]}"))
+    result.add(_unsure(judged), _remedy(judged, compared.in_turns))
+    result.add_details(Table("verdicts", _records(judged), _COLUMNS))
     return result
 
 
-def verdict(found: pd.DataFrame) -> str:
+def verdict(judged: pd.DataFrame) -> str:
     """The verdict in a sentence."""
-    cells = found[found["shape"] != ALL].drop_duplicates(["implementation", "shape"])
-    rows = counted(found["implementation"].nunique(), "row")
+    cells = judged[judged["shape"] != ALL].drop_duplicates(["implementation", "shape"])
+    rows = counted(judged["implementation"].nunique(), "row")
     whole = f"{counted(len(cells), 'cell')} of {rows}"
-    open_ = _records(found[found["undecided"]])
-    fails = found[found["fails"] & ~found["undecided"]]
+    open_ = _records(judged[judged["undecided"]])
+    fails = judged[judged["fails"] & ~judged["undecided"]]
     end = ""
     if open_:
         furthest = max(open_, key=lambda cell: abs(np.log(cell["ratio"])))
         end = f"{'up' if furthest['ratio'] >= 1 else 'down'} to {_ratio(furthest)}"
-    if found["fails"].any():
+    if judged["fails"].any():
         kinds = fails["verdict"].mask(fails["shape"] == ALL, fails["verdict"] + " as a whole")
         kinds = kinds.mask(fails["what"] == TOTAL, kinds + " since the first base")
         parts = [f"{n} {word}" for word, n in kinds.value_counts(sort=False).items()]
@@ -115,7 +115,7 @@ def verdict(found: pd.DataFrame) -> str:
         return f"FAILED: {whole}; {listed(parts)}"
     if open_:
         return f"not decided: {len(open_)} of {counted(len(cells), 'cell')}, {end}"
-    faster = int((found.loc[found["shape"] != ALL, "verdict"] == "faster").sum())
+    faster = int((judged.loc[judged["shape"] != ALL, "verdict"] == "faster").sum())
     return f"passed: {whole}, none slower, larger or lost; {faster} faster"
 
 
@@ -127,9 +127,9 @@ _WHY = {
 }
 
 
-def _disturbed(found: pd.DataFrame, compared: Compared) -> str:
+def _disturbed(judged: pd.DataFrame, compared: Compared) -> str:
     """The cells of each side that was disturbed, and what follows from it."""
-    cells = found[(found["shape"] != ALL) & (found["what"] == TIME)]
+    cells = judged[(judged["shape"] != ALL) & (judged["what"] == TIME)]
     lines = []
     for side, row in (("base", "against"), ("new", "implementation")):
         named = [
@@ -145,10 +145,10 @@ def _disturbed(found: pd.DataFrame, compared: Compared) -> str:
     return "\n".join(map(wrapped, lines))
 
 
-def _renamed(found: pd.DataFrame, compared: Compared) -> str:
+def _renamed(judged: pd.DataFrame, compared: Compared) -> str:
     """A hint where a whole row is missing: it may have another name."""
-    lost = found[found["verdict"] == "missing"]["implementation"].unique()
-    timed = set(found[found["what"] == TIME]["implementation"])
+    lost = judged[judged["verdict"] == "missing"]["implementation"].unique()
+    timed = set(judged[judged["what"] == TIME]["implementation"])
     if names := [name for name in lost if name not in timed]:
         return wrapped(
             f"missing: {_named(names)}; if a row has another name in the new run:"
@@ -157,15 +157,15 @@ def _renamed(found: pd.DataFrame, compared: Compared) -> str:
     return ""
 
 
-def junit(found: pd.DataFrame, compared: Compared) -> str:
+def junit(judged: pd.DataFrame, compared: Compared) -> str:
     """A test case for every row at every shape, and one for every row as a whole."""
     suite = ElementTree.Element("testsuite", name="lstm-bench gate")
     properties = ElementTree.SubElement(suite, "properties")
-    facts = {"compared": "; ".join(compared.lines()), "verdict": verdict(found)}
+    facts = {"compared": "; ".join(compared.lines()), "verdict": verdict(judged)}
     for name, value in facts.items():
         ElementTree.SubElement(properties, "property", name=name, value=clean(value))
     counts = {"tests": 0, "failures": 0, "skipped": 0}
-    for (name, shape), entries in found.groupby(["implementation", "shape"], sort=False):
+    for (name, shape), entries in judged.groupby(["implementation", "shape"], sort=False):
         case = ElementTree.SubElement(suite, "testcase", classname=clean(name), name=clean(shape))
         fails, open_ = entries["fails"].any(), entries["undecided"].any()
         counts["tests"] += 1
@@ -192,17 +192,17 @@ def _sentence(entry: Row) -> str:
     return clean(f"{entry['what']} {change}{known}")
 
 
-def _failures(found: pd.DataFrame) -> Table | str:
-    """Whole rows first, then cells; of either the worst first."""
-    fails = found[found["fails"]]
+def _failures(judged: pd.DataFrame) -> Table | str:
+    """Lists whole rows first, then cells; of either the worst first."""
+    fails = judged[judged["fails"]]
     if fails.empty:
         return ""
     more = f"; the first {MOST} of {len(fails)}" if len(fails) > MOST else ""
     return Table("failures", _worst(fails), _COLUMNS, f"failures{more}", MOST, keys=2)
 
 
-def _unsure(found: pd.DataFrame) -> Table | str:
-    unsure = found[(found["verdict"] == "unsure") & (found["what"] == TIME)]
+def _unsure(judged: pd.DataFrame) -> Table | str:
+    unsure = judged[(judged["verdict"] == "unsure") & (judged["what"] == TIME)]
     if unsure.empty:
         return ""
     more = f" (the first {MOST} of {len(unsure)})" if len(unsure) > MOST else ""
@@ -211,9 +211,9 @@ def _unsure(found: pd.DataFrame) -> Table | str:
     return Table("unsure", _worst(unsure), columns, title, MOST, keys=2)
 
 
-def _remedy(found: pd.DataFrame, in_turns: bool) -> str:
-    """What would settle what is unsure."""
-    unsure = found[found["undecided"] & (found["disturbed"] == "")]
+def _remedy(judged: pd.DataFrame, in_turns: bool) -> str:
+    """Names what would settle what is unsure."""
+    unsure = judged[judged["undecided"] & (judged["disturbed"] == "")]
     wanted = unsure["passes"].max()
     if not np.isfinite(wanted):
         turns = "; or measure both in turns in one run, with `--against`"
@@ -225,16 +225,16 @@ def _remedy(found: pd.DataFrame, in_turns: bool) -> str:
     )
 
 
-def _worst(found: pd.DataFrame) -> list[dict[str, Any]]:
-    order = pd.DataFrame({"cell": found["shape"] != ALL, "ratio": -found["ratio"].fillna(np.inf)})
-    return _records(found.loc[order.sort_values(["cell", "ratio"], kind="stable").index])
+def _worst(judged: pd.DataFrame) -> list[dict[str, Any]]:
+    order = pd.DataFrame({"cell": judged["shape"] != ALL, "ratio": -judged["ratio"].fillna(np.inf)})
+    return _records(judged.loc[order.sort_values(["cell", "ratio"], kind="stable").index])
 
 
-def _rows(found: pd.DataFrame, what: str, title: str) -> Table | str:
-    """Every row in a line."""
+def _rows(judged: pd.DataFrame, what: str, title: str) -> Table | str:
+    """Counts the verdicts of each row, and shows its mean ratio."""
     lines = []
     words = ("slower", "unsure", "same", "faster")
-    for name, own in found[found["what"] == what].groupby("implementation", sort=False):
+    for name, own in judged[judged["what"] == what].groupby("implementation", sort=False):
         cells, whole = own[own["shape"] != ALL], _records(own[own["shape"] == ALL])
         counts = cells["verdict"].value_counts()
         line = {"implementation": name, "against": own["against"].iloc[0], "shapes": len(cells)}
@@ -259,9 +259,9 @@ def _rows(found: pd.DataFrame, what: str, title: str) -> Table | str:
     return Table("rows" if what == TIME else "total", lines, columns, title)
 
 
-def _records(found: pd.DataFrame) -> list[dict[str, Any]]:
+def _records(judged: pd.DataFrame) -> list[dict[str, Any]]:
     """As JSON holds them: None for what is not known."""
-    return list(found.astype(object).where(found.notna(), None).to_dict("records"))
+    return list(judged.astype(object).where(judged.notna(), None).to_dict("records"))
 
 
 def _timed(entry: Row) -> bool:

@@ -163,7 +163,7 @@ def differences(
 
 
 def warnings(base: Run, new: Run, rows: Mapping[str, str]) -> list[str]:
-    """What a reader should know before the verdict."""
+    """Warns where the new side has the older versions."""
     differ = differences(base, new, rows, versions_only=True)
     numbers = {name: list(map(_number, both)) for name, both in differ.items()}
     older = [name for name, (old, now) in numbers.items() if old and now and now < old]
@@ -180,7 +180,7 @@ def _number(version: str) -> list[int]:
 
 
 def refuse_versions(base: Run, new: Run, rows: Mapping[str, str]) -> None:
-    """Two builds are compared only where that is what was asked for."""
+    """Refuse two builds, unless that is what was asked for."""
     differ = differences(base, new, rows, versions_only=True)
     changes = [f"{what} ({a} and {b})" for what, (a, b) in differ.items() if what != "driver"]
     if changes:

@@ -101,7 +101,7 @@ class Pair:
 
     @property
     def rounds(self) -> npt.NDArray[np.intp]:
-        """How many both sides have in common, shape by shape."""
+        """The number of rounds that both sides have, shape by shape."""
         ratios = noise.log_ratios(self.pair.a_rounds, self.pair.b_rounds)
         return np.asarray(np.isfinite(ratios).sum(axis=1))
 
@@ -136,7 +136,7 @@ class Pair:
         return [{**self.names, **record} for record in records]
 
     def _processes(self, least: float, chance: float) -> tuple[Numbers, Numbers]:
-        """What processes explain at each shape; and the passes after which luck would not.
+        """What processes explain at each shape, and the passes that would rule out luck.
 
         One process may be as much slower than another as any two lie apart, and one run than
         another as the half of the shapes that moved least. Of many processes that are all on one

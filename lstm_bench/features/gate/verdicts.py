@@ -109,7 +109,7 @@ def judge(
 ) -> pd.DataFrame:
     """One line per verdict; `fails` marks those that must not pass.
 
-    `rows` has the row of the new run, and the row of the base that it is held against. Without
+    `rows` has the row of the new run, and the row of the base that it is compared with. Without
     `new` both are of one run, measured in turns. `what` is time, output, device memory or host
     memory; `noise` the difference that chance explains, NaN where nobody measured it; `rounds` or
     `passes` what would settle an `unsure`; `disturbed` the side that was: base, new or both. A
@@ -138,16 +138,16 @@ def judge(
         own = pair.cells(threshold, ALARMS / 2 / cells)
         entries += own
         entries += pair.row(threshold, ALARMS / 2 / len(pairs), {cell["verdict"] for cell in own})
-    found = pd.DataFrame(entries, columns=COLUMNS)
-    found["disturbed"] = found["disturbed"].fillna("")
-    found["undecided"] = (found["verdict"] == "unsure") & (found["shape"] != ALL)
-    found["fails"] = found["verdict"].isin(FAILING) | (found["what"] == "output")
-    found["fails"] |= strict & found["undecided"]
-    return found
+    judged = pd.DataFrame(entries, columns=COLUMNS)
+    judged["disturbed"] = judged["disturbed"].fillna("")
+    judged["undecided"] = (judged["verdict"] == "unsure") & (judged["shape"] != ALL)
+    judged["fails"] = judged["verdict"].isin(FAILING) | (judged["what"] == "output")
+    judged["fails"] |= strict & judged["undecided"]
+    return judged
 
 
 def _statuses(cells: pd.DataFrame) -> dict[Sizes, str]:
-    """How a row came out at each shape: the worst of its passes and controls."""
+    """The worst status of a row at each shape, over its passes and controls."""
     rank = {"ok": 2, "wrong": 0}
     statuses: dict[Sizes, str] = {}
     for *sizes, status in cells[[*SHAPE, "status"]].itertuples(False, None):

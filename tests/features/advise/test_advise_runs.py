@@ -167,6 +167,25 @@ def test_a_run_without_what_users_run_comes_last_and_says_so(tmp_path):
 # ---- the choice
 
 
+@pytest.mark.parametrize(
+    ("ratio", "noise", "advised"),
+    [
+        (1.2, 1.0, "pytorch-tf32-graph"),
+        (1.2, 1.5, "pytorch-graph"),
+        (1.4, 1.5, "pytorch-tf32-graph"),  # more than 25% is never a tie
+    ],
+)
+def test_a_tie_lies_within_the_noise_and_within_25_percent(tmp_path, ratio, noise, advised):
+    graphs = ("pytorch-tf32-graph", 1e-3), ("pytorch-graph", ratio * 1e-3)
+    rows, controls = gpu_rows(4e-3, 4e-3, *graphs), gpu_rows(4e-3, 4e-3, *graphs)
+    for control in controls:
+        control.copy = 2
+        control.latency_s *= noise
+        control.round_latency_s = [noise * time for time in control.round_latency_s]
+    on_gpu(tmp_path / "r", *rows, *controls)
+    assert answer(tmp_path, device="h200").advised["implementation"] == advised
+
+
 def test_a_tie_goes_to_the_more_exact_row_and_is_called_one(tmp_path):
     graphs = ("pytorch-tf32-graph", 1.00e-3), ("pytorch-graph", 1.04e-3)
     on_gpu(tmp_path / "r", *gpu_rows(4e-3, 4e-3, *graphs))
