@@ -81,6 +81,7 @@ def advise(
     """
     from lstm_bench.driver import machine
     from lstm_bench.features.advise import advice, sources
+    from lstm_bench.features.advise import report as advise_report
     from lstm_bench.model.units import read_size
     from lstm_bench.runs import grid
 
@@ -112,7 +113,7 @@ def advise(
         folder = _measured(here.device, asked, names, results)
         search = sources.search(folder.parent, asked, here, None, now, folder.name)
         answer = advice.advise(search, accuracy, limit, without)
-    options.write(advice.document(answer, code), form, output)
+    options.write(advise_report.document(answer, code), form, output)
 
 
 def _measured(device: str, shape: Shape, names: Sequence[str], results: Path) -> Path:
