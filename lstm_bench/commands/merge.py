@@ -28,12 +28,11 @@ def merge(runs: Sequence[str], run_name: str | None, mixed: bool, results: Path)
     Runs of another grid, version or device are refused, and so are two that measured the same cell.
     The runs themselves stay as they are; the workers' logs stay with them.
     """
-    from lstm_bench.driver import preflight
+    from lstm_bench.runs import choice, run_folders
     from lstm_bench.runs import merge as merging
-    from lstm_bench.runs import run_folders
 
     folders = [run_folders.find_run(results, name) for name in runs]
-    name = preflight.run_name(run_name) if run_name else _common(folders)
+    name = choice.run_name(run_name) if run_name else _common(folders)
     into = results / name
     if into.resolve() in [folder.resolve() for folder in folders]:
         raise LstmBenchError(f"--run {name}: is one of the runs; expected a name of its own")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from lstm_bench import frameworks as registry
-from lstm_bench.driver import driver, machine, worker_pool
+from lstm_bench.driver import machine, worker_pool
 from lstm_bench.model.types import (
-    Cell,
     Implementation,
     Record,
     Sampling,
@@ -23,7 +20,6 @@ from lstm_bench.model.types import (
 )
 from lstm_bench.model.units import counted, percent
 from lstm_bench.runs.plan import Plan
-from lstm_bench.runs.store import Kept
 
 #: Lists the files that more than one of an environment's NVIDIA packages claim to own.
 _CLASHES = (
@@ -189,14 +185,3 @@ def verdict(records: Sequence[Record], floor: float | None) -> str | None:
         return f"not quiet: {disturbed} of {cells} were disturbed; close what else runs here"
     word = "quiet enough" if floor < QUIET else "noisy: close what else runs here"
     return f"{word} (expected under {percent(QUIET, 0)})"
-
-
-def measure_noise(
-    plan: Plan, observer: driver.Observer, stop: Callable[[], bool] = lambda: False
-) -> list[Record]:
-    """Run the A/A plan; nothing is left on disk."""
-    with tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder:
-        kept = Kept(Path(folder))
-        cells: list[Cell] = plan.all_cells()
-        driver.run(plan, cells, kept, observer, stop)
-        return kept.records

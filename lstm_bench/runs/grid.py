@@ -138,6 +138,14 @@ def read(path: Path) -> dict[str, Any]:
     return data
 
 
+def at_shapes(shapes: Sequence[Shape]) -> tuple[Path, dict[str, Any]]:
+    """What the default grid does, named after these shapes; and its file."""
+    sizes = shapes[0].label.replace(",", "-")
+    name = f"shape-{sizes}" if len(set(shapes)) == 1 else "shapes"
+    default = shipped()["default"]
+    return default, {**read(default), "name": name}
+
+
 def plan(
     data: Mapping[str, Any],
     path: Path,

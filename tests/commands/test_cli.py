@@ -86,7 +86,7 @@ def test_dry_run_prints_the_plan_and_writes_nothing(lstm_bench, write_grid, tmp_
 
 def test_what_is_asked_for_in_vain_is_said_before_anything_runs(lstm_bench, write_grid):
     done = lstm_bench("grid", write_grid(), "--dry-run", "--energy", "--device", "cpu")
-    assert "--energy: it is read from an NVIDIA GPU" in done.stderr
+    assert "energy: it is read from an NVIDIA GPU" in done.stderr
     done = lstm_bench("grid", write_grid(), "--dry-run", "--threads", "4000", "--device", "cpu")
     assert "4000 threads on" in done.stderr
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}

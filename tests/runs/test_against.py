@@ -17,10 +17,11 @@ from test_grid import plan_of
 
 from lstm_bench import frameworks as registry
 from lstm_bench.analysis import results
-from lstm_bench.driver import preflight, worker_pool
+from lstm_bench.driver import worker_pool
 from lstm_bench.features.gate.report import Compared
 from lstm_bench.model.types import LstmBenchError, to_json
 from lstm_bench.report import findings
+from lstm_bench.runs import choice
 from lstm_bench.runs.plan import Plan
 
 HERE = sys.executable
@@ -219,7 +220,7 @@ def test_a_run_folder_cannot_choose_a_version_by_a_name_that_is_none():
     data = manifest((row("fake", 1.0),))["plan"]
     data["implementations"][0]["version"] = "/../../outside"
     with pytest.raises(LstmBenchError, match="is no fake"):
-        preflight.resumed(Plan.from_json(data, "r"), {}, Path("r"))
+        choice.resumed(Plan.from_json(data, "r"), {}, Path("r"))
 
 
 # which of two versions is the base, for `gate`

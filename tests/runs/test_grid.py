@@ -463,7 +463,7 @@ def test_energy_is_measured_where_it_is_asked_for_and_on_a_gpu(value, expected):
     ],
 )
 def test_rigorous_is_never_less_than_the_file_says(sampling, rounds, most):
-    flags = grid_command._sampling_flags({"sampling": sampling}, False, True, False)
+    flags = grid_command.sampling_flags({"sampling": sampling}, False, True, False)
     assert flags == {"rounds": rounds, "max_rounds": most}
 
 
@@ -493,7 +493,7 @@ def test_the_rounds_of_a_shipped_grid_fit_into_its_cap(path):
 
 def test_fast_loads_a_cell_once_whatever_the_file_says():
     data = {"implementations": ["fake"], "sampling": {"loads": 4, "max_rounds": 100}}
-    flags = grid_command._sampling_flags(data, fast=True, rigorous=False, deepbench=False)
+    flags = grid_command.sampling_flags(data, fast=True, rigorous=False, deepbench=False)
     assert plan_of(data, sampling=flags).sampling.loads == 1
 
 

@@ -15,13 +15,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from lstm_bench.driver import machine
 from lstm_bench.features.cluster import node
-from lstm_bench.features.cluster.cluster import Job, Lost, Place
+from lstm_bench.features.cluster.cluster import Job, Place
 from lstm_bench.features.cluster.node import Examined, Measured
+from lstm_bench.features.cluster.roster import ClusterNode
 from lstm_bench.model.errors import LstmBenchError
 from lstm_bench.model.units import clipped
 from lstm_bench.runs.plan import Plan
@@ -32,16 +33,6 @@ NOTICED_S = 15.0  # until a node that is gone is known to be
 CLOSE_S = 10.0
 _PR_SET_PDEATHSIG = 1
 STORE_BYTES = 256 << 20  # of a Ray that we start: cells are small
-
-
-@dataclass(frozen=True)
-class RayNode:
-    """A node as Ray describes it."""
-
-    id: str
-    name: str
-    cpus: float
-    gpus: int
 
 
 @contextlib.contextmanager
@@ -105,7 +96,7 @@ class RayEngine:
         self._agents: dict[Place, Any] = {}
         self._flying: dict[Any, Place] = {}
 
-    def _nodes(self) -> list[RayNode]:
+    def _nodes(self) -> list[ClusterNode]:
         alive = [one for one in self.ray.nodes() if one["Alive"]]
         kept = [one for one in alive if (one.get("Labels") or {}).get(LABEL[0]) == LABEL[1]]
         hosts = Counter(one["NodeManagerHostname"] for one in kept or alive)
@@ -113,7 +104,7 @@ class RayEngine:
         for one in kept or alive:
             host, has = one["NodeManagerHostname"], one["Resources"]
             name = host if hosts[host] == 1 else f"{host}-{one['NodeID'][:6]}"
-            node = RayNode(one["NodeID"], name, has.get("CPU", 0.0), int(has.get("GPU", 0)))
+            node = ClusterNode(one["NodeID"], name, has.get("CPU", 0.0), int(has.get("GPU", 0)))
             if node.cpus >= 1:  # a head that only leads has none
                 found.append(node)
         return sorted(found, key=lambda one: one.name)
@@ -127,7 +118,7 @@ class RayEngine:
             return node.examine(plan)
 
         task = self.ray.remote(num_cpus=0, max_retries=0)(examine)
-        plan = _light(plan)
+        plan = replace(plan, shapes=())
         asked = {
             one.name: task.options(scheduling_strategy=self._on(one.id)).remote(plan)
             for one in self.nodes
@@ -167,20 +158,19 @@ class RayEngine:
         """Measure at these; frameworks that are `missing` are left out everywhere."""
         self._places, self._missing = list(places), missing
 
-    def limits(self, places: Sequence[Place], plans: Sequence[Plan]) -> list[Any]:
-        """What each of these can do at best, or why nobody can tell."""
-        asked = [
-            self._agent(place, plan).limits.remote()
-            for place, plan in zip(places, plans, strict=True)
-        ]
-        return [self._limit(place, ref) for place, ref in zip(places, asked, strict=True)]
-
-    def _limit(self, place: Place, ref: Any) -> Any:
-        try:
-            return self.ray.get(ref)
-        except self.ray.exceptions.RayError as error:
-            self._drop(place)
-            return _gist(error)
+    def around_run(
+        self, places: Sequence[tuple[Place, Plan]]
+    ) -> list[tuple[dict[str, Any], list[str]]]:
+        """What features measure at each of these before a run, and what they could not."""
+        refs = [self._agent(place, plan).around_run.remote() for place, plan in places]
+        found = []
+        for (place, _), ref in zip(places, refs, strict=True):
+            try:
+                found.append(self.ray.get(ref))
+            except self.ray.exceptions.RayError as error:
+                self._drop(place)
+                found.append(({}, [_gist(error)]))
+        return found
 
     def there(self) -> Collection[Place]:
         alive = {one["NodeID"] for one in self.ray.nodes() if one["Alive"]}
@@ -190,7 +180,7 @@ class RayEngine:
         agent = self._agent(place, plan)
         self._flying[agent.measure.remote(job.cells, job.finished, budget_s)] = place
 
-    def came(self, timeout_s: float) -> list[tuple[Place, Measured | Lost]]:
+    def came(self, timeout_s: float) -> list[tuple[Place, Measured | str]]:
         if not self._flying:
             return []
         refs = list(self._flying)
@@ -199,13 +189,13 @@ class RayEngine:
             ready, _ = self.ray.wait(refs, num_returns=len(refs), timeout=0)
         return [self._came(ref) for ref in ready]
 
-    def _came(self, ref: Any) -> tuple[Place, Measured | Lost]:
+    def _came(self, ref: Any) -> tuple[Place, Measured | str]:
         place = self._flying.pop(ref)
         try:
             found: Measured = self.ray.get(ref)
         except self.ray.exceptions.RayError as error:
             self._drop(place)
-            return place, Lost(_why(self.ray, error))
+            return place, _why(self.ray, error)
         return place, found
 
     def _agent(self, place: Place, plan: Plan) -> Any:
@@ -218,7 +208,7 @@ class RayEngine:
                 max_task_retries=0,
                 scheduling_strategy=self._on(place.node_id),
             )(RayAgent)
-            self._agents[place] = made.remote(_light(plan), place.share, dict(self._missing))
+            self._agents[place] = made.remote(plan, place.share, dict(self._missing))
         return self._agents[place]
 
     def _on(self, node_id: str) -> Any:
@@ -242,13 +232,6 @@ class RayEngine:
                 self.ray.wait(refs, num_returns=len(refs), timeout=CLOSE_S)
         for place in list(self._agents):
             self._drop(place)
-
-
-def _light(plan: Plan) -> Plan:
-    """Without its shapes, which a place gets one by one."""
-    from dataclasses import replace
-
-    return replace(plan, shapes=())
 
 
 def _why(ray: Any, error: Exception) -> str:

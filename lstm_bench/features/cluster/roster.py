@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from lstm_bench import __version__
 from lstm_bench.features.cluster.cluster import Place
@@ -16,17 +16,14 @@ from lstm_bench.runs.nodes import Kind, Node, kind_of, kind_of_node
 from lstm_bench.runs.plan import Plan
 
 
-class ClusterNode(Protocol):
+@dataclass(frozen=True)
+class ClusterNode:
     """A node as the engine knows it."""
 
-    @property
-    def id(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def cpus(self) -> float: ...
-    @property
-    def gpus(self) -> int: ...
+    id: str
+    name: str
+    cpus: float
+    gpus: int
 
 
 @dataclass

@@ -282,25 +282,26 @@ def test_measure_runs_the_rows_that_could_win_and_answers_from_that(tmp_path, me
     times = (("pytorch", 2e-3), ("onnxruntime", 1e-3))
     stored(tmp_path / "r", *(row(name, t, batch=b) for b in (1, 4) for name, t in times))
     run(tmp_path, "8,2,1", "--run", "r", "--measure")
-    assert asked[0][:6] == ["--shape", "8,2,1", "-i", "onnxruntime,pytorch", "--device", "cpu"]
+    assert asked[0].implementations == ["onnxruntime", "pytorch"]
+    assert asked[0].shapes == [Shape(8, 2, 1, 8)]
+    assert asked[0].grid["device"] == "cpu"
     assert "onnxruntime, 3.0x faster than pytorch" in capsys.readouterr().out
 
 
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
-    """Lets `grid` leave a run with these rows behind; gives what it was called with."""
-    from lstm_bench.commands import grid
+    """Lets `run` leave a run with these rows behind; gives what it was called with."""
+    from lstm_bench.commands import run as command
 
     def ready(*rows, code=0):
         asked = []
 
-        def main(arguments, standalone_mode):
-            asked.append(arguments)
-            given = dict(zip(arguments[::2], arguments[1::2], strict=False))
-            stored(tmp_path / given["--run"], *rows)
-            raise SystemExit(code)
+        def measure(options):
+            asked.append(options)
+            folder = stored(tmp_path / options.name, *rows)
+            return command.Session(folder, (), code, interrupted=code == 130)
 
-        monkeypatch.setattr(grid.grid, "main", main)
+        monkeypatch.setattr(command, "run", measure)
         monkeypatch.setattr("lstm_bench.driver.machine.kind", lambda: HERE)
         return asked
 

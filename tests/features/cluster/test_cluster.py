@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ from conftest import FAKE_GRID
 
 from lstm_bench import __version__
 from lstm_bench.features.cluster import cluster, roster
-from lstm_bench.features.cluster.cluster import Lost, Place
+from lstm_bench.features.cluster.cluster import Place
 from lstm_bench.features.cluster.node import Agent, Examined, Share, examine
 from lstm_bench.model.types import LstmBenchError, Shape
 from lstm_bench.runs import grid, nodes, store
@@ -49,7 +49,7 @@ class Engine:
         place, (plan, job, budget_s) = next(iter(self.flying.items()))
         del self.flying[place]
         if reason := self.lose(place, job):
-            return [(place, Lost(reason))]
+            return [(place, reason)]
         if place not in self.agents:
             self.agents[place] = Agent(plan, place.share, {})
         return [(place, self.agents[place].measure(job.cells, job.finished, budget_s))]
@@ -245,15 +245,8 @@ def test_the_gpus_of_a_node_share_its_cores_and_none_twice():
 # which nodes may measure
 
 
-@dataclass(frozen=True)
-class Node:
-    name: str
-    cpus: float = 2.0
-    gpus: int = 0
-
-    @property
-    def id(self):
-        return f"id-{self.name}"
+def node(name, cpus=2.0, gpus=0):
+    return roster.ClusterNode(f"id-{name}", name, cpus, gpus)
 
 
 def found(**changes):
@@ -270,7 +263,7 @@ def test_all_faults_of_all_nodes_are_told_at_once():
         "e": replace(found(), interpreters={"fake": {"versions": {"numpy": "1"}}}),
     }
     with pytest.raises(LstmBenchError) as error:
-        roster.roster([Node(name) for name in examined], examined, plan_of())
+        roster.roster([node(name) for name in examined], examined, plan_of())
     said = str(error.value)
     assert said.startswith("4 of 5 nodes cannot measure this grid:")
     assert "b: pytorch: no torch in python: pip install torch" in said
@@ -282,7 +275,7 @@ def test_all_faults_of_all_nodes_are_told_at_once():
 
 def test_what_some_node_lacks_is_left_out_everywhere_if_asked():
     examined = {"a": found(), "b": found(missing={"pytorch": "no torch"})}
-    whole = roster.roster([Node("a"), Node("b")], examined, plan_of(), skip_missing=True)
+    whole = roster.roster([node("a"), node("b")], examined, plan_of(), skip_missing=True)
     assert whole.missing == {"pytorch": "no torch"}
     assert len(whole.places) == 2
 
@@ -293,31 +286,31 @@ GPU = {"name": "Some GPU", "driver": "1", "memory_bytes": 1}
 def test_a_gpu_is_a_place_and_nodes_without_one_are_idle():
     plan = replace(plan_of(), settings=replace(plan_of().settings, device="cuda"))
     two = found(machine={"gpus": [GPU, GPU], "threads": 16})
-    some = roster.roster([Node("a", 16, 2), Node("b")], {"a": two, "b": found()}, plan)
+    some = roster.roster([node("a", 16, 2), node("b")], {"a": two, "b": found()}, plan)
     assert [(p.share.number, p.share.of, p.cpus, p.threads) for p in some.places] == [
         (0, 2, 8, 8),
         (1, 2, 8, 8),
     ]
     assert (some.idle, [kind.name for kind in some.kinds]) == (["b"], ["Some GPU"])
     each = roster.roster(
-        [Node("a", 16, 2), Node("b")], {"a": two, "b": found()}, plan, each_its_own=True
+        [node("a", 16, 2), node("b")], {"a": two, "b": found()}, plan, each_its_own=True
     )
     assert [kind.device for kind in each.kinds] == ["cpu", "cuda"]
     with pytest.raises(LstmBenchError, match="none with a GPU"):
-        roster.roster([Node("b")], {"b": found()}, plan)
+        roster.roster([node("b")], {"b": found()}, plan)
 
 
 def test_unlike_gpus_in_one_node_are_a_fault():
     plan = replace(plan_of(), settings=replace(plan_of().settings, device="cuda"))
     both = found(machine={"gpus": [GPU, {**GPU, "name": "Other GPU"}]})
     with pytest.raises(LstmBenchError, match=r"unlike GPUs \(Other GPU, Some GPU\)"):
-        roster.roster([Node("a", 2, 2)], {"a": both}, plan)
+        roster.roster([node("a", 2, 2)], {"a": both}, plan)
 
 
 def test_a_run_goes_on_with_its_kinds_and_versions_only():
     plan = plan_of()
     nodes_now = roster.roster(
-        [Node("a"), Node("b")],
+        [node("a"), node("b")],
         {"a": found(), "b": found(machine={"cpu": "Other CPU"})},
         plan,
     )
