@@ -6,7 +6,7 @@ import functools
 import heapq
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -201,3 +201,11 @@ class Plan:
         }
         mine, theirs = (replace(p, **left_aside) for p in (self, other))
         return mine == theirs
+
+
+def by_shape(cells: Iterable[Cell]) -> dict[tuple[int, Shape], list[Cell]]:
+    """Cells that are measured in turns, in the order in which their shapes come."""
+    groups: dict[tuple[int, Shape], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.pass_number, cell.shape), []).append(cell)
+    return groups

@@ -367,13 +367,6 @@ def test_the_paper_grid_spans_the_paper_and_runs_its_rows_and_all_of_cudnn_witho
     assert {r.name for r in plan.implementations} == cudnn | {"pytorch-half"} | set(PAPER)
 
 
-def test_a_grid_that_sets_tf32_for_all_is_told_to_name_the_rows(tmp_path):
-    file = tmp_path / "old.yaml"
-    file.write_text("hidden: 8\ntf32: true\n")
-    with pytest.raises(LstmBenchError, match=r"found tf32.*\[pytorch, pytorch-tf32\]"):
-        grid.read(file)
-
-
 def test_the_deepbench_grid_has_its_inference_and_training_shapes():
     shapes = shipped("deepbench.yaml").shapes
     assert len(shapes) == 15 + 22
@@ -495,8 +488,3 @@ def test_fast_loads_a_cell_once_whatever_the_file_says():
     data = {"implementations": ["fake"], "sampling": {"loads": 4, "max_rounds": 100}}
     flags = grid_command.sampling_flags(data, fast=True, rigorous=False, deepbench=False)
     assert plan_of(data, sampling=flags).sampling.loads == 1
-
-
-def test_a_file_that_asks_for_several_builds_is_told_that_they_are_gone():
-    with pytest.raises(LstmBenchError, match=r"sampling\.builds: is gone.*leave it out"):
-        plan_of({"sampling": {"builds": 4}})

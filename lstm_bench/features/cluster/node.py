@@ -16,7 +16,7 @@ from lstm_bench.driver import driver, machine, machine_lock, preflight, worker_p
 from lstm_bench.frameworks import framework_of
 from lstm_bench.model.types import Cell, LstmBenchError, Record
 from lstm_bench.runs import nodes
-from lstm_bench.runs.plan import Plan
+from lstm_bench.runs.plan import Plan, by_shape
 from lstm_bench.runs.store import Finished, Kept
 
 
@@ -106,7 +106,7 @@ class Agent:
         self._kept.cells.clear()
         self._walk.finished_before = finished
         deadline = None if budget_s is None else started + budget_s
-        for (number, shape), group in driver.by_shape(cells).items():
+        for (number, shape), group in by_shape(cells).items():
             self._walk.measure(number, shape, group, deadline)
         warnings, self._warnings = self._warnings, []
         for record in self._kept.records:
