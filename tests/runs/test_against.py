@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY, records
+from conftest import REPOSITORY, interpreter, plan_of, records
 from made_up import cells, manifest, row
-from test_grid import plan_of
 
 from lstm_bench import frameworks as registry
 from lstm_bench.analysis import results
@@ -25,14 +24,6 @@ from lstm_bench.runs import choice
 from lstm_bench.runs.plan import Plan
 
 HERE = sys.executable
-
-
-def interpreter(folder: Path, name: str, *lines: str) -> Path:
-    """A Python of its own name, which does some more first."""
-    path = folder / name
-    path.write_text("\n".join(["#!/bin/sh", *lines, f'exec {HERE} "$@"\n']))
-    path.chmod(0o755)
-    return path
 
 
 def test_another_version_of_a_row_is_the_row_in_a_worker_and_an_interpreter_of_its_own():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import FAKE_GRID, REPOSITORY
+from conftest import FAKE_GRID, REPOSITORY, plan_of
 
 from lstm_bench.commands import grid as grid_command
 from lstm_bench.frameworks import IMPLEMENTATIONS, PAPER
@@ -18,11 +18,6 @@ from lstm_bench.runs.estimate import Estimate
 from lstm_bench.runs.plan import Plan
 
 GRIDS = sorted((REPOSITORY / "grids").glob("*.yaml"))
-
-
-def plan_of(changes: dict[str, Any] | None = None, **options: Any) -> Plan:
-    data = {k: v for k, v in {**FAKE_GRID, **(changes or {})}.items() if v is not None}
-    return grid.plan(data, Path("g.yaml"), device="cpu", threads=2, **options)
 
 
 def shipped(name: str) -> Plan:

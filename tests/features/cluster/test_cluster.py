@@ -3,17 +3,16 @@
 import itertools
 import re
 from dataclasses import replace
-from pathlib import Path
 
+import conftest
 import pytest
-from conftest import FAKE_GRID
 
 from lstm_bench import __version__
 from lstm_bench.features.cluster import cluster, roster
 from lstm_bench.features.cluster.cluster import Place
 from lstm_bench.features.cluster.node import Agent, Examined, Share, examine
 from lstm_bench.model.types import LstmBenchError, Shape
-from lstm_bench.runs import grid, nodes, store
+from lstm_bench.runs import nodes, store
 from lstm_bench.runs.nodes import Kind
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -75,8 +74,7 @@ class Watching:
 
 
 def plan_of(shapes=4, **changes):
-    data = {**FAKE_GRID, "hidden": list(range(3, 3 + shapes)), **changes}
-    return grid.plan(data, Path("g.yaml"), device="cpu", threads=2)
+    return conftest.plan_of({"hidden": list(range(3, 3 + shapes)), **changes})
 
 
 def measured(tmp_path, engine, plan=None, **more):
