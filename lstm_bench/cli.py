@@ -55,12 +55,12 @@ class _Group(click.Group):
         if name not in COMMANDS:
             return None
         module, command = COMMANDS[name][0].split(":")
-        found: click.Command = getattr(importlib.import_module(f"lstm_bench.{module}"), command)
-        return found
+        loaded: click.Command = getattr(importlib.import_module(f"lstm_bench.{module}"), command)
+        return loaded
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, told) for name, (_, told) in COMMANDS.items()])
+            formatter.write_dl([(name, what) for name, (_, what) in COMMANDS.items()])
 
     def main(self, args: Any = None, *more: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False
@@ -158,7 +158,7 @@ def _message(error: click.UsageError) -> str:
     from lstm_bench.model.suggest import guess
 
     known = error.ctx.command.get_params(error.ctx) if error.ctx else []
-    options = [word for one in known for word in one.opts]
+    options = [word for parameter in known for word in parameter.opts]
     if isinstance(error, click.NoSuchOption):
         return f"{error.message}{guess(error.option_name, options)}"
     extra = "unexpected extra argument" in error.message

@@ -31,10 +31,10 @@ def _part(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int,
     if text is None:
         return None
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
-    number, of = map(int, match.groups()) if match else (0, 0)
-    if not 1 <= number <= of:
+    number, parts = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= number <= parts:
         raise LstmBenchError(f"--shard: found {text!r}, expected a part such as 3/8: part 3 of 8")
-    return number, of
+    return number, parts
 
 
 @click.command()

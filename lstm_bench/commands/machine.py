@@ -29,8 +29,8 @@ def list_(pythons: Sequence[str], device: str | None) -> None:
     from lstm_bench.report.run_report import DEFAULT, DEFAULT_NOTE
 
     where = options.device_for(device)
-    found = doctor.survey(preflight.environments(pythons), where)
-    rows = doctor.availability(registry.IMPLEMENTATIONS.values(), found, where)
+    answers = doctor.survey(preflight.environments(pythons), where)
+    rows = doctor.availability(registry.IMPLEMENTATIONS.values(), answers, where)
     shown = [
         {
             "name": a.row.name + DEFAULT * (where in a.row.default_on),

@@ -206,8 +206,8 @@ def check_shapes(run: Run, shapes: Sequence[Shape]) -> None:
         try:
             chosen(run.cells, one_of([shape]), run.name)
         except LstmBenchError as error:
-            found = run_folders.with_shape(run.folder, shape) if run.folder else []
-            others = [one.name for one in found if one.name != run.name]
+            runs = run_folders.with_shape(run.folder, shape) if run.folder else []
+            others = [other.name for other in runs if other.name != run.name]
             has = f"; {others[0]} has it: --run {others[0]}" if others else ""
             raise LstmBenchError(f"{error}{has}") from None
 

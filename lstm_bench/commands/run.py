@@ -225,9 +225,9 @@ def _around(plan: Plan) -> dict[str, Any]:
     from lstm_bench.driver import preflight
 
     with common.busy("measuring what this machine can do at best"):
-        found, lost = preflight.around_run(plan)
+        measured, lost = preflight.around_run(plan)
     warn(*lost)
-    return found
+    return measured
 
 
 def tell(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> set[str]:

@@ -19,7 +19,7 @@ from lstm_bench.runs.plan import Plan
 
 def environments(pythons: Iterable[str], option: str = "--python") -> dict[str, str]:
     """The interpreters that `--python FRAMEWORK=PATH` names."""
-    found = {}
+    paths = {}
     for entry in pythons:
         name, equals, path = entry.partition("=")
         if not equals or not path:
@@ -29,8 +29,8 @@ def environments(pythons: Iterable[str], option: str = "--python") -> dict[str, 
                 " tensorflow=.venv-tensorflow/bin/python"
             )
         check_environment(name, path, option)
-        found[name] = os.path.expanduser(path)  # a Path would lose the ./ that says where
-    return found
+        paths[name] = os.path.expanduser(path)  # a Path would lose the ./ that says where
+    return paths
 
 
 def against(pythons: Sequence[str]) -> dict[str, str]:
@@ -38,16 +38,16 @@ def against(pythons: Sequence[str]) -> dict[str, str]:
 
     Two of one name would be one.
     """
-    found: dict[str, str] = {}
+    others: dict[str, str] = {}
     for entry in pythons:
         for name, path in environments([entry], "--against").items():
             name = name if "~" in name else f"{name}~other"
-            if name in found:
+            if name in others:
                 raise LstmBenchError(
                     f"--against: {name} stands twice; name each: --against {name}2={path}"
                 )
-            found[name] = path
-    return found
+            others[name] = path
+    return others
 
 
 def interpreters(plan: Plan) -> dict[str, dict[str, Any]]:
@@ -150,14 +150,14 @@ def around_run(
     Door `around_run`: function(plan, manifest) gives keys for the manifest before the run, when
     there is none yet, and for its leg after it; an error says what the run goes on without.
     """
-    found: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
     lost = []
     for measure in features.behind("around_run"):
         try:
-            found |= measure(plan, manifest)
+            measured |= measure(plan, manifest)
         except LstmBenchError as error:
             lost.append(str(error))
-    return found, lost
+    return measured, lost
 
 
 def _frameworks(plan: Plan) -> list[Framework]:

@@ -90,8 +90,8 @@ def shipped() -> dict[str, Path]:
     """The project's own grids by name: in the package where it is installed, beside it else."""
     package = Path(__file__).resolve().parent.parent
     folders = (package / "grids", package.parent / "grids")
-    found = next((folder for folder in folders if folder.is_dir()), folders[0])
-    return {path.stem: path for path in sorted(found.glob("*.yaml"))}
+    grids = next((folder for folder in folders if folder.is_dir()), folders[0])
+    return {path.stem: path for path in sorted(grids.glob("*.yaml"))}
 
 
 def find(path: Path) -> Path:
@@ -178,7 +178,7 @@ def plan(
         return _doubled(_rows(list(map(str, names)), counts()[1:], origin, fakes), against, fakes)
 
     named = "name" if "name" in data else "the file's own name, for want of `name:`"
-    found = _all(
+    checked = _all(
         name=lambda: _checked(data.get("name", path.stem), _NAME, f"{where}: {named}"),
         shapes=lambda: tuple(
             sized(astuple(shape), f"--shape {shape.label}") for shape in dict.fromkeys(shapes)
@@ -202,8 +202,8 @@ def plan(
             **(against or {}),
         },
     )
-    stated = ({"device", "threads"} | _SETTINGS.keys()) & found.keys()
-    settings = Settings(**{name: found.pop(name) for name in stated})
+    stated = ({"device", "threads"} | _SETTINGS.keys()) & checked.keys()
+    settings = Settings(**{name: checked.pop(name) for name in stated})
     if settings.device == "cpu" and settings.inputs != "device":
         raise LstmBenchError(
             f"{where}: inputs: found {settings.inputs} and a run on the CPU, which copies nothing:"
@@ -217,8 +217,8 @@ def plan(
         energy=energy,
         all_threads=every,
         controls_shuffled=True,
-        bases=registry.bases(row.name for row in found["implementations"]),
-        **found,
+        bases=registry.bases(row.name for row in checked["implementations"]),
+        **checked,
     )
     result.check_size(where)
     return result
@@ -226,15 +226,15 @@ def plan(
 
 def _all(**checks: Callable[[], Any]) -> dict[str, Any]:
     """The result of each check, or one error with the messages of all that fail."""
-    found, mistakes = {}, []
+    results, mistakes = {}, []
     for name, check in checks.items():
         try:
-            found[name] = check()
+            results[name] = check()
         except LstmBenchError as error:
             mistakes.append(str(error))
     if mistakes:
         raise LstmBenchError("\n".join(dict.fromkeys(mistakes)))  # some lean on others
-    return found
+    return results
 
 
 def _fakes(data: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -393,10 +393,10 @@ def _names(data: Mapping[str, Any], where: str, on: str, fakes: Mapping[str, Any
 
 
 def _environments(data: Mapping[str, Any], where: str) -> dict[str, str]:
-    found = _mapping(data, "environments", where)
-    for name, python in found.items():
+    pythons = _mapping(data, "environments", where)
+    for name, python in pythons.items():
         check_environment(name, python, f"{where}: environments")
-    return {name: os.path.expanduser(python) for name, python in found.items()}
+    return {name: os.path.expanduser(python) for name, python in pythons.items()}
 
 
 def check_environment(framework: str, python: Any, where: str) -> None:

@@ -76,8 +76,8 @@ def kind_of_node(node: Node, plan: Plan) -> Kind:
 
 def read(folder: Path) -> dict[str, Node]:
     """The nodes of a run by name; none of a run on one machine."""
-    found = (line for line in store.read_nodes(folder, Node) if line)
-    return {node.node: node for node in found if _sound(node)}
+    lines = (line for line in store.read_nodes(folder, Node) if line)
+    return {node.node: node for node in lines if _sound(node)}
 
 
 def _sound(node: Node) -> bool:

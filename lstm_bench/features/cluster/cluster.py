@@ -180,8 +180,8 @@ class _Dispatch:
             self.observer.warn(f"node {node} is lost; its shapes go to others")
         self.there = [place for place in now if place not in self.given_up]
         self.looked = time.monotonic()
-        for told in self.paces.slow(self.flying):
-            self.observer.warn(told)
+        for line in self.paces.slow(self.flying):
+            self.observer.warn(line)
         self.say()
 
     def say(self) -> None:
@@ -303,7 +303,7 @@ class Paces:
 
     def slow(self, flying: Mapping[Place, tuple[Job, float]]) -> list[str]:
         """A line for each node that is far behind its peers, by what it returned or has not."""
-        now, told = time.monotonic(), []
+        now, lines = time.monotonic(), []
         known = {place: statistics.median(paces) for place, paces in self.seen.items()}
         for place, (job, since) in flying.items():
             others = [
@@ -317,8 +317,8 @@ class Paces:
             pace = max(known.get(place, 0.0), (now - since) / max(job.guess_s, LEAST_S))
             if pace > SLOW * usual and now - since > LEAST_S:
                 self.named.add(place)
-                told.append(
+                lines.append(
                     f"node {place.share.node} is {pace / usual:.0f} times slower than its peers"
                     f" ({job.shape.label} for {span(now - since)}): look at it"
                 )
-        return told
+        return lines

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lstm_bench.runs.choice import Chosen, RunOptions
     from lstm_bench.runs.nodes import Kind
     from lstm_bench.runs.plan import Plan
-    from lstm_bench.runs.store import Store
 
 
 @dataclasses.dataclass
@@ -180,7 +179,7 @@ def _per_kind(options: RunOptions, plan: Plan, nodes: Roster) -> list[Folder]:
     base = options.name or run_folders.new_run_name(options.results, plan.name)
     folders = []
     for kind, name in _named(nodes.kinds).items():
-        mine = nodes.of([kind])
+        mine = nodes.only([kind])
         own = dataclasses.replace(plan, settings=plan_at(plan, mine.places[0]).settings)
         there = dataclasses.replace(options, name=f"{base}-{name}")
         chosen = choose(there, own)
@@ -214,9 +213,7 @@ def _announce(folders: Sequence[Folder], nodes: Roster, per_device: bool) -> Non
 
 
 @contextlib.contextmanager
-def _opened(
-    engine: RayEngine, folders: Sequence[Folder]
-) -> Iterator[list[tuple[Folder, Part, Store]]]:
+def _opened(engine: RayEngine, folders: Sequence[Folder]) -> Iterator[list[tuple[Folder, Part]]]:
     """The runs on disk, with the nodes that will measure them."""
     from lstm_bench.features.cluster.cluster import Part, plan_at
     from lstm_bench.runs.store import Store
@@ -238,8 +235,8 @@ def _opened(
             chosen, machines = folder.chosen, folder.roster.machines
             of_node = {place.share.node: around[place.kind] for place in folder.roster.places}
             about = {
-                name: {"machine": one.machine, "interpreters": one.interpreters, **of_node[name]}
-                for name, one in machines.items()
+                name: {"machine": node.machine, "interpreters": node.interpreters, **of_node[name]}
+                for name, node in machines.items()
             }
             if chosen.new:
                 first = next(iter(about.values()))
@@ -248,7 +245,7 @@ def _opened(
             else:
                 sink = stack.enter_context(Store(chosen.folder))
             sink.append_nodes([{"node": name, **line} for name, line in about.items()])
-            opened.append((folder, Part(chosen.plan, sink, folder.kind), sink))
+            opened.append((folder, Part(chosen.plan, sink, folder.kind)))
         yield opened
 
 
@@ -269,11 +266,11 @@ def _measure(
     kept = "what was finished is kept"
     try:
         with _opened(engine, folders) as opened, stop, common.progress() as progress:
-            work = [job for folder, part, _ in opened for job in _jobs(folder, part)]
+            work = [job for folder, part in opened for job in _jobs(folder, part)]
             outcome = cluster.run(engine, work, progress, stop, budget_s)
-            for folder, _, sink in opened:
+            for folder, part in opened:
                 machine = next(iter(folder.roster.machines.values())).machine
-                sink.append_leg(command.leg(outcome, machine))
+                part.sink.append_leg(command.leg(outcome, machine))
     except OSError as error:
         what = f"{folders[0].chosen.folder}: {error.strerror or error}"
         raise Stopped(f"{what}; {kept}. Mend it, then `{folders[0].again}`") from None

@@ -35,17 +35,17 @@ def examine(plan: Plan) -> Examined:
     """This machine, and every interpreter that the plan needs on it."""
     if not os.environ.get("CUDA_VISIBLE_DEVICES", "-"):  # a task that asks for no GPU sees none
         del os.environ["CUDA_VISIBLE_DEVICES"]
-    found = Examined(machine.fingerprint(), sys.executable)
+    here = Examined(machine.fingerprint(), sys.executable)
     rows = {framework_of(row).name: row for row in plan.implementations}
     for name, row in rows.items():
-        one = replace(plan, implementations=(row,))
+        alone = replace(plan, implementations=(row,))
         try:
             worker_pool.interpreter(name, plan.environments)
-            found.interpreters |= preflight.interpreters(one)
-            found.missing |= preflight.missing(one, skip=True)
+            here.interpreters |= preflight.interpreters(alone)
+            here.missing |= preflight.missing(alone, skip=True)
         except LstmBenchError as error:
-            found.faults.append(str(error))
-    return found
+            here.faults.append(str(error))
+    return here
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class Share:
 
     node: str
     number: int = 0
-    of: int = 1
+    count: int = 1
 
     def cores(self, there: Collection[int]) -> set[int]:
         """Its cores, which no other agent of the node has."""
         ordered = sorted(there)
-        each = max(1, len(ordered) // self.of)
+        each = max(1, len(ordered) // self.count)
         return set(ordered[self.number * each :][:each]) or set(ordered)
 
 
@@ -79,7 +79,7 @@ class Agent:
     """Measures on a share of a node; its workers stay from shape to shape."""
 
     def __init__(self, plan: Plan, share: Share, missing: Mapping[str, str]):
-        if share.of > 1:
+        if share.count > 1:
             os.sched_setaffinity(0, share.cores(os.sched_getaffinity(0)))
         self.plan, self.share = plan, share
         self._open = contextlib.ExitStack()

@@ -97,17 +97,17 @@ class RayEngine:
         self._flying: dict[Any, Place] = {}
 
     def _nodes(self) -> list[ClusterNode]:
-        alive = [one for one in self.ray.nodes() if one["Alive"]]
-        kept = [one for one in alive if (one.get("Labels") or {}).get(LABEL[0]) == LABEL[1]]
-        hosts = Counter(one["NodeManagerHostname"] for one in kept or alive)
-        found = []
-        for one in kept or alive:
-            host, has = one["NodeManagerHostname"], one["Resources"]
-            name = host if hosts[host] == 1 else f"{host}-{one['NodeID'][:6]}"
-            node = ClusterNode(one["NodeID"], name, has.get("CPU", 0.0), int(has.get("GPU", 0)))
+        alive = [info for info in self.ray.nodes() if info["Alive"]]
+        kept = [info for info in alive if (info.get("Labels") or {}).get(LABEL[0]) == LABEL[1]]
+        hosts = Counter(info["NodeManagerHostname"] for info in kept or alive)
+        nodes = []
+        for info in kept or alive:
+            host, has = info["NodeManagerHostname"], info["Resources"]
+            name = host if hosts[host] == 1 else f"{host}-{info['NodeID'][:6]}"
+            node = ClusterNode(info["NodeID"], name, has.get("CPU", 0.0), int(has.get("GPU", 0)))
             if node.cpus >= 1:  # a head that only leads has none
-                found.append(node)
-        return sorted(found, key=lambda one: one.name)
+                nodes.append(node)
+        return sorted(nodes, key=lambda info: info.name)
 
     def examined(self, plan: Plan) -> dict[str, Examined | str]:
         """By the name of the node: what it is and lacks, or why nobody can tell; all at once."""
@@ -120,29 +120,29 @@ class RayEngine:
         task = self.ray.remote(num_cpus=0, max_retries=0)(examine)
         plan = replace(plan, shapes=())
         asked = {
-            one.name: task.options(scheduling_strategy=self._on(one.id)).remote(plan)
-            for one in self.nodes
+            node.name: task.options(scheduling_strategy=self._on(node.id)).remote(plan)
+            for node in self.nodes
         }
         if asked:
             self.ray.wait(list(asked.values()), num_returns=len(asked), timeout=EXAMINE_S)
-        found = {name: self._answer(ref) for name, ref in asked.items()}
-        self._forget({name for name, answer in found.items() if isinstance(answer, str)})
-        return found
+        answers = {name: self._answer(ref) for name, ref in asked.items()}
+        self._forget({name for name, answer in answers.items() if isinstance(answer, str)})
+        return answers
 
     def _forget(self, silent: Collection[str]) -> None:
         """Of nodes that did not answer, those that are gone: Ray notices some seconds late."""
         deadline = time.monotonic() + NOTICED_S
         while True:
-            alive = {one["NodeID"] for one in self.ray.nodes() if one["Alive"]}
-            self.nodes = [one for one in self.nodes if one.id in alive]
-            left = [one for one in self.nodes if one.name in silent]
+            alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
+            self.nodes = [node for node in self.nodes if node.id in alive]
+            left = [node for node in self.nodes if node.name in silent]
             if not left or time.monotonic() > deadline:
                 return
             time.sleep(0.5)
 
     def _answer(self, ref: Any) -> Examined | str:
         try:
-            found: Examined = self.ray.get(ref, timeout=0)
+            examined: Examined = self.ray.get(ref, timeout=0)
         except self.ray.exceptions.GetTimeoutError:
             return f"does not answer within {EXAMINE_S:.0f} s"
         except Exception as error:  # whatever went wrong there
@@ -152,7 +152,7 @@ class RayEngine:
             ):
                 return f"{cause}; install lstm-bench there, or name it in --runtime-env"
             return _gist(cause)
-        return found
+        return examined
 
     def use(self, places: Sequence[Place], missing: Mapping[str, str]) -> None:
         """Measure at these; frameworks that are `missing` are left out everywhere."""
@@ -163,17 +163,17 @@ class RayEngine:
     ) -> list[tuple[dict[str, Any], list[str]]]:
         """What features measure at each of these before a run, and what they could not."""
         refs = [self._agent(place, plan).around_run.remote() for place, plan in places]
-        found = []
+        answers = []
         for (place, _), ref in zip(places, refs, strict=True):
             try:
-                found.append(self.ray.get(ref))
+                answers.append(self.ray.get(ref))
             except self.ray.exceptions.RayError as error:
                 self._drop(place)
-                found.append(({}, [_gist(error)]))
-        return found
+                answers.append(({}, [_gist(error)]))
+        return answers
 
     def there(self) -> Collection[Place]:
-        alive = {one["NodeID"] for one in self.ray.nodes() if one["Alive"]}
+        alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
         return [place for place in self._places if place.node_id in alive]
 
     def send(self, place: Place, plan: Plan, job: Job, budget_s: float | None) -> None:
@@ -192,11 +192,11 @@ class RayEngine:
     def _came(self, ref: Any) -> tuple[Place, Measured | str]:
         place = self._flying.pop(ref)
         try:
-            found: Measured = self.ray.get(ref)
+            measured: Measured = self.ray.get(ref)
         except self.ray.exceptions.RayError as error:
             self._drop(place)
             return place, _why(self.ray, error)
-        return place, found
+        return place, measured
 
     def _agent(self, place: Place, plan: Plan) -> Any:
         """The agent of a place, started if there is none."""

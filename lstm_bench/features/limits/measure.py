@@ -43,12 +43,12 @@ def measure(environments: Mapping[str, str], device: str, threads: int) -> Limit
     except (OSError, subprocess.SubprocessError) as error:
         raise LstmBenchError(f"limits: {python}: {error}") from None
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise LstmBenchError(f"limits: {python}: {clipped(said[-1], 300)}")
-    told = json.loads(done.stdout.strip().splitlines()[-1])
-    if isinstance(told, str):
-        raise LstmBenchError(f"limits: {told}")
-    return msgspec.convert(told, Limits, str_keys=True)
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise LstmBenchError(f"limits: {python}: {clipped(lines[-1], 300)}")
+    answer = json.loads(done.stdout.strip().splitlines()[-1])
+    if isinstance(answer, str):
+        raise LstmBenchError(f"limits: {answer}")
+    return msgspec.convert(answer, Limits, str_keys=True)
 
 
 def around_run(plan: Plan, manifest: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -59,8 +59,8 @@ def around_run(plan: Plan, manifest: Mapping[str, Any] | None) -> dict[str, Any]
     if again and (settings.device != "cpu" or not (manifest or {}).get("limits")):
         return {}
     try:
-        found = measure(plan.environments, settings.device, settings.threads)
+        limits = measure(plan.environments, settings.device, settings.threads)
     except LstmBenchError as error:
         why = f"{error}: the report will not say how far the limit is"
         raise LstmBenchError(why) from None
-    return {"limits": found.to_json()}
+    return {"limits": limits.to_json()}

@@ -278,7 +278,7 @@ def test_a_gpu_is_a_place_and_nodes_without_one_are_idle():
     plan = replace(plan_of(), settings=replace(plan_of().settings, device="cuda"))
     two = found(machine={"gpus": [GPU, GPU], "threads": 16})
     some = roster.roster([node("a", 16, 2), node("b")], {"a": two, "b": found()}, plan)
-    assert [(p.share.number, p.share.of, p.cpus, p.threads) for p in some.places] == [
+    assert [(p.share.number, p.share.count, p.cpus, p.threads) for p in some.places] == [
         (0, 2, 8, 8),
         (1, 2, 8, 8),
     ]
