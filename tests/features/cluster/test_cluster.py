@@ -1,14 +1,16 @@
 """A grid over many nodes, without Ray: an engine of this process that loses what it is told to."""
 
+import contextlib
 import itertools
 import re
 from dataclasses import replace
 
 import conftest
 import pytest
+from conftest import records
 
 from lstm_bench import __version__
-from lstm_bench.features.cluster import cluster, roster
+from lstm_bench.features.cluster import cluster, ray_cluster, roster
 from lstm_bench.features.cluster.cluster import Place
 from lstm_bench.features.cluster.node import Agent, Examined, Share, examine
 from lstm_bench.model.types import LstmBenchError, Shape
@@ -322,3 +324,64 @@ def test_a_node_tells_what_it_is_and_what_it_lacks():
     assert (here.missing, here.faults) == ({}, [])
     lacking = examine(replace(plan_of(), environments={"fake": "/no/such/python"}))
     assert "/no/such/python" in lacking.faults[0]
+
+
+# the command, with these nodes in place of Ray
+
+
+@pytest.fixture
+def on_nodes(monkeypatch, lstm_bench):
+    """Call the command line where `--ray` finds nodes of these processors."""
+
+    def call(cpus, *words):
+        class Nodes(Engine):
+            def __init__(self):
+                super().__init__()
+                self.nodes = [node(name) for name in cpus]
+
+            def examined(self, plan):
+                return {name: found(machine={"cpu": cpu}) for name, cpu in cpus.items()}
+
+            def use(self, places, missing):
+                self.places = places
+
+            def around_run(self, places):
+                return [({}, ["nothing is measured before it"])] * len(places)
+
+        @contextlib.contextmanager
+        def connected(address, env):
+            yield Nodes()
+
+        monkeypatch.setattr(ray_cluster, "connected", connected)
+        return lstm_bench("grid", *words)
+
+    return call
+
+
+def test_ray_fills_one_run_and_goes_on_with_it(on_nodes, write_grid, tmp_path):
+    alike, grid = dict.fromkeys("ab", "Some CPU"), write_grid(threads="all")
+    done = on_nodes(alike, "--run", "r", "--ray", grid)  # the word behind --ray is the grid
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("! nothing is measured before it") == 1  # of each kind once
+    assert {r["node"] for r in records(tmp_path / "results/r")} == {"a", "b"}
+    assert nodes.read(tmp_path / "results/r").keys() == {"a", "b"}
+    manifest = store.read_manifest(tmp_path / "results/r")
+    assert manifest["plan"]["settings"]["threads"] == 2
+    (tmp_path / "results/r/records.jsonl").write_text("")
+    assert on_nodes(alike, "--resume", "r", "--ray").returncode == 0
+    assert len(records(tmp_path / "results/r")) == 2
+    assert len(store.read_legs(tmp_path / "results/r")) == 2
+    assert "is complete" in on_nodes(alike, "--resume", "r", "--ray").stdout
+    done = on_nodes({"a": "Third CPU"}, "--resume", "r", "--ray")
+    assert (done.returncode, "was measured on Some CPU" in done.stderr) == (2, True)
+
+
+def test_each_kind_of_device_gets_a_run_of_the_whole_grid(on_nodes, write_grid, tmp_path):
+    unlike, grid = {"a": "Some CPU", "b": "Other CPU"}, write_grid()
+    assert "2 kinds of device" in on_nodes(unlike, grid, "--ray", "--dry-run").stderr
+    assert not (tmp_path / "results").exists()
+    done = on_nodes(unlike, grid, "--ray", "--per-device", "--run", "r")
+    assert done.returncode == 0, done.stderr
+    names = {run.name: len(records(run)) for run in (tmp_path / "results").iterdir()}
+    assert names == {"r-some-cpu": 2, "r-other-cpu": 2}
+    assert "lstm-bench compare r-other-cpu r-some-cpu" in done.stdout
