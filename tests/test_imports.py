@@ -24,16 +24,12 @@ from lstm_bench.frameworks import FRAMEWORKS
 #: Arrows that are still to be turned; this becomes empty.
 PENDING = {
     ("analysis/machines", "features.energy"),
-    ("commands/grid", "features.cluster"),
-    ("commands/grid", "features.limits"),
-    ("commands/machine", "features.limits"),
     ("commands/report", "features.advise"),
     ("commands/report", "features.energy"),
     ("commands/report", "features.limits"),
     ("commands/report", "features.profile"),
     ("driver/cell", "features.energy"),
     ("driver/gpu", "features.energy"),
-    ("features/cluster/node", "features.limits"),
     ("report/instead", "features.advise"),
     ("report/ladder", "features.profile"),
     ("report/run_report", "features.limits"),

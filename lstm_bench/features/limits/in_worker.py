@@ -65,7 +65,7 @@ def _cpu(threads: int) -> Limits:
 
 def _caches(threads: int) -> dict[str, int]:
     """Each level of cache, and what it holds for so many threads: as far as Linux says."""
-    found: dict[int, dict[str, int]] = {}
+    by_level: dict[int, dict[str, int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
         for folder in (CPUS / f"cpu{cpu}/cache").glob("index*"):
             try:
@@ -73,11 +73,11 @@ def _caches(threads: int) -> dict[str, int]:
             except OSError:
                 return {}
             if about["type"] != "Instruction" and about["size"].endswith("K"):
-                level = found.setdefault(int(about["level"]), {})
+                level = by_level.setdefault(int(about["level"]), {})
                 level[about["shared_cpu_list"]] = int(about["size"][:-1]) << 10
     return {
         f"L{level}": sum(sorted(caches.values())[-threads:])
-        for level, caches in sorted(found.items())
+        for level, caches in sorted(by_level.items())
     }
 
 
@@ -98,7 +98,7 @@ def _gpu() -> Limits:
     ) -> dict[str, float]:
         threads = {"limit_grid": 256, "limit_grid_inbox": 256, "limit_read": 512}
         threads |= {"limit_fma": 256, "limit_mma": 256}
-        found: dict[str, float] = module.time_limit(
+        seconds: dict[str, float] = module.time_limit(
             *(paths, code, name),
             cluster=not grid,
             blocks=blocks,
@@ -109,7 +109,7 @@ def _gpu() -> Limits:
             rounds=rounds,
             calls=CALLS,
         )
-        return found
+        return seconds
 
     def per_round(name: str, few: int = FEW, many: int = MANY, **how: Any) -> float:
         more, less = (timed(name, rounds, **how)["device"] for rounds in (many, few))
@@ -155,7 +155,7 @@ def _gpu() -> Limits:
     blocks = 8 * cores  # as many as keep all units busy
     half = max(product("fp16"), product("bf16"))
     on_chip = cores * (4 * device["registers"] + device["shared_bytes"])
-    found = Limits(
+    limits = Limits(
         device="cuda",
         cores=cores,
         call_s=call["waited"],
@@ -173,10 +173,10 @@ def _gpu() -> Limits:
         ),
     )
     if device["major"] < 9:
-        return found
+        return limits
     try:
         faster = max(map(multicast, (2, 4, 8)))
     except (module.Unsupported, module.LibraryError) as error:
         print(f"multicast: {error}", file=sys.stderr)  # then each core fetches for itself
-        return found
-    return dataclasses.replace(found, taken_in=max(l2_rate, faster))
+        return limits
+    return dataclasses.replace(limits, taken_in=max(l2_rate, faster))

@@ -359,19 +359,18 @@ def test_a_shape_that_grid_refuses_is_refused_alike(lstm_bench, shape):
 
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
-    """Lets `grid` leave a run of these rows behind and end so; gives what it was called with."""
-    from lstm_bench.commands import grid
+    """Lets `run` leave a run of these rows behind and end so; gives what it was called with."""
+    from lstm_bench.commands import run as command
 
     def ready(*rows, code=0):
         asked = []
 
-        def main(arguments, standalone_mode):
-            given = dict(zip(arguments[::2], arguments[1::2], strict=False))
-            asked.append(given["-i"].split(","))
-            stored(tmp_path / given["--run"], *rows)
-            raise SystemExit(code)
+        def measure(options):
+            asked.append(list(options.implementations))
+            folder = stored(tmp_path / options.name, *rows)
+            return command.Session(folder, (), code, interrupted=code == 130)
 
-        monkeypatch.setattr(grid.grid, "main", main)
+        monkeypatch.setattr(command, "run", measure)
         monkeypatch.setattr("lstm_bench.driver.machine.kind", lambda: HERE)
         return asked
 

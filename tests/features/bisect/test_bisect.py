@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import interpreter
 from made_up import cells, row
-from test_against import interpreter
 
 import lstm_bench as api
 from lstm_bench.analysis.comparison import Comparison, compare
