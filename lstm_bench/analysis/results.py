@@ -18,13 +18,13 @@ import pandas as pd
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.noise import METRICS, SHAPE, Floors
-from lstm_bench.frameworks import IMPLEMENTATIONS
+from lstm_bench.frameworks import FRAMEWORKS, IMPLEMENTATIONS
 from lstm_bench.model.limits import Limits
 from lstm_bench.model.types import Check, Implementation, Record, Settings, Shape
 from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan
 
-REFERENCES = ("deepbench", "persistent")  # the frameworks of the C++ rows
+REFERENCES = tuple(f.name for f in FRAMEWORKS.values() if f.reference)  # of the C++ rows
 #: What becomes a column of its own: each type of a field, and as which type it is read.
 _TYPES: dict[Any, Any] = {
     **{kind: kind for kind in (str, bool, float, float | None, list[str], list[float])},
