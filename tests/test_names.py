@@ -11,9 +11,10 @@ PACKAGE = Path(lstm_bench.__file__).parent
 PENDING = {
     "Compared",  # report/fastest and features/gate
     "Measured",  # driver/protocol and features/cluster
+    "Pair",  # report/findings and features/gate
     "Part",  # model/profile, report/headline and features/cluster
+    "Session",  # worker/session and commands/run
     "Share",  # commands/options and features/cluster
-    "Sink",  # runs/store and features/cluster
     "Trace",  # features/profile and frameworks/pytorch
 }
 
