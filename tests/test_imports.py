@@ -29,7 +29,6 @@ CORE = {
 SESSIONS = "sessions"
 #: Arrows that are still to be turned; this becomes empty.
 PENDING = {
-    ("analysis/machines", "features.energy"),
     ("commands/grid", "features.cluster"),
     ("commands/grid", "features.limits"),
     ("commands/machine", "features.limits"),
@@ -41,8 +40,6 @@ PENDING = {
     ("driver/gpu", "features.energy"),
     ("features/cluster/node", "features.limits"),
     ("report/instead", "features.advise"),
-    ("report/ladder", "features.profile"),
-    ("report/run_report", "features.limits"),
     ("worker/worker", "sessions"),
 }
 LIBRARY = {module.split(".")[0] for one in FRAMEWORKS.values() for module in one.requires}

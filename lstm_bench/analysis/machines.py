@@ -9,21 +9,21 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from lstm_bench import features
 from lstm_bench.analysis import circumstances, noise, summary
 from lstm_bench.analysis.comparison import TURNED, Comparison, compare
 from lstm_bench.analysis.noise import METRICS, SHAPE
 from lstm_bench.analysis.results import Run, references, versions
-from lstm_bench.features.energy import cells as energy_cells
+from lstm_bench.model.feature import AddedColumn
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import ACCURACY, LstmBenchError
 from lstm_bench.model.units import counted
-from lstm_bench.runs import store
 
 #: The most accurate first: who may have one of them may have any before it.
 CLASSES = tuple(dict.fromkeys(ACCURACY.values()))
@@ -47,6 +47,7 @@ class Machines:
     rows: Mapping[str, list[str]]  # of each run, those that it could have stood with
     had: Mapping[str, int]  # shapes that each run has anything for
     pairs: Pairs
+    added: Mapping[str, list[AddedColumn]]  # of each run, what features add to the table
 
     @property
     def names(self) -> list[str]:
@@ -102,7 +103,11 @@ def machines(
         floors = [runs[a].floors(metric), runs[b].floors(metric)]
         pairs[i, j] = compare(named[i], a, b, metric, named[j], allowed, floors)
     rows = {name: list(dict.fromkeys(cells["implementation"])) for name, cells in able.items()}
-    return Machines(runs, metric, accuracy, implementation, own, rows, had, pairs)
+    added = {
+        name: [add(run, own[name], metric) for add in features.behind("column-machines")]
+        for name, run in runs.items()
+    }
+    return Machines(runs, metric, accuracy, implementation, own, rows, had, pairs, added)
 
 
 def _able(
@@ -149,9 +154,10 @@ def table(of: Machines, prices: Mapping[str, float] | None = None) -> pd.DataFra
     """One row per shape and run.
 
     Columns: hidden, batch, timesteps, input_size, run, device_name, implementation, precision,
-    seconds, ratio, verdict, wins, floor, energy_j; with `prices` per hour also price (of a million
-    calls), price_ratio, price_verdict and price_wins. `ratio` is to the fastest run at the shape,
-    whose verdict is "fastest"; `wins`: all others are slower beyond the noise.
+    seconds, ratio, verdict, wins, floor, and those of features, such as energy_j; with `prices`
+    per hour also price (of a million calls), price_ratio, price_verdict and price_wins. `ratio` is
+    to the fastest run at the shape, whose verdict is "fastest"; `wins`: all others are slower
+    beyond the noise.
     """
     shapes = of.pairs[0, 1].shapes[SHAPE]
     seconds, ratio, verdict, wins = _ranked(of.pairs, len(of.runs))
@@ -166,7 +172,9 @@ def table(of: Machines, prices: Mapping[str, float] | None = None) -> pd.DataFra
         part["verdict"], part["wins"] = verdict[place], wins[place]
         floors = of.runs[name].floors(of.metric)
         part["floor"] = noise.floor_at(floors, seconds[place], part["implementation"].tolist())
-        part["energy_j"] = _energies(of.runs[name], part)
+        keys = list(part[["implementation", *SHAPE]].itertuples(index=False, name=None))
+        for more in of.added[name]:
+            part[more.key] = [more.values.get(key, np.nan) for key in keys]
         parts.append(part)
     if prices:
         dear, by, words, cheapest = _ranked(priced(of, prices).pairs, len(parts))
@@ -222,18 +230,6 @@ def _ranked(
     slower = (verdict == "slower").sum(axis=0) == count - 1
     verdict[fastest, every] = "fastest"
     return seconds, seconds / seconds.min(axis=0), verdict, (verdict == "fastest") & slower
-
-
-def _energies(run: Run, part: pd.DataFrame) -> list[float]:
-    """The gross energy of a call of each cell, NaN where it was not measured."""
-    found: dict[tuple[object, ...], list[float]] = {}
-    if run.folder and run.plan.energy:
-        records = energy_cells.firsts(store.read_records(run.folder).values())
-        for one in energy_cells.drawn(records):
-            key = (one.record.implementation, *asdict(one.record.shape).values())
-            found.setdefault(key, []).append(one.gross_j)
-    keys = part[["implementation", *SHAPE]].itertuples(index=False, name=None)
-    return [float(np.median(found[key])) if key in found else np.nan for key in keys]
 
 
 def unlike(of: Machines) -> dict[str, list[str]]:

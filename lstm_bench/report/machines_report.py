@@ -7,18 +7,16 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from lstm_bench.analysis import summary
 from lstm_bench.analysis.machines import Machines, priced, table, unlike
 from lstm_bench.analysis.noise import SHAPE
-from lstm_bench.model.units import counted, in_units, listed, seconds, times, wrapped
+from lstm_bench.model.units import counted, listed, seconds, times, wrapped
 from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.report.headline import headline, place_of
 from lstm_bench.report.run_report import heading, noise_facts, noise_line, shape_label
 
-JOULES = {"kJ": 1e-3, "J": 1.0, "mJ": 1e3, "uJ": 1e6}
 FEW = 3  # rows that are named
 NOBODY = "?"  # wins: within noise, unsure, or by timesteps
 
@@ -224,17 +222,19 @@ def _shapes(of: Machines, found: pd.DataFrame, prices: Mapping[str, float] | Non
         for one in part.to_dict("records"):
             mark = marks[one["run"]]
             row[f"{mark}_run"] = one["run"]
-            for what in ("implementation", "seconds", "floor", "energy_j", "price"):
-                if what in one:
-                    row[f"{mark}_{what}"] = one[what]
+            more = [column.key for column in of.added[of.names[0]]] + ["price"] * bool(prices)
+            for what in ("implementation", "seconds", "floor", *more):
+                row[f"{mark}_{what}"] = one[what]
         rows.append(row)
     columns = [Column("shape", shape_label, right=True)]
     columns.append(Column("fastest", lambda row: _told(row, marks)))
     for mark in marks.values():
         columns.append(number(mark, f"{mark}_seconds", seconds))
         columns.append(text("with", f"{mark}_implementation"))
-    if found["energy_j"].notna().any():
-        columns += [number(f"{mark} energy", f"{mark}_energy_j", joules) for mark in marks.values()]
+    for one in of.added[of.names[0]]:
+        if found[one.key].notna().any():
+            heads = [(f"{mark} {one.heading}", f"{mark}_{one.key}") for mark in marks.values()]
+            columns += [number(*head, one.show) for head in heads]
     if prices:
         columns += [number(f"{mark} price", f"{mark}_price", money) for mark in marks.values()]
     return Table("shapes", rows, columns)
@@ -243,10 +243,6 @@ def _shapes(of: Machines, found: pd.DataFrame, prices: Mapping[str, float] | Non
 def _told(row: Mapping[str, Any], marks: Mapping[str, str]) -> str:
     words = {"slower": "", "same": " within noise", "unsure": " unsure"}
     return f"{marks[row['fastest']]} {times(row['ratio'])}{words[row['verdict']]}"
-
-
-def joules(value: float) -> str:
-    return "-" if np.isnan(value) else in_units(value, JOULES) or f"{value * 1e9:.3g} nJ"
 
 
 def money(value: float) -> str:
@@ -258,10 +254,10 @@ def _notes(
 ) -> list[str]:
     """What the numbers are, and what they are not."""
     lines = ["fastest: by how many times the next machine is slower."]
-    if found["energy_j"].notna().any():
-        with_energy = found[found["energy_j"].notna()]
-        names = listed(dict.fromkeys(with_energy["run"]))
-        lines.append(f"energy: per call, of the GPU alone, without its host; measured in {names}.")
+    for one in of.added[of.names[0]]:
+        names = list(dict.fromkeys(found.loc[found[one.key].notna(), "run"]))
+        if names:
+            lines.append(f"{one.heading}: {one.note}; measured in {listed(names)}.")
     if prices:
         lines.append("price: of a million calls, as long as each takes.")
     lines += [

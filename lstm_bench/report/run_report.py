@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lstm_bench import features
 from lstm_bench.analysis import noise, uncertainty
 from lstm_bench.analysis import summary as summaries
 from lstm_bench.analysis.noise import SHAPE, Floors, Noise
 from lstm_bench.analysis.results import Run, references
-from lstm_bench.features.limits import distance as limits
-from lstm_bench.features.limits import report as limits_report
+from lstm_bench.model.feature import AddedColumn
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import (
     UNSEEN_GPU,
@@ -120,9 +120,9 @@ def document(
     if groups := fastest.by_group(run, cells, of, won, metric):
         result.add(fastest.table(groups, metric, bool(ours)))
         result.add("\n".join(fastest.coverage_lines(cells, groups, won, metric)))
-    far = limits.distances(cells, run.limits, metric)
-    result.add(_table(run, of, summary, won, ours, far, everything))
-    result.add("\n".join(_legend(run, summary, of, groups, metric, bool(len(far)))))
+    added = [add(run, cells, metric) for add in features.behind("column-summary")]
+    result.add(_table(run, of, summary, won, ours, added, everything))
+    result.add("\n".join(_legend(run, summary, groups, metric, added)))
     # parts of their own: lines of one part are joined where the terminal is narrow
     result.add(wrapped(noise_line(floors, metric)), *uncertain_lines(len(measured), wide, metric))
     result.add(*_serious_lines(warnings, len(measured)))
@@ -143,9 +143,9 @@ def document(
         result.add_details(_fastest(part, metric, f"fastest in {summaries.said(accuracy)}"))
     if len(won):
         result.add_details(_shape_note(int(won["accuracy"].value_counts().max())))
-    if run.limits and len(far):
-        result.facts["limits"] = run.limits.to_json()
-        result.add_details(limits_report.by_shape(far, MOST_SHAPES), wrapped(limits_report.PARTS))
+    for column in added:
+        result.facts |= column.facts
+        result.add_details(*column.details)
     return result
 
 
@@ -332,10 +332,10 @@ def _table(
     summary: pd.DataFrame,
     won: pd.DataFrame,
     references: Collection[str],
-    far: pd.DataFrame,
+    added: Sequence[AddedColumn],
     everything: bool,
 ) -> Table:
-    over_limit, full = limits.means(far), summaries.saturation(of)
+    full = summaries.saturation(of)
     rows = summary.rename(columns={"fastest": "fastest_shapes"}).to_dict("records")
     shapes = won.loc[won["verdict"] != "alone", "accuracy"].value_counts()
     for row in rows:
@@ -343,7 +343,7 @@ def _table(
         contested = shapes.get(summaries.accuracy(row["precision"]))
         competes = contested and row["ok"] and row["implementation"] not in references
         row["fastest_share"] = row["fastest_shapes"] / int(contested) if competes else None
-        row["over_limit"] = over_limit.get(row["implementation"])
+        row |= {column.key: column.values.get(row["implementation"]) for column in added}
         row["saturates_at"], row["largest_batch"] = full.get(row["implementation"], (None, None))
     whole = (summary["ok"] == summary["cells"].max()).all()
     common = summary.attrs["shared_shapes"]
@@ -360,7 +360,7 @@ def _table(
         (everything and bool(full), Column("saturates", _saturates, right=True)),
         (everything and device, number("device", "device_s", seconds)),
         (True, over_shapes(f"vs {clean(summary.attrs['baseline'] or '')}", "ratio", times, common)),
-        (bool(over_limit), number("over limit", "over_limit", limits_report.distance)),
+        *((bool(more.values), number(more.heading, more.key, more.show)) for more in added),
         (everything, number("fastest", "fastest_share", lambda share: percent(share, 0))),
         (everything, number("first call", "first_call_s", seconds)),
         (True, number("error", "max_abs_error", error)),
@@ -413,10 +413,9 @@ def _marks(run: Run) -> list[tuple[str, str, set[str]]]:
 def _legend(
     run: Run,
     summary: pd.DataFrame,
-    of: summaries.Times,
     groups: Sequence[Mapping[str, Any]],
     metric: str,
-    limited: bool,
+    added: Iterable[AddedColumn],
 ) -> list[str]:
     common, profiled = (summary.attrs[key] for key in ("shared_shapes", "profiled_shapes"))
     device = f"; device: over {over(profiled)}" if 0 < profiled < common else ""
@@ -436,7 +435,7 @@ def _legend(
         *([columns] if baseline else []),  # without one there is no time
         *([wins] if groups else []),
         *([some] if (summary["ok"] < summary["cells"].max()).any() else []),
-        *([wrapped(limits_report.NOTE)] if limited else []),
+        *(wrapped(f"{column.heading}: {column.note}") for column in added if column.values),
         *([ACCURACY_NOTE] if several else []),
         *([REFERENCE_NOTE] if reference else []),
         *mark_notes(run, summary["implementation"]),

@@ -2,4 +2,4 @@
 
 from lstm_bench.model.feature import Feature
 
-FEATURE = Feature()
+FEATURE = Feature(doors={"report": "command:energy", "column-machines": "cells:of_machine"})

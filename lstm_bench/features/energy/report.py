@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from lstm_bench.analysis.results import Run
-from lstm_bench.features.energy.cells import Drawn, drawn, firsts, pairs, shared_shapes
+from lstm_bench.features.energy.cells import Drawn, drawn, firsts, joules, pairs, shared_shapes
 from lstm_bench.model.shape_filter import chosen, shapes_of
 from lstm_bench.model.types import SAME_ENERGY, LstmBenchError, Record, unlike_idle_w
-from lstm_bench.model.units import counted, in_units, over, percent, size, wrapped
+from lstm_bench.model.units import counted, over, percent, size, wrapped
 from lstm_bench.report.document import Column, Document, Row, Table, number
 from lstm_bench.report.page import Section
 from lstm_bench.report.run_report import MEMORY_NOTE, heading, mark_notes, names, only
@@ -276,11 +276,6 @@ def _clock_text(row: Row) -> str:
     if usual is None:
         return "-"
     return f"{usual:.0f}" + (f"/{lowest:.0f}" if lowest is not None and lowest < usual else "")
-
-
-def joules(value: float | None) -> str:
-    """An amount of energy with three digits and its unit."""
-    return "-" if value is None else in_units(value, {"J": 1, "mJ": 1e3, "uJ": 1e6}) or "0 J"
 
 
 def _whole(unit: str) -> Callable[[float | None], str]:

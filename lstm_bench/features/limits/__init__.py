@@ -2,4 +2,4 @@
 
 from lstm_bench.model.feature import Feature
 
-FEATURE = Feature()
+FEATURE = Feature(doors={"column-summary": "report:in_summary"})

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from lstm_bench.analysis.noise import SHAPE
+from lstm_bench.analysis.results import Run
 from lstm_bench.features.limits import distance as analysis
+from lstm_bench.model.feature import AddedColumn
 from lstm_bench.model.limits import Limits
 from lstm_bench.model.types import Shape
-from lstm_bench.model.units import factor, in_units, seconds, size
+from lstm_bench.model.units import factor, in_units, seconds, size, wrapped
 from lstm_bench.report.document import Column, Document, Table, number, text
 
+MOST_SHAPES = 60  # in the table that --all draws
 NOTE = (
-    "over limit: time over what no implementation of its class of accuracy can be below on this"
+    "time over what no implementation of its class of accuracy can be below on this"
     " machine, geometric mean"
 )
 PARTS = (
@@ -65,6 +68,18 @@ def rate(value: float, unit: str) -> str:
 
 
 # --- distances
+
+
+def in_summary(run: Run, cells: pd.DataFrame, metric: str) -> AddedColumn:
+    """How many times the limit each row takes, beside its time; details for `report --all`."""
+    far = analysis.distances(cells, run.limits, metric)
+    facts: dict[str, Any] = {}
+    details: Sequence[str | Table] = ()
+    if run.limits and len(far):
+        facts = {"limits": run.limits.to_json()}
+        details = by_shape(far, MOST_SHAPES), wrapped(PARTS)
+    means = analysis.means(far)
+    return AddedColumn("over_limit", "over limit", distance, NOTE, means, facts, details)
 
 
 def distance(over: float | None) -> str:

@@ -7,4 +7,5 @@ FEATURE = Feature(
         "profile": ("command:profile", "Take the calls of one implementation at one shape apart."),
     },
     api={"profiles": "api:profiles"},
+    doors={"report": "command:kernels", "column-ladder": "report:why_slower"},
 )

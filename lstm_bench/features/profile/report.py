@@ -6,8 +6,10 @@ import itertools
 import re
 import shlex
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
+
+import pandas as pd
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.families import FAMILIES
@@ -43,6 +45,14 @@ DISTORTED = (
 ADD_UP = ": columns need not add up; choose one shape with --shape"
 LAUNCHING = "launching: share of a profiled call spent launching kernels"
 MOST_RUNS = 5  # that are named where this one has nothing to show
+#: What the ladder says of a row, by the key of its count or share.
+COUNTS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "kernels": ("kernels a call", "{:.0f}".format),
+    "launches": ("launches a call", "{:.0f}".format),
+    "active": ("of the time in kernels", "{:.0%}".format),
+    "operators": ("operators a call", "{:.0f}".format),
+}
+UNPROFILED = "`lstm-bench grid GRID --profile` would count their kernels and operators"
 
 
 def document(
@@ -468,3 +478,25 @@ def _count(value: float) -> str:
 
 def _seconds(value: float | None) -> float:
     return float("nan") if value is None else value
+
+
+# --- for the ladder
+
+
+def why_slower(run: Run, cells: pd.DataFrame, base: str) -> tuple[dict[str, str], str]:
+    """`1250 kernels a call against 104`: what a row does in a call, and what the base does."""
+    splits = profiled_cells.read(run, shapes_of(cells))
+    device = profiled_cells.device_rows(profiled_cells.shared(splits.on_device)[0])
+    host = profiled_cells.host_rows(profiled_cells.shared(splits.on_host)[0])
+    counts = {row["implementation"]: row for row in device}
+    counts |= {row["implementation"]: {"operators": row["calls"] or 0.0} for row in host}
+    than = counts.get(base, {})
+    found = {}
+    for name, own in counts.items():
+        words = [
+            f"{shown(own[key])} {what}" + (f" against {shown(than[key])}" if key in than else "")
+            for key, (what, shown) in COUNTS.items()
+            if key in own and not (key == "launches" and own[key] == own["kernels"])
+        ]
+        found[name] = "; ".join(words)
+    return found, UNPROFILED

@@ -395,7 +395,7 @@ def test_a_record_that_knows_little_is_an_estimate_without_net_energy(run_of, id
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "-"), (2.0716, "2.07 J"), (0.00123, "1.23 mJ"), (4e-7, "0 J"), (5e-6, "5 uJ")],
+    [(None, "-"), (2.0716, "2.07 J"), (0.00123, "1.23 mJ"), (4e-7, "400 nJ"), (5e-6, "5 uJ")],
 )
 def test_joules(value, text):
     assert joules(value) == text
