@@ -277,6 +277,6 @@ def groups_of(shapes: pd.DataFrame, axis: str = "") -> tuple[str, Sequence[tuple
     return axis, [(int(part[0]), int(part[-1])) for part in parts]
 
 
-def size_label(at: tuple[int, int]) -> str:
+def size_label(at: tuple[int, int], to: str = " to ") -> str:
     """`16`, `1 to 64`: sizes of an axis."""
-    return f"{at[0]}" if at[0] == at[1] else f"{at[0]} to {at[1]}"
+    return to.join(map(str, dict.fromkeys(at)))

@@ -25,10 +25,9 @@ from lstm_bench.model.units import (
     over,
     seconds,
     size,
-    wrapped,
 )
 from lstm_bench.report import run_report
-from lstm_bench.report.document import Column, Document, Table, number, text
+from lstm_bench.report.document import Document, Table, number, paragraph, text
 from lstm_bench.report.fastest import Compared
 from lstm_bench.report.fastest import base_of as base_of
 from lstm_bench.report.page import Section
@@ -104,32 +103,27 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     """The table, and what is slower than the base."""
     cells = chosen(run.cells, conditions)
     found = of(run, cells)
-    result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
-    result.facts |= {"settings": dict(run.manifest["plan"]["settings"]), "base": found.base}
-    result.facts |= {"slower": found.slower, "unclear": found.unclear}
+    result = run_report.about(run, cells, conditions)
+    result.facts |= {"base": found.base, "slower": found.slower, "unclear": found.unclear}
     result.facts |= {"lacking": found.lacking}
-    result.add(run_report.heading(run))
-    if conditions:
-        result.add(run_report.only(run, cells, conditions))
-        result.facts["where"] = list(conditions)
-    result.add(Table("ladder", found.rows, _columns(run, found)))
-    result.add("\n".join([*map(wrapped, notes(found)), *run_report.mark_notes(run, _names(found))]))
-    result.add(wrapped(run_report.noise_line(run.noise)))
+    result.add(table(run, found))
+    result.add(paragraph(*notes(found), *run_report.mark_notes(run, names(found))))
+    result.add(paragraph(run_report.noise_line(run.noise)))
     for title, inside in (("not at every shape", True), ("left out, for want of shapes", False)):
-        names = [name for name in found.lacking if (name in _names(found)) == inside]
-        if names:
-            result.add(wrapped(f"{title}: {'; '.join(f'{n} {found.lacking[n]}' for n in names)}"))
+        lines = [f"{n} {why}" for n, why in found.lacking.items() if (n in names(found)) == inside]
+        if lines:
+            result.add(paragraph(f"{title}: {'; '.join(lines)}"))
+    slower = (f"  {name} {why}" for name, why in found.slower.items())
+    result.add(paragraph(*slower, title=f"slower than {found.base}", indent=6))
     if found.slower:
-        lines = [wrapped(f"  {name} {why}", 6) for name, why in found.slower.items()]
-        result.add("\n".join([f"slower than {found.base}:", *lines]))
         result.add(*found.hints)
     if found.unclear:
         rows = ", ".join(f"{name} {ratio}" for name, ratio in found.unclear.items())
-        result.add(wrapped(f"not clearly slower, or not at all shapes: {rows}"))
+        result.add(paragraph(f"not clearly slower, or not at all shapes: {rows}"))
     return result
 
 
-def _names(found: Ladder) -> list[str]:
+def names(found: Ladder) -> list[str]:
     return [row["implementation"] for row in found.rows]
 
 
@@ -142,22 +136,19 @@ def notes(found: Ladder) -> list[str]:
     ]
 
 
-def _columns(run: Run, found: Ladder) -> list[Column]:
-    """Costs that no row knows are left out; two digits are enough for them."""
-    known = [key for key in COLUMNS if any(not math.isnan(row[key]) for row in found.rows)]
+def table(run: Run, found: Ladder) -> Table:
+    """The rows; two digits are enough for what they cost."""
     two = {True: partial(seconds, digits=2), False: partial(size, digits=2)}
-    return [
+    costs = [number(head, key, two[key.endswith("_s")], True) for key, head in COLUMNS.items()]
+    columns = [
         run_report.names(run),
         text("class", "accuracy"),
         number(*_time(run), seconds),
-        number(
-            f"vs {clean(found.base)}",
-            "ratio",
-            lambda ratio: "-" if math.isnan(ratio) else factor(ratio),
-        ),
+        number(f"vs {clean(found.base)}", "ratio", factor),
         number("error", "max_abs_error", error),
-        *(number(COLUMNS[key], key, two[key.endswith("_s")]) for key in known),
+        *costs,
     ]
+    return Table("ladder", found.rows, columns)
 
 
 def sections(run: Run) -> list[Section]:
@@ -177,6 +168,6 @@ def sections(run: Run) -> list[Section]:
         rows.append([run_report.names(run).show(row), row["accuracy"]])
         rows[-1] += [None if math.isnan(number) else number for number in numbers]
         rows[-1].append(found.slower.get(row["implementation"], ""))
-    told = [*notes(found), *run_report.mark_notes(run, _names(found))]
+    told = [*notes(found), *run_report.mark_notes(run, names(found))]
     note = " ".join(f"{one[:1].upper()}{one[1:]}." for one in told)
     return [Section(title="Ladder", note=note, columns=columns, rows=rows)]

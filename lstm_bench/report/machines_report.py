@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -13,7 +13,7 @@ from lstm_bench.analysis import summary
 from lstm_bench.analysis.machines import Machines, priced, table, unlike
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.model.units import counted, listed, seconds, times, wrapped
-from lstm_bench.report.document import Column, Document, Table, number, text
+from lstm_bench.report.document import Column, Document, Row, Table, number, paragraph, text
 from lstm_bench.report.headline import headline, place_of
 from lstm_bench.report.run_report import heading, noise_facts, noise_line, shape_label
 
@@ -34,12 +34,11 @@ def document(of: Machines, prices: Mapping[str, float] | None = None) -> Documen
     marks = letters(of)
     heads = (f"{marks[name]} = {heading(run)}" for name, run in of.runs.items())
     result.add("\n".join([*heads, *map(wrapped, _apart(of, apart))]))
-    result.add("\n".join(map(wrapped, _answer(of, found))))
+    result.add(paragraph(*_answer(of, found)))
     if prices:
-        result.add("\n".join(map(wrapped, _by_price(of, found, prices))))
-    result.add(_map(of, found))
-    result.add(_shapes(of, found, prices))
-    result.add("\n".join(map(wrapped, _notes(of, found, prices))))
+        result.add(paragraph(*_by_price(of, found, prices)))
+    result.add(_map(of, found), _shapes(of, found, prices))
+    result.add(paragraph(*_notes(of, found, prices)))
     return result
 
 
@@ -130,37 +129,38 @@ def where(own: pd.DataFrame, wins: str = "wins") -> str:
 
     Only sizes at which it wins with all timesteps, and at all input sizes, count.
     """
-    grid = own.groupby(["batch", "hidden"])[wins].all()
-    batches = sorted(own["batch"].unique())
-    told: list[tuple[str, list[int]]] = []
-    for batch in batches:
-        at = grid[batch].sort_index()
-        spans = _spans(list(at.index), list(at))
-        if told and told[-1][0] == spans:
-            told[-1][1].append(batch)
-        else:
-            told.append((spans, [batch]))
+    grid = own.groupby(["batch", "hidden"])[wins].all().unstack()
+    spans = [_spans(row.dropna()) for _, row in grid.iterrows()]
     parts = []
-    for spans, sizes in told:
-        ends = sizes[0], sizes[-1], sizes[0] == batches[0], sizes[-1] == batches[-1]
-        if spans:
-            place = place_of("batch", *ends).replace("up to batch", "at batches up to")
-            parts.append(f"{spans} {place}".strip())
+    for first, last, span in _runs(spans):
+        if span:
+            place = place_of("batch", *_ends(grid.index, first, last))
+            parts.append(f"{span} {place.replace('up to batch', 'at batches up to')}".strip())
     return listed(parts) if parts else ""
 
 
-def _spans(sizes: Sequence[int], won: Sequence[bool]) -> str:
+def _spans(won: pd.Series[bool]) -> str:
     """The hidden sizes that were won, as a reader would say them; empty if none was."""
-    if all(won):
+    if won.all():
         return "at every hidden size"
-    parts, start = [], 0
-    for value, group in itertools.groupby(won):
-        end = start + len(list(group))
-        if value:
-            ends = start == 0, end == len(sizes)
-            parts.append(place_of("hidden", sizes[start], sizes[end - 1], *ends))
-        start = end
+    parts = [
+        place_of("hidden", *_ends(won.index, first, last)) for first, last, yes in _runs(won) if yes
+    ]
     return listed(parts) if parts else ""
+
+
+def _ends(sizes: pd.Index[int], first: int, last: int) -> tuple[int, int, bool, bool]:
+    """Two sizes by their places, and whether they are the ends of all."""
+    return sizes[first], sizes[last], first == 0, last == len(sizes) - 1
+
+
+def _runs(values: Iterable[Any]) -> Iterator[tuple[int, int, Any]]:
+    """The first and the last place of neighbours that are alike, and their value."""
+    start = 0
+    for value, group in itertools.groupby(values):
+        end = start + len(list(group))
+        yield start, end - 1, value
+        start = end
 
 
 def _by_price(of: Machines, found: pd.DataFrame, prices: Mapping[str, float]) -> list[str]:
@@ -193,26 +193,25 @@ def _map(of: Machines, found: pd.DataFrame) -> Table:
         for step in steps:
             there = part[part["timesteps"] == step].groupby("hidden")["winner"]
             one = there.agg(lambda own: own.iloc[0] if own.nunique() == 1 else NOBODY)
-            row[f"timesteps {step}"] = _along(list(one.index), list(one))
+            row[f"timesteps {step}"] = _along(one)
         rows.append(row)
     title = f"who wins at which hidden sizes; {NOBODY}: within noise, or not clear"
     return Table("wins", rows, [number(key, key) for key in rows[0]], title)
 
 
-def _along(sizes: Sequence[int], winners: Sequence[str]) -> str:
+def _along(winners: pd.Series[str]) -> str:
     """`A 64-128, B 256-1024`."""
-    parts, start = [], 0
-    for winner, group in itertools.groupby(winners):
-        end = start + len(list(group))
-        ends = dict.fromkeys((sizes[start], sizes[end - 1]))
-        parts.append(f"{winner} {'-'.join(map(str, ends))}")
-        start = end
-    return ", ".join(parts)
+    sizes = winners.index
+    return ", ".join(
+        f"{winner} {'-'.join(map(str, dict.fromkeys((sizes[first], sizes[last]))))}"
+        for first, last, winner in _runs(winners)
+    )
 
 
 def _shapes(of: Machines, found: pd.DataFrame, prices: Mapping[str, float] | None = None) -> Table:
     """Every shape: who wins, by how much, and what each run has there."""
-    marks = letters(of)
+    marks, added = letters(of), of.added[of.names[0]]
+    keys = [column.key for column in added] + ["price"] * bool(prices)
     rows = []
     for sizes, part in found.groupby(SHAPE, sort=False):
         row: dict[str, Any] = dict(zip(SHAPE, map(int, sizes), strict=True))
@@ -222,31 +221,27 @@ def _shapes(of: Machines, found: pd.DataFrame, prices: Mapping[str, float] | Non
         for one in part.to_dict("records"):
             mark = marks[one["run"]]
             row[f"{mark}_run"] = one["run"]
-            more = [column.key for column in of.added[of.names[0]]] + ["price"] * bool(prices)
-            for what in ("implementation", "seconds", "floor", *more):
+            for what in ("implementation", "seconds", "floor", *keys):
                 row[f"{mark}_{what}"] = one[what]
         rows.append(row)
-    columns = [Column("shape", shape_label, right=True)]
-    columns.append(Column("fastest", lambda row: _told(row, marks)))
+    words = {"slower": "", "same": " within noise", "unsure": " unsure"}
+
+    def fastest(row: Row) -> str:
+        return f"{marks[row['fastest']]} {times(row['ratio'])}{words[row['verdict']]}"
+
+    columns = [Column("shape", shape_label, right=True), Column("fastest", fastest)]
     for mark in marks.values():
         columns.append(number(mark, f"{mark}_seconds", seconds))
         columns.append(text("with", f"{mark}_implementation"))
-    for one in of.added[of.names[0]]:
-        if found[one.key].notna().any():
-            heads = [(f"{mark} {one.heading}", f"{mark}_{one.key}") for mark in marks.values()]
-            columns += [number(*head, one.show) for head in heads]
+    for more in added:
+        if found[more.key].notna().any():
+            heads = [(f"{mark} {more.heading}", f"{mark}_{more.key}") for mark in marks.values()]
+            columns += [number(*head, more.show) for head in heads]
     if prices:
-        columns += [number(f"{mark} price", f"{mark}_price", money) for mark in marks.values()]
+        columns += [
+            number(f"{mark} price", f"{mark}_price", "{:.3g}".format) for mark in marks.values()
+        ]
     return Table("shapes", rows, columns)
-
-
-def _told(row: Mapping[str, Any], marks: Mapping[str, str]) -> str:
-    words = {"slower": "", "same": " within noise", "unsure": " unsure"}
-    return f"{marks[row['fastest']]} {times(row['ratio'])}{words[row['verdict']]}"
-
-
-def money(value: float) -> str:
-    return f"{value:.3g}"
 
 
 def _notes(
