@@ -60,14 +60,15 @@ class Column:
     heading: str
     show: Callable[[Row], str]
     right: bool = False
+    key: str = ""  # of the value that it is sorted by where a reader can sort; empty: its text
 
 
 def text(heading: str, key: str, to: Callable[[Any], str] = str) -> Column:
-    return Column(heading, lambda row: to(row[key]))
+    return Column(heading, lambda row: to(row[key]), key=key)
 
 
 def number(heading: str, key: str, to: Callable[[Any], str] = str) -> Column:
-    return Column(heading, lambda row: to(row[key]), right=True)
+    return Column(heading, lambda row: to(row[key]), right=True, key=key)
 
 
 @dataclass(frozen=True)

@@ -47,13 +47,13 @@ class Part(NamedTuple):
 Told = tuple[str, list[Part]]  # an axis, and its parts in order
 
 
-def headline(of: Comparison, whole: Group, told: Told | None = None) -> str:
+def headline(of: Comparison, told: Told | None = None) -> str:
     """`pytorch is 2.4x slower than deepbench`, or what else the numbers say; no full stop.
 
     Where a side lacks shapes it says over how many. `told` is what `by_axis` says, where it has
     been asked already.
     """
-    return _sentence(of, whole, told) + covered(of)
+    return _sentence(of, of.group(), told or by_axis(of)) + covered(of)
 
 
 def covered(of: Comparison) -> str:
@@ -64,12 +64,12 @@ def covered(of: Comparison) -> str:
     return f", at the {common} of {counted(of.planned, 'shape')} that both have"
 
 
-def _sentence(of: Comparison, whole: Group, told: Told | None) -> str:
+def _sentence(of: Comparison, whole: Group, told: Told) -> str:
     a, b = of.a, of.b
     if "work" in of.differs:
         time = f"{b} takes {factor(whole.ratio.value)} the time of {a}"
         return f"{time}, but they do not do the same work"
-    axis, parts = told or by_axis(of)
+    axis, parts = told
     if len(parts) > 1:
         return f"Against {a}, {b} is {told_by(axis, parts)}"
     if clear(whole, floor_of(of)):

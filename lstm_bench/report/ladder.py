@@ -29,12 +29,10 @@ from lstm_bench.model.units import (
     wrapped,
 )
 from lstm_bench.report import run_report
-from lstm_bench.report.document import Column, Document, Table, number, text
+from lstm_bench.report.document import Document, Table, number, text
 from lstm_bench.report.fastest import Compared
 from lstm_bench.report.fastest import base_of as base_of
-from lstm_bench.report.page import Section
 
-MIB = 2**20
 COLUMNS = {"host_peak": "host mem", "device_peak": "GPU mem", "import_s": "import"}
 COLUMNS |= {"build_s": "build", "first_call_s": "1st call"}
 COSTS = f"{run_report.MEMORY_NOTE}; import: of the framework; build, 1st call: with compilation"
@@ -145,13 +143,13 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     if conditions:
         result.add(run_report.only(run, cells, conditions))
         result.facts["where"] = list(conditions)
-    result.add(Table("ladder", found.rows, _columns(run, found)))
-    result.add("\n".join([*map(wrapped, notes(found)), *run_report.mark_notes(run, _names(found))]))
+    result.add(table(run, found))
+    result.add("\n".join([*map(wrapped, notes(found)), *run_report.mark_notes(run, names(found))]))
     result.add(wrapped(run_report.noise_line(run.noise)))
     for title, inside in (("not at every shape", True), ("left out, for want of shapes", False)):
-        names = [name for name in found.lacking if (name in _names(found)) == inside]
-        if names:
-            result.add(wrapped(f"{title}: {'; '.join(f'{n} {found.lacking[n]}' for n in names)}"))
+        lines = [f"{n} {why}" for n, why in found.lacking.items() if (n in names(found)) == inside]
+        if lines:
+            result.add(wrapped(f"{title}: {'; '.join(lines)}"))
     if found.slower:
         lines = [wrapped(f"  {name} {why}", 6) for name, why in found.slower.items()]
         result.add("\n".join([f"slower than {found.base}:", *lines]))
@@ -163,7 +161,7 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     return result
 
 
-def _names(found: Ladder) -> list[str]:
+def names(found: Ladder) -> list[str]:
     return [row["implementation"] for row in found.rows]
 
 
@@ -176,11 +174,11 @@ def notes(found: Ladder) -> list[str]:
     ]
 
 
-def _columns(run: Run, found: Ladder) -> list[Column]:
-    """Costs that no row knows are left out; two digits are enough for them."""
+def table(run: Run, found: Ladder) -> Table:
+    """The rows; costs that none of them knows are left out; two digits are enough for them."""
     known = [key for key in COLUMNS if any(not math.isnan(row[key]) for row in found.rows)]
     two = {True: partial(seconds, digits=2), False: partial(size, digits=2)}
-    return [
+    columns = [
         run_report.names(run),
         text("class", "accuracy"),
         number(*_time(run), seconds),
@@ -192,25 +190,4 @@ def _columns(run: Run, found: Ladder) -> list[Column]:
         number("error", "max_abs_error", error),
         *(number(COLUMNS[key], key, two[key.endswith("_s")]) for key in known),
     ]
-
-
-def sections(run: Run) -> list[Section]:
-    """The same as a section of the page; nothing of a run without times."""
-    try:
-        found = of(run, run.cells)
-    except LstmBenchError:
-        return []
-    heads = [f"{head} ({'s' if key.endswith('_s') else 'MiB'})" for key, head in COLUMNS.items()]
-    versus = f"vs {clean(found.base)} (x)"
-    columns = ["implementation", "class", "latency (us)", versus, "error", *heads]
-    columns.append(f"slower than {found.base}")
-    rows: list[list[str | float | None]] = []
-    for row in found.rows:
-        costs = (row[key] / (1 if key.endswith("_s") else MIB) for key in COLUMNS)
-        numbers = [1e6 * row["latency_s"], row["ratio"], row["max_abs_error"], *costs]
-        rows.append([run_report.names(run).show(row), row["accuracy"]])
-        rows[-1] += [None if math.isnan(number) else number for number in numbers]
-        rows[-1].append(found.slower.get(row["implementation"], ""))
-    told = [*notes(found), *run_report.mark_notes(run, _names(found))]
-    note = " ".join(f"{one[:1].upper()}{one[1:]}." for one in told)
-    return [Section(title="Ladder", note=note, columns=columns, rows=rows)]
+    return Table("ladder", found.rows, columns)

@@ -8,7 +8,8 @@ from made_up import cells, row, run
 
 from lstm_bench.analysis import results, summary
 from lstm_bench.analysis.comparison import compare
-from lstm_bench.report import fastest, findings, pair_report, run_report
+from lstm_bench.features.page import findings
+from lstm_bench.report import fastest, pair_report, run_report
 from lstm_bench.report.headline import explaining, headline
 
 PAPER = Path(__file__).parents[2] / "results" / "h200-paper"

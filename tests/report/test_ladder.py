@@ -127,7 +127,6 @@ def test_without_times_there_is_no_ladder():
     made = run_of(row("a", None))
     with pytest.raises(LstmBenchError, match="made-up has no times there"):
         ladder.document(made)
-    assert ladder.sections(made) == []
     assert ladder_figure.drawn(made) is None
 
 
@@ -152,15 +151,6 @@ def test_json_has_the_raw_numbers():
     assert (facts["base"], list(facts["slower"])) == ("pytorch", ["x"])
     first = facts["ladder"][0]
     assert (first["latency_s"], first["host_peak"], first["import_s"]) == (1e-3, 3 << 20, 1.5)
-
-
-def test_the_page_has_the_same_as_a_section():
-    made = run_of(rung("pytorch", 1e-3), rung("x", 5e-3), defaults=["pytorch"])
-    (section,) = ladder.sections(made)
-    first, second = section["rows"]
-    assert all(len(one) == len(section["columns"]) for one in section["rows"])
-    assert first == ["pytorch+", "fp32", 1000.0, 1.0, 1e-7, 3.0, 5.0, 1.5, 2.0, 1.0, ""]
-    assert second[-1] == "5.0x: fused"
 
 
 def points(figure):
@@ -190,12 +180,9 @@ def test_memory_of_the_host_is_drawn_where_there_is_no_gpu():
     assert ax.get_xlabel() == "peak memory on the host"
 
 
-def test_one_row_is_no_ladder_to_draw(tmp_path):
-    made = run_of(rung("a", 1e-3))
-    assert ladder_figure.write(made, tmp_path) == []
-    made = run_of(rung("a", 1e-3), rung("b", 1e-3))
-    names = [path.name for path in ladder_figure.write(made, tmp_path)]
-    assert names == ["ladder.svg", "ladder.png"]
+def test_one_row_is_no_ladder_to_draw():
+    assert ladder_figure.drawn(run_of(rung("a", 1e-3))) is None
+    assert ladder_figure.drawn(run_of(rung("a", 1e-3), rung("b", 1e-3)))
 
 
 def spread(name):

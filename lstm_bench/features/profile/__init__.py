@@ -7,4 +7,5 @@ FEATURE = Feature(
         "profile": ("command:profile", "Take the calls of one implementation at one shape apart."),
     },
     api={"profiles": "api:profiles"},
+    doors={"figure": "figures:drawn", "section": "sections:sections"},
 )

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lstm_bench.analysis import summary
+from lstm_bench.analysis.choice import CLASSES, allowed, settled
 from lstm_bench.analysis.noise import floor_at
 from lstm_bench.analysis.results import REFERENCES, Run
-from lstm_bench.features.advise.estimate import CLASSES, allowed, settled
 from lstm_bench.model.units import counted, factor, listed, seconds
 from lstm_bench.report.fastest import (
     Compared,

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from test_findings import cell, grid, run_of
+from made_up_grid import cell, grid, run_of
 
 from lstm_bench.analysis import summary
 from lstm_bench.analysis.results import load

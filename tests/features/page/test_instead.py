@@ -3,16 +3,16 @@
 from pathlib import Path
 
 import pytest
+from lstm_bench.report.instead import Instead
 from made_up import row, run
-from test_findings import GRID, cell, grid, run_of
+from made_up_grid import GRID, cell, grid, run_of
 
 from lstm_bench.analysis import results
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.model.types import Shape
 from lstm_bench.report import advice, sources
-from lstm_bench.report.instead import Instead
 
-RUNS = Path(__file__).parents[2] / "results"
+RUNS = Path(__file__).parents[3] / "results"
 
 
 def cards(times, **more):
