@@ -16,8 +16,7 @@ from lstm_bench.analysis.results import references
 from lstm_bench.features.energy import cells as energy_cells
 from lstm_bench.features.energy.cells import Drawn, drawn
 from lstm_bench.model.types import ACCURACY, Shape
-from lstm_bench.model.units import factor, in_units, seconds, span
-from lstm_bench.report.findings import two_digits
+from lstm_bench.model.units import factor, in_units, seconds, span, two_digits
 from lstm_bench.report.paper_table import paper_pairs
 from lstm_bench.runs import store
 from study import findings

@@ -32,14 +32,9 @@ PENDING = {
     ("commands/grid", "features.cluster"),
     ("commands/grid", "features.limits"),
     ("commands/machine", "features.limits"),
-    ("commands/report", "features.advise"),
-    ("commands/report", "features.energy"),
-    ("commands/report", "features.limits"),
-    ("commands/report", "features.profile"),
     ("driver/cell", "features.energy"),
     ("driver/gpu", "features.energy"),
     ("features/cluster/node", "features.limits"),
-    ("report/instead", "features.advise"),
     ("worker/worker", "sessions"),
 }
 LIBRARY = {module.split(".")[0] for one in FRAMEWORKS.values() for module in one.requires}

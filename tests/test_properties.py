@@ -16,9 +16,10 @@ from made_up import cells, row, run
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.comparison import compare
 from lstm_bench.driver import preflight
+from lstm_bench.features.page import page
 from lstm_bench.model.types import Block, LstmBenchError, Record, Shape, dumps, from_json, to_json
 from lstm_bench.model.units import clean
-from lstm_bench.report import page, paper_table, run_report
+from lstm_bench.report import paper_table, run_report
 from lstm_bench.report.document import Document, Table, text
 from lstm_bench.runs import store
 

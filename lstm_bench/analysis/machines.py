@@ -17,16 +17,15 @@ import pandas as pd
 
 from lstm_bench import features
 from lstm_bench.analysis import circumstances, noise, summary
+from lstm_bench.analysis.choice import CLASSES
 from lstm_bench.analysis.comparison import TURNED, Comparison, compare
 from lstm_bench.analysis.noise import METRICS, SHAPE
 from lstm_bench.analysis.results import Run, references, versions
 from lstm_bench.model.feature import AddedColumn
 from lstm_bench.model.shape_filter import chosen
-from lstm_bench.model.types import ACCURACY, LstmBenchError
+from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import counted
 
-#: The most accurate first: who may have one of them may have any before it.
-CLASSES = tuple(dict.fromkeys(ACCURACY.values()))
 #: In what whole runs may differ without a word of the user: machines are what is compared.
 ACROSS = ("device", "driver", "threads", "precision")
 MOST_RUNS = 26  # each has a letter

@@ -52,7 +52,7 @@ ACROSS = ("device", "driver", "threads", "precision", "work", "state", "inputs")
 )
 @click.option(
     "--accuracy",
-    type=click.Choice(["fp32", "tf32", "half", "int8", "any"]),  # machines.CLASSES, and any
+    type=click.Choice(["fp32", "tf32", "half", "int8", "any"]),  # choice.CLASSES, and any
     help="Of whole runs: the fastest that is so accurate or better.  [default: fp32]",
 )
 @click.option(

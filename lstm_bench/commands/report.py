@@ -126,35 +126,20 @@ def report(
     for path in (html, output):
         options.check_folder(path)
     if html:
-        from lstm_bench.features.advise import advice
-        from lstm_bench.features.energy import report as energy_report
-        from lstm_bench.features.limits import sections as limit_sections
-        from lstm_bench.features.profile import sections as profile_sections
-        from lstm_bench.report import ladder as ladders
-        from lstm_bench.report import page
-        from lstm_bench.report.page import memory
-        from lstm_bench.runs import store
-
-        assert run.folder
-        with options.busy("comparing every implementation with every other"):
-            more = ladders.sections(run) + limit_sections.sections(run)
-            more += profile_sections.sections(run)
-            more += energy_report.sections(run)
-            more += memory.sections(store.read_records(run.folder).values())
-            made = page.html(run, sections=more, advice=advice.on_page(run))
-        options.write_file(html, made)
+        for page in features.behind("page"):  # of a run: its page as HTML
+            with options.busy("comparing every implementation with every other"):
+                made = page(run)
+            options.write_file(html, made)
+            break
+        else:
+            raise LstmBenchError("--html: found no lstm_bench/features/page, which makes the page")
     if figures:
-        from lstm_bench.features.limits import figure as limits_figure
-        from lstm_bench.features.profile import figures as profile_figures
         from lstm_bench.report import figures as drawing
-        from lstm_bench.report import ladder_figure
 
         try:
             shapes = shapes_of(chosen(run.cells, conditions)) if conditions else None
             with options.busy("drawing the figures"):
-                paths = drawing.write(run, figures) + ladder_figure.write(run, figures)
-                paths += limits_figure.write(run, figures)
-                paths += profile_figures.write(run, figures, shapes)
+                paths = drawing.write(run, figures, shapes)
             for path in paths:
                 click.echo(f"wrote {path}", err=True)
         except OSError as error:

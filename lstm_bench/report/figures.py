@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,13 @@ import pandas as pd
 from matplotlib import axes, cm, colors, font_manager, patches, style, ticker
 from matplotlib.figure import Figure
 
+from lstm_bench import features
 from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.comparison import compare
 from lstm_bench.analysis.noise import METRICS, SHAPE, Numbers
 from lstm_bench.analysis.results import Run
 from lstm_bench.model.median import median_interval
+from lstm_bench.model.types import Shape
 from lstm_bench.model.units import counted, percent, short, times
 from lstm_bench.report import fastest
 from lstm_bench.report.colours import ink, look
@@ -54,9 +56,20 @@ def styled() -> Iterator[None]:
         yield
 
 
-def write(run: Run, folder: Path) -> list[Path]:
-    """Write every figure that the run has data for, as SVG and as PNG."""
-    return saved(drawn(run), folder)
+def write(run: Run, folder: Path, shapes: Collection[Shape] | None = None) -> list[Path]:
+    """Write every figure that the run has data for, as SVG and as PNG.
+
+    Features add theirs by the door `figure`, a function of a run, and of the shapes that are
+    chosen, to figures by the stems of their files.
+    """
+    from lstm_bench.report import ladder_figure
+
+    found = drawn(run)
+    if ladder := ladder_figure.drawn(run):
+        found["ladder"] = ladder
+    for draw in features.behind("figure"):
+        found |= draw(run, shapes)
+    return saved(found, folder)
 
 
 @styled()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,9 +29,7 @@ from lstm_bench.report import run_report
 from lstm_bench.report.document import Document, Table, number, paragraph, text
 from lstm_bench.report.fastest import Compared
 from lstm_bench.report.fastest import base_of as base_of
-from lstm_bench.report.page import Section
 
-MIB = 2**20
 COLUMNS = {"host_peak": "host mem", "device_peak": "GPU mem", "import_s": "import"}
 COLUMNS |= {"build_s": "build", "first_call_s": "1st call"}
 COSTS = f"{run_report.MEMORY_NOTE}; import: of the framework; build, 1st call: with compilation"
@@ -149,25 +146,3 @@ def table(run: Run, found: Ladder) -> Table:
         *costs,
     ]
     return Table("ladder", found.rows, columns)
-
-
-def sections(run: Run) -> list[Section]:
-    """The same as a section of the page; nothing of a run without times."""
-    try:
-        found = of(run, run.cells)
-    except LstmBenchError:
-        return []
-    heads = [f"{head} ({'s' if key.endswith('_s') else 'MiB'})" for key, head in COLUMNS.items()]
-    versus = f"vs {clean(found.base)} (x)"
-    columns = ["implementation", "class", "latency (us)", versus, "error", *heads]
-    columns.append(f"slower than {found.base}")
-    rows: list[list[str | float | None]] = []
-    for row in found.rows:
-        costs = (row[key] / (1 if key.endswith("_s") else MIB) for key in COLUMNS)
-        numbers = [1e6 * row["latency_s"], row["ratio"], row["max_abs_error"], *costs]
-        rows.append([run_report.names(run).show(row), row["accuracy"]])
-        rows[-1] += [None if math.isnan(number) else number for number in numbers]
-        rows[-1].append(found.slower.get(row["implementation"], ""))
-    told = [*notes(found), *run_report.mark_notes(run, names(found))]
-    note = " ".join(f"{one[:1].upper()}{one[1:]}." for one in told)
-    return [Section(title="Ladder", note=note, columns=columns, rows=rows)]

@@ -95,7 +95,7 @@ def _answer(of: Machines, found: pd.DataFrame) -> list[str]:
     lines = [f"By {of.metric} of a call, each {what}, at {_common(shapes)} ({had}):"]
     for (i, _), pair in of.pairs.items():
         if i == 0:
-            lines.append(f"{headline(pair, pair.group())}.")
+            lines.append(f"{headline(pair)}.")
     lines += _wins(of, found, "wins", "the fastest")
     return lines
 

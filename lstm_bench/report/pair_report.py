@@ -74,7 +74,7 @@ def _answer(found: Comparison, overall: Group, changed: Changed) -> list[str]:
     words = overall.verdicts
     counts = f"faster at {words['faster']}, slower at {words['slower']}, the same at"
     lines = [
-        f"{headline(found, overall)}.",
+        f"{headline(found)}.",
         f"By {found.metric}, B / A = {times(ratio.value)} ({ends}).",
         f"Of {counted(overall.shapes, 'shape')} {b} is {counts} {words['same']};"
         f" {words['unsure']} unsure.",

@@ -151,15 +151,6 @@ def test_it_fits_a_page_with_the_longest_names():
         assert max(map(len, text.splitlines())) <= 100
 
 
-def test_the_page_has_the_same_as_a_section():
-    made = run_of(rung("pytorch", 1e-3), rung("x", 5e-3), defaults=["pytorch"])
-    (section,) = ladder.sections(made)
-    first, second = section["rows"]
-    assert all(len(one) == len(section["columns"]) for one in section["rows"])
-    assert first == ["pytorch+", "fp32", 1000.0, 1.0, 1e-7, 3.0, 5.0, 1.5, 2.0, 1.0, ""]
-    assert second[-1] == "5.0x: fused"
-
-
 def points(figure):
     """The points of the figure: marker and colour."""
     (ax,) = figure.axes
@@ -187,12 +178,9 @@ def test_memory_of_the_host_is_drawn_where_there_is_no_gpu():
     assert ax.get_xlabel() == "peak memory on the host"
 
 
-def test_one_row_is_no_ladder_to_draw(tmp_path):
-    made = run_of(rung("a", 1e-3))
-    assert ladder_figure.write(made, tmp_path) == []
-    made = run_of(rung("a", 1e-3), rung("b", 1e-3))
-    names = [path.name for path in ladder_figure.write(made, tmp_path)]
-    assert names == ["ladder.svg", "ladder.png"]
+def test_one_row_is_no_ladder_to_draw():
+    assert ladder_figure.drawn(run_of(rung("a", 1e-3))) is None
+    assert ladder_figure.drawn(run_of(rung("a", 1e-3), rung("b", 1e-3)))
 
 
 def spread(name):

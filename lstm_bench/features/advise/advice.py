@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lstm_bench.analysis import noise, summary
+from lstm_bench.analysis import summary
+from lstm_bench.analysis.choice import CLASSES, TIE, allowed, rank
 from lstm_bench.analysis.comparison import Comparison
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
@@ -39,7 +40,6 @@ from lstm_bench.report import run_report
 from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.report.fastest import Compared
 from lstm_bench.report.ladder import COLUMNS, base_of
-from lstm_bench.report.page import LETTERS
 from lstm_bench.report.snippets import snippet
 from lstm_bench.runs.run_folders import elsewhere
 
@@ -151,8 +151,8 @@ def advise(
     if accuracy is None:  # no less than what the user has
         usual = find(source.lacks, "").precision if source.lacks else precisions[now]
         accuracy = summary.accuracy(usual)
-        accuracy = summary.ANY if accuracy not in advice.CLASSES else accuracy
-    classes = advice.allowed(accuracy)
+        accuracy = summary.ANY if accuracy not in CLASSES else accuracy
+    classes = allowed(accuracy)
     held_out = None
     if not source.measured:
         able = [name for name in sources.deployable(run) if name in source.times.names]
@@ -168,14 +168,14 @@ def advise(
         if name == now:
             row["verdict"] = "now"
         elif source.measured:
-            row["verdict"] = _verdicts(compared(now, name)).get(astuple(shape), "unsure")
+            row["verdict"] = verdicts(compared(now, name)).get(astuple(shape), "unsure")
         else:
             beyond = abs(math.log(row["speedup"])) > math.log1p(margin(name, now))
             row["verdict"] = "unsure"
             if beyond:
                 row["verdict"] = "faster" if row["speedup"] > 1 else "slower"
         row |= costs[name]
-        row["code"] = snippet(_row(run, name, precisions[name]), device)
+        row["code"] = snippet(planned(run, name, precisions[name]), device)
         peak = row["device_peak" if device == "cuda" else "host_peak"]
         if row["accuracy"] not in classes:
             left_out[name] = f"{row['accuracy']} accuracy"
@@ -214,7 +214,7 @@ def _missing(
         names = _allowed(source.rows, source.precisions, accuracy)
         for name in sorted({*names} - known - missing.keys()):
             gain = source.seconds.get(first.now, 0.0) / source.seconds[name]
-            if gain > (1 + advice.TIE) * speedup:
+            if gain > (1 + TIE) * speedup:
                 missing[name] = (gain, source)
     most = sorted(missing, key=lambda name: -missing[name][0])[:MOST_MISSING]
     return {name: missing[name] for name in most}
@@ -227,60 +227,14 @@ def held_out(run: Run) -> list[dict[str, Any]]:
     there = {_class(precisions, name) for name in names}
     guesses = advice.left_out(times)
     rows = []
-    for accuracy in (known for known in advice.CLASSES if known in there):
+    for accuracy in (known for known in CLASSES if known in there):
         mine = _allowed(names, precisions, accuracy)
         tried = advice.hold_out(times, guesses, mine, now)
         rows.append({"run": run.name, "accuracy": accuracy, "rows": len(mine), **asdict(tried)})
     return rows
 
 
-def on_page(run: Run) -> dict[str, Any] | None:
-    """What the page needs to answer for any shape; None of a run that has nothing to advise."""
-    times = summary.times(run.cells)
-    names = [name for name in sources.deployable(run) if name in times.names]
-    precisions = sources.precisions_of(times)
-    if not names:
-        return None
-    now = base_of(run, names)
-    shapes = times.shapes[SHAPE].to_numpy().tolist()
-    compared = Compared(run, run.cells, "latency")
-    measured = {name: times.seconds[:, times.names.index(name)] for name in names}
-    guesses, floors = advice.left_out(times), run.floors("latency")
-    tried = {
-        accuracy: advice.hold_out(times, guesses, _allowed(names, precisions, accuracy), now)
-        for accuracy in (*advice.CLASSES, summary.ANY)
-    }
-    worths = {accuracy: worth(held, run.name) for accuracy, held in tried.items()}
-    limits = [limit for _, limit in noise.CLASSES]
-    device = run.plan.settings.device
-    return {
-        "rows": names,
-        "classes": [_class(precisions, name) for name in names],
-        "order": advice.CLASSES,
-        "now": now,
-        "shapes": shapes,
-        "seconds": [[float(f"{t:.7g}") for t in measured[name]] for name in names],
-        "verdict": [_letters(compared(now, name), shapes) for name in names],
-        "slope": list(advice.slope_of(times.shapes, np.log(times.seconds))),
-        "doubling": list(advice.DOUBLING.values()),
-        "nearest": advice.NEAREST,
-        "power": advice.POWER,
-        "tie": advice.TIE,
-        "limits": limits[:-1],
-        "floors": [list(noise.floor_at(floors, [0, *limits[:-1]], [n] * 3)) for n in names],
-        "margin": {accuracy: held.margin for accuracy, held in tried.items()},
-        "worth": {accuracy: f"{text[0].upper()}{text[1:]}" for accuracy, text in worths.items()},
-        "code": [snippet(_row(run, name, precisions[name]), device) for name in names],
-    }
-
-
-def _letters(pair: Comparison | None, shapes: Sequence[Sequence[int]]) -> list[str]:
-    """The verdict at every shape, one letter each as the page has them; else nothing."""
-    known = _verdicts(pair)
-    return [LETTERS.get(known.get(tuple(shape), ""), "") for shape in shapes]
-
-
-def _verdicts(pair: Comparison | None) -> dict[tuple[int, ...], str]:
+def verdicts(pair: Comparison | None) -> dict[tuple[int, ...], str]:
     """What B is against A, shape by shape: judged together, as `compare` and the page do."""
     if pair is None:
         return {}
@@ -289,7 +243,7 @@ def _verdicts(pair: Comparison | None) -> dict[tuple[int, ...], str]:
 
 
 def _allowed(names: Sequence[str], precisions: Mapping[str, str], accuracy: str) -> list[str]:
-    classes = advice.allowed(accuracy)
+    classes = allowed(accuracy)
     return [name for name in names if _class(precisions, name) in classes]
 
 
@@ -367,7 +321,7 @@ def document(answer: Advice, code_of: str | None = None) -> Document:
         result.add(wrapped(f"faster, but not what was asked for: {rows}"))
     name = code_of or str(answer.advised["implementation"])
     precision = answer.source.precisions.get(name) or find(name, "--code").precision
-    code = snippet(_row(answer.run, name, precision), answer.run.plan.settings.device)
+    code = snippet(planned(answer.run, name, precision), answer.run.plan.settings.device)
     if code_of and not code:
         raise LstmBenchError(f"--code: no program can use {name}; `lstm-bench list` shows all rows")
     if code:
@@ -407,7 +361,7 @@ def sentence(answer: Advice) -> str:
     if rivals and choice.state != "keep":
         ratio = shown_ratio(choice.candidate["latency_s"], rivals[0]["latency_s"])
         names = listed(row["implementation"] for row in rivals)
-        exact = advice.rank(choice.candidate["accuracy"]) < advice.rank(rivals[0]["accuracy"])
+        exact = rank(choice.candidate["accuracy"]) < rank(rivals[0]["accuracy"])
         more = f"; {name} is more exact" if exact else ""
         parts.append(f"A tie with {names} ({factor(ratio)} its time, which may be noise){more}")
     if lacks := answer.source.lacks:
@@ -495,7 +449,7 @@ def _class(precisions: Mapping[str, str], name: str) -> str:
     return summary.accuracy(precisions[name])
 
 
-def _row(run: Run, name: str, precision: str) -> Implementation:
+def planned(run: Run, name: str, precision: str) -> Implementation:
     """Today's row of that name, for its code; of a name that is gone what the run says of it."""
     planned = {row.name: row for row in run.plan.implementations}
     try:

@@ -2,4 +2,10 @@
 
 from lstm_bench.model.feature import Feature
 
-FEATURE = Feature(doors={"report": "command:energy", "column-machines": "cells:of_machine"})
+FEATURE = Feature(
+    doors={
+        "column-machines": "cells:of_machine",
+        "report": "command:energy",
+        "section": "report:sections",
+    }
+)

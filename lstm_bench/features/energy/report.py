@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from lstm_bench.analysis.results import Run
@@ -16,7 +16,6 @@ from lstm_bench.model.shape_filter import chosen, shapes_of
 from lstm_bench.model.types import SAME_ENERGY, LstmBenchError, Record, unlike_idle_w
 from lstm_bench.model.units import counted, over, percent, size
 from lstm_bench.report.document import Column, Document, Row, Table, number, paragraph
-from lstm_bench.report.page import Section
 from lstm_bench.report.run_report import MEMORY_NOTE, about, mark_notes, names
 from lstm_bench.runs import store
 
@@ -70,37 +69,14 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     return result
 
 
-def sections(run: Run) -> list[Section]:
-    """The same table for the page, if there is energy to tell of."""
-    rows = [row for row in table_rows(firsts(measured(run)), run.implementations) if row["cells"]]
-    if not rows:
-        return []
-    shapes = len(shared_shapes(firsts(measured(run))))
-    columns = {
-        "gross_j": "gross (mJ)",
-        "net_j": "net (mJ)",
-        "net_spread": "net +- (%)",
-        "power_w": "power (W)",
-        "clock_mhz": "SM MHz",
-        "temperature_c": "temp (C)",
-        "estimates": "estimates",
-    }
-    scales = {"gross_j": 1e3, "net_j": 1e3, "net_spread": 100}
-    cells: list[list[str | float | None]] = []
-    for row in rows:
-        known = {**row, "gross_j": _two_digits(row["gross_j"])} if is_estimate(row) else row
-        shown = (None if known[k] is None else known[k] * scales.get(k, 1) for k in columns)
-        cells.append([row["implementation"], *(None if v is None else round(v, 3) for v in shown)])
-    note = (
-        f"Per call, the median over {over(shapes)}; net: what the GPU draws over idle, and half its"
-        " 95% interval; estimates: cells whose gross energy two runs on one GPU need not agree on"
-        f" to {percent(SAME_ENERGY, 0)}; where most are, it has two digits."
-    )
-    return [
-        Section(
-            title="Energy", note=note, columns=["implementation", *columns.values()], rows=cells
-        )
-    ]
+def sections(run: Run) -> Iterator[tuple[Table, str]]:
+    """The same table for the page, with its note, if there is energy to tell of."""
+    own = firsts(measured(run))
+    rows = table_rows(own, run.implementations)
+    if any(row["cells"] for row in rows):
+        shapes, known = over(len(shared_shapes(own))), percent(SAME_ENERGY, 0)
+        note = _ENERGY.format(shapes=shapes, known=known) + _CLOCK + MEMORY_NOTE
+        yield Table("energy", rows, [names(run), *COLUMNS], "Energy"), f"{note}."
 
 
 def measured(run: Run) -> list[Record]:

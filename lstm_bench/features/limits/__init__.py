@@ -2,4 +2,10 @@
 
 from lstm_bench.model.feature import Feature
 
-FEATURE = Feature(doors={"column-summary": "report:in_summary"})
+FEATURE = Feature(
+    doors={
+        "column-summary": "report:in_summary",
+        "figure": "figure:drawn",
+        "section": "sections:sections",
+    }
+)

@@ -7,5 +7,10 @@ FEATURE = Feature(
         "profile": ("command:profile", "Take the calls of one implementation at one shape apart."),
     },
     api={"profiles": "api:profiles"},
-    doors={"report": "command:kernels", "column-ladder": "report:why_slower"},
+    doors={
+        "column-ladder": "report:why_slower",
+        "figure": "figures:drawn",
+        "report": "command:kernels",
+        "section": "sections:sections",
+    },
 )

@@ -52,11 +52,6 @@ BAR, LEFT, RIGHT = 0.3, 1.95, 1.35  # inches: a bar's pitch, room for names, for
 FEWEST = 0.045  # a share that has room for its figure
 
 
-def write(run: Run, folder: Path, shapes: Collection[Shape] | None = None) -> list[Path]:
-    """Write what the run's profiles show, as SVG and as PNG; nothing if it has none."""
-    return figures.saved(drawn(run, shapes), folder)
-
-
 def drawn(run: Run, shapes: Collection[Shape] | None = None) -> dict[str, Figure]:
     """Every figure of the run's profiles, by the stem of its file; `shapes` chooses among them."""
     found = profiled_cells.read(run, shapes)

@@ -1,98 +1,103 @@
-"""Where the time of calls goes, as sections of the page."""
+"""Where the time of calls goes, as tables of the page."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator, Sequence
 
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.profile import cells as profiled_cells
 from lstm_bench.features.profile import report as kernel_report
 from lstm_bench.features.profile.cells import Split
-from lstm_bench.model.units import clipped, over
-from lstm_bench.report.page import Section
+from lstm_bench.model.units import clipped, over, percent, seconds, size
+from lstm_bench.report.document import Column, Row, Table, number, text
 
 MOST = 5  # parts of each row
+COUNT = "{:.4g}".format
 
-Cells = list[list[str | float | None]]
 
-
-def sections(run: Run) -> list[Section]:
-    """What the run's profiles say; nothing if it has none that can be trusted."""
+def sections(run: Run) -> Iterator[tuple[Table, str]]:
+    """What the run's profiles say, as far as they can be trusted: tables, each with a note."""
     found = profiled_cells.read(run)
-    result = []
-    doubts = _sentences(
+    doubts = (
         *kernel_report.source_lines(found.on_device),
         *kernel_report.stretched_lines(found.on_device),
         *kernel_report.without_lines(run, found, None),
         *kernel_report.left_out_lines(found),
     )
     if found.on_device:
-        result += [_where(found.on_device, doubts), _parts(found.on_device, "Kernels")]
+        yield _where(found.on_device, doubts)
+        yield _parts(found.on_device, "Kernels")
     if found.on_host:
-        result += [_operators(found.on_host, doubts), _parts(found.on_host, "Operators")]
-    return result
+        yield _operators(found.on_host, doubts)
+        yield _parts(found.on_host, "Operators")
 
 
 def _sentences(*lines: str) -> str:
     return " ".join(f"{line[0].upper()}{line[1:]}." for line in lines)
 
 
-def _where(splits: list[Split], doubts: str) -> Section:
+def _where(splits: list[Split], doubts: Sequence[str]) -> tuple[Table, str]:
     cells, common = profiled_cells.shared(splits)
-    rows: Cells = []
-    for row in profiled_cells.device_rows(cells):
-        times = (_us(row[key]) for key in ("busy_s", "host_s", "latency_s"))
-        counts = (row["kernels"], row["launches"])
-        shares = (_percent(row[key]) for key in ("active", "moving", "idle"))
-        rows.append([row["implementation"], *times, *counts, *shares])
-    columns = ["implementation", "busy (us)", "host (us)", "latency (us)"]
-    columns += ["kernels", "launches", "active (%)", "moving (%)", "idle (%)"]
-    checked = _sentences(*kernel_report.check_lines(splits))
-    note = (
-        "Busy: the GPU works. Host: the caller waits while the GPU is idle. Active, moving, idle:"
-        " share of the latency in which a kernel ran, only copies or fills ran, nothing ran."
-        f" Medians of times and means of shares over {over(common)}. {checked} {doubts}"
+    times = {"busy": "busy_s", "host": "host_s", "latency": "latency_s"}
+    columns = [
+        text("implementation", "implementation"),
+        *(number(head, key, seconds) for head, key in times.items()),
+        *(number(key, key, COUNT) for key in ("kernels", "launches")),
+        *(number(key, key, percent) for key in ("active", "moving", "idle")),
+    ]
+    note = _sentences(
+        "busy: the GPU works",
+        "host: the caller waits while the GPU is idle",
+        "active, moving, idle: share of the latency in which a kernel ran, only copies or fills"
+        " ran, nothing ran",
+        f"medians of times and means of shares over {over(common)}",
+        *kernel_report.check_lines(splits),
+        *doubts,
     )
-    return Section(title="Where the time goes", note=note.strip(), columns=columns, rows=rows)
+    rows = profiled_cells.device_rows(cells)
+    return Table("where", rows, columns, "Where the time goes"), note
 
 
-def _operators(splits: list[Split], doubts: str) -> Section:
+def _operators(splits: list[Split], doubts: Sequence[str]) -> tuple[Table, str]:
     cells, common = profiled_cells.shared(splits)
-    rows: Cells = []
-    for row in profiled_cells.host_rows(cells):
-        times = (_us(row[key]) for key in ("latency_s", "wall_s", "parts_s"))
-        memory = None if row["bytes"] is None else round(row["bytes"] / 2**20, 3)
-        rows.append([row["implementation"], row["source"], *times, row["calls"], memory])
-    columns = ["implementation", "by", "latency (us)", "profiled (us)", "in parts (us)", "calls"]
-    columns.append("memory (MiB)")
-    checked = _sentences(*kernel_report.check_lines(splits))
-    note = (
-        f"Medians over {over(common)}. In parts: the own time of all operators or"
-        f" phases, over all threads. {checked} {doubts}"
+    times = {"latency": "latency_s", "profiled": "wall_s", "in parts": "parts_s"}
+    columns = [
+        text("implementation", "implementation"),
+        text("by", "source"),
+        *(number(head, key, seconds) for head, key in times.items()),
+        number("calls", "calls", COUNT),
+        number("memory", "bytes", size),
+    ]
+    note = _sentences(
+        f"medians over {over(common)}",
+        "in parts: the own time of all operators or phases, over all threads",
+        *kernel_report.check_lines(splits),
+        *doubts,
     )
     title = "Where the time goes, on the CPU"
-    return Section(title=title, note=note.strip(), columns=columns, rows=rows)
+    return Table("operators", profiled_cells.host_rows(cells), columns, title), note
 
 
-def _parts(splits: list[Split], title: str) -> Section:
+def _parts(splits: list[Split], title: str) -> tuple[Table, str]:
     """The most expensive parts of every row at one shape."""
-    rows: Cells = []
-    for one in profiled_cells.examples(splits):
-        for row in profiled_cells.part_rows(one)[:MOST]:
-            name = clipped(kernel_report.short_name(row["name"]), kernel_report.NAME)
-            times = (_us(row["self_s"]), _percent(row["share"]))
-            rows.append([one.name, one.shape.label, row["family"], row["count"], *times, name])
-    columns = ["implementation", "shape", "family", "count", "time (us)", "share (%)", "name"]
+    rows = [
+        {**row, "implementation": split.name, "shape": split.shape.label}
+        for split in profiled_cells.examples(splits)
+        for row in profiled_cells.part_rows(split)[:MOST]
+    ]
+
+    def name(row: Row) -> str:
+        return clipped(kernel_report.short_name(row["name"]), kernel_report.NAME)
+
+    columns = [
+        *(text(key, key) for key in ("implementation", "shape", "family")),
+        number("count", "count", COUNT),
+        number("time", "self_s", seconds),
+        number("share", "share", percent),
+        Column("name", name),
+    ]
     note = (
         f"The {MOST} longest of each implementation, per call, at a shape of middle size. Share: of"
         " the time of all parts."
     )
-    return Section(title=title, note=note, columns=columns, rows=rows)
-
-
-def _us(value: float | None) -> float | None:
-    return None if value is None or math.isnan(value) else float(f"{1e6 * value:.4g}")
-
-
-def _percent(value: float) -> float | None:
-    return None if math.isnan(value) else round(100 * value, 1)
+    return Table("parts", rows, columns, title), note

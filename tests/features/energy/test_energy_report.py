@@ -373,15 +373,11 @@ def test_memory_alone_is_worth_a_table(run_of):
     assert "gross" not in text.splitlines()[2]
 
 
-def test_the_page_has_a_section_only_if_there_is_energy(run_of):
-    assert energy_report.sections(run_of(Record("a", SHAPES[0], 1, 1, "ok"))) == []
-    (section,) = energy_report.sections(run_of(cell("a", SHAPES[0], 0.2)))
-    assert section["rows"] == [["a", 200.0, 100.0, 5.657, 200.0, 1980.0, 48, 0]]
-
-
-def test_the_page_has_two_digits_of_an_estimate(run_of):
-    (section,) = energy_report.sections(run_of(cell("a", SHAPES[0], 0.2468, spread=0.1)))
-    assert section["rows"][0][1] == 250.0
+def test_the_page_has_the_table_only_if_there_is_energy(run_of):
+    assert not [*energy_report.sections(run_of(Record("a", SHAPES[0], 1, 1, "ok")))]
+    ((table, _),) = energy_report.sections(run_of(cell("a", SHAPES[0], 0.2)))
+    shown = [column.show(table.rows[0]) for column in table.columns]
+    assert shown[:4] == ["a", "200 mJ", "100 mJ", "6%"]
 
 
 @pytest.mark.parametrize("idle", [None, IDLE_W])

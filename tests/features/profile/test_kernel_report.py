@@ -206,7 +206,7 @@ def test_a_run_without_profiles_says_what_to_type(tmp_path):
         LstmBenchError, match=r"no cell .* 1 cell; .*lstm-bench grid GRID --profile"
     ):
         kernel_report.document(run)
-    assert profile_sections.sections(run) == []
+    assert not [*profile_sections.sections(run)]
 
 
 def test_a_run_without_profiles_names_those_beside_it_that_have_some(tmp_path):
@@ -398,20 +398,17 @@ def test_every_format_takes_it_and_the_table_fits_a_page(tmp_path, form):
         assert max(map(len, one.splitlines())) <= 100
 
 
-def test_the_page_has_both_sections(tmp_path):
+def test_the_page_has_both_tables(tmp_path):
     run = run_of(tmp_path / "run", *whole("a", wall=1.2e-3), *whole("b"))
-    where, kernels = profile_sections.sections(run)
-    assert (where["title"], kernels["title"]) == ("Where the time goes", "Kernels")
-    assert where["rows"][0][:3] == ["a", 200.0, 800.0]
-    assert "3 of 6 cells over 200 us were slower" in where["note"]
-    assert kernels["rows"][0] == [
-        *("a", "128,1,10", "recurrent GEMM", 10.0, 120.0, 60.0, KERNELS[0].name)
-    ]
-    for section in (where, kernels):
-        assert all(len(row) == len(section["columns"]) for row in section["rows"])
+    (where, note), (kernels, _) = profile_sections.sections(run)
+    assert (where.title, kernels.title) == ("Where the time goes", "Kernels")
+    assert [c.show(where.rows[0]) for c in where.columns[:3]] == ["a", "200 us", "800 us"]
+    assert "3 of 6 cells over 200 us were slower" in note
+    assert "not profiled" not in note
+    first = [column.show(kernels.rows[0]) for column in kernels.columns]
+    assert first == [*("a", "128,1,10", "recurrent GEMM", "10", "120 us", "60.0%", KERNELS[0].name)]
     on_cpu = run_of(tmp_path / "cpu", (cell("a", device="cpu"), operators()))
-    assert "not profiled" not in where["note"]
-    titles = [section["title"] for section in profile_sections.sections(on_cpu)]
+    titles = [table.title for table, _ in profile_sections.sections(on_cpu)]
     assert titles == ["Where the time goes, on the CPU", "Operators"]
 
 
@@ -423,7 +420,7 @@ def test_a_profiled_call_without_a_time_is_left_out(tmp_path):
 
 def test_the_page_says_what_the_report_says_of_its_doubts(tmp_path):
     run = run_of(tmp_path / "run", *whole("a", busy=1.2e-3), (cell("b"), None))
-    note = profile_sections.sections(run)[0]["note"]
+    (_, note), *_ = profile_sections.sections(run)
     text = " ".join(kernel_report.document(run).written("table").split())
     for doubt in ("1 cell with times was not profiled", "busy exceeds the latency"):
         assert doubt in text
