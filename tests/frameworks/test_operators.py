@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from test_frameworks import SETTINGS, built
 
-from lstm_bench.analysis.families import families
+from lstm_bench.features.profile.families import families
 from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.profile import summary
 from lstm_bench.model.types import TOLERANCES, Settings, Shape

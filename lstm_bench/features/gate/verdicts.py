@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from lstm_bench.analysis import kinds, noise, processes, results
+from lstm_bench.analysis import kinds, noise, results
 from lstm_bench.analysis.comparison import Comparison, compare
 from lstm_bench.analysis.intervals import FEWEST_SHAPES
 from lstm_bench.analysis.noise import (
@@ -43,9 +43,10 @@ from lstm_bench.analysis.noise import (
     Numbers,
     by_round,
 )
-from lstm_bench.analysis.processes import Sample
 from lstm_bench.analysis.results import Run
+from lstm_bench.features.gate import processes
 from lstm_bench.features.gate import sides as gate_sides
+from lstm_bench.features.gate.processes import Sample
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import LstmBenchError, Shape
 

@@ -10,10 +10,10 @@ from typing import Any
 from matplotlib import axes, patches
 from matplotlib.figure import Figure
 
-from lstm_bench.analysis.families import FAMILIES, families
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.profile import cells as profiled_cells
 from lstm_bench.features.profile.cells import Split
+from lstm_bench.features.profile.families import FAMILIES, families
 from lstm_bench.features.profile.trace import lanes
 from lstm_bench.model.profile import Activity, Window, summary
 from lstm_bench.model.types import LstmBenchError, Shape

@@ -12,10 +12,10 @@ from typing import Any
 import pandas as pd
 
 from lstm_bench.analysis import noise
-from lstm_bench.analysis.families import FAMILIES
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.profile import cells as profiled_cells
 from lstm_bench.features.profile.cells import Split, Splits
+from lstm_bench.features.profile.families import FAMILIES
 from lstm_bench.model.profile import Profile
 from lstm_bench.model.shape_filter import chosen, shapes_of
 from lstm_bench.model.types import LstmBenchError, Record, Shape
@@ -109,9 +109,9 @@ def cell_document(record: Record, profile: Profile, sort: str = "self", top: int
         result.add(paragraph(f"not shown: {profile.problem}"))
         _add_depth(result, profile)
         return result
-    lines = _host_lines(one) if one.of_host else _device_lines(one)
     table = _parts(one, sort, top, by_launch=not one.of_host)
-    result.add("\n".join(lines), table)
+    result.main = table.name
+    result.add(_split(one), table)
     if len(table.rows) > top:
         result.add(f"{len(table.rows) - top} more with --top, or --format json")
     _add_depth(result, profile)
@@ -359,48 +359,35 @@ def left_out_lines(found: Splits) -> list[str]:
     ]
 
 
-def _device_lines(one: Split) -> list[str]:
-    """The latency, piece by piece."""
+def _split(one: Split) -> Table:
+    """What the latency is made of, piece by piece."""
     profile = one.profile
-    return [
-        _line("latency", one.latency_s, "", "how long the caller waits"),
-        _line("busy", one.busy_s, percent(1 - one.idle, 0), "the device works"),
-        _line("  kernels", profile.kernel_s, percent(one.active, 0), ""),
-        _line(
-            "  movement",
-            one.moving * one.latency_s,
-            percent(one.moving, 0),
-            "only copies or fills",
-        ),
-        _line(
-            "host", one.host_s, percent(one.idle, 0), "the caller waits while the device is idle"
-        ),
-        _line("gap", one.gap_s, "", "idle between two kernels, in the profiled calls"),
-        _line(
-            *("launching", profile.launch_s, percent(one.launching, 0)),
-            f"in {COUNT(profile.launches)} launches of {COUNT(profile.kernels)} kernels",
-        ),
-        _line("profiled", profile.wall_s, "", _slowed(one)),
-    ]
-
-
-def _host_lines(one: Split) -> list[str]:
-    lines = [
-        _line("latency", one.latency_s, "", "how long the caller waits"),
-        _line(
-            "in parts",
-            one.parts_s,
-            percent(one.parts_s / one.latency_s, 0),
-            "own time of all operators or phases, in profiled calls",
-        ),
-    ]
-    if one.profile.wall_s is not None:
-        lines.append(_line("profiled", one.profile.wall_s, "", _slowed(one)))
-    return lines
-
-
-def _line(name: str, value: float | None, share: str, note: str) -> str:
-    return f"{name:<10}  {seconds(value):>7}  {share:>4}  {note}".rstrip()
+    pieces: list[tuple[str, float | None, float | None, str]]
+    pieces = [("latency", one.latency_s, None, "how long the caller waits")]
+    if one.of_host:
+        share = one.parts_s / one.latency_s
+        meaning = "own time of all operators or phases, in profiled calls"
+        pieces.append(("in parts", one.parts_s, share, meaning))
+    else:
+        launches = f"in {COUNT(profile.launches)} launches of {COUNT(profile.kernels)} kernels"
+        pieces += [
+            ("busy", one.busy_s, 1 - one.idle, "the device works"),
+            ("- kernels", profile.kernel_s, one.active, "a kernel runs"),
+            ("- movement", one.moving * one.latency_s, one.moving, "only copies or fills run"),
+            ("host", one.host_s, one.idle, "the caller waits while the device is idle"),
+            ("gap", one.gap_s, None, "idle between two kernels, in the profiled calls"),
+            ("launching", profile.launch_s, one.launching, launches),
+        ]
+    if profile.wall_s is not None:
+        pieces.append(("profiled", profile.wall_s, None, _slowed(one)))
+    rows = [dict(zip(("piece", "time_s", "share", "meaning"), p, strict=True)) for p in pieces]
+    columns = (
+        text("piece", "piece"),
+        number("time", "time_s", seconds),
+        number("share", "share", SHARE),
+        text("what it is", "meaning"),
+    )
+    return Table("split", rows, columns)
 
 
 def _slowed(one: Split) -> str:

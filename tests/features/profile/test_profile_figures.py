@@ -8,8 +8,8 @@ from made_up_profiles import cell, operators, profile, run_of
 from matplotlib import colors
 from matplotlib.text import Text
 
-from lstm_bench.analysis.families import FAMILIES
 from lstm_bench.features.profile import figures as profile_figures
+from lstm_bench.features.profile.families import FAMILIES
 from lstm_bench.model.profile import Activity, Part
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.report.colours import contrast
