@@ -91,11 +91,6 @@ def test_a_report_in_full(tmp_path, golden, all_of_it):
     golden("kernels-all" if all_of_it else "kernels", document.written("table", 100))
 
 
-def test_rows_without_a_common_shape_are_said_not_to_compare(tmp_path):
-    cells = [(cell("a", SHAPES[0]), profile()), (cell("b", SHAPES[1]), profile())]
-    assert "do not compare them" in told(tmp_path, *cells)
-
-
 def test_what_a_graph_takes_to_launch_is_not_known():
     one = Split(cell("graph"), profile(launches=1.0, launch_s=0.9e-3))
     assert one.launching != one.launching
@@ -147,19 +142,10 @@ def test_a_cell_busy_for_longer_than_its_call_is_busy_all_the_time(tmp_path):
     assert (row["active"], row["moving"], row["idle"]) == (1, 0, 0)
 
 
-def test_cells_that_were_not_profiled_are_counted(tmp_path):
-    assert "1 cell with times was not profiled" in told(tmp_path, *whole("a"), (cell("b"), None))
-
-
 def test_a_profile_of_a_cell_without_a_time_makes_up_for_none_that_is_missing(tmp_path):
     wrong = cell("a", latency=None, status="wrong"), profile()
     cells = [*whole("b"), (cell("c"), None), (cell("d"), None), wrong]
     assert "2 cells with times were not profiled" in told(tmp_path, *cells)
-
-
-def test_where_profiling_changed_nothing_that_is_said(tmp_path):
-    line = "profiled calls took as long as timed ones in all 3 cells over 200 us"
-    assert line in told(tmp_path, *whole("a"))
 
 
 def test_a_profile_with_a_problem_is_never_shown(tmp_path):
@@ -211,12 +197,6 @@ def test_a_profiled_run_of_which_shapes_were_chosen_names_no_other(tmp_path):
     with pytest.raises(LstmBenchError, match="none of the chosen") as caught:
         kernel_report.document(run_of(tmp_path / "run", *cells), conditions=["hidden=128"])
     assert "other" not in str(caught.value)
-
-
-def test_both_devices_may_be_in_one_run(tmp_path):
-    found = data(tmp_path, (cell("a"), profile()), (cell("a@1", device="cpu"), operators()))
-    assert [row["implementation"] for row in found["where"]] == ["a"]
-    assert [row["implementation"] for row in found["operators_where"]] == ["a@1"]
 
 
 ORDERS = {
