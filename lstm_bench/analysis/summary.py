@@ -24,7 +24,7 @@ REFUSED = ("unsupported", "oom")  # what an implementation cannot run
 LITTLE = 0.1  # gain in sequences per second by twice the sequences: the device is full
 ANY = "any"  # class of accuracy: the fastest whatever its error
 #: Classes of accuracy as a sentence says them, where it does not say their name.
-SAID = {"tf32": "TF32", **{one: f"{one} precision" for one in ("half", "unknown", ANY)}}
+LABELS = {"tf32": "TF32", **{one: f"{one} precision" for one in ("half", "unknown", ANY)}}
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,9 @@ def accuracy(precision: str) -> str:
     return ACCURACY.get(precision, "unknown")
 
 
-def said(accuracy: str) -> str:
+def accuracy_label(accuracy: str) -> str:
     """A class of accuracy in a sentence, after "in"."""
-    return SAID.get(accuracy, accuracy)
+    return LABELS.get(accuracy, accuracy)
 
 
 def classes(of: Times) -> dict[str, list[str]]:
@@ -209,12 +209,6 @@ def contests(
         for one, names in (among or classes(of)).items()
     ] or [winners(of, floors, metric).assign(accuracy="")]
     return pd.concat([part for part in found if len(part)] or found[:1], ignore_index=True)
-
-
-def most_often(won: pd.DataFrame) -> tuple[str, int, int]:
-    """Who is the fastest at most of the shapes, at how many, and at how many beyond the noise."""
-    name, count = Counter(name for own in won["shared"] for name in own).most_common(1)[0]
-    return name, count, wins(won)[name]
 
 
 def winners(

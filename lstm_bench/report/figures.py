@@ -245,7 +245,8 @@ def winners(run: Run, accuracy: str = "fp32") -> Figure | None:
         notes += f" {len(shown)} of {len(panels)} panels are shown."
     best = f"{elided(names[0], 30)} at {counts[names[0]]} of {len(won)}"
     what = "Fastest to deploy" if won["reference"].notna().any() else "Fastest"
-    title = f"{what} in {summary.said(accuracy)}: {best if counts else 'nothing, all within noise'}"
+    best = best if counts else "nothing, all within noise"
+    title = f"{what} in {summary.accuracy_label(accuracy)}: {best}"
     room = 0.1 + 0.6 * LINE * (len(names) + 1)
     figure, foot = heat_maps([about(run)], title, notes, shown, 3, room)
     handles = [patches.Patch(facecolor=look(name).colour) for name in names]

@@ -48,7 +48,7 @@ class Ladder:
     hints: list[str]  # what to type to know more of why
 
 
-def of(run: Run, cells: pd.DataFrame) -> Ladder:
+def ladder_of(run: Run, cells: pd.DataFrame) -> Ladder:
     """The ladder of these cells of a run."""
     everything = summary.times(cells)
     there = dict(zip(everything.names, np.isfinite(everything.seconds).sum(axis=0), strict=True))
@@ -99,7 +99,7 @@ def _path(paths: Sequence[str]) -> str:
 def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     """The table, and what is slower than the base."""
     cells = chosen(run.cells, conditions)
-    found = of(run, cells)
+    found = ladder_of(run, cells)
     result = run_report.about(run, cells, conditions)
     result.facts |= {"base": found.base, "slower": found.slower, "unclear": found.unclear}
     result.facts |= {"lacking": found.lacking}

@@ -42,7 +42,7 @@ def drawn(run: Run) -> Figure | None:
     None for a run without memory peaks of two implementations.
     """
     try:
-        found = ladder.of(run, run.cells)
+        found = ladder.ladder_of(run, run.cells)
     except LstmBenchError:
         return None
     key = next((k for k in WHERE if any(row[k] > 0 for row in found.rows)), "host_peak")

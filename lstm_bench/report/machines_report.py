@@ -101,7 +101,7 @@ def _answer(of: Machines, found: pd.DataFrame) -> list[str]:
 
 
 def _within(accuracy: str) -> str:
-    return summary.said(accuracy) + ("" if accuracy == "fp32" else " or better")
+    return summary.accuracy_label(accuracy) + ("" if accuracy == "fp32" else " or better")
 
 
 def _common(shapes: int) -> str:

@@ -135,7 +135,9 @@ def document(
     result.add_details("\n".join([*map(wrapped, _details_legend(won)), *_path_lines(summary)]))
     result.add_details(paragraph(*warning_lines(warnings, len(measured)), title="warnings"))
     for accuracy, part in won.groupby("accuracy", sort=False):
-        result.add_details(_fastest(part, metric, f"fastest in {summaries.said(accuracy)}"))
+        result.add_details(
+            _fastest(part, metric, f"fastest in {summaries.accuracy_label(accuracy)}")
+        )
     if len(won):
         result.add_details(_shape_note(int(won["accuracy"].value_counts().max())))
     for column in added:

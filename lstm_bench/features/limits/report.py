@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,11 +12,10 @@ from lstm_bench.analysis.results import Run
 from lstm_bench.features.limits import distance as analysis
 from lstm_bench.model.feature import AddedColumn
 from lstm_bench.model.limits import Limits
-from lstm_bench.model.types import Shape
 from lstm_bench.model.units import factor, in_units, seconds, size, wrapped
 from lstm_bench.report.document import Column, Document, Table, number, text
+from lstm_bench.report.run_report import MOST_SHAPES, shape_label
 
-MOST_SHAPES = 60  # in the table that --all draws
 NOTE = (
     "time over what no implementation of its class of accuracy can be below on this"
     " machine, geometric mean"
@@ -111,7 +110,7 @@ def standings(far: pd.DataFrame) -> list[dict[str, Any]]:
 def by_shape(far: pd.DataFrame, most: int) -> Table:
     """The limits of all shapes, and who is nearest."""
     columns = (
-        Column("shape", label, right=True),
+        Column("shape", shape_label, right=True),
         text("accuracy", "accuracy"),
         number("limit", "limit_s", seconds),
         text("binds", "binds"),
@@ -119,7 +118,3 @@ def by_shape(far: pd.DataFrame, most: int) -> Table:
         number("over limit", "over", distance),
     )
     return Table("shape_limits", standings(far), columns, "the limit of each shape", most=most)
-
-
-def label(row: Mapping[str, Any]) -> str:
-    return Shape(*(row[axis] for axis in SHAPE)).label

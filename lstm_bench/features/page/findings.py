@@ -15,7 +15,7 @@ import pandas as pd
 
 from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.results import REFERENCES, Run, references
-from lstm_bench.analysis.summary import said
+from lstm_bench.analysis.summary import accuracy_label
 from lstm_bench.model.types import UNSEEN_GPU, Implementation
 from lstm_bench.model.units import counted, error, listed, seconds, two_digits
 from lstm_bench.report import fastest, run_report
@@ -109,7 +109,9 @@ def leads(run: Run, compared: Compared) -> Iterator[str]:
     against_reference = False
     classes = {c: names for c, names in summary.classes(times).items() if c != summary.ANY}
     for accuracy, names in classes.items():
-        where = f"In {said(accuracy)}, " if len(classes) > 1 and accuracy != "fp32" else ""
+        where = (
+            f"In {accuracy_label(accuracy)}, " if len(classes) > 1 and accuracy != "fp32" else ""
+        )
         ours, theirs = (
             fastest.ranked(times, [name for name in side if name in rows], everywhere)
             for side in fastest.contestants(run, times, names)
@@ -147,7 +149,7 @@ def _wins(run: Run) -> list[str]:
     lost = summary.lacking(run.cells)
     deployed = "of what you can deploy, " if references(run) else ""
     return [
-        _most_wins(part, deployed + ("" if alike else f"in {said(accuracy)}, "), lost)
+        _most_wins(part, deployed + ("" if alike else f"in {accuracy_label(accuracy)}, "), lost)
         for accuracy, part in won.groupby("accuracy", sort=False)
     ]
 

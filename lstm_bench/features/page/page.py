@@ -229,7 +229,7 @@ def _winners(
         for accuracy, won in contests.groupby("accuracy", sort=False):
             yield {
                 "metric": metric,
-                "accuracy": summary.said(accuracy),
+                "accuracy": summary.accuracy_label(accuracy),
                 "shape": _places(won, place),
                 **{key: [*map(codes.get, won[key])] for key in ("fastest", "next", "reference")},
                 "shared": [[codes[name] for name in own[1:]] for own in won["shared"]],

@@ -37,7 +37,7 @@ def sections(run: Run) -> Iterator[tuple[Table, str]]:
 
 def _ladder(run: Run) -> Iterator[tuple[Table, str]]:
     try:
-        found = ladder.of(run, run.cells)
+        found = ladder.ladder_of(run, run.cells)
     except LstmBenchError:  # without times
         return
     table = ladder.table(run, found)

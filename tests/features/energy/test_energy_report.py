@@ -344,7 +344,7 @@ def test_memory_of_the_host_is_the_same_in_every_report(run_of):
     memory = {"host peak": 3 << 20, "import": 600 << 20}
     made = run_of(Record("a", SHAPES[0], 1, 1, "ok", latency_s=1.0, memory=memory))
     (here,) = energy_report.table_rows(energy_report.measured(made), ["a"])
-    (there,) = ladder.of(made, made.cells).rows
+    (there,) = ladder.ladder_of(made, made.cells).rows
     assert here["host_peak"] == there["host_peak"] == 603 << 20
     for document in (energy_report.document(made), ladder.document(made)):
         text = " ".join(document.written("table").split())
