@@ -29,7 +29,7 @@ from lstm_bench.model.units import (
     wrapped,
 )
 from lstm_bench.report import run_report
-from lstm_bench.report.document import Document, Table, number, text
+from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.report.fastest import Compared
 from lstm_bench.report.fastest import base_of as base_of
 
@@ -143,13 +143,13 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     if conditions:
         result.add(run_report.only(run, cells, conditions))
         result.facts["where"] = list(conditions)
-    result.add(table(run, found))
-    result.add("\n".join([*map(wrapped, notes(found)), *run_report.mark_notes(run, names(found))]))
+    result.add(Table("ladder", found.rows, _columns(run, found)))
+    result.add("\n".join([*map(wrapped, notes(found)), *run_report.mark_notes(run, _names(found))]))
     result.add(wrapped(run_report.noise_line(run.noise)))
     for title, inside in (("not at every shape", True), ("left out, for want of shapes", False)):
-        lines = [f"{n} {why}" for n, why in found.lacking.items() if (n in names(found)) == inside]
-        if lines:
-            result.add(wrapped(f"{title}: {'; '.join(lines)}"))
+        names = [name for name in found.lacking if (name in _names(found)) == inside]
+        if names:
+            result.add(wrapped(f"{title}: {'; '.join(f'{n} {found.lacking[n]}' for n in names)}"))
     if found.slower:
         lines = [wrapped(f"  {name} {why}", 6) for name, why in found.slower.items()]
         result.add("\n".join([f"slower than {found.base}:", *lines]))
@@ -161,7 +161,7 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     return result
 
 
-def names(found: Ladder) -> list[str]:
+def _names(found: Ladder) -> list[str]:
     return [row["implementation"] for row in found.rows]
 
 
@@ -174,11 +174,11 @@ def notes(found: Ladder) -> list[str]:
     ]
 
 
-def table(run: Run, found: Ladder) -> Table:
-    """The rows; costs that none of them knows are left out; two digits are enough for them."""
+def _columns(run: Run, found: Ladder) -> list[Column]:
+    """Costs that no row knows are left out; two digits are enough for them."""
     known = [key for key in COLUMNS if any(not math.isnan(row[key]) for row in found.rows)]
     two = {True: partial(seconds, digits=2), False: partial(size, digits=2)}
-    columns = [
+    return [
         run_report.names(run),
         text("class", "accuracy"),
         number(*_time(run), seconds),
@@ -190,4 +190,3 @@ def table(run: Run, found: Ladder) -> Table:
         number("error", "max_abs_error", error),
         *(number(COLUMNS[key], key, two[key.endswith("_s")]) for key in known),
     ]
-    return Table("ladder", found.rows, columns)

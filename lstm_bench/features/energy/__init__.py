@@ -2,4 +2,4 @@
 
 from lstm_bench.model.feature import Feature
 
-FEATURE = Feature(doors={"section": "report:sections"})
+FEATURE = Feature(doors={"section": "report:on_page"})

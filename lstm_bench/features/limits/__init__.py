@@ -2,4 +2,4 @@
 
 from lstm_bench.model.feature import Feature
 
-FEATURE = Feature(doors={"figure": "figure:drawn", "section": "sections:sections"})
+FEATURE = Feature(doors={"figure": "figure:drawn", "section": "sections:document"})

@@ -7,5 +7,5 @@ FEATURE = Feature(
         "profile": ("command:profile", "Take the calls of one implementation at one shape apart."),
     },
     api={"profiles": "api:profiles"},
-    doors={"figure": "figures:drawn", "section": "sections:sections"},
+    doors={"figure": "figures:drawn", "section": "report:document"},
 )
