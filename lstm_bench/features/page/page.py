@@ -19,6 +19,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -198,15 +199,7 @@ def _overview(run: Run) -> dict[str, Any]:
 
 
 def _bars(card: Card, names: list[str]) -> list[Any]:
-    return [
-        {
-            "implementation": names.index(bar.implementation),
-            "role": bar.role,
-            "seconds": bar.seconds,
-            "gain": bar.gain,
-        }
-        for bar in card.bars
-    ]
+    return [{**asdict(bar), "implementation": names.index(bar.implementation)} for bar in card.bars]
 
 
 def _drawn(run: Run, lead: Instead, names: list[str], baseline: str | None) -> list[int]:
