@@ -188,7 +188,7 @@ class Document:
             else:
                 lines = [clean(line) for line in part.splitlines()]
                 if width and width < WIDTH:
-                    lines = _folded(lines, width)
+                    lines = folded(lines, width)
                 blocks.append(_as_text(lines, form))
         return "\n\n".join(blocks)
 
@@ -256,7 +256,7 @@ def _narrowed(cell: str, width: int) -> str:
     return wrapped(re.sub(rf"(\S{{{width}}})(?=\S)", r"\1 ", cell), width=width)
 
 
-def _folded(lines: Sequence[str], width: int) -> list[str]:
+def folded(lines: Sequence[str], width: int) -> list[str]:
     """Text that is folded to the width of a page, folded to that of a terminal instead.
 
     A line whose first word had no room at the end of the one before goes on with it; items of a

@@ -235,23 +235,36 @@ def winners(run: Run, accuracy: str = "fp32") -> Figure | None:
     won["text"] = [f"{_short(n)}\n{times(r) if v == 'slower' else v}" for n, r, v in cells]
     beside = (won["fastest_s"] / won["reference_s"]).tolist()
     won["text"] += [f"\nC++ {r:.2g}x" if math.isfinite(r) else "" for r in beside]
-    panels = panels_of(won)
-    shown = panels[:: math.ceil(len(panels) / MOST_PANELS)]
-    notes = "In a cell: the fastest, and how many times slower the next one is."
-    notes += " Pale: within noise, or unsure."
+    notes = ""
     if won["reference"].notna().any():
-        notes += " C++: how many times faster the C++ reference is, which cannot be deployed."
-    if len(shown) < len(panels):
-        notes += f" {len(shown)} of {len(panels)} panels are shown."
+        notes = " C++: how many times faster the C++ reference is, which cannot be deployed."
     best = f"{elided(names[0], 30)} at {counts[names[0]]} of {len(won)}"
     what = "Fastest to deploy" if won["reference"].notna().any() else "Fastest"
     best = best if counts else "nothing, all within noise"
     title = f"{what} in {summary.accuracy_label(accuracy)}: {best}"
-    room = 0.1 + 0.6 * LINE * (len(names) + 1)
-    figure, foot = heat_maps([about(run)], title, notes, shown, 3, room)
-    handles = [patches.Patch(facecolor=look(name).colour) for name in names]
-    labels = [f"{elided(name, 30)}: fastest at {counts[name]} of {len(won)}" for name in names]
-    legend(figure, list(zip(handles, labels, strict=True)), "lower left", foot)
+    entries: list[tuple[Any, str]] = [
+        (look(name).colour, f"{elided(name, 30)}: fastest at {counts[name]} of {len(won)}")
+        for name in names
+    ]
+    return fastest_maps([about(run)], title, won, entries, notes)
+
+
+def fastest_maps(
+    under: Sequence[str],
+    title: str,
+    cells: pd.DataFrame,
+    entries: list[tuple[Any, str]],
+    more: str = "",
+) -> Figure:
+    """A panel for each number of timesteps, some of very many; below, whose colour is which."""
+    panels = panels_of(cells)
+    shown = panels[:: math.ceil(len(panels) / MOST_PANELS)]
+    notes = f"In a cell: the fastest, and how many times slower the next is. Pale: unsure.{more}"
+    if len(shown) < len(panels):
+        notes += f" {len(shown)} of {len(panels)} panels are shown."
+    room = 0.1 + 0.6 * LINE * (len(entries) + 1)
+    figure, foot = heat_maps(under, title, notes, shown, 3, room)
+    legend(figure, entries, "lower left", foot)
     return figure
 
 
@@ -411,8 +424,12 @@ def about(run: Run) -> str:
 
 
 def legend(figure: Figure, entries: list[tuple[Any, str]], corner: str, y: float) -> float:
-    """A legend at the right or left edge of the page, labels as they are; returns its width."""
+    """A legend at the right or left edge of the page, labels as they are; returns its width.
+
+    An entry is what was drawn, or its colour, and a label.
+    """
     right, handles = "right" in corner, [handle for handle, _ in entries]
+    handles = [patches.Patch(facecolor=h) if isinstance(h, str) else h for h in handles]
     blank = ["x"] * len(entries)  # a label with a leading underscore would be left out
     how: Any = {"ncols": 2 - right, "handlelength": 3, "fontsize": 7.5, "frameon": False}
     placed = figure.legend(handles, blank, loc=corner, **how)

@@ -103,11 +103,21 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     result = run_report.about(run, cells, conditions)
     result.facts |= {"base": found.base, "slower": found.slower, "unclear": found.unclear}
     result.facts |= {"lacking": found.lacking}
-    result.add(table(run, found))
-    result.add(paragraph(*notes(found), *run_report.mark_notes(run, names(found))))
+    names = [row["implementation"] for row in found.rows]
+    result.add(_table(run, found))
+    result.add(
+        paragraph(
+            f"medians over {over(found.shapes)}; vs {clean(found.base)}: latency over its latency,"
+            " geometric mean; error: largest difference from float64",
+            COSTS,
+            *run_report.mark_notes(run, names),
+        )
+    )
     result.add(paragraph(run_report.noise_line(run.noise)))
     for title, inside in (("not at every shape", True), ("left out, for want of shapes", False)):
-        lines = [f"{n} {why}" for n, why in found.lacking.items() if (n in names(found)) == inside]
+        lines = [
+            f"{name} {why}" for name, why in found.lacking.items() if (name in names) == inside
+        ]
         if lines:
             result.add(paragraph(f"{title}: {'; '.join(lines)}"))
     slower = (f"  {name} {why}" for name, why in found.slower.items())
@@ -120,20 +130,7 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     return result
 
 
-def names(found: Ladder) -> list[str]:
-    return [row["implementation"] for row in found.rows]
-
-
-def notes(found: Ladder) -> list[str]:
-    """What the columns mean."""
-    return [
-        f"medians over {over(found.shapes)}; vs {clean(found.base)}: latency over its latency,"
-        " geometric mean; error: largest difference from float64",
-        COSTS,
-    ]
-
-
-def table(run: Run, found: Ladder) -> Table:
+def _table(run: Run, found: Ladder) -> Table:
     """The rows; two digits are enough for what they cost."""
     two = {True: partial(seconds, digits=2), False: partial(size, digits=2)}
     costs = [number(head, key, two[key.endswith("_s")], True) for key, head in COLUMNS.items()]

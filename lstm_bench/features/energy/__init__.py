@@ -6,6 +6,6 @@ FEATURE = Feature(
     doors={
         "column-machines": "cells:of_machine",
         "report": "command:energy",
-        "section": "report:sections",
+        "section": "report:on_page",
     }
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lstm_bench.analysis.results import Run
@@ -69,14 +69,9 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     return result
 
 
-def sections(run: Run) -> Iterator[tuple[Table, str]]:
-    """The same table for the page, with its note, if there is energy to tell of."""
-    own = firsts(measured(run))
-    rows = table_rows(own, run.implementations)
-    if any(row["cells"] for row in rows):
-        shapes, known = over(len(shared_shapes(own))), percent(SAME_ENERGY, 0)
-        note = _ENERGY.format(shapes=shapes, known=known) + _CLOCK + MEMORY_NOTE
-        yield Table("energy", rows, [names(run), *COLUMNS], "Energy"), f"{note}."
+def on_page(run: Run) -> Document:
+    """The same, if there is energy to tell of."""
+    return document(run) if drawn(measured(run)) else Document()
 
 
 def measured(run: Run) -> list[Record]:

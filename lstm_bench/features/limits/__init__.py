@@ -6,6 +6,6 @@ FEATURE = Feature(
     doors={
         "column-summary": "report:in_summary",
         "figure": "figure:drawn",
-        "section": "sections:sections",
+        "section": "sections:document",
     }
 )

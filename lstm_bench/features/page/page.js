@@ -53,7 +53,7 @@ const LONG_TEXT = 30; // folds in its cell
 // Further tables, such as kernels or memory: a cell is a text, or a text and what it is sorted by.
 function extraSections(place) {
   const links = [];
-  replace(place, ...run.sections.map(({ title, note, columns, rows }, number) => {
+  replace(place, ...run.sections.map(({ title, notes, columns, rows }, number) => {
     const shown = (cell) => [cell].flat()[0], key = (cell) => [cell].flat().at(-1);
     const table = new Table({
       caption: title,
@@ -68,7 +68,7 @@ function extraSections(place) {
     const id = `extra-${number}`;
     links.push(el("a", { href: `#${id}`, text: title }));
     return el("section", { "aria-labelledby": id }, el("h2", { id, text: title }),
-      note ? el("p", { class: "note", text: note }) : null, table.node);
+      table.node, ...notes.map((text) => el("p", { class: "note", text })));
   }));
   document.querySelector("nav a[href='#pairs']").after(...links);
 }

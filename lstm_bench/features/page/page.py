@@ -4,9 +4,9 @@ Everything that a run says goes into one JSON object; the scripts beside this fi
 Text of a run is never markup: it is escaped here, and set as text there. The page's own policy
 forbids whatever is not its own script and style, and any request.
 
-Features add to it by two doors: `section`, a function of a run that yields further tables, each
-with a note; and `page_data`, a function of a run that returns a name, data, and the script that
-finds the data under this name, or None.
+Features add to it by two doors: `section`, a function of a run that returns a document, or raises
+`LstmBenchError` if it has nothing to say: its tables are shown; and `page_data`, a function of a
+run that returns a name, data, and the script that finds the data under this name, or None.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,6 @@ from lstm_bench.model.types import TOLERANCES, plain
 from lstm_bench.model.units import clean, over
 from lstm_bench.report import fastest
 from lstm_bench.report.colours import ink, look, on_dark
-from lstm_bench.report.document import Table
 from lstm_bench.report.fastest import Compared
 from lstm_bench.report.headline import by_axis, floor_of, headline
 
@@ -134,7 +134,7 @@ def data(run: Run, compared: Compared, lead: Instead) -> dict[str, Any]:
         "pairs": [*_pairs(compared, names, baseline, place)],
         "noise": {metric: _noises(run.floors(metric)) for metric in metrics},
         "facts": _facts(run),
-        "sections": [_section(table, note) for table, note in sections.sections(run)],
+        "sections": [*sections.sections(run)],
         "manifest": plain(run.manifest),
     }
 
@@ -199,15 +199,7 @@ def _overview(run: Run) -> dict[str, Any]:
 
 
 def _bars(card: Card, names: list[str]) -> list[Any]:
-    return [
-        {
-            "implementation": names.index(bar.implementation),
-            "role": bar.role,
-            "seconds": bar.seconds,
-            "gain": bar.gain,
-        }
-        for bar in card.bars
-    ]
+    return [{**asdict(bar), "implementation": names.index(bar.implementation)} for bar in card.bars]
 
 
 def _drawn(run: Run, lead: Instead, names: list[str], baseline: str | None) -> list[int]:
@@ -312,22 +304,6 @@ def _noises(floors: Floors) -> list[dict[str, Any]]:
         for name, classes in [(None, floors.classes), *floors.own.items()]
         for one, start, used in zip(classes, starts, noise.applied(classes), strict=True)
     ]
-
-
-def _section(table: Table, note: str) -> dict[str, Any]:
-    """A further table: each cell as text, a number with the value that it is sorted by."""
-    return {
-        "title": table.title,
-        "note": note,
-        "columns": [[column.heading, column.right] for column in table.columns],
-        "rows": [
-            [
-                [clean(c.show(row)), plain(row[c.key])] if c.right and c.key else clean(c.show(row))
-                for c in table.columns
-            ]
-            for row in table.rows
-        ],
-    }
 
 
 def _facts(run: Run) -> list[Any]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 from lstm_bench import features
 from lstm_bench.analysis.results import Run
-from lstm_bench.model.types import LstmBenchError, Record
-from lstm_bench.model.units import size
-from lstm_bench.report import ladder, run_report
-from lstm_bench.report.document import Column, Table, number, text
+from lstm_bench.model.types import LstmBenchError, Record, plain
+from lstm_bench.model.units import clean, size
+from lstm_bench.report import ladder
+from lstm_bench.report.document import Column, Document, Row, Table, folded, number, text
 from lstm_bench.runs import store
 
+UNFOLDED = 10**6  # characters: a reader's window folds lines
 #: What an implementation says of itself.
 KINDS = ("weights", "inputs", "outputs", "workspace")
 #: What was measured, where it was; `docs/explanation/gpu-and-memory.md` has the details.
@@ -26,48 +28,80 @@ MEASURED = {
 }
 
 
-def sections(run: Run) -> Iterator[tuple[Table, str]]:
-    """Tables, each with a note."""
-    yield from _ladder(run)
-    for add in features.behind("section"):
-        yield from add(run)
-    if run.folder:
-        yield from memory(store.read_records(run.folder).values())
+def sections(run: Run) -> Iterator[dict[str, Any]]:
+    """All of them, as the page's script draws them."""
+    for make in (ladder.document, *features.behind("section"), memory):
+        with contextlib.suppress(LstmBenchError):  # it has nothing to say of this run
+            yield from sections_of(make(run))
 
 
-def _ladder(run: Run) -> Iterator[tuple[Table, str]]:
-    try:
-        found = ladder.ladder_of(run, run.cells)
-    except LstmBenchError:  # without times
-        return
-    table = ladder.table(run, found)
-    why = Column(f"slower than {found.base}", lambda r: found.slower.get(r["implementation"], ""))
-    notes = [*ladder.notes(found), *run_report.mark_notes(run, ladder.names(found))]
-    note = " ".join(f"{line[:1].upper()}{line[1:]}." for line in notes)
-    yield replace(table, title="Ladder", columns=[*table.columns, why]), note
+def sections_of(document: Document) -> Iterator[dict[str, Any]]:
+    """The tables of a document, each with the texts that follow it.
+
+    The first text names the run, and is left out; others before the first table go with that.
+    Neighbours of one name are one table.
+    """
+    blocks: list[tuple[list[Table], list[str]]] = [([], [])]
+    for part in document.parts[1:]:
+        tables, notes = blocks[-1]
+        if isinstance(part, str):
+            lines = folded(list(map(clean, part.splitlines())), UNFOLDED)
+            notes.append(_capital("\n".join(lines)))
+        elif not tables or tables[0].name == part.name:
+            tables.append(part)
+        else:
+            blocks.append(([part], []))
+    return (_section(tables, notes) for tables, notes in blocks if tables)
 
 
-def memory(records: Iterable[Record]) -> Iterator[tuple[Table, str]]:
-    """What each implementation holds, at the largest shape that it has; nothing if unknown."""
+def _section(tables: list[Table], notes: list[str]) -> dict[str, Any]:
+    """Each cell as text, a number with the value that it is sorted by."""
+    several = len(tables) > 1
+    columns = {column.heading: column.right for table in tables for column in table.columns}
+    rows = []
+    for table in tables:
+        own = {column.heading: column for column in table.columns}
+        for row in table.rows[: table.most]:
+            cells = (_cell(own[head], row) if head in own else "-" for head in columns)
+            rows.append([*[clean(table.title)] * several, *cells])
+    return {
+        "title": _capital("" if several else tables[0].title) or _capital(tables[0].name),
+        "notes": notes,
+        "columns": [["of", False]] * several + [[head, right] for head, right in columns.items()],
+        "rows": rows,
+    }
+
+
+def _cell(column: Column, row: Row) -> str | list[Any]:
+    shown = clean(column.show(row))
+    return [shown, plain(row[column.key])] if column.right and column.key else shown
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def memory(run: Run) -> Document:
+    """What each implementation holds, at the largest shape that it has, if any is known."""
     largest: dict[str, Record] = {}
-    for record in records:
+    for record in store.read_records(run.folder).values() if run.folder else ():
         if record.memory and record.copy == 1:
             before = largest.get(record.implementation)
             if before is None or record.shape.flops > before.shape.flops:
                 largest[record.implementation] = record
+    if not largest:
+        return Document()
+    measured = [kind for kind in MEASURED if any(kind in r.memory for r in largest.values())]
+    kinds = (*KINDS, *measured)
     rows = [
-        {"implementation": name, "shape": record.shape.label, **record.memory}
+        {"implementation": name, "shape": record.shape.label}
+        | {kind: record.memory.get(kind) for kind in kinds}
         for name, record in sorted(largest.items())
     ]
-    if not rows:
-        return
-    measured = [kind for kind in MEASURED if any(kind in row for row in rows)]
-    kinds = (*KINDS, *measured)
     note = (
         "What the implementation itself holds for its largest shape (hidden,batch,timesteps);"
         " -: it does not say."
     )
-    note += "".join(f" {kind}: {MEASURED[kind]}." for kind in measured)
     heads = [text(head, head) for head in ("implementation", "shape")]
-    rows = [dict.fromkeys(kinds) | row for row in rows]
-    yield Table("memory", rows, [*heads, *(number(k, k, size) for k in kinds)], "Memory"), note
+    table = Table("memory", rows, [*heads, *(number(kind, kind, size) for kind in kinds)])
+    return Document([run.name, table, note, *(f"{kind}: {MEASURED[kind]}" for kind in measured)])

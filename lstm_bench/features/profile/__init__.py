@@ -11,6 +11,6 @@ FEATURE = Feature(
         "column-ladder": "report:why_slower",
         "figure": "figures:drawn",
         "report": "command:kernels",
-        "section": "sections:sections",
+        "section": "report:document",
     },
 )

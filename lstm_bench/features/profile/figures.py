@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from matplotlib import axes, patches
+from matplotlib import axes
 from matplotlib.figure import Figure
 
 from lstm_bench.analysis.results import Run
@@ -163,8 +162,7 @@ def _bars(
     ax.xaxis.set_major_formatter(lambda value, _: percent(value, 0))
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
-    entries: list[tuple[Any, str]] = [(patches.Patch(facecolor=colours[k]), k) for k in there]
-    legend(figure, entries, "lower left", foot)
+    legend(figure, [(colours[key], key) for key in there], "lower left", foot)
     return figure
 
 
@@ -239,7 +237,6 @@ def _timeline(
     ax.set_yticks([1.5, 0.5], ["host", "device"])
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
-    entries: list[tuple[Any, str]] = [(patches.Patch(facecolor=GREY), "launches")]
-    entries += [(patches.Patch(facecolor=COLOURS[f]), f) for f in there]
+    entries = [(GREY, "launches"), *((COLOURS[family], family) for family in there)]
     legend(figure, entries, "lower left", foot)
     return figure

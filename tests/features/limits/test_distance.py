@@ -136,13 +136,13 @@ def test_a_run_without_limits_says_nothing_of_them():
     run = made_up.run(made_up.row("any", 1e-3))
     assert run.limits is None
     assert "limit" not in run_report.document(run, everything=True).written("table")
-    assert not [*limit_sections.sections(run)]
+    assert not limit_sections.document(run).parts
 
 
 def test_the_page_shows_where_each_row_stands_at_each_shape():
     rows = [twice_the_limit("near", 64, 1, 5), twice_the_limit("far", 64, 1, 5, times=8.0)]
     run = limited(*rows)
-    ((table, _),) = limit_sections.sections(run)
+    (table,) = limit_sections.document(run).tables
     (row,) = table.rows
     told = {column.heading: column.show(row) for column in table.columns}
     assert told["rows, times the limit"] == "near 2.0x, far 8.0x"

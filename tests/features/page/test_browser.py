@@ -22,7 +22,7 @@ from lstm_bench.features.advise.on_page import on_page
 from lstm_bench.features.page import page, sections
 from lstm_bench.model.shape_filter import parsed
 from lstm_bench.model.types import Shape, plain
-from lstm_bench.report.document import Table, number, text
+from lstm_bench.report.document import Document, Table, number, text
 
 REQUIRED = "REQUIRE_BROWSER" in os.environ  # CI: a browser that is missing is a failure there
 if not REQUIRED:
@@ -453,8 +453,9 @@ def hostile_file(tmp_path_factory):
     machine = {"cpu": HOSTILE, HOSTILE: HOSTILE, "gpus": [{"name": HOSTILE}]}
     run = run_of(rows, name=HOSTILE, machine=machine)
     path = tmp_path_factory.mktemp("hostile") / "page.html"
+    made = sections.sections_of(Document(["", table, HOSTILE]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sections, "sections", lambda run: [(table, HOSTILE)])
+        patch.setattr(sections, "sections", lambda run: made)
         path.write_text(page.html(run), encoding="utf-8")
     return path
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from made_up_grid import GRID, cell, grid, run_of
 
+from lstm_bench import features
 from lstm_bench.analysis import comparison, noise, results
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.features.page import page, sections
@@ -20,7 +21,9 @@ from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.types import Record, Shape
 from lstm_bench.report import colours, run_report
-from lstm_bench.report.document import Column, Table, number
+from lstm_bench.report.document import Document, Table, number
+from lstm_bench.report.document import text as text_column
+from lstm_bench.runs import store
 
 HOSTILE = (
     "</script><script>window.hit=1</script><img src=x onerror=hit=1>\"'&amp;\u2028\u2029{{script}}"
@@ -83,15 +86,21 @@ def test_sources_set_no_style_and_never_turn_text_into_markup():
         assert len(content.splitlines()) < 600, name
 
 
-def with_table(monkeypatch, heading, *rows):
-    """The page gets one more table, of a text and a number."""
-    columns = [Column(heading, lambda row: row["name"]), number("n", "n")]
+def document(heading, *rows):
+    """What a feature may add: a text, and a number to sort by."""
+    columns = [text_column(heading, "name"), number("n", "n")]
     table = Table("more", [{"name": name, "n": n} for name, n in rows], columns, heading)
-    monkeypatch.setattr(sections, "sections", lambda run: iter([(table, heading)]))
+    return Document(["the run", table, heading])
+
+
+def adding(monkeypatch, *documents, data=()):
+    """The page gets these documents from features, and this data."""
+    doors = {"section": [lambda run, made=made: made for made in documents], "page_data": data}
+    monkeypatch.setattr(features, "behind", lambda door: doors[door])
 
 
 def test_no_text_of_a_run_can_end_the_data(monkeypatch):
-    with_table(monkeypatch, HOSTILE, (HOSTILE, 1))
+    adding(monkeypatch, document(HOSTILE, (HOSTILE, 1)))
     rows = [cell(HOSTILE, 1e-3, warnings=[HOSTILE], path=HOSTILE)]
     rows.append(cell("b", status=HOSTILE, reason=HOSTILE))
     machine = {"cpu": HOSTILE, HOSTILE: HOSTILE}
@@ -105,7 +114,7 @@ def test_no_text_of_a_run_can_end_the_data(monkeypatch):
     assert data["name"] == data["implementations"][0]["name"] == HOSTILE
     assert data["manifest"]["machine"]["cpu"] == HOSTILE
     assert data["strings"].count(HOSTILE) == 1
-    assert data["sections"][0]["rows"][0][1] == ["1", 1]
+    assert data["sections"][-1]["rows"][0][1] == ["1", 1]
 
 
 def test_text_that_looks_like_a_placeholder_stays_text():
@@ -252,7 +261,7 @@ def test_no_more_than_eight_lines_are_drawn_until_more_are_chosen():
 def test_the_tables_of_a_page_are_over_the_same_shapes():
     data = data_of(page.html(results.load(RUNS / "h200-ladder")))
     ladder, rows = data["sections"][0], data["overview"]["rows"]
-    assert "Medians over the 24 shapes" in ladder["note"]
+    assert "Medians over the 24 shapes" in ladder["notes"][0]
     assert data["overview"]["over"].startswith("the 24 shapes")
     heads = [heading for heading, _ in ladder["columns"]]
     place, error = heads.index("latency"), heads.index("error")
@@ -281,22 +290,32 @@ def test_the_summary_can_be_read_without_scripts(text):
     assert "<li>Noise floor: " in body
 
 
-def test_features_add_tables_data_and_scripts(run, monkeypatch):
-    with_table(monkeypatch, "Kernels", ("gemm", 0.5))
-    doors = {"page_data": [lambda run: ("more", {"of": run.name}, "let more;"), lambda run: None]}
-    monkeypatch.setattr(page.features, "behind", lambda door: doors[door])
+def test_features_add_tables_data_and_scripts_and_any_may_be_gone(run, monkeypatch):
+    data = [lambda run: ("more", {"of": run.name}, "let more;"), lambda run: None]
+    adding(monkeypatch, document("gemm", ("a", 0.5)), data=data)
     text = page.html(run)
-    data = data_of(text)
-    assert data["sections"] == [
+    shown = data_of(text)
+    assert shown["sections"][1:] == [
         {
-            "title": "Kernels",
-            "note": "Kernels",
-            "columns": [["Kernels", False], ["n", True]],
-            "rows": [["gemm", ["0.5", 0.5]]],
+            "title": "Gemm",
+            "notes": ["Gemm"],
+            "columns": [["gemm", False], ["n", True]],
+            "rows": [["a", ["0.5", 0.5]]],
         }
     ]
-    assert data["more"] == {"of": run.name}
+    assert shown["more"] == {"of": run.name}
     assert "let more;" in re.search(r"(?s)<script>(.*)</script>", text)[1]
+    adding(monkeypatch)
+    assert [section["title"] for section in data_of(page.html(run))["sections"]] == ["Ladder"]
+
+
+def test_tables_of_one_name_are_one_with_the_texts_around_them():
+    one, other = (document("doubt", (name, n)) for name, n in (("a", 1), ("b", None)))
+    both = Document(["the run", "all shapes", *one.parts[1:2], *other.parts[1:]])
+    (section,) = sections.sections_of(both)
+    assert section["notes"] == ["All shapes", "Doubt"]
+    assert section["columns"] == [["of", False], ["doubt", False], ["n", True]]
+    assert section["rows"] == [["doubt", "a", ["1", 1]], ["doubt", "b", ["None", None]]]
 
 
 def test_what_is_not_a_finite_number_becomes_null():
@@ -385,24 +404,26 @@ def test_the_interval_of_a_cell_is_the_one_of_the_driver():
         assert cells["latency_high"][place] == (high and pytest.approx(high, rel=1e-3))
 
 
-def test_memory_is_that_of_the_largest_shape_with_every_kind_that_some_row_has():
+def test_memory_is_that_of_the_largest_shape_with_every_kind_that_some_row_has(monkeypatch):
     def record(name, hidden, **memory):
         memory = {kind.replace("_", " "): size for kind, size in memory.items()}
         return Record(name, Shape(hidden, 1, 1, hidden), 1, 1, "ok", memory=memory)
 
     def shown(*records):
-        ((table, note),) = sections.memory(records)
-        return [[column.show(row) for column in table.columns] for row in table.rows], note
+        monkeypatch.setattr(store, "read_records", lambda folder: dict(enumerate(records)))
+        made = sections.memory(results.Run("r", {}, None, folder=Path()))
+        rows = [[c.show(row) for c in table.columns] for table in made.tables for row in table.rows]
+        return rows, made.written("table")
 
     small, large = record("a", 8, weights=2**20, workspace=2**21), record("a", 16, weights=2**22)
-    rows, note = shown(small, large, record("b", 8))
+    rows, text = shown(small, large, record("b", 8))
     assert rows == [["a", "16,1,1", "4 MiB", "-", "-", "-"]]
-    assert "peak" not in note
-    rows, note = shown(record("a", 8, host_peak=2**20), record("b", 8, device_by_NVML=2**30))
+    assert "peak" not in text
+    rows, text = shown(record("a", 8, host_peak=2**20), record("b", 8, device_by_NVML=2**30))
     assert [row[6:] for row in rows] == [["-", "1 MiB"], ["1 GiB", "-"]]
-    assert "host peak" in note
-    assert "process by NVML" not in note
-    assert not [*sections.memory([record("b", 8)])]
+    assert "host peak: the most" in text
+    assert "process by NVML" not in text
+    assert shown(record("b", 8)) == ([], "")
 
 
 def test_the_board_stands_in_the_manifest_and_not_among_the_facts():

@@ -6,9 +6,9 @@ import re
 import pytest
 from made_up_profiles import KERNELS, OPERATORS, cell, operators, profile, run_of
 
+from lstm_bench.features.page import sections
 from lstm_bench.features.profile import cells as profiled_cells
 from lstm_bench.features.profile import report as kernel_report
-from lstm_bench.features.profile import sections as profile_sections
 from lstm_bench.features.profile.cells import Split
 from lstm_bench.model.profile import CallDepth, Frame, Launch, Part
 from lstm_bench.model.types import LstmBenchError
@@ -180,7 +180,6 @@ def test_a_run_without_profiles_says_what_to_type(tmp_path):
         LstmBenchError, match=r"no cell .* 1 cell; .*lstm-bench grid GRID --profile"
     ):
         kernel_report.document(run)
-    assert not [*profile_sections.sections(run)]
 
 
 def test_a_run_without_profiles_names_those_beside_it_that_have_some(tmp_path):
@@ -323,27 +322,17 @@ def test_every_format_takes_it_and_the_table_fits_a_page(tmp_path, form):
         assert max(map(len, one.splitlines())) <= 100
 
 
-def test_the_page_has_both_tables(tmp_path):
-    run = run_of(tmp_path / "run", *whole("a", wall=1.2e-3), *whole("b"))
-    (where, note), (kernels, _) = profile_sections.sections(run)
-    assert (where.title, kernels.title) == ("Where the time goes", "Kernels")
-    assert [c.show(where.rows[0]) for c in where.columns[:3]] == ["a", "200 us", "800 us"]
-    assert "3 of 6 cells over 200 us were slower" in note
-    assert "not profiled" not in note
-    first = [column.show(kernels.rows[0]) for column in kernels.columns]
-    assert first == [*("a", "128,1,10", "recurrent GEMM", "10", "120 us", "60.0%", KERNELS[0].name)]
-    on_cpu = run_of(tmp_path / "cpu", (cell("a", device="cpu"), operators()))
-    titles = [table.title for table, _ in profile_sections.sections(on_cpu)]
-    assert titles == ["Where the time goes, on the CPU", "Operators"]
-
-
-def test_the_page_says_what_the_report_says_of_its_doubts(tmp_path):
-    run = run_of(tmp_path / "run", *whole("a", busy=1.2e-3), (cell("b"), None))
-    (_, note), *_ = profile_sections.sections(run)
-    text = " ".join(kernel_report.document(run).written("table").split())
-    for doubt in ("1 cell with times was not profiled", "busy exceeds the latency"):
-        assert doubt in text
-        assert doubt in note
+def test_the_page_has_its_tables_with_all_parts_in_one(tmp_path):
+    run = run_of(tmp_path / "run", *whole("a"), *whole("b"))
+    tables = [*sections.sections_of(kernel_report.document(run))]
+    assert [table["title"] for table in tables] == [
+        *("Where the time of a call goes", "Shares of the latency"),
+        *("Time on the device by family, mean over the same shapes", "Parts"),
+    ]
+    where, *_, parts = tables
+    assert where["rows"][0][:3] == ["a", ["200 us", 2e-4], ["800 us", 8e-4]]
+    assert {row[0] for row in parts["rows"]} == {"a at 128,1,10", "b at 128,1,10"}
+    assert all(len(row) == len(parts["columns"]) for row in parts["rows"])
 
 
 def test_the_command_shows_it_and_refuses_what_does_not_go_together(lstm_bench, tmp_path):
@@ -360,5 +349,5 @@ def test_the_command_shows_it_and_refuses_what_does_not_go_together(lstm_bench, 
         assert lstm_bench("report", *wrong).returncode == 2
     done = lstm_bench("report", "--html", "p.html", "--figures", "f")
     assert done.returncode == 0
-    assert "Where the time goes" in (tmp_path / "p.html").read_text()
+    assert "Where the time of a call goes" in (tmp_path / "p.html").read_text()
     assert (tmp_path / "f" / "gpu-activity.svg").exists()
