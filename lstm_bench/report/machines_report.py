@@ -21,45 +21,53 @@ FEW = 3  # rows that are named
 NOBODY = "?"  # wins: within noise, unsure, or by timesteps
 
 
-def document(of: Machines, prices: Mapping[str, float] | None = None) -> Document:
+def document(compared: Machines, prices: Mapping[str, float] | None = None) -> Document:
     """What differs beside the machines, the answer, where it turns, then the evidence."""
-    found, apart = table(of, prices), unlike(of)
+    found, apart = table(compared, prices), unlike(compared)
     result = Document(main="shapes")
-    result.facts = {"runs": of.names, "metric": of.metric, "accuracy": of.accuracy}
-    result.facts |= {"implementation": of.implementation, "unlike": apart, "had": dict(of.had)}
-    result.facts |= {"prices": dict(prices or {}), "rows": dict(of.rows)}
-    result.facts["noise"] = {
-        name: noise_facts(run.floors(of.metric)) for name, run in of.runs.items()
+    result.facts = {
+        "runs": compared.names,
+        "metric": compared.metric,
+        "accuracy": compared.accuracy,
     }
-    marks = letters(of)
-    heads = (f"{marks[name]} = {heading(run)}" for name, run in of.runs.items())
-    result.add("\n".join([*heads, *map(wrapped, _apart(of, apart))]))
-    result.add(paragraph(*_answer(of, found)))
+    result.facts |= {
+        "implementation": compared.implementation,
+        "unlike": apart,
+        "had": dict(compared.had),
+    }
+    result.facts |= {"prices": dict(prices or {}), "rows": dict(compared.rows)}
+    result.facts["noise"] = {
+        name: noise_facts(run.floors(compared.metric)) for name, run in compared.runs.items()
+    }
+    marks = letters(compared)
+    heads = (f"{marks[name]} = {heading(run)}" for name, run in compared.runs.items())
+    result.add("\n".join([*heads, *map(wrapped, _apart(compared, apart))]))
+    result.add(paragraph(*_answer(compared, found)))
     if prices:
-        result.add(paragraph(*_by_price(of, found, prices)))
-    result.add(_map(of, found), _shapes(of, found, prices))
-    result.add(paragraph(*_notes(of, found, prices)))
+        result.add(paragraph(*_by_price(compared, found, prices)))
+    result.add(_map(compared, found), _shapes(compared, found, prices))
+    result.add(paragraph(*_notes(compared, found, prices)))
     return result
 
 
-def letters(of: Machines) -> dict[str, str]:
+def letters(compared: Machines) -> dict[str, str]:
     """A short name for each run: A, B, ..."""
-    return dict(zip(of.names, string.ascii_uppercase, strict=False))
+    return dict(zip(compared.names, string.ascii_uppercase, strict=False))
 
 
-def _apart(of: Machines, apart: Mapping[str, Sequence[str]]) -> list[str]:
+def _apart(compared: Machines, apart: Mapping[str, Sequence[str]]) -> list[str]:
     """In what the runs were not alike beside the machine: the reader must know that first."""
     lines = []
     shown = {what: values for what, values in apart.items() if not what.startswith("sampling.")}
     sampling = [what.partition(".")[2] for what in apart if what not in shown]
     if shown or sampling:
-        told = [f"{what} {' / '.join(values)}" for what, values in shown.items()]
-        told += [f"sampling ({', '.join(sampling)})"] if sampling else []
-        order = " / ".join(letters(of).values())
-        lines.append(f"Not the same build on each ({order}): {'; '.join(told)}.")
-    if of.implementation is None:
-        lines += _choice(of)
-    devices = {name for cells in of.cells.values() for name in cells["device_name"]}
+        differences = [f"{what} {' / '.join(values)}" for what, values in shown.items()]
+        differences += [f"sampling ({', '.join(sampling)})"] if sampling else []
+        order = " / ".join(letters(compared).values())
+        lines.append(f"Not the same build on each ({order}): {'; '.join(differences)}.")
+    if compared.implementation is None:
+        lines += _choice(compared)
+    devices = {name for cells in compared.cells.values() for name in cells["device_name"]}
     if len(devices) == 1:
         lines.append(
             "The same device in all: what differs is not the machine, or it drifted between the"
@@ -68,35 +76,41 @@ def _apart(of: Machines, apart: Mapping[str, Sequence[str]]) -> list[str]:
     return lines
 
 
-def _choice(of: Machines) -> list[str]:
+def _choice(compared: Machines) -> list[str]:
     """Rows that only some of the runs have: a machine with few to choose from looks slow."""
-    common = set.intersection(*(set(rows) for rows in of.rows.values()))
-    others = {name: [row for row in rows if row not in common] for name, rows in of.rows.items()}
+    common = set.intersection(*(set(rows) for rows in compared.rows.values()))
+    others = {
+        name: [row for row in rows if row not in common] for name, rows in compared.rows.items()
+    }
     if not any(others.values()):
         return []
-    marks = letters(of)
-    told = [
+    marks = letters(compared)
+    more = [
         f"{marks[name]} also has {', '.join(rows) if len(rows) <= FEW else f'{len(rows)} others'}"
         for name, rows in others.items()
         if rows
     ]
     both = f"all have {', '.join(sorted(common))}" if common else "none is common to all"
-    return [f"Not the same rows to choose from: {both}; {'; '.join(told)}."]
+    return [f"Not the same rows to choose from: {both}; {'; '.join(more)}."]
 
 
-def _answer(of: Machines, found: pd.DataFrame) -> list[str]:
+def _answer(compared: Machines, found: pd.DataFrame) -> list[str]:
     """Who is faster and by how much, at how many shapes, and from which size on."""
-    what = f"with {of.implementation}"
-    if of.implementation is None:
-        best = "whatever its error" if of.accuracy == summary.ANY else f"in {_within(of.accuracy)}"
+    what = f"with {compared.implementation}"
+    if compared.implementation is None:
+        best = (
+            "whatever its error"
+            if compared.accuracy == summary.ANY
+            else f"in {_within(compared.accuracy)}"
+        )
         what = f"with the fastest that can be deployed {best}"
-    had = listed(f"{of.had[name]} in {name}" for name in of.names)
-    shapes = len(found) // len(of.runs)
-    lines = [f"By {of.metric} of a call, each {what}, at {_common(shapes)} ({had}):"]
-    for (i, _), pair in of.pairs.items():
+    had = listed(f"{compared.had[name]} in {name}" for name in compared.names)
+    shapes = len(found) // len(compared.runs)
+    lines = [f"By {compared.metric} of a call, each {what}, at {_common(shapes)} ({had}):"]
+    for (i, _), pair in compared.pairs.items():
         if i == 0:
             lines.append(f"{headline(pair)}.")
-    lines += _wins(of, found, "wins", "the fastest")
+    lines += _wins(compared, found, "wins", "the fastest")
     return lines
 
 
@@ -108,19 +122,19 @@ def _common(shapes: int) -> str:
     return "the one shape that all have" if shapes == 1 else f"the {shapes} shapes that all have"
 
 
-def _wins(of: Machines, found: pd.DataFrame, wins: str, word: str) -> list[str]:
+def _wins(compared: Machines, found: pd.DataFrame, wins: str, word: str) -> list[str]:
     """At how many shapes each wins, and where that is."""
-    shapes = len(found) // len(of.runs)
-    won = {name: int(found.loc[found["run"] == name, wins].sum()) for name in of.names}
+    shapes = len(found) // len(compared.runs)
+    won = {name: int(found.loc[found["run"] == name, wins].sum()) for name in compared.names}
     open_ = shapes - sum(won.values())
     counts = [f"{name} is {word} at {count}" for name, count in won.items()]
     rest = f", at {open_} it is within noise or not clear" if open_ else ""
     lines = [f"Of {counted(shapes, 'shape')} {listed(counts)}{rest}."]
     always = "whatever the timesteps " if found["timesteps"].nunique() > 1 else ""
     if max(won.values()) < shapes:
-        for name in of.names:
-            if told := where(found[found["run"] == name], wins):
-                lines.append(f"{name} is {word} {always}{told}.")
+        for name in compared.names:
+            if place := where(found[found["run"] == name], wins):
+                lines.append(f"{name} is {word} {always}{place}.")
     return lines
 
 
@@ -163,22 +177,21 @@ def _runs(values: Iterable[Any]) -> Iterator[tuple[int, int, Any]]:
         start = end
 
 
-def _by_price(of: Machines, found: pd.DataFrame, prices: Mapping[str, float]) -> list[str]:
+def _by_price(compared: Machines, found: pd.DataFrame, prices: Mapping[str, float]) -> list[str]:
     hourly = listed(f"{price:g} an hour for {name}" for name, price in prices.items())
     lines = [f"By price, at {hourly}, a machine kept busy by calls one after another:"]
-    for (i, j), pair in priced(of, prices).pairs.items():
+    for (i, j), pair in priced(compared, prices).pairs.items():
         if i == 0:
-            ratio = pair.group().ratio.value
+            a, b, ratio = compared.names[i], compared.names[j], times(pair.group().ratio.value)
             lines.append(
-                f"A call costs {times(ratio)} as much on {of.names[j]} as on {of.names[0]},"
-                " geometric mean over shapes."
+                f"A call costs {ratio} as much on {b} as on {a}, geometric mean over shapes."
             )
-    return lines + _wins(of, found, "price_wins", "the cheapest")
+    return lines + _wins(compared, found, "price_wins", "the cheapest")
 
 
-def _map(of: Machines, found: pd.DataFrame) -> Table:
+def _map(compared: Machines, found: pd.DataFrame) -> Table:
     """Batch by timesteps: who wins at which hidden sizes."""
-    marks = letters(of)
+    marks = letters(compared)
     won = found[found["wins"]].set_index(SHAPE)["run"]
     shapes = found.drop_duplicates(SHAPE)
     winner = [
@@ -208,9 +221,11 @@ def _along(winners: pd.Series[str]) -> str:
     )
 
 
-def _shapes(of: Machines, found: pd.DataFrame, prices: Mapping[str, float] | None = None) -> Table:
+def _shapes(
+    compared: Machines, found: pd.DataFrame, prices: Mapping[str, float] | None = None
+) -> Table:
     """Every shape: who wins, by how much, and what each run has there."""
-    marks, added = letters(of), of.added[of.names[0]]
+    marks, added = letters(compared), compared.added[compared.names[0]]
     keys = [column.key for column in added] + ["price"] * bool(prices)
     rows = []
     for sizes, part in found.groupby(SHAPE, sort=False):
@@ -245,18 +260,19 @@ def _shapes(of: Machines, found: pd.DataFrame, prices: Mapping[str, float] | Non
 
 
 def _notes(
-    of: Machines, found: pd.DataFrame, prices: Mapping[str, float] | None = None
+    compared: Machines, found: pd.DataFrame, prices: Mapping[str, float] | None = None
 ) -> list[str]:
     """What the numbers are, and what they are not."""
     lines = ["fastest: by how many times the next machine is slower."]
-    for one in of.added[of.names[0]]:
+    for one in compared.added[compared.names[0]]:
         names = list(dict.fromkeys(found.loc[found[one.key].notna(), "run"]))
         if names:
             lines.append(f"{one.heading}: {one.note}; measured in {listed(names)}.")
     if prices:
         lines.append("price: of a million calls, as long as each takes.")
     lines += [
-        f"{name}: {noise_line(run.floors(of.metric), of.metric)}" for name, run in of.runs.items()
+        f"{name}: {noise_line(run.floors(compared.metric), compared.metric)}"
+        for name, run in compared.runs.items()
     ]
     lines.append(
         "A difference must be beyond the larger noise floor. Measured in different runs: what else"

@@ -86,8 +86,8 @@ def _answer(found: Comparison, overall: Group, changed: Changed) -> list[str]:
     if found.differs:
         lines.append(f"Not like with like: the two differ in {' and '.join(found.differs)}.")
     if changed:
-        told = (f"{name} {of[0]} in A, {of[1]} in B" for name, of in changed.items())
-        lines.append(f"Versions differ: {'; '.join(told)}.")
+        versions = (f"{name} {a} in A, {b} in B" for name, (a, b) in changed.items())
+        lines.append(f"Versions differ: {'; '.join(versions)}.")
     return lines
 
 

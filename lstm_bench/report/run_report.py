@@ -100,25 +100,25 @@ def document(
     if run.cells.empty:
         return result
     floors = run.floors(metric)  # of the whole run, always
-    of = summaries.times(cells, metric)
-    if metric != "latency" and not len(of.shapes):
+    timed = summaries.times(cells, metric)
+    if metric != "latency" and not len(timed.shapes):
         there = " there" if conditions else ""
         raise LstmBenchError(f"{run.name} has no {metric} times{there}; choose another --metric")
-    won = fastest.contests(run, cells, metric, of)
+    won = fastest.contests(run, cells, metric, timed)
     ours = references(run, cells)
     own = won[won["accuracy"] != summaries.ANY]
-    summary = summaries.summary(cells, of, own, run.implementations)
+    summary = summaries.summary(cells, timed, own, run.implementations)
     failures = summaries.failures(cells)
     measured = _measured(cells, metric)
     wide = uncertainty.beyond(measured, floors, metric)
     warnings = counted_warnings(measured, wide)
     result.facts |= {"noise": noise_facts(floors), "failures": failures.to_dict("records")}
     result.facts |= {"warnings": dict(warnings), "damaged_lines": run.damaged}
-    if groups := fastest.by_group(run, cells, of, won, metric):
+    if groups := fastest.by_group(run, cells, timed, won, metric):
         result.add(fastest.table(groups, metric, bool(ours)))
         result.add("\n".join(fastest.coverage_lines(cells, groups, won, metric)))
     added = [add(run, cells, metric) for add in features.behind("column-summary")]
-    result.add(_table(run, of, summary, won, ours, added, everything))
+    result.add(_table(run, timed, summary, won, ours, added, everything))
     result.add(paragraph(*_legend(run, summary, groups, metric, added)))
     # parts of their own: lines of one part are joined where the terminal is narrow
     result.add(paragraph(noise_line(floors, metric)))
@@ -326,14 +326,14 @@ def counted_warnings(measured: pd.DataFrame, wide: noise.Numbers) -> list[tuple[
 
 def _table(
     run: Run,
-    of: summaries.Times,
+    timed: summaries.Times,
     summary: pd.DataFrame,
     won: pd.DataFrame,
     references: Collection[str],
     added: Sequence[AddedColumn],
     everything: bool,
 ) -> Table:
-    full = summaries.saturation(of)
+    full = summaries.saturation(timed)
     rows = summary.rename(columns={"fastest": "fastest_shapes"}).to_dict("records")
     shapes = won.loc[won["verdict"] != "alone", "accuracy"].value_counts()
     for row in rows:

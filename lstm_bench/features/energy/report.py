@@ -139,14 +139,14 @@ def doubts(records: Iterable[Record]) -> list[str]:
         ),
         (without_idle, "idle power is not known: gross is power times the time per call there"),
     )
-    told = [f"in {count} of {total} {words}" for count, words in found if count]
+    lines = [f"in {count} of {total} {words}" for count, words in found if count]
     if apart := unlike_idle_w(one.record for one in cells):
         low, high = (statistics.median(ends) for ends in zip(*apart.values(), strict=True))
-        told.append(
+        lines.append(
             f"at {counted(len(apart), 'shape')} the GPU was another for some rows, or much warmer"
             f" ({low:.0f} W and {high:.0f} W idle): rows are not compared there"
         )
-    return told
+    return lines
 
 
 def repeats(of: Sequence[tuple[Drawn, Drawn]]) -> list[str]:
@@ -154,14 +154,14 @@ def repeats(of: Sequence[tuple[Drawn, Drawn]]) -> list[str]:
     gross = [abs(second.gross_j / first.gross_j - 1) for first, second in of]
     nets = [(first.energy.net_j, second.energy.net_j) for first, second in of]
     net = [abs(second / first - 1) for first, second in nets if first and second]
-    told = [
+    differences = [
         f"{what} differs by {percent(statistics.median(apart))} in the median and"
         f" {percent(max(apart))} at most"
         for what, apart in (("gross", gross), ("net", net))
         if apart
     ]
     pairs = counted(len(of), "A/A pair")
-    return [f"of {pairs} without an estimate, {', '.join(told)}"] if told else []
+    return [f"of {pairs} without an estimate, {', '.join(differences)}"] if differences else []
 
 
 def problem_lines(records: Iterable[Record]) -> list[str]:
