@@ -28,7 +28,7 @@ from lstm_bench.analysis.results import Run
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.types import Shape
 from lstm_bench.model.units import counted, percent, short, times
-from lstm_bench.report import fastest
+from lstm_bench.report import fastest, run_report
 from lstm_bench.report.colours import ink, look
 
 PYTORCH = ("deepbench", "pytorch", "pytorch-amp")  # the rows of the paper's figures 2 and 4
@@ -393,33 +393,21 @@ def page(body: float, title: str, under: Sequence[str], notes: str) -> tuple[Fig
     return figure, foot
 
 
-def _noisy(floors: noise.Floors) -> str:
-    """The noise floor by duration class; where implementations have their own, least to largest."""
-    used = [(n, floor) for n, floor in zip(floors, noise.applied(floors), strict=True) if n.pairs]
-    if not used:
-        return "noise floor not measured"
-    if not floors.own:
-        return "noise floor " + ", ".join(f"{percent(floor)} ({n.name})" for n, floor in used)
-    own = [floor for _, floor in used] if floors.others else []
-    for classes in floors.own.values():
-        each = zip(classes, noise.applied(classes), strict=True)
-        own += [floor for n, floor in each if n.pairs]
-    return f"noise floors {percent(min(own))} to {percent(max(own))}, by implementation"
-
-
 def about(run: Run) -> str:
     """Where, what and how noisy, in a line."""
-    machine, settings, planned = run.manifest["machine"], run.plan.settings, len(run.plan.shapes)
-    where, how = machine.get("cpu"), [f"threads: {settings.threads}"]
-    if settings.device == "cuda":
-        where = (machine.get("gpus") or [{}])[0].get("name")
-        how = ["TF32 on"] * settings.tf32  # of the whole run: until it was a row's
-    how += settings.notes
-    what = ", ".join([elided(where or "unknown device", 40), *how, f"AMP in {settings.amp}"])
-    noisy = _noisy(run.noise)
-    return (
-        f"{what}; run {elided(run.name, 40)}, {run.shapes} of {counted(planned, 'shape')}; {noisy}."
+    line = run_report.machine_line(run.manifest["machine"], run.manifest["plan"]["settings"])
+    shapes = f"{run.shapes} of {counted(len(run.plan.shapes), 'shape')}"
+    floors = [run.noise.classes, *run.noise.own.values()]
+    used = sorted(
+        floor
+        for classes in (floors if run.noise.others or not run.noise.own else floors[1:])
+        for n, floor in zip(classes, noise.applied(classes), strict=True)
+        if n.pairs
     )
+    ends = " to ".join(dict.fromkeys(percent(floor) for floor in (used[:1] + used[-1:])))
+    noisy = f"noise floor {ends or 'not measured'}"
+    amp = run.plan.settings.amp
+    return f"{line}, AMP in {amp}; run {elided(run.name, 40)}, {shapes}; {noisy}."
 
 
 def legend(figure: Figure, entries: list[tuple[Any, str]], corner: str, y: float) -> float:

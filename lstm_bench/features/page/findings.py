@@ -17,7 +17,7 @@ from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.results import REFERENCES, Run, references
 from lstm_bench.analysis.summary import said
 from lstm_bench.model.types import UNSEEN_GPU, Implementation
-from lstm_bench.model.units import counted, error, listed, seconds, two_digits
+from lstm_bench.model.units import counted, error, listed, seconds
 from lstm_bench.report import fastest, run_report
 from lstm_bench.report.fastest import Compared
 from lstm_bench.report.headline import headline
@@ -228,22 +228,10 @@ def _left_out(cells: pd.DataFrame) -> str:
 
 
 def _noise(run: Run) -> str:
-    """The noise floor that is used, by duration class, or that it is not known."""
-    known = zip(run.noise, noise.applied(run.noise), strict=True)
-    parts = [f"{two_digits(floor)} for calls {_class(n.name)}" for n, floor in known if n.pairs]
-    if not parts:
-        return "The run has no A/A controls: its noise is not known, differences may be chance."
-    floors = listed(parts)
-    if run.noise.own:
-        others = f"; of others {floors}" if run.noise.others else ""
-        floors = run_report.own_floors(run.noise, two_digits) + others
-    few = sum(n.pairs for n in run.noise) < noise.FEWEST_PAIRS
-    text = f"Noise floor: {floors}. Smaller differences are within noise"
-    return text + ("; it rests on few pairs." if few else ".")
-
-
-def _class(name: str) -> str:
-    return name.replace("<", "under").replace(">=", "of at least")
+    """The noise floor that is used, or that it is not known."""
+    pairs = sum(n.pairs for n in run.noise)
+    few = "; it rests on few pairs" if 0 < pairs < noise.FEWEST_PAIRS else ""
+    return f"{_capital(run_report.noise_line(run.noise))}{few}."
 
 
 def _checks(cells: pd.DataFrame) -> str:
