@@ -49,12 +49,6 @@ def percent(value: float | None, digits: int = 1) -> str:
     return "-" if value is None or math.isnan(value) else f"{100 * value:.{digits}f}%"
 
 
-def two_digits(value: float) -> str:
-    """A share with two digits: 0.35%, 2.4%, 13%."""
-    scaled = 100 * value
-    return f"{scaled:.0f}%" if scaled >= 9.95 else f"{float(f'{scaled:.2g}'):g}%"
-
-
 def error(value: float | None) -> str:
     """A difference from the reference: its size is all that matters."""
     return "-" if value is None or math.isnan(value) else f"{value:.0e}"

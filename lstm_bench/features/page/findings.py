@@ -17,7 +17,7 @@ from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.results import REFERENCES, Run, references
 from lstm_bench.analysis.summary import accuracy_label
 from lstm_bench.model.types import UNSEEN_GPU, Implementation
-from lstm_bench.model.units import counted, error, listed, seconds, two_digits
+from lstm_bench.model.units import counted, error, listed, seconds
 from lstm_bench.report import fastest, run_report
 from lstm_bench.report.fastest import Compared
 from lstm_bench.report.headline import headline
@@ -79,7 +79,7 @@ def findings(run: Run, compared: Compared) -> list[str]:
     equal = [(baseline, row) for row in rows if row != baseline and work(row) == work(baseline)]
     lower = [(full, row) for row in rows for full in rows if _full_precision_of(row, full)]
     pairs = dict.fromkeys((a.name, b.name) for a, b in equal + lower)
-    costs = [f"{headline(found)}." for pair in pairs if (found := compared(*pair))]
+    costs = [f"{headline(both)}." for pair in pairs if (both := compared(*pair))]
     if costs:
         costs.append(
             "Factors are geometric means of latency over the shapes that both sides have; those"
@@ -120,12 +120,12 @@ def leads(run: Run, compared: Compared) -> Iterator[str]:
         first = [name for name in ours if name in best]
         base = next(iter([*theirs, *first]), "")
         for name in first:
-            if name == base or not (found := compared(base, name)):
+            if name == base or not (pair := compared(base, name)):
                 continue
             against_reference |= base in theirs
             titles = [title(run, rows[side]) for side in (base, name)]
             best_of_cudnn |= titles[0] == "the best of cuDNN"
-            yield f"{where}{headline(dataclasses.replace(found, a=titles[0], b=titles[1]))}."
+            yield f"{where}{headline(dataclasses.replace(pair, a=titles[0], b=titles[1]))}."
     if best_of_cudnn:
         yield "The best of cuDNN is our C++ reference: it is called from C++."
     if against_reference:
@@ -218,34 +218,22 @@ def _left_out(cells: pd.DataFrame) -> str:
     """How many cells have no time, whose and why."""
     own = cells[cells["copy"] == 1]
     failed = own[own["status"] != "ok"]
-    cells_ = counted(len(own), "cell")
+    every = counted(len(own), "cell")
     if failed.empty:
-        return f"None of {cells_} failed or was left out."
+        return f"None of {every} failed or was left out."
     kinds = listed(f"{n} {status}" for status, n in Counter(failed["status"]).most_common())
     ranked = Counter(failed["implementation"]).most_common()
     names = [f"{name} {count}" for name, count in ranked[:MOST_NAMED]]
     if len(ranked) > MOST_NAMED:
         names.append(f"{len(ranked) - MOST_NAMED} more")
-    return f"Without a time: {len(failed)} of {cells_}, {kinds} ({listed(names)})."
+    return f"Without a time: {len(failed)} of {every}, {kinds} ({listed(names)})."
 
 
 def _noise(run: Run) -> str:
-    """The noise floor that is used, by duration class, or that it is not known."""
-    known = zip(run.noise, noise.applied(run.noise), strict=True)
-    parts = [f"{two_digits(floor)} for calls {_class(n.name)}" for n, floor in known if n.pairs]
-    if not parts:
-        return "The run has no A/A controls: its noise is not known, differences may be chance."
-    floors = listed(parts)
-    if run.noise.own:
-        others = f"; of others {floors}" if run.noise.others else ""
-        floors = run_report.own_floors(run.noise, two_digits) + others
-    few = sum(n.pairs for n in run.noise) < noise.FEWEST_PAIRS
-    text = f"Noise floor: {floors}. Smaller differences are within noise"
-    return text + ("; it rests on few pairs." if few else ".")
-
-
-def _class(name: str) -> str:
-    return name.replace("<", "under").replace(">=", "of at least")
+    """The noise floor that is used, or that it is not known."""
+    pairs = sum(n.pairs for n in run.noise)
+    few = "; it rests on few pairs" if 0 < pairs < noise.FEWEST_PAIRS else ""
+    return f"{_capital(run_report.noise_line(run.noise))}{few}."
 
 
 def _checks(cells: pd.DataFrame) -> str:

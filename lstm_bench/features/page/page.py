@@ -57,7 +57,7 @@ def _asset(name: str) -> str:
 def html(run: Run) -> str:
     """The page of a run, with what features add to it."""
     compared, lead = Compared(run, run.cells, "latency"), Instead(run)
-    added = [found for add in features.behind("page_data") if (found := add(run))]
+    added = [its for add in features.behind("page_data") if (its := add(run))]
     drawn = data(run, compared, lead) | {name: plain(its) for name, its, _ in added}
     parts = [_asset(f"{name}.js") for name in _PARTS] + [script for *_, script in added]
     style, script = _asset("page.css"), "(() => {\n" + "\n".join(parts) + "})();\n"
@@ -80,7 +80,7 @@ def html(run: Run) -> str:
         "data": _inert(json.dumps(drawn, separators=(",", ":"))),
     }
     # in one pass: text of the run that looks like a placeholder stays what it is
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], _asset("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], _asset("page.html"))
 
 
 def _hash(text: str) -> str:
@@ -245,35 +245,35 @@ def _pairs(
         pairs = [(baseline, name) for name in names if baseline and name != baseline]
     whole = (1 + few) * len(pairs) * len(place) <= MOST_GROUPED
     for a, b in pairs:
-        if not (found := compared(a, b)):
+        if not (pair := compared(a, b)):
             continue
         axes = SHAPE[:3] if whole or baseline in (a, b) else ()
-        groups = [found.group(), *(group for axis in axes for group in found.along(axis))]
-        axis, parts = by_axis(found)
-        yield _pair(found, groups, headline(found, (axis, parts)), names, place)
+        groups = [pair.group(), *(group for axis in axes for group in pair.along(axis))]
+        axis, parts = by_axis(pair)
+        yield _pair(pair, groups, headline(pair, (axis, parts)), names, place)
         if few:
-            turned, told = found.turned(), (axis, [part.turned() for part in parts])
+            turned, known = pair.turned(), (axis, [part.turned() for part in parts])
             back = [group.turned() for group in groups]
-            yield _pair(turned, back, headline(turned, told), names, place)
+            yield _pair(turned, back, headline(turned, known), names, place)
 
 
 def _pair(
-    found: Comparison, groups: Sequence[Group], said: str, names: list[str], place: Place
+    pair: Comparison, groups: Sequence[Group], sentence: str, names: list[str], place: Place
 ) -> dict[str, Any]:
     """B against A, as far as the page shows it."""
-    floor = floor_of(found)
+    floor = floor_of(pair)
     return {
-        "a": names.index(found.a),
-        "b": names.index(found.b),
+        "a": names.index(pair.a),
+        "b": names.index(pair.b),
         "groups": [_group(group, floor) for group in groups],
-        "left_out": list(found.left_out.items()),
-        "differs": found.differs,
-        "headline": said,
-        "shape": _places(found.shapes, place),
-        "a_s": _numbers(found.shapes["a_s"], 4),
-        "ratio": _numbers(found.shapes["ratio"], 4),
+        "left_out": list(pair.left_out.items()),
+        "differs": pair.differs,
+        "headline": sentence,
+        "shape": _places(pair.shapes, place),
+        "a_s": _numbers(pair.shapes["a_s"], 4),
+        "ratio": _numbers(pair.shapes["ratio"], 4),
         # one letter each, as there are many
-        "verdict": "".join(LETTERS[verdict] for verdict in found.shapes["verdict"]),
+        "verdict": "".join(LETTERS[verdict] for verdict in pair.shapes["verdict"]),
     }
 
 

@@ -53,13 +53,13 @@ FEWEST = 0.045  # a share that has room for its figure
 
 def drawn(run: Run, shapes: Collection[Shape] | None = None) -> dict[str, Figure]:
     """Every figure of the run's profiles, by the stem of its file; `shapes` chooses among them."""
-    found = profiled_cells.read(run, shapes)
+    splits = profiled_cells.read(run, shapes)
     result = {}
-    if found.on_device:
-        result["kernel-families"] = by_family(run, found.on_device)
-        result["gpu-activity"] = activity(run, found.on_device)
-    if found.on_host:
-        result["operator-families"] = by_family(run, found.on_host)
+    if splits.on_device:
+        result["kernel-families"] = by_family(run, splits.on_device)
+        result["gpu-activity"] = activity(run, splits.on_device)
+    if splits.on_host:
+        result["operator-families"] = by_family(run, splits.on_host)
     return result
 
 
@@ -184,8 +184,8 @@ def timeline(
     Products are told apart by `timesteps`, as in tables. The ending of `path` says what is written.
     """
     if path.suffix not in ENDINGS:
-        found, known = path.suffix or "no ending", ", ".join(ENDINGS)
-        raise LstmBenchError(f"{path}: found {found}, expected one of {known}")
+        ending, known = path.suffix or "no ending", ", ".join(ENDINGS)
+        raise LstmBenchError(f"{path}: found {ending}, expected one of {known}")
     seen = list(activities)
     launched = {a.correlation: a.start_ns for a in seen if a.kind == "launch"}
     heard = [w for w in windows if any(w[0] <= at <= w[1] for at in launched.values())]
@@ -212,17 +212,16 @@ def _timeline(
     there = [f for f in FAMILIES if any(family_of[a.kind, a.name] == f for a in device)]
     room = 0.15 + 1.2 * LINE * -(-(len(there) + 1) // 2)
     busy = sum(a.end_ns - a.start_ns for a in device) / 1e9
-    told = f"Launches: {len(launches)}. On the device: {len(device)} kernels, copies and fills,"
-    told += f" {seconds(busy)} in all. The call: {seconds((window[1] - window[0]) / 1e9)}."
+    counts = f"Launches: {len(launches)}. On the device: {len(device)} kernels, copies and fills,"
+    counts += f" {seconds(busy)} in all. The call: {seconds((window[1] - window[0]) / 1e9)}."
     notes = "While it was profiled, which slows the host: the gaps are longer than in a timed call,"
     notes += " what runs on the device is not."
-    figure, foot = figures.page(1.9 + room, title, [told], notes)
+    figure, foot = figures.page(1.9 + room, title, [counts], notes)
     ax = figure.add_axes(box(figure, 0.75, foot + room + 0.45, WIDTH - 1.0, 1.35))
     unit, scale = ("ms", 1e6) if window[1] - window[0] >= 2e6 else ("us", 1e3)
 
     def bars(these: Iterable[Activity], bottom: float, height: float, colour: str) -> None:
-        found = [(a.start_ns - window[0], a.end_ns - a.start_ns) for a in these]
-        spans = [(start / scale, length / scale) for start, length in found]
+        spans = [((a.start_ns - window[0]) / scale, (a.end_ns - a.start_ns) / scale) for a in these]
         ax.broken_barh(spans, (bottom, height), facecolors=colour)
 
     bars(launches, 1.15, 0.7, GREY)

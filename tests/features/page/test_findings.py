@@ -123,11 +123,11 @@ SHORT = [cell("pytorch", 5e-5, (4, 1, 1), copy) for copy in (1, 2)]
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        (grid({"deepbench": 1}, 0.02), "2% for calls of at least 1 ms. Smaller"),
-        (grid({"pytorch": 1, "tf-mode0": 3}, 0.001, GRID[:2]), "5% for calls of at least 1 ms."),
+        (grid({"deepbench": 1}, 0.02), "Noise floor: 2.0%; smaller"),
+        (grid({"pytorch": 1, "tf-mode0": 3}, 0.001, GRID[:2]), "Noise floor: 5.0%"),
         (grid({"pytorch": 1}, 0.001, GRID[:2]), "it rests on few pairs."),
-        ([*grid({"pytorch": 1}, 0.02), *SHORT], "2% for calls under 100 us and 2% for"),
-        (grid({"pytorch": 2})[::2], "its noise is not known"),
+        ([*grid({"pytorch": 1}, 0.02), *SHORT], "Noise floor: 2.0%;"),
+        (grid({"pytorch": 2})[::2], "Noise of latency not measured"),
     ],
     ids=["class", "few-pairs-as-verdicts", "few-pairs", "borrowed", "no-controls"],
 )

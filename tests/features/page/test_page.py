@@ -227,39 +227,21 @@ def test_winners_are_told_by_class_of_accuracy_and_as_the_report_has_them(text, 
 def test_the_first_screen_is_what_to_run_with_plain_pytorch_in_the_picture(text):
     data = data_of(text)
     names = [row["name"] for row in data["implementations"]]
-    bars = [
-        [(names[bar["implementation"]], bar["role"]) for bar in one]
-        for one in data["lead"]["cards"]
-    ]
-    card = [
-        *(("pytorch", "you run this"), ("pytorch-amp", "less exact")),
-        ("deepbench", "C++ reference"),
-    ]
-    assert bars == [card, card]  # by batch
-    places = [
-        text.index(part)
-        for part in (
-            *("What to run instead of plain PyTorch (pytorch)", "You run plain PyTorch at"),
-            *('<div id="advice">', "<details", "PyTorch is 1.50x slower than the C++ reference"),
-            *("Noise floor", '<div id="overview">'),
-        )
-    ]
-    assert places == sorted(places)
-    headings = re.findall(r"<h[23][^>]*>What to run|text: \"What to run", text)
-    assert len(headings) == 1
-
-
-def test_no_more_than_eight_lines_are_drawn_until_more_are_chosen():
-    run = results.load(RUNS / "h200-ladder")
-    data = data_of(page.html(run))
-    names = [row["name"] for row in data["implementations"]]
-    drawn = [names[i] for i in data["drawn"]]
-    assert len(drawn) == 8 < len(names)
-    assert {"pytorch-tf32", "pytorch-tf32-persistent", "deepbench"} <= set(drawn)
+    roles = ["you run this", "less exact", "C++ reference"]
+    for card in data["lead"]["cards"]:
+        bars = {names[bar["implementation"]]: bar["role"] for bar in card}
+        assert bars == dict(zip(("pytorch", "pytorch-amp", "deepbench"), roles, strict=True))
+    order = ["What to run instead of plain PyTorch (pytorch)", "You run plain PyTorch at"]
+    order += ['<div id="advice">', "<details", "PyTorch is 1.50x slower than", "Noise floor"]
+    assert sorted(order, key=text.index) == order
 
 
 def test_the_tables_of_a_page_are_over_the_same_shapes():
     data = data_of(page.html(results.load(RUNS / "h200-ladder")))
+    names = [row["name"] for row in data["implementations"]]
+    drawn = {names[i] for i in data["drawn"]}  # until more are chosen
+    assert {"pytorch-tf32", "pytorch-tf32-persistent", "deepbench"} <= drawn
+    assert len(drawn) == 8 < len(names)
     ladder, rows = data["sections"][0], data["overview"]["rows"]
     assert "Medians over the 24 shapes" in ladder["notes"][0]
     assert data["overview"]["over"].startswith("the 24 shapes")
@@ -379,18 +361,13 @@ def test_colours_are_those_of_the_figures_and_legible_on_both_backgrounds(text):
     assert len(set(greys)) == 4
 
 
-def test_every_row_has_a_colour_of_its_own():
+def test_every_row_has_a_colour_of_its_own_by_the_contrast_of_wcag():
     seen = [colours.look(name).colour for name in IMPLEMENTATIONS if name != "fake"]
     assert len(set(seen)) == len(seen)
-
-
-def test_contrast_is_the_one_of_wcag():
     assert colours.contrast("#000000", "#ffffff") == pytest.approx(21)
     assert colours.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
-
-
-def test_the_backgrounds_are_those_of_the_style_sheet():
-    assert re.findall(r"--page: (#\w+);", assets()["page.css"]) == [colours.LIGHT, colours.DARK]
+    pages = re.findall(r"--page: (#\w+);", assets()["page.css"])
+    assert pages == [colours.LIGHT, colours.DARK]
 
 
 def test_the_interval_of_a_cell_is_the_one_of_the_driver():
