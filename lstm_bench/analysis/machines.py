@@ -149,7 +149,7 @@ def _sizes(cells: pd.DataFrame) -> str:
     return ", ".join(f"{a} {', '.join(map(str, sorted(cells[a].unique())))}" for a in axes)
 
 
-def table(compared: Machines, prices: Mapping[str, float] | None = None) -> pd.DataFrame:
+def table(sides: Machines, prices: Mapping[str, float] | None = None) -> pd.DataFrame:
     """One row per shape and run.
 
     Columns: hidden, batch, timesteps, input_size, run, device_name, implementation, precision,
@@ -158,10 +158,10 @@ def table(compared: Machines, prices: Mapping[str, float] | None = None) -> pd.D
     to the fastest run at the shape, whose verdict is "fastest"; `wins`: all others are slower
     beyond the noise.
     """
-    shapes = compared.pairs[0, 1].shapes[SHAPE]
-    seconds, ratio, verdict, wins = _ranked(compared.pairs, len(compared.runs))
+    shapes = sides.pairs[0, 1].shapes[SHAPE]
+    seconds, ratio, verdict, wins = _ranked(sides.pairs, len(sides.runs))
     parts = []
-    for place, (name, cells) in enumerate(compared.cells.items()):
+    for place, (name, cells) in enumerate(sides.cells.items()):
         first = cells.drop_duplicates(SHAPE).set_index(SHAPE)
         first = first.reindex(pd.MultiIndex.from_frame(shapes))
         part = shapes.assign(run=name)
@@ -169,14 +169,14 @@ def table(compared: Machines, prices: Mapping[str, float] | None = None) -> pd.D
             part[column] = first[column].to_numpy()
         part["seconds"], part["ratio"] = seconds[place], ratio[place]
         part["verdict"], part["wins"] = verdict[place], wins[place]
-        floors = compared.runs[name].floors(compared.metric)
+        floors = sides.runs[name].floors(sides.metric)
         part["floor"] = noise.floor_at(floors, seconds[place], part["implementation"].tolist())
         keys = list(part[["implementation", *SHAPE]].itertuples(index=False, name=None))
-        for more in compared.added[name]:
+        for more in sides.added[name]:
             part[more.key] = [more.values.get(key, np.nan) for key in keys]
         parts.append(part)
     if prices:
-        dear, by, words, cheapest = _ranked(priced(compared, prices).pairs, len(parts))
+        dear, by, words, cheapest = _ranked(priced(sides, prices).pairs, len(parts))
         for place, part in enumerate(parts):
             part["price"] = dear[place] / HOUR_S * MILLION
             part["price_ratio"], part["price_verdict"] = by[place], words[place]
@@ -185,18 +185,18 @@ def table(compared: Machines, prices: Mapping[str, float] | None = None) -> pd.D
     return found.sort_values(SHAPE, kind="stable", ignore_index=True)
 
 
-def priced(compared: Machines, prices: Mapping[str, float]) -> Machines:
+def priced(sides: Machines, prices: Mapping[str, float]) -> Machines:
     """The same with what a call costs in place of its time: verdicts are of prices then.
 
     The noise is that of the times.
     """
-    if set(prices) != set(compared.names) or not all(0 < one < np.inf for one in prices.values()):
+    if set(prices) != set(sides.names) or not all(0 < one < np.inf for one in prices.values()):
         given = ", ".join(f"{name}={one:g}" for name, one in prices.items())
-        wanted = ", ".join(f"{name}=2.50" for name in compared.names)
+        wanted = ", ".join(f"{name}=2.50" for name in sides.names)
         raise LstmBenchError(f"prices per hour: found {given}, expected such as {wanted}")
     pairs = {}
-    for (i, j), found in compared.pairs.items():
-        a, b = prices[compared.names[i]], prices[compared.names[j]]
+    for (i, j), found in sides.pairs.items():
+        a, b = prices[sides.names[i]], prices[sides.names[j]]
         shapes = found.shapes.assign(a_s=found.shapes["a_s"] * a, b_s=found.shapes["b_s"] * b)
         shapes["ratio"] = shapes["b_s"] / shapes["a_s"]
         rounds = found.a_rounds * a, found.b_rounds * b
@@ -205,7 +205,7 @@ def priced(compared: Machines, prices: Mapping[str, float]) -> Machines:
         pairs[i, j] = dataclasses.replace(
             found, shapes=shapes, a_rounds=rounds[0], b_rounds=rounds[1]
         )
-    return dataclasses.replace(compared, pairs=pairs)
+    return dataclasses.replace(sides, pairs=pairs)
 
 
 def _ranked(
@@ -231,12 +231,12 @@ def _ranked(
     return seconds, seconds / seconds.min(axis=0), verdict, (verdict == "fastest") & slower
 
 
-def unlike(compared: Machines) -> dict[str, list[str]]:
+def unlike(sides: Machines) -> dict[str, list[str]]:
     """In what the runs differ beside the machine, and the value of each: versions and settings."""
     had = []
-    for name, run in compared.runs.items():
-        rows = dict.fromkeys(compared.cells[name]["implementation"])
+    for name, run in sides.runs.items():
+        rows = dict.fromkeys(sides.cells[name]["implementation"])
         had.append({k: v for row in rows for k, v in versions(run, row).items()})
-        had[-1]["precision"] = " and ".join(sorted(set(compared.cells[name]["precision"])))
-    found = circumstances.differences(list(compared.runs.values()), [had], machine=False)
+        had[-1]["precision"] = " and ".join(sorted(set(sides.cells[name]["precision"])))
+    found = circumstances.differences(list(sides.runs.values()), [had], machine=False)
     return {what: list(values) for what, values in found.items()}

@@ -21,41 +21,34 @@ FEW = 3  # rows that are named
 NOBODY = "?"  # wins: within noise, unsure, or by timesteps
 
 
-def document(compared: Machines, prices: Mapping[str, float] | None = None) -> Document:
+def document(sides: Machines, prices: Mapping[str, float] | None = None) -> Document:
     """What differs beside the machines, the answer, where it turns, then the evidence."""
-    found, apart = table(compared, prices), unlike(compared)
+    found, apart = table(sides, prices), unlike(sides)
     result = Document(main="shapes")
     result.facts = {
-        "runs": compared.names,
-        "metric": compared.metric,
-        "accuracy": compared.accuracy,
+        "runs": sides.names,
+        **{key: getattr(sides, key) for key in ("metric", "accuracy", "implementation")},
+        **{"unlike": apart, "had": dict(sides.had), "prices": dict(prices or {})},
+        "rows": dict(sides.rows),
+        "noise": {n: noise_facts(run.floors(sides.metric)) for n, run in sides.runs.items()},
     }
-    result.facts |= {
-        "implementation": compared.implementation,
-        "unlike": apart,
-        "had": dict(compared.had),
-    }
-    result.facts |= {"prices": dict(prices or {}), "rows": dict(compared.rows)}
-    result.facts["noise"] = {
-        name: noise_facts(run.floors(compared.metric)) for name, run in compared.runs.items()
-    }
-    marks = letters(compared)
-    heads = (f"{marks[name]} = {heading(run)}" for name, run in compared.runs.items())
-    result.add("\n".join([*heads, *map(wrapped, _apart(compared, apart))]))
-    result.add(paragraph(*_answer(compared, found)))
+    marks = letters(sides)
+    heads = (f"{marks[name]} = {heading(run)}" for name, run in sides.runs.items())
+    result.add("\n".join([*heads, *map(wrapped, _apart(sides, apart))]))
+    result.add(paragraph(*_answer(sides, found)))
     if prices:
-        result.add(paragraph(*_by_price(compared, found, prices)))
-    result.add(_map(compared, found), _shapes(compared, found, prices))
-    result.add(paragraph(*_notes(compared, found, prices)))
+        result.add(paragraph(*_by_price(sides, found, prices)))
+    result.add(_map(sides, found), _shapes(sides, found, prices))
+    result.add(paragraph(*_notes(sides, found, prices)))
     return result
 
 
-def letters(compared: Machines) -> dict[str, str]:
+def letters(sides: Machines) -> dict[str, str]:
     """A short name for each run: A, B, ..."""
-    return dict(zip(compared.names, string.ascii_uppercase, strict=False))
+    return dict(zip(sides.names, string.ascii_uppercase, strict=False))
 
 
-def _apart(compared: Machines, apart: Mapping[str, Sequence[str]]) -> list[str]:
+def _apart(sides: Machines, apart: Mapping[str, Sequence[str]]) -> list[str]:
     """In what the runs were not alike beside the machine: the reader must know that first."""
     lines = []
     shown = {what: values for what, values in apart.items() if not what.startswith("sampling.")}
@@ -63,11 +56,11 @@ def _apart(compared: Machines, apart: Mapping[str, Sequence[str]]) -> list[str]:
     if shown or sampling:
         differences = [f"{what} {' / '.join(values)}" for what, values in shown.items()]
         differences += [f"sampling ({', '.join(sampling)})"] if sampling else []
-        order = " / ".join(letters(compared).values())
+        order = " / ".join(letters(sides).values())
         lines.append(f"Not the same build on each ({order}): {'; '.join(differences)}.")
-    if compared.implementation is None:
-        lines += _choice(compared)
-    devices = {name for cells in compared.cells.values() for name in cells["device_name"]}
+    if sides.implementation is None:
+        lines += _choice(sides)
+    devices = {name for cells in sides.cells.values() for name in cells["device_name"]}
     if len(devices) == 1:
         lines.append(
             "The same device in all: what differs is not the machine, or it drifted between the"
@@ -76,15 +69,13 @@ def _apart(compared: Machines, apart: Mapping[str, Sequence[str]]) -> list[str]:
     return lines
 
 
-def _choice(compared: Machines) -> list[str]:
+def _choice(sides: Machines) -> list[str]:
     """Rows that only some of the runs have: a machine with few to choose from looks slow."""
-    common = set.intersection(*(set(rows) for rows in compared.rows.values()))
-    others = {
-        name: [row for row in rows if row not in common] for name, rows in compared.rows.items()
-    }
+    common = set.intersection(*(set(rows) for rows in sides.rows.values()))
+    others = {name: [row for row in rows if row not in common] for name, rows in sides.rows.items()}
     if not any(others.values()):
         return []
-    marks = letters(compared)
+    marks = letters(sides)
     more = [
         f"{marks[name]} also has {', '.join(rows) if len(rows) <= FEW else f'{len(rows)} others'}"
         for name, rows in others.items()
@@ -94,23 +85,21 @@ def _choice(compared: Machines) -> list[str]:
     return [f"Not the same rows to choose from: {both}; {'; '.join(more)}."]
 
 
-def _answer(compared: Machines, found: pd.DataFrame) -> list[str]:
+def _answer(sides: Machines, found: pd.DataFrame) -> list[str]:
     """Who is faster and by how much, at how many shapes, and from which size on."""
-    what = f"with {compared.implementation}"
-    if compared.implementation is None:
-        best = (
-            "whatever its error"
-            if compared.accuracy == summary.ANY
-            else f"in {_within(compared.accuracy)}"
-        )
+    what = f"with {sides.implementation}"
+    if sides.implementation is None:
+        best = f"in {_within(sides.accuracy)}"
+        if sides.accuracy == summary.ANY:
+            best = "whatever its error"
         what = f"with the fastest that can be deployed {best}"
-    had = listed(f"{compared.had[name]} in {name}" for name in compared.names)
-    shapes = len(found) // len(compared.runs)
-    lines = [f"By {compared.metric} of a call, each {what}, at {_common(shapes)} ({had}):"]
-    for (i, _), pair in compared.pairs.items():
+    had = listed(f"{sides.had[name]} in {name}" for name in sides.names)
+    shapes = len(found) // len(sides.runs)
+    lines = [f"By {sides.metric} of a call, each {what}, at {_common(shapes)} ({had}):"]
+    for (i, _), pair in sides.pairs.items():
         if i == 0:
             lines.append(f"{headline(pair)}.")
-    lines += _wins(compared, found, "wins", "the fastest")
+    lines += _wins(sides, found, "wins", "the fastest")
     return lines
 
 
@@ -122,17 +111,17 @@ def _common(shapes: int) -> str:
     return "the one shape that all have" if shapes == 1 else f"the {shapes} shapes that all have"
 
 
-def _wins(compared: Machines, found: pd.DataFrame, wins: str, word: str) -> list[str]:
+def _wins(sides: Machines, found: pd.DataFrame, wins: str, word: str) -> list[str]:
     """At how many shapes each wins, and where that is."""
-    shapes = len(found) // len(compared.runs)
-    won = {name: int(found.loc[found["run"] == name, wins].sum()) for name in compared.names}
+    shapes = len(found) // len(sides.runs)
+    won = {name: int(found.loc[found["run"] == name, wins].sum()) for name in sides.names}
     open_ = shapes - sum(won.values())
     counts = [f"{name} is {word} at {count}" for name, count in won.items()]
     rest = f", at {open_} it is within noise or not clear" if open_ else ""
     lines = [f"Of {counted(shapes, 'shape')} {listed(counts)}{rest}."]
     always = "whatever the timesteps " if found["timesteps"].nunique() > 1 else ""
     if max(won.values()) < shapes:
-        for name in compared.names:
+        for name in sides.names:
             if place := where(found[found["run"] == name], wins):
                 lines.append(f"{name} is {word} {always}{place}.")
     return lines
@@ -177,21 +166,21 @@ def _runs(values: Iterable[Any]) -> Iterator[tuple[int, int, Any]]:
         start = end
 
 
-def _by_price(compared: Machines, found: pd.DataFrame, prices: Mapping[str, float]) -> list[str]:
+def _by_price(sides: Machines, found: pd.DataFrame, prices: Mapping[str, float]) -> list[str]:
     hourly = listed(f"{price:g} an hour for {name}" for name, price in prices.items())
     lines = [f"By price, at {hourly}, a machine kept busy by calls one after another:"]
-    for (i, j), pair in priced(compared, prices).pairs.items():
+    for (i, j), pair in priced(sides, prices).pairs.items():
         if i == 0:
-            a, b, ratio = compared.names[i], compared.names[j], times(pair.group().ratio.value)
+            a, b, ratio = sides.names[i], sides.names[j], times(pair.group().ratio.value)
             lines.append(
                 f"A call costs {ratio} as much on {b} as on {a}, geometric mean over shapes."
             )
-    return lines + _wins(compared, found, "price_wins", "the cheapest")
+    return lines + _wins(sides, found, "price_wins", "the cheapest")
 
 
-def _map(compared: Machines, found: pd.DataFrame) -> Table:
+def _map(sides: Machines, found: pd.DataFrame) -> Table:
     """Batch by timesteps: who wins at which hidden sizes."""
-    marks = letters(compared)
+    marks = letters(sides)
     won = found[found["wins"]].set_index(SHAPE)["run"]
     shapes = found.drop_duplicates(SHAPE)
     winner = [
@@ -221,11 +210,9 @@ def _along(winners: pd.Series[str]) -> str:
     )
 
 
-def _shapes(
-    compared: Machines, found: pd.DataFrame, prices: Mapping[str, float] | None = None
-) -> Table:
+def _shapes(sides: Machines, found: pd.DataFrame, prices: Mapping[str, float] | None) -> Table:
     """Every shape: who wins, by how much, and what each run has there."""
-    marks, added = letters(compared), compared.added[compared.names[0]]
+    marks, added = letters(sides), sides.added[sides.names[0]]
     keys = [column.key for column in added] + ["price"] * bool(prices)
     rows = []
     for sizes, part in found.groupby(SHAPE, sort=False):
@@ -253,26 +240,23 @@ def _shapes(
             heads = [(f"{mark} {more.heading}", f"{mark}_{more.key}") for mark in marks.values()]
             columns += [number(*head, more.show) for head in heads]
     if prices:
-        columns += [
-            number(f"{mark} price", f"{mark}_price", "{:.3g}".format) for mark in marks.values()
-        ]
+        heads = [(f"{mark} price", f"{mark}_price") for mark in marks.values()]
+        columns += [number(*head, "{:.3g}".format) for head in heads]
     return Table("shapes", rows, columns)
 
 
-def _notes(
-    compared: Machines, found: pd.DataFrame, prices: Mapping[str, float] | None = None
-) -> list[str]:
+def _notes(sides: Machines, found: pd.DataFrame, prices: Mapping[str, float] | None) -> list[str]:
     """What the numbers are, and what they are not."""
     lines = ["fastest: by how many times the next machine is slower."]
-    for one in compared.added[compared.names[0]]:
-        names = list(dict.fromkeys(found.loc[found[one.key].notna(), "run"]))
+    for more in sides.added[sides.names[0]]:
+        names = list(dict.fromkeys(found.loc[found[more.key].notna(), "run"]))
         if names:
-            lines.append(f"{one.heading}: {one.note}; measured in {listed(names)}.")
+            lines.append(f"{more.heading}: {more.note}; measured in {listed(names)}.")
     if prices:
         lines.append("price: of a million calls, as long as each takes.")
     lines += [
-        f"{name}: {noise_line(run.floors(compared.metric), compared.metric)}"
-        for name, run in compared.runs.items()
+        f"{name}: {noise_line(run.floors(sides.metric), sides.metric)}"
+        for name, run in sides.runs.items()
     ]
     lines.append(
         "A difference must be beyond the larger noise floor. Measured in different runs: what else"
