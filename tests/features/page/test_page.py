@@ -96,7 +96,7 @@ def document(heading, *rows):
 def adding(monkeypatch, *documents, data=()):
     """The page gets these documents from features, and this data."""
     doors = {"section": [lambda run, made=made: made for made in documents], "page_data": data}
-    monkeypatch.setattr(features, "behind", lambda door: doors[door])
+    monkeypatch.setattr(features, "behind", lambda door: doors.get(door, []))
 
 
 def test_no_text_of_a_run_can_end_the_data(monkeypatch):
@@ -297,7 +297,7 @@ def test_tables_of_one_name_are_one_with_the_texts_around_them():
     (section,) = sections.sections_of(both)
     assert section["notes"] == ["All shapes", "Doubt"]
     assert section["columns"] == [["of", False], ["doubt", False], ["n", True]]
-    assert section["rows"] == [["doubt", "a", ["1", 1]], ["doubt", "b", ["None", None]]]
+    assert section["rows"] == [["doubt", "a", ["1", 1]], ["doubt", "b", ["-", None]]]
 
 
 def test_what_is_not_a_finite_number_becomes_null():
