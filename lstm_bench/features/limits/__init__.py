@@ -2,4 +2,11 @@
 
 from lstm_bench.model.feature import Feature
 
-FEATURE = Feature(doors={"figure": "figure:drawn", "section": "sections:document"})
+FEATURE = Feature(
+    doors={
+        "around_run": "measure:around_run",
+        "doctor": "command:DOCTOR",
+        "figure": "figure:drawn",
+        "section": "sections:document",
+    }
+)
