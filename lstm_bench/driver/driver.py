@@ -42,7 +42,7 @@ from lstm_bench.model.types import (
 from lstm_bench.model.units import counted
 from lstm_bench.runs import budget
 from lstm_bench.runs.estimate import Estimate, possible
-from lstm_bench.runs.plan import Plan
+from lstm_bench.runs.plan import Plan, by_shape
 from lstm_bench.runs.store import Sink
 
 CORES_TO_IMPORT = 4  # for each worker that starts beside others, so that import times stay true
@@ -465,11 +465,3 @@ def pending(plan: Plan, records: Iterable[Record], retry_failed: bool) -> list[C
         wanted = (*again, "ok") if cut_short else again
         left += [cell for cell, status in zip(group, statuses, strict=True) if status in wanted]
     return left
-
-
-def by_shape(cells: Iterable[Cell]) -> dict[tuple[int, Shape], list[Cell]]:
-    """Cells that are measured in turns, in the order in which their shapes come."""
-    groups: dict[tuple[int, Shape], list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault((cell.pass_number, cell.shape), []).append(cell)
-    return groups

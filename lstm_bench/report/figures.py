@@ -25,11 +25,12 @@ from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.comparison import compare
 from lstm_bench.analysis.noise import METRICS, SHAPE, Numbers
 from lstm_bench.analysis.results import Run
+from lstm_bench.frameworks import FRAMEWORKS
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.types import Shape
 from lstm_bench.model.units import counted, percent, short, times
 from lstm_bench.report import fastest, run_report
-from lstm_bench.report.colours import ink, look
+from lstm_bench.report.colours import ink, style_of
 
 PYTORCH = ("deepbench", "pytorch", "pytorch-amp")  # the rows of the paper's figures 2 and 4
 AXES = {
@@ -176,7 +177,7 @@ def time_by(run: Run, axis: str, only: Sequence[str] | None = None) -> Figure | 
     shifts = _scale_x(ax, sorted(set(table["at"])), len(order))
     lines = {}
     for name, shift in zip(last.index, shifts, strict=True):
-        mine, how = table[table["implementation"] == name], look(name)
+        mine, how = table[table["implementation"] == name], style_of(name)
         x, alpha = mine["at"].to_numpy() * shift, 0.6 if len(order) < 6 else 0.3
         ax.vlines(x, 1e3 * mine["low_s"], 1e3 * mine["high_s"], colors=how.colour, alpha=alpha)
         (lines[name],) = ax.plot(x, 1e3 * mine["latency_s"], label=name, color=how.colour)
@@ -232,7 +233,7 @@ def winners(run: Run, accuracy: str = "fp32") -> Figure | None:
     counts = summary.wins(won)
     names = sorted(set(won["fastest"]), key=lambda n: (-counts[n], known.names.index(n)))
     cells = list(zip(won["fastest"], won["ratio"], won["verdict"], strict=True))
-    won["colour"] = [look(n).colour + ("" if v == "slower" else PALE) for n, _, v in cells]
+    won["colour"] = [style_of(n).colour + ("" if v == "slower" else PALE) for n, _, v in cells]
     won["text"] = [f"{_short(n)}\n{times(r) if v == 'slower' else v}" for n, r, v in cells]
     beside = (won["fastest_s"] / won["reference_s"]).tolist()
     won["text"] += [f"\nC++ {r:.2g}x" if math.isfinite(r) else "" for r in beside]
@@ -244,7 +245,7 @@ def winners(run: Run, accuracy: str = "fp32") -> Figure | None:
     best = best if counts else "nothing, all within noise"
     title = f"{what} in {summary.accuracy_label(accuracy)}: {best}"
     entries: list[tuple[Any, str]] = [
-        (look(name).colour, f"{elided(name, 30)}: fastest at {counts[name]} of {len(won)}")
+        (style_of(name).colour, f"{elided(name, 30)}: fastest at {counts[name]} of {len(won)}")
         for name in names
     ]
     return fastest_maps([about(run)], title, won, entries, notes)
@@ -430,7 +431,8 @@ def legend(figure: Figure, entries: list[tuple[Any, str]], corner: str, y: float
 
 def _short(name: str) -> str:
     """A name for a cell."""
-    name = name.replace("deepbench", "DB").replace("pytorch", "PT").replace("tf-mode", "TF")
+    for framework in FRAMEWORKS.values():
+        name = name.replace(*framework.short)
     return textwrap.fill(elided(plain(name), 18).replace("-", " "), 7)
 
 

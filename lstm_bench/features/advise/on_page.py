@@ -10,8 +10,8 @@ from lstm_bench.analysis.choice import CLASSES, TIE, allowed
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.advise import advice, estimate, sources
+from lstm_bench.frameworks import snippet
 from lstm_bench.report.fastest import Compared, base_of
-from lstm_bench.report.snippets import snippet
 
 
 def on_page(run: Run) -> tuple[str, dict[str, Any], str] | None:

@@ -16,22 +16,14 @@ import pandas as pd
 from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.results import REFERENCES, Run, references
 from lstm_bench.analysis.summary import accuracy_label
+from lstm_bench.frameworks import FRAMEWORKS
 from lstm_bench.model.types import UNSEEN_GPU, Implementation
 from lstm_bench.model.units import counted, error, listed, seconds
 from lstm_bench.report import fastest, run_report
 from lstm_bench.report.fastest import Compared
 from lstm_bench.report.headline import headline
 
-TITLES = {
-    "pytorch": "PyTorch",
-    "tensorflow": "TensorFlow",
-    "jax": "JAX",
-    "onnxruntime": "ONNX Runtime",
-    "openvino": "OpenVINO",
-    "persistent": "our kernels",
-    "keras-torch": "Keras on PyTorch",
-    "keras-jax": "Keras on JAX",
-}
+TITLES = {f.name: f.title for f in FRAMEWORKS.values() if f.title}
 #: What all numbers are about; help and README say the same.
 SCOPE = "Inference, one LSTM layer, one direction, equal lengths"
 MOST_NAMED = 4  # rows named in one list of failures or warnings

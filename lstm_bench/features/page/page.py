@@ -36,7 +36,7 @@ from lstm_bench.features.page.instead import Card, Instead
 from lstm_bench.model.types import TOLERANCES, plain
 from lstm_bench.model.units import clean, over
 from lstm_bench.report import fastest
-from lstm_bench.report.colours import ink, look, on_dark
+from lstm_bench.report.colours import ink, on_dark, style_of
 from lstm_bench.report.fastest import Compared
 from lstm_bench.report.headline import by_axis, floor_of, headline
 
@@ -142,7 +142,7 @@ def data(run: Run, compared: Compared, lead: Instead) -> dict[str, Any]:
 def _implementation(run: Run, name: str) -> dict[str, Any]:
     """A row of the plan, as far as the page shows it, and its look on both backgrounds."""
     mine = run.cells[run.cells["implementation"] == name].iloc[0]
-    its = look(name)
+    its = style_of(name)
     dark = on_dark(its.colour)
     return {
         "name": name,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -179,46 +178,34 @@ def _measured(
     timeline: bool = False,
 ) -> tuple[Record, Profile, Profiled]:
     """Run the one cell; nothing of it stays on disk."""
-    from lstm_bench.driver import driver, machine, preflight
+    from lstm_bench.commands.run import run
+    from lstm_bench.driver import preflight
     from lstm_bench.driver.follow_ups import ProfileOptions
-    from lstm_bench.driver.signals import Stop
-    from lstm_bench.runs import grid
-    from lstm_bench.runs.store import Kept
+    from lstm_bench.runs.choice import RunOptions
 
     data = {
         "name": "profile",
-        "implementations": [implementation],
         "device": options.device_for(device),
         "threads": threads or "all",
         "controls": 0,
         "profile": True,
+        "sampling": {"rounds": 5, "max_rounds": 5},
     }
-    plan = grid.plan(
-        data,
-        Path("--shape"),
-        device=machine.default_device(),
-        threads=machine.threads(),
+    asked = RunOptions(
+        grid=data,
+        file=Path("--shape"),
         shapes=[shape],
         implementations=[implementation],
         environments=preflight.environments(pythons),
-        sampling={"rounds": 5, "max_rounds": 5},
+        results=None,
+        quiet=True,
     )
-    preflight.missing(plan)
-    preflight.device(plan)
     seen: list[Profiled] = []
-    look = ProfileOptions(operators=operators, told=seen.append, trace=timeline, depth=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder,
-        Stop(options.tell) as stop,
-        options.alone(plan.settings.device),
-        options.progress(quiet=True) as progress,
-    ):
-        kept = Kept(Path(folder))
-        driver.run(plan, plan.all_cells(), kept, progress, stop, look=look)
-    if stop() and not seen:
-        sys.exit(stop.exit_code)
-    if not kept.records or not seen:
-        told = [text for record in kept.records for text in (record.reason, *record.warnings)]
+    session = run(asked, ProfileOptions(operators, seen.append, timeline, depth=True))
+    if session.interrupted and not seen:
+        sys.exit(session.code)
+    if not session.records or not seen:
+        told = [text for record in session.records for text in (record.reason, *record.warnings)]
         why = "; ".join(filter(None, told))
         raise Stopped(f"{implementation} at {shape.label} could not be profiled: {why}")
-    return kept.records[0], seen[0].profile, seen[0]
+    return session.records[0], seen[0].profile, seen[0]
