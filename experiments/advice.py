@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from lstm_bench.analysis import summary
+from lstm_bench.analysis.choice import CLASSES, allowed
 from lstm_bench.analysis.results import Run, load
 from lstm_bench.features.advise import estimate, sources
-from lstm_bench.features.advise.estimate import CLASSES, allowed
 from lstm_bench.model.units import percent
 from lstm_bench.report.document import Row, Table, number, text
 from lstm_bench.report.ladder import base_of

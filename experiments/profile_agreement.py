@@ -20,9 +20,9 @@ import sys
 from collections import defaultdict
 from typing import Any
 
-from lstm_bench.analysis.families import families
 from lstm_bench.driver import machine
 from lstm_bench.features.profile import in_worker as profiling
+from lstm_bench.features.profile.families import families
 from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.profile import Profile, summary
 from lstm_bench.model.types import Settings, Shape

@@ -21,7 +21,6 @@ from lstm_bench.analysis import noise, results
 from lstm_bench.analysis.noise import SHAPE, Numbers
 from lstm_bench.model.units import percent
 from lstm_bench.report.document import Table, number, text
-from lstm_bench.report.findings import measured
 
 LEAST_SPREAD, FEWEST_ROUNDS, FEWEST_ROWS = 0.03, 16, 2
 
@@ -85,7 +84,8 @@ def main() -> None:
     )
     parser.add_argument("run", type=Path, metavar="results/RUN")
     run = results.load(parser.parse_args().run)
-    cells = measured(run.cells)
+    cells = run.cells[(run.cells["status"] == "ok") & (run.cells["copy"] == 1)]
+    cells = cells[cells["latency_s"].notna()]
     worker = cells["implementation"].map({row.name: row.worker for row in run.plan.implementations})
     found = [about(str(name), own) for name, own in cells.groupby(worker)]
     columns = (

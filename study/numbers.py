@@ -16,7 +16,6 @@ from lstm_bench.analysis.comparison import Comparison
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.features.limits import distance as limits
 from lstm_bench.model.units import counted, error, factor, percent, seconds
-from lstm_bench.report.findings import two_digits
 from lstm_bench.report.paper_table import PAPER
 from study import findings, tables
 from study.runs import (
@@ -140,7 +139,9 @@ def _ladder(book: Book) -> None:
     book.count("ladder_rows", count, "implementations", LADDER)
     floors = sorted(set(noise.applied(load(LADDER).run.noise)))
     for name, floor in (("ladder_noise_low", floors[0]), ("ladder_noise_high", floors[-1])):
-        book.add(name, floor, two_digits(floor), "noise floor, by the length of a call", LADDER)
+        book.add(
+            name, floor, tables.two_digits(floor), "noise floor, by the length of a call", LADDER
+        )
 
 
 def _kernel(book: Book) -> None:
@@ -276,7 +277,7 @@ def _run(book: Book) -> None:
     book.count("cells", int(ok.sum()), "cells with a time, controls apart")
     floors = sorted(set(noise.applied(run.noise)))
     for name, floor in (("noise_low", floors[0]), ("noise_high", floors[-1])):
-        book.add(name, floor, two_digits(floor), "noise floor, by the length of a call")
+        book.add(name, floor, tables.two_digits(floor), "noise floor, by the length of a call")
     pairs, different = (
         sum(getattr(one, what) for one in run.noise) for what in ("pairs", "called_different")
     )

@@ -17,7 +17,6 @@ from lstm_bench.features.energy import cells as energy_cells
 from lstm_bench.features.energy.cells import Drawn, drawn
 from lstm_bench.model.types import ACCURACY, Shape
 from lstm_bench.model.units import factor, in_units, seconds, span
-from lstm_bench.report.findings import two_digits
 from lstm_bench.report.paper_table import paper_pairs
 from lstm_bench.runs import store
 from study import findings
@@ -90,6 +89,12 @@ RUNS = (
 ENERGY_RUNS = tuple(f"h200-energy-{n}" for n in range(1, 5))
 ENERGY_PAIRS = {"same_gpu": ENERGY_RUNS[:2], "other_gpu": ENERGY_RUNS[::2]}
 JOULES = {"J": 1.0, "mJ": 1e3, "uJ": 1e6}
+
+
+def two_digits(value: float) -> str:
+    """A share with two digits: 0.35%, 2.4%, 13%."""
+    scaled = 100 * value
+    return f"{scaled:.0f}%" if scaled >= 9.95 else f"{float(f'{scaled:.2g}'):g}%"
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:

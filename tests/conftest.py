@@ -89,6 +89,20 @@ def at_most(examples: int) -> settings:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=20, help="random kills in test_kill.py")
     parser.addoption("--cluster", action="store_true", help="start Ray clusters in test_ray.py")
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden/ anew")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a whole text with a file of tests/golden, which `--update-golden` writes anew."""
+
+    def check(name: str, text: str) -> None:
+        path = Path(__file__).parent / "golden" / f"{name}.txt"
+        if request.config.getoption("--update-golden"):
+            path.write_text(text + "\n")
+        assert (text + "\n").splitlines() == path.read_text().splitlines()
+
+    return check
 
 
 @pytest.fixture(autouse=True)

@@ -30,8 +30,9 @@ from lstm_bench.cli import main
 from lstm_bench.driver.cell import Measurement, blank_record, fill
 from lstm_bench.driver.protocol import Failure
 from lstm_bench.driver.worker_pool import WorkerFailed, WorkerProcess, parsed_reply
+from lstm_bench.features.page import page
 from lstm_bench.model.types import LstmBenchError, Record, dumps, to_json
-from lstm_bench.report import page, pair_report, paper_table, run_report
+from lstm_bench.report import pair_report, paper_table, run_report
 from lstm_bench.report.document import FORMATS
 from lstm_bench.runs import choice, grid
 from lstm_bench.runs.plan import Plan

@@ -23,16 +23,8 @@ from lstm_bench.frameworks import FRAMEWORKS
 
 #: Arrows that are still to be turned; this becomes empty.
 PENDING = {
-    ("analysis/machines", "features.energy"),
-    ("commands/report", "features.advise"),
-    ("commands/report", "features.energy"),
-    ("commands/report", "features.limits"),
-    ("commands/report", "features.profile"),
     ("driver/cell", "features.energy"),
     ("driver/gpu", "features.energy"),
-    ("report/instead", "features.advise"),
-    ("report/ladder", "features.profile"),
-    ("report/run_report", "features.limits"),
     ("worker/worker", "sessions"),
 }
 LIBRARY = {module.split(".")[0] for one in FRAMEWORKS.values() for module in one.requires}

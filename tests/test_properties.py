@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.comparison import compare
+from lstm_bench.features.page import page
 from lstm_bench.model.types import Block, LstmBenchError, Record, Shape, dumps, to_json
 from lstm_bench.model.units import clean
-from lstm_bench.report import page, paper_table, run_report
+from lstm_bench.report import paper_table, run_report
 from lstm_bench.report.document import Document, Table, text
 from lstm_bench.runs import choice
 

@@ -332,14 +332,14 @@ def _refuse(a: str, b: str, known: Sequence[dict[str, list[object]]], fields: li
     """Name every field in which the two differ, and the flags that allow it."""
     if not fields:
         return
-    told = []
+    differences = []
     for what in fields:
         sides = (", ".join(map(str, of[what])) or "none" for of in known)
-        told.append(f"{what} ({' and '.join(sides)})")
+        differences.append(f"{what} ({' and '.join(sides)})")
     wanted = [w for w in fields if "device" not in fields or w not in ("driver", "threads")]
     flags = " ".join(f"--across {what}" for what in wanted)
     raise LstmBenchError(
-        f"{a} and {b} differ in {', '.join(told)}; to compare them all the same, add {flags}"
+        f"{a} and {b} differ in {', '.join(differences)}; to compare them all the same, add {flags}"
     )
 
 

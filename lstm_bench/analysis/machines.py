@@ -9,24 +9,23 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from lstm_bench import features
 from lstm_bench.analysis import circumstances, noise, summary
+from lstm_bench.analysis.choice import CLASSES
 from lstm_bench.analysis.comparison import TURNED, Comparison, compare
 from lstm_bench.analysis.noise import METRICS, SHAPE
 from lstm_bench.analysis.results import Run, references, versions
-from lstm_bench.features.energy import cells as energy_cells
+from lstm_bench.model.feature import AddedColumn
 from lstm_bench.model.shape_filter import chosen
-from lstm_bench.model.types import ACCURACY, LstmBenchError
+from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import counted
-from lstm_bench.runs import store
 
-#: The most accurate first: who may have one of them may have any before it.
-CLASSES = tuple(dict.fromkeys(ACCURACY.values()))
 #: In what whole runs may differ without a word of the user: machines are what is compared.
 ACROSS = ("device", "driver", "threads", "precision")
 MOST_RUNS = 26  # each has a letter
@@ -47,6 +46,7 @@ class Machines:
     rows: Mapping[str, list[str]]  # of each run, those that it could have stood with
     had: Mapping[str, int]  # shapes that each run has anything for
     pairs: Pairs
+    added: Mapping[str, list[AddedColumn]]  # of each run, what features add to the table
 
     @property
     def names(self) -> list[str]:
@@ -102,7 +102,11 @@ def machines(
         floors = [runs[a].floors(metric), runs[b].floors(metric)]
         pairs[i, j] = compare(named[i], a, b, metric, named[j], allowed, floors)
     rows = {name: list(dict.fromkeys(cells["implementation"])) for name, cells in able.items()}
-    return Machines(runs, metric, accuracy, implementation, own, rows, had, pairs)
+    added = {
+        name: [add(run, own[name], metric) for add in features.behind("column-machines")]
+        for name, run in runs.items()
+    }
+    return Machines(runs, metric, accuracy, implementation, own, rows, had, pairs, added)
 
 
 def _able(
@@ -145,18 +149,19 @@ def _sizes(cells: pd.DataFrame) -> str:
     return ", ".join(f"{a} {', '.join(map(str, sorted(cells[a].unique())))}" for a in axes)
 
 
-def table(of: Machines, prices: Mapping[str, float] | None = None) -> pd.DataFrame:
+def table(sides: Machines, prices: Mapping[str, float] | None = None) -> pd.DataFrame:
     """One row per shape and run.
 
     Columns: hidden, batch, timesteps, input_size, run, device_name, implementation, precision,
-    seconds, ratio, verdict, wins, floor, energy_j; with `prices` per hour also price (of a million
-    calls), price_ratio, price_verdict and price_wins. `ratio` is to the fastest run at the shape,
-    whose verdict is "fastest"; `wins`: all others are slower beyond the noise.
+    seconds, ratio, verdict, wins, floor, and those of features, such as energy_j; with `prices`
+    per hour also price (of a million calls), price_ratio, price_verdict and price_wins. `ratio` is
+    to the fastest run at the shape, whose verdict is "fastest"; `wins`: all others are slower
+    beyond the noise.
     """
-    shapes = of.pairs[0, 1].shapes[SHAPE]
-    seconds, ratio, verdict, wins = _ranked(of.pairs, len(of.runs))
+    shapes = sides.pairs[0, 1].shapes[SHAPE]
+    seconds, ratio, verdict, wins = _ranked(sides.pairs, len(sides.runs))
     parts = []
-    for place, (name, cells) in enumerate(of.cells.items()):
+    for place, (name, cells) in enumerate(sides.cells.items()):
         first = cells.drop_duplicates(SHAPE).set_index(SHAPE)
         first = first.reindex(pd.MultiIndex.from_frame(shapes))
         part = shapes.assign(run=name)
@@ -164,12 +169,14 @@ def table(of: Machines, prices: Mapping[str, float] | None = None) -> pd.DataFra
             part[column] = first[column].to_numpy()
         part["seconds"], part["ratio"] = seconds[place], ratio[place]
         part["verdict"], part["wins"] = verdict[place], wins[place]
-        floors = of.runs[name].floors(of.metric)
+        floors = sides.runs[name].floors(sides.metric)
         part["floor"] = noise.floor_at(floors, seconds[place], part["implementation"].tolist())
-        part["energy_j"] = _energies(of.runs[name], part)
+        keys = list(part[["implementation", *SHAPE]].itertuples(index=False, name=None))
+        for more in sides.added[name]:
+            part[more.key] = [more.values.get(key, np.nan) for key in keys]
         parts.append(part)
     if prices:
-        dear, by, words, cheapest = _ranked(priced(of, prices).pairs, len(parts))
+        dear, by, words, cheapest = _ranked(priced(sides, prices).pairs, len(parts))
         for place, part in enumerate(parts):
             part["price"] = dear[place] / HOUR_S * MILLION
             part["price_ratio"], part["price_verdict"] = by[place], words[place]
@@ -178,18 +185,18 @@ def table(of: Machines, prices: Mapping[str, float] | None = None) -> pd.DataFra
     return found.sort_values(SHAPE, kind="stable", ignore_index=True)
 
 
-def priced(of: Machines, prices: Mapping[str, float]) -> Machines:
+def priced(sides: Machines, prices: Mapping[str, float]) -> Machines:
     """The same with what a call costs in place of its time: verdicts are of prices then.
 
     The noise is that of the times.
     """
-    if set(prices) != set(of.names) or not all(0 < one < np.inf for one in prices.values()):
+    if set(prices) != set(sides.names) or not all(0 < one < np.inf for one in prices.values()):
         given = ", ".join(f"{name}={one:g}" for name, one in prices.items())
-        wanted = ", ".join(f"{name}=2.50" for name in of.names)
+        wanted = ", ".join(f"{name}=2.50" for name in sides.names)
         raise LstmBenchError(f"prices per hour: found {given}, expected such as {wanted}")
     pairs = {}
-    for (i, j), found in of.pairs.items():
-        a, b = prices[of.names[i]], prices[of.names[j]]
+    for (i, j), found in sides.pairs.items():
+        a, b = prices[sides.names[i]], prices[sides.names[j]]
         shapes = found.shapes.assign(a_s=found.shapes["a_s"] * a, b_s=found.shapes["b_s"] * b)
         shapes["ratio"] = shapes["b_s"] / shapes["a_s"]
         rounds = found.a_rounds * a, found.b_rounds * b
@@ -198,7 +205,7 @@ def priced(of: Machines, prices: Mapping[str, float]) -> Machines:
         pairs[i, j] = dataclasses.replace(
             found, shapes=shapes, a_rounds=rounds[0], b_rounds=rounds[1]
         )
-    return dataclasses.replace(of, pairs=pairs)
+    return dataclasses.replace(sides, pairs=pairs)
 
 
 def _ranked(
@@ -224,24 +231,12 @@ def _ranked(
     return seconds, seconds / seconds.min(axis=0), verdict, (verdict == "fastest") & slower
 
 
-def _energies(run: Run, part: pd.DataFrame) -> list[float]:
-    """The gross energy of a call of each cell, NaN where it was not measured."""
-    found: dict[tuple[object, ...], list[float]] = {}
-    if run.folder and run.plan.energy:
-        records = energy_cells.firsts(store.read_records(run.folder).values())
-        for one in energy_cells.drawn(records):
-            key = (one.record.implementation, *asdict(one.record.shape).values())
-            found.setdefault(key, []).append(one.gross_j)
-    keys = part[["implementation", *SHAPE]].itertuples(index=False, name=None)
-    return [float(np.median(found[key])) if key in found else np.nan for key in keys]
-
-
-def unlike(of: Machines) -> dict[str, list[str]]:
+def unlike(sides: Machines) -> dict[str, list[str]]:
     """In what the runs differ beside the machine, and the value of each: versions and settings."""
     had = []
-    for name, run in of.runs.items():
-        rows = dict.fromkeys(of.cells[name]["implementation"])
+    for name, run in sides.runs.items():
+        rows = dict.fromkeys(sides.cells[name]["implementation"])
         had.append({k: v for row in rows for k, v in versions(run, row).items()})
-        had[-1]["precision"] = " and ".join(sorted(set(of.cells[name]["precision"])))
-    found = circumstances.differences(list(of.runs.values()), [had], machine=False)
+        had[-1]["precision"] = " and ".join(sorted(set(sides.cells[name]["precision"])))
+    found = circumstances.differences(list(sides.runs.values()), [had], machine=False)
     return {what: list(values) for what, values in found.items()}

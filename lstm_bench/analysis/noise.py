@@ -270,10 +270,10 @@ def verdicts(
     have more rounds than the other, or its pace change: a verdict that the ratio does not bear out
     is unsure.
     """
-    told = round_verdicts(first, second, floor)
+    by_rounds = round_verdicts(first, second, floor)
     with np.errstate(divide="ignore", invalid="ignore"):
         by_medians = _word(np.log(ratio), np.log1p(floor))
-    return np.where(told == by_medians, told, "unsure")
+    return np.where(by_rounds == by_medians, by_rounds, "unsure")
 
 
 def _word(log_ratio: Numbers, beyond: Numbers) -> npt.NDArray[np.str_]:

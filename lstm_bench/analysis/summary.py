@@ -25,7 +25,7 @@ REFUSED = ("unsupported", "oom")  # what an implementation cannot run
 LITTLE = 0.1  # gain in sequences per second by twice the sequences: the device is full
 ANY = "any"  # class of accuracy: the fastest whatever its error
 #: Classes of accuracy as a sentence says them, where it does not say their name.
-SAID = {"tf32": "TF32", **{one: f"{one} precision" for one in ("half", "unknown", ANY)}}
+LABELS = {"tf32": "TF32", **{one: f"{one} precision" for one in ("half", "unknown", ANY)}}
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def baseline_of(names: Sequence[str]) -> str | None:
 
 def summary(
     cells: pd.DataFrame,
-    of: Times,
+    timed: Times,
     won: pd.DataFrame | None,
     order: Sequence[str],
     baseline: str | None = None,
@@ -88,30 +88,30 @@ def summary(
     `ratio_shapes` count them.
     """
     own = cells.loc[cells["copy"] == 1, ["implementation", "computes", "precision", "status"]]
-    whole = shared_shapes(of)
-    there = np.isfinite(of.seconds)
+    whole = shared_shapes(timed)
+    there = np.isfinite(timed.seconds)
     own_shapes = ~there[whole].all(axis=0) if whole.any() else True
     use = there & (whole[:, None] | own_shapes)
-    shared = use[of.shape_of, of.name_of]
-    names = pd.Index(of.names)
-    medians = of.cells.loc[shared, _COLUMNS].groupby(of.name_of[shared]).median()
-    medians[_LARGEST] = of.cells[_LARGEST].groupby(of.name_of).max()
+    shared = use[timed.shape_of, timed.name_of]
+    names = pd.Index(timed.names)
+    medians = timed.cells.loc[shared, _COLUMNS].groupby(timed.name_of[shared]).median()
+    medians[_LARGEST] = timed.cells[_LARGEST].groupby(timed.name_of).max()
     medians.index = names[medians.index]
-    profiled = _profiled(of, whole[of.shape_of] if whole.any() else shared)
-    device = of.cells.loc[profiled, "device_s"].groupby(of.name_of[profiled]).median()
+    profiled = _profiled(timed, whole[timed.shape_of] if whole.any() else shared)
+    device = timed.cells.loc[profiled, "device_s"].groupby(timed.name_of[profiled]).median()
     medians["device_s"] = device.set_axis(names[device.index])
-    worst = of.cells["max_abs_error"].groupby(of.name_of).max().set_axis(names)
+    worst = timed.cells["max_abs_error"].groupby(timed.name_of).max().set_axis(names)
     good = own.loc[own["status"] == "ok", "implementation"].value_counts()
     counts = own["implementation"].value_counts()
     measured_first = own.iloc[np.argsort(own["status"] != "ok", kind="stable")]
     facts = measured_first.drop_duplicates("implementation").set_index("implementation")
-    paths = of.cells.drop_duplicates(["implementation", "path"])
+    paths = timed.cells.drop_duplicates(["implementation", "path"])
     won_by = Counter[str]() if won is None else wins(won)
-    baseline = baseline or baseline_of(of.names)
-    logs = dict(zip(of.names, np.log(np.where(use, of.seconds, np.nan)).T, strict=True))
+    baseline = baseline or baseline_of(timed.names)
+    logs = dict(zip(timed.names, np.log(np.where(use, timed.seconds, np.nan)).T, strict=True))
     rows = []
-    nothing = np.full(len(of.shapes), np.nan)
-    base = np.log(of.seconds[:, of.names.index(baseline)]) if baseline in logs else nothing
+    nothing = np.full(len(timed.shapes), np.nan)
+    base = np.log(timed.seconds[:, timed.names.index(baseline)]) if baseline in logs else nothing
     for name in order:
         own_logs = logs.get(name, nothing)
         differences = (own_logs - base)[np.isfinite(own_logs - base)]
@@ -134,25 +134,27 @@ def summary(
     result = pd.DataFrame(rows)
     result.attrs["baseline"] = baseline
     result.attrs["shared_shapes"] = int(whole.sum())
-    result.attrs["profiled_shapes"] = len(np.unique(of.shape_of[profiled]))
+    result.attrs["profiled_shapes"] = len(np.unique(timed.shape_of[profiled]))
     return result
 
 
-def shared_shapes(of: Times) -> npt.NDArray[np.bool_]:
+def shared_shapes(timed: Times) -> npt.NDArray[np.bool_]:
     """The shapes that all rows have, of rows that have more than half of all shapes."""
-    there = np.isfinite(of.seconds)
+    there = np.isfinite(timed.seconds)
     enough = there.mean(axis=0) > ENOUGH if len(there) else there.any(axis=0)
     return np.asarray(there[:, enough if enough.any() else slice(None)].all(axis=1))
 
 
-def saturation(of: Times) -> dict[str, tuple[int | None, int]]:
+def saturation(timed: Times) -> dict[str, tuple[int | None, int]]:
     """By implementation: the batch from which on a doubling gains under `LITTLE`, and the largest.
 
     A gain is the geometric mean over all other sizes; None: the last gain is larger.
     """
-    rates = of.cells["sequences_per_s"].groupby([of.name_of, of.shape_of]).median().dropna()
+    rates = (
+        timed.cells["sequences_per_s"].groupby([timed.name_of, timed.shape_of]).median().dropna()
+    )
     name, shape = (rates.index.get_level_values(level) for level in (0, 1))
-    cells = of.shapes.iloc[shape].assign(name=name, rate=np.log2(rates.to_numpy()))
+    cells = timed.shapes.iloc[shape].assign(name=name, rate=np.log2(rates.to_numpy()))
     cells["doublings"] = np.log2(cells["batch"])
     others = ["name", "hidden", "timesteps", "input_size"]
     cells = cells.sort_values([*others, "batch"], ignore_index=True)
@@ -166,17 +168,17 @@ def saturation(of: Times) -> dict[str, tuple[int | None, int]]:
                 break
             full = int(at)
         if batch.nunique() > 1:
-            found[of.names[number]] = (full, int(batch.max()))
+            found[timed.names[number]] = (full, int(batch.max()))
     return found
 
 
-def _profiled(of: Times, shared: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _profiled(timed: Times, shared: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Those of the shared cells at whose shape all rows that have any device time have one."""
-    there = of.cells["device_s"].notna().to_numpy() & shared
-    pairs = pd.DataFrame({"shape": of.shape_of[there], "name": of.name_of[there]})
+    there = timed.cells["device_s"].notna().to_numpy() & shared
+    pairs = pd.DataFrame({"shape": timed.shape_of[there], "name": timed.name_of[there]})
     rows = pairs.groupby("shape")["name"].nunique()
     whole = rows.index[rows == pairs["name"].nunique()]
-    return np.asarray(there & np.isin(of.shape_of, whole))
+    return np.asarray(there & np.isin(timed.shape_of, whole))
 
 
 def accuracy(precision: str) -> str:
@@ -184,43 +186,37 @@ def accuracy(precision: str) -> str:
     return ACCURACY.get(precision, "unknown")
 
 
-def said(accuracy: str) -> str:
+def accuracy_label(accuracy: str) -> str:
     """A class of accuracy in a sentence, after "in"."""
-    return SAID.get(accuracy, accuracy)
+    return LABELS.get(accuracy, accuracy)
 
 
-def classes(of: Times) -> dict[str, list[str]]:
+def classes(timed: Times) -> dict[str, list[str]]:
     """The rows of each class of accuracy; `ANY` has all of them, where there are several."""
-    rows = of.cells.drop_duplicates("implementation")
+    rows = timed.cells.drop_duplicates("implementation")
     found: dict[str, list[str]] = {one: [] for one in ACCURACY.values()}
     for name, precision in zip(rows["implementation"], rows["precision"], strict=True):
         found.setdefault(accuracy(precision), []).append(name)
     found = {one: names for one, names in found.items() if names}
-    return {**found, ANY: of.names} if len(found) > 1 else found
+    return {**found, ANY: timed.names} if len(found) > 1 else found
 
 
 def contests(
-    of: Times,
+    timed: Times,
     floors: Floors,
     metric: str = "latency",
     among: Mapping[str, Collection[str]] | None = None,
 ) -> pd.DataFrame:
     """The winners of each class of accuracy (`among`), shape by shape, and over all classes."""
     found = [
-        winners(of, floors, metric, names).assign(accuracy=one)
-        for one, names in (among or classes(of)).items()
-    ] or [winners(of, floors, metric).assign(accuracy="")]
+        winners(timed, floors, metric, names).assign(accuracy=one)
+        for one, names in (among or classes(timed)).items()
+    ] or [winners(timed, floors, metric).assign(accuracy="")]
     return pd.concat([part for part in found if len(part)] or found[:1], ignore_index=True)
 
 
-def most_often(won: pd.DataFrame) -> tuple[str, int, int]:
-    """Who is the fastest at most of the shapes, at how many, and at how many beyond the noise."""
-    name, count = Counter(name for own in won["shared"] for name in own).most_common(1)[0]
-    return name, count, wins(won)[name]
-
-
 def winners(
-    of: Times,
+    timed: Times,
     floors: Floors,
     metric: str = "latency",
     among: Collection[str] | None = None,
@@ -231,17 +227,17 @@ def winners(
     `shared` has them all, and the next is the first of the others. `verdict` is the next one's:
     "slower" is a win beyond the noise. `error` is the fastest one's, against float64.
     """
-    computes = of.cells.drop_duplicates("implementation").set_index("implementation")["computes"]
-    asked = of.names if among is None else among
-    equal = [i for i, name in enumerate(of.names) if computes[name] == "lstm" and name in asked]
-    found = of.shapes.assign(fastest="", fastest_s=np.nan, next=None, next_s=np.nan)
+    computes = timed.cells.drop_duplicates("implementation").set_index("implementation")["computes"]
+    asked = timed.names if among is None else among
+    equal = [i for i, name in enumerate(timed.names) if computes[name] == "lstm" and name in asked]
+    found = timed.shapes.assign(fastest="", fastest_s=np.nan, next=None, next_s=np.nan)
     if not equal:
         return found[:0].assign(ratio=np.nan, verdict="", shared=None, error=np.nan)
-    seconds = np.pad(of.seconds[:, equal], ((0, 0), (0, 1)), constant_values=np.nan)
+    seconds = np.pad(timed.seconds[:, equal], ((0, 0), (0, 1)), constant_values=np.nan)
     rows = np.arange(len(found))
     ranked = np.argsort(seconds, axis=1)  # NaN goes last
-    columns, names = np.array([*equal, 0]), np.array([*of.names, None], dtype=object)
-    codes = _codes(of)
+    columns, names = np.array([*equal, 0]), np.array([*timed.names, None], dtype=object)
+    codes = _codes(timed)
 
     def stand(label: str, place: Codes) -> pd.DataFrame:
         """Who has this place at each shape, into `found`, and its rounds."""
@@ -250,7 +246,7 @@ def winners(
         # as objects: the text that pandas 3 would make of it has no None
         known = names[np.where(np.isnan(time), -1, columns[column])]
         found[label] = pd.Series(known, found.index, dtype=object)
-        return _rounds_of(of, columns[column], METRICS[metric][1])
+        return _rounds_of(timed, columns[column], METRICS[metric][1])
 
     fastest = stand("fastest", np.zeros(len(found), dtype=np.intp))
     shared: list[tuple[str, ...]] = [(name,) for name in found["fastest"]]
@@ -274,20 +270,20 @@ def winners(
         for row in np.flatnonzero(alike).tolist():
             shared[row] += (found["next"].iloc[row],)
     found["shared"] = shared
-    worst = of.cells["max_abs_error"].groupby([of.shape_of, of.name_of]).max()
-    errors = np.full(of.seconds.shape, np.nan)
+    worst = timed.cells["max_abs_error"].groupby([timed.shape_of, timed.name_of]).max()
+    errors = np.full(timed.seconds.shape, np.nan)
     errors[tuple(worst.index.codes)] = worst.to_numpy()
     found["error"] = errors[rows, columns[ranked[:, 0]]]
     return found[found["fastest"].notna()].reset_index(drop=True)
 
 
-def _codes(of: Times) -> Codes:
+def _codes(timed: Times) -> Codes:
     """By shape and implementation a number for the code that ran; -1 where the path tells none."""
-    number, paths = pd.factorize(of.cells["path"])
+    number, paths = pd.factorize(timed.cells["path"])
     codes = {"": -1, "generic": -1}
     meant = [codes.setdefault(re.sub(r" \(.*\)$", "", path), len(codes)) for path in paths]
-    found = np.full(of.seconds.shape, -1)
-    found[of.shape_of, of.name_of] = np.array(meant, dtype=int)[number]
+    found = np.full(timed.seconds.shape, -1)
+    found[timed.shape_of, timed.name_of] = np.array(meant, dtype=int)[number]
     return found
 
 
@@ -296,11 +292,11 @@ def wins(won: pd.DataFrame) -> Counter[str]:
     return Counter(name for own in won.loc[won["verdict"] == "slower", "shared"] for name in own)
 
 
-def _rounds_of(of: Times, column: Codes, rounds: str) -> pd.DataFrame:
+def _rounds_of(timed: Times, column: Codes, rounds: str) -> pd.DataFrame:
     """The rounds of one implementation per shape: `column` says which."""
-    mine = of.name_of == column[of.shape_of]
-    part = of.cells.loc[mine, ["pass_number", "group", rounds]]
-    return part.assign(row=of.shape_of[mine]).rename(columns={rounds: "rounds"})
+    mine = timed.name_of == column[timed.shape_of]
+    part = timed.cells.loc[mine, ["pass_number", "group", rounds]]
+    return part.assign(row=timed.shape_of[mine]).rename(columns={rounds: "rounds"})
 
 
 def _in_turns(first: pd.DataFrame, second: pd.DataFrame, shapes: int) -> tuple[Numbers, Numbers]:

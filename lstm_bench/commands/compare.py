@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lstm_bench.analysis.machines import Machines
     from lstm_bench.analysis.results import Run
     from lstm_bench.model.types import Shape
+    from lstm_bench.report.document import Document
 
 ACROSS = ("device", "driver", "threads", "precision", "work", "state", "inputs")
 
@@ -51,7 +52,7 @@ ACROSS = ("device", "driver", "threads", "precision", "work", "state", "inputs")
 )
 @click.option(
     "--accuracy",
-    type=click.Choice(["fp32", "tf32", "half", "int8", "any"]),  # machines.CLASSES, and any
+    type=click.Choice(["fp32", "tf32", "half", "int8", "any"]),  # choice.CLASSES, and any
     help="Of whole runs: the fastest that is so accurate or better.  [default: fp32]",
 )
 @click.option(
@@ -118,8 +119,7 @@ def compare(
         document = machines_report.document(found, dict(map(_price, prices)))
         if figures:
             _draw(found, figures)
-        options.write(document, form, output)
-        return
+        return options.write(document, form, output)
     if more:
         raise click.UsageError(
             f"found {2 + len(more)} names, expected two implementations, or runs in {results}"
@@ -127,32 +127,28 @@ def compare(
     whole = {"-i": implementation, "--accuracy": accuracy, "--price": prices, "--figures": figures}
     if given := [flag for flag, value in whole.items() if value]:
         raise click.UsageError(f"{given[0]} goes with whole runs: `lstm-bench compare RUN RUN`")
-    _rows(a, b, run_names, results, metric, conditions, shape, across, form, output)
+    if len(run_names) > 2:
+        raise click.UsageError("--run: at most two, the first for A, the second for B")
+    loaded = [options.load(results, name) for name in run_names] or [options.load(results, None)]
+    for run in loaded:
+        options.check_shapes(run, shape)
+    options.write(_pair(a, b, loaded, run_names, metric, conditions, across), form, output)
 
 
-def _rows(
+def _pair(
     a: str,
     b: str,
+    loaded: Sequence[Run],
     run_names: Sequence[str],
-    results: Path,
     metric: str,
     conditions: Sequence[str],
-    shape: Sequence[Shape],
     across: Sequence[str],
-    form: str | None,
-    output: str | None,
-) -> None:
+) -> Document:
     """Two rows of a run, or a row of one run and a row of another."""
     from lstm_bench.analysis import comparison
     from lstm_bench.model.shape_filter import chosen
     from lstm_bench.report import pair_report
 
-    if len(run_names) > 2:
-        raise click.UsageError("--run: at most two, the first for A, the second for B")
-    names: Sequence[str | None] = run_names or [None]
-    loaded = [options.load(results, name) for name in names]
-    for run in loaded:
-        options.check_shapes(run, shape)
     cells = [chosen(run.cells, conditions, run.name) for run in loaded]
     two = len({(run.folder.resolve(), run.part) for run in loaded if run.folder}) == 2
     loaded = loaded if two else loaded[:1]  # the same run twice is one
@@ -176,7 +172,7 @@ def _rows(
     alike = set.intersection(*(set(run.implementations) for run in loaded)) - {a, b}
     alike = {name for name in alike if two and not _changed((name, name), loaded)}
     drift = comparison.drift(cells[0], cells[-1], alike, metric)
-    options.write(pair_report.document(found, loaded, changed, drift), form, output)
+    return pair_report.document(found, loaded, changed, drift)
 
 
 def _are_runs(results: Path, names: Sequence[str]) -> bool:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SORTS = ("self", "total", "calls", "memory", "name")  # split.SORTS, without its imports
-
 results = click.option(
     "--results",
     type=click.Path(path_type=Path, file_okay=False),

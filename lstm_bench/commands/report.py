@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from lstm_bench import features
 from lstm_bench.commands import options
 from lstm_bench.model.errors import LstmBenchError
 
 if TYPE_CHECKING:
     from lstm_bench.model.types import Shape
+
+#: Door `report`: a command for each report of a feature. Its name is a flag here, and its options
+#: go with it; it is called with run, conditions and everything, and returns a document.
+OWN: dict[str, click.Command] = {own.name: own for own in features.behind("report")}
 
 
 @click.command()
@@ -23,28 +28,9 @@ if TYPE_CHECKING:
     "--pair", "pairs", multiple=True, metavar="A,B", help="With --mpe: another pair; repeatable."
 )
 @click.option(
-    "--kernels",
-    is_flag=True,
-    help="Where the time of profiled calls goes: device, launches, kernels, operators.",
-)
-@click.option(
     "--ladder",
     is_flag=True,
     help="Every implementation by latency, with its memory, start-up times and error.",
-)
-@click.option(
-    "--energy", is_flag=True, help="Energy per call, power, clocks, temperature, memory peaks."
-)
-@click.option(
-    "--sort",
-    type=click.Choice(options.SORTS),
-    help="With --kernels: the order of kernels and operators.  [default: self]",
-)
-@click.option(
-    "--top",
-    type=click.IntRange(1),
-    metavar="N",
-    help="With --kernels: how many of each row are drawn; JSON has all.  [default: 5]",
 )
 @options.where
 @options.shape("Only this shape; repeatable.")
@@ -70,11 +56,7 @@ def report(
     results: Path,
     mpe: bool,
     pairs: Sequence[str],
-    kernels: bool,
     ladder: bool,
-    energy: bool,
-    sort: str | None,
-    top: int | None,
     conditions: Sequence[str],
     shape: Sequence[Shape],
     metric: str,
@@ -83,6 +65,7 @@ def report(
     output: str | None,
     figures: Path | None,
     html: Path | None,
+    **of_features: Any,
 ) -> None:
     """Show a run: what was tested, what is fastest, every implementation, the noise.
 
@@ -108,12 +91,15 @@ def report(
     """
     if pairs and not mpe:
         raise click.UsageError("--pair goes with --mpe")
-    if mpe + kernels + ladder + energy > 1:
-        raise click.UsageError(
-            "--mpe, --kernels, --ladder and --energy are reports of their own; choose one"
-        )
-    if (sort or top) and not kernels:
-        raise click.UsageError("--sort and --top go with --kernels")
+    asked = {"mpe": mpe, "ladder": ladder, **{name: of_features.pop(name) for name in OWN}}
+    alone = [name for name, yes in asked.items() if yes]
+    if len(alone) > 1:
+        flags = " and ".join(f"--{name}" for name in alone)
+        raise click.UsageError(f"{flags} are reports of their own; choose one")
+    for name, command in OWN.items():
+        given = [param.opts[0] for param in command.params if of_features[str(param.name)]]
+        if given and not asked[name]:
+            raise click.UsageError(f"{given[0]} goes with --{name}")
     from lstm_bench.model.shape_filter import chosen, one_of, shapes_of
 
     conditions = [*conditions, *one_of(shape)]
@@ -121,20 +107,18 @@ def report(
         raise click.UsageError(
             "--where and --shape do not choose for --html, which has a filter of its own"
         )
-    if conditions and figures and not kernels:
+    if conditions and figures and alone != ["kernels"]:
         raise click.UsageError(
             "--where and --shape choose for figures of --kernels only; leave --figures out, or ask"
             " for these"
         )
-    printed = mpe or kernels or ladder or energy or form or output or not (html or figures)
-    shown = printed and not (kernels or ladder or energy)
+    printed = alone or form or output or not (html or figures)
+    shown = printed and alone in ([], ["mpe"])
     if metric != "latency" and not shown:
         raise click.UsageError("--metric goes with the summary and with --mpe")
-    if everything and (mpe or ladder or energy):
-        raise click.UsageError("--all goes with the summary and with --kernels")
-    alone = bool(html or figures or kernels or ladder or energy or mpe)
-    run = options.load(results, run_name, not alone, () if alone else (metric,))
-    if alone and not mpe:
+    whole = bool(html or figures or alone)
+    run = options.load(results, run_name, not whole, () if whole else (metric,))
+    if whole and not mpe:
         from lstm_bench.analysis.kinds import no_part
 
         no_part(run, "more than the summary")
@@ -142,35 +126,20 @@ def report(
     for path in (html, output):
         options.check_folder(path)
     if html:
-        from lstm_bench.features.advise import advice
-        from lstm_bench.features.energy import report as energy_report
-        from lstm_bench.features.limits import sections as limit_sections
-        from lstm_bench.features.profile import sections as profile_sections
-        from lstm_bench.report import ladder as ladders
-        from lstm_bench.report import page
-        from lstm_bench.report.page import memory
-        from lstm_bench.runs import store
-
-        assert run.folder
-        with options.busy("comparing every implementation with every other"):
-            more = ladders.sections(run) + limit_sections.sections(run)
-            more += profile_sections.sections(run)
-            more += energy_report.sections(run)
-            more += memory.sections(store.read_records(run.folder).values())
-            made = page.html(run, sections=more, advice=advice.on_page(run))
-        options.write_file(html, made)
+        for page in features.behind("page"):  # of a run: its page as HTML
+            with options.busy("comparing every implementation with every other"):
+                made = page(run)
+            options.write_file(html, made)
+            break
+        else:
+            raise LstmBenchError("--html: found no lstm_bench/features/page, which makes the page")
     if figures:
-        from lstm_bench.features.limits import figure as limits_figure
-        from lstm_bench.features.profile import figures as profile_figures
         from lstm_bench.report import figures as drawing
-        from lstm_bench.report import ladder_figure
 
         try:
             shapes = shapes_of(chosen(run.cells, conditions)) if conditions else None
             with options.busy("drawing the figures"):
-                paths = drawing.write(run, figures) + ladder_figure.write(run, figures)
-                paths += limits_figure.write(run, figures)
-                paths += profile_figures.write(run, figures, shapes)
+                paths = drawing.write(run, figures, shapes)
             for path in paths:
                 click.echo(f"wrote {path}", err=True)
         except OSError as error:
@@ -182,23 +151,24 @@ def report(
 
         named = [_pair(pair, run.implementations) for pair in pairs]
         document = paper_table.document(run, named, metric, conditions)
-    elif kernels:
-        from lstm_bench.features.profile import report as kernel_report
-
-        document = kernel_report.document(run, top or 5, sort or "self", conditions, everything)
     elif ladder:
         from lstm_bench.report import ladder as ladders
 
         document = ladders.document(run, conditions)
-    elif energy:
-        from lstm_bench.features.energy import report as energy_report
-
-        document = energy_report.document(run, conditions)
+    elif alone:
+        command = OWN[alone[0]]
+        assert command.callback
+        own = {str(param.name): of_features[str(param.name)] for param in command.params}
+        document = command.callback(run, conditions, everything, **own)
     else:
         from lstm_bench.report import mixed_report
 
         document = mixed_report.document(run, metric, conditions, everything)
     options.write(document, form, output)
+
+
+for _own in OWN.values():
+    report.params += [click.Option([f"--{_own.name}"], is_flag=True, help=_own.help), *_own.params]
 
 
 def _pair(text: str, known: Sequence[str]) -> tuple[str, str]:

@@ -36,7 +36,7 @@ Row = Mapping[str, Any]
 
 
 class FrameRows(Sequence[Row]):
-    """The rows of a data frame, made when they are looked at: of very many few are drawn."""
+    """The rows of a data frame, made when they are read: of very many few are drawn."""
 
     def __init__(self, frame: pd.DataFrame):
         self.frame = frame
@@ -60,14 +60,32 @@ class Column:
     heading: str
     show: Callable[[Row], str]
     right: bool = False
+    key: str = ""  # of the value that it is sorted by where a reader can sort; empty: its text
+    sparse: bool = False  # left out if no row has a value
 
 
-def text(heading: str, key: str, to: Callable[[Any], str] = str) -> Column:
-    return Column(heading, lambda row: to(row[key]))
+def text(
+    heading: str,
+    key: str,
+    to: Callable[[Any], str] = str,
+    right: bool = False,
+    sparse: bool = False,
+) -> Column:
+    """A column of one value; "-" where a row has none."""
+
+    def show(row: Row) -> str:
+        return to(row[key]) if known(row[key]) else "-"
+
+    return Column(heading, show, right, key, sparse)
 
 
-def number(heading: str, key: str, to: Callable[[Any], str] = str) -> Column:
-    return Column(heading, lambda row: to(row[key]), right=True)
+def number(heading: str, key: str, to: Callable[[Any], str] = str, sparse: bool = False) -> Column:
+    return text(heading, key, to, True, sparse)
+
+
+def known(value: Any) -> bool:
+    """Whether it is a value at all: neither None nor NaN."""
+    return value is not None and bool(value == value)
 
 
 @dataclass(frozen=True)
@@ -80,6 +98,14 @@ class Table:
     title: str = ""
     most: int | None = None  # rows that are drawn; CSV and JSON have all
     keys: int = 1  # columns that tell which row it is
+
+    def __post_init__(self) -> None:
+        kept = [
+            column
+            for column in self.columns
+            if not column.sparse or any(known(row[column.key] or None) for row in self.rows)
+        ]
+        object.__setattr__(self, "columns", kept)
 
     def drawn(self, form: str = "table", width: int | None = None) -> str:
         """As text; what is wider than `width` goes on below, with its key columns again.
@@ -162,7 +188,7 @@ class Document:
             else:
                 lines = [clean(line) for line in part.splitlines()]
                 if width and width < WIDTH:
-                    lines = _folded(lines, width)
+                    lines = folded(lines, width)
                 blocks.append(_as_text(lines, form))
         return "\n\n".join(blocks)
 
@@ -180,6 +206,12 @@ class Document:
         out = io.StringIO()
         pd.DataFrame(rows).to_csv(out, index=False, lineterminator="\n")
         return out.getvalue().rstrip("\n")
+
+
+def paragraph(*lines: str, title: str = "", indent: int = 0) -> str:
+    """Lines, each folded to the width of a page, under a title; empty without any."""
+    folded = [wrapped(part, indent) for line in lines if line for part in line.split("\n")]
+    return "\n".join([f"{title}:"] * bool(title and folded) + folded)
 
 
 def _longest(heads: Sequence[Sequence[str]], widths: Sequence[int]) -> list[int]:
@@ -224,7 +256,7 @@ def _narrowed(cell: str, width: int) -> str:
     return wrapped(re.sub(rf"(\S{{{width}}})(?=\S)", r"\1 ", cell), width=width)
 
 
-def _folded(lines: Sequence[str], width: int) -> list[str]:
+def folded(lines: Sequence[str], width: int) -> list[str]:
     """Text that is folded to the width of a page, folded to that of a terminal instead.
 
     A line whose first word had no room at the end of the one before goes on with it; items of a

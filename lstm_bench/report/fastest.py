@@ -26,26 +26,28 @@ MOST_GROUPS = 4  # of an axis: the report is one screen
 
 
 def contests(
-    run: Run, cells: pd.DataFrame, metric: str = "latency", of: summary.Times | None = None
+    run: Run, cells: pd.DataFrame, metric: str = "latency", timed: summary.Times | None = None
 ) -> pd.DataFrame:
     """The winners among what can be deployed, shape by shape and by class of accuracy.
 
     `reference` and `reference_s` are the fastest C++ row there, if the run has one. Those of all
-    cells are asked for by every part of a page: a run keeps them. `of` are the times of `cells`,
+    cells are asked for by every part of a page: a run keeps them. `timed` are the times of `cells`,
     where they are there already.
     """
     if cells is not run.cells:
-        return _contests(run, cells, metric, of)
+        return _contests(run, cells, metric, timed)
     kept: dict[str, pd.DataFrame] = run.__dict__.setdefault("_contests", {})
     if metric not in kept:
-        kept[metric] = _contests(run, cells, metric, of)
+        kept[metric] = _contests(run, cells, metric, timed)
     return kept[metric].copy()
 
 
-def _contests(run: Run, cells: pd.DataFrame, metric: str, of: summary.Times | None) -> pd.DataFrame:
+def _contests(
+    run: Run, cells: pd.DataFrame, metric: str, timed: summary.Times | None
+) -> pd.DataFrame:
     ours, floors = cells["implementation"].isin(references(run, cells)), run.floors(metric)
     if not ours.any():
-        won = summary.contests(of or summary.times(cells, metric), floors, metric)
+        won = summary.contests(timed or summary.times(cells, metric), floors, metric)
         return won.assign(reference=None, reference_s=np.nan)
     won = summary.contests(summary.times(cells, metric, ~ours), floors, metric)
     theirs = summary.times(cells, metric, ours)
@@ -59,7 +61,7 @@ def _contests(run: Run, cells: pd.DataFrame, metric: str, of: summary.Times | No
 def by_group(
     run: Run,
     cells: pd.DataFrame,
-    of: summary.Times,
+    timed: summary.Times,
     won: pd.DataFrame,
     metric: str = "latency",
 ) -> list[dict[str, Any]]:
@@ -71,28 +73,28 @@ def by_group(
     C++ reference: geometric means over so many shapes, None where there is nothing to compare.
     """
     compared = Compared(run, cells, metric)
-    found = {one: contestants(run, of, names) for one, names in summary.classes(of).items()}
+    found = {one: contestants(run, timed, names) for one, names in summary.classes(timed).items()}
     if sum(bool(ours) for ours, _ in found.values()) < 3:  # one class, and any: the same
         found.pop(summary.ANY, None)
     found = {one: both for one, both in found.items() if both[0] and sum(map(len, both)) > 1}
     if not found:
         return []
-    everywhere = np.ones(len(of.shapes), dtype=bool)
+    everywhere = np.ones(len(timed.shapes), dtype=bool)
     ours, theirs = next(iter(found.values()))
-    first = ranked(of, ours, everywhere)
-    against = compared([*ranked(of, theirs, everywhere), *first[1:]][0], first[0])
-    axis, ranges = groups_of(of.shapes, explaining(against) if against else "")
+    first = ranked(timed, ours, everywhere)
+    against = compared([*ranked(timed, theirs, everywhere), *first[1:]][0], first[0])
+    axis, ranges = groups_of(timed.shapes, explaining(against) if against else "")
     rows = []
     for accuracy, (ours, theirs) in found.items():
         for at in ranges:
-            inside = of.shapes[axis].between(*at).to_numpy() if axis else everywhere
-            if not (leading := ranked(of, ours, inside)):
+            inside = timed.shapes[axis].between(*at).to_numpy() if axis else everywhere
+            if not (leading := ranked(timed, ours, inside)):
                 continue
             fastest, then = leading[0], next(iter(leading[1:]), None)
-            reference = next(iter(ranked(of, theirs, inside)), None)
+            reference = next(iter(ranked(timed, theirs, inside)), None)
             ratio, sure, both = compared.ratio(fastest, then, axis, at)
             behind, known, beside = compared.ratio(reference, fastest, axis, at)
-            own = of.seconds[inside, of.names.index(fastest)]
+            own = timed.seconds[inside, timed.names.index(fastest)]
             mine = won["accuracy"] == accuracy
             mine &= won[axis].between(*at) if axis else True
             rows.append(
@@ -105,7 +107,7 @@ def by_group(
                     "fastest": fastest,
                     "wins": firsts(won[mine])[fastest],
                     "fastest_s": float(np.nanmedian(own)),
-                    "error": _error(of, fastest, inside),
+                    "error": _error(timed, fastest, inside),
                     "next": then,
                     "ratio": ratio,
                     "ratio_shapes": both,
@@ -223,27 +225,29 @@ class Compared:
         return group.ratio.value, clear(group, floor_of(found)), group.shapes
 
 
-def _error(of: summary.Times, name: str, inside: Any) -> float:
+def _error(timed: summary.Times, name: str, inside: Any) -> float:
     """The largest of a row at these shapes."""
-    mine = (of.cells["implementation"] == name).to_numpy() & inside[of.shape_of]
-    return float(of.cells.loc[mine, "max_abs_error"].max())
+    mine = (timed.cells["implementation"] == name).to_numpy() & inside[timed.shape_of]
+    return float(timed.cells.loc[mine, "max_abs_error"].max())
 
 
-def contestants(run: Run, of: summary.Times, names: Collection[str]) -> tuple[list[str], list[str]]:
+def contestants(
+    run: Run, timed: summary.Times, names: Collection[str]
+) -> tuple[list[str], list[str]]:
     """Those of these rows that do the same work: deployable, and the reference."""
-    facts = of.cells.drop_duplicates("implementation").set_index("implementation")
+    facts = timed.cells.drop_duplicates("implementation").set_index("implementation")
     equal = [name for name in names if facts["computes"][name] == "lstm"]
-    ours = references(run, of.cells)
+    ours = references(run, timed.cells)
     return [n for n in equal if n not in ours], [n for n in equal if n in ours]
 
 
-def ranked(of: summary.Times, names: Collection[str], inside: Any) -> list[str]:
+def ranked(timed: summary.Times, names: Collection[str], inside: Any) -> list[str]:
     """These rows, fastest first, by the geometric mean over these shapes.
 
     A row that lacks some of them stands before the first row that is slower where both have a
     time, and last if it has less than half of the shapes.
     """
-    logs = {name: np.log(of.seconds[inside, of.names.index(name)]) for name in names}
+    logs = {name: np.log(timed.seconds[inside, timed.names.index(name)]) for name in names}
     there = {name: int(np.isfinite(own).sum()) for name, own in logs.items()}
     known = [name for name in names if there[name]]
     ordered: list[str] = []
@@ -277,6 +281,6 @@ def groups_of(shapes: pd.DataFrame, axis: str = "") -> tuple[str, Sequence[tuple
     return axis, [(int(part[0]), int(part[-1])) for part in parts]
 
 
-def size_label(at: tuple[int, int]) -> str:
+def size_label(at: tuple[int, int], to: str = " to ") -> str:
     """`16`, `1 to 64`: sizes of an axis."""
-    return f"{at[0]}" if at[0] == at[1] else f"{at[0]} to {at[1]}"
+    return to.join(map(str, dict.fromkeys(at)))

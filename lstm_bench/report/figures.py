@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,16 @@ import pandas as pd
 from matplotlib import axes, cm, colors, font_manager, patches, style, ticker
 from matplotlib.figure import Figure
 
+from lstm_bench import features
 from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.comparison import compare
 from lstm_bench.analysis.noise import METRICS, SHAPE, Numbers
 from lstm_bench.analysis.results import Run
 from lstm_bench.frameworks import FRAMEWORKS
 from lstm_bench.model.median import median_interval
+from lstm_bench.model.types import Shape
 from lstm_bench.model.units import counted, percent, short, times
-from lstm_bench.report import fastest
+from lstm_bench.report import fastest, run_report
 from lstm_bench.report.colours import ink, style_of
 
 PYTORCH = ("deepbench", "pytorch", "pytorch-amp")  # the rows of the paper's figures 2 and 4
@@ -55,16 +57,27 @@ def styled() -> Iterator[None]:
         yield
 
 
-def write(run: Run, folder: Path) -> list[Path]:
-    """Write every figure that the run has data for, as SVG and as PNG."""
-    return saved(drawn(run), folder)
+def write(run: Run, folder: Path, shapes: Collection[Shape] | None = None) -> list[Path]:
+    """Write every figure that the run has data for, as SVG and as PNG.
+
+    Features add theirs by the door `figure`, a function of a run, and of the shapes that are
+    chosen, to figures by the stems of their files.
+    """
+    from lstm_bench.report import ladder_figure
+
+    drawings = drawn(run)
+    if ladder := ladder_figure.drawn(run):
+        drawings["ladder"] = ladder
+    for draw in features.behind("figure"):
+        drawings |= draw(run, shapes)
+    return saved(drawings, folder)
 
 
 @styled()
-def saved(found: Mapping[str, Figure], folder: Path) -> list[Path]:
+def saved(drawings: Mapping[str, Figure], folder: Path) -> list[Path]:
     """Write figures by the stems of their files."""
     paths = []
-    for stem, figure in found.items():
+    for stem, figure in drawings.items():
         folder.mkdir(parents=True, exist_ok=True)
         for ending, metadata in (("svg", {"Date": None}), ("png", {})):
             paths.append(folder / f"{stem}.{ending}")
@@ -74,14 +87,14 @@ def saved(found: Mapping[str, Figure], folder: Path) -> list[Path]:
 
 def drawn(run: Run) -> dict[str, Figure]:
     """Every figure that the run has data for, by the stem of its file."""
-    found = {f"time-by-{axis}-all": time_by(run, axis) for axis in AXES}
+    drawings = {f"time-by-{axis}-all": time_by(run, axis) for axis in AXES}
     if {"pytorch", "pytorch-amp"} & set(summary.times(run.cells).names):
         for axis in ("batch", "timesteps"):
-            found[f"time-by-{axis}-pytorch"] = time_by(run, axis, PYTORCH)
+            drawings[f"time-by-{axis}-pytorch"] = time_by(run, axis, PYTORCH)
     classes = summary.classes(summary.times(run.cells))
-    found |= {f"winners-{accuracy}": winners(run, accuracy) for accuracy in classes}
-    found["amp-gain"] = amp_gain(run)
-    return {stem: figure for stem, figure in found.items() if figure}
+    drawings |= {f"winners-{accuracy}": winners(run, accuracy) for accuracy in classes}
+    drawings["amp-gain"] = amp_gain(run)
+    return {stem: figure for stem, figure in drawings.items() if figure}
 
 
 def points(run: Run, axis: str, only: Sequence[str] | None = None) -> pd.DataFrame:
@@ -89,11 +102,12 @@ def points(run: Run, axis: str, only: Sequence[str] | None = None) -> pd.DataFra
 
     Other sizes that every value has come first: a line must show the axis and nothing else.
     """
-    of = summary.times(run.cells)
-    names = [n for n in run.implementations if n in of.names and (only is None or n in only)]
-    seconds = of.seconds[:, [of.names.index(name) for name in names]]
-    at, have = of.shapes[axis].to_numpy(), ~np.isnan(seconds)
-    rest = summary.relative(of.shapes).groupby([a for a in SHAPE if a != axis]).ngroup().to_numpy()
+    known = summary.times(run.cells)
+    names = [n for n in run.implementations if n in known.names and (only is None or n in only)]
+    seconds = known.seconds[:, [known.names.index(name) for name in names]]
+    at, have = known.shapes[axis].to_numpy(), ~np.isnan(seconds)
+    others = [other for other in SHAPE if other != axis]
+    rest = summary.relative(known.shapes).groupby(others).ngroup().to_numpy()
     there = {int(value): at == value for value in np.unique(at[have.any(axis=1)])}
     common: dict[int, set[int]] = {}  # what all rows have there that have anything
     for value, here in there.items():
@@ -107,7 +121,7 @@ def points(run: Run, axis: str, only: Sequence[str] | None = None) -> pd.DataFra
             if len(rows):
                 chosen.append((name, value, rows, seconds[rows, column]))
     over_shapes = all(len(rows) >= FEWEST_SHAPES for _, _, rows, _ in chosen)
-    passes = of.cells.groupby([of.shape_of, "implementation"])[METRICS["latency"][1]]
+    passes = known.cells.groupby([known.shape_of, "implementation"])[METRICS["latency"][1]]
     rounds = {key: [time for one in lists for time in one] for key, lists in passes}
     table = []
     for name, value, rows, own in chosen:
@@ -128,8 +142,8 @@ def interval(
     if over_shapes:
         return median_interval(list(seconds))
     ends = []
-    for time, of in zip(seconds, rounds, strict=True):
-        lots = noise.in_lots(np.array([[t for t in of if t > 0]]))[0]
+    for time, own in zip(seconds, rounds, strict=True):
+        lots = noise.in_lots(np.array([[t for t in own if t > 0]]))[0]
         own = lots[np.isfinite(lots)]
         # around the cell's figure
         ends.append(median_interval(own * (time / np.median(own))) if len(own) else (time, time))
@@ -211,48 +225,62 @@ def _scale_y(ax: axes.Axes, low: float, high: float) -> None:
 @styled()
 def winners(run: Run, accuracy: str = "fp32") -> Figure | None:
     """The fastest that can be deployed over hidden and batch size, a panel for each timesteps."""
-    of = summary.times(run.cells)
+    known = summary.times(run.cells)
     won = fastest.contests(run, run.cells)
     won = summary.relative(won[won["accuracy"] == accuracy].reset_index(drop=True))
     if won["next"].isna().all():
         return None  # nobody to beat
     counts = summary.wins(won)
-    names = sorted(set(won["fastest"]), key=lambda name: (-counts[name], of.names.index(name)))
+    names = sorted(set(won["fastest"]), key=lambda n: (-counts[n], known.names.index(n)))
     cells = list(zip(won["fastest"], won["ratio"], won["verdict"], strict=True))
     won["colour"] = [style_of(n).colour + ("" if v == "slower" else PALE) for n, _, v in cells]
     won["text"] = [f"{_short(n)}\n{times(r) if v == 'slower' else v}" for n, r, v in cells]
     beside = (won["fastest_s"] / won["reference_s"]).tolist()
     won["text"] += [f"\nC++ {r:.2g}x" if math.isfinite(r) else "" for r in beside]
-    panels = panels_of(won)
-    shown = panels[:: math.ceil(len(panels) / MOST_PANELS)]
-    notes = "In a cell: the fastest, and how many times slower the next one is."
-    notes += " Pale: within noise, or unsure."
+    notes = ""
     if won["reference"].notna().any():
-        notes += " C++: how many times faster the C++ reference is, which cannot be deployed."
-    if len(shown) < len(panels):
-        notes += f" {len(shown)} of {len(panels)} panels are shown."
+        notes = " C++: how many times faster the C++ reference is, which cannot be deployed."
     best = f"{elided(names[0], 30)} at {counts[names[0]]} of {len(won)}"
     what = "Fastest to deploy" if won["reference"].notna().any() else "Fastest"
-    title = f"{what} in {summary.said(accuracy)}: {best if counts else 'nothing, all within noise'}"
-    room = 0.1 + 0.6 * LINE * (len(names) + 1)
-    figure, foot = heat_maps([about(run)], title, notes, shown, 3, room)
-    handles = [patches.Patch(facecolor=style_of(name).colour) for name in names]
-    labels = [f"{elided(name, 30)}: fastest at {counts[name]} of {len(won)}" for name in names]
-    legend(figure, list(zip(handles, labels, strict=True)), "lower left", foot)
+    best = best if counts else "nothing, all within noise"
+    title = f"{what} in {summary.accuracy_label(accuracy)}: {best}"
+    entries: list[tuple[Any, str]] = [
+        (style_of(name).colour, f"{elided(name, 30)}: fastest at {counts[name]} of {len(won)}")
+        for name in names
+    ]
+    return fastest_maps([about(run)], title, won, entries, notes)
+
+
+def fastest_maps(
+    under: Sequence[str],
+    title: str,
+    cells: pd.DataFrame,
+    entries: list[tuple[Any, str]],
+    more: str = "",
+) -> Figure:
+    """A panel for each number of timesteps, some of very many; below, whose colour is which."""
+    panels = panels_of(cells)
+    shown = panels[:: math.ceil(len(panels) / MOST_PANELS)]
+    notes = f"In a cell: the fastest, and how much slower the next is. Pale: within noise.{more}"
+    if len(shown) < len(panels):
+        notes += f" {len(shown)} of {len(panels)} panels are shown."
+    room = 0.1 + 0.6 * LINE * (len(entries) + 1)
+    figure, foot = heat_maps(under, title, notes, shown, 3, room)
+    legend(figure, entries, "lower left", foot)
     return figure
 
 
 @styled()
 def amp_gain(run: Run) -> Figure | None:
     """How many times faster each row is with AMP, over the grid."""
-    measured = set(summary.times(run.cells).names)
-    pairs = [n for n in run.implementations if {n, n + "-amp"} <= measured]
+    names = set(summary.times(run.cells).names)
+    pairs = [n for n in run.implementations if {n, n + "-amp"} <= names]
     floors = [run.noise]
-    found = [
+    compared = [
         compare(run.cells, n, n + "-amp", across=None, floors=floors).shapes.assign(pair=n)
         for n in pairs
     ]
-    both = summary.relative(pd.concat(found)) if found else pd.DataFrame()
+    both = summary.relative(pd.concat(compared)) if compared else pd.DataFrame()
     if both.empty:
         return None
     words = [f"{word} at {(both['verdict'] == word).sum()}" for word in ("faster", "slower")]
@@ -368,38 +396,30 @@ def page(body: float, title: str, under: Sequence[str], notes: str) -> tuple[Fig
     return figure, foot
 
 
-def _noisy(floors: noise.Floors) -> str:
-    """The noise floor by duration class; where implementations have their own, least to largest."""
-    used = [(n, floor) for n, floor in zip(floors, noise.applied(floors), strict=True) if n.pairs]
-    if not used:
-        return "noise floor not measured"
-    if not floors.own:
-        return "noise floor " + ", ".join(f"{percent(floor)} ({n.name})" for n, floor in used)
-    own = [floor for _, floor in used] if floors.others else []
-    for classes in floors.own.values():
-        each = zip(classes, noise.applied(classes), strict=True)
-        own += [floor for n, floor in each if n.pairs]
-    return f"noise floors {percent(min(own))} to {percent(max(own))}, by implementation"
-
-
 def about(run: Run) -> str:
     """Where, what and how noisy, in a line."""
-    machine, settings, planned = run.manifest["machine"], run.plan.settings, len(run.plan.shapes)
-    where, how = machine.get("cpu"), [f"threads: {settings.threads}"]
-    if settings.device == "cuda":
-        where = (machine.get("gpus") or [{}])[0].get("name")
-        how = ["TF32 on"] * settings.tf32  # of the whole run: until it was a row's
-    how += settings.notes
-    what = ", ".join([elided(where or "unknown device", 40), *how, f"AMP in {settings.amp}"])
-    noisy = _noisy(run.noise)
-    return (
-        f"{what}; run {elided(run.name, 40)}, {run.shapes} of {counted(planned, 'shape')}; {noisy}."
+    line = run_report.machine_line(run.manifest["machine"], run.manifest["plan"]["settings"])
+    shapes = f"{run.shapes} of {counted(len(run.plan.shapes), 'shape')}"
+    floors = [run.noise.classes, *run.noise.own.values()]
+    used = sorted(
+        floor
+        for classes in (floors if run.noise.others or not run.noise.own else floors[1:])
+        for n, floor in zip(classes, noise.applied(classes), strict=True)
+        if n.pairs
     )
+    ends = " to ".join(dict.fromkeys(percent(floor) for floor in (used[:1] + used[-1:])))
+    noisy = f"noise floor {ends or 'not measured'}"
+    amp = run.plan.settings.amp
+    return f"{line}, AMP in {amp}; run {elided(run.name, 40)}, {shapes}; {noisy}."
 
 
 def legend(figure: Figure, entries: list[tuple[Any, str]], corner: str, y: float) -> float:
-    """A legend at the right or left edge of the page, labels as they are; returns its width."""
+    """A legend at the right or left edge of the page, labels as they are; returns its width.
+
+    An entry is what was drawn, or its colour, and a label.
+    """
     right, handles = "right" in corner, [handle for handle, _ in entries]
+    handles = [patches.Patch(facecolor=h) if isinstance(h, str) else h for h in handles]
     blank = ["x"] * len(entries)  # a label with a leading underscore would be left out
     how: Any = {"ncols": 2 - right, "handlelength": 3, "fontsize": 7.5, "frameon": False}
     placed = figure.legend(handles, blank, loc=corner, **how)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 from matplotlib import axes, ticker
@@ -26,7 +25,6 @@ from lstm_bench.report.figures import (
     legend,
     page,
     plain,
-    saved,
     styled,
 )
 from lstm_bench.report.run_report import DEFAULT, DEFAULT_NOTE
@@ -37,17 +35,14 @@ NEAR, GAP = 0.07, 0.02  # inches: around a point, and between labels
 WHERE = {"device_peak": "on the GPU", "host_peak": "on the host"}
 
 
-def write(run: Run, folder: Path) -> list[Path]:
-    """Write the figure, if the run has memory peaks of two implementations or more."""
-    figure = drawn(run)
-    return saved({"ladder": figure}, folder) if figure else []
-
-
 @styled()
 def drawn(run: Run) -> Figure | None:
-    """A point for each row; its name stands to the right, at its latency if there is room."""
+    """A point for each row; its name stands to the right, at its latency if there is room.
+
+    None for a run without memory peaks of two implementations.
+    """
     try:
-        found = ladder.of(run, run.cells)
+        found = ladder.ladder_of(run, run.cells)
     except LstmBenchError:
         return None
     key = next((k for k in WHERE if any(row[k] > 0 for row in found.rows)), "host_peak")

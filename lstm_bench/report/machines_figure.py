@@ -2,61 +2,36 @@
 
 from __future__ import annotations
 
-import math
-
-from matplotlib import patches
 from matplotlib.figure import Figure
 
 from lstm_bench.analysis.machines import Machines, table
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.summary import relative
 from lstm_bench.model.units import factor
-from lstm_bench.report.figures import (
-    LINE,
-    MOST_PANELS,
-    PALE,
-    about,
-    elided,
-    heat_maps,
-    legend,
-    panels_of,
-    styled,
-)
+from lstm_bench.report.figures import PALE, about, elided, fastest_maps, styled
 from lstm_bench.report.machines_report import letters
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5e3c99")
 
 
 @styled()
-def drawn(of: Machines) -> Figure:
+def drawn(sides: Machines) -> Figure:
     """A panel for each number of timesteps, a colour for each machine."""
-    found, marks = table(of), letters(of)
-    colour = {name: COLOURS[n % len(COLOURS)] for n, name in enumerate(of.names)}
+    found, marks = table(sides), letters(sides)
+    colour = {name: COLOURS[n % len(COLOURS)] for n, name in enumerate(sides.names)}
     first = found[found["verdict"] == "fastest"].drop_duplicates(SHAPE)
     behind = found[found["verdict"] != "fastest"].groupby(SHAPE)["ratio"].min()
     first = first.join(behind.rename("behind"), on=SHAPE)
     first = relative(first.reset_index(drop=True))
-    sides = list(zip(first["run"], first["wins"], first["behind"], strict=True))
-    first["colour"] = [colour[name] + ("" if wins else PALE) for name, wins, _ in sides]
-    first["text"] = [f"{marks[name]}\n{factor(by)}" for name, _, by in sides]
-    panels = panels_of(first)
-    shown = panels[:: math.ceil(len(panels) / MOST_PANELS)]
-    notes = "In a cell: the fastest machine, and how many times slower the next one is."
-    notes += " Pale: within noise, or unsure."
-    if len(shown) < len(panels):
-        notes += f" {len(shown)} of {len(panels)} panels are shown."
-    won = {name: int(found.loc[found["run"] == name, "wins"].sum()) for name in of.names}
-    best = max(of.names, key=lambda name: won[name])
+    places = list(zip(first["run"], first["wins"], first["behind"], strict=True))
+    first["colour"] = [colour[name] + ("" if wins else PALE) for name, wins, _ in places]
+    first["text"] = [f"{marks[name]}\n{factor(by)}" for name, _, by in places]
+    won = {name: int(found.loc[found["run"] == name, "wins"].sum()) for name in sides.names}
+    best = max(sides.names, key=lambda name: won[name])
     title = f"Fastest machine: {elided(best, 40)} at {won[best]} of {len(first)} shapes"
-    under = [f"{marks[name]}: {about(run)}" for name, run in of.runs.items()]
-    room = 0.1 + 0.6 * LINE * (len(of.names) + 1)
-    figure, foot = heat_maps(under, title, notes, shown, 3, room)
+    under = [f"{marks[name]}: {about(run)}" for name, run in sides.runs.items()]
     entries = [
-        (
-            patches.Patch(facecolor=colour[name]),
-            f"{marks[name]} {elided(name, 30)}: fastest at {won[name]} of {len(first)}",
-        )
-        for name in of.names
+        (colour[name], f"{marks[name]} {elided(name, 30)}: fastest at {won[name]} of {len(first)}")
+        for name in sides.names
     ]
-    legend(figure, entries, "lower left", foot)
-    return figure
+    return fastest_maps(under, title, first, entries)

@@ -4,65 +4,63 @@ from __future__ import annotations
 
 import itertools
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from lstm_bench.analysis import summary
 from lstm_bench.analysis.machines import Machines, priced, table, unlike
 from lstm_bench.analysis.noise import SHAPE
-from lstm_bench.model.units import counted, in_units, listed, seconds, times, wrapped
-from lstm_bench.report.document import Column, Document, Table, number, text
+from lstm_bench.model.units import counted, listed, seconds, times, wrapped
+from lstm_bench.report.document import Column, Document, Row, Table, number, paragraph, text
 from lstm_bench.report.headline import headline, place_of
 from lstm_bench.report.run_report import heading, noise_facts, noise_line, shape_label
 
-JOULES = {"kJ": 1e-3, "J": 1.0, "mJ": 1e3, "uJ": 1e6}
 FEW = 3  # rows that are named
 NOBODY = "?"  # wins: within noise, unsure, or by timesteps
 
 
-def document(of: Machines, prices: Mapping[str, float] | None = None) -> Document:
+def document(sides: Machines, prices: Mapping[str, float] | None = None) -> Document:
     """What differs beside the machines, the answer, where it turns, then the evidence."""
-    found, apart = table(of, prices), unlike(of)
+    found, apart = table(sides, prices), unlike(sides)
     result = Document(main="shapes")
-    result.facts = {"runs": of.names, "metric": of.metric, "accuracy": of.accuracy}
-    result.facts |= {"implementation": of.implementation, "unlike": apart, "had": dict(of.had)}
-    result.facts |= {"prices": dict(prices or {}), "rows": dict(of.rows)}
-    result.facts["noise"] = {
-        name: noise_facts(run.floors(of.metric)) for name, run in of.runs.items()
+    result.facts = {
+        "runs": sides.names,
+        **{key: getattr(sides, key) for key in ("metric", "accuracy", "implementation")},
+        **{"unlike": apart, "had": dict(sides.had), "prices": dict(prices or {})},
+        "rows": dict(sides.rows),
+        "noise": {n: noise_facts(run.floors(sides.metric)) for n, run in sides.runs.items()},
     }
-    marks = letters(of)
-    heads = (f"{marks[name]} = {heading(run)}" for name, run in of.runs.items())
-    result.add("\n".join([*heads, *map(wrapped, _apart(of, apart))]))
-    result.add("\n".join(map(wrapped, _answer(of, found))))
+    marks = letters(sides)
+    heads = (f"{marks[name]} = {heading(run)}" for name, run in sides.runs.items())
+    result.add("\n".join([*heads, *map(wrapped, _apart(sides, apart))]))
+    result.add(paragraph(*_answer(sides, found)))
     if prices:
-        result.add("\n".join(map(wrapped, _by_price(of, found, prices))))
-    result.add(_map(of, found))
-    result.add(_shapes(of, found, prices))
-    result.add("\n".join(map(wrapped, _notes(of, found, prices))))
+        result.add(paragraph(*_by_price(sides, found, prices)))
+    result.add(_map(sides, found), _shapes(sides, found, prices))
+    result.add(paragraph(*_notes(sides, found, prices)))
     return result
 
 
-def letters(of: Machines) -> dict[str, str]:
+def letters(sides: Machines) -> dict[str, str]:
     """A short name for each run: A, B, ..."""
-    return dict(zip(of.names, string.ascii_uppercase, strict=False))
+    return dict(zip(sides.names, string.ascii_uppercase, strict=False))
 
 
-def _apart(of: Machines, apart: Mapping[str, Sequence[str]]) -> list[str]:
+def _apart(sides: Machines, apart: Mapping[str, Sequence[str]]) -> list[str]:
     """In what the runs were not alike beside the machine: the reader must know that first."""
     lines = []
     shown = {what: values for what, values in apart.items() if not what.startswith("sampling.")}
     sampling = [what.partition(".")[2] for what in apart if what not in shown]
     if shown or sampling:
-        told = [f"{what} {' / '.join(values)}" for what, values in shown.items()]
-        told += [f"sampling ({', '.join(sampling)})"] if sampling else []
-        order = " / ".join(letters(of).values())
-        lines.append(f"Not the same build on each ({order}): {'; '.join(told)}.")
-    if of.implementation is None:
-        lines += _choice(of)
-    devices = {name for cells in of.cells.values() for name in cells["device_name"]}
+        differences = [f"{what} {' / '.join(values)}" for what, values in shown.items()]
+        differences += [f"sampling ({', '.join(sampling)})"] if sampling else []
+        order = " / ".join(letters(sides).values())
+        lines.append(f"Not the same build on each ({order}): {'; '.join(differences)}.")
+    if sides.implementation is None:
+        lines += _choice(sides)
+    devices = {name for cells in sides.cells.values() for name in cells["device_name"]}
     if len(devices) == 1:
         lines.append(
             "The same device in all: what differs is not the machine, or it drifted between the"
@@ -71,59 +69,61 @@ def _apart(of: Machines, apart: Mapping[str, Sequence[str]]) -> list[str]:
     return lines
 
 
-def _choice(of: Machines) -> list[str]:
+def _choice(sides: Machines) -> list[str]:
     """Rows that only some of the runs have: a machine with few to choose from looks slow."""
-    common = set.intersection(*(set(rows) for rows in of.rows.values()))
-    others = {name: [row for row in rows if row not in common] for name, rows in of.rows.items()}
+    common = set.intersection(*(set(rows) for rows in sides.rows.values()))
+    others = {name: [row for row in rows if row not in common] for name, rows in sides.rows.items()}
     if not any(others.values()):
         return []
-    marks = letters(of)
-    told = [
+    marks = letters(sides)
+    more = [
         f"{marks[name]} also has {', '.join(rows) if len(rows) <= FEW else f'{len(rows)} others'}"
         for name, rows in others.items()
         if rows
     ]
     both = f"all have {', '.join(sorted(common))}" if common else "none is common to all"
-    return [f"Not the same rows to choose from: {both}; {'; '.join(told)}."]
+    return [f"Not the same rows to choose from: {both}; {'; '.join(more)}."]
 
 
-def _answer(of: Machines, found: pd.DataFrame) -> list[str]:
+def _answer(sides: Machines, found: pd.DataFrame) -> list[str]:
     """Who is faster and by how much, at how many shapes, and from which size on."""
-    what = f"with {of.implementation}"
-    if of.implementation is None:
-        best = "whatever its error" if of.accuracy == summary.ANY else f"in {_within(of.accuracy)}"
+    what = f"with {sides.implementation}"
+    if sides.implementation is None:
+        best = f"in {_within(sides.accuracy)}"
+        if sides.accuracy == summary.ANY:
+            best = "whatever its error"
         what = f"with the fastest that can be deployed {best}"
-    had = listed(f"{of.had[name]} in {name}" for name in of.names)
-    shapes = len(found) // len(of.runs)
-    lines = [f"By {of.metric} of a call, each {what}, at {_common(shapes)} ({had}):"]
-    for (i, _), pair in of.pairs.items():
+    had = listed(f"{sides.had[name]} in {name}" for name in sides.names)
+    shapes = len(found) // len(sides.runs)
+    lines = [f"By {sides.metric} of a call, each {what}, at {_common(shapes)} ({had}):"]
+    for (i, _), pair in sides.pairs.items():
         if i == 0:
-            lines.append(f"{headline(pair, pair.group())}.")
-    lines += _wins(of, found, "wins", "the fastest")
+            lines.append(f"{headline(pair)}.")
+    lines += _wins(sides, found, "wins", "the fastest")
     return lines
 
 
 def _within(accuracy: str) -> str:
-    return summary.said(accuracy) + ("" if accuracy == "fp32" else " or better")
+    return summary.accuracy_label(accuracy) + ("" if accuracy == "fp32" else " or better")
 
 
 def _common(shapes: int) -> str:
     return "the one shape that all have" if shapes == 1 else f"the {shapes} shapes that all have"
 
 
-def _wins(of: Machines, found: pd.DataFrame, wins: str, word: str) -> list[str]:
+def _wins(sides: Machines, found: pd.DataFrame, wins: str, word: str) -> list[str]:
     """At how many shapes each wins, and where that is."""
-    shapes = len(found) // len(of.runs)
-    won = {name: int(found.loc[found["run"] == name, wins].sum()) for name in of.names}
+    shapes = len(found) // len(sides.runs)
+    won = {name: int(found.loc[found["run"] == name, wins].sum()) for name in sides.names}
     open_ = shapes - sum(won.values())
     counts = [f"{name} is {word} at {count}" for name, count in won.items()]
     rest = f", at {open_} it is within noise or not clear" if open_ else ""
     lines = [f"Of {counted(shapes, 'shape')} {listed(counts)}{rest}."]
     always = "whatever the timesteps " if found["timesteps"].nunique() > 1 else ""
     if max(won.values()) < shapes:
-        for name in of.names:
-            if told := where(found[found["run"] == name], wins):
-                lines.append(f"{name} is {word} {always}{told}.")
+        for name in sides.names:
+            if place := where(found[found["run"] == name], wins):
+                lines.append(f"{name} is {word} {always}{place}.")
     return lines
 
 
@@ -132,55 +132,55 @@ def where(own: pd.DataFrame, wins: str = "wins") -> str:
 
     Only sizes at which it wins with all timesteps, and at all input sizes, count.
     """
-    grid = own.groupby(["batch", "hidden"])[wins].all()
-    batches = sorted(own["batch"].unique())
-    told: list[tuple[str, list[int]]] = []
-    for batch in batches:
-        at = grid[batch].sort_index()
-        spans = _spans(list(at.index), list(at))
-        if told and told[-1][0] == spans:
-            told[-1][1].append(batch)
-        else:
-            told.append((spans, [batch]))
+    grid = own.groupby(["batch", "hidden"])[wins].all().unstack()
+    spans = [_spans(row.dropna()) for _, row in grid.iterrows()]
     parts = []
-    for spans, sizes in told:
-        ends = sizes[0], sizes[-1], sizes[0] == batches[0], sizes[-1] == batches[-1]
-        if spans:
-            place = place_of("batch", *ends).replace("up to batch", "at batches up to")
-            parts.append(f"{spans} {place}".strip())
+    for first, last, span in _runs(spans):
+        if span:
+            place = place_of("batch", *_ends(grid.index, first, last))
+            parts.append(f"{span} {place.replace('up to batch', 'at batches up to')}".strip())
     return listed(parts) if parts else ""
 
 
-def _spans(sizes: Sequence[int], won: Sequence[bool]) -> str:
+def _spans(won: pd.Series[bool]) -> str:
     """The hidden sizes that were won, as a reader would say them; empty if none was."""
-    if all(won):
+    if won.all():
         return "at every hidden size"
-    parts, start = [], 0
-    for value, group in itertools.groupby(won):
-        end = start + len(list(group))
-        if value:
-            ends = start == 0, end == len(sizes)
-            parts.append(place_of("hidden", sizes[start], sizes[end - 1], *ends))
-        start = end
+    parts = [
+        place_of("hidden", *_ends(won.index, first, last)) for first, last, yes in _runs(won) if yes
+    ]
     return listed(parts) if parts else ""
 
 
-def _by_price(of: Machines, found: pd.DataFrame, prices: Mapping[str, float]) -> list[str]:
+def _ends(sizes: pd.Index[int], first: int, last: int) -> tuple[int, int, bool, bool]:
+    """Two sizes by their places, and whether they are the ends of all."""
+    return sizes[first], sizes[last], first == 0, last == len(sizes) - 1
+
+
+def _runs(values: Iterable[Any]) -> Iterator[tuple[int, int, Any]]:
+    """The first and the last place of neighbours that are alike, and their value."""
+    start = 0
+    for value, group in itertools.groupby(values):
+        end = start + len(list(group))
+        yield start, end - 1, value
+        start = end
+
+
+def _by_price(sides: Machines, found: pd.DataFrame, prices: Mapping[str, float]) -> list[str]:
     hourly = listed(f"{price:g} an hour for {name}" for name, price in prices.items())
     lines = [f"By price, at {hourly}, a machine kept busy by calls one after another:"]
-    for (i, j), pair in priced(of, prices).pairs.items():
+    for (i, j), pair in priced(sides, prices).pairs.items():
         if i == 0:
-            ratio = pair.group().ratio.value
+            a, b, ratio = sides.names[i], sides.names[j], times(pair.group().ratio.value)
             lines.append(
-                f"A call costs {times(ratio)} as much on {of.names[j]} as on {of.names[0]},"
-                " geometric mean over shapes."
+                f"A call costs {ratio} as much on {b} as on {a}, geometric mean over shapes."
             )
-    return lines + _wins(of, found, "price_wins", "the cheapest")
+    return lines + _wins(sides, found, "price_wins", "the cheapest")
 
 
-def _map(of: Machines, found: pd.DataFrame) -> Table:
+def _map(sides: Machines, found: pd.DataFrame) -> Table:
     """Batch by timesteps: who wins at which hidden sizes."""
-    marks = letters(of)
+    marks = letters(sides)
     won = found[found["wins"]].set_index(SHAPE)["run"]
     shapes = found.drop_duplicates(SHAPE)
     winner = [
@@ -195,26 +195,25 @@ def _map(of: Machines, found: pd.DataFrame) -> Table:
         for step in steps:
             there = part[part["timesteps"] == step].groupby("hidden")["winner"]
             one = there.agg(lambda own: own.iloc[0] if own.nunique() == 1 else NOBODY)
-            row[f"timesteps {step}"] = _along(list(one.index), list(one))
+            row[f"timesteps {step}"] = _along(one)
         rows.append(row)
     title = f"who wins at which hidden sizes; {NOBODY}: within noise, or not clear"
     return Table("wins", rows, [number(key, key) for key in rows[0]], title)
 
 
-def _along(sizes: Sequence[int], winners: Sequence[str]) -> str:
+def _along(winners: pd.Series[str]) -> str:
     """`A 64-128, B 256-1024`."""
-    parts, start = [], 0
-    for winner, group in itertools.groupby(winners):
-        end = start + len(list(group))
-        ends = dict.fromkeys((sizes[start], sizes[end - 1]))
-        parts.append(f"{winner} {'-'.join(map(str, ends))}")
-        start = end
-    return ", ".join(parts)
+    sizes = winners.index
+    return ", ".join(
+        f"{winner} {'-'.join(map(str, dict.fromkeys((sizes[first], sizes[last]))))}"
+        for first, last, winner in _runs(winners)
+    )
 
 
-def _shapes(of: Machines, found: pd.DataFrame, prices: Mapping[str, float] | None = None) -> Table:
+def _shapes(sides: Machines, found: pd.DataFrame, prices: Mapping[str, float] | None) -> Table:
     """Every shape: who wins, by how much, and what each run has there."""
-    marks = letters(of)
+    marks, added = letters(sides), sides.added[sides.names[0]]
+    keys = [column.key for column in added] + ["price"] * bool(prices)
     rows = []
     for sizes, part in found.groupby(SHAPE, sort=False):
         row: dict[str, Any] = dict(zip(SHAPE, map(int, sizes), strict=True))
@@ -224,48 +223,40 @@ def _shapes(of: Machines, found: pd.DataFrame, prices: Mapping[str, float] | Non
         for one in part.to_dict("records"):
             mark = marks[one["run"]]
             row[f"{mark}_run"] = one["run"]
-            for what in ("implementation", "seconds", "floor", "energy_j", "price"):
-                if what in one:
-                    row[f"{mark}_{what}"] = one[what]
+            for what in ("implementation", "seconds", "floor", *keys):
+                row[f"{mark}_{what}"] = one[what]
         rows.append(row)
-    columns = [Column("shape", shape_label, right=True)]
-    columns.append(Column("fastest", lambda row: _told(row, marks)))
+    words = {"slower": "", "same": " within noise", "unsure": " unsure"}
+
+    def fastest(row: Row) -> str:
+        return f"{marks[row['fastest']]} {times(row['ratio'])}{words[row['verdict']]}"
+
+    columns = [Column("shape", shape_label, right=True), Column("fastest", fastest)]
     for mark in marks.values():
         columns.append(number(mark, f"{mark}_seconds", seconds))
         columns.append(text("with", f"{mark}_implementation"))
-    if found["energy_j"].notna().any():
-        columns += [number(f"{mark} energy", f"{mark}_energy_j", joules) for mark in marks.values()]
+    for more in added:
+        if found[more.key].notna().any():
+            heads = [(f"{mark} {more.heading}", f"{mark}_{more.key}") for mark in marks.values()]
+            columns += [number(*head, more.show) for head in heads]
     if prices:
-        columns += [number(f"{mark} price", f"{mark}_price", money) for mark in marks.values()]
+        heads = [(f"{mark} price", f"{mark}_price") for mark in marks.values()]
+        columns += [number(*head, "{:.3g}".format) for head in heads]
     return Table("shapes", rows, columns)
 
 
-def _told(row: Mapping[str, Any], marks: Mapping[str, str]) -> str:
-    words = {"slower": "", "same": " within noise", "unsure": " unsure"}
-    return f"{marks[row['fastest']]} {times(row['ratio'])}{words[row['verdict']]}"
-
-
-def joules(value: float) -> str:
-    return "-" if np.isnan(value) else in_units(value, JOULES) or f"{value * 1e9:.3g} nJ"
-
-
-def money(value: float) -> str:
-    return f"{value:.3g}"
-
-
-def _notes(
-    of: Machines, found: pd.DataFrame, prices: Mapping[str, float] | None = None
-) -> list[str]:
+def _notes(sides: Machines, found: pd.DataFrame, prices: Mapping[str, float] | None) -> list[str]:
     """What the numbers are, and what they are not."""
     lines = ["fastest: by how many times the next machine is slower."]
-    if found["energy_j"].notna().any():
-        with_energy = found[found["energy_j"].notna()]
-        names = listed(dict.fromkeys(with_energy["run"]))
-        lines.append(f"energy: per call, of the GPU alone, without its host; measured in {names}.")
+    for more in sides.added[sides.names[0]]:
+        names = list(dict.fromkeys(found.loc[found[more.key].notna(), "run"]))
+        if names:
+            lines.append(f"{more.heading}: {more.note}; measured in {listed(names)}.")
     if prices:
         lines.append("price: of a million calls, as long as each takes.")
     lines += [
-        f"{name}: {noise_line(run.floors(of.metric), of.metric)}" for name, run in of.runs.items()
+        f"{name}: {noise_line(run.floors(sides.metric), sides.metric)}"
+        for name, run in sides.runs.items()
     ]
     lines.append(
         "A difference must be beyond the larger noise floor. Measured in different runs: what else"

@@ -10,8 +10,9 @@ from lstm_bench.analysis.comparison import WORDS, Comparison, Group, doublings
 from lstm_bench.analysis.intervals import FEWEST_SHAPES
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
-from lstm_bench.model.units import clipped, counted, percent, seconds, short, times, wrapped
-from lstm_bench.report.document import Column, Document, Table, number
+from lstm_bench.model.units import clipped, counted, percent, seconds, short, times
+from lstm_bench.report.document import Column, Document, Table, number, paragraph
+from lstm_bench.report.fastest import size_label
 from lstm_bench.report.headline import headline
 from lstm_bench.report.paper_table import MPE, SIGNS, interval, statistics
 from lstm_bench.report.run_report import heading, noise_facts, noise_lines, pass_lines, shape_label
@@ -37,24 +38,20 @@ def document(
     result = Document(facts={"a": a, "b": b, "metric": found.metric})
     result.facts |= {"runs": [run.name for run in runs], "left_out": found.left_out}
     result.facts |= {"differs": list(found.differs), "versions_differ": dict(changed or {})}
-    result.facts |= {
-        "in_turns": found.in_turns,
-        "drift": list(drift),
-        "noise": [noise_facts(n) for n in found.noise],
-    }
+    result.facts |= {"in_turns": found.in_turns, "drift": list(drift)}
+    result.facts["noise"] = [noise_facts(n) for n in found.noise]
     result.add("\n".join(heading(run) for run in runs))
     if found.shapes.empty:
-        result.add(f"{a} and {b} have no shape in common", *_left_out(found))
+        result.add(f"{a} and {b} have no shape in common", _left_out(found))
         return result
     overall = found.group()
     result.facts["shapes"] = found.shapes.to_dict("records")
     lines = _answer(found, overall, changed or {})
     lines += [] if found.in_turns else _apart(found, drift)
-    result.add("\n".join(map(wrapped, lines)))
-    result.add(
-        "\n".join(["noise floor: by how much 95% of A/A pairs differ", *_noise(found, runs)])
-    )
-    result.add(_groups("all", [overall], found), wrapped(SIGNS), *_left_out(found))
+    result.add(paragraph(*lines))
+    noise = _noise(found, runs)
+    result.add("\n".join(["noise floor: by how much 95% of A/A pairs differ", *noise]))
+    result.add(_groups("all", [overall], found), paragraph(SIGNS), _left_out(found))
     along = {axis: groups for axis in AXES if len(groups := found.along(axis)) > 1}
     for axis, groups in along.items():
         result.add(_groups(axis, groups, found))
@@ -77,7 +74,7 @@ def _answer(found: Comparison, overall: Group, changed: Changed) -> list[str]:
     words = overall.verdicts
     counts = f"faster at {words['faster']}, slower at {words['slower']}, the same at"
     lines = [
-        f"{headline(found, overall)}.",
+        f"{headline(found)}.",
         f"By {found.metric}, B / A = {times(ratio.value)} ({ends}).",
         f"Of {counted(overall.shapes, 'shape')} {b} is {counts} {words['same']};"
         f" {words['unsure']} unsure.",
@@ -89,8 +86,8 @@ def _answer(found: Comparison, overall: Group, changed: Changed) -> list[str]:
     if found.differs:
         lines.append(f"Not like with like: the two differ in {' and '.join(found.differs)}.")
     if changed:
-        told = (f"{name} {of[0]} in A, {of[1]} in B" for name, of in changed.items())
-        lines.append(f"Versions differ: {'; '.join(told)}.")
+        versions = (f"{name} {a} in A, {b} in B" for name, (a, b) in changed.items())
+        lines.append(f"Versions differ: {'; '.join(versions)}.")
     return lines
 
 
@@ -121,11 +118,9 @@ def _noise(found: Comparison, runs: Sequence[Run]) -> list[str]:
     return [*lines, f"  used here: {shown}"]
 
 
-def _left_out(found: Comparison) -> list[str]:
-    if not found.left_out:
-        return []
+def _left_out(found: Comparison) -> str:
     reasons = ", ".join(f"{why}: {count}" for why, count in found.left_out.items())
-    return [wrapped(f"left out (shapes): {reasons}", 2)]
+    return paragraph(f"left out (shapes): {reasons}", indent=2) if reasons else ""
 
 
 def _groups(axis: str, groups: Sequence[Group], found: Comparison) -> Table:
@@ -158,24 +153,20 @@ def _groups(axis: str, groups: Sequence[Group], found: Comparison) -> Table:
 def _where(found: Comparison) -> Table:
     """Hidden by batch: who wins, at how many of the shapes there."""
     shapes = found.shapes
-    sides = {
+    ranges = {
         axis: doublings(sorted(map(int, shapes[axis].unique())), most)
         for axis, most in (("hidden", MOST_ROWS), ("batch", MOST_COLUMNS))
     }
     rows = []
-    for low, high in sides["hidden"]:
-        row = {"hidden": _range(low, high)}
-        for first, last in sides["batch"]:
-            inside = shapes["hidden"].between(low, high) & shapes["batch"].between(first, last)
-            row[f"batch {_range(first, last)}"] = _wins(shapes[inside])
+    for hidden in ranges["hidden"]:
+        row = {"hidden": size_label(hidden, "-")}
+        for batch in ranges["batch"]:
+            inside = shapes["hidden"].between(*hidden) & shapes["batch"].between(*batch)
+            row[f"batch {size_label(batch, '-')}"] = _wins(shapes[inside])
         rows.append(row)
     columns = [number(key, key) for key in rows[0]]
     title = f"at how many shapes each is faster (A: {found.a}, B: {found.b})"
     return Table("wins", rows, columns, title)
-
-
-def _range(low: int, high: int) -> str:
-    return f"{low}" if low == high else f"{low}-{high}"
 
 
 def _wins(shapes: pd.DataFrame) -> str:

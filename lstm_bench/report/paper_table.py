@@ -7,14 +7,14 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from lstm_bench.analysis.comparison import Statistic, compare
+from lstm_bench.analysis.comparison import NOTHING, Statistic, compare
 from lstm_bench.analysis.noise import Floors
 from lstm_bench.analysis.results import Run
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import LstmBenchError
-from lstm_bench.model.units import times, wrapped
-from lstm_bench.report.document import Column, Document, Row, Table, number, text
-from lstm_bench.report.run_report import heading, noise_line, only
+from lstm_bench.model.units import times
+from lstm_bench.report.document import Column, Document, Row, Table, number, paragraph, text
+from lstm_bench.report.run_report import about, noise_line
 
 #: Table 2 of the paper, in its order: A, B, MPE (on a TITAN V, in 2021).
 PAPER = (
@@ -56,7 +56,7 @@ def document(
         (
             text("A", "a"),
             Column("B", lambda row: row["b"] + "".join(MARKS.get(d, "") for d in row["unequal"])),
-            number("paper", "paper", lambda v: "" if math.isnan(v) else f"{v:.2f}"),
+            Column("paper", lambda row: f"{row['paper']:.2f}".replace("nan", ""), right=True),
             Column(MPE, lambda row: interval(row, "mpe"), right=True),
             Column("B / A [95% interval]", lambda row: interval(row, "ratio", times), right=True),
             number("shapes", "shapes"),
@@ -72,12 +72,12 @@ def document(
     notes += ["^ the two differ in precision"] * ("precision" in unequal)
     notes += ["* the two do not do the same work"] * ("work" in unequal)
     notes += _both_ways(rows)
-    notes += [wrapped(line, 2) for row in rows if (line := _left_out(row))]
-    result = Document(facts={"run": run.name, "metric": metric})
-    result.add(heading(run), *([only(run, part.cells, conditions)] if conditions else []))
-    result.facts |= {"where": list(conditions)} if conditions else {}
-    result.add(wrapped(noise_line(run.floors(metric), metric)), table)
-    result.add("\n".join(wrapped(note) for note in notes))
+    notes += [
+        f"{row['a']}, {row['b']}: left out: {row['left_out']}" for row in rows if row["left_out"]
+    ]
+    result = about(run, part.cells, conditions)
+    result.facts["metric"] = metric
+    result.add(paragraph(noise_line(run.floors(metric), metric)), table, paragraph(*notes))
     return result
 
 
@@ -103,14 +103,10 @@ def _row(
     try:
         found = compare(run.cells, a, b, metric, across=None, floors=floors)
     except LstmBenchError as error:
-        nothing = Statistic(math.nan, math.nan, math.nan)
-        return {
-            **row,
-            **statistics(nothing, nothing),
-            "shapes": 0,
-            "unequal": [],
-            "left_out": _why(run, (a, b)) or str(error),
-        }
+        gone = [name for name in (a, b) if name not in run.implementations]
+        why = f"not in the run: {', '.join(gone)}" if gone else str(error)
+        row |= statistics(NOTHING, NOTHING)
+        return {**row, "shapes": 0, "unequal": [], "left_out": why}
     group = found.group()
     return {
         **row,
@@ -141,11 +137,6 @@ def interval(row: Row, key: str, show: Callable[[float], str] = "{:.2f}".format)
     return f"{show(row[key])} [{low}, {high}]"
 
 
-def _why(run: Run, names: Sequence[str]) -> str:
-    gone = [name for name in names if name not in run.implementations]
-    return f"not in the run: {', '.join(gone)}" if gone else ""
-
-
 def _both_ways(rows: Sequence[Row]) -> list[str]:
     """Why B is slower by MPE and faster by the geometric mean, where it is."""
     pairs = [
@@ -159,7 +150,3 @@ def _both_ways(rows: Sequence[Row]) -> list[str]:
         f"Slower by MPE and faster by B / A: {'; '.join(pairs)}. MPE takes 4x slower"
         " for -3 and 4x faster for 0.75: a few slow shapes outweigh many fast ones."
     ]
-
-
-def _left_out(row: Row) -> str:
-    return f"{row['a']}, {row['b']}: left out: {row['left_out']}" if row["left_out"] else ""

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lstm_bench import features
 from lstm_bench.analysis import noise, uncertainty
 from lstm_bench.analysis import summary as summaries
 from lstm_bench.analysis.noise import SHAPE, Floors, Noise
 from lstm_bench.analysis.results import Run, references
-from lstm_bench.features.limits import distance as limits
-from lstm_bench.features.limits import report as limits_report
+from lstm_bench.model.feature import AddedColumn
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import (
     UNSEEN_GPU,
@@ -42,7 +42,7 @@ from lstm_bench.model.units import (
     wrapped,
 )
 from lstm_bench.report import fastest
-from lstm_bench.report.document import Column, Document, FrameRows, Table, number, text
+from lstm_bench.report.document import Column, Document, FrameRows, Table, number, paragraph, text
 from lstm_bench.runs.run_folders import resume_command
 
 MAX_REASON_LINES = 12
@@ -90,62 +90,72 @@ def document(
     run: Run, metric: str = "latency", conditions: Sequence[str] = (), everything: bool = False
 ) -> Document:
     """One screen about all shapes, or some; `everything` draws the details too."""
-    result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
-    result.everything, result.main = everything, "implementations"
-    result.facts |= {"settings": dict(run.manifest["plan"]["settings"]), "metric": metric}
-    result.facts |= {"planned": run.plan.size, "left": run.left}
     if run.cells.empty:
-        result.add(heading(run), "nothing was measured yet")
+        result = about(run, run.cells, (), "nothing was measured yet")
+    else:
+        cells = chosen(run.cells, conditions)
+        result = about(run, cells, conditions, tested(cells))
+    result.everything, result.main = everything, "implementations"
+    result.facts |= {"metric": metric, "planned": run.plan.size, "left": run.left}
+    if run.cells.empty:
         return result
     floors = run.floors(metric)  # of the whole run, always
-    cells = chosen(run.cells, conditions)
-    result.add("\n".join([heading(run), wrapped(tested(cells))]))
-    if conditions:
-        result.add(only(run, cells, conditions))
-        result.facts["where"] = list(conditions)
-    of = summaries.times(cells, metric)
-    if metric != "latency" and not len(of.shapes):
+    timed = summaries.times(cells, metric)
+    if metric != "latency" and not len(timed.shapes):
         there = " there" if conditions else ""
         raise LstmBenchError(f"{run.name} has no {metric} times{there}; choose another --metric")
-    won = fastest.contests(run, cells, metric, of)
+    won = fastest.contests(run, cells, metric, timed)
     ours = references(run, cells)
     own = won[won["accuracy"] != summaries.ANY]
-    summary = summaries.summary(cells, of, own, run.implementations)
+    summary = summaries.summary(cells, timed, own, run.implementations)
     failures = summaries.failures(cells)
     measured = _measured(cells, metric)
     wide = uncertainty.beyond(measured, floors, metric)
     warnings = counted_warnings(measured, wide)
     result.facts |= {"noise": noise_facts(floors), "failures": failures.to_dict("records")}
     result.facts |= {"warnings": dict(warnings), "damaged_lines": run.damaged}
-    if groups := fastest.by_group(run, cells, of, won, metric):
+    if groups := fastest.by_group(run, cells, timed, won, metric):
         result.add(fastest.table(groups, metric, bool(ours)))
         result.add("\n".join(fastest.coverage_lines(cells, groups, won, metric)))
-    far = limits.distances(cells, run.limits, metric)
-    result.add(_table(run, of, summary, won, ours, far, everything))
-    result.add("\n".join(_legend(run, summary, of, groups, metric, bool(len(far)))))
+    added = [add(run, cells, metric) for add in features.behind("column-summary")]
+    result.add(_table(run, timed, summary, won, ours, added, everything))
+    result.add(paragraph(*_legend(run, summary, groups, metric, added)))
     # parts of their own: lines of one part are joined where the terminal is narrow
-    result.add(wrapped(noise_line(floors, metric)), *uncertain_lines(len(measured), wide, metric))
-    result.add(*_serious_lines(warnings, len(measured)))
+    result.add(paragraph(noise_line(floors, metric)))
+    result.add(paragraph(*uncertain_lines(len(measured), wide, metric)))
+    many = MANY * len(measured)
+    serious = [(k, n) for k, n in warnings if k in LOST or (k in SERIOUS and n > many)]
+    result.add(*(line.strip() for line in warning_lines(serious, len(measured))))
     most = MAX_REASON_LINES if everything else FEW_LINES
-    for title, lines in (
-        ("missing", failure_lines(failures, run, most)),
-        ("damaged", damage_lines(run)),
-    ):
-        if lines:
-            result.add("\n".join([f"{title}:", *lines]))
+    result.add(paragraph(*failure_lines(failures, run, most), title="missing"))
+    result.add(paragraph(*damage_lines(run), title="damaged", indent=6))
     if not everything:
         result.add(MORE)
     result.add_details(noise_text(run, metric))
-    result.add_details("\n".join(_details_legend(won) + _path_lines(summary)))
-    if lines := warning_lines(warnings, len(measured)):
-        result.add_details("\n".join(["warnings:", *lines]))
+    result.add_details("\n".join([*map(wrapped, _details_legend(won)), *_path_lines(summary)]))
+    result.add_details(paragraph(*warning_lines(warnings, len(measured)), title="warnings"))
     for accuracy, part in won.groupby("accuracy", sort=False):
-        result.add_details(_fastest(part, metric, f"fastest in {summaries.said(accuracy)}"))
+        result.add_details(
+            _fastest(part, metric, f"fastest in {summaries.accuracy_label(accuracy)}")
+        )
     if len(won):
         result.add_details(_shape_note(int(won["accuracy"].value_counts().max())))
-    if run.limits and len(far):
-        result.facts["limits"] = run.limits.to_json()
-        result.add_details(limits_report.by_shape(far, MOST_SHAPES), wrapped(limits_report.PARTS))
+    for column in added:
+        result.facts |= column.facts
+        result.add_details(*column.details)
+    return result
+
+
+def about(run: Run, cells: pd.DataFrame, conditions: Sequence[str] = (), *lines: str) -> Document:
+    """A document that begins with the run, and says which of its shapes it is about."""
+    manifest = run.manifest
+    result = Document(facts={"run": run.name, "machine": dict(manifest["machine"])})
+    result.facts["settings"] = dict(manifest["plan"]["settings"])
+    result.add("\n".join([heading(run), *map(wrapped, lines)]))
+    if conditions:
+        some, whole = (len(part[SHAPE].drop_duplicates()) for part in (cells, run.cells))
+        result.add(f"only {' and '.join(conditions)}: {some} of {counted(whole, 'shape')}")
+        result.facts["where"] = list(conditions)
     return result
 
 
@@ -169,12 +179,6 @@ def tested(cells: pd.DataFrame) -> str:
 def _span(sizes: pd.Series[int]) -> str:
     low, high = sizes.min(), sizes.max()
     return f"{low}" if low == high else f"{low}-{high}"
-
-
-def only(run: Run, cells: pd.DataFrame, conditions: Sequence[str]) -> str:
-    """Which shapes a report was asked for, and how many that are."""
-    some, whole = (len(part[SHAPE].drop_duplicates()) for part in (cells, run.cells))
-    return f"only {' and '.join(conditions)}: {some} of {counted(whole, 'shape')}"
 
 
 def heading(run: Run) -> str:
@@ -295,11 +299,10 @@ def uncertain_lines(cells: int, wide: noise.Numbers, metric: str = "latency") ->
     if not len(wide):
         return []
     known = percent(float(np.median(wide)))
-    line = (
+    return [
         f"{len(wide)} of {counted(cells, 'cell')} uncertain: {metric} known to {known} in the"
         " median, worse than the noise floor; verdicts account for it"
-    )
-    return [wrapped(line)]
+    ]
 
 
 def _measured(cells: pd.DataFrame, metric: str = "latency") -> pd.DataFrame:
@@ -321,21 +324,16 @@ def counted_warnings(measured: pd.DataFrame, wide: noise.Numbers) -> list[tuple[
     return sorted(kinds, key=lambda one: -one[1])
 
 
-def _serious_lines(warnings: Sequence[tuple[str, int]], total: int) -> list[str]:
-    serious = [(k, n) for k, n in warnings if k in LOST or (k in SERIOUS and n > MANY * total)]
-    return [line.strip() for line in warning_lines(serious, total)]
-
-
 def _table(
     run: Run,
-    of: summaries.Times,
+    timed: summaries.Times,
     summary: pd.DataFrame,
     won: pd.DataFrame,
     references: Collection[str],
-    far: pd.DataFrame,
+    added: Sequence[AddedColumn],
     everything: bool,
 ) -> Table:
-    over_limit, full = limits.means(far), summaries.saturation(of)
+    full = summaries.saturation(timed)
     rows = summary.rename(columns={"fastest": "fastest_shapes"}).to_dict("records")
     shapes = won.loc[won["verdict"] != "alone", "accuracy"].value_counts()
     for row in rows:
@@ -343,7 +341,7 @@ def _table(
         contested = shapes.get(summaries.accuracy(row["precision"]))
         competes = contested and row["ok"] and row["implementation"] not in references
         row["fastest_share"] = row["fastest_shapes"] / int(contested) if competes else None
-        row["over_limit"] = over_limit.get(row["implementation"])
+        row |= {column.key: column.values.get(row["implementation"]) for column in added}
         row["saturates_at"], row["largest_batch"] = full.get(row["implementation"], (None, None))
     whole = (summary["ok"] == summary["cells"].max()).all()
     common = summary.attrs["shared_shapes"]
@@ -360,7 +358,7 @@ def _table(
         (everything and bool(full), Column("saturates", _saturates, right=True)),
         (everything and device, number("device", "device_s", seconds)),
         (True, over_shapes(f"vs {clean(summary.attrs['baseline'] or '')}", "ratio", times, common)),
-        (bool(over_limit), number("over limit", "over_limit", limits_report.distance)),
+        *((bool(more.values), number(more.heading, more.key, more.show)) for more in added),
         (everything, number("fastest", "fastest_share", lambda share: percent(share, 0))),
         (everything, number("first call", "first_call_s", seconds)),
         (True, number("error", "max_abs_error", error)),
@@ -413,16 +411,15 @@ def _marks(run: Run) -> list[tuple[str, str, set[str]]]:
 def _legend(
     run: Run,
     summary: pd.DataFrame,
-    of: summaries.Times,
     groups: Sequence[Mapping[str, Any]],
     metric: str,
-    limited: bool,
+    added: Iterable[AddedColumn],
 ) -> list[str]:
     common, profiled = (summary.attrs[key] for key in ("shared_shapes", "profiled_shapes"))
     device = f"; device: over {over(profiled)}" if 0 < profiled < common else ""
     baseline = clean(summary.attrs["baseline"] or "")
     apart = " (not a quotient of medians)" if common > 1 else ""
-    columns = wrapped(
+    columns = (
         f"times: median over {over(common)}{device}; vs {baseline}: {metric} over its {metric},"
         f" geometric mean{apart}; error: largest difference from float64"
     )
@@ -436,7 +433,7 @@ def _legend(
         *([columns] if baseline else []),  # without one there is no time
         *([wins] if groups else []),
         *([some] if (summary["ok"] < summary["cells"].max()).any() else []),
-        *([wrapped(limits_report.NOTE)] if limited else []),
+        *(f"{column.heading}: {column.note}" for column in added if column.values),
         *([ACCURACY_NOTE] if several else []),
         *([REFERENCE_NOTE] if reference else []),
         *mark_notes(run, summary["implementation"]),
@@ -448,13 +445,11 @@ def _details_legend(won: pd.DataFrame) -> list[str]:
         return []
     shared = any(len(own) > 1 for own in won["shared"])
     return [
-        wrapped(
-            "throughput: time per call when calls are queued; seq/s, TFLOP/s: by throughput;"
-            " saturates: the batch from which on twice the sequences gain less than"
-            f" {percent(summaries.LITTLE, 0)} seq/s, mean over the other sizes; first call: with"
-            " compilation; fastest: share of the shapes at which it is the fastest that you can"
-            " deploy in its class of accuracy (fp32, tf32, half, int8), and not within noise"
-        ),
+        "throughput: time per call when calls are queued; seq/s, TFLOP/s: by throughput;"
+        " saturates: the batch from which on twice the sequences gain less than"
+        f" {percent(summaries.LITTLE, 0)} seq/s, mean over the other sizes; first call: with"
+        " compilation; fastest: share of the shapes at which it is the fastest that you can"
+        " deploy in its class of accuracy (fp32, tf32, half, int8), and not within noise",
         *([SHARED_NOTE] if shared else []),
     ]
 
@@ -510,8 +505,7 @@ def damage_lines(run: Run) -> list[str]:
         return []
     lines, were = counted(run.damaged, "line"), "was" if run.damaged == 1 else "were"
     remedy = f"{_resume(run)} measures what is missing"
-    text = f"  {lines} of records.jsonl cannot be read and {were} passed over; {remedy}"
-    return [wrapped(text, 6)]
+    return [f"  {lines} of records.jsonl cannot be read and {were} passed over; {remedy}"]
 
 
 def _resume(run: Run) -> str:

@@ -77,11 +77,7 @@ def test_only_shapes_that_both_measured_count_and_the_rest_is_told():
 
 def test_shapes_without_the_metric_are_told_as_left_out():
     rows = [row("a", 1.0, hidden=h, device_s=0.5) for h in (1, 2, 3)]
-    rows += [
-        row("b", 1.0, hidden=1, device_s=0.5),
-        row("b", 1.0, hidden=2),
-        row("b", 1.0, hidden=3),
-    ]
+    rows += [row("b", 1.0, hidden=h, device_s=0.5 if h == 1 else None) for h in (1, 2, 3)]
     found = compare(cells(*rows), "a", "b", metric="device")
     assert list(found.shapes["hidden"]) == [1]
     assert found.left_out == {"b without device": 2}
@@ -131,12 +127,6 @@ def test_a_name_that_is_not_there_is_answered_with_those_that_are():
 def test_a_metric_that_was_not_measured_is_refused():
     with pytest.raises(LstmBenchError, match="no device times"):
         compare(cells(row("a", 1.0), row("b", 1.0)), "a", "b", "device")
-
-
-def test_rounds_of_a_resumed_cell_have_no_partner():
-    found = compare(cells(row("a", 1.0, group="1"), row("b", 9.0, group="2")), "a", "b")
-    assert list(found.shapes["verdict"]) == ["unsure"]
-    assert found.group().ratio.value == pytest.approx(9.0)
 
 
 def test_along_an_axis_every_value_has_its_group():
@@ -194,30 +184,15 @@ def test_few_shapes_have_no_interval_narrower_than_the_noise_floor():
     assert group.mpe.low < -1 < group.mpe.high
 
 
-def test_the_same_run_gives_the_same_interval():
-    rng = np.random.default_rng(7)
-    rows = []
-    for hidden in range(1, 13):
-        for name in ("a", "b"):
-            rounds = list(rng.lognormal(0, 0.1, 10))
-            rows.append(row(name, float(np.median(rounds)), hidden=hidden, rounds=rounds))
-    one, two = (compare(cells(*rows), "a", "b").group() for _ in range(2))
-    assert one == two
-    assert one.mpe.low < one.mpe.value < one.mpe.high
-
-
 def test_the_noise_floor_is_the_same_whichever_of_two_is_the_measure():
-    pairs = [
-        row("quiet", 5e-4, hidden=h, rounds=[5e-4 * s] * 10, copy=c)
-        for h in range(1, 7)
-        for c, s in ((1, 1.0), (2, 1.001))
-    ]
-    pairs += [
-        row("loud", 5e-3, hidden=h, rounds=[5e-3 * s] * 10, copy=c)
-        for h in range(1, 7)
-        for c, s in ((1, 1.0), (2, 1.2))
-    ]
-    frame = cells(*pairs)
+    frame = cells(
+        *(
+            row(name, time, hidden=h, rounds=[time * (off if copy == 2 else 1)] * 10, copy=copy)
+            for name, time, off in (("quiet", 5e-4, 1.001), ("loud", 5e-3, 1.2))
+            for h in range(1, 7)
+            for copy in (1, 2)
+        )
+    )
     there, back = compare(frame, "quiet", "loud"), compare(frame, "loud", "quiet")
     assert list(there.shapes["floor"]) == list(back.shapes["floor"])
     assert there.shapes["floor"].min() > 0.15
@@ -239,35 +214,22 @@ def test_medians_of_two_runs_that_differ_beyond_the_floor_are_not_called_the_sam
 
 
 @pytest.mark.parametrize(
-    ("later", "told"),
-    [(1.2, "slower"), (1.0, "unsure"), (0.8, "unsure")],
-    ids=["as in turns", "the same", "the other way round"],
+    ("rounds", "group", "verdict"),
+    [
+        ([1.2] * 70, "1", "slower"),
+        ([1.2] * 20 + [1.0] * 50, "1", "unsure"),  # the first was known after 20 rounds
+        ([1.2] * 20 + [0.8] * 50, "1", "unsure"),
+        ([1.0] * 20 + [1.2] * 50, "1", "unsure"),
+        ([1.0] * 20, "2", "unsure"),  # a resumed cell: no common round
+        ([9.0] * 20, "2", "unsure"),
+    ],
 )
-def test_no_row_is_called_slower_beside_a_ratio_that_does_not_say_so(later, told):
-    """The first one was known after 20 rounds; the other changed its pace after them."""
-    rounds = [1.2] * 20 + [later] * 50
-    steady = row("a", 1.0, rounds=[1.0] * 20)
-    other = row("b", float(np.median(rounds)), rounds=rounds)
-    (verdict,) = compare(cells(steady, other), "a", "b").shapes["verdict"]
-    assert verdict == told
-
-
-def test_equal_medians_without_a_common_round_are_unsure():
-    found = compare(cells(row("a", 1.0, group="1"), row("b", 1.0, group="2")), "a", "b")
-    assert list(found.shapes["verdict"]) == ["unsure"]
-
-
-def test_the_headline_does_not_deny_a_ratio_beyond_the_floor():
-    made = run(row("a", 1.0, rounds=[1.0] * 20), row("b", 1.2, rounds=[1.0] * 20 + [1.2] * 50))
-    text = pair_report.document(compare(made.cells, "a", "b"), [made]).written("table")
-    assert "No clear difference between b and a.\nBy latency, B / A = 1.20x" in text
-
-
-def test_no_row_is_called_the_same_beside_a_ratio_that_does_not_say_so():
-    steady = row("a", 1.0, rounds=[1.0] * 20)
-    other = row("b", 1.2, rounds=[1.0] * 20 + [1.2] * 50)
-    (verdict,) = compare(cells(steady, other), "a", "b").shapes["verdict"]
-    assert verdict == "unsure"
+def test_no_verdict_stands_beside_a_ratio_that_does_not_say_so(rounds, group, verdict):
+    steady = row("a", 1.0, rounds=[1.0] * 20, group="1")
+    other = row("b", float(np.median(rounds)), rounds=rounds, group=group)
+    found = compare(cells(steady, other), "a", "b")
+    assert list(found.shapes["verdict"]) == [verdict]
+    assert found.group().ratio.value == pytest.approx(np.median(rounds))
 
 
 def test_an_mpe_never_says_that_the_slower_one_takes_no_time():
@@ -281,49 +243,37 @@ def test_an_mpe_never_says_that_the_slower_one_takes_no_time():
 
 
 @pytest.mark.parametrize(
-    ("times", "told"),
+    ("times", "apart", "told"),
     [
         (
             (1.1, 9.0, 1.2, 30.0),
-            "b is slower than a at all 4 shapes, by how much on the whole is not clear",
+            0,
+            "b is slower than a at all 4 shapes, by how much on the whole is not clear.",
         ),
-        ((0.5, 2.0, 0.5, 2.0), "It depends on the shape"),
-        ((1.0, 1.0, 1.0, 1.0), "No clear difference"),
-        ((1.02, 1.02, 1.02, 1.021), "No difference beyond the noise floor"),
+        ((0.5, 2.0, 0.5, 2.0), 0, "It depends on the shape"),
+        ((1.0, 1.0, 1.0, 1.0), 0, "No clear difference between b and a."),
+        ((1.02, 1.02, 1.02, 1.021), 0, "No difference beyond the noise floor between b and a."),
+        ((1.02,) * 4, 2, "b and a are within noise at 2 of 4 shapes, at 2 it is not clear."),
+        ((1.02,) * 4, 4, "No clear difference between b and a."),
     ],
 )
-def test_the_headline_does_not_contradict_the_shapes(times, told):
-    rows = [row("a", 1.0, hidden=h) for h in range(1, 5)]
-    rows += [row("b", time, hidden=h) for h, time in enumerate(times, 1)]
+def test_the_headline_does_not_contradict_the_shapes(times, apart, told):
+    """Measured `apart`, two have no common round: whatever they took, it is unsure."""
+    rows = [row("a", 1.0, hidden=h, group="1") for h in range(1, 5)]
+    rows += [
+        row("b", time, hidden=h, group="2" if h <= apart else "1")
+        for h, time in enumerate(times, 1)
+    ]
     found = compare(cells(*rows), "a", "b")
     assert told in pair_report.document(found, [run(*rows)]).written("table")
 
 
-@pytest.mark.parametrize(
-    ("unsure", "told"),
-    [
-        (0, "No difference beyond the noise floor between b and a"),
-        (2, "b and a are within noise at 2 of 4 shapes, at 2 it is not clear"),
-        (4, "No clear difference between b and a"),
-    ],
-)
-def test_the_headline_calls_nothing_the_same_that_is_unsure(unsure, told):
-    """Measured apart, two have no common round: whatever they took, it is unsure."""
-    rows = [row("a", 1.0, hidden=h, group="1") for h in range(1, 5)]
-    rows += [row("b", 1.02, hidden=h, group="2" if h <= unsure else "1") for h in range(1, 5)]
-    found = compare(cells(*rows), "a", "b")
-    text = pair_report.document(found, [run(*rows)]).written("table")
-    assert f"{told}.\nBy latency, B / A = 1.02x" in text
-
-
 def test_intervals_over_rounds_are_told_from_those_over_shapes():
-    rows = [row(n, 1.0, hidden=h, batch=b) for n in "ab" for h in (1, 2) for b in (1, 2)]
     few = "intervals of fewer than 4 shapes hold for just these shapes"
-    text = pair_report.document(compare(cells(*rows), "a", "b"), [run(*rows)]).written("table")
-    assert few in text
-    rows = [row(n, 1.0, hidden=h) for n in "ab" for h in (1,)]
-    text = pair_report.document(compare(cells(*rows), "a", "b"), [run(*rows)]).written("table")
-    assert few not in text
+    for hidden, batch, shown in (((1, 2), (1, 2), True), ((1,), (8,), False)):
+        rows = [row(n, 1.0, hidden=h, batch=b) for n in "ab" for h in hidden for b in batch]
+        found = compare(cells(*rows), "a", "b")
+        assert (few in pair_report.document(found, [run(*rows)]).written("table")) == shown
 
 
 def test_two_are_held_to_the_noise_of_the_more_restless_of_them():

@@ -151,15 +151,16 @@ def test_over_passes_the_median_pass_counts_not_the_luckiest():
     assert (found["fastest"], found["fastest_s"], found["next_s"]) == ("b", 1.10, 1.30)
 
 
-def test_a_winner_beside_a_ratio_that_does_not_say_so_is_unsure():
-    other = row("b", 1.01, rounds=[1.2] * 10 + [1.01] * 30)
-    (found,) = winners(row("a", 1.0, rounds=[1.0] * 10), other)
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (row("a", 1.0), row("b", 1.01, rounds=[1.2] * 10 + [1.01] * 30)),  # beside its ratio
+        (row("a", 1.0, group="1"), row("b", 1.5, group="2")),  # measured at another time
+    ],
+)
+def test_a_winner_that_the_rounds_do_not_bear_out_is_unsure(rows):
+    (found,) = winners(*rows)
     assert (found["fastest"], found["verdict"]) == ("a", "unsure")
-
-
-def test_a_winner_that_was_measured_at_another_time_is_unsure():
-    (found,) = winners(row("a", 1.0, group="1"), row("b", 1.5, group="2"))
-    assert found["verdict"] == "unsure"
 
 
 def test_a_win_below_the_noise_is_called_same():
@@ -186,16 +187,12 @@ def lost(*rows):
 
 
 def test_failures_are_grouped_with_their_reason():
-    frame = cells(
-        row("a", None, status="oom", reason="full"),
-        row("a", None, hidden=9, status="oom", reason="full"),
-        row("b", 1.0),
-    )
-    (found,) = summaries.failures(frame).to_dict("records")
-    assert found["implementation"] == "a"
-    assert found["status"] == "oom"
-    assert found["cells"] == 2
-    assert found["reason"] == "full"
+    rows = [row("a", None, hidden=h, status="oom", reason="full") for h in (8, 9)]
+    (found,) = summaries.failures(cells(*rows, row("b", 1.0))).to_dict("records")
+    assert found == {
+        **{"implementation": "a", "status": "oom", "cells": 2, "where": "8,1,1  9,1,1"},
+        "reason": "full",
+    }
 
 
 def test_failures_that_differ_by_their_sizes_only_are_one_line():

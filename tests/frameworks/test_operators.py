@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from layers import SETTINGS, built, checked
 
-from lstm_bench.analysis.families import families
 from lstm_bench.features.profile import in_worker as profiling
+from lstm_bench.features.profile.families import families
 from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.profile import summary
 from lstm_bench.model.types import Settings, Shape

@@ -5,50 +5,27 @@ import itertools
 import math
 import xml.etree.ElementTree as ElementTree
 
+import made_up
 import matplotlib
 import numpy as np
 import pytest
+from made_up import row as cell
 from matplotlib import colors
 from matplotlib.text import Text
 
-from lstm_bench.analysis import results
-from lstm_bench.model.types import Implementation, Record, Sampling, Settings, Shape
 from lstm_bench.report import figures
 from lstm_bench.report.colours import style_of
-from lstm_bench.runs.plan import Plan
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-MACHINE = {"cpu": "Some CPU", "gpus": [{"name": "Some GPU", "driver": "1"}]}
 NAMES = ("deepbench", "pytorch", "pytorch-amp")
 BATCHES = (1, 4, 16)
 
 
-def cell(name, seconds, hidden=8, batch=1, timesteps=1, rounds=None, **more):
-    row = Record(name, Shape(hidden, batch, timesteps, hidden), 1, 1, "ok", device="cuda")
-    row.precision = "fp32"
-    row.latency_s = seconds
-    known = [] if seconds is None else [seconds] * 10
-    row.round_latency_s = known if rounds is None else rounds
-    for key, value in more.items():
-        setattr(row, key, value)
-    return row
-
-
-def run_of(rows, planned=None, name="a-run", machine=MACHINE, device="cuda"):
-    shapes = dict.fromkeys(tuple(getattr(r.shape, a) for a in figures.SHAPE) for r in rows)
-    plan = Plan(
-        name="grid",
-        shapes=tuple(Shape(*shape) for shape in shapes) * (planned or 1),
-        implementations=tuple(
-            Implementation(n, "fake", "fp32", "fake")
-            for n in dict.fromkeys(r.implementation for r in rows)
-        ),
-        settings=Settings(device=device),
-        sampling=Sampling(),
-    )
-    manifest = {"plan": plan.to_json(), "machine": machine}
-    return results.Run(name, manifest, results.frame(rows, machine))
+def run_of(rows, **machine):
+    made = made_up.run(*rows)
+    made.manifest["machine"] = {"cpu": "Some CPU", **machine}
+    return made
 
 
 def grid(names=NAMES, hidden=(8, 64), batch=BATCHES, timesteps=(10, 100, 1000), seconds=None):
@@ -104,13 +81,10 @@ def test_a_point_is_the_median_over_the_other_sizes():
     table = figures.points(run_of(rows), "hidden")
     assert (at(table, "a", 8)["latency_s"], at(table, "a", 16)["latency_s"]) == (2.0, 8.0)
     assert list(table["shapes"]) == [3, 3]
+    passes = [cell("a", s, pass_number=n) for n, s in enumerate((1.0, 9.0, 2.0), 1)]
+    assert list(figures.points(run_of(passes), "batch")["latency_s"]) == [2.0]
     by_steps = figures.points(run_of(rows), "timesteps")
     assert list(by_steps["latency_s"]) == [4.0, 6.5, 16.0]
-
-
-def test_over_passes_the_median_pass_counts():
-    rows = [cell("a", s, pass_number=n) for n, s in enumerate((1.0, 9.0, 2.0), 1)]
-    assert list(figures.points(run_of(rows), "batch")["latency_s"]) == [2.0]
 
 
 def test_a_row_that_refuses_the_long_shapes_does_not_look_fast():
@@ -153,16 +127,11 @@ def joined(figure):
 
 
 def test_without_a_common_shape_rows_stand_on_their_own_and_the_figure_says_so():
-    rows = [cell("a", 1.0, timesteps=10), cell("b", 7.0, timesteps=20)]
-    run = run_of(rows)
+    run = run_of([cell("a", 1.0, timesteps=10), cell("b", 7.0, timesteps=20)])
     assert list(figures.points(run, "batch")["latency_s"]) == [1.0, 7.0]
     assert any("none is common to all" in text for text in texts(figures.time_by(run, "batch")))
-
-
-def test_an_input_as_wide_as_the_hidden_state_is_one_and_the_same_along_hidden():
-    table = figures.points(run_of(grid()), "hidden")
-    assert set(table["shapes"]) == {9}
-    assert table.attrs["alike"] == "the same for all rows"
+    table = figures.points(run_of(grid()), "hidden")  # an input as wide as the state is alike
+    assert (set(table["shapes"]), table.attrs["alike"]) == ({9}, "the same for all rows")
 
 
 def test_the_interval_of_one_shape_has_the_order_statistics_of_its_rounds():
@@ -170,6 +139,7 @@ def test_the_interval_of_one_shape_has_the_order_statistics_of_its_rounds():
     rounds = list(np.random.default_rng(3).lognormal(0, 0.3, 15))
     found = figures.interval(np.array([np.median(rounds)]), [rounds], over_shapes=False)
     assert found == pytest.approx((sorted(rounds)[3], sorted(rounds)[-4]))
+    assert list(figures.interval(np.array([2.0]), [[2.0]], over_shapes=False)) == [2.0, 2.0]
 
 
 def test_rounds_that_keep_their_pace_make_a_wider_interval_than_the_same_ones_shuffled():
@@ -199,10 +169,6 @@ def test_the_rounds_of_all_passes_count():
     assert row["low_s"] < 1.0 < row["high_s"]
 
 
-def test_a_single_round_has_no_interval():
-    assert list(figures.interval(np.array([2.0]), [[2.0]], over_shapes=False)) == [2.0, 2.0]
-
-
 def test_of_few_shapes_the_bars_speak_of_just_these():
     few = figures.time_by(run_of(grid(timesteps=(10, 100))), "batch")  # four at each batch size
     assert any("over the rounds of these shapes" in text for text in texts(few))
@@ -212,8 +178,7 @@ def test_of_few_shapes_the_bars_speak_of_just_these():
 
 def test_a_bar_is_the_same_whoever_stands_beside_it():
     run = run_of(grid())
-    alone = figures.points(run, "batch", ["pytorch"])
-    beside = figures.points(run, "batch")
+    alone, beside = figures.points(run, "batch", ["pytorch"]), figures.points(run, "batch")
     assert at(alone, "pytorch", 4) == at(beside, "pytorch", 4)
 
 
@@ -271,6 +236,8 @@ def test_an_implementation_keeps_its_look_in_all_figures():
     run = run_of(grid([*NAMES, "tf-mode0", "made-up"]))
     drawn = figures.drawn(run)
     for stem in [stem for stem in drawn if stem.startswith("time-by")]:
+        names = NAMES if stem.endswith("pytorch") else [*NAMES, "tf-mode0", "made-up"]
+        assert set(lines(drawn[stem])) == set(names)
         for name, line in lines(drawn[stem]).items():
             assert line.get_color() == style_of(name).colour
             assert line.get_marker() == style_of(name).marker
@@ -279,30 +246,18 @@ def test_an_implementation_keeps_its_look_in_all_figures():
     assert colors.to_hex(patch.get_facecolor()) == style_of("deepbench").colour
 
 
-def test_the_legend_is_ordered_as_the_lines_end():
-    figure = figures.time_by(run_of(grid(["fast", "slow", "slowest"])), "batch")
-    assert legend(figure) == ["slowest", "slow", "fast"]
-
-
-def test_the_figures_of_pytorch_have_the_papers_three_rows():
-    drawn = figures.drawn(run_of(grid([*NAMES, "tf-mode0"])))
-    assert set(lines(drawn["time-by-batch-pytorch"])) == set(NAMES)
-    assert set(lines(drawn["time-by-timesteps-pytorch"])) == set(NAMES)
-    assert set(lines(drawn["time-by-batch-all"])) == {*NAMES, "tf-mode0"}
-
-
-def test_who_computes_less_has_a_star_and_a_footnote():
-    figure = figures.time_by(run_of(grid(["deepbench", "deepbench-skip"])), "batch")
-    assert legend(figure) == ["deepbench-skip*", "deepbench"]
+def test_the_legend_is_ordered_as_the_lines_end_and_marks_who_computes_less():
+    figure = figures.time_by(run_of(grid(["deepbench", "deepbench-skip", "slow"])), "batch")
+    assert legend(figure) == ["slow", "deepbench-skip*", "deepbench"]
     assert any("* computes less (lstm-skip-input)" in text for text in texts(figure))
 
 
 def test_a_cell_of_the_winners_names_the_fastest_and_how_far_the_next_is():
-    run = run_of(grid(["pytorch", "tf-mode0"], timesteps=(10, 100)))
+    run = run_of(grid(["deepbench-skip", "pytorch", "tf-mode0"], timesteps=(10, 100)))
     found = panels(figures.winners(run))
     assert list(found) == ["timesteps 10", "timesteps 100"]
     assert len(found["timesteps 10"]) == 2 * len(BATCHES)
-    assert set(found["timesteps 10"].values()) == {("PT\n2.00x", style_of("pytorch").colour + "ff")}
+    assert set(found["timesteps 10"].values()) == {("PT\n1.50x", style_of("pytorch").colour + "ff")}
     assert legend(figures.winners(run)) == ["pytorch: fastest at 12 of 12"]
 
 
@@ -341,18 +296,13 @@ def test_of_very_many_timesteps_some_panels_are_shown_and_the_figure_says_so():
     assert any("20 of 59 panels are shown" in text for text in texts(figure))
 
 
-def test_who_computes_less_wins_nothing():
-    found = panels(figures.winners(run_of(grid(["deepbench-skip", "pytorch", "tf-mode0"]))))
-    assert all(text == "PT\n1.50x" for board in found.values() for text, _ in board.values())
-
-
 def test_what_was_not_measured_stays_empty():
     rows = [cell(n, s, hidden=h, batch=h) for n, s in (("a", 1.0), ("b", 2.0)) for h in (8, 16)]
     (board,) = panels(figures.winners(run_of(rows))).values()
     assert set(board) == {(0, 0), (1, 1)}
 
 
-def test_text_stands_out_from_its_cell():
+def test_text_stands_out_from_its_row():
     rows = grid(["deepbench", "x"], hidden=(8,)) + grid(["pytorch-amp", "y"], hidden=(9,))
     figure = figures.winners(run_of(rows))
     inks = {t.get_color() for ax in figure.axes for t in ax.texts}
@@ -369,6 +319,9 @@ def test_amps_gain_is_the_time_without_it_over_the_time_with_it():
     assert list(found) == [
         f"{n}: timesteps {t}" for n in ("pytorch", "tf-mode1") for t in (10, 100, 1000)
     ]
+    same = [cell(name, 1.0) for name in ("pytorch", "pytorch-amp")]
+    ((spot,),) = [board.values() for board in panels(figures.amp_gain(run_of(same))).values()]
+    assert spot == ("(1.00)", colors.to_hex(matplotlib.colormaps["RdBu"](0.5), True))
     slow, fast = found["tf-mode1: timesteps 10"][0, 0], found["tf-mode1: timesteps 10"][1, 0]
     assert (slow[0], fast[0]) == ("0.50", "2.00")
     ends = matplotlib.colormaps["RdBu"](0.0), matplotlib.colormaps["RdBu"](1.0)
@@ -376,12 +329,6 @@ def test_amps_gain_is_the_time_without_it_over_the_time_with_it():
     assert any("faster at 18 and slower at 18 of 36 cells" in text for text in texts(figure))
     ticks = {tick.get_text() for tick in figure.axes[-1].get_xticklabels()}
     assert ticks == {"2x slower", "1.5x slower", "equal", "1.5x faster", "2x faster"}
-
-
-def test_no_gain_is_the_middle_of_the_map_and_in_brackets():
-    rows = [cell(name, 1.0) for name in ("pytorch", "pytorch-amp")]
-    ((spot,),) = [board.values() for board in panels(figures.amp_gain(run_of(rows))).values()]
-    assert spot == ("(1.00)", colors.to_hex(matplotlib.colormaps["RdBu"](0.5), True))
 
 
 def test_of_many_timesteps_amps_gain_is_the_geometric_mean():
@@ -423,11 +370,7 @@ ODD = [
 
 
 def test_markup_in_names_is_not_interpreted():
-    run = run_of(
-        grid(ODD, timesteps=(10,)),
-        name="$r$ <b>",
-        machine={**MACHINE, "gpus": [{"name": "$g$ <i>"}]},
-    )
+    run = run_of(grid(ODD, timesteps=(10,)), cpu="$g$ <i>")
     assert sorted(legend(figures.time_by(run, "batch"))) == sorted(ODD)
     for figure in (figures.time_by(run, "batch"), figures.winners(run)):
         odd = [text for text in figure.findobj(Text) if "$" in text.get_text()]
@@ -439,17 +382,13 @@ def test_markup_in_names_is_not_interpreted():
         assert not tags & {"script", "b", "i"}
 
 
-def test_characters_that_the_font_lacks_are_spelled_out():
-    figure = figures.time_by(run_of(grid(["\N{CJK UNIFIED IDEOGRAPH-6F22}", "a\nb\tc"])), "batch")
-    assert legend(figure) == [r"a\nb\tc", r"\u6f22"]
-    figure.draw_without_rendering()
-
-
-def test_long_names_keep_both_ends_and_the_axes_their_room():
-    names = [f"{'x' * 200}-{n}" for n in range(3)]
+def test_labels_have_characters_of_the_font_and_keep_both_ends_of_long_names():
+    names = ["\N{CJK UNIFIED IDEOGRAPH-6F22}", "a\nb\tc", *(f"{'x' * 200}-{n}" for n in range(3))]
     figure = figures.time_by(run_of(grid(names)), "batch")
     figure.draw_without_rendering()
-    assert {label[-2:] for label in legend(figure)} == {"-0", "-1", "-2"}
+    labels = legend(figure)
+    assert labels[3:] == [r"a\nb\tc", r"\u6f22"]
+    assert {label[-2:] for label in labels[:3]} == {"-0", "-1", "-2"}
     (ax,) = figure.axes
     assert ax.get_window_extent().width > 0.5 * figure.bbox.width
 
@@ -461,6 +400,12 @@ def one_shape():
 def interrupted():
     rows = grid()[:20]
     return [*rows, cell("deepbench", None, 64, 16, 1000, status="interrupted")]
+
+
+def wide(name, hidden, width):
+    made = cell(name, 1.0, hidden)
+    made.shape.input_size = width
+    return made
 
 
 def failing():
@@ -492,9 +437,9 @@ RUNS = {
     "one value on an axis": (grid(batch=(4,)), ALL),
     "failed cells": (failing(), ALL),
     "nothing of one": (nothing_of_one(), ALL - {"amp-gain"}),
-    "nothing of any": ([cell("a", None, status="oom", rounds=[])], set()),
+    "nothing of any": ([cell("a", None, status="oom", round_latency_s=[])], set()),
     "interrupted": (interrupted(), ALL),
-    "no rounds": ([cell(n, 1.0, rounds=[]) for n in NAMES], ALL),
+    "no rounds": ([cell(n, 1.0, round_latency_s=[]) for n in NAMES], ALL),
     "forty implementations": (
         grid([f"{'ab' * (n % 9)}{n}" for n in range(40)], (8,), (1, 4), (10,)),
         OTHERS,
@@ -507,7 +452,7 @@ RUNS = {
     "many sizes": (grid(("a", "b"), range(1, 26), range(1, 15), (10,)), OTHERS),
     "many timesteps": (grid(hidden=(8,), batch=(1,), timesteps=range(1, 31)), ALL),
     "inputs of their own": (
-        [cell(n, 1.0, shape=Shape(h, 1, 1, i)) for n in NAMES for h in (8, 16) for i in (8, 32)],
+        [wide(n, h, i) for n in NAMES for h in (8, 16) for i in (8, 32)],
         ALL,
     ),
     "a wide span": (
@@ -557,12 +502,11 @@ def test_a_run_without_results_writes_nothing(tmp_path):
 
 def test_a_figure_says_where_it_comes_from_and_how_noisy_that_is():
     rows = [cell("a", 1.0), cell("a", 1.1, copy=2), cell("b", 2.0)]
-    (about,) = [t for t in texts(figures.time_by(run_of(rows), "batch")) if "a-run" in t]
-    assert "Some GPU, AMP in auto; run a-run" in about
-    assert "noise floor 10.0% (>= 1 ms)" in about
-    (about,) = [t for t in texts(figures.winners(run_of([*rows, rows[0]]))) if "a-run" in t]
+    (about,) = [t for t in texts(figures.time_by(run_of(rows), "batch")) if "made-up" in t]
+    assert "Some CPU, 2 threads, seed 1, AMP in auto; run made-up, 1 of 1 shape" in about
     assert "noise floor 10.0%" in about
-    quiet = run_of([cell("a", 1.0)], planned=3, machine={}, device="cpu")
-    (about,) = [t for t in texts(figures.time_by(quiet, "batch")) if "a-run" in t]
-    assert "unknown device, threads: 1" in about
-    assert "1 of 3 shapes; noise floor not measured" in about
+    (about,) = [t for t in texts(figures.winners(run_of([*rows, rows[0]]))) if "made-up" in t]
+    assert "noise floor 10.0%" in about
+    quiet = run_of([cell("a", 1.0)])
+    (about,) = [t for t in texts(figures.time_by(quiet, "batch")) if "made-up" in t]
+    assert "noise floor not measured" in about

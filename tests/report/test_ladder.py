@@ -40,25 +40,39 @@ def run_of(*rows, defaults=(), state="fixed", frameworks=None):
     return made
 
 
-def lines(made, **options):
-    text = ladder.document(made, **options).written("table")
-    return [" ".join(line.split()) for line in text.splitlines()]
+def facts(made, **options):
+    return json.loads(ladder.document(made, **options).written("json"))
 
 
-def test_rows_are_sorted_by_latency_and_show_what_each_costs():
+def test_a_ladder_in_full(golden):
+    rows = [rung(name, 2e-3, hidden=h) for name in ("pytorch", "noisy") for h in (1, 2, 3, 4)]
+    rows += [rung("fast", 1e-3, hidden=h, precision="int8") for h in (1, 2, 3, 4)]
+    rows += [rung("x", 5e-3, hidden=h, path="unrolled") for h in (1, 2, 3, 4)]
+    rows += [rung("some", 1e-3, hidden=h) for h in (1, 2, 3)]
+    rows += [rung("few", 1e-9, hidden=1), row("none", None, hidden=1)]
+    for one in rows[4:8]:
+        one.latency_s *= 1.01
+    made = run_of(*rows, defaults=["pytorch"], frameworks={"pytorch": "pytorch"})
+    golden("ladder", ladder.document(made).written("table", 100))
+
+
+def test_rows_are_sorted_by_latency_and_have_what_each_costs():
     made = run_of(rung("slow", 2e-3), rung("fast", 1e-3, precision="int8"), rung("mid", 1.5e-3))
-    told = lines(made)
-    at = next(n for n, line in enumerate(told) if line.startswith("implementation"))
-    assert told[at] == (
-        "implementation class latency vs slow error host mem GPU mem import build 1st call"
-    )
-    assert told[at + 2] == "fast int8 1 ms 0.50x 1e-07 3 MiB 5 MiB 1.5 s 2 s 1 s"
-    assert [line.split()[0] for line in told[at + 2 : at + 5]] == ["fast", "mid", "slow"]
+    found = facts(made)
+    assert [one["implementation"] for one in found["ladder"]] == ["fast", "mid", "slow"]
+    first = found["ladder"][0]
+    assert (first["latency_s"], first["accuracy"]) == (1e-3, "int8")
+    assert first["ratio"] == pytest.approx(0.5)
+    assert (first["host_peak"], first["import_s"], first["build_s"]) == (3 << 20, 1.5, 2.0)
+
+
+def headings(made):
+    return [column.heading for column in ladder.document(made).tables[0].columns]
 
 
 def test_costs_that_no_row_knows_have_no_column():
-    told = lines(run_of(row("a", 1e-3), row("b", 2e-3)))
-    assert "implementation class latency vs a error 1st call" in told
+    made = run_of(row("a", 1e-3), row("b", 2e-3))
+    assert headings(made) == ["implementation", "class", "latency", "vs a", "error", "1st call"]
 
 
 @pytest.mark.parametrize(
@@ -73,30 +87,19 @@ def test_costs_that_no_row_knows_have_no_column():
 def test_all_are_compared_with_what_most_users_run(rows, defaults, base):
     frameworks = {name: "pytorch" for name in rows if name.startswith("pytorch")}
     made = run_of(*(rung(n, 1e-3) for n in rows), defaults=defaults, frameworks=frameworks)
-    assert ladder.of(made, made.cells).base == base
-    assert any(f"vs {base}: latency over its latency" in line for line in lines(made))
-
-
-def test_the_default_of_a_framework_is_marked():
-    text = ladder.document(run_of(rung("a", 1e-3), rung("b", 2e-3), defaults="b")).written("table")
-    assert "\nb+ " in text
-    assert "+ what its framework does unless you change a setting" in text
+    assert facts(made)["base"] == base
+    assert f"vs {base}" in headings(made)
 
 
 def test_a_slower_row_is_named_with_the_path_that_it_took():
     rows = [rung("pytorch", 1e-3), rung("x", 5e-3, path="unrolled"), rung("fast", 0.5e-3)]
-    told = lines(run_of(*rows))
-    at = told.index("slower than pytorch:")
-    assert told[at + 1] == "x 5.0x: unrolled"
-    assert told[at + 2] == ""
-    assert ladder.UNPROFILED in told
+    assert facts(run_of(*rows))["slower"] == {"x": "5.0x: unrolled"}
 
 
 def test_within_noise_nothing_is_slower():
     pair = [rung("pytorch", 1e-3), rung("pytorch", 1.2e-3, copy=2), rung("x", 1.1e-3)]
-    told = lines(run_of(*pair))
-    assert not any(line.startswith("slower than") for line in told)
-    assert "not clearly slower, or not at all shapes: x 1.10x" in told
+    found = facts(run_of(*pair))
+    assert (found["slower"], found["unclear"]) == ({}, {"x": "1.10x"})
 
 
 def test_a_profile_says_why_a_row_is_slower(tmp_path):
@@ -106,37 +109,39 @@ def test_a_profile_says_why_a_row_is_slower(tmp_path):
         for name, (s, count) in times.items()
     ]
     made = profiled(tmp_path / "run", *rows)
-    assert "90 kernels a call against 4" in ladder.of(made, made.cells).slower["x"]
+    assert "90 kernels a call against 4" in facts(made)["slower"]["x"]
+    assert "grid GRID --profile" not in ladder.document(made).written("table")
 
 
 def test_rows_that_lack_shapes_are_listed_with_those_they_lack():
     rows = [rung(name, 1e-3, hidden=h) for name in ("a", "b") for h in (1, 2, 3, 4)]
     rows += [rung("some", 1e-3, hidden=h) for h in (1, 2, 3)]
-    rows += [rung("few", 1e-9, hidden=1), row("none", None, hidden=1)]
-    made = run_of(*rows)
-    told = lines(made)
-    assert "not at every shape: some has no time at hidden 4 (1 of 4 shapes)" in told
-    left = "few has no time at hidden 2, 3, 4 (3 of 4 shapes), 0.00x where it can;"
-    at = told.index(f"left out, for want of shapes: {left}")
-    assert told[at + 1] == "none has no time at 4 of 4 shapes"
-    assert any(line.startswith("medians over the 3 shapes that all") for line in told)
-    assert any(line.startswith("few ") for line in lines(made, conditions=["hidden=1"]))
+    made = run_of(*rows, rung("few", 1e-9, hidden=1), row("none", None, hidden=1))
+    found = facts(made)
+    assert [one["implementation"] for one in found["ladder"]] == ["a", "b", "some"]
+    assert found["lacking"] == {
+        "some": "has no time at hidden 4 (1 of 4 shapes)",
+        "few": "has no time at hidden 2, 3, 4 (3 of 4 shapes), 0.00x where it can",
+        "none": "has no time at 4 of 4 shapes",
+    }
+    chosen = facts(made, conditions=["hidden=1"])
+    assert chosen["ladder"][0]["implementation"] == "few"
 
 
 def test_without_times_there_is_no_ladder():
     made = run_of(row("a", None))
     with pytest.raises(LstmBenchError, match="made-up has no times there"):
         ladder.document(made)
-    assert ladder.sections(made) == []
     assert ladder_figure.drawn(made) is None
 
 
 def test_of_carried_state_the_time_of_a_step_is_shown():
     rows = [rung("a", 1e-3, timesteps=10), rung("b", 3e-3, timesteps=10)]
-    told = lines(run_of(*rows, state="carried"))
-    heads = "class per step vs a error host mem GPU mem import build 1st call"
-    assert f"implementation {heads}" in told
-    assert any(line.startswith("a fp32 100 us ") for line in told)
+    table = ladder.document(run_of(*rows, state="carried")).tables[0]
+    assert (table.columns[2].heading, table.columns[2].show(table.rows[0])) == (
+        "per step",
+        "100 us",
+    )
 
 
 def test_it_fits_a_page_with_the_longest_names():
@@ -144,23 +149,6 @@ def test_it_fits_a_page_with_the_longest_names():
     for state in ("fixed", "carried"):
         text = ladder.document(run_of(*rows, defaults=MANY, state=state)).written("table", 100)
         assert max(map(len, text.splitlines())) <= 100
-
-
-def test_json_has_the_raw_numbers():
-    made = run_of(rung("pytorch", 1e-3), rung("x", 5e-3))
-    facts = json.loads(ladder.document(made).written("json"))
-    assert (facts["base"], list(facts["slower"])) == ("pytorch", ["x"])
-    first = facts["ladder"][0]
-    assert (first["latency_s"], first["host_peak"], first["import_s"]) == (1e-3, 3 << 20, 1.5)
-
-
-def test_the_page_has_the_same_as_a_section():
-    made = run_of(rung("pytorch", 1e-3), rung("x", 5e-3), defaults=["pytorch"])
-    (section,) = ladder.sections(made)
-    first, second = section["rows"]
-    assert all(len(one) == len(section["columns"]) for one in section["rows"])
-    assert first == ["pytorch+", "fp32", 1000.0, 1.0, 1e-7, 3.0, 5.0, 1.5, 2.0, 1.0, ""]
-    assert second[-1] == "5.0x: fused"
 
 
 def points(figure):
@@ -190,12 +178,9 @@ def test_memory_of_the_host_is_drawn_where_there_is_no_gpu():
     assert ax.get_xlabel() == "peak memory on the host"
 
 
-def test_one_row_is_no_ladder_to_draw(tmp_path):
-    made = run_of(rung("a", 1e-3))
-    assert ladder_figure.write(made, tmp_path) == []
-    made = run_of(rung("a", 1e-3), rung("b", 1e-3))
-    names = [path.name for path in ladder_figure.write(made, tmp_path)]
-    assert names == ["ladder.svg", "ladder.png"]
+def test_one_row_is_no_ladder_to_draw():
+    assert ladder_figure.drawn(run_of(rung("a", 1e-3))) is None
+    assert ladder_figure.drawn(run_of(rung("a", 1e-3), rung("b", 1e-3)))
 
 
 def spread(name):

@@ -24,33 +24,23 @@ def started(cells, guess_s):
     return progress, clock
 
 
-def test_the_guess_counts_down_until_there_is_something_to_see():
+def test_the_guess_counts_down_until_the_run_has_learnt_better():
     progress, clock = started(10, 100.0)
     assert progress.left_s() == 100
-    clock.seconds += 30
-    assert progress.left_s() == 70
-
-
-def test_what_the_run_has_learnt_takes_the_place_of_the_guess():
-    progress, clock = started(10, 100.0)
     clock.seconds += 40
     progress.finished(RECORD)
     assert progress.left_s() == 60  # a cell alone says little: shapes take unlike times
     progress.expect(360.0)
-    assert progress.left_s() == 360
     clock.seconds += 20
     assert progress.left_s() == 340
 
 
-def test_a_guess_that_was_too_short_leaves_some_time_as_long_as_cells_are_left():
+def test_some_time_is_left_as_long_as_cells_are():
     progress, clock = started(1, 10.0)
     clock.seconds += 500
     assert 0 < progress.left_s() <= 50
     progress.finished(RECORD)
     assert progress.left_s() == 0
-
-
-def test_nothing_to_do_takes_no_time():
     assert started(0, 0.0)[0].left_s() == 0
 
 
@@ -77,10 +67,12 @@ def test_that_a_row_cannot_run_is_told_once_and_counted_every_time():
     assert (len(lines), progress.done) == (3, 5)
 
 
-def test_a_kind_of_warning_is_named_once():
+def test_a_kind_of_warning_is_named_once_and_what_nobody_can_act_on_not_at_all():
     record = Record("a", RECORD.shape, 1, 1, "ok", latency_s=1e-3, rounds=3)
     record.warnings = ["disturbed: x", "disturbed: y", "capped: z"]
     assert result_line(record).endswith("  disturbed, capped")
+    record.warnings = ["not converged: the interval is wider than was asked"]
+    assert result_line(record) == result_line(RECORD)
 
 
 def test_times_stand_in_one_column_whatever_the_shapes_and_the_names():
@@ -91,9 +83,3 @@ def test_times_stand_in_one_column_whatever_the_shapes_and_the_names():
     progress.finished(RECORD)
     progress.finished(Record(long.implementation, long.shape, 1, 2, "ok", latency_s=1e-3, rounds=3))
     assert len({line.index(" ms") for line in lines}) == 1
-
-
-def test_what_nobody_can_act_on_is_no_mark():
-    record = Record("a", RECORD.shape, 1, 1, "ok", latency_s=1e-3, rounds=3)
-    record.warnings = ["not converged: the interval is wider than was asked"]
-    assert result_line(record) == result_line(RECORD)

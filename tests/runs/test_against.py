@@ -19,8 +19,9 @@ from lstm_bench import frameworks as registry
 from lstm_bench.analysis import results
 from lstm_bench.driver import worker_pool
 from lstm_bench.features.gate.report import Compared
+from lstm_bench.features.page import findings
 from lstm_bench.model.types import LstmBenchError, to_json
-from lstm_bench.report import findings
+from lstm_bench.report import fastest
 from lstm_bench.runs import choice
 from lstm_bench.runs.plan import Plan
 
@@ -190,8 +191,10 @@ def test_findings_hold_a_lower_precision_against_fp32_of_the_same_version():
     ]
     data = manifest(tuple(rows))
     data["plan"]["implementations"] = [to_json(registry.find(name, "x")) for name in times]
-    told = " ".join(findings.findings(results.Run("r", data, cells(*rows))))
-    assert "AMP compared with fp32: no clear difference" in told
+    made = results.Run("r", data, cells(*rows))
+    told = " ".join(findings.findings(made, fastest.Compared(made, made.cells, "latency")))
+    assert "between pytorch-amp and pytorch." in told
+    assert "between pytorch-amp~new and pytorch~new." in told
 
 
 def test_a_run_folder_cannot_choose_a_version_by_a_name_that_is_none():

@@ -6,8 +6,7 @@ import types
 
 import pytest
 
-from lstm_bench.model.types import Record, Shape
-from lstm_bench.report.page import memory
+from lstm_bench.model.types import Shape
 from lstm_bench.worker import memory_peak, problem
 from lstm_bench.worker.memory_peak import Peak
 from lstm_bench.worker.session import Session
@@ -136,36 +135,3 @@ def test_a_status_without_the_line_is_not_known(monkeypatch, tmp_path):
     assert memory_peak._status("VmRSS") == 2 << 20
     assert memory_peak._status("VmHWM") is None
     assert memory_peak._status("VmPeak") is None
-
-
-# on the page
-
-
-def record(name, hidden=8, **kinds):
-    sizes = {kind.replace("_", " "): size for kind, size in kinds.items()}
-    return Record(name, Shape(hidden, 1, 1, hidden), 1, 1, "ok", memory=sizes)
-
-
-def test_the_page_has_a_column_for_every_kind_that_some_row_has():
-    rows = [
-        record("a", weights=2**20, device_peak=3 * 2**20, host_peak=2**19),
-        record("b", weights=2**20, device_by_NVML=2**30),
-    ]
-    (section,) = memory.sections(rows)
-    assert section["columns"][6:] == [
-        "device peak (MiB)",
-        "device by NVML (MiB)",
-        "host peak (MiB)",
-    ]
-    assert section["rows"] == [
-        ["a", "8,1,1", 1.0, None, None, None, 3.0, None, 0.5],
-        ["b", "8,1,1", 1.0, None, None, None, None, 1024.0, None],
-    ]
-    assert "device peak" in section["note"]
-    assert "process by NVML" not in section["note"]
-
-
-def test_a_page_without_peaks_is_as_it_was():
-    (section,) = memory.sections([record("a", weights=2**20)])
-    assert section["columns"][2:] == [f"{kind} (MiB)" for kind in memory.KINDS]
-    assert "peak" not in section["note"]

@@ -7,4 +7,5 @@ FEATURE = Feature(
         "advise": ("command:advise", "What to run at a shape: the row, its gain, cost and code.")
     },
     api={"advise": "api:advise"},
+    doors={"page_data": "on_page:on_page"},
 )

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from lstm_bench.analysis import noise, summary
+from lstm_bench.analysis import summary
+from lstm_bench.analysis.choice import CLASSES, TIE, allowed
 from lstm_bench.analysis.comparison import Comparison
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
@@ -26,8 +27,7 @@ from lstm_bench.model.units import (
     size,
 )
 from lstm_bench.report.fastest import Compared
-from lstm_bench.report.ladder import COLUMNS, base_of
-from lstm_bench.report.page import LETTERS
+from lstm_bench.report.ladder import COLUMNS
 from lstm_bench.runs.run_folders import elsewhere
 
 MOST_MISSING = 3  # rows of other runs that are named
@@ -137,8 +137,8 @@ def advise(
     if accuracy is None:  # no less than what the user has
         usual = find(source.lacks, "").precision if source.lacks else precisions[now]
         accuracy = summary.accuracy(usual)
-        accuracy = summary.ANY if accuracy not in estimate.CLASSES else accuracy
-    classes = estimate.allowed(accuracy)
+        accuracy = summary.ANY if accuracy not in CLASSES else accuracy
+    classes = allowed(accuracy)
     held_out = None
     if not source.measured:
         able = [name for name in sources.deployable(run) if name in source.times.names]
@@ -200,56 +200,10 @@ def _missing(
         names = _allowed(source.rows, source.precisions, accuracy)
         for name in sorted({*names} - known - missing.keys()):
             gain = source.seconds.get(first.now, 0.0) / source.seconds[name]
-            if gain > (1 + estimate.TIE) * speedup:
+            if gain > (1 + TIE) * speedup:
                 missing[name] = (gain, source)
     most = sorted(missing, key=lambda name: -missing[name][0])[:MOST_MISSING]
     return {name: missing[name] for name in most}
-
-
-def on_page(run: Run) -> dict[str, Any] | None:
-    """What the page needs to answer for any shape; None of a run that has nothing to advise."""
-    times = summary.times(run.cells)
-    names = [name for name in sources.deployable(run) if name in times.names]
-    precisions = sources.precisions_of(times)
-    if not names:
-        return None
-    now = base_of(run, names)
-    shapes = times.shapes[SHAPE].to_numpy().tolist()
-    compared = Compared(run, run.cells, "latency")
-    measured = {name: times.seconds[:, times.names.index(name)] for name in names}
-    guesses, floors = estimate.left_out(times), run.floors("latency")
-    tried = {
-        accuracy: estimate.hold_out(times, guesses, _allowed(names, precisions, accuracy), now)
-        for accuracy in (*estimate.CLASSES, summary.ANY)
-    }
-    worths = {accuracy: worth(held, run.name) for accuracy, held in tried.items()}
-    limits = [limit for _, limit in noise.CLASSES]
-    device = run.plan.settings.device
-    return {
-        "rows": names,
-        "classes": [_class(precisions, name) for name in names],
-        "order": estimate.CLASSES,
-        "now": now,
-        "shapes": shapes,
-        "seconds": [[float(f"{t:.7g}") for t in measured[name]] for name in names],
-        "verdict": [_letters(compared(now, name), shapes) for name in names],
-        "slope": list(estimate.slope_of(times.shapes, np.log(times.seconds))),
-        "doubling": list(estimate.DOUBLING.values()),
-        "nearest": estimate.NEAREST,
-        "power": estimate.POWER,
-        "tie": estimate.TIE,
-        "limits": limits[:-1],
-        "floors": [list(noise.floor_at(floors, [0, *limits[:-1]], [n] * 3)) for n in names],
-        "margin": {accuracy: held.margin for accuracy, held in tried.items()},
-        "worth": {accuracy: f"{text[0].upper()}{text[1:]}" for accuracy, text in worths.items()},
-        "code": [snippet(planned(run, name, precisions[name]), device) for name in names],
-    }
-
-
-def _letters(pair: Comparison | None, shapes: Sequence[Sequence[int]]) -> list[str]:
-    """The verdict at every shape, one letter each as the page has them; else nothing."""
-    known = verdicts(pair)
-    return [LETTERS.get(known.get(tuple(shape), ""), "") for shape in shapes]
 
 
 def verdicts(pair: Comparison | None) -> dict[tuple[int, ...], str]:
@@ -261,7 +215,7 @@ def verdicts(pair: Comparison | None) -> dict[tuple[int, ...], str]:
 
 
 def _allowed(names: Sequence[str], precisions: Mapping[str, str], accuracy: str) -> list[str]:
-    classes = estimate.allowed(accuracy)
+    classes = allowed(accuracy)
     return [name for name in names if _class(precisions, name) in classes]
 
 

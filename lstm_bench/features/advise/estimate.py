@@ -14,31 +14,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lstm_bench.analysis.machines import CLASSES as CLASSES
+from lstm_bench.analysis.choice import TIE, settled
 from lstm_bench.analysis.noise import SHAPE, Numbers, percentile_95
-from lstm_bench.analysis.summary import ANY, Codes, Times
-from lstm_bench.model.types import LstmBenchError, Shape
+from lstm_bench.analysis.summary import Codes, Times
+from lstm_bench.model.types import Shape
 
 NEAREST = 4  # shapes that have a say
 POWER = 4  # of the distance, by which it fades
 #: What a doubling of each size counts; the order of rows hardly changes along a sequence.
 DOUBLING = {"hidden": 1.0, "batch": 1.0, "timesteps": 0.5, "input over hidden": 1.0}
 CLOSE = 0.05  # over the best: as good as the best
-TIE = 0.25  # a difference that is larger is never a tie, however noisy
 MOST_LEFT_OUT = 200  # shapes that are left out in turn
-
-
-def allowed(accuracy: str) -> tuple[str, ...]:
-    """The classes that are no coarser than the one that was asked for."""
-    if accuracy not in (*CLASSES, ANY):
-        known = ", ".join((*CLASSES, ANY))
-        raise LstmBenchError(f"accuracy: found {accuracy!r}, expected one of {known}")
-    return (*CLASSES, "unknown") if accuracy == ANY else CLASSES[: CLASSES.index(accuracy) + 1]
-
-
-def rank(accuracy: str) -> int:
-    """How coarse a class is; one that is not known is the coarsest."""
-    return CLASSES.index(accuracy) if accuracy in CLASSES else len(CLASSES)
 
 
 def outside(shapes: pd.DataFrame, shape: Shape) -> str:
@@ -65,10 +51,16 @@ def near(shapes: pd.DataFrame, shape: Shape) -> tuple[Codes, Numbers]:
 def seconds_at(of: Times, shape: Shape) -> Numbers:
     """Every row's time at a shape; NaN for one that has none at one of the nearest shapes."""
     places, counts = near(of.shapes, shape)
+    slope, rest = plane(of)
+    at = np.log2(_sizes(_frame(shape)).to_numpy()[0])
+    return np.asarray(np.exp(counts @ rest[places] + at @ slope))
+
+
+def plane(of: Times) -> tuple[Numbers, Numbers]:
+    """How times grow with a doubling of each size, and what is left of them at each shape."""
     logs = np.log(of.seconds)
     slope = slope_of(of.shapes, logs)
-    over = np.log2(_sizes(of.shapes).to_numpy()[places]) - np.log2(_sizes(_frame(shape)).to_numpy())
-    return np.asarray(np.exp(counts @ (logs[places] - (over @ slope)[:, None])))
+    return slope, logs - (np.log2(_sizes(of.shapes).to_numpy()) @ slope)[:, None]
 
 
 @dataclass(frozen=True)
@@ -120,7 +112,7 @@ def hold_out(of: Times, guesses: Numbers, names: Collection[str], now: str) -> H
         int((loss == 0).sum()),
         int((loss <= CLOSE).sum()),
         float(loss[loss > 0].mean()) if (loss > 0).any() else math.nan,
-        float(np.expm1(np.nanmedian(off))) if off else math.nan,
+        float(np.expm1(np.nanmedian(off))) if np.isfinite(off).any() else math.nan,
         percentile_95(np.array(margins)[known]) if known.any() else math.inf,
         float(np.expm1(percentile_95(factors))),
     )
@@ -138,29 +130,6 @@ class Choice:
     @property
     def decided(self) -> bool:
         return self.state != "unclear"
-
-
-def settled(
-    rows: Sequence[Mapping[str, Any]], now: str, margin: Callable[[str, str], float]
-) -> list[Mapping[str, Any]]:
-    """The rows that tie with the fastest: first the most exact, else what runs now.
-
-    `margin` is by how much two rows may differ and be alike.
-    """
-
-    def tie(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-        """Whether a row is no slower than another beyond what can be known."""
-        most = min(TIE, margin(row["implementation"], other["implementation"]))
-        return bool(row["latency_s"] <= (1 + most) * other["latency_s"])
-
-    def order(row: Mapping[str, Any]) -> tuple[bool, int, bool, float]:
-        surely, own = row["verdict"] == "faster", row["implementation"] == now
-        return not surely, rank(row["accuracy"]), not own, row["latency_s"]
-
-    best = min(rows, key=lambda row: row["latency_s"])
-    alike = [row for row in rows if tie(row, best)]
-    pick = min(alike, key=order)
-    return [pick, *(row for row in alike if row is not pick)]
 
 
 def choose(

@@ -10,7 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from lstm_bench.features.advise import advice, estimate, sources
+from lstm_bench.analysis.choice import rank
+from lstm_bench.features.advise import advice, sources
 from lstm_bench.frameworks import find, snippet
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import (
@@ -132,7 +133,7 @@ def sentence(answer: advice.Advice) -> str:
     if rivals and choice.state != "keep":
         ratio = shown_ratio(*(seconds(row["latency_s"]) for row in (choice.candidate, rivals[0])))
         names = listed(row["implementation"] for row in rivals)
-        exact = estimate.rank(choice.candidate["accuracy"]) < estimate.rank(rivals[0]["accuracy"])
+        exact = rank(choice.candidate["accuracy"]) < rank(rivals[0]["accuracy"])
         more = f"; {name} is more exact" if exact else ""
         parts.append(f"A tie with {names} ({factor(ratio)} its time, which may be noise){more}")
     if lacks := answer.source.lacks:

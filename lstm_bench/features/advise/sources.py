@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lstm_bench.analysis import kinds, results, summary
+from lstm_bench.analysis.choice import rank
 from lstm_bench.analysis.noise import SHAPE, floor_at
 from lstm_bench.analysis.results import REFERENCES, Run
 from lstm_bench.features.advise import estimate
@@ -98,8 +99,8 @@ class Source:
     @functools.cached_property
     def gains(self) -> dict[str, float]:
         """How many times faster than now each row is that is no less exact."""
-        coarsest = estimate.rank(self.accuracy[self.now])
-        rows = [name for name in self.rows if estimate.rank(self.accuracy[name]) <= coarsest]
+        coarsest = rank(self.accuracy[self.now])
+        rows = [name for name in self.rows if rank(self.accuracy[name]) <= coarsest]
         return {name: self.seconds[self.now] / self.seconds[name] for name in rows}
 
     @functools.cached_property
@@ -146,7 +147,7 @@ def device_of(run: Run) -> str:
 
 def _finer(row: Implementation, other: Implementation) -> bool:
     """Whether a row is the same code as another, in finer arithmetic."""
-    ranks = [estimate.rank(summary.accuracy(each.precision)) for each in (row, other)]
+    ranks = [rank(summary.accuracy(each.precision)) for each in (row, other)]
     alike = (row.home, row.options, row.threads) == (other.home, other.options, other.threads)
     return alike and ranks[0] < ranks[1]
 

@@ -2,4 +2,10 @@
 
 from lstm_bench.model.feature import Feature
 
-FEATURE = Feature()
+FEATURE = Feature(
+    doors={
+        "column-machines": "cells:of_machine",
+        "report": "command:energy",
+        "section": "report:on_page",
+    }
+)

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.intervals import student
+from lstm_bench.analysis.results import Run
+from lstm_bench.model.feature import AddedColumn
 from lstm_bench.model.types import SAME_ENERGY, Energy, Record, Shape, unlike_idle_w
+from lstm_bench.model.units import in_units
+from lstm_bench.runs import store
 
 OFTEN = 1.96  # standard deviations that 95 of 100 differences stay within
 LOAD_SPREAD = 0.03  # of net energy, where there is one load (study/notes/energy-repeats.md)
@@ -96,3 +100,22 @@ def pairs(records: Iterable[Record]) -> list[tuple[Drawn, Drawn]]:
         if cell.copy % 2 == 0
     )
     return [(first, second) for first, second in twins if first]
+
+
+def joules(value: float | None) -> str:
+    """An amount of energy with three digits and its unit."""
+    if value is None or math.isnan(value):
+        return "-"
+    return in_units(value, {"kJ": 1e-3, "J": 1, "mJ": 1e3, "uJ": 1e6, "nJ": 1e9}) or "0 J"
+
+
+def of_machine(run: Run, *_: object) -> AddedColumn:
+    """The gross energy of a call, the median over passes, beside the times of a machine."""
+    found: dict[tuple[object, ...], list[float]] = {}
+    records = store.read_records(run.folder).values() if run.folder and run.plan.energy else ()
+    for one in drawn(firsts(records)):
+        key = (one.record.implementation, *dataclasses.astuple(one.record.shape))
+        found.setdefault(key, []).append(one.gross_j)
+    values = {key: statistics.median(own) for key, own in found.items()}
+    note = "per call, of the GPU alone, without its host"
+    return AddedColumn("energy_j", "energy", joules, note, values)

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lstm_bench.analysis.results import Run
-from lstm_bench.features.energy.cells import Drawn, drawn, firsts, pairs, shared_shapes
+from lstm_bench.features.energy.cells import Drawn, drawn, firsts, joules, pairs, shared_shapes
 from lstm_bench.model.shape_filter import chosen, shapes_of
 from lstm_bench.model.types import SAME_ENERGY, LstmBenchError, Record, unlike_idle_w
-from lstm_bench.model.units import counted, in_units, over, percent, size, wrapped
-from lstm_bench.report.document import Column, Document, Row, Table, number
-from lstm_bench.report.page import Section
-from lstm_bench.report.run_report import MEMORY_NOTE, heading, mark_notes, names, only
+from lstm_bench.model.units import counted, over, percent, size
+from lstm_bench.report.document import Column, Document, Row, Table, number, paragraph
+from lstm_bench.report.run_report import MEMORY_NOTE, about, mark_notes, names
 from lstm_bench.runs import store
 
 SLOWED = ("throttled:", "slow clock:")  # how warnings of a block that stood out begin
@@ -39,25 +38,21 @@ _CLOCK = (
 
 def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     """Energy, the GPU's state and memory, row by row; `conditions` choose shapes."""
-    result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
-    result.add(heading(run))
-    everywhere = records = measured(run)
-    if conditions:
-        cells = chosen(run.cells, conditions)
-        result.add(only(run, cells, conditions))
-        result.facts["where"] = list(conditions)
-        shapes = shapes_of(cells)
-        records = [r for r in records if r.shape in shapes]
+    cells, everywhere = chosen(run.cells, conditions), measured(run)
+    result = about(run, cells, conditions)
+    shapes = shapes_of(cells)
+    records = [r for r in everywhere if r.shape in shapes]
     own = firsts(records)
     rows = table_rows(own, run.implementations)
-    notes = list(dict.fromkeys(leg.note for leg in _legs(run) if leg.note))
+    legs = store.read_legs(run.folder) if run.folder else []
+    notes = list(dict.fromkeys(leg.note for leg in legs if leg.note))
     if not any(row["gross_j"] or row["clock_mhz"] or row["host_peak"] for row in rows):
         raise LstmBenchError(
             f"{run.name} has neither energy nor clocks nor memory peaks"
             f"{''.join(f' ({note})' for note in notes)};"
             " measure them with `lstm-bench grid GRID --energy` on a machine with an NVIDIA GPU"
         )
-    result.add(Table("energy", rows, _columns(rows, run)))
+    result.add(Table("energy", rows, [names(run), *COLUMNS]))
     common = len(shared_shapes(own))
     energy = "no energy, which takes an NVIDIA GPU and `lstm-bench grid GRID --energy`; "
     if elsewhere := {one.record.shape for one in drawn(everywhere)}:
@@ -65,57 +60,18 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     if any(row["cells"] for row in rows):
         energy = _ENERGY.format(shapes=over(common), known=percent(SAME_ENERGY, 0))
     clock = _CLOCK if any(row["clock_mhz"] for row in rows) else ""
-    result.add(wrapped(energy + clock + MEMORY_NOTE))
-    result.add("\n".join(mark_notes(run, (row["implementation"] for row in rows))))
-    told = [*doubts(own), *repeats(pairs(records))]
-    if told:
-        result.add("\n".join(wrapped(line, 2) for line in told))
-    for note in notes:
-        result.add(wrapped(f"! {note}"))
-    for title, lines in (
-        ("without energy", problem_lines(own)),
-        ("throttled", throttled_lines(own)),
-    ):
-        if lines:
-            result.add("\n".join([f"{title}:", *lines]))
+    result.add(paragraph(energy + clock + MEMORY_NOTE))
+    result.add(paragraph(*mark_notes(run, (row["implementation"] for row in rows))))
+    result.add(paragraph(*doubts(own), *repeats(pairs(records)), indent=2))
+    result.add(*(paragraph(f"! {note}") for note in notes))
+    result.add(paragraph(*problem_lines(own), title="without energy"))
+    result.add(paragraph(*throttled_lines(own), title="throttled", indent=2))
     return result
 
 
-def sections(run: Run) -> list[Section]:
-    """The same table for the page, if there is energy to tell of."""
-    rows = [row for row in table_rows(firsts(measured(run)), run.implementations) if row["cells"]]
-    if not rows:
-        return []
-    shapes = len(shared_shapes(firsts(measured(run))))
-    columns = {
-        "gross_j": "gross (mJ)",
-        "net_j": "net (mJ)",
-        "net_spread": "net +- (%)",
-        "power_w": "power (W)",
-        "clock_mhz": "SM MHz",
-        "temperature_c": "temp (C)",
-        "estimates": "estimates",
-    }
-    scales = {"gross_j": 1e3, "net_j": 1e3, "net_spread": 100}
-    cells: list[list[str | float | None]] = []
-    for row in rows:
-        known = {**row, "gross_j": _two_digits(row["gross_j"])} if is_estimate(row) else row
-        shown = (None if known[k] is None else known[k] * scales.get(k, 1) for k in columns)
-        cells.append([row["implementation"], *(None if v is None else round(v, 3) for v in shown)])
-    note = (
-        f"Per call, the median over {over(shapes)}; net: what the GPU draws over idle, and half its"
-        " 95% interval; estimates: cells whose gross energy two runs on one GPU need not agree on"
-        f" to {percent(SAME_ENERGY, 0)}; where most are, it has two digits."
-    )
-    return [
-        Section(
-            title="Energy", note=note, columns=["implementation", *columns.values()], rows=cells
-        )
-    ]
-
-
-def _legs(run: Run) -> list[store.Leg]:
-    return store.read_legs(run.folder) if run.folder else []
+def on_page(run: Run) -> Document:
+    """The same, if there is energy to tell of."""
+    return document(run) if drawn(measured(run)) else Document()
 
 
 def measured(run: Run) -> list[Record]:
@@ -183,14 +139,14 @@ def doubts(records: Iterable[Record]) -> list[str]:
         ),
         (without_idle, "idle power is not known: gross is power times the time per call there"),
     )
-    told = [f"in {count} of {total} {words}" for count, words in found if count]
+    lines = [f"in {count} of {total} {words}" for count, words in found if count]
     if apart := unlike_idle_w(one.record for one in cells):
         low, high = (statistics.median(ends) for ends in zip(*apart.values(), strict=True))
-        told.append(
+        lines.append(
             f"at {counted(len(apart), 'shape')} the GPU was another for some rows, or much warmer"
             f" ({low:.0f} W and {high:.0f} W idle): rows are not compared there"
         )
-    return told
+    return lines
 
 
 def repeats(of: Sequence[tuple[Drawn, Drawn]]) -> list[str]:
@@ -198,14 +154,14 @@ def repeats(of: Sequence[tuple[Drawn, Drawn]]) -> list[str]:
     gross = [abs(second.gross_j / first.gross_j - 1) for first, second in of]
     nets = [(first.energy.net_j, second.energy.net_j) for first, second in of]
     net = [abs(second / first - 1) for first, second in nets if first and second]
-    told = [
+    differences = [
         f"{what} differs by {percent(statistics.median(apart))} in the median and"
         f" {percent(max(apart))} at most"
         for what, apart in (("gross", gross), ("net", net))
         if apart
     ]
     pairs = counted(len(of), "A/A pair")
-    return [f"of {pairs} without an estimate, {', '.join(told)}"] if told else []
+    return [f"of {pairs} without an estimate, {', '.join(differences)}"] if differences else []
 
 
 def problem_lines(records: Iterable[Record]) -> list[str]:
@@ -226,31 +182,27 @@ def throttled_lines(records: Iterable[Record]) -> list[str]:
     lines = [f"  {count} of {cells}: {reason}" for reason, count in reasons.most_common()]
     held = [r for r in seen if r.gpu and r.gpu.throttled]
     marked = sum(any(w.startswith(SLOWED) for w in r.warnings) for r in held)
-    note = (
+    lines.append(
         f"  in some reading while they were timed, A/A controls apart; {marked} of the {len(held)}"
         " are marked as throttled or slow clock, since a block stood out from the cell's others:"
         " `report` counts these"
     )
-    return [*lines, wrapped(note, 2)]
+    return lines
 
 
-def _columns(rows: Sequence[Row], run: Run) -> list[Column]:
-    """Columns of which no row knows anything are left out."""
-    columns = [
-        ("gross_j", Column("gross", gross_text, right=True)),
-        ("net_j", number("net", "net_j", joules)),
-        ("net_spread", number("+-", "net_spread", lambda share: percent(share, 0))),
-        ("power_w", number("power", "power_w", _whole("W"))),
-        ("idle_w", number("idle", "idle_w", _whole("W"))),
-        ("clock_mhz", Column("SM MHz", _clock_text, right=True)),
-        ("memory_mhz", number("mem MHz", "memory_mhz", _whole(""))),
-        ("utilisation", number("util", "utilisation", lambda share: percent(share, 0))),
-        ("temperature_c", number("temp", "temperature_c", _whole("C"))),
-        ("device_peak", number("GPU mem", "device_peak", _known_size)),
-        ("host_peak", number("host mem", "host_peak", _known_size)),
-    ]
-    known = [column for key, column in columns if any(row[key] for row in rows)]
-    return [names(run), *known]
+COLUMNS = (
+    Column("gross", lambda row: gross_text(row), right=True, key="gross_j", sparse=True),
+    number("net", "net_j", joules, sparse=True),
+    number("+-", "net_spread", "{:.0%}".format, sparse=True),
+    number("power", "power_w", "{:.0f} W".format, sparse=True),
+    number("idle", "idle_w", "{:.0f} W".format, sparse=True),
+    Column("SM MHz", lambda row: _clock_text(row), right=True, key="clock_mhz", sparse=True),
+    number("mem MHz", "memory_mhz", "{:.0f}".format, sparse=True),
+    number("util", "utilisation", "{:.0%}".format, sparse=True),
+    number("temp", "temperature_c", "{:.0f} C".format, sparse=True),
+    number("GPU mem", "device_peak", lambda peak: size(peak or None), sparse=True),
+    number("host mem", "host_peak", lambda peak: size(peak or None), sparse=True),
+)
 
 
 def gross_text(row: Row) -> str:
@@ -278,22 +230,9 @@ def _clock_text(row: Row) -> str:
     return f"{usual:.0f}" + (f"/{lowest:.0f}" if lowest is not None and lowest < usual else "")
 
 
-def joules(value: float | None) -> str:
-    """An amount of energy with three digits and its unit."""
-    return "-" if value is None else in_units(value, {"J": 1, "mJ": 1e3, "uJ": 1e6}) or "0 J"
-
-
-def _whole(unit: str) -> Callable[[float | None], str]:
-    return lambda value: "-" if value is None else f"{value:.0f} {unit}".rstrip()
-
-
 def _median(values: Iterable[float | None]) -> float | None:
     known = _present(values)
     return statistics.median(known) if known else None
-
-
-def _known_size(value: int) -> str:
-    return size(value or None)
 
 
 def _present(values: Iterable[Any]) -> list[Any]:

@@ -2,4 +2,12 @@
 
 from lstm_bench.model.feature import Feature
 
-FEATURE = Feature(doors={"around_run": "measure:around_run", "doctor": "command:DOCTOR"})
+FEATURE = Feature(
+    doors={
+        "around_run": "measure:around_run",
+        "column-summary": "report:in_summary",
+        "doctor": "command:DOCTOR",
+        "figure": "figure:drawn",
+        "section": "sections:document",
+    }
+)

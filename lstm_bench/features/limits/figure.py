@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Collection
 
 from matplotlib import ticker
 from matplotlib.figure import Figure
@@ -11,8 +11,9 @@ from matplotlib.lines import Line2D
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.limits import distance as limits
+from lstm_bench.model.types import Shape
 from lstm_bench.model.units import counted, factor
-from lstm_bench.report.figures import LINE, WIDTH, about, box, elided, legend, page, saved, styled
+from lstm_bench.report.figures import LINE, WIDTH, about, box, elided, legend, page, styled
 
 #: Of Okabe and Ito's, which everybody can tell apart.
 COLOURS = {"launch": "#cc79a7", "barrier": "#0072b2"}
@@ -24,22 +25,16 @@ NOTES = (
 )
 
 
-def write(run: Run, folder: Path) -> list[Path]:
-    """Write the figure, if the run knows its machine's limits."""
-    figure = drawn(run)
-    return saved({"limits": figure}, folder) if figure else []
-
-
 @styled()
-def drawn(run: Run) -> Figure | None:
-    """The rows nearest to their limits first."""
+def drawn(run: Run, shapes: Collection[Shape] | None = None) -> dict[str, Figure]:
+    """The rows nearest to their limits first; nothing if the run does not know limits."""
     far = limits.distances(run.cells, run.limits)
     if far.empty:
-        return None
+        return {}
     means = sorted(limits.means(far).items(), key=lambda one: one[1])
-    shapes = counted(len(far[SHAPE].drop_duplicates()), "shape")
+    over = counted(len(far[SHAPE].drop_duplicates()), "shape")
     body = ROW * len(means)
-    figure, foot = page(body + 0.9, f"Distance to the limit over {shapes}", [about(run)], NOTES)
+    figure, foot = page(body + 0.9, f"Distance to the limit over {over}", [about(run)], NOTES)
     ax = figure.add_subplot()
     ax.set_position(box(figure, NAMES, foot + 0.65, WIDTH - NAMES - 0.15, body))
     for row, (name, mean) in enumerate(means):
@@ -60,7 +55,7 @@ def drawn(run: Run) -> Figure | None:
     ax.spines[["top", "right"]].set_visible(False)
     there = [part for part in limits.PARTS if (far["binds"] == part).any()]
     legend(figure, [(_sample(COLOURS[part]), part) for part in there], "lower left", foot)
-    return figure
+    return {"limits": figure}
 
 
 def _sample(colour: str) -> Line2D:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
 from lstm_bench.analysis.noise import SHAPE
+from lstm_bench.analysis.results import Run
 from lstm_bench.features.limits import distance as analysis
+from lstm_bench.model.feature import AddedColumn
 from lstm_bench.model.limits import Limits
-from lstm_bench.model.types import Shape
-from lstm_bench.model.units import factor, in_units, seconds, size
+from lstm_bench.model.units import factor, in_units, seconds, size, wrapped
 from lstm_bench.report.document import Column, Document, Table, number, text
+from lstm_bench.report.run_report import MOST_SHAPES, shape_label
 
 NOTE = (
-    "over limit: time over what no implementation of its class of accuracy can be below on this"
+    "time over what no implementation of its class of accuracy can be below on this"
     " machine, geometric mean"
 )
 PARTS = (
@@ -67,6 +69,18 @@ def rate(value: float, unit: str) -> str:
 # --- distances
 
 
+def in_summary(run: Run, cells: pd.DataFrame, metric: str) -> AddedColumn:
+    """How many times the limit each row takes, beside its time; details for `report --all`."""
+    far = analysis.distances(cells, run.limits, metric)
+    facts: dict[str, Any] = {}
+    details: Sequence[str | Table] = ()
+    if run.limits and len(far):
+        facts = {"limits": run.limits.to_json()}
+        details = by_shape(far, MOST_SHAPES), wrapped(PARTS)
+    means = analysis.means(far)
+    return AddedColumn("over_limit", "over limit", distance, NOTE, means, facts, details)
+
+
 def distance(over: float | None) -> str:
     """A time over its limit."""
     return "-" if over is None else factor(over)
@@ -96,7 +110,7 @@ def standings(far: pd.DataFrame) -> list[dict[str, Any]]:
 def by_shape(far: pd.DataFrame, most: int) -> Table:
     """The limits of all shapes, and who is nearest."""
     columns = (
-        Column("shape", label, right=True),
+        Column("shape", shape_label, right=True),
         text("accuracy", "accuracy"),
         number("limit", "limit_s", seconds),
         text("binds", "binds"),
@@ -104,7 +118,3 @@ def by_shape(far: pd.DataFrame, most: int) -> Table:
         number("over limit", "over", distance),
     )
     return Table("shape_limits", standings(far), columns, "the limit of each shape", most=most)
-
-
-def label(row: Mapping[str, Any]) -> str:
-    return Shape(*(row[axis] for axis in SHAPE)).label

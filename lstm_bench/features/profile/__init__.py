@@ -7,4 +7,10 @@ FEATURE = Feature(
         "profile": ("command:profile", "Take the calls of one implementation at one shape apart."),
     },
     api={"profiles": "api:profiles"},
+    doors={
+        "column-ladder": "report:why_slower",
+        "figure": "figures:drawn",
+        "report": "command:kernels",
+        "section": "report:document",
+    },
 )

@@ -11,18 +11,18 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lstm_bench.analysis.families import FAMILIES, families
 from lstm_bench.analysis.noise import SHAPE, plausible
 from lstm_bench.analysis.results import Run
+from lstm_bench.features.profile.families import FAMILIES, families
 from lstm_bench.model.profile import Launch, Part, Profile
-from lstm_bench.model.types import Record, Shape, to_json
+from lstm_bench.model.types import Record, Shape
 from lstm_bench.runs import store
 
 LONG_S = 200e-6  # a shorter call is not held against its profiled twin: a launch weighs too much
@@ -248,22 +248,18 @@ def family_shares(splits: Sequence[Split]) -> dict[str, float]:
 
 def device_rows(cells: Sequence[Split]) -> list[dict[str, Any]]:
     """One row per implementation: medians of times and counts, means of shares."""
+    times = ("latency_s", "busy_s", "gap_s", "around_s", "unexplained_s", "host_s")
     return [
         {
             "implementation": name,
             "cells": len(own),
-            "latency_s": _median(s.latency_s for s in own),
-            "busy_s": _median(s.busy_s for s in own),
-            "gap_s": _median(s.gap_s for s in own),
-            "around_s": _median(s.around_s for s in own),
-            "unexplained_s": _median(s.unexplained_s for s in own),
-            "host_s": _median(s.host_s for s in own),
+            **{key: _median(getattr(s, key) for s in own) for key in times},
             "kernels": statistics.median(s.profile.kernels for s in own),
             "launches": statistics.median(s.profile.launches for s in own),
-            "active": statistics.fmean(s.active for s in own),
-            "moving": statistics.fmean(s.moving for s in own),
-            "idle": statistics.fmean(s.idle for s in own),
-            "launching": statistics.fmean(s.launching for s in own),
+            **{
+                key: statistics.fmean(getattr(s, key) for s in own)
+                for key in ("active", "moving", "idle", "launching")
+            },
         }
         for name, own in by_name(cells).items()
     ]
@@ -342,29 +338,19 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
+COLUMNS = ("name", "raw_name", "kind", "family", "count", "seconds", "total_s", "bytes")
+
+
 def profiles(folder: Path) -> pd.DataFrame:
     """One row per part of a profiled cell, but for profiles that have a problem."""
     rows = []
     for record, profile in store.read_profiles(folder):
-        if profile.problem:
-            continue
-        cell = {"implementation": record.implementation, **to_json(record.shape)}
-        cell |= {"pass_number": record.pass_number, "copy": record.copy, "source": profile.source}
-        found = families(profile.parts, record.shape.timesteps)
-        for part, family in zip(profile.parts, found, strict=True):
-            rows.append(
-                {
-                    **cell,
-                    "name": part.name,
-                    "raw_name": part.raw or part.name,
-                    "kind": part.kind,
-                    "family": family,
-                    "count": part.count,
-                    "seconds": part.seconds,
-                    "total_s": part.total_s,
-                    "bytes": part.size,
-                }
-            )
-    columns = [*("implementation", *SHAPE, "pass_number", "copy", "source", "name", "raw_name")]
-    columns += ["kind", "family", "count", "seconds", "total_s", "bytes"]
-    return pd.DataFrame(rows, columns=columns)
+        cell = (record.implementation, *astuple(record.shape), record.pass_number, record.copy)
+        for part, family in zip(
+            profile.parts, families(profile.parts, record.shape.timesteps), strict=True
+        ):
+            values = (part.raw or part.name, part.kind, family, part.count, part.seconds)
+            if not profile.problem:
+                rows.append((*cell, profile.source, part.name, *values, part.total_s, part.size))
+    first = ("implementation", *SHAPE, "pass_number", "copy", "source")
+    return pd.DataFrame(rows, columns=[*first, *COLUMNS])

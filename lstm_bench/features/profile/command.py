@@ -15,9 +15,33 @@ from lstm_bench.commands import options
 from lstm_bench.model.types import LstmBenchError, Settings, Shape, Stopped
 
 if TYPE_CHECKING:
+    from lstm_bench.analysis.results import Run
     from lstm_bench.driver.protocol import Profiled
     from lstm_bench.model.profile import Profile
     from lstm_bench.model.types import Record
+    from lstm_bench.report.document import Document
+
+SORTS = ("self", "total", "calls", "memory", "name")  # cells.SORTS, without its imports
+
+
+@click.command(help="Where the time of profiled calls goes: device, launches, kernels, operators.")
+@click.option(
+    "--sort",
+    type=click.Choice(SORTS),
+    help="With --kernels: the order of kernels and operators.  [default: self]",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --kernels: how many of each row are drawn; JSON has all.  [default: 5]",
+)
+def kernels(
+    run: Run, conditions: Sequence[str], everything: bool, sort: str | None, top: int | None
+) -> Document:
+    from lstm_bench.features.profile import report
+
+    return report.document(run, top or 5, sort or "self", conditions, everything)
 
 
 @click.command()
@@ -31,7 +55,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--sort",
-    type=click.Choice(options.SORTS),
+    type=click.Choice(SORTS),
     default="self",
     show_default=True,
     help="The order of kernels and operators.",

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from matplotlib import axes, patches
+from matplotlib import axes
 from matplotlib.figure import Figure
 
-from lstm_bench.analysis.families import FAMILIES, families
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.profile import cells as profiled_cells
 from lstm_bench.features.profile.cells import Split
+from lstm_bench.features.profile.families import FAMILIES, families
 from lstm_bench.features.profile.trace import lanes
 from lstm_bench.model.profile import Activity, Window, summary
 from lstm_bench.model.types import LstmBenchError, Shape
@@ -52,20 +51,15 @@ BAR, LEFT, RIGHT = 0.3, 1.95, 1.35  # inches: a bar's pitch, room for names, for
 FEWEST = 0.045  # a share that has room for its figure
 
 
-def write(run: Run, folder: Path, shapes: Collection[Shape] | None = None) -> list[Path]:
-    """Write what the run's profiles show, as SVG and as PNG; nothing if it has none."""
-    return figures.saved(drawn(run, shapes), folder)
-
-
 def drawn(run: Run, shapes: Collection[Shape] | None = None) -> dict[str, Figure]:
     """Every figure of the run's profiles, by the stem of its file; `shapes` chooses among them."""
-    found = profiled_cells.read(run, shapes)
+    splits = profiled_cells.read(run, shapes)
     result = {}
-    if found.on_device:
-        result["kernel-families"] = by_family(run, found.on_device)
-        result["gpu-activity"] = activity(run, found.on_device)
-    if found.on_host:
-        result["operator-families"] = by_family(run, found.on_host)
+    if splits.on_device:
+        result["kernel-families"] = by_family(run, splits.on_device)
+        result["gpu-activity"] = activity(run, splits.on_device)
+    if splits.on_host:
+        result["operator-families"] = by_family(run, splits.on_host)
     return result
 
 
@@ -168,8 +162,7 @@ def _bars(
     ax.xaxis.set_major_formatter(lambda value, _: percent(value, 0))
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
-    entries: list[tuple[Any, str]] = [(patches.Patch(facecolor=colours[k]), k) for k in there]
-    legend(figure, entries, "lower left", foot)
+    legend(figure, [(colours[key], key) for key in there], "lower left", foot)
     return figure
 
 
@@ -191,8 +184,8 @@ def timeline(
     Products are told apart by `timesteps`, as in tables. The ending of `path` says what is written.
     """
     if path.suffix not in ENDINGS:
-        found, known = path.suffix or "no ending", ", ".join(ENDINGS)
-        raise LstmBenchError(f"{path}: found {found}, expected one of {known}")
+        ending, known = path.suffix or "no ending", ", ".join(ENDINGS)
+        raise LstmBenchError(f"{path}: found {ending}, expected one of {known}")
     seen = list(activities)
     launched = {a.correlation: a.start_ns for a in seen if a.kind == "launch"}
     heard = [w for w in windows if any(w[0] <= at <= w[1] for at in launched.values())]
@@ -219,17 +212,16 @@ def _timeline(
     there = [f for f in FAMILIES if any(family_of[a.kind, a.name] == f for a in device)]
     room = 0.15 + 1.2 * LINE * -(-(len(there) + 1) // 2)
     busy = sum(a.end_ns - a.start_ns for a in device) / 1e9
-    told = f"Launches: {len(launches)}. On the device: {len(device)} kernels, copies and fills,"
-    told += f" {seconds(busy)} in all. The call: {seconds((window[1] - window[0]) / 1e9)}."
+    counts = f"Launches: {len(launches)}. On the device: {len(device)} kernels, copies and fills,"
+    counts += f" {seconds(busy)} in all. The call: {seconds((window[1] - window[0]) / 1e9)}."
     notes = "While it was profiled, which slows the host: the gaps are longer than in a timed call,"
     notes += " what runs on the device is not."
-    figure, foot = figures.page(1.9 + room, title, [told], notes)
+    figure, foot = figures.page(1.9 + room, title, [counts], notes)
     ax = figure.add_axes(box(figure, 0.75, foot + room + 0.45, WIDTH - 1.0, 1.35))
     unit, scale = ("ms", 1e6) if window[1] - window[0] >= 2e6 else ("us", 1e3)
 
     def bars(these: Iterable[Activity], bottom: float, height: float, colour: str) -> None:
-        found = [(a.start_ns - window[0], a.end_ns - a.start_ns) for a in these]
-        spans = [(start / scale, length / scale) for start, length in found]
+        spans = [((a.start_ns - window[0]) / scale, (a.end_ns - a.start_ns) / scale) for a in these]
         ax.broken_barh(spans, (bottom, height), facecolors=colour)
 
     bars(launches, 1.15, 0.7, GREY)
@@ -244,7 +236,6 @@ def _timeline(
     ax.set_yticks([1.5, 0.5], ["host", "device"])
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
-    entries: list[tuple[Any, str]] = [(patches.Patch(facecolor=GREY), "launches")]
-    entries += [(patches.Patch(facecolor=COLOURS[f]), f) for f in there]
+    entries = [(GREY, "launches"), *((COLOURS[family], family) for family in there)]
     legend(figure, entries, "lower left", foot)
     return figure

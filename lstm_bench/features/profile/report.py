@@ -6,14 +6,16 @@ import itertools
 import re
 import shlex
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import pandas as pd
+
 from lstm_bench.analysis import noise
-from lstm_bench.analysis.families import FAMILIES
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.profile import cells as profiled_cells
 from lstm_bench.features.profile.cells import Split, Splits
+from lstm_bench.features.profile.families import FAMILIES
 from lstm_bench.model.profile import Profile
 from lstm_bench.model.shape_filter import chosen, shapes_of
 from lstm_bench.model.types import LstmBenchError, Record, Shape
@@ -26,10 +28,9 @@ from lstm_bench.model.units import (
     seconds,
     signed,
     size,
-    wrapped,
 )
 from lstm_bench.report import run_report
-from lstm_bench.report.document import Document, Table, number, text
+from lstm_bench.report.document import Document, Table, number, paragraph, text
 from lstm_bench.runs import run_folders
 
 NAME = 52  # characters of a kernel's name, less what further columns take
@@ -42,7 +43,16 @@ DISTORTED = (
 )
 ADD_UP = ": columns need not add up; choose one shape with --shape"
 LAUNCHING = "launching: share of a profiled call spent launching kernels"
+COUNT, SHARE = "{:.4g}".format, "{:.0%}".format
 MOST_RUNS = 5  # that are named where this one has nothing to show
+#: What the ladder says of a row, by the key of its count or share.
+COUNTS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "kernels": ("kernels a call", "{:.0f}".format),
+    "launches": ("launches a call", "{:.0f}".format),
+    "active": ("of the time in kernels", "{:.0%}".format),
+    "operators": ("operators a call", "{:.0f}".format),
+}
+UNPROFILED = "`lstm-bench grid GRID --profile` would count their kernels and operators"
 
 
 def document(
@@ -65,16 +75,9 @@ def document(
             f"{run.name}: {here} profiled, out of {counted(len(cells), 'cell')}; measure with"
             f" `lstm-bench grid GRID --profile`{_others(run)}"
         )
-    result = Document(facts={"run": run.name, "machine": dict(run.manifest["machine"])})
-    result.facts |= {"settings": dict(run.manifest["plan"]["settings"])}
+    result = run_report.about(run, cells, conditions)
     result.facts |= {"left_out": dict(found.left_out), "cells": [_cell(s) for s in found.good]}
-    result.add(run_report.heading(run))
-    if conditions:
-        result.add(run_report.only(run, cells, conditions))
-        result.facts["where"] = list(conditions)
-    doubts = left_out_lines(found) + without_lines(run, found, shapes)
-    if doubts:
-        result.add("\n".join(doubts))
+    result.add(paragraph(*left_out_lines(found), *without_lines(run, found, shapes), indent=2))
     if found.on_device:
         _add_device(result, found.on_device, top, sort, run, everything)
     if found.on_host:
@@ -98,18 +101,17 @@ def cell_document(record: Record, profile: Profile, sort: str = "self", top: int
     one = Split(record, profile)
     path = f", {record.path}" if record.path else ""
     calls = f"{counted(profile.calls, 'call')} by {profile.source}"
-    result = Document([wrapped(f"{one.name} at {one.shape.label}{path}; {calls}")])
+    result = Document([paragraph(f"{one.name} at {one.shape.label}{path}; {calls}")])
     result.facts = {**_cell(one), "source": profile.source, "problem": profile.problem}
     result.facts["warnings"] = record.warnings
-    if record.warnings:
-        result.add("\n".join(wrapped(f"! {warning}", 2) for warning in record.warnings))
+    result.add(paragraph(*(f"! {warning}" for warning in record.warnings), indent=2))
     if profile.problem:
-        result.add(wrapped(f"not shown: {profile.problem}"))
+        result.add(paragraph(f"not shown: {profile.problem}"))
         _add_depth(result, profile)
         return result
-    lines = _host_lines(one) if one.of_host else _device_lines(one)
     table = _parts(one, sort, top, by_launch=not one.of_host)
-    result.add("\n".join(lines), table)
+    result.main = table.name
+    result.add(_split(one), table)
     if len(table.rows) > top:
         result.add(f"{len(table.rows) - top} more with --top, or --format json")
     _add_depth(result, profile)
@@ -122,13 +124,12 @@ def _add_depth(result: Document, profile: Profile) -> None:
     if depth is None:
         return
     if not depth.frames:
-        result.add(wrapped(f"call depth not measured: {depth.problem}"))
+        result.add(paragraph(f"call depth not measured: {depth.problem}"))
         return
-    groups = [[*g] for _, g in itertools.groupby(depth.frames, key=lambda frame: frame.level)]
-    rows = [
-        {"level": group[0].level, "frames": len(group), "names": [one.name for one in group]}
-        for group in groups
-    ]
+    rows = []
+    for level, frames in itertools.groupby(depth.frames, key=lambda frame: frame.level):
+        names = [frame.name for frame in frames]
+        rows.append({"level": level, "frames": len(names), "names": names})
     columns = (
         text("level", "level"),
         number("frames", "frames"),
@@ -161,61 +162,46 @@ def _add_device(
 ) -> None:
     cells, common = profiled_cells.shared(splits)
     rows = profiled_cells.device_rows(cells)
-    distorted = (
-        number("gap", "gap_s", seconds),
-        number("around", "around_s", seconds),
-        number("rest", "unexplained_s", signed),
-    )
+    names = run_report.names(run)
+    times = [
+        names,
+        number("busy", "busy_s", seconds),
+        number("host", "host_s", seconds),
+        number("latency", "latency_s", seconds),
+        number("kernels", "kernels", COUNT),
+        number("launches", "launches", COUNT),
+    ]
+    shares = [
+        names,
+        number("GPU active", "active", SHARE),
+        number("data movement", "moving", SHARE),
+        number("idle", "idle", SHARE),
+    ]
+    if everything:
+        times += [
+            number("gap", "gap_s", seconds),
+            number("around", "around_s", seconds),
+            number("rest", "unexplained_s", signed),
+        ]
+        shares += [number("launching", "launching", SHARE)]
     result.add(
-        Table(
-            "where",
-            rows,
-            (
-                run_report.names(run),
-                number("busy", "busy_s", seconds),
-                number("host", "host_s", seconds),
-                number("latency", "latency_s", seconds),
-                number("kernels", "kernels", _count),
-                number("launches", "launches", _count),
-                *(distorted if everything else ()),
-            ),
-            "where the time of a call goes",
+        Table("where", rows, times, "where the time of a call goes"),
+        paragraph(
+            "busy: the GPU works; host: the caller waits while the GPU is idle; medians"
+            f" over {over(common)}{ADD_UP if common > 1 else ''}",
+            *(DISTORTED if everything else ()),
+            *run_report.mark_notes(run, (one.name for one in cells)),
         ),
-        "\n".join(
-            [
-                wrapped(
-                    "busy: the GPU works; host: the caller waits while the GPU is idle; medians"
-                    f" over {over(common)}{ADD_UP if common > 1 else ''}"
-                ),
-                *(DISTORTED if everything else ()),
-                *run_report.mark_notes(run, (one.name for one in cells)),
-            ]
-        ),
-        Table(
-            "shares",
-            rows,
-            (
-                run_report.names(run),
-                number("GPU active", "active", _share),
-                number("data movement", "moving", _share),
-                number("idle", "idle", _share),
-                *([number("launching", "launching", _share)] if everything else []),
-            ),
-            "shares of the latency",
-        ),
-        "\n".join(
-            [
-                wrapped(
-                    "GPU active: a kernel ran; data movement: only copies or fills ran; idle:"
-                    f" nothing ran; means over {over(common)}"
-                ),
-                *([LAUNCHING] if everything else []),
-            ]
+        Table("shares", rows, shares, "shares of the latency"),
+        paragraph(
+            "GPU active: a kernel ran; data movement: only copies or fills ran; idle:"
+            f" nothing ran; means over {over(common)}",
+            LAUNCHING if everything else "",
         ),
     )
-    result.add(*map(wrapped, source_lines(splits)))
-    result.add(*map(wrapped, check_lines(splits)))
-    result.add(*map(wrapped, stretched_lines(splits)))
+    result.add(*map(paragraph, source_lines(splits)))
+    result.add(*map(paragraph, check_lines(splits)))
+    result.add(*map(paragraph, stretched_lines(splits)))
     _add_parts(result, splits, cells, "time on the device", top, sort, run)
 
 
@@ -231,18 +217,18 @@ def _add_host(result: Document, splits: Sequence[Split], top: int, sort: str, ru
                 number("latency", "latency_s", seconds),
                 number("profiled", "wall_s", seconds),
                 number("in parts", "parts_s", seconds),
-                number("calls", "calls", _count),
+                number("calls", "calls", COUNT),
                 number("memory", "bytes", size),
             ),
             "where the time of a call goes, on the CPU",
         ),
-        wrapped(
+        paragraph(
             f"medians over {over(common)}; in parts: own time of all operators or phases, added up"
             " over threads; calls, memory: per call of the layer"
         ),
         *run_report.mark_notes(run, (one.name for one in cells)),
     )
-    result.add(*map(wrapped, check_lines(splits)))
+    result.add(*map(paragraph, check_lines(splits)))
     _add_parts(result, splits, cells, "own time", top, sort, run)
 
 
@@ -257,14 +243,14 @@ def _add_parts(
 ) -> None:
     """The families of every row, and the first parts of each at one shape."""
     rows = profiled_cells.family_rows(cells)
-    there = [family for family in FAMILIES if any(row[family] for row in rows)]
-    columns = [run_report.names(run), *(number(SHORT.get(f, f), f, _there) for f in there)]
+    families = (number(SHORT.get(f, f), f, _there, sparse=True) for f in FAMILIES)
+    columns = [run_report.names(run), *families]
     result.add(Table("families", rows, columns, f"{what} by family, mean over the same shapes"))
-    if "GEMM" in there:
+    if any(row["GEMM"] for row in rows):
         result.add("GEMM: input and recurrent products together, where they cannot be told apart")
     shape = profiled_cells.middle(splits)
     result.add(
-        wrapped(
+        paragraph(
             f"largest parts of each implementation by {sort}, at {shape.label} where it has that"
             f" shape; share: of the {what} of all parts"
         )
@@ -278,17 +264,18 @@ def _parts(one: Split, sort: str, top: int, title: str = "", by_launch: bool = F
     rows, host = profiled_cells.part_rows(one, sort, by_launch), one.of_host
     total, memory = (any(row[key] is not None for row in rows) for key in ("total_s", "bytes"))
     width = NAME - 6 * (total + memory) - 22 * by_launch
-    launch = (number("grid", "grid", _sizes), number("block", "block", _sizes))
     columns = [
         text("name", "name", lambda name: clipped(short_name(clean(name)), width)),
         text("family", "family"),
-        number("calls" if host else "count", "count", _count),
+        number("calls" if host else "count", "count", COUNT),
         number("self" if host else "time", "self_s", seconds),
-        *([number("total", "total_s", seconds)] if total else []),
-        number("share", "share", _share),
+        number("total", "total_s", seconds, sparse=True),
+        number("share", "share", SHARE),
         *([number("memory" if host else "bytes", "bytes", size)] if memory else []),
-        *((*launch, number("regs", "registers", lambda n: str(n or "-"))) if by_launch else ()),
     ]
+    if by_launch:
+        columns += [number("grid", "grid", _sizes), number("block", "block", _sizes)]
+        columns += [number("regs", "registers")]
     return Table("parts", rows, columns, title, most=top)
 
 
@@ -367,47 +354,40 @@ def without_lines(run: Run, found: Splits, shapes: Collection[Shape] | None) -> 
 def left_out_lines(found: Splits) -> list[str]:
     """How many profiles are not shown, by reason."""
     return [
-        wrapped(f"{counted(count, 'profile')} left out: {clean(reason)}", 2)
+        f"{counted(count, 'profile')} left out: {clean(reason)}"
         for reason, count in found.left_out.most_common()
     ]
 
 
-def _device_lines(one: Split) -> list[str]:
-    """The latency, piece by piece."""
+def _split(one: Split) -> Table:
+    """What the latency is made of, piece by piece."""
     profile = one.profile
-    lines = [
-        _line("latency", one.latency_s, "", "how long the caller waits"),
-        _line("busy", one.busy_s, _share(1 - one.idle), "the device works"),
-        _line("  kernels", _seconds(profile.kernel_s), _share(one.active), ""),
-        _line("  movement", one.moving * one.latency_s, _share(one.moving), "only copies or fills"),
-        _line("host", one.host_s, _share(one.idle), "the caller waits while the device is idle"),
-        _line("gap", one.gap_s, "", "idle between two kernels, in the profiled calls"),
-        _line(
-            *("launching", profile.launch_s, _share(one.launching)),
-            f"in {_count(profile.launches)} launches of {_count(profile.kernels)} kernels",
-        ),
-        _line("profiled", _seconds(profile.wall_s), "", _slowed(one)),
-    ]
-    return lines
-
-
-def _host_lines(one: Split) -> list[str]:
-    lines = [
-        _line("latency", one.latency_s, "", "how long the caller waits"),
-        _line(
-            "in parts",
-            one.parts_s,
-            _share(one.parts_s / one.latency_s),
-            "own time of all operators or phases, in profiled calls",
-        ),
-    ]
-    if one.profile.wall_s is not None:
-        lines.append(_line("profiled", one.profile.wall_s, "", _slowed(one)))
-    return lines
-
-
-def _line(name: str, value: float, share: str, note: str) -> str:
-    return f"{name:<10}  {seconds(value):>7}  {share:>4}  {note}".rstrip()
+    pieces: list[tuple[str, float | None, float | None, str]]
+    pieces = [("latency", one.latency_s, None, "how long the caller waits")]
+    if one.of_host:
+        share = one.parts_s / one.latency_s
+        meaning = "own time of all operators or phases, in profiled calls"
+        pieces.append(("in parts", one.parts_s, share, meaning))
+    else:
+        launches = f"in {COUNT(profile.launches)} launches of {COUNT(profile.kernels)} kernels"
+        pieces += [
+            ("busy", one.busy_s, 1 - one.idle, "the device works"),
+            ("- kernels", profile.kernel_s, one.active, "a kernel runs"),
+            ("- movement", one.moving * one.latency_s, one.moving, "only copies or fills run"),
+            ("host", one.host_s, one.idle, "the caller waits while the device is idle"),
+            ("gap", one.gap_s, None, "idle between two kernels, in the profiled calls"),
+            ("launching", profile.launch_s, one.launching, launches),
+        ]
+    if profile.wall_s is not None:
+        pieces.append(("profiled", profile.wall_s, None, _slowed(one)))
+    rows = [dict(zip(("piece", "time_s", "share", "meaning"), p, strict=True)) for p in pieces]
+    columns = (
+        text("piece", "piece"),
+        number("time", "time_s", seconds),
+        number("share", "share", SHARE),
+        text("what it is", "meaning"),
+    )
+    return Table("split", rows, columns)
 
 
 def _slowed(one: Split) -> str:
@@ -419,22 +399,13 @@ def _slowed(one: Split) -> str:
 
 def _cell(one: Split) -> dict[str, Any]:
     """The figures of one cell, for JSON."""
+    own = ("latency_s", "busy_s", "gap_s", "host_s", "around_s", "unexplained_s")
+    more = ("device", "calls", "wall_s", "launch_s", "kernels", "launches", "moved_bytes")
     return {
         "implementation": one.name,
         "shape": one.shape.label,
-        "device": one.profile.device,
-        "calls": one.profile.calls,
-        "latency_s": one.latency_s,
-        "busy_s": one.busy_s,
-        "gap_s": one.gap_s,
-        "host_s": one.host_s,
-        "wall_s": one.profile.wall_s,
-        "around_s": one.around_s,
-        "unexplained_s": one.unexplained_s,
-        "launch_s": one.profile.launch_s,
-        "kernels": one.profile.kernels,
-        "launches": one.profile.launches,
-        "moved_bytes": one.profile.moved_bytes,
+        **{key: getattr(one, key) for key in own},
+        **{key: getattr(one.profile, key) for key in more},
         "families_s": one.by_family,
     }
 
@@ -449,22 +420,32 @@ def short_name(name: str) -> str:
     )
 
 
-def _share(value: float | None) -> str:
-    return percent(value, 0)
-
-
 def _there(share: float) -> str:
     return percent(share, 0) if share else "-"
 
 
-def _sizes(sizes: Sequence[int] | None) -> str:
+def _sizes(sizes: Sequence[int]) -> str:
     """A grid or a block without the dimensions that are one at its end: 16x4, 256."""
-    return re.sub(r"(x1)+$", "", "x".join(map(str, sizes))) if sizes else "-"
+    return re.sub(r"(x1)+$", "", "x".join(map(str, sizes)))
 
 
-def _count(value: float) -> str:
-    return f"{value:.4g}"
+# --- for the ladder
 
 
-def _seconds(value: float | None) -> float:
-    return float("nan") if value is None else value
+def why_slower(run: Run, cells: pd.DataFrame, base: str) -> tuple[dict[str, str], str]:
+    """`1250 kernels a call against 104`: what a row does in a call, and what the base does."""
+    splits = profiled_cells.read(run, shapes_of(cells))
+    device = profiled_cells.device_rows(profiled_cells.shared(splits.on_device)[0])
+    host = profiled_cells.host_rows(profiled_cells.shared(splits.on_host)[0])
+    counts = {row["implementation"]: row for row in device}
+    counts |= {row["implementation"]: {"operators": row["calls"] or 0.0} for row in host}
+    than = counts.get(base, {})
+    found = {}
+    for name, own in counts.items():
+        words = [
+            f"{shown(own[key])} {what}" + (f" against {shown(than[key])}" if key in than else "")
+            for key, (what, shown) in COUNTS.items()
+            if key in own and not (key == "launches" and own[key] == own["kernels"])
+        ]
+        found[name] = "; ".join(words)
+    return found, UNPROFILED

@@ -8,7 +8,6 @@ from typing import Any
 from lstm_bench.model.demangle import readable
 from lstm_bench.model.profile import Activity, Window
 
-PROCESS = 1
 TRACKS = {"call": "calls", "launch": "host", "kernel": "kernels", "copy": "copies", "fill": "fills"}
 
 
@@ -18,72 +17,53 @@ def chrome(activities: Iterable[Activity], windows: Sequence[Window], title: str
     Times are microseconds from the start of the first call. What overlaps on a track goes to a
     further one of the same name; of a graph, the arrow goes to its first kernel.
     """
-    seen = sorted(activities, key=lambda one: (one.start_ns, -one.end_ns))
+    seen = sorted(activities, key=lambda activity: (activity.start_ns, -activity.end_ns))
     calls = [Activity("call", f"call {n}", *window) for n, window in enumerate(windows, 1)]
-    zero = next((one.start_ns for one in [*calls, *seen]), 0)
-    events: list[dict[str, Any]] = [_named("process_name", 0, title)]
-    places: dict[int, tuple[int, Activity]] = {}  # of launches, by correlation
-    reached: set[int] = set()
+    zero = next((activity.start_ns for activity in [*calls, *seen]), 0)
+    events: list[dict[str, Any]] = []
+
+    def add(phase: str, name: str, thread: int, **more: Any) -> None:
+        events.append({"name": name, "ph": phase, "pid": 1, "tid": thread, **more})
+
+    def arrow(phase: str, launch: Activity, thread: int, at: Activity, **more: str) -> None:
+        flow = {"cat": "launch", "id": launch.correlation, "ts": (at.start_ns - zero) / 1000}
+        add(phase, "launch", thread, **flow, **more)
+
+    add("M", "process_name", 0, args={"name": title})
+    places: dict[int, tuple[int, Activity]] = {}  # of launches without an arrow, by correlation
     thread = 0
     for kind, track in TRACKS.items():
-        of_kind = [one for one in (calls if kind == "call" else seen) if one.kind == kind]
-        for number, lane in enumerate(lanes(of_kind), 1):
+        own = [activity for activity in [*calls, *seen] if activity.kind == kind]
+        for number, lane in enumerate(lanes(own), 1):
             thread += 1
-            events.append(_named("thread_name", thread, track + (f" {number}" * (number > 1))))
-            order = {"name": "thread_sort_index", "ph": "M", "pid": PROCESS, "tid": thread}
-            events.append({**order, "args": {"sort_index": thread}})
-            for one in lane:
-                events.append(_slice(one, thread, zero))
+            label = track + (f" {number}" * (number > 1))
+            add("M", "thread_name", thread, args={"name": label})
+            add("M", "thread_sort_index", thread, args={"sort_index": thread})
+            for activity in lane:
+                add("X", readable(activity.name), thread, **_bar(activity, zero))
                 if kind == "launch":
-                    places[one.correlation] = (thread, one)
-                elif one.correlation in places and one.correlation not in reached:
-                    reached.add(one.correlation)
-                    events += _arrow(*places[one.correlation], thread, one, zero)
+                    places[activity.correlation] = (thread, activity)
+                elif started := places.pop(activity.correlation, None):
+                    arrow("s", started[1], *started)
+                    arrow("f", started[1], thread, activity, bp="e")
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"title": title}}
+
+
+def _bar(activity: Activity, zero: int) -> dict[str, Any]:
+    args: dict[str, Any] = {"correlation": activity.correlation, "bytes": activity.size}
+    args = {key: value for key, value in args.items() if value}
+    if readable(activity.name) != activity.name:
+        args["raw"] = activity.name
+    start, length = activity.start_ns - zero, activity.end_ns - activity.start_ns
+    return {"cat": activity.kind, "ts": start / 1000, "dur": length / 1000, "args": args}
 
 
 def lanes(activities: Sequence[Activity]) -> list[list[Activity]]:
     """Activities in the order of their starts, so that none overlaps another of its lane."""
-    found: list[list[Activity]] = []
-    for one in activities:
-        free = next((lane for lane in found if lane[-1].end_ns <= one.start_ns), None)
+    result: list[list[Activity]] = []
+    for activity in activities:
+        free = next((lane for lane in result if lane[-1].end_ns <= activity.start_ns), None)
         if free is None:
-            found.append(free := [])
-        free.append(one)
-    return found
-
-
-def _slice(one: Activity, thread: int, zero: int) -> dict[str, Any]:
-    """One bar."""
-    args: dict[str, Any] = {"correlation": one.correlation} if one.correlation else {}
-    if one.size:
-        args["bytes"] = one.size
-    name = readable(one.name)
-    if name != one.name:
-        args["raw"] = one.name
-    event = {"name": name, "cat": one.kind, "ph": "X", "pid": PROCESS, "tid": thread}
-    return {
-        **event,
-        "ts": _us(one.start_ns, zero),
-        "dur": _us(one.end_ns, one.start_ns),
-        "args": args,
-    }
-
-
-def _arrow(
-    start_thread: int, launch: Activity, end_thread: int, started: Activity, zero: int
-) -> list[dict[str, Any]]:
-    """From a launch to what it started."""
-    flow = {"name": "launch", "cat": "launch", "id": launch.correlation, "pid": PROCESS}
-    return [
-        {**flow, "ph": "s", "tid": start_thread, "ts": _us(launch.start_ns, zero)},
-        {**flow, "ph": "f", "bp": "e", "tid": end_thread, "ts": _us(started.start_ns, zero)},
-    ]
-
-
-def _named(what: str, thread: int, name: str) -> dict[str, Any]:
-    return {"name": what, "ph": "M", "pid": PROCESS, "tid": thread, "args": {"name": name}}
-
-
-def _us(end_ns: int, start_ns: int) -> float:
-    return (end_ns - start_ns) / 1000
+            result.append(free := [])
+        free.append(activity)
+    return result

@@ -21,18 +21,12 @@ function nearShapes(asked) {
   return far.map(({ place, distance }) => ({ place, weight: distance ** -power / sum }));
 }
 
-// A row's time there; null if one of the shapes has none.
+// A row's time there, by the formula of `seconds_at` in estimate.py; null if a shape has none.
 function timeAt(row, asked, near) {
-  const { shapes, seconds: measured, slope } = run.advice;
-  const at = doublings(asked);
-  let log = 0;
-  for (const { place, weight } of near) {
-    const own = measured[row][place];
-    if (!known(own)) return null;
-    const grown = doublings(shapes[place]).reduce((s, size, i) => s + slope[i] * (at[i] - size), 0);
-    log += weight * (Math.log(own) + grown);
-  }
-  return Math.exp(log);
+  const { rest, slope } = run.advice;
+  if (near.some(({ place }) => !known(rest[row][place]))) return null;
+  const grown = doublings(asked).reduce((sum, size, i) => sum + slope[i] * size, 0);
+  return Math.exp(near.reduce((sum, { place, weight }) => sum + weight * rest[row][place], grown));
 }
 
 // Why a text is no shape that can be answered; empty if it can.
@@ -72,7 +66,7 @@ function verdictOf(speedup, most) {
 }
 
 // What to run of these rows, fastest first, and how it stands to what runs now; see `choose` in
-// analysis/advice.py, which says the same.
+// estimate.py, which says the same.
 function chooseFrom(rows, now, alike) {
   const { order, tie } = run.advice;
   const within = (one, other) => one.seconds <= (1 + Math.min(tie, alike(one, other))) * other.seconds;
@@ -109,7 +103,7 @@ function adviceFor(asked, accuracy) {
   for (const one of found) {
     one.speedup = base.seconds === null ? null : base.seconds / one.seconds;
     one.verdict = one.name === now ? "now" : base.seconds === null ? "-"
-      : measured ? VERDICTS[verdict[one.row][near[0].place]] || "unsure"
+      : measured ? verdict[one.row][near[0].place]
         : verdictOf(one.speedup, alike(one, base));
   }
   if (!found.length) return null;
@@ -135,7 +129,6 @@ function adviceText({ base, candidate, state, ties, measured }) {
 }
 
 function advicePicker(place) {
-  if (!run.advice) return;
   const { shapes, classes, order, now, worth } = run.advice;
   const headline = el("p", { class: "answer", role: "status" });
   const result = el("div");
@@ -193,3 +186,5 @@ function advicePicker(place) {
     headline, result);
   show();
 }
+
+document.querySelectorAll("#advice").forEach(advicePicker);

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lstm_bench.analysis.families import FAMILIES, families
+from lstm_bench.features.profile.families import FAMILIES, families
 from lstm_bench.model.profile import Part
 
 #: As the profiler gave them, from cuDNN 9.19 and PyTorch 2.11 on an H200.

@@ -48,41 +48,27 @@ function overviewTable(place) {
     el("p", { class: "note", text: note }));
 }
 
-// How numbers of a column are shown whose heading ends in a unit: "latency (us)" is in seconds.
-const UNITS = {
-  us: (value) => seconds(value / 1e6),
-  s: seconds,
-  MiB: (value) => bytes(value * 2 ** 20),
-  x: factor,
-  ...Object.fromEntries(["mJ", "W", "C"].map((unit) => [unit, (value) => `${digits(value, 4)} ${unit}`])),
-  "%": (value) => `${digits(value, 3)}%`,
-};
-
 const LONG_TEXT = 30; // folds in its cell
 
-// Tables that a run may bring along, such as kernels or memory.
+// Further tables, such as kernels or memory: a cell is a text, or a text and what it is sorted by.
 function extraSections(place) {
   const links = [];
-  replace(place, ...run.sections.map(({ title, note, columns, rows }, number) => {
-    const numeric = columns.map((_, c) => rows.some((row) => typeof row[c] === "number"));
+  replace(place, ...run.sections.map(({ title, notes, columns, rows }, number) => {
+    const shown = (cell) => [cell].flat()[0], key = (cell) => [cell].flat().at(-1);
     const table = new Table({
       caption: title,
-      columns: columns.map((head, c) => {
-        const [, label, unit] = /^(.*) \((\S+)\)$/.exec(head) || [];
-        const show = head === "error" ? errorSize : UNITS[unit] || ((value) => digits(value, 4));
-        return {
-          label: UNITS[unit] ? label : head, number: numeric[c], key: (row) => row[c] ?? null,
-          long: !numeric[c] && rows.some((row) => row[c]?.length > LONG_TEXT),
-          short: (row) => (row[c] ?? "").split(/(?<=^.{20,}), /)[0],
-          show: (row) => (typeof row[c] === "number" ? show(row[c]) : row[c] ?? "-"),
-        };
-      }),
+      columns: columns.map(([label, number], c) => ({
+        label, number, key: (row) => key(row[c]),
+        long: !number && rows.some((row) => shown(row[c]).length > LONG_TEXT),
+        short: (row) => shown(row[c]).split(/(?<=^.{20,}), /)[0],
+        show: (row) => shown(row[c]),
+      })),
       rows,
     });
     const id = `extra-${number}`;
     links.push(el("a", { href: `#${id}`, text: title }));
     return el("section", { "aria-labelledby": id }, el("h2", { id, text: title }),
-      note ? el("p", { class: "note", text: note }) : null, table.node);
+      table.node, ...notes.map((text) => el("p", { class: "note", text })));
   }));
   document.querySelector("nav a[href='#pairs']").after(...links);
 }
@@ -189,7 +175,6 @@ function downloads(place) {
 
 const byId = (id) => document.getElementById(id);
 leadBars(document.querySelectorAll("#lead .cards > li"));
-advicePicker(byId("advice"));
 overviewTable(byId("overview"));
 lineFigure(byId("lines"));
 winnerFigure(byId("winners"));

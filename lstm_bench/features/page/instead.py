@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lstm_bench.analysis import summary
+from lstm_bench.analysis.choice import CLASSES, allowed, settled
 from lstm_bench.analysis.noise import floor_at
 from lstm_bench.analysis.results import REFERENCES, Run
-from lstm_bench.features.advise.estimate import CLASSES, allowed, settled
 from lstm_bench.model.units import counted, factor, listed, seconds
 from lstm_bench.report.fastest import (
     Compared,
@@ -49,32 +49,31 @@ class Instead:
     """What most users run, and what is faster and no less exact, by batch or another size."""
 
     def __init__(self, run: Run):
-        self.run, self.of = run, summary.times(run.cells)
+        self.run, self.times = run, summary.times(run.cells)
         self.now, self.plain, self.accuracy = "", "", summary.ANY
         self.cards: list[Card] = []
-        ours, theirs = contestants(run, self.of, self.of.names)
+        ours, theirs = contestants(run, self.times, self.times.names)
         if not ours:
             return
-        rows = self.of.cells.drop_duplicates("implementation").set_index("implementation")
-        classes = {name: summary.accuracy(rows["precision"][name]) for name in self.of.names}
-        self.classes = classes
+        rows = self.times.cells.drop_duplicates("implementation").set_index("implementation")
+        self.classes = {n: summary.accuracy(rows["precision"][n]) for n in self.times.names}
         frameworks = {row.name: row.framework for row in run.plan.implementations}
         self.now = base_of(run, ours)
         if frameworks.get(self.now) == "pytorch":
             self.plain = "plain PyTorch"
         elif self.now in run.defaults:
             self.plain = self.now
-        if classes[self.now] in CLASSES:
-            self.accuracy = classes[self.now]
+        if self.classes[self.now] in CLASSES:
+            self.accuracy = self.classes[self.now]
         fine = allowed(self.accuracy)
-        self.exact = [name for name in ours if classes[name] in fine]
-        self.coarse = [name for name in ours if classes[name] not in fine]
-        self.references = [name for name in theirs if classes[name] in fine]
+        self.exact = [name for name in ours if self.classes[name] in fine]
+        self.coarse = [name for name in ours if self.classes[name] not in fine]
+        self.references = [name for name in theirs if self.classes[name] in fine]
         self.deployable = any(frameworks.get(name) not in REFERENCES for name in ours)
         self.compared = Compared(run, run.cells, "latency")
-        self.won = summary.winners(self.of, run.floors("latency"), among=self.exact)
-        axis, ranges = groups_of(self.of.shapes)
-        batches = self.of.shapes["batch"]
+        self.won = summary.winners(self.times, run.floors("latency"), among=self.exact)
+        axis, ranges = groups_of(self.times.shapes)
+        batches = self.times.shapes["batch"]
         for at in ranges if axis else [(int(batches.min()), int(batches.max()))]:
             self._add(axis or "batch", at, f"{axis} {size_label(at)}" if axis else "")
 
@@ -108,8 +107,8 @@ class Instead:
         )
 
     def _add(self, axis: str, at: tuple[int, int], label: str) -> None:
-        inside = self.of.shapes[axis].between(*at).to_numpy()
-        ranking = ranked(self.of, self.exact, inside)
+        inside = self.times.shapes[axis].between(*at).to_numpy()
+        ranking = ranked(self.times, self.exact, inside)
         if not ranking:
             return
         users = bool(self.plain) and self.now in ranking
@@ -119,11 +118,11 @@ class Instead:
         roles = {first: "you run this" if users else "fastest"}
         roles |= {best: "run this"} if best else dict.fromkeys(others[:1], "next")
         main = list(roles)
-        coarse = ranked(self.of, self.coarse, inside)
+        coarse = ranked(self.times, self.coarse, inside)
         less = next(self._faster(coarse, best or first, axis, at), "")
         roles |= {less: "less exact"} if less else {}
-        roles |= dict.fromkeys(ranked(self.of, self.references, inside)[:1], "C++ reference")
-        time = {name: self.of.seconds[:, self.of.names.index(name)] for name in roles}
+        roles |= dict.fromkeys(ranked(self.times, self.references, inside)[:1], "C++ reference")
+        time = {name: self.times.seconds[:, self.times.names.index(name)] for name in roles}
         there = {name: inside & np.isfinite(own) for name, own in time.items()}
         over = np.logical_and.reduce([there[name] for name in main])
         over = over if over.any() else there[first]
@@ -150,29 +149,28 @@ class Instead:
         if first.role == "fastest":
             what = f"Run {name} at" if self.deployable else f"Nothing can be deployed; {name} takes"
             return f"{what} {takes}: {place}"
-        told = f"You run {self.plain} at {takes}."
+        now = f"You run {self.plain} at {takes}."
         if best:
-            return f"{told} Run {best}: {factor(bars[1].gain)} faster, {place}"
+            return f"{now} Run {best}: {factor(bars[1].gain)} faster, {place}"
         if not others:
-            return f"{told} Nothing else as exact has a time"
+            return f"{now} Nothing else as exact has a time"
         compared = self.compared(name, others[0])
         words = compared.group(axis, at).verdicts if compared else {}
         shapes = counted(sum(words.values()), "shape")
-        if words.get("faster") and words["slower"]:
-            sides = f"faster at {words['faster']} and slower at {words['slower']} of {shapes}"
-            return f"{told} It depends on the shape: {others[0]} is {sides}"
         if words.get("faster"):
-            sides = f"faster at {words['faster']} of {shapes}, slower at none"
-            return f"{told} Not decided: {others[0]} is {sides}"
+            either = f" and slower at {words['slower']} of {shapes}"
+            sides = either if words["slower"] else f" of {shapes}, slower at none"
+            what = "It depends on the shape" if words["slower"] else "Not decided"
+            return f"{now} {what}: {others[0]} is faster at {words['faster']}{sides}"
         if bars[1:] and words.get("unsure") and bars[1].gain > 1:
-            return f"{told} Not decided: {others[0]} may be {factor(bars[1].gain)} faster"
-        return f"{told} Keep it: nothing as exact is faster, {place}"
+            return f"{now} Not decided: {others[0]} may be {factor(bars[1].gain)} faster"
+        return f"{now} Keep it: nothing as exact is faster, {place}"
 
     def _place(self, name: str, axis: str, at: tuple[int, int]) -> str:
         """`the fastest at 5 of 6 shapes, tied at 1`: of those that it has."""
         won = self.won[self.won[axis].between(*at)]
-        has = self.of.shapes[axis].between(*at).to_numpy()
-        has = has & np.isfinite(self.of.seconds[:, self.of.names.index(name)])
+        has = self.times.shapes[axis].between(*at).to_numpy()
+        has = has & np.isfinite(self.times.seconds[:, self.times.names.index(name)])
         close = won["verdict"].isin(("same", "unsure"))
         ties = int((close & ((won["fastest"] == name) | (won["next"] == name))).sum())
         first, shapes = firsts(won)[name], counted(int(has.sum()), "shape")
@@ -181,15 +179,16 @@ class Instead:
         return f"the fastest at {first} of {shapes}" + (f", tied at {ties}" if ties else "")
 
     def _best(self, names: list[str], than: str, axis: str, at: tuple[int, int]) -> str:
-        """The fastest of the rows that beat one, a tie settled as `advise` does; empty: none."""
+        """The fastest of the rows that beat another, a tie settled as `advise` does; or empty."""
         faster = list(self._faster(names, than, axis, at))
         if not faster:
             return ""
-        inside, floors = self.of.shapes[axis].between(*at).to_numpy(), self.run.floors("latency")
-        own = self.of.seconds[inside, self.of.names.index(faster[0])]
-        typical = float(np.exp(np.nanmean(np.log(own))))
-        ratios = {n: self.compared.ratio(faster[0], n, axis, at)[0] for n in faster[1:]}
-        times = {faster[0]: typical} | {n: typical * by for n, by in ratios.items() if by}
+        inside, floors = self.times.shapes[axis].between(*at).to_numpy(), self.run.floors("latency")
+        own = np.log(self.times.seconds[inside, self.times.names.index(faster[0])])
+        times = {faster[0]: float(np.exp(np.nanmean(own)))}
+        for name in faster[1:]:
+            if ratio := self.compared.ratio(faster[0], name, axis, at)[0]:
+                times[name] = times[faster[0]] * ratio
         rows = [
             {"implementation": name, "accuracy": self.classes[name], "verdict": "faster"}
             | {"latency_s": time}

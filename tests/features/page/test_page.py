@@ -2,8 +2,6 @@
 
 import base64
 import hashlib
-import html
-import importlib.resources
 import json
 import os
 import re
@@ -13,19 +11,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_findings import GRID, cell, grid, run_of, sentences
+from made_up_grid import GRID, cell, grid, run_of
 
+from lstm_bench import features
 from lstm_bench.analysis import comparison, noise, results
 from lstm_bench.analysis.noise import SHAPE
+from lstm_bench.features.page import page, sections
 from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.types import Record, Shape
-from lstm_bench.report import colours, ladder, page, run_report
-from lstm_bench.report.page import memory
+from lstm_bench.report import colours, run_report
+from lstm_bench.report.document import Document, Table, number
+from lstm_bench.report.document import text as text_column
+from lstm_bench.runs import store
 
 HOSTILE = (
     "</script><script>window.hit=1</script><img src=x onerror=hit=1>\"'&amp;\u2028\u2029{{script}}"
 )
+RUNS = Path(__file__).parents[3] / "results"
 TIMES = {"deepbench": 1, "pytorch": 1.5, "pytorch-amp": 0.7}
 
 
@@ -48,9 +51,12 @@ def data_of(text):
 
 
 def assets():
-    folder = importlib.resources.files("lstm_bench.report.page")
+    """The scripts, the style and the template, those of features among them."""
+    folder = Path(page.__file__).parents[1]
     return {
-        file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.is_file()
+        path.name: path.read_text(encoding="utf-8")
+        for ending in ("js", "css", "html")
+        for path in folder.glob(f"*/*.{ending}")
     }
 
 
@@ -72,37 +78,34 @@ def test_the_page_loads_nothing(text):
     assert not re.search(r"\bsrc=|@import|url\(|<link(?![^>]*href=\"data:)", without_data)
 
 
-def test_markup_sets_no_style_and_no_listener(text):
-    template = assets()["page.html"]
-    assert not re.search(r"<[^>]*\s(style|on\w+)=", template)
-
-
-def test_scripts_never_turn_text_into_markup():
-    scripts = "".join(content for name, content in assets().items() if name.endswith(".js"))
-    for word in (
-        "innerHTML",
-        "outerHTML",
-        "insertAdjacentHTML",
-        "document.write",
-        "eval(",
-        "Function(",
-    ):
-        assert word not in scripts
-
-
-def test_sources_stay_readable():
+def test_sources_set_no_style_and_never_turn_text_into_markup():
+    assert not re.search(r"<[^>]*\s(style|on\w+)=", assets()["page.html"])
+    unsafe = r"(inner|outer|insertAdjacent)HTML|document\.write|eval\(|Function\("
     for name, content in assets().items():
+        assert not re.search(unsafe, content), name
         assert len(content.splitlines()) < 600, name
 
 
-def test_no_text_of_a_run_can_end_the_data():
+def document(heading, *rows):
+    """What a feature may add: a text, and a number to sort by."""
+    columns = [text_column(heading, "name"), number("n", "n")]
+    table = Table("more", [{"name": name, "n": n} for name, n in rows], columns, heading)
+    return Document(["the run", table, heading])
+
+
+def adding(monkeypatch, *documents, data=()):
+    """The page gets these documents from features, and this data."""
+    doors = {"section": [lambda run, made=made: made for made in documents], "page_data": data}
+    monkeypatch.setattr(features, "behind", lambda door: doors.get(door, []))
+
+
+def test_no_text_of_a_run_can_end_the_data(monkeypatch):
+    adding(monkeypatch, document(HOSTILE, (HOSTILE, 1)))
     rows = [cell(HOSTILE, 1e-3, warnings=[HOSTILE], path=HOSTILE)]
     rows.append(cell("b", status=HOSTILE, reason=HOSTILE))
     machine = {"cpu": HOSTILE, HOSTILE: HOSTILE}
     run = run_of(rows, name=HOSTILE, machine=machine, device="cpu")
-    text = page.html(
-        run, sections=[{"title": HOSTILE, "note": "", "columns": ["a"], "rows": [[HOSTILE]]}]
-    )
+    text = page.html(run)
     assert text.count("<script") == 2
     assert text.count("</script>") == 2
     assert "<img" not in text
@@ -111,7 +114,7 @@ def test_no_text_of_a_run_can_end_the_data():
     assert data["name"] == data["implementations"][0]["name"] == HOSTILE
     assert data["manifest"]["machine"]["cpu"] == HOSTILE
     assert data["strings"].count(HOSTILE) == 1
-    assert data["sections"][0]["rows"] == [[HOSTILE]]
+    assert data["sections"][-1]["rows"][0][1] == ["1", 1]
 
 
 def test_text_that_looks_like_a_placeholder_stays_text():
@@ -126,28 +129,26 @@ def test_half_a_surrogate_pair_breaks_nothing():
     text.encode("utf-8")
 
 
-def test_the_same_run_gives_the_same_page_in_any_process(tmp_path):
+def test_the_same_run_gives_the_same_page_in_any_process():
     script = (
-        "from test_findings import grid, run_of; import sys;"
-        "from lstm_bench.report.page import memory;"
-        "from lstm_bench.report import page;"
+        "from made_up_grid import grid, run_of; import sys;"
+        "from lstm_bench.features.page import page;"
         f"rows = grid({TIMES});"
         "rows[0].warnings = ['b: x', 'a: y', 'c: z'];"
         "sys.stdout.write(page.html(run_of(rows)))"
     )
-    found = []
-    for seed in "12":
-        environment = {
-            **os.environ,
-            "PYTHONHASHSEED": seed,
-            "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
-        }
-        done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, env=environment, check=True
-        )
-        found.append(done.stdout)
-    assert found[0] == found[1]
-    assert found[0]
+    path = os.pathsep.join(sys.path)
+    made = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
+            check=True,
+        ).stdout
+        for seed in "12"
+    ]
+    assert made[0] == made[1]
+    assert made[0]
 
 
 def test_every_cell_is_there_with_its_numbers(run, text):
@@ -163,9 +164,6 @@ def test_every_cell_is_there_with_its_numbers(run, text):
         assert data["strings"][cells["status"][row]] == line["status"]
         if line["status"] == "ok":
             assert cells["latency_s"][row] == pytest.approx(line["latency_s"], rel=1e-6)
-            low, high = median_interval(line["round_latency_s"])
-            assert cells["latency_low"][row] == pytest.approx(low / line["latency_s"], rel=1e-3)
-            assert cells["latency_high"][row] == pytest.approx(high / line["latency_s"], rel=1e-3)
         else:
             assert cells["latency_s"][row] is None
 
@@ -176,12 +174,6 @@ def test_a_metric_that_was_not_measured_is_not_offered(text):
     for row in rows:
         row.device_s, row.round_device_s = row.latency_s / 2, [row.latency_s / 2] * 10
     assert data_of(page.html(run_of(rows)))["metrics"] == ["latency", "throughput", "device"]
-
-
-def test_a_group_within_the_noise_is_not_told_as_a_difference(run):
-    (a, b, *_) = TIMES
-    group = comparison.compare(run.cells, a, b, across=None).group()
-    assert [page._group(group, floor)[6] for floor in (0.0, 1e3)] == [True, False]
 
 
 def test_every_ordered_pair_has_the_statistics_of_compare(run, text):
@@ -207,19 +199,15 @@ def test_every_ordered_pair_has_the_statistics_of_compare(run, text):
         assert pair["differs"] == list(of.differs)
 
 
-def test_a_large_run_keeps_the_pairs_with_the_baseline(run, monkeypatch):
-    monkeypatch.setattr(page, "MOST_SHAPES", len(GRID) - 1)
-    data = data_of(page.html(run))
-    assert {pair["a"] for pair in data["pairs"]} == {data["baseline"]}
-    assert len(data["pairs"]) == len(TIMES) - 1
-    assert all(len(pair["groups"]) > 1 for pair in data["pairs"])
-
-
-def test_with_much_to_compare_only_the_baseline_is_told_by_size(run, monkeypatch):
+def test_of_a_large_run_only_pairs_with_the_baseline_are_compared(run, monkeypatch):
     monkeypatch.setattr(page, "MOST_GROUPED", 1)
     data = data_of(page.html(run))
     by_size = {(p["a"], p["b"]): len(p["groups"]) > 1 for p in data["pairs"]}
     assert by_size == {(a, b): data["baseline"] in (a, b) for a, b in by_size}
+    monkeypatch.setattr(page, "MOST_SHAPES", len(GRID) - 1)
+    data = data_of(page.html(run))
+    assert [pair["a"] for pair in data["pairs"]] == [data["baseline"]] * (len(TIMES) - 1)
+    assert all(len(pair["groups"]) > 1 for pair in data["pairs"])
 
 
 def test_winners_are_told_by_class_of_accuracy_and_as_the_report_has_them(text, run):
@@ -239,77 +227,77 @@ def test_winners_are_told_by_class_of_accuracy_and_as_the_report_has_them(text, 
 def test_the_first_screen_is_what_to_run_with_plain_pytorch_in_the_picture(text):
     data = data_of(text)
     names = [row["name"] for row in data["implementations"]]
-    bars = [
-        [(names[bar["implementation"]], bar["role"]) for bar in one]
-        for one in data["lead"]["cards"]
-    ]
-    card = [
-        *(("pytorch", "you run this"), ("pytorch-amp", "less exact")),
-        ("deepbench", "C++ reference"),
-    ]
-    assert bars == [card, card]  # by batch
-    places = [
-        text.index(part)
-        for part in (
-            *("What to run instead of plain PyTorch (pytorch)", "You run plain PyTorch at"),
-            *('<div id="advice">', "<details", "PyTorch is 1.50x slower than the C++ reference"),
-            *("Noise floor", '<div id="overview">'),
-        )
-    ]
-    assert places == sorted(places)
-    headings = re.findall(r"<h[23][^>]*>What to run|text: \"What to run", text)
-    assert len(headings) == 1
+    roles = ["you run this", "less exact", "C++ reference"]
+    for card in data["lead"]["cards"]:
+        bars = {names[bar["implementation"]]: bar["role"] for bar in card}
+        assert bars == dict(zip(("pytorch", "pytorch-amp", "deepbench"), roles, strict=True))
+    order = ["What to run instead of plain PyTorch (pytorch)", "You run plain PyTorch at"]
+    order += ['<div id="advice">', "<details", "PyTorch is 1.50x slower than", "Noise floor"]
+    assert sorted(order, key=text.index) == order
 
 
-def test_no_more_than_eight_lines_are_drawn_until_more_are_chosen():
-    run = results.load(Path(__file__).parents[2] / "results" / "h200-ladder")
-    data = data_of(page.html(run))
+def test_the_tables_of_a_page_are_over_the_same_shapes():
+    data = data_of(page.html(results.load(RUNS / "h200-ladder")))
     names = [row["name"] for row in data["implementations"]]
-    drawn = [names[i] for i in data["drawn"]]
+    drawn = {names[i] for i in data["drawn"]}  # until more are chosen
+    assert {"pytorch-tf32", "pytorch-tf32-persistent", "deepbench"} <= drawn
     assert len(drawn) == 8 < len(names)
-    assert {"pytorch-tf32", "pytorch-tf32-persistent", "deepbench"} <= set(drawn)
+    ladder, rows = data["sections"][0], data["overview"]["rows"]
+    assert "Medians over the 24 shapes" in ladder["notes"][0]
+    assert data["overview"]["over"].startswith("the 24 shapes")
+    heads = [heading for heading, _ in ladder["columns"]]
+    place, error = heads.index("latency"), heads.index("error")
+    shown = {row[0].rstrip("+"): row[place][1] for row in ladder["rows"]}
+    latency = {row["implementation"]: row["latency_s"] for row in rows}
+    assert {name: latency[name] for name in shown} == pytest.approx(shown)
+    assert ladder["rows"][0][error] == ["2e-03", pytest.approx(2e-3, rel=0.5)]
+    (compiled,) = [row for row in rows if row["implementation"] == "pytorch-compile"]
+    assert compiled["shapes"] == 12  # which its line says
 
 
-def test_the_tables_of_a_page_are_over_one_set_of_shapes():
-    run = results.load(Path(__file__).parents[2] / "results" / "h200-ladder")
-    (section,) = ladder.sections(run)
-    assert "Medians over the 24 shapes" in section["note"]
-    told = data_of(page.html(run))["overview"]
-    assert told["over"].startswith("the 24 shapes")
-    shown = {row[0].rstrip("+"): row[2] for row in section["rows"]}
-    rows = {row["implementation"]: row for row in told["rows"]}
-    assert {name: 1e6 * rows[name]["latency_s"] for name in shown} == pytest.approx(shown)
-    assert rows["pytorch-compile"]["shapes"] == 12  # which its line says
+@pytest.mark.parametrize("name", ["h200-ladder", "cpu-x86"])
+def test_noise_floors_are_those_that_verdicts_use(name):
+    run = results.load(RUNS / name)
+    shown = data_of(page.html(run))["noise"]["latency"]
+    assert {line["implementation"] for line in shown} == {None, *run.noise.own}
+    for line in shown:
+        names = [line["implementation"]] if line["implementation"] else []
+        (expected,) = noise.floor_at(run.noise, [line["from"] + 1e-6], names)
+        assert line["floor"] == pytest.approx(expected)
 
 
-def test_each_class_has_the_noise_floor_that_verdicts_use(run, text):
-    for one in data_of(text)["noise"]["latency"]:
-        expected = noise.floor_at(run.noise, one["from"] + 1e-6)
-        assert one["floor"] == pytest.approx(float(expected))
+def test_the_summary_can_be_read_without_scripts(text):
+    body = text.split("<script", 1)[0]
+    assert "<li>PyTorch is 1.50x slower than the C++ reference" in body
+    assert "<li>Noise floor: " in body
 
 
-def test_an_implementation_has_the_noise_floor_of_its_own_that_verdicts_use():
-    run = results.load(Path(__file__).parents[2] / "results" / "cpu-x86")
-    told = data_of(page.html(run))["noise"]["latency"]
-    assert {one["implementation"] for one in told} == {None, *run.noise.own}
-    for one in told:
-        names = [one["implementation"]] if one["implementation"] else []
-        (expected,) = noise.floor_at(run.noise, [one["from"] + 1e-6], names)
-        assert one["floor"] == pytest.approx(expected)
+def test_features_add_tables_data_and_scripts_and_any_may_be_gone(run, monkeypatch):
+    data = [lambda run: ("more", {"of": run.name}, "let more;"), lambda run: None]
+    adding(monkeypatch, document("gemm", ("a", 0.5)), data=data)
+    text = page.html(run)
+    shown = data_of(text)
+    assert shown["sections"][1:] == [
+        {
+            "title": "Gemm",
+            "notes": ["Gemm"],
+            "columns": [["gemm", False], ["n", True]],
+            "rows": [["a", ["0.5", 0.5]]],
+        }
+    ]
+    assert shown["more"] == {"of": run.name}
+    assert "let more;" in re.search(r"(?s)<script>(.*)</script>", text)[1]
+    adding(monkeypatch)
+    assert [section["title"] for section in data_of(page.html(run))["sections"]] == ["Ladder"]
 
 
-def test_the_summary_can_be_read_without_scripts(run, text):
-    body = html.unescape(text.split("<script", 1)[0])
-    for sentence in sentences(run):
-        assert sentence in body
-
-
-def test_extra_sections_and_the_method_text_are_taken_over(run):
-    section = {"title": "Kernels", "note": "n", "columns": ["k", "s"], "rows": [["gemm", 0.5]]}
-    text = page.html(run, method="One & two.\n\nThree.", sections=[section])
-    assert data_of(text)["sections"] == [section]
-    assert "<p>One &amp; two.</p>\n<p>Three.</p>" in text
-    assert data_of(page.html(run))["sections"] == []
+def test_tables_of_one_name_are_one_with_the_texts_around_them():
+    one, other = (document("doubt", (name, n)) for name, n in (("a", 1), ("b", None)))
+    both = Document(["the run", "all shapes", *one.parts[1:2], *other.parts[1:]])
+    (section,) = sections.sections_of(both)
+    assert section["notes"] == ["All shapes", "Doubt"]
+    assert section["columns"] == [["of", False], ["doubt", False], ["n", True]]
+    assert section["rows"] == [["doubt", "a", ["1", 1]], ["doubt", "b", ["-", None]]]
 
 
 def test_what_is_not_a_finite_number_becomes_null():
@@ -373,18 +361,13 @@ def test_colours_are_those_of_the_figures_and_legible_on_both_backgrounds(text):
     assert len(set(greys)) == 4
 
 
-def test_every_row_has_a_colour_of_its_own():
+def test_every_row_has_a_colour_of_its_own_by_the_contrast_of_wcag():
     seen = [colours.style_of(name).colour for name in IMPLEMENTATIONS if name != "fake"]
     assert len(set(seen)) == len(seen)
-
-
-def test_contrast_is_the_one_of_wcag():
     assert colours.contrast("#000000", "#ffffff") == pytest.approx(21)
     assert colours.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
-
-
-def test_the_backgrounds_are_those_of_the_style_sheet():
-    assert re.findall(r"--page: (#\w+);", assets()["page.css"]) == [colours.LIGHT, colours.DARK]
+    pages = re.findall(r"--page: (#\w+);", assets()["page.css"])
+    assert pages == [colours.LIGHT, colours.DARK]
 
 
 def test_the_interval_of_a_cell_is_the_one_of_the_driver():
@@ -398,14 +381,26 @@ def test_the_interval_of_a_cell_is_the_one_of_the_driver():
         assert cells["latency_high"][place] == (high and pytest.approx(high, rel=1e-3))
 
 
-def test_memory_is_told_at_the_largest_shape_of_each_row():
+def test_memory_is_that_of_the_largest_shape_with_every_kind_that_some_row_has(monkeypatch):
     def record(name, hidden, **memory):
+        memory = {kind.replace("_", " "): size for kind, size in memory.items()}
         return Record(name, Shape(hidden, 1, 1, hidden), 1, 1, "ok", memory=memory)
 
+    def shown(*records):
+        monkeypatch.setattr(store, "read_records", lambda folder: dict(enumerate(records)))
+        made = sections.memory(results.Run("r", {}, None, folder=Path()))
+        rows = [[c.show(row) for c in table.columns] for table in made.tables for row in table.rows]
+        return rows, made.written("table")
+
     small, large = record("a", 8, weights=2**20, workspace=2**21), record("a", 16, weights=2**22)
-    (section,) = memory.sections([small, large, record("b", 8)])
-    assert section["rows"] == [["a", "16,1,1", 4.0, None, None, None]]
-    assert memory.sections([record("b", 8)]) == []
+    rows, text = shown(small, large, record("b", 8))
+    assert rows == [["a", "16,1,1", "4 MiB", "-", "-", "-"]]
+    assert "peak" not in text
+    rows, text = shown(record("a", 8, host_peak=2**20), record("b", 8, device_by_NVML=2**30))
+    assert [row[6:] for row in rows] == [["-", "1 MiB"], ["1 GiB", "-"]]
+    assert "host peak: the most" in text
+    assert "process by NVML" not in text
+    assert shown(record("b", 8)) == ([], "")
 
 
 def test_the_board_stands_in_the_manifest_and_not_among_the_facts():
