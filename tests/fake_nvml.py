@@ -39,7 +39,7 @@ class FakeNvml(types.ModuleType):
         self.rng = random.Random(seed)
         self.open, self.asked = 0, []
         self.now_s, self.load = 0.0, (0.0, 0.0)
-        self.sm_mhz, self.reasons, self.processes = 1980, 0, []
+        self.sm_mhz, self.reasons, self.processes, self.used = 1980, 0, [], 5 * 2**30
         self.shown_mj, self.regular_s = 10**9, -self.rng.uniform(0, PERIOD_S)
         self._plan()
 
@@ -99,7 +99,7 @@ class FakeNvml(types.ModuleType):
         return self._answer("nvmlDeviceGetUtilizationRates", rates)
 
     def nvmlDeviceGetMemoryInfo(self, handle):
-        info = types.SimpleNamespace(used=5 * 2**30, total=2**37)
+        info = types.SimpleNamespace(used=self.used, total=2**37)
         return self._answer("nvmlDeviceGetMemoryInfo", info)
 
     def nvmlDeviceGetCurrentClocksEventReasons(self, handle):

@@ -28,7 +28,7 @@ from made_up import manifest, row
 from lstm_bench.analysis import comparison, results
 from lstm_bench.cli import main
 from lstm_bench.driver import preflight
-from lstm_bench.driver.cell import Measurement, blank_record, fill
+from lstm_bench.driver.cell import Measurement, record_of
 from lstm_bench.driver.protocol import Failure
 from lstm_bench.driver.worker_pool import WorkerFailed, WorkerProcess, parsed_reply
 from lstm_bench.model.types import LstmBenchError, dumps, to_json
@@ -157,7 +157,7 @@ def use_replies(replies: list[Any]) -> None:
     worker = cast(WorkerProcess, SimpleNamespace(number=1))
     one = Measurement(cell, prepared, worker, blocks=[measured.block])
     one.use(measured.block)
-    record = fill(blank_record(plan, cell, hello, "ok", "", "g"), one)
+    record = record_of(plan, cell, hello, "ok", "", "g", one)
     found = msgspec.json.decode(dumps(to_json(record)), type=Row)
     assert 0 < found.latency_s < math.inf
     assert 0 < found.throughput_s < math.inf

@@ -37,13 +37,10 @@ PENDING = {
     ("commands/report", "features.energy"),
     ("commands/report", "features.limits"),
     ("commands/report", "features.profile"),
-    ("driver/cell", "features.energy"),
-    ("driver/gpu", "features.energy"),
     ("features/cluster/node", "features.limits"),
     ("report/instead", "features.advise"),
     ("report/ladder", "features.profile"),
     ("report/run_report", "features.limits"),
-    ("worker/worker", "sessions"),
 }
 LIBRARY = {module.split(".")[0] for one in FRAMEWORKS.values() for module in one.requires}
 HEAVY = {"numpy", "pandas", "scipy", "matplotlib", "msgspec", "rich", "yaml", *LIBRARY}

@@ -22,7 +22,7 @@ from lstm_bench.model.types import RETRYABLE, UNFINISHED, LstmBenchError, Stoppe
 
 if TYPE_CHECKING:
     from lstm_bench.analysis.results import Run
-    from lstm_bench.driver.driver import Outcome
+    from lstm_bench.driver.context import Outcome
     from lstm_bench.model.types import Cell, Record, Shape
     from lstm_bench.runs.plan import Plan
 
@@ -394,6 +394,7 @@ def _run(
     with held():
         from lstm_bench.analysis import results
         from lstm_bench.driver import driver, machine, preflight
+        from lstm_bench.driver.context import Context
         from lstm_bench.features.cluster.node import Signing
         from lstm_bench.runs import nodes, run_folders, store
 
@@ -438,9 +439,8 @@ def _run(
             budget_s = None
             if deadline is not None:
                 budget_s = max(0.0, deadline - time.monotonic() - limits_s)
-            outcome = driver.run(
-                plan, cells, into, progress, stop, budget_s, missing, finished=finished
-            )
+            run_context = Context(plan, into, progress, stop, budget_s, missing, finished)
+            outcome = driver.run(run_context, cells)
             sink.append_leg({**leg(outcome, here), "limits": _limits_after(plan, folder, outcome)})
     except OSError as error:
         what = f"{folder}: {error.strerror or error}"

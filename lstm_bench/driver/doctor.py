@@ -12,8 +12,8 @@ from typing import Any
 
 from lstm_bench import frameworks as registry
 from lstm_bench.driver import driver, machine, worker_pool
+from lstm_bench.driver.context import Context, Observer
 from lstm_bench.model.types import (
-    Cell,
     Implementation,
     Record,
     Sampling,
@@ -192,11 +192,10 @@ def verdict(records: Sequence[Record], floor: float | None) -> str | None:
 
 
 def measure_noise(
-    plan: Plan, observer: driver.Observer, stop: Callable[[], bool] = lambda: False
+    plan: Plan, observer: Observer, stop: Callable[[], bool] = lambda: False
 ) -> list[Record]:
     """Run the A/A plan; nothing is left on disk."""
     with tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder:
         kept = Kept(Path(folder))
-        cells: list[Cell] = plan.all_cells()
-        driver.run(plan, cells, kept, observer, stop)
+        driver.run(Context(plan, kept, observer, stop), plan.all_cells())
         return kept.records

@@ -10,14 +10,12 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lstm_bench.driver.protocol import Loaded
 from lstm_bench.driver.worker_pool import WorkerProcess
-from lstm_bench.features.energy import measure as energy
-from lstm_bench.model.types import Energy, Telemetry
+from lstm_bench.model.types import Telemetry
 
 
 @dataclass(frozen=True)
@@ -89,14 +87,14 @@ class Gauge:
 
     def reading(self) -> Reading | None:
         """The GPU now, in some 15 us; None if there is no GPU to read, or no longer."""
-        reasons = self._ask("throttling", *_THROTTLING_CALLS)
-        power = self._ask("power", "nvmlDeviceGetPowerUsage")
-        rates = self._ask("utilisation", "nvmlDeviceGetUtilizationRates")
-        memory = self._ask("memory", "nvmlDeviceGetMemoryInfo")
+        reasons = self.ask("throttling", *_THROTTLING_CALLS)
+        power = self.ask("power", "nvmlDeviceGetPowerUsage")
+        rates = self.ask("utilisation", "nvmlDeviceGetUtilizationRates")
+        memory = self.ask("memory", "nvmlDeviceGetMemoryInfo")
         reading = Reading(
-            sm_mhz=self._ask("SM clock", "nvmlDeviceGetClockInfo", of=(_SM,)),
-            memory_mhz=self._ask("memory clock", "nvmlDeviceGetClockInfo", of=(_MEMORY,)),
-            temperature_c=self._ask("temperature", "nvmlDeviceGetTemperature", of=(_CORE_SENSOR,)),
+            sm_mhz=self.ask("SM clock", "nvmlDeviceGetClockInfo", of=(_SM,)),
+            memory_mhz=self.ask("memory clock", "nvmlDeviceGetClockInfo", of=(_MEMORY,)),
+            temperature_c=self.ask("temperature", "nvmlDeviceGetTemperature", of=(_CORE_SENSOR,)),
             power_w=None if power is None else power / 1000,
             utilisation=None if rates is None else rates.gpu / 100,
             memory_used_bytes=None if memory is None else int(memory.used),
@@ -104,19 +102,12 @@ class Gauge:
         )
         return None if self._ended else reading
 
-    def energy_j(self) -> float | None:
-        """The energy counter, in some 4 ms; it moves about ten times a second."""
-        energy = self._ask("energy", "nvmlDeviceGetTotalEnergyConsumption")
-        return None if energy is None else energy / 1000
-
-    def process_memory(self, pid: int) -> int | None:
-        """Bytes that a process holds on the GPU; None where NVML does not list it.
+    def processes(self) -> list[Any]:
+        """The processes that compute on the GPU, each with its `pid` and `usedGpuMemory`.
 
         In a container the list is empty, or has the numbers that processes have outside.
         """
-        found = self._ask("processes", "nvmlDeviceGetComputeRunningProcesses") or []
-        held = [p.usedGpuMemory for p in found if p.pid == pid]
-        return int(held[0]) if held and held[0] is not None else None
+        return self.ask("processes", "nvmlDeviceGetComputeRunningProcesses") or []
 
     def close(self) -> None:
         """Let NVML go; a gauge that is closed reads nothing."""
@@ -128,7 +119,7 @@ class Gauge:
             except Exception:  # a driver that is gone already
                 pass
 
-    def _ask(self, what: str, *names: str, of: tuple[int, ...] = ()) -> Any:
+    def ask(self, what: str, *names: str, of: tuple[int, ...] = ()) -> Any:
         """The answer of the first of the named functions that exists, or None."""
         if self._nvml is None or self._ended or what in self._refused:
             return None
@@ -216,45 +207,28 @@ def _names(reasons: int) -> list[str]:
     return [name for bit, name in THROTTLING.items() if reasons & bit]
 
 
-def held(gauge: Gauge, pid: int, before: int | None) -> dict[str, int]:
-    """What a worker's process holds on the GPU, by the name under which it is to be kept.
-
-    Where NVML does not list the process, what the device holds over what it held `before` there
-    were workers has to serve: that is all of them, and whoever else came.
-    """
-    own = gauge.process_memory(pid)
-    if own is not None:
-        return {"process by NVML": own}
-    reading = gauge.reading()
-    if reading is None or reading.memory_used_bytes is None or before is None:
-        return {}
-    return {"device by NVML": max(0, reading.memory_used_bytes - before)}
-
-
 PATIENCE_S = 2.0  # for a last reading, which takes microseconds
 Sample = tuple[float, Reading]  # seconds since the start, and what was read
 
 
-class Sampler:
-    """Reads a gauge in a thread between `start` and `stop`; may be started again."""
+class Watch:
+    """Reads the GPU in a thread while workers on it are timed; of other workers it reads nothing.
 
-    def __init__(
-        self,
-        gauge: Gauge,
-        interval_s: float = 0.02,
-        now: Callable[[], float] = time.monotonic,
-    ):
-        self.gauge, self.interval_s, self.now = gauge, interval_s, now
+    `start` and `stop` may be called again and again.
+    """
+
+    def __init__(self, device: str, interval_s: float = 0.02):
+        self.gauge, self.interval_s = open_gauge(device), interval_s
+        before = self.gauge.reading()
+        self._used_before = before.memory_used_bytes if before else None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._samples: list[Sample] = []
-        self._started = 0.0
 
-    def start(self) -> None:
+    def start(self, worker: WorkerProcess) -> None:
         """Read now and from now on; where there is nothing to read there is no thread either."""
-        self._samples, self._started = [], self.now()
-        self._stop = threading.Event()
-        if self.gauge.reads:
+        self._samples, self._stop = [], threading.Event()
+        if self.gauge.reads and worker.settings.device == "cuda":
             self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
             self._thread.start()
 
@@ -269,15 +243,32 @@ class Sampler:
         return list(self._samples)
 
     def _run(self) -> None:
-        stop, samples = self._stop, self._samples
-        while True:
+        stop, samples, started = self._stop, self._samples, time.monotonic()
+        last = False
+        while not last:
             last = stop.is_set()
-            reading = self.gauge.reading()
-            if reading is not None:
-                samples.append((self.now() - self._started, reading))
-            if last:
-                return
+            if reading := self.gauge.reading():
+                samples.append((time.monotonic() - started, reading))
             stop.wait(self.interval_s)
+
+    def memory(self, worker: WorkerProcess) -> dict[str, int]:
+        """What a worker's process holds on the GPU, by the name under which it is to be kept.
+
+        Where NVML does not list the process, what the device holds over what it held before there
+        were workers has to serve: that is all of them, and whoever else came.
+        """
+        if worker.settings.device != "cuda":
+            return {}
+        for process in self.gauge.processes():
+            if process.pid == worker.pid and process.usedGpuMemory is not None:
+                return {"process by NVML": int(process.usedGpuMemory)}
+        reading = self.gauge.reading()
+        if not reading or reading.memory_used_bytes is None or self._used_before is None:
+            return {}
+        return {"device by NVML": max(0, reading.memory_used_bytes - self._used_before)}
+
+    def close(self) -> None:
+        self.gauge.close()
 
 
 def summary(samples: Iterable[Sample]) -> Telemetry:
@@ -325,48 +316,3 @@ def slowed(this: Reading | Telemetry, usual: Sequence[Reading | Telemetry]) -> s
         why = f", {' and '.join(this.throttled)}" if this.throttled else ""
         return f"slow clock: {this.sm_mhz:.0f} MHz where {clock:.0f} are usual{why}"
     return ""
-
-
-IDLE_HOLDS_S = 60.0  # how long a reading of the GPU's idle power is good for
-
-
-class Watch:
-    """NVML, for those workers that run on the GPU; of the others it reads nothing."""
-
-    def __init__(self, device: str):
-        self._gauge, self._none = open_gauge(device), open_gauge("cpu")
-        self._sampler = Sampler(self._gauge)
-        reading = self._gauge.reading()
-        self._held_before = reading.memory_used_bytes if reading else None
-        self._idle_w: float | None = None
-        self._idle_at_s = -IDLE_HOLDS_S
-
-    @property
-    def reason(self) -> str:
-        """What NVML does not tell, and how to get it."""
-        return self._gauge.reason
-
-    def start(self, worker: WorkerProcess) -> None:
-        """Read from now on."""
-        self._sampler.gauge = self._of(worker)
-        self._sampler.start()
-
-    def stop(self) -> list[Sample]:
-        """All that was read since `start`."""
-        return self._sampler.stop()
-
-    def memory(self, worker: WorkerProcess) -> dict[str, int]:
-        """What a worker holds on the GPU, in bytes by name."""
-        return held(self._of(worker), worker.pid, self._held_before)
-
-    def energy(self, run_load: Callable[[float], Loaded]) -> Energy:
-        """Joules per call of a load; what an idle GPU draws moves with its temperature."""
-        if time.monotonic() - self._idle_at_s > IDLE_HOLDS_S:
-            self._idle_w, self._idle_at_s = energy.idle_power(self._gauge), time.monotonic()
-        return energy.measure(self._gauge, run_load, self._idle_w)
-
-    def close(self) -> None:
-        self._gauge.close()
-
-    def _of(self, worker: WorkerProcess) -> Gauge:
-        return self._gauge if worker.settings.device == "cuda" else self._none

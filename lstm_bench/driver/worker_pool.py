@@ -351,27 +351,28 @@ START_TIMEOUT_S = 180.0  # importing a framework from a cold disk
 MAX_STARTS = 2  # of a worker that dies before it can say hello
 
 
-class ReferenceCache:
-    """Where references lie, by kind of work, and of which shape they are; see `reference_cache`."""
+class References:
+    """Memory files for the references of one shape at a time, one for each kind of work.
+
+    The first worker that is asked fills its file; see `worker.reference_cache`.
+    """
 
     def __init__(self, kinds: set[str]):
-        self.fds = {kind: os.memfd_create("lstm-bench-reference") for kind in sorted(kinds)}
-        self._filled: dict[str, Shape] = {}
+        self.files = {kind: os.memfd_create("lstm-bench-reference") for kind in sorted(kinds)}
+        self._shape: Shape | None = None
 
-    def place(self, kind: str, shape: Shape) -> dict[str, Any]:
-        """What a worker is told: where, and whether it is already there."""
-        filled = self._filled.get(kind) == shape
-        if not filled:
-            self._filled.pop(kind, None)  # what is laid down next may be cut short
-        return {"references": self.fds[kind], "filled": filled}
-
-    def filled(self, kind: str, shape: Shape) -> None:
-        self._filled[kind] = shape
+    def file(self, kind: str, shape: Shape) -> int:
+        """The file of a kind of work; a new shape empties them all."""
+        if shape != self._shape:
+            for file in self.files.values():
+                os.ftruncate(file, 0)
+            self._shape = shape
+        return self.files[kind]
 
     def close(self) -> None:
-        for fd in self.fds.values():
-            os.close(fd)
-        self.fds = {}
+        for file in self.files.values():
+            os.close(file)
+        self.files = {}
 
 
 class Workers:
@@ -384,7 +385,7 @@ class Workers:
 
     def __init__(self, plan: Plan, logs: Path, stop: Callable[[], bool]):
         self.plan, self.logs, self.stop = plan, logs, stop
-        self.references = ReferenceCache({row.computes for row in plan.implementations})
+        self.references = References({row.computes for row in plan.implementations})
         self.hellos: dict[str, Hello] = {}  # what each said of itself
         self.refused: dict[str, tuple[str, str]] = {}  # those that cannot run here, and why
         self._alive: dict[str, WorkerProcess] = {}
@@ -428,7 +429,7 @@ class Workers:
         self._started += 1
         log = self.logs / f"{framework_of(row).name}-{self._started}.log"
         worker = self.start(
-            name, row.module, python, settings, log, list(self.references.fds.values())
+            name, row.module, python, settings, log, list(self.references.files.values())
         )
         worker.number = self._started
         self._alive[name] = worker

@@ -5,11 +5,14 @@ Pure decisions and short loops; the clock is passed in, so that a test needs no 
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import math
 import os
 import resource
 import statistics
 import time
+from collections.abc import Iterator
 from typing import Protocol
 
 from lstm_bench.model.types import Block, Sampling, WarmUp
@@ -52,8 +55,18 @@ def _busy(line: str) -> int:
     return user + nice + system + irq + softirq + steal
 
 
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Keep Python from looking for garbage, which takes its time at any moment."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 class Timed(Protocol):
-    """What is timed: see `implementations.session.Session`."""
+    """What is timed: see `worker.session.Session`."""
 
     def time_each(self, calls: int, clock: Clock) -> list[int]: ...
     def time_queued(self, calls: int, clock: Clock) -> int: ...

@@ -15,13 +15,13 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from lstm_bench.features.profile import in_worker as profiling
+from lstm_bench import features
 from lstm_bench.model.types import (
     CARRIED_CALLS,
     TOLERANCES,
@@ -41,7 +41,6 @@ from lstm_bench.worker import problem as problems
 from lstm_bench.worker.session import Session
 
 _PR_SET_PDEATHSIG = 1
-LOAD_BATCH_S = 0.02  # of calls that are queued before one is waited for
 
 
 @dataclass
@@ -71,6 +70,19 @@ class Worker:
         self._problem: problems.Problem | None = None
         self._references: dict[str, problems.Answer] = {}
 
+    def answer(self, verb: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Answer a request.
+
+        Behind the door `request` a feature has further ones: functions of the worker and of the
+        request's fields, by verb.
+        """
+        for requests in features.behind("request"):
+            if verb in requests:
+                reply: Mapping[str, Any] = requests[verb](self, **request)
+                return reply
+        reply = getattr(self, verb)(**request)
+        return reply
+
     def _introduced(self) -> dict[str, Any] | Exception:
         """What the framework is, or why it cannot run here."""
         try:
@@ -94,22 +106,20 @@ class Worker:
         gc.freeze()  # the framework itself is no garbage: not to be looked at with every new shape
         return {"python": sys.version.split()[0], **self.held, **self.said}
 
-    def pose(
-        self, shape: dict[str, Any], computes: str, references: int, filled: bool
-    ) -> dict[str, Any]:
+    def pose(self, shape: dict[str, Any], computes: str, references: int) -> dict[str, Any]:
         """Make the problem of a shape and its reference, which can take longer than any call.
 
-        What another worker has computed is read from `references`; else it is laid down there.
+        What another worker has computed is read from the file `references`, or else written there.
         """
         problem = self._problem_of(from_json(Shape, shape))
         if self.settings.state == "carried":
             problem = problems.repeated(problem, CARRIED_CALLS)
         if computes not in self._references:
-            if filled:
-                self._references[computes] = reference_cache.get(references, problem.shape)
-            else:
-                self._references[computes] = problems.reference(problem, computes)
-                reference_cache.put(references, self._references[computes])
+            answer = reference_cache.get(references, problem.shape)
+            if answer is None:
+                answer = problems.reference(problem, computes)
+                reference_cache.put(references, answer)
+            self._references[computes] = answer
         return {}
 
     def prepare(
@@ -176,7 +186,7 @@ class Worker:
         """One block of one prepared session; `call_s` is what its length is reckoned by."""
         p = self.prepared[key]
         try:
-            with _no_collection():
+            with timing.no_collection():
                 block = timing.block(
                     p.session,
                     from_json(Sampling, sampling),
@@ -189,28 +199,6 @@ class Worker:
             self.prepared.pop(key).session.close()
             raise
         return {"block": to_json(block)}
-
-    def profile(
-        self, key: str, trace: bool = False, operators: bool = False, depth: bool = False
-    ) -> dict[str, Any]:
-        """What a call of one prepared session does; with `trace` also when, with `depth` how."""
-        p = self.prepared[key]
-        device = "cpu" if operators else self.settings.device
-        with _no_collection():  # a hundred thousand records would have it look at all that there is
-            found = profiling.profile(p.session, p.call_s, device)
-            if depth:
-                found.profile.depth = p.session.depth()
-        return to_json(found) if trace else {"profile": to_json(found.profile)}
-
-    def load(self, key: str, seconds: float) -> dict[str, Any]:
-        """Keep the device at work for some time: calls queued back to back."""
-        p = self.prepared[key]
-        batch = max(1, int(LOAD_BATCH_S / max(p.call_s, 1e-9)))
-        calls, spent_ns = 0, 0
-        while spent_ns < seconds * 1e9:
-            spent_ns += p.session.time_queued(batch, p.clock)
-            calls += batch
-        return {"calls": calls, "seconds": spent_ns / 1e9}
 
     def check(self, key: str) -> dict[str, Any]:
         """Hold the last call's answer against the reference."""
@@ -254,16 +242,6 @@ def _followed(session: Session) -> problems.Answer:
     return np.concatenate(outputs), h, c
 
 
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Python does not look for garbage meanwhile, which takes its time at any moment."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 def failure(error: BaseException) -> dict[str, Any]:
     """An exception as the status of its cell: out of memory, unsupported, or a crash."""
     names = {kind.__name__ for kind in type(error).__mro__}
@@ -284,7 +262,7 @@ def serve(worker: Worker, requests: Any, replies: Any) -> None:
         request = json.loads(line)
         number, verb = request.pop("id"), request.pop("do")
         try:
-            reply: Mapping[str, Any] = {"id": number, **getattr(worker, verb)(**request)}
+            reply: Mapping[str, Any] = {"id": number, **worker.answer(verb, request)}
         except Exception as error:  # whatever a framework throws costs one cell, not the worker
             reply = {"id": number, **failure(error)}
             del error

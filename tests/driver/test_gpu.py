@@ -9,8 +9,9 @@ import pytest
 from fake_nvml import FakeNvml
 
 from lstm_bench.driver import gpu
-from lstm_bench.driver.gpu import Gauge, Reading, Sampler, open_gauge, slowed, summary
-from lstm_bench.model.types import Telemetry
+from lstm_bench.driver.gpu import Gauge, Reading, Watch, open_gauge, slowed, summary
+from lstm_bench.features.energy.measure import counter_j
+from lstm_bench.model.types import Settings, Telemetry
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_a_reading_has_everything_in_the_units_that_its_names_say(opened):
         memory_used_bytes=5 * 2**30,
         throttled=[],
     )
-    assert gauge.energy_j() == pytest.approx(10**6, rel=1e-3)
+    assert counter_j(gauge) == pytest.approx(10**6, rel=1e-3)
     assert gauge.reason == ""
 
 
@@ -111,8 +112,8 @@ def test_no_such_gpu_is_said_and_nvml_is_let_go(opened, visible):
 
 def reads_nothing(gauge, *words):
     assert gauge.reading() is None
-    assert gauge.energy_j() is None
-    assert gauge.process_memory(1) is None
+    assert counter_j(gauge) is None
+    assert gauge.processes() == []
     assert "\n" not in gauge.reason
     for word in words:
         assert word in gauge.reason
@@ -176,7 +177,7 @@ def test_several_that_are_missing_make_one_line(opened):
     }
     gauge = opened(FakeNvml(fails=fails))
     gauge.reading()
-    assert gauge.energy_j() is None
+    assert counter_j(gauge) is None
     assert gauge.reason.startswith("no power, temperature: NVML asks for more rights")
     assert "; no energy: " in gauge.reason
 
@@ -197,7 +198,7 @@ def test_the_older_name_of_throttling_serves_too(opened, nvml):
 
 def test_a_version_without_a_function_says_what_to_upgrade(opened):
     gauge = opened(FakeNvml(without={"nvmlDeviceGetTotalEnergyConsumption"}))
-    assert gauge.energy_j() is None
+    assert counter_j(gauge) is None
     assert gauge.reading().sm_mhz == 1980
     assert "no energy" in gauge.reason
     assert "pip install --upgrade nvidia-ml-py" in gauge.reason
@@ -243,21 +244,26 @@ def test_a_closed_gauge_reads_nothing(opened):
 # memory
 
 
-def test_memory_of_a_process_if_nvml_lists_it_else_of_the_device(opened):
+def of(device, pid=17):
+    """A worker on a device."""
+    return types.SimpleNamespace(pid=pid, settings=Settings(device=device))
+
+
+def process(pid, used):
+    return types.SimpleNamespace(pid=pid, usedGpuMemory=used)
+
+
+def test_memory_of_a_process_if_nvml_lists_it_else_of_the_device(opened, monkeypatch):
     nvml = FakeNvml()
-    gauge = opened(nvml)
-    before = 2 * 2**30
-    assert gpu.held(gauge, 17, before) == {"device by NVML": 3 * 2**30}
-    nvml.processes = [
-        types.SimpleNamespace(pid=16, usedGpuMemory=1),
-        types.SimpleNamespace(pid=17, usedGpuMemory=2**30),
-    ]
-    assert gpu.held(gauge, 17, before) == {"process by NVML": 2**30}
-    nvml.processes = [types.SimpleNamespace(pid=17, usedGpuMemory=None)]
-    assert gpu.held(gauge, 17, before) == {"device by NVML": 3 * 2**30}
-    assert gpu.held(gauge, 17, None) == {}
-    assert gpu.held(gauge, 17, 2**40) == {"device by NVML": 0}
-    assert gpu.held(Gauge(reason="none"), 17, before) == {}
+    opened(nvml)
+    watch, nvml.used = Watch("cuda"), 8 * 2**30
+    assert watch.memory(of("cuda")) == {"device by NVML": 3 * 2**30}
+    nvml.processes = [process(16, 1), process(17, 2**30)]
+    assert watch.memory(of("cuda")) == {"process by NVML": 2**30}
+    assert watch.memory(of("cpu")) == {}
+    nvml.processes, nvml.used = [process(17, None)], 0
+    assert watch.memory(of("cuda")) == {"device by NVML": 0}
+    assert Watch("cpu").memory(of("cuda")) == {}
 
 
 # samples
@@ -268,8 +274,8 @@ class Readings:
 
     reads = True
 
-    def __init__(self, readings):
-        self.left, self.taken = list(readings), threading.Event()
+    def __init__(self, *clocks_mhz):
+        self.left, self.taken = [Reading(sm_mhz=mhz) for mhz in clocks_mhz], threading.Event()
 
     def reading(self):
         if len(self.left) == 1:
@@ -278,31 +284,40 @@ class Readings:
         return self.left.pop(0)
 
 
-def test_a_sampler_reads_until_it_is_stopped():
-    wanted = [Reading(sm_mhz=mhz) for mhz in (1, 2, 3)]
-    gauge = Readings(wanted)
-    sampler = Sampler(gauge, interval_s=0)
-    sampler.start()
+@pytest.fixture
+def watch_of(monkeypatch):
+    """Make a watch that reads a gauge."""
+
+    def watch(gauge, interval_s=0.02):
+        found = Watch("cpu", interval_s)
+        found.gauge = gauge
+        return found
+
+    return watch
+
+
+def test_the_gpu_is_read_until_the_watch_is_stopped(watch_of):
+    gauge = Readings(1, 2, 3)
+    watch = watch_of(gauge, interval_s=0)
+    watch.start(of("cuda"))
     assert gauge.taken.wait(60)
-    samples = sampler.stop()
+    samples = watch.stop()
     assert [r.sm_mhz for _, r in samples[:2]] == [1, 2]
     assert [s for s, _ in samples] == sorted(s for s, _ in samples)
-    taken = len(samples)
-    assert sampler.stop() == samples
-    assert len(samples) == taken  # no thread goes on
+    assert watch.stop() == samples  # no thread goes on
 
 
-def test_a_block_shorter_than_the_interval_is_read_at_its_edges():
-    gauge = Readings([Reading(sm_mhz=1980)])
-    sampler = Sampler(gauge, interval_s=3600)
+def test_a_block_shorter_than_the_interval_is_read_at_its_edges(watch_of):
+    gauge = Readings(1980)
+    watch = watch_of(gauge, interval_s=3600)
     for _ in range(2):
         gauge.taken.clear()
-        sampler.start()
+        watch.start(of("cuda"))
         assert gauge.taken.wait(60)
-        assert [r.sm_mhz for _, r in sampler.stop()] == [1980, 1980]
+        assert [r.sm_mhz for _, r in watch.stop()] == [1980, 1980]
 
 
-def test_a_driver_that_hangs_is_asked_no_more(monkeypatch):
+def test_a_driver_that_hangs_is_asked_no_more(monkeypatch, watch_of):
     monkeypatch.setattr(gpu, "PATIENCE_S", 0.05)
     asked, done = threading.Event(), threading.Event()
 
@@ -312,20 +327,23 @@ def test_a_driver_that_hangs_is_asked_no_more(monkeypatch):
 
     gauge = Gauge(nvml=object(), handle=None)
     gauge.reading = hangs
-    sampler = Sampler(gauge)
-    sampler.start()
+    watch = watch_of(gauge)
+    watch.start(of("cuda"))
     assert asked.wait(60)
-    assert sampler.stop() == []
+    assert watch.stop() == []
     assert (gauge.reads, "NVML hangs" in gauge.reason) == (False, True)
     done.set()
 
 
-def test_a_sampler_of_nothing_starts_no_thread():
+@pytest.mark.parametrize(
+    ("gauge", "device"), [(Gauge(reason="none"), "cuda"), (Readings(1980), "cpu")]
+)
+def test_where_there_is_nothing_to_read_there_is_no_thread(watch_of, gauge, device):
     before = threading.active_count()
-    sampler = Sampler(Gauge(reason="none"))
-    sampler.start()
+    watch = watch_of(gauge)
+    watch.start(of(device))
     assert threading.active_count() == before
-    assert sampler.stop() == []
+    assert watch.stop() == []
 
 
 def test_the_summary_is_median_lowest_highest_and_mean():

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from builders import children, gone, statuses, whole_lines
 from conftest import start
 
 from lstm_bench.model.profile import Profile
@@ -20,49 +21,6 @@ from lstm_bench.runs import store
 NAMES = ("one", "two")
 SHAPES = range(1, 31)
 FAKES = {name: {"process": name, "noise": 0.01} for name in NAMES}
-
-
-def status_of(pid: int) -> list[str]:
-    """State, parent, process group, session; nothing for a process that is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
-        return []
-
-
-def children(pid: int) -> list[int]:
-    pids = (int(p.name) for p in Path("/proc").glob("[0-9]*"))
-    return [child for child in pids if status_of(child)[1:2] == [str(pid)]]
-
-
-def groups(pids: list[int]) -> set[str]:
-    """The process groups that still have somebody in them, of those that `pids` led."""
-    everybody = (status_of(int(p.name)) for p in Path("/proc").glob("[0-9]*"))
-    living = {found[2] for found in everybody if found and found[0] != "Z"}
-    return living & set(map(str, pids))
-
-
-def gone(pids: list[int]) -> bool:
-    """Whether all of these, and all that they started, are gone within a few seconds."""
-    for _ in range(250):
-        if not groups(pids):
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def whole_lines(run: Path) -> list[bytes]:
-    path = run / "records.jsonl"
-    data = path.read_bytes() if path.exists() else b""
-    return data[: data.rfind(b"\n") + 1].splitlines()
-
-
-def statuses(run: Path) -> dict[tuple[object, ...], str]:
-    """What every cell ended as; the last record counts."""
-    return {
-        (r["implementation"], *r["shape"].values(), r["copy"], r["pass_number"]): r["status"]
-        for r in map(json.loads, whole_lines(run))
-    }
 
 
 def finished(run: Path) -> dict[tuple[object, ...], str]:

@@ -248,6 +248,7 @@ def _measured(plan: Plan, folder: Path) -> Run:
     """
     from lstm_bench.analysis import results
     from lstm_bench.driver import driver, preflight
+    from lstm_bench.driver.context import Context
     from lstm_bench.driver.signals import Stop
     from lstm_bench.runs import store
 
@@ -267,7 +268,7 @@ def _measured(plan: Plan, folder: Path) -> Run:
             options.alone(plan.settings.device),
             options.progress(quiet=True) as progress,
         ):
-            driver.run(plan, left, sink, progress, stop)
+            driver.run(Context(plan, sink, progress, stop), left)
     except OSError as error:
         raise Stopped(f"{folder}: {error.strerror or error}; what was measured is kept") from None
     if stop():

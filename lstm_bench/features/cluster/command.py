@@ -29,7 +29,7 @@ from lstm_bench.driver.signals import Stop, held
 from lstm_bench.model.errors import LstmBenchError, Stopped
 
 if TYPE_CHECKING:
-    from lstm_bench.driver.driver import Outcome
+    from lstm_bench.driver.context import Outcome
     from lstm_bench.features.cluster.cluster import Job, Part, Place
     from lstm_bench.features.cluster.ray_cluster import RayEngine
     from lstm_bench.features.cluster.roster import Roster

@@ -2,4 +2,10 @@
 
 from lstm_bench.model.feature import Feature
 
-FEATURE = Feature()
+FEATURE = Feature(
+    doors={
+        "follow_up": "follow_up:EnergyFollowUp",
+        "reply": "follow_up:REPLIES",
+        "request": "in_worker:REQUESTS",
+    },
+)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 from lstm_bench.model.types import LEAD_S, WINDOW_S, Energy
 from lstm_bench.model.units import counted
@@ -29,17 +29,23 @@ PATIENCE_S = 2.0  # for the last read
 BLUR_S = 0.03  # reads further apart than this do not tell when the counter moved
 
 
-class Counter(Protocol):
-    """What is read; a `gpu.Gauge` is one."""
+class Gauge(Protocol):
+    """What has the counter: the driver's `gpu.Gauge`."""
 
     @property
     def reason(self) -> str: ...
-    def energy_j(self) -> float | None: ...
+    def ask(self, what: str, *names: str) -> Any: ...
     def give_up(self) -> None: ...
 
 
+def counter_j(gauge: Gauge) -> float | None:
+    """The energy counter, in some 4 ms; it moves about ten times a second."""
+    energy_mj = gauge.ask("energy", "nvmlDeviceGetTotalEnergyConsumption")
+    return None if energy_mj is None else energy_mj / 1000
+
+
 class Load(Protocol):
-    """What a worker did without a pause; `protocol.Loaded` is one."""
+    """What a worker did without a pause."""
 
     @property
     def calls(self) -> int: ...
@@ -58,8 +64,8 @@ class Tick:
 class Ticks:
     """Polls the counter in a thread, while it is entered, and keeps the ticks."""
 
-    def __init__(self, counter: Counter, now: Callable[[], float] = time.monotonic):
-        self.counter, self.now = counter, now
+    def __init__(self, gauge: Gauge, now: Callable[[], float] = time.monotonic):
+        self.gauge, self.now = gauge, now
         self.ticks: list[Tick] = []
         self.lost = False  # the counter does not answer, several times in a row
         self._missed = 0
@@ -82,12 +88,12 @@ class Ticks:
         self._thread.join(PATIENCE_S)
         if self._thread.is_alive():  # the next to ask would wait as long
             self.lost = True
-            self.counter.give_up()
+            self.gauge.give_up()
 
     def look(self) -> None:
         """Read once. A tick happened between two reads: in the middle, as far as we know."""
         before = self.now()
-        energy = self.counter.energy_j()
+        energy = counter_j(self.gauge)
         at = (before + self.now()) / 2
         if energy is None:
             self._missed += 1
@@ -104,11 +110,11 @@ class Ticks:
             self.look()
 
 
-Watching = Callable[[Counter], AbstractContextManager[Ticks]]
+Watching = Callable[[Gauge], AbstractContextManager[Ticks]]
 
 
 def measure(
-    counter: Counter,
+    gauge: Gauge,
     run_load: Callable[[float], Load],
     idle_w: float | None = None,
     window_s: float = WINDOW_S,
@@ -119,20 +125,20 @@ def measure(
 
     What `run_load` raises is the caller's. Where there is no counter no load is run.
     """
-    if counter.energy_j() is None:
-        return Energy(problem=counter.reason or "the energy counter does not answer")
-    with watching(counter) as watch:
+    if counter_j(gauge) is None:
+        return Energy(problem=gauge.reason or "the energy counter does not answer")
+    with watching(gauge) as watch:
         asked = now()
         load = run_load(window_s + LEAD_S)
         answered = now()
     if watch.lost:
-        return Energy(problem=counter.reason or "the energy counter stopped answering")
+        return Energy(problem=gauge.reason or "the energy counter stopped answering")
     start = max(asked, answered - load.seconds)
     return of_load(inside(watch.ticks, start, answered), load, idle_w)
 
 
 def idle_power(
-    counter: Counter,
+    gauge: Gauge,
     seconds: float = IDLE_S,
     sleep: Callable[[float], None] = time.sleep,
     now: Callable[[], float] = time.monotonic,
@@ -142,9 +148,9 @@ def idle_power(
 
     To be read while the workers are alive: a CUDA context alone keeps the clocks up.
     """
-    if counter.energy_j() is None:
+    if counter_j(gauge) is None:
         return None
-    with watching(counter) as watch:
+    with watching(gauge) as watch:
         start = now()
         sleep(seconds)
         end = now()

@@ -7,4 +7,9 @@ FEATURE = Feature(
         "profile": ("command:profile", "Take the calls of one implementation at one shape apart."),
     },
     api={"profiles": "api:profiles"},
+    doors={
+        "follow_up": "follow_up:ProfileFollowUp",
+        "reply": "follow_up:REPLIES",
+        "request": "in_worker:REQUESTS",
+    },
 )

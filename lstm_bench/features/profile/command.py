@@ -16,7 +16,7 @@ from lstm_bench.commands import options
 from lstm_bench.model.types import LstmBenchError, Settings, Shape, Stopped
 
 if TYPE_CHECKING:
-    from lstm_bench.driver.protocol import Profiled
+    from lstm_bench.features.profile.follow_up import Profiled
     from lstm_bench.model.profile import Profile
     from lstm_bench.model.types import Record
 
@@ -156,8 +156,9 @@ def _measured(
 ) -> tuple[Record, Profile, Profiled]:
     """Run the one cell; nothing of it stays on disk."""
     from lstm_bench.driver import driver, machine, preflight
-    from lstm_bench.driver.follow_ups import ProfileOptions
+    from lstm_bench.driver.context import Context
     from lstm_bench.driver.signals import Stop
+    from lstm_bench.features.profile.follow_up import ProfileFollowUp
     from lstm_bench.runs import grid
     from lstm_bench.runs.store import Kept
 
@@ -182,7 +183,10 @@ def _measured(
     preflight.missing(plan)
     preflight.device(plan)
     seen: list[Profiled] = []
-    look = ProfileOptions(operators=operators, told=seen.append, trace=timeline, depth=True)
+
+    def follow_up(context: Context) -> ProfileFollowUp:
+        return ProfileFollowUp(context, seen.append, timeline, operators, depth=True)
+
     with (
         tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder,
         Stop(options.tell) as stop,
@@ -190,7 +194,8 @@ def _measured(
         options.progress(quiet=True) as progress,
     ):
         kept = Kept(Path(folder))
-        driver.run(plan, plan.all_cells(), kept, progress, stop, look=look)
+        context = Context(plan, kept, progress, stop, follow_ups=[follow_up])
+        driver.run(context, plan.all_cells())
     if stop() and not seen:
         sys.exit(stop.exit_code)
     if not kept.records or not seen:

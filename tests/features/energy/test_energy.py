@@ -311,9 +311,9 @@ class Scripted:
     def __init__(self, joules):
         self.joules, self.now_s = iter(joules), 0.0
 
-    def energy_j(self):
+    def ask(self, *_):
         self.now_s += 0.004
-        return next(self.joules)
+        return 1000 * next(self.joules)
 
 
 def test_a_tick_lies_between_two_reads_and_the_first_value_is_none():
@@ -345,11 +345,11 @@ class Restless:
     def __init__(self, ends_after=10**9):
         self.reads, self.ends_after, self.enough = 0, ends_after, threading.Event()
 
-    def energy_j(self):
+    def ask(self, *_):
         self.reads += 1
         if self.reads >= 20:
             self.enough.set()
-        return float(self.reads) if self.reads <= self.ends_after else None
+        return self.reads if self.reads <= self.ends_after else None
 
 
 def test_the_watch_polls_in_a_thread_while_it_is_entered():
@@ -404,7 +404,7 @@ class Hiccups:
     def __init__(self, answers):
         self.answers = iter(answers)
 
-    def energy_j(self):
+    def ask(self, *_):
         return next(self.answers)
 
 
@@ -430,7 +430,7 @@ def test_a_counter_that_hangs_is_not_asked_again(monkeypatch):
     class Hangs:
         reason = "NVML hangs"
 
-        def energy_j(self):
+        def ask(self, *_):
             asked.append(threading.current_thread())
             if len(asked) > 1:
                 over.wait(60)

@@ -7,12 +7,18 @@ on a CPU   the framework's own profiler, or the phases that the baseline knows o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from lstm_bench.features.profile.in_worker import cupti
 from lstm_bench.model.demangle import readable
 from lstm_bench.model.profile import Activity, Profile, Window, summary
+from lstm_bench.model.types import to_json
 from lstm_bench.model.units import clipped
+from lstm_bench.worker import timing
 from lstm_bench.worker.session import Session
+
+if TYPE_CHECKING:
+    from lstm_bench.worker.worker import Worker
 
 PASS_S = 0.05  # how long the profiled calls may take, but for FEWEST of them
 FEWEST, MOST = 2, 10
@@ -70,3 +76,16 @@ def _by_framework(session: Session, calls: int, reason: str) -> Trace:
 
 def _nothing(device: str, problem: str) -> Profile:
     return Profile(source="none", device=device, calls=0, problem=clipped(problem, 300))
+
+
+def answer(worker: Worker, key: str, trace: bool, operators: bool, depth: bool) -> dict[str, Any]:
+    """Profile one prepared session; with `trace` say also when things happened."""
+    held = worker.prepared[key]
+    with timing.no_collection():  # a hundred thousand records would have it look at all there is
+        traced = profile(held.session, held.call_s, "cpu" if operators else worker.settings.device)
+        if depth:
+            traced.profile.depth = held.session.depth()
+    return to_json(traced) if trace else {"profile": to_json(traced.profile)}
+
+
+REQUESTS = {"profile": answer}
