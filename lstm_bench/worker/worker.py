@@ -1,4 +1,4 @@
-"""The child process: a request line in, a reply line out, until the driver closes the pipe.
+"""The child process: a request line in, a reply line out, until the driver closes its end.
 
 The driver starts it with the interpreter that holds the framework and with its own copy of this
 package. Requests and replies have pipes of their own: frameworks print to stdout.
@@ -61,11 +61,14 @@ class Worker:
         self.settings = settings
         started = time.perf_counter()
         self.module = importlib.import_module(f"lstm_bench.frameworks.{module}.session")
-        self.said = self._introduced()
-        self.held = {
-            "import_s": time.perf_counter() - started,
-            "import_bytes": memory_peak.resident(),
-        }
+        self.framework: dict[str, Any] = {}
+        self.refusal: Exception | None = None  # why the framework cannot run here
+        try:
+            self.framework = self.module.describe(settings)
+        except Exception as error:
+            self.refusal = error
+        self.framework["import_s"] = time.perf_counter() - started
+        self.framework["import_bytes"] = memory_peak.resident()
         self.prepared: dict[str, Held] = {}
         self._problem: problems.Problem | None = None
         self._references: dict[str, problems.Answer] = {}
@@ -83,28 +86,20 @@ class Worker:
         reply = getattr(self, verb)(**request)
         return reply
 
-    def _introduced(self) -> dict[str, Any] | Exception:
-        """What the framework is, or why it cannot run here."""
-        try:
-            described: dict[str, Any] = self.module.describe(self.settings)
-        except Exception as error:
-            return error
-        return described
-
     def wake(self) -> None:
         """Have the framework open the GPU, which takes seconds, while others do the same."""
         wake = getattr(self.module, "wake", None)
-        if wake and self.settings.device == "cuda" and isinstance(self.said, dict):
+        if wake and self.settings.device == "cuda" and not self.refusal:
             with contextlib.suppress(Exception):  # the first cell will meet it, and is told
                 wake()
 
     def hello(self) -> dict[str, Any]:
-        """Say what the framework is."""
-        if isinstance(self.said, Exception):
-            raise self.said
+        """Describe the framework."""
+        if self.refusal:
+            raise self.refusal
         gc.collect()
-        gc.freeze()  # the framework itself is no garbage: not to be looked at with every new shape
-        return {"python": sys.version.split()[0], **self.held, **self.said}
+        gc.freeze()  # the framework itself is no garbage, whenever a new shape has it collected
+        return {"python": sys.version.split()[0], **self.framework}
 
     def pose(self, shape: dict[str, Any], computes: str, references: int) -> dict[str, Any]:
         """Make the problem of a shape and its reference, which can take longer than any call.
@@ -146,51 +141,40 @@ class Worker:
                     f"it has no way for x and y in {self.settings.inputs} host memory; expected"
                     f" inputs: {' or '.join(session.inputs_from)}"
                 )
-            return self._prepare(key, session, row, build_s, from_json(Sampling, sampling), peak)
+            clock: timing.Clock = getattr(session, "clock", None) or timing.ProcessClock()
+            (first_call_ns,) = session.time_each(1, clock)
+            session.memory = {**session.memory, **peak.found(session)}
+            precision = session.precision or row.precision_on(self.settings)
+            held = Held(session, clock, row, TOLERANCES[precision], 0.0)
+            check = self._check(held)
+            reply = {
+                "build_s": build_s,
+                "first_call_s": first_call_ns / 1e9,
+                "check": to_json(check),
+                "path": session.path,
+                "precision": precision,
+                "memory": session.memory,
+            }
+            if not check.passed:
+                session.close()
+                return reply
+            warm = timing.warm_up(session, from_json(Sampling, sampling), clock)
         except BaseException:
             session.close()  # what it holds on the device must not stay with a failed cell
             raise
-
-    def _prepare(
-        self,
-        key: str,
-        session: Session,
-        row: Implementation,
-        build_s: float,
-        sampling: Sampling,
-        peak: memory_peak.Peak,
-    ) -> dict[str, Any]:
-        clock: timing.Clock = getattr(session, "clock", None) or timing.ProcessClock()
-        (first_call_ns,) = session.time_each(1, clock)
-        session.memory = {**session.memory, **peak.found(session)}
-        precision = session.precision or row.precision_on(self.settings)
-        prepared = Held(session, clock, row, TOLERANCES[precision], 0.0)
-        check = self._check(prepared)
-        reply = {
-            "build_s": build_s,
-            "first_call_s": first_call_ns / 1e9,
-            "check": to_json(check),
-            "path": session.path,
-            "precision": precision,
-            "memory": session.memory,
-        }
-        if not check.passed:
-            session.close()
-            return reply
-        warm = timing.warm_up(session, sampling, clock)
-        prepared.call_s = warm.call_s
-        self.prepared[key] = prepared
+        held.call_s = warm.call_s
+        self.prepared[key] = held
         return {**reply, "warm_up": to_json(warm)}
 
     def measure(self, key: str, round_number: int, sampling: Any, call_s: float) -> dict[str, Any]:
-        """One block of one prepared session; `call_s` is what its length is reckoned by."""
-        p = self.prepared[key]
+        """Time one block of one prepared session; `call_s` is what its length is reckoned by."""
+        held = self.prepared[key]
         try:
             with timing.no_collection():
                 block = timing.block(
-                    p.session,
+                    held.session,
                     from_json(Sampling, sampling),
-                    p.clock,
+                    held.clock,
                     round_number,
                     call_s,
                     asynchronous=self.settings.device != "cpu",
@@ -210,12 +194,11 @@ class Worker:
             held.session.close()
         return {}
 
-    def _check(self, p: Held) -> Check:
-        assert self._problem is not None
-        expected = self._references[p.implementation.computes]
+    def _check(self, held: Held) -> Check:
+        expected = self._references[held.implementation.computes]
         carried = self.settings.state == "carried"
-        answer = _followed(p.session) if carried else p.session.outputs()
-        return problems.check(answer, expected, p.tolerance)
+        answer = _followed(held.session) if carried else held.session.outputs()
+        return problems.check(answer, expected, held.tolerance)
 
     def _problem_of(self, shape: Shape) -> problems.Problem:
         """The problem at hand; a new shape drops the old one with all that hangs on it."""
@@ -271,14 +254,14 @@ def serve(worker: Worker, requests: Any, replies: Any) -> None:
 
 
 def main() -> None:
-    """`module settings-json request-fd reply-fd`, as `worker_pool` starts it."""
-    module, settings, request_fd, reply_fd = sys.argv[-4:]
+    """Serve as `worker_pool` starts it: `module settings-json requests replies`."""
+    module, settings, incoming, outgoing = sys.argv[-4:]
     if sys.platform == "linux":  # a worker must not outlive its driver, however that ends
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     faulthandler.enable()  # a library that crashes leaves in the log where it was called
     worker = Worker(module, from_json(Settings, json.loads(settings)))
     worker.wake()
-    with open(int(request_fd)) as requests, open(int(reply_fd), "w") as replies:
+    with open(int(incoming)) as requests, open(int(outgoing), "w") as replies:
         serve(worker, requests, replies)
 
 

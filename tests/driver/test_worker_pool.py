@@ -171,7 +171,7 @@ def test_a_probe_finds_what_is_there_and_what_is_not():
 def test_a_pipe_in_place_of_the_log_is_not_waited_for(tmp_path):
     log = tmp_path / "log"
     os.mkfifo(log)
-    with pytest.raises(WorkerFailed, match="No such device"):
+    with pytest.raises(WorkerFailed, match="Illegal seek"):
         WorkerProcess("fake", "fake", sys.executable, Settings(), log)
 
 
