@@ -12,8 +12,8 @@ import pytest
 from test_frameworks import SETTINGS, built
 
 from lstm_bench.analysis.families import families
+from lstm_bench.features.profile.summary import summary
 from lstm_bench.frameworks import IMPLEMENTATIONS
-from lstm_bench.model.profile import summary
 from lstm_bench.model.types import TOLERANCES, Settings, Shape
 from lstm_bench.worker import problem as problems
 from lstm_bench.worker.operators import CALL, WAIT, Seen, repeat, table

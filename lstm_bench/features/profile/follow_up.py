@@ -9,7 +9,8 @@ import msgspec
 from lstm_bench.driver.cell import Measurement
 from lstm_bench.driver.context import Context
 from lstm_bench.driver.follow_ups import FollowUp
-from lstm_bench.model.profile import CUPTI, Activity, Profile, Window
+from lstm_bench.features.profile.summary import CUPTI
+from lstm_bench.model.profile import Activity, Profile, Window
 from lstm_bench.model.types import Cell
 
 

@@ -10,8 +10,9 @@ from conftest import REPOSITORY
 
 from lstm_bench.features.profile import in_worker as profiling
 from lstm_bench.features.profile.in_worker import cupti
+from lstm_bench.features.profile.summary import summary
 from lstm_bench.model.demangle import readable
-from lstm_bench.model.profile import Activity, Launch, summary
+from lstm_bench.model.profile import Activity, Launch
 from lstm_bench.worker.session import Session
 
 PRODUCT = (

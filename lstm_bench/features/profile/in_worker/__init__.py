@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lstm_bench.features.profile.in_worker import cupti
+from lstm_bench.features.profile.summary import summary
 from lstm_bench.model.demangle import readable
-from lstm_bench.model.profile import Activity, Profile, Window, summary
+from lstm_bench.model.profile import Activity, Profile, Window
 from lstm_bench.model.types import to_json
 from lstm_bench.model.units import clipped
 from lstm_bench.worker import timing

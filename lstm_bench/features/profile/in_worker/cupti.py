@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from lstm_bench.features.profile.summary import CUPTI, summary
 from lstm_bench.model.demangle import readable
-from lstm_bench.model.profile import CUPTI, Activity, Profile, Window, summary
+from lstm_bench.model.profile import Activity, Profile, Window
 from lstm_bench.worker import loaded_libraries
 
 REMEDY = "pip install nvidia-cuda-cupti, of the framework's CUDA, beside the framework"
