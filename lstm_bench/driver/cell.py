@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from lstm_bench.driver import convergence
 from lstm_bench.driver.context import Context
-from lstm_bench.driver.gpu import Sample, slowed, summary
+from lstm_bench.driver.gpu import Reading, slowed, summary
 from lstm_bench.driver.protocol import Hello, Prepared
 from lstm_bench.driver.worker_pool import WorkerFailed, WorkerProcess
 from lstm_bench.model.median import median_interval
@@ -33,7 +33,7 @@ class Measurement:
     cut_short: str = ""  # why it is not whole
     profile: Profile | None = None
     energy: Energy | None = None
-    gpu: list[Sample] = field(default_factory=list)  # read while it was timed
+    gpu: list[Reading] = field(default_factory=list)  # read while it was timed
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -50,12 +50,12 @@ class Measurement:
         self.used.append(block)
         self.latencies.append(statistics.median(block.latency_ns) / 1e9)
 
-    def note_gpu(self, block: Block, samples: list[Sample]) -> str:
+    def note_gpu(self, block: Block, samples: list[Reading]) -> str:
         """Keep NVML's readings during a block; the reason if the GPU ran slower than usual."""
         now = summary(samples)
         block.sm_mhz, block.power_w = now.sm_mhz, now.power_w
         block.temperature_c = now.temperature_c
-        slow = slowed(now, [reading for _, reading in self.gpu])
+        slow = slowed(now, self.gpu)
         self.gpu += samples
         return slow
 

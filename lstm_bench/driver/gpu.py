@@ -6,11 +6,11 @@ is missing and how to get it. `docs/explanation/gpu-and-memory.md` says what the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import threading
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,9 +92,9 @@ class Gauge:
         rates = self.ask("utilisation", "nvmlDeviceGetUtilizationRates")
         memory = self.ask("memory", "nvmlDeviceGetMemoryInfo")
         reading = Reading(
-            sm_mhz=self.ask("SM clock", "nvmlDeviceGetClockInfo", of=(_SM,)),
-            memory_mhz=self.ask("memory clock", "nvmlDeviceGetClockInfo", of=(_MEMORY,)),
-            temperature_c=self.ask("temperature", "nvmlDeviceGetTemperature", of=(_CORE_SENSOR,)),
+            sm_mhz=self.ask("SM clock", "nvmlDeviceGetClockInfo", args=(_SM,)),
+            memory_mhz=self.ask("memory clock", "nvmlDeviceGetClockInfo", args=(_MEMORY,)),
+            temperature_c=self.ask("temperature", "nvmlDeviceGetTemperature", args=(_CORE_SENSOR,)),
             power_w=None if power is None else power / 1000,
             utilisation=None if rates is None else rates.gpu / 100,
             memory_used_bytes=None if memory is None else int(memory.used),
@@ -114,18 +114,16 @@ class Gauge:
         nvml, self._nvml = self._nvml, None
         self._ended = self._ended or "the gauge is closed"
         if nvml is not None:
-            try:
+            with contextlib.suppress(Exception):  # a driver that is gone already
                 nvml.nvmlShutdown()
-            except Exception:  # a driver that is gone already
-                pass
 
-    def ask(self, what: str, *names: str, of: tuple[int, ...] = ()) -> Any:
+    def ask(self, what: str, *names: str, args: tuple[int, ...] = ()) -> Any:
         """The answer of the first of the named functions that exists, or None."""
         if self._nvml is None or self._ended or what in self._refused:
             return None
         for name in names:
             try:
-                return getattr(self._nvml, name)(self._handle, *of)
+                return getattr(self._nvml, name)(self._handle, *args)
             except Exception as error:  # whatever it throws, the run goes on
                 kind, text = type(error).__name__, str(error).strip()
             if kind in _LOST:
@@ -170,15 +168,15 @@ def visible_gpus(nvml: Any) -> list[Any]:
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is None:
         named = ",".join(map(str, range(nvml.nvmlDeviceGetCount())))
-    found: list[Any] = []
+    handles: list[Any] = []
     for name in map(str.strip, named.split(",")):
         try:
-            found.append(_gpu(nvml, name))
+            handles.append(_gpu(nvml, name))
         except Exception:
-            if not found:
+            if not handles:
                 raise
             break  # as CUDA does: what comes after a name that is none does not count
-    return found
+    return handles
 
 
 def _gpu(nvml: Any, name: str) -> Any:
@@ -208,7 +206,6 @@ def _names(reasons: int) -> list[str]:
 
 
 PATIENCE_S = 2.0  # for a last reading, which takes microseconds
-Sample = tuple[float, Reading]  # seconds since the start, and what was read
 
 
 class Watch:
@@ -223,7 +220,7 @@ class Watch:
         self._used_before = before.memory_used_bytes if before else None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._samples: list[Sample] = []
+        self._samples: list[Reading] = []
 
     def start(self, worker: WorkerProcess) -> None:
         """Read now and from now on; where there is nothing to read there is no thread either."""
@@ -232,7 +229,7 @@ class Watch:
             self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
             self._thread.start()
 
-    def stop(self) -> list[Sample]:
+    def stop(self) -> list[Reading]:
         """All that was read, once more at the end; a driver that hangs is asked no more."""
         self._stop.set()
         if self._thread is not None:
@@ -243,12 +240,12 @@ class Watch:
         return list(self._samples)
 
     def _run(self) -> None:
-        stop, samples, started = self._stop, self._samples, time.monotonic()
+        stop, samples = self._stop, self._samples
         last = False
         while not last:
             last = stop.is_set()
             if reading := self.gauge.reading():
-                samples.append((time.monotonic() - started, reading))
+                samples.append(reading)
             stop.wait(self.interval_s)
 
     def memory(self, worker: WorkerProcess) -> dict[str, int]:
@@ -271,21 +268,23 @@ class Watch:
         self.gauge.close()
 
 
-def summary(samples: Iterable[Sample]) -> Telemetry:
+def summary(readings: Sequence[Reading]) -> Telemetry:
     """Readings in short; what none of them has stays None."""
-    readings = [reading for _, reading in samples]
-    sm, memory = _known(r.sm_mhz for r in readings), _known(r.memory_mhz for r in readings)
-    power, load = _known(r.power_w for r in readings), _known(r.utilisation for r in readings)
-    seen = {name for r in readings for name in r.throttled or ()}
+
+    def over(reduce: Callable[[list[Any]], Any], name: str) -> Any:
+        values = _known(getattr(reading, name) for reading in readings)
+        return reduce(values) if values else None
+
+    seen = {name for reading in readings for name in reading.throttled or ()}
     return Telemetry(
         readings=len(readings),
-        sm_mhz=statistics.median(sm) if sm else None,
-        lowest_sm_mhz=min(sm, default=None),
-        memory_mhz=statistics.median(memory) if memory else None,
-        temperature_c=max(_known(r.temperature_c for r in readings), default=None),
-        power_w=statistics.fmean(power) if power else None,
-        utilisation=statistics.fmean(load) if load else None,
-        memory_used_bytes=max(_known(r.memory_used_bytes for r in readings), default=None),
+        sm_mhz=over(statistics.median, "sm_mhz"),
+        lowest_sm_mhz=over(min, "sm_mhz"),
+        memory_mhz=over(statistics.median, "memory_mhz"),
+        temperature_c=over(max, "temperature_c"),
+        power_w=over(statistics.fmean, "power_w"),
+        utilisation=over(statistics.fmean, "utilisation"),
+        memory_used_bytes=over(max, "memory_used_bytes"),
         throttled=[name for name in THROTTLING.values() if name in seen],
     )
 

@@ -5,7 +5,7 @@ from lstm_bench.model.feature import Feature
 FEATURE = Feature(
     doors={
         "follow_up": "follow_up:EnergyFollowUp",
-        "reply": "follow_up:REPLIES",
+        "reply": "measure:REPLIES",
         "request": "in_worker:REQUESTS",
     },
 )

@@ -7,30 +7,13 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 
-import msgspec
-
 from lstm_bench.driver.cell import Measurement
 from lstm_bench.driver.context import Context
 from lstm_bench.driver.follow_ups import FollowUp
-from lstm_bench.driver.protocol import LONGEST_NS
 from lstm_bench.features.energy import measure as energy
 from lstm_bench.model.types import Cell, Energy, Record, Shape, unlike_idle_w
 
 IDLE_HOLDS_S = 60.0  # how long a reading of the GPU's idle power is good for
-
-
-class Loaded(msgspec.Struct):
-    """A worker's reply to `load`."""
-
-    calls: int
-    seconds: float
-
-    def __post_init__(self) -> None:
-        if not (0 < self.calls < LONGEST_NS and 0 < self.seconds < LONGEST_NS):
-            raise ValueError("a load without calls")
-
-
-REPLIES = {"load": Loaded}
 
 
 class EnergyFollowUp(FollowUp):
@@ -56,8 +39,8 @@ class EnergyFollowUp(FollowUp):
         return self.context.plan.wants_energy(cell)
 
     def measure(self, measurement: Measurement) -> bool:
-        def run_load(seconds: float) -> Loaded:
-            reply: Loaded = self.context.ask(measurement, "load", seconds=seconds)
+        def run_load(seconds: float) -> energy.Loaded:
+            reply: energy.Loaded = self.context.ask(measurement, "load", seconds=seconds)
             return reply
 
         gauge = self.context.watch.gauge

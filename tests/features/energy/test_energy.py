@@ -52,7 +52,7 @@ class Bench:
     def pass_time(self, seconds):
         end = self.now() + seconds
         while self.now() < end:
-            self.watch.look()
+            self.watch.read()
             self.nvml.now_s += energy.POLL_S
 
     def run_load(self, seconds):
@@ -64,12 +64,10 @@ class Bench:
 
     def measure(self, **options):
         options = {"idle_w": IDLE_W, **options}
-        return energy.measure(
-            self.gauge, self.run_load, now=self.now, watching=self.watching, **options
-        )
+        return energy.measure(self.gauge, self.run_load, watching=self.watching, **options)
 
     def idle_power(self, seconds=1.0):
-        return energy.idle_power(self.gauge, seconds, self.pass_time, self.now, self.watching)
+        return energy.idle_power(self.gauge, seconds, self.pass_time, self.watching)
 
 
 def test_several_loads_are_all_their_energy_over_all_their_calls():
@@ -138,7 +136,7 @@ def test_a_worker_that_is_slow_to_begin_does_not_spoil_it():
         bench.pass_time(0.5)
         return bench.run_load(seconds)
 
-    found = energy.measure(bench.gauge, late, IDLE_W, now=bench.now, watching=bench.watching)
+    found = energy.measure(bench.gauge, late, IDLE_W, watching=bench.watching)
     assert found.power_w == pytest.approx(LOAD_W, rel=0.03)
     assert found.window_s < WINDOW_S + LEAD_S
 
@@ -317,7 +315,7 @@ class Counter:
         """What is seen with these pauses between reads."""
         watch = Ticks(self, lambda: self.now_s)
         for pause_s in pauses_s:
-            watch.look()
+            watch.read()
             self.now_s += pause_s
         assert not watch.lost
         return watch.ticks
