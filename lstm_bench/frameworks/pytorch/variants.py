@@ -12,7 +12,6 @@ import torch
 from lstm_bench.frameworks.pytorch.base import HALF, Forward, State, TorchSession, quiet, refusing
 from lstm_bench.model.profile import Profile
 from lstm_bench.model.types import Unsupported
-from lstm_bench.worker.baseline_libraries import kernel_refusals
 from lstm_bench.worker.timing import Clock
 
 
@@ -141,8 +140,13 @@ class Persistent(TorchSession):
         return forward
 
     def time_each(self, calls: int, clock: Clock) -> list[int]:
-        with kernel_refusals():
-            return super().time_each(calls, clock)
+        from lstm_kernels.lstm import COUNTS, KERNELS
+
+        before = COUNTS.copy()
+        took = super().time_each(calls, clock)
+        if left := [why for why, count in COUNTS.items() if why != KERNELS and count > before[why]]:
+            raise Unsupported(f"nn.LSTM itself takes this call: {left[0]}")
+        return took
 
     @property
     def path(self) -> str:  # type: ignore[override]

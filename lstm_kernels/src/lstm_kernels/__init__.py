@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lstm_kernels.lstm import LSTM as LSTM
+    from lstm_kernels.lstm import calls as calls
+    from lstm_kernels.lstm import replace as replace
+    from lstm_kernels.lstm import synchronize as synchronize
+    from lstm_kernels.lstm import tune as tune
 
 __version__ = "0.1.0"
+
+_OF_TORCH = ("LSTM", "calls", "replace", "synchronize", "tune")
 
 
 class Unsupported(Exception):
@@ -15,9 +21,9 @@ class Unsupported(Exception):
 
 
 def __getattr__(name: str) -> Any:
-    """`LSTM` imports PyTorch, which the rest works without."""
-    if name != "LSTM":
+    """What imports PyTorch, which the rest works without."""
+    if name not in _OF_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from lstm_kernels.lstm import LSTM
+    from lstm_kernels import lstm
 
-    return LSTM
+    return getattr(lstm, name)

@@ -1,0 +1,115 @@
+"""Layers of real models on a GPU: nn.LSTM and ours, both as called and both in a CUDA graph.
+
+    python experiments/real_layers.py [NAME ...]
+
+A line of JSON for each: microseconds (the median of 15 calls after two), how far the outputs are
+apart, the seconds until the first answer; then the geometric means. The layers are those of voice
+activity detection, speech, basecalling, OCR, diarisation, text to speech and RL, by their sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import lstm_kernels
+
+LAYERS = [  # name, input, hidden, layers, directions, batch, timesteps, precision
+    ("vad-step", 128, 128, 1, 1, 1, 1, "fp32"),
+    ("vad-chunk", 128, 128, 1, 1, 1, 32, "fp32"),
+    ("rnnt-step", 640, 640, 1, 1, 1, 1, "fp32"),
+    ("rnnt-step-16", 640, 640, 1, 1, 16, 1, "fp16"),
+    ("rnnt-encoder", 240, 1024, 2, 1, 1, 200, "fp16"),
+    ("basecall-hac", 384, 384, 5, 1, 256, 1666, "fp16"),
+    ("basecall-fast", 96, 96, 5, 1, 512, 1666, "fp16"),
+    ("basecall-sup", 768, 768, 5, 1, 256, 1000, "fp16"),
+    ("tts", 640, 256, 1, 2, 1, 300, "fp32"),
+    ("ocr", 256, 256, 2, 2, 16, 80, "fp32"),
+    ("ocr-tf32", 256, 256, 2, 2, 16, 80, "tf32"),
+    ("pyannote", 60, 128, 4, 2, 32, 589, "fp32"),
+    ("pyannote-tf32", 60, 128, 4, 2, 32, 589, "tf32"),
+    ("speech-5", 800, 800, 5, 2, 8, 400, "fp16"),
+    ("r2d2", 512, 512, 1, 1, 64, 80, "fp32"),
+    ("r2d2-tf32", 512, 512, 1, 1, 64, 80, "tf32"),
+    ("language-model", 512, 2048, 1, 1, 16, 50, "fp16"),
+]
+
+
+def timed_us(call: Callable[[], Any], calls: int = 15, most_s: float = 2.0) -> float:
+    """The median of some calls that are waited for."""
+    call(), call()
+    torch.cuda.synchronize()
+    took: list[float] = []
+    while len(took) < calls and sum(took) < most_s:
+        start = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        took.append(time.perf_counter() - start)
+    return statistics.median(took) * 1e6
+
+
+def in_graph(call: Callable[[], Any]) -> Callable[[], Any]:
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        call(), call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    replay: Callable[[], Any] = graph.replay
+    return replay
+
+
+def measured(name: str, *sizes: Any) -> dict[str, Any]:
+    width, hidden, layers, directions, batch, timesteps, precision = sizes
+    torch.manual_seed(0)
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    kind = torch.float16 if precision == "fp16" else torch.float32
+    plain = torch.nn.LSTM(
+        width, hidden, layers, bidirectional=directions == 2, device="cuda", dtype=kind
+    )
+    x = torch.randn(timesteps, batch, width, device="cuda", dtype=kind)
+    row: dict[str, Any] = {"layer": name}
+    row["nn.LSTM"] = timed_us(lambda: plain(x))
+    row["nn.LSTM graph"] = timed_us(in_graph(lambda: plain(x)))
+    start = time.perf_counter()
+    ours = lstm_kernels.LSTM.like(plain)
+    y = ours(x)[0]
+    lstm_kernels.synchronize()
+    row["first_s"] = time.perf_counter() - start
+    row["apart"] = float((y.float() - plain(x)[0].float()).abs().max())
+    row["path"] = ours.explain(x)
+    row["ours"] = timed_us(lambda: ours(x))
+    row["ours graph"] = timed_us(in_graph(lambda: ours(x)))
+    lstm_kernels.synchronize()
+    return {key: round(v, 6) if isinstance(v, float) else v for key, v in row.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help="only these layers")
+    wanted = parser.parse_args().names
+    called, graphs = [], []
+    for name, *sizes in LAYERS:
+        if wanted and name not in wanted:
+            continue
+        with torch.no_grad():
+            row = measured(str(name), *sizes)
+        print(json.dumps(row), flush=True)
+        called.append(row["nn.LSTM"] / row["ours"])
+        graphs.append(row["nn.LSTM graph"] / row["ours graph"])
+        torch.cuda.empty_cache()
+    means = map(statistics.geometric_mean, (called, graphs))
+    print("as called {:.2f}x, in a graph {:.2f}x".format(*means))
+
+
+if __name__ == "__main__":
+    main()
