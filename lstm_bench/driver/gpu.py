@@ -1,4 +1,4 @@
-"""What the GPU did meanwhile, as NVML tells it: clocks, temperature, power, load, throttling.
+"""Reads the GPU through NVML: clocks, temperature, power, load, throttling, memory.
 
 Nothing here may stop a run: what cannot be read is None, and `Gauge.reason` says in one line what
 is missing and how to get it. `docs/explanation/gpu-and-memory.md` says what the figures mean.
@@ -249,7 +249,7 @@ class Watch:
             stop.wait(self.interval_s)
 
     def memory(self, worker: WorkerProcess) -> dict[str, int]:
-        """What a worker's process holds on the GPU, by the name under which it is to be kept.
+        """The bytes that a worker's process holds on the GPU, by the name for its record.
 
         Where NVML does not list the process, what the device holds over what it held before there
         were workers has to serve: that is all of them, and whoever else came.

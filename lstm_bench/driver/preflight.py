@@ -135,7 +135,7 @@ def resumed(stored: Plan, given: Mapping[str, str], folder: Path) -> Plan:
 
 
 def in_vain(plan: Plan, energy: bool) -> list[str]:
-    """What was asked for and will not be had here."""
+    """Warnings about what was asked for and cannot be had here."""
     lines = []
     if energy and plan.settings.device == "cpu":
         lines.append("--energy: it is read from an NVIDIA GPU, and this run is on a CPU: none")
@@ -169,7 +169,7 @@ def same_circumstances(manifest: Mapping[str, Any], plan: Plan, folder: Path) ->
 
 
 def _kind(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
-    """What kind of machine it is, whichever board of that kind."""
+    """The kind of a machine, whichever board of that kind it has."""
     gpus = [{**gpu, "uuid": ""} for gpu in fingerprint.get("gpus") or []]
     return {"cpu": fingerprint.get("cpu"), "gpus": gpus}
 

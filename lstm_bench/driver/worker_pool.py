@@ -57,21 +57,18 @@ main()
 """
 
 _PROBE = """
-import importlib.metadata, json
-modules, names = sys.argv[1].split(","), sys.argv[2].split(",")
+import contextlib, importlib.metadata, json
+modules, names, versions = sys.argv[1].split(","), sys.argv[2].split(","), {}
 def there(module):
     try:
         return importlib.util.find_spec(module) is not None
     except Exception:  # of a dotted name the first part is imported, which may do anything
         return False
-def version(name):
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+for name in names:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        versions[name] = importlib.metadata.version(name)
 print(json.dumps({"python": sys.version.split()[0],
-                  "missing": [m for m in modules if not there(m)],
-                  "versions": {n: version(n) for n in names if version(n)}}))
+                  "missing": [m for m in modules if not there(m)], "versions": versions}))
 """
 
 
@@ -94,23 +91,18 @@ def environment(settings: Settings) -> dict[str, str]:
     What the user has set stays, but for the thread counts. All workers of a shape are alive at
     once, and one that spins takes a core from the one that is being timed. GNU's OpenMP spins
     briefly, which the untimed calls before a block cover; LLVM's and Intel's spin for 200 ms
-    unless told otherwise. No spinning at all would make PyTorch slower than its
-    users see it.
+    unless set otherwise. No spinning at all would make PyTorch slower than its users see it.
     """
-    threads = str(settings.threads)
-    wanted = {
-        "OMP_NUM_THREADS": threads,
-        "OPENBLAS_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    env = {
         "KMP_BLOCKTIME": "1",
         "ONEDNN_JIT_PROFILE": "0",  # or PyTorch's leaves /tmp/perf-PID.map behind
         "TF_CPP_MIN_LOG_LEVEL": "1",
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
         "PYTHONUNBUFFERED": "1",
+        **os.environ,
+        **dict.fromkeys(names, str(settings.threads)),  # the grid's, so that the record is true
     }
-    env = {**wanted, **os.environ}
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        env[name] = threads  # the grid's word, so that the record is true
     if settings.device == "cpu":
         env["CUDA_VISIBLE_DEVICES"] = "-1"
     return env

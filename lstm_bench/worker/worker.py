@@ -90,7 +90,7 @@ class Worker:
         """Have the framework open the GPU, which takes seconds, while others do the same."""
         wake = getattr(self.module, "wake", None)
         if wake and self.settings.device == "cuda" and not self.refusal:
-            with contextlib.suppress(Exception):  # the first cell will meet it, and is told
+            with contextlib.suppress(Exception):  # the first cell will meet it, and says so
                 wake()
 
     def hello(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class Worker:
                 )
             clock: timing.Clock = getattr(session, "clock", None) or timing.ProcessClock()
             (first_call_ns,) = session.time_each(1, clock)
-            session.memory = {**session.memory, **peak.found(session)}
+            session.memory = {**session.memory, **peak.measured(session)}
             precision = session.precision or row.precision_on(self.settings)
             held = Held(session, clock, row, TOLERANCES[precision], 0.0)
             check = self._check(held)
@@ -214,7 +214,7 @@ class Worker:
 
 
 def _followed(session: Session) -> problems.Answer:
-    """What the layer gives over several calls, each from the states that the last one left."""
+    """The answer over several calls, each from the states that the last one left."""
     session.restart()
     outputs = []
     for _ in range(CARRIED_CALLS):

@@ -135,7 +135,7 @@ def idle_power(
     sleep: Callable[[float], None] = time.sleep,
     watching: Watching = Ticks,
 ) -> float | None:
-    """What the GPU draws while nothing runs on it; None if that cannot be told.
+    """What the GPU draws while nothing runs on it; None if unknown.
 
     To be read while the workers are alive: a CUDA context alone keeps the clocks up.
     """
@@ -177,7 +177,7 @@ def power(ticks: Sequence[Tick]) -> float:
 
 
 def of_load(ticks: Sequence[Tick], load: Loaded, idle_w: float | None) -> Energy:
-    """What the ticks inside a load tell of it."""
+    """The energy of a load, by the ticks inside it."""
     problem = problem_of(ticks)
     return Energy(
         power_w=None if problem else power(ticks),

@@ -49,15 +49,14 @@ def early_for(call_s: float) -> int:
 
 
 def profile(session: Session, call_s: float, device: str) -> Trace:
-    """What one call of the session does; a profiler that fails is a profile with a problem."""
+    """Take one call of the session apart; a profiler that fails is a profile with a problem."""
     calls = calls_for(call_s)
     try:
         if device == "cpu":
-            found = session.operators(calls)
-            return Trace(found or _nothing(device, "no profiler: this one has none of its own"))
+            operators = session.operators(calls)
+            return Trace(operators or _nothing(device, "no profiler: this one has none of its own"))
         try:
-            early = early_for(call_s)
-            return Trace(*cupti.collect(session.call, session.wait, calls, early))
+            return Trace(*cupti.collect(session.call, session.wait, calls, early_for(call_s)))
         except cupti.Absent as absent:
             return _by_framework(session, calls, str(absent))
     except Exception as error:  # the times of this cell are taken and must not be lost
@@ -66,13 +65,12 @@ def profile(session: Session, call_s: float, device: str) -> Trace:
 
 
 def _by_framework(session: Session, calls: int, reason: str) -> Trace:
-    found = session.activities(calls)
-    if found is None:
+    traced = session.activities(calls)
+    if traced is None:
         return Trace(_nothing("cuda", reason))
-    activities, windows = found
-    profile = summary(activities, windows, session.profiler, readable=readable)
+    profile = summary(*traced, session.profiler, readable=readable)
     profile.instead = reason
-    return Trace(profile, activities, windows)
+    return Trace(profile, *traced)
 
 
 def _nothing(device: str, problem: str) -> Profile:
