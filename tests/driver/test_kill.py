@@ -3,7 +3,7 @@
 `--kills 200` has more of the random ones.
 """
 
-import json
+import contextlib
 import os
 import random
 import signal
@@ -163,90 +163,56 @@ def grid(write_grid):
 
 @pytest.fixture(scope="module")
 def ends() -> dict[str, dict[tuple[object, ...], str]]:
-    """Filled by the first who asks what a run that nobody disturbs ends with."""
+    """Filled by the first who asks how a run that nobody disturbs ends."""
     return {}
 
 
 @pytest.fixture
 def undisturbed(grid, ends, lstm_bench, tmp_path):
-    """What a run that nobody disturbs ends with."""
+    """How a run that nobody disturbs ends."""
     if "undisturbed" not in ends:
         assert lstm_bench("grid", grid, "--run", "undisturbed").returncode == 0
         ends["undisturbed"] = statuses(tmp_path / "results" / "undisturbed")
     return ends["undisturbed"]
 
 
-@pytest.fixture
-def wanted(request):
-    return request.config.getoption("--kills")
+def kill(process, workers, rng):
+    """Kill the run, or only one of its workers."""
+    if workers and rng.random() < 0.4:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(rng.choice(workers), signal.SIGKILL)
+    else:
+        process.kill()
 
 
-def test_kills_at_random_moments_lose_no_finished_cell(
-    lstm_bench, grid, undisturbed, wanted, tmp_path
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_disturbed_at_random_moments_it_loses_no_finished_cell(
+    lstm_bench, grid, undisturbed, request, tmp_path, number
 ):
-    rng = random.Random(20210)
-    kills = runs = 0
-    while kills < wanted:
-        runs += 1
-        run = tmp_path / "results" / f"r{runs}"
-        arguments = ["grid", grid, "--run", run.name]
-        while kills < wanted:
-            process = start(tmp_path, *arguments)
-            time.sleep(rng.choice((rng.uniform(0.0, 0.4), rng.uniform(0.3, 1.2))))
-            before, lines = finished(run), whole_lines(run)
-            workers = children(process.pid)
-            if workers and rng.random() < 0.4:
-                try:
-                    os.kill(rng.choice(workers), signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-                process.communicate(timeout=120)
-            else:
-                process.kill()
-                process.communicate()
-            kills += 1
-            assert gone(workers), "a worker outlived its driver"
-            assert whole_lines(run)[: len(lines)] == lines, "what was written has changed"
-            for line in whole_lines(run):
-                json.loads(line)
-            assert before.items() <= finished(run).items(), "a finished cell was lost"
-            if (run / "manifest.json").exists():
-                arguments = ["grid", "--resume", run.name, "--retry-failed"]
-            if finished(run) == undisturbed:
-                break
-        if (run / "manifest.json").exists():
-            assert lstm_bench("grid", "--resume", run.name, "--retry-failed").returncode == 0
-            assert statuses(run) == undisturbed
-    assert kills == wanted
-
-
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
-)
-def test_stopped_at_random_moments_it_ends_in_order(
-    lstm_bench, grid, undisturbed, wanted, tmp_path, number, code
-):
-    rng = random.Random(code)
-    run = tmp_path / "results" / "r"
-    arguments = ["grid", grid, "--run", "r"]
-    for _ in range(max(3, wanted // 8)):
-        process = start(tmp_path, *arguments)
-        time.sleep(rng.uniform(0.3, 1.5))
-        workers, before = children(process.pid), finished(run)
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
-        assert "Traceback" not in errors
-        assert gone([process.pid, *workers]), "somebody was left behind"
-        assert before.items() <= finished(run).items()
-        if process.returncode == 0:  # it was done before the signal came
-            assert statuses(run) == undisturbed
-            run = tmp_path / "results" / f"r{time.monotonic_ns()}"
+    """Killed, or stopped: then it ends in order."""
+    rng, kills = random.Random(number), request.config.getoption("--kills")
+    done, arguments = True, []
+    for times in range(kills if number == signal.SIGKILL else max(3, kills // 8)):
+        if done:
+            run = tmp_path / "results" / f"r{times}"
             arguments = ["grid", grid, "--run", run.name]
-            continue
-        # a signal before Python has set up its handlers ends it the plain way
-        assert process.returncode in (code, -number)
+        process = start(tmp_path, *arguments)
+        time.sleep(rng.choice((rng.uniform(0.0, 0.4), rng.uniform(0.3, 1.2))))
+        before, lines, workers = finished(run), whole_lines(run), children(process.pid)
+        if number == signal.SIGKILL:
+            kill(process, workers, rng)
+        else:
+            process.send_signal(number)
+        _, errors = process.communicate(timeout=120)
+        assert gone([process.pid, *workers]), "somebody was left behind"
+        assert whole_lines(run)[: len(lines)] == lines, "what was written has changed"
+        assert before.items() <= finished(run).items(), "a finished cell was lost"
+        if number != signal.SIGKILL:  # before Python has set up its handlers it ends the plain way
+            assert process.returncode in (0, 128 + number, -number)
+            assert "Traceback" not in errors
         if (run / "manifest.json").exists():
-            arguments = ["grid", "--resume", run.name]
+            arguments = ["grid", "--resume", run.name, "--retry-failed"]
+        done = finished(run) == undisturbed
     if (run / "manifest.json").exists():
-        assert lstm_bench("grid", "--resume", run.name).returncode == 0
+        assert lstm_bench("grid", "--resume", run.name, "--retry-failed").returncode == 0
         assert statuses(run) == undisturbed
