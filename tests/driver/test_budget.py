@@ -5,8 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from builders import Quiet, marks, measure, plan_of
 from conftest import REPOSITORY
+from fakes import Quiet, marks, measure, plan_of
 from in_process import InProcess
 
 from lstm_bench.driver import context, driver

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import Quiet
 from click.testing import CliRunner
 from fake_nvml import FakeNvml
+from fakes import Quiet
 
 from lstm_bench.analysis import noise, results
 from lstm_bench.commands.machine import doctor_

@@ -6,8 +6,7 @@ import threading
 from collections import Counter
 
 import pytest
-from builders import Quiet, children, marks, measure, plan_of
-from misbehave import changed, cold, kill_when, noted, wrong
+from fakes import Quiet, changed, children, cold, kill_when, marks, measure, noted, plan_of, wrong
 
 from lstm_bench.driver import driver, machine, worker_pool
 from lstm_bench.driver.signals import held

@@ -8,13 +8,16 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from builders import Quiet, marks, measure, plan_of
-from misbehave import (
+from fakes import (
+    Quiet,
     asked_as,
     cold,
     elsewhere,
     kill_when,
+    marks,
+    measure,
     noted,
+    plan_of,
     refused,
     shoot,
     wrong,

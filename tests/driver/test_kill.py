@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from builders import children, gone, statuses, whole_lines
 from conftest import start
+from fakes import children, gone, statuses, whole_lines
 
 from lstm_bench.model.profile import Profile
 from lstm_bench.model.types import Block, Record, Shape

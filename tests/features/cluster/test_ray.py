@@ -8,8 +8,8 @@ import time
 import types
 
 import pytest
-from builders import children, gone, whole_lines
 from conftest import start
+from fakes import children, gone, whole_lines
 
 GRID = {
     "hidden": list(range(3, 15)),

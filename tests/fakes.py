@@ -1,19 +1,25 @@
-"""Small plans of fakes, runs of them in this process, and what lies around a run."""
+"""Small plans of fakes and runs of them, workers that misbehave, and what a run leaves."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from conftest import FAKE_GRID
+from in_process import InProcess
 
 from lstm_bench.driver import driver
 from lstm_bench.driver.context import Context, Outcome
+from lstm_bench.driver.worker_pool import WorkerFailed, Workers
 from lstm_bench.model.profile import Profile
-from lstm_bench.model.types import Block, Cell, Record
+from lstm_bench.model.types import Block, Cell, Check, Record
 from lstm_bench.runs import grid
 from lstm_bench.runs.plan import Plan
 from lstm_bench.runs.store import Kept
@@ -84,6 +90,83 @@ def measure(
 def marks(record: Record) -> list[str]:
     """The kinds of a record's warnings."""
     return [text.partition(":")[0] for text in record.warnings]
+
+
+# workers that die, or answer otherwise
+
+
+def asked_as(monkeypatch, answer):
+    """Have `answer(go, worker, verb, fields)` answer all requests; `go` asks the worker."""
+    ask = Workers.ask
+
+    def asking(self, worker, verb, *limit, **fields):
+        return answer(lambda: ask(self, worker, verb, *limit, **fields), worker, verb, fields)
+
+    monkeypatch.setattr(Workers, "ask", asking)
+
+
+def noted(monkeypatch, wanted):
+    """The keys of the cells that workers are asked this for, or their names, as it happens."""
+    asked = []
+
+    def answer(go, worker, verb, fields):
+        if verb == wanted:
+            asked.append(fields.get("key", worker.name))
+        return go()
+
+    asked_as(monkeypatch, answer)
+    return asked
+
+
+def shoot(worker):
+    """Kill it, as the system does when memory is short."""
+    if isinstance(worker, InProcess):
+        worker.kill()
+    else:
+        os.kill(worker.pid, signal.SIGKILL)
+
+
+def kill_when(monkeypatch, fatal, *numbers):
+    """Kill the worker when it is asked this for the first, the third, ... time."""
+    requests = itertools.count(1)
+
+    def answer(go, worker, verb, fields):
+        if verb == fatal and next(requests) in numbers:
+            shoot(worker)
+        return go()
+
+    asked_as(monkeypatch, answer)
+
+
+def changed(monkeypatch, wanted, change):
+    """Have this done to the replies to a verb."""
+
+    def answer(go, worker, verb, fields):
+        reply = go()
+        if verb == wanted:
+            change(reply)
+        return reply
+
+    asked_as(monkeypatch, answer)
+
+
+def wrong(reply):
+    reply.check = Check(0.0, 0.0, 1e-5, False, "output is off")
+
+
+def cold(reply):
+    reply.warm_up = replace(reply.warm_up, settled=False)
+
+
+def elsewhere(reply):
+    reply.path = "another"
+
+
+def refused(reply):
+    raise WorkerFailed("oom", "no room")
+
+
+# processes and files of a run
 
 
 def status_of(pid: int) -> list[str]:
