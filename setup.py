@@ -9,8 +9,9 @@ import glob
 import os
 
 from pybind11.setup_helpers import Pybind11Extension
-from setuptools import setup
+from setuptools import find_packages, setup
 
+MAPPED = ("lstm_bench.grids", "lstm_bench.kernels")  # by pyproject.toml
 KERNELS = "lstm_kernels/src/lstm_kernels"
 
 
@@ -34,6 +35,7 @@ def extension(name: str, sources: list[str], flags: list[str]) -> Pybind11Extens
 
 if __name__ == "__main__":
     setup(
+        packages=[*find_packages(include=["lstm_bench*"]), *MAPPED],
         ext_modules=[
             extension("lstm_bench._cudnn", ["cudnn.cpp"], ["-O2"]),
             extension("lstm_bench._limits", ["limits_binding.cpp", "limits.cpp"], ["-O3"]),

@@ -10,15 +10,51 @@ it is on average where it is not the fastest.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from lstm_bench.analysis.results import load
-from lstm_bench.features.advise.advice import held_out, held_out_table
+from lstm_bench.analysis import summary
+from lstm_bench.analysis.results import Run, load
+from lstm_bench.features.advise import estimate, sources
+from lstm_bench.features.advise.estimate import CLASSES, allowed
 from lstm_bench.model.units import percent
+from lstm_bench.report.document import Row, Table, number, text
+from lstm_bench.report.ladder import base_of
 from lstm_bench.runs.run_folders import find_run
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 SHIPPED = ("h200-paper", "h200-ladder", "h200-deepbench", "cpu-neoverse")
+
+
+def held_out(run: Run) -> list[dict[str, Any]]:
+    """What advice from a run is worth, for each accuracy that may be asked for."""
+    times, names = summary.times(run.cells), sources.deployable(run)
+    precisions, now = sources.precisions_of(times), base_of(run, names)
+    classes = {name: summary.accuracy(precisions[name]) for name in names}
+    guesses = estimate.left_out(times)
+    rows = []
+    for accuracy in (known for known in CLASSES if known in classes.values()):
+        mine = [name for name in names if classes[name] in allowed(accuracy)]
+        tried = estimate.hold_out(times, guesses, mine, now)
+        rows.append({"run": run.name, "accuracy": accuracy, "rows": len(mine), **asdict(tried)})
+    return rows
+
+
+def table(rows: Sequence[Row]) -> str:
+    """`held_out` of some runs, in Markdown."""
+    columns = [
+        text("run", "run"),
+        text("accuracy", "accuracy"),
+        number("rows", "rows"),
+        number("shapes", "shapes"),
+        number("the fastest", "best"),
+        number("within 5%", "close"),
+        number("loss when not", "loss", percent),
+        number("times off by", "off", lambda off: percent(off, 0)),
+    ]
+    return Table("held out", rows, columns).drawn("github")
 
 
 def main() -> None:
@@ -28,7 +64,7 @@ def main() -> None:
     rows = []
     for name in parser.parse_args().runs:
         rows += held_out(load(find_run(RESULTS, name)))
-    print(held_out_table(rows).drawn("github"))
+    print(table(rows))
     close, shapes = (sum(row[key] for row in rows) for key in ("close", "shapes"))
     print(f"\nwithin 5% of the fastest: {close} of {shapes} cases, {percent(close / shapes)}")
 

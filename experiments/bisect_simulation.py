@@ -76,9 +76,9 @@ def main() -> None:
             right = found.bad == (f"v{first}" if slowdown else "")
             outcomes[f"{'right' if right else 'wrong'}, {'not ' * bool(found.doubts)}sure"] += 1
         what = f"{slowdown:.0%} slower from one of {given.versions} versions on, noise"
-        told = ", ".join(f"{outcome}: {count}" for outcome, count in sorted(outcomes.items()))
+        words = ", ".join(f"{outcome}: {count}" for outcome, count in sorted(outcomes.items()))
         mean = measured / given.trials
-        print(f"{what} {given.noise:.0%}, {given.trials} trials: {told}; {mean:.1f} measurements")
+        print(f"{what} {given.noise:.0%}, {given.trials} trials: {words}; {mean:.1f} measurements")
 
 
 if __name__ == "__main__":

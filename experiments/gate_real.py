@@ -22,7 +22,8 @@ import pandas as pd
 
 from lstm_bench.analysis import noise, results
 from lstm_bench.analysis.results import Run
-from lstm_bench.features.gate import verdicts as gate
+from lstm_bench.features.gate.times import ALL
+from lstm_bench.features.gate.verdicts import judge
 
 GRID = """
 hidden: [64, 128, 256]
@@ -50,8 +51,8 @@ def measured(folder: Path, name: str, *flags: str) -> Run:
 
 
 def judged(base: pd.DataFrame, new: pd.DataFrame | None, rows: dict[str, str]) -> pd.DataFrame:
-    floors = [noise.floors(noise.controls(one)) for one in (base, new) if one is not None]
-    found = gate.judge(base, new, rows, floors)
+    floors = [noise.floors(noise.controls(side)) for side in (base, new) if side is not None]
+    found = judge(base, new, rows, floors)
     return found[found["what"] == "time"]
 
 
@@ -60,12 +61,12 @@ def single(run: Run, number: int) -> pd.DataFrame:
     return run.cells[run.cells["pass_number"] == number].assign(pass_number=1)
 
 
-def told(what: str, verdicts: list[pd.DataFrame]) -> None:
+def show(what: str, verdicts: list[pd.DataFrame]) -> None:
     """How many comparisons fail, and what their cells are."""
     failed, open_ = (
         sum(bool(found[mark].any()) for found in verdicts) for mark in ("fails", "undecided")
     )
-    cells = pd.concat([found.loc[found["shape"] != gate.ALL, ["verdict"]] for found in verdicts])
+    cells = pd.concat([found.loc[found["shape"] != ALL, ["verdict"]] for found in verdicts])
     counts = cells["verdict"].value_counts()
     words = ", ".join(f"{counts.get(word, 0)} {word}" for word in WORDS)
     count = len(verdicts)
@@ -84,21 +85,21 @@ def main() -> None:
     turns = measured(given.results, "turns", *flags)
     same = {ROW: ROW}
     pairs = list(itertools.permutations(runs, 2))
-    told("the same in two runs", [judged(a.cells, b.cells, same) for a, b in pairs])
+    show("the same in two runs", [judged(a.cells, b.cells, same) for a, b in pairs])
     passes = range(1, runs[0].plan.passes + 1)
     once = [
         judged(single(a, i), single(b, j), same)
         for a, b in pairs
         for i, j in itertools.product(passes, passes)
     ]
-    told("the same in two runs of one pass", once)
+    show("the same in two runs of one pass", once)
     ways = {ROW: f"{ROW}~other"}, {f"{ROW}~other": ROW}
-    told("the same in turns", [judged(turns.cells, None, way) for way in ways])
+    show("the same in turns", [judged(turns.cells, None, way) for way in ways])
     once = [judged(single(turns, n), None, way) for way in ways for n in passes]
-    told("the same in turns, one pass", once)
+    show("the same in turns, one pass", once)
     other = {OTHER: ROW}
-    told("without oneDNN, in turns", [judged(run.cells, None, other) for run in runs])
-    told("without oneDNN, in two runs", [judged(a.cells, b.cells, other) for a, b in pairs])
+    show("without oneDNN, in turns", [judged(run.cells, None, other) for run in runs])
+    show("without oneDNN, in two runs", [judged(a.cells, b.cells, other) for a, b in pairs])
     columns = ["shape", "base", "new", "ratio", "noise", "verdict"]
     print(judged(runs[0].cells, None, other)[columns].to_string(index=False))
 

@@ -26,6 +26,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from lstm_bench.frameworks.deepbench import libraries  # noqa: E402
 from lstm_bench.frameworks.deepbench import session as deepbench  # noqa: E402
 from lstm_bench.model.median import median_interval  # noqa: E402
 from lstm_bench.model.types import (  # noqa: E402
@@ -35,7 +36,6 @@ from lstm_bench.model.types import (  # noqa: E402
     Shape,
     Unsupported,
 )
-from lstm_bench.worker import baseline_libraries  # noqa: E402
 from lstm_bench.worker import problem as problems  # noqa: E402
 
 #: hidden, batch, timesteps, input: odd, prime, 1, no multiple of 4 or 8, input unlike hidden
@@ -94,7 +94,7 @@ def sweep(quick: bool) -> bool:
 
 def cycles(quick: bool) -> bool:
     """Prepare and release, many times; then a shape that cannot fit, and the next one must run."""
-    cudart = ctypes.CDLL(baseline_libraries.cudnn()[1])
+    cudart = ctypes.CDLL(libraries.cudnn()[1])
     shape = Shape(64, 4, 5, 64)
     problem = problems.make(shape, seed=1)
     modes = [("standard", False), ("standard", True), ("persist-static", False)]
@@ -184,13 +184,13 @@ def bare(quick: bool) -> bool:
 
 def bare_library() -> Any:
     """experiments/bare_cudnn.cpp, built against the libraries that the package finds."""
-    libraries = [str(Path(path).resolve()) for path in baseline_libraries.cudnn()]
+    paths = [str(Path(path).resolve()) for path in libraries.cudnn()]
     target = ROOT / "build" / "libbare_cudnn.so"
     target.parent.mkdir(exist_ok=True)
     flags = ["-std=c++17", "-O3", "-shared", "-fPIC", f"-I{ROOT}/deepbench_ext"]
     source = str(ROOT / "experiments/bare_cudnn.cpp")
-    rpaths = [f"-Wl,-rpath,{Path(path).parent}" for path in libraries]
-    subprocess.run(["g++", *flags, source, "-o", str(target), *libraries, *rpaths], check=True)
+    rpaths = [f"-Wl,-rpath,{Path(path).parent}" for path in paths]
+    subprocess.run(["g++", *flags, source, "-o", str(target), *paths, *rpaths], check=True)
     library = ctypes.CDLL(str(target))
     library.bare_open.restype = ctypes.c_void_p
     library.bare_close.argtypes = [ctypes.c_void_p]

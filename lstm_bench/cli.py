@@ -55,12 +55,12 @@ class _Group(click.Group):
         if name not in COMMANDS:
             return None
         module, command = COMMANDS[name][0].split(":")
-        found: click.Command = getattr(importlib.import_module(f"lstm_bench.{module}"), command)
-        return found
+        loaded: click.Command = getattr(importlib.import_module(f"lstm_bench.{module}"), command)
+        return loaded
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, told) for name, (_, told) in COMMANDS.items()])
+            formatter.write_dl([(name, what) for name, (_, what) in COMMANDS.items()])
 
     def main(self, args: Any = None, *more: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False
@@ -155,24 +155,15 @@ def _unwritten(error: OSError) -> int:
 
 def _message(error: click.UsageError) -> str:
     """What was wrong, and what may have been meant."""
+    from lstm_bench.model.suggest import guess
+
     known = error.ctx.command.get_params(error.ctx) if error.ctx else []
-    options = [word for one in known for word in one.opts]
+    options = [word for parameter in known for word in parameter.opts]
     if isinstance(error, click.NoSuchOption):
-        return f"{error.message}{_nearest(error.option_name, options)}"
+        return f"{error.message}{guess(error.option_name, options)}"
     extra = "unexpected extra argument" in error.message
     run = "; a run is named by --run" if extra and "--run" in options else ""
     return f"{error.format_message()}{run}"
-
-
-def _nearest(option: str, known: list[str]) -> str:
-    """`; did you mean --device?`: options that begin so, or look alike without their dashes."""
-    import difflib
-
-    names = {word.lstrip("-"): word for word in known if word.startswith("--")}
-    asked = option.lstrip("-")
-    close = [name for name in names if name.startswith(asked)]
-    close = close[:2] or difflib.get_close_matches(asked, names, n=2)
-    return f"; did you mean {' or '.join(names[name] for name in close)}?" if close else ""
 
 
 def _complain(text: str, code: int) -> int:

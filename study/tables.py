@@ -127,7 +127,7 @@ def what_to_use() -> str:
     for shape, *own in zip(times.index, *found, strict=True):
         cells = [", ".join(map(str, shape[:3]))]
         for name, won in zip(("pytorch", PLAIN, PLAIN), own, strict=True):
-            sure = "" if won.verdict == "slower" else " *"
+            sure = "" if won.verdict == "slower" else " (tie)"
             now = times.loc[shape, name]
             cells += [f"{USES[won.fastest]}{sure}", f"{seconds(now)} to {seconds(won.fastest_s)}"]
             cells.append(factor(now / won.fastest_s))

@@ -37,6 +37,8 @@ from lstm_bench.features.limits import measure as limits  # noqa: E402
 from lstm_bench.features.profile.in_worker import cupti  # noqa: E402
 from lstm_bench.frameworks.fake import session as fake  # noqa: E402
 from lstm_bench.model.errors import LstmBenchError  # noqa: E402
+from lstm_bench.runs import grid  # noqa: E402
+from lstm_bench.runs.plan import Plan  # noqa: E402
 from lstm_kernels import cache  # noqa: E402
 
 #: A grid that runs in a blink: virtual time, two shapes.
@@ -55,6 +57,20 @@ FAKE_GRID: dict[str, Any] = {
         "timeout_s": 20,
     },
 }
+
+
+def plan_of(changes: dict[str, Any] | None = None, **options: Any) -> Plan:
+    """The plan of a fake grid with some keys changed; a value of None leaves the key out."""
+    data = {k: v for k, v in {**FAKE_GRID, **(changes or {})}.items() if v is not None}
+    return grid.plan(data, Path("g.yaml"), device="cpu", threads=2, **options)
+
+
+def interpreter(folder: Path, name: str, *lines: str) -> Path:
+    """A Python of its own name, which does some more first."""
+    path = folder / name
+    path.write_text("\n".join(["#!/bin/sh", *lines, f'exec {sys.executable} "$@"\n']))
+    path.chmod(0o755)
+    return path
 
 
 #: The same examples every time, however slow the machine; `--hypothesis-profile=long` tries other

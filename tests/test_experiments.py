@@ -1,4 +1,4 @@
-"""Every experiment says what it does; what it finds is no test's business."""
+"""Every experiment and example says what it does; what it finds is no test's business."""
 
 import ast
 import runpy
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = sorted((ROOT / "experiments").glob("*.py"))
+SCRIPTS = sorted([*(ROOT / "experiments").glob("*.py"), *(ROOT / "examples").glob("*.py")])
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)

@@ -27,14 +27,13 @@ from made_up import manifest, row
 
 from lstm_bench.analysis import comparison, results
 from lstm_bench.cli import main
-from lstm_bench.driver import preflight
 from lstm_bench.driver.cell import Measurement, record_of
 from lstm_bench.driver.protocol import Failure
 from lstm_bench.driver.worker_pool import WorkerFailed, WorkerProcess, parsed_reply
 from lstm_bench.model.types import LstmBenchError, dumps, to_json
 from lstm_bench.report import page, pair_report, paper_table, run_report
 from lstm_bench.report.document import FORMATS
-from lstm_bench.runs import grid
+from lstm_bench.runs import choice, grid
 from lstm_bench.runs.plan import Plan
 from lstm_bench.runs.store import Row
 
@@ -126,7 +125,7 @@ def use_plan(plan: Plan) -> None:
 
 def read_run() -> results.Run:
     run = results.load(RUN)
-    preflight.resumed(run.plan, {}, RUN)
+    choice.resumed(run.plan, {}, RUN)
     return run
 
 

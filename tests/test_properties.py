@@ -15,12 +15,11 @@ from made_up import cells, row, run
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.comparison import compare
-from lstm_bench.driver import preflight
 from lstm_bench.model.types import Block, LstmBenchError, Record, Shape, dumps, from_json, to_json
 from lstm_bench.model.units import clean
 from lstm_bench.report import page, paper_table, run_report
 from lstm_bench.report.document import Document, Table, text
-from lstm_bench.runs import store
+from lstm_bench.runs import choice, store
 
 names = st.text(min_size=1, max_size=30).filter(lambda s: not re.search(r"[\ud800-\udfff]", s))
 times = st.floats(1e-8, 1e3)
@@ -113,7 +112,7 @@ def test_cleaned_text_has_no_control_characters(value):
 @given(st.text(max_size=120))
 def test_a_run_name_is_one_plain_folder_or_refused(name):
     try:
-        kept = preflight.run_name(name)
+        kept = choice.run_name(name)
     except LstmBenchError:
         return
     assert "/" not in kept

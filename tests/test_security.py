@@ -11,9 +11,9 @@ import pytest
 from conftest import REPOSITORY, records, start
 from made_up import manifest, row, written
 
-from lstm_bench.driver import machine_lock, preflight, worker_pool
+from lstm_bench.driver import machine_lock, worker_pool
 from lstm_bench.model.types import LstmBenchError, Settings
-from lstm_bench.runs import store
+from lstm_bench.runs import choice, store
 from lstm_bench.runs.plan import Plan
 
 SOURCES = sorted((REPOSITORY / "lstm_bench").rglob("*.py"))
@@ -52,7 +52,7 @@ def test_the_yaml_loader_makes_no_objects(lstm_bench, tmp_path):
 )
 def test_a_run_stays_in_the_results_folder(name):
     with pytest.raises(LstmBenchError, match="--run"):
-        preflight.run_name(name)
+        choice.run_name(name)
 
 
 @pytest.mark.parametrize("name", ["records.jsonl", "samples.jsonl", "lock"])
@@ -105,14 +105,14 @@ def test_resuming_takes_rows_from_this_versions_table_only():
     data = manifest((row("pytorch", 1.0),))["plan"]
     data["implementations"][0] |= {"framework": "pytorch", "module": "os"}
     with pytest.raises(LstmBenchError, match="another row in this version"):
-        preflight.resumed(Plan.from_json(data, "r"), {}, Path("r"))
+        choice.resumed(Plan.from_json(data, "r"), {}, Path("r"))
     data["implementations"][0] |= {"framework": "fake", "module": "os"}
     with pytest.raises(LstmBenchError, match="is no fake"):
-        preflight.resumed(Plan.from_json(data, "r"), {}, Path("r"))
+        choice.resumed(Plan.from_json(data, "r"), {}, Path("r"))
     for framework in ("fake-/../../outside", "fakeX", "fake-"):
         data["implementations"][0] |= {"framework": framework, "module": "fake"}
         with pytest.raises(LstmBenchError, match="is no fake"):
-            preflight.resumed(Plan.from_json(data, "r"), {}, Path("r"))
+            choice.resumed(Plan.from_json(data, "r"), {}, Path("r"))
 
 
 def test_a_run_cannot_send_escape_sequences_to_the_terminal(lstm_bench, tmp_path):

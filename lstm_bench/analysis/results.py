@@ -19,7 +19,7 @@ import pandas as pd
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.noise import METRICS, SHAPE, Floors
-from lstm_bench.frameworks import IMPLEMENTATIONS
+from lstm_bench.frameworks import FRAMEWORKS, IMPLEMENTATIONS
 from lstm_bench.model.limits import Limits
 from lstm_bench.model.types import Implementation, Record, Settings, to_json
 from lstm_bench.runs import store
@@ -27,7 +27,7 @@ from lstm_bench.runs.plan import Plan
 from lstm_bench.runs.store import Row
 
 MOST_READERS, LONG_PART = 4, 64 << 20  # processes that read a run, and bytes that are worth one
-REFERENCES = ("deepbench", "persistent")  # the frameworks of the C++ rows
+REFERENCES = tuple(f.name for f in FRAMEWORKS.values() if f.reference)  # of the C++ rows
 _TIMES = ("latency_s", "throughput_s", "device_s", "first_call_s", "build_s", "import_s", "timed_s")
 _TEXTS = (
     *("implementation", "status", "reason", "precision", "computes", "path", "device", "group"),

@@ -14,6 +14,7 @@ import pandas as pd
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.noise import METRICS, SHAPE, Floors, Numbers, by_round
+from lstm_bench.frameworks import FRAMEWORKS
 from lstm_bench.model.types import ACCURACY, Shape
 from lstm_bench.model.units import counted
 
@@ -69,7 +70,8 @@ def times(
 
 def baseline_of(names: Sequence[str]) -> str | None:
     """What all others are held against: the raw library if it is there, else PyTorch, else any."""
-    return next((n for n in ("deepbench", "pytorch") if n in names), min(names, default=None))
+    known = (f.name for f in FRAMEWORKS.values() if f.baseline)
+    return next((name for name in known if name in names), min(names, default=None))
 
 
 def summary(

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from lstm_bench import features
 from lstm_bench.commands import options
 from lstm_bench.model.errors import FAILED
 from lstm_bench.model.types import UNSEEN_GPU, kinds_of
 from lstm_bench.model.units import WIDTH, counted, wrapped
+
+if TYPE_CHECKING:
+    from lstm_bench.runs.plan import Plan
 
 
 @click.command("list")
@@ -24,8 +29,8 @@ def list_(pythons: Sequence[str], device: str | None) -> None:
     from lstm_bench.report.run_report import DEFAULT, DEFAULT_NOTE
 
     where = options.device_for(device)
-    found = doctor.survey(preflight.environments(pythons), where)
-    rows = doctor.availability(registry.IMPLEMENTATIONS.values(), found, where)
+    answers = doctor.survey(preflight.environments(pythons), where)
+    rows = doctor.availability(registry.IMPLEMENTATIONS.values(), answers, where)
     shown = [
         {
             "name": a.row.name + DEFAULT * (where in a.row.default_on),
@@ -54,20 +59,8 @@ def list_(pythons: Sequence[str], device: str | None) -> None:
 @options.python
 @options.device
 @click.option("--no-noise", is_flag=True, help="Leave out the A/A run, which takes about a minute.")
-@click.option(
-    "--limits", is_flag=True, help="Only measure what this machine can do at best, in seconds."
-)
-@options.threads
-@options.writing
-def doctor_(
-    pythons: Sequence[str],
-    device: str | None,
-    no_noise: bool,
-    limits: bool,
-    threads: int | None,
-    form: str | None,
-    output: str | None,
-) -> None:
+@options.of_features("doctor")
+def doctor_(**given: Any) -> None:
     """Examine this machine: what it has, what is in the way, how noisy it is.
 
     The noise is measured, not guessed: one implementation runs many times under two names. 95% of
@@ -78,20 +71,15 @@ def doctor_(
       lstm-bench doctor --limits                        launches, exchanges, bandwidths, rates
       lstm-bench doctor --limits --output limits.json   the same as a run keeps it
     """
-    if limits:
-        _limits(pythons, device, threads, form, output)
+    # door `doctor`: `options.Added`, whose `run` has all that was typed; true: that was all
+    if any(more.run(given) for more in features.behind("doctor")):
         return
-    if threads or form or output:
-        raise click.UsageError("--threads, --format and --output go with --limits")
     from lstm_bench import frameworks as registry
-    from lstm_bench.analysis import noise, results
     from lstm_bench.driver import doctor, machine, preflight
-    from lstm_bench.driver.signals import Stop
     from lstm_bench.model.types import Settings
-    from lstm_bench.report import run_report
 
-    environments = preflight.environments(pythons)
-    where = options.device_for(device)
+    environments = preflight.environments(given["pythons"])
+    where = options.device_for(given["device"])
     what = machine.fingerprint()
     _fact("machine", f"{what['cpu']}, {what['architecture']}, {what['system']}")
     _fact("threads", f"{what['threads']}, load {what['load']}")
@@ -105,60 +93,47 @@ def doctor_(
         unseen = f"{UNSEEN_GPU}: clocks, power and energy will be missing"
         none = "none that the driver shows; everything runs on the CPU"
         _fact("gpu", unseen if machine.has_gpu() else none)
-    found = doctor.survey(environments, where)
-    for name, answer in found.items():
+    here = doctor.survey(environments, where)
+    for name, answer in here.items():
         versions = ", ".join(f"{k} {v}" for k, v in answer["versions"].items())
         lacks = f"no {', '.join(answer['missing'])}" if answer["missing"] else versions
         _fact(name, f"{lacks}  ({answer['interpreter']})")
-    lines = doctor.advice(found)
+    lines = doctor.advice(here)
     if where == "cuda" and not machine.has_gpu():
         lines.insert(0, "the driver shows no GPU here: nothing runs with --device cuda")
     click.echo("" if lines else "\nnothing in the way")
     for line in lines:
         _say(f"! {line}", 2)
-    if no_noise:
-        return
-    rows = doctor.availability(registry.IMPLEMENTATIONS.values(), found, where)
-    settings = Settings(device=where, threads=machine.threads())
-    plan = doctor.noise_plan(rows, settings, environments)
+    if not given["no_noise"]:
+        rows = doctor.availability(registry.IMPLEMENTATIONS.values(), here, where)
+        settings = Settings(device=where, threads=machine.threads())
+        _noise(doctor.noise_plan(rows, settings, environments))
+
+
+def _noise(plan: Plan) -> None:
+    """Measure one implementation against itself, and say how far it lies apart."""
+    from lstm_bench.analysis import noise, results
+    from lstm_bench.commands.run import run
+    from lstm_bench.driver import doctor
+    from lstm_bench.report import run_report
+    from lstm_bench.runs.choice import RunOptions
+
     name = plan.implementations[0].name
-    click.echo(f"\nnoise: {name} against itself, {counted(settings.threads, 'thread')}")
-    stop = Stop(options.tell)
-    with stop, options.alone(where), options.progress(quiet=True) as progress:
-        records = doctor.measure_noise(plan, progress, stop)
-    if stop.count:
-        sys.exit(stop.exit_code)
+    click.echo(f"\nnoise: {name} against itself, {counted(plan.settings.threads, 'thread')}")
+    session = run(RunOptions(ready=plan, results=None, quiet=True))
+    if session.interrupted:
+        sys.exit(session.code)
+    records = session.records
     floors = noise.floors(noise.controls(results.frame_of(records)))
     click.echo("\n".join("  " + line for line in run_report.noise_lines(floors)))
     if (verdict := doctor.verdict(records, floors.classes[-1].floor)) is not None:
         click.echo(f"  calls over 1 ms: {verdict}")
-    kinds = kinds_of([r.warnings for r in records])
-    for line in run_report.warning_lines(kinds, len(records)):
+    for line in run_report.warning_lines(kinds_of([r.warnings for r in records]), len(records)):
         click.echo(f"!{line}")
-    failed = [r for r in records if r.status != "ok"]
-    if failed:
-        click.echo(
-            f"  ! {counted(len(failed), 'cell')} failed: {failed[0].status}: {failed[0].reason}"
-        )
+    if failed := [r for r in records if r.status != "ok"]:
+        first = f"{failed[0].status}: {failed[0].reason}"
+        click.echo(f"  ! {counted(len(failed), 'cell')} failed: {first}")
         sys.exit(FAILED)
-
-
-def _limits(
-    pythons: Sequence[str],
-    device: str | None,
-    threads: int | None,
-    form: str | None,
-    output: str | None,
-) -> None:
-    """What this machine can do at best."""
-    from lstm_bench.driver import machine, preflight
-    from lstm_bench.features.limits import measure as limits
-    from lstm_bench.features.limits import report as limits_report
-
-    where = options.device_for(device)
-    with options.alone(where), options.busy("measuring"):
-        found = limits.measure(preflight.environments(pythons), where, threads or machine.threads())
-    options.write(limits_report.document(found), form, output)
 
 
 def _fact(name: str, what: str) -> None:

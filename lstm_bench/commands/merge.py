@@ -28,12 +28,11 @@ def merge(runs: Sequence[str], run_name: str | None, mixed: bool, results: Path)
     Runs of another grid, version or device are refused, and so are two that measured the same cell.
     The runs themselves stay as they are; the workers' logs stay with them.
     """
-    from lstm_bench.driver import preflight
+    from lstm_bench.runs import choice, run_folders
     from lstm_bench.runs import merge as merging
-    from lstm_bench.runs import run_folders
 
     folders = [run_folders.find_run(results, name) for name in runs]
-    name = preflight.run_name(run_name) if run_name else _common(folders)
+    name = choice.run_name(run_name) if run_name else _common(folders)
     into = results / name
     if into.resolve() in [folder.resolve() for folder in folders]:
         raise LstmBenchError(f"--run {name}: is one of the runs; expected a name of its own")
@@ -44,10 +43,10 @@ def merge(runs: Sequence[str], run_name: str | None, mixed: bool, results: Path)
         raise options.cannot_write(into, error) from None
     click.echo(merging.said(added, whole, into))
     shards = {source.plan.shard for source in sources if source.plan.shard}
-    of = max((shard[1] for shard in shards), default=0)
-    lacking = [str(n) for n in range(1, of + 1) if (n, of) not in shards]
+    parts = max((shard[1] for shard in shards), default=0)
+    lacking = [f"{n}/{parts}" for n in range(1, parts + 1) if (n, parts) not in shards]
     if lacking and added:
-        click.echo(f"! not among them: --shard {', '.join(f'{n}/{of}' for n in lacking)}", err=True)
+        click.echo(f"! not among them: --shard {', '.join(lacking)}", err=True)
     this = ["--run", name, *run_folders.elsewhere(into)]
     click.echo(f"Next: lstm-bench report {' '.join(this)}")
 

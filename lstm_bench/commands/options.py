@@ -8,11 +8,13 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from lstm_bench import features
 from lstm_bench.model.errors import LstmBenchError, Stopped
 from lstm_bench.model.types import INPUTS
 from lstm_bench.model.units import WIDTH
@@ -84,6 +86,27 @@ def shape(text: str, **more: Any) -> Callable[[F], F]:
 
     more.setdefault("multiple", not more.get("required"))
     return click.option("--shape", metavar="H,B,T[,I]", callback=read, help=text, **more)
+
+
+@dataclass(frozen=True)
+class Added:
+    """What a feature adds to a command: its options, and what they do in place of the command."""
+
+    options: Sequence[Callable[[F], F]]
+    run: Callable[..., Any]  # None or false: nothing was asked of it
+    word: str = ""  # the option whose value may be left out
+
+
+def of_features(door: str) -> Callable[[F], F]:
+    """The options that features add behind this door."""
+
+    def add(command: F) -> F:
+        for added in features.behind(door):
+            for option in reversed(added.options):
+                command = option(command)
+        return command
+
+    return add
 
 
 MOMENT = 2.0  # seconds without a word
@@ -183,8 +206,8 @@ def check_shapes(run: Run, shapes: Sequence[Shape]) -> None:
         try:
             chosen(run.cells, one_of([shape]), run.name)
         except LstmBenchError as error:
-            found = run_folders.with_shape(run.folder, shape) if run.folder else []
-            others = [one.name for one in found if one.name != run.name]
+            runs = run_folders.with_shape(run.folder, shape) if run.folder else []
+            others = [other.name for other in runs if other.name != run.name]
             has = f"; {others[0]} has it: --run {others[0]}" if others else ""
             raise LstmBenchError(f"{error}{has}") from None
 

@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from lstm_bench import features
 from lstm_bench.driver.gpu import Watch
@@ -22,6 +22,9 @@ from lstm_bench.runs.store import Sink
 if TYPE_CHECKING:
     from lstm_bench.driver.cell import Measurement
     from lstm_bench.driver.follow_ups import FollowUp
+
+
+MakeFollowUp: TypeAlias = "Callable[[Context], FollowUp]"
 
 
 class Observer(Protocol):
@@ -63,7 +66,7 @@ class Context:
         budget_s: float | None = None,
         missing: Mapping[str, str] | None = None,
         finished: Collection[str] = (),
-        follow_ups: Iterable[Callable[[Context], FollowUp]] | None = None,
+        follow_ups: Iterable[MakeFollowUp] | None = None,
     ):
         """`missing` names the frameworks that are not installed, with the reason for their cells.
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from lstm_bench import frameworks as registry
-from lstm_bench.driver import driver, machine, worker_pool
-from lstm_bench.driver.context import Context, Observer
+from lstm_bench.driver import machine, worker_pool
 from lstm_bench.model.types import (
     Implementation,
     Record,
@@ -23,7 +20,6 @@ from lstm_bench.model.types import (
 )
 from lstm_bench.model.units import counted, percent
 from lstm_bench.runs.plan import Plan
-from lstm_bench.runs.store import Kept
 
 #: Lists the files that more than one of an environment's NVIDIA packages claim to own.
 _CLASHES = (
@@ -54,17 +50,17 @@ class Availability:
 
 def survey(environments: Mapping[str, str], device: str) -> dict[str, dict[str, Any]]:
     """Every framework's interpreter, what it has, and what it lacks for running on `device`."""
-    found = {}
+    answers = {}
     for name, framework in registry.FRAMEWORKS.items():
         python = worker_pool.interpreter(name, environments)
-        found[name] = {"interpreter": python, **worker_pool.probe(python, framework)}
-    if not found["deepbench"]["missing"]:
-        found["deepbench"]["unusable"] = baseline_lacks(found["deepbench"]["interpreter"], device)
-    if not found["persistent"]["missing"]:
-        found["persistent"]["unusable"] = _lacks(
-            found["persistent"]["interpreter"], "lstm_kernels._gpu", "k.cuda(), k.nvrtc()"
-        )
-    return found
+        answers[name] = {"interpreter": python, **worker_pool.probe(python, framework)}
+    baseline, kernels = answers["deepbench"], answers["persistent"]
+    if not baseline["missing"]:
+        baseline["unusable"] = baseline_lacks(baseline["interpreter"], device)
+    if not kernels["missing"]:
+        libraries = "k.cuda(), k.nvrtc()"
+        kernels["unusable"] = _lacks(kernels["interpreter"], "lstm_kernels._gpu", libraries)
+    return answers
 
 
 def baseline_lacks(python: str, device: str) -> str:
@@ -77,7 +73,7 @@ def baseline_lacks(python: str, device: str) -> str:
 def _lacks(python: str, module: str, libraries: str) -> str:
     """Why an extension or the libraries that it drives cannot be loaded; empty if they can."""
     code = (
-        "from lstm_bench.worker import baseline_libraries as b\n"
+        "from lstm_bench.frameworks.deepbench import libraries as b\n"
         "from lstm_kernels import libraries as k\n"
         "from lstm_bench.model.types import Unsupported\n"
         "try:\n"
@@ -89,31 +85,28 @@ def _lacks(python: str, module: str, libraries: str) -> str:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
         return f"{python} does not load it: {error}"
-    told = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-    return f"{python} does not load it: {told[-1]}" if done.returncode else done.stdout.strip()
+    lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    return f"{python} does not load it: {lines[-1]}" if done.returncode else done.stdout.strip()
 
 
 def availability(
-    rows: Iterable[Implementation], found: Mapping[str, Mapping[str, Any]], device: str
+    rows: Iterable[Implementation], answers: Mapping[str, Mapping[str, Any]], device: str
 ) -> list[Availability]:
     """What can run on `device`, row by row."""
-    result = []
     no_gpu = device == "cuda" and not machine.has_gpu()
-    for row in rows:
-        framework = registry.framework_of(row)
-        answer = found[row.framework]
+
+    def lacks(row: Implementation) -> str:
+        answer = answers[row.framework]
         if device not in row.devices:
-            result.append(Availability(row, False, f"needs {' or '.join(row.devices)}"))
-        elif answer["missing"]:
-            lacks = ", ".join(answer["missing"])
-            result.append(Availability(row, False, f"no {lacks} here: {framework.install}"))
-        elif no_gpu:
-            result.append(Availability(row, False, "needs a GPU, and the driver shows none here"))
-        elif answer.get("unusable"):
-            result.append(Availability(row, False, answer["unusable"]))
-        else:
-            result.append(Availability(row, True))
-    return result
+            return f"needs {' or '.join(row.devices)}"
+        if missing := ", ".join(answer["missing"]):
+            return f"no {missing} here: {registry.framework_of(row).install}"
+        if no_gpu:
+            return "needs a GPU, and the driver shows none here"
+        return str(answer.get("unusable", ""))
+
+    details = ((row, lacks(row)) for row in rows)
+    return [Availability(row, not detail, detail) for row, detail in details]
 
 
 def clashes(python: str) -> list[tuple[list[str], int]]:
@@ -125,7 +118,7 @@ def clashes(python: str) -> list[tuple[list[str], int]]:
         return []
 
 
-def advice(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def advice(answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """What would make the numbers better, one line each."""
     lines = []
     governor = machine.governor()
@@ -138,7 +131,7 @@ def advice(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
         lines.append(
             f"the load is {load:.1f} on {counted(machine.threads(), 'core')}: close what else runs"
         )
-    for python in {f["interpreter"] for f in found.values()}:
+    for python in {f["interpreter"] for f in answers.values()}:
         for names, files in clashes(python):
             lines.append(
                 f"{' and '.join(names)} overwrite each other in {python} ({files} files):"
@@ -151,7 +144,6 @@ def advice(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 _SHAPES = (Shape(64, 16, 50, 64), Shape(128, 1, 32, 128), Shape(128, 16, 25, 128))
 _PAIRS = 8  # per shape
-_CANDIDATES = ("pytorch", "deepbench", "tf-mode2")
 QUIET = 0.02  # the noise floor of a machine that is fit to measure on
 DISTURBED = 0.05  # of its cells, at most
 
@@ -161,7 +153,8 @@ def noise_plan(
 ) -> Plan:
     """The same implementation many times over, interleaved: all that differs is noise."""
     able = {a.row.name: a.row for a in rows if a.runs}
-    name = next((n for n in _CANDIDATES if n in able), "fake")
+    candidates = sorted(f.noise for f in registry.FRAMEWORKS.values() if f.noise)
+    name = next((name for _, name in candidates if name in able), "fake")
     row = registry.IMPLEMENTATIONS[name]
     if name == "fake":  # no framework here: a loop that keeps one core busy
         row = replace(row, options={"real": True, "call_s": 0.003})
@@ -189,13 +182,3 @@ def verdict(records: Sequence[Record], floor: float | None) -> str | None:
         return f"not quiet: {disturbed} of {cells} were disturbed; close what else runs here"
     word = "quiet enough" if floor < QUIET else "noisy: close what else runs here"
     return f"{word} (expected under {percent(QUIET, 0)})"
-
-
-def measure_noise(
-    plan: Plan, observer: Observer, stop: Callable[[], bool] = lambda: False
-) -> list[Record]:
-    """Run the A/A plan; nothing is left on disk."""
-    with tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder:
-        kept = Kept(Path(folder))
-        driver.run(Context(plan, kept, observer, stop), plan.all_cells())
-        return kept.records

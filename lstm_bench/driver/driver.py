@@ -37,7 +37,7 @@ from lstm_bench.model.types import (
 from lstm_bench.model.units import counted
 from lstm_bench.runs import budget
 from lstm_bench.runs.estimate import Estimate, possible
-from lstm_bench.runs.plan import Plan
+from lstm_bench.runs.plan import Plan, by_shape
 
 CORES_TO_IMPORT = 4  # for each worker that starts beside others, so that import times stay true
 MAX_REPEATS = 3  # of a disturbed block
@@ -376,11 +376,3 @@ def pending(plan: Plan, records: Iterable[Record], retry_failed: bool) -> list[C
         wanted = (*again, "ok") if "interrupted" in statuses or at in lost else again
         left += [cell for cell, status in zip(group, statuses, strict=True) if status in wanted]
     return left
-
-
-def by_shape(cells: Iterable[Cell]) -> dict[tuple[int, Shape], list[Cell]]:
-    """Cells that are measured in turns, in the order in which their shapes come."""
-    groups: dict[tuple[int, Shape], list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault((cell.pass_number, cell.shape), []).append(cell)
-    return groups

@@ -56,9 +56,9 @@ def gpus() -> list[dict[str, Any]]:
 
 def has_gpu() -> bool:
     """Whether there is one to be used; where NVML cannot be asked, whether the driver is there."""
-    found = _listed()
-    if found is not None:
-        return bool(found)
+    visible = _listed()
+    if visible is not None:
+        return bool(visible)
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
     return not hidden and any(DEVICES.glob("nvidia[0-9]*"))
 

@@ -1,37 +1,20 @@
-"""Checks names, interpreters and frameworks before a run may write anything."""
+"""Checks interpreters, frameworks and the machine before a run may write anything."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lstm_bench import features
 from lstm_bench.driver import machine, worker_pool
-from lstm_bench.frameworks import VERSION, find, framework_of
-from lstm_bench.model import fake_script
+from lstm_bench.frameworks import framework_of
 from lstm_bench.model.framework import Framework
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import counted
 from lstm_bench.runs.grid import check_environment
 from lstm_bench.runs.plan import Plan
-from lstm_bench.runs.run_folders import resume_command
-
-
-def run_name(name: str) -> str:
-    """A run's name, which becomes a folder's."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
-        raise LstmBenchError(
-            f"--run: found {name[:110]!r}, expected up to 100 letters, digits, '.', '-' and '_',"
-            " a letter or digit first"
-        )
-    if name.endswith((".yaml", ".yml")):
-        raise LstmBenchError(
-            f"--run: found {name!r}, which names a grid; expected a run's own name"
-        )
-    return name
 
 
 def environments(pythons: Iterable[str], option: str = "--python") -> dict[str, str]:
@@ -108,37 +91,11 @@ def device(plan: Plan) -> None:
         )
 
 
-def resumed(stored: Plan, given: Mapping[str, str], folder: Path) -> Plan:
-    """The plan to go on with: the run's own, but nothing in its folder may choose what is run.
-
-    A run folder may come from anybody. Its rows must be those of this version's table, and its
-    interpreters must be named again.
-    """
-    fakes = {r.name: r.options for r in stored.implementations if r.framework.startswith("fake")}
-    for row in stored.implementations:
-        if row.name in fakes:
-            fake_script.check(dict(row.options), f"{folder}/manifest.json, {row.name}")
-            if row.module != "fake" or not re.fullmatch(
-                rf"fake(-[A-Za-z0-9]+)?(~{VERSION})?", row.home
-            ):
-                raise LstmBenchError(f"{folder}/manifest.json: {row.name} is no fake")
-        elif row != find(row.name, f"{folder}/manifest.json"):
-            raise LstmBenchError(
-                f"{folder}: {row.name} is another row in this version; start a new run"
-            )
-    if set(stored.environments) - set(given):
-        again = resume_command(folder, {**stored.environments, **given})
-        raise LstmBenchError(
-            f"{folder} was measured with interpreters of its own; name them again: {again}"
-        )
-    return replace(stored, environments=dict(given))
-
-
-def in_vain(plan: Plan, energy: bool) -> list[str]:
+def in_vain(plan: Plan) -> list[str]:
     """Warnings about what was asked for and cannot be had here."""
     lines = []
-    if energy and plan.settings.device == "cpu":
-        lines.append("--energy: it is read from an NVIDIA GPU, and this run is on a CPU: none")
+    if plan.energy and not plan.energy_where and plan.settings.device == "cpu":
+        lines.append("energy: it is read from an NVIDIA GPU, and this run is on a CPU: none")
     if plan.settings.device == "cpu" and plan.settings.threads > machine.threads():
         lines.append(
             f"{plan.settings.threads} threads on {counted(machine.threads(), 'core')}: they take"
@@ -186,3 +143,21 @@ def another_board(manifest: Mapping[str, Any]) -> str:
         "this run began on another GPU of the same kind, and its host may be another too: rows are"
         " held against each other at a shape, which is measured here or there as a whole"
     )
+
+
+def around_run(
+    plan: Plan, manifest: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """What features measure of this machine around a run, and what they could not.
+
+    Door `around_run`: function(plan, manifest) gives keys for the manifest before the run, when
+    there is none yet, and for its leg after it; an error says what the run goes on without.
+    """
+    measured: dict[str, Any] = {}
+    lost = []
+    for measure in features.behind("around_run"):
+        try:
+            measured |= measure(plan, manifest)
+        except LstmBenchError as error:
+            lost.append(str(error))
+    return measured, lost

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import lstm_kernels
 from lstm_bench.driver import protocol
 from lstm_bench.driver.protocol import Failure, Hello
-from lstm_bench.frameworks import framework_of
+from lstm_bench.frameworks import framework_of, known
 from lstm_bench.model.framework import Framework
 from lstm_bench.model.types import LstmBenchError, Settings, Shape, dumps, to_json
 from lstm_bench.runs.plan import TWIN, Plan
@@ -300,17 +300,14 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-#: Frameworks on top of another: they share its interpreter unless they have one of their own.
-_ON_TOP_OF = {"apex": "pytorch", "keras-torch": "pytorch", "keras-jax": "jax"}
-
-
 def interpreter(framework: str, chosen: Mapping[str, str]) -> str:
     """The interpreter for a framework: this one unless another is chosen.
 
     Another version of it, such as pytorch~old, has no other interpreter than its own.
     """
     name, mark, version = framework.partition("~")
-    family = _ON_TOP_OF.get(name, name.split("-")[0])
+    its = known(name)
+    family = its.on_top_of or its.name
     python = chosen.get(framework) or chosen.get(f"{family}{mark}{version}")
     if mark and not python:
         raise LstmBenchError(

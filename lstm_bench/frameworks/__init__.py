@@ -1,6 +1,7 @@
 """The table of implementations: each framework's folder has its rows and its session.
 
-`rows.py` is data that everybody may read; `session.py` runs the rows, and only a worker imports it.
+`rows.py` is all that is known of a framework, and everybody may read it; `session.py` runs the
+rows, and only a worker imports it.
 To add a variant, add a row; to add a framework, add a folder. `lstm-bench list`, the grid's name
 check and the worker follow.
 """
@@ -20,7 +21,7 @@ from lstm_bench.model.suggest import guess, nearest
 from lstm_bench.model.types import Implementation
 
 _FIRST = ("deepbench", "persistent", "pytorch", "libtorch", "tensorflow", "jax")  # of the table
-_NAMES = sorted(folder.name for folder in pkgutil.iter_modules(__path__))
+_NAMES = sorted(folder.name for folder in pkgutil.iter_modules(__path__) if folder.ispkg)
 _FOLDERS = [
     importlib.import_module(f"{__name__}.{name}.rows") for name in dict.fromkeys([*_FIRST, *_NAMES])
 ]
@@ -110,16 +111,28 @@ def bases(names: Iterable[str]) -> dict[str, str]:
     return clear
 
 
-def framework_of(implementation: Implementation) -> Framework:
-    """The framework row, by the name of what has an interpreter.
+def known(framework: str) -> Framework:
+    """Return what is known of a framework: nothing if a run names one that is gone."""
+    name = "fake" if framework.startswith("fake-") else framework
+    return FRAMEWORKS.get(name) or Framework(name, (), (), "")
 
-    Scripted fakes may live in worker processes of their own.
+
+def snippet(row: Implementation, device: str = "cpu") -> str:
+    """The code of a row on a device; empty for one that no program can use, such as `fake`.
+
+    The precision of a row with AMP may be the one that a run recorded, as `amp-bf16`.
     """
-    if implementation.framework.startswith("fake-"):
-        return replace(FRAMEWORKS["fake"], name=implementation.home)
-    if implementation.framework not in FRAMEWORKS:
+    framework = known(row.framework)
+    code = framework.code(row, device) if framework.code else ""
+    threads = f"{framework.threads_code.format(row.threads)}\n" if row.threads else ""
+    return code and threads + code
+
+
+def framework_of(implementation: Implementation) -> Framework:
+    """Return what an implementation needs, under the name of what has an interpreter."""
+    if not known(implementation.framework).install:
         raise LstmBenchError(
             f"{implementation.name}: FRAMEWORKS in lstm_bench/frameworks has no"
             f" {implementation.framework!r}{guess(implementation.framework, FRAMEWORKS)}"
         )
-    return replace(FRAMEWORKS[implementation.framework], name=implementation.home)
+    return replace(known(implementation.framework), name=implementation.home)

@@ -14,5 +14,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def guess(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'pytorch-amp'?`, or nothing."""
-    close = difflib.get_close_matches(str(name), list(known), n=2, cutoff=0.6)
+    name, known = str(name), list(known)
+    longer = [word for word in known if name and word.startswith(name)]
+    close = longer[:2] or difflib.get_close_matches(name, known, n=2, cutoff=0.6)
     return "; did you mean " + " or ".join(repr(c) for c in close) + "?" if close else ""

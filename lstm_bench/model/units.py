@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 
 WIDTH = 100
+SECONDS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 BYTES = {"GiB": 2**-30, "MiB": 2**-20, "KiB": 2**-10, "B": 1.0}
 
 
@@ -16,16 +17,14 @@ def seconds(value: float | None, digits: int = 3) -> str:
     """A duration with its unit."""
     if value is None or math.isnan(value):
         return "-"
-    for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "us"), (1e9, "ns")):
-        scaled = float(f"{value * factor:.{digits}g}")  # rounded first: 999.7 us is 1 ms
-        if scaled >= 1:
-            return f"{scaled:g} {unit}"
-    return "0 s"
+    return in_units(value, SECONDS, digits) or "0 s"
 
 
-def shown_ratio(a: float, b: float, digits: int = 3) -> float:
-    """The ratio of two times as `seconds` shows them."""
-    return float(f"{a:.{digits}g}") / float(f"{b:.{digits}g}")
+def shown_ratio(a: str, b: str) -> float:
+    """The ratio of two figures as they are shown, such as 931 us and 331 us; NaN without it."""
+    per = {**SECONDS, **BYTES}
+    (x, unit), (y, other) = a.split(), b.split()
+    return float(x) / float(y) * per[other] / per[unit] if float(x) and float(y) else math.nan
 
 
 def signed(value: float | None) -> str:
@@ -64,7 +63,7 @@ def size(value: float | None, digits: int = 3) -> str:
 def in_units(value: float, units: Mapping[str, float], digits: int = 3) -> str:
     """In the first unit in which it is at least one; empty if there is none."""
     for unit, factor in units.items():
-        scaled = float(f"{value * factor:.{digits}g}")
+        scaled = float(f"{value * factor:.{digits}g}")  # rounded first: 999.7 us is 1 ms
         if abs(scaled) >= 1:
             return f"{scaled:g} {unit}"
     return ""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from lstm_bench.model.types import Cell
 from lstm_bench.model.units import counted, seconds, span, wrapped
 from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.runs import budget
 from lstm_bench.runs.estimate import Estimate, call_s, possible, too_long
-from lstm_bench.runs.plan import Plan
+from lstm_bench.runs.plan import Plan, by_shape
 
 MOST_SHAPES = 24
 
@@ -49,13 +50,12 @@ def document(
         text("implementation", "implementation"),
         text("precision", "precision"),
         number("cells", "cells"),
-        Column("a call, about", lambda r: _from_to(r["least_s"], r["most_s"])),
+        Column("a call, about", _call),
         number("in all, about", "all_s", span),
         text("note", "note"),
     )
     labels = [shape.label for shape in shapes_here]
     more = f" ... {len(labels) - MOST_SHAPES} more" if len(labels) > MOST_SHAPES else ""
-    shapes = "shapes (hidden,batch,timesteps): " + "  ".join(labels[:MOST_SHAPES]) + more
     ends = dict.fromkeys(map(str, (sampling.rounds, sampling.max_rounds)))
     rounds = " to ".join(ends)
     late = (
@@ -63,6 +63,9 @@ def document(
         f" longer than sampling.timeout_s, {sampling.timeout_s:g} s; leave these rows or shapes"
         " out, or raise it"
     )
+    sizes = wrapped("shapes (hidden,batch,timesteps): " + "  ".join(labels[:MOST_SHAPES]) + more)
+    others = {name: path for name, path in plan.environments.items() if "~" in name}
+    lacking = f", {len(cells) - len(here)} of them not installed" if len(here) < len(cells) else ""
     result = Document()
     result.add(
         f"{plan.name}: {counted(len(shapes_here), 'shape')} x"
@@ -75,40 +78,26 @@ def document(
         + (f", {sampling.loads} loads for energy" if plan.energy and sampling.loads > 1 else ""),
         Table("plan", rows, columns),
         "\n".join(wrapped(f"{name}: {why}", 2) for name, why in missing.items()),
-        "\n".join(wrapped(f"{name} is {path}", 2) for name, path in _versions(plan).items()),
-        wrapped(shapes),
+        "\n".join(wrapped(f"{name} is {path}", 2) for name, path in others.items()),
+        sizes,
         wrapped(late) if any("time out" in str(row["note"]) for row in rows) else "",
         wrapped(
-            counted(len(cells), "cell")
-            + (
-                f", {len(cells) - len(here)} of them not installed"
-                if len(here) < len(cells)
-                else ""
-            )
-            + f", about {span(estimate.run_s(here))} (an estimate)"
-            f"{_within(estimate, here, budget_s)}. Nothing was run."
+            f"{counted(len(cells), 'cell')}{lacking}, about {span(estimate.run_s(here))}"
+            f" (an estimate){_within(estimate, here, budget_s)}. Nothing was run."
         ),
     )
     return result
 
 
-def _versions(plan: Plan) -> dict[str, str]:
-    """Where the other versions of a framework are."""
-    return {name: path for name, path in plan.environments.items() if "~" in name}
-
-
-def _from_to(least_s: float, most_s: float) -> str:
-    return " to ".join(dict.fromkeys((seconds(least_s), seconds(most_s))))
+def _call(row: Mapping[str, Any]) -> str:
+    return " to ".join(dict.fromkeys((seconds(row["least_s"]), seconds(row["most_s"]))))
 
 
 def _within(estimate: Estimate, cells: Sequence[Cell], budget_s: float | None) -> str:
     """What fits into a budget."""
     if budget_s is None:
         return ""
-    groups: dict[budget.Group, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault((cell.pass_number, cell.shape), []).append(cell)
-    share = budget.ration(estimate, groups, budget_s)
+    share = budget.ration(estimate, by_shape(cells), budget_s)
     if share.too_long:
         return f"; of the budget of {span(budget_s)}, {budget.in_words(share.too_long)}"
     whole = estimate.run_s(cells) <= budget_s

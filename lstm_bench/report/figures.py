@@ -24,10 +24,11 @@ from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.comparison import compare
 from lstm_bench.analysis.noise import METRICS, SHAPE, Numbers
 from lstm_bench.analysis.results import Run
+from lstm_bench.frameworks import FRAMEWORKS
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.units import counted, percent, short, times
 from lstm_bench.report import fastest
-from lstm_bench.report.colours import ink, look
+from lstm_bench.report.colours import ink, style_of
 
 PYTORCH = ("deepbench", "pytorch", "pytorch-amp")  # the rows of the paper's figures 2 and 4
 AXES = {
@@ -162,7 +163,7 @@ def time_by(run: Run, axis: str, only: Sequence[str] | None = None) -> Figure | 
     shifts = _scale_x(ax, sorted(set(table["at"])), len(order))
     lines = {}
     for name, shift in zip(last.index, shifts, strict=True):
-        mine, how = table[table["implementation"] == name], look(name)
+        mine, how = table[table["implementation"] == name], style_of(name)
         x, alpha = mine["at"].to_numpy() * shift, 0.6 if len(order) < 6 else 0.3
         ax.vlines(x, 1e3 * mine["low_s"], 1e3 * mine["high_s"], colors=how.colour, alpha=alpha)
         (lines[name],) = ax.plot(x, 1e3 * mine["latency_s"], label=name, color=how.colour)
@@ -218,7 +219,7 @@ def winners(run: Run, accuracy: str = "fp32") -> Figure | None:
     counts = summary.wins(won)
     names = sorted(set(won["fastest"]), key=lambda name: (-counts[name], of.names.index(name)))
     cells = list(zip(won["fastest"], won["ratio"], won["verdict"], strict=True))
-    won["colour"] = [look(n).colour + ("" if v == "slower" else PALE) for n, _, v in cells]
+    won["colour"] = [style_of(n).colour + ("" if v == "slower" else PALE) for n, _, v in cells]
     won["text"] = [f"{_short(n)}\n{times(r) if v == 'slower' else v}" for n, r, v in cells]
     beside = (won["fastest_s"] / won["reference_s"]).tolist()
     won["text"] += [f"\nC++ {r:.2g}x" if math.isfinite(r) else "" for r in beside]
@@ -235,7 +236,7 @@ def winners(run: Run, accuracy: str = "fp32") -> Figure | None:
     title = f"{what} in {summary.said(accuracy)}: {best if counts else 'nothing, all within noise'}"
     room = 0.1 + 0.6 * LINE * (len(names) + 1)
     figure, foot = heat_maps([about(run)], title, notes, shown, 3, room)
-    handles = [patches.Patch(facecolor=look(name).colour) for name in names]
+    handles = [patches.Patch(facecolor=style_of(name).colour) for name in names]
     labels = [f"{elided(name, 30)}: fastest at {counts[name]} of {len(won)}" for name in names]
     legend(figure, list(zip(handles, labels, strict=True)), "lower left", foot)
     return figure
@@ -410,7 +411,8 @@ def legend(figure: Figure, entries: list[tuple[Any, str]], corner: str, y: float
 
 def _short(name: str) -> str:
     """A name for a cell."""
-    name = name.replace("deepbench", "DB").replace("pytorch", "PT").replace("tf-mode", "TF")
+    for framework in FRAMEWORKS.values():
+        name = name.replace(*framework.short)
     return textwrap.fill(elided(plain(name), 18).replace("-", " "), 7)
 
 

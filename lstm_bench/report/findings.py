@@ -22,6 +22,7 @@ from lstm_bench.analysis.intervals import FEWEST_SHAPES
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import REFERENCES, Run, references
 from lstm_bench.analysis.summary import said
+from lstm_bench.frameworks import FRAMEWORKS
 from lstm_bench.model.types import UNSEEN_GPU, Implementation
 from lstm_bench.model.units import counted, error, factor, listed, seconds, single
 from lstm_bench.report import fastest, run_report
@@ -36,17 +37,7 @@ from lstm_bench.report.headline import (
     told_by,
 )
 
-TITLES = {
-    "deepbench": "C++",
-    "onnxruntime": "ONNX Runtime",
-    "openvino": "OpenVINO",
-    "persistent": "our kernels",
-    "pytorch": "PyTorch",
-    "tensorflow": "TensorFlow",
-    "jax": "JAX",
-    "keras-torch": "Keras on PyTorch",
-    "keras-jax": "Keras on JAX",
-}
+TITLES = {f.name: f.title for f in FRAMEWORKS.values() if f.title}
 #: What all numbers are about; help and README say the same.
 SCOPE = "Inference, one LSTM layer, one direction, equal lengths"
 LOWER = {"tf32": "TF32", "amp": "AMP", "fp16": "Half precision", "bf16": "bfloat16", "int8": "int8"}

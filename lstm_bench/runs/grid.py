@@ -90,8 +90,8 @@ def shipped() -> dict[str, Path]:
     """The project's own grids by name: in the package where it is installed, beside it else."""
     package = Path(__file__).resolve().parent.parent
     folders = (package / "grids", package.parent / "grids")
-    found = next((folder for folder in folders if folder.is_dir()), folders[0])
-    return {path.stem: path for path in sorted(found.glob("*.yaml"))}
+    grids = next((folder for folder in folders if folder.is_dir()), folders[0])
+    return {path.stem: path for path in sorted(grids.glob("*.yaml"))}
 
 
 def find(path: Path) -> Path:
@@ -127,15 +127,18 @@ def read(path: Path) -> dict[str, Any]:
         raise LstmBenchError(f"{path}{line}: not valid YAML: {problem}") from None
     if not isinstance(data, dict):
         raise LstmBenchError(f"{path}: found {_kind(data)}, expected keys such as hidden: [128]")
-    if "tf32" in data:
-        raise LstmBenchError(
-            f"{path}: found tf32, which is no longer a run's: name the rows that shall use it, such"
-            " as implementations: [pytorch, pytorch-tf32]"
-        )
     if unknown := [key for key in data if key not in KEYS]:
-        told = (f"unknown key {key!r}{nearest(str(key), KEYS)}" for key in unknown)
-        raise LstmBenchError("\n".join(f"{path}: {line}" for line in told))
+        lines = (f"{path}: unknown key {key!r}{nearest(str(key), KEYS)}" for key in unknown)
+        raise LstmBenchError("\n".join(lines))
     return data
+
+
+def at_shapes(shapes: Sequence[Shape]) -> tuple[Path, dict[str, Any]]:
+    """What the default grid does, named after these shapes; and its file."""
+    sizes = shapes[0].label.replace(",", "-")
+    name = f"shape-{sizes}" if len(set(shapes)) == 1 else "shapes"
+    default = shipped()["default"]
+    return default, {**read(default), "name": name}
 
 
 def plan(
@@ -174,9 +177,13 @@ def plan(
             names = _names(data, where, on(), fakes)
         return _doubled(_rows(list(map(str, names)), counts()[1:], origin, fakes), against, fakes)
 
-    found = _all(
-        name=lambda: _name(data, path),
-        shapes=lambda: tuple(_given(shapes) if shapes else _shapes(data, where)),
+    named = "name" if "name" in data else "the file's own name, for want of `name:`"
+    checked = _all(
+        name=lambda: _checked(data.get("name", path.stem), _NAME, f"{where}: {named}"),
+        shapes=lambda: tuple(
+            sized(astuple(shape), f"--shape {shape.label}") for shape in dict.fromkeys(shapes)
+        )
+        or _shapes(data, where),
         implementations=rows,
         device=on,
         threads=lambda: counts()[0],
@@ -195,8 +202,8 @@ def plan(
             **(against or {}),
         },
     )
-    stated = ({"device", "threads"} | _SETTINGS.keys()) & found.keys()
-    settings = Settings(**{name: found.pop(name) for name in stated})
+    stated = ({"device", "threads"} | _SETTINGS.keys()) & checked.keys()
+    settings = Settings(**{name: checked.pop(name) for name in stated})
     if settings.device == "cpu" and settings.inputs != "device":
         raise LstmBenchError(
             f"{where}: inputs: found {settings.inputs} and a run on the CPU, which copies nothing:"
@@ -210,24 +217,24 @@ def plan(
         energy=energy,
         all_threads=every,
         controls_shuffled=True,
-        bases=registry.bases(row.name for row in found["implementations"]),
-        **found,
+        bases=registry.bases(row.name for row in checked["implementations"]),
+        **checked,
     )
     result.check_size(where)
     return result
 
 
 def _all(**checks: Callable[[], Any]) -> dict[str, Any]:
-    """What each check gives; of those that fail, all that they say, a line each."""
-    found, said = {}, []
+    """The result of each check, or one error with the messages of all that fail."""
+    results, mistakes = {}, []
     for name, check in checks.items():
         try:
-            found[name] = check()
+            results[name] = check()
         except LstmBenchError as error:
-            said.append(str(error))
-    if said:
-        raise LstmBenchError("\n".join(dict.fromkeys(said)))  # one may lean on another
-    return found
+            mistakes.append(str(error))
+    if mistakes:
+        raise LstmBenchError("\n".join(dict.fromkeys(mistakes)))  # some lean on others
+    return results
 
 
 def _fakes(data: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -320,12 +327,6 @@ def _kind(value: Any) -> str:
     return kinds.get(type(value), repr(value))
 
 
-def _name(data: Mapping[str, Any], path: Path) -> str:
-    stated = "name" if "name" in data else "the file's own name, for want of `name:`"
-    name: str = _checked(data.get("name", path.stem), _NAME, f"{path}: {stated}")
-    return name
-
-
 def _checked(value: Any, kind: Any, where: str) -> Any:
     try:
         return msgspec.convert(value, kind)
@@ -353,11 +354,9 @@ def _threads(data: Mapping[str, Any], where: str, all_threads: int, on: str) -> 
     """
     value = data.get("threads", "all")
     values = value if isinstance(value, list) else [value]
-    _checked(values, _list("all, or [1, all]"), f"{where}: threads")
-    count = _whole(1, 4096, "all, or ")
-    counts = {
-        all_threads if v == "all" else _checked(v, count, f"{where}: threads") for v in values
-    }
+    at, count = f"{where}: threads", _whole(1, 4096, "all, or ")
+    _checked(values, _list("all, or [1, all]"), at)
+    counts = {all_threads if v == "all" else _checked(v, count, at) for v in values}
     ordered = sorted(counts, reverse=True)
     beside = isinstance(value, list) and on == "cuda"
     return [ordered[0], *(ordered if beside else ordered[1:])]
@@ -394,10 +393,10 @@ def _names(data: Mapping[str, Any], where: str, on: str, fakes: Mapping[str, Any
 
 
 def _environments(data: Mapping[str, Any], where: str) -> dict[str, str]:
-    found = _mapping(data, "environments", where)
-    for name, python in found.items():
+    pythons = _mapping(data, "environments", where)
+    for name, python in pythons.items():
         check_environment(name, python, f"{where}: environments")
-    return {name: os.path.expanduser(python) for name, python in found.items()}
+    return {name: os.path.expanduser(python) for name, python in pythons.items()}
 
 
 def check_environment(framework: str, python: Any, where: str) -> None:
@@ -414,41 +413,30 @@ def check_environment(framework: str, python: Any, where: str) -> None:
     _checked(python, _PYTHON, f"{where}: {framework}")
 
 
-def _axis(data: Mapping[str, Any], key: str, where: str) -> list[int]:
-    value = data[key]
-    values = [value] if isinstance(value, int) else value
-    values = _checked(values, _list("a list such as [128, 256]"), f"{where}: {key}")
-    return list(dict.fromkeys(_checked(v, _SIZES[key], f"{where}: {key}") for v in values))
-
-
-def _shapes(data: Mapping[str, Any], where: str) -> list[Shape]:
-    axes = [key for key in ("hidden", "batch", "timesteps", "input") if key in data]
+def _shapes(data: Mapping[str, Any], where: str) -> tuple[Shape, ...]:
+    """The shapes that the file lists, or the product of its axes."""
+    axes = [key for key in _SIZES if key in data]
     if "shapes" in data:
         if axes:
             raise LstmBenchError(f"{where}: found shapes and {axes[0]}, expected one of the two")
-        return _listed_shapes(data["shapes"], where)
+        listed = _list("a list such as [[512, 16, 25]]")
+        row = _list("[hidden, batch, timesteps] or a fourth, the input", 3, 4)
+        entries = enumerate(_checked(data["shapes"], listed, f"{where}: shapes"), 1)
+        places = [(f"{where}: shapes, entry {number}", entry) for number, entry in entries]
+        rows = [(at, _checked(entry, row, at)) for at, entry in places]
+        each = [sized([*entry, entry[0]][:4], at) for at, entry in rows]
+        return tuple(dict.fromkeys(each))  # the input defaults to the hidden size
     for key in ("hidden", "batch", "timesteps"):
         if key not in data:
             raise LstmBenchError(f"{where}: {key} is missing, expected a list such as {key}: [128]")
-    values = {key: _axis(data, key, where) for key in axes}
-    if math.prod(len(v) for v in values.values()) > MAX_CELLS:
+    values = []
+    for key in axes:
+        given = [data[key]] if isinstance(data[key], int) else data[key]
+        values.append(_checked(given, _list("a list such as [128, 256]"), f"{where}: {key}"))
+    if math.prod(map(len, values)) > MAX_CELLS:
         raise LstmBenchError(f"{where}: over {MAX_CELLS:,} shapes, expected fewer")
-    product = itertools.product(
-        values["hidden"], values["batch"], values["timesteps"], values.get("input", [0])
-    )
-    return [_fitting(Shape(h, b, t, i or h), where) for h, b, t, i in product]
-
-
-def _listed_shapes(value: Any, where: str) -> list[Shape]:
-    if not isinstance(value, list) or not value or len(value) > MAX_CELLS:
-        raise LstmBenchError(f"{where}: shapes: expected a list such as [[512, 16, 25]]")
-    sizes = _list("[hidden, batch, timesteps] or a fourth, the input", 3, 4)
-    shapes = []
-    for number, entry in enumerate(value, 1):
-        at = f"{where}: shapes, entry {number}"
-        entry = _checked(entry, sizes, at)
-        shapes.append(sized([*entry, entry[0]][:4], at))  # the input defaults to the hidden size
-    return list(dict.fromkeys(shapes))
+    product = (sized([*sizes, sizes[0]][:4], where) for sizes in itertools.product(*values))
+    return tuple(dict.fromkeys(product))
 
 
 def typed(text: str, where: str) -> Shape:
@@ -456,23 +444,12 @@ def typed(text: str, where: str) -> Shape:
     return sized(astuple(parsed(text, where)), f"{where} {text}")
 
 
-def _given(shapes: Sequence[Shape]) -> list[Shape]:
-    """The shapes of `--shape`, if all can be."""
-    each = dict.fromkeys(shapes)
-    return [sized(astuple(shape), f"--shape {shape.label}") for shape in each]
-
-
 def sized(sizes: Sequence[Any], where: str) -> Shape:
     """The shape of these sizes, if it can be measured."""
     each = zip(sizes, _SIZES.values(), _SIZES, strict=True)
-    return _fitting(Shape(*(_checked(n, kind, f"{where}: {key}") for n, kind, key in each)), where)
-
-
-def _fitting(shape: Shape, where: str) -> Shape:
-    largest = max(
-        shape.timesteps * shape.batch * max(shape.hidden, shape.input_size),
-        4 * shape.hidden * max(shape.hidden, shape.input_size),
-    )
+    shape = Shape(*(_checked(size, kind, f"{where}: {key}") for size, kind, key in each))
+    widest = max(shape.hidden, shape.input_size)
+    largest = max(shape.timesteps * shape.batch * widest, 4 * shape.hidden * widest)
     if largest > MAX_ELEMENTS:
         raise LstmBenchError(
             f"{where}: the shape {shape.label} has an array of {largest:,} elements,"
@@ -484,8 +461,6 @@ def _fitting(shape: Shape, where: str) -> Shape:
 def _sampling(data: Mapping[str, Any], where: str) -> Sampling:
     for key, value in data.items():
         at = f"{where}: sampling.{key}"
-        if key == "builds":
-            raise LstmBenchError(f"{at}: is gone, a cell is one build; leave it out")
         if key not in _SAMPLING:
             raise LstmBenchError(f"{at}: unknown key{nearest(key, sorted(_SAMPLING))}")
         if value is not None or key != "queued_calls":

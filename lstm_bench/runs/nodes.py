@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from lstm_bench.model.limits import Limits
-from lstm_bench.model.types import UNSEEN_GPU, Settings
+from lstm_bench.model.profile import Profile
+from lstm_bench.model.types import UNSEEN_GPU, Block, Record, Settings
 from lstm_bench.model.units import counted
 from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan
@@ -75,8 +76,8 @@ def kind_of_node(node: Node, plan: Plan) -> Kind:
 
 def read(folder: Path) -> dict[str, Node]:
     """The nodes of a run by name; none of a run on one machine."""
-    found = (line for line in store.read_nodes(folder, Node) if line)
-    return {node.node: node for node in found if _sound(node)}
+    lines = (line for line in store.read_nodes(folder, Node) if line)
+    return {node.node: node for node in lines if _sound(node)}
 
 
 def _sound(node: Node) -> bool:
@@ -90,3 +91,28 @@ def _sound(node: Node) -> bool:
 def here() -> str:
     """What this machine calls itself."""
     return platform.node() or "unnamed"
+
+
+def sign(record: Record, node: str, machine: Mapping[str, Any]) -> None:
+    """Note in a record where it was measured."""
+    record.node, record.device_name = node, str(machine["cpu"])
+    if record.device == "cuda" and machine["gpus"]:
+        gpu = machine["gpus"][0]
+        record.device_name, record.driver = str(gpu["name"]), str(gpu["driver"])
+
+
+@dataclass(frozen=True)
+class Signing:
+    """A sink that notes in every record where it was measured."""
+
+    sink: store.Sink
+    node: str
+    machine: Mapping[str, Any]
+
+    @property
+    def logs(self) -> Path:
+        return self.sink.logs
+
+    def append(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
+        sign(record, self.node, self.machine)
+        self.sink.append(record, blocks, profile)

@@ -6,7 +6,7 @@ import functools
 import heapq
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -78,11 +78,11 @@ class Plan:
         """
         if self.shard is None:
             return list(self.shapes)
-        number, of = self.shard
+        number, parts = self.shard
         estimate = Estimate(self)
         rows = [row.name for row in self.implementations]
         costs = {s: estimate.shape_s([Cell(name, s) for name in rows]) for s in self.shapes}
-        loads = [(0.0, part) for part in range(1, of + 1)]
+        loads = [(0.0, part) for part in range(1, parts + 1)]
         mine = set()
         shuffled = list(self.shapes)
         random.Random(f"{self.settings.seed} shards").shuffle(shuffled)
@@ -120,9 +120,9 @@ class Plan:
         first = self._places[shape] * self.controls % len(self._runnable)
         if first not in self._turns:
             turns = range(first, first + self.controls)
-            found = Counter(self._runnable[n % len(self._runnable)] for n in turns)
+            counts = Counter(self._runnable[n % len(self._runnable)] for n in turns)
             # with the first an even number, so that each has its twin
-            even = {name: more - (more + 1) % 2 for name, more in found.items()}
+            even = {name: more - (more + 1) % 2 for name, more in counts.items()}
             self._turns[first] = Counter(even)
         return self._turns[first]
 
@@ -192,12 +192,13 @@ class Plan:
 
     def same_work(self, other: Plan) -> bool:
         """Whether both plan the same work; interpreters may have moved, and frameworks come."""
-        left_aside: dict[str, Any] = {
-            "environments": {},
-            "bases": {},
-            "absent": (),
-            "all_threads": False,
-            "controls_shuffled": False,
-        }
-        mine, theirs = (replace(p, **left_aside) for p in (self, other))
-        return mine == theirs
+        names = ("environments", "bases", "absent", "all_threads", "controls_shuffled")
+        return self == replace(other, **{name: getattr(self, name) for name in names})
+
+
+def by_shape(cells: Iterable[Cell]) -> dict[tuple[int, Shape], list[Cell]]:
+    """Cells that are measured in turns, in the order in which their shapes come."""
+    groups: dict[tuple[int, Shape], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.pass_number, cell.shape), []).append(cell)
+    return groups

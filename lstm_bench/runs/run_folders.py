@@ -30,14 +30,14 @@ def newest(results: Path) -> list[Path]:
 
     Not by the file's date: a checkout gives reference runs the date of the checkout.
     """
-    found = []
+    runs = []
     for path in results.glob("*/manifest.json"):
         try:
             started = str(store.read_manifest(path.parent).get("started_at", ""))
         except LstmBenchError:
             continue
-        found.append((started, path.parent))
-    return [folder for _, folder in sorted(found, reverse=True)]
+        runs.append((started, path.parent))
+    return [folder for _, folder in sorted(runs, reverse=True)]
 
 
 def is_run(results: Path, name: str) -> bool:
@@ -66,8 +66,8 @@ def find_run(results: str | Path, name: str | Path | None) -> Path:
         known = [path.name for path in newest(results)]
         if not known:
             raise LstmBenchError(f"no run {name!r} in {results}, nor any other; {START}")
-        told = guess(name, known) or f"; the newest there: {', '.join(known[:5])}"
-        raise LstmBenchError(f"no run {name!r} in {results}{told}")
+        hint = guess(name, known) or f"; the newest there: {', '.join(known[:5])}"
+        raise LstmBenchError(f"no run {name!r} in {results}{hint}")
     for folder in newest(results):
         return folder
     raise LstmBenchError(f"no run in {results}; {START}")

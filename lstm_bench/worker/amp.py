@@ -1,4 +1,4 @@
-"""Which precision AMP casts to: the grid's, or the first that a small call proves."""
+"""Chooses the precision that AMP casts to: the grid's, or the first that a small call proves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lstm_bench.model.types import Settings, Shape, Unsupported
 from lstm_bench.worker import problem as problems
 from lstm_bench.worker.problem import Problem
 
-#: Frameworks cast to bf16 on a CPU unless told otherwise. Some CPUs run fp16 alone.
+#: Frameworks cast to bf16 on a CPU by default. Some CPUs run fp16 alone.
 ON_A_CPU = ("bf16", "fp16")
 
 

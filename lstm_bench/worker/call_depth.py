@@ -1,4 +1,4 @@
-"""How deep the library lies under the caller's call: which functions are on the stack between them.
+"""Measures how deep the library lies under the caller's call: the functions between the two.
 
 Python's frames are seen by `sys.setprofile`. The native ones are read off the stacks that a timer
 takes of the calling thread (`deepbench_ext/stacks.cpp`). Calls enter the library in several places,
@@ -50,7 +50,7 @@ LEVELS = (
 
 
 def measure(call: Callable[[], None], wait: Callable[[], None], python: bool = True) -> CallDepth:
-    """Of some hundred calls; without `python` the caller is not a Python one."""
+    """Watch some hundred calls; without `python` the caller is not a Python one."""
     try:
         above = _python_frames(call, wait) if python else []
         chains = Counter(filter(None, map(chain, _stacks(call, wait))))
@@ -58,12 +58,12 @@ def measure(call: Callable[[], None], wait: Callable[[], None], python: bool = T
         return CallDepth(problem=f"{type(error).__name__}: {gist(error)}")
     if not chains:
         return CallDepth(problem="no stack led into a library")
-    names, of = usual(chains), sum(chains.values())
-    return CallDepth([*above, *levels(names)], chains[names], of)
+    names, stacks = usual(chains), sum(chains.values())
+    return CallDepth([*above, *levels(names)], chains[names], stacks)
 
 
 def chain(stack: Iterable[Symbol]) -> tuple[str, ...]:
-    """Of a stack, outermost first: PyTorch's functions and the library's first, or nothing."""
+    """Cut a stack, outermost first, to PyTorch's functions and the library's first."""
     names: list[str] = []
     for file, raw in stack:
         name, base = readable(raw), Path(file).name
@@ -77,7 +77,7 @@ def chain(stack: Iterable[Symbol]) -> tuple[str, ...]:
 
 
 def usual(chains: Counter[tuple[str, ...]]) -> tuple[str, ...]:
-    """Of the ways to the library's function that most stacks lead to, the shortest frequent one."""
+    """The shortest frequent way to the library's function that most stacks lead to."""
     entries: Counter[str] = Counter()
     for names, count in chains.items():
         entries[names[-1]] += count
@@ -88,11 +88,11 @@ def usual(chains: Counter[tuple[str, ...]]) -> tuple[str, ...]:
 
 def levels(names: tuple[str, ...]) -> list[Frame]:
     """The functions of a chain, the last of which is the library's, and what they belong to."""
-    found, level = [], "binding"
+    frames, level = [], "binding"
     for name in names[:-1]:
         level = next((known for known, fits in LEVELS if fits.match(name)), level)
-        found.append(Frame(level, name or "?"))
-    return [*found, Frame("library", names[-1])]
+        frames.append(Frame(level, name or "?"))
+    return [*frames, Frame("library", names[-1])]
 
 
 def _stacks(call: Callable[[], None], wait: Callable[[], None]) -> Iterable[list[Symbol]]:

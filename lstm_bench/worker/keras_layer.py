@@ -14,20 +14,21 @@ def keras_on(backend: str) -> Any:
     os.environ["KERAS_BACKEND"] = backend
     import keras
 
-    found = keras.config.backend()
-    if found != backend:
-        raise Unsupported(f"Keras runs on {found} in this process, expected {backend}")
+    running = keras.config.backend()
+    if running != backend:
+        raise Unsupported(f"Keras runs on {running} in this process, expected {backend}")
     return keras
 
 
-def layer(keras: Any, problem: Problem) -> Any:
-    """As a user makes it, but with the problem's weights."""
+def layer(keras: Any, problem: Problem, **options: Any) -> Any:
+    """A layer as a user makes it, but with the problem's weights."""
     made = keras.layers.LSTM(
         problem.shape.hidden,
         return_sequences=True,
         return_state=True,
         kernel_initializer="zeros",  # weights are set below; the default takes seconds
         recurrent_initializer="zeros",
+        **options,
     )
     made.build((problem.shape.batch, problem.shape.timesteps, problem.shape.input_size))
     made.set_weights([problem.w_ih.T, problem.w_hh.T, problem.b_ih + problem.b_hh])

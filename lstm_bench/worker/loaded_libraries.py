@@ -1,4 +1,4 @@
-"""What this process has loaded, whoever loaded it."""
+"""The libraries that this process has loaded."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def path(name: str) -> str:
 
 def cudnn() -> str:
     """The version of the cuDNN that was loaded, by its own word; empty if none was."""
-    found = path("libcudnn.so")
+    loaded = path("libcudnn.so")
     try:
-        return dotted(int(ctypes.CDLL(found).cudnnGetVersion())) if found else ""
+        return dotted(int(ctypes.CDLL(loaded).cudnnGetVersion())) if loaded else ""
     except (OSError, AttributeError):
         return ""
 

@@ -47,7 +47,7 @@ def library(source: str, flags: Sequence[str] = (), against: str = "") -> ctypes
 
 
 def sources() -> Path:
-    """What is compiled at first use: in the package where it is installed, beside it else."""
+    """The folder of the sources: in an installed package, or beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     folders = (package / "kernels", package.parent / "deepbench_ext")
     return next(folder for folder in folders if (folder / "stacks.cpp").is_file())

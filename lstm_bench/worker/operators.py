@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lstm_bench.model.profile import Part, Profile
-from lstm_bench.model.units import gist
 
 #: What the ranges around a call and around the wait for it are called in a trace.
 CALL, WAIT = "lstm-bench call", "lstm-bench wait"
@@ -26,13 +26,17 @@ class Seen:
     size: int | None  # bytes that it allocated
 
 
-def repeat(call: Callable[[], None], calls: int) -> None:
-    """Make the calls, after one that is thrown away: the last `calls` ones count.
+def repeat(call: Callable[[], None], calls: int) -> list[int]:
+    """Make the calls after one that does not count, and return the nanoseconds of each.
 
-    A single call is one that takes so long that it does not show how slow a profiler is at first.
+    A single call takes so long that it does not show how slow a profiler is at first.
     """
+    walls_ns = []
     for _ in range(calls + (calls > 1)):
+        start = time.perf_counter_ns()
         call()
+        walls_ns.append(time.perf_counter_ns() - start)
+    return walls_ns[-calls:]
 
 
 def table(
@@ -76,9 +80,3 @@ def _problem(seen: Sequence[Seen], calls: int, profile: Profile, threads: int) -
     if not LEAST * wall_s <= own_s <= MOST * wall_s * threads:
         return f"the operators account for {own_s:.2g} s of a call of {wall_s:.2g} s"
     return ""
-
-
-def failed(source: str, calls: int, error: Exception) -> Profile:
-    """What is left of a pass whose profiler broke."""
-    problem = f"the profiler failed: {type(error).__name__}: {gist(error)}"
-    return Profile(source, "cpu", calls, problem=problem)

@@ -1,4 +1,4 @@
-"""What an implementation hands to the worker: a layer that is ready to be called."""
+"""A layer that is ready to be called: implementations hand it to the worker."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Session:
         return now() - start
 
     def operators(self, calls: int) -> Profile | None:
-        """What `calls` calls spent in each operator, by the framework's own profiler.
+        """Profile the time of `calls` calls in each operator, by the framework's own profiler.
 
         Operators are the host's, also where they only launch kernels; a layer without operators
         gives the phases of its call. None: there is no such profiler.
@@ -79,12 +79,12 @@ class Session:
         return None
 
     def activities(self, calls: int) -> tuple[list[Activity], list[Window]] | None:
-        """What `calls` calls did on the GPU, by the framework's own profiler, and when each ran.
+        """Record what `calls` calls do on the GPU, by the framework's own profiler and when.
 
         For machines where CUPTI cannot be asked itself. None: no GPU, or no such profiler.
         """
         return None
 
     def depth(self) -> CallDepth | None:
-        """Which functions lie between the caller's call and the library's. None: not known."""
+        """The functions between the caller's call and the library's; None if unknown."""
         return None

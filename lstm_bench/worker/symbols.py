@@ -31,7 +31,7 @@ _SYMBOL = np.dtype(
 
 
 class Symbol(NamedTuple):
-    """What lies at an address; empty where nobody knows."""
+    """The file and the function at an address; empty if unknown."""
 
     file: str
     name: str
@@ -49,10 +49,10 @@ class _LinkMap(ctypes.Structure):
 def at(address: int) -> Symbol:
     """The function that an address lies in, by its mangled name."""
     info, linked = _Info(), ctypes.POINTER(_LinkMap)()
-    found = ctypes.CDLL(None).dladdr1(
+    known = ctypes.CDLL(None).dladdr1(
         ctypes.c_void_p(address), ctypes.byref(info), ctypes.byref(linked), _LINK_MAP
     )
-    if not found or not linked:
+    if not known or not linked:
         return Symbol("", "")
     file = (linked.contents.file or b"").decode() or os.path.realpath("/proc/self/exe")
     return Symbol(file, _table(file)(address - linked.contents.offset))
@@ -85,10 +85,10 @@ def _read(content: mmap.mmap) -> Callable[[int], str]:
     texts = sections[names][1]
 
     def name_at(place: int) -> str:
-        found = int(np.searchsorted(starts, np.uint64(place), side="right")) - 1
-        if found < 0 or place >= ends[found]:
+        nearest = int(np.searchsorted(starts, np.uint64(place), side="right")) - 1
+        if nearest < 0 or place >= ends[nearest]:
             return ""
-        start = texts + int(symbols["name"][found])
+        start = texts + int(symbols["name"][nearest])
         return content[start : content.find(b"\0", start)].decode(errors="replace")
 
     return name_at

@@ -455,3 +455,21 @@ def test_scripting_takes_it_as_the_nn_lstm_that_it_is():
 
     model, x = Model(), torch.randn(5, 2, INPUT)
     assert torch.equal(torch.jit.script(model)(x)[0], model(x)[0])
+
+
+def test_what_looks_at_the_class_takes_a_restored_model():
+    model = lstm_kernels.replace(torch.nn.Sequential(made()), precision="tf32", quiet=True)
+    parameters = list(model.parameters())
+    assert type(lstm_kernels.restore(model)[0]) is torch.nn.LSTM
+    assert "precision" not in vars(model[0])
+    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
+    quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.LSTM}, torch.qint8)
+    assert "quantized" in type(quantised[0]).__module__
+
+
+def test_onnx_takes_it_as_the_nn_lstm_that_it_is(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    layer, x = lstm_kernels.LSTM(INPUT, HIDDEN, 2, bidirectional=True), torch.randn(5, 2, INPUT)
+    torch.onnx.export(layer, (x,), tmp_path / "layer.onnx", dynamo=False)
+    kinds = [node.op_type for node in onnx.load(tmp_path / "layer.onnx").graph.node]
+    assert kinds.count("LSTM") == 2

@@ -293,6 +293,14 @@ def test_the_switches_of_pytorch_choose_the_precision():
             assert torch.allclose(y.float(), layer(x)[0].float(), atol=2e-2)
 
 
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_a_precision_of_its_own_leaves_the_type_of_x(precision):
+    layer = torch.nn.LSTM(64, 64, num_layers=2, device="cuda")
+    x, _ = posed(layer, 9, 5)
+    answer = on_kernels(LSTM.like(layer, precision, plans=1), x)
+    assert off(layer, answer, x) < 2 * TOLERANCE[precision]
+
+
 def adam(layer, fused):
     optimiser = torch.optim.Adam(layer.parameters(), lr=0.1, fused=fused)
     for parameter in layer.parameters():

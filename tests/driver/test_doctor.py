@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from fake_nvml import FakeNvml
-from fakes import Quiet
 
 from lstm_bench.analysis import noise, results
 from lstm_bench.commands.machine import doctor_
+from lstm_bench.commands.run import run
 from lstm_bench.driver import doctor, machine, preflight
 from lstm_bench.frameworks import FRAMEWORKS, IMPLEMENTATIONS
 from lstm_bench.model.types import LstmBenchError, Sampling, Settings
+from lstm_bench.runs.choice import RunOptions
 
 
 def package(site, name, files):
@@ -95,7 +96,7 @@ def test_the_noise_run_yields_its_pairs_and_leaves_nothing_behind(monkeypatch):
     plan = doctor.noise_plan(rows, Settings(), {})
     quick = Sampling(rounds=3, max_rounds=3, warmup_s=0.01, warmup_cap_s=0.02, block_s=0.01)
     plan = replace(plan, sampling=quick)
-    records = doctor.measure_noise(plan, Quiet())
+    records = run(RunOptions(ready=plan, results=None, quiet=True)).records
     assert [r.status for r in records] == ["ok"] * 4
     assert len(noise.controls(results.frame_of(records))) == 2
 

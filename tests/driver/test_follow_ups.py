@@ -457,6 +457,7 @@ def test_ctrl_c_ends_profile_with_the_code_of_a_grid(monkeypatch):
     def interrupted(run: context.Context, cells):
         os.kill(os.getpid(), signal.SIGINT)
         assert run.stop()
+        return context.Outcome(interrupted=True)
 
     monkeypatch.setattr(driver, "run", interrupted)
     with pytest.raises(SystemExit) as ended:

@@ -1,80 +1,104 @@
 """What docs/how-to/add-an-implementation.md shows runs, and it names everything that there is."""
 
-import os
+import importlib
 import re
+import shutil
+import subprocess
 import sys
-import types
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 
 import pytest
-from conftest import REPOSITORY
-from test_frameworks import MISTAKES, SHAPES, check_of, says_its_path_and_what_it_holds
-from test_imports import above, foreign
-from test_registry import FILES, options_of
+from conftest import REPOSITORY, only_run, records
+from layers import MISTAKES, SHAPES, checked, options_of, says_its_path_and_what_it_holds
+from rooms import PACKAGE, above, foreign
 
+from lstm_bench import frameworks
 from lstm_bench.frameworks import FRAMEWORKS, IMPLEMENTATIONS
-from lstm_bench.model.framework import Framework
-from lstm_bench.model.types import Implementation, Sampling, Settings, Shape
+from lstm_bench.model.types import Implementation, Settings, Shape
 from lstm_bench.worker import problem as problems
-from lstm_bench.worker import worker
 from lstm_bench.worker.problem import Problem
 from lstm_bench.worker.session import Session
 
 TEXT = (REPOSITORY / "docs" / "how-to" / "add-an-implementation.md").read_text()
-ROW, FRAMEWORK, FILE = re.findall(r"```python\n(.*?)```", TEXT, re.S)
-SHAPE = asdict(Shape(hidden=7, batch=3, timesteps=5, input_size=11))
-QUICK = asdict(Sampling(block_s=0.001, warmup_s=0.001, warmup_calls=1))
+FILES = dict(
+    zip(("rows.py", "session.py"), re.findall(r"```python\n(.*?)```", TEXT, re.S), strict=True)
+)
+
+
+def add_to(folder):
+    """Lay the example down as a new folder beside the other frameworks."""
+    place = folder / "numpy"
+    place.mkdir(parents=True)
+    for name, text in {"__init__.py": "", **FILES}.items():
+        (place / name).write_text(text)
+    return place
+
+
+@pytest.mark.processes
+def test_two_new_files_are_all_that_a_framework_needs(tmp_path):
+    hidden = shutil.ignore_patterns("__pycache__")
+    copy = shutil.copytree(PACKAGE, tmp_path / "lstm_bench", ignore=hidden)
+    add_to(copy / "frameworks")
+    (tmp_path / "grids").symlink_to(REPOSITORY / "grids")
+
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import lstm_bench.cli as c; c.main()"
+    )
+    words = [
+        "grid",
+        "--shape",
+        "7,3,5,11",
+        "--implementations",
+        "numpy",
+        "--device",
+        "cpu",
+        "--fast",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    cells = records(only_run(tmp_path))
+    assert {cell["implementation"] for cell in cells} == {"numpy"}
+    assert {(cell["status"], cell["path"]) for cell in cells} == {("ok", "NumPy")}
 
 
 @pytest.fixture
-def row(monkeypatch):
-    (found,) = eval(f"({ROW})", {"Implementation": Implementation})
-    module = types.ModuleType(f"lstm_bench.frameworks.{found.module}.session")
-    exec(FILE, module.__dict__)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    (framework,) = eval(f"({FRAMEWORK})", {"Framework": Framework})
+def folder(tmp_path, monkeypatch):
+    """The example as one of the frameworks of this process."""
+    monkeypatch.setattr(frameworks, "__path__", [*frameworks.__path__, str(tmp_path)])
+    place = add_to(tmp_path)
+    importlib.invalidate_caches()
+    (framework,) = importlib.import_module("lstm_bench.frameworks.numpy.rows").FRAMEWORKS
     monkeypatch.setitem(FRAMEWORKS, framework.name, framework)
-    return found
+    yield place
+    for name in [name for name in sys.modules if name.startswith("lstm_bench.frameworks.numpy")]:
+        del sys.modules[name]
 
 
-def test_the_example_answers_rightly_and_is_timed(row):
-    mine = worker.Worker(row.module, Settings(threads=1))
-    hello = mine.hello()
-    assert hello["versions"]["numpy"]
-    assert hello["threads"] >= 1
-    place = os.memfd_create("reference")
-    mine.pose(SHAPE, row.computes, place, filled=False)
-    prepared = mine.prepare("key", asdict(row), SHAPE, QUICK)
-    os.close(place)
-    assert prepared["check"]["passed"], prepared["check"]["reason"]
-    assert prepared["memory"]["weights"] == 4 * 4 * 7 * (7 + 11 + 1)
-    assert prepared["memory"]["inputs"] == 4 * (5 * 3 * 11 + 2 * 3 * 7)
-    assert mine.measure("key", 0, QUICK, 0.001)["block"]["latency_ns"]
-    assert mine.check("key")["check"]["passed"]
-
-
-def test_the_example_holds_to_what_is_asked_of_every_framework(row):
+def test_the_example_holds_to_what_is_asked_of_every_framework(folder):
+    (row,) = importlib.import_module("lstm_bench.frameworks.numpy.rows").ROWS
+    session = importlib.import_module("lstm_bench.frameworks.numpy.session")
+    assert session.describe(Settings(threads=1))["threads"] >= 1
     for shape in SHAPES:
-        check = check_of(row, problems.make(shape, seed=3))
-        assert check.passed, check.reason
+        problem = problems.make(shape, seed=3)
+        assert checked(session.build(problem, row, Settings()), row, problem).passed
     problem = problems.make(SHAPES[0], seed=3)
     for mistake, make in MISTAKES.items():
-        broken = make(replace(problem, _shared={}))
-        assert not check_of(row, broken, truth=problem).passed, mistake
+        broken = session.build(make(replace(problem, _shared={})), row, Settings())
+        assert not checked(broken, row, problem).passed, mistake
     says_its_path_and_what_it_holds(row)
+    compile(frameworks.snippet(row), "the code of the row", "exec")
+
+
+def test_the_example_imports_what_it_may(folder):
+    for name, room in (("rows.py", "frameworks"), ("session.py", "worker")):
+        assert not above(folder / name, room) | foreign(folder / name)
 
 
 def test_every_option_is_named():
     for name in {row.module for row in IMPLEMENTATIONS.values()} - {"fake"}:  # grids script that
-        assert [o for o in options_of(FILES / name / "session.py") if f"`{o}`" not in TEXT] == []
-
-
-def test_the_example_is_a_row_of_its_framework_and_imports_what_it_may(row, tmp_path):
-    assert row.framework in FRAMEWORKS
-    path = tmp_path / row.module / "session.py"
-    path.parent.mkdir()
-    path.write_text(FILE)
-    assert not above(path, "worker") | foreign(path)
+        assert [option for option in options_of(name) if f"`{option}`" not in TEXT] == []
 
 
 @pytest.mark.parametrize("kind", [Problem, Implementation, Session, Shape])

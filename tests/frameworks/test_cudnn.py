@@ -21,6 +21,11 @@ ROOT = Path(__file__).resolve().parents[2]
 STANDARD, STATIC, DYNAMIC = 0, 1, 2
 TO_DEVICE, TO_HOST = 1, 2  # copies, as CUDA counts their kinds
 ONE_STREAM_ONE_HANDLE = 2
+NAMES = ("x", "h0", "c0", "w_ih", "w_hh", "b_ih", "b_hh")
+each_precision = pytest.mark.parametrize(
+    ("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 5e-3)]
+)
+in_a_graph_or_not = pytest.mark.parametrize("graph", [False, True])
 
 pytestmark = pytest.mark.xdist_group("cudnn")
 
@@ -40,65 +45,73 @@ def fake(library):
     assert handle.fake_sticky() == 0, "an error was left for the next call to find"
 
 
-def run(library, arrays, **options):
-    timesteps, batch, inputs = arrays[0].shape
-    lstm = _cudnn.Lstm(library, library, arrays[1].shape[1], inputs, batch, timesteps, **options)
-    try:
-        lstm.load(*arrays)
-        assert all(np.isnan(array).all() for array in lstm.outputs()), "not poisoned"
-        lstm.forward()
-        lstm.wait()
-        return lstm.outputs()
-    finally:
+@pytest.fixture
+def layer(library, fake):
+    """Makes layers, which are released when the test ends."""
+    made = []
+
+    def make(*sizes, arrays=None, **options):
+        made.append(_cudnn.Lstm(library, library, *sizes, **options))
+        if arrays:
+            made[-1].load(*arrays)
+        return made[-1]
+
+    yield make
+    for lstm in made:
         lstm.release()
 
 
-@pytest.mark.parametrize("graph", [False, True])
+def error(outputs, arrays, **options):
+    """The largest of output, h and c."""
+    expected = reference(*arrays, **options)
+    return max(np.abs(a - b).max() for a, b in zip(outputs, expected, strict=True))
+
+
+def run(layer, arrays, **options):
+    timesteps, batch, inputs = arrays[0].shape
+    lstm = layer(arrays[1].shape[1], inputs, batch, timesteps, arrays=arrays, **options)
+    assert all(np.isnan(array).all() for array in lstm.outputs()), "not poisoned"
+    lstm.forward()
+    lstm.wait()
+    return lstm.outputs()
+
+
+@in_a_graph_or_not
 @pytest.mark.parametrize("skip_input", [False, True])
-@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 5e-3)])
+@each_precision
 @pytest.mark.parametrize("algorithm", ["standard", "persist-static", "persist-dynamic"])
 def test_weights_and_biases_reach_their_place(
-    library, fake, algorithm, precision, tolerance, skip_input, graph
+    layer, algorithm, precision, tolerance, skip_input, graph
 ):
     arrays = problem(5, 5 if skip_input else 3, 2, 4)
-    found = run(
-        library,
-        arrays,
-        algorithm=algorithm,
-        precision=precision,
-        skip_input=skip_input,
-        graph=graph,
-    )
-    for array, right in zip(found, reference(*arrays, skip_input=skip_input), strict=True):
-        assert array.dtype == np.float32
-        assert array.shape == right.shape
-        assert np.abs(array - right).max() < tolerance
+    options = {"algorithm": algorithm, "precision": precision, "graph": graph}
+    outputs = run(layer, arrays, skip_input=skip_input, **options)
+    assert [array.dtype for array in outputs] == [np.float32] * 3
+    assert [array.shape for array in outputs] == [(4, 2, 5), (2, 5), (2, 5)]
+    assert error(outputs, arrays, skip_input=skip_input) < tolerance
 
 
-@pytest.mark.parametrize("graph", [False, True])
-@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 5e-3)])
-def test_states_are_carried_from_call_to_call(library, fake, precision, tolerance, graph):
+@in_a_graph_or_not
+@each_precision
+def test_states_are_carried_from_call_to_call(layer, precision, tolerance, graph):
     arrays = problem(5, 3, 2, 3)
-    lstm = _cudnn.Lstm(library, library, 5, 3, 2, 3, precision=precision)
+    lstm = layer(5, 3, 2, 3, precision=precision)
     lstm.load(*arrays)
     lstm.replay(graph)
     lstm.forward()
     assert_carried(lstm, arrays, tolerance)
     with pytest.raises(ValueError, match="h0 or c0 does not have the size"):
         lstm.carry(arrays[0], arrays[2])
-    lstm.release()
 
 
-@pytest.mark.parametrize("graph", [False, True])
+@in_a_graph_or_not
 @pytest.mark.parametrize("pinned", [False, True])
-@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 5e-3)])
+@each_precision
 def test_x_comes_from_host_memory_in_every_call_and_y_goes_there(
-    library, fake, precision, tolerance, pinned, graph
+    layer, fake, precision, tolerance, pinned, graph
 ):
     arrays = problem(5, 3, 2, 4)
-    lstm = _cudnn.Lstm(library, library, 5, 3, 2, 4, precision=precision, graph=graph)
-    with pytest.raises(RuntimeError, match="load"):
-        lstm.keep_on_host(pinned)
+    lstm = layer(5, 3, 2, 4, precision=precision, graph=graph)
     lstm.load(*arrays)
     on_device = lstm.memory()
     lstm.keep_on_host(pinned)
@@ -106,65 +119,61 @@ def test_x_comes_from_host_memory_in_every_call_and_y_goes_there(
     assert all(np.isnan(array).all() for array in lstm.outputs()), "not poisoned"
     for _ in range(2):
         assert lstm.time_queued(2) > 0
-        for array, right in zip(lstm.outputs(), reference(*arrays), strict=True):
-            assert np.abs(array - right).max() < tolerance
+        assert error(lstm.outputs(), arrays) < tolerance
     lstm.replay(not graph)
     assert_carried(lstm, arrays, tolerance)
     lstm.load(*arrays)  # from here on the device's
     fake.fake_set_lost_copies(TO_DEVICE)
     lstm.forward()
-    assert np.abs(lstm.outputs()[0] - reference(*arrays)[0]).max() < tolerance
-    lstm.release()
+    assert error(lstm.outputs(), arrays) < tolerance
 
 
-@pytest.mark.parametrize("graph", [False, True])
+@in_a_graph_or_not
 @pytest.mark.parametrize("pinned", [False, True])
 @pytest.mark.parametrize("lost", [TO_DEVICE, TO_HOST])
-def test_a_call_that_leaves_out_a_copy_gives_a_wrong_answer(library, fake, lost, pinned, graph):
+def test_a_call_that_leaves_out_a_copy_gives_a_wrong_answer(layer, fake, lost, pinned, graph):
     arrays = problem(5, 3, 2, 4)
-    lstm = _cudnn.Lstm(library, library, 5, 3, 2, 4, graph=graph)
+    lstm = layer(5, 3, 2, 4, graph=graph)
     lstm.load(*arrays)
     lstm.keep_on_host(pinned)
     fake.fake_set_lost_copies(lost)
     lstm.forward()
     lstm.wait()
-    assert not np.abs(lstm.outputs()[0] - reference(*arrays)[0]).max() < 0.01
-    lstm.release()
+    assert not error(lstm.outputs(), arrays) < 0.01
 
 
-def test_pinned_memory_that_is_refused_is_said(library, fake):
-    lstm = _cudnn.Lstm(library, library, 5, 3, 2, 4)
+def test_pinned_memory_that_is_refused_is_said(layer, fake):
+    lstm = layer(5, 3, 2, 4)
     lstm.load(*problem(5, 3, 2, 4))
     fake.fake_set_limit(0)
     with pytest.raises(MemoryError, match=r"cudaHostAlloc of 96 bytes: .*hidden 5"):
         lstm.keep_on_host(True)
-    lstm.release()
 
 
-def test_a_refusal_carries_the_librarys_word_and_the_shape(library, fake):
+def test_a_refusal_carries_the_librarys_word_and_the_shape(layer):
     with pytest.raises(
         _cudnn.Unsupported,
         match=r"cudnnSetRNNDescriptor_v8: CUDNN_STATUS_NOT_SUPPORTED, why, .*hidden 65",
     ):
-        _cudnn.Lstm(library, library, 65, 65, 1, 1, algorithm="persist-static")
+        layer(65, 65, 1, 1, algorithm="persist-static")
     assert issubclass(_cudnn.Unsupported, NotImplementedError)
 
 
-@pytest.mark.parametrize("graph", [False, True])
-def test_a_refusal_of_the_call_itself(library, fake, graph):
+@in_a_graph_or_not
+def test_a_refusal_of_the_call_itself(layer, graph):
     with pytest.raises(_cudnn.Unsupported, match="cudnnRNNForward"):
-        run(library, problem(4, 4, 1, 1), algorithm="persist-static-small-h", graph=graph)
+        run(layer, problem(4, 4, 1, 1), algorithm="persist-static-small-h", graph=graph)
 
 
 @pytest.mark.parametrize("limit", [0, 500, 1500, 2500, 5000])
-def test_too_little_memory_is_said_and_nothing_stays_behind(library, fake, limit):
+def test_too_little_memory_is_said_and_nothing_stays_behind(layer, fake, limit):
     fake.fake_set_limit(limit)
     with pytest.raises(
         MemoryError, match=r"cudaMalloc of .* bytes: cudaErrorMemoryAllocation.*hidden 16"
     ):
-        _cudnn.Lstm(library, library, 16, 16, 2, 30)
+        layer(16, 16, 2, 30)
     fake.fake_set_limit(2**34)
-    run(library, problem(16, 16, 2, 3))
+    run(layer, problem(16, 16, 2, 3))
 
 
 @pytest.mark.parametrize(
@@ -175,9 +184,9 @@ def test_too_little_memory_is_said_and_nothing_stays_behind(library, fake, limit
         ({"skip_input": True}, "equal"),
     ],
 )
-def test_wrong_options_are_named(library, fake, options, word):
+def test_wrong_options_are_named(layer, options, word):
     with pytest.raises(ValueError, match=word):
-        _cudnn.Lstm(library, library, 4, 5, 1, 1, **options)
+        layer(4, 5, 1, 1, **options)
 
 
 def test_a_library_that_is_not_there(library):
@@ -185,10 +194,11 @@ def test_a_library_that_is_not_there(library):
         _cudnn.Lstm("/nowhere/libcudnn.so.9", library, 4, 4, 1, 1)
 
 
-def test_wrong_arrays_and_released_layers_are_named(library, fake):
-    lstm = _cudnn.Lstm(library, library, 4, 4, 1, 1)
-    with pytest.raises(RuntimeError, match="load"):
-        lstm.forward()
+def test_wrong_arrays_and_released_layers_are_named(layer):
+    lstm = layer(4, 4, 1, 1)
+    for call in (lstm.forward, lambda: lstm.replay(True), lambda: lstm.keep_on_host(True)):
+        with pytest.raises(RuntimeError, match="load"):
+            call()
     with pytest.raises(ValueError, match="h0"):
         lstm.load(*[np.zeros(3) if i == 1 else a for i, a in enumerate(problem(4, 4, 1, 1))])
     lstm.release()
@@ -196,18 +206,17 @@ def test_wrong_arrays_and_released_layers_are_named(library, fake):
         lstm.forward()
 
 
-def test_a_second_load_counts_in_a_graph(library, fake):
-    lstm = _cudnn.Lstm(library, library, 4, 4, 2, 3, graph=True)
+def test_a_second_load_counts_in_a_graph(layer):
+    lstm = layer(4, 4, 2, 3, graph=True)
     for seed in (1, 2):
         arrays = problem(4, 4, 2, 3, seed)
         lstm.load(*arrays)
         lstm.forward()
-        assert np.abs(lstm.outputs()[0] - reference(*arrays)[0]).max() < 1e-5
-    lstm.release()
+        assert error(lstm.outputs(), arrays) < 1e-5
 
 
-def test_timing_and_memory(library, fake):
-    lstm = _cudnn.Lstm(library, library, 4, 4, 2, 3)
+def test_timing_and_memory(layer):
+    lstm = layer(4, 4, 2, 3)
     lstm.load(*problem(4, 4, 2, 3))
     assert len(lstm.time_each(3)) == 3
     assert min(lstm.time_each(2)) > 0
@@ -218,28 +227,25 @@ def test_timing_and_memory(library, fake):
         "outputs": 4 * (24 + 16),
         "workspace": 1000,
     }
-    lstm.release()
 
 
-@pytest.mark.parametrize("graph", [False, True])
-def test_the_device_times_every_call_by_itself(library, fake, graph):
+@in_a_graph_or_not
+def test_the_device_times_every_call_by_itself(layer, fake, graph):
     arrays = problem(4, 4, 2, 3)
-    lstm = _cudnn.Lstm(library, library, 4, 4, 2, 3, graph=graph)
+    lstm = layer(4, 4, 2, 3, graph=graph)
     lstm.load(*arrays)
     spans = lstm.time_device(3)
     assert len(spans) == 3
     assert min(spans) > (1_000_000 if graph else 2_000_000)  # what the fake takes for a call
     assert lstm.time_device(0) == []
-    assert np.abs(lstm.outputs()[0] - reference(*arrays)[0]).max() < 1e-5
-    lstm.release()  # and the fixture sees that the events are gone
+    assert error(lstm.outputs(), arrays) < 1e-5
 
 
-def test_events_of_a_call_that_fails_are_freed(library, fake):
-    lstm = _cudnn.Lstm(library, library, 4, 4, 1, 1, algorithm="persist-static-small-h")
+def test_events_of_a_call_that_fails_are_freed(layer):
+    lstm = layer(4, 4, 1, 1, algorithm="persist-static-small-h")
     lstm.load(*problem(4, 4, 1, 1))
     with pytest.raises(_cudnn.Unsupported, match="cudnnRNNForward"):
         lstm.time_device(1)
-    lstm.release()
 
 
 def test_versions(library):
@@ -253,27 +259,33 @@ def test_versions(library):
 # --- lstm_bench/frameworks/deepbench/session.py over it
 
 
-def session(library, monkeypatch, hidden=8, inputs="device", **options):
+@pytest.fixture
+def session(library, fake, monkeypatch):
+    """Makes sessions of the row with these options, which are closed when the test ends."""
     monkeypatch.setattr(deepbench.libraries, "cudnn", lambda: (library, library))
-    x, h0, c0, w_ih, w_hh, b_ih, b_hh = problem(hidden, hidden, 2, 3)
-    shape = Shape(hidden, 2, 3, hidden)
-    return deepbench.build(
-        SimpleNamespace(x=x, h0=h0, c0=c0, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh, shape=shape),
-        SimpleNamespace(options=options),
-        Settings(device="cuda", inputs=inputs),
-    )
+    made = []
+
+    def build(hidden=8, inputs="device", **options):
+        arrays = dict(zip(NAMES, problem(hidden, hidden, 2, 3), strict=True))
+        layer = SimpleNamespace(**arrays, shape=Shape(hidden, 2, 3, hidden))
+        settings = Settings(device="cuda", inputs=inputs)
+        made.append(deepbench.build(layer, SimpleNamespace(options=options), settings))
+        return made[-1]
+
+    yield build
+    for one in made:
+        one.close()
 
 
-def test_the_path_says_what_ran(library, fake, monkeypatch):
-    one = session(library, monkeypatch, algorithm="persist-dynamic", graph=True)
+def test_the_path_says_what_ran(session):
+    one = session(algorithm="persist-dynamic", graph=True)
     assert one.path == "cuDNN 9.19.0 persist-dynamic, graph"
     assert one.memory["workspace"] == 1000
-    one.close()
 
 
 @pytest.mark.parametrize("inputs", ["pinned", "pageable"])
-def test_a_row_copies_x_and_y_as_the_settings_have_it(library, fake, monkeypatch, inputs):
-    one = session(library, monkeypatch, inputs=inputs, graph=True)
+def test_a_row_copies_x_and_y_as_the_settings_have_it(session, fake, inputs):
+    one = session(inputs=inputs, graph=True)
     assert inputs in one.inputs_from
     fake.fake_set_lost_copies(TO_HOST)
     one.call()
@@ -282,8 +294,7 @@ def test_a_row_copies_x_and_y_as_the_settings_have_it(library, fake, monkeypatch
     fake.fake_set_lost_copies(0)
     one.call()
     one.wait()
-    assert np.abs(one.outputs()[0] - reference(*problem(8, 8, 2, 3))[0]).max() < 1e-5
-    one.close()
+    assert error(one.outputs(), problem(8, 8, 2, 3)) < 1e-5
 
 
 @pytest.fixture
@@ -298,17 +309,16 @@ def steady(monkeypatch):
     monkeypatch.setattr(deepbench, "trial", trial)
 
 
-def test_best_takes_the_fastest_and_frees_the_rest(library, fake, steady, monkeypatch):
-    best = session(library, monkeypatch, choose="best")
+def test_best_takes_the_fastest_and_frees_the_rest(session, steady):
+    best = session(choose="best")
     assert best.path.startswith("cuDNN 9.19.0 persist-dynamic")
     assert best.path.endswith("(fastest of 6)")
     best.call()
     best.wait()
     assert np.isfinite(best.outputs()[0]).all()
-    best.close()
 
 
-def test_the_peak_of_best_is_that_of_what_was_tried(library, fake, monkeypatch):
+def test_the_peak_of_best_is_that_of_what_was_tried(session, monkeypatch):
     tried = []
     made = deepbench.BaselineSession.__init__
 
@@ -317,14 +327,13 @@ def test_the_peak_of_best_is_that_of_what_was_tried(library, fake, monkeypatch):
         tried.append(sum(self.memory.values()))
 
     monkeypatch.setattr(deepbench.BaselineSession, "__init__", init)
-    best = session(library, monkeypatch, choose="best")
+    best = session(choose="best")
     assert best.device_peak() >= max(tried) + min(tried)  # two are alive at a time
     assert best.device_peak() > sum(best.memory.values())
-    best.close()
 
 
-def test_a_layer_replays_a_graph_or_launches_as_it_is_told(library, fake, monkeypatch):
-    one = session(library, monkeypatch)
+def test_a_layer_replays_a_graph_or_launches_as_it_is_told(session):
+    one = session()
     expected = None
     for on in (False, True, False, True):
         one.lstm.replay(on)
@@ -333,29 +342,13 @@ def test_a_layer_replays_a_graph_or_launches_as_it_is_told(library, fake, monkey
         expected = one.outputs() if expected is None else expected
         for got, wanted in zip(one.outputs(), expected, strict=True):
             assert np.array_equal(got, wanted)
-    one.close()
 
 
-def test_replaying_comes_after_loading(library, fake):
-    lstm = _cudnn.Lstm(library, library, 4, 4, 1, 2)
-    with pytest.raises(RuntimeError, match="load"):
-        lstm.replay(True)
-    lstm.release()
-
-
-def test_best_passes_over_an_algorithm_that_is_fast_and_wrong(library, fake, steady, monkeypatch):
+@pytest.mark.parametrize(("hidden", "tried"), [(8, "4"), (70, "2")])  # 70: STANDARD alone
+def test_best_passes_over_what_is_fast_and_wrong_or_refused(session, fake, steady, hidden, tried):
     fake.fake_set_wrong(DYNAMIC)
-    best = session(library, monkeypatch, choose="best")
-    assert "standard, graph" in best.path
-    best.close()
-
-
-def test_best_without_any_other_algorithm_is_standard(library, fake, steady, monkeypatch):
-    fake.fake_set_wrong(DYNAMIC)
-    best = session(library, monkeypatch, hidden=70, choose="best")
-    assert "standard, graph" in best.path
-    assert "(fastest of 2)" in best.path
-    best.close()
+    best = session(hidden=hidden, choose="best")
+    assert best.path.endswith(f"standard, graph (fastest of {tried})")
 
 
 @pytest.fixture
@@ -373,23 +366,22 @@ def trials(monkeypatch, tmp_path):
     return tried
 
 
-def test_what_was_fastest_once_is_built_at_once(library, fake, steady, trials, monkeypatch):
-    first = session(library, monkeypatch, choose="best")
+def test_what_was_fastest_once_is_built_at_once(session, steady, trials):
+    first = session(choose="best")
     first.close()
     trials.clear()
-    best = session(library, monkeypatch, choose="best")
+    best = session(choose="best")
     assert best.path == first.path == "cuDNN 9.19.0 persist-dynamic (fastest of 6)"
     assert not trials
     best.call()
     best.wait()
     assert np.isfinite(best.outputs()[0]).all()
-    best.close()
 
 
-def test_another_shape_gpu_or_library_is_tried_anew(library, fake, trials, monkeypatch):
+def test_another_shape_gpu_or_library_is_tried_anew(session, library, trials, monkeypatch):
     def tried(**changes):
         trials.clear()
-        session(library, monkeypatch, choose="best", **changes).close()
+        session(choose="best", **changes).close()
         return bool(trials)
 
     assert tried()
@@ -403,35 +395,34 @@ def test_another_shape_gpu_or_library_is_tried_anew(library, fake, trials, monke
     assert not tried()
 
 
-def test_what_is_kept_and_no_longer_runs_is_chosen_anew(library, fake, trials, monkeypatch):
-    session(library, monkeypatch, choose="best").close()
+def test_what_is_kept_and_no_longer_runs_is_chosen_anew(session, trials):
+    session(choose="best").close()
     (path,) = cache.folder("choices", "lstm-bench").iterdir()
     path.write_text(path.read_text().replace("persist-dynamic", "persist-static-small-h"))
-    best = session(library, monkeypatch, choose="best")
+    best = session(choose="best")
     assert "persist-static-small-h" not in best.path
     best.close()
     path.write_text("torn")
     trials.clear()
-    session(library, monkeypatch, choose="best").close()
+    session(choose="best").close()
     assert trials
 
 
-def test_without_a_gpu_nothing_is_kept(library, fake, trials, monkeypatch):
+def test_without_a_gpu_nothing_is_kept(session, trials, monkeypatch):
     monkeypatch.setattr(cache, "gpu_name", lambda: "")
-    session(library, monkeypatch, choose="best").close()
+    session(choose="best").close()
     assert not cache.folder("choices", "lstm-bench").exists()
 
 
-def test_an_algorithm_that_would_compile_for_too_long_is_not_tried(library, fake, monkeypatch):
+def test_an_algorithm_that_would_compile_for_too_long_is_not_tried(session, monkeypatch):
     monkeypatch.setattr(deepbench, "DYNAMIC_MOST", 2)
     with pytest.raises(Unsupported, match=r"very long .* at a hidden size above 2"):
-        session(library, monkeypatch, algorithm="persist-dynamic")
-    best = session(library, monkeypatch, choose="best")
+        session(algorithm="persist-dynamic")
+    best = session(choose="best")
     assert "persist-dynamic" not in best.path
-    best.close()
 
 
-def test_an_error_in_standard_itself_is_raised(library, fake, monkeypatch):
+def test_an_error_in_standard_itself_is_raised(session, fake):
     fake.fake_set_limit(100)
     with pytest.raises(MemoryError):
-        session(library, monkeypatch, choose="best")
+        session(choose="best")

@@ -1,7 +1,10 @@
 """ONNX Runtime and OpenVINO: what of them ran, in which precision, and what they refuse."""
 
+import importlib
+
 import numpy as np
 import pytest
+from layers import SETTINGS, need
 
 from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.types import Settings, Shape, Unsupported
@@ -9,25 +12,19 @@ from lstm_bench.worker import problem as problems
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.xdist_group("frameworks")]
 
-SETTINGS = Settings(device="cpu", threads=2)
 PROBLEM = problems.make(Shape(hidden=16, batch=4, timesteps=6, input_size=9), seed=3)
 
 
 @pytest.fixture
 def onnx():
-    pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    from lstm_bench.frameworks.onnxruntime import session as onnxruntime
-
-    return onnxruntime
+    need("onnxruntime")
+    return importlib.import_module("lstm_bench.frameworks.onnxruntime.session")
 
 
 @pytest.fixture
 def openvino():
-    pytest.importorskip("openvino")
-    from lstm_bench.frameworks.openvino import session as openvino
-
-    return openvino
+    need("openvino")
+    return importlib.import_module("lstm_bench.frameworks.openvino.session")
 
 
 @pytest.mark.parametrize(("saturates", "most"), [(True, 64), (False, 127)])
@@ -49,7 +46,6 @@ def test_onnx_runtime_names_the_operator_that_ran_and_its_time(onnx, name, opera
     assert f", {operator} on CPU" in session.path
     assert session.path.endswith("7 bits") == (name.endswith("int8") and onnx.saturates())
     profile = session.operators(3)
-    assert not profile.problem.startswith("the profiler failed")
     assert {part.name: part.count for part in profile.parts} == {
         f"ONNX {operator}": 1,
         "session": 1,
@@ -129,7 +125,6 @@ def test_openvino_names_the_layer_and_the_primitive_that_ran_and_their_time(open
     assert "RNN" in session.path
     assert "f32)" in session.path
     profile = session.operators(3)
-    assert not profile.problem.startswith("the profiler failed")
     assert any(part.name.startswith("LSTM") and part.count == 1 for part in profile.parts)
 
 

@@ -4,15 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from lstm_bench.frameworks.deepbench import libraries
 from lstm_bench.frameworks.deepbench import session as deepbench
 from lstm_bench.model.types import TOLERANCES, Settings, Shape, Unsupported
-from lstm_bench.worker import baseline_libraries
 from lstm_bench.worker import problem as problems
 
 _cpu = pytest.importorskip("lstm_kernels._cpu", reason="the kernels were not built")
 
 try:
-    LIBRARY = baseline_libraries.openblas()
+    LIBRARY = libraries.openblas()
 except Unsupported as missing:
     pytest.skip(str(missing), allow_module_level=True)
 
@@ -71,7 +71,7 @@ def test_integers_whose_sums_do_not_fit_are_refused():
 
 @pytest.mark.parametrize("library", ["/nowhere/libopenblas.so", "libm.so.6"])
 def test_a_library_that_is_no_openblas_is_named(monkeypatch, library):
-    monkeypatch.setattr(baseline_libraries, "openblas", lambda: library)
+    monkeypatch.setattr(libraries, "openblas", lambda: library)
     with pytest.raises(Unsupported, match=rf"no OpenBLAS in {library}"):
         deepbench.describe(Settings())
 

@@ -6,15 +6,17 @@ import os
 import re
 import tempfile
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from test_frameworks import SETTINGS, built
+from layers import SETTINGS, built, checked
 
 from lstm_bench.analysis.families import families
+from lstm_bench.features.profile import in_worker as profiling
 from lstm_bench.features.profile.summary import summary
 from lstm_bench.frameworks import IMPLEMENTATIONS
-from lstm_bench.model.types import TOLERANCES, Settings, Shape
+from lstm_bench.model.types import Settings, Shape
 from lstm_bench.worker import problem as problems
 from lstm_bench.worker.operators import CALL, WAIT, Seen, repeat, table
 
@@ -87,17 +89,14 @@ def test_the_answer_is_right_after_profiling_and_nothing_stays_behind(
     assert not list(tmp_path.iterdir())
     for counts in zip(*held, strict=True):
         assert any(after <= before for before, after in itertools.pairwise(counts)), counts
-    problem = problems.make(SHAPE, seed=3)
-    tolerance = TOLERANCES[session.row.precision_on(SETTINGS)]
-    check = problems.check(session.outputs(), problems.reference(problem), tolerance)
-    assert check.passed, check.reason
+    assert checked(session, session.row, problems.make(SHAPE, seed=3)).passed
 
 
 @pytest.mark.frameworks
 def test_a_call_that_fails_is_a_problem_and_the_profiler_works_again(session, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(session, "call", lambda: np.zeros(1)[2])
-        profile = session.operators(CALLS)
+        profile = profiling.profile(session, 0.01, "cpu").profile
     assert profile.problem.startswith("the profiler failed: IndexError")
     assert not profile.parts
     assert session.operators(CALLS).parts
@@ -121,8 +120,7 @@ def test_the_baseline_gives_its_phases():
         assert names == {"input product", "recurrent product", "cell", "wait"} - skipped
         assert {part.kind for part in profile.parts} == {"phase"}
         assert sum(part.seconds for part in profile.parts) == pytest.approx(profile.wall_s)
-        expected = problems.reference(problem, row.computes)
-        assert problems.check(session.outputs(), expected, TOLERANCES["fp32"]).passed
+        assert checked(session, row, problem).passed
         assert session.activities(1) is None
         session.close()
 
@@ -323,35 +321,14 @@ def test_operators_on_a_host_plane(space):
     }
 
 
-class Kineto:
+def kineto(name, start, end, cuda=False, tie=0, annotation=False, json=""):
     """One event as PyTorch hands it over."""
+    from torch.autograd import DeviceType
 
-    def __init__(self, name, start, end, cuda=False, tie=0, annotation=False, json=""):
-        self._name, self._start, self._end, self._tie = name, start, end, tie
-        self._cuda, self._annotation, self._json = cuda, annotation, json
-
-    def name(self):
-        return self._name
-
-    def start_ns(self):
-        return self._start
-
-    def duration_ns(self):
-        return self._end - self._start
-
-    def correlation_id(self):
-        return self._tie
-
-    def is_user_annotation(self):
-        return self._annotation
-
-    def metadata_json(self):
-        return self._json
-
-    def device_type(self):
-        from torch.autograd import DeviceType
-
-        return DeviceType.CUDA if self._cuda else DeviceType.CPU
+    facts = {"name": name, "start_ns": start, "duration_ns": end - start, "correlation_id": tie}
+    facts |= {"is_user_annotation": annotation, "metadata_json": json}
+    facts["device_type"] = DeviceType.CUDA if cuda else DeviceType.CPU
+    return SimpleNamespace(**{key: lambda value=value: value for key, value in facts.items()})
 
 
 def test_kinetos_events_become_activities():
@@ -361,15 +338,15 @@ def test_kinetos_events_become_activities():
     events = []
     for at, tie in ((0, 1), (2000, 11), (4000, 21)):
         events += [
-            Kineto(CALL, at, at + 1000, annotation=True),
-            Kineto(CALL, at + 200, at + 900, cuda=True, annotation=True),  # mirrored on the GPU
-            Kineto("aten::lstm", at + 10, at + 500),
-            Kineto("cudaLaunchKernel", at + 100, at + 110, tie=tie),
-            Kineto("cudaMemsetAsync", at + 120, at + 125, tie=tie + 1),
-            Kineto("gemm", at + 200, at + 600, cuda=True, tie=tie),
-            Kineto("Memset (Device)", at + 610, at + 620, True, tie + 1, json='"bytes": 64'),
-            Kineto("Memcpy DtoD (Device -> Device)", at + 620, at + 630, True, json='"bytes": 32'),
-            Kineto("Context Sync", at + 630, at + 900, cuda=True),
+            kineto(CALL, at, at + 1000, annotation=True),
+            kineto(CALL, at + 200, at + 900, cuda=True, annotation=True),  # mirrored on the GPU
+            kineto("aten::lstm", at + 10, at + 500),
+            kineto("cudaLaunchKernel", at + 100, at + 110, tie=tie),
+            kineto("cudaMemsetAsync", at + 120, at + 125, tie=tie + 1),
+            kineto("gemm", at + 200, at + 600, cuda=True, tie=tie),
+            kineto("Memset (Device)", at + 610, at + 620, True, tie + 1, json='"bytes": 64'),
+            kineto("Memcpy DtoD (Device -> Device)", at + 620, at + 630, True, json='"bytes": 32'),
+            kineto("Context Sync", at + 630, at + 900, cuda=True),
         ]
     profile = summary(*from_kineto(events, 2), "torch.profiler")
     assert profile.problem == ""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from layers import SETTINGS, checked
 
 from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.types import (
@@ -19,17 +20,15 @@ from lstm_bench.model.types import (
 )
 from lstm_bench.worker import problem as problems
 from lstm_bench.worker.timing import ProcessClock
-from lstm_bench.worker.worker import _followed
 
 torch = pytest.importorskip("torch")
 
 from lstm_bench.frameworks.pytorch import base as torch_session  # noqa: E402
-from lstm_bench.frameworks.pytorch import compile as torch_compile  # noqa: E402
 from lstm_bench.frameworks.pytorch import session as pytorch  # noqa: E402
+from lstm_bench.frameworks.pytorch import variants  # noqa: E402
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.xdist_group("frameworks")]
 
-SETTINGS = Settings(device="cpu", threads=2)
 PROBLEM = problems.make(Shape(hidden=16, batch=2, timesteps=9, input_size=8), seed=3)
 ROWS = {name: row for name, row in IMPLEMENTATIONS.items() if row.framework == "pytorch"}
 ONEDNN = "aten::mkldnn_rnn_layer"
@@ -133,7 +132,7 @@ def test_tf32_is_set_and_read_back():
 
 @pytest.fixture
 def nothing_given_up(monkeypatch):
-    monkeypatch.setattr(torch_compile.Compile, "given_up", {})
+    monkeypatch.setattr(variants.Compile, "given_up", {})
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # once, at most
@@ -223,6 +222,4 @@ def test_a_compiled_layer_carries_its_states_on_a_gpu():
     settings = Settings(device="cuda", state="carried")
     pytorch.describe(settings)
     session = built("pytorch-compile", settings=settings)
-    expected = problems.reference(problems.repeated(PROBLEM, CARRIED_CALLS))
-    for _ in range(2):
-        assert problems.check(_followed(session), expected, TOLERANCES["fp32"]).passed
+    assert checked(session, session.row, PROBLEM, CARRIED_CALLS).passed

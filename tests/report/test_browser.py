@@ -16,7 +16,7 @@ from test_findings import cell, grid, run_of
 
 from lstm_bench.analysis import summary
 from lstm_bench.analysis.results import load
-from lstm_bench.features.advise import advice, sources
+from lstm_bench.features.advise import advice, report, sources
 from lstm_bench.features.advise import estimate as estimates
 from lstm_bench.model.shape_filter import parsed
 from lstm_bench.model.types import Shape, plain
@@ -576,7 +576,7 @@ def test_a_shape_that_is_typed_gets_the_answer_of_advise(ladder_page, shape, acc
     tab.get_by_label("Shape: hidden,batch,timesteps").fill(shape)
     choose(tab, "Accuracy, at least", accuracy, "#advice")
     text = tab.inner_text("#advice .answer")
-    assert text.split(",")[0].split(".")[0] == advice.sentence(expected).split(",")[0].split(".")[0]
+    assert text.split(",")[0].split(".")[0] == report.sentence(expected).split(",")[0].split(".")[0]
     ties = [row["implementation"] for row in expected.choice.ties if row["verdict"] != "now"]
     assert ("A tie with" in text) == bool(ties)
     assert all(name in text for name in ties)

@@ -14,7 +14,7 @@ from matplotlib.text import Text
 from lstm_bench.analysis import results
 from lstm_bench.model.types import Implementation, Sampling, Settings, Shape
 from lstm_bench.report import figures
-from lstm_bench.report.colours import look
+from lstm_bench.report.colours import style_of
 from lstm_bench.runs.plan import Plan
 from lstm_bench.runs.store import Row, Sizes
 
@@ -273,11 +273,11 @@ def test_an_implementation_keeps_its_look_in_all_figures():
     drawn = figures.drawn(run)
     for stem in [stem for stem in drawn if stem.startswith("time-by")]:
         for name, line in lines(drawn[stem]).items():
-            assert line.get_color() == look(name).colour
-            assert line.get_marker() == look(name).marker
-            assert line.is_dashed() == bool(look(name).dash)
+            assert line.get_color() == style_of(name).colour
+            assert line.get_marker() == style_of(name).marker
+            assert line.is_dashed() == bool(style_of(name).dash)
     (patch,) = drawn["winners-fp32"].legends[0].get_patches()
-    assert colors.to_hex(patch.get_facecolor()) == look("deepbench").colour
+    assert colors.to_hex(patch.get_facecolor()) == style_of("deepbench").colour
 
 
 def test_the_legend_is_ordered_as_the_lines_end():
@@ -303,7 +303,7 @@ def test_a_cell_of_the_winners_names_the_fastest_and_how_far_the_next_is():
     found = panels(figures.winners(run))
     assert list(found) == ["timesteps 10", "timesteps 100"]
     assert len(found["timesteps 10"]) == 2 * len(BATCHES)
-    assert set(found["timesteps 10"].values()) == {("PT\n2.00x", look("pytorch").colour + "ff")}
+    assert set(found["timesteps 10"].values()) == {("PT\n2.00x", style_of("pytorch").colour + "ff")}
     assert legend(figures.winners(run)) == ["pytorch: fastest at 12 of 12"]
 
 
@@ -333,7 +333,7 @@ def test_each_class_of_accuracy_has_winners_of_its_own_and_so_have_all():
 def test_a_win_within_the_noise_is_pale_and_says_so():
     rows = [cell("pytorch", 1.0), cell("tf-mode0", 1.0), cell("tf-mode0", 1.0, copy=2)]
     (spot,) = panels(figures.winners(run_of(rows)))["timesteps 1"].values()
-    assert spot == ("PT\nsame", look("pytorch").colour + figures.PALE)
+    assert spot == ("PT\nsame", style_of("pytorch").colour + figures.PALE)
 
 
 def test_of_very_many_timesteps_some_panels_are_shown_and_the_figure_says_so():

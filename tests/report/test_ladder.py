@@ -223,10 +223,10 @@ def test_no_label_meets_another_or_leaves_the_figure(kind):
 
 def test_rows_without_an_entry_get_a_look_that_lasts_and_can_be_read():
     for name in [*MANY, "stranger", "keras-nobody", "openvino"]:
-        look = colours.look(name)
-        assert look == colours.look(name)
+        look = colours.style_of(name)
+        assert look == colours.style_of(name)
         assert colours.contrast(colours.family_colour(name), colours.LIGHT) >= 2.2
-    assert colours.look("openvino").dash == ()
+    assert colours.style_of("openvino").dash == ()
 
 
 def test_a_run_on_disk_tells_its_costs(tmp_path):

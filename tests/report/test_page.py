@@ -356,25 +356,25 @@ def test_an_implementation_that_is_not_in_the_plan_is_shown_all_the_same():
 
 def test_colours_are_those_of_the_figures_and_legible_on_both_backgrounds(text):
     for row in data_of(text)["implementations"]:
-        look = colours.look(row["name"])
+        look = colours.style_of(row["name"])
         assert (row["light"][0], row["marker"], tuple(row["dash"])) == (
             look.colour,
             look.marker,
             look.dash,
         )
-    for look in colours.LOOKS.values():
+    for look in colours.STYLES.values():
         assert colours.contrast(colours.on_dark(look.colour), colours.DARK) >= 3
         for ink, background in (
             (colours.ink(c), c) for c in (look.colour, colours.on_dark(look.colour))
         ):
             assert colours.contrast(ink, background) >= 4.5
-    dark = {name: colours.on_dark(look.colour) for name, look in colours.LOOKS.items()}
+    dark = {name: colours.on_dark(look.colour) for name, look in colours.STYLES.items()}
     greys = [dark[n] for n in ("deepbench", "deepbench-fp16", "deepbench-graph", "deepbench-skip")]
     assert len(set(greys)) == 4
 
 
 def test_every_row_has_a_colour_of_its_own():
-    seen = [colours.look(name).colour for name in IMPLEMENTATIONS if name != "fake"]
+    seen = [colours.style_of(name).colour for name in IMPLEMENTATIONS if name != "fake"]
     assert len(set(seen)) == len(seen)
 
 

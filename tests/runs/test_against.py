@@ -8,44 +8,28 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY, records
+from conftest import REPOSITORY, interpreter, plan_of, records
 from made_up import cells, manifest, row
-from test_grid import plan_of
 
 from lstm_bench import frameworks as registry
 from lstm_bench.analysis import results
-from lstm_bench.driver import preflight, worker_pool
+from lstm_bench.driver import worker_pool
 from lstm_bench.features.gate.report import Compared
 from lstm_bench.model.types import LstmBenchError, to_json
 from lstm_bench.report import findings
+from lstm_bench.runs import choice
 from lstm_bench.runs.plan import Plan
 
 HERE = sys.executable
 
 
-def interpreter(folder: Path, name: str, *lines: str) -> Path:
-    """A Python of its own name, which does some more first."""
-    path = folder / name
-    path.write_text("\n".join(["#!/bin/sh", *lines, f'exec {HERE} "$@"\n']))
-    path.chmod(0o755)
-    return path
-
-
 def test_another_version_of_a_row_is_the_row_in_a_worker_and_an_interpreter_of_its_own():
     plain, other = (registry.find(name, "x") for name in ("pytorch", "pytorch~2.12.0+cpu"))
-    assert (other.name, other.framework, other.version) == (
-        "pytorch~2.12.0+cpu",
-        "pytorch",
-        "2.12.0+cpu",
-    )
-    assert (other.options, other.precision, other.module) == (
-        plain.options,
-        plain.precision,
-        plain.module,
-    )
+    assert other == replace(plain, name=other.name, version="2.12.0+cpu")
     assert plain.worker != other.worker
     assert registry.framework_of(other).requires == registry.framework_of(plain).requires
     python = worker_pool.interpreter(other.home, {"pytorch": "/new", other.home: "/old"})
@@ -109,7 +93,7 @@ def test_both_are_measured_in_turns_each_under_its_own_interpreter(
     assert written["interpreters"].keys() == {"fake", "fake~other"}
 
 
-def test_compare_tells_both_versions(lstm_bench, write_grid, tmp_path):
+def test_compare_shows_where_versions_and_pythons_differ(lstm_bench, write_grid, tmp_path):
     lstm_bench("grid", write_grid(), "--run", "r", "--against", f"fake={HERE}")
     path = tmp_path / "results/r/records.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -117,19 +101,14 @@ def test_compare_tells_both_versions(lstm_bench, write_grid, tmp_path):
         if line["implementation"] == "fake~other":
             line["versions"]["numpy"] = "0.9"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    done = lstm_bench("compare", "fake", "fake~other", "--format", "json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["versions_differ"]["numpy"][1] == "0.9"
-
-
-def test_compare_tells_another_python(lstm_bench, write_grid, tmp_path):
-    lstm_bench("grid", write_grid(), "--run", "r", "--against", f"fake={HERE}")
     path = tmp_path / "results/r/manifest.json"
     data = json.loads(path.read_text())
     data["interpreters"]["fake~other"]["python"] = "3.99.1"
     path.write_text(json.dumps(data))
     done = lstm_bench("compare", "fake", "fake~other", "--format", "json")
-    assert json.loads(done.stdout)["versions_differ"]["python"][1] == "3.99.1"
+    assert done.returncode == 0, done.stderr
+    differ = json.loads(done.stdout)["versions_differ"]
+    assert (differ["numpy"][1], differ["python"][1]) == ("0.9", "3.99.1")
 
 
 def test_an_interpreter_beside_is_found_by_its_dot(lstm_bench, write_grid, tmp_path):
@@ -219,7 +198,7 @@ def test_a_run_folder_cannot_choose_a_version_by_a_name_that_is_none():
     data = manifest((row("fake", 1.0),))["plan"]
     data["implementations"][0]["version"] = "/../../outside"
     with pytest.raises(LstmBenchError, match="is no fake"):
-        preflight.resumed(Plan.from_json(data, "r"), {}, Path("r"))
+        choice.resumed(Plan.from_json(data, "r"), {}, Path("r"))
 
 
 # which of two versions is the base, for `gate`

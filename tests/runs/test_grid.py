@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import FAKE_GRID, REPOSITORY
+from conftest import FAKE_GRID, REPOSITORY, plan_of
 
 from lstm_bench.commands import grid as grid_command
 from lstm_bench.frameworks import IMPLEMENTATIONS, PAPER
@@ -18,11 +18,6 @@ from lstm_bench.runs.estimate import Estimate
 from lstm_bench.runs.plan import Plan
 
 GRIDS = sorted((REPOSITORY / "grids").glob("*.yaml"))
-
-
-def plan_of(changes: dict[str, Any] | None = None, **options: Any) -> Plan:
-    data = {k: v for k, v in {**FAKE_GRID, **(changes or {})}.items() if v is not None}
-    return grid.plan(data, Path("g.yaml"), device="cpu", threads=2, **options)
 
 
 def shipped(name: str) -> Plan:
@@ -367,13 +362,6 @@ def test_the_paper_grid_spans_the_paper_and_runs_its_rows_and_all_of_cudnn_witho
     assert {r.name for r in plan.implementations} == cudnn | {"pytorch-half"} | set(PAPER)
 
 
-def test_a_grid_that_sets_tf32_for_all_is_told_to_name_the_rows(tmp_path):
-    file = tmp_path / "old.yaml"
-    file.write_text("hidden: 8\ntf32: true\n")
-    with pytest.raises(LstmBenchError, match=r"found tf32.*\[pytorch, pytorch-tf32\]"):
-        grid.read(file)
-
-
 def test_the_deepbench_grid_has_its_inference_and_training_shapes():
     shapes = shipped("deepbench.yaml").shapes
     assert len(shapes) == 15 + 22
@@ -463,7 +451,7 @@ def test_energy_is_measured_where_it_is_asked_for_and_on_a_gpu(value, expected):
     ],
 )
 def test_rigorous_is_never_less_than_the_file_says(sampling, rounds, most):
-    flags = grid_command._sampling_flags({"sampling": sampling}, False, True, False)
+    flags = grid_command.sampling_flags({"sampling": sampling}, False, True, False)
     assert flags == {"rounds": rounds, "max_rounds": most}
 
 
@@ -493,10 +481,5 @@ def test_the_rounds_of_a_shipped_grid_fit_into_its_cap(path):
 
 def test_fast_loads_a_cell_once_whatever_the_file_says():
     data = {"implementations": ["fake"], "sampling": {"loads": 4, "max_rounds": 100}}
-    flags = grid_command._sampling_flags(data, fast=True, rigorous=False, deepbench=False)
+    flags = grid_command.sampling_flags(data, fast=True, rigorous=False, deepbench=False)
     assert plan_of(data, sampling=flags).sampling.loads == 1
-
-
-def test_a_file_that_asks_for_several_builds_is_told_that_they_are_gone():
-    with pytest.raises(LstmBenchError, match=r"sampling\.builds: is gone.*leave it out"):
-        plan_of({"sampling": {"builds": 4}})

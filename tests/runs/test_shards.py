@@ -3,20 +3,20 @@
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
+import conftest
 import pytest
-from conftest import FAKE_GRID, records
+from conftest import records
 
 from lstm_bench.model.types import Cell
-from lstm_bench.runs import grid, store
+from lstm_bench.runs import store
 from lstm_bench.runs.estimate import Estimate
 
-GRID = {**FAKE_GRID, "hidden": [3, 4, 5, 6, 7], "batch": [1, 2], "controls": 1}
+GRID = {"hidden": [3, 4, 5, 6, 7], "batch": [1, 2], "controls": 1}
 
 
 def plan_of(**changes):
-    return grid.plan({**GRID, **changes}, Path("g.yaml"), device="cpu", threads=2)
+    return conftest.plan_of({**GRID, **changes})
 
 
 def shards(plan, of):

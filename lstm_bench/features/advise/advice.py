@@ -1,49 +1,35 @@
-"""`lstm-bench advise`: the fastest row that can be deployed at a shape, its cost and its code."""
+"""The fastest row that can be deployed at a shape, its cost and its code."""
 
 from __future__ import annotations
 
 import functools
 import math
 import shlex
-import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.comparison import Comparison
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
-from lstm_bench.features.advise import estimate as advice
-from lstm_bench.features.advise import sources
+from lstm_bench.features.advise import estimate, sources
 from lstm_bench.features.advise.estimate import Choice, HeldOut
 from lstm_bench.features.advise.sources import Search, Source
-from lstm_bench.frameworks import find
+from lstm_bench.frameworks import find, snippet
 from lstm_bench.model.types import Implementation, LstmBenchError, Shape
 from lstm_bench.model.units import (
-    WIDTH,
     counted,
-    error,
-    factor,
-    listed,
     percent,
-    seconds,
-    shown_ratio,
     size,
-    wrapped,
 )
-from lstm_bench.report import run_report
-from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.report.fastest import Compared
 from lstm_bench.report.ladder import COLUMNS, base_of
 from lstm_bench.report.page import LETTERS
-from lstm_bench.report.snippets import snippet
 from lstm_bench.runs.run_folders import elsewhere
 
-MOST = 6  # rows that are drawn; JSON and CSV have all
 MOST_MISSING = 3  # rows of other runs that are named
 COSTS = tuple(COLUMNS)
 PEAKS = ("host_peak", "device_peak")
@@ -151,13 +137,13 @@ def advise(
     if accuracy is None:  # no less than what the user has
         usual = find(source.lacks, "").precision if source.lacks else precisions[now]
         accuracy = summary.accuracy(usual)
-        accuracy = summary.ANY if accuracy not in advice.CLASSES else accuracy
-    classes = advice.allowed(accuracy)
+        accuracy = summary.ANY if accuracy not in estimate.CLASSES else accuracy
+    classes = estimate.allowed(accuracy)
     held_out = None
     if not source.measured:
         able = [name for name in sources.deployable(run) if name in source.times.names]
         names = _allowed(able, precisions, accuracy)
-        held_out = advice.hold_out(source.times, advice.left_out(source.times), names, now)
+        held_out = estimate.hold_out(source.times, estimate.left_out(source.times), names, now)
     margin, costs = _margin(source, held_out), _costs(source.times, source.near)
     compared = Compared(run, run.cells, "latency")
     device = run.plan.settings.device
@@ -168,14 +154,14 @@ def advise(
         if name == now:
             row["verdict"] = "now"
         elif source.measured:
-            row["verdict"] = _verdicts(compared(now, name)).get(astuple(shape), "unsure")
+            row["verdict"] = verdicts(compared(now, name)).get(astuple(shape), "unsure")
         else:
             beyond = abs(math.log(row["speedup"])) > math.log1p(margin(name, now))
             row["verdict"] = "unsure"
             if beyond:
                 row["verdict"] = "faster" if row["speedup"] > 1 else "slower"
         row |= costs[name]
-        row["code"] = snippet(_row(run, name, precisions[name]), device)
+        row["code"] = snippet(planned(run, name, precisions[name]), device)
         peak = row["device_peak" if device == "cuda" else "host_peak"]
         if row["accuracy"] not in classes:
             left_out[name] = f"{row['accuracy']} accuracy"
@@ -191,7 +177,7 @@ def advise(
         raise LstmBenchError(
             f"{run.name} has no row with {accuracy} accuracy{least} at {shape.label}; it has {why}"
         )
-    choice = advice.choose(rows, now, margin)
+    choice = estimate.choose(rows, now, margin)
     faster = {n: why for n, why in left_out.items() if time[n] < rows[0]["latency_s"]}
     missing = _missing(search, accuracy, without, rows[0]["speedup"])
     return Advice(search, accuracy, memory, rows, faster, held_out, choice, missing)
@@ -214,24 +200,10 @@ def _missing(
         names = _allowed(source.rows, source.precisions, accuracy)
         for name in sorted({*names} - known - missing.keys()):
             gain = source.seconds.get(first.now, 0.0) / source.seconds[name]
-            if gain > (1 + advice.TIE) * speedup:
+            if gain > (1 + estimate.TIE) * speedup:
                 missing[name] = (gain, source)
     most = sorted(missing, key=lambda name: -missing[name][0])[:MOST_MISSING]
     return {name: missing[name] for name in most}
-
-
-def held_out(run: Run) -> list[dict[str, Any]]:
-    """What advice from a run is worth, for each accuracy that may be asked for."""
-    times, names = summary.times(run.cells), sources.deployable(run)
-    precisions, now = sources.precisions_of(times), base_of(run, names)
-    there = {_class(precisions, name) for name in names}
-    guesses = advice.left_out(times)
-    rows = []
-    for accuracy in (known for known in advice.CLASSES if known in there):
-        mine = _allowed(names, precisions, accuracy)
-        tried = advice.hold_out(times, guesses, mine, now)
-        rows.append({"run": run.name, "accuracy": accuracy, "rows": len(mine), **asdict(tried)})
-    return rows
 
 
 def on_page(run: Run) -> dict[str, Any] | None:
@@ -245,10 +217,10 @@ def on_page(run: Run) -> dict[str, Any] | None:
     shapes = times.shapes[SHAPE].to_numpy().tolist()
     compared = Compared(run, run.cells, "latency")
     measured = {name: times.seconds[:, times.names.index(name)] for name in names}
-    guesses, floors = advice.left_out(times), run.floors("latency")
+    guesses, floors = estimate.left_out(times), run.floors("latency")
     tried = {
-        accuracy: advice.hold_out(times, guesses, _allowed(names, precisions, accuracy), now)
-        for accuracy in (*advice.CLASSES, summary.ANY)
+        accuracy: estimate.hold_out(times, guesses, _allowed(names, precisions, accuracy), now)
+        for accuracy in (*estimate.CLASSES, summary.ANY)
     }
     worths = {accuracy: worth(held, run.name) for accuracy, held in tried.items()}
     limits = [limit for _, limit in noise.CLASSES]
@@ -256,31 +228,31 @@ def on_page(run: Run) -> dict[str, Any] | None:
     return {
         "rows": names,
         "classes": [_class(precisions, name) for name in names],
-        "order": advice.CLASSES,
+        "order": estimate.CLASSES,
         "now": now,
         "shapes": shapes,
         "seconds": [[float(f"{t:.7g}") for t in measured[name]] for name in names],
         "verdict": [_letters(compared(now, name), shapes) for name in names],
-        "slope": list(advice.slope_of(times.shapes, np.log(times.seconds))),
-        "doubling": list(advice.DOUBLING.values()),
-        "nearest": advice.NEAREST,
-        "power": advice.POWER,
-        "tie": advice.TIE,
+        "slope": list(estimate.slope_of(times.shapes, np.log(times.seconds))),
+        "doubling": list(estimate.DOUBLING.values()),
+        "nearest": estimate.NEAREST,
+        "power": estimate.POWER,
+        "tie": estimate.TIE,
         "limits": limits[:-1],
         "floors": [list(noise.floor_at(floors, [0, *limits[:-1]], [n] * 3)) for n in names],
         "margin": {accuracy: held.margin for accuracy, held in tried.items()},
         "worth": {accuracy: f"{text[0].upper()}{text[1:]}" for accuracy, text in worths.items()},
-        "code": [snippet(_row(run, name, precisions[name]), device) for name in names],
+        "code": [snippet(planned(run, name, precisions[name]), device) for name in names],
     }
 
 
 def _letters(pair: Comparison | None, shapes: Sequence[Sequence[int]]) -> list[str]:
     """The verdict at every shape, one letter each as the page has them; else nothing."""
-    known = _verdicts(pair)
+    known = verdicts(pair)
     return [LETTERS.get(known.get(tuple(shape), ""), "") for shape in shapes]
 
 
-def _verdicts(pair: Comparison | None) -> dict[tuple[int, ...], str]:
+def verdicts(pair: Comparison | None) -> dict[tuple[int, ...], str]:
     """What B is against A, shape by shape: judged together, as `compare` and the page do."""
     if pair is None:
         return {}
@@ -289,176 +261,20 @@ def _verdicts(pair: Comparison | None) -> dict[tuple[int, ...], str]:
 
 
 def _allowed(names: Sequence[str], precisions: Mapping[str, str], accuracy: str) -> list[str]:
-    classes = advice.allowed(accuracy)
+    classes = estimate.allowed(accuracy)
     return [name for name in names if _class(precisions, name) in classes]
 
 
-def frame(answer: Advice) -> pd.DataFrame:
-    """One row per implementation that may be taken, fastest first."""
-    table = pd.DataFrame(answer.rows)
-    table.insert(1, "advised", table["implementation"] == answer.advised["implementation"])
-    table.attrs |= facts(answer)
-    return table
-
-
-def facts(answer: Advice) -> dict[str, Any]:
-    """What is known beside the rows."""
-    measured, choice = answer.measured, answer.choice
-    return {
-        "run": answer.run.name,
-        "why": answer.search.why,
-        "device": answer.source.device,
-        "devices": list(answer.search.devices),
-        "shape": asdict(answer.shape),
-        "now": answer.now,
-        "accuracy": answer.accuracy,
-        "memory": answer.memory,
-        "advised": answer.advised["implementation"],
-        "decided": answer.decided,
-        "candidate": choice.candidate["implementation"],
-        "interval": list(answer.interval),
-        "ties": [row["implementation"] for row in choice.ties],
-        "other_runs": answer.other_runs,
-        "missing": {name: gain for name, (gain, _) in answer.missing.items()},
-        "measured": measured,
-        "near": [] if measured else [asdict(shape) for shape in answer.source.near],
-        "noise_floor": answer.source.floor(answer.rows[0]["implementation"]),
-        "held_out": asdict(answer.held_out) if answer.held_out else None,
-        "left_out": answer.left_out,
-        "could_win": answer.could_win,
-        "measure": measure(answer),
-    }
-
-
 def measure(answer: Advice) -> str:
-    """What to type for a sure answer."""
+    """The command that makes the answer sure."""
     flags = ["--rigorous"] if answer.measured and not answer.choice.decided else []
     return sources.command(answer.run, answer.shape, to_measure(answer), *flags)
 
 
 def to_measure(answer: Advice) -> list[str]:
-    """What to measure for a sure answer: the rows that could win, and what runs now."""
+    """The rows that make the answer sure: those that could win, and what runs now."""
     names = dict.fromkeys([*answer.could_win, answer.now, answer.source.lacks])
     return sources.measurable(names, answer.run.plan.settings.device)
-
-
-def document(answer: Advice, code_of: str | None = None) -> Document:
-    """The answer, what it costs, its code or that of another row, and how sure it is."""
-    result = Document(facts=facts(answer))
-    result.add("\n".join([run_report.heading(answer.run), *map(wrapped, answer.elsewhere)]))
-    to_type = "measure it:\n" + " \\\n".join(
-        textwrap.wrap(measure(answer), WIDTH - 6, break_long_words=False, break_on_hyphens=False)
-    )
-    to_type = to_type.replace("\n", "\n    ")
-    result.add(wrapped(sentence(answer)), "" if answer.decided else to_type)
-    asked = f"{answer.accuracy} accuracy" + (" or finer" if answer.accuracy != "fp32" else "")
-    if answer.memory is not None:
-        asked += f", at most {size(answer.memory)}"
-    title = f"{answer.shape.label}, {asked}" + ("" if answer.measured else ", estimated")
-    always = answer.now, answer.advised["implementation"]
-    shown = [
-        row for n, row in enumerate(answer.rows) if n < MOST or row["implementation"] in always
-    ]
-    result.add(Table("rows", shown, _columns(answer), title))
-    rest = [row for row in answer.rows if row not in shown]
-    result.add_details(Table("rows", rest, _columns(answer)) if rest else "")
-    if answer.left_out:
-        rows = ", ".join(f"{name} ({why})" for name, why in list(answer.left_out.items())[:MOST])
-        result.add(wrapped(f"faster, but not what was asked for: {rows}"))
-    name = code_of or str(answer.advised["implementation"])
-    precision = answer.source.precisions.get(name) or find(name, "--code").precision
-    code = snippet(_row(answer.run, name, precision), answer.run.plan.settings.device)
-    if code_of and not code:
-        raise LstmBenchError(f"--code: no program can use {name}; `lstm-bench list` shows all rows")
-    if code:
-        lines = "\n".join(f"    {line}".rstrip() for line in code.splitlines())
-        start = "from lstm, a trained nn.LSTM, and tensors x (T, B, I), h0 and c0 (1, B, H)"
-        result.add(f"{name}, {start}:\n\n{lines}")
-    result.facts["code"] = code
-    result.add("\n".join(map(wrapped, [*origin(answer), *certainty(answer)])))
-    result.add(to_type if answer.decided and not answer.measured else "")
-    return result
-
-
-def sentence(answer: Advice) -> str:
-    """The advice in a few sentences."""
-    choice, now, run = answer.choice, answer.now, answer.run.name
-    name, speedup = choice.candidate["implementation"], _gain(answer, choice.candidate)
-    gain = f"{factor(max(speedup, 1 / speedup))} {'faster' if speedup > 1 else 'slower'}"
-    pace = f"{'' if answer.measured else 'about '}{gain} than {now}"
-    if speedup > 1:
-        pace += f" ({' to '.join(map(factor, answer.interval))})"
-    words = {
-        "keep": f"Keep {now}: nothing that may be taken is faster beyond the noise",
-        "tie": f"{name}, a tie with {now} ({gain}, which may be noise)",
-        "faster": f"{name}, {pace}" + (", beyond the noise" if answer.measured else ""),
-        "slower": f"{name}, {pace}: nothing faster may be taken",
-        "unclear": f"Not decided: {name} may be {pace}, which may be noise",
-    }
-    if choice.state == "keep" and not answer.decided:
-        words["keep"] = f"Not decided: no row of {run} is faster than {now} beyond the noise"
-    if answer.missing and not words[choice.state].startswith("Not decided"):
-        words[choice.state] = f"Not decided: {words[choice.state]}"
-    parts = [words[choice.state]]
-    if choice.state == "unclear" and choice.row["verdict"] == "faster":
-        sure = factor(_gain(answer, choice.row))
-        parts.append(f"Sure is {choice.row['implementation']}, {sure} faster")
-    rivals = [row for row in choice.ties if row["implementation"] != now]
-    if rivals and choice.state != "keep":
-        ratio = shown_ratio(choice.candidate["latency_s"], rivals[0]["latency_s"])
-        names = listed(row["implementation"] for row in rivals)
-        exact = advice.rank(choice.candidate["accuracy"]) < advice.rank(rivals[0]["accuracy"])
-        more = f"; {name} is more exact" if exact else ""
-        parts.append(f"A tie with {names} ({factor(ratio)} its time, which may be noise){more}")
-    if lacks := answer.source.lacks:
-        parts.append(f"Without any setting you run {lacks}, which {run} does not have")
-    if answer.missing:
-        rows = listed(
-            f"{row} ({factor(gain)} in {source.run.name} at {source.near[0].label})"
-            for row, (gain, source) in answer.missing.items()
-        )
-        parts.append(f"Faster may be what {run} does not have: {rows}")
-    if not answer.measured:
-        near = listed(shape.label for shape in answer.source.near)
-        parts.append(f"{answer.shape.label} was not measured: this is worked out from {near}")
-    return ". ".join(parts) + "."
-
-
-def origin(answer: Advice) -> list[str]:
-    """Which run the answer is from, and what others say."""
-    source, search, now = answer.source, answer.search, answer.now
-    lines = []
-    if search.asked:
-        others = counted(search.asked - 1, "other run")
-        before = f"before {others} with an answer: {search.why}"
-        lines.append(f"from {source.run.name}, {before if search.asked > 1 else 'the only answer'}")
-    name, gains = answer.choice.candidate["implementation"], answer.other_runs
-    if gains and name != now:
-        ends = " to ".join(dict.fromkeys(map(factor, (min(gains.values()), max(gains.values())))))
-        lines.append(f"in {listed(gains)} {name} is {ends} as fast as {now}")
-    elif search.asked > 1 and name != now:
-        lines.append(f"no other run has times of both {name} and {now} there")
-    if search.devices and not answer.elsewhere:
-        devices = ", ".join(map(sources.flag, search.devices))
-        lines.append(f"other devices with an answer: {devices}")
-    return [search.note, *lines] if search.note else lines
-
-
-def certainty(answer: Advice) -> list[str]:
-    """How sure that is: the noise, and what such advice was worth elsewhere."""
-    run, source = answer.run, answer.source
-    pairs = sum(each.pairs for each in run.noise)
-    wrong = sum(each.called_different for each in run.noise)
-    floor = source.floor(answer.rows[0]["implementation"], answer.now)
-    line = f"noise floor {percent(floor)}"
-    line += f" ({counted(pairs, 'A/A pair')}, {wrong} wrongly called different)" if pairs else ""
-    if source.excess > floor:
-        line += f"; {answer.now} is {percent(source.excess, 0)} slower than the same in finer"
-        line += " arithmetic, which only noise explains"
-    lines = [line]
-    if answer.held_out:
-        lines.append(worth(answer.held_out, run.name))
-    return lines
 
 
 def worth(held: HeldOut, run: str) -> str:
@@ -468,26 +284,8 @@ def worth(held: HeldOut, run: str) -> str:
     loss = "" if math.isnan(held.loss) else f", {percent(held.loss)} slower on average where not"
     return (
         f"such advice at the {counted(held.shapes, 'shape')} of {run}, each left out in turn: the"
-        f" fastest row at {held.best}{loss}; within {percent(advice.CLOSE, 0)} of it at"
+        f" fastest row at {held.best}{loss}; within {percent(estimate.CLOSE, 0)} of it at"
         f" {held.close}; estimated times are off by {percent(held.off, 0)}, median"
-    )
-
-
-def held_out_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """`held_out` of some runs."""
-    return Table(
-        "held out",
-        rows,
-        [
-            text("run", "run"),
-            text("accuracy", "accuracy"),
-            number("rows", "rows"),
-            number("shapes", "shapes"),
-            number("the fastest", "best"),
-            number("within 5%", "close"),
-            number("loss when not", "loss", percent),
-            number("times off by", "off", lambda off: percent(off, 0)),
-        ],
     )
 
 
@@ -495,7 +293,7 @@ def _class(precisions: Mapping[str, str], name: str) -> str:
     return summary.accuracy(precisions[name])
 
 
-def _row(run: Run, name: str, precision: str) -> Implementation:
+def planned(run: Run, name: str, precision: str) -> Implementation:
     """Today's row of that name, for its code; of a name that is gone what the run says of it."""
     planned = {row.name: row for row in run.plan.implementations}
     try:
@@ -520,27 +318,3 @@ def _costs(times: summary.Times, near: Sequence[Shape]) -> dict[str, dict[str, f
     found[list(PEAKS)] = times.cells[below].groupby("implementation")[list(PEAKS)].max()
     records = found.to_dict("index")
     return {str(name): {str(k): float(v) for k, v in row.items()} for name, row in records.items()}
-
-
-def _gain(answer: Advice, row: Mapping[str, Any]) -> float:
-    """How many times faster than now a row is, by the latencies that are shown."""
-    return shown_ratio(answer.source.seconds[answer.now], row["latency_s"])
-
-
-def _columns(answer: Advice) -> list[Column]:
-    advised = answer.advised if answer.decided else None
-
-    def verdict(row: Mapping[str, Any]) -> str:
-        return f"{row['verdict']}, advised" if row is advised else str(row["verdict"])
-
-    known = [key for key in COSTS if any(not math.isnan(row[key]) for row in answer.rows)]
-    two = {True: functools.partial(seconds, digits=2), False: functools.partial(size, digits=2)}
-    return [
-        text("implementation", "implementation"),
-        text("class", "accuracy"),
-        number("latency", "latency_s", seconds),
-        Column("speedup", lambda row: factor(_gain(answer, row)), right=True),
-        Column(f"against {answer.now}", verdict),
-        number("error", "max_abs_error", error),
-        *(number(COLUMNS[key], key, two[key.endswith("_s")]) for key in known),
-    ]

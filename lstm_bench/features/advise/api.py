@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from lstm_bench.driver import machine
-from lstm_bench.features.advise import advice, sources
+from lstm_bench.features.advise import advice, report, sources
 from lstm_bench.runs import grid
 
 
@@ -31,4 +31,4 @@ def advise(
     """
     asked, name = grid.typed(shape, "shape"), None if run is None else str(run)
     search = sources.search(Path(results), asked, machine.kind(), device, now, name)
-    return advice.frame(advice.advise(search, accuracy, memory, without))
+    return report.frame(advice.advise(search, accuracy, memory, without))

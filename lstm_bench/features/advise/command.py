@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lstm_bench.commands import options
-from lstm_bench.model.errors import DONE, FAILED, LstmBenchError
+from lstm_bench.model.errors import LstmBenchError
 
 if TYPE_CHECKING:
     from lstm_bench.model.types import Shape
@@ -81,6 +81,7 @@ def advise(
     """
     from lstm_bench.driver import machine
     from lstm_bench.features.advise import advice, sources
+    from lstm_bench.features.advise import report as advise_report
     from lstm_bench.model.units import read_size
     from lstm_bench.runs import grid
 
@@ -112,21 +113,28 @@ def advise(
         folder = _measured(here.device, asked, names, results)
         search = sources.search(folder.parent, asked, here, None, now, folder.name)
         answer = advice.advise(search, accuracy, limit, without)
-    options.write(advice.document(answer, code), form, output)
+    options.write(advise_report.document(answer, code), form, output)
 
 
 def _measured(device: str, shape: Shape, names: Sequence[str], results: Path) -> Path:
     """A new run of these rows at a shape."""
-    from lstm_bench.commands.grid import grid
-    from lstm_bench.features.advise import sources
+    from lstm_bench.commands.run import run
+    from lstm_bench.runs import grid as grids
     from lstm_bench.runs import run_folders
+    from lstm_bench.runs.choice import RunOptions
 
-    name = run_folders.new_run_name(results, f"advise-{shape.label.replace(',', '-')}")
-    flags = ["--run", name, "--results", str(results), "--skip-missing"]
-    try:
-        with contextlib.redirect_stdout(sys.stderr):  # what is asked for is the advice
-            grid.main([*sources.measuring(device, shape, names), *flags], standalone_mode=False)
-    except SystemExit as ended:
-        if ended.code not in (DONE, FAILED):
-            sys.exit(ended.code)
-    return results / name
+    file, data = grids.at_shapes([shape])
+    options = RunOptions(
+        grid={**data, "device": device},
+        file=file,
+        shapes=[shape],
+        implementations=names,
+        results=results,
+        name=run_folders.new_run_name(results, f"advise-{shape.label.replace(',', '-')}"),
+        skip_missing=True,
+    )
+    with contextlib.redirect_stdout(sys.stderr):  # what is asked for is the advice
+        session = run(options)
+    if session.interrupted:
+        sys.exit(session.code)
+    return session.folder

@@ -14,7 +14,7 @@ from pathlib import Path
 from lstm_bench.analysis import kinds, results, summary
 from lstm_bench.analysis.noise import SHAPE, floor_at
 from lstm_bench.analysis.results import REFERENCES, Run
-from lstm_bench.features.advise import estimate as advice
+from lstm_bench.features.advise import estimate
 from lstm_bench.frameworks import IMPLEMENTATIONS, find, framework_of
 from lstm_bench.model.errors import LstmBenchError
 from lstm_bench.model.suggest import guess
@@ -46,7 +46,7 @@ class NoAnswer(LstmBenchError):
 
 @dataclass(frozen=True)
 class Source:
-    """What a run says of a shape; of one outside of its sizes, what it says of the nearest."""
+    """The times of a run at a shape; of one outside of its sizes, those at the nearest."""
 
     run: Run
     times: summary.Times
@@ -98,13 +98,13 @@ class Source:
     @functools.cached_property
     def gains(self) -> dict[str, float]:
         """How many times faster than now each row is that is no less exact."""
-        coarsest = advice.rank(self.accuracy[self.now])
-        rows = [name for name in self.rows if advice.rank(self.accuracy[name]) <= coarsest]
+        coarsest = estimate.rank(self.accuracy[self.now])
+        rows = [name for name in self.rows if estimate.rank(self.accuracy[name]) <= coarsest]
         return {name: self.seconds[self.now] / self.seconds[name] for name in rows}
 
     @functools.cached_property
     def noise(self) -> float:
-        """How far the times may be off that decide."""
+        """The error of the times that decide."""
         fastest = max(self.gains, key=self.gains.__getitem__, default=self.now)
         return max(self.floor(self.now, fastest), self.excess)
 
@@ -146,7 +146,7 @@ def device_of(run: Run) -> str:
 
 def _finer(row: Implementation, other: Implementation) -> bool:
     """Whether a row is the same code as another, in finer arithmetic."""
-    ranks = [advice.rank(summary.accuracy(each.precision)) for each in (row, other)]
+    ranks = [estimate.rank(summary.accuracy(each.precision)) for each in (row, other)]
     alike = (row.home, row.options, row.threads) == (other.home, other.options, other.threads)
     return alike and ranks[0] < ranks[1]
 
@@ -156,15 +156,15 @@ def _is_fake(row: Implementation | None) -> bool:
 
 
 def read(run: Run, shape: Shape, now: str | None = None) -> Source:
-    """What a run says of a shape; refuses where it has no time of a row that can be deployed."""
+    """Read the times of a run at a shape; refuse a run without one that can be deployed."""
     times, able = summary.times(run.cells), deployable(run)
     if not len(times.shapes):
         rows = measurable(able, run.plan.settings.device)
         raise NoAnswer(f"{run.name} has no times: there is nothing to advise from", rows)
-    outside, (places, _) = advice.outside(times.shapes, shape), advice.near(times.shapes, shape)
+    outside, (places, _) = estimate.outside(times.shapes, shape), estimate.near(times.shapes, shape)
     near = tuple(Shape(*map(int, times.shapes.loc[place, SHAPE])) for place in places)
     near = near[:1] if outside else near
-    every = map(float, advice.seconds_at(times, near[0] if outside else shape))
+    every = map(float, estimate.seconds_at(times, near[0] if outside else shape))
     known = dict(zip(times.names, every, strict=True))
     seconds = {n: known[n] for n in run.implementations if not math.isnan(known.get(n, math.nan))}
     rows = [name for name in able if name in seconds]
@@ -193,7 +193,7 @@ def _usual(run: Run, name: str) -> str:
 
 
 def refusal(sources: Sequence[Source], elsewhere: str = "") -> NoAnswer:
-    """That a shape is outside of what these runs measured, and what measures it."""
+    """The error for a shape outside of what these runs measured, with the command for it."""
     source = sources[0]
     run, shape = source.run, source.shape
     rows = measurable(deployable(run), run.plan.settings.device)
@@ -231,7 +231,7 @@ def measurable(names: Iterable[str], device: str) -> list[str]:
 
 
 def command(run: Run, shape: Shape, names: Iterable[str], *flags: str) -> str:
-    """What measures these rows at a shape."""
+    """The command that measures these rows at a shape."""
     arguments = measuring(run.plan.settings.device, shape, names)
     return shlex.join(["lstm-bench", "grid", *arguments, *flags])
 
@@ -243,7 +243,7 @@ def measuring(device: str, shape: Shape, names: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Search:
-    """What the runs of a device say of a shape."""
+    """The runs of a device that have an answer for a shape."""
 
     sources: list[Source]  # the best first; behind those with an answer those that do not reach it
     asked: int = 0  # how many have an answer; none of one that the user chose

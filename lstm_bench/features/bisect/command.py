@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lstm_bench.features.bisect.search import Bisection
     from lstm_bench.model.types import Shape
     from lstm_bench.runs.plan import Plan
-    from lstm_bench.runs.store import Store
 
 PASSES = 2  # at least: how two processes of one version differ must show
 MOST_CONTROLS = 100  # at a shape, as in a grid file
@@ -242,70 +241,18 @@ def _pairs(plan: Plan) -> int:
 
 
 def _measured(plan: Plan, folder: Path) -> Run:
-    """A run of its own, as `grid` would leave it; told in one line, not in a report.
-
-    One that is there already is gone on with, if anything is left of it.
-    """
+    """A run of its own, as `grid` would leave it; one that is there already is gone on with."""
     from lstm_bench.analysis import results
-    from lstm_bench.driver import driver, preflight
-    from lstm_bench.driver.context import Context
-    from lstm_bench.driver.signals import Stop
-    from lstm_bench.runs import store
+    from lstm_bench.commands.run import run
+    from lstm_bench.runs.choice import RunOptions
 
-    old = (folder / "manifest.json").exists()
-    if old:
-        _check_same(plan, folder)
-    known = list(store.read_records(folder).values()) if old else []
-    left = driver.pending(plan, known, retry_failed=False)
-    if not left:
-        return results.load(folder)
-    preflight.missing(plan)
-    preflight.device(plan)
-    try:
-        with (
-            store.Store(folder) if old else _created(plan, folder) as sink,
-            Stop(options.tell) as stop,
-            options.alone(plan.settings.device),
-            options.progress(quiet=True) as progress,
-        ):
-            driver.run(Context(plan, sink, progress, stop), left)
-    except OSError as error:
-        raise Stopped(f"{folder}: {error.strerror or error}; what was measured is kept") from None
-    if stop():
+    asked = RunOptions(ready=plan, results=folder.parent, name=folder.name, resume="", quiet=True)
+    session = run(asked)
+    if session.interrupted:
         search = folder.name.rpartition("-")[0]
         click.echo(f"stopped; the same command with --resume {search} goes on", err=True)
-        sys.exit(stop.exit_code)
+        sys.exit(session.code)
     return results.load(folder)
-
-
-def _created(plan: Plan, folder: Path) -> Store:
-    import datetime
-
-    from lstm_bench.driver import machine, preflight
-    from lstm_bench.runs.store import Store
-
-    manifest = {
-        "plan": plan.to_json(),
-        "machine": machine.fingerprint(),
-        "interpreters": preflight.interpreters(plan),
-        "started_at": datetime.datetime.now(datetime.timezone.utc).isoformat(),
-    }
-    return Store.create(folder, manifest)
-
-
-def _check_same(plan: Plan, folder: Path) -> None:
-    """A search that is gone on with asks for what it asked before, of the same versions."""
-    from lstm_bench.driver import preflight
-    from lstm_bench.runs import store
-    from lstm_bench.runs.plan import Plan
-
-    manifest = store.read_manifest(folder)
-    if not plan.same_work(Plan.from_json(manifest["plan"], str(folder))):
-        raise LstmBenchError(
-            f"{folder} has another plan than this command's; give --resume with the command that"
-            " began the search, or leave it out"
-        )
-    preflight.same_circumstances(manifest, plan, folder)
 
 
 def _refuse_untimed(run: Run, name: str) -> None:

@@ -51,7 +51,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Bisection:
-    """What a search found: the border between `good` and `bad`, or none."""
+    """The result of a search: the border between `good` and `bad`, or none."""
 
     versions: tuple[str, ...]
     steps: tuple[Step, ...]
@@ -61,23 +61,23 @@ class Bisection:
     @property
     def doubts(self) -> list[str]:
         """Why the border may be another; empty: every step was decided, and the border held."""
-        if not self.bad:
-            return [] if self.steps[-1].verdict != "unsure" else ["the ends are not told apart"]
-        last = {(step.what, step.b): step for step in self.steps}  # of each, its last attempt
-        found = [
-            f"{step.b} lies between slower and not slower"
-            for (what, _), step in last.items()
-            if what != "border" and step.verdict == "unsure"
-        ]
         border = self.steps[-1]
+        if not self.bad:
+            return ["the ends are not told apart"] if border.verdict == "unsure" else []
+        last = {(step.what, step.b): step for step in self.steps}  # of each, its last attempt
+        doubts = [
+            f"{step.b} lies between slower and not slower"
+            for step in last.values()
+            if step.what != "border" and step.verdict == "unsure"
+        ]
         if border.verdict == "unsure":
-            found.append(f"{self.bad} against {self.good}, measured again, decides nothing")
+            doubts.append(f"{self.bad} against {self.good}, measured again, decides nothing")
         if border.verdict == "not slower":
-            found.append(
+            doubts.append(
                 f"{self.bad} against {self.good} has less than half of the slowdown: it came in"
                 " several steps, or the machine changed meanwhile"
             )
-        return found
+        return doubts
 
     def frame(self) -> pd.DataFrame:
         """One row per measurement, in the order in which they were made."""
@@ -92,9 +92,17 @@ def search(versions: Sequence[str], measure: Measure, threshold: float = THRESHO
         ends = measure(first, last, attempt)
         slowdown = slowed(ends, threshold)
         may_be = (ends.shapes["verdict"] == "unsure") & (ends.shapes["ratio"] > 1 + threshold / 2)
-        undecided = not slowdown and bool(may_be.any())
-        steps.append(_ends(ends, first, last, attempt, slowdown, undecided))
-        if not undecided:
+        if slowdown:
+            steps.append(judged("ends", ends, first, last, attempt, slowdown))
+        elif ends.shapes.empty:
+            raise LstmBenchError(f"{last} against {first}: no shape at which both have a time")
+        else:
+            word = "unsure" if may_be.any() else "not slower"
+            ratio = over_these_shapes(ends)
+            interval = ratio.value, ratio.low, ratio.high, np.nan
+            count = len(ends.shapes)
+            steps.append(Step("ends", first, last, attempt, count, *interval, word, ends.differs))
+        if slowdown or not may_be.any():
             break
     if not slowdown:
         return Bisection(tuple(versions), tuple(steps))
@@ -124,43 +132,29 @@ def slowed(ends: Comparison, threshold: float) -> Slowdown:
     return dict(zip(_keys(mine), np.log(mine["ratio"]), strict=True))
 
 
-def judged(what: str, found: Comparison, a: str, b: str, attempt: int, slowdown: Slowdown) -> Step:
+def judged(what: str, pair: Comparison, a: str, b: str, attempt: int, slowdown: Slowdown) -> Step:
     """Whether B has more than half of the slowdown over A."""
-    part = found.part(np.array([key in slowdown for key in _keys(found.shapes)], dtype=bool))
+    part = pair.part(np.array([key in slowdown for key in _keys(pair.shapes)], dtype=bool))
     if part.shapes.empty:
         raise LstmBenchError(
             f"{b} against {a}: no time at any of the {len(slowdown)} shapes at which the last"
             " version is slower; leave that version out"
         )
-    half = float(np.mean([slowdown[key] for key in _keys(part.shapes)])) / 2
-    ratio = over_these_shapes(part)
-    verdict = "unsure"
-    if ratio.low > np.exp(half) or ratio.high < np.exp(half):
-        verdict = "slower" if ratio.value > np.exp(half) else "not slower"
-    ends = ratio.value, ratio.low, ratio.high, float(np.exp(half))
-    return Step(what, a, b, attempt, len(part.shapes), *ends, verdict, found.differs)
+    half = float(np.exp(np.mean([slowdown[key] for key in _keys(part.shapes)]) / 2))
+    ratio, word = over_these_shapes(part), "unsure"
+    if ratio.low > half or ratio.high < half:
+        word = "slower" if ratio.value > half else "not slower"
+    interval = ratio.value, ratio.low, ratio.high, half
+    return Step(what, a, b, attempt, len(part.shapes), *interval, word, pair.differs)
 
 
-def over_these_shapes(found: Comparison) -> Statistic:
+def over_these_shapes(pair: Comparison) -> Statistic:
     """B / A over just these shapes, however many: other shapes are not asked about."""
-    logs = np.log(found.shapes["ratio"].to_numpy())
-    least = np.log1p(found.shapes["floor"].to_numpy()).mean() / len(logs) ** 0.5
-    lots = in_lots(log_ratios(found.a_rounds, found.b_rounds))
+    logs = np.log(pair.shapes["ratio"].to_numpy())
+    least = np.log1p(pair.shapes["floor"].to_numpy()).mean() / len(logs) ** 0.5
+    lots = in_lots(log_ratios(pair.a_rounds, pair.b_rounds))
     ends = (float(logs.mean()), *over_rounds(logs, lots, least))
     return Statistic(*map(float, np.exp(ends)))
-
-
-def _ends(
-    found: Comparison, a: str, b: str, attempt: int, slowdown: Slowdown, undecided: bool
-) -> Step:
-    if slowdown:
-        return judged("ends", found, a, b, attempt, slowdown)
-    if found.shapes.empty:
-        raise LstmBenchError(f"{b} against {a}: no shape at which both have a time")
-    ratio = over_these_shapes(found)
-    ends = ratio.value, ratio.low, ratio.high, float("nan")
-    word = "unsure" if undecided else "not slower"
-    return Step("ends", a, b, attempt, len(found.shapes), *ends, word, found.differs)
 
 
 def _keys(shapes: pd.DataFrame) -> list[tuple[int, ...]]:

@@ -2,4 +2,4 @@
 
 from lstm_bench.model.feature import Feature
 
-FEATURE = Feature()
+FEATURE = Feature(doors={"options": "command:GRID"})

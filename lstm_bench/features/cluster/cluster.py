@@ -21,7 +21,7 @@ from lstm_bench.model.units import counted, listed, span
 from lstm_bench.runs.estimate import Estimate
 from lstm_bench.runs.nodes import Kind
 from lstm_bench.runs.plan import Plan
-from lstm_bench.runs.store import Finished
+from lstm_bench.runs.store import Store
 
 MAX_LOSSES = 3  # of a shape: then its cells have failed
 MAX_LOST_SHAPES = 3  # in a row, different ones: then the node gets no more
@@ -42,13 +42,6 @@ class Place:
     cpus: float  # that the engine keeps for it
 
 
-@dataclass(frozen=True)
-class Lost:
-    """A shape did not come back."""
-
-    reason: str
-
-
 class Engine(Protocol):
     """Carries shapes to places and their cells back."""
 
@@ -56,11 +49,8 @@ class Engine(Protocol):
         """The places whose node is alive."""
 
     def send(self, place: Place, plan: Plan, shape: Job, budget_s: float | None) -> None: ...
-    def came(self, timeout_s: float) -> list[tuple[Place, Measured | Lost]]: ...
-
-
-class Sink(Protocol):
-    def append_all(self, cells: Iterable[Finished]) -> None: ...
+    def came(self, timeout_s: float) -> list[tuple[Place, Measured | str]]:
+        """What came back since, or why a shape was lost."""
 
 
 @dataclass
@@ -68,9 +58,8 @@ class Part:
     """A run to fill, and the kind of device that it is for; None: whichever is free."""
 
     plan: Plan
-    sink: Sink
+    sink: Store
     kind: Kind | None = None
-    missing: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -190,8 +179,8 @@ class _Dispatch:
             self.observer.warn(f"node {node} is lost; its shapes go to others")
         self.there = [place for place in now if place not in self.given_up]
         self.looked = time.monotonic()
-        for told in self.paces.slow(self.flying):
-            self.observer.warn(told)
+        for line in self.paces.slow(self.flying):
+            self.observer.warn(line)
         self.say()
 
     def say(self) -> None:
@@ -230,13 +219,13 @@ class _Dispatch:
             return self.waiting.pop(number)
         return None
 
-    def take_in(self, came: Sequence[tuple[Place, Measured | Lost]]) -> None:
+    def take_in(self, came: Sequence[tuple[Place, Measured | str]]) -> None:
         """What came back is on disk before anything else is done."""
         done: list[tuple[Job, Measured]] = []
         for place, result in came:
             job, since = self.flying.pop(place)
-            if isinstance(result, Lost):
-                self.lose(place, job, result.reason)
+            if isinstance(result, str):
+                self.lose(place, job, result)
                 continue
             self.lost_at.pop(place, None)
             self.paces.note(place, time.monotonic() - since, job.guess_s)
@@ -313,7 +302,7 @@ class Paces:
 
     def slow(self, flying: Mapping[Place, tuple[Job, float]]) -> list[str]:
         """A line for each node that is far behind its peers, by what it returned or has not."""
-        now, told = time.monotonic(), []
+        now, lines = time.monotonic(), []
         known = {place: statistics.median(paces) for place, paces in self.seen.items()}
         for place, (job, since) in flying.items():
             others = [
@@ -327,8 +316,8 @@ class Paces:
             pace = max(known.get(place, 0.0), (now - since) / max(job.guess_s, LEAST_S))
             if pace > SLOW * usual and now - since > LEAST_S:
                 self.named.add(place)
-                told.append(
+                lines.append(
                     f"node {place.share.node} is {pace / usual:.0f} times slower than its peers"
                     f" ({job.shape.label} for {span(now - since)}): look at it"
                 )
-        return told
+        return lines

@@ -15,12 +15,11 @@ from typing import Any
 
 from lstm_bench.driver import driver, machine, machine_lock, preflight, worker_pool
 from lstm_bench.driver.context import Context
-from lstm_bench.features.limits import measure as limits
 from lstm_bench.frameworks import framework_of
-from lstm_bench.model.profile import Profile
-from lstm_bench.model.types import Block, Cell, LstmBenchError, Record
-from lstm_bench.runs.plan import Plan
-from lstm_bench.runs.store import Finished, Kept, Sink
+from lstm_bench.model.types import Cell, LstmBenchError, Record
+from lstm_bench.runs import nodes
+from lstm_bench.runs.plan import Plan, by_shape
+from lstm_bench.runs.store import Finished, Kept
 
 
 @dataclass
@@ -38,17 +37,17 @@ def examine(plan: Plan) -> Examined:
     """This machine, and every interpreter that the plan needs on it."""
     if not os.environ.get("CUDA_VISIBLE_DEVICES", "-"):  # a task that asks for no GPU sees none
         del os.environ["CUDA_VISIBLE_DEVICES"]
-    found = Examined(machine.fingerprint(), sys.executable)
+    here = Examined(machine.fingerprint(), sys.executable)
     rows = {framework_of(row).name: row for row in plan.implementations}
     for name, row in rows.items():
-        one = replace(plan, implementations=(row,))
+        alone = replace(plan, implementations=(row,))
         try:
             worker_pool.interpreter(name, plan.environments)
-            found.interpreters |= preflight.interpreters(one)
-            found.missing |= preflight.missing(one, skip=True)
+            here.interpreters |= preflight.interpreters(alone)
+            here.missing |= preflight.missing(alone, skip=True)
         except LstmBenchError as error:
-            found.faults.append(str(error))
-    return found
+            here.faults.append(str(error))
+    return here
 
 
 @dataclass(frozen=True)
@@ -57,12 +56,12 @@ class Share:
 
     node: str
     number: int = 0
-    of: int = 1
+    count: int = 1
 
     def cores(self, there: Collection[int]) -> set[int]:
         """Its cores, which no other agent of the node has."""
         ordered = sorted(there)
-        each = max(1, len(ordered) // self.of)
+        each = max(1, len(ordered) // self.count)
         return set(ordered[self.number * each :][:each]) or set(ordered)
 
 
@@ -82,7 +81,7 @@ class Agent:
     """Measures on a share of a node; its workers stay from shape to shape."""
 
     def __init__(self, plan: Plan, share: Share, missing: Mapping[str, str]):
-        if share.of > 1:
+        if share.count > 1:
             os.sched_setaffinity(0, share.cores(os.sched_getaffinity(0)))
         self.plan, self.share = plan, share
         self._open = contextlib.ExitStack()
@@ -93,18 +92,13 @@ class Agent:
             token = machine_lock.announced(plan.settings.device)
             self._warnings = self._open.enter_context(token)
         self._warnings += _niceness()
-        self._cpu, self._gpus = machine.cpu_model(), machine.gpus()
+        self._machine = {"cpu": machine.cpu_model(), "gpus": machine.gpus()}
         self._context = Context(plan, self._kept, _Silent(), missing=missing)
         self._runner = self._open.enter_context(driver.Runner(self._context))
 
-    def limits(self) -> dict[str, Any] | str:
-        """What this machine can do at best, for `nodes.jsonl`; text: why nobody can tell."""
-        settings = self.plan.settings
-        try:
-            found = limits.measure(self.plan.environments, settings.device, settings.threads)
-        except LstmBenchError as error:
-            return str(error)
-        return found.to_json()
+    def around_run(self) -> tuple[dict[str, Any], list[str]]:
+        """What features measure of this machine before a run, and what they could not."""
+        return preflight.around_run(self.plan)
 
     def measure(
         self, cells: list[Cell], finished: Collection[str], budget_s: float | None
@@ -115,17 +109,17 @@ class Agent:
         self._kept.cells.clear()
         self._context.finished = finished
         deadline = math.inf if budget_s is None else started + budget_s
-        for (number, shape), group in driver.by_shape(cells).items():
+        for (number, shape), group in by_shape(cells).items():
             self._runner.measure(number, shape, group, deadline)
-        told, self._warnings = self._warnings, []
+        warnings, self._warnings = self._warnings, []
         for record in self._kept.records:
-            sign(record, self.share.node, self._cpu, self._gpus)
+            nodes.sign(record, self.share.node, self._machine)
         return Measured(
             list(self._kept.cells),
             time.monotonic() - started,
             outcome.timed_s - timed_s,
             {activity: s - spent.get(activity, 0.0) for activity, s in outcome.spent_s.items()},
-            told,
+            warnings,
             self._runner.note,
         )
 
@@ -145,30 +139,8 @@ def _niceness() -> list[str]:
     return []
 
 
-def sign(record: Record, node: str, cpu: str, gpus: list[dict[str, Any]]) -> None:
-    """Note in a record where it was measured."""
-    record.node, record.device_name = node, cpu
-    if record.device == "cuda" and gpus:
-        record.device_name, record.driver = str(gpus[0]["name"]), str(gpus[0]["driver"])
-
-
-class Signing:
-    """A sink that notes in every record where it was measured."""
-
-    def __init__(self, sink: Sink, node: str, machine: Mapping[str, Any]):
-        self.node, self._sink, self._machine = node, sink, machine
-
-    @property
-    def logs(self) -> Path:
-        return self._sink.logs
-
-    def append(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
-        sign(record, self.node, str(self._machine["cpu"]), self._machine["gpus"])
-        self._sink.append(record, blocks, profile)
-
-
 class _Silent:
-    """Nobody watches a node: what it has finished is told when it returns."""
+    """Nobody watches a node: the driver's side shows what returns."""
 
     def started(self, cells: list[Cell], seconds: float) -> None: ...
     def doing(self, text: str) -> None: ...

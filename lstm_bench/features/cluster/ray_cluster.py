@@ -15,13 +15,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from lstm_bench.driver import machine
 from lstm_bench.features.cluster import node
-from lstm_bench.features.cluster.cluster import Job, Lost, Place
+from lstm_bench.features.cluster.cluster import Job, Place
 from lstm_bench.features.cluster.node import Examined, Measured
+from lstm_bench.features.cluster.roster import ClusterNode
 from lstm_bench.model.errors import LstmBenchError
 from lstm_bench.model.units import clipped
 from lstm_bench.runs.plan import Plan
@@ -32,16 +33,6 @@ NOTICED_S = 15.0  # until a node that is gone is known to be
 CLOSE_S = 10.0
 _PR_SET_PDEATHSIG = 1
 STORE_BYTES = 256 << 20  # of a Ray that we start: cells are small
-
-
-@dataclass(frozen=True)
-class RayNode:
-    """A node as Ray describes it."""
-
-    id: str
-    name: str
-    cpus: float
-    gpus: int
 
 
 @contextlib.contextmanager
@@ -105,18 +96,18 @@ class RayEngine:
         self._agents: dict[Place, Any] = {}
         self._flying: dict[Any, Place] = {}
 
-    def _nodes(self) -> list[RayNode]:
-        alive = [one for one in self.ray.nodes() if one["Alive"]]
-        kept = [one for one in alive if (one.get("Labels") or {}).get(LABEL[0]) == LABEL[1]]
-        hosts = Counter(one["NodeManagerHostname"] for one in kept or alive)
-        found = []
-        for one in kept or alive:
-            host, has = one["NodeManagerHostname"], one["Resources"]
-            name = host if hosts[host] == 1 else f"{host}-{one['NodeID'][:6]}"
-            node = RayNode(one["NodeID"], name, has.get("CPU", 0.0), int(has.get("GPU", 0)))
+    def _nodes(self) -> list[ClusterNode]:
+        alive = [info for info in self.ray.nodes() if info["Alive"]]
+        kept = [info for info in alive if (info.get("Labels") or {}).get(LABEL[0]) == LABEL[1]]
+        hosts = Counter(info["NodeManagerHostname"] for info in kept or alive)
+        nodes = []
+        for info in kept or alive:
+            host, has = info["NodeManagerHostname"], info["Resources"]
+            name = host if hosts[host] == 1 else f"{host}-{info['NodeID'][:6]}"
+            node = ClusterNode(info["NodeID"], name, has.get("CPU", 0.0), int(has.get("GPU", 0)))
             if node.cpus >= 1:  # a head that only leads has none
-                found.append(node)
-        return sorted(found, key=lambda one: one.name)
+                nodes.append(node)
+        return sorted(nodes, key=lambda info: info.name)
 
     def examined(self, plan: Plan) -> dict[str, Examined | str]:
         """By the name of the node: what it is and lacks, or why nobody can tell; all at once."""
@@ -127,31 +118,31 @@ class RayEngine:
             return node.examine(plan)
 
         task = self.ray.remote(num_cpus=0, max_retries=0)(examine)
-        plan = _light(plan)
+        plan = replace(plan, shapes=())
         asked = {
-            one.name: task.options(scheduling_strategy=self._on(one.id)).remote(plan)
-            for one in self.nodes
+            node.name: task.options(scheduling_strategy=self._on(node.id)).remote(plan)
+            for node in self.nodes
         }
         if asked:
             self.ray.wait(list(asked.values()), num_returns=len(asked), timeout=EXAMINE_S)
-        found = {name: self._answer(ref) for name, ref in asked.items()}
-        self._forget({name for name, answer in found.items() if isinstance(answer, str)})
-        return found
+        answers = {name: self._answer(ref) for name, ref in asked.items()}
+        self._forget({name for name, answer in answers.items() if isinstance(answer, str)})
+        return answers
 
     def _forget(self, silent: Collection[str]) -> None:
         """Of nodes that did not answer, those that are gone: Ray notices some seconds late."""
         deadline = time.monotonic() + NOTICED_S
         while True:
-            alive = {one["NodeID"] for one in self.ray.nodes() if one["Alive"]}
-            self.nodes = [one for one in self.nodes if one.id in alive]
-            left = [one for one in self.nodes if one.name in silent]
+            alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
+            self.nodes = [node for node in self.nodes if node.id in alive]
+            left = [node for node in self.nodes if node.name in silent]
             if not left or time.monotonic() > deadline:
                 return
             time.sleep(0.5)
 
     def _answer(self, ref: Any) -> Examined | str:
         try:
-            found: Examined = self.ray.get(ref, timeout=0)
+            examined: Examined = self.ray.get(ref, timeout=0)
         except self.ray.exceptions.GetTimeoutError:
             return f"does not answer within {EXAMINE_S:.0f} s"
         except Exception as error:  # whatever went wrong there
@@ -161,36 +152,35 @@ class RayEngine:
             ):
                 return f"{cause}; install lstm-bench there, or name it in --runtime-env"
             return _gist(cause)
-        return found
+        return examined
 
     def use(self, places: Sequence[Place], missing: Mapping[str, str]) -> None:
         """Measure at these; frameworks that are `missing` are left out everywhere."""
         self._places, self._missing = list(places), missing
 
-    def limits(self, places: Sequence[Place], plans: Sequence[Plan]) -> list[Any]:
-        """What each of these can do at best, or why nobody can tell."""
-        asked = [
-            self._agent(place, plan).limits.remote()
-            for place, plan in zip(places, plans, strict=True)
-        ]
-        return [self._limit(place, ref) for place, ref in zip(places, asked, strict=True)]
-
-    def _limit(self, place: Place, ref: Any) -> Any:
-        try:
-            return self.ray.get(ref)
-        except self.ray.exceptions.RayError as error:
-            self._drop(place)
-            return _gist(error)
+    def around_run(
+        self, places: Sequence[tuple[Place, Plan]]
+    ) -> list[tuple[dict[str, Any], list[str]]]:
+        """What features measure at each of these before a run, and what they could not."""
+        refs = [self._agent(place, plan).around_run.remote() for place, plan in places]
+        answers = []
+        for (place, _), ref in zip(places, refs, strict=True):
+            try:
+                answers.append(self.ray.get(ref))
+            except self.ray.exceptions.RayError as error:
+                self._drop(place)
+                answers.append(({}, [_gist(error)]))
+        return answers
 
     def there(self) -> Collection[Place]:
-        alive = {one["NodeID"] for one in self.ray.nodes() if one["Alive"]}
+        alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
         return [place for place in self._places if place.node_id in alive]
 
     def send(self, place: Place, plan: Plan, job: Job, budget_s: float | None) -> None:
         agent = self._agent(place, plan)
         self._flying[agent.measure.remote(job.cells, job.finished, budget_s)] = place
 
-    def came(self, timeout_s: float) -> list[tuple[Place, Measured | Lost]]:
+    def came(self, timeout_s: float) -> list[tuple[Place, Measured | str]]:
         if not self._flying:
             return []
         refs = list(self._flying)
@@ -199,14 +189,14 @@ class RayEngine:
             ready, _ = self.ray.wait(refs, num_returns=len(refs), timeout=0)
         return [self._came(ref) for ref in ready]
 
-    def _came(self, ref: Any) -> tuple[Place, Measured | Lost]:
+    def _came(self, ref: Any) -> tuple[Place, Measured | str]:
         place = self._flying.pop(ref)
         try:
-            found: Measured = self.ray.get(ref)
+            measured: Measured = self.ray.get(ref)
         except self.ray.exceptions.RayError as error:
             self._drop(place)
-            return place, Lost(_why(self.ray, error))
-        return place, found
+            return place, _why(self.ray, error)
+        return place, measured
 
     def _agent(self, place: Place, plan: Plan) -> Any:
         """The agent of a place, started if there is none."""
@@ -218,7 +208,7 @@ class RayEngine:
                 max_task_retries=0,
                 scheduling_strategy=self._on(place.node_id),
             )(RayAgent)
-            self._agents[place] = made.remote(_light(plan), place.share, dict(self._missing))
+            self._agents[place] = made.remote(plan, place.share, dict(self._missing))
         return self._agents[place]
 
     def _on(self, node_id: str) -> Any:
@@ -242,13 +232,6 @@ class RayEngine:
                 self.ray.wait(refs, num_returns=len(refs), timeout=CLOSE_S)
         for place in list(self._agents):
             self._drop(place)
-
-
-def _light(plan: Plan) -> Plan:
-    """Without its shapes, which a place gets one by one."""
-    from dataclasses import replace
-
-    return replace(plan, shapes=())
 
 
 def _why(ray: Any, error: Exception) -> str:

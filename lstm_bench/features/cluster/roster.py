@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from lstm_bench import __version__
 from lstm_bench.features.cluster.cluster import Place
@@ -16,17 +16,14 @@ from lstm_bench.runs.nodes import Kind, Node, kind_of, kind_of_node
 from lstm_bench.runs.plan import Plan
 
 
-class ClusterNode(Protocol):
+@dataclass(frozen=True)
+class ClusterNode:
     """A node as the engine knows it."""
 
-    @property
-    def id(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def cpus(self) -> float: ...
-    @property
-    def gpus(self) -> int: ...
+    id: str
+    name: str
+    cpus: float
+    gpus: int
 
 
 @dataclass
@@ -42,22 +39,22 @@ class Roster:
     def kinds(self) -> list[Kind]:
         return sorted({place.kind for place in self.places})
 
-    def of(self, kinds: Iterable[Kind]) -> Roster:
+    def only(self, kinds: Iterable[Kind]) -> Roster:
         """The places of these kinds."""
         kept = [place for place in self.places if place.kind in kinds]
         nodes = {place.share.node for place in kept}
         others = sorted({place.share.node for place in self.places} - nodes)
-        machines = {name: one for name, one in self.machines.items() if name in nodes}
+        machines = {name: machine for name, machine in self.machines.items() if name in nodes}
         return replace(self, places=kept, machines=machines, idle=[*self.idle, *others])
 
     def lines(self) -> list[str]:
         """Each kind, and its nodes."""
-        told = []
+        lines = []
         for kind in self.kinds:
             names = list(dict.fromkeys(p.share.node for p in self.places if p.kind == kind))
             more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-            told.append(f"{kind.label}: {', '.join(names[:8])}{more}")
-        return told
+            lines.append(f"{kind.label}: {', '.join(names[:8])}{more}")
+        return lines
 
 
 def roster(
@@ -73,43 +70,45 @@ def roster(
     A node that cannot measure the grid stops the run before it begins, as a framework does that is
     not installed: a grid must not silently be measured elsewhere than was meant.
     """
-    found, faults = Roster(), {}
+    chosen, faults = Roster(), {}
     for node in nodes:
-        one = examined[node.name]
+        answer = examined[node.name]
         device = plan.settings.device
         if each_its_own:
             device = "cuda" if node.gpus else "cpu"
         if device == "cuda" and not node.gpus:
-            found.idle.append(node.name)
+            chosen.idle.append(node.name)
             continue
-        if wrong := _faults(one, node, device, skip_missing):
+        if wrong := _faults(answer, node, device, skip_missing):
             faults[node.name] = wrong
-        elif isinstance(one, Examined):
-            found.places += _places(node, one, plan, device)
-            found.machines[node.name] = one
-            found.missing |= one.missing
-    for name, wrong in _unlike_versions(found).items():
+        elif isinstance(answer, Examined):
+            chosen.places += _places(node, answer, plan, device)
+            chosen.machines[node.name] = answer
+            chosen.missing |= answer.missing
+    for name, wrong in _unlike_versions(chosen).items():
         faults.setdefault(name, []).extend(wrong)
     if faults:
         lines = [f"  {name}: {fault}" for name, wrong in faults.items() for fault in wrong]
-        of = f"{len(faults)} of {counted(len(nodes), 'node')}"
-        raise LstmBenchError("\n".join([f"{of} cannot measure this grid:", *lines]) + remedy)
-    if not found.places:
+        share = f"{len(faults)} of {counted(len(nodes), 'node')}"
+        raise LstmBenchError("\n".join([f"{share} cannot measure this grid:", *lines]) + remedy)
+    if not chosen.places:
         raise LstmBenchError(
             f"--ray: found {counted(len(nodes), 'node')}, none with a GPU and a CPU; expected some"
             " for --device cuda; use --device cpu, or add nodes with `ray start --address`"
         )
-    return found
+    return chosen
 
 
-def _faults(found: Examined | str, node: ClusterNode, device: str, skip_missing: bool) -> list[str]:
-    if isinstance(found, str):
-        return [found]
-    wrong = list(found.faults)
-    version = found.machine.get("lstm_bench")
+def _faults(
+    answer: Examined | str, node: ClusterNode, device: str, skip_missing: bool
+) -> list[str]:
+    if isinstance(answer, str):
+        return [answer]
+    wrong = list(answer.faults)
+    version = answer.machine.get("lstm_bench")
     if version != __version__:
-        wrong.append(f"lstm-bench {version} in {found.python}, expected {__version__} as here")
-    gpus = {(gpu.get("name"), gpu.get("driver")) for gpu in found.machine.get("gpus") or []}
+        wrong.append(f"lstm-bench {version} in {answer.python}, expected {__version__} as here")
+    gpus = {(gpu.get("name"), gpu.get("driver")) for gpu in answer.machine.get("gpus") or []}
     if device == "cuda" and not gpus:
         wrong.append(f"Ray counts {counted(node.gpus, 'GPU')}, the driver shows none there")
     if device == "cuda" and len(gpus) > 1:
@@ -118,18 +117,18 @@ def _faults(found: Examined | str, node: ClusterNode, device: str, skip_missing:
             f"unlike GPUs ({names}); start a Ray node for each kind, with CUDA_VISIBLE_DEVICES"
         )
     if not skip_missing:
-        wrong += [f"{name}: {reason}" for name, reason in found.missing.items()]
+        wrong += [f"{name}: {reason}" for name, reason in answer.missing.items()]
     return wrong
 
 
-def _places(node: ClusterNode, found: Examined, plan: Plan, device: str) -> list[Place]:
+def _places(node: ClusterNode, answer: Examined, plan: Plan, device: str) -> list[Place]:
     """All of a node's CPUs, or each of its GPUs with its share of them."""
     shares = node.gpus if device == "cuda" else 1
-    threads = max(1, int(found.machine["threads"]) // shares)
+    threads = max(1, int(answer.machine["threads"]) // shares)
     settings = replace(plan.settings, device=device)
     if plan.all_threads:
         settings = replace(settings, threads=threads)
-    kind = kind_of(found.machine, settings)
+    kind = kind_of(answer.machine, settings)
     cpus = node.cpus if device == "cpu" else max(1, node.cpus // shares)
     return [
         Place(node.id, Share(node.name, number, shares), kind, settings.threads, cpus)
@@ -137,18 +136,18 @@ def _places(node: ClusterNode, found: Examined, plan: Plan, device: str) -> list
     ]
 
 
-def _unlike_versions(found: Roster) -> dict[str, list[str]]:
+def _unlike_versions(chosen: Roster) -> dict[str, list[str]]:
     """Nodes of one kind whose frameworks are not of one version."""
     faults: dict[str, list[str]] = {}
     first: dict[tuple[Kind, str], tuple[str, Any]] = {}
-    for place in found.places:
+    for place in chosen.places:
         name = place.share.node
-        for framework, answer in found.machines[name].interpreters.items():
+        for framework, answer in chosen.machines[name].interpreters.items():
             versions = answer.get("versions")
             known = first.setdefault((place.kind, framework), (name, versions))
             if versions != known[1] and place.share.number == 0:
-                told = f"{framework}: {versions}, expected {known[1]} as on {known[0]}"
-                faults.setdefault(name, []).append(told)
+                line = f"{framework}: {versions}, expected {known[1]} as on {known[0]}"
+                faults.setdefault(name, []).append(line)
     return faults
 
 
@@ -162,12 +161,12 @@ def known_kinds(
     return {kind_of_node(node, plan): node.interpreters for node in nodes.values()}
 
 
-def resumed(found: Roster, known: Mapping[Kind, Mapping[str, Any]], where: str) -> Roster:
+def resumed(nodes: Roster, known: Mapping[Kind, Mapping[str, Any]], where: str) -> Roster:
     """The places that may go on with a run: of its kinds, with its versions."""
-    kept = found.of(known)
+    kept = nodes.only(known)
     if not kept.places:
         then = "; ".join(kind.label for kind in known)
-        now = "; ".join(kind.label for kind in found.kinds)
+        now = "; ".join(kind.label for kind in nodes.kinds)
         raise LstmBenchError(
             f"{where} was measured on {then}; expected such a node, found {now}; start a new run"
             " without --resume"

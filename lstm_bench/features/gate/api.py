@@ -23,7 +23,7 @@ def gate(
     across: Sequence[str] = (),
     strict: bool = False,
 ) -> pd.DataFrame:
-    """What `lstm-bench gate` says of two runs, or of two rows of one: one row per verdict.
+    """Judge two runs, or two rows of one, as `lstm-bench gate` does: one row per verdict.
 
     `rows` has a row of the new run and the one of the base that it is compared with. Columns:
     implementation, against, shape ("all": the whole row), what (time, output, device memory, host

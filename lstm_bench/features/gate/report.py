@@ -1,8 +1,8 @@
-"""What the gate found: a document whose failures come first, or JUnit's XML for CI systems."""
+"""The gate's report: a document whose failures come first, or JUnit's XML for CI systems."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 
-from lstm_bench.features.gate.verdicts import ALL, TIME, TOTAL
+from lstm_bench.features.gate.times import ALL, TIME
+from lstm_bench.features.gate.verdicts import TOTAL
 from lstm_bench.model.units import (
     WIDTH,
     clean,
@@ -19,6 +20,7 @@ from lstm_bench.model.units import (
     listed,
     percent,
     seconds,
+    shown_ratio,
     size,
     times,
     wrapped,
@@ -28,60 +30,46 @@ from lstm_bench.report.document import Column, Document, Row, Table, number, tex
 MOST = 20  # failures that are drawn, and as many that are unsure
 MOST_NAMED = 4  # rows, or cells, in a sentence
 MOST_ROUNDS = 10_000  # nobody would measure more
-Differs = Mapping[str, Sequence[str]]
-Sides = Sequence[Mapping[str, Mapping[str, str]]]
+Both = Mapping[str, Mapping[str, str]]  # the base and the new side of a row
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What is compared: each row's two sides, what differs between them, and what to mind."""
+    """Names each row's two sides, what differs between them, and what to mind."""
 
-    sides: Sides
-    differs: Differs
+    sides: Sequence[Both]
+    differs: Mapping[str, Sequence[str]]
     warnings: Sequence[str]
     in_turns: bool
     first: str = ""  # when the first base was measured, where the base replaced others
 
-    @property
-    def runs(self) -> list[str]:
-        return [self.sides[0][which]["run"] for which in ("base", "new")] if self.sides else []
-
     def lines(self) -> list[str]:
         """Which side is which; then what was another in the base than in the new run."""
-        alike: dict[tuple[str, str], list[list[str]]] = {}
-        for both in self.sides:
-            known = tuple(_known(both[which]) for which in ("base", "new"))
-            rows = alike.setdefault((known[0], known[1]), [[], []])
-            rows[0].append(both["base"]["row"])
-            rows[1].append(both["new"]["row"])
         renamed = any(both["base"]["row"] != both["new"]["row"] for both in self.sides)
-        if not self.in_turns and not renamed and len(alike) > 1:  # each framework has its own
-            alike = {("", ""): [[], []]}
+        groups: dict[tuple[str, str], list[Both]] = {}
+        for both in self.sides:
+            groups.setdefault((_setup(both["base"]), _setup(both["new"])), []).append(both)
+        if not self.in_turns and not renamed and len(groups) > 1:  # each framework has its own
+            groups = {("", ""): list(self.sides[:1])}
         lines = []
-        for known, rows in alike.items():
-            named = [_named(names) if renamed else "" for names in rows]
-            if not self.in_turns:
-                runs = (f"run {clean(name)}" for name in self.runs)
-                named = [
-                    f"{rows} in {run}" if rows else run
-                    for rows, run in zip(named, runs, strict=True)
-                ]
-            base, new = (clean(name) + more for name, more in zip(named, known, strict=True))
-            sides = [f"base: {base}", f"new: {new}"]
+        for setups, members in groups.items():
+            sides = []
+            for side, setup in zip(("base", "new"), setups, strict=True):
+                rows = _named([both[side]["row"] for both in members]) if renamed else ""
+                run = "" if self.in_turns else f"run {members[0][side]['run']}"
+                sides.append(f"{side}: {clean(' in '.join(filter(None, (rows, run))))}{setup}")
             whole = ", ".join(sides)
             lines += [whole] if len(whole) <= WIDTH else sides
-        return [*lines, self._differing(), *(f"! {warning}" for warning in self.warnings)]
-
-    def _differing(self) -> str:
-        if not self.differs:
-            return f"nothing differs but the {'row' if self.in_turns else 'time'}"
-        changes = (
+        changes = ", ".join(
             f"{what.removeprefix('sampling.')} {a} -> {b}" for what, (a, b) in self.differs.items()
         )
-        return f"differs: {', '.join(changes)}"
+        same = f"nothing differs but the {'row' if self.in_turns else 'time'}"
+        lines.append(f"differs: {changes}" if changes else same)
+        return [*lines, *(f"! {warning}" for warning in self.warnings)]
 
 
-def _known(side: Mapping[str, str]) -> str:
+def _setup(side: Mapping[str, str]) -> str:
+    """The versions and the interpreter of a side, in brackets."""
     path = side["interpreter"].removeprefix(f"{Path.cwd()}/")
     known = ", ".join(filter(None, (side["versions"], path)))
     return f" ({clean(known)})" if known else ""
@@ -92,39 +80,42 @@ def _named(names: Sequence[str]) -> str:
     return listed([*names[:MOST_NAMED], *([f"{left} more"] if left > 0 else [])])
 
 
-def document(found: pd.DataFrame, compared: Compared, threshold: float) -> Document:
+def document(judged: pd.DataFrame, compared: Compared, threshold: float) -> Document:
     """Which side is which, the verdict, then what it rests on, the worst first."""
     result = Document(main="verdicts")
     result.facts |= {"sides": list(compared.sides), "warnings": list(compared.warnings)}
     result.facts |= {"differs": {what: list(pair) for what, pair in compared.differs.items()}}
-    decided, fails = not found["undecided"].any(), bool(found["fails"].any())
+    decided, fails = not judged["undecided"].any(), bool(judged["fails"].any())
     result.facts |= {"threshold": threshold, "passed": decided and not fails, "decided": decided}
-    result.add("\n".join(wrapped(line) for line in (*compared.lines(), verdict(found))))
-    result.add(_disturbed(found, compared), _failures(found), _renamed(found, compared))
-    result.add(_rows(found, TIME, "time by row, and its geometric mean over shapes"))
-    result.add(_rows(found, TOTAL, f"since the first base, measured {compared.first[:10]}"))
-    result.add(_unsure(found), _settled(found, compared.in_turns))
-    result.add_details(Table("verdicts", _records(found), _COLUMNS))
+    result.add("\n".join(wrapped(line) for line in (*compared.lines(), verdict(judged))))
+    result.add(_disturbed(judged, compared), _failures(judged), _renamed(judged, compared))
+    result.add(_rows(judged, TIME, "time by row, and its geometric mean over shapes"))
+    result.add(_rows(judged, TOTAL, f"since the first base, measured {compared.first[:10]}"))
+    result.add(_unsure(judged), _remedy(judged, compared.in_turns))
+    result.add_details(Table("verdicts", _records(judged), _COLUMNS))
     return result
 
 
-def verdict(found: pd.DataFrame) -> str:
+def verdict(judged: pd.DataFrame) -> str:
     """The verdict in a sentence."""
-    cells = found[found["shape"] != ALL].drop_duplicates(["implementation", "shape"])
-    rows = counted(found["implementation"].nunique(), "row")
+    cells = judged[judged["shape"] != ALL].drop_duplicates(["implementation", "shape"])
+    rows = counted(judged["implementation"].nunique(), "row")
     whole = f"{counted(len(cells), 'cell')} of {rows}"
-    open_, fails = found[found["undecided"]], found[found["fails"] & ~found["undecided"]]
-    worst = max(open_["ratio"], key=lambda ratio: abs(np.log(ratio)), default=1.0)
-    end = f"{'up' if worst >= 1 else 'down'} to {times(worst)}"
-    if len(fails) or open_["fails"].any():
+    open_ = _records(judged[judged["undecided"]])
+    fails = judged[judged["fails"] & ~judged["undecided"]]
+    end = ""
+    if open_:
+        furthest = max(open_, key=lambda cell: abs(np.log(cell["ratio"])))
+        end = f"{'up' if furthest['ratio'] >= 1 else 'down'} to {_ratio(furthest)}"
+    if judged["fails"].any():
         kinds = fails["verdict"].mask(fails["shape"] == ALL, fails["verdict"] + " as a whole")
         kinds = kinds.mask(fails["what"] == TOTAL, kinds + " since the first base")
         parts = [f"{n} {word}" for word, n in kinds.value_counts(sort=False).items()]
-        parts += [f"{len(open_)} not decided, {end}"] if len(open_) else []
+        parts += [f"{len(open_)} not decided, {end}"] if open_ else []
         return f"FAILED: {whole}; {listed(parts)}"
-    if len(open_):
+    if open_:
         return f"not decided: {len(open_)} of {counted(len(cells), 'cell')}, {end}"
-    faster = int((found.loc[found["shape"] != ALL, "verdict"] == "faster").sum())
+    faster = int((judged.loc[judged["shape"] != ALL, "verdict"] == "faster").sum())
     return f"passed: {whole}, none slower, larger or lost; {faster} faster"
 
 
@@ -136,29 +127,28 @@ _WHY = {
 }
 
 
-def _disturbed(found: pd.DataFrame, compared: Compared) -> str:
+def _disturbed(judged: pd.DataFrame, compared: Compared) -> str:
+    """The cells of each side that was disturbed, and what follows from it."""
+    cells = judged[(judged["shape"] != ALL) & (judged["what"] == TIME)]
     lines = []
-    for place, side in enumerate(("base", "new")):
-        cells = found[found["disturbed"].isin((side, "both")) & (found["shape"] != ALL)]
-        cells = cells[cells["what"] == TIME]
-        if cells.empty:
-            continue
+    for side, row in (("base", "against"), ("new", "implementation")):
         named = [
-            f"{cell['against' if side == 'base' else 'implementation']} {cell['shape']}"
-            f" ({seconds(cell['base'])} -> {seconds(cell['new'])})"
-            for cell in _records(cells)
+            f"{cell[row]} {cell['shape']} ({_value('base')(cell)} -> {_value('new')(cell)})"
+            for cell in _records(cells[cells["disturbed"].isin((side, "both"))])
         ]
-        lines.append(
-            f"{side} disturbed at {counted(len(cells), 'cell')} of run {compared.runs[place]}:"
-            f" {_named(named)}. {_WHY[side]}; measure that run again, or both in turns"
-        )
+        if named:
+            lines.append(
+                f"{side} disturbed at {counted(len(named), 'cell')} of run"
+                f" {compared.sides[0][side]['run']}: {_named(named)}. {_WHY[side]}; measure that"
+                " run again, or both in turns"
+            )
     return "\n".join(map(wrapped, lines))
 
 
-def _renamed(found: pd.DataFrame, compared: Compared) -> str:
+def _renamed(judged: pd.DataFrame, compared: Compared) -> str:
     """A hint where a whole row is missing: it may have another name."""
-    lost = found[found["verdict"] == "missing"]["implementation"].unique()
-    timed = set(found[found["what"] == TIME]["implementation"])
+    lost = judged[judged["verdict"] == "missing"]["implementation"].unique()
+    timed = set(judged[judged["what"] == TIME]["implementation"])
     if names := [name for name in lost if name not in timed]:
         return wrapped(
             f"missing: {_named(names)}; if a row has another name in the new run:"
@@ -167,28 +157,29 @@ def _renamed(found: pd.DataFrame, compared: Compared) -> str:
     return ""
 
 
-def junit(found: pd.DataFrame, compared: Compared) -> str:
+def junit(judged: pd.DataFrame, compared: Compared) -> str:
     """A test case for every row at every shape, and one for every row as a whole."""
-    grouped = found.groupby(["implementation", "shape"], sort=False)
-    fails, open_ = grouped["fails"].any(), grouped["undecided"].any()
-    suite = ElementTree.Element("testsuite", name="lstm-bench gate", tests=str(len(grouped)))
-    suite.set("failures", str(int(fails.sum())))
-    suite.set("skipped", str(int((open_ & ~fails).sum())))
+    suite = ElementTree.Element("testsuite", name="lstm-bench gate")
     properties = ElementTree.SubElement(suite, "properties")
-    facts = {"compared": "; ".join(compared.lines()), "verdict": verdict(found)}
+    facts = {"compared": "; ".join(compared.lines()), "verdict": verdict(judged)}
     for name, value in facts.items():
         ElementTree.SubElement(properties, "property", name=name, value=clean(value))
-    for key, entries in grouped:
-        name, shape = map(clean, key)
-        case = ElementTree.SubElement(suite, "testcase", classname=name, name=shape)
+    counts = {"tests": 0, "failures": 0, "skipped": 0}
+    for (name, shape), entries in judged.groupby(["implementation", "shape"], sort=False):
+        case = ElementTree.SubElement(suite, "testcase", classname=clean(name), name=clean(shape))
+        fails, open_ = entries["fails"].any(), entries["undecided"].any()
+        counts["tests"] += 1
+        counts["failures"] += int(fails)
+        counts["skipped"] += int(open_ and not fails)
         for entry in _records(entries):
             if entry["fails"]:
-                kind, text_ = clean(entry["verdict"]), _sentence(entry)
-                ElementTree.SubElement(case, "failure", type=kind, message=text_)
-            elif entry["undecided"] and not fails[key]:
+                kind = clean(entry["verdict"])
+                ElementTree.SubElement(case, "failure", type=kind, message=_sentence(entry))
+            elif entry["undecided"] and not fails:
                 ElementTree.SubElement(case, "skipped", message=f"unsure: {_sentence(entry)}")
             elif entry["verdict"] == "unsure":
                 ElementTree.SubElement(case, "system-out").text = f"unsure: {_sentence(entry)}"
+    suite.attrib |= {what: str(count) for what, count in counts.items()}
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
 
@@ -196,47 +187,33 @@ def junit(found: pd.DataFrame, compared: Compared) -> str:
 def _sentence(entry: Row) -> str:
     if entry["what"] == "output":
         return clean(f"{entry['verdict']}, and was not in the base")
-    change = f"{_value('base')(entry)} -> {_value('new')(entry)}, {times(entry['ratio'])}"
+    change = f"{_value('base')(entry)} -> {_value('new')(entry)}, {_ratio(entry)}"
     known = f"; noise {_noise(entry)}" if _timed(entry) else ""
     return clean(f"{entry['what']} {change}{known}")
 
 
-def _timed(entry: Row) -> bool:
-    return entry["what"] in (TIME, TOTAL)
-
-
-def _noise(entry: Row) -> str:
-    if not _timed(entry):
-        return "-"
-    share = entry["noise"]
-    if share is None:
-        return "unknown"
-    return percent(share) if share <= 1 else "not measurable here"
-
-
-def _failures(found: pd.DataFrame) -> Table | str:
-    """Whole rows first, then cells; of either the worst first."""
-    fails = found[found["fails"]]
+def _failures(judged: pd.DataFrame) -> Table | str:
+    """Lists whole rows first, then cells; of either the worst first."""
+    fails = judged[judged["fails"]]
     if fails.empty:
         return ""
-    left = len(fails) - MOST
-    more = f"; the first {MOST} of {len(fails)}" if left > 0 else ""
-    return Table("failures", _records(_worst(fails)), _COLUMNS, f"failures{more}", MOST, keys=2)
+    more = f"; the first {MOST} of {len(fails)}" if len(fails) > MOST else ""
+    return Table("failures", _worst(fails), _COLUMNS, f"failures{more}", MOST, keys=2)
 
 
-def _unsure(found: pd.DataFrame) -> Table | str:
-    unsure = found[(found["verdict"] == "unsure") & (found["what"] == TIME)]
+def _unsure(judged: pd.DataFrame) -> Table | str:
+    unsure = judged[(judged["verdict"] == "unsure") & (judged["what"] == TIME)]
     if unsure.empty:
         return ""
     more = f" (the first {MOST} of {len(unsure)})" if len(unsure) > MOST else ""
     title = f"unsure{more}: neither within the threshold for sure, nor beyond the noise"
     columns = [*_COLUMNS[:2], *_COLUMNS[3:], Column("needs", _needs, right=True)]
-    return Table("unsure", _records(_worst(unsure)), columns, title, MOST, keys=2)
+    return Table("unsure", _worst(unsure), columns, title, MOST, keys=2)
 
 
-def _settled(found: pd.DataFrame, in_turns: bool) -> str:
-    """What would settle what is unsure."""
-    unsure = found[found["undecided"] & (found["disturbed"] == "")]
+def _remedy(judged: pd.DataFrame, in_turns: bool) -> str:
+    """Names what would settle what is unsure."""
+    unsure = judged[judged["undecided"] & (judged["disturbed"] == "")]
     wanted = unsure["passes"].max()
     if not np.isfinite(wanted):
         turns = "; or measure both in turns in one run, with `--against`"
@@ -248,31 +225,26 @@ def _settled(found: pd.DataFrame, in_turns: bool) -> str:
     )
 
 
-def _needs(entry: Row) -> str:
-    if entry["passes"] is not None:
-        return f"{entry['passes']:.0f} passes"
-    told = _rounds(entry["rounds"])
-    return told if told == "-" else f"{told} rounds"
+def _worst(judged: pd.DataFrame) -> list[dict[str, Any]]:
+    order = pd.DataFrame({"cell": judged["shape"] != ALL, "ratio": -judged["ratio"].fillna(np.inf)})
+    return _records(judged.loc[order.sort_values(["cell", "ratio"], kind="stable").index])
 
 
-def _worst(found: pd.DataFrame) -> pd.DataFrame:
-    order = pd.DataFrame({"cell": found["shape"] != ALL, "ratio": -found["ratio"].fillna(np.inf)})
-    return found.loc[order.sort_values(["cell", "ratio"], kind="stable").index]
-
-
-def _rows(found: pd.DataFrame, what: str, title: str) -> Table | str:
-    """Every row in a line."""
+def _rows(judged: pd.DataFrame, what: str, title: str) -> Table | str:
+    """Counts the verdicts of each row, and shows its mean ratio."""
     lines = []
     words = ("slower", "unsure", "same", "faster")
-    for name, own in found[found["what"] == what].groupby("implementation", sort=False):
-        cells = own[own["shape"] != ALL]
+    for name, own in judged[judged["what"] == what].groupby("implementation", sort=False):
+        cells, whole = own[own["shape"] != ALL], _records(own[own["shape"] == ALL])
         counts = cells["verdict"].value_counts()
         line = {"implementation": name, "against": own["against"].iloc[0], "shapes": len(cells)}
         line |= {word: int(counts.get(word, 0)) for word in words}
         line |= {"what": what, "ratio": float(np.exp(np.log(cells["ratio"]).mean()))}
-        line |= {"noise": None, "verdict": None}
-        for whole in _records(own[own["shape"] == ALL]):
-            line |= {key: whole[key] for key in ("ratio", "noise", "verdict")}
+        line |= {"noise": None, "verdict": None, "base": None, "new": None}
+        if whole:
+            line |= {key: whole[0][key] for key in ("ratio", "noise", "verdict", "base", "new")}
+        elif len(cells) == 1:
+            line |= {side: float(cells[side].iloc[0]) for side in ("base", "new")}
         lines.append(line)
     if not lines:
         return ""
@@ -280,44 +252,61 @@ def _rows(found: pd.DataFrame, what: str, title: str) -> Table | str:
         text("row", "implementation"),
         number("shapes", "shapes"),
         *(number(word, word) for word in words),
-        number("new / base", "ratio", times),
+        Column("new / base", _ratio, right=True),
         Column("noise", lambda row: _noise(row) if row["verdict"] else "-", right=True),
         text("as a whole", "verdict", lambda word: word or "-"),
     ]
     return Table("rows" if what == TIME else "total", lines, columns, title)
 
 
-def _records(found: pd.DataFrame) -> list[dict[str, Any]]:
+def _records(judged: pd.DataFrame) -> list[dict[str, Any]]:
     """As JSON holds them: None for what is not known."""
-    known: Sequence[Mapping[Any, Any]] = found.to_dict("records")
-    return [{str(k): None if v != v else v for k, v in one.items()} for one in known]
+    return list(judged.astype(object).where(judged.notna(), None).to_dict("records"))
 
 
-def _value(key: str) -> Any:
-    def show(row: Row) -> str:
-        return seconds(row[key]) if _timed(row) else size(row[key])
-
-    return show
+def _timed(entry: Row) -> bool:
+    return entry["what"] in (TIME, TOTAL)
 
 
-def _what(row: Row) -> str:
-    if row["what"] == TOTAL:
-        return f"{row['verdict']} since the first base"
-    return str(row["what" if row["verdict"] == "larger" else "verdict"])
+def _value(key: str) -> Callable[[Row], str]:
+    return lambda entry: seconds(entry[key]) if _timed(entry) else size(entry[key])
 
 
-def _rounds(rounds: float | None) -> str:
+def _ratio(entry: Row) -> str:
+    """New over base, of the figures that are shown, so that the table bears it out."""
+    new, base = _value("new")(entry), _value("base")(entry)
+    return times(entry["ratio"] if "-" in (new, base) else shown_ratio(new, base))
+
+
+def _noise(entry: Row) -> str:
+    if not _timed(entry):
+        return "-"
+    if entry["noise"] is None:
+        return "unknown"
+    return percent(entry["noise"]) if entry["noise"] <= 1 else "not measurable here"
+
+
+def _what(entry: Row) -> str:
+    if entry["what"] == TOTAL:
+        return f"{entry['verdict']} since the first base"
+    return str(entry["what" if entry["verdict"] == "larger" else "verdict"])
+
+
+def _needs(entry: Row) -> str:
+    passes, rounds = entry["passes"], entry["rounds"]
+    if passes is not None:
+        return f"{passes:.0f} passes"
     if rounds is None:
         return "-"
-    return f"over {MOST_ROUNDS}" if rounds > MOST_ROUNDS else f"{rounds:.0f}"
+    return f"over {MOST_ROUNDS} rounds" if rounds > MOST_ROUNDS else f"{rounds:.0f} rounds"
 
 
 _COLUMNS = [
     text("row", "implementation"),
-    Column("shape", lambda row: row["shape"], right=True),
-    Column("what", lambda row: _what(row)),
+    Column("shape", lambda entry: entry["shape"], right=True),
+    Column("what", _what),
     Column("base", _value("base"), right=True),
     Column("new", _value("new"), right=True),
-    number("new / base", "ratio", times),
-    Column("noise", lambda row: _noise(row), right=True),
+    Column("new / base", _ratio, right=True),
+    Column("noise", _noise, right=True),
 ]

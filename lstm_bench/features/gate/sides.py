@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from lstm_bench import frameworks as registry
-from lstm_bench.analysis import circumstances
-from lstm_bench.analysis.results import Run, versions
+from lstm_bench.analysis import circumstances, results
+from lstm_bench.analysis.results import Run
 from lstm_bench.frameworks import versions_of
 from lstm_bench.model.suggest import guess
 from lstm_bench.model.types import LstmBenchError
@@ -36,32 +36,40 @@ def paired(
     """
     for run in (base,) if base is new else (base, new):
         _check_complete(run)
-    rows = {}
-    for text in renamed:
-        mine, sign, theirs = text.partition("=")
-        if not (mine and sign and theirs):
-            raise LstmBenchError(
-                f"--as: found {text!r}, expected two rows, as in pytorch-native=pytorch"
-            )
-        rows[mine] = theirs
+    rows = dict(map(_names, renamed))
     if bases and (rows or base is not new):
         raise LstmBenchError(
             "--base: names a row of one run, `lstm-bench gate RUN --base ROW`; found"
             f" {'--as, which names it too' if rows else 'two runs'}"
         )
-    if not rows and base is new:
-        rows = _in_versions(base, names, bases)
-    rows = rows or {row: row for row in base.implementations}
+    if not rows:
+        every = {row: row for row in names or base.implementations}
+        rows = _in_versions(base, names, bases) if base is new else every
     if names:
-        every = rows if renamed or base is new else {row: row for row in names}
-        wanted = {*names, *(mine for mine, row in rows.items() if base is new and row in names)}
-        rows = {mine: row for mine, row in every.items() if mine in wanted}
-    for theirs in rows.values():
-        _check_row(theirs, base)
+        sides = {mine: {mine, theirs} if base is new else {mine} for mine, theirs in rows.items()}
+        known = set().union(*sides.values())
+        for name in names:
+            if name not in known:
+                raise LstmBenchError(
+                    f"-i: {name!r} is not compared; expected {' or '.join(sorted(known))}"
+                    f"{guess(name, known)}"
+                )
+        rows = {mine: theirs for mine, theirs in rows.items() if sides[mine] & {*names}}
     for mine, theirs in rows.items():
+        _check_row(theirs, base)
         if mine != theirs:  # a row that the new run lost is a failure, a mistyped one is not
             _check_row(mine, new)
     return rows
+
+
+def _names(text: str) -> tuple[str, str]:
+    """The two rows of `--as NEW=BASE`."""
+    mine, _, theirs = text.partition("=")
+    if not (mine and theirs):
+        raise LstmBenchError(
+            f"--as: found {text!r}, expected two rows, as in pytorch-native=pytorch"
+        )
+    return mine, theirs
 
 
 def _in_versions(run: Run, names: Sequence[str], bases: Sequence[str]) -> dict[str, str]:
@@ -142,17 +150,28 @@ def _side(run: Run, row: str) -> Side:
     return {"row": row, "run": run.name, "versions": versions, "interpreter": path}
 
 
+def differences(
+    base: Run, new: Run, rows: Mapping[str, str], versions_only: bool = False
+) -> dict[str, tuple[str, ...]]:
+    """How the setups of the two differ: versions of frameworks, libraries, drivers; then others."""
+    runs = [] if base is new or versions_only else [base, new]
+    versions = [
+        (results.versions(base, theirs), results.versions(new, mine))
+        for mine, theirs in rows.items()
+    ]
+    return circumstances.differences(runs, versions)
+
+
 def warnings(base: Run, new: Run, rows: Mapping[str, str]) -> list[str]:
-    """What a reader should know before the verdict."""
-    lines = []
-    differ = versions_differ(base, new, rows)
-    known = ((name, _number(old), _number(now)) for name, (old, now) in differ.items())
-    numbers = [(name, old, now) for name, old, now in known if old and now]
-    older = [name for name, old, now in numbers if now < old]
-    if older and not any(now > old for _, old, now in numbers):
-        changes = ", ".join(f"{name} {' -> '.join(differ[name])}" for name in older)
-        lines.append(f"the new side has older versions ({changes}): is the base the new one?")
-    return lines
+    """Warns where the new side has the older versions."""
+    differ = differences(base, new, rows, versions_only=True)
+    numbers = {name: list(map(_number, both)) for name, both in differ.items()}
+    older = [name for name, (old, now) in numbers.items() if old and now and now < old]
+    newer = [name for name, (old, now) in numbers.items() if old and now and now > old]
+    if newer or not older:
+        return []
+    changes = ", ".join(f"{name} {' -> '.join(differ[name])}" for name in older)
+    return [f"the new side has older versions ({changes}): is the base the new one?"]
 
 
 def _number(version: str) -> list[int]:
@@ -160,24 +179,9 @@ def _number(version: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3]]
 
 
-def differences(base: Run, new: Run, rows: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """What the two ran with that is not the same in both: versions first, then the rest."""
-    runs = [] if base is new else [base, new]
-    return circumstances.differences(runs, _versions(base, new, rows))
-
-
-def versions_differ(base: Run, new: Run, rows: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Frameworks, libraries and drivers that the rows had in another version each."""
-    return circumstances.differences([], _versions(base, new, rows))
-
-
-def _versions(base: Run, new: Run, rows: Mapping[str, str]) -> list[tuple[dict[str, str], ...]]:
-    return [(versions(base, theirs), versions(new, mine)) for mine, theirs in rows.items()]
-
-
 def refuse_versions(base: Run, new: Run, rows: Mapping[str, str]) -> None:
-    """Two builds are compared only where that is what was asked for."""
-    differ = versions_differ(base, new, rows)
+    """Refuse two builds, unless that is what was asked for."""
+    differ = differences(base, new, rows, versions_only=True)
     changes = [f"{what} ({a} and {b})" for what, (a, b) in differ.items() if what != "driver"]
     if changes:
         raise LstmBenchError(

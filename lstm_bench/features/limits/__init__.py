@@ -2,4 +2,4 @@
 
 from lstm_bench.model.feature import Feature
 
-FEATURE = Feature()
+FEATURE = Feature(doors={"around_run": "measure:around_run", "doctor": "command:DOCTOR"})

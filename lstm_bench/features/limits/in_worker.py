@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from lstm_bench.frameworks.deepbench import libraries
 from lstm_bench.model.limits import Level, Limits
 from lstm_bench.model.types import Unsupported
-from lstm_bench.worker import baseline_libraries, native
+from lstm_bench.worker import native
 from lstm_kernels.layer import toolbox
 
 CLUSTERS = (2, 4, 8, 16)
@@ -30,12 +31,12 @@ READ_BYTES, MULTICAST_BYTES = 512 * 4 * 16, 49152
 
 def measure(device: str, threads: int) -> Limits:
     """The constants of the device, in some seconds."""
-    with baseline_libraries.kernel_refusals():
+    with libraries.kernel_refusals():
         return _gpu() if device == "cuda" else _cpu(threads)
 
 
 def _cpu(threads: int) -> Limits:
-    module = baseline_libraries.extension("lstm_bench._limits")
+    module = libraries.extension("lstm_bench._limits")
     sizes = sorted({2**n for n in range(threads.bit_length())} | {threads})
     caches = _caches(threads)
     if caches:
@@ -64,7 +65,7 @@ def _cpu(threads: int) -> Limits:
 
 def _caches(threads: int) -> dict[str, int]:
     """Each level of cache, and what it holds for so many threads: as far as Linux says."""
-    found: dict[int, dict[str, int]] = {}
+    by_level: dict[int, dict[str, int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
         for folder in (CPUS / f"cpu{cpu}/cache").glob("index*"):
             try:
@@ -72,16 +73,16 @@ def _caches(threads: int) -> dict[str, int]:
             except OSError:
                 return {}
             if about["type"] != "Instruction" and about["size"].endswith("K"):
-                level = found.setdefault(int(about["level"]), {})
+                level = by_level.setdefault(int(about["level"]), {})
                 level[about["shared_cpu_list"]] = int(about["size"][:-1]) << 10
     return {
         f"L{level}": sum(sorted(caches.values())[-threads:])
-        for level, caches in sorted(found.items())
+        for level, caches in sorted(by_level.items())
     }
 
 
 def _gpu() -> Limits:
-    module = baseline_libraries.extension("lstm_bench._limits")
+    module = libraries.extension("lstm_bench._limits")
     _, paths, compiler, device = toolbox()
     code = compiler.cached(str(native.sources() / "limits.cu"), {})
     cores = device["multiprocessors"]
@@ -97,7 +98,7 @@ def _gpu() -> Limits:
     ) -> dict[str, float]:
         threads = {"limit_grid": 256, "limit_grid_inbox": 256, "limit_read": 512}
         threads |= {"limit_fma": 256, "limit_mma": 256}
-        found: dict[str, float] = module.time_limit(
+        seconds: dict[str, float] = module.time_limit(
             *(paths, code, name),
             cluster=not grid,
             blocks=blocks,
@@ -108,7 +109,7 @@ def _gpu() -> Limits:
             rounds=rounds,
             calls=CALLS,
         )
-        return found
+        return seconds
 
     def per_round(name: str, few: int = FEW, many: int = MANY, **how: Any) -> float:
         more, less = (timed(name, rounds, **how)["device"] for rounds in (many, few))
@@ -154,7 +155,7 @@ def _gpu() -> Limits:
     blocks = 8 * cores  # as many as keep all units busy
     half = max(product("fp16"), product("bf16"))
     on_chip = cores * (4 * device["registers"] + device["shared_bytes"])
-    found = Limits(
+    limits = Limits(
         device="cuda",
         cores=cores,
         call_s=call["waited"],
@@ -172,10 +173,10 @@ def _gpu() -> Limits:
         ),
     )
     if device["major"] < 9:
-        return found
+        return limits
     try:
         faster = max(map(multicast, (2, 4, 8)))
     except (module.Unsupported, module.LibraryError) as error:
         print(f"multicast: {error}", file=sys.stderr)  # then each core fetches for itself
-        return found
-    return dataclasses.replace(found, taken_in=max(l2_rate, faster))
+        return limits
+    return dataclasses.replace(limits, taken_in=max(l2_rate, faster))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from lstm_bench.commands import options
 from lstm_bench.model.types import LstmBenchError, Settings, Shape, Stopped
 
 if TYPE_CHECKING:
+    from lstm_bench.driver.context import Context
     from lstm_bench.features.profile.follow_up import Profiled
     from lstm_bench.model.profile import Profile
     from lstm_bench.model.types import Record
@@ -153,12 +153,10 @@ def _measured(
     timeline: bool = False,
 ) -> tuple[Record, Profiled]:
     """Run the one cell; nothing of it stays on disk."""
-    from lstm_bench.driver import driver, machine, preflight
-    from lstm_bench.driver.context import Context
-    from lstm_bench.driver.signals import Stop
+    from lstm_bench.commands.run import run
+    from lstm_bench.driver import preflight
     from lstm_bench.features.profile.follow_up import ProfileFollowUp
-    from lstm_bench.runs import grid
-    from lstm_bench.runs.store import Kept
+    from lstm_bench.runs.choice import RunOptions
 
     data = {
         "name": "profile",
@@ -166,37 +164,27 @@ def _measured(
         "threads": threads or "all",
         "controls": 0,
         "profile": True,
+        "sampling": {"rounds": 5, "max_rounds": 5},
     }
-    plan = grid.plan(
-        data,
-        Path("--shape"),
-        device=machine.default_device(),
-        threads=machine.threads(),
+    asked = RunOptions(
+        grid=data,
+        file=Path("--shape"),
         shapes=[shape],
         implementations=[implementation],
         environments=preflight.environments(pythons),
-        sampling={"rounds": 5, "max_rounds": 5},
+        results=None,
+        quiet=True,
     )
-    preflight.missing(plan)
-    preflight.device(plan)
     seen: list[Profiled] = []
 
     def follow_up(context: Context) -> ProfileFollowUp:
         return ProfileFollowUp(context, seen.append, timeline, operators, depth=True)
 
-    with (
-        tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder,
-        Stop(options.tell) as stop,
-        options.alone(plan.settings.device),
-        options.progress(quiet=True) as progress,
-    ):
-        kept = Kept(Path(folder))
-        context = Context(plan, kept, progress, stop, follow_ups=[follow_up])
-        driver.run(context, plan.all_cells())
-    if stop() and not seen:
-        sys.exit(stop.exit_code)
-    if not kept.records or not seen:
-        reasons = [text for record in kept.records for text in (record.reason, *record.warnings)]
+    session = run(asked, [follow_up])
+    if session.interrupted and not seen:
+        sys.exit(session.code)
+    if not session.records or not seen:
+        reasons = [text for record in session.records for text in (record.reason, *record.warnings)]
         why = "; ".join(filter(None, reasons))
         raise Stopped(f"{implementation} at {shape.label} could not be profiled: {why}")
-    return kept.records[0], seen[0]
+    return session.records[0], seen[0]

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lstm_bench.frameworks.deepbench import libraries
 from lstm_bench.model.profile import Part, Profile
 from lstm_bench.model.types import (
     INPUTS,
@@ -17,7 +18,6 @@ from lstm_bench.model.types import (
     Unsupported,
     to_json,
 )
-from lstm_bench.worker import baseline_libraries as libraries
 from lstm_bench.worker.problem import Answer, Array, Problem, check, check_skippable
 from lstm_bench.worker.session import Session
 from lstm_bench.worker.timing import Clock
@@ -32,7 +32,7 @@ HOPELESS = 1.5  # times the best so far: a candidate this slow is timed no furth
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    """Which library the baseline drives here; a missing one is named with its remedy."""
+    """Describe the library that the baseline drives; a missing one is named with its remedy."""
     versions = _kernels()[1] if settings.device == "cpu" else _cudnn()[2]
     return {"versions": versions, "threads": settings.threads, "tf32": settings.tf32}
 
@@ -96,9 +96,9 @@ class BaselineSession(Session):
         if not hasattr(self.lstm, "phases"):
             return None
         self.lstm.phases(1)
-        found = [self.lstm.phases(1) for _ in range(calls)]
-        wall_s = statistics.median_low(sum(phases.values()) for phases in found)
-        phases = next(phases for phases in found if sum(phases.values()) == wall_s)
+        timed = [self.lstm.phases(1) for _ in range(calls)]
+        wall_s = statistics.median_low(sum(phases.values()) for phases in timed)
+        phases = next(phases for phases in timed if sum(phases.values()) == wall_s)
         parts = [Part(name, "phase", 1, seconds) for name, seconds in phases.items() if seconds]
         parts.sort(key=lambda part: -part.seconds)
         return Profile(self.profiler, "cpu", calls, wall_s=wall_s, parts=parts)
@@ -160,7 +160,7 @@ def _build_cpu(problem: Problem, options: Mapping[str, Any], settings: Settings)
 
 
 def _plan(batch_parts: int, unit_parts: int, chunk: int) -> str:
-    """How the layer is cut up: what each thread has, and when x is multiplied."""
+    """Describe how the layer is cut up: the share of each thread, and when x is multiplied."""
     parts = [
         f"1/{n} of the {what}"
         for n, what in ((batch_parts, "batch"), (unit_parts, "units"))
@@ -221,7 +221,7 @@ def chosen(
     refusals: tuple[type[BaseException], ...],
     tolerance: float,
 ) -> BaselineSession:
-    """The fastest, as it was found for this shape before, else by trial."""
+    """The fastest, as a trial has shown for this shape before, or does now."""
     if before := choice.read():
         with contextlib.suppress(*refusals):
             session = candidate(before["algorithm"], before["graph"])
@@ -232,8 +232,8 @@ def chosen(
                 session.close()
                 raise
             return session
-    session, found = fastest(candidate, refusals, tolerance)
-    choice.write(found)
+    session, how = fastest(candidate, refusals, tolerance)
+    choice.write(how)
     return session
 
 
@@ -248,7 +248,7 @@ def fastest(
     algorithms reach gigabytes.
     """
     best: BaselineSession | None = None
-    best_s, found, tried, peak = math.inf, {"algorithm": "", "graph": False}, 0, 0
+    best_s, how, tried, peak = math.inf, {"algorithm": "", "graph": False}, 0, 0
     expected: Answer | None = None
     for algorithm in ALGORITHMS:
         try:
@@ -272,12 +272,12 @@ def fastest(
             if agreed and other_s < best_s:
                 if best and best is not other:
                     best.close()
-                best, best_s, found = other, other_s, {"algorithm": algorithm, "graph": graph}
+                best, best_s, how = other, other_s, {"algorithm": algorithm, "graph": graph}
         if best is not other:
             other.close()
         elif best:
-            best.lstm.replay(found["graph"])
+            best.lstm.replay(how["graph"])
     assert best is not None
     best.peak = peak
-    best.path += f"{', graph' if found['graph'] else ''} (fastest of {tried})"
-    return best, {**found, "tried": tried}
+    best.path += f"{', graph' if how['graph'] else ''} (fastest of {tried})"
+    return best, {**how, "tried": tried}

@@ -1,14 +1,20 @@
-"""The rows of fake, and what they need."""
+"""fake: no framework; it plays what a grid file scripts."""
 
 from __future__ import annotations
 
-from lstm_bench.model.framework import Framework
-from lstm_bench.model.types import Implementation
+import math
 
-FRAMEWORKS = (Framework("fake", ("numpy",), ("numpy",), "pip install numpy"),)
+from lstm_bench.model.framework import Cost, Framework
 
-ROWS = (
-    Implementation(
-        "fake", "fake", "fp32", "fake", note="no framework: scripted answers, times and faults"
-    ),
+_FREE = {"": Cost(0.0, 0.0, math.inf, 1.0, 0.0, 0.0)}
+
+FAKE = Framework(
+    "fake",
+    ("numpy",),
+    ("numpy",),
+    "pip install numpy",
+    costs={"cpu": _FREE, "cuda": _FREE},
+    start_s=(0.1, 0.1),
 )
+FRAMEWORKS = (FAKE,)
+ROWS = (FAKE.row("fake", "no framework: scripted answers, times and faults"),)

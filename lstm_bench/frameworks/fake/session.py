@@ -70,7 +70,7 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
 
 
 class FakeSession(Session):
-    """Answers from the reference, spends scripted time, strikes when told to."""
+    """Answers from the reference, spends scripted time, commits scripted faults."""
 
     profiler = "fake"
     carries = True
@@ -118,12 +118,10 @@ class FakeSession(Session):
         if windows is None:
             return None
         wall_s = statistics.median(end - start for start, end in windows) / 1e9
-        shares = {name: (end - start) / 100 for name, (start, end) in PARTS.items()}
-        parts = [
-            Part(name, "operator", 1.0, share * wall_s, total_s=share * wall_s, size=0)
-            for name, share in shares.items()
-        ]
-        profile = Profile(self.profiler, "cpu", calls, wall_s=wall_s, parts=parts)
+        profile = Profile(self.profiler, "cpu", calls, wall_s=wall_s)
+        for name, (start, end) in PARTS.items():
+            part_s = (end - start) / 100 * wall_s
+            profile.parts.append(Part(name, "operator", 1.0, part_s, total_s=part_s, size=0))
         if self.script["profile"] == "lost":
             profile.parts.pop()
             profile.problem = "scripted: records were lost"
@@ -134,21 +132,21 @@ class FakeSession(Session):
         windows = self._profiled(calls)
         if windows is None:
             return None
-        found: list[Activity] = []
+        activities: list[Activity] = []
         for opened, closed in windows:
             hundredth = (closed - opened) / 100
             for number, (name, (start, end)) in enumerate(PARTS.items()):
-                tie = len(found) + 1
+                tie = len(activities) + 1
                 launched = opened + int((1 + 3 * number) * hundredth)
-                found.append(Activity("launch", "launch", launched, launched + 1000, 0, tie))
+                activities.append(Activity("launch", "launch", launched, launched + 1000, 0, tie))
                 start_ns, end_ns = opened + int(start * hundredth), opened + int(end * hundredth)
-                found.append(Activity("kernel", name, start_ns, end_ns, 0, tie))
+                activities.append(Activity("kernel", name, start_ns, end_ns, 0, tie))
         if self.script["profile"] == "lost":
-            found.pop()
-        return found, windows
+            activities.pop()
+        return activities, windows
 
     def _profiled(self, calls: int) -> list[Window] | None:
-        """When each of some calls ran, unless the script has something else in mind."""
+        """Make some calls and return when each ran, unless the script says otherwise."""
         if self.script["profile"] == "none":
             return None
         if self.script["profile"] == "crash":
@@ -169,7 +167,7 @@ class FakeSession(Session):
         return windows
 
     def outputs(self) -> Answer:
-        """Of the last call; the answer holds all that the check follows, one behind the other."""
+        """The outputs of the last call; the answer holds all that the check follows."""
         output, h, c = self.answer
         if self.followed == 1:
             return self.answer
@@ -238,7 +236,7 @@ def _answer(problem: Problem, wrong: str | None) -> Answer:
 
 
 def _products_per_s() -> float:
-    """How much work a second holds: a fixed amount of it shows noise as a kernel does."""
+    """Measure how much work a second holds: a fixed amount of it shows noise as a kernel does."""
     start, done = time.perf_counter(), 0
     while time.perf_counter() - start < 0.01:
         _multiply(50)

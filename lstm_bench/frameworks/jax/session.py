@@ -65,9 +65,9 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     p = problem
     if not row.options.get("cudnn"):
         weights = (p.w_ih.T, p.w_hh.T, p.b_ih + p.b_hh)
-        return JaxSession(_scan, weights, p.x, problem, settings, time_major=True)
+        return JaxSession(_scan, weights, p.x, problem, settings)
     flat = np.concatenate([w.ravel() for w in (p.w_ih, p.w_hh, p.b_ih, p.b_hh)])
-    return JaxSession(_cudnn, (flat,), batch_major(p), problem, settings, time_major=False)
+    return JaxSession(_cudnn, (flat,), batch_major(p), problem, settings)
 
 
 def _scan(weights: Any, x: Any, h: Any, c: Any) -> Any:
@@ -110,14 +110,13 @@ class JaxSession(FunctionSession):
         x: Array,
         problem: Problem,
         settings: Settings,
-        time_major: bool,
     ):
         weights = jax.tree.map(jnp.asarray, weights)
         on_host = settings.inputs != "device"
         states = [jnp.asarray(value) for value in (problem.h0, problem.c0)]
         inputs = [x if on_host else jnp.asarray(x), *states]
         self.compiled = jax.jit(function).lower(weights, *inputs).compile()
-        self.time_major = time_major
+        self.time_major = x is problem.x
         self.memory = {
             "weights": sum(w.nbytes for w in jax.tree.leaves(weights)),
             "inputs": sum(value.nbytes for value in inputs[on_host:]),

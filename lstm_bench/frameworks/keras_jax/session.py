@@ -29,5 +29,4 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
         result, _ = lstm.stateless_call(weights, others, x, initial_state=[h, c], training=False)
         return tuple(result)
 
-    x = batch_major(problem)
-    return jax_file.JaxSession(forward, weights, x, problem, settings, time_major=False)
+    return jax_file.JaxSession(forward, weights, batch_major(problem), problem, settings)

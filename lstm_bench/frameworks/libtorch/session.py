@@ -116,7 +116,7 @@ def _pointer(array: Array) -> ctypes.c_void_p:
 
 
 def _library() -> ctypes.CDLL:
-    """The compiled source; what is missing is said together with what brings it."""
+    """Compile the source, or name what is missing and what brings it."""
     home = Path(torch.__file__).parent
     include, libraries = home / "include", home / "lib"
     if not (include / HEADER).is_file():

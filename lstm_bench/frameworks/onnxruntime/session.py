@@ -7,8 +7,7 @@ import itertools
 import json
 import math
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from lstm_bench.model.profile import Profile
 from lstm_bench.model.types import Implementation, Settings, Unsupported
-from lstm_bench.worker.operators import Seen, failed, repeat, table
+from lstm_bench.worker.operators import Seen, repeat, table
 from lstm_bench.worker.problem import Answer, Array, Problem
 from lstm_bench.worker.session import Session
 
@@ -40,10 +39,10 @@ def describe(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _check_cuda(found: list[str]) -> None:
-    if _CUDA not in found:
+def _check_cuda(providers: list[str]) -> None:
+    if _CUDA not in providers:
         raise Unsupported(
-            f"onnxruntime {ort.__version__} has {', '.join(found)}; {_CUDA} comes with"
+            f"onnxruntime {ort.__version__} has {', '.join(providers)}; {_CUDA} comes with"
             " onnxruntime-gpu, where CUDA and cuDNN can be loaded"
         )
 
@@ -71,28 +70,29 @@ def _model(problem: Problem) -> onnx.ModelProto:
     size = sum(array.nbytes for array in weights.values())
     if size > _LARGEST:
         raise Unsupported(f"an ONNX file ends at 2 GiB, and the weights are {size / 2**30:.1f} GiB")
-
-    def tensor(name: str, *size: int) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, size)
-
-    steps, state = (shape.timesteps, shape.batch), (1, shape.batch, shape.hidden)
-    inputs = ["x", "W", "R", "B", "", "h0", "c0"]
-    graph = helper.make_graph(
-        [helper.make_node("LSTM", inputs, ["y", "h", "c"], hidden_size=shape.hidden)],
-        "lstm",
-        [tensor("x", *steps, shape.input_size), tensor("h0", *state), tensor("c0", *state)],
-        [
-            tensor("y", shape.timesteps, 1, shape.batch, shape.hidden),
-            tensor("h", *state),
-            tensor("c", *state),
-        ],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    state = (1, shape.batch, shape.hidden)
+    node = helper.make_node(
+        "LSTM", ["x", "W", "R", "B", "", "h0", "c0"], ["y", "h", "c"], hidden_size=shape.hidden
     )
-    return _of_graph(graph)
+    inputs = {"x": (shape.timesteps, shape.batch, shape.input_size), "h0": state, "c0": state}
+    outputs = {"y": (shape.timesteps, *state), "h": state, "c": state}
+    return _one_node(node, inputs, outputs, weights)
 
 
-def _of_graph(graph: onnx.GraphProto) -> onnx.ModelProto:
+def _one_node(
+    node: onnx.NodeProto,
+    inputs: Mapping[str, Sequence[int]],
+    outputs: Mapping[str, Sequence[int]],
+    weights: Mapping[str, Any],
+    kinds: tuple[int, int] = (TensorProto.FLOAT, TensorProto.FLOAT),
+) -> onnx.ModelProto:
     """In versions that any ONNX Runtime of the last years loads, whichever onnx is installed."""
+    given, made = (
+        [helper.make_tensor_value_info(name, kind, size) for name, size in tensors.items()]
+        for kind, tensors in zip(kinds, (inputs, outputs), strict=True)
+    )
+    constants = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph([node], "lstm", given, made, constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=7)
 
 
@@ -122,23 +122,15 @@ def _quantised(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @functools.cache
 def saturates() -> bool:
-    """Whether this CPU adds two products in 16 bits, and cuts off what is more.
+    """Return whether this CPU adds two products in 16 bits and cuts off what is more.
 
     So does x86 without VNNI: 2 * 255 * 127 is too much.
     """
-    depth, width = 64, 64
-
-    def tensor(name: str, kind: int, *size: int) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, kind, size)
-
-    graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["a", "b"], ["y"])],
-        "product",
-        [tensor("a", TensorProto.UINT8, 1, depth)],
-        [tensor("y", TensorProto.INT32, 1, width)],
-        [numpy_helper.from_array(np.full((depth, width), 127, np.int8), "b")],
-    )
-    file = _of_graph(graph).SerializeToString()
+    depth, size = 64, (1, 64)
+    weights = {"b": np.full((depth, depth), 127, np.int8)}
+    node = helper.make_node("MatMulInteger", ["a", "b"], ["y"])
+    kinds = (TensorProto.UINT8, TensorProto.INT32)
+    file = _one_node(node, {"a": size}, {"y": size}, weights, kinds).SerializeToString()
     session = ort.InferenceSession(file, providers=["CPUExecutionProvider"])
     (product,) = session.run(None, {"a": np.full((1, depth), 255, np.uint8)})
     return bool((product != depth * 255 * 127).any())
@@ -199,35 +191,24 @@ class OnnxSession(Session):
         return f"ONNX Runtime {ort.__version__}, {', '.join(sorted(ran))}{self.weights}"
 
     def operators(self, calls: int) -> Profile:
-        try:
-            events, walls_ns = self._profiled(calls)
-            return table(SOURCE, list(_seen(events, walls_ns)), walls_ns)
-        except Exception as error:
-            return failed(SOURCE, calls, error)
+        events, walls_ns = self._profiled(calls)
+        return table(SOURCE, list(_seen(events, walls_ns)), walls_ns)
 
-    def _profiled(self, calls: int) -> tuple[list[dict[str, Any]], list[float]]:
-        """What a second session writes down of some calls, and how long they took.
+    def _profiled(self, calls: int) -> tuple[list[dict[str, Any]], list[int]]:
+        """Profile some calls of a second session: its events, and how long each call took.
 
         A profile can be ended, but not begun, while a session lives.
         """
         options = _options(self.settings)
         options.enable_profiling = True
-        walls_ns: list[float] = []
         with tempfile.TemporaryDirectory() as folder:
             options.profile_file_prefix = str(Path(folder, "profile"))
             session = self._load(options)
-
-            def one() -> None:
-                start = time.perf_counter_ns()
-                session.run(None, self.feed)
-                walls_ns.append(time.perf_counter_ns() - start)
-
-            repeat(one, calls)
-            events = json.loads(Path(session.end_profiling()).read_text())
-        return events, walls_ns[-calls:]
+            walls_ns = repeat(lambda: session.run(None, self.feed), calls)
+            return json.loads(Path(session.end_profiling()).read_text()), walls_ns
 
 
-def _seen(events: list[dict[str, Any]], walls_ns: list[float]) -> Iterator[Seen]:
+def _seen(events: list[dict[str, Any]], walls_ns: list[int]) -> Iterator[Seen]:
     """Operators, the session around them, Python around that; times are whole microseconds."""
     runs = [event for event in events if event["name"] == "model_run"][-len(walls_ns) :]
     for call, (run, wall_ns) in enumerate(zip(runs, walls_ns, strict=True)):
@@ -270,7 +251,7 @@ class BoundSession(OnnxSession):
         self.turns = itertools.cycle(bindings)
 
     def _states(self) -> list[ort.OrtValue]:
-        """Of copies: on a CPU a value is the array itself."""
+        """Copy h0 and c0: on a CPU a value is the array itself."""
         device = self.settings.device
         return [self._value(self.feed[name].copy(), device) for name in ("h0", "c0")]
 

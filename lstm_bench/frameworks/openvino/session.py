@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +12,7 @@ from openvino import opset8 as ops
 
 from lstm_bench.model.profile import Profile
 from lstm_bench.model.types import Implementation, Settings
-from lstm_bench.worker.operators import Seen, failed, repeat, table
+from lstm_bench.worker.operators import Seen, repeat, table
 from lstm_bench.worker.problem import Answer, Array, Problem
 from lstm_bench.worker.session import Session
 
@@ -142,31 +141,16 @@ class OpenVinoSession(Session):
 
     def operators(self, calls: int) -> Profile:
         """By a second request, of a model that counts: counting takes its time in every call."""
-        layers: list[list[tuple[str, float]]] = []
-        walls_ns: list[float] = []
-
-        def one() -> None:
-            start = time.perf_counter_ns()
-            request.infer(share_outputs=True)
-            walls_ns.append(time.perf_counter_ns() - start)
-            layers.append(_layers(request, walls_ns[-1]))
-
-        try:
-            compiled = _compiled(self.model, self.settings, count=True)
-            request = self._request(compiled, self._states(), self._states())
-            repeat(one, calls)
-        except Exception as error:
-            return failed(SOURCE, calls, error)
-        numbered = enumerate(layers[-calls:])
-        seen = [Seen(call, name, ns, ns, None) for call, of in numbered for name, ns in of]
-        return table(SOURCE, seen, walls_ns[-calls:])
-
-
-def _layers(request: ov.InferRequest, wall_ns: float) -> list[tuple[str, float]]:
-    """The layers with their nanoseconds, means over the calls so far, and the rest of this call."""
-    ran = [
-        (layer.node_type, 1e3 * (layer.real_time / timedelta(microseconds=1)))
-        for layer in request.profiling_info
-        if layer.status == ov.ProfilingInfo.Status.EXECUTED
-    ]
-    return [*ran, ("around the layers", max(wall_ns - sum(ns for _, ns in ran), 0.0))]
+        compiled = _compiled(self.model, self.settings, count=True)
+        request = self._request(compiled, self._states(), self._states())
+        walls_ns = repeat(lambda: request.infer(share_outputs=True), calls)
+        ran = [  # means over the calls
+            (layer.node_type, 1e3 * (layer.real_time / timedelta(microseconds=1)))
+            for layer in request.profiling_info
+            if layer.status == ov.ProfilingInfo.Status.EXECUTED
+        ]
+        seen = []
+        for call, wall_ns in enumerate(walls_ns):
+            rest = ("around the layers", max(wall_ns - sum(ns for _, ns in ran), 0.0))
+            seen += [Seen(call, name, ns, ns, None) for name, ns in (*ran, rest)]
+        return table(SOURCE, seen, walls_ns)

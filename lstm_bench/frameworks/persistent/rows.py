@@ -1,35 +1,42 @@
-"""The rows of persistent, and what they need."""
+"""persistent: our kernels for GPUs, called from C++."""
 
 from __future__ import annotations
 
-from lstm_bench.model.framework import Framework
-from lstm_bench.model.types import Implementation
+from lstm_bench.model.framework import CUDA, DASHED, DOTTED, Cost, Framework, Style
 
-FRAMEWORKS = (
-    Framework(
-        "persistent",
-        ("lstm_kernels._gpu", "numpy"),
-        ("nvidia-cuda-nvrtc", "nvidia-cublas"),
-        "pip install ./lstm_kernels . with a C++20 compiler (g++ 11 or newer) on the PATH",
-    ),
+PERSISTENT = Framework(
+    "persistent",
+    ("lstm_kernels._gpu", "numpy"),
+    ("nvidia-cuda-nvrtc", "nvidia-cublas"),
+    "pip install ./lstm_kernels . with a C++20 compiler (g++ 11 or newer) on the PATH",
+    title="our kernels",
+    reference=True,
+    costs={
+        "cuda": {
+            "persistent": Cost(1.8e-5, 6.5e-7, 7.2e13, 2.4, 0.79),
+            "persistent-": Cost(1.2e-5, 5.5e-7, 2.4e14, 8.5, 0.65),
+        },
+    },
+    colour="#a50026",
+    styles={
+        "persistent": Style("#a50026"),
+        "persistent-tf32": Style("#d73027", "s", DASHED),
+        "persistent-fp16": Style("#f46d43", "D", DOTTED),
+        "persistent-bf16": Style("#fdae61", "X", DASHED),
+    },
 )
+FRAMEWORKS = (PERSISTENT,)
 
-
-def _row(suffix: str, precision: str, note: str) -> Implementation:
-    return Implementation(
-        name="persistent" + suffix,
-        framework="persistent",
-        module="persistent",
-        precision=precision,
-        options={"precision": precision},
-        devices=("cuda",),
-        note=note,
-    )
-
-
+row = PERSISTENT.row
 ROWS = (
-    _row("", "fp32", "kernels of our own, as accurate as fp32"),
-    _row("-tf32", "tf32", "the same, factors rounded as TF32 rounds them"),
-    _row("-fp16", "fp16", "the same in half precision"),
-    _row("-bf16", "bf16", "the same in bfloat16"),
+    row("persistent", "kernels of our own, as accurate as fp32", "fp32", CUDA, precision="fp32"),
+    row(
+        "persistent-tf32",
+        "the same, factors rounded as TF32 rounds them",
+        "tf32",
+        CUDA,
+        precision="tf32",
+    ),
+    row("persistent-fp16", "the same in half precision", "fp16", CUDA, precision="fp16"),
+    row("persistent-bf16", "the same in bfloat16", "bf16", CUDA, precision="bf16"),
 )

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from lstm_bench.frameworks.deepbench.libraries import kernel_refusals
 from lstm_bench.frameworks.deepbench.session import BaselineSession
 from lstm_bench.model.types import Implementation, Settings
-from lstm_bench.worker.baseline_libraries import kernel_refusals
 from lstm_bench.worker.problem import Answer, Problem
 from lstm_kernels import layer as kernels
 
@@ -18,7 +18,7 @@ OPTIONS = frozenset({"precision"})  # what `build` reads of row.options
 
 @kernel_refusals()
 def describe(settings: Settings) -> dict[str, Any]:
-    """What the kernels are compiled with and run on; a missing library is named with its remedy."""
+    """Describe the compiler and the GPU; a missing library is named with its remedy."""
     _, _, compiler, _ = kernels.toolbox()
     versions = {"nvrtc": compiler.version, "architecture": compiler.architecture}
     return {"versions": versions, "threads": settings.threads, "tf32": settings.tf32}

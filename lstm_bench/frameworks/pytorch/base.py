@@ -59,7 +59,7 @@ class TorchSession(Session):
             self.memory["inputs"] = nbytes(state)
 
     def wrapped(self, layer: torch.nn.Module) -> Forward:
-        """What a call runs: of the input and the states, the output and the states."""
+        """Return what a call runs: a function of input and states that gives output and states."""
         refusable = self.device == "cpu" and self.row.precision in HALF
         return refusing(layer, f"an LSTM in {self.x.dtype}") if refusable else layer
 
@@ -152,7 +152,7 @@ def kernels(call: Callable[[], Any]) -> str:
 
 
 def library(operators: Iterable[str]) -> str:
-    """Whose LSTM these operators call."""
+    """Name the library whose LSTM these operators call."""
     names = " ".join(operators)
     if "cudnn_rnn" in names:
         return f"cuDNN {loaded_libraries.dotted(torch.backends.cudnn.version() or 0)}"
@@ -185,5 +185,5 @@ def quiet() -> Iterator[None]:
 
 
 def nbytes(tensors: Iterable[torch.Tensor]) -> int:
-    """What they hold together."""
+    """The bytes of all tensors."""
     return sum(t.numel() * t.element_size() for t in tensors)

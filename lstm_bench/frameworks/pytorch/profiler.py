@@ -1,10 +1,9 @@
-"""What `torch.profiler` says about the calls of a layer."""
+"""`torch.profiler`: operators on the host and activities on the GPU."""
 
 from __future__ import annotations
 
 import bisect
 import re
-import traceback
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, record_function
 
 from lstm_bench.model.profile import Activity, Profile, Window
-from lstm_bench.worker.operators import CALL, WAIT, Seen, failed, repeat, table
+from lstm_bench.worker.operators import CALL, WAIT, Seen, repeat, table
 from lstm_bench.worker.session import Session
 
 SOURCE = "torch.profiler"
@@ -24,26 +23,19 @@ _COPIES = {"HtoD": "host to device", "DtoH": "device to host", "DtoD": "device t
 
 def operators(session: Session, calls: int, cuda: bool) -> Profile:
     """The host's operators; kernels are not looked at, so CUPTI stays free for others."""
-    try:
-        profiler = _profiled(session, calls, cuda, [ProfilerActivity.CPU], memory=True)
-        return _table(profiler.events(), calls)
-    except Exception as error:
-        return failed(SOURCE, calls, error)
+    profiler = _profiled(session, calls, cuda, [ProfilerActivity.CPU], memory=True)
+    return _table(profiler.events(), calls)
 
 
-def activities(session: Session, calls: int) -> tuple[list[Activity], list[Window]] | None:
-    """What ran on the GPU, through the CUPTI that PyTorch brings along."""
-    try:
-        kinds = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
-        profiler = _profiled(session, calls, True, kinds, memory=False)
-        return from_kineto(profiler.profiler.kineto_results.events(), calls)
-    except Exception:
-        traceback.print_exc()
-        return None
+def activities(session: Session, calls: int) -> tuple[list[Activity], list[Window]]:
+    """The GPU's activities, through the CUPTI that PyTorch brings along."""
+    kinds = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    profiler = _profiled(session, calls, True, kinds, memory=False)
+    return from_kineto(profiler.profiler.kineto_results.events(), calls)
 
 
 def _profiled(session: Session, calls: int, cuda: bool, kinds: list[Any], memory: bool) -> Any:
-    def one() -> None:
+    def call() -> None:
         with record_function(CALL):
             session.call()
             if cuda:
@@ -52,12 +44,12 @@ def _profiled(session: Session, calls: int, cuda: bool, kinds: list[Any], memory
 
     session.wait()
     with torch.profiler.profile(activities=kinds, profile_memory=memory) as profiler:
-        repeat(one, calls)
+        repeat(call, calls)
     return profiler
 
 
 def _table(events: Iterable[Any], calls: int) -> Profile:
-    """Of events that know their parents; times are in microseconds."""
+    """The operator table of events that know their parents; times are in microseconds."""
     on_host = [e for e in events if e.device_type == DeviceType.CPU and not e.is_async]
     windows = [e.time_range for e in on_host if e.name == CALL][-calls:]
     starts = [window.start for window in windows]
@@ -80,7 +72,7 @@ def _table(events: Iterable[Any], calls: int) -> Profile:
 
 def from_kineto(events: Iterable[Any], calls: int) -> tuple[list[Activity], list[Window]]:
     """The GPU's events and the launches among all events, and when each call ran."""
-    found: list[Activity] = []
+    activities: list[Activity] = []
     windows: list[Window] = []
     for event in events:
         start, end = event.start_ns(), event.start_ns() + event.duration_ns()
@@ -90,9 +82,9 @@ def from_kineto(events: Iterable[Any], calls: int) -> tuple[list[Activity], list
         kind, name = _kind(event)
         if kind:
             size = _bytes(event) if kind != "kernel" else 0
-            found.append(Activity(kind, name, start, end, size, event.correlation_id()))
+            activities.append(Activity(kind, name, start, end, size, event.correlation_id()))
     windows = sorted(windows)[-calls:]
-    return [a for a in found if windows and a.start_ns >= windows[0][0]], windows
+    return [a for a in activities if windows and a.start_ns >= windows[0][0]], windows
 
 
 def _kind(event: Any) -> tuple[str, str]:
@@ -111,6 +103,6 @@ def _kind(event: Any) -> tuple[str, str]:
 
 
 def _bytes(event: Any) -> int:
-    """Where this PyTorch tells."""
-    told = re.search(r'"bytes": ?(\d+)', getattr(event, "metadata_json", str)())
-    return int(told[1]) if told else 0
+    """The size of a copy, where this PyTorch records it."""
+    size = re.search(r'"bytes": ?(\d+)', getattr(event, "metadata_json", str)())
+    return int(size[1]) if size else 0

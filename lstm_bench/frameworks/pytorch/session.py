@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from lstm_bench.frameworks import IMPLEMENTATIONS
-from lstm_bench.frameworks.pytorch import compile as torch_compile
-from lstm_bench.frameworks.pytorch import variants as torch_variants
+from lstm_bench.frameworks.pytorch import variants
 from lstm_bench.frameworks.pytorch.base import HALF, TorchSession, placed
 from lstm_bench.model.types import Implementation, Settings, Shape, Unsupported
 from lstm_bench.worker import amp, loaded_libraries
@@ -21,13 +20,16 @@ from lstm_bench.worker.session import Session
 OPTIONS = frozenset({"apex", "cap_s", "way"})  # what `build` reads of row.options
 #: What a row's `way` may be; without one the layer is called as it is.
 WAYS: dict[str, type[TorchSession]] = {
-    "compile": torch_compile.Compile,
-    "graph": torch_variants.Graph,
-    "int8": torch_variants.Int8,
-    "native": torch_variants.Native,
-    "persistent": torch_variants.Persistent,
-    "script": torch_variants.Script,
-    "trace": torch_variants.Trace,
+    way.__name__.lower(): way
+    for way in (
+        variants.Compile,
+        variants.Graph,
+        variants.Int8,
+        variants.Native,
+        variants.Persistent,
+        variants.Script,
+        variants.Trace,
+    )
 }
 
 
@@ -85,10 +87,10 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
             raise Unsupported("autocast runs cuDNN's LSTM in fp16 only, whatever it is asked for")
         precision = f"amp-{half}"
         row = replace(row, precision=precision)
-        way = TorchSession if row.options.get("apex") else torch_variants.Autocast
+        way = TorchSession if row.options.get("apex") else variants.Autocast
     if row.precision == "bf16" and device == "cpu" and not _onednn_has_bf16():
         # PyTorch finds out in the first product, and turns oneDNN off for the whole process.
-        way = torch_variants.Native
+        way = variants.Native
     dtype = HALF.get(row.precision, torch.float32)
     layer = torch.nn.LSTM(shape.input_size, shape.hidden, device=device)
     weights = (problem.w_ih, problem.w_hh, problem.b_ih, problem.b_hh)

@@ -1,14 +1,12 @@
-"""What TensorFlow's profiler says about the calls of a layer.
+"""TensorFlow's profiler: operators on the host and activities on the GPU.
 
 It writes an XSpace: planes (the host, each GPU) of lines (threads, streams) of events.
 """
 
 from __future__ import annotations
 
-import bisect
 import re
 import tempfile
-import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from lstm_bench.model.profile import Activity, Profile, Window
-from lstm_bench.worker.operators import CALL, WAIT, Seen, failed, repeat, table
+from lstm_bench.worker.operators import CALL, WAIT, Seen, repeat, table
 from lstm_bench.worker.session import Session
 
 SOURCE = "TensorFlow's profiler"
@@ -33,19 +31,12 @@ _COPIES = {"H2D": "host to device", "D2H": "device to host", "D2D": "device to d
 
 def operators(session: Session, calls: int, cuda: bool) -> Profile:
     """The host's operators; kernels are not looked at, so CUPTI stays free for others."""
-    try:
-        return operators_in(_profiled(session, calls, cuda, _ALL_OPERATORS, 0), calls)
-    except Exception as error:
-        return failed(SOURCE, calls, error)
+    return operators_in(_profiled(session, calls, cuda, _ALL_OPERATORS, 0), calls)
 
 
-def activities(session: Session, calls: int) -> tuple[list[Activity], list[Window]] | None:
-    """What ran on the GPU, through the CUPTI that TensorFlow brings along."""
-    try:
-        return activities_in(_profiled(session, calls, True, _RANGES, 1), calls)
-    except Exception:
-        traceback.print_exc()
-        return None
+def activities(session: Session, calls: int) -> tuple[list[Activity], list[Window]]:
+    """The GPU's activities, through the CUPTI that TensorFlow brings along."""
+    return activities_in(_profiled(session, calls, True, _RANGES, 1), calls)
 
 
 class _Level:
@@ -64,7 +55,7 @@ def _profiled(session: Session, calls: int, cuda: bool, host: int, device: int) 
 
     profiler = tf.profiler.experimental
 
-    def one() -> None:
+    def call() -> None:
         with profiler.Trace(CALL):
             session.call()
             if cuda:
@@ -76,7 +67,7 @@ def _profiled(session: Session, calls: int, cuda: bool, host: int, device: int) 
     with tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder:
         profiler.start(folder, profiler.ProfilerOptions(*levels))
         try:
-            repeat(one, calls)
+            repeat(call, calls)
         except BaseException:
             profiler.stop(save=False)
             raise
@@ -102,14 +93,14 @@ class _Event:
     size: int | None = None
 
     def stats(self) -> dict[str, Any]:
-        """What else is told of it."""
-        found, known = {}, self.plane.stat_metadata
+        """The further facts of the event, by name."""
+        stats, known = {}, self.plane.stat_metadata
         for stat in self.raw.stats:
             value = getattr(stat, stat.WhichOneof("value") or "str_value")
             if stat.WhichOneof("value") == "ref_value":  # texts are kept once, in the plane
                 value = known[value].name
-            found[known[stat.metadata_id].name] = value
-        return found
+            stats[known[stat.metadata_id].name] = value
+        return stats
 
 
 def _lines(
@@ -139,60 +130,44 @@ def _lines(
             yield line.name, sorted(events, key=lambda event: (event.start, -event.end))
 
 
-class _Calls:
-    """When the profiled calls ran, and which of them an event belongs to."""
-
-    def __init__(self, lines: Iterable[Iterable[_Event]], calls: int):
-        ranges = sorted((e.start, e.end) for line in lines for e in line if e.name == CALL)
-        self.ranges = ranges[-calls:]
-        self._starts = [start for start, _ in self.ranges]
-
-    def of(self, event: _Event) -> int | None:
-        place = bisect.bisect_right(self._starts, event.start) - 1
-        return place if place >= 0 and event.start <= self.ranges[place][1] else None
-
-    def cut(self, events: Iterable[_Event]) -> list[list[_Event]]:
-        """The events of each call."""
-        found: list[list[_Event]] = [[] for _ in self.ranges]
-        for event in events:
-            place = self.of(event)
-            if place is not None:
-                found[place].append(event)
-        return found
+def _windows(lines: Iterable[Iterable[_Event]], calls: int) -> list[Window]:
+    """When each of the profiled calls ran."""
+    return sorted((e.start, e.end) for line in lines for e in line if e.name == CALL)[-calls:]
 
 
 def operators_in(space: Any, calls: int) -> Profile:
     """The table of an XSpace: operators by type, what the executor does between them, Python."""
     lines = [events for _, events in _lines(space, "/host:CPU", _NEEDED)]
-    when = _Calls(lines, calls)
-    seen = [one for events in lines for one in _operators(events, when)]
-    seen += _around(lines, when)
-    walls_ns = [(end - start) / 1e3 for start, end in when.ranges]
-    threads = sum(any(event.operator for event in events) for events in lines)
-    return table(SOURCE, seen, walls_ns, max(threads, 1))
+    windows = _windows(lines, calls)
+    seen: list[Seen] = []
+    for call, (start, end) in enumerate(windows):
+        threads = [[e for e in events if start <= e.start <= end] for events in lines]
+        for events in threads:
+            seen += _operators(call, events)
+        seen += _around(call, threads, (start, end))
+    walls_ns = [(end - start) / 1e3 for start, end in windows]
+    busy = sum(any(event.operator for event in events) for events in lines)
+    return table(SOURCE, seen, walls_ns, max(busy, 1))
 
 
-def _around(lines: Sequence[Sequence[_Event]], when: _Calls) -> Iterator[Seen]:
-    """What is no operator: the executor between two of them, and Python around the graph."""
-    threads = [when.cut(events) for events in lines]
-    for place, whole in enumerate(when.ranges):
-        of_call = [calls[place] for calls in threads]
-        caller = next(events for events in of_call if any(e.name == CALL for e in events))
-        away = [(e.start, e.end) for e in caller if e.name in (_RUN, WAIT)]
-        python = whole[1] - whole[0] - _covered(away, whole)
-        graph = next(((e.start, e.end) for e in caller if e.name == _RUN), whole)
-        executor = 0
-        for events in of_call:
-            work = [(e.start, e.end) for e in events if e.operator]
-            every = [(e.start, e.end) for e in events if e.operator or e.name == _EXECUTOR]
-            executor += _covered(every, graph) - _covered(work, graph)
-        yield Seen(place, "Python", python / 1e3, python / 1e3, None)
-        yield Seen(place, "executor", executor / 1e3, executor / 1e3, None)
+def _around(call: int, threads: Sequence[Sequence[_Event]], whole: Window) -> Iterator[Seen]:
+    """The time outside operators: the executor between two of them, and Python around the graph."""
+    caller = next(events for events in threads if any(e.name == CALL for e in events))
+    away = [(e.start, e.end) for e in caller if e.name in (_RUN, WAIT)]
+    python = whole[1] - whole[0] - _covered(away, whole)
+    graph = next(((e.start, e.end) for e in caller if e.name == _RUN), whole)
+    executor = 0
+    for events in threads:
+        work = [(e.start, e.end) for e in events if e.operator]
+        every = [(e.start, e.end) for e in events if e.operator or e.name == _EXECUTOR]
+        executor += _covered(every, graph) - _covered(work, graph)
+    yield Seen(call, "Python", python / 1e3, python / 1e3, None)
+    yield Seen(call, "executor", executor / 1e3, executor / 1e3, None)
 
 
-def _operators(events: Iterable[_Event], when: _Calls) -> Iterator[Seen]:
-    """Those of one thread: what an operator calls lies inside of it."""
-    found: list[_Event] = []
+def _operators(call: int, events: Iterable[_Event]) -> Iterator[Seen]:
+    """The operators of one thread; those that an operator calls lie inside of it."""
+    kept: list[_Event] = []
     opened: list[_Event] = []
     for event in events:
         while opened and opened[-1].end <= event.start:
@@ -205,18 +180,16 @@ def _operators(events: Iterable[_Event], when: _Calls) -> Iterator[Seen]:
                 opened[-1].inside += event.end - event.start
             event.nested = any(outer.operator == event.operator for outer in opened)
             opened.append(event)
-            found.append(event)
-    for event in found:
-        call = when.of(event)
-        if call is not None:
-            total = event.end - event.start
-            own = max(total - event.inside, 0)
-            name = event.operator or "wait"
-            yield Seen(call, name, own / 1e3, 0.0 if event.nested else total / 1e3, event.size)
+            kept.append(event)
+    for event in kept:
+        total = event.end - event.start
+        own = max(total - event.inside, 0)
+        total_ns = 0.0 if event.nested else total / 1e3
+        yield Seen(call, event.operator or "wait", own / 1e3, total_ns, event.size)
 
 
 def _covered(intervals: Iterable[Window], within: Window) -> int:
-    """How much of `within` the intervals cover; they come sorted."""
+    """The part of `within` that sorted intervals cover."""
     covered, reached = 0, within[0]
     for start, end in intervals:
         end = min(end, within[1])
@@ -229,9 +202,9 @@ def activities_in(space: Any, calls: int) -> tuple[list[Activity], list[Window]]
     """The GPU's kernels, copies and fills, and the host's launches of them."""
     host = [events for _, events in _lines(space, "/host:")]
     streams = [e for name, e in _lines(space, "/device:GPU:0") if name.startswith("Stream")]
-    found = [_activity(event) for events in streams for event in events]
-    on_device = [one for one in found if one is not None]
-    kernels = {one.correlation for one in on_device if one.kind == "kernel"}
+    streamed = [_activity(event) for events in streams for event in events]
+    on_device = [activity for activity in streamed if activity]
+    kernels = {a.correlation for a in on_device if a.kind == "kernel"}
     launches: dict[int, Activity] = {}
     for event in (event for events in host for event in events):
         tie = int(event.stats().get("correlation_id", 0))
@@ -239,17 +212,17 @@ def activities_in(space: Any, calls: int) -> tuple[list[Activity], list[Window]]
         if tie and (launching or tie in kernels):  # the outermost comes first
             launch = Activity("launch", event.name, *_nanoseconds(event), 0, tie)
             launches.setdefault(tie, launch)
-    windows = [(start // 1000, end // 1000) for start, end in _Calls(host, calls).ranges]
+    windows = [(start // 1000, end // 1000) for start, end in _windows(host, calls)]
     every = [*launches.values(), *on_device]
-    return [one for one in every if windows and one.start_ns >= windows[0][0]], windows
+    return [a for a in every if windows and a.start_ns >= windows[0][0]], windows
 
 
 def _activity(event: _Event) -> Activity | None:
-    """Of an event on a stream; something that is neither kernel, copy nor fill is none."""
+    """The activity of an event on a stream; None if it is neither kernel, copy nor fill."""
     stats = event.stats()
     details = {key for key in stats if key.endswith("_details")}
-    told = stats.get("memcpy_details") or stats.get("memset_details") or ""
-    size = re.search(r"\b(?:size|num_bytes):(\d+)", str(told))
+    details_text = stats.get("memcpy_details") or stats.get("memset_details") or ""
+    size = re.search(r"\b(?:size|num_bytes):(\d+)", str(details_text))
     if "memcpy_details" in details or event.name.startswith("Memcpy"):
         kind = "copy"
         name = next((long for short, long in _COPIES.items() if short in event.name), "copy")

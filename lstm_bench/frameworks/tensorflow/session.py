@@ -22,7 +22,7 @@ from lstm_bench.model.profile import Activity, Profile, Window
 from lstm_bench.model.types import Implementation, Settings, Unsupported
 from lstm_bench.worker import amp, loaded_libraries
 from lstm_bench.worker.function_session import FunctionSession, batch_major
-from lstm_bench.worker.keras_layer import keras_on
+from lstm_bench.worker.keras_layer import keras_on, layer
 from lstm_bench.worker.problem import Answer, Array, Problem
 from lstm_bench.worker.session import Session
 
@@ -67,15 +67,12 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     half = amp.precision(settings, _mixed_once) if row.precision == "amp" else ""
     if half == "bf16" and cuda and mode == 0:
         raise Unsupported("TensorFlow's cuDNN LSTM has no bfloat16: it would run in fp32")
-    layer = keras.layers.LSTM(
-        problem.shape.hidden,
+    lstm = layer(
+        keras,
+        problem,
         implementation=1 if mode == 1 else 2,
         use_cudnn=cuda and mode == 0,
-        return_sequences=True,
-        return_state=True,
         dtype=_POLICIES[half] if half else "float32",
-        kernel_initializer="zeros",  # weights are set below; the default takes seconds
-        recurrent_initializer="zeros",
     )
 
     def placed(name: str) -> tf.Tensor:
@@ -85,11 +82,9 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
         return problem.shared(f"tensorflow {name}", lambda: tf.identity(on_device(value, settings)))
 
     x, *states = (placed(name) for name in ("x", "h0", "c0"))
-    layer.build(x.shape)
-    layer.set_weights([problem.w_ih.T, problem.w_hh.T, problem.b_ih + problem.b_hh])
     if settings.state == "carried":  # as the layer gives them back
-        states = [tf.cast(state, layer.compute_dtype) for state in states]
-    session = TensorFlowSession(layer, (x, *states), settings, row.options.get("xla"))
+        states = [tf.cast(state, lstm.compute_dtype) for state in states]
+    session = TensorFlowSession(lstm, (x, *states), settings, row.options.get("xla"))
     session.precision = f"amp-{half}" if half else ""
     return session
 

@@ -28,7 +28,7 @@ from lstm_bench.analysis.results import Run
 from lstm_bench.model.types import TOLERANCES, plain
 from lstm_bench.model.units import clean, over
 from lstm_bench.report import fastest, findings
-from lstm_bench.report.colours import ink, look, on_dark
+from lstm_bench.report.colours import ink, on_dark, style_of
 from lstm_bench.report.headline import headline
 from lstm_bench.report.instead import Card, Instead
 
@@ -158,7 +158,7 @@ def _implementation(run: Run, name: str, cells: pd.DataFrame) -> dict[str, Any]:
     """A row of the plan, as far as the page shows it, and its look on both backgrounds."""
     mine = cells[cells["implementation"] == name].iloc[0]
     planned = next((row for row in run.plan.implementations if row.name == name), None)
-    its = look(name)
+    its = style_of(name)
     dark = on_dark(its.colour)
     return {
         "name": name,

@@ -8,12 +8,13 @@ if TYPE_CHECKING:
     from lstm_kernels.lstm import LSTM as LSTM
     from lstm_kernels.lstm import calls as calls
     from lstm_kernels.lstm import replace as replace
+    from lstm_kernels.lstm import restore as restore
     from lstm_kernels.lstm import synchronize as synchronize
     from lstm_kernels.lstm import tune as tune
 
 __version__ = "0.1.0"
 
-_OF_TORCH = ("LSTM", "calls", "replace", "synchronize", "tune")
+_OF_TORCH = ("LSTM", "calls", "replace", "restore", "synchronize", "tune")
 
 
 class Unsupported(Exception):

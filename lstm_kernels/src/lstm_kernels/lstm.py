@@ -159,7 +159,8 @@ class LSTM(torch.nn.LSTM):
             x.requires_grad or any(w.requires_grad for w in self._flat_weights)
         )
         plain = isinstance(x, torch.Tensor) and x.is_cuda and x.dim() == 3 and not grads
-        if not plain or self.proj_size or (self.training and self.dropout):
+        plain &= not self.proj_size and not (self.training and self.dropout)
+        if not plain or torch.onnx.is_in_onnx_export():
             return super().forward(x, hx)
         y, h, c = operator.lstm(
             *(x, *(hx or (None, None)), list(self._flat_weights)),
@@ -346,6 +347,9 @@ def _by_kernels(stack: Stack, x: torch.Tensor, hx: Any, batch_first: bool) -> An
     if hx is not None and alone:
         hx = tuple(state.unsqueeze(1) for state in hx)
     y, h, c = stack.run(_time_first(x, batch_first), hx)
+    given = _autocast(x) or x.dtype
+    if y.dtype != given:  # a precision that was chosen for the layer
+        y, h, c = (tensor.to(given) for tensor in (y, h, c))
     if alone:
         y, h, c = y.squeeze(1), h.squeeze(1), c.squeeze(1)
     elif batch_first:
@@ -490,6 +494,19 @@ def replace(model: torch.nn.Module, precision: str | None = None, quiet: bool = 
             lines.append(f"left      {shown}: scripted by torch.jit")
     if not quiet:
         print("\n".join(lines) or "no nn.LSTM in this model")
+    return model
+
+
+def restore(model: torch.nn.Module) -> Any:
+    """Make every layer that `replace` replaced a plain nn.LSTM again; returns the model.
+
+    For what looks at the class, as `torch.ao.quantization.quantize_dynamic` does.
+    """
+    for module in model.modules():
+        if type(module) is LSTM:
+            module.__class__ = torch.nn.LSTM
+            for name in ("precision", "plans"):
+                module.__dict__.pop(name, None)
     return model
 
 

@@ -1,4 +1,4 @@
-"""`lstm-bench advise`: what to run at a shape, measured or not, and how good such advice is."""
+"""What `lstm-bench advise` chooses at a shape, measured or not, and how good such advice is."""
 
 import itertools
 import json
@@ -8,20 +8,19 @@ from pathlib import Path
 
 import made_up
 import pytest
-from made_up import row, stored
+from made_up import row
 
 import lstm_bench
+from experiments import advice as experiment
 from lstm_bench.analysis import summary
 from lstm_bench.analysis.results import load
-from lstm_bench.features.advise import advice, sources
+from lstm_bench.features.advise import advice, report, sources
 from lstm_bench.features.advise import estimate as guesses
 from lstm_bench.model.types import LstmBenchError, Shape
 from lstm_bench.model.units import read_size
-from lstm_bench.runs.nodes import Kind
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "how-to" / "get-advice.md"
-SHIPPED = ("h200-paper", "h200-ladder", "h200-deepbench", "cpu-neoverse")
 MIB = 2**20
 
 
@@ -44,7 +43,6 @@ def at_one_shape(**times):
 
 
 SHAPE = Shape(8, 1, 1, 8)
-HERE = Kind("cpu", "", "", "Another CPU", 4)
 
 
 def ask(run, shape, now=None, **more):
@@ -60,7 +58,7 @@ def test_the_fastest_deployable_row_is_advised_and_the_reference_is_not():
     assert found.advised["verdict"] == "faster"
     assert found.now == "pytorch"
     assert "deepbench" not in [row["implementation"] for row in found.rows]
-    assert advice.sentence(found) == (
+    assert report.sentence(found) == (
         "onnxruntime, 2.0x faster than pytorch (1.90x to 2.1x), beyond the noise."
     )
 
@@ -68,13 +66,13 @@ def test_the_fastest_deployable_row_is_advised_and_the_reference_is_not():
 def test_what_runs_now_is_kept_if_nothing_is_faster_beyond_the_noise():
     found = ask(at_one_shape(pytorch=0.00401, onnxruntime=0.004), SHAPE)
     assert found.advised["implementation"] == "pytorch"
-    assert advice.sentence(found).startswith("Keep pytorch")
+    assert report.sentence(found).startswith("Keep pytorch")
 
 
 def test_what_runs_now_may_be_a_reference():
     found = ask(at_one_shape(deepbench=0.001, pytorch=0.004), SHAPE, now="deepbench")
     assert found.advised["implementation"] == "pytorch"
-    assert "slower than deepbench" in advice.sentence(found)
+    assert "slower than deepbench" in report.sentence(found)
 
 
 def test_accuracy_is_that_of_what_runs_now_unless_it_is_asked_for():
@@ -146,11 +144,10 @@ def test_a_shape_between_measured_ones_is_worked_out_and_said_to_be():
     assert not found.measured
     assert found.advised["implementation"] == "pytorch"
     assert ask(crossing(), Shape(100, 16, 15, 100)).advised["implementation"] == "onnxruntime"
-    assert "was not measured: this is worked out from" in advice.sentence(found)
+    assert "was not measured: this is worked out from" in report.sentence(found)
     assert set(found.source.near) <= {Shape(h, 1, t, h) for h in (64, 128) for t in (10, 20)}
-    told = " ".join(advice.certainty(found))
-    assert "each left out in turn" in told
-    (command,) = re.findall(r"measure it:\n    (.*)", advice.document(found).written("table"))
+    assert "each left out in turn" in " ".join(report.certainty(found))
+    (command,) = re.findall(r"measure it:\n    (.*)", report.document(found).written("table"))
     assert command.startswith("lstm-bench grid --shape 100,1,15 -i pytorch")
 
 
@@ -211,8 +208,9 @@ def test_leaving_out_each_shape_counts_where_advice_was_right():
 
 
 def test_one_shape_cannot_be_left_out():
-    of = summary.times(at_one_shape(pytorch=0.004).cells)
-    assert guesses.hold_out(of, guesses.left_out(of), of.names, "pytorch").shapes == 0
+    times = summary.times(at_one_shape(pytorch=0.004).cells)
+    guess = guesses.left_out(times)
+    assert guesses.hold_out(times, guess, times.names, "pytorch").shapes == 0
 
 
 def test_rows_that_could_win_are_those_within_what_estimates_are_off_by():
@@ -223,13 +221,13 @@ def test_rows_that_could_win_are_those_within_what_estimates_are_off_by():
 
 @pytest.mark.parametrize("run", ["h200-paper", "h200-ladder"])
 def test_advice_at_left_out_shapes_is_within_5_percent_of_the_best_in_9_of_10_cases(run):
-    tried = advice.held_out(load(ROOT / "results" / run))
-    assert sum(one["close"] for one in tried) >= 0.9 * sum(one["shapes"] for one in tried)
+    tried = experiment.held_out(load(ROOT / "results" / run))
+    assert sum(row["close"] for row in tried) >= 0.9 * sum(row["shapes"] for row in tried)
 
 
 def test_the_page_shows_what_the_script_computes():
-    rows = [one for run in SHIPPED for one in advice.held_out(load(ROOT / "results" / run))]
-    drawn = advice.held_out_table(rows).drawn("github")
+    runs = (load(ROOT / "results" / run) for run in experiment.SHIPPED)
+    drawn = experiment.table([row for run in runs for row in experiment.held_out(run)])
     assert drawn in PAGE.read_text(), "print it anew: python experiments/advice.py"
 
 
@@ -244,15 +242,15 @@ def test_the_page_quotes_what_the_command_says(lstm_bench):
 def test_the_command_answers_in_every_format(lstm_bench, tmp_path):
     made_up.written(tmp_path / "results" / "r", row("a", 0.004), row("b", 0.002))
     assert "b, 2.0x faster than a" in lstm_bench("advise", "8,1,1", "--now", "a").stdout
-    told = json.loads(lstm_bench("advise", "8,1,1", "--now", "a", "--format", "json").stdout)
-    assert told["advised"] == "b"
-    assert [one["implementation"] for one in told["rows"]] == ["b", "a"]
+    facts = json.loads(lstm_bench("advise", "8,1,1", "--now", "a", "--format", "json").stdout)
+    assert facts["advised"] == "b"
+    assert [row["implementation"] for row in facts["rows"]] == ["b", "a"]
     assert lstm_bench("advise", "8,1,1", "--format", "csv").stdout.startswith("implementation,")
     assert "| implementation" in lstm_bench("advise", "8,1,1", "--format", "github").stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["8,1"], r"advise: found '8,1', expected hidden,batch,timesteps"),
         (["8,1,1", "--memory", "much"], r"--memory: found 'much', expected a size"),
@@ -262,11 +260,11 @@ def test_the_command_answers_in_every_format(lstm_bench, tmp_path):
         (["8,1,1", "--run", "q"], r"no run 'q'"),
     ],
 )
-def test_bad_input_is_told_with_what_to_type(lstm_bench, tmp_path, arguments, told):
+def test_bad_input_is_refused_with_what_to_type(lstm_bench, tmp_path, arguments, message):
     made_up.written(tmp_path / "results" / "r", row("a", 0.004), row("b", 0.002))
     done = lstm_bench("advise", *arguments)
     assert done.returncode == 2
-    assert re.search(told, " ".join(done.stderr.split()))
+    assert re.search(message, " ".join(done.stderr.split()))
 
 
 def test_tables_of_a_shipped_run_fit_a_page(lstm_bench):
@@ -275,42 +273,6 @@ def test_tables_of_a_shipped_run_fit_a_page(lstm_bench):
         text = lstm_bench("advise", shape, *run).stdout
         assert max(map(len, text.splitlines())) <= 100
         assert "pytorch-tf32 " in text  # what runs now is shown, however slow
-
-
-def test_measure_runs_the_rows_that_could_win_and_answers_from_that(tmp_path, measured, capsys):
-    asked = measured(row("pytorch", 3e-3, batch=2), row("onnxruntime", 1e-3, batch=2))
-    times = (("pytorch", 2e-3), ("onnxruntime", 1e-3))
-    stored(tmp_path / "r", *(row(name, t, batch=b) for b in (1, 4) for name, t in times))
-    run(tmp_path, "8,2,1", "--run", "r", "--measure")
-    assert asked[0][:6] == ["--shape", "8,2,1", "-i", "onnxruntime,pytorch", "--device", "cpu"]
-    assert "onnxruntime, 3.0x faster than pytorch" in capsys.readouterr().out
-
-
-@pytest.fixture
-def measured(tmp_path, monkeypatch):
-    """Lets `grid` leave a run with these rows behind; gives what it was called with."""
-    from lstm_bench.commands import grid
-
-    def ready(*rows, code=0):
-        asked = []
-
-        def main(arguments, standalone_mode):
-            asked.append(arguments)
-            given = dict(zip(arguments[::2], arguments[1::2], strict=False))
-            stored(tmp_path / given["--run"], *rows)
-            raise SystemExit(code)
-
-        monkeypatch.setattr(grid.grid, "main", main)
-        monkeypatch.setattr("lstm_bench.driver.machine.kind", lambda: HERE)
-        return asked
-
-    return ready
-
-
-def run(folder, *arguments):
-    from lstm_bench.features.advise.command import advise
-
-    advise.main([*arguments, "--results", str(folder)], standalone_mode=False)
 
 
 def test_the_api_gives_a_data_frame(tmp_path):

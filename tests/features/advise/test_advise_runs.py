@@ -5,11 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
 from made_up import row, stored
 
 from lstm_bench.analysis.results import load
-from lstm_bench.features.advise import advice, sources
+from lstm_bench.features.advise import advice, report, sources
 from lstm_bench.model.types import LstmBenchError, Shape
 from lstm_bench.runs.nodes import Kind
 
@@ -120,7 +119,7 @@ def test_a_run_whose_tf32_is_slower_than_its_fp32_does_not_decide(tmp_path):
     assert found.advised["speedup"] == pytest.approx(4)
     assert found.other_runs == {"odd": pytest.approx(8)}
     assert found.interval[1] == pytest.approx(8)
-    assert "in odd pytorch-graph is 8.0x as fast as pytorch-tf32" in advice.origin(found)
+    assert "in odd pytorch-graph is 8.0x as fast as pytorch-tf32" in report.origin(found)
 
 
 def test_of_runs_as_quiet_as_each_other_the_one_with_more_rows_decides(tmp_path):
@@ -141,10 +140,10 @@ def test_a_row_that_the_run_lacks_and_another_has_leaves_it_open(tmp_path):
     found = answer(tmp_path, Shape(8, 2, 1, 8), device="h200")
     assert (found.run.name, found.measured, found.decided) == ("own", True, False)
     assert list(found.missing) == ["pytorch-graph"]
-    text = advice.sentence(found)
+    text = report.sentence(found)
     assert "Keep" not in text
     assert "own does not have: pytorch-graph (4.0x in around" in text
-    assert "lstm-bench grid --shape 8,2,1 -i" in advice.document(found).written("table")
+    assert "lstm-bench grid --shape 8,2,1 -i" in report.document(found).written("table")
     assert answer(tmp_path, Shape(8, 2, 1, 8), device="h200", without=["pytorch-graph"]).decided
 
 
@@ -154,7 +153,7 @@ def test_a_run_without_what_users_run_comes_last_and_says_so(tmp_path):
     found = answer(tmp_path, device="cuda")
     assert found.now == "pytorch"
     assert "Without any setting you run pytorch-tf32, which strict does not have" in (
-        advice.sentence(found)
+        report.sentence(found)
     )
     assert (found.decided, found.accuracy) == (False, "tf32")
     assert advice.to_measure(found) == ["pytorch-graph", "pytorch", "pytorch-tf32"]
@@ -168,17 +167,36 @@ def test_a_run_without_what_users_run_comes_last_and_says_so(tmp_path):
 # ---- the choice
 
 
+@pytest.mark.parametrize(
+    ("ratio", "noise", "advised"),
+    [
+        (1.2, 1.0, "pytorch-tf32-graph"),
+        (1.2, 1.5, "pytorch-graph"),
+        (1.4, 1.5, "pytorch-tf32-graph"),  # more than 25% is never a tie
+    ],
+)
+def test_a_tie_lies_within_the_noise_and_within_25_percent(tmp_path, ratio, noise, advised):
+    graphs = ("pytorch-tf32-graph", 1e-3), ("pytorch-graph", ratio * 1e-3)
+    rows, controls = gpu_rows(4e-3, 4e-3, *graphs), gpu_rows(4e-3, 4e-3, *graphs)
+    for control in controls:
+        control.copy = 2
+        control.latency_s *= noise
+        control.round_latency_s = [noise * time for time in control.round_latency_s]
+    on_gpu(tmp_path / "r", *rows, *controls)
+    assert answer(tmp_path, device="h200").advised["implementation"] == advised
+
+
 def test_a_tie_goes_to_the_more_exact_row_and_is_called_one(tmp_path):
     graphs = ("pytorch-tf32-graph", 1.00e-3), ("pytorch-graph", 1.04e-3)
     on_gpu(tmp_path / "r", *gpu_rows(4e-3, 4e-3, *graphs))
     found = answer(tmp_path, device="h200")
     assert found.advised["implementation"] == "pytorch-graph"
-    text = advice.sentence(found)
+    text = report.sentence(found)
     assert "A tie with pytorch-tf32-graph (1.04x its time" in text
     assert "pytorch-graph is more exact" in text
     near = on_gpu(tmp_path / "now", *gpu_rows(1.04e-3, 1.05e-3))
     found = advice.advise(sources.Search([sources.read(load(near), SHAPE)]))
-    assert advice.sentence(found).startswith("pytorch, a tie with pytorch-tf32 (1.01x slower")
+    assert report.sentence(found).startswith("pytorch, a tie with pytorch-tf32 (1.01x slower")
 
 
 def test_a_gain_that_may_be_noise_is_not_decided_and_never_kept(lstm_bench, tmp_path):
@@ -188,8 +206,9 @@ def test_a_gain_that_may_be_noise_is_not_decided_and_never_kept(lstm_bench, tmp_
     assert "Not decided: openvino may be 2.6x faster than pytorch" in done.stdout
     assert "lstm-bench grid --shape 8,1,1 -i openvino,pytorch --device cpu" in done.stdout
     assert "Keep" not in done.stdout
-    told = json.loads(lstm_bench("advise", "8,1,1", "--format", "json").stdout)
-    assert (told["decided"], told["candidate"], told["advised"]) == (False, "openvino", "pytorch")
+    facts = json.loads(lstm_bench("advise", "8,1,1", "--format", "json").stdout)
+    choice = facts["decided"], facts["candidate"], facts["advised"]
+    assert choice == (False, "openvino", "pytorch")
 
 
 def test_beside_what_is_not_decided_stands_what_is_sure(tmp_path):
@@ -197,7 +216,7 @@ def test_beside_what_is_not_decided_stands_what_is_sure(tmp_path):
     stored(tmp_path / "r", *rows)
     found = answer(tmp_path)
     assert found.advised["implementation"] == "pytorch-script"
-    assert "Sure is pytorch-script, 2.0x faster" in advice.sentence(found)
+    assert "Sure is pytorch-script, 2.0x faster" in report.sentence(found)
 
 
 @pytest.mark.parametrize("run", ["h200-kernel", "h200-warpgroups"])
@@ -219,14 +238,14 @@ def test_rows_can_be_left_out_and_their_code_be_asked_for(lstm_bench, tmp_path):
     done = lstm_bench("advise", "8,1,1", "--code", "pytorch-trace")
     assert "pytorch-trace, from lstm" in done.stdout
     assert "torch.jit.trace" in done.stdout
-    for flag, name, told in (
+    for flag, name, message in (
         ("--without", "pytorhc", "did you mean 'pytorch'"),
         ("--code", "pytorhc", "did you mean 'pytorch'"),
         ("--code", "deepbench", "no program can use deepbench"),
     ):
         done = lstm_bench("advise", "8,1,1", flag, name)
         assert done.returncode == 2
-        assert told in done.stderr
+        assert message in done.stderr
 
 
 def test_the_advised_row_is_marked_in_the_table_unless_it_is_not_decided(lstm_bench, tmp_path):
@@ -250,9 +269,9 @@ def test_where_a_cpu_answers_by_default_the_first_lines_name_the_gpu_and_what_to
 ):
     stored(tmp_path / "results" / "here", *pair())
     on_gpu(tmp_path / "results" / "there", *gpu_rows(5e-3, 4e-3))
-    told = "NVIDIA H200 has an answer too: `lstm-bench advise 8,1,1 --device H200`"
-    assert lstm_bench("advise", "8,1,1").stdout.splitlines()[1] == told
-    assert told not in lstm_bench("advise", "8,1,1", "--device", "cpu").stdout
+    line = "NVIDIA H200 has an answer too: `lstm-bench advise 8,1,1 --device H200`"
+    assert lstm_bench("advise", "8,1,1").stdout.splitlines()[1] == line
+    assert line not in lstm_bench("advise", "8,1,1", "--device", "cpu").stdout
     assert "pytorch" in lstm_bench("advise", "8,1,1", "--device", "H200").stdout
 
 
@@ -302,6 +321,7 @@ def test_what_the_only_run_lacks_is_named(shape, run, advised, missing):
     assert (found.run.name, found.advised["implementation"]) == (run, advised)
     assert missing in found.missing
     assert not found.decided
+    assert report.sentence(found).startswith(f"Not decided: {advised}")
 
 
 # ---- nothing to answer from
@@ -339,19 +359,18 @@ def test_a_shape_that_grid_refuses_is_refused_alike(lstm_bench, shape):
 
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
-    """Lets `grid` leave a run of these rows behind and end so; gives what it was called with."""
-    from lstm_bench.commands import grid
+    """Lets `run` leave a run of these rows behind and end so; gives what it was called with."""
+    from lstm_bench.commands import run as command
 
     def ready(*rows, code=0):
         asked = []
 
-        def main(arguments, standalone_mode):
-            given = dict(zip(arguments[::2], arguments[1::2], strict=False))
-            asked.append(given["-i"].split(","))
-            stored(tmp_path / given["--run"], *rows)
-            raise SystemExit(code)
+        def measure(options):
+            asked.append(list(options.implementations))
+            folder = stored(tmp_path / options.name, *rows)
+            return command.Session(folder, (), code, interrupted=code == 130)
 
-        monkeypatch.setattr(grid.grid, "main", main)
+        monkeypatch.setattr(command, "run", measure)
         monkeypatch.setattr("lstm_bench.driver.machine.kind", lambda: HERE)
         return asked
 
@@ -362,6 +381,14 @@ def run(folder, *arguments):
     from lstm_bench.features.advise.command import advise
 
     advise.main([*arguments, "--results", str(folder)], standalone_mode=False)
+
+
+def test_measure_runs_the_rows_that_could_win_and_answers_from_that(tmp_path, measured, capsys):
+    asked = measured(*pair(3e-3, 1e-3, 8, 2))
+    stored(tmp_path / "r", *(each for b in (1, 4) for each in pair(2e-3, 1e-3, 8, b)))
+    run(tmp_path, "8,2,1", "--run", "r", "--measure")
+    assert asked == [["onnxruntime", "pytorch"]]
+    assert "onnxruntime, 3.0x faster than pytorch" in capsys.readouterr().out
 
 
 def test_after_a_stop_before_the_first_cell_measuring_goes_on(tmp_path, measured, capsys):
@@ -437,14 +464,7 @@ def test_measuring_for_another_device_is_refused(tmp_path, measured):
 
 def test_a_run_that_lacks_the_fastest_row_goes_behind_one_that_has_it(lstm_bench):
     """h200-deepbench has the shape and less noise, but not the drop-in."""
-    shipped = ["--device", "h200", "--results", REPOSITORY / "results"]
+    shipped = ["--device", "h200", "--results", RESULTS]
     done = lstm_bench("advise", "512,64,25", *shipped)
     assert "pytorch-tf32-persistent, 5.3x faster than pytorch-tf32" in done.stdout
     assert "it has the fastest row" in done.stdout
-
-
-def test_advice_that_a_row_of_another_run_may_beat_is_not_decided(lstm_bench):
-    done = lstm_bench(
-        "advise", "256,1,150", "--device", "h200", "--results", REPOSITORY / "results"
-    )
-    assert "Not decided: pytorch-graph" in done.stdout

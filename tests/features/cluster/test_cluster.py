@@ -1,19 +1,20 @@
 """A grid over many nodes, without Ray: an engine of this process that loses what it is told to."""
 
+import contextlib
 import itertools
 import re
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
+import conftest
 import pytest
-from conftest import FAKE_GRID
+from conftest import records
 
 from lstm_bench import __version__
-from lstm_bench.features.cluster import cluster, roster
-from lstm_bench.features.cluster.cluster import Lost, Place
+from lstm_bench.features.cluster import cluster, ray_cluster, roster
+from lstm_bench.features.cluster.cluster import Place
 from lstm_bench.features.cluster.node import Agent, Examined, Share, examine
 from lstm_bench.model.types import LstmBenchError, Shape
-from lstm_bench.runs import grid, nodes, store
+from lstm_bench.runs import nodes, store
 from lstm_bench.runs.nodes import Kind
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -49,7 +50,7 @@ class Engine:
         place, (plan, job, budget_s) = next(iter(self.flying.items()))
         del self.flying[place]
         if reason := self.lose(place, job):
-            return [(place, Lost(reason))]
+            return [(place, reason)]
         if place not in self.agents:
             self.agents[place] = Agent(plan, place.share, {})
         return [(place, self.agents[place].measure(job.cells, job.finished, budget_s))]
@@ -75,8 +76,7 @@ class Watching:
 
 
 def plan_of(shapes=4, **changes):
-    data = {**FAKE_GRID, "hidden": list(range(3, 3 + shapes)), **changes}
-    return grid.plan(data, Path("g.yaml"), device="cpu", threads=2)
+    return conftest.plan_of({"hidden": list(range(3, 3 + shapes)), **changes})
 
 
 def measured(tmp_path, engine, plan=None, **more):
@@ -214,7 +214,7 @@ def test_no_shape_begins_after_the_budget(tmp_path, monkeypatch):
     assert not engine.flying
 
 
-def test_a_slow_node_is_named_once():
+def test_a_node_far_behind_its_peers_is_named_once_even_before_it_returns():
     paces = cluster.Paces()
     job = cluster.Job(None, Shape(1, 1, 1, 1), [], 10.0)
     for name in "abc":
@@ -224,16 +224,9 @@ def test_a_slow_node_is_named_once():
     flying = {place("a"): (job, now - 5), place("d"): (job, now - 5)}
     assert [line.split()[1] for line in paces.slow(flying)] == ["d"]
     assert paces.slow(flying) == []
-
-
-def test_a_node_that_does_not_return_is_named():
-    paces = cluster.Paces()
-    job = cluster.Job(None, Shape(1, 1, 1, 1), [], 10.0)
-    paces.note(place("a"), 11.0, 10.0)
-    now = cluster.time.monotonic()
-    assert paces.slow({place("b"): (job, now - 50)}) == []
-    (told,) = paces.slow({place("b"): (job, now - 150)})
-    assert "node b is 14 times slower" in told
+    assert paces.slow({place("e"): (job, now - 50)}) == []
+    (line,) = paces.slow({place("e"): (job, now - 150)})
+    assert line.startswith("node e is 14 times slower")
 
 
 def test_the_gpus_of_a_node_share_its_cores_and_none_twice():
@@ -245,15 +238,8 @@ def test_the_gpus_of_a_node_share_its_cores_and_none_twice():
 # which nodes may measure
 
 
-@dataclass(frozen=True)
-class Node:
-    name: str
-    cpus: float = 2.0
-    gpus: int = 0
-
-    @property
-    def id(self):
-        return f"id-{self.name}"
+def node(name, cpus=2.0, gpus=0):
+    return roster.ClusterNode(f"id-{name}", name, cpus, gpus)
 
 
 def found(**changes):
@@ -270,7 +256,7 @@ def test_all_faults_of_all_nodes_are_told_at_once():
         "e": replace(found(), interpreters={"fake": {"versions": {"numpy": "1"}}}),
     }
     with pytest.raises(LstmBenchError) as error:
-        roster.roster([Node(name) for name in examined], examined, plan_of())
+        roster.roster([node(name) for name in examined], examined, plan_of())
     said = str(error.value)
     assert said.startswith("4 of 5 nodes cannot measure this grid:")
     assert "b: pytorch: no torch in python: pip install torch" in said
@@ -282,7 +268,7 @@ def test_all_faults_of_all_nodes_are_told_at_once():
 
 def test_what_some_node_lacks_is_left_out_everywhere_if_asked():
     examined = {"a": found(), "b": found(missing={"pytorch": "no torch"})}
-    whole = roster.roster([Node("a"), Node("b")], examined, plan_of(), skip_missing=True)
+    whole = roster.roster([node("a"), node("b")], examined, plan_of(), skip_missing=True)
     assert whole.missing == {"pytorch": "no torch"}
     assert len(whole.places) == 2
 
@@ -293,31 +279,31 @@ GPU = {"name": "Some GPU", "driver": "1", "memory_bytes": 1}
 def test_a_gpu_is_a_place_and_nodes_without_one_are_idle():
     plan = replace(plan_of(), settings=replace(plan_of().settings, device="cuda"))
     two = found(machine={"gpus": [GPU, GPU], "threads": 16})
-    some = roster.roster([Node("a", 16, 2), Node("b")], {"a": two, "b": found()}, plan)
-    assert [(p.share.number, p.share.of, p.cpus, p.threads) for p in some.places] == [
+    some = roster.roster([node("a", 16, 2), node("b")], {"a": two, "b": found()}, plan)
+    assert [(p.share.number, p.share.count, p.cpus, p.threads) for p in some.places] == [
         (0, 2, 8, 8),
         (1, 2, 8, 8),
     ]
     assert (some.idle, [kind.name for kind in some.kinds]) == (["b"], ["Some GPU"])
     each = roster.roster(
-        [Node("a", 16, 2), Node("b")], {"a": two, "b": found()}, plan, each_its_own=True
+        [node("a", 16, 2), node("b")], {"a": two, "b": found()}, plan, each_its_own=True
     )
     assert [kind.device for kind in each.kinds] == ["cpu", "cuda"]
     with pytest.raises(LstmBenchError, match="none with a GPU"):
-        roster.roster([Node("b")], {"b": found()}, plan)
+        roster.roster([node("b")], {"b": found()}, plan)
 
 
 def test_unlike_gpus_in_one_node_are_a_fault():
     plan = replace(plan_of(), settings=replace(plan_of().settings, device="cuda"))
     both = found(machine={"gpus": [GPU, {**GPU, "name": "Other GPU"}]})
     with pytest.raises(LstmBenchError, match=r"unlike GPUs \(Other GPU, Some GPU\)"):
-        roster.roster([Node("a", 2, 2)], {"a": both}, plan)
+        roster.roster([node("a", 2, 2)], {"a": both}, plan)
 
 
 def test_a_run_goes_on_with_its_kinds_and_versions_only():
     plan = plan_of()
     nodes_now = roster.roster(
-        [Node("a"), Node("b")],
+        [node("a"), node("b")],
         {"a": found(), "b": found(machine={"cpu": "Other CPU"})},
         plan,
     )
@@ -338,3 +324,64 @@ def test_a_node_tells_what_it_is_and_what_it_lacks():
     assert (here.missing, here.faults) == ({}, [])
     lacking = examine(replace(plan_of(), environments={"fake": "/no/such/python"}))
     assert "/no/such/python" in lacking.faults[0]
+
+
+# the command, with these nodes in place of Ray
+
+
+@pytest.fixture
+def on_nodes(monkeypatch, lstm_bench):
+    """Call the command line where `--ray` finds nodes of these processors."""
+
+    def call(cpus, *words):
+        class Nodes(Engine):
+            def __init__(self):
+                super().__init__()
+                self.nodes = [node(name) for name in cpus]
+
+            def examined(self, plan):
+                return {name: found(machine={"cpu": cpu}) for name, cpu in cpus.items()}
+
+            def use(self, places, missing):
+                self.places = places
+
+            def around_run(self, places):
+                return [({}, ["nothing is measured before it"])] * len(places)
+
+        @contextlib.contextmanager
+        def connected(address, env):
+            yield Nodes()
+
+        monkeypatch.setattr(ray_cluster, "connected", connected)
+        return lstm_bench("grid", *words)
+
+    return call
+
+
+def test_ray_fills_one_run_and_goes_on_with_it(on_nodes, write_grid, tmp_path):
+    alike, grid = dict.fromkeys("ab", "Some CPU"), write_grid(threads="all")
+    done = on_nodes(alike, "--run", "r", "--ray", grid)  # the word behind --ray is the grid
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("! nothing is measured before it") == 1  # of each kind once
+    assert {r["node"] for r in records(tmp_path / "results/r")} == {"a", "b"}
+    assert nodes.read(tmp_path / "results/r").keys() == {"a", "b"}
+    manifest = store.read_manifest(tmp_path / "results/r")
+    assert manifest["plan"]["settings"]["threads"] == 2
+    (tmp_path / "results/r/records.jsonl").write_text("")
+    assert on_nodes(alike, "--resume", "r", "--ray").returncode == 0
+    assert len(records(tmp_path / "results/r")) == 2
+    assert len(store.read_legs(tmp_path / "results/r")) == 2
+    assert "is complete" in on_nodes(alike, "--resume", "r", "--ray").stdout
+    done = on_nodes({"a": "Third CPU"}, "--resume", "r", "--ray")
+    assert (done.returncode, "was measured on Some CPU" in done.stderr) == (2, True)
+
+
+def test_each_kind_of_device_gets_a_run_of_the_whole_grid(on_nodes, write_grid, tmp_path):
+    unlike, grid = {"a": "Some CPU", "b": "Other CPU"}, write_grid()
+    assert "2 kinds of device" in on_nodes(unlike, grid, "--ray", "--dry-run").stderr
+    assert not (tmp_path / "results").exists()
+    done = on_nodes(unlike, grid, "--ray", "--per-device", "--run", "r")
+    assert done.returncode == 0, done.stderr
+    names = {run.name: len(records(run)) for run in (tmp_path / "results").iterdir()}
+    assert names == {"r-some-cpu": 2, "r-other-cpu": 2}
+    assert "lstm-bench compare r-other-cpu r-some-cpu" in done.stdout

@@ -19,6 +19,7 @@ from lstm_bench.runs.estimate import Estimate
 
 SIZES = (8, 16, 32, 64, 128, 256)
 MIB = 1 << 20
+NEIGHBOUR = ["disturbed: other processes used 1.5 cores while this was measured"]
 
 
 def rounds(seconds, spread=0.01, seed=1):
@@ -32,17 +33,17 @@ def cells(name="pytorch", factor=1.0, at=None, spread=0.01, seed=1, luck=(), pas
 
     `luck` is what each process in turn takes longer at size 256.
     """
-    found = []
+    made = []
     for number in range(2 * passes):
         for place, hidden in enumerate(SIZES):
             slow = factor if at in (None, hidden) else 1.0
             slow *= luck[number] if luck and hidden == 256 else 1.0
             times = rounds(1e-3 * slow, spread, 1000 * seed + 10 * number + place)
             which = {"copy": 1 + number % 2, "pass_number": 1 + number // 2, "process": number + 1}
-            found.append(
+            made.append(
                 row(name, float(np.median(times)), hidden, rounds=times, **{**which, **more})
             )
-    return found
+    return made
 
 
 @pytest.fixture
@@ -57,11 +58,29 @@ def two(tmp_path):
     return write
 
 
-def with_versions(folder, **versions):
-    """What `made_up.written` left, with versions."""
-    path = folder / "records.jsonl"
-    lines = [{**msgspec.json.decode(line), "versions": versions} for line in path.open("rb")]
-    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+@pytest.fixture
+def gate(lstm_bench, two):
+    """The exit code, and the facts, of a gate; of two runs that are written first."""
+
+    def judged(*runs, flags=(), words=("base", "new")):
+        if runs:
+            two(*runs)
+        done = lstm_bench("gate", *words, *flags, "--format", "json")
+        facts = json.loads(done.stdout) if done.stdout else {"error": done.stderr}
+        for verdict in facts.get("verdicts", ()):
+            if verdict["what"] == "time":
+                facts[verdict["shape"]] = verdict
+        failing = facts.get("failures", ())
+        facts["failing"] = [f"{cell['shape']} {cell['verdict']}" for cell in failing]
+        return done.returncode, facts
+
+    return judged
+
+
+def at_shapes(facts):
+    """The verdicts on time at single shapes."""
+    verdicts = [cell for cell in facts["verdicts"] if cell["what"] == "time"]
+    return {cell["shape"]: cell["verdict"] for cell in verdicts if cell["shape"] != "all"}
 
 
 def test_unchanged_runs_pass_and_the_first_lines_say_what_is_compared(lstm_bench, two):
@@ -73,147 +92,129 @@ def test_unchanged_runs_pass_and_the_first_lines_say_what_is_compared(lstm_bench
     assert "passed: 6 cells of 1 row" in done.stdout
 
 
-def test_a_row_that_is_slower_everywhere_fails(lstm_bench, two):
-    two(cells(), cells(factor=1.1, seed=2))
-    done = lstm_bench("gate", "base", "new")
-    assert done.returncode == 3
-    assert "1 slower as a whole" in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 100
+def test_a_row_or_a_single_shape_that_is_slower_fails_and_is_named(gate, lstm_bench):
+    code, facts = gate(cells(), cells(factor=1.1, seed=2))
+    assert (code, facts["failing"][0], facts["passed"]) == (3, "all slower", False)
+    code, facts = gate(cells(), cells(factor=1.5, at=64, seed=2))
+    assert (code, facts["failing"]) == (3, ["64,1,1 slower"])
+    assert max(map(len, lstm_bench("gate", "base", "new").stdout.splitlines())) <= 100
 
 
-def test_a_single_slow_shape_fails_and_is_named(lstm_bench, two):
-    two(cells(), cells(factor=1.5, at=64, seed=2))
-    done = lstm_bench("gate", "base", "new", "--format", "json")
-    assert done.returncode == 3
-    found = json.loads(done.stdout)
-    assert [(one["shape"], one["verdict"]) for one in found["failures"]] == [("64,1,1", "slower")]
-    assert found["passed"] is False
+def test_the_ratio_is_that_of_the_figures_beside_it(lstm_bench, two):
+    two([row("a", 330.6e-6)], [row("a", 931.4e-6)])  # 2.82 unless rounded first
+    text = lstm_bench("gate", "base", "new").stdout
+    assert re.search(r"331 us  931 us +2.81x", text)
+    assert "2.82" not in text
+    sizes = [[row("a", 1.0, memory={"host peak": int(s * MIB)})] for s in (100.49, 249.51)]
+    two(*sizes)  # 2.483
+    assert re.search(r"100 MiB  250 MiB +2.50x", lstm_bench("gate", "base", "new").stdout)
 
 
-def test_what_is_faster_or_slower_by_less_than_the_threshold_passes(lstm_bench, two):
+def test_what_is_faster_or_slower_by_less_than_the_threshold_passes(gate):
     for factor in (0.6, 1.04):
         quiet = {"spread": 0.001, "passes": 3}
-        two(cells(**quiet), cells(factor=factor, seed=2, **quiet))
-        assert lstm_bench("gate", "base", "new", "--strict").returncode == 0
-    assert lstm_bench("gate", "base", "new", "--threshold", "3%").returncode == 3
+        runs = cells(**quiet), cells(factor=factor, seed=2, **quiet)
+        assert gate(*runs, flags=["--strict"])[0] == 0
+    assert gate(flags=["--threshold", "3%"])[0] == 3
 
 
 @pytest.mark.parametrize("status", ["wrong", "crashed", "unsupported", "missing"])
-def test_a_cell_that_had_a_time_must_have_one(lstm_bench, two, status):
-    two(cells(), [*cells(seed=2)[1:], row("pytorch", None, SIZES[0], status=status)])
-    done = lstm_bench("gate", "base", "new")
-    assert done.returncode == 3
-    assert f"1 {status}" in done.stdout
+def test_a_cell_that_had_a_time_must_have_one(gate, status):
+    new = [*cells(seed=2)[1:], row("pytorch", None, SIZES[0], status=status)]
+    code, facts = gate(cells(), new)
+    assert (code, facts["failing"]) == (3, [f"8,1,1 {status}"])
 
 
-def test_a_cell_or_a_row_that_is_not_there_any_more_fails(lstm_bench, two):
-    two(cells(), [one for one in cells() if one.shape.hidden != 8])
-    assert lstm_bench("gate", "base", "new").returncode == 3
-    two([*cells(), *cells("other")], cells())
-    done = lstm_bench("gate", "base", "new")
-    assert (done.returncode, "6 missing" in done.stdout) == (3, True)
-    assert lstm_bench("gate", "base", "new", "-i", "pytorch").returncode == 0
+def test_a_cell_or_a_row_that_is_not_there_any_more_fails(gate):
+    without = [cell for cell in cells() if cell.shape.hidden != 8]
+    assert gate(cells(), without)[1]["failing"] == ["8,1,1 missing"]
+    code, facts = gate([*cells(), *cells("other")], cells())
+    assert (code, len(facts["failing"])) == (3, 6)
+    assert gate(flags=["-i", "pytorch"])[0] == 0
 
 
-def test_what_failed_before_may_fail_again_but_not_become_wrong(lstm_bench, two):
+def test_what_failed_before_may_fail_again_but_not_become_wrong(gate):
     crashed = row("pytorch", None, 8)
-    others = [one for one in cells() if one.shape.hidden != 8]
-    two([*others, crashed], [*others, crashed])
-    assert lstm_bench("gate", "base", "new").returncode == 0
-    two([*others, crashed], [*others, row("pytorch", None, 8, status="wrong")])
-    assert lstm_bench("gate", "base", "new").returncode == 3
+    others = [cell for cell in cells() if cell.shape.hidden != 8]
+    assert gate([*others, crashed], [*others, crashed])[0] == 0
+    wrong = row("pytorch", None, 8, status="wrong")
+    assert gate([*others, crashed], [*others, wrong])[1]["failing"] == ["8,1,1 wrong"]
 
 
-def test_a_wrong_control_fails_and_a_missing_one_does_not(lstm_bench, two):
-    without = [one for one in cells() if one.copy == 1 or one.shape.hidden != 8]
-    two(cells(), [*without, row("pytorch", None, 8, status="wrong", copy=2)])
-    assert lstm_bench("gate", "base", "new").returncode == 3
-    two(cells(), without)
-    assert lstm_bench("gate", "base", "new").returncode == 0
+def test_a_wrong_control_fails_and_a_missing_one_does_not(gate):
+    without = [cell for cell in cells() if cell.copy == 1 or cell.shape.hidden != 8]
+    wrong = row("pytorch", None, 8, status="wrong", copy=2)
+    assert gate(cells(), [*without, wrong])[0] == 3
+    assert gate(cells(), without)[0] == 0
 
 
 @pytest.mark.parametrize("where", ["host", "device"])
-def test_memory_fails_by_the_threshold_and_by_64_mib(lstm_bench, two, where):
-    for before, after, code in ((100, 150, 0), (100, 200, 3), (8000, 8200, 0), (200, 100, 0)):
+def test_memory_fails_by_the_threshold_and_by_64_mib(gate, where):
+    for before, after, larger in ((100, 150, 0), (100, 200, 1), (8000, 8200, 0), (200, 100, 0)):
         sides = [cells(memory={f"{where} peak": size * MIB}) for size in (before, after)]
-        two(*sides)
-        done = lstm_bench("gate", "base", "new")
-        assert done.returncode == code
-        assert (f"{where} memory" in done.stdout) == (code == 3)
+        code, facts = gate(*sides)
+        kinds = {cell["what"] for cell in facts.get("failures", ())}
+        assert (code, kinds) == (3 * larger, {f"{where} memory"} if larger else set())
 
 
-def test_what_noise_explains_passes_is_listed_with_rounds_and_fails_if_strict(lstm_bench, two):
-    two(cells(spread=0.2), cells(spread=0.2, factor=1.5, at=64))
-    done = lstm_bench("gate", "base", "new", "--format", "json")
-    assert done.returncode == 0
-    listed = {one["shape"]: one["rounds"] for one in json.loads(done.stdout)["unsure"]}
-    assert listed["64,1,1"] > 10
-    assert lstm_bench("gate", "base", "new", "--strict").returncode == 3
+def test_what_noise_explains_passes_is_listed_with_rounds_and_fails_if_strict(gate):
+    code, facts = gate(cells(spread=0.2), cells(spread=0.2, factor=1.5, at=64))
+    assert (code, facts["passed"]) == (0, False)
+    assert {cell["shape"]: cell["rounds"] for cell in facts["unsure"]}["64,1,1"] > 10
+    assert gate(flags=["--strict"])[0] == 3
 
 
-def test_a_cell_that_is_unsure_leaves_it_undecided_in_every_format(lstm_bench, two, tmp_path):
+def test_a_cell_that_is_unsure_leaves_it_undecided_in_every_format(gate, lstm_bench, two, tmp_path):
     """1.75x slower in one pass at one shape, noise under 1%: nobody knows how processes differ."""
-    one = {"spread": 0.005, "at": 8}
-    two(cells(**one)[::6], cells(factor=1.75, seed=2, **one)[::6])
+    quiet = {"spread": 0.005, "at": 8}
+    code, facts = gate(cells(**quiet)[::6], cells(factor=1.75, seed=2, **quiet)[::6])
+    assert (code, facts["passed"], facts["decided"]) == (0, False, False)
+    assert facts["unsure"][0]["noise"] is None
     done = lstm_bench("gate", "base", "new")
-    assert done.returncode == 0
     assert done.stdout.splitlines()[2] == "not decided: 1 of 1 cell, up to 1.75x"
     assert "passed" not in done.stdout
-    assert "unknown" in done.stdout
     assert "lstm-bench grid GRID --passes" in done.stdout
-    facts = json.loads(lstm_bench("gate", "base", "new", "--format", "json").stdout)
-    assert (facts["passed"], facts["decided"]) == (False, False)
-    assert facts["unsure"][0]["noise"] is None
     lstm_bench("gate", "base", "new", "--output", "junit.xml")
     suite = ElementTree.parse(tmp_path / "junit.xml").getroot()
     (case,) = suite.iter("testcase")
     assert (suite.get("skipped"), suite.get("failures")) == ("1", "0")
     assert "1.75x; noise unknown" in case.find("skipped").get("message")
-    assert lstm_bench("gate", "base", "new", "--strict").returncode == 3
+    assert gate(flags=["--strict"])[0] == 3
     before = (tmp_path / "results/base/records.jsonl").read_bytes()
     done = lstm_bench("gate", "base", "new", "--update")
     assert (done.returncode, "base not updated" in done.stderr) == (0, True)
     assert (tmp_path / "results/base/records.jsonl").read_bytes() == before
 
 
-def test_without_controls_the_noise_is_unknown_and_nothing_is_the_same(lstm_bench, two):
-    alone = [[one for one in cells(seed=seed) if one.copy == 1] for seed in (1, 2)]
-    for side in alone:
-        for one in side:
-            one.round_latency_s = one.round_latency_s[:4]
-    two(*alone)
-    done = lstm_bench("gate", "base", "new", "--format", "json")
-    verdicts = [one for one in json.loads(done.stdout)["verdicts"] if one["shape"] != "all"]
-    assert {(one["verdict"], one["noise"]) for one in verdicts} == {("unsure", None)}
-    assert done.returncode == 0
-    assert "not decided: 6 of 6 cells" in lstm_bench("gate", "base", "new").stdout
+def test_without_controls_the_noise_is_unknown_and_nothing_is_the_same(gate):
+    alone = [[cell for cell in cells(seed=seed) if cell.copy == 1] for seed in (1, 2)]
+    for cell in [*alone[0], *alone[1]]:
+        cell.round_latency_s = cell.round_latency_s[:4]
+    code, facts = gate(*alone)
+    assert (code, facts["decided"], {*at_shapes(facts).values()}) == (0, False, {"unsure"})
+    assert facts["8,1,1"]["noise"] is None
 
 
+@pytest.mark.parametrize("more", [{"spread": 0.3}, {"luck": (1.0, 3.0)}])
 def test_a_noise_that_could_hide_twice_the_time_is_not_measurable_and_no_cell_is_the_same(
-    lstm_bench, two
+    gate, lstm_bench, more
 ):
     """Whether it is known from rounds, or from processes of which one is three times as slow."""
-    for more in ({"spread": 0.3}, {"luck": (1.0, 3.0)}):
-        two(cells(**more), cells(**{**more, "seed": 2}))
-        done = lstm_bench("gate", "base", "new", "--format", "json")
-        verdicts = {one["shape"]: one for one in json.loads(done.stdout)["verdicts"]}
-        assert verdicts["256,1,1"]["verdict"] == "unsure"
-        assert verdicts["256,1,1"]["noise"] > 1
-        assert "not measurable here" in lstm_bench("gate", "base", "new").stdout
+    _, facts = gate(cells(**more), cells(**{**more, "seed": 2}))
+    assert facts["256,1,1"]["verdict"] == "unsure"
+    assert facts["256,1,1"]["noise"] > 1
+    assert "not measurable here" in lstm_bench("gate", "base", "new").stdout
 
 
-def test_one_process_that_stands_out_leaves_other_cells_of_several_passes_decided(lstm_bench, two):
-    two(cells(luck=(1.0,) * 7 + (3.0,), passes=4), cells(passes=4, seed=2))
-    done = lstm_bench("gate", "base", "new", "--format", "json")
-    verdicts = {one["shape"]: one["verdict"] for one in json.loads(done.stdout)["verdicts"]}
-    assert {word for shape, word in verdicts.items() if shape != "256,1,1"} == {"same"}
+def test_one_process_that_stands_out_leaves_other_cells_of_several_passes_decided(gate):
+    _, facts = gate(cells(luck=(1.0,) * 7 + (3.0,), passes=4), cells(passes=4, seed=2))
+    words = {word for shape, word in at_shapes(facts).items() if shape != "256,1,1"}
+    assert words == {"same"}
 
 
-def test_what_is_much_faster_but_not_for_sure_is_not_the_same(lstm_bench, two):
-    two(cells(process=0), cells(process=0, factor=1 / 1.8, seed=2))
-    done = lstm_bench("gate", "base", "new", "--format", "json")
-    words = {one["verdict"] for one in json.loads(done.stdout)["verdicts"] if one["shape"] != "all"}
-    assert words == {"unsure"}
+def test_what_is_much_faster_but_not_for_sure_is_not_the_same(gate):
+    _, facts = gate(cells(process=0), cells(process=0, factor=1 / 1.8, seed=2))
+    assert {*at_shapes(facts).values()} == {"unsure"}
 
 
 def disturbed_base(passes=1, luck=()):
@@ -224,56 +225,66 @@ def disturbed_base(passes=1, luck=()):
 @pytest.mark.parametrize("passes", [1, 2])
 @pytest.mark.parametrize("at", [None, 256])
 @pytest.mark.parametrize("factor", [1.0, 2.0])
-def test_a_base_that_was_disturbed_is_named_and_hides_nothing(lstm_bench, two, passes, at, factor):
-    two(disturbed_base(passes), cells(factor=factor, at=at, seed=2, passes=passes))
-    done = lstm_bench("gate", "base", "new", "--format", "json")
-    found = json.loads(done.stdout)
-    verdicts = {one["shape"]: one for one in found["verdicts"]}
-    assert (verdicts["256,1,1"]["verdict"], verdicts["256,1,1"]["disturbed"]) == ("unsure", "base")
+def test_a_base_that_was_disturbed_is_named_and_hides_nothing(gate, lstm_bench, passes, at, factor):
+    _, facts = gate(disturbed_base(passes), cells(factor=factor, at=at, seed=2, passes=passes))
+    assert (facts["256,1,1"]["verdict"], facts["256,1,1"]["disturbed"]) == ("unsure", "base")
     everywhere = (factor, at) == (2.0, None)
-    others = {one["verdict"] for shape, one in verdicts.items() if shape != "256,1,1"}
+    others = {word for shape, word in at_shapes(facts).items() if shape != "256,1,1"}
     assert others <= ({"slower", "unsure"} if everywhere else {"same"})
-    assert verdicts["all"]["verdict"] == ("slower" if everywhere else "same")
-    assert (found["passed"], found["decided"]) == (False, False)
+    assert facts["all"]["verdict"] == ("slower" if everywhere else "same")
+    assert (facts["passed"], facts["decided"]) == (False, False)
     text = lstm_bench("gate", "base", "new").stdout
     assert "base disturbed at 1 cell of run base: pytorch 256,1,1 (" in text
 
 
-def test_a_disturbed_control_of_the_base_leaves_the_other_shapes_decided(lstm_bench, two):
-    two(disturbed_base(luck=(100.0, 1.0)), cells(seed=2))
-    done = lstm_bench("gate", "base", "new")
-    assert "not decided: 1 of 6 cells, down to 0.01" in done.stdout
+def test_a_disturbed_control_of_the_base_leaves_the_other_shapes_decided(gate):
+    _, facts = gate(disturbed_base(luck=(100.0, 1.0)), cells(seed=2))
+    assert [cell["shape"] for cell in facts["verdicts"] if cell["undecided"]] == ["256,1,1"]
 
 
-def test_a_base_that_was_marked_as_disturbed_is_not_the_same_but_what_is_slower_than_it_fails(
-    lstm_bench, two
-):
-    warning = "disturbed: other processes used 1.5 cores while this was measured"
-    two(cells(warnings=[warning]), cells(seed=2))
-    assert "base disturbed at 6 cells" in lstm_bench("gate", "base", "new").stdout
-    two(cells(warnings=[warning]), cells(factor=2.0, at=64, seed=2))
-    assert "1 slower" in lstm_bench("gate", "base", "new").stdout
+def marked(made, at):
+    """The same cells, of which those at a size have the warning of a neighbour."""
+    for cell in made:
+        cell.warnings = NEIGHBOUR if at in (None, cell.shape.hidden) else []
+    return made
 
 
-def test_a_row_whose_cells_are_all_slower_is_slower_as_a_whole(lstm_bench, tmp_path):
+@pytest.mark.parametrize("at", [None, 64])
+def test_a_base_that_had_a_neighbour_is_not_the_same_but_what_is_slower_than_it_fails(gate, at):
+    _, facts = gate(marked(cells(), at), cells(seed=2))
+    assert (facts["64,1,1"]["verdict"], facts["64,1,1"]["disturbed"]) == ("unsure", "base")
+    assert facts["8,1,1"]["verdict"] == ("same" if at else "unsure")
+    _, facts = gate(marked(cells(), at), cells(factor=2.0, at=64, seed=2))
+    assert facts["failing"] == ["64,1,1 slower"]
+
+
+@pytest.mark.parametrize("at", [None, 64])
+def test_a_new_run_that_had_a_neighbour_cannot_fail_but_is_named(gate, lstm_bench, at):
+    code, facts = gate(cells(), marked(cells(factor=2.0, at=at, seed=2), at))
+    assert (code, facts["decided"], facts["64,1,1"]["disturbed"]) == (0, False, "new")
+    count = "1 cell" if at else "6 cells"
+    text = lstm_bench("gate", "base", "new").stdout
+    assert f"new disturbed at {count} of run new" in text
+    assert gate(flags=["--strict"])[0] == 3
+
+
+def test_a_row_whose_cells_are_all_slower_is_slower_as_a_whole(gate, tmp_path):
     """By so unlike factors that their mean is in doubt."""
     new = [
-        one
+        cell
         for place, hidden in enumerate(SIZES)
-        for one in cells("pytorch~new", 1.2 * 2**place, seed=2, group="g")
-        if one.shape.hidden == hidden
+        for cell in cells("pytorch~new", 1.2 * 2**place, seed=2, group="g")
+        if cell.shape.hidden == hidden
     ]
     written(tmp_path / "results" / "both", *cells(group="g"), *new)
-    done = lstm_bench("gate", "both", "--format", "json")
-    words = {one["shape"]: one["verdict"] for one in json.loads(done.stdout)["verdicts"]}
-    assert set(words.values()) == {"slower"}
-    assert "all" in words
+    _, facts = gate(words=["both"])
+    assert {*at_shapes(facts).values(), facts["all"]["verdict"]} == {"slower"}
 
 
-@pytest.mark.parametrize(("measured", "found"), [(9, "3 of 12 planned cells"), (0, "is empty")])
+@pytest.mark.parametrize(("measured", "message"), [(9, "3 of 12 planned cells"), (0, "is empty")])
 @pytest.mark.parametrize("side", ["base", "new"])
 def test_a_run_that_lacks_planned_cells_is_refused_with_what_resumes_it(
-    lstm_bench, two, tmp_path, side, measured, found
+    lstm_bench, two, tmp_path, side, measured, message
 ):
     two(cells(), cells(seed=2))
     folder = tmp_path / "results" / side
@@ -285,86 +296,68 @@ def test_a_run_that_lacks_planned_cells_is_refused_with_what_resumes_it(
     done = lstm_bench("gate", "base", "new")
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{side}: " in done.stderr
-    assert found in done.stderr
+    assert message in done.stderr
     assert f"lstm-bench grid --resume {side} --python fake=/new/python" in done.stderr
 
 
 def test_a_missing_row_hints_at_another_name(lstm_bench, two):
-    two(cells("pytorch"), cells("pytorch-2.13"))
+    two(cells("pytorch"), cells("pytorch-2.13", factor=1.5))
     done = lstm_bench("gate", "base", "new")
     assert (done.returncode, "--as NEW=pytorch" in done.stdout) == (3, True)
     done = lstm_bench("gate", "base", "new", "-i", "pytorch-2.13")
     assert (done.returncode, "--as NEW=BASE" in done.stderr) == (2, True)
+    done = lstm_bench("gate", "base", "new", "--as", "pytorch-2.13=pytorch")
+    assert (done.returncode, "slower as a whole" in done.stdout) == (3, True)
 
 
-def test_one_slow_process_is_unsure_and_the_passes_that_would_tell_are_named(lstm_bench, two):
+def test_slow_processes_are_unsure_until_as_many_passes_tell_them_from_a_slowdown(gate, lstm_bench):
     """In the base one process of two is slow by luck, in the new run both are."""
-    two(cells(luck=(1.0, 1.25)), cells(luck=(1.25, 1.25), seed=2))
-    done = lstm_bench("gate", "base", "new", "--format", "json")
-    assert done.returncode == 0
-    (told,) = json.loads(done.stdout)["unsure"]
-    assert (told["shape"], told["rounds"]) == ("256,1,1", None)
-    assert f"grid GRID --passes {told['passes']:.0f}`" in lstm_bench("gate", "base", "new").stdout
-
-
-def test_as_many_passes_as_were_named_tell_luck_from_a_slowdown(lstm_bench, two):
-    luck = (1.25, 1.0) * 4
-    two(cells(luck=(1.0, 1.25)), cells(luck=(1.25, 1.25), seed=2))
-    done = lstm_bench("gate", "base", "new", "--format", "json")
-    passes = int(json.loads(done.stdout)["unsure"][0]["passes"])
-    two(cells(luck=luck, passes=passes), cells(luck=luck[::-1], seed=2, passes=passes))
-    assert lstm_bench("gate", "base", "new").returncode == 0
+    code, facts = gate(cells(luck=(1.0, 1.25)), cells(luck=(1.25, 1.25), seed=2))
+    (open_,) = facts["unsure"]
+    assert (code, open_["shape"], open_["rounds"]) == (0, "256,1,1", None)
+    passes, luck = int(open_["passes"]), (1.25, 1.0) * 4
+    assert f"grid GRID --passes {passes}`" in lstm_bench("gate", "base", "new").stdout
+    base = cells(luck=luck, passes=passes)
+    assert gate(base, cells(luck=luck[::-1], seed=2, passes=passes))[0] == 0
     slower = cells(luck=luck, seed=2, factor=1.15, at=128, passes=passes)
-    two(cells(luck=luck, passes=passes), slower)
-    done = lstm_bench("gate", "base", "new", "--format", "json")
-    assert [one["shape"] for one in json.loads(done.stdout)["failures"]] == ["128,1,1"]
+    assert gate(base, slower)[1]["failing"] == ["128,1,1 slower"]
 
 
-def test_controls_that_shared_a_process_do_not_show_how_processes_differ(lstm_bench, two):
+def test_controls_that_shared_a_process_do_not_show_how_processes_differ(gate):
     """Nor does a run without controls: below twice as slow it can't be known."""
     for factor, code in ((1.5, 0), (2.5, 3)):
-        two(cells(process=0), cells(process=0, factor=factor, at=64, seed=2))
-        assert lstm_bench("gate", "base", "new").returncode == code
+        assert gate(cells(process=0), cells(process=0, factor=factor, at=64, seed=2))[0] == code
 
 
-def test_what_other_processes_disturbed_cannot_fail_but_is_told(lstm_bench, two):
-    warning = "disturbed: other processes used 1.5 cores while this was measured"
-    two(cells(), cells(factor=2.0, warnings=[warning]))
-    done = lstm_bench("gate", "base", "new")
-    assert done.returncode == 0
-    assert "new disturbed at 6 cells of run new: pytorch 8,1,1 (" in done.stdout
-    assert "not decided: 6 of 6 cells, up to 2.0" in done.stdout
-    assert lstm_bench("gate", "base", "new", "--strict").returncode == 3
+def test_two_rounds_are_never_sure(gate):
+    runs = [[row("a", s, rounds=[s] * 2)] for s in (1.0, 3.0)]
+    code, facts = gate(*runs)
+    assert (code, facts["8,1,1"]["verdict"]) == (0, "unsure")
 
 
-def test_two_rounds_are_never_sure(lstm_bench, two):
-    two([row("a", 1.0, rounds=[1.0] * 2)], [row("a", 3.0, rounds=[3.0] * 2)])
-    done = lstm_bench("gate", "base", "new")
-    assert (done.returncode, "not decided: 1 of 1 cell, up to 3.00x" in done.stdout) == (0, True)
+def test_other_threads_are_refused_unless_they_are_named(gate):
+    code, facts = gate(cells(threads=1), cells(threads=2))
+    assert (code, "--across threads" in facts["error"]) == (2, True)
+    assert gate(flags=["--across", "threads"])[0] == 0
 
 
-def test_other_threads_are_refused_unless_they_are_named(lstm_bench, two):
-    two(cells(threads=1), cells(threads=2))
-    done = lstm_bench("gate", "base", "new")
-    assert (done.returncode, "--across threads" in done.stderr) == (2, True)
-    assert lstm_bench("gate", "base", "new", "--across", "threads").returncode == 0
-
-
-def test_other_versions_are_refused_unless_they_are_named_and_stand_in_the_first_line(
-    lstm_bench, two, tmp_path
+def test_other_versions_are_refused_unless_they_are_named_and_stand_in_the_first_lines(
+    gate, two, tmp_path
 ):
     two(cells(), cells(seed=2))
     for name, version in (("base", "2.12.0"), ("new", "2.13.0")):
-        with_versions(tmp_path / "results" / name, torch=version)
-    done = lstm_bench("gate", "base", "new")
-    assert done.returncode == 2
-    assert "torch (2.12.0 and 2.13.0)" in done.stderr
-    assert "--across versions" in done.stderr
-    done = lstm_bench("gate", "base", "new", "--across", "versions")
-    assert (done.returncode, done.stdout.splitlines()[1]) == (0, "differs: torch 2.12.0 -> 2.13.0")
+        path = tmp_path / "results" / name / "records.jsonl"
+        lines = [msgspec.json.decode(line) for line in path.open("rb")]
+        lines = [msgspec.json.encode({**line, "versions": {"torch": version}}) for line in lines]
+        path.write_bytes(b"\n".join(lines))
+    code, facts = gate()
+    assert (code, "torch (2.12.0 and 2.13.0)" in facts["error"]) == (2, True)
+    assert "--across versions" in facts["error"]
+    code, facts = gate(flags=["--across", "versions"])
+    assert (code, facts["differs"]) == (0, {"torch": ["2.12.0", "2.13.0"]})
 
 
-def test_settings_and_machine_that_changed_are_told(lstm_bench, two, tmp_path):
+def test_settings_and_machine_that_changed_stand_in_the_first_lines(lstm_bench, two, tmp_path):
     two(cells(), cells(seed=2))
     path = tmp_path / "results" / "new" / "manifest.json"
     manifest = json.loads(path.read_text())
@@ -376,23 +369,23 @@ def test_settings_and_machine_that_changed_are_told(lstm_bench, two, tmp_path):
     assert "$OMP_NUM_THREADS none -> 1" in first
 
 
-def test_two_versions_in_one_run_are_held_against_each_other(lstm_bench, tmp_path):
+def test_two_versions_in_one_run_are_held_against_each_other(gate, tmp_path):
     rows = [*cells("pytorch~old", seed=2, group="g"), *cells(factor=1.5, group="g")]
-    written(tmp_path / "results" / "both", *rows)
-    assert lstm_bench("gate", "both").returncode == 3
-    assert lstm_bench("gate", "both", "--as", "pytorch~old=pytorch").returncode == 0
-    assert lstm_bench("gate", "both", "both", "-i", "pytorch").returncode == 3
-
-
-def test_a_row_may_have_another_name_in_the_base(lstm_bench, two):
-    two(cells("a"), cells("b", factor=1.5))
-    assert lstm_bench("gate", "base", "new", "--as", "b=a").returncode == 3
+    written(tmp_path / "results" / "both", *rows, *cells("other", group="g"))
+    assert gate(words=["both"])[0] == 3
+    assert gate(words=["both"], flags=["--as", "pytorch~old=pytorch"])[0] == 0
+    assert gate(words=["both", "both"], flags=["-i", "pytorch"])[0] == 3
+    rows = [*cells("pytorch~2.12", group="g"), *cells(group="g"), *cells("other", group="g")]
+    written(tmp_path / "results" / "no-sides", *rows)
+    for run, name in (("both", "other"), ("both", "pytorhc"), ("no-sides", "other")):
+        code, facts = gate(words=[run], flags=["-i", name])  # not compared with itself
+        assert (code, f"{name!r} is not compared" in facts["error"]) == (2, True)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
-        (["base"], "expected two, `lstm-bench gate BASE NEW`"),
+        (["base"], "expected two, `lstm-bench gate BASE NEW`, or two of its rows, as in --as"),
         (["base", "gone"], "no run 'gone'"),
         (["base", "new", "-i", "pytorhc"], "did you mean 'pytorch'"),
         (["base", "new", "--as", "pytorch"], "expected two rows"),
@@ -405,19 +398,16 @@ def test_a_row_may_have_another_name_in_the_base(lstm_bench, two):
         (["base", "new", "--output", "x.pdf"], "found .pdf"),
     ],
 )
-def test_bad_input_is_told_with_what_to_type(lstm_bench, two, words, told):
+def test_bad_input_is_refused_with_what_to_type(lstm_bench, two, words, message):
     two(cells(), cells(seed=2))
     done = lstm_bench("gate", *words)
     assert (done.returncode, done.stdout) == (2, "")
-    assert told in done.stderr
+    assert message in done.stderr
 
 
-def test_a_gate_without_a_cell_does_not_pass(lstm_bench, two):
-    two([row("a", None)], [row("a", None)])
-    done = lstm_bench("gate", "base", "new")
-    assert (done.returncode, "no cell with a time" in done.stderr) == (2, True)
-    done = lstm_bench("gate", "base")
-    assert (done.returncode, "--as NEW=BASE" in done.stderr) == (2, True)
+def test_a_gate_without_a_cell_does_not_pass(gate):
+    code, facts = gate([row("a", None)], [row("a", None)])
+    assert (code, "no cell with a time" in facts["error"]) == (2, True)
 
 
 def test_junit_has_a_case_for_every_row_at_every_shape(lstm_bench, two, tmp_path):

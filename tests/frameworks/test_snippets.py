@@ -10,14 +10,16 @@ import sys
 
 import pytest
 
-from lstm_bench.analysis.results import REFERENCES
 from lstm_bench.driver import machine
-from lstm_bench.frameworks import FRAMEWORKS, IMPLEMENTATIONS, find
+from lstm_bench.frameworks import FRAMEWORKS, IMPLEMENTATIONS, find, snippet
 from lstm_bench.model.types import TOLERANCES, Settings, Shape, Unsupported
-from lstm_bench.report.snippets import snippet
 from lstm_bench.worker import problem as problems
 
-DEPLOYABLE = [row for row in IMPLEMENTATIONS.values() if row.framework not in (*REFERENCES, "fake")]
+DEPLOYABLE = [
+    row
+    for row in IMPLEMENTATIONS.values()
+    if not FRAMEWORKS[row.framework].reference and row.framework != "fake"
+]
 #: Frameworks whose code is no Python, or which cannot be had any more.
 NOT_RUN = ("libtorch", "apex")
 

@@ -8,7 +8,6 @@ pair, and other passes.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,13 +17,13 @@ import pandas as pd
 from lstm_bench.analysis.noise import FEWEST_PAIRS, METRICS, SHAPE, Numbers, by_round, row_median
 
 Sizes = tuple[int, ...]
-UNKNOWN = float(np.log(2))  # where no two processes were held against each other: at least that
+UNKNOWN = float(np.log(2))  # where no two processes were compared: at least that
 FURTHER = 1.5  # than the furthest two seen: how far others may lie apart, at another shape
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What a cell took in each process, as logarithms; `in_turns`: the new over the base's.
+    """The times of a cell in each process, as logarithms; `in_turns`: the new over the base's.
 
     Of two runs also the mean of each pass: processes of one pass share its time.
     """
@@ -56,7 +55,7 @@ class Sample:
 
     @property
     def error(self) -> float:
-        """Of the difference, one standard deviation, by how far the values of a side lie apart."""
+        """Standard error of the difference, by how far the values of a side lie apart."""
         if self.freedom < 1:
             return np.inf
         squares = sum(float(((side - side.mean()) ** 2).sum()) for side in self._sides)
@@ -81,18 +80,13 @@ def of_runs(
     base: pd.DataFrame, new: pd.DataFrame, metric: str, shapes: Sequence[Sizes]
 ) -> list[Sample]:
     """At each shape: the row in one run and in another."""
-    nothing = np.empty(0)
-    cells = [sampled(side, metric) for side in (base, new)]
-    logs = [np.log(side[METRICS[metric][0]].to_numpy(dtype=float)) for side in cells]
-    levels = [_by_shape(side, own) for side, own in zip(cells, logs, strict=True)]
-    keys = [*SHAPE, "pass_number"]
-    passes = []
-    for side, own in zip(cells, logs, strict=True):
-        means = side[keys].assign(level=own).groupby(keys, as_index=False)["level"].mean()
-        passes.append(_by_shape(means, means["level"].to_numpy()))
-    a, b, a_passes, b_passes = (
-        [side.get(at, nothing) for at in shapes] for side in levels + passes
-    )
+    keys, known = [*SHAPE, "pass_number"], []
+    for side in (base, new):
+        own = sampled(side, metric)
+        levels = own[keys].assign(level=np.log(own[METRICS[metric][0]].to_numpy(dtype=float)))
+        passes = levels.groupby(keys, as_index=False)["level"].mean()
+        known += [_by_shape(part, part["level"].to_numpy()) for part in (levels, passes)]
+    a, a_passes, b, b_passes = ([side.get(at, np.empty(0)) for at in shapes] for side in known)
     return list(map(Sample, a, b, a_passes, b_passes))
 
 
@@ -109,9 +103,9 @@ def in_turns(
         sides.append(own.assign(place=place)[[*keys, rounds]])
     both = sides[0].merge(sides[1], on=keys, suffixes=("", "_new")).sort_values(keys)
     ratios = _between(both[rounds], both[rounds + "_new"])
-    found, nothing = _by_shape(both, ratios), np.empty(0)
+    known, nothing = _by_shape(both, ratios), np.empty(0)
     return [
-        Sample(nothing, found.get(at, nothing), nothing, nothing, in_turns=True) for at in shapes
+        Sample(nothing, known.get(at, nothing), nothing, nothing, in_turns=True) for at in shapes
     ]
 
 
@@ -136,7 +130,7 @@ def explained(pairs: Iterable[float], chance: float) -> float:
     """
     from scipy.special import stdtrit  # here, as loading it takes a while
 
-    known = np.array([one for one in pairs if np.isfinite(one)])
+    known = np.array([gap for gap in pairs if np.isfinite(gap)])
     furthest = FURTHER * float(known.max(initial=0.0))
     if len(known) < FEWEST_PAIRS:
         return max(UNKNOWN, furthest)
@@ -151,17 +145,14 @@ def by_luck(pairs: Sequence[float], least: float, count: int) -> float:
     q of the `pairs` lies apart by more than `least`: with a coin of p, q / 2p(1-p) of the cells
     toss one, and (p(1-p))^count of these come out so. That is the most if p is a half.
     """
-    known = np.array([one for one in pairs if np.isfinite(one)])
+    known = np.array([gap for gap in pairs if np.isfinite(gap)])
     share = (float((known > least).sum()) + 1) / (len(known) + 1)  # the next may be the first
     return float(min(1.0, 2 * share) * 0.25**count)
 
 
 def _by_shape(cells: pd.DataFrame, values: Numbers) -> dict[Sizes, Numbers]:
-    keys = zip(*(cells[axis].tolist() for axis in SHAPE), strict=True)
-    order = sorted(zip(keys, values, strict=True), key=lambda one: one[0])
-    groups = itertools.groupby(order, key=lambda one: one[0])
-    found = {at: np.array([value for _, value in group]) for at, group in groups}
-    return {at: own[np.isfinite(own)] for at, own in found.items()}
+    groups = cells[SHAPE].assign(value=values).groupby(SHAPE)["value"]
+    return {at: own.dropna().to_numpy() for at, own in groups}
 
 
 def _between(first: pd.Series, second: pd.Series) -> Numbers:

@@ -5,7 +5,7 @@ import pytest
 from conftest import records
 from made_up import cells, row
 
-from lstm_bench.analysis import processes
+from lstm_bench.features.gate import processes
 
 AT = (8, 1, 1, 8)
 

@@ -1,7 +1,7 @@
 """Finding what the C++ baseline drives: OpenBLAS on a CPU, cuDNN on a GPU, and our own kernels.
 
-The extensions link nothing; the paths found here are handed to them. What is missing is said
-together with the command that brings it.
+The extensions link nothing: they get these paths. An error names what is missing together with the
+command that installs it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CUDA_REMEDY = "pip install nvidia-cudnn-cu13 nvidia-cuda-runtime nvidia-cublas n
 
 @contextlib.contextmanager
 def kernel_refusals() -> Iterator[None]:
-    """What `lstm_kernels` refuses is refused by the row that asked it."""
+    """Turn a refusal of `lstm_kernels` into one of the row that asked."""
     try:
         yield
     except lstm_kernels.Unsupported as reason:
