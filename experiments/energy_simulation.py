@@ -16,10 +16,10 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from lstm_bench.driver.gpu import Gauge
 from lstm_bench.features.energy import measure as energy
-from lstm_bench.features.energy.measure import POLL_S, Tick, Ticks
+from lstm_bench.features.energy.measure import POLL_S, Loaded, Tick, Ticks
 from lstm_bench.model.types import LEAD_S, Energy
 
 PERIOD_S, JITTER_S, READ_S = 0.1, 0.022, 0.004
@@ -27,18 +27,11 @@ LOAD_W, IDLE_W, CALL_S = 455.0, 125.0, 0.00442
 WINDOWS = (0.25, 0.35, 0.5, 0.8, 1.0)
 
 
-@dataclass
-class Load:
-    calls: int
-    seconds: float
-
-
-class Counter:
+class Counter(Gauge):
     """The energy counter of a GPU whose time passes as it is read."""
 
-    reason = ""
-
     def __init__(self, rng: random.Random, late: bool):
+        super().__init__()
         self.rng, self.late, self.now_s = rng, late, 0.0
         self.load: tuple[float, float] = (0.0, 0.0)
         self.regular_s = -rng.uniform(0, PERIOD_S)
@@ -55,24 +48,22 @@ class Counter:
         loaded = max(0.0, min(until_s, end) - start)
         return 1e6 + IDLE_W * until_s + (LOAD_W - IDLE_W) * loaded
 
-    def energy_j(self) -> float:
+    def ask(self, what: str, *names: str, args: tuple[int, ...] = ()) -> int:
+        """Give the energy counter, in millijoules."""
         self.now_s += READ_S / 2
         while self.next_s <= self.now_s:
             self.shown_j = self.drawn_j(self.regular_s if self.late else self.next_s)
             self._plan()
         self.now_s += READ_S / 2
-        return round(self.shown_j, 3)
+        return round(1000 * self.shown_j)
 
-    def give_up(self) -> None:
-        """It always answers."""
-
-    def run_load(self, ticks: Ticks, seconds: float) -> Load:
+    def run_load(self, ticks: Ticks, seconds: float) -> Loaded:
         calls = math.ceil(seconds / CALL_S)
         self.load = (self.now_s, self.now_s + calls * CALL_S)
         while self.now_s < self.load[1]:
-            ticks.look()
+            ticks.read()
             self.now_s += POLL_S
-        return Load(calls, calls * CALL_S)
+        return Loaded(calls, calls * CALL_S)
 
 
 class PolledTicks(Ticks):
@@ -90,13 +81,12 @@ def measured(rng: random.Random, window_s: float, late: bool) -> tuple[Energy, l
     counter = Counter(rng, late)
     ticks = PolledTicks(counter, lambda: counter.now_s)
     for _ in range(rng.randrange(50)):  # the load starts anywhere between two ticks
-        ticks.look()
+        ticks.read()
     found = energy.measure(
         counter,
         lambda seconds: counter.run_load(ticks, seconds),
         idle_w=IDLE_W,
         window_s=window_s,
-        now=lambda: counter.now_s,
         watching=lambda _: ticks,
     )
     return found, energy.inside(ticks.ticks, *counter.load)

@@ -23,8 +23,9 @@ from typing import Any
 from lstm_bench.driver import machine
 from lstm_bench.features.profile import in_worker as profiling
 from lstm_bench.features.profile.families import families
+from lstm_bench.features.profile.summary import summary
 from lstm_bench.frameworks import IMPLEMENTATIONS
-from lstm_bench.model.profile import Profile, summary
+from lstm_bench.model.profile import Profile
 from lstm_bench.model.types import Settings, Shape
 from lstm_bench.worker import problem
 

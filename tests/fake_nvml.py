@@ -39,85 +39,67 @@ class FakeNvml(types.ModuleType):
         self.rng = random.Random(seed)
         self.open, self.asked = 0, []
         self.now_s, self.load = 0.0, (0.0, 0.0)
-        self.sm_mhz, self.reasons, self.processes = 1980, 0, []
+        self.sm_mhz, self.reasons, self.processes, self.used = 1980, 0, [], 5 * 2**30
         self.shown_mj, self.regular_s = 10**9, -self.rng.uniform(0, PERIOD_S)
         self._plan()
 
-    def __getattribute__(self, name):
-        if name.startswith("nvml") and name in object.__getattribute__(self, "without"):
+    def answers(self):
+        """What each function gives; a function is called with its arguments."""
+        memory = types.SimpleNamespace(used=self.used, total=2**37)
+        return {
+            "nvmlInit": lambda: setattr(self, "open", self.open + 1),
+            "nvmlSystemGetDriverVersion": "580.1",
+            "nvmlDeviceGetCount": len(UUIDS),
+            "nvmlDeviceGetHandleByIndex": self._by_index,
+            "nvmlDeviceGetHandleByUUID": self._by_uuid,
+            "nvmlDeviceGetName": "NVIDIA H200",
+            "nvmlDeviceGetUUID": lambda at: UUIDS[at].encode() if self.old else UUIDS[at],
+            "nvmlDeviceGetClockInfo": lambda _, kind: {1: self.sm_mhz, 2: 3201}[kind],
+            "nvmlDeviceGetTemperature": 41,
+            "nvmlDeviceGetPowerUsage": 125_500,
+            "nvmlDeviceGetUtilizationRates": types.SimpleNamespace(gpu=87, memory=12),
+            "nvmlDeviceGetMemoryInfo": memory,
+            "nvmlDeviceGetCurrentClocksEventReasons": self.reasons,
+            "nvmlDeviceGetCurrentClocksThrottleReasons": self.reasons,
+            "nvmlDeviceGetComputeRunningProcesses": self.processes,
+            "nvmlDeviceGetTotalEnergyConsumption": self._counter_mj,
+        }
+
+    def __getattr__(self, name):
+        if not name.startswith("nvml") or name in self.without or name not in self.answers():
             raise AttributeError(f"module 'pynvml' has no attribute '{name}'")
-        return super().__getattribute__(name)
 
-    def _answer(self, name, value):
-        self.asked.append(name)
-        if self.now_s >= self.lost_at_s and name.startswith("nvmlDevice"):
-            raise ERRORS["GpuIsLost"]("GPU is lost")
-        if name in self.fails:
-            raise ERRORS[self.fails[name]](self.fails[name])
-        return value
+        def ask(*arguments):
+            self.asked.append(name)
+            if self.now_s >= self.lost_at_s and name.startswith("nvmlDevice"):
+                raise ERRORS["GpuIsLost"]("GPU is lost")
+            if name in self.fails:
+                raise ERRORS[self.fails[name]](self.fails[name])
+            answer = self.answers()[name]
+            return answer(*arguments) if callable(answer) else answer
 
-    def nvmlInit(self):
-        self._answer("nvmlInit", None)
-        self.open += 1
+        return ask
 
     def nvmlShutdown(self):
         self.open -= 1
 
-    def nvmlDeviceGetCount(self):
-        return self._answer("nvmlDeviceGetCount", len(UUIDS))
-
-    def nvmlDeviceGetHandleByIndex(self, index):
+    def _by_index(self, index):
         if index >= len(UUIDS):
             raise ERRORS["InvalidArgument"]("Invalid Argument")
-        return self._answer("nvmlDeviceGetHandleByIndex", index)
+        return index
 
-    def nvmlDeviceGetUUID(self, handle):
-        return UUIDS[handle].encode() if self.old else UUIDS[handle]
-
-    def nvmlDeviceGetHandleByUUID(self, uuid):
+    def _by_uuid(self, uuid):
         if uuid != b"MIG-77":
             raise ERRORS["NotFound"]("Not Found")
         return uuid
 
-    def nvmlDeviceGetClockInfo(self, handle, kind):
-        return self._answer("nvmlDeviceGetClockInfo", {1: self.sm_mhz, 2: 3201}[kind])
-
-    def nvmlDeviceGetMaxClockInfo(self, handle, kind):
-        return self._answer("nvmlDeviceGetMaxClockInfo", {1: 1980, 2: 3201}[kind])
-
-    def nvmlDeviceGetTemperature(self, handle, sensor):
-        return self._answer("nvmlDeviceGetTemperature", 41)
-
-    def nvmlDeviceGetPowerUsage(self, handle):
-        return self._answer("nvmlDeviceGetPowerUsage", 125_500)
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle):
-        return self._answer("nvmlDeviceGetEnforcedPowerLimit", 700_000)
-
-    def nvmlDeviceGetUtilizationRates(self, handle):
-        rates = types.SimpleNamespace(gpu=87, memory=12)
-        return self._answer("nvmlDeviceGetUtilizationRates", rates)
-
-    def nvmlDeviceGetMemoryInfo(self, handle):
-        info = types.SimpleNamespace(used=5 * 2**30, total=2**37)
-        return self._answer("nvmlDeviceGetMemoryInfo", info)
-
-    def nvmlDeviceGetCurrentClocksEventReasons(self, handle):
-        return self._answer("nvmlDeviceGetCurrentClocksEventReasons", self.reasons)
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):
-        return self._answer("nvmlDeviceGetCurrentClocksThrottleReasons", self.reasons)
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle):
-        return self._answer("nvmlDeviceGetComputeRunningProcesses", self.processes)
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle):
+    def _counter_mj(self, _handle):
         self.now_s += READ_S / 2
         while self.tick_s <= self.now_s:
             self.shown_mj = 10**9 + round(1000 * self.drawn_j(self.tick_s))
             self._plan()
         self.now_s += READ_S / 2
-        return self._answer("nvmlDeviceGetTotalEnergyConsumption", self.shown_mj)
+        return self.shown_mj
 
     def drawn_j(self, until_s):
         start, end = self.load

@@ -17,6 +17,8 @@ class InProcess:
     """Stands in for a `WorkerProcess` whose start, death, patience and log are no matter."""
 
     pid = 1 << 30  # nobody's
+    hello = None
+    number = 0
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from lstm_bench.analysis import comparison, results
 from lstm_bench.cli import main
-from lstm_bench.driver.cell import Measurement, blank_record, fill
+from lstm_bench.driver.cell import Measurement, record_of
 from lstm_bench.driver.protocol import Failure
 from lstm_bench.driver.worker_pool import WorkerFailed, WorkerProcess, parsed_reply
 from lstm_bench.features.page import page
@@ -156,7 +156,7 @@ def use_replies(replies: list[Any]) -> None:
     worker = cast(WorkerProcess, SimpleNamespace(number=1))
     measurement = Measurement(cell, prepared, worker, blocks=[measured.block])
     measurement.use(measured.block)
-    record = fill(blank_record(plan, cell, hello, "ok", "", "g"), measurement)
+    record = record_of(plan, cell, hello, "ok", "", "g", measurement)
     found = msgspec.json.decode(dumps(to_json(record)), type=Record)
     assert 0 < found.latency_s < math.inf
     assert 0 < found.throughput_s < math.inf

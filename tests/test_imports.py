@@ -21,20 +21,12 @@ from rooms import (
 from lstm_bench.cli import COMMANDS
 from lstm_bench.frameworks import FRAMEWORKS
 
-#: Arrows that are still to be turned; this becomes empty.
-PENDING = {
-    ("driver/cell", "features.energy"),
-    ("driver/gpu", "features.energy"),
-    ("worker/worker", "sessions"),
-}
 LIBRARY = {module.split(".")[0] for one in FRAMEWORKS.values() for module in one.requires}
 HEAVY = {"numpy", "pandas", "scipy", "matplotlib", "msgspec", "rich", "yaml", *LIBRARY}
 
 
 def test_every_file_imports_only_what_its_room_may():
-    wrong = {(place(path), room) for path in files() for room in above(path)}
-    assert wrong - PENDING == set()
-    assert PENDING - wrong == set(), "these are gone: take them out"
+    assert {(place(path), room) for path in files() for room in above(path)} == set()
 
 
 def test_only_the_command_line_and_the_drop_in_lie_outside_the_rooms():

@@ -172,7 +172,7 @@ def test_the_token_of_the_machine_goes_with_its_holder(monkeypatch, tmp_path):
 
 def test_others_on_the_gpu_are_warned_about(monkeypatch, tmp_path):
     monkeypatch.setattr(machine_lock, "TOKEN", tmp_path / "token")
-    monkeypatch.setattr(machine_lock, "gpu_processes", lambda: [7, 8])
+    monkeypatch.setattr(machine_lock, "_gpu_processes", lambda device: [7, 8])
     with machine_lock.announced("cuda") as warnings:
         assert warnings == ["2 other processes on the GPU (7, 8): times will be disturbed"]
 

@@ -22,8 +22,7 @@ from lstm_bench.model.types import RETRYABLE, UNFINISHED
 
 if TYPE_CHECKING:
     from lstm_bench.analysis.results import Run
-    from lstm_bench.driver.driver import Outcome
-    from lstm_bench.driver.follow_ups import ProfileOptions
+    from lstm_bench.driver.context import MakeFollowUp, Outcome
     from lstm_bench.model.types import Cell, Record
     from lstm_bench.runs.choice import Chosen, RunOptions
     from lstm_bench.runs.plan import Plan
@@ -41,8 +40,11 @@ class Session:
     interrupted: bool = False
 
 
-def run(options: RunOptions, profile: ProfileOptions | None = None) -> Session:
-    """Measure what the options say; unless `quiet`, show it, and what to type next."""
+def run(options: RunOptions, follow_ups: Sequence[MakeFollowUp] | None = None) -> Session:
+    """Measure what the options say; unless `quiet`, show it, and what to type next.
+
+    `follow_ups` take the place of those that the features have.
+    """
     begun = time.monotonic()
     with held():
         from lstm_bench.driver import driver, machine, preflight
@@ -74,7 +76,7 @@ def run(options: RunOptions, profile: ProfileOptions | None = None) -> Session:
         code = exit_code({record.status for record in chosen.records})
         return Session(chosen.folder, chosen.records, code)
     deadline = begun + options.budget_s if options.budget_s else None
-    return _measured(options, chosen, missing, deadline, profile)
+    return _measured(options, chosen, missing, deadline, follow_ups)
 
 
 def _measured(
@@ -82,11 +84,12 @@ def _measured(
     chosen: Chosen,
     missing: Mapping[str, str],
     deadline: float | None,
-    profile: ProfileOptions | None,
+    follow_ups: Sequence[MakeFollowUp] | None,
 ) -> Session:
     with held():
         from lstm_bench.analysis import results
         from lstm_bench.driver import driver, machine, preflight
+        from lstm_bench.driver.context import Context
         from lstm_bench.runs import nodes, run_folders, store
 
     plan, folder, stop = chosen.plan, chosen.folder, Stop(common.tell)
@@ -98,7 +101,8 @@ def _measured(
             left_s = None
             if deadline is not None:
                 left_s = max(0.0, deadline - time.monotonic() - spare_s)
-            return driver.run(plan, cells, into, progress, stop, left_s, missing, profile, finished)
+            context = Context(plan, into, progress, stop, left_s, missing, finished, follow_ups)
+            return driver.run(context, cells)
 
     if options.results is None:
         with tempfile.TemporaryDirectory(prefix="lstm-bench-") as logs, stop:

@@ -1,4 +1,4 @@
-"""Whether a block was disturbed, whether there are enough of them, what sticks out."""
+"""Judges blocks: which were disturbed, whether there are enough, how many samples stick out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the GPU did meanwhile, as NVML tells it: clocks, temperature, power, load, throttling.
+"""Reads the GPU through NVML: clocks, temperature, power, load, throttling, memory.
 
 Nothing here may stop a run: what cannot be read is None, and `Gauge.reason` says in one line what
 is missing and how to get it. `docs/explanation/gpu-and-memory.md` says what the figures mean.
@@ -6,18 +6,16 @@ is missing and how to get it. `docs/explanation/gpu-and-memory.md` says what the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lstm_bench.driver.protocol import Loaded
 from lstm_bench.driver.worker_pool import WorkerProcess
-from lstm_bench.features.energy import measure as energy
-from lstm_bench.model.types import Energy, Telemetry
+from lstm_bench.model.types import Telemetry
 
 
 @dataclass(frozen=True)
@@ -89,14 +87,14 @@ class Gauge:
 
     def reading(self) -> Reading | None:
         """The GPU now, in some 15 us; None if there is no GPU to read, or no longer."""
-        reasons = self._ask("throttling", *_THROTTLING_CALLS)
-        power = self._ask("power", "nvmlDeviceGetPowerUsage")
-        rates = self._ask("utilisation", "nvmlDeviceGetUtilizationRates")
-        memory = self._ask("memory", "nvmlDeviceGetMemoryInfo")
+        reasons = self.ask("throttling", *_THROTTLING_CALLS)
+        power = self.ask("power", "nvmlDeviceGetPowerUsage")
+        rates = self.ask("utilisation", "nvmlDeviceGetUtilizationRates")
+        memory = self.ask("memory", "nvmlDeviceGetMemoryInfo")
         reading = Reading(
-            sm_mhz=self._ask("SM clock", "nvmlDeviceGetClockInfo", of=(_SM,)),
-            memory_mhz=self._ask("memory clock", "nvmlDeviceGetClockInfo", of=(_MEMORY,)),
-            temperature_c=self._ask("temperature", "nvmlDeviceGetTemperature", of=(_CORE_SENSOR,)),
+            sm_mhz=self.ask("SM clock", "nvmlDeviceGetClockInfo", args=(_SM,)),
+            memory_mhz=self.ask("memory clock", "nvmlDeviceGetClockInfo", args=(_MEMORY,)),
+            temperature_c=self.ask("temperature", "nvmlDeviceGetTemperature", args=(_CORE_SENSOR,)),
             power_w=None if power is None else power / 1000,
             utilisation=None if rates is None else rates.gpu / 100,
             memory_used_bytes=None if memory is None else int(memory.used),
@@ -104,37 +102,28 @@ class Gauge:
         )
         return None if self._ended else reading
 
-    def energy_j(self) -> float | None:
-        """The energy counter, in some 4 ms; it moves about ten times a second."""
-        energy = self._ask("energy", "nvmlDeviceGetTotalEnergyConsumption")
-        return None if energy is None else energy / 1000
-
-    def process_memory(self, pid: int) -> int | None:
-        """Bytes that a process holds on the GPU; None where NVML does not list it.
+    def processes(self) -> list[Any]:
+        """The processes that compute on the GPU, each with its `pid` and `usedGpuMemory`.
 
         In a container the list is empty, or has the numbers that processes have outside.
         """
-        found = self._ask("processes", "nvmlDeviceGetComputeRunningProcesses") or []
-        held = [p.usedGpuMemory for p in found if p.pid == pid]
-        return int(held[0]) if held and held[0] is not None else None
+        return self.ask("processes", "nvmlDeviceGetComputeRunningProcesses") or []
 
     def close(self) -> None:
         """Let NVML go; a gauge that is closed reads nothing."""
         nvml, self._nvml = self._nvml, None
         self._ended = self._ended or "the gauge is closed"
         if nvml is not None:
-            try:
+            with contextlib.suppress(Exception):  # a driver that is gone already
                 nvml.nvmlShutdown()
-            except Exception:  # a driver that is gone already
-                pass
 
-    def _ask(self, what: str, *names: str, of: tuple[int, ...] = ()) -> Any:
+    def ask(self, what: str, *names: str, args: tuple[int, ...] = ()) -> Any:
         """The answer of the first of the named functions that exists, or None."""
         if self._nvml is None or self._ended or what in self._refused:
             return None
         for name in names:
             try:
-                return getattr(self._nvml, name)(self._handle, *of)
+                return getattr(self._nvml, name)(self._handle, *args)
             except Exception as error:  # whatever it throws, the run goes on
                 kind, text = type(error).__name__, str(error).strip()
             if kind in _LOST:
@@ -179,15 +168,15 @@ def visible_gpus(nvml: Any) -> list[Any]:
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is None:
         named = ",".join(map(str, range(nvml.nvmlDeviceGetCount())))
-    found: list[Any] = []
+    handles: list[Any] = []
     for name in map(str.strip, named.split(",")):
         try:
-            found.append(_gpu(nvml, name))
+            handles.append(_gpu(nvml, name))
         except Exception:
-            if not found:
+            if not handles:
                 raise
             break  # as CUDA does: what comes after a name that is none does not count
-    return found
+    return handles
 
 
 def _gpu(nvml: Any, name: str) -> Any:
@@ -216,49 +205,31 @@ def _names(reasons: int) -> list[str]:
     return [name for bit, name in THROTTLING.items() if reasons & bit]
 
 
-def held(gauge: Gauge, pid: int, before: int | None) -> dict[str, int]:
-    """What a worker's process holds on the GPU, by the name under which it is to be kept.
-
-    Where NVML does not list the process, what the device holds over what it held `before` there
-    were workers has to serve: that is all of them, and whoever else came.
-    """
-    own = gauge.process_memory(pid)
-    if own is not None:
-        return {"process by NVML": own}
-    reading = gauge.reading()
-    if reading is None or reading.memory_used_bytes is None or before is None:
-        return {}
-    return {"device by NVML": max(0, reading.memory_used_bytes - before)}
-
-
 PATIENCE_S = 2.0  # for a last reading, which takes microseconds
-Sample = tuple[float, Reading]  # seconds since the start, and what was read
 
 
-class Sampler:
-    """Reads a gauge in a thread between `start` and `stop`; may be started again."""
+class Watch:
+    """Reads the GPU in a thread while workers on it are timed; of other workers it reads nothing.
 
-    def __init__(
-        self,
-        gauge: Gauge,
-        interval_s: float = 0.02,
-        now: Callable[[], float] = time.monotonic,
-    ):
-        self.gauge, self.interval_s, self.now = gauge, interval_s, now
+    `start` and `stop` may be called again and again.
+    """
+
+    def __init__(self, device: str, interval_s: float = 0.02):
+        self.gauge, self.interval_s = open_gauge(device), interval_s
+        before = self.gauge.reading()
+        self._used_before = before.memory_used_bytes if before else None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._samples: list[Sample] = []
-        self._started = 0.0
+        self._samples: list[Reading] = []
 
-    def start(self) -> None:
+    def start(self, worker: WorkerProcess) -> None:
         """Read now and from now on; where there is nothing to read there is no thread either."""
-        self._samples, self._started = [], self.now()
-        self._stop = threading.Event()
-        if self.gauge.reads:
+        self._samples, self._stop = [], threading.Event()
+        if self.gauge.reads and worker.settings.device == "cuda":
             self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
             self._thread.start()
 
-    def stop(self) -> list[Sample]:
+    def stop(self) -> list[Reading]:
         """All that was read, once more at the end; a driver that hangs is asked no more."""
         self._stop.set()
         if self._thread is not None:
@@ -270,31 +241,50 @@ class Sampler:
 
     def _run(self) -> None:
         stop, samples = self._stop, self._samples
-        while True:
+        last = False
+        while not last:
             last = stop.is_set()
-            reading = self.gauge.reading()
-            if reading is not None:
-                samples.append((self.now() - self._started, reading))
-            if last:
-                return
+            if reading := self.gauge.reading():
+                samples.append(reading)
             stop.wait(self.interval_s)
 
+    def memory(self, worker: WorkerProcess) -> dict[str, int]:
+        """The bytes that a worker's process holds on the GPU, by the name for its record.
 
-def summary(samples: Iterable[Sample]) -> Telemetry:
+        Where NVML does not list the process, what the device holds over what it held before there
+        were workers has to serve: that is all of them, and whoever else came.
+        """
+        if worker.settings.device != "cuda":
+            return {}
+        for process in self.gauge.processes():
+            if process.pid == worker.pid and process.usedGpuMemory is not None:
+                return {"process by NVML": int(process.usedGpuMemory)}
+        reading = self.gauge.reading()
+        if not reading or reading.memory_used_bytes is None or self._used_before is None:
+            return {}
+        return {"device by NVML": max(0, reading.memory_used_bytes - self._used_before)}
+
+    def close(self) -> None:
+        self.gauge.close()
+
+
+def summary(readings: Sequence[Reading]) -> Telemetry:
     """Readings in short; what none of them has stays None."""
-    readings = [reading for _, reading in samples]
-    sm, memory = _known(r.sm_mhz for r in readings), _known(r.memory_mhz for r in readings)
-    power, load = _known(r.power_w for r in readings), _known(r.utilisation for r in readings)
-    seen = {name for r in readings for name in r.throttled or ()}
+
+    def over(reduce: Callable[[list[Any]], Any], name: str) -> Any:
+        values = _known(getattr(reading, name) for reading in readings)
+        return reduce(values) if values else None
+
+    seen = {name for reading in readings for name in reading.throttled or ()}
     return Telemetry(
         readings=len(readings),
-        sm_mhz=statistics.median(sm) if sm else None,
-        lowest_sm_mhz=min(sm, default=None),
-        memory_mhz=statistics.median(memory) if memory else None,
-        temperature_c=max(_known(r.temperature_c for r in readings), default=None),
-        power_w=statistics.fmean(power) if power else None,
-        utilisation=statistics.fmean(load) if load else None,
-        memory_used_bytes=max(_known(r.memory_used_bytes for r in readings), default=None),
+        sm_mhz=over(statistics.median, "sm_mhz"),
+        lowest_sm_mhz=over(min, "sm_mhz"),
+        memory_mhz=over(statistics.median, "memory_mhz"),
+        temperature_c=over(max, "temperature_c"),
+        power_w=over(statistics.fmean, "power_w"),
+        utilisation=over(statistics.fmean, "utilisation"),
+        memory_used_bytes=over(max, "memory_used_bytes"),
         throttled=[name for name in THROTTLING.values() if name in seen],
     )
 
@@ -325,48 +315,3 @@ def slowed(this: Reading | Telemetry, usual: Sequence[Reading | Telemetry]) -> s
         why = f", {' and '.join(this.throttled)}" if this.throttled else ""
         return f"slow clock: {this.sm_mhz:.0f} MHz where {clock:.0f} are usual{why}"
     return ""
-
-
-IDLE_HOLDS_S = 60.0  # how long a reading of the GPU's idle power is good for
-
-
-class Watch:
-    """NVML, for those workers that run on the GPU; of the others it reads nothing."""
-
-    def __init__(self, device: str):
-        self._gauge, self._none = open_gauge(device), open_gauge("cpu")
-        self._sampler = Sampler(self._gauge)
-        reading = self._gauge.reading()
-        self._held_before = reading.memory_used_bytes if reading else None
-        self._idle_w: float | None = None
-        self._idle_at_s = -IDLE_HOLDS_S
-
-    @property
-    def reason(self) -> str:
-        """What NVML does not tell, and how to get it."""
-        return self._gauge.reason
-
-    def start(self, worker: WorkerProcess) -> None:
-        """Read from now on."""
-        self._sampler.gauge = self._of(worker)
-        self._sampler.start()
-
-    def stop(self) -> list[Sample]:
-        """All that was read since `start`."""
-        return self._sampler.stop()
-
-    def memory(self, worker: WorkerProcess) -> dict[str, int]:
-        """What a worker holds on the GPU, in bytes by name."""
-        return held(self._of(worker), worker.pid, self._held_before)
-
-    def energy(self, run_load: Callable[[float], Loaded]) -> Energy:
-        """Joules per call of a load; what an idle GPU draws moves with its temperature."""
-        if time.monotonic() - self._idle_at_s > IDLE_HOLDS_S:
-            self._idle_w, self._idle_at_s = energy.idle_power(self._gauge), time.monotonic()
-        return energy.measure(self._gauge, run_load, self._idle_w)
-
-    def close(self) -> None:
-        self._gauge.close()
-
-    def _of(self, worker: WorkerProcess) -> Gauge:
-        return self._gauge if worker.settings.device == "cuda" else self._none

@@ -28,7 +28,7 @@ def announced(device: str) -> Iterator[list[str]]:
                 f"another lstm-bench is measuring on this machine{who}: both will disturb each"
                 " other; wait for it, or mind the noise floor"
             )
-        others = gpu_processes() if device == "cuda" else []
+        others = _gpu_processes(device)
         if others:
             warnings.append(
                 f"{len(others)} other process{'es' * (len(others) > 1)} on the GPU"
@@ -68,18 +68,10 @@ def _locked(token: int) -> bool:
     return True
 
 
-def gpu_processes() -> list[int]:
+def _gpu_processes(device: str) -> list[int]:
     """The processes that compute on the GPU that is used, as far as NVML shows them."""
+    gauge = gpu.open_gauge(device)
     try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # no package, no driver, no permission: nothing to say
-        return []
-    try:
-        handle = gpu.visible_gpus(pynvml)[0]
-        return [int(p.pid) for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
-    except (LookupError, pynvml.NVMLError):
-        return []
+        return [process.pid for process in gauge.processes()]
     finally:
-        pynvml.nvmlShutdown()
+        gauge.close()

@@ -1,9 +1,9 @@
-"""What is looked at before a run may write anything: names, interpreters, frameworks."""
+"""Checks interpreters, frameworks and the machine before a run may write anything."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ def environments(pythons: Iterable[str], option: str = "--python") -> dict[str, 
     paths = {}
     for entry in pythons:
         name, equals, path = entry.partition("=")
-        if not equals or not path:
+        if not path:
             empty = " without a path (is a variable of your shell empty?)" if equals else ""
             raise LstmBenchError(
                 f"{option}: found {entry!r}{empty}, expected FRAMEWORK=PATH such as"
@@ -38,42 +38,48 @@ def against(pythons: Sequence[str]) -> dict[str, str]:
 
     Two of one name would be one.
     """
-    others: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for entry in pythons:
-        for name, path in environments([entry], "--against").items():
-            name = name if "~" in name else f"{name}~other"
-            if name in others:
-                raise LstmBenchError(
-                    f"--against: {name} stands twice; name each: --against {name}2={path}"
-                )
-            others[name] = path
-    return others
+        ((name, path),) = environments([entry], "--against").items()
+        name = name if "~" in name else f"{name}~other"
+        if name in paths:
+            raise LstmBenchError(
+                f"--against: {name} stands twice; name each: --against {name}2={path}"
+            )
+        paths[name] = path
+    return paths
+
+
+def _probed(plan: Plan) -> Iterator[tuple[Framework, str, dict[str, Any]]]:
+    """Each framework of a plan, its interpreter, and what that has."""
+    for framework in dict.fromkeys(map(framework_of, plan.implementations)):
+        python = worker_pool.interpreter(framework.name, plan.environments)
+        yield framework, python, worker_pool.probe(python, framework)
 
 
 def interpreters(plan: Plan) -> dict[str, dict[str, Any]]:
     """Each framework's interpreter and versions, for the manifest."""
-    found = {}
-    for framework in _frameworks(plan):
-        answer = _probe(plan, framework)
-        path = worker_pool.interpreter(framework.name, plan.environments)
-        known = {key: answer[key] for key in ("python", "versions")}
-        found[framework.name] = {**known, "path": path}
-    return found
+    return {
+        framework.name: {
+            "python": answer["python"],
+            "versions": answer["versions"],
+            "path": python,
+        }
+        for framework, python, answer in _probed(plan)
+    }
 
 
 def missing(plan: Plan, skip: bool = False, remedy: str = "") -> dict[str, str]:
     """Frameworks that their interpreter lacks: an error, or with `skip` their cells' reason."""
-    found = {}
-    for framework in _frameworks(plan):
-        lacks = _probe(plan, framework)["missing"]
-        if lacks:
-            python = worker_pool.interpreter(framework.name, plan.environments)
-            found[framework.name] = f"no {', '.join(lacks)} in {python}: {framework.install}"
-    if found and not skip:
-        raise LstmBenchError(
-            "; ".join(f"{name}: {reason}" for name, reason in found.items()) + remedy
-        )
-    return found
+    reasons = {
+        framework.name: f"no {', '.join(answer['missing'])} in {python}: {framework.install}"
+        for framework, python, answer in _probed(plan)
+        if answer["missing"]
+    }
+    if reasons and not skip:
+        text = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        raise LstmBenchError(text + remedy)
+    return reasons
 
 
 def device(plan: Plan) -> None:
@@ -86,7 +92,7 @@ def device(plan: Plan) -> None:
 
 
 def in_vain(plan: Plan) -> list[str]:
-    """What was asked for and will not be had here."""
+    """Warnings about what was asked for and cannot be had here."""
     lines = []
     if plan.energy and not plan.energy_where and plan.settings.device == "cpu":
         lines.append("energy: it is read from an NVIDIA GPU, and this run is on a CPU: none")
@@ -100,7 +106,7 @@ def in_vain(plan: Plan) -> list[str]:
 
 def same_circumstances(manifest: Mapping[str, Any], plan: Plan, folder: Path) -> None:
     """Refuse to go on with a run on another machine or with other versions: one run, one truth."""
-    now, then = (_kind(one) for one in (machine.fingerprint(), manifest["machine"]))
+    now, then = (_kind(each) for each in (machine.fingerprint(), manifest["machine"]))
     changes = [
         f"{name}: {then[name]!r} then, {now[name]!r} now" for name in now if now[name] != then[name]
     ]
@@ -120,21 +126,18 @@ def same_circumstances(manifest: Mapping[str, Any], plan: Plan, folder: Path) ->
 
 
 def _kind(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
-    """What kind of machine it is, whichever board of that kind."""
-    gpus = [
-        {key: value for key, value in gpu.items() if key != "uuid"}
-        for gpu in fingerprint.get("gpus") or []
-    ]
+    """The kind of a machine, whichever board of that kind it has."""
+    gpus = [{**gpu, "uuid": ""} for gpu in fingerprint.get("gpus") or []]
     return {"cpu": fingerprint.get("cpu"), "gpus": gpus}
 
 
 def another_board(manifest: Mapping[str, Any]) -> str:
     """A warning where a run goes on on another GPU of the same kind than it began on."""
     now, then = (
-        [gpu.get("uuid") for gpu in gpus][:1]
-        for gpus in (machine.gpus(), manifest["machine"].get("gpus") or [])
+        gpus[0].get("uuid") if gpus else ""
+        for gpus in (machine.gpus(), manifest["machine"].get("gpus"))
     )
-    if not all([*now, *then]) or now == then:
+    if not now or not then or now == then:
         return ""
     return (
         "this run began on another GPU of the same kind, and its host may be another too: rows are"
@@ -158,13 +161,3 @@ def around_run(
         except LstmBenchError as error:
             lost.append(str(error))
     return measured, lost
-
-
-def _frameworks(plan: Plan) -> list[Framework]:
-    return list(
-        {framework_of(row).name: framework_of(row) for row in plan.implementations}.values()
-    )
-
-
-def _probe(plan: Plan, framework: Framework) -> dict[str, Any]:
-    return worker_pool.probe(worker_pool.interpreter(framework.name, plan.environments), framework)

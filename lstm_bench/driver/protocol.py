@@ -1,12 +1,13 @@
-"""What a worker may answer, verb by verb; anything else is a worker that has lost its mind."""
+"""The replies of a worker, verb by verb; anything else means that the worker is broken."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import msgspec
 
-from lstm_bench.model.profile import Activity, Profile, Window
+from lstm_bench import features
 from lstm_bench.model.types import Block, Check, WarmUp
 from lstm_bench.runs.store import Count
 
@@ -55,38 +56,29 @@ class Measured(msgspec.Struct):
             raise ValueError("a block without queued calls")
 
 
-class Profiled(msgspec.Struct):
-    profile: Profile
-    activities: list[Activity] = []
-    windows: list[Window] = []
-
-
-class Loaded(msgspec.Struct):
-    calls: int
-    seconds: float
-
-    def __post_init__(self) -> None:
-        if not (0 < self.calls < LONGEST_NS and 0 < self.seconds < LONGEST_NS):
-            raise ValueError("a load without calls")
-
-
 class Checked(msgspec.Struct):
     check: Check
 
 
-_KINDS: dict[str, type] = {
-    "hello": Hello,
-    "pose": Nothing,
-    "prepare": Prepared,
-    "measure": Measured,
-    "profile": Profiled,
-    "load": Loaded,
-    "check": Checked,
-    "release": Nothing,
-}
+@functools.cache
+def kinds() -> dict[str, type]:
+    """The type of the reply to each verb.
+
+    Behind the door `reply` a feature has those to its own requests, by verb.
+    """
+    known: dict[str, type] = {
+        "hello": Hello,
+        "pose": Nothing,
+        "prepare": Prepared,
+        "measure": Measured,
+        "check": Checked,
+        "release": Nothing,
+    }
+    for replies in features.behind("reply"):
+        known |= replies
+    return known
 
 
 def parsed(verb: str, reply: dict[str, Any]) -> Any:
     """The reply to a verb; raises ValueError that says what is wrong with it."""
-    kind = Failure if "status" in reply else _KINDS[verb]
-    return msgspec.convert(reply, kind)
+    return msgspec.convert(reply, Failure if "status" in reply else kinds()[verb])

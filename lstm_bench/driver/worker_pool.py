@@ -28,14 +28,13 @@ from lstm_bench.runs.plan import TWIN, Plan
 #: What a worker loads: the very copies of our kernels and of this package.
 _PLACES = (Path(lstm_kernels.__path__[0]), Path(__file__).parent.parent)
 _PACKAGES = [str(place.resolve()) for place in _PLACES]
-_MAX_REPLY = 64 << 20  # bytes; a longer reply is a worker that has lost its mind
-_TAIL, _TAIL_LINES = 64 << 10, 3  # bytes of a log that are looked at, and lines that are told
+_MAX_REPLY = 64 << 20  # bytes; a longer reply means that the worker is broken
+_TAIL, _TAIL_LINES = 64 << 10, 3  # bytes of a log that are searched, and lines that are shown
 _CRASH = "Fatal Python error: "  # by Python's faulthandler; then the calls, the innermost first
 _DUMP = ("  ", "Thread 0x", "Current thread 0x", "Extension modules: ")  # how its lines begin
 _FRAME = re.compile(r'File "([^"]*)", line \d+ in (\S+)')
 _MAX_LOG = 16 << 20  # bytes; a framework that warns at every call would fill the disk
 _POLL_S = 0.2
-_NO_WAIT = os.O_NOFOLLOW | os.O_NONBLOCK  # what is a link or a pipe instead is not waited for
 
 #: Before all else: `python -c` would take modules from the current folder.
 NOT_HERE = "import sys; sys.path[:] = [p for p in sys.path if p]"
@@ -58,21 +57,18 @@ main()
 """
 
 _PROBE = """
-import importlib.metadata, json
-modules, names = sys.argv[1].split(","), sys.argv[2].split(",")
+import contextlib, importlib.metadata, json
+modules, names, versions = sys.argv[1].split(","), sys.argv[2].split(","), {}
 def there(module):
     try:
         return importlib.util.find_spec(module) is not None
     except Exception:  # of a dotted name the first part is imported, which may do anything
         return False
-def version(name):
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+for name in names:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        versions[name] = importlib.metadata.version(name)
 print(json.dumps({"python": sys.version.split()[0],
-                  "missing": [m for m in modules if not there(m)],
-                  "versions": {n: version(n) for n in names if version(n)}}))
+                  "missing": [m for m in modules if not there(m)], "versions": versions}))
 """
 
 
@@ -95,23 +91,18 @@ def environment(settings: Settings) -> dict[str, str]:
     What the user has set stays, but for the thread counts. All workers of a shape are alive at
     once, and one that spins takes a core from the one that is being timed. GNU's OpenMP spins
     briefly, which the untimed calls before a block cover; LLVM's and Intel's spin for 200 ms
-    unless told otherwise. No spinning at all would make PyTorch slower than its
-    users see it.
+    unless set otherwise. No spinning at all would make PyTorch slower than its users see it.
     """
-    threads = str(settings.threads)
-    wanted = {
-        "OMP_NUM_THREADS": threads,
-        "OPENBLAS_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    env = {
         "KMP_BLOCKTIME": "1",
         "ONEDNN_JIT_PROFILE": "0",  # or PyTorch's leaves /tmp/perf-PID.map behind
         "TF_CPP_MIN_LOG_LEVEL": "1",
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
         "PYTHONUNBUFFERED": "1",
+        **os.environ,
+        **dict.fromkeys(names, str(settings.threads)),  # the grid's, so that the record is true
     }
-    env = {**wanted, **os.environ}
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        env[name] = threads  # the grid's word, so that the record is true
     if settings.device == "cpu":
         env["CUDA_VISIBLE_DEVICES"] = "-1"
     return env
@@ -144,6 +135,9 @@ def probe(python: str, framework: Framework) -> dict[str, Any]:
 class WorkerProcess:
     """One child process and the two pipes to it."""
 
+    hello: Hello | None = None  # once it has greeted
+    number = 0  # in the order in which the workers of a session were started
+
     def __init__(
         self,
         name: str,
@@ -154,33 +148,28 @@ class WorkerProcess:
         shared: Sequence[int] = (),  # file descriptors that it may use too
     ):
         self.name, self.settings, self.log = name, settings, log
-        self.number = 0  # in the order in which the workers of a session were started
-        self._asked = 0
-        self._pending = bytearray()
-        requests_out, self._requests = os.pipe()
-        self._replies, replies_in = os.pipe()
+        self._asked, self._pending = 0, bytearray()
         command = with_package(python, _WORKER, module, dumps(to_json(settings)))
-        self._log_start = 0
+        requests, self._requests = os.pipe()
+        self._replies, replies = os.pipe()
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_WAIT
-            with os.fdopen(os.open(log, flags, 0o644), "ab") as stderr:
-                self._log_start = os.fstat(stderr.fileno()).st_size
-                self._child = subprocess.Popen(
-                    [*command, str(requests_out), str(replies_in)],
-                    pass_fds=(requests_out, replies_in, *shared),
-                    stdin=subprocess.DEVNULL,
-                    stdout=stderr,
-                    stderr=stderr,
-                    env=environment(settings),
-                    start_new_session=True,  # Ctrl-C is for the driver, which ends the block first
-                )
+            self._log = open(log, "a+b", buffering=0, opener=_open_at_once)  # noqa: SIM115
+            self._log_start = self._log.seek(0, os.SEEK_END)
+            self._child = subprocess.Popen(
+                [*command, str(requests), str(replies)],
+                pass_fds=(requests, replies, *shared),
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                env=environment(settings),
+                start_new_session=True,  # Ctrl-C is for the driver, which ends the block first
+            )
         except OSError as error:
-            os.close(self._requests)
-            os.close(self._replies)
+            self._close_pipes()
             raise WorkerFailed("crashed", f"{python}: {error.strerror or error}") from None
         finally:
-            os.close(requests_out)
-            os.close(replies_in)
+            os.close(requests)
+            os.close(replies)
 
     @property
     def pid(self) -> int:
@@ -194,38 +183,22 @@ class WorkerProcess:
         So is one whose answer nobody wants any more: `give_up` is asked a few times a second.
         """
         self._asked += 1
-        line = dumps({"id": self._asked, "do": verb, **arguments}) + "\n"
+        request = dumps({"id": self._asked, "do": verb, **arguments}) + "\n"
         try:
-            self._send(line.encode())
-            reply = self._read_reply(timeout_s, verb, give_up)
+            try:
+                os.write(self._requests, request.encode())
+            except BrokenPipeError:
+                raise self._died() from None
+            reply = parsed_reply(self._read_line(verb, timeout_s, give_up), verb, self._asked)
         except WorkerFailed:
             self.kill()
             raise
-        self._cut_log()
+        if os.fstat(self._log.fileno()).st_size > _MAX_LOG:
+            self._log.truncate(0)  # the worker appends, so it goes on from there
+            self._log_start = 0
         return reply
 
-    def _send(self, line: bytes) -> None:
-        try:
-            os.write(self._requests, line)
-        except BrokenPipeError:
-            raise self._died() from None
-
-    def _cut_log(self) -> None:
-        """Begin a log anew that has grown too long: its end is what is ever looked at."""
-        try:
-            fd = os.open(self.log, os.O_WRONLY | _NO_WAIT)
-        except OSError:
-            return
-        try:
-            if os.fstat(fd).st_size > _MAX_LOG:
-                os.ftruncate(fd, 0)  # the worker appends, so it goes on from there
-                self._log_start = 0
-        except OSError:
-            pass
-        finally:
-            os.close(fd)
-
-    def _read_reply(self, timeout_s: float, verb: str, give_up: Callable[[], bool]) -> Any:
+    def _read_line(self, verb: str, timeout_s: float, give_up: Callable[[], bool]) -> bytes:
         deadline = time.monotonic() + timeout_s
         whole = b"\n" in self._pending
         while not whole:
@@ -243,68 +216,67 @@ class WorkerProcess:
             whole = b"\n" in data
             if len(self._pending) > _MAX_REPLY:
                 raise WorkerFailed("crashed", f"reply longer than {_MAX_REPLY >> 20} MiB")
-        end = self._pending.index(b"\n")
-        line = bytes(self._pending[:end])
-        del self._pending[: end + 1]
-        return parsed_reply(line, verb, self._asked)
+        line, _, self._pending = self._pending.partition(b"\n")
+        return bytes(line)
 
     def _died(self) -> WorkerFailed:
-        """What the exit status and the end of the log say about a worker that is gone."""
+        """Why a worker is gone, by its exit status and the end of its log."""
         try:
             code = self._child.wait(timeout=2)
         except subprocess.TimeoutExpired:
             self.kill()
             return WorkerFailed("crashed", "worker closed its pipe and went on")
+        how = f"worker ended with exit code {code}"
         if code < 0:
             how = f"worker killed by {_signal_name(-code)}"
-            if -code == signal.SIGKILL:
-                how += " (out of memory?)"
-        else:
-            how = f"worker ended with exit code {code}"
+        if code == -signal.SIGKILL:
+            how += " (out of memory?)"
         tail = self.log_tail()
         return WorkerFailed("crashed", f"{how}; its log ends: {tail}" if tail else how)
 
     def log_tail(self) -> str:
         """The last lines that this worker wrote, on one line; of a crash, what it was in."""
-        try:
-            with os.fdopen(os.open(self.log, os.O_RDONLY | _NO_WAIT), "rb") as log:
-                log.seek(max(self._log_start, os.fstat(log.fileno()).st_size - _TAIL))
-                text = log.read(_TAIL).decode(errors="replace")
-        except OSError:
-            return ""
+        size = os.fstat(self._log.fileno()).st_size
+        self._log.seek(max(self._log_start, size - _TAIL))
+        text = self._log.read(_TAIL).decode(errors="replace")
         before, crash, stack = text.rpartition(_CRASH)
         if not crash or not all(map(_of_a_dump, stack.splitlines()[1:])):
             lines = [line.strip() for line in text.splitlines()[-_TAIL_LINES:]]
-            return " | ".join(filter(None, lines))[-300:]
-        said = [line.strip() for line in before.splitlines()[-1:]]
-        current = stack.partition("Current thread")[2].partition("\n\n")[0]
-        called = [f"{Path(file).name} {name}" for file, name in _FRAME.findall(current)]
-        inside = " < ".join(called[:_TAIL_LINES])
-        return " | ".join(filter(None, [*said, crash + stack.partition("\n")[0], inside]))[-300:]
+        else:
+            current = stack.partition("Current thread")[2].partition("\n\n")[0]
+            called = [f"{Path(file).name} {name}" for file, name in _FRAME.findall(current)]
+            lines = [line.strip() for line in before.splitlines()[-1:]]
+            lines += [crash + stack.partition("\n")[0], " < ".join(called[:_TAIL_LINES])]
+        return " | ".join(filter(None, lines))[-300:]
 
     def close(self, grace_s: float = 2.0) -> None:
         """Close the pipes; a worker that does not leave on its own is killed."""
-        for fd in (self._requests, self._replies):
-            if fd >= 0:
-                os.close(fd)
-        self._requests = self._replies = -1
-        try:
+        self._close_pipes()
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.wait(timeout=grace_s)
-        except subprocess.TimeoutExpired:
-            pass
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGKILL)  # and whatever it started
-        except ProcessLookupError:
-            pass
         self._child.wait()
+        self._log.close()
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._requests, self._replies):
+            if pipe >= 0:
+                os.close(pipe)
+        self._requests = self._replies = -1
 
     def kill(self) -> None:
         """End the worker and whatever it started, now."""
         self.close(grace_s=0)
 
 
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a log; what is a link or a pipe instead is not followed or waited for."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+
+
 def parsed_reply(line: bytes, verb: str, number: int) -> Any:
-    """A worker's line as the reply to request `number`; anything else ends the worker."""
+    """Read a line as the reply to request `number`; anything else ends the worker."""
     try:
         reply = json.loads(line)
     except (ValueError, RecursionError):
@@ -329,46 +301,47 @@ def _signal_name(number: int) -> str:
 
 
 def interpreter(framework: str, chosen: Mapping[str, str]) -> str:
-    """The interpreter for a framework: this one unless told otherwise.
+    """The interpreter for a framework: this one unless another is chosen.
 
     Another version of it, such as pytorch~old, has no other interpreter than its own.
     """
     name, mark, version = framework.partition("~")
     its = known(name)
     family = its.on_top_of or its.name
-    found = chosen.get(framework) or chosen.get(f"{family}{mark}{version}")
-    if mark and not found:
+    python = chosen.get(framework) or chosen.get(f"{family}{mark}{version}")
+    if mark and not python:
         raise LstmBenchError(
             f"{framework}: no interpreter is named for it; add --python {framework}=PATH"
         )
-    return found or sys.executable
+    return python or sys.executable
 
 
 START_TIMEOUT_S = 180.0  # importing a framework from a cold disk
 MAX_STARTS = 2  # of a worker that dies before it can say hello
 
 
-class ReferenceCache:
-    """Where references lie, by kind of work, and of which shape they are; see `reference_cache`."""
+class References:
+    """Memory files for the references of one shape at a time, one for each kind of work.
+
+    The first worker that is asked fills its file; see `worker.reference_cache`.
+    """
 
     def __init__(self, kinds: set[str]):
-        self.fds = {kind: os.memfd_create("lstm-bench-reference") for kind in sorted(kinds)}
-        self._filled: dict[str, Shape] = {}
+        self.files = {kind: os.memfd_create("lstm-bench-reference") for kind in sorted(kinds)}
+        self._shape: Shape | None = None
 
-    def place(self, kind: str, shape: Shape) -> dict[str, Any]:
-        """What a worker is told: where, and whether it is already there."""
-        filled = self._filled.get(kind) == shape
-        if not filled:
-            self._filled.pop(kind, None)  # what is laid down next may be cut short
-        return {"references": self.fds[kind], "filled": filled}
-
-    def filled(self, kind: str, shape: Shape) -> None:
-        self._filled[kind] = shape
+    def file(self, kind: str, shape: Shape) -> int:
+        """The file of a kind of work; a new shape empties them all."""
+        if shape != self._shape:
+            for file in self.files.values():
+                os.ftruncate(file, 0)
+            self._shape = shape
+        return self.files[kind]
 
     def close(self) -> None:
-        for fd in self.fds.values():
-            os.close(fd)
-        self.fds = {}
+        for file in self.files.values():
+            os.close(file)
+        self.files = {}
 
 
 class Workers:
@@ -381,11 +354,10 @@ class Workers:
 
     def __init__(self, plan: Plan, logs: Path, stop: Callable[[], bool]):
         self.plan, self.logs, self.stop = plan, logs, stop
-        self.references = ReferenceCache({row.computes for row in plan.implementations})
-        self.hellos: dict[str, Hello] = {}  # what each said of itself
+        self.references = References({row.computes for row in plan.implementations})
+        self.hellos: dict[str, Hello] = {}  # the last of each name
         self.refused: dict[str, tuple[str, str]] = {}  # those that cannot run here, and why
         self._alive: dict[str, WorkerProcess] = {}
-        self._greeted: set[str] = set()  # of those alive: who has said hello
         self._failed_starts: Counter[str] = Counter()
         self._started = 0
 
@@ -393,7 +365,7 @@ class Workers:
         """Start these without waiting for them: they import their frameworks side by side."""
         for name in names:
             if name not in self._alive and name.removesuffix(TWIN) not in self.refused:
-                with contextlib.suppress(WorkerFailed):  # said when it is wanted
+                with contextlib.suppress(WorkerFailed):  # raised again when it is wanted
                     self._start(name)
 
     def get(self, name: str) -> WorkerProcess:
@@ -401,22 +373,22 @@ class Workers:
         plain = name.removesuffix(TWIN)
         if plain in self.refused:
             raise WorkerFailed(*self.refused[plain])
-        if name not in self._greeted:
-            try:
-                worker = self._alive.get(name) or self._start(name)
-                self.hellos[name] = self.ask(worker, "hello", START_TIMEOUT_S)
-            except WorkerFailed as failed:
-                if name in self._alive:
-                    self.drop(self._alive[name])
-                if failed.status == "interrupted":
-                    raise
+        worker = self._alive.get(name)
+        if worker and worker.hello:
+            return worker
+        try:
+            worker = worker or self._start(name)
+            worker.hello = self.hellos[name] = self.ask(worker, "hello", START_TIMEOUT_S)
+        except WorkerFailed as failed:
+            if worker:
+                self.drop(worker)
+            if failed.status != "interrupted":
                 self._failed_starts[plain] += 1
                 if failed.status == "unsupported" or self._failed_starts[plain] >= MAX_STARTS:
                     self.refused[plain] = (failed.status, failed.reason)
-                raise
-            self._failed_starts[plain] = 0
-            self._greeted.add(name)
-        return self._alive[name]
+            raise
+        self._failed_starts[plain] = 0
+        return worker
 
     def _start(self, name: str) -> WorkerProcess:
         row = next(r for r in self.plan.implementations if r.worker == name.removesuffix(TWIN))
@@ -425,7 +397,7 @@ class Workers:
         self._started += 1
         log = self.logs / f"{framework_of(row).name}-{self._started}.log"
         worker = self.start(
-            name, row.module, python, settings, log, list(self.references.fds.values())
+            name, row.module, python, settings, log, list(self.references.files.values())
         )
         worker.number = self._started
         self._alive[name] = worker
@@ -455,14 +427,12 @@ class Workers:
         worker.kill()
         if self.alive(worker):
             del self._alive[worker.name]
-            self._greeted.discard(worker.name)
 
     def end(self) -> None:
         """Let all of them go; the next `get` starts a fresh one."""
-        for worker in list(self._alive.values()):
+        for worker in self._alive.values():
             worker.close()
         self._alive.clear()
-        self._greeted.clear()
 
     def close(self) -> None:
         self.end()

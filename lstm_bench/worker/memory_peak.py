@@ -2,7 +2,7 @@
 
 All cells of a shape live in one process. A cell's peak is the most that was in use between the
 start of its build and the end of its first call, less what was in use before: its neighbours are
-held then, but not called. Inputs that it found on the device, since a neighbour had put them there,
+held then, but not called. Inputs that were on the device already, put there by a neighbour,
 are added. Later calls are left out: they hold the answer of the call before, for the check.
 """
 
@@ -30,20 +30,20 @@ class Peak:
         self.own = reset_host_peak()
         self.host_before = _status("VmRSS")
 
-    def found(self, session: Session) -> dict[str, int]:
-        """Bytes by name, to stand beside a session's `memory`; what cannot be told is left out."""
-        found = {}
+    def measured(self, session: Session) -> dict[str, int]:
+        """Bytes by name, to stand beside a session's `memory`; what is not known is left out."""
+        peaks = {}
         device = session.device_peak() if self.on_device else None
         if device is not None:
-            found_there = self.problem.held == self.held_before > 0
-            inputs = session.memory.get("inputs", 0) if found_there else 0
-            found["device peak"] = max(0, device - self.device_before) + inputs
+            were_there = self.problem.held == self.held_before > 0
+            inputs = session.memory.get("inputs", 0) if were_there else 0
+            peaks["device peak"] = max(0, device - self.device_before) + inputs
         host = _status("VmHWM")
         if self.own and host is not None and self.host_before is not None:
-            found["host peak"] = max(0, host - self.host_before)
+            peaks["host peak"] = max(0, host - self.host_before)
         else:  # of the whole process since its start: another cell may have been the one
-            found["process peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return found
+            peaks["process peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return peaks
 
 
 def reset_host_peak() -> bool:

@@ -45,7 +45,7 @@ class Problem:
     _shared: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def shared(self, key: str, make: Callable[[], Any]) -> Any:
-        """What several implementations of a worker may hold in common, such as x on the device."""
+        """Make once what implementations of a worker hold in common, such as x on the device."""
         if key not in self._shared:
             self._shared[key] = make()
         return self._shared[key]
@@ -80,7 +80,7 @@ def make(shape: Shape, seed: int) -> Problem:
 
 
 def repeated(problem: Problem, calls: int) -> Problem:
-    """What `calls` calls compute that carry their states on: one over as many times the input."""
+    """The problem that `calls` calls solve which carry their states on: the input repeated."""
     shape = replace(problem.shape, timesteps=calls * problem.shape.timesteps)
     return replace(problem, shape=shape, x=np.tile(problem.x, (calls, 1, 1)), _shared={})
 
@@ -164,7 +164,7 @@ def check(answer: Answer, expected: Answer, tolerance: float) -> Check:
 def _largest(got: Array, want: Array) -> tuple[float, float]:
     """The largest |got - want| and the largest |want|, row by row: outputs can fill gigabytes."""
 
-    def of(rows: slice) -> tuple[float, float]:
+    def over(rows: slice) -> tuple[float, float]:
         with np.errstate(invalid="ignore"):
             pairs = [
                 (np.abs(g - w).max(), np.abs(w).max())
@@ -175,5 +175,5 @@ def _largest(got: Array, want: Array) -> tuple[float, float]:
 
     parts = _parts(len(got), got[0].size)
     with ThreadPoolExecutor(len(parts)) as pool:
-        error, scale = np.max(list(pool.map(of, parts)), axis=0)
+        error, scale = np.max(list(pool.map(over, parts)), axis=0)
     return float(error), float(scale)

@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from lstm_bench.worker.problem import Answer
 
 
-def put(fd: int, answer: Answer) -> None:
-    """Lay an answer down for the others."""
-    os.ftruncate(fd, 0)
-    os.ftruncate(fd, sum(array.nbytes for array in answer))
-    with os.fdopen(os.dup(fd), "r+b", buffering=0) as file:
-        file.seek(0)
+def put(file: int, answer: Answer) -> None:
+    """Write an answer for the others."""
+    os.ftruncate(file, 0)  # a worker that died may have begun
+    with os.fdopen(os.dup(file), "r+b", buffering=0) as opened:
+        opened.seek(0)
         for array in answer:
             view = array.data.cast("B")
             while view:
-                view = view[file.write(view) :]
+                view = view[opened.write(view) :]
 
 
-def get(fd: int, shape: Shape) -> Answer:
-    """Look at what another worker has laid down; it is not copied."""
+def get(file: int, shape: Shape) -> Answer | None:
+    """Read what another worker has written, without a copy; None if nobody has finished that."""
     import numpy as np
 
-    whole = np.frombuffer(mmap.mmap(fd, 0, access=mmap.ACCESS_READ), dtype=np.float64)
-    state = shape.batch * shape.hidden
+    state, sizes = shape.batch * shape.hidden, (shape.batch, shape.hidden)
+    if os.fstat(file).st_size < 8 * state * (shape.timesteps + 2):
+        return None
+    whole = np.frombuffer(mmap.mmap(file, 0, access=mmap.ACCESS_READ), dtype=np.float64)
     output, h, c = np.split(whole, [state * shape.timesteps, state * (shape.timesteps + 1)])
-    sizes = (shape.batch, shape.hidden)
     return output.reshape(shape.timesteps, *sizes), h.reshape(sizes), c.reshape(sizes)

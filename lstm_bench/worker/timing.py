@@ -5,11 +5,14 @@ Pure decisions and short loops; the clock is passed in, so that a test needs no 
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import math
 import os
 import resource
 import statistics
 import time
+from collections.abc import Iterator
 from typing import Protocol
 
 from lstm_bench.model.types import Block, Sampling, WarmUp
@@ -47,13 +50,23 @@ class ProcessClock:
 
 
 def _busy(line: str) -> int:
-    """What a core did but idle and wait, of its line in /proc/stat."""
+    """The time that a core neither idled nor waited, of its line in /proc/stat."""
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, line.split()[1:9])
     return user + nice + system + irq + softirq + steal
 
 
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Keep Python from looking for garbage, which takes its time at any moment."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 class Timed(Protocol):
-    """What is timed: see `implementations.session.Session`."""
+    """What is timed: see `worker.session.Session`."""
 
     def time_each(self, calls: int, clock: Clock) -> list[int]: ...
     def time_queued(self, calls: int, clock: Clock) -> int: ...
@@ -70,12 +83,12 @@ def warm_up(session: Timed, sampling: Sampling, clock: Clock) -> WarmUp:
     """
     start = clock.now_ns()
     samples = session.time_each(1, clock)
-    look = sampling.warmup_calls
+    judge_at = sampling.warmup_calls
     while True:
         seconds = (clock.now_ns() - start) / 1e9
         window = samples[len(samples) // 2 :]  # early calls are forgotten
-        if len(samples) >= look and len(window) > 1 and seconds >= sampling.warmup_s:
-            look = len(samples) * 11 // 10 + 1  # medians over all samples are not for every call
+        if len(samples) >= judge_at and len(window) > 1 and seconds >= sampling.warmup_s:
+            judge_at = len(samples) * 11 // 10 + 1  # medians of all samples take long
             half = max(1, len(window) // 2)
             early, late = statistics.median(window[:half]), statistics.median(window[half:])
             if abs(late - early) <= SETTLED * early:

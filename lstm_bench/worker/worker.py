@@ -1,4 +1,4 @@
-"""The child process: a request line in, a reply line out, until the driver closes the pipe.
+"""The child process: a request line in, a reply line out, until the driver closes its end.
 
 The driver starts it with the interpreter that holds the framework and with its own copy of this
 package. Requests and replies have pipes of their own: frameworks print to stdout.
@@ -15,13 +15,13 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from lstm_bench.features.profile import in_worker as profiling
+from lstm_bench import features
 from lstm_bench.model.types import (
     CARRIED_CALLS,
     TOLERANCES,
@@ -41,7 +41,6 @@ from lstm_bench.worker import problem as problems
 from lstm_bench.worker.session import Session
 
 _PR_SET_PDEATHSIG = 1
-LOAD_BATCH_S = 0.02  # of calls that are queued before one is waited for
 
 
 @dataclass
@@ -62,54 +61,60 @@ class Worker:
         self.settings = settings
         started = time.perf_counter()
         self.module = importlib.import_module(f"lstm_bench.frameworks.{module}.session")
-        self.said = self._introduced()
-        self.held = {
-            "import_s": time.perf_counter() - started,
-            "import_bytes": memory_peak.resident(),
-        }
+        self.framework: dict[str, Any] = {}
+        self.refusal: Exception | None = None  # why the framework cannot run here
+        try:
+            self.framework = self.module.describe(settings)
+        except Exception as error:
+            self.refusal = error
+        self.framework["import_s"] = time.perf_counter() - started
+        self.framework["import_bytes"] = memory_peak.resident()
         self.prepared: dict[str, Held] = {}
         self._problem: problems.Problem | None = None
         self._references: dict[str, problems.Answer] = {}
 
-    def _introduced(self) -> dict[str, Any] | Exception:
-        """What the framework is, or why it cannot run here."""
-        try:
-            described: dict[str, Any] = self.module.describe(self.settings)
-        except Exception as error:
-            return error
-        return described
+    def answer(self, verb: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Answer a request.
+
+        Behind the door `request` a feature has further ones: functions of the worker and of the
+        request's fields, by verb.
+        """
+        for requests in features.behind("request"):
+            if verb in requests:
+                reply: Mapping[str, Any] = requests[verb](self, **request)
+                return reply
+        reply = getattr(self, verb)(**request)
+        return reply
 
     def wake(self) -> None:
         """Have the framework open the GPU, which takes seconds, while others do the same."""
         wake = getattr(self.module, "wake", None)
-        if wake and self.settings.device == "cuda" and isinstance(self.said, dict):
-            with contextlib.suppress(Exception):  # the first cell will meet it, and is told
+        if wake and self.settings.device == "cuda" and not self.refusal:
+            with contextlib.suppress(Exception):  # the first cell will meet it, and says so
                 wake()
 
     def hello(self) -> dict[str, Any]:
-        """Say what the framework is."""
-        if isinstance(self.said, Exception):
-            raise self.said
+        """Describe the framework."""
+        if self.refusal:
+            raise self.refusal
         gc.collect()
-        gc.freeze()  # the framework itself is no garbage: not to be looked at with every new shape
-        return {"python": sys.version.split()[0], **self.held, **self.said}
+        gc.freeze()  # the framework itself is no garbage, whenever a new shape has it collected
+        return {"python": sys.version.split()[0], **self.framework}
 
-    def pose(
-        self, shape: dict[str, Any], computes: str, references: int, filled: bool
-    ) -> dict[str, Any]:
+    def pose(self, shape: dict[str, Any], computes: str, references: int) -> dict[str, Any]:
         """Make the problem of a shape and its reference, which can take longer than any call.
 
-        What another worker has computed is read from `references`; else it is laid down there.
+        What another worker has computed is read from the file `references`, or else written there.
         """
         problem = self._problem_of(from_json(Shape, shape))
         if self.settings.state == "carried":
             problem = problems.repeated(problem, CARRIED_CALLS)
         if computes not in self._references:
-            if filled:
-                self._references[computes] = reference_cache.get(references, problem.shape)
-            else:
-                self._references[computes] = problems.reference(problem, computes)
-                reference_cache.put(references, self._references[computes])
+            answer = reference_cache.get(references, problem.shape)
+            if answer is None:
+                answer = problems.reference(problem, computes)
+                reference_cache.put(references, answer)
+            self._references[computes] = answer
         return {}
 
     def prepare(
@@ -136,51 +141,40 @@ class Worker:
                     f"it has no way for x and y in {self.settings.inputs} host memory; expected"
                     f" inputs: {' or '.join(session.inputs_from)}"
                 )
-            return self._prepare(key, session, row, build_s, from_json(Sampling, sampling), peak)
+            clock: timing.Clock = getattr(session, "clock", None) or timing.ProcessClock()
+            (first_call_ns,) = session.time_each(1, clock)
+            session.memory = {**session.memory, **peak.measured(session)}
+            precision = session.precision or row.precision_on(self.settings)
+            held = Held(session, clock, row, TOLERANCES[precision], 0.0)
+            check = self._check(held)
+            reply = {
+                "build_s": build_s,
+                "first_call_s": first_call_ns / 1e9,
+                "check": to_json(check),
+                "path": session.path,
+                "precision": precision,
+                "memory": session.memory,
+            }
+            if not check.passed:
+                session.close()
+                return reply
+            warm = timing.warm_up(session, from_json(Sampling, sampling), clock)
         except BaseException:
             session.close()  # what it holds on the device must not stay with a failed cell
             raise
-
-    def _prepare(
-        self,
-        key: str,
-        session: Session,
-        row: Implementation,
-        build_s: float,
-        sampling: Sampling,
-        peak: memory_peak.Peak,
-    ) -> dict[str, Any]:
-        clock: timing.Clock = getattr(session, "clock", None) or timing.ProcessClock()
-        (first_call_ns,) = session.time_each(1, clock)
-        session.memory = {**session.memory, **peak.found(session)}
-        precision = session.precision or row.precision_on(self.settings)
-        prepared = Held(session, clock, row, TOLERANCES[precision], 0.0)
-        check = self._check(prepared)
-        reply = {
-            "build_s": build_s,
-            "first_call_s": first_call_ns / 1e9,
-            "check": to_json(check),
-            "path": session.path,
-            "precision": precision,
-            "memory": session.memory,
-        }
-        if not check.passed:
-            session.close()
-            return reply
-        warm = timing.warm_up(session, sampling, clock)
-        prepared.call_s = warm.call_s
-        self.prepared[key] = prepared
+        held.call_s = warm.call_s
+        self.prepared[key] = held
         return {**reply, "warm_up": to_json(warm)}
 
     def measure(self, key: str, round_number: int, sampling: Any, call_s: float) -> dict[str, Any]:
-        """One block of one prepared session; `call_s` is what its length is reckoned by."""
-        p = self.prepared[key]
+        """Time one block of one prepared session; `call_s` is what its length is reckoned by."""
+        held = self.prepared[key]
         try:
-            with _no_collection():
+            with timing.no_collection():
                 block = timing.block(
-                    p.session,
+                    held.session,
                     from_json(Sampling, sampling),
-                    p.clock,
+                    held.clock,
                     round_number,
                     call_s,
                     asynchronous=self.settings.device != "cpu",
@@ -189,28 +183,6 @@ class Worker:
             self.prepared.pop(key).session.close()
             raise
         return {"block": to_json(block)}
-
-    def profile(
-        self, key: str, trace: bool = False, operators: bool = False, depth: bool = False
-    ) -> dict[str, Any]:
-        """What a call of one prepared session does; with `trace` also when, with `depth` how."""
-        p = self.prepared[key]
-        device = "cpu" if operators else self.settings.device
-        with _no_collection():  # a hundred thousand records would have it look at all that there is
-            found = profiling.profile(p.session, p.call_s, device)
-            if depth:
-                found.profile.depth = p.session.depth()
-        return to_json(found) if trace else {"profile": to_json(found.profile)}
-
-    def load(self, key: str, seconds: float) -> dict[str, Any]:
-        """Keep the device at work for some time: calls queued back to back."""
-        p = self.prepared[key]
-        batch = max(1, int(LOAD_BATCH_S / max(p.call_s, 1e-9)))
-        calls, spent_ns = 0, 0
-        while spent_ns < seconds * 1e9:
-            spent_ns += p.session.time_queued(batch, p.clock)
-            calls += batch
-        return {"calls": calls, "seconds": spent_ns / 1e9}
 
     def check(self, key: str) -> dict[str, Any]:
         """Hold the last call's answer against the reference."""
@@ -222,12 +194,11 @@ class Worker:
             held.session.close()
         return {}
 
-    def _check(self, p: Held) -> Check:
-        assert self._problem is not None
-        expected = self._references[p.implementation.computes]
+    def _check(self, held: Held) -> Check:
+        expected = self._references[held.implementation.computes]
         carried = self.settings.state == "carried"
-        answer = _followed(p.session) if carried else p.session.outputs()
-        return problems.check(answer, expected, p.tolerance)
+        answer = _followed(held.session) if carried else held.session.outputs()
+        return problems.check(answer, expected, held.tolerance)
 
     def _problem_of(self, shape: Shape) -> problems.Problem:
         """The problem at hand; a new shape drops the old one with all that hangs on it."""
@@ -243,7 +214,7 @@ class Worker:
 
 
 def _followed(session: Session) -> problems.Answer:
-    """What the layer gives over several calls, each from the states that the last one left."""
+    """The answer over several calls, each from the states that the last one left."""
     session.restart()
     outputs = []
     for _ in range(CARRIED_CALLS):
@@ -252,16 +223,6 @@ def _followed(session: Session) -> problems.Answer:
         output, h, c = session.outputs()
         outputs.append(output.copy())
     return np.concatenate(outputs), h, c
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Python does not look for garbage meanwhile, which takes its time at any moment."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def failure(error: BaseException) -> dict[str, Any]:
@@ -284,7 +245,7 @@ def serve(worker: Worker, requests: Any, replies: Any) -> None:
         request = json.loads(line)
         number, verb = request.pop("id"), request.pop("do")
         try:
-            reply: Mapping[str, Any] = {"id": number, **getattr(worker, verb)(**request)}
+            reply: Mapping[str, Any] = {"id": number, **worker.answer(verb, request)}
         except Exception as error:  # whatever a framework throws costs one cell, not the worker
             reply = {"id": number, **failure(error)}
             del error
@@ -293,14 +254,14 @@ def serve(worker: Worker, requests: Any, replies: Any) -> None:
 
 
 def main() -> None:
-    """`module settings-json request-fd reply-fd`, as `worker_pool` starts it."""
-    module, settings, request_fd, reply_fd = sys.argv[-4:]
+    """Serve as `worker_pool` starts it: `module settings-json requests replies`."""
+    module, settings, incoming, outgoing = sys.argv[-4:]
     if sys.platform == "linux":  # a worker must not outlive its driver, however that ends
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     faulthandler.enable()  # a library that crashes leaves in the log where it was called
     worker = Worker(module, from_json(Settings, json.loads(settings)))
     worker.wake()
-    with open(int(request_fd)) as requests, open(int(reply_fd), "w") as replies:
+    with open(int(incoming)) as requests, open(int(outgoing), "w") as replies:
         serve(worker, requests, replies)
 
 

@@ -1,16 +1,15 @@
 """How long a run takes by its estimate, and what a budget leaves to each of its shapes."""
 
-import itertools
 import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from conftest import REPOSITORY
+from fakes import Quiet, marks, measure, plan_of
 from in_process import InProcess
-from test_driver import Quiet, Raw, plan_of
 
-from lstm_bench.driver import driver
+from lstm_bench.driver import context, driver
 from lstm_bench.model.types import FEWEST_ROUNDS, Sampling
 from lstm_bench.runs import budget, estimate, grid, store
 from lstm_bench.runs.estimate import Estimate
@@ -45,15 +44,16 @@ def clock(monkeypatch):
         return float(row.options["call_s"])
 
     monkeypatch.setattr(InProcess, "ask", asked)
-    monkeypatch.setattr(driver, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for module in (context, driver):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(estimate, "call_s", call_s)
     return now
 
 
 def walk(tmp_path, clock, budget_s, **changes):
     plan = plan_of(**{"sampling": SAMPLING, **changes})
-    sink, observer, started = Raw(tmp_path), Quiet(), clock[0]
-    outcome = driver.run(plan, plan.all_cells(), sink, observer, budget_s=budget_s)
+    observer, started = Quiet(), clock[0]
+    outcome, sink = measure(plan, tmp_path, observer, budget_s=budget_s)
     return outcome, sink, observer, clock[0] - started
 
 
@@ -85,13 +85,6 @@ def test_what_a_run_has_seen_corrects_the_estimate_of_what_is_left():
 # budgets
 
 
-def groups_of(plan):
-    groups = {}
-    for cell in plan.all_cells():
-        groups.setdefault((cell.pass_number, cell.shape), []).append(cell)
-    return groups
-
-
 def plan_with(**changes):
     data = {
         "hidden": [64, 256, 1024],
@@ -106,7 +99,7 @@ def plan_with(**changes):
 
 def test_shares_fill_the_budget_and_the_cheapest_shape_comes_first():
     plan = plan_with()
-    costs_of, groups = Estimate(plan), groups_of(plan)
+    costs_of, groups = Estimate(plan), driver.by_shape(plan.all_cells())
     whole = costs_of.run_s(plan.all_cells())
     start = costs_of.start_s(plan.all_cells())
     for seconds in (0.5 * whole, 0.9 * whole, whole, 3 * whole):
@@ -118,7 +111,7 @@ def test_shares_fill_the_budget_and_the_cheapest_shape_comes_first():
 
 def test_a_budget_takes_long_blocks_first_then_controls_of_the_dearest_shapes_then_the_rest():
     plan = plan_with(hidden=[64, 128, 256, 512])
-    costs_of, cells = Estimate(plan), groups_of(plan)
+    costs_of, cells = Estimate(plan), driver.by_shape(plan.all_cells())
     ways = budget.ways(plan.sampling)
     shape = next(iter(cells.values()))
     costs = [way.seconds(costs_of, shape) for way in ways]
@@ -185,42 +178,26 @@ def test_a_shape_that_hangs_while_it_is_prepared_ends_with_the_budget(tmp_path):
     fakes = {"good": {}, "stuck": {"fault": "hang", "when": "build"}}
     sampling = {**SAMPLING, "timeout_s": 60}
     plan = plan_of(fake=fakes, hidden=3, sampling=sampling)
-    sink = Raw(tmp_path)
-    outcome = driver.run(plan, plan.all_cells(), sink, Quiet(), budget_s=4.0)
+    outcome, sink = measure(plan, tmp_path, budget_s=4.0)
     assert sink.records == []  # else it would be a time-out after a minute
     assert (outcome.out_of_budget, outcome.left) == (True, 2)
 
 
-def test_rows_with_three_rounds_are_recorded_at_a_stop(tmp_path):
-    rounds = itertools.count()
-    fakes = rows(0.01, 0.01)
-    plan = plan_of(fake=fakes, hidden=3, sampling={**SAMPLING, "rounds": 40, "max_rounds": 40})
-    sink, asked = Raw(tmp_path), []
+@pytest.mark.parametrize(("number", "status"), [(5, "ok"), (3, "interrupted")])
+def test_rows_with_three_rounds_are_recorded_at_a_stop(tmp_path, number, status):
+    plan = plan_of(fake=rows(0.01, 0.01), hidden=3, sampling={**SAMPLING, "max_rounds": 40})
+    observer = Quiet()
 
-    class Counting(Quiet):
-        def doing(self, text):
-            if "round 5" in text and next(rounds) == 1:
-                asked.append(True)
+    def stop():
+        return sum(f"round {number}" in text for text in observer.texts) > (status == "ok")
 
-    outcome = driver.run(plan, plan.all_cells(), sink, Counting(), lambda: bool(asked))
-    assert {record.status for record in sink.records} == {"ok"}
-    assert {record.rounds for record in sink.records} <= {4, 5}
-    assert all("hurried: there was time for" in " ".join(r.warnings) for r in sink.records)
-    assert outcome.left == 0
-
-
-def test_rows_with_fewer_rounds_are_interrupted_by_a_stop(tmp_path):
-    plan = plan_of(fake=rows(0.01, 0.01), hidden=3, sampling=SAMPLING)
-    sink, asked = Raw(tmp_path), []
-
-    class Counting(Quiet):
-        def doing(self, text):
-            if "round 3" in text:
-                asked.append(True)
-
-    outcome = driver.run(plan, plan.all_cells(), sink, Counting(), lambda: bool(asked))
-    assert {record.status for record in sink.records} == {"interrupted"}
-    assert outcome.interrupted
+    outcome, sink = measure(plan, tmp_path, observer, stop)
+    assert {record.status for record in sink.records} == {status}
+    assert outcome.interrupted == (status == "interrupted")
+    if status == "ok":
+        assert {record.rounds for record in sink.records} <= {4, 5}
+        assert all("hurried" in marks(record) for record in sink.records)
+        assert outcome.left == 0
 
 
 def test_controls_that_a_budget_left_out_are_measured_by_a_resume(
@@ -259,7 +236,7 @@ def test_what_a_budget_shortens_is_blocks_before_rounds(tmp_path, clock):
     more = {"hidden": 3, "sampling": sampling}
     _, sink, *_ = walk(tmp_path, clock, 1.0, fake=rows(0.001, 0.001), **more)
     assert [record.rounds for record in sink.records] == [10, 10]
-    blocks_s = [sum(block.latency_ns) / 1e9 for _, blocks in sink.blocks for block in blocks]
+    blocks_s = [sum(block.latency_ns) / 1e9 for blocks in sink.blocks.values() for block in blocks]
     assert max(blocks_s) <= 0.1  # ten rounds of both with blocks of 0.2 s take four seconds
 
 

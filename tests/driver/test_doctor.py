@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from fake_nvml import FakeNvml
 
 from lstm_bench.analysis import noise, results
 from lstm_bench.commands.machine import doctor_
@@ -111,21 +112,6 @@ def test_a_broken_pynvml_is_as_none(tmp_path, monkeypatch):
     assert (machine.gpus(), machine.default_device()) == ([], "cuda")
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_gpu_that_nvml_does_not_show_is_one_all_the_same(tmp_path, monkeypatch, there):
-    """Where NVML does not start the driver's own files say whether there is one."""
-    monkeypatch.setattr(machine, "_listed", lambda: None)
-    monkeypatch.setattr(machine, "DEVICES", tmp_path)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if there:
-        (tmp_path / "nvidia0").touch()
-    found = doctor.availability(IMPLEMENTATIONS.values(), survey(), "cuda")
-    assert {a.runs for a in found if a.row.name == "pytorch"} == {there}
-    told = CliRunner().invoke(doctor_, ["--no-noise", "--device", "cuda"]).output
-    assert ("a GPU that NVML does not show: clocks, power and energy" in told) == there
-    assert ("everything runs on the CPU" in told) != there
-
-
 def test_advice_names_the_governor_the_load_and_the_clash(monkeypatch):
     monkeypatch.setattr(machine, "governor", lambda: "powersave")
     monkeypatch.setattr(machine, "load", lambda: 99.0)
@@ -142,68 +128,42 @@ def test_a_quiet_machine_needs_no_advice(monkeypatch):
     assert doctor.advice(survey()) == []
 
 
-class FakeNvml(types.ModuleType):
-    """NVML as the driver of one H200 answers, or fails."""
+@pytest.fixture
+def nvml(monkeypatch, tmp_path):
+    """NVML that fails in a function, if any, on a machine whose /dev is `tmp_path`."""
 
-    class NVMLError(Exception):
-        pass
+    def install(function="", **more):
+        found = FakeNvml({function: "DriverNotLoaded"} if function else None, **more)
+        monkeypatch.setitem(sys.modules, "pynvml", found)
+        monkeypatch.setattr(machine, "DEVICES", tmp_path)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        return found
 
-    def __init__(self, fails_at=""):
-        super().__init__("pynvml")
-        self.fails_at, self.open = fails_at, 0
-
-    def _answer(self, name, value=None):
-        if name == self.fails_at:
-            raise self.NVMLError(name)
-        return value
-
-    def nvmlInit(self):
-        self._answer("init")
-        self.open += 1
-
-    def nvmlShutdown(self):
-        self.open -= 1
-
-    def nvmlSystemGetDriverVersion(self):
-        return self._answer("driver", "580.1")
-
-    def nvmlDeviceGetCount(self):
-        return 1
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        return index
-
-    def nvmlDeviceGetName(self, handle):
-        return self._answer("name", "NVIDIA H200")
-
-    def nvmlDeviceGetMemoryInfo(self, handle):
-        return types.SimpleNamespace(total=2**37)
+    return install
 
 
-@pytest.mark.parametrize("fails_at", ["init", "driver", "name"])
-def test_a_driver_that_fails_means_no_gpu_and_no_traceback(monkeypatch, tmp_path, fails_at):
-    nvml = FakeNvml(fails_at)
-    monkeypatch.setattr(machine, "DEVICES", tmp_path)  # where there is none
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert machine.gpus() == []
-    assert nvml.open == 0
-    assert machine.default_device() == "cpu"
+@pytest.mark.parametrize("function", ["Init", "SystemGetDriverVersion", "DeviceGetName"])
+def test_a_driver_that_fails_means_no_gpu_and_no_traceback(nvml, function):
+    fake = nvml(f"nvml{function}")
+    assert (machine.gpus(), machine.default_device()) == ([], "cpu")
+    assert fake.open == 0
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_where_nvml_does_not_start_the_driver_tells_whether_there_is_a_gpu(
-    monkeypatch, tmp_path, there
+def test_where_nvml_does_not_start_the_drivers_own_files_say_whether_there_is_a_gpu(
+    monkeypatch, tmp_path, nvml, there
 ):
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml("init"))
-    monkeypatch.setattr(machine, "DEVICES", tmp_path)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    nvml("nvmlInit")
+    (tmp_path / "nvidiactl").touch()
     if there:
         (tmp_path / "nvidia0").touch()
-    (tmp_path / "nvidiactl").touch()
-    assert machine.gpus() == []
-    assert machine.default_device() == ("cuda" if there else "cpu")
-    plan = types.SimpleNamespace(settings=types.SimpleNamespace(device="cuda"))
+    rows = doctor.availability(IMPLEMENTATIONS.values(), survey(), "cuda")
+    assert {a.runs for a in rows if a.row.name == "pytorch"} == {there}
+    output = CliRunner().invoke(doctor_, ["--no-noise", "--device", "cuda"]).output
+    assert ("a GPU that NVML does not show: clocks, power and energy" in output) == there
+    assert ("everything runs on the CPU" in output) != there
+    assert (machine.gpus(), machine.default_device()) == ([], "cuda" if there else "cpu")
+    plan = types.SimpleNamespace(settings=Settings(device="cuda"))
     if there:
         preflight.device(plan)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
@@ -213,12 +173,10 @@ def test_where_nvml_does_not_start_the_driver_tells_whether_there_is_a_gpu(
             preflight.device(plan)
 
 
-def test_a_gpu_is_named_with_its_driver_unless_it_is_hidden(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    known = {"name": "NVIDIA H200", "memory_bytes": 2**37, "driver": "580.1"}
-    assert machine.gpus() == [{**known, "uuid": ""}]  # this version does not tell which board
-    assert machine.default_device() == "cuda"
+def test_a_gpu_is_named_with_its_driver_unless_it_is_hidden(monkeypatch, nvml):
+    nvml(without={"nvmlDeviceGetUUID"})  # this version does not show which board
+    known = {"name": "NVIDIA H200", "memory_bytes": 2**37, "driver": "580.1", "uuid": ""}
+    assert (machine.gpus()[0], machine.default_device()) == (known, "cuda")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert machine.default_device() == "cpu"
 

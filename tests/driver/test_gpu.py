@@ -1,6 +1,5 @@
 """What NVML says of the GPU, and that nothing it does can stop a run."""
 
-import builtins
 import sys
 import threading
 import types
@@ -9,8 +8,9 @@ import pytest
 from fake_nvml import FakeNvml
 
 from lstm_bench.driver import gpu
-from lstm_bench.driver.gpu import Gauge, Reading, Sampler, open_gauge, slowed, summary
-from lstm_bench.model.types import Telemetry
+from lstm_bench.driver.gpu import Gauge, Reading, Watch, open_gauge, slowed, summary
+from lstm_bench.features.energy.measure import counter_j
+from lstm_bench.model.types import Settings, Telemetry
 
 
 @pytest.fixture
@@ -28,7 +28,8 @@ def opened(monkeypatch):
 
 
 def test_a_reading_has_everything_in_the_units_that_its_names_say(opened):
-    gauge = opened(FakeNvml())
+    nvml = FakeNvml()
+    gauge = opened(nvml)
     assert gauge.reading() == Reading(
         sm_mhz=1980,
         memory_mhz=3201,
@@ -38,15 +39,9 @@ def test_a_reading_has_everything_in_the_units_that_its_names_say(opened):
         memory_used_bytes=5 * 2**30,
         throttled=[],
     )
-    assert gauge.energy_j() == pytest.approx(10**6, rel=1e-3)
+    assert "nvmlDeviceGetTotalEnergyConsumption" not in nvml.asked  # it is slow
+    assert counter_j(gauge) == pytest.approx(10**6, rel=1e-3)
     assert gauge.reason == ""
-
-
-def test_a_reading_leaves_the_slow_counter_alone(opened):
-    nvml = FakeNvml()
-    opened(nvml).reading()
-    assert "nvmlDeviceGetTotalEnergyConsumption" not in nvml.asked
-    assert "nvmlDeviceGetMaxClockInfo" not in nvml.asked
 
 
 @pytest.mark.parametrize(
@@ -72,28 +67,22 @@ def test_throttling_is_told_by_name(opened, bits, names):
 
 
 @pytest.mark.parametrize(
-    ("visible", "handle"),
+    ("visible", "handles"),
     [
-        (None, 0),
-        ("2", 2),
-        ("1,0", 1),
-        (" 1 , 2", 1),
-        ("GPU-0b33-third", 2),
-        ("GPU-0b2", 1),  # CUDA takes a UUID that is cut short
-        ("MIG-77", b"MIG-77"),
+        (None, [0, 1, 2]),
+        ("2", [2]),
+        (" 1 , 0", [1, 0]),
+        ("1,-1,0", [1]),
+        ("1,9,0", [1]),
+        ("GPU-0b33-third", [2]),
+        ("GPU-0b2", [1]),  # CUDA takes a UUID that is cut short
+        ("MIG-77", [b"MIG-77"]),
     ],
 )
 @pytest.mark.parametrize("old", [False, True])
-def test_the_gpu_that_the_workers_see_is_read(opened, visible, handle, old):
-    assert opened(FakeNvml(old=old), visible)._handle == handle
-
-
-@pytest.mark.parametrize(
-    ("visible", "handles"), [(None, [0, 1, 2]), ("2,0", [2, 0]), ("1,-1,0", [1]), ("1,9,0", [1])]
-)
-def test_all_that_is_visible_comes_in_its_order(opened, visible, handles, monkeypatch):
-    nvml = FakeNvml()
-    opened(nvml, visible)
+def test_the_gpus_that_the_workers_see_come_in_their_order(opened, visible, handles, old):
+    nvml = FakeNvml(old=old)
+    assert opened(nvml, visible)._handle == handles[0]
     assert gpu.visible_gpus(nvml) == handles
 
 
@@ -111,8 +100,8 @@ def test_no_such_gpu_is_said_and_nvml_is_let_go(opened, visible):
 
 def reads_nothing(gauge, *words):
     assert gauge.reading() is None
-    assert gauge.energy_j() is None
-    assert gauge.process_memory(1) is None
+    assert counter_j(gauge) is None
+    assert gauge.processes() == []
     assert "\n" not in gauge.reason
     for word in words:
         assert word in gauge.reason
@@ -127,14 +116,7 @@ def test_a_cpu_has_no_telemetry(opened):
 
 
 def test_without_the_package_the_line_says_what_to_type(monkeypatch):
-    real = builtins.__import__
-
-    def without_pynvml(name, *rest, **more):
-        if name == "pynvml":
-            raise ModuleNotFoundError("No module named 'pynvml'")
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", without_pynvml)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     assert reads_nothing(open_gauge("cuda"), "pip install nvidia-ml-py")
 
 
@@ -176,7 +158,7 @@ def test_several_that_are_missing_make_one_line(opened):
     }
     gauge = opened(FakeNvml(fails=fails))
     gauge.reading()
-    assert gauge.energy_j() is None
+    assert counter_j(gauge) is None
     assert gauge.reason.startswith("no power, temperature: NVML asks for more rights")
     assert "; no energy: " in gauge.reason
 
@@ -197,10 +179,10 @@ def test_the_older_name_of_throttling_serves_too(opened, nvml):
 
 def test_a_version_without_a_function_says_what_to_upgrade(opened):
     gauge = opened(FakeNvml(without={"nvmlDeviceGetTotalEnergyConsumption"}))
-    assert gauge.energy_j() is None
+    assert counter_j(gauge) is None
     assert gauge.reading().sm_mhz == 1980
-    assert "no energy" in gauge.reason
-    assert "pip install --upgrade nvidia-ml-py" in gauge.reason
+    assert gauge.reason.startswith("no energy")
+    assert gauge.reason.endswith("pip install --upgrade nvidia-ml-py")
 
 
 def test_an_error_that_passes_costs_one_reading(opened):
@@ -234,30 +216,34 @@ def test_even_nonsense_does_not_stop_a_run(opened):
 def test_a_closed_gauge_reads_nothing(opened):
     nvml = FakeNvml()
     gauge = opened(nvml)
-    gauge.close()
-    gauge.close()
-    assert nvml.open == 0
-    assert gauge.reading() is None
+    for _ in range(2):
+        gauge.close()
+    assert (nvml.open, gauge.reading()) == (0, None)
 
 
 # memory
 
 
-def test_memory_of_a_process_if_nvml_lists_it_else_of_the_device(opened):
+def of(device, pid=17):
+    """A worker on a device."""
+    return types.SimpleNamespace(pid=pid, settings=Settings(device=device))
+
+
+def process(pid, used):
+    return types.SimpleNamespace(pid=pid, usedGpuMemory=used)
+
+
+def test_memory_of_a_process_if_nvml_lists_it_else_of_the_device(opened, monkeypatch):
     nvml = FakeNvml()
-    gauge = opened(nvml)
-    before = 2 * 2**30
-    assert gpu.held(gauge, 17, before) == {"device by NVML": 3 * 2**30}
-    nvml.processes = [
-        types.SimpleNamespace(pid=16, usedGpuMemory=1),
-        types.SimpleNamespace(pid=17, usedGpuMemory=2**30),
-    ]
-    assert gpu.held(gauge, 17, before) == {"process by NVML": 2**30}
-    nvml.processes = [types.SimpleNamespace(pid=17, usedGpuMemory=None)]
-    assert gpu.held(gauge, 17, before) == {"device by NVML": 3 * 2**30}
-    assert gpu.held(gauge, 17, None) == {}
-    assert gpu.held(gauge, 17, 2**40) == {"device by NVML": 0}
-    assert gpu.held(Gauge(reason="none"), 17, before) == {}
+    opened(nvml)
+    watch, nvml.used = Watch("cuda"), 8 * 2**30
+    assert watch.memory(of("cuda")) == {"device by NVML": 3 * 2**30}
+    nvml.processes = [process(16, 1), process(17, 2**30)]
+    assert watch.memory(of("cuda")) == {"process by NVML": 2**30}
+    assert watch.memory(of("cpu")) == {}
+    nvml.processes, nvml.used = [process(17, None)], 0
+    assert watch.memory(of("cuda")) == {"device by NVML": 0}
+    assert Watch("cpu").memory(of("cuda")) == {}
 
 
 # samples
@@ -268,8 +254,8 @@ class Readings:
 
     reads = True
 
-    def __init__(self, readings):
-        self.left, self.taken = list(readings), threading.Event()
+    def __init__(self, *clocks_mhz):
+        self.left, self.taken = [Reading(sm_mhz=mhz) for mhz in clocks_mhz], threading.Event()
 
     def reading(self):
         if len(self.left) == 1:
@@ -278,28 +264,31 @@ class Readings:
         return self.left.pop(0)
 
 
-def test_a_sampler_reads_until_it_is_stopped():
-    wanted = [Reading(sm_mhz=mhz) for mhz in (1, 2, 3)]
-    gauge = Readings(wanted)
-    sampler = Sampler(gauge, interval_s=0)
-    sampler.start()
+def watch_of(gauge, interval_s=0.02):
+    """A watch that reads this gauge."""
+    watch = Watch("cpu", interval_s)
+    watch.gauge = gauge
+    return watch
+
+
+def test_the_gpu_is_read_until_the_watch_is_stopped():
+    gauge = Readings(1, 2, 3)
+    watch = watch_of(gauge, interval_s=0)
+    watch.start(of("cuda"))
     assert gauge.taken.wait(60)
-    samples = sampler.stop()
-    assert [r.sm_mhz for _, r in samples[:2]] == [1, 2]
-    assert [s for s, _ in samples] == sorted(s for s, _ in samples)
-    taken = len(samples)
-    assert sampler.stop() == samples
-    assert len(samples) == taken  # no thread goes on
+    samples = watch.stop()
+    assert [r.sm_mhz for r in samples[:3]] == [1, 2, 3]
+    assert watch.stop() == samples  # no thread goes on
 
 
 def test_a_block_shorter_than_the_interval_is_read_at_its_edges():
-    gauge = Readings([Reading(sm_mhz=1980)])
-    sampler = Sampler(gauge, interval_s=3600)
+    gauge = Readings(1980)
+    watch = watch_of(gauge, interval_s=3600)
     for _ in range(2):
         gauge.taken.clear()
-        sampler.start()
+        watch.start(of("cuda"))
         assert gauge.taken.wait(60)
-        assert [r.sm_mhz for _, r in sampler.stop()] == [1980, 1980]
+        assert [r.sm_mhz for r in watch.stop()] == [1980, 1980]
 
 
 def test_a_driver_that_hangs_is_asked_no_more(monkeypatch):
@@ -312,20 +301,23 @@ def test_a_driver_that_hangs_is_asked_no_more(monkeypatch):
 
     gauge = Gauge(nvml=object(), handle=None)
     gauge.reading = hangs
-    sampler = Sampler(gauge)
-    sampler.start()
+    watch = watch_of(gauge)
+    watch.start(of("cuda"))
     assert asked.wait(60)
-    assert sampler.stop() == []
+    assert watch.stop() == []
     assert (gauge.reads, "NVML hangs" in gauge.reason) == (False, True)
     done.set()
 
 
-def test_a_sampler_of_nothing_starts_no_thread():
+@pytest.mark.parametrize(
+    ("gauge", "device"), [(Gauge(reason="none"), "cuda"), (Readings(1980), "cpu")]
+)
+def test_where_there_is_nothing_to_read_there_is_no_thread(gauge, device):
     before = threading.active_count()
-    sampler = Sampler(Gauge(reason="none"))
-    sampler.start()
+    watch = watch_of(gauge)
+    watch.start(of(device))
     assert threading.active_count() == before
-    assert sampler.stop() == []
+    assert watch.stop() == []
 
 
 def test_the_summary_is_median_lowest_highest_and_mean():
@@ -334,7 +326,7 @@ def test_the_summary_is_median_lowest_highest_and_mean():
         Reading(1200, 3201, 60, 200.0, 0.5, 30, None),
         Reading(1950, 3201, 50, None, None, 20, ["thermal slowdown by software", "power cap"]),
     ]
-    assert summary((0.1 * n, r) for n, r in enumerate(readings)) == Telemetry(
+    assert summary(readings) == Telemetry(
         readings=3,
         sm_mhz=1950,
         lowest_sm_mhz=1200,
@@ -346,50 +338,42 @@ def test_the_summary_is_median_lowest_highest_and_mean():
         throttled=["power cap", "thermal slowdown by software"],
     )
     assert summary([]) == Telemetry()
-    assert summary([(0.0, Reading())]) == Telemetry(readings=1)
+    assert summary([Reading()]) == Telemetry(readings=1)
 
 
 # blocks that ran slower
 
 
+CAP, BRAKE = "power cap", "power brake"
+
+
+def at(sm_mhz=None, *throttled):
+    return Telemetry(sm_mhz=sm_mhz, throttled=[*throttled])
+
+
 @pytest.mark.parametrize(
     ("this", "usual", "why"),
     [
-        (Telemetry(sm_mhz=1980), [], ""),
-        (Telemetry(sm_mhz=1980), [Telemetry(sm_mhz=1980)], ""),
-        (Telemetry(sm_mhz=1965), [Telemetry(sm_mhz=1980)], ""),  # one step of the clock
-        (Telemetry(sm_mhz=1305), [Telemetry(sm_mhz=1980)], "slow clock: 1305 MHz where 1980"),
-        (Telemetry(sm_mhz=1980), [Telemetry(sm_mhz=1305)], ""),  # faster is no reason
-        (Telemetry(sm_mhz=None), [Telemetry(sm_mhz=1980)], ""),
-        (Telemetry(sm_mhz=1305), [Telemetry(sm_mhz=None)], ""),
-        (Telemetry(throttled=["power cap"]), [], ""),  # what is usual is not known yet
-        (Telemetry(throttled=["power cap"]), [Telemetry()], "throttled: power cap"),
-        (Telemetry(throttled=["power cap"]), [Telemetry(throttled=["power cap"])], ""),
-        (
-            Telemetry(throttled=["power cap", "power brake"]),
-            [Telemetry(throttled=["power cap"])],
-            "throttled: power brake",
-        ),
-        (
-            Telemetry(throttled=["power cap"]),
-            [Telemetry(throttled=["power cap"]), Telemetry(throttled=["power cap"]), Telemetry()],
-            "",
-        ),
-        (
-            Telemetry(throttled=["power cap"]),
-            [Telemetry(throttled=["power cap"]), Telemetry(), Telemetry()],
-            "throttled: power cap",
-        ),
+        (at(1980), [], ""),
+        (at(1980), [at(1980)], ""),
+        (at(1965), [at(1980)], ""),  # one step of the clock
+        (at(1305), [at(1980)], "slow clock: 1305 MHz where 1980"),
+        (at(1980), [at(1305)], ""),  # faster is no reason
+        (at(), [at(1980)], ""),
+        (at(1305), [at()], ""),
+        (at(None, CAP), [], ""),  # what is usual is not known yet
+        (at(None, CAP), [at()], "throttled: power cap"),
+        (at(None, CAP), [at(None, CAP)], ""),
+        (at(None, CAP, BRAKE), [at(None, CAP)], "throttled: power brake"),
+        (at(None, CAP), [at(None, CAP), at(None, CAP), at()], ""),
+        (at(None, CAP), [at(None, CAP), at(), at()], "throttled: power cap"),
+        # throttled like the others, but more
+        (at(1500, CAP), [at(1890, CAP)], "slow clock: 1500 MHz where 1890 are usual, power cap"),
         (Reading(sm_mhz=600, throttled=[]), [Reading(sm_mhz=1980)], "slow clock"),
-        (  # throttled like the others, but more
-            Reading(sm_mhz=1500, throttled=["power cap"]),
-            [Reading(sm_mhz=1890, throttled=["power cap"])],
-            "slow clock: 1500 MHz where 1890 are usual, power cap",
-        ),
-        (Reading(), [Reading(), Telemetry()], ""),
+        (Reading(), [Reading(), at()], ""),
     ],
 )
 def test_a_block_is_slowed_by_what_its_neighbours_do_not_show(this, usual, why):
-    found = slowed(this, usual)
-    assert found.startswith(why)
-    assert bool(found) == bool(why)
+    reason = slowed(this, usual)
+    assert reason.startswith(why)
+    assert bool(reason) == bool(why)

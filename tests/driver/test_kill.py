@@ -3,7 +3,7 @@
 `--kills 200` has more of the random ones.
 """
 
-import json
+import contextlib
 import os
 import random
 import signal
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import start
+from fakes import children, gone, statuses, whole_lines
 
 from lstm_bench.model.profile import Profile
 from lstm_bench.model.types import Block, Record, Shape
@@ -20,49 +21,6 @@ from lstm_bench.runs import store
 NAMES = ("one", "two")
 SHAPES = range(1, 31)
 FAKES = {name: {"process": name, "noise": 0.01} for name in NAMES}
-
-
-def status_of(pid: int) -> list[str]:
-    """State, parent, process group, session; nothing for a process that is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
-        return []
-
-
-def children(pid: int) -> list[int]:
-    pids = (int(p.name) for p in Path("/proc").glob("[0-9]*"))
-    return [child for child in pids if status_of(child)[1:2] == [str(pid)]]
-
-
-def groups(pids: list[int]) -> set[str]:
-    """The process groups that still have somebody in them, of those that `pids` led."""
-    everybody = (status_of(int(p.name)) for p in Path("/proc").glob("[0-9]*"))
-    living = {found[2] for found in everybody if found and found[0] != "Z"}
-    return living & set(map(str, pids))
-
-
-def gone(pids: list[int]) -> bool:
-    """Whether all of these, and all that they started, are gone within a few seconds."""
-    for _ in range(250):
-        if not groups(pids):
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def whole_lines(run: Path) -> list[bytes]:
-    path = run / "records.jsonl"
-    data = path.read_bytes() if path.exists() else b""
-    return data[: data.rfind(b"\n") + 1].splitlines()
-
-
-def statuses(run: Path) -> dict[tuple[object, ...], str]:
-    """What every cell ended as; the last record counts."""
-    return {
-        (r["implementation"], *r["shape"].values(), r["copy"], r["pass_number"]): r["status"]
-        for r in map(json.loads, whole_lines(run))
-    }
 
 
 def finished(run: Path) -> dict[tuple[object, ...], str]:
@@ -205,90 +163,58 @@ def grid(write_grid):
 
 @pytest.fixture(scope="module")
 def ends() -> dict[str, dict[tuple[object, ...], str]]:
-    """Filled by the first who asks what a run that nobody disturbs ends with."""
+    """Filled by the first who asks how a run that nobody disturbs ends."""
     return {}
 
 
 @pytest.fixture
 def undisturbed(grid, ends, lstm_bench, tmp_path):
-    """What a run that nobody disturbs ends with."""
+    """How a run that nobody disturbs ends."""
     if "undisturbed" not in ends:
         assert lstm_bench("grid", grid, "--run", "undisturbed").returncode == 0
         ends["undisturbed"] = statuses(tmp_path / "results" / "undisturbed")
     return ends["undisturbed"]
 
 
-@pytest.fixture
-def wanted(request):
-    return request.config.getoption("--kills")
+def kill(process, workers, rng):
+    """Kill the run, or only one of its workers."""
+    if workers and rng.random() < 0.4:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(rng.choice(workers), signal.SIGKILL)
+    else:
+        process.kill()
 
 
-def test_kills_at_random_moments_lose_no_finished_cell(
-    lstm_bench, grid, undisturbed, wanted, tmp_path
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_disturbed_at_random_moments_it_loses_no_finished_cell(
+    lstm_bench, grid, undisturbed, request, tmp_path, number
 ):
-    rng = random.Random(20210)
-    kills = runs = 0
-    while kills < wanted:
-        runs += 1
-        run = tmp_path / "results" / f"r{runs}"
-        arguments = ["grid", grid, "--run", run.name]
-        while kills < wanted:
-            process = start(tmp_path, *arguments)
-            time.sleep(rng.choice((rng.uniform(0.0, 0.4), rng.uniform(0.3, 1.2))))
-            before, lines = finished(run), whole_lines(run)
-            workers = children(process.pid)
-            if workers and rng.random() < 0.4:
-                try:
-                    os.kill(rng.choice(workers), signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-                process.communicate(timeout=120)
-            else:
-                process.kill()
-                process.communicate()
-            kills += 1
-            assert gone(workers), "a worker outlived its driver"
-            assert whole_lines(run)[: len(lines)] == lines, "what was written has changed"
-            for line in whole_lines(run):
-                json.loads(line)
-            assert before.items() <= finished(run).items(), "a finished cell was lost"
-            if (run / "manifest.json").exists():
-                arguments = ["grid", "--resume", run.name, "--retry-failed"]
-            if finished(run) == undisturbed:
-                break
-        if (run / "manifest.json").exists():
-            assert lstm_bench("grid", "--resume", run.name, "--retry-failed").returncode == 0
-            assert statuses(run) == undisturbed
-    assert kills == wanted
-
-
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
-)
-def test_stopped_at_random_moments_it_ends_in_order(
-    lstm_bench, grid, undisturbed, wanted, tmp_path, number, code
-):
-    rng = random.Random(code)
-    run = tmp_path / "results" / "r"
-    arguments = ["grid", grid, "--run", "r"]
-    for _ in range(max(3, wanted // 8)):
-        process = start(tmp_path, *arguments)
-        time.sleep(rng.uniform(0.3, 1.5))
-        workers, before = children(process.pid), finished(run)
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
-        assert "Traceback" not in errors
-        assert gone([process.pid, *workers]), "somebody was left behind"
-        assert before.items() <= finished(run).items()
-        if process.returncode == 0:  # it was done before the signal came
-            assert statuses(run) == undisturbed
-            run = tmp_path / "results" / f"r{time.monotonic_ns()}"
+    """Killed, or stopped: then it ends in order."""
+    rng, kills = random.Random(number), request.config.getoption("--kills")
+    done, arguments = True, []
+    for times in range(kills if number == signal.SIGKILL else max(3, kills // 8)):
+        if done:
+            run = tmp_path / "results" / f"r{times}"
             arguments = ["grid", grid, "--run", run.name]
-            continue
-        # a signal before Python has set up its handlers ends it the plain way
-        assert process.returncode in (code, -number)
+        process = start(tmp_path, *arguments)
+        late_s = rng.uniform(0.3, 1.5)  # once Python is up, which does not end in order
+        early_s = rng.uniform(0.0, 0.4) if number == signal.SIGKILL else late_s
+        time.sleep(rng.choice((early_s, late_s)))
+        before, lines, workers = finished(run), whole_lines(run), children(process.pid)
+        if number == signal.SIGKILL:
+            kill(process, workers, rng)
+        else:
+            process.send_signal(number)
+        _, errors = process.communicate(timeout=120)
+        assert gone([process.pid, *workers]), "somebody was left behind"
+        assert whole_lines(run)[: len(lines)] == lines, "what was written has changed"
+        assert before.items() <= finished(run).items(), "a finished cell was lost"
+        if number != signal.SIGKILL:  # before Python has set up its handlers it ends the plain way
+            assert process.returncode in (0, 128 + number, -number)
+            assert "Traceback" not in errors
         if (run / "manifest.json").exists():
-            arguments = ["grid", "--resume", run.name]
+            arguments = ["grid", "--resume", run.name, "--retry-failed"]
+        done = finished(run) == undisturbed
     if (run / "manifest.json").exists():
-        assert lstm_bench("grid", "--resume", run.name).returncode == 0
+        assert lstm_bench("grid", "--resume", run.name, "--retry-failed").returncode == 0
         assert statuses(run) == undisturbed

@@ -15,7 +15,14 @@ from lstm_bench.driver.worker_pool import WorkerFailed, WorkerProcess
 from lstm_bench.frameworks import FRAMEWORKS
 from lstm_bench.frameworks.fake import session as fake
 from lstm_bench.model.framework import Framework
-from lstm_bench.model.types import LstmBenchError, Settings, Unsupported
+from lstm_bench.model.types import (
+    Implementation,
+    LstmBenchError,
+    Settings,
+    Shape,
+    Unsupported,
+    to_json,
+)
 from lstm_bench.worker import worker as worker_module
 
 
@@ -42,18 +49,9 @@ def test_an_unknown_request_is_answered_with_a_reason(worker):
 
 
 def test_what_a_framework_prints_goes_to_the_log(worker):
-    arguments = {
-        "key": "k",
-        "implementation": {
-            "name": "f",
-            "framework": "fake",
-            "precision": "fp32",
-            "module": "fake",
-            "options": {"fault": "error"},
-        },
-        "shape": {"hidden": 2, "batch": 1, "timesteps": 1, "input_size": 2},
-        "sampling": {},
-    }
+    row = Implementation("f", "fake", "fp32", "fake", {"fault": "error"})
+    arguments = {"key": "k", "implementation": to_json(row), "sampling": {}}
+    arguments["shape"] = to_json(Shape(2, 1, 1, 2))
     assert "RuntimeError" in worker.ask("prepare", 30, never, **arguments).reason
     assert "about to commit error" in worker.log_tail()
 
@@ -73,40 +71,37 @@ FRAMES = """  File "/x/cupti.py", line 130 in leave
 """
 
 
+LAYER = '  File "/home/somebody/.venv/lib/python3.12/site-packages/keras/layer.py", line 1 in f\n'
+FIRST = CRASH.format(frames=FRAMES.replace("leave", "hear"), modules="m")
+SAYS = "I0000 a framework says something | Fatal Python error: Segmentation fault"
+
+
 @pytest.mark.parametrize(
-    ("frames", "told"),
-    [(FRAMES, " | cupti.py leave < cupti.py collect"), ("  <no Python frame>\n", "")],
+    ("log", "tail"),
+    [  # neither the list of modules, nor what another thread did
+        ((FRAMES, 400 * "m.odule, "), SAYS + " | cupti.py leave < cupti.py collect"),
+        (("  <no Python frame>\n", 400 * "m.odule, "), SAYS),
+        (
+            (FRAMES + 100 * LAYER, 1000 * "m.odule, "),
+            SAYS + " | cupti.py leave < cupti.py collect < layer.py f",
+        ),
+        (FIRST + "one\ntwo\nthree\n", "one | two | three"),  # of a compiler, for instance
+    ],
 )
-def test_the_log_of_a_crash_ends_with_what_it_was_in(worker, frames, told):
-    """Not with the list of modules, nor with what another thread did."""
-    worker.log.write_text(CRASH.format(frames=frames, modules="m.odule, " * 400))
-    says = "I0000 a framework says something | Fatal Python error: Segmentation fault"
-    assert worker.log_tail() == says + told
+def test_the_log_of_a_crash_ends_with_what_it_was_in(worker, log, tail):
+    if isinstance(log, tuple):
+        log = CRASH.format(frames=log[0], modules=log[1])
+    worker.log.write_text(log)
+    assert worker.log_tail() == tail
 
 
-def test_a_long_stack_does_not_hide_the_crash(worker):
-    frame = (
-        '  File "/home/somebody/.venv/lib/python3.12/site-packages/keras/layer.py", line 1 in f\n'
-    )
-    worker.log.write_text(CRASH.format(frames=FRAMES + 100 * frame, modules="m.odule, " * 1000))
-    assert worker.log_tail().endswith("| cupti.py leave < cupti.py collect < layer.py f")
-
-
-def test_a_crash_of_somebody_else_long_before_is_not_told(worker):
-    """A compiler that a framework started, for instance."""
-    worker.log.write_text(CRASH.format(frames=FRAMES, modules="m") + "one\ntwo\nthree\n")
-    assert worker.log_tail() == "one | two | three"
-
-
-def test_of_two_crashes_the_last_is_told_and_no_more_than_fits(worker):
-    other = FRAMES.replace("leave", "hear")
-    first = CRASH.format(frames=other, modules="m")
+def test_the_last_of_two_crashes_is_shown_and_no_more_than_fits(worker):
     second = CRASH.format(frames=FRAMES, modules="m").replace("I0000", 400 * "I")
-    worker.log.write_text(first + second)
-    told = worker.log_tail()
-    assert "leave < cupti.py collect" in told
-    assert "hear" not in told
-    assert len(told) == 300
+    worker.log.write_text(FIRST + second)
+    tail = worker.log_tail()
+    assert "leave < cupti.py collect" in tail
+    assert "hear" not in tail
+    assert len(tail) == 300
 
 
 def test_the_drivers_own_copy_is_loaded_and_nothing_else_put_on_the_path(tmp_path):
@@ -171,7 +166,7 @@ def test_a_probe_finds_what_is_there_and_what_is_not():
 def test_a_pipe_in_place_of_the_log_is_not_waited_for(tmp_path):
     log = tmp_path / "log"
     os.mkfifo(log)
-    with pytest.raises(WorkerFailed, match="No such device"):
+    with pytest.raises(WorkerFailed, match="Illegal seek"):
         WorkerProcess("fake", "fake", sys.executable, Settings(), log)
 
 
@@ -191,27 +186,17 @@ def test_an_interpreter_that_is_none_is_named(python):
 
 def test_a_framework_can_have_an_interpreter_of_its_own():
     chosen = {"tensorflow": "/tf/python", "pytorch": "/pt/python", "keras-jax": "/kj/python"}
-    assert worker_pool.interpreter("tensorflow", chosen) == "/tf/python"
-    assert worker_pool.interpreter("apex", chosen) == "/pt/python"
-    assert worker_pool.interpreter("keras-torch", chosen) == "/pt/python"
-    assert worker_pool.interpreter("keras-jax", chosen) == "/kj/python"
-    assert worker_pool.interpreter("fake", chosen) == sys.executable
+    expected = {**chosen, "apex": "/pt/python", "keras-torch": "/pt/python", "fake": sys.executable}
+    assert {name: worker_pool.interpreter(name, chosen) for name in expected} == expected
 
 
-def test_a_log_that_grows_without_end_is_begun_anew(tmp_path, monkeypatch):
+def test_a_log_that_grows_without_end_is_begun_anew(worker, monkeypatch):
     monkeypatch.setattr(worker_pool, "_MAX_LOG", 1000)
-    log = tmp_path / "worker.log"
-    worker = worker_pool.WorkerProcess("fake", "fake", sys.executable, Settings(), log)
-    try:
-        worker.ask("hello", 60, lambda: False)
-        log.write_bytes(b"x" * 999)
-        worker.ask("hello", 60, lambda: False)
-        assert log.stat().st_size == 999
-        log.write_bytes(b"x" * 1001)
-        worker.ask("hello", 60, lambda: False)
-        assert log.stat().st_size == 0
-    finally:
-        worker.close()
+    worker.ask("hello", 60, never)
+    for written, left in ((999, 999), (1001, 0)):
+        worker.log.write_bytes(written * b"x")
+        worker.ask("hello", 60, never)
+        assert worker.log.stat().st_size == left
 
 
 def test_nothing_is_taken_from_the_current_folder(tmp_path, monkeypatch):
@@ -244,27 +229,25 @@ def test_out_of_memory_that_only_the_words_tell_is_no_crash(words):
 
 @pytest.mark.parametrize(("device", "woken"), [("cuda", 1), ("cpu", 0)])
 def test_a_framework_that_takes_long_to_open_the_gpu_does_so_at_once(monkeypatch, device, woken):
+    """What goes wrong in it is left to the first cell."""
     calls = []
-    monkeypatch.setattr(fake, "wake", lambda: calls.append(1), raising=False)
-    worker_module.Worker("fake", Settings(device=device)).wake()
-    assert len(calls) == woken
 
-
-def test_what_goes_wrong_in_it_is_left_to_the_first_cell(monkeypatch):
     def wake():
+        calls.append(1)
         raise RuntimeError("no GPU answers")
 
     monkeypatch.setattr(fake, "wake", wake, raising=False)
-    one = worker_module.Worker("fake", Settings(device="cuda"))
-    one.wake()
-    assert one.hello()["versions"]
+    worker = worker_module.Worker("fake", Settings(device=device))
+    worker.wake()
+    assert len(calls) == woken
+    assert worker.hello()["versions"]
 
 
-def test_what_cannot_run_here_is_said_when_it_is_asked(monkeypatch):
+def test_what_cannot_run_here_is_refused_when_it_is_asked(monkeypatch):
     def describe(settings):
         raise Unsupported("no such CPU")
 
     monkeypatch.setattr(fake, "describe", describe)
-    one = worker_module.Worker("fake", Settings())
+    worker = worker_module.Worker("fake", Settings())
     with pytest.raises(Unsupported, match="no such CPU"):
-        one.hello()
+        worker.hello()

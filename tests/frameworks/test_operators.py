@@ -14,8 +14,8 @@ from layers import SETTINGS, built, checked
 
 from lstm_bench.features.profile import in_worker as profiling
 from lstm_bench.features.profile.families import families
+from lstm_bench.features.profile.summary import summary
 from lstm_bench.frameworks import IMPLEMENTATIONS
-from lstm_bench.model.profile import summary
 from lstm_bench.model.types import Settings, Shape
 from lstm_bench.worker import problem as problems
 from lstm_bench.worker.operators import CALL, WAIT, Seen, repeat, table

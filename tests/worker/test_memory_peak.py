@@ -51,7 +51,7 @@ def test_a_cell_has_its_own_peak_and_not_its_neighbours(posed):
     allocator.take(300)  # weights
     allocator.take(70)  # scratch
     allocator.give(70)
-    assert peak.found(OnDevice(allocator))["device peak"] == 370
+    assert peak.measured(OnDevice(allocator))["device peak"] == 370
 
 
 def test_inputs_count_for_every_cell_that_uses_them(posed):
@@ -60,7 +60,7 @@ def test_inputs_count_for_every_cell_that_uses_them(posed):
         peak = Peak(allocator, "cuda", posed)
         posed.shared("x", lambda: allocator.take(40))
         allocator.take(300)
-        found.append(peak.found(OnDevice(allocator, inputs=40))["device peak"])
+        found.append(peak.measured(OnDevice(allocator, inputs=40))["device peak"])
     assert found == [340, 340]
 
 
@@ -72,16 +72,16 @@ def test_the_baseline_counts_its_buffers(posed):
             return sum(self.memory.values())
 
     module = types.SimpleNamespace()  # it has no allocator
-    assert Peak(module, "cuda", posed).found(Baseline())["device peak"] == 15
+    assert Peak(module, "cuda", posed).measured(Baseline())["device peak"] == 15
 
 
 def test_a_cpu_and_a_session_that_does_not_say_have_no_device_peak(posed):
     allocator = Allocator()
-    on_cpu = Peak(allocator, "cpu", posed).found(OnDevice(allocator))
+    on_cpu = Peak(allocator, "cpu", posed).measured(OnDevice(allocator))
     assert "device peak" not in on_cpu
     silent = OnDevice(allocator)
     silent.device_peak = super(OnDevice, silent).device_peak
-    assert "device peak" not in Peak(allocator, "cuda", posed).found(silent)
+    assert "device peak" not in Peak(allocator, "cuda", posed).measured(silent)
 
 
 def touched(size):
@@ -106,8 +106,8 @@ def test_the_host_peak_is_of_this_cell_alone(posed):
     touched(4 * SIZE).close()  # an earlier cell needed more
     peak = Peak(None, "cpu", posed)
     touched(SIZE).close()  # gone before anyone looks
-    assert abs(peak.found(session)["host peak"] - SIZE) < NOISE
-    assert Peak(None, "cpu", posed).found(session)["host peak"] < NOISE
+    assert abs(peak.measured(session)["host peak"] - SIZE) < NOISE
+    assert Peak(None, "cpu", posed).measured(session)["host peak"] < NOISE
 
 
 @needs_reset
@@ -115,7 +115,7 @@ def test_what_was_held_before_is_not_of_this_cell(posed):
     held = touched(2 * SIZE)
     peak = Peak(None, "cpu", posed)
     block = touched(SIZE)
-    assert abs(peak.found(OnDevice(Allocator()))["host peak"] - SIZE) < NOISE
+    assert abs(peak.measured(OnDevice(Allocator()))["host peak"] - SIZE) < NOISE
     block.close()
     held.close()
 
@@ -123,7 +123,7 @@ def test_what_was_held_before_is_not_of_this_cell(posed):
 @pytest.mark.parametrize("missing", ["RESET", "STATUS"])
 def test_where_the_peak_cannot_be_reset_the_name_says_so(monkeypatch, tmp_path, posed, missing):
     monkeypatch.setattr(memory_peak, missing, str(tmp_path / "nowhere" / "file"))
-    found = Peak(None, "cpu", posed).found(OnDevice(Allocator()))
+    found = Peak(None, "cpu", posed).measured(OnDevice(Allocator()))
     assert set(found) == {"process peak"}
     assert found["process peak"] == resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 

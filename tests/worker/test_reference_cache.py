@@ -1,10 +1,12 @@
 """One worker computes the reference, the others read it."""
 
+import os
+
 import numpy as np
 import pytest
 from conftest import records
 
-from lstm_bench.driver.worker_pool import ReferenceCache
+from lstm_bench.driver.worker_pool import References
 from lstm_bench.model.types import Shape
 from lstm_bench.worker import problem as problems
 from lstm_bench.worker import reference_cache
@@ -12,23 +14,20 @@ from lstm_bench.worker import reference_cache
 SMALL, LARGE = Shape(3, 2, 4, 5), Shape(7, 3, 9, 7)
 
 
-def test_what_one_lays_down_another_reads():
-    place = ReferenceCache({"lstm"})
+def test_what_one_worker_writes_another_reads():
+    files = References({"lstm", "lstm-skip-input"})
     for shape in (LARGE, SMALL):  # a smaller one leaves nothing of the larger behind
+        file = files.file("lstm", shape)
+        assert reference_cache.get(file, shape) is None
         answer = problems.reference(problems.make(shape, 1))
-        reference_cache.put(place.fds["lstm"], answer)
-        for found, laid in zip(reference_cache.get(place.fds["lstm"], shape), answer, strict=True):
-            assert np.array_equal(found, laid)
-    place.close()
-
-
-def test_a_place_counts_as_filled_for_its_own_shape_and_work_only():
-    place = ReferenceCache({"lstm", "lstm-skip-input"})
-    place.filled("lstm", SMALL)
-    assert place.place("lstm", SMALL)["filled"]
-    assert not place.place("lstm", LARGE)["filled"]
-    assert not place.place("lstm-skip-input", SMALL)["filled"]
-    place.close()
+        reference_cache.put(file, answer)
+        assert files.file("lstm", shape) == file
+        for read, written in zip(reference_cache.get(file, shape), answer, strict=True):
+            assert np.array_equal(read, written)
+        assert reference_cache.get(files.file("lstm-skip-input", shape), shape) is None
+        os.ftruncate(file, os.fstat(file).st_size - 1)  # whoever wrote it has died
+        assert reference_cache.get(file, shape) is None
+    files.close()
 
 
 @pytest.mark.processes

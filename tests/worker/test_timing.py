@@ -52,40 +52,36 @@ def a_block(wall_s=1.0, cpu_s=1.7, switches=0):
     return Block(1, [1], 1, 1, cpu_s, wall_s, switches)
 
 
+def warmed(seconds, **sampling):
+    session = Scripted(seconds)
+    return timing.warm_up(session, Sampling(**sampling), session)
+
+
 def test_warm_up_makes_at_least_five_calls_and_fills_its_time():
-    slow, quick = Scripted(forever(0.1)), Scripted(forever(0.001))
-    assert timing.warm_up(slow, Sampling(), slow).calls == 5
-    result = timing.warm_up(quick, Sampling(), quick)
-    assert result.settled
-    assert result.calls == 50
-    assert result.call_s == pytest.approx(0.001)
+    assert warmed(forever(0.1)).calls == 5
+    quick = warmed(forever(0.001))
+    assert (quick.settled, quick.calls, quick.call_s) == (True, 50, pytest.approx(0.001))
 
 
 def test_warm_up_goes_on_while_calls_get_faster():
-    falling = [0.1 * 0.9**n for n in range(40)]
-    session = Scripted([*falling, *[0.001] * 5000])
-    result = timing.warm_up(session, Sampling(), session)
-    assert result.settled
-    assert result.call_s == pytest.approx(0.001)
+    result = warmed([*(0.1 * 0.9**n for n in range(40)), *[0.001] * 5000])
+    assert (result.settled, result.call_s) == (True, pytest.approx(0.001))
 
 
 def test_warm_up_that_never_settles_ends_at_the_cap_and_says_so():
-    session = Scripted(0.01 * 1.05**n for n in range(10_000))
-    result = timing.warm_up(session, Sampling(warmup_cap_s=2.0), session)
+    result = warmed((0.01 * 1.05**n for n in range(10_000)), warmup_cap_s=2.0)
     assert not result.settled
     assert 2.0 <= result.seconds < 2.3
 
 
 @pytest.mark.parametrize("calls", [1, 2])
 def test_warm_up_may_be_asked_for_fewer_calls_than_it_can_judge(calls):
-    session = Scripted(forever(0.3))
-    result = timing.warm_up(session, Sampling(warmup_calls=calls), session)
+    result = warmed(forever(0.3), warmup_calls=calls)
     assert (result.settled, result.call_s) == (True, pytest.approx(0.3))
 
 
 def test_a_call_that_fills_the_cap_by_itself_is_made_once():
-    session = Scripted(forever(9.0))
-    result = timing.warm_up(session, Sampling(warmup_cap_s=5.0), session)
+    result = warmed(forever(9.0), warmup_cap_s=5.0)
     assert (result.calls, result.settled, result.call_s) == (1, False, 9.0)
 
 
@@ -97,63 +93,54 @@ def test_a_block_has_enough_calls_but_not_more_than_the_cap_allows(call_s, calls
     assert timing.calls_per_block(call_s, Sampling(rounds=10, cell_s=30.0)) == calls
 
 
+def a_block_of(call_s, asynchronous=False, seconds=None, **sampling):
+    """A session, and a block of its calls."""
+    session = Scripted(seconds or forever(call_s))
+    return session, timing.block(session, Sampling(**sampling), session, 7, call_s, asynchronous)
+
+
 def test_a_block_keeps_every_sample_and_leaves_out_the_settling_calls():
-    session = Scripted([0.5, 0.1, 0.2, 0.3, 0.4, 0.5])
-    block = timing.block(session, Sampling(), session, 7, 0.1, asynchronous=False)
+    _, block = a_block_of(0.1, seconds=[0.5, 0.1, 0.2, 0.3, 0.4, 0.5])
     assert block.latency_ns == [100_000_000, 200_000_000, 300_000_000, 400_000_000, 500_000_000]
     assert (block.round, block.queued_calls) == (7, 5)
     assert block.queued_ns == sum(block.latency_ns)
 
 
 def test_a_block_of_short_calls_settles_for_some_milliseconds():
-    session = Scripted(forever(0.001))
-    timing.block(session, Sampling(), session, 1, 0.001, asynchronous=False)
-    assert session.made == 5 + 20
+    assert a_block_of(0.001)[0].made == 5 + 20
 
 
 @pytest.mark.parametrize(("call_s", "untimed"), [(0.008, 1), (0.012, 1), (0.049, 1), (0.06, 0)])
 def test_a_block_of_one_call_settles_unless_it_is_slow(call_s, untimed):
     """A cold start is a few per cent of ten milliseconds: all that are near must have none."""
-    session = Scripted(forever(call_s))
-    sampling = Sampling(block_calls=1, block_s=0.005)
-    block = timing.block(session, sampling, session, 1, call_s, asynchronous=False)
+    session, block = a_block_of(call_s, block_calls=1, block_s=0.005)
     assert (session.made, len(block.latency_ns)) == (untimed + 1, 1)
 
 
-def test_queued_calls_are_measured_apart_where_calls_are_asynchronous():
-    session = Scripted(forever(0.1))
-    block = timing.block(session, Sampling(), session, 1, 0.1, asynchronous=True)
-    assert session.made == 1 + 5 + 5
-    assert block.queued_calls == 5
+@pytest.mark.parametrize(
+    ("call_s", "asynchronous", "sampling", "queued"),
+    [
+        (0.1, True, {}, 5),
+        (0.01, False, {"queued_calls": 100}, 100),  # as DeepBench does
+        (1.0, False, {"queued_calls": 100, "cell_s": 5.0}, 5),  # no more than a cell may cost
+        (1.0, False, {"queued_calls": 500, "cell_s": 600.0, "timeout_s": 120.0}, 40),
+    ],
+)
+def test_queued_calls_are_measured_apart(call_s, asynchronous, sampling, queued):
+    """A queue ends before the worker is given up."""
+    session, block = a_block_of(call_s, asynchronous, **sampling)
+    assert block.queued_calls == queued
+    assert block.queued_ns == pytest.approx(queued * call_s * 1e9)
+    assert session.made - queued - len(block.latency_ns) in (0, 1)  # one settles
 
 
 def test_a_queue_of_one_is_the_call_itself_and_is_not_made_twice():
-    session = Scripted(forever(0.5))
-    sampling = Sampling(block_calls=1, block_s=0.005)
-    block = timing.block(session, sampling, session, 1, 0.5, asynchronous=True)
+    session, block = a_block_of(0.5, asynchronous=True, block_calls=1, block_s=0.005)
     assert session.made == block.queued_calls == 1
     assert block.queued_ns == block.latency_ns[0]
 
 
-def test_deepbench_queues_a_hundred():
-    session = Scripted(forever(0.01))
-    block = timing.block(session, Sampling(queued_calls=100), session, 1, 0.01, asynchronous=False)
-    assert block.queued_calls == 100
-    assert block.queued_ns == pytest.approx(1e9, rel=1e-6)
-
-
-def test_a_hundred_queued_calls_do_not_break_a_slow_cells_cap():
-    session = Scripted(forever(1.0))
-    sampling = Sampling(queued_calls=100, cell_s=5.0)
-    block = timing.block(session, sampling, session, 1, 1.0, asynchronous=False)
-    assert block.queued_calls == 5
-
-
-def test_a_queue_ends_before_the_worker_is_given_up():
-    session = Scripted(forever(1.0))
-    sampling = Sampling(queued_calls=500, cell_s=600.0, timeout_s=120.0)
-    block = timing.block(session, sampling, session, 1, 1.0, asynchronous=False)
-    assert block.queued_calls == 40
+def test_a_block_ends_before_the_worker_is_given_up():
     assert timing.calls_per_block(1.0, Sampling(block_calls=500, cell_s=1e5, timeout_s=120)) == 40
 
 
@@ -224,10 +211,7 @@ def test_a_cell_converges_when_the_interval_is_narrow_and_the_rounds_are_done():
     assert convergence.converged(steady, sampling)
     assert not convergence.converged(steady[:9], sampling)
     assert not convergence.converged([1.0 + 0.02 * n for n in range(10)], sampling)
-
-
-def test_calls_that_a_clock_does_not_see_converge():
-    assert convergence.converged([0.0] * 10, Sampling(rounds=10))
+    assert convergence.converged([0.0] * 10, sampling)  # calls that a clock does not see
 
 
 def test_outliers_are_counted():

@@ -13,9 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from lstm_bench.driver import driver
-from lstm_bench.driver.cell import blank_record
-from lstm_bench.driver.driver import Outcome
+from lstm_bench.driver.cell import record_of
+from lstm_bench.driver.context import Observer, Outcome
 from lstm_bench.features.cluster.node import Measured, Share
 from lstm_bench.model.types import Cell, Record, Shape
 from lstm_bench.model.units import counted, listed, span
@@ -112,7 +111,7 @@ def plan_at(plan: Plan, place: Place) -> Plan:
 def run(
     engine: Engine,
     work: Sequence[Job],
-    observer: driver.Observer,
+    observer: Observer,
     stop: Callable[[], bool] = lambda: False,
     budget_s: float | None = None,
 ) -> Outcome:
@@ -125,7 +124,7 @@ class _Dispatch:
         self,
         engine: Engine,
         work: Sequence[Job],
-        observer: driver.Observer,
+        observer: Observer,
         stop: Callable[[], bool],
         budget_s: float | None,
     ):
@@ -274,7 +273,7 @@ class _Dispatch:
         why = f"lost {len(job.losses)} times: {listed(job.losses)}"
         group = f"{job.shape.label} lost"
         cells = [cell for cell in job.cells if cell.key not in job.finished]
-        failed = [blank_record(job.part.plan, c, None, "crashed", why, group) for c in cells]
+        failed = [record_of(job.part.plan, c, None, "crashed", why, group) for c in cells]
         job.part.sink.append_all((record, [], None) for record in failed)
         self.tell(failed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lstm_bench.driver import driver, machine, machine_lock, preflight, worker_pool
+from lstm_bench.driver.context import Context
 from lstm_bench.frameworks import framework_of
 from lstm_bench.model.types import Cell, LstmBenchError, Record
 from lstm_bench.runs import nodes
@@ -91,8 +93,8 @@ class Agent:
             self._warnings = self._open.enter_context(token)
         self._warnings += _niceness()
         self._machine = {"cpu": machine.cpu_model(), "gpus": machine.gpus()}
-        walk = driver.Walk(plan, self._kept, _Silent(), missing=missing)
-        self._walk = self._open.enter_context(walk)
+        self._context = Context(plan, self._kept, _Silent(), missing=missing)
+        self._runner = self._open.enter_context(driver.Runner(self._context))
 
     def around_run(self) -> tuple[dict[str, Any], list[str]]:
         """What features measure of this machine before a run, and what they could not."""
@@ -101,23 +103,24 @@ class Agent:
     def measure(
         self, cells: list[Cell], finished: Collection[str], budget_s: float | None
     ) -> Measured:
-        """All cells of one shape, pass by pass; see `driver.run` for `finished`."""
-        started, timed_s, spent = time.monotonic(), self._walk.timed_s, dict(self._walk.spent_s)
+        """Measure all cells of one shape, pass by pass; see `Context` for `finished`."""
+        outcome = self._context.outcome
+        started, timed_s, spent = time.monotonic(), outcome.timed_s, dict(outcome.spent_s)
         self._kept.cells.clear()
-        self._walk.finished_before = finished
-        deadline = None if budget_s is None else started + budget_s
+        self._context.finished = finished
+        deadline = math.inf if budget_s is None else started + budget_s
         for (number, shape), group in by_shape(cells).items():
-            self._walk.measure(number, shape, group, deadline)
+            self._runner.measure(number, shape, group, deadline)
         warnings, self._warnings = self._warnings, []
         for record in self._kept.records:
             nodes.sign(record, self.share.node, self._machine)
         return Measured(
             list(self._kept.cells),
             time.monotonic() - started,
-            self._walk.timed_s - timed_s,
-            {what: s - spent.get(what, 0.0) for what, s in self._walk.spent_s.items()},
+            outcome.timed_s - timed_s,
+            {activity: s - spent.get(activity, 0.0) for activity, s in outcome.spent_s.items()},
             warnings,
-            self._walk.note,
+            self._runner.note,
         )
 
     def close(self) -> None:

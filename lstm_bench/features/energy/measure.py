@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol
 
+import msgspec
+
+from lstm_bench.driver.gpu import Gauge
+from lstm_bench.driver.protocol import LONGEST_NS
 from lstm_bench.model.types import LEAD_S, WINDOW_S, Energy
 from lstm_bench.model.units import counted
 
@@ -29,22 +31,24 @@ PATIENCE_S = 2.0  # for the last read
 BLUR_S = 0.03  # reads further apart than this do not tell when the counter moved
 
 
-class Counter(Protocol):
-    """What is read; a `gpu.Gauge` is one."""
+class Loaded(msgspec.Struct):
+    """A worker's reply to `load`: what it did without a pause."""
 
-    @property
-    def reason(self) -> str: ...
-    def energy_j(self) -> float | None: ...
-    def give_up(self) -> None: ...
+    calls: int
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.calls < LONGEST_NS and 0 < self.seconds < LONGEST_NS):
+            raise ValueError("a load without calls")
 
 
-class Load(Protocol):
-    """What a worker did without a pause; `protocol.Loaded` is one."""
+REPLIES = {"load": Loaded}
 
-    @property
-    def calls(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
+
+def counter_j(gauge: Gauge) -> float | None:
+    """The energy counter, in some 4 ms; it moves about ten times a second."""
+    energy_mj = gauge.ask("energy", "nvmlDeviceGetTotalEnergyConsumption")
+    return None if energy_mj is None else energy_mj / 1000
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,8 @@ class Tick:
 class Ticks:
     """Polls the counter in a thread, while it is entered, and keeps the ticks."""
 
-    def __init__(self, counter: Counter, now: Callable[[], float] = time.monotonic):
-        self.counter, self.now = counter, now
+    def __init__(self, gauge: Gauge, now: Callable[[], float] = time.monotonic):
+        self.gauge, self.now = gauge, now
         self.ticks: list[Tick] = []
         self.lost = False  # the counter does not answer, several times in a row
         self._missed = 0
@@ -72,22 +76,17 @@ class Ticks:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(PATIENCE_S)
         if self._thread.is_alive():  # the next to ask would wait as long
             self.lost = True
-            self.counter.give_up()
+            self.gauge.give_up()
 
-    def look(self) -> None:
+    def read(self) -> None:
         """Read once. A tick happened between two reads: in the middle, as far as we know."""
         before = self.now()
-        energy = self.counter.energy_j()
+        energy = counter_j(self.gauge)
         at = (before + self.now()) / 2
         if energy is None:
             self._missed += 1
@@ -101,53 +100,51 @@ class Ticks:
 
     def _run(self) -> None:
         while not self.lost and not self._stop.wait(POLL_S):
-            self.look()
+            self.read()
 
 
-Watching = Callable[[Counter], AbstractContextManager[Ticks]]
+Watching = Callable[[Gauge], AbstractContextManager[Ticks]]
 
 
 def measure(
-    counter: Counter,
-    run_load: Callable[[float], Load],
+    gauge: Gauge,
+    run_load: Callable[[float], Loaded],
     idle_w: float | None = None,
     window_s: float = WINDOW_S,
-    now: Callable[[], float] = time.monotonic,
     watching: Watching = Ticks,
 ) -> Energy:
     """Power and pace of a load; `run_load` runs it for so many seconds and returns when it ends.
 
     What `run_load` raises is the caller's. Where there is no counter no load is run.
     """
-    if counter.energy_j() is None:
-        return Energy(problem=counter.reason or "the energy counter does not answer")
-    with watching(counter) as watch:
-        asked = now()
+    if counter_j(gauge) is None:
+        return Energy(problem=gauge.reason or "the energy counter does not answer")
+    with watching(gauge) as watch:
+        asked = watch.now()
         load = run_load(window_s + LEAD_S)
-        answered = now()
+        answered = watch.now()
     if watch.lost:
-        return Energy(problem=counter.reason or "the energy counter stopped answering")
+        return Energy(problem=gauge.reason or "the energy counter stopped answering")
     start = max(asked, answered - load.seconds)
     return of_load(inside(watch.ticks, start, answered), load, idle_w)
 
 
 def idle_power(
-    counter: Counter,
+    gauge: Gauge,
     seconds: float = IDLE_S,
     sleep: Callable[[float], None] = time.sleep,
-    now: Callable[[], float] = time.monotonic,
     watching: Watching = Ticks,
 ) -> float | None:
-    """What the GPU draws while nothing runs on it; None if that cannot be told.
+    """What the GPU draws while nothing runs on it; None if unknown.
 
     To be read while the workers are alive: a CUDA context alone keeps the clocks up.
     """
-    if counter.energy_j() is None:
+    if counter_j(gauge) is None:
         return None
-    with watching(counter) as watch:
-        start = now()
+    with watching(gauge) as watch:
+        start = watch.now()
         sleep(seconds)
-        end = now()
+        end = watch.now()
     ticks = inside(watch.ticks, start, end)
     return None if watch.lost or problem_of(ticks) else power(ticks)
 
@@ -179,8 +176,8 @@ def power(ticks: Sequence[Tick]) -> float:
     return 1 / slope
 
 
-def of_load(ticks: Sequence[Tick], load: Load, idle_w: float | None) -> Energy:
-    """What the ticks inside a load tell of it."""
+def of_load(ticks: Sequence[Tick], load: Loaded, idle_w: float | None) -> Energy:
+    """The energy of a load, by the ticks inside it."""
     problem = problem_of(ticks)
     return Energy(
         power_w=None if problem else power(ticks),
@@ -199,20 +196,22 @@ def together(loads: Sequence[Energy]) -> Energy | None:
     What the GPU draws when idle is the mean of what was held for each. A load without a power
     counts only if none has one.
     """
-    known = [one for one in loads if one.power_w is not None and one.call_s is not None]
+    known = [load for load in loads if load.power_w is not None and load.call_s is not None]
     if len(known) < 2:
         return known[0] if known else loads[0] if loads else None
-    calls = sum(one.calls for one in known)
-    seconds = [one.calls * (one.call_s or 0.0) for one in known]
-    joules = sum((one.power_w or 0.0) * took_s for one, took_s in zip(known, seconds, strict=True))
-    idle = [one.idle_w for one in known if one.idle_w is not None]
+    calls = sum(load.calls for load in known)
+    load_w = [load.power_w or 0.0 for load in known]
+    load_call_s = [load.call_s or 0.0 for load in known]
+    seconds = [load.calls * call_s for load, call_s in zip(known, load_call_s, strict=True)]
+    joules = sum(power_w * took_s for power_w, took_s in zip(load_w, seconds, strict=True))
+    idle = [load.idle_w for load in known if load.idle_w is not None]
     return Energy(
         power_w=joules / sum(seconds),
         idle_w=statistics.fmean(idle) if idle else None,
-        window_s=sum(one.window_s for one in known),
-        ticks=sum(one.ticks for one in known),
+        window_s=sum(load.window_s for load in known),
+        ticks=sum(load.ticks for load in known),
         calls=calls,
         call_s=sum(seconds) / calls,
-        load_w=[one.power_w or 0.0 for one in known],
-        load_call_s=[one.call_s or 0.0 for one in known],
+        load_w=load_w,
+        load_call_s=load_call_s,
     )

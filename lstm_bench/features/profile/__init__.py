@@ -10,7 +10,10 @@ FEATURE = Feature(
     doors={
         "column-ladder": "report:why_slower",
         "figure": "figures:drawn",
+        "follow_up": "follow_up:ProfileFollowUp",
+        "reply": "follow_up:REPLIES",
         "report": "command:kernels",
+        "request": "in_worker:REQUESTS",
         "section": "report:document",
     },
 )

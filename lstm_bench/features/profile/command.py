@@ -16,7 +16,8 @@ from lstm_bench.model.types import LstmBenchError, Settings, Shape, Stopped
 
 if TYPE_CHECKING:
     from lstm_bench.analysis.results import Run
-    from lstm_bench.driver.protocol import Profiled
+    from lstm_bench.driver.context import Context
+    from lstm_bench.features.profile.follow_up import Profiled
     from lstm_bench.model.profile import Profile
     from lstm_bench.model.types import Record
     from lstm_bench.report.document import Document
@@ -118,36 +119,34 @@ def profile(
         )
     own = row.settings_in(Settings(device=options.device_for(device))).device
     _early(trace, figure, own, operators)
-    record, found, happened = _measured(
-        *(implementation, shape, device, threads, pythons, operators),
-        timeline=bool(trace or figure),
-    )
-    options.write(kernel_report.cell_document(record, found, sort, top), form, output)
-    if found.problem or not found.parts:
-        raise Stopped(_nothing(record, found, own, operators))
-    if (trace or figure) and not happened.activities:
-        raise Stopped("no timeline: the profiler told of no times")
+    timeline = bool(trace or figure)
+    record, reply = _measured(implementation, shape, device, threads, pythons, operators, timeline)
+    options.write(kernel_report.cell_document(record, reply.profile, sort, top), form, output)
+    if reply.profile.problem or not reply.profile.parts:
+        raise Stopped(_nothing(record, reply.profile, own, operators))
+    if timeline and not reply.activities:
+        raise Stopped("no timeline: the profiler gave no times")
     title = f"{record.implementation} at {record.shape.label}"
     if trace:
         from lstm_bench.features.profile import trace as traces
 
-        content = traces.chrome(happened.activities, happened.windows, title)
+        content = traces.chrome(reply.activities, reply.windows, title)
         options.write_file(trace, json.dumps(content))
     if figure:
         from lstm_bench.features.profile import figures as profile_figures
 
         try:
             profile_figures.timeline(
-                happened.activities, happened.windows, figure, record.shape.timesteps, title
+                reply.activities, reply.windows, figure, record.shape.timesteps, title
             )
         except OSError as error:
             raise options.cannot_write(figure, error) from None
         click.echo(f"wrote {figure}", err=True)
 
 
-def _nothing(record: Record, found: Profile, device: str, operators: bool) -> str:
+def _nothing(record: Record, profile: Profile, device: str, operators: bool) -> str:
     """Why there is nothing to show, and what can be had instead."""
-    why = found.problem or f"{found.source} saw nothing"
+    why = profile.problem or f"{profile.source} saw nothing"
     same = ["--shape", record.shape.label, "--device", device]
     words, instead = ["grid", "-i", record.implementation, *same], "times"
     if device == "cuda" and not operators:
@@ -176,11 +175,11 @@ def _measured(
     pythons: Sequence[str],
     operators: bool,
     timeline: bool = False,
-) -> tuple[Record, Profile, Profiled]:
+) -> tuple[Record, Profiled]:
     """Run the one cell; nothing of it stays on disk."""
     from lstm_bench.commands.run import run
     from lstm_bench.driver import preflight
-    from lstm_bench.driver.follow_ups import ProfileOptions
+    from lstm_bench.features.profile.follow_up import ProfileFollowUp
     from lstm_bench.runs.choice import RunOptions
 
     data = {
@@ -201,11 +200,15 @@ def _measured(
         quiet=True,
     )
     seen: list[Profiled] = []
-    session = run(asked, ProfileOptions(operators, seen.append, timeline, depth=True))
+
+    def follow_up(context: Context) -> ProfileFollowUp:
+        return ProfileFollowUp(context, seen.append, timeline, operators, depth=True)
+
+    session = run(asked, [follow_up])
     if session.interrupted and not seen:
         sys.exit(session.code)
     if not session.records or not seen:
-        told = [text for record in session.records for text in (record.reason, *record.warnings)]
-        why = "; ".join(filter(None, told))
+        reasons = [text for record in session.records for text in (record.reason, *record.warnings)]
+        why = "; ".join(filter(None, reasons))
         raise Stopped(f"{implementation} at {shape.label} could not be profiled: {why}")
-    return session.records[0], seen[0].profile, seen[0]
+    return session.records[0], seen[0]

@@ -13,8 +13,9 @@ from lstm_bench.analysis.results import Run
 from lstm_bench.features.profile import cells as profiled_cells
 from lstm_bench.features.profile.cells import Split
 from lstm_bench.features.profile.families import FAMILIES, families
+from lstm_bench.features.profile.summary import summary
 from lstm_bench.features.profile.trace import lanes
-from lstm_bench.model.profile import Activity, Window, summary
+from lstm_bench.model.profile import Activity, Window
 from lstm_bench.model.types import LstmBenchError, Shape
 from lstm_bench.model.units import over, percent, seconds
 from lstm_bench.report import figures

@@ -9,7 +9,7 @@ import types
 
 import pytest
 from conftest import start
-from test_kill import children, gone, whole_lines
+from fakes import children, gone, whole_lines
 
 GRID = {
     "hidden": list(range(3, 15)),

@@ -1,5 +1,6 @@
 """Energy per call: the ticks that count, the line through them, and what is too short to tell."""
 
+import itertools
 import math
 import random
 import sys
@@ -51,7 +52,7 @@ class Bench:
     def pass_time(self, seconds):
         end = self.now() + seconds
         while self.now() < end:
-            self.watch.look()
+            self.watch.read()
             self.nvml.now_s += energy.POLL_S
 
     def run_load(self, seconds):
@@ -63,12 +64,10 @@ class Bench:
 
     def measure(self, **options):
         options = {"idle_w": IDLE_W, **options}
-        return energy.measure(
-            self.gauge, self.run_load, now=self.now, watching=self.watching, **options
-        )
+        return energy.measure(self.gauge, self.run_load, watching=self.watching, **options)
 
     def idle_power(self, seconds=1.0):
-        return energy.idle_power(self.gauge, seconds, self.pass_time, self.now, self.watching)
+        return energy.idle_power(self.gauge, seconds, self.pass_time, self.watching)
 
 
 def test_several_loads_are_all_their_energy_over_all_their_calls():
@@ -116,6 +115,7 @@ def test_energy_is_power_inside_the_load_times_seconds_per_call():
     assert (found.idle_w, found.problem) == (IDLE_W, "")
     assert 0.8 < found.window_s < 1.2
     assert found.ticks >= 9
+    assert not [name for name in to_json(found) if name.endswith("_j")]  # joules are derived
 
 
 def test_idle_time_before_and_after_the_load_is_not_in_it():
@@ -136,7 +136,7 @@ def test_a_worker_that_is_slow_to_begin_does_not_spoil_it():
         bench.pass_time(0.5)
         return bench.run_load(seconds)
 
-    found = energy.measure(bench.gauge, late, IDLE_W, now=bench.now, watching=bench.watching)
+    found = energy.measure(bench.gauge, late, IDLE_W, watching=bench.watching)
     assert found.power_w == pytest.approx(LOAD_W, rel=0.03)
     assert found.window_s < WINDOW_S + LEAD_S
 
@@ -164,11 +164,8 @@ def test_a_load_longer_than_was_asked_for_counts_in_full():
     assert found.window_s > 1.5
 
 
-def test_idle_power_is_read_off_the_same_counter():
+def test_idle_power_is_read_off_the_same_counter_and_leaves_a_load_before_it_out():
     assert Bench().idle_power() == pytest.approx(IDLE_W, rel=0.02)
-
-
-def test_idle_power_right_after_a_load_leaves_the_load_out():
     bench = Bench()
     bench.measure()
     assert bench.idle_power() == pytest.approx(IDLE_W, rel=0.02)
@@ -251,15 +248,13 @@ def test_without_a_counter_no_load_is_run(driver, words):
     assert bench.idle_power() is None
 
 
-def test_a_cpu_has_no_energy_and_says_why():
-    found = energy.measure(open_gauge("cpu"), lambda _: pytest.fail("no load is of use"))
-    assert "CPU" in found.problem
-
-
-def test_without_the_package_the_problem_is_what_to_type(monkeypatch):
+@pytest.mark.parametrize(
+    ("device", "words"), [("cpu", "CPU"), ("cuda", "pip install nvidia-ml-py")]
+)
+def test_without_a_gpu_or_the_package_no_load_is_run(monkeypatch, device, words):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    found = energy.measure(open_gauge("cuda"), lambda _: pytest.fail("no load is of use"))
-    assert "pip install nvidia-ml-py" in found.problem
+    found = energy.measure(open_gauge(device), lambda _: pytest.fail("no load is of use"))
+    assert words in found.problem
 
 
 def test_a_gpu_that_is_lost_in_the_middle_costs_the_energy_only():
@@ -296,64 +291,54 @@ def test_an_old_record_keeps_its_power_and_its_joules_are_derived_anew():
     assert found.net_uncertainty > 1
 
 
-def test_a_record_keeps_what_was_measured_and_no_joules():
-    assert not [name for name in to_json(Bench().measure()) if name.endswith("_j")]
-
-
 # when a tick happened
 
 
-class Scripted:
-    """A counter that answers from a list; each read takes 4 ms."""
+class Counter:
+    """A counter that gives these values; each read takes 4 ms. None: it does not answer."""
 
-    reason = ""
+    reason = "gone"
 
     def __init__(self, joules):
         self.joules, self.now_s = iter(joules), 0.0
+        self.reads, self.enough = 0, threading.Event()
 
-    def energy_j(self):
+    def ask(self, *_):
         self.now_s += 0.004
-        return next(self.joules)
+        self.reads += 1
+        if self.reads >= 20:
+            self.enough.set()
+        joules = next(self.joules)
+        return None if joules is None else 1000 * joules
+
+    def ticks(self, *pauses_s):
+        """What is seen with these pauses between reads."""
+        watch = Ticks(self, lambda: self.now_s)
+        for pause_s in pauses_s:
+            watch.read()
+            self.now_s += pause_s
+        assert not watch.lost
+        return watch.ticks
 
 
 def test_a_tick_lies_between_two_reads_and_the_first_value_is_none():
-    counter = Scripted([5.0, 5.0, 9.0, 9.0, 12.0])
-    watch = Ticks(counter, lambda: counter.now_s)
-    for _ in range(5):
-        watch.look()
-        counter.now_s += 0.006
     # reads have their middle at 2, 12, 22, 32, 42 ms
-    assert watch.ticks == [Tick(pytest.approx(0.017), 9.0), Tick(pytest.approx(0.037), 12.0)]
+    seen = Counter([5.0, 5.0, 9.0, 9.0, 12.0]).ticks(*5 * [0.006])
+    assert seen == [Tick(pytest.approx(0.017), 9.0), Tick(pytest.approx(0.037), 12.0)]
 
 
 def test_a_move_after_a_long_pause_is_no_tick():
     """Whoever was held up does not know when it moved; the next one counts again."""
-    counter = Scripted([5.0, 9.0, 12.0])
-    watch = Ticks(counter, lambda: counter.now_s)
-    watch.look()
-    counter.now_s += 0.5
-    watch.look()
-    watch.look()
-    assert [tick.energy_j for tick in watch.ticks] == [12.0]
+    seen = Counter([5.0, 9.0, 12.0]).ticks(0.5, 0, 0)
+    assert [tick.energy_j for tick in seen] == [12.0]
 
 
-class Restless:
-    """A counter that moves at every read, and says when it was read often enough."""
-
-    reason = "gone"
-
-    def __init__(self, ends_after=10**9):
-        self.reads, self.ends_after, self.enough = 0, ends_after, threading.Event()
-
-    def energy_j(self):
-        self.reads += 1
-        if self.reads >= 20:
-            self.enough.set()
-        return float(self.reads) if self.reads <= self.ends_after else None
+def test_an_error_that_passes_costs_no_energy():
+    assert len(Counter([10.0, 10.0, None, 10.0, 40.0, 40.0]).ticks(*6 * [0.006])) == 1
 
 
 def test_the_watch_polls_in_a_thread_while_it_is_entered():
-    counter = Restless()
+    counter = Counter(itertools.count())
     watch = Ticks(counter)
     with watch:
         assert counter.enough.wait(60)
@@ -371,12 +356,12 @@ def test_a_worker_that_dies_in_the_load_leaves_no_thread_behind():
 
     before = threading.active_count()
     with pytest.raises(RuntimeError, match="the worker is gone"):
-        energy.measure(Restless(), dies)
+        energy.measure(Counter(itertools.count()), dies)
     assert threading.active_count() == before
 
 
 def test_a_counter_that_stops_answering_ends_the_polling():
-    counter = Restless(ends_after=30)
+    counter = Counter(itertools.chain(range(30), itertools.repeat(None)))
 
     def load(seconds):
         assert counter.enough.wait(60)
@@ -387,25 +372,25 @@ def test_a_counter_that_stops_answering_ends_the_polling():
     assert energy.measure(counter, load).problem == "gone"
 
 
-def test_an_error_that_passes_costs_no_energy():
-    times = iter(0.01 * n for n in range(1000))
-    found = [10.0, 10.0, None, 10.0, 40.0, 40.0]
-    watch = Ticks(Hiccups(found), now=lambda: next(times))
-    for _ in found:
-        watch.look()
-    assert (watch.lost, len(watch.ticks)) == (False, 1)
+def test_a_counter_that_hangs_is_not_asked_again(monkeypatch):
+    monkeypatch.setattr(energy, "PATIENCE_S", 0.05)
+    over, asked, given_up = threading.Event(), [], []
 
+    class Hangs:
+        reason = "NVML hangs"
 
-class Hiccups:
-    """A counter that does not answer now and then."""
+        def ask(self, *_):
+            asked.append(threading.current_thread())
+            if len(asked) > 1:
+                over.wait(60)
+            return None if given_up else 1.0
 
-    reason = ""
+        def give_up(self):
+            given_up.append(True)
 
-    def __init__(self, answers):
-        self.answers = iter(answers)
-
-    def energy_j(self):
-        return next(self.answers)
+    found = energy.measure(Hangs(), lambda _: time.sleep(0.1))
+    over.set()
+    assert (found.problem, given_up) == ("NVML hangs", [True])
 
 
 def test_the_line_repeats_better_than_its_ends():
@@ -421,26 +406,3 @@ def test_the_line_repeats_better_than_its_ends():
         for way in off:
             off[way] += (way(line) / 455 - 1) ** 2
     assert off[energy.power] < 0.7 * off[ends]
-
-
-def test_a_counter_that_hangs_is_not_asked_again(monkeypatch):
-    monkeypatch.setattr(energy, "PATIENCE_S", 0.05)
-    over, asked, given_up = threading.Event(), [], []
-
-    class Hangs:
-        reason = "NVML hangs"
-
-        def energy_j(self):
-            asked.append(threading.current_thread())
-            if len(asked) > 1:
-                over.wait(60)
-            return None if given_up else 1.0
-
-        def give_up(self):
-            given_up.append(True)
-
-    counter = Hangs()
-    found = energy.measure(counter, lambda _: time.sleep(0.1))
-    over.set()
-    assert found.problem == "NVML hangs"
-    assert given_up == [True]

@@ -5,6 +5,7 @@ from made_up_grid import GRID, cell, grid, run_of
 
 from lstm_bench.features.page import findings
 from lstm_bench.features.page.findings import trust
+from lstm_bench.model.types import Check
 from lstm_bench.report import run_report
 from lstm_bench.report.fastest import Compared
 

@@ -10,8 +10,9 @@ from conftest import REPOSITORY
 
 from lstm_bench.features.profile import in_worker as profiling
 from lstm_bench.features.profile.in_worker import cupti
+from lstm_bench.features.profile.summary import summary
 from lstm_bench.model.demangle import readable
-from lstm_bench.model.profile import Activity, Launch, summary
+from lstm_bench.model.profile import Activity, Launch
 from lstm_bench.worker.session import Session
 
 PRODUCT = (
@@ -89,21 +90,30 @@ class Standard(Session):
             self.gpu.launch(CELL, 1_800)
 
 
-def collect(gpu, session, calls=5):
-    return cupti.collect(session.call, session.wait, calls, discard=1)[0]
+def collect(call, calls=5):
+    return cupti.collect(call, lambda: None, calls, discard=1)[0]
+
+
+def profile_of(device="cuda", **session):
+    """The profile of a session with these methods."""
+    made = Session()
+    vars(made).update(session)
+    return profiling.profile(made, 1e-3, device).profile
 
 
 def test_the_kernels_of_standard_are_what_the_algorithm_says(gpu):
-    profile = collect(gpu, Standard(gpu))
+    profile = collect(Standard(gpu).call)
     counts = {part.name.split("<")[0]: part.count for part in profile.parts}
     assert counts == {"gemmSN_TN_kernel": 25, "elemWiseRNNcell": 25, INPUT: 1}
+    raw = {part.name: part.raw for part in profile.parts}
+    assert raw["elemWiseRNNcell<float, float, float>"] == CELL
+    assert raw[INPUT] == ""
     assert (profile.problem, profile.source, profile.calls) == ("", "CUPTI", 5)
     assert (profile.kernels, profile.launches) == (51, 51)
 
 
 def test_each_grid_and_block_of_a_kernel_is_told_with_its_registers(gpu):
     """Of one name with two grids there are two launches; their counts and times add up."""
-    session = Session()
 
     def call():
         gpu.configure((16, 4, 1), 256, 128)
@@ -112,8 +122,7 @@ def test_each_grid_and_block_of_a_kernel_is_told_with_its_registers(gpu):
         for _ in range(STEPS):
             gpu.launch(PRODUCT, 6_600)
 
-    session.call = call
-    (part,) = collect(gpu, session).parts
+    (part,) = collect(call).parts
     assert part.launches == [
         Launch((132, 1, 2), (64, 1, 1), 40, 25, pytest.approx(165e-6)),
         Launch((16, 4, 1), (256, 1, 1), 128, 1, pytest.approx(30e-6)),
@@ -122,7 +131,7 @@ def test_each_grid_and_block_of_a_kernel_is_told_with_its_registers(gpu):
 
 
 def test_busy_is_the_kernels_own_time_and_the_rest_of_the_span_is_gap(gpu):
-    profile = collect(gpu, Standard(gpu))
+    profile = collect(Standard(gpu).call)
     busy = 30_000 + STEPS * (6_600 + 1_800)
     assert profile.busy_s == pytest.approx(busy / 1e9)
     assert profile.kernel_s == profile.busy_s
@@ -143,22 +152,18 @@ def test_early_calls_are_made_and_thrown_away(gpu, call_s, early, calls):
 
 
 def test_a_graph_is_one_launch_of_many_kernels(gpu):
-    session = Session()
-    session.call = lambda: gpu.replay([(INPUT, 30_000)] + [(PRODUCT, 6_600), (CELL, 1_800)] * 25)
-    profile = collect(gpu, session)
+    kernels = [(INPUT, 30_000)] + [(PRODUCT, 6_600), (CELL, 1_800)] * 25
+    profile = collect(lambda: gpu.replay(kernels))
     assert (profile.problem, profile.kernels, profile.launches) == ("", 51, 1)
 
 
 def test_copies_and_fills_are_movement_and_not_kernels(gpu):
-    session = Session()
-
     def call():
         gpu.launch(INPUT, 10_000)
         gpu.copy(4096, 2_000)
         gpu.fill(1024, 1_000)
 
-    session.call = call
-    profile = collect(gpu, session)
+    profile = collect(call)
     assert profile.kernel_s == pytest.approx(10e-6)
     assert profile.busy_s == pytest.approx(13e-6)
     assert profile.moved_bytes == 5120
@@ -166,13 +171,6 @@ def test_copies_and_fills_are_movement_and_not_kernels(gpu):
         ("copy", "device to device", 4096),
         ("fill", "memset", 1024),
     }
-
-
-def test_raw_names_are_kept_beside_readable_ones(gpu):
-    profile = collect(gpu, Standard(gpu))
-    raw = {part.name: part.raw for part in profile.parts}
-    assert raw["elemWiseRNNcell<float, float, float>"] == CELL
-    assert raw[INPUT] == ""
 
 
 @pytest.mark.parametrize(
@@ -201,38 +199,34 @@ def test_what_is_not_a_launch_is_not_kept(gpu):
 
 def test_records_may_fill_many_buffers(gpu, monkeypatch):
     monkeypatch.setattr(cupti, "_BUFFER", 1000)  # four kernels
-    profile = collect(gpu, Standard(gpu))
+    profile = collect(Standard(gpu).call)
     assert (profile.problem, profile.kernels, profile.launches) == ("", 51, 51)
 
 
 # trouble
 
 
-def test_nothing_listens_after_the_pass_whatever_happened(gpu):
-    collect(gpu, Standard(gpu))
-    assert (gpu.attached, gpu.do.gpu_finalized()) == (False, 1)
+def test_nothing_listens_after_the_pass_whatever_happened_and_it_can_listen_again(gpu):
+    first, second = collect(Standard(gpu).call), collect(Standard(gpu).call)
+    assert first.parts == second.parts
+    assert (gpu.attached, gpu.do.gpu_finalized()) == (False, 2)
 
     def broken():
         raise RuntimeError("out of memory")
 
     with pytest.raises(RuntimeError):
-        cupti.collect(broken, lambda: None, 3, discard=1)
-    assert (gpu.attached, gpu.do.gpu_finalized()) == (False, 2)
-
-
-def test_it_can_listen_again_and_again(gpu):
-    first, second = collect(gpu, Standard(gpu)), collect(gpu, Standard(gpu))
-    assert first.parts == second.parts
+        collect(broken)
+    assert (gpu.attached, gpu.do.gpu_finalized()) == (False, 3)
 
 
 def test_records_that_cupti_says_it_dropped_make_the_split_doubtful(gpu):
     gpu.do.gpu_set_dropped(7)
-    assert collect(gpu, Standard(gpu)).problem == "the profiler lost 7 records"
+    assert collect(Standard(gpu).call).problem == "the profiler lost 7 records"
 
 
 def test_a_kernel_that_is_missing_from_one_call_is_noticed(gpu):
     gpu.do.gpu_set_hidden(200, 200)
-    problem = collect(gpu, Standard(gpu), calls=3).problem
+    problem = collect(Standard(gpu).call, 3).problem
     assert "no whole number (51, 51, 50, 51)" in problem
 
 
@@ -247,13 +241,11 @@ def test_a_kernel_that_is_missing_from_every_call_is_noticed():
 
 def test_a_record_that_cupti_cannot_step_over_counts_as_lost(gpu):
     gpu.do.gpu_set_refusal(b"cuptiActivityGetNextRecord", 13)
-    assert "lost" in collect(gpu, Standard(gpu)).problem
+    assert "lost" in collect(Standard(gpu).call).problem
 
 
 def test_no_kernel_at_all_is_a_problem_and_not_a_zero(gpu):
-    session = Session()
-    session.call = lambda: None
-    assert collect(gpu, session).problem == "the profiler saw no kernel"
+    assert collect(lambda: None).problem == "the profiler saw no kernel"
 
 
 @pytest.mark.parametrize("call", ["cuptiActivityRegisterCallbacks", "cuptiActivityEnable"])
@@ -273,15 +265,14 @@ def test_a_refusal_of_the_driver_is_told_in_its_words(gpu, call, code, text):
 
 
 def test_without_cupti_the_remedy_is_named(no_cupti):
-    profile = profiling.profile(Session(), 1e-3, "cuda").profile
+    profile = profile_of()
     assert "pip install nvidia-cuda-cupti" in profile.problem
     assert profile.busy_s is None
 
 
 def test_a_library_that_is_something_else_is_not_taken_for_cupti(monkeypatch):
     monkeypatch.setattr(cupti, "find", lambda: "libm.so.6")
-    profile = profiling.profile(Session(), 1e-3, "cuda").profile
-    assert profile.problem.startswith("no CUPTI")
+    assert profile_of().problem.startswith("no CUPTI")
 
 
 def test_the_library_of_the_framework_is_found_and_the_newest_taken(tmp_path, monkeypatch):
@@ -302,34 +293,21 @@ def test_a_library_that_is_loaded_already_goes_first(library):
     assert done.stdout.strip() == library, done.stderr
 
 
-def test_without_cupti_the_framework_is_asked_and_named(no_cupti):
-    session = Session()
-    session.profiler = "torch.profiler"
-    kernels = [Activity("kernel", "k", 10, 20, correlation=1), Activity("launch", "l", 5, 6, 0, 1)]
-    session.activities = lambda calls: (kernels, [(0, 100)])
-    profile = profiling.profile(session, 1e-3, "cuda").profile
+def test_without_cupti_the_framework_is_asked_and_the_profile_says_why(no_cupti):
+    name = "void f<int>(int)"
+    seen = [Activity("kernel", name, 10, 20, correlation=1), Activity("launch", "l", 5, 6, 0, 1)]
+    profile = profile_of(profiler="torch.profiler", activities=lambda calls: (seen, [(0, 100)]))
     assert (profile.source, profile.kernels, profile.problem) == ("torch.profiler", 1, "")
-
-
-def test_a_profile_by_another_source_says_why_it_is_not_cupti(no_cupti):
-    session = Session()
-    session.profiler = "torch.profiler"
-    kernels = [Activity("kernel", "void f<int>(int)", 10, 20, correlation=1)]
-    session.activities = lambda calls: (kernels, [(0, 100)])
-    profile = profiling.profile(session, 1e-3, "cuda").profile
     assert "pip install nvidia-cuda-cupti" in profile.instead
     assert [part.name for part in profile.parts] == ["f<int>"]
 
 
 def test_a_profiler_that_breaks_is_a_problem_of_the_profile_alone():
-    session = Session()
-
     def broken(calls):
         raise ValueError("no trace was written")
 
-    session.operators = broken
-    profile = profiling.profile(session, 1e-3, "cpu").profile
-    assert profile.problem == "the profiler failed: ValueError: no trace was written"
+    problem = profile_of("cpu", operators=broken).problem
+    assert problem == "the profiler failed: ValueError: no trace was written"
 
 
 # arithmetic
@@ -350,13 +328,12 @@ def test_a_kernel_belongs_to_the_call_that_launched_it():
     assert profile.call_busy_s == [0, pytest.approx(21e-9)]
 
 
-@pytest.mark.parametrize(("call_s", "calls"), [(1e-5, 10), (0.01, 5), (0.04, 2), (0.09, 2), (3, 1)])
-def test_slow_calls_are_profiled_less_often(call_s, calls):
-    assert profiling.calls_for(call_s) == calls
-
-
 @pytest.mark.parametrize(
-    ("call_s", "calls"), [(0, 4), (1e-5, 4), (0.004, 4), (0.009, 2), (0.03, 0)]
+    ("call_s", "calls", "early"),
+    [
+        *((0, 10, 4), (1e-5, 10, 4), (0.004, 10, 4), (0.009, 5, 2), (0.01, 5, 2)),
+        *((0.03, 2, 0), (0.04, 2, 0), (0.09, 2, 0), (3, 1, 0)),
+    ],
 )
-def test_early_calls_are_thrown_away_while_that_is_cheap(call_s, calls):
-    assert profiling.early_for(call_s) == calls
+def test_slow_calls_are_profiled_less_often_and_fewer_are_thrown_away(call_s, calls, early):
+    assert (profiling.calls_for(call_s), profiling.early_for(call_s)) == (calls, early)

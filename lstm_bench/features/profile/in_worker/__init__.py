@@ -7,12 +7,19 @@ on a CPU   the framework's own profiler, or the phases that the baseline knows o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from lstm_bench.features.profile.in_worker import cupti
+from lstm_bench.features.profile.summary import summary
 from lstm_bench.model.demangle import readable
-from lstm_bench.model.profile import Activity, Profile, Window, summary
+from lstm_bench.model.profile import Activity, Profile, Window
+from lstm_bench.model.types import to_json
 from lstm_bench.model.units import clipped
+from lstm_bench.worker import timing
 from lstm_bench.worker.session import Session
+
+if TYPE_CHECKING:
+    from lstm_bench.worker.worker import Worker
 
 PASS_S = 0.05  # how long the profiled calls may take, but for FEWEST of them
 FEWEST, MOST = 2, 10
@@ -42,15 +49,14 @@ def early_for(call_s: float) -> int:
 
 
 def profile(session: Session, call_s: float, device: str) -> Trace:
-    """What one call of the session does; a profiler that fails is a profile with a problem."""
+    """Take one call of the session apart; a profiler that fails is a profile with a problem."""
     calls = calls_for(call_s)
     try:
         if device == "cpu":
-            found = session.operators(calls)
-            return Trace(found or _nothing(device, "no profiler: this one has none of its own"))
+            operators = session.operators(calls)
+            return Trace(operators or _nothing(device, "no profiler: this one has none of its own"))
         try:
-            early = early_for(call_s)
-            return Trace(*cupti.collect(session.call, session.wait, calls, early))
+            return Trace(*cupti.collect(session.call, session.wait, calls, early_for(call_s)))
         except cupti.Absent as absent:
             return _by_framework(session, calls, str(absent))
     except Exception as error:  # the times of this cell are taken and must not be lost
@@ -59,14 +65,26 @@ def profile(session: Session, call_s: float, device: str) -> Trace:
 
 
 def _by_framework(session: Session, calls: int, reason: str) -> Trace:
-    found = session.activities(calls)
-    if found is None:
+    traced = session.activities(calls)
+    if traced is None:
         return Trace(_nothing("cuda", reason))
-    activities, windows = found
-    profile = summary(activities, windows, session.profiler, readable=readable)
+    profile = summary(*traced, session.profiler, readable=readable)
     profile.instead = reason
-    return Trace(profile, activities, windows)
+    return Trace(profile, *traced)
 
 
 def _nothing(device: str, problem: str) -> Profile:
     return Profile(source="none", device=device, calls=0, problem=clipped(problem, 300))
+
+
+def answer(worker: Worker, key: str, trace: bool, operators: bool, depth: bool) -> dict[str, Any]:
+    """Profile one prepared session; with `trace` say also when things happened."""
+    held = worker.prepared[key]
+    with timing.no_collection():  # a hundred thousand records would have it look at all there is
+        traced = profile(held.session, held.call_s, "cpu" if operators else worker.settings.device)
+        if depth:
+            traced.profile.depth = held.session.depth()
+    return to_json(traced) if trace else {"profile": to_json(traced.profile)}
+
+
+REQUESTS = {"profile": answer}

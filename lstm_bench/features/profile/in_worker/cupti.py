@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from lstm_bench.features.profile.summary import CUPTI, summary
 from lstm_bench.model.demangle import readable
-from lstm_bench.model.profile import CUPTI, Activity, Profile, Window, summary
+from lstm_bench.model.profile import Activity, Profile, Window
 from lstm_bench.worker import loaded_libraries
 
 REMEDY = "pip install nvidia-cuda-cupti, of the framework's CUDA, beside the framework"
@@ -76,10 +77,10 @@ def collect(
     return summary(activities, windows, CUPTI, lost, readable, watched=1), activities, windows
 
 
-def _inside(one: Activity, windows: list[Window]) -> bool:
-    """Whether it is not of a call that was thrown away: before the first, or before the last."""
-    thrown_away = windows[-2][1] < one.start_ns < windows[-1][0]
-    return one.start_ns >= windows[0][0] and not thrown_away
+def _inside(activity: Activity, windows: list[Window]) -> bool:
+    """Whether it is of a call that counts: those before the first or the last were thrown away."""
+    thrown_away = windows[-2][1] < activity.start_ns < windows[-1][0]
+    return activity.start_ns >= windows[0][0] and not thrown_away
 
 
 class Listener:
@@ -118,14 +119,14 @@ class Listener:
 
     def activities(self) -> list[Activity]:
         """All records; of a launch by the runtime through the driver, the outer one."""
-        found = list(self._parsed())
+        activities = list(self._parsed())
         longest: dict[int, Activity] = {}
-        for one in found:
-            if one.kind == "launch":
-                other = longest.setdefault(one.correlation, one)
-                if one.end_ns - one.start_ns > other.end_ns - other.start_ns:
-                    longest[one.correlation] = one
-        return [a for a in found if a.kind != "launch" or longest[a.correlation] is a]
+        for activity in activities:
+            if activity.kind == "launch":
+                other = longest.setdefault(activity.correlation, activity)
+                if activity.end_ns - activity.start_ns > other.end_ns - other.start_ns:
+                    longest[activity.correlation] = activity
+        return [a for a in activities if a.kind != "launch" or longest[a.correlation] is a]
 
     def lost(self) -> int:
         """Records that CUPTI had no room for, or that could not be read."""
@@ -155,9 +156,8 @@ class Listener:
             place: int | None = 0 if valid else None
             while place is not None:
                 (kind,) = _KIND.unpack_from(view, place)
-                one = self._activity(kind, view, place)
-                if one:
-                    yield one
+                if activity := self._activity(kind, view, place):
+                    yield activity
                 if kind in sizes:
                     place += sizes[kind]
                     place = place if place < valid else None
@@ -197,9 +197,9 @@ class Listener:
     def _launch(self, kind: int, number: int) -> str:
         """The name of a call if it starts work on the device; of the hundreds few do."""
         if (kind, number) not in self._launches:
-            found = ctypes.c_char_p()
-            self._cupti.cuptiGetCallbackName(_DOMAIN[kind], number, ctypes.byref(found))
-            match = re.match(r"cu[a-z]*(?:Graph)?Launch[A-Za-z]*", (found.value or b"").decode())
+            called = ctypes.c_char_p()
+            self._cupti.cuptiGetCallbackName(_DOMAIN[kind], number, ctypes.byref(called))
+            match = re.match(r"cu[a-z]*(?:Graph)?Launch[A-Za-z]*", (called.value or b"").decode())
             name = match[0] if match and "HostFunc" not in match[0] else ""
             self._launches[kind, number] = name
         return self._launches[kind, number]
