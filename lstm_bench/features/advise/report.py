@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from lstm_bench.features.advise import advice, estimate, sources
-from lstm_bench.frameworks import find
+from lstm_bench.frameworks import find, snippet
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import (
     WIDTH,
@@ -28,7 +28,6 @@ from lstm_bench.model.units import (
 from lstm_bench.report import run_report
 from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.report.ladder import COLUMNS
-from lstm_bench.report.snippets import snippet
 
 MOST = 6  # rows that are drawn; JSON and CSV have all
 
