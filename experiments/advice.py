@@ -1,4 +1,4 @@
-"""How good advice is at shapes that were not measured: each shape of a run is left out in turn.
+"""Test the advice for shapes that were not measured: leave out each shape of a run in turn.
 
     python experiments/advice.py [RUN ...]
 

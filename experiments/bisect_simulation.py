@@ -1,4 +1,4 @@
-"""How often `lstm-bench bisect` finds a planted slowdown, and one that is not there: made-up times.
+"""Count how often `lstm-bench bisect` finds a slowdown in made-up times, planted or not.
 
 python experiments/bisect_simulation.py [--trials 50] [--versions 16] [--slowdown 0.1]
         [--noise 0.02]
@@ -15,7 +15,7 @@ from collections import Counter
 
 from lstm_bench.analysis import comparison, results
 from lstm_bench.features.bisect.search import Bisection, search
-from lstm_bench.runs.store import Row, Sizes
+from lstm_bench.model.types import Record, Shape
 
 ROUNDS = 10
 SHAPES = {64: 2e-4, 128: 5e-4, 256: 2e-3}  # hidden size and what a call takes
@@ -43,11 +43,11 @@ def trial(
 
 def made_up(
     rng: random.Random, name: str, hidden: int, call_s: float, number: int, copy: int, noise: float
-) -> Row:
+) -> Record:
     rounds = [call_s * rng.gauss(1, noise) for _ in range(ROUNDS)]
-    return Row(
+    return Record(
         name,
-        Sizes(hidden, 1, 10, hidden),
+        Shape(hidden, 1, 10, hidden),
         pass_number=number,
         copy=copy,
         status="ok",

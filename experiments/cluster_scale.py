@@ -1,4 +1,4 @@
-"""What a cluster costs: how busy it keeps its workers, and what 1,000,000 cells cost the driver.
+"""Measure a cluster: how busy its workers are, and the cost of 1,000,000 cells for the driver.
 
 python experiments/cluster_scale.py [--workers 16] [--cells 1000000] [--nodes 1000] [--skip PART]
 

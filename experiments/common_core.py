@@ -1,4 +1,4 @@
-"""Do twins agree better on one core, in shorter blocks, or by a measure of the host's pace?
+"""Do twins agree better on the same core, in shorter blocks, or by a measure of the host's pace?
 
     python experiments/common_core.py H,B,T SECONDS OUT.jsonl [FRAMEWORK=PYTHON ...]
     python experiments/common_core.py --table OUT.jsonl ...

@@ -1,4 +1,4 @@
-"""How long each shipped run took, beside what its plan is estimated to take.
+"""Compare the time that each shipped run took with the estimate for its plan.
 
 python experiments/estimates.py            of all runs in results/
 python experiments/estimates.py RUN ...    of these folders

@@ -35,7 +35,7 @@ from lstm_bench.analysis import noise
 from lstm_bench.analysis.noise import Numbers
 from lstm_bench.analysis.results import frame
 from lstm_bench.features.gate import verdicts as gate
-from lstm_bench.runs.store import Row, Sizes
+from lstm_bench.model.types import Record, Shape
 
 SHAPES = 48
 CELL_MOVES, ROW_MOVES = 0.6, 0.45  # from run to run, in what the rounds vary by
@@ -74,7 +74,7 @@ HOSTS = (
 
 def run(rng: np.random.Generator, host: Host) -> pd.DataFrame:
     """One run: rows, their controls, and what moved them in this run; versions of a row alike."""
-    rows: list[Row] = []
+    rows: list[Record] = []
     moves: dict[str, float] = {}
     drifts: dict[tuple[str, int], tuple[list[float], list[Numbers]]] = {}
     for name, spread in host.noise.items():
@@ -91,8 +91,8 @@ def run(rng: np.random.Generator, host: Host) -> pd.DataFrame:
                 late = rng.random(host.rounds) < LATE
                 own += np.where(late, np.abs(rng.normal(0, LATE_BY, host.rounds)), 0.0)
                 times = true_s * np.exp(moved[place // 2] + process + paces[place // 2] + own)
-                at, shape = (1 + place // 2, 1 + place % 2), Sizes(number + 1, 1, 1, 1)
-                row = Row(name, shape, *at, "ok", device="cpu", process=place + 1)
+                at, shape = (1 + place // 2, 1 + place % 2), Shape(number + 1, 1, 1, 1)
+                row = Record(name, shape, *at, "ok", device="cpu", process=place + 1)
                 row.latency_s, row.round_latency_s = float(np.median(times)), list(times)
                 row.group = f"{number} {at[0]}"
                 rows.append(row)

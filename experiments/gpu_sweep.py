@@ -1,4 +1,4 @@
-"""The cuDNN baseline on a real GPU: right everywhere, no leaks, and what the binding costs.
+"""Test the cuDNN baseline on a real GPU: correct answers, no leaks, and the cost of the binding.
 
     python experiments/gpu_sweep.py sweep     every algorithm and precision against float64
     python experiments/gpu_sweep.py cycles    10,000 times prepare and release; a shape too large

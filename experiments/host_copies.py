@@ -1,4 +1,4 @@
-"""What a call from host memory takes longer, beside plain copies of as many bytes.
+"""Compare the extra time of a call from host memory with plain copies of as many bytes.
 
     python experiments/host_copies.py                       three runs on a GPU, then the table
     python experiments/host_copies.py --shape 1024,256,100  what it does not know goes to `grid`

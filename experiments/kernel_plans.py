@@ -1,4 +1,4 @@
-"""Every plan that our own kernels have for a shape, timed: was the fastest among those tried?
+"""Time every plan of our kernels for a shape: was the fastest among those that were tried?
 
     python experiments/kernel_plans.py 1024,256,100 512,64,100 --precision fp16 tf32
     python experiments/kernel_plans.py 1024,64,100 --family warpgroup --first 5

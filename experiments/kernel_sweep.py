@@ -1,4 +1,4 @@
-"""Our own kernels on a real GPU: right at random shapes, by any plan, and always the same bits.
+"""Test our kernels on a real GPU: correct at random shapes, with any plan, always the same bits.
 
     python experiments/kernel_sweep.py random --shapes 500    every row against float64
     python experiments/kernel_sweep.py bits --calls 10000     two inputs in turns, bit by bit

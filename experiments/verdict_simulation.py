@@ -24,7 +24,7 @@ from lstm_bench.analysis.comparison import Comparison, compare
 from lstm_bench.analysis.intervals import FEWEST_SHAPES, over_shapes
 from lstm_bench.analysis.noise import SHAPE, Numbers
 from lstm_bench.analysis.results import frame
-from lstm_bench.runs.store import Row, Sizes
+from lstm_bench.model.types import Record, Shape
 
 SHAPES, ROUNDS = 24, 10
 ROUND_NOISE, PROCESS_NOISE, LATE_NOISE = 0.01, 0.005, 0.2
@@ -77,13 +77,13 @@ def simulated(
     rows = []
     for number in range(shapes):
         true_s = float(np.exp(rng.uniform(np.log(1e-3), np.log(1e-1))))
-        sizes = Sizes(number + 1, 1, 1, number + 1)
+        sizes = Shape(number + 1, 1, 1, number + 1)
         cells = (("a", 1, 0.0), ("a", 2, 0.0), ("b", 1, truth[number]))
         slower = {name: np.exp(pace(rng, machine, machine.rounds)) for name in "ab"}
         for name, copy, more in cells:
             own = measured(rng, true_s * np.exp(more), machine, machine.rounds)
             times = list(slower[name] * own)
-            row = Row(name, sizes, 1, copy, "ok", latency_s=float(np.median(times)))
+            row = Record(name, sizes, 1, copy, "ok", latency_s=float(np.median(times)))
             row.round_latency_s, row.group = times, str(number)
             rows.append(row)
     found = compare(frame(rows, {}), "a", "b")
@@ -180,13 +180,13 @@ def unlike_noise(rng: np.random.Generator, runs: int) -> None:
     for _ in range(runs):
         rows = []
         for number in range(shapes):
-            sizes = Sizes(number + 1, 1, 1, number + 1)
+            sizes = Shape(number + 1, 1, 1, number + 1)
             doubled = {names[2 * number % 4], names[(2 * number + 1) % 4]}
             for name, process_noise in noise_of.items():
                 true_s = 0.01 * (1.08 if "slower" in name else 1.0)
                 for copy in (1, 2) if name in doubled else (1,):
                     times = list(measured(rng, true_s, Machine(process_noise), ROUNDS))
-                    row = Row(name, sizes, 1, copy, "ok", latency_s=float(np.median(times)))
+                    row = Record(name, sizes, 1, copy, "ok", latency_s=float(np.median(times)))
                     row.round_latency_s, row.group = times, str(number)
                     rows.append(row)
         cells = frame(rows, {})

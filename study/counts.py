@@ -1,6 +1,6 @@
-"""What pages say of the shipped runs, in place: `<!-- {{ran: h200-paper}} -->...<!-- end -->`.
+"""Facts of the shipped runs in pages, in place: `<!-- {{ran: h200-paper}} -->...<!-- end -->`.
 
-For pages that people write as they are; the study's own come from templates, see `page`.
+These pages are written by people; the study's own come from templates, see `page`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def shapes(name: str) -> str:
 
 
 def ran(name: str) -> str:
-    """How much of a run has a time."""
+    """The size of a run: shapes, rows, cells with a time, controls."""
     timed = load(name).run.cells.query("status == 'ok'")
     rows, controls = timed["implementation"].nunique(), int((timed["copy"] > 1).sum())
     cells = counted(len(timed) - controls, "cell")
@@ -68,9 +68,9 @@ def before(day: str) -> str:
 
 
 def disturbed(name: str) -> str:
-    """How many cells other processes disturbed, controls apart."""
+    """The number of cells that other processes disturbed, controls apart."""
     warnings = load(name).cells["warnings"]
-    marked = sum(any(one.startswith("disturbed:") for one in own) for own in warnings)
+    marked = sum(any(text.startswith("disturbed:") for text in own) for own in warnings)
     return counted(marked, "cell")
 
 

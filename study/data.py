@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from lstm_bench.analysis import noise, results
@@ -40,7 +40,7 @@ below `noise_floor` means nothing.
 
 
 class Cell(NamedTuple):
-    """A record, and the run that it is of."""
+    """A record, and its run."""
 
     run: Run
     record: Record
@@ -58,48 +58,40 @@ def _machine(cell: Cell, gpu: str, cpu: str | None) -> Any:
 
 
 def _interval(cell: Cell, end: int) -> float | None:
-    found = cell.record.latency_interval_s
-    return found[end] if found else None
+    interval = cell.record.latency_interval_s
+    return interval[end] if interval else None
 
 
 def _floor(cell: Cell) -> float | None:
-    """What latencies of this length must differ by."""
+    """The noise floor at the length of the cell's latency."""
     latency, floors = cell.record.latency_s, cell.run.noise
-    if latency is None or not any(one.pairs for one in floors):
+    if latency is None or not any(floor.pairs for floor in floors):
         return None
     return float(noise.floor_at(floors, [latency], [cell.record.implementation])[0])
 
 
 def _limit(cell: Cell) -> float | None:
-    one, limits = cell.record, cell.run.limits
-    if limits is None or one.latency_s is None or limits.device != one.device:
+    record, limits = cell.record, cell.run.limits
+    if limits is None or record.latency_s is None or limits.device != record.device:
         return None
-    if one.precision not in ACCURACY:
+    if record.precision not in ACCURACY:
         return None
-    return limit_of(limits, one.shape, ACCURACY[one.precision], one.computes).seconds
+    return limit_of(limits, record.shape, ACCURACY[record.precision], record.computes).seconds
 
 
-def _of(name: str) -> Callable[[Cell], Any]:
-    return lambda cell: getattr(cell.record, name)
-
-
-#: Name, what it means, how it is made.
-COLUMNS: tuple[tuple[str, str, Callable[[Cell], Any]], ...] = (
+#: Name and meaning; and how it is made, if it is not the record's field of this name.
+COLUMNS: tuple[tuple[str, str] | tuple[str, str, Callable[[Cell], Any]], ...] = (
     ("run", "folder of the run", lambda cell: cell.run.name),
     (
         "machine",
         "GPU, or processor where the cell ran on the CPU",
         lambda cell: cell.record.device_name or _machine(cell, "name", "cpu"),
     ),
-    (
-        "driver",
-        "of the GPU",
-        lambda cell: cell.record.driver or _machine(cell, "driver", None),
-    ),
-    ("implementation", "as `lstm-bench list` names it", _of("implementation")),
-    ("framework", "what it runs in", _of("framework")),
-    ("computes", "`lstm`, or `lstm-skip-input`: without the input product", _of("computes")),
-    ("precision", "as asked and obeyed", _of("precision")),
+    ("driver", "of the GPU", lambda cell: cell.record.driver or _machine(cell, "driver", None)),
+    ("implementation", "as `lstm-bench list` names it"),
+    ("framework", "what it runs in"),
+    ("computes", "`lstm`, or `lstm-skip-input`: without the input product"),
+    ("precision", "as asked and obeyed"),
     (
         "accuracy",
         "class of accuracy; times are comparable within one",
@@ -109,22 +101,22 @@ COLUMNS: tuple[tuple[str, str, Callable[[Cell], Any]], ...] = (
     ("batch", "sequences at a time", lambda cell: cell.record.shape.batch),
     ("timesteps", "steps of each sequence", lambda cell: cell.record.shape.timesteps),
     ("input_size", "size of an input", lambda cell: cell.record.shape.input_size),
-    ("pass", "which pass over the grid", _of("pass_number")),
-    ("copy", "1, or more for an A/A control of the same implementation", _of("copy")),
-    ("status", "`ok`, or why there is no time", _of("status")),
-    ("reason", "more on that", _of("reason")),
-    ("latency_s", "how long a caller waits for a call, median of rounds", _of("latency_s")),
+    ("pass", "which pass over the grid", lambda cell: cell.record.pass_number),
+    ("copy", "1, or more for an A/A control of the same implementation"),
+    ("status", "`ok`, or why there is no time"),
+    ("reason", "more on that"),
+    ("latency_s", "how long a caller waits for a call, median of rounds"),
     ("latency_low_s", "low end of its 95% interval", lambda cell: _interval(cell, 0)),
     ("latency_high_s", "high end", lambda cell: _interval(cell, 1)),
-    ("throughput_s", "time per call of many that are queued", _of("throughput_s")),
-    ("device_s", "time in which the device works for a call", _of("device_s")),
+    ("throughput_s", "time per call of many that are queued"),
+    ("device_s", "time in which the device works for a call"),
     ("limit_s", "what no implementation of that accuracy can be below", _limit),
     ("noise_floor", "share by which latencies of this length must differ to mean anything", _floor),
-    ("first_call_s", "the first call", _of("first_call_s")),
-    ("build_s", "building the layer, with compilation", _of("build_s")),
-    ("import_s", "importing the framework in a new process", _of("import_s")),
-    ("rounds", "rounds that were timed", _of("rounds")),
-    ("calls", "calls that were timed", _of("calls")),
+    ("first_call_s", "the first call"),
+    ("build_s", "building the layer, with compilation"),
+    ("import_s", "importing the framework in a new process"),
+    ("rounds", "rounds that were timed"),
+    ("calls", "calls that were timed"),
     (
         "max_abs_error",
         "largest difference from float64",
@@ -134,9 +126,9 @@ COLUMNS: tuple[tuple[str, str, Callable[[Cell], Any]], ...] = (
     ("host_peak", "most memory of the host", lambda cell: cell.record.memory.get("host peak")),
     ("device_peak", "most memory of the GPU", lambda cell: cell.record.memory.get("device peak")),
     ("energy_j", "all that the GPU draws for a call", lambda cell: cell.record.gross_j),
-    ("threads", "of the CPU", _of("threads")),
-    ("tf32", "whether TF32 was allowed", _of("tf32")),
-    ("path", "the code that ran", _of("path")),
+    ("threads", "of the CPU"),
+    ("tf32", "whether TF32 was allowed"),
+    ("path", "the code that ran"),
     (
         "versions",
         f"of the framework and its libraries, `{MULTIPLE}` between them",
@@ -147,7 +139,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[Cell], Any]], ...] = (
         "what limits trust in the cell",
         lambda cell: MULTIPLE.join(cell.record.warnings),
     ),
-    ("finished_at", "UTC", _of("finished_at")),
+    ("finished_at", "UTC"),
 )
 
 
@@ -155,17 +147,18 @@ def cells() -> Iterator[Cell]:
     for name in shipped():
         folder = ROOT / "results" / name
         run = results.load(folder)
-        found: Mapping[str, Record] = store.read_records(folder)
-        yield from (Cell(run, found[key]) for key in sorted(found))
+        records = store.read_records(folder)
+        yield from (Cell(run, records[key]) for key in sorted(records))
 
 
 def table() -> str:
-    """As CSV, in a fixed order."""
+    """All cells as CSV, in a fixed order."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([name for name, _, _ in COLUMNS])
+    writer.writerow([name for name, *_ in COLUMNS])
     for cell in cells():
-        writer.writerow([_shown(make(cell)) for _, _, make in COLUMNS])
+        values = (make[0](cell) if make else getattr(cell.record, n) for n, _, *make in COLUMNS)
+        writer.writerow(map(_shown, values))
     return text.getvalue()
 
 
@@ -176,10 +169,10 @@ def _shown(value: Any) -> str:
 
 
 def packed(text: str) -> bytes:
-    """The same bytes on any day."""
+    """Compress to the same bytes on any day."""
     return gzip.compress(text.encode(), mtime=0)
 
 
 def dictionary() -> str:
-    lines = [f"| `{name}` | {meaning} |" for name, meaning, _ in COLUMNS]
+    lines = [f"| `{name}` | {meaning} |" for name, meaning, *_ in COLUMNS]
     return HEAD + "\n".join(["| column | meaning |", "| --- | --- |", *lines]) + "\n"

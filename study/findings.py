@@ -31,48 +31,50 @@ class Finding(NamedTuple):
     verdict: str
 
 
-def findings(one: Study) -> list[Finding]:
-    deepbench = one.against(SKIP, PYTORCH)
-    mode0 = one.against(PYTORCH, MODES[0])
-    generic = [one.against(MODES[0], name) for name in MODES[1:]]
-    modes = one.against(*MODES[1:])
-    amp = one.against(PYTORCH, "pytorch-amp")
-    amp0 = one.against(MODES[0], "tf-mode0-amp")
+def findings(study: Study) -> list[Finding]:
+    deepbench = study.against(SKIP, PYTORCH)
+    mode0 = study.against(PYTORCH, MODES[0])
+    generic = [study.against(MODES[0], name) for name in MODES[1:]]
+    modes = study.against(*MODES[1:])
+    amp = study.against(PYTORCH, "pytorch-amp")
+    amp0 = study.against(MODES[0], "tf-mode0-amp")
     large = only(amp0, lambda shape: shape.hidden >= 512 and shape.timesteps == 1000)
     return [
-        of(deepbench, "slower", "PyTorch is slower than DeepBench"),
-        of(at(deepbench, batch=256), "faster", "PyTorch is faster than DeepBench at batch 256"),
+        finding(deepbench, "slower", "PyTorch is slower than DeepBench"),
+        finding(
+            at(deepbench, batch=256), "faster", "PyTorch is faster than DeepBench at batch 256"
+        ),
         trend(
             deepbench, "timesteps", "slower", "PyTorch loses more to DeepBench in longer sequences"
         ),
-        of(mode0, "slower", "TensorFlow's mode 0 is slower than PyTorch"),
-        more_kernels(one),
+        finding(mode0, "slower", "TensorFlow's mode 0 is slower than PyTorch"),
+        more_kernels(study),
         Finding(
             "Modes 1 and 2 are slower than mode 0",
-            ", ".join(f"mode {n} {told(each)}" for n, each in enumerate(generic, 1)),
+            ", ".join(f"mode {n} {difference(each)}" for n, each in enumerate(generic, 1)),
             both(*(judged(each, "slower") for each in generic)),
         ),
         by_batch(modes),
-        of(
+        finding(
             at(modes, timesteps=1000),
             "slower",
             "Mode 1 is faster than mode 2 at 1000 timesteps",
             "mode 2 ",
         ),
-        waiting(one),
-        of(amp, "slower", "AMP makes PyTorch slower overall"),
+        waiting(study),
+        finding(amp, "slower", "AMP makes PyTorch slower overall"),
         at_all_lengths(amp),
         trend(amp, "hidden", "faster", "AMP helps PyTorch more at larger hidden sizes"),
         trend(amp, "timesteps", "faster", "AMP helps PyTorch more in longer sequences"),
         trend(amp0, "hidden", "faster", "AMP helps mode 0 more at larger hidden sizes"),
         trend(amp0, "timesteps", "faster", "AMP helps mode 0 more in longer sequences"),
-        of(large, "faster", "AMP makes mode 0 faster at large sizes"),
+        finding(large, "faster", "AMP makes mode 0 faster at large sizes"),
     ]
 
 
-def of(pair: Comparison, word: str, claim: str, who: str = "") -> Finding:
-    """A claim on B against A over all shapes of the comparison."""
-    return Finding(claim, who + told(pair), judged(pair, word))
+def finding(pair: Comparison, word: str, claim: str, who: str = "") -> Finding:
+    """Judge a claim on B against A over all shapes of the comparison."""
+    return Finding(claim, who + difference(pair), judged(pair, word))
 
 
 def depends(pair: Comparison) -> bool:
@@ -82,7 +84,7 @@ def depends(pair: Comparison) -> bool:
 
 
 def judged(pair: Comparison, word: str) -> str:
-    """Whether B is `slower` or `faster` than A."""
+    """Judge whether B is `slower` or `faster` than A."""
     ratio, limit = pair.group().ratio, 1 + floor_of(pair)
     ends = (ratio.low, ratio.high) if word == "slower" else (1 / ratio.high, 1 / ratio.low)
     return DEPENDS if depends(pair) else by_interval(*ends, limit)
@@ -93,15 +95,15 @@ def by_interval(low: float, high: float, limit: float) -> str:
 
 
 def both(*verdicts: str) -> str:
-    """All parts of a claim must hold, and one that does not breaks it."""
+    """Join the verdicts on the parts of a claim, which must all hold."""
     for word in (HOLDS_NOT, DEPENDS, OPEN):
         if word in verdicts:
             return word
     return HOLDS
 
 
-def told(pair: Comparison) -> str:
-    """`2.5x slower`, or at how many shapes B is faster and slower."""
+def difference(pair: Comparison) -> str:
+    """Describe the ratio, such as `2.5x slower`, or the numbers of shapes with each sign."""
     group = pair.group()
     words, ratio = group.verdicts, group.ratio.value
     if depends(pair):
@@ -112,7 +114,7 @@ def told(pair: Comparison) -> str:
 
 
 def trend(pair: Comparison, axis: str, word: str, claim: str) -> Finding:
-    """Whether B gets `slower` or `faster` against A from one end of an axis to the other.
+    """Judge whether B gets `slower` or `faster` against A from end to end of an axis.
 
     Shapes at both ends are paired, all other sizes equal; Student's interval over the pairs.
     """
@@ -130,9 +132,9 @@ def trend(pair: Comparison, axis: str, word: str, claim: str) -> Finding:
     return Finding(claim, here, by_interval(low, high, 1 + floor_of(pair)))
 
 
-def more_kernels(one: Study) -> Finding:
-    """Kernels are counted, not timed: there is no noise."""
-    sides = one.profiled(PYTORCH), one.profiled(MODES[0])
+def more_kernels(study: Study) -> Finding:
+    """Judge by counts of kernels, which have no noise."""
+    sides = study.profiled(PYTORCH), study.profiled(MODES[0])
     more = [sides[1][s].profile.kernels - sides[0][s].profile.kernels for s in sides[0]]
     wins = sum(extra > 0 for extra in more)
     here = f"at {wins} of {len(more)} shapes, {statistics.median(more):.0f} more in the median"
@@ -143,7 +145,7 @@ def more_kernels(one: Study) -> Finding:
 def by_batch(modes: Comparison) -> Finding:
     small, large = (only(modes, chosen) for chosen in (_small, lambda shape: not _small(shape)))
     verdict = both(judged(small, "slower"), judged(large, "faster"))
-    here = f"mode 2 {told(small)} up to 16, {told(large)} above"
+    here = f"mode 2 {difference(small)} up to 16, {difference(large)} above"
     return Finding("Mode 1 is faster than mode 2 up to batch 16, slower above", here, verdict)
 
 
@@ -151,24 +153,24 @@ def _small(shape: Shape) -> bool:
     return shape.batch <= 16
 
 
-def idle(one: Study, name: str) -> list[float]:
-    """Shares of the latency in which the GPU does nothing, by shape."""
-    return [cell.idle for cell in one.profiled(name).values()]
+def idle(study: Study, name: str) -> list[float]:
+    """The share of the latency in which the GPU is idle, by shape."""
+    return [cell.idle for cell in study.profiled(name).values()]
 
 
-def launching(one: Study, name: str) -> float:
+def launching(study: Study, name: str) -> float:
     """Mean share of a profiled call inside the calls that launch, over shapes."""
-    return statistics.fmean(cell.launching for cell in one.profiled(name).values())
+    return statistics.fmean(cell.launching for cell in study.profiled(name).values())
 
 
-def waiting(one: Study) -> Finding:
+def waiting(study: Study) -> Finding:
     """The paper's `LAUNCH_STATE`: TensorFlow's executor is at work and no kernel runs.
 
     Idle time comes nearest and decides; `launching`, beside it, has the calls that launch alone.
     """
-    shares = [np.array(idle(one, name)) for name in MODES[1:]]
+    shares = [np.array(idle(study, name)) for name in MODES[1:]]
     verdict = both(*(by_interval(*over_shapes(share), MOSTLY) for share in shares))
-    calls = (f"{launching(one, name):.0%}" for name in MODES[1:])
+    calls = (f"{launching(study, name):.0%}" for name in MODES[1:])
     here = (
         f"the GPU waits for {' and '.join(f'{share.mean():.0%}' for share in shares)} of a call,"
         f" launch calls take {' and '.join(calls)}"

@@ -1,4 +1,4 @@
-"""The shipped runs, and what the study asks them."""
+"""The shipped runs, and the questions of the study to them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Stale(Exception):
 
 
 class Study:
-    """One run."""
+    """A run, with what is computed from it once."""
 
     def __init__(self, name: str):
         self.name = name
@@ -56,10 +56,10 @@ class Study:
     @functools.cached_property
     def times(self) -> pd.DataFrame:
         """Median latency in seconds: a row per shape, a column per implementation."""
-        of = summary.times(self.cells)
-        index = pd.MultiIndex.from_frame(of.shapes.astype(int))
-        names = pd.Index(of.names, name="implementation")
-        return pd.DataFrame(of.seconds, index=index, columns=names)
+        times = summary.times(self.cells)
+        index = pd.MultiIndex.from_frame(times.shapes.astype(int))
+        names = pd.Index(times.names, name="implementation")
+        return pd.DataFrame(times.seconds, index=index, columns=names)
 
     @functools.cached_property
     def splits(self) -> list[Split]:
@@ -67,17 +67,17 @@ class Study:
         return profiled_cells.read(self.run).on_device
 
     def profiled(self, name: str) -> dict[Shape, Split]:
-        return {one.shape: one for one in self.splits if one.name == name}
+        return {split.shape: split for split in self.splits if split.name == name}
 
     def stepwise(self, name: str) -> set[Shape]:
         """Where an implementation runs the recurrence step by step, not in one kernel."""
-        return {shape for shape, one in self.profiled(name).items() if not one.in_one}
+        return {shape for shape, split in self.profiled(name).items() if not split.in_one}
 
     @functools.cached_property
     def records(self) -> list[Record]:
         """All cells with a time, controls included."""
-        found = store.read_records(self.run.folder) if self.run.folder else {}
-        return [record for record in found.values() if record.status == "ok"]
+        records = store.read_records(self.run.folder) if self.run.folder else {}
+        return [record for record in records.values() if record.status == "ok"]
 
     def verdicts(self, names: Collection[str]) -> pd.DataFrame:
         """Each of these implementations against each other, at every shape."""
@@ -93,35 +93,35 @@ def load(name: str) -> Study:
     return Study(name)
 
 
-def shapes_of(of: Comparison) -> list[Shape]:
-    return [Shape(*map(int, row)) for row in of.shapes[SHAPE].to_numpy()]
+def shapes_of(pair: Comparison) -> list[Shape]:
+    return [Shape(*map(int, row)) for row in pair.shapes[SHAPE].to_numpy()]
 
 
-def only(of: Comparison, chosen: Callable[[Shape], bool]) -> Comparison:
+def only(pair: Comparison, chosen: Callable[[Shape], bool]) -> Comparison:
     """The comparison at some of its shapes."""
-    return of.part(np.array([chosen(shape) for shape in shapes_of(of)]))
+    return pair.part(np.array([chosen(shape) for shape in shapes_of(pair)]))
 
 
-def at(of: Comparison, **sizes: int) -> Comparison:
+def at(pair: Comparison, **sizes: int) -> Comparison:
     """The comparison at `batch=1` and the like."""
-    return only(of, lambda shape: all(getattr(shape, axis) == n for axis, n in sizes.items()))
+    return only(pair, lambda shape: all(getattr(shape, axis) == n for axis, n in sizes.items()))
 
 
-def floor_of(of: Comparison) -> float:
+def floor_of(pair: Comparison) -> float:
     """The noise floor that a mean over these shapes must be beyond."""
-    return float(of.shapes["floor"].median())
+    return float(pair.shapes["floor"].median())
 
 
-def is_clear(of: Comparison, group: Group | None = None) -> bool:
+def is_clear(pair: Comparison, group: Group | None = None) -> bool:
     """Whether B differs from A beyond the noise, over all of these shapes together."""
-    return clear(group or of.group(), floor_of(of))
+    return clear(group or pair.group(), floor_of(pair))
 
 
 def repeated() -> pd.DataFrame:
     """Each cell of the main run and of its repeat: by how much the latter's latency differs."""
     first, second = (load(name).times.stack().rename(name) for name in (MAIN, REPEAT))
     both = pd.concat([first, second], axis=1, join="inner").reset_index()
-    busy = {(one.name, one.shape): 1 - one.idle for one in load(MAIN).splits}
+    busy = {(split.name, split.shape): 1 - split.idle for split in load(MAIN).splits}
     keys = zip(both["implementation"], both[SHAPE].itertuples(index=False), strict=True)
     share = np.array([busy[name, Shape(*map(int, shape))] for name, shape in keys])
     change = np.abs(both[REPEAT] / both[MAIN] - 1)

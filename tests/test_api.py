@@ -1,31 +1,47 @@
 """The Python API, and the example of its page."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
-import made_up_profiles
+import builders
 import pytest
-from made_up import row, written
+from builders import cells, row, written
 
 import lstm_bench
-from lstm_bench.model.types import Block, LstmBenchError, Record, Shape
+from lstm_bench.model.types import Block, Check, Energy, LstmBenchError, Record, Shape, Telemetry
 from lstm_bench.runs import store
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reference" / "python.md"
-PROMISED = [
-    *("implementation", "hidden", "batch", "timesteps", "input_size", "status", "reason"),
-    *("latency_s", "throughput_s", "device_s", "max_abs_error"),
-]
+RECORDS = ROOT / "docs" / "reference" / "records.md"
+
+
+def names_in(page: Path, after: str) -> set[str]:
+    """The names in the left column of the first table after a line."""
+    rows = page.read_text().partition(after)[2].lstrip().split("\n\n")[0].splitlines()[1:]
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+
+
+def test_the_page_of_the_api_lists_the_columns():
+    listed = names_in(PAGE, "| column of `load` | meaning |")
+    assert listed == set(cells(row("a", 1.0)).columns)
+
+
+def test_the_page_of_the_format_lists_the_fields():
+    assert names_in(RECORDS, "## records.jsonl\n") == {f.name for f in fields(Record)}
+    assert names_in(RECORDS, "Each block:\n") == {f.name for f in fields(Block)}
+    text = RECORDS.read_text()
+    for part in (Shape, Check, Telemetry, Energy):
+        assert [f.name for f in fields(part) if f"`{f.name}`" not in text] == []
 
 
 def test_load_gives_one_row_per_cell(tmp_path):
     written(tmp_path / "results" / "r", row("a", 1.0), row("b", None, reason="why", status="oom"))
-    cells = lstm_bench.load("r", tmp_path / "results")
-    assert set(PROMISED) <= set(cells.columns)
-    assert list(cells["implementation"]) == ["a", "b"]
-    assert cells.loc[0, "latency_s"] == 1.0
-    assert (cells.loc[1, "status"], cells.loc[1, "reason"]) == ("oom", "why")
+    loaded = lstm_bench.load("r", tmp_path / "results")
+    assert list(loaded["implementation"]) == ["a", "b"]
+    assert loaded.loc[0, "latency_s"] == 1.0
+    assert (loaded.loc[1, "status"], loaded.loc[1, "reason"]) == ("oom", "why")
 
 
 def test_load_takes_a_folder_or_the_newest_run(tmp_path, monkeypatch):
@@ -65,10 +81,10 @@ def test_the_examples_of_the_documentation_run(monkeypatch, capsys):
 
 
 def test_profiles_come_as_one_row_per_part_less_those_that_lost_records(tmp_path):
-    well = made_up_profiles.profile()
-    bad = made_up_profiles.profile(problem="the profiler lost 3 records")
-    cell = made_up_profiles.cell
-    made_up_profiles.run_of(tmp_path / "run", (cell("a"), well), (cell("b"), bad))
+    well = builders.profile()
+    bad = builders.profile(problem="the profiler lost 3 records")
+    cell = builders.cell
+    builders.profiled(tmp_path / "run", (cell("a"), well), (cell("b"), bad))
     found = lstm_bench.profiles("run", tmp_path)
     assert set(found["implementation"]) == {"a"}
     assert dict(zip(found["family"], found["count"], strict=True)) == {
@@ -80,7 +96,7 @@ def test_profiles_come_as_one_row_per_part_less_those_that_lost_records(tmp_path
 
 
 def test_a_run_without_profiles_gives_an_empty_frame_with_all_columns(tmp_path):
-    made_up_profiles.run_of(tmp_path / "run", (made_up_profiles.cell("a"), None))
+    builders.profiled(tmp_path / "run", (builders.cell("a"), None))
     found = lstm_bench.profiles("run", tmp_path)
     assert found.empty
     assert "family" in found.columns

@@ -18,6 +18,6 @@ def test_help_says_what_it_measures_and_how_to_call_it(script, monkeypatch, caps
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(script), run_name="__main__")
     assert ended.value.code in (0, None)
-    told = capsys.readouterr().out
-    assert (ast.get_docstring(ast.parse(script.read_text())) or "nothing") in told
-    assert f"python {script.relative_to(ROOT)}" in told
+    shown = capsys.readouterr().out
+    assert (ast.get_docstring(ast.parse(script.read_text())) or "nothing") in shown
+    assert f"python {script.relative_to(ROOT)}" in shown

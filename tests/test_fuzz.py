@@ -19,23 +19,22 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import pytest
 import yaml
+from builders import manifest, row
 from click.testing import CliRunner
 from conftest import at_most
 from hypothesis import example, given
 from hypothesis import strategies as st
-from made_up import manifest, row
 
 from lstm_bench.analysis import comparison, results
 from lstm_bench.cli import main
 from lstm_bench.driver.cell import Measurement, blank_record, fill
 from lstm_bench.driver.protocol import Failure
 from lstm_bench.driver.worker_pool import WorkerFailed, WorkerProcess, parsed_reply
-from lstm_bench.model.types import LstmBenchError, dumps, to_json
+from lstm_bench.model.types import LstmBenchError, Record, dumps, to_json
 from lstm_bench.report import page, pair_report, paper_table, run_report
 from lstm_bench.report.document import FORMATS
 from lstm_bench.runs import choice, grid
 from lstm_bench.runs.plan import Plan
-from lstm_bench.runs.store import Row
 
 HANG_S = 60
 RUN = Path("results", "run")
@@ -53,7 +52,7 @@ ROWS = [row("pytorch-amp", None, reason="why", precision="amp-fp16")] + [
     for hidden in (8, 16)
     for number in (1, 2)
 ]
-RECORDS, MANIFEST = msgspec.to_builtins(ROWS), manifest(tuple(ROWS))
+RECORDS, MANIFEST = list(map(to_json, ROWS)), manifest(ROWS)
 CHECK = {"max_abs_error": 1e-7, "max_rel_error": 1e-7, "tolerance": 1e-5, "passed": True}
 TIMES = {"round": 1, "latency_ns": [10, 11], "queued_ns": 20, "queued_calls": 2}
 WARM_UP = {"calls": 1, "seconds": 0.1, "settled": True, "call_s": 0.1}
@@ -154,10 +153,10 @@ def use_replies(replies: list[Any]) -> None:
     plan = grid.plan(GRID, Path("g.yaml"), device="cpu", threads=2)
     cell = plan.all_cells()[0]
     worker = cast(WorkerProcess, SimpleNamespace(number=1))
-    one = Measurement(cell, prepared, worker, blocks=[measured.block])
-    one.use(measured.block)
-    record = fill(blank_record(plan, cell, hello, "ok", "", "g"), one)
-    found = msgspec.json.decode(dumps(to_json(record)), type=Row)
+    measurement = Measurement(cell, prepared, worker, blocks=[measured.block])
+    measurement.use(measured.block)
+    record = fill(blank_record(plan, cell, hello, "ok", "", "g"), measurement)
+    found = msgspec.json.decode(dumps(to_json(record)), type=Record)
     assert 0 < found.latency_s < math.inf
     assert 0 < found.throughput_s < math.inf
 
@@ -176,9 +175,7 @@ def run_command() -> str:
 
 TARGETS = {
     "grid.yaml": Target([GRID], as_yaml, read_grid, use_plan, 200, 6),
-    "results/run/records.jsonl": Target(
-        [msgspec.to_builtins(ROWS)], as_lines, read_run, use_run, 8
-    ),
+    "results/run/records.jsonl": Target([RECORDS], as_lines, read_run, use_run, 8),
     "results/run/manifest.json": Target([MANIFEST], as_lines, read_run, use_run, 15),
     "replies": Target([REPLIES], as_lines, read_replies, use_replies, 300),
     "words": Target(LINES, as_words, run_command, str, 120),

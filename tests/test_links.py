@@ -45,33 +45,3 @@ def test_every_page_is_linked_from_the_home_of_the_pages(page):
 
 def test_the_readme_stays_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
-
-
-#: Sentences that new users did not understand.
-HARD = (
-    "is used, 0 called different",
-    "latency less these three",
-    "which has none of that",
-    "not of the latency, but of the call",
-    "won beyond the noise among rows",
-    "is a product:",
-    "Not so here:",
-    "held against",
-    "beyond the noise that the same run shows",
-)
-#: What neither the paper, the grids nor the reports support.
-UNTRUE = (
-    "The implementations and the grid follow",
-    "the paper's ranges, every implementation",
-    "with every implementation on CUDA",
-    "the nine implementations of the paper: ",
-    "`lstm-bench report --energy` shows both",
-    "every framework that `make bench` installs, small shapes",
-)
-WRITTEN = [page for page in PAGES if page.parent.name != "notes"]
-
-
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_no_page_has_a_sentence_that_is_hard_to_read_or_untrue(page):
-    text = " ".join(page.read_text().split())
-    assert [sentence for sentence in HARD + UNTRUE if sentence in text] == []

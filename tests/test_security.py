@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
+from builders import manifest, row, written
 from conftest import REPOSITORY, records, start
-from made_up import manifest, row, written
 
 from lstm_bench.driver import machine_lock, worker_pool
 from lstm_bench.model.types import LstmBenchError, Settings
@@ -33,11 +33,11 @@ def test_no_source_file_pickles_evaluates_opens_a_shell_or_a_socket(path):
             assert (node.module or "").split(".")[0] not in FORBIDDEN_MODULES
         if isinstance(node, ast.Call):
             name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            of = getattr(getattr(node.func, "value", None), "id", "")
-            whole = f"{of}.{name}" if isinstance(node.func, ast.Attribute) else name
+            owner = getattr(getattr(node.func, "value", None), "id", "")
+            whole = f"{owner}.{name}" if isinstance(node.func, ast.Attribute) else name
             assert whole not in FORBIDDEN_CALLS, f"{whole} in line {node.lineno}"
             assert not any(k.arg == "shell" for k in node.keywords)
-            if name == "load" and of == "yaml":
+            if name == "load" and owner == "yaml":
                 assert any(k.arg == "Loader" for k in node.keywords)
 
 
@@ -149,8 +149,8 @@ def test_two_drivers_on_one_machine_are_warned_about(lstm_bench, write_grid, tmp
     ):
         second = lstm_bench(*line)
         assert second.returncode == 0
-        told = f"another lstm-bench is measuring on this machine (process {first.pid})"
-        assert told in second.stderr
+        warning = f"another lstm-bench is measuring on this machine (process {first.pid})"
+        assert warning in second.stderr
     # and what is there of a run that goes on can be read
     done = lstm_bench("report", "--run", "first")
     assert done.returncode == 0

@@ -64,8 +64,8 @@ def test_the_table_of_all_cells_is_what_the_shipped_runs_say(written):
     own = cells[(cells["run"] == MAIN) & (cells["copy"] == 1) & (cells["status"] == "ok")]
     assert len(own) == sum(map(len, times.values()))
     for row in own.itertuples():
-        told = times[row.implementation][row.hidden, row.batch, row.timesteps]
-        assert row.latency_s == pytest.approx(told, 1e-6)
+        shown = times[row.implementation][row.hidden, row.batch, row.timesteps]
+        assert row.latency_s == pytest.approx(shown, 1e-6)
     assert (cells["latency_s"] >= cells["limit_s"])[cells["limit_s"].notna()].all()
     assert not (cells["max_abs_error"] > cells["tolerance"])[cells["status"] == "ok"].any()
 
@@ -157,8 +157,8 @@ def test_counts_of_runs_stand_in_places_that_make_study_fills():
     assert {"results/README.md", "docs/explanation/limits.md"} <= {*counts.pages()}
     times = latencies("h200-deepbench")
     cells, shapes = sum(map(len, times.values())), len(set().union(*times.values()))
-    told = f"{shapes} shapes x {len(times)} implementations: {cells} cells and 71 controls"
-    assert f"<!-- {{{{ran: h200-deepbench}}}} -->{told}<!-- end -->" in text
+    shown = f"{shapes} shapes x {len(times)} implementations: {cells} cells and 71 controls"
+    assert f"<!-- {{{{ran: h200-deepbench}}}} -->{shown}<!-- end -->" in text
     everything = pd.read_csv(ROOT / data.TABLE, low_memory=False)
     assert counts.measured("all") == f"{(everything['status'] == 'ok').sum():,}"
     for name in re.findall(r"`([^`]+)`", counts.unmeasured("all")):
@@ -172,12 +172,12 @@ def test_a_place_that_nothing_fills_is_refused():
 
 def test_what_modes_wait_for_is_said_with_the_share_of_launch_calls_beside_it():
     """Idle time decides; the column `launching` of `report --kernels --all` stands beside it."""
-    one = next(f for f in findings.findings(load_study(MAIN)) if "prepare launches" in f.claim)
+    finding = next(f for f in findings.findings(load_study(MAIN)) if "prepare launches" in f.claim)
     shares = profiled_cells.device_rows(load_study(MAIN).splits)
     for row in shares:
         if row["implementation"] in ("tf-mode1", "tf-mode2"):
-            assert f"{row['idle']:.0%}" in one.here.split(", ")[0]
-            assert f"{row['launching']:.0%}" in one.here.split(", ")[1]
+            assert f"{row['idle']:.0%}" in finding.here.split(", ")[0]
+            assert f"{row['launching']:.0%}" in finding.here.split(", ")[1]
 
 
 def test_every_shipped_run_is_listed():
@@ -206,7 +206,7 @@ def test_the_tables_of_our_kernels_are_what_the_shipped_runs_measured(part, run)
     at_100 = cells[cells["timesteps"] == 100]
     if part:
         at_100 = at_100[at_100["path"].str.startswith("warpgroups")]
-    shapes = {tuple(map(str, one)) for one in at_100[["hidden", "batch", "timesteps"]].values}
+    shapes = {tuple(map(str, sizes)) for sizes in at_100[["hidden", "batch", "timesteps"]].values}
     assert sorted(tuple(shape) for *shape, _ in lines) == sorted(shapes)
     for *shape, rest in lines:
         expected = []
@@ -231,12 +231,12 @@ def test_the_means_of_our_kernels_are_what_the_shipped_run_measured():
         "10 timesteps": timesteps == 10,
         "1000 timesteps": timesteps == 1000,
     }.items():
-        (told,) = (line for line in text.splitlines() if line.startswith(f"| {label} |"))
+        (shown,) = (line for line in text.splitlines() if line.startswith(f"| {label} |"))
         means = [
             np.exp(np.log(times[best] / times[ours])[which].mean().item())
             for ours, best in KERNEL_SIDES
         ]
-        assert re.findall(r"[\d.]+x", told) == [f"{mean:.2f}x" for mean in means]
+        assert re.findall(r"[\d.]+x", shown) == [f"{mean:.2f}x" for mean in means]
 
 
 def latency(cells, name, hidden, batch, timesteps):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import gc
-import multiprocessing
-import os
+import typing
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import astuple, dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,239 +20,122 @@ from lstm_bench.analysis import noise
 from lstm_bench.analysis.noise import METRICS, SHAPE, Floors
 from lstm_bench.frameworks import FRAMEWORKS, IMPLEMENTATIONS
 from lstm_bench.model.limits import Limits
-from lstm_bench.model.types import Implementation, Record, Settings, to_json
+from lstm_bench.model.types import Check, Implementation, Record, Settings, Shape
 from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan
-from lstm_bench.runs.store import Row
 
-MOST_READERS, LONG_PART = 4, 64 << 20  # processes that read a run, and bytes that are worth one
 REFERENCES = tuple(f.name for f in FRAMEWORKS.values() if f.reference)  # of the C++ rows
-_TIMES = ("latency_s", "throughput_s", "device_s", "first_call_s", "build_s", "import_s", "timed_s")
-_TEXTS = (
-    *("implementation", "status", "reason", "precision", "computes", "path", "device", "group"),
-    *("node", "device_name", "driver"),
-)
-_ROUNDS = ("round_latency_s", "round_throughput_s", "round_device_s")
-_NUMBERS = {
-    "pass_number": int,
-    "copy": int,
-    "threads": int,
-    "tf32": bool,
-    "rounds": int,
-    "process": int,
+#: What becomes a column of its own: each type of a field, and as which type it is read.
+_TYPES: dict[Any, Any] = {
+    **{kind: kind for kind in (str, bool, float, float | None, list[str], list[float])},
+    int: store.Count,
 }
-#: The columns of a frame, in their order; `device_name` and `driver` come last.
-_ORDER = (
-    *("implementation", *SHAPE, "status", "reason", *_TIMES, "max_abs_error", "tolerance"),
-    *("step_s", "sequences_per_s", "tflops", "host_peak", "device_peak", "pass_number", "copy"),
-    *(
-        "precision",
-        "computes",
-        "path",
-        "device",
-        "threads",
-        "tf32",
-        "rounds",
-        *_ROUNDS,
-        "warnings",
-        "group",
-        "process",
-    ),
-    "node",
-)
+_ERRORS = ("max_abs_error", "tolerance")
+#: What becomes several columns, or is wanted of a whole run.
+_PARTS = {
+    "shape": store.struct_of(Shape, dict.fromkeys(SHAPE, store.Size)),
+    "check": store.struct_of(Check, dict.fromkeys(_ERRORS, float | None)) | None,
+    "memory": dict[str, store.Count],
+    "versions": dict[str, str],
+}
+_FIELDS = {n: k for n, k in typing.get_type_hints(Record).items() if k in _TYPES or n in _PARTS}
+_NUMBERS = {int: int, bool: bool, float: float, float | None: float}  # NaN stands for None
+_TIMES = [n for n, kind in _FIELDS.items() if n.endswith("_s") and kind in (float, float | None)]
+_TIMES.remove("switches_per_s")
+_NO_CHECK = Check(None, None, float("nan"), False)
 
 
 def frame(
-    rows: Iterable[Row], machine: Mapping[str, Any], settings: Settings | None = None
+    records: Iterable[Record],
+    machine: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
 ) -> pd.DataFrame:
-    """One row per cell, controls included (`copy` above 1); of lines of one cell the last counts.
+    """One row per cell, controls included (`copy` above 1); the last record of a cell wins.
 
-    Columns: implementation, hidden, batch, timesteps, input_size, status, reason, latency_s,
-    throughput_s, device_s, sequences_per_s, tflops, max_abs_error, host_peak, and what the cell ran
-    on and with.
+    The columns are the fields of a record that are texts, numbers or lists of them, its shape, its
+    check and its memory; then what follows from these, and what cells of a run have in common.
     """
-    return _completed(_joined_columns([list(rows)]), machine, settings or Settings())
+    values = map(attrgetter(*_FIELDS), records)
+    return _completed([_columns(values, {})], machine or {}, settings or Settings())
 
 
-def _joined_columns(pieces: Iterable[Sequence[Row]]) -> dict[str, Any]:
-    """The columns of rows that come some at a time: what is parsed takes far more room."""
-    known: dict[Any, Any] = {}
-    return _concatenated([_columns(rows, known) for rows in pieces] or [_columns([], known)])
-
-
-def _concatenated(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """One after another; `parts` is empty afterwards, for there is no room for both."""
-    columns = {}
-    for name in list(parts[0]):
-        columns[name] = np.concatenate([part.pop(name) for part in parts])
-    parts.clear()
+def _columns(records: Iterable[tuple[Any, ...]], known: dict[Any, Any]) -> dict[str, Any]:
+    """Arrays of the fields of records; `known` has the texts so far, of which each is kept once."""
+    columns: dict[str, Any] = {}
+    fields = list(zip(*records, strict=True)) or [()] * len(_FIELDS)
+    for (name, kind), values in zip(_FIELDS.items(), fields, strict=True):
+        if kind in _NUMBERS:
+            columns[name] = np.array(values, dtype=_NUMBERS[kind])
+        elif kind is str:
+            columns[name] = _objects(map(known.setdefault, values, values))
+        elif kind == list[str]:
+            columns[name] = _objects(known.setdefault(tuple(texts), texts) for texts in values)
+        elif kind == list[float]:
+            lists = (times if isinstance(times, list) else [] for times in values)
+            columns[name] = _objects(array("d", times) if times else _NO_ROUNDS for times in lists)
+        elif name == "shape":
+            for axis in SHAPE:
+                columns[axis] = np.array([getattr(shape, axis) for shape in values], dtype=int)
+        elif name == "check":
+            for part in _ERRORS:
+                errors = [getattr(check or _NO_CHECK, part) for check in values]
+                columns[part] = np.array(errors, dtype=float)
+        elif name == "memory":
+            for part in ("host peak", "device peak", "import"):
+                peaks = [memory.get(part) for memory in values]
+                columns[part.replace(" ", "_")] = np.array(peaks, dtype=float)
     return columns
 
 
-def _read_in_parts(rows: store.RowPieces) -> dict[str, Any]:
-    """The columns of a long file, which several processes read: parsing is half of a report."""
-    parts = rows.parts(min(MOST_READERS, len(os.sched_getaffinity(0))), LONG_PART)
-    if len(parts) == 1:
-        return _joined_columns(rows)
-    columns = []
-    with ProcessPoolExecutor(len(parts), multiprocessing.get_context("fork")) as pool:
-        for packed, damaged in pool.map(_read_part, parts):
-            rows.damaged += damaged
-            for name in _ROUNDS:
-                packed[name] = _unpacked_rounds(*packed[name])
-            columns.append(packed)
-    return _concatenated(columns)
+_NO_ROUNDS = array("d")
 
 
-def _read_part(rows: store.RowPieces) -> tuple[dict[str, Any], int]:
-    """In a process of its own: the rounds leave it as one array, not as a million."""
-    gc.disable()
-    columns = _joined_columns(rows)
-    for name in _ROUNDS:
-        lengths = np.fromiter(map(len, columns[name]), dtype=np.int64, count=len(columns[name]))
-        columns[name] = b"".join(columns[name]), lengths
-    return columns, rows.damaged
-
-
-def _unpacked_rounds(packed: bytes, lengths: Any) -> Any:
-    if not packed:
-        return _no_rounds(len(lengths))
-    ends = (np.cumsum(lengths) * _NO_ROUNDS.itemsize).tolist()
-    spans = zip([0, *ends], ends)  # noqa: B905 - the last has no next
-    rounds = (array("d", packed[a:b]) if a < b else _NO_ROUNDS for a, b in spans)
-    return _objects(rounds, len(ends))
+def _objects(values: Iterable[Any]) -> Any:
+    """Texts and lists as they are: NumPy need not guess what they might be."""
+    return np.fromiter(values, dtype=object)
 
 
 def _completed(
-    columns: dict[str, Any], machine: Mapping[str, Any], settings: Settings
+    pieces: list[dict[str, Any]], machine: Mapping[str, Any], settings: Settings
 ) -> pd.DataFrame:
-    """With what the machine and the settings of the run say of each cell."""
-    length = len(columns["status"])
+    """The cells of these pieces, with what follows from their values, the machine and settings."""
+    columns = {name: np.concatenate([piece.pop(name) for piece in pieces]) for name in [*pieces[0]]}
+    cells = pd.DataFrame(columns, copy=False)
+    for name in _TIMES:
+        cells.loc[~noise.plausible(cells[name]), name] = np.nan
+    cells["step_s"] = cells["latency_s"] / cells["timesteps"]
+    cells["sequences_per_s"] = cells["batch"] / cells["throughput_s"]
+    inputs = cells["input_size"].where(cells["computes"] == "lstm", 0)
+    products = 8.0 * cells["timesteps"] * cells["hidden"] * (cells["hidden"] + inputs)
+    cells["tflops"] = cells["sequences_per_s"] * products / 1e12
+    cells["host_peak"] += cells.pop("import").fillna(0)
+    on_gpu = cells["device"] == "cuda"
     gpu = (machine.get("gpus") or [{}])[0]
-    on_gpu = columns["device"] == "cuda"
-    places = {}
     for name, there, here in (
         ("device_name", gpu.get("name"), machine.get("cpu")),
         ("driver", gpu.get("driver"), None),
     ):
-        places[name] = np.full(length, here, dtype=object)
-        places[name][on_gpu] = there
-        own = columns[name] != ""
-        places[name][own] = columns[name][own]
-    ordered = {name: columns.pop(name) for name in _ORDER}
-    ordered["state"] = np.full(length, settings.state, dtype=object)
-    ordered["inputs"] = np.full(length, None, dtype=object)  # a CPU copies nothing
-    ordered["inputs"][on_gpu] = settings.inputs
-    result = pd.DataFrame({**ordered, **places}, copy=False)
-    again = _measured_again(result)
-    return result[~again].reset_index(drop=True) if again.any() else result
-
-
-def _measured_again(cells: pd.DataFrame) -> Any:
-    """Whether a later line is of the same cell."""
-    names, _ = pd.factorize(cells["implementation"])
-    keys = {"name": names, **{key: cells[key] for key in (*SHAPE, "pass_number", "copy")}}
-    return pd.DataFrame(keys, copy=False).duplicated(keep="last")
-
-
-def _columns(rows: Sequence[Row], known: dict[Any, Any]) -> dict[str, Any]:
-    """These rows as columns; `known` has the texts so far, of which each is kept once."""
-    fields = (type(rows[0]) if rows else Row).__struct_fields__
-    raw = dict(zip(fields, _transposed(rows), strict=True)) if rows else dict.fromkeys(fields, ())
-    sizes = _transposed(raw["shape"]) if rows else [()] * len(SHAPE)
-    columns: dict[str, Any] = {}
-    for name in _TEXTS:
-        columns[name] = _alike(raw[name], lambda text: known.setdefault(text, text))
-        if columns[name] is None:
-            columns[name] = _objects(map(known.setdefault, raw[name], raw[name]), len(rows))
-    columns |= {n: np.array(v, dtype=int) for n, v in zip(SHAPE, sizes, strict=True)}
-    for name in _TIMES:
-        columns[name] = _floats(raw[name])
-        columns[name][~noise.plausible(columns[name])] = np.nan
-    checks = [check or _NO_CHECK for check in raw["check"]]
-    columns["max_abs_error"] = _floats([check.max_abs_error for check in checks])
-    columns["tolerance"] = _floats([check.tolerance for check in checks])
-    columns["step_s"] = columns["latency_s"] / np.maximum(columns["timesteps"], 1)
-    columns["sequences_per_s"] = columns["batch"] / columns["throughput_s"]
-    inputs = np.where(columns["computes"] == "lstm", columns["input_size"], 0)
-    products = 8.0 * columns["timesteps"] * columns["hidden"] * (columns["hidden"] + inputs)
-    columns["tflops"] = columns["sequences_per_s"] * products / 1e12
-    columns["host_peak"] = _floats([memory.host_peak for memory in raw["memory"]])
-    columns["device_peak"] = _floats([memory.device_peak for memory in raw["memory"]])
-    if not np.isnan(columns["host_peak"]).all():
-        columns["host_peak"] += [memory.imported for memory in raw["memory"]]
-    for name, kind in _NUMBERS.items():
-        column = _alike(raw[name], dtype=kind)
-        columns[name] = np.array(raw[name], dtype=kind) if column is None else column
-    for name in _ROUNDS:
-        if rows and isinstance(raw[name][0], msgspec.Raw):  # not wanted
-            columns[name] = _no_rounds(len(rows))
-            continue
-        packed = (array("d", times) if times else _NO_ROUNDS for times in raw[name])
-        columns[name] = _objects(packed, len(rows))
-    columns["warnings"] = _alike(raw["warnings"], lambda told: known.setdefault(tuple(told), told))
-    if columns["warnings"] is None:
-        marks = (known.setdefault(tuple(told), told) for told in raw["warnings"])
-        columns["warnings"] = _objects(marks, len(rows))
-    return columns
-
-
-def _alike(
-    values: Sequence[Any], kept: Callable[[Any], Any] = lambda value: value, dtype: Any = object
-) -> Any:
-    """The column of values that are all the same, as in most columns they are; None: they differ.
-
-    `kept` gives the one of its kind that is used for all of them.
-    """
-    if values and values.count(values[0]) < len(values):
-        return None
-    column = np.empty(len(values), dtype=dtype)
-    if values:
-        column.fill(kept(values[0]))
-    return column
-
-
-_NO_ROUNDS = array("d")
-_NO_CHECK = store.Errors()
-
-
-def _no_rounds(count: int) -> Any:
-    column = np.empty(count, dtype=object)
-    column.fill(_NO_ROUNDS)
-    return column
-
-
-def _floats(values: Sequence[float | None]) -> Any:
-    """None becomes NaN."""
-    if values.count(None) == len(values):  # as most have no device time
-        return np.full(len(values), np.nan)
-    return np.array(values, dtype=float)
-
-
-def _objects(values: Iterable[Any], count: int) -> Any:
-    """Text and lists as they are: NumPy need not guess what they might be."""
-    return np.fromiter(values, dtype=object, count=count)
-
-
-def frame_of(records: Iterable[Record]) -> pd.DataFrame:
-    """The same from records in memory."""
-    return frame([msgspec.convert(to_json(r), Row) for r in records], {})
-
-
-def _transposed(structs: Iterable[msgspec.Struct]) -> Iterable[tuple[Any, ...]]:
-    return zip(*map(msgspec.structs.astuple, structs), strict=True)
+        missing = cells[name] == ""
+        cells.loc[missing & on_gpu, name] = there
+        cells.loc[missing & ~on_gpu, name] = here
+    cells["state"] = settings.state
+    cells["inputs"] = pd.Series(settings.inputs, cells.index, object).where(on_gpu, None)
+    again = cells.duplicated(["implementation", *SHAPE, "pass_number", "copy"], keep="last")
+    return cells[~again].reset_index(drop=True) if again.any() else cells
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run on disk, as far as it goes: it may be interrupted, or going on right now."""
+    """A run on disk; it may be interrupted, or going on right now."""
 
     name: str
     manifest: Mapping[str, Any]
     cells: pd.DataFrame
-    damaged: int = 0  # lines that could not be read
+    damaged: int = 0  # lines that cannot be read
     folder: Path | None = None
     part: str = ""  # of a mixed run: the kind of device that these cells are from
+    #: The versions of framework and libraries by implementation, as its cells last had them.
+    versions: Mapping[str, dict[str, str]] = field(default_factory=dict)
 
     @functools.cached_property
     def plan(self) -> Plan:
@@ -261,33 +143,33 @@ class Run:
 
     @property
     def implementations(self) -> list[str]:
-        """In the plan's order, as far as there is anything of them; then what it does not name."""
+        """Those that have cells, in the plan's order; then those that the plan does not name."""
         present = dict.fromkeys(self.cells["implementation"].unique())
         planned = [row.name for row in self.plan.implementations if row.name in present]
         return [*planned, *(name for name in present if name not in planned)]
 
     @functools.cached_property
     def defaults(self) -> set[str]:
-        """The rows that a user gets who touches no setting of their framework.
+        """The rows that are their framework's default on the run's device.
 
-        Runs of before this was recorded have it of today's registry.
+        Older runs did not record it: today's registry says it.
         """
         device = self.plan.settings.device
         planned = [row for row in self.plan.implementations if not row.threads]
-        found = {row.name: row.default_on for row in map(_today, planned)}
-        return {name for name in self.implementations if device in found.get(name, ())}
+        defaults = {row.name: row.default_on for row in map(_today, planned)}
+        return {name for name in self.implementations if device in defaults.get(name, ())}
 
     @functools.cached_property
     def shapes(self) -> int:
-        """How many shapes have any time."""
+        """The number of shapes with a time."""
         timed = self.cells[(self.cells["status"] == "ok") & (self.cells["copy"] == 1)]
         return len(timed[SHAPE].drop_duplicates())
 
     @functools.cached_property
     def left(self) -> int:
-        """How many planned cells are still to be measured: never begun, or cut short.
+        """The number of planned cells that were never begun, or cut short.
 
-        What is left of a mixed run may be measured on any of its kinds of device.
+        None of a part: the rest of a mixed run may be measured on any of its kinds of device.
         """
         if self.part:
             return 0
@@ -305,19 +187,14 @@ class Run:
 
     @functools.cached_property
     def limits(self) -> Limits | None:
-        """What the machine could do at best, if the run measured it: the best of all times."""
-        found = store.limits_of(self.manifest)
-        if found and self.folder:
+        """The limits of the machine, if the run measured them: the best of all sessions."""
+        limits = store.limits_of(self.manifest)
+        if limits and self.folder:
             cpu = self.manifest["machine"].get("cpu")
             for leg in store.read_legs(self.folder):
-                if leg.machine.get("cpu") == cpu:  # legs that were merged may be of others
-                    found = found.better(leg.limits)
-        return found
-
-    @functools.cached_property
-    def versions(self) -> dict[str, dict[str, str]]:
-        """What each implementation ran with."""
-        return store.read_versions(self.folder) if self.folder else {}
+                if leg.machine.get("cpu") == cpu:  # merged legs may be of other machines
+                    limits = limits.better(leg.limits)
+        return limits
 
     @property
     def noise(self) -> Floors:
@@ -325,7 +202,7 @@ class Run:
         return self.floors("latency")
 
     def floors(self, metric: str) -> Floors:
-        """The noise floor of a metric over the whole run, worked out once."""
+        """The noise floor of a metric over the whole run."""
         if metric not in self._floors:
             self._floors[metric] = noise.floors(noise.controls(self.cells, metric))
         return self._floors[metric]
@@ -336,10 +213,10 @@ class Run:
 
 
 def references(run: Run, cells: pd.DataFrame | None = None) -> set[str]:
-    """The C++ rows of a run, or of these cells of it; none where there is nothing else."""
-    there = set((run.cells if cells is None else cells)["implementation"].unique())
-    found = {row.name for row in run.plan.implementations if row.framework in REFERENCES} & there
-    return found if there - found else set()
+    """The C++ rows of a run, or of these cells of it; none where there are no others."""
+    names = set((run.cells if cells is None else cells)["implementation"].unique())
+    rows = {row.name for row in run.plan.implementations if row.framework in REFERENCES} & names
+    return rows if names - rows else set()
 
 
 def _today(row: Implementation) -> Implementation:
@@ -347,47 +224,60 @@ def _today(row: Implementation) -> Implementation:
 
 
 def load(folder: Path, metrics: Collection[str] = tuple(METRICS)) -> Run:
-    """Read a run, with the rounds of these metrics only: they are the most of it."""
+    """Read a run, with the rounds of these metrics only: they are most of it."""
     manifest = store.read_manifest(folder)
-    plan = Plan.from_json(manifest["plan"], str(folder))  # says what is wrong, if anything is
-    tracking = gc.isenabled()
-    gc.disable()  # nothing here is garbage, and looking for it takes as long as the rest
+    plan = Plan.from_json(manifest["plan"], str(folder))  # raises, if anything is wrong
+    types = {name: _PARTS.get(name) or _TYPES[kind] for name, kind in _FIELDS.items()}
+    for metric in METRICS.keys() - metrics:
+        types[METRICS[metric][1]] = msgspec.Raw  # passed over
+    collects = gc.isenabled()
+    gc.disable()  # nothing here is garbage, and looking for it takes half as long as the rest
     try:
-        rows = store.RowPieces(folder, [METRICS[metric][1] for metric in metrics])
-        cells = _completed(_read_in_parts(rows), manifest["machine"], plan.settings)
+        cells, damaged, versions = _read(folder, store.struct_of(Record, types))
+        cells = _completed(cells, manifest["machine"], plan.settings)
     finally:
-        if tracking:
+        if collects:
             gc.enable()
-    return Run(folder.resolve().name, manifest, cells, rows.damaged, folder)
+    return Run(folder.resolve().name, manifest, cells, damaged, folder, "", versions)
+
+
+def _read(folder: Path, kind: Any) -> tuple[Any, int, dict[str, dict[str, str]]]:
+    """The columns of a run, piece by piece; the lines that cannot be read; all versions."""
+    known: dict[Any, Any] = {}
+    pieces = [_columns([], known)]
+    damaged = 0
+    versions: dict[str, dict[str, str]] = {}
+    for lines in store.read_pieces(folder, kind):
+        records = [record for record in lines if record]
+        damaged += len(lines) - len(records)
+        pieces.append(_columns(map(msgspec.structs.astuple, records), known))
+        for record in records:
+            versions.setdefault(record.implementation, {}).update(record.versions)
+    return pieces, damaged, versions
 
 
 def versions(run: Run, implementation: str) -> dict[str, str]:
-    """What an implementation ran with: Python, its framework and libraries, a GPU's driver."""
-    mine = run.cells[run.cells["implementation"] == implementation]
-    drivers = mine["driver"].dropna()
-    found = dict(run.versions.get(implementation, {}))
+    """The versions of Python, an implementation's framework and libraries, and a GPU's driver."""
+    known = dict(run.versions.get(implementation, {}))
     homes = {row.name: row.home for row in run.plan.implementations}
-    known = run.manifest.get("interpreters", {}).get(homes.get(implementation), {})
-    found |= {"python": str(known["python"])} if known.get("python") else {}
-    return {**found, **({} if drivers.empty else {"driver": str(drivers.iloc[-1])})}
+    interpreter = run.manifest.get("interpreters", {}).get(homes.get(implementation), {})
+    if interpreter.get("python"):
+        known["python"] = str(interpreter["python"])
+    drivers = run.cells.loc[run.cells["implementation"] == implementation, "driver"].dropna()
+    if not drivers.empty:
+        known["driver"] = str(drivers.iloc[-1])
+    return known
 
 
 def samples(folder: Path) -> pd.DataFrame:
     """One row per raw sample: `metric` is latency (one call) or throughput (a block, per call)."""
     names = ["implementation", *SHAPE, "pass_number", "copy", "round", "disturbed"]
-    columns: dict[str, list[Any]] = {name: [] for name in [*names, "metric", "seconds"]}
+    rows: list[tuple[Any, ...]] = []
     for record, blocks in store.read_blocks(folder):
-        known = {**to_json(record.shape), **to_json(record)}
+        cell = record.implementation, *astuple(record.shape), record.pass_number, record.copy
         for block in blocks:
-            seconds = [ns / 1e9 for ns in block.latency_ns]
-            metrics = ["latency"] * len(seconds)
+            at = *cell, block.round, block.disturbed
+            rows += [(*at, "latency", ns / 1e9) for ns in block.latency_ns]
             if block.queued_calls:
-                seconds.append(block.queued_ns / 1e9 / block.queued_calls)
-                metrics.append("throughput")
-            for name in names[:-2]:
-                columns[name] += [known[name]] * len(seconds)
-            columns["round"] += [block.round] * len(seconds)
-            columns["disturbed"] += [block.disturbed] * len(seconds)
-            columns["metric"] += metrics
-            columns["seconds"] += seconds
-    return pd.DataFrame(columns)
+                rows.append((*at, "throughput", block.queued_ns / 1e9 / block.queued_calls))
+    return pd.DataFrame(rows, columns=[*names, "metric", "seconds"])

@@ -124,7 +124,7 @@ def _noise(plan: Plan) -> None:
     if session.interrupted:
         sys.exit(session.code)
     records = session.records
-    floors = noise.floors(noise.controls(results.frame_of(records)))
+    floors = noise.floors(noise.controls(results.frame(records)))
     click.echo("\n".join("  " + line for line in run_report.noise_lines(floors)))
     if (verdict := doctor.verdict(records, floors.classes[-1].floor)) is not None:
         click.echo(f"  calls over 1 ms: {verdict}")

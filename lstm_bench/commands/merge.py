@@ -41,7 +41,7 @@ def merge(runs: Sequence[str], run_name: str | None, mixed: bool, results: Path)
         added, whole = merging.merge(sources, into, mixed)
     except OSError as error:
         raise options.cannot_write(into, error) from None
-    click.echo(merging.said(added, whole, into))
+    click.echo(merging.summary(added, whole, into))
     shards = {source.plan.shard for source in sources if source.plan.shard}
     parts = max((shard[1] for shard in shards), default=0)
     lacking = [f"{n}/{parts}" for n in range(1, parts + 1) if (n, parts) not in shards]

@@ -102,7 +102,7 @@ def _measured(
 
     if options.results is None:
         with tempfile.TemporaryDirectory(prefix="lstm-bench-") as logs, stop:
-            kept = store.Kept(Path(logs))
+            kept = store.MemoryStore(Path(logs))
             outcome = measure(plan.all_cells(), kept)
         return _ended(folder, outcome, stop, {r.status for r in kept.records}, kept.records)
 

@@ -96,11 +96,12 @@ def availability(
     no_gpu = device == "cuda" and not machine.has_gpu()
 
     def lacks(row: Implementation) -> str:
+        install = registry.framework_of(row).install  # or an error that names the row
         answer = answers[row.framework]
         if device not in row.devices:
             return f"needs {' or '.join(row.devices)}"
         if missing := ", ".join(answer["missing"]):
-            return f"no {missing} here: {registry.framework_of(row).install}"
+            return f"no {missing} here: {install}"
         if no_gpu:
             return "needs a GPU, and the driver shows none here"
         return str(answer.get("unusable", ""))

@@ -1,4 +1,4 @@
-"""C++ names as a person writes them, by the runtime library that every framework brings along."""
+"""Make C++ names readable, by the C++ runtime library that every framework brings along."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @functools.lru_cache(maxsize=4096)
 def readable(name: str) -> str:
-    """`_Z3fooIiEvT_` is `foo<int>`: demangled, without return type and arguments."""
+    """Demangle a name, without return type and arguments: `_Z3fooIiEvT_` is `foo<int>`."""
     full = re.sub(r"( const| \[clone [^]]*\])+$", "", demangled(name))
     end = _arguments(full)
     start = _name(full, end)
@@ -19,7 +19,7 @@ def readable(name: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def demangled(name: str) -> str:
-    """The whole signature; a name that is not mangled stays as it is."""
+    """Demangle a name into its whole signature; another name stays as it is."""
     library = _library()
     if library is None or not name.startswith("_Z"):
         return name
@@ -27,10 +27,9 @@ def demangled(name: str) -> str:
     address = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
     if not address:
         return name
-    try:
-        return ctypes.string_at(address).decode(errors="replace")
-    finally:
-        _free(ctypes.c_void_p(address))
+    name = ctypes.string_at(address).decode(errors="replace")
+    ctypes.CDLL(None).free(ctypes.c_void_p(address))
+    return name
 
 
 @functools.cache
@@ -43,12 +42,8 @@ def _library() -> Any:
     return library
 
 
-def _free(address: ctypes.c_void_p) -> None:
-    ctypes.CDLL(None).free(address)
-
-
 def _name(signature: str, end: int) -> int:
-    """Where the name begins: behind the return type, which only templates have."""
+    """The place of the name: behind the return type, which only templates have."""
     depth, start = 0, 0
     for place in range(end):
         depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(signature[place], 0)
@@ -58,7 +53,7 @@ def _name(signature: str, end: int) -> int:
 
 
 def _arguments(signature: str) -> int:
-    """Where the last list of arguments begins; templates and lambdas have lists of their own."""
+    """The place of the last list of arguments; templates and lambdas have lists of their own."""
     if not signature.endswith(")"):
         return len(signature)
     depth = 0

@@ -1,21 +1,18 @@
-"""What can go wrong, and the exit code that says so.
-
-On its own, since `--help` needs it and little else.
-"""
+"""Errors and exit codes, in a file of their own since `--help` loads little else."""
 
 from __future__ import annotations
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-GATED = 3  # measured well, and something is worse than it was
-CUT_OFF = 141  # as a program that a closed pipe ended
+GATED = 3  # measured, and something is worse than before
+CUT_OFF = 141  # the output was a pipe that closed
 
 
 class LstmBenchError(Exception):
-    """A mistake in the input, told in one or two lines that end with what to type next."""
+    """A mistake in the input; the message is a line or two that end with what to type next."""
 
 
 class Stopped(LstmBenchError):
-    """A run that could not go on; what it had finished is kept."""
+    """A run that cannot go on; its finished cells are kept."""
 
 
 class Unsupported(Exception):

@@ -1,4 +1,4 @@
-"""What a grid file may script a fake to do.
+"""The script of a fake implementation in a grid file.
 
     implementations: [fake, fake-slow, fake-crash]
     fake:
@@ -18,9 +18,9 @@ from lstm_bench.model.types import TOLERANCES, LstmBenchError
 
 #: The keys of a script, with their defaults.
 SCRIPT: dict[str, Any] = {
-    "call_s": 0.001,  # what a call takes
-    "first_call_s": None,  # the first one, if it differs
-    "build_s": 0.0,  # that building takes, asleep: of this machine's time, on no core
+    "call_s": 0.001,  # the time of a call
+    "first_call_s": None,  # the first call, if it differs
+    "build_s": 0.0,  # building takes so long, asleep
     "noise": 0.0,  # relative standard deviation from call to call
     "drift": 0.0,  # relative change per call
     "copy_offset": 0.0,  # relative difference between an implementation and its A/A control
@@ -29,11 +29,11 @@ SCRIPT: dict[str, Any] = {
     "cpu": 1.0,  # CPU time over wall time that it reports
     "fault": None,  # one of FAULTS
     "when": "build",  # one of MOMENTS
-    "after": 0,  # blocks that go well before a fault in `measure`
-    "hidden": None,  # the fault strikes at this hidden size only
-    "profile": None,  # one of PROFILES, if profiling is not to go well
-    "process": "",  # a worker process of its own, by any name
-    "precision": "fp32",  # whose tolerance the answer is held to
+    "after": 0,  # good blocks before a fault in `measure`
+    "hidden": None,  # the only hidden size with the fault
+    "profile": None,  # one of PROFILES, if profiling is to fail
+    "process": "",  # the name of a worker process of its own
+    "precision": "fp32",  # gives the tolerance of the answer
 }
 WRONG_ANSWERS = ("swap-gates", "drop-bias", "transpose", "nan", "infinite", "wrong-shape")
 FAULTS = (
@@ -57,7 +57,7 @@ _COUNTS = ("switches", "after", "hidden")
 
 
 def check(script: Any, where: str) -> dict[str, Any]:
-    """The script, or an error that names the key and what was expected of it."""
+    """Return a valid script; an error names the key and what is expected of it."""
     if not isinstance(script, dict):
         raise LstmBenchError(f"{where}: found {script!r}, expected keys such as call_s: 0.001")
     for key, value in script.items():

@@ -1,4 +1,4 @@
-"""What a machine can do at best: constants that are measured on it, and kept by its runs."""
+"""The limits of a machine: constants that are measured on it, and stored with its runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Level:
     """A level of the memory, of all cores together."""
 
     name: str
-    bytes: float  # that it can hold; 0: all that there is
-    bytes_per_s: float  # 0: as fast as it can be computed with
+    bytes: float  # its capacity; 0: unlimited
+    bytes_per_s: float  # 0: faster than the arithmetic
     local: bool = False  # each core has its own part, which is empty when a call starts
 
 
@@ -28,17 +28,17 @@ class Limits:
     device: str
     cores: int
     call_s: float  # the shortest call that a caller can wait for
-    queued_s: float  # the same, of many that are queued
-    exchange_s: Mapping[int, float]  # every core of so many hears of every other
-    cell_s: Mapping[str, float]  # from h to the next, in one core: by accuracy class
-    taken_in: float  # bytes per second that all cores together get from each other; 0: not known
+    queued_s: float  # the shortest of many queued calls
+    exchange_s: Mapping[int, float]  # by number of cores: the time until each has news of all
+    cell_s: Mapping[str, float]  # by accuracy class: from h to the next h in one core
+    taken_in: float  # bytes per second that all cores together get from each other; 0: unknown
     vector_flops: float  # per second, fp32
-    narrow_flops: float = 0.0  # of matrix units with few sequences, half; 0: not known
-    matrix_flops: Mapping[str, float] = field(default_factory=dict)  # with many: by class
+    narrow_flops: float = 0.0  # of matrix units with few sequences, half precision; 0: unknown
+    matrix_flops: Mapping[str, float] = field(default_factory=dict)  # by class, many sequences
     levels: tuple[Level, ...] = ()  # the nearest first
 
     def __post_init__(self) -> None:
-        """A manifest may come from anybody."""
+        """Refuse impossible values: a manifest may come from anywhere."""
         rates = [self.vector_flops, *self.matrix_flops.values()]
         rates += [level.bytes_per_s for level in self.levels if not level.local]
         rest = [self.call_s, self.queued_s, self.taken_in, self.narrow_flops]
@@ -46,19 +46,19 @@ class Limits:
         rest += [level.bytes for level in self.levels]
         if not all(0 < rate < math.inf for rate in rates):
             raise ValueError("expected rates above zero")
-        if not all(0 <= one < math.inf for one in rest):
+        if not all(0 <= value < math.inf for value in rest):
             raise ValueError("expected finite numbers from zero on")
         if not 1 <= min(self.exchange_s, default=0) <= max(self.exchange_s) <= self.cores:
             raise ValueError("expected exchanges between some of the cores")
 
     def better(self, other: Limits | None) -> Limits:
-        """The better of each constant: what disturbs can only make them worse."""
+        """Take the better of each constant: disturbances only make them worse."""
         if other is None or (other.device, other.cores) != (self.device, self.cores):
             return self
         rates = {level.name: level.bytes_per_s for level in other.levels}
         levels = (
-            replace(one, bytes_per_s=max(one.bytes_per_s, rates.get(one.name, 0.0)))
-            for one in self.levels
+            replace(level, bytes_per_s=max(level.bytes_per_s, rates.get(level.name, 0.0)))
+            for level in self.levels
         )
         return replace(
             self,
@@ -68,7 +68,7 @@ class Limits:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As a manifest keeps them."""
+        """The form in a manifest."""
         return {
             **{name: value for name, value in vars(self).items() if name != "levels"},
             "exchange_s": {str(cores): s for cores, s in self.exchange_s.items()},

@@ -1,4 +1,4 @@
-"""Which shapes are meant: conditions such as `batch>=16`, and shapes by their sizes."""
+"""Conditions that choose shapes, such as `batch>=16`, and shapes by their sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 AXES = ("hidden", "batch", "timesteps", "input_size")
-_TYPED = ("hidden", "batch", "timesteps", "input")  # as grid files call them, and so do people
+_TYPED = ("hidden", "batch", "timesteps", "input")  # the names that people type
 _TESTS = {
     "=": operator.eq,
     "==": operator.eq,
@@ -28,13 +28,13 @@ _TESTS = {
 }
 
 
-#: How a condition of whole shapes begins; any of them will do: `shape=512,16,25 or 64,1,10`.
+#: A condition of whole shapes is `shape=512,16,25 or 64,1,10`.
 _SHAPE, _OR = "shape=", " or "
-_NEAREST = 3  # shapes that are named where one is not in the run
+_NEAREST = 3  # shapes that an error suggests
 
 
 def parsed(text: str, where: str = "--shape") -> Shape:
-    """The shape that `where` names: H,B,T or H,B,T,I; the input is as wide as hidden else."""
+    """Parse H,B,T or H,B,T,I, which `where` gave; the input size defaults to the hidden size."""
     if not re.fullmatch(r"\s*\d{1,9}(\s*,\s*\d{1,9}){2,3}\s*", text):
         raise LstmBenchError(
             f"{where}: found {text!r}, expected hidden,batch,timesteps as in 512,16,25, or a"
@@ -45,21 +45,21 @@ def parsed(text: str, where: str = "--shape") -> Shape:
 
 
 def one_of(shapes: Sequence[Shape]) -> list[str]:
-    """The condition that a shape is one of these; none if there are none."""
+    """The condition that a shape is among these; none if there are none."""
     return [_SHAPE + _OR.join(shape.label for shape in shapes)] if shapes else []
 
 
 def _listed(condition: str) -> list[Shape]:
-    """The shapes of a condition made by `one_of`; none if it is another."""
+    """The shapes of a condition that `one_of` made; none of another condition."""
     if not condition.startswith(_SHAPE):
         return []
     return [parsed(text) for text in condition.removeprefix(_SHAPE).split(_OR)]
 
 
 def holds(condition: str, of: Any, where: str) -> Any:
-    """Whether a condition holds of something that has the axes by name: a shape, a data frame.
+    """Whether a condition holds for a shape, or for each row of a data frame.
 
-    `where` is who gave the condition, for the error that says what is wrong with it.
+    `where` is the option or key that gave the condition, for errors.
     """
     if shapes := _listed(condition):
         return functools.reduce(operator.or_, (_is(of, shape) for shape in shapes))
@@ -87,7 +87,7 @@ def _parts(condition: str, where: str) -> tuple[str, str, int]:
 
 
 def _refuse_list(condition: str, where: str) -> None:
-    """Of a list of sizes say what can be asked for: a range, which two conditions are."""
+    """Refuse a list of sizes, and suggest the two conditions of a range."""
     match = re.fullmatch(r"\s*([a-z_]+)\s*[=<>!]+\s*\[?(\d+(?:\s*,\s*\d+)+)\]?\s*", condition)
     if not match or match[1] not in (*AXES, "input"):
         return
@@ -101,7 +101,7 @@ def _refuse_list(condition: str, where: str) -> None:
 
 
 def chosen(cells: pd.DataFrame, conditions: Sequence[str], run: str = "the run") -> pd.DataFrame:
-    """The cells of the shapes that hold to all conditions of --where and --shape."""
+    """The cells of the shapes for which all conditions of --where and --shape hold."""
     left = cells
     for condition in conditions:
         for shape in _listed(condition):
@@ -120,21 +120,21 @@ def chosen(cells: pd.DataFrame, conditions: Sequence[str], run: str = "the run")
 
 
 def _check_there(shape: Shape, cells: pd.DataFrame, run: str) -> None:
-    """Refuse a shape that the run does not have, with those that are the fewest doublings away."""
-    there = shapes_of(cells)
-    if shape in there:
+    """Refuse a shape that the run does not have, and suggest those the fewest doublings away."""
+    shapes = shapes_of(cells)
+    if shape in shapes:
         return
 
-    def far(other: Shape) -> float:
+    def doublings(other: Shape) -> float:
         pairs = zip(astuple(shape), astuple(other), strict=True)
-        return sum(abs(math.log2(max(asked, 1) / found)) for asked, found in pairs)
+        return sum(abs(math.log2(max(a, 1) / b)) for a, b in pairs)
 
-    near = sorted(there, key=lambda other: (far(other), other))[:_NEAREST]
-    told = f"; the nearest there: {'  '.join(one.label for one in near)}" if near else ""
-    raise LstmBenchError(f"--shape {shape.label}: not in {run}{told}")
+    near = sorted(shapes, key=lambda other: (doublings(other), other))[:_NEAREST]
+    hint = f"; the nearest there: {'  '.join(other.label for other in near)}" if near else ""
+    raise LstmBenchError(f"--shape {shape.label}: not in {run}{hint}")
 
 
 def shapes_of(cells: pd.DataFrame) -> set[Shape]:
     """The shapes of these cells."""
-    found = cells[list(AXES)].drop_duplicates()
-    return {Shape(*map(int, sizes)) for sizes in found.itertuples(index=False, name=None)}
+    sizes = cells[list(AXES)].drop_duplicates()
+    return {Shape(*map(int, row)) for row in sizes.itertuples(index=False, name=None)}

@@ -1,8 +1,8 @@
 """The types that the driver and its workers share, and their JSON form.
 
-Needs the standard library only: a worker runs under whatever interpreter holds its framework.
-Times are seconds, with the unit in the field's name; raw samples are whole nanoseconds, as the
-clock gives them.
+This file needs the standard library only: a worker runs under any interpreter that has its
+framework. Times are in seconds, with the unit in the field's name; raw samples are in whole
+nanoseconds.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from lstm_bench.model.errors import Unsupported as Unsupported
 
 T = TypeVar("T")
 
-#: What `--resume` measures again: cells that were cut short, and those whose framework was not
-#: installed. All other statuses are final: ok, unsupported, wrong, oom, timeout, crashed.
+#: `--resume` measures these again: cells that were cut short, or whose framework was missing.
+#: All other statuses are final: ok, unsupported, wrong, oom, timeout, crashed.
 UNFINISHED = ("interrupted", "missing")
 #: Failures that another attempt may cure; `--retry-failed` measures them again.
 RETRYABLE = ("oom", "timeout", "crashed")
 
-#: The largest |output - reference| that each precision may show, per unit of the reference's
-#: magnitude where that exceeds one. Part of the method, not of an implementation.
+#: The largest |output - reference| that each precision may have, relative to the reference where
+#: that exceeds one.
 TOLERANCES = {
     "fp32": 5e-5,
     "tf32": 1e-2,
@@ -39,7 +39,7 @@ TOLERANCES = {
     "int8": 1e-1,
 }
 
-#: What each precision promises of the answer: rows of one class may be held against each other.
+#: The accuracy class of each precision: rows of one class may be compared.
 ACCURACY = {
     "fp32": "fp32",
     "tf32": "tf32",
@@ -55,10 +55,10 @@ ACCURACY = {
 #: Where x comes from in a call and y goes to: see `inputs` in docs/explanation/method.md.
 INPUTS = ("device", "pinned", "pageable")
 
-#: With carried state the check follows the layer over so many calls.
+#: Calls that the check follows when state is carried.
 CARRIED_CALLS = 16
 
-#: Below, a cell has no verdict: the least that a budget or an interruption leaves.
+#: A cell with fewer has no verdict; a budget or an interruption leaves at least so many.
 FEWEST_ROUNDS = 3
 
 UNSEEN_GPU = "a GPU that NVML does not show"
@@ -86,23 +86,23 @@ class Shape:
 
 @dataclass(frozen=True)
 class Implementation:
-    """One way of running the layer: a row of the registry."""
+    """One way to run the layer: a row of the registry."""
 
     name: str
     framework: str
-    precision: str  # a key of TOLERANCES, or "amp"; what it means on a device: see `precision_on`
+    precision: str  # a key of TOLERANCES, or "amp"; `precision_on` says what it means in a run
     module: str
     options: Mapping[str, Any] = field(default_factory=dict)
     computes: str = "lstm"  # or "lstm-skip-input", which has a reference of its own
     devices: tuple[str, ...] = ("cpu", "cuda")
     note: str = ""
-    threads: int = 0  # on the CPU with so many, wherever the run is; 0: as the run
-    default_on: tuple[str, ...] = ()  # devices where a user of the framework gets this unasked
+    threads: int = 0  # this row runs on the CPU with so many; 0: as the run says
+    default_on: tuple[str, ...] = ()  # devices where this is the framework's default
     version: str = ""  # another version of the framework by this name, in its own interpreter
 
     @property
     def home(self) -> str:
-        """What has an interpreter: the framework, or another version of it as `pytorch~other`."""
+        """The name of its interpreter: the framework, or another version as `pytorch~other`."""
         return f"{self.framework}~{self.version}" if self.version else self.framework
 
     @property
@@ -112,12 +112,12 @@ class Implementation:
 
     @property
     def worker(self) -> str:
-        """The process that it runs in: threads and TF32 are a matter of the whole process."""
+        """The name of its process: threads and TF32 are settings of a whole process."""
         name = self.home + ("+tf32" if self.precision == "tf32" else "")
         return f"{name}@{self.threads}" if self.threads else name
 
     def settings_in(self, run: Settings) -> Settings:
-        """What holds for this row in a run."""
+        """The settings of this row in a run."""
         if self.precision == "tf32":
             run = dataclasses.replace(run, tf32=True)
         if self.threads:
@@ -127,7 +127,7 @@ class Implementation:
         return run
 
     def precision_on(self, run: Settings) -> str:
-        """The arithmetic that the run's settings ask of this row."""
+        """The precision of this row under a run's settings."""
         settings = self.settings_in(run)
         if self.precision == "amp" and settings.amp == "auto":
             return "amp-fp16" if settings.device == "cuda" else "amp"  # on a CPU a call decides
@@ -153,24 +153,24 @@ class Sampling:
     cell_s: float = 30.0
     timeout_s: float = 120.0
     queued_calls: int | None = None
-    loads: int = 4  # of one, nobody knows how far the next would be
+    loads: int = 4  # a single one has no spread
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What every implementation of a run must obey."""
+    """The settings that all implementations of a run obey."""
 
     device: str = "cpu"
     threads: int = 1
     tf32: bool = False
     amp: str = "auto"  # or "fp16", "bf16": what AMP casts to
     seed: int = 1
-    state: str = "fixed"  # or "carried": each call starts from the states the last one left
+    state: str = "fixed"  # or "carried": each call starts from the last state of the call before
     inputs: str = "device"  # one of INPUTS
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know of the calls; nothing if all is at its default."""
+        """Settings of the calls that are not at their default, for readers."""
         notes = ["state carried from call to call"] if self.state == "carried" else []
         if self.device != "cpu" and self.inputs != "device":
             notes.append(f"x and y in {self.inputs} host memory")
@@ -201,9 +201,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Check:
-    """One output held against the float64 reference."""
+    """One output compared with the float64 reference."""
 
-    max_abs_error: float | None  # none: not a finite number
+    max_abs_error: float | None  # None: not finite
     max_rel_error: float | None
     tolerance: float
     passed: bool
@@ -212,7 +212,7 @@ class Check:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """How the warm-up ended; `call_s` is what one call took at its end."""
+    """How the warm-up ended; `call_s` is the time of a call at its end."""
 
     calls: int
     seconds: float
@@ -222,7 +222,7 @@ class WarmUp:
 
 @dataclass
 class Block:
-    """The calls of one implementation in one round, and what the operating system did meanwhile."""
+    """The calls of an implementation in one round, and what else the machine did meanwhile."""
 
     round: int
     latency_ns: list[int]
@@ -240,7 +240,7 @@ class Block:
 
 @dataclass
 class Telemetry:
-    """Some readings in short, as a record keeps them."""
+    """A summary of a GPU's readings."""
 
     readings: int = 0
     sm_mhz: float | None = None  # median
@@ -250,21 +250,21 @@ class Telemetry:
     power_w: float | None = None  # mean
     utilisation: float | None = None  # mean
     memory_used_bytes: int | None = None  # highest
-    throttled: list[str] = field(default_factory=list)  # for every reason seen
+    throttled: list[str] = field(default_factory=list)  # every reason
 
 
-WINDOW_S = 0.5  # of a load for energy: of ticks that count
-LEAD_S = 0.2  # before it: up to a tick until the first one, and that one is dropped
-TICK_JITTER_S = 0.02  # a move of the energy counter (a tick) comes this much early or late
+WINDOW_S = 0.5  # the part of a load for energy whose ticks count
+LEAD_S = 0.2  # before it, at most a tick passes, which does not count
+TICK_JITTER_S = 0.02  # the energy counter moves (ticks) this much early or late
 
 
 @dataclass
 class Energy:
-    """What was measured of a load; without `power_w` nothing is known, and `problem` says why."""
+    """The energy of a load; without `power_w` nothing is known, and `problem` says why."""
 
     power_w: float | None = None
     idle_w: float | None = None
-    window_s: float = 0.0  # from the first tick that counts to the last
+    window_s: float = 0.0  # from the first to the last tick that counts
     ticks: int = 0
     calls: int = 0
     call_s: float | None = None
@@ -274,13 +274,13 @@ class Energy:
 
     @property
     def net_j(self) -> float | None:
-        """What a call takes over an idle GPU: its work, however slowly the host asked for it."""
+        """The energy of a call above that of an idle GPU."""
         if self.power_w is None or self.idle_w is None or self.call_s is None:
             return None
         return (self.power_w - self.idle_w) * self.call_s
 
     def gross_j(self, time_s: float) -> float | None:
-        """All that the GPU draws for a call, where one takes so long: its work, and idle power."""
+        """The energy of a call that takes so long, idle power included."""
         if self.power_w is None:
             return None
         net = self.net_j
@@ -290,15 +290,15 @@ class Energy:
 
     @property
     def load_j(self) -> list[float]:
-        """Net energy by each load alone, gross if idle power is not known; empty if one is all."""
+        """The net energy of each load, gross if idle power is not known."""
         both = zip(self.load_w, self.load_call_s, strict=False)
         return [(power_w - (self.idle_w or 0.0)) * call_s for power_w, call_s in both]
 
     @property
     def net_uncertainty(self) -> float:
-        """What the window leaves open of the power over idle, as a share of it.
+        """The uncertainty of the power over idle that the window leaves, as a share of it.
 
-        Each of several loads has its own first and last tick: their jitter adds up as chance does.
+        Each load has its own first and last tick: their jitters are independent.
         """
         if self.power_w is None or self.idle_w is None:
             return math.inf
@@ -311,7 +311,11 @@ class Energy:
 
 @dataclass
 class Record:
-    """Everything that is known of one cell, less its raw samples."""
+    """All that is known of a cell, except its raw samples.
+
+    This is the one description of a record: its JSON is a line of `records.jsonl`, and its texts,
+    numbers and lists are the columns of a frame. `docs/reference/records.md` says what they mean.
+    """
 
     implementation: str
     shape: Shape
@@ -332,7 +336,7 @@ class Record:
     device_s: float | None = None
     first_call_s: float | None = None
     build_s: float | None = None
-    import_s: float | None = None  # of its framework, in a new process
+    import_s: float | None = None  # in a new process
     rounds: int = 0
     calls: int = 0
     round_latency_s: list[float] = field(default_factory=list)
@@ -349,12 +353,12 @@ class Record:
     energy: Energy | None = None
     versions: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    group: str = ""  # cells of one group were measured interleaved
-    process: int = 0  # the worker that it ran in, counted from 1 in each session; 0: not known
+    group: str = ""  # the cells of a group were measured interleaved
+    process: int = 0  # the number of its worker, from 1 in each session; 0: not known
     finished_at: str = ""
-    node: str = ""  # of a cluster, or of a shard's job; empty: the run's own machine
+    node: str = ""  # of a cluster or of a shard's job; empty: the run's own machine
     device_name: str = ""  # the GPU or the processor of that node
-    driver: str = ""  # of its GPU
+    driver: str = ""  # of that GPU
 
     @property
     def cell(self) -> Cell:
@@ -366,7 +370,7 @@ class Record:
 
     @property
     def gross_j(self) -> float | None:
-        """All that the GPU draws for a call, at the pace at which the cell was timed."""
+        """The energy of a call at the pace at which the cell was timed, idle power included."""
         if not self.energy or not self.throughput_s:
             return None
         gross = self.energy.gross_j(self.throughput_s)
@@ -376,14 +380,14 @@ class Record:
 def kinds(warnings: Sequence[str]) -> list[str]:
     """The kinds of a cell's warnings that a reader may act on, each once.
 
-    That it missed the precision its grid asked for says little: the interval stands beside it.
+    "not converged" is not among them: the interval beside the time says more.
     """
-    found = dict.fromkeys(warning.split(":")[0] for warning in warnings)
-    return [kind for kind in found if kind != "not converged"]
+    every = dict.fromkeys(warning.split(":")[0] for warning in warnings)
+    return [kind for kind in every if kind != "not converged"]
 
 
 def kinds_of(warnings: Iterable[Sequence[str]]) -> list[tuple[str, int]]:
-    """How many cells each kind of warning concerns, the most frequent first."""
+    """The number of cells with each kind of warning, the most frequent first."""
     counts: Counter[str] = Counter()
     for same, cells in Counter(map(tuple, warnings)).items():  # most have the same
         for kind in kinds(same):
@@ -391,34 +395,35 @@ def kinds_of(warnings: Iterable[Sequence[str]]) -> list[tuple[str, int]]:
     return counts.most_common()
 
 
-SAME_ENERGY = 0.05  # what two measurements of energy or power may differ by on one GPU
+SAME_ENERGY = 0.05  # by which two measurements of energy or power on a GPU may differ
 
 
 def unlike_idle_w(records: Iterable[Record]) -> dict[tuple[int, Shape], tuple[float, float]]:
-    """Where idle power was another for some rows of a shape, by more than energy may be off by.
+    """The least and the largest idle power at each shape where they differ too much.
 
-    The GPU was another one, or much warmer: energy does not compare there. The least and the most.
+    The GPU was another one, or much warmer: energy cannot be compared there.
     """
     idle: dict[tuple[int, Shape], list[float]] = {}
-    for one in records:
-        if one.gross_j and one.energy and one.energy.idle_w:
-            idle.setdefault((one.pass_number, one.shape), []).append(one.energy.idle_w)
-    ends = {where: (min(watts), max(watts)) for where, watts in idle.items()}
+    for record in records:
+        if record.gross_j and record.energy and record.energy.idle_w:
+            watts = idle.setdefault((record.pass_number, record.shape), [])
+            watts.append(record.energy.idle_w)
+    ends = {at: (min(watts), max(watts)) for at, watts in idle.items()}
     return {at: (low, high) for at, (low, high) in ends.items() if high / low > 1 + SAME_ENERGY}
 
 
 def to_json(value: Any) -> dict[str, Any]:
-    """A dataclass as plain JSON types."""
+    """Turn a dataclass into plain JSON types."""
     return dataclasses.asdict(value)
 
 
 def dumps(value: Any) -> str:
-    """One line of strict JSON; a number that is not finite becomes null."""
+    """Write one line of strict JSON; a number that is not finite becomes null."""
     return json.dumps(plain(value), separators=(",", ":"), allow_nan=False)
 
 
 def plain(value: Any) -> Any:
-    """As JSON holds it: no NumPy types; a number that is not finite becomes null."""
+    """Replace what JSON does not have: NumPy types, and numbers that are not finite."""
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float):
@@ -431,18 +436,7 @@ def plain(value: Any) -> Any:
 
 
 def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
-    """Build `kind` from parsed JSON; keys that this version does not know are left aside."""
-    known = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    values: dict[str, Any] = {}
-    for name, value in data.items():
-        if name not in known:
-            continue
-        nested = _NESTED.get(name)
-        values[name] = from_json(nested, value) if nested and isinstance(value, dict) else value
-    for name in ("devices", "default_on"):
-        if isinstance(values.get(name), list):
-            values[name] = tuple(values[name])
-    return kind(**values)
-
-
-_NESTED: dict[str, type] = {"shape": Shape, "check": Check, "gpu": Telemetry, "energy": Energy}
+    """Build a flat dataclass from parsed JSON; keys that this version does not know are ignored."""
+    known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    pairs = ((name, value) for name, value in data.items() if name in known)
+    return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in pairs})

@@ -61,7 +61,7 @@ def size(value: float | None, digits: int = 3) -> str:
 
 
 def in_units(value: float, units: Mapping[str, float], digits: int = 3) -> str:
-    """In the first unit in which it is at least one; empty if there is none."""
+    """A value in the first unit in which it is at least 1; empty if there is none."""
     for unit, factor in units.items():
         scaled = float(f"{value * factor:.{digits}g}")  # rounded first: 999.7 us is 1 ms
         if abs(scaled) >= 1:
@@ -71,14 +71,14 @@ def in_units(value: float, units: Mapping[str, float], digits: int = 3) -> str:
 
 def read_size(text: str) -> float | None:
     """Bytes as people type them: 2GiB, 500 MiB, 1.5g, 4096; None if it is none."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])i?)?b?\s*", text.lower())
-    if not found or not float(found[1]):
+    parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])i?)?b?\s*", text.lower())
+    if not parts or not float(parts[1]):
         return None
-    return float(found[1]) * 2.0 ** (10 * (" kmgt".index(found[2]) if found[2] else 0))
+    return float(parts[1]) * 2.0 ** (10 * " kmgt".index(parts[2] or " "))
 
 
 def over(common: int) -> str:
-    """Which shapes a figure of an implementation stands for."""
+    """The shapes that a figure of an implementation stands for."""
     if not common:
         return "each implementation's own shapes, as none is common to all: do not compare them"
     shapes = "one shape" if common == 1 else f"{common} shapes"

@@ -1,6 +1,6 @@
-"""The nodes that measured a run, and which kind of device each of them is.
+"""The nodes that measured a run, and the kind of device that each of them is.
 
-Only shapes of one kind are compared: the same GPU with the same driver behind the same processor,
+Only cells of one kind are compared: the same GPU with the same driver behind the same processor,
 or the same processor with as many threads.
 """
 
@@ -23,17 +23,21 @@ from lstm_bench.runs.plan import Plan
 
 
 class Node(msgspec.Struct):
-    """A line of `nodes.jsonl`; of lines of one node the last counts."""
+    """A line of `nodes.jsonl`; the last line of a node wins."""
 
     node: str
-    machine: dict[str, Any]  # as the manifest has that of a run on one machine
+    machine: dict[str, Any]  # like that of a manifest
     interpreters: dict[str, dict[str, Any]] = {}
     limits: Limits | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a machine that no manifest could have."""
+        msgspec.convert(self.machine, store.Machine, str_keys=True)
 
 
 @dataclass(frozen=True, order=True)
 class Kind:
-    """What must be alike for two shapes to be compared."""
+    """What must be equal for two cells to be compared."""
 
     device: str  # cpu or cuda
     gpu: str
@@ -67,7 +71,7 @@ def kind_of(machine: Mapping[str, Any], settings: Settings) -> Kind:
 
 
 def kind_of_node(node: Node, plan: Plan) -> Kind:
-    """The kind that a node of a run was, with all of its threads where the grid says so."""
+    """The kind of a node, with all of its threads where the grid says so."""
     settings = plan.settings
     if plan.all_threads:
         settings = replace(settings, threads=int(node.machine.get("threads") or settings.threads))
@@ -76,20 +80,11 @@ def kind_of_node(node: Node, plan: Plan) -> Kind:
 
 def read(folder: Path) -> dict[str, Node]:
     """The nodes of a run by name; none of a run on one machine."""
-    lines = (line for line in store.read_nodes(folder, Node) if line)
-    return {node.node: node for node in lines if _sound(node)}
-
-
-def _sound(node: Node) -> bool:
-    try:
-        msgspec.convert(node.machine, store.Machine, str_keys=True)
-    except msgspec.ValidationError:
-        return False
-    return True
+    return {node.node: node for node in store.read_nodes(folder, Node) if node}
 
 
 def here() -> str:
-    """What this machine calls itself."""
+    """The name of this machine."""
     return platform.node() or "unnamed"
 
 

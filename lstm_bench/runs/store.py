@@ -6,14 +6,14 @@
     results/<run>/profiles.jsonl    one line per profiled cell, likewise
     results/<run>/legs.jsonl        one line per driver that worked on it: how long and where
     results/<run>/nodes.jsonl       one line per node that measured some of it; see `nodes`
-    results/<run>/logs/             what the workers printed
+    results/<run>/logs/             the output of the workers
     results/<run>/lock              held by the one driver that may write
 
-A line goes out in one write, then fsync. Whatever kills the program, only the last line can be
-torn; readers pass over it and the next writer cuts it off.
+A line is written at once, then synced. Whatever kills the program, only the last line can be torn;
+readers skip it and the next writer cuts it off.
 
-`gzip` may have packed any of the .jsonl files: the lines of `records.jsonl.gz` come before those of
-`records.jsonl`, which is where a resumed run goes on.
+Any .jsonl file may be packed by `gzip`: the lines of `records.jsonl.gz` come before those of
+`records.jsonl`, where a resumed run continues.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ import io
 import json
 import os
 import stat
-import sys
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Protocol, TypeVar, cast
+from typing import Annotated, Any, BinaryIO, Protocol, TypeVar
 
 import msgspec
 
@@ -41,26 +40,26 @@ from lstm_bench.model.types import Block, LstmBenchError, Record, dumps, plain, 
 
 T = TypeVar("T")
 
-#: What parsing somebody else's file may raise.
+#: The errors of parsing a file from anywhere.
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
-#: A cell that is through: its record, its blocks, and what a profiled pass found.
+#: A finished cell: its record, its blocks, and its profile if it has one.
 Finished = tuple[Record, list[Block], Profile | None]
 
 FORMAT = 1
 MAX_MANIFEST = 256 << 20
-PIECE = 2 << 20  # bytes of a file that are parsed at a time: what comes of it fits a cache
-MAX_UNPACKED = 1 << 30  # bytes: a few kilobytes from a stranger can unpack to anything
+PIECE = 2 << 20  # bytes of a file that are parsed at a time: their records fit a cache
+MAX_UNPACKED = 1 << 30  # bytes: a few packed kilobytes can unpack to anything
 
 
 class Store:
-    """The one writer of a run. Use as a context manager; leaving it gives the lock back."""
+    """The only writer of a run, which holds its lock. Use as a context manager."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in (folder, folder / "logs"):
-            if path.is_symlink():  # what lies behind it is not the run's
+            if path.is_symlink():  # its target is not the run's
                 raise LstmBenchError(
                     f"{path}: is a link, expected a folder; name the folder itself"
                 )
@@ -80,7 +79,7 @@ class Store:
 
     @classmethod
     def create(cls, folder: Path, manifest: Mapping[str, Any]) -> Store:
-        """A new run; the folder must not hold one already."""
+        """Begin a run in a folder that has none."""
         if (folder / "manifest.json").exists():
             raise LstmBenchError(
                 f"{folder}: holds a run already; resume it with"
@@ -88,7 +87,7 @@ class Store:
             )
         store = cls(folder)
         temporary = folder / "manifest.json.new"
-        temporary.unlink(missing_ok=True)  # whatever it is, it is not written through
+        temporary.unlink(missing_ok=True)  # it may be a link
         with temporary.open("x", encoding="utf-8") as file:
             file.write(json.dumps({"format": FORMAT, **manifest}, indent=1, sort_keys=True) + "\n")
             file.flush()
@@ -102,24 +101,25 @@ class Store:
         return self.folder / "logs"
 
     def append(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
-        """Finish a cell: its samples and its profile, then the line that counts."""
+        """Finish a cell: write its samples and its profile, then its record."""
         self.append_all([(record, blocks, profile)])
 
     def append_all(self, cells: Iterable[Finished]) -> None:
-        """Finish some cells that came together: each file is written and synced once."""
-        cells = list(cells)
-        known = [{"key": record.key, "group": record.group} for record, _, _ in cells]
-        told = list(zip(known, cells, strict=True))
-        samples = [{**own, "blocks": blocks} for own, (_, blocks, _) in told if blocks]
-        profiles = [{**own, "profile": found} for own, (_, _, found) in told if found]
+        """Finish some cells at once: each file is written and synced once."""
+        records, samples, profiles = [], [], []
+        for record, blocks, profile in cells:
+            cell = {"key": record.key, "group": record.group}
+            records.append(record)
+            samples += [{**cell, "blocks": blocks}] if blocks else []
+            profiles += [{**cell, "profile": profile}] if profile else []
         if samples:
             _append(self._samples, *samples)
         if profiles:
             _append(self._profiles_file(), *profiles)
-        _append(self._records, *(record for record, _, _ in cells))
+        _append(self._records, *records)
 
     def append_lines(self, name: str, lines: Iterable[bytes]) -> None:
-        """Lines of another run's file, as they are."""
+        """Append lines to a file of the run as they are."""
         fd = _open_whole_lines(self.folder / name)
         try:
             _write(fd, b"".join(line + b"\n" for line in lines))
@@ -127,17 +127,17 @@ class Store:
             os.close(fd)
 
     def _profiles_file(self) -> int:
-        """Opened by the first profile: most runs have none."""
+        """Open the file for the first profile: most runs have none."""
         if self._profiles is None:
             self._profiles = _open_whole_lines(self.folder / "profiles.jsonl")
         return self._profiles
 
     def append_leg(self, leg: Mapping[str, Any]) -> None:
-        """What one driver did, from its start to its end; a run that was resumed has several."""
+        """Append a session, from the driver's start to its end; each resume is one more."""
         self.append_lines("legs.jsonl", [_line(leg)])
 
     def append_nodes(self, nodes: Iterable[Mapping[str, Any]]) -> None:
-        """The nodes that measure some of it, before they do."""
+        """Append nodes before they measure some of the run."""
         self.append_lines("nodes.jsonl", map(_line, nodes))
 
     def close(self) -> None:
@@ -153,7 +153,7 @@ class Store:
 
 
 def _open_whole_lines(path: Path) -> int:
-    """Open for appending, less a last line that was torn."""
+    """Open a file for appending, and cut off a torn last line."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
     size = end = os.fstat(fd).st_size
     while end > 0:
@@ -172,7 +172,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=plain)
 
 
 def _line(value: Any) -> bytes:
-    """A mapping or a dataclass as one line of strict JSON; see `dumps`, which is far slower."""
+    """Write a mapping or a dataclass as one line of strict JSON; `dumps` is far slower."""
     try:
         return _ENCODER.encode(value)
     except UnicodeEncodeError:  # half a character, as the name of a file may have
@@ -210,7 +210,7 @@ class Gpu(msgspec.Struct):
 
 
 class Machine(msgspec.Struct):
-    """The machine of a manifest, as far as tables need it."""
+    """The machine of a manifest, as far as readers need it."""
 
     cpu: str | None = None
     gpus: list[Gpu] = []
@@ -218,7 +218,7 @@ class Machine(msgspec.Struct):
 
 
 class Manifest(msgspec.Struct):
-    """A manifest, as far as it must be right to be read."""
+    """A manifest, as far as readers need it."""
 
     plan: dict[str, Any]
     machine: Machine
@@ -232,10 +232,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         text = _read(folder / "manifest.json", MAX_MANIFEST)
         data = msgspec.json.decode(text)
-        form = data.get("format", FORMAT) if isinstance(data, dict) else FORMAT
-        if isinstance(form, int) and form > FORMAT:
+        version = data.get("format", FORMAT) if isinstance(data, dict) else FORMAT
+        if isinstance(version, int) and version > FORMAT:
             raise LstmBenchError(
-                f"{folder}: written in format {form}, this lstm-bench reads {FORMAT};"
+                f"{folder}: written in format {version}, this lstm-bench reads {FORMAT};"
                 " use a newer one"
             )
         msgspec.convert(data, Manifest, str_keys=True)
@@ -253,151 +253,35 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def limits_of(data: Mapping[str, Any]) -> Limits | None:
-    """What the machine of a manifest could do at best, if the run measured it."""
-    found = data.get("limits")
-    return None if found is None else msgspec.convert(found, Limits, str_keys=True)
+    """The limits of the machine of a manifest, if the run measured them."""
+    limits = data.get("limits")
+    return None if limits is None else msgspec.convert(limits, Limits, str_keys=True)
 
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
-class Sizes(msgspec.Struct, gc=False):
-    """A shape, as a line of a run gives it."""
-
-    hidden: Size
-    batch: Size
-    timesteps: Size
-    input_size: Size
-
-
-class Errors(msgspec.Struct, gc=False):
-    """A check, as far as tables need it."""
-
-    max_abs_error: float | None = None
-    tolerance: float | None = None
+def struct_of(kind: type, types: Mapping[str, Any]) -> Any:
+    """Derive a struct with these fields of a dataclass, which is read twice as fast."""
+    members: list[Any] = []
+    for member in fields(kind):
+        if member.name in types:
+            default = msgspec.NODEFAULT if member.default is MISSING else member.default
+            if member.default_factory is not MISSING:
+                default = msgspec.field(default_factory=member.default_factory)
+            members.append((member.name, types[member.name], default))
+    return msgspec.defstruct(kind.__name__, members, gc=False)
 
 
-class Peaks(
-    msgspec.Struct,
-    gc=False,
-    frozen=True,
-    rename={"host_peak": "host peak", "device_peak": "device peak", "imported": "import"},
-):
-    """The memory of a cell, as far as tables need it."""
-
-    host_peak: int | None = None
-    device_peak: int | None = None
-    imported: int = 0
-
-
-class Row(msgspec.Struct, gc=False):
-    """A line of `records.jsonl`, as far as tables need it.
-
-    Checked as it is parsed: run folders may come from anywhere. What this version does not know
-    is passed over.
-    """
-
-    implementation: str
-    shape: Sizes
-    pass_number: Count
-    copy: Count
-    status: str
-    reason: str = ""
-    computes: str = "lstm"
-    precision: str = ""
-    device: str = ""
-    threads: Count = 0
-    tf32: bool = False
-    path: str = ""
-    latency_s: float | None = None
-    throughput_s: float | None = None
-    device_s: float | None = None
-    first_call_s: float | None = None
-    build_s: float | None = None
-    import_s: float | None = None
-    memory: Peaks = Peaks()
-    timed_s: float | None = None
-    rounds: Count = 0
-    round_latency_s: list[float] = []
-    round_throughput_s: list[float] = []
-    round_device_s: list[float] = []
-    check: Errors | None = None
-    warnings: list[str] = []
-    group: str = ""
-    process: Count = 0
-    node: str = ""
-    device_name: str = ""
-    driver: str = ""
-
-
-ROUNDS = ("round_latency_s", "round_throughput_s", "round_device_s")
-
-#: From which byte of a file to which; None: to its end. What is packed belongs to its beginning.
-Span = tuple[int, int | None]
-WHOLE: Span = (0, None)
-
-
-def _without(names: Sequence[str]) -> type[Row]:
-    """Rows that pass over these lists of numbers, whatever is in them."""
-    fields = [(name, msgspec.Raw, msgspec.Raw(b"")) for name in names]
-    made: Any = msgspec.defstruct("Row", fields, bases=(Row,), gc=False)
-    return cast("type[Row]", made)
-
-
-class RowPieces:
-    """All lines, oldest first, some at a time; `damaged` counts those that cannot be read.
-
-    A cell that was measured again has several; the last one counts.
-    """
-
-    def __init__(self, folder: Path, rounds: Collection[str] = ROUNDS, span: Span = WHOLE):
-        """`rounds`: which of the rounds are wanted; the others are left empty."""
-        self.folder, self.rounds, self.span, self.damaged = folder, tuple(rounds), span, 0
-
-    def __iter__(self) -> Iterator[list[Row]]:
-        unwanted = [name for name in ROUNDS if name not in self.rounds]
-        kind = _without(unwanted) if unwanted else Row
-        for rows in _parsed_pieces(self.folder / "records.jsonl", kind, self.span):
-            readable = [row for row in rows if row is not None]
-            self.damaged += len(rows) - len(readable)
-            yield readable
-
-    def parts(self, count: int, least: int) -> list[RowPieces]:
-        """The same as up to `count` parts of `least` bytes or more, which several can read."""
-        cuts = [0]
-        with contextlib.suppress(OSError), _opened(self.folder / "records.jsonl") as file:
-            size = os.fstat(file.fileno()).st_size
-            count = max(1, min(count, size // least))
-            for part in range(1, count):
-                file.seek(size * part // count)
-                file.readline()
-                cuts.append(file.tell())
-        ends = [*cuts[1:], None]
-        spans = zip(cuts, ends, strict=True)
-        return [RowPieces(self.folder, self.rounds, span) for span in spans]
+def read_pieces(folder: Path, kind: type[T]) -> Iterator[list[T | None]]:
+    """Read all records, oldest first, some at a time; None for a line that cannot be read."""
+    return _parsed_pieces(folder / "records.jsonl", kind)
 
 
 def read_records(folder: Path) -> dict[str, Record]:
-    """The last record of every cell, by key, whole; a line that cannot be read is passed over."""
-    found = (line for line in _lines(folder / "records.jsonl", Record) if line)
-    return {record.key: record for record in found}
-
-
-class Versions(msgspec.Struct):
-    """A line of `records.jsonl`, as far as it says what the cell ran with."""
-
-    implementation: str
-    versions: dict[str, str] = {}
-
-
-def read_versions(folder: Path) -> dict[str, dict[str, str]]:
-    """By implementation, the versions of framework and libraries, as its cells last had them."""
-    found: dict[str, dict[str, str]] = {}
-    for line in _lines(folder / "records.jsonl", Versions):
-        if line:
-            found.setdefault(line.implementation, {}).update(line.versions)
-    return found
+    """Read the last record of every cell, by key; lines that cannot be read are skipped."""
+    return {record.key: record for record in _lines(folder / "records.jsonl", Record) if record}
 
 
 class Leg(msgspec.Struct):
@@ -408,9 +292,9 @@ class Leg(msgspec.Struct):
     cells: Count = 0
     spent_s: dict[str, float] = {}
     note: str = ""
-    machine: dict[str, Any] = {}  # as the manifest has that of the first leg
-    places: Count = 1  # of a cluster, that measured at once
-    limits: Limits | None = None  # of a CPU, when the leg was over
+    machine: dict[str, Any] = {}  # like that of the manifest
+    places: Count = 1  # that measured at once, in a cluster
+    limits: Limits | None = None  # of a CPU, at the end of the session
 
 
 def read_legs(folder: Path) -> list[Leg]:
@@ -418,7 +302,7 @@ def read_legs(folder: Path) -> list[Leg]:
 
 
 def read_nodes(folder: Path, kind: type[T]) -> Iterator[T | None]:
-    """The lines of `nodes.jsonl`; see `nodes`, which says what they hold."""
+    """Read the lines of `nodes.jsonl`, which `nodes` describes."""
     return _lines(folder / "nodes.jsonl", kind)
 
 
@@ -431,7 +315,7 @@ class Samples(msgspec.Struct):
 
 
 def read_blocks(folder: Path) -> Iterator[tuple[Record, list[Block]]]:
-    """Each cell's record with its raw blocks; what was superseded or never recorded is left out."""
+    """Read the blocks of each cell that has a record; superseded ones are left out."""
     records = read_records(folder)
     for line in _lines(folder / "samples.jsonl", Samples):
         record = records.get(line.key) if line else None
@@ -439,7 +323,7 @@ def read_blocks(folder: Path) -> Iterator[tuple[Record, list[Block]]]:
             yield record, line.blocks
 
 
-class Profiled(msgspec.Struct):
+class ProfileLine(msgspec.Struct):
     """A line of `profiles.jsonl`."""
 
     key: str
@@ -448,50 +332,45 @@ class Profiled(msgspec.Struct):
 
 
 def read_profiles(folder: Path) -> list[tuple[Record, Profile]]:
-    """Each profiled cell's record with its profile; what was superseded is left out."""
-    lines = [line for line in _lines(folder / "profiles.jsonl", Profiled) if line]
+    """Read the profile of each profiled cell, with its record; superseded ones are left out."""
+    lines = [line for line in _lines(folder / "profiles.jsonl", ProfileLine) if line]
     records = read_records(folder) if lines else {}
-    found = {}
+    profiles = {}
     for line in lines:
         record = records.get(line.key)
         if record and line.group in (None, record.group):
-            found[line.key] = (record, line.profile)
-    return list(found.values())
+            profiles[line.key] = (record, line.profile)
+    return list(profiles.values())
 
 
 def read_lines(folder: Path, name: str) -> list[bytes]:
-    """The whole lines of a file of a run, unread, packed ones first; none if there is no file."""
+    """The whole lines of a file of a run, packed ones first; none if there is no file."""
     return [line for part in _pieces(folder / name) for line in part.splitlines()]
 
 
 def _lines(path: Path, kind: type[T]) -> Iterator[T | None]:
-    """Parsed lines, None for one that cannot be read; a torn last line does not count."""
+    """Parse the lines of a file, None for one that cannot be read; skip a torn last line."""
     for piece in _parsed_pieces(path, kind):
         yield from piece
 
 
-def _parsed_pieces(path: Path, kind: type[T], span: Span = WHOLE) -> Iterator[list[T | None]]:
+def _parsed_pieces(path: Path, kind: type[T]) -> Iterator[list[T | None]]:
     decoder = msgspec.json.Decoder(kind)
-    for piece in _pieces(path, span):
+    for piece in _pieces(path):
         try:
             yield list(decoder.decode_lines(piece))
         except UNREADABLE:
             yield [_parsed(decoder, line) for line in piece.splitlines()]
 
 
-def _pieces(path: Path, span: Span = WHOLE) -> Iterator[bytes]:
-    """The whole lines of a file, some megabytes at a time, so that a long one need not fit."""
-    begin, end_of_span = span
+def _pieces(path: Path) -> Iterator[bytes]:
+    """Read the whole lines of a file, some megabytes at a time: a long file need not fit."""
     try:
-        packed = b"" if begin else _packed(path)
-        if packed:
+        if packed := _packed(path):
             yield packed
         with contextlib.suppress(FileNotFoundError), _opened(path) as file:
-            file.seek(begin)
             begun = b""
-            left = sys.maxsize if end_of_span is None else end_of_span - begin
-            while more := file.read(min(PIECE, left)):
-                left -= len(more)
+            while more := file.read(PIECE):
                 end = more.rfind(b"\n") + 1
                 if end:
                     yield begun + more[:end]
@@ -503,7 +382,7 @@ def _pieces(path: Path, span: Span = WHOLE) -> Iterator[bytes]:
 
 
 def _packed(path: Path) -> bytes:
-    """The lines of a file that `gzip` has packed; none if there is no such file."""
+    """Unpack the lines of the `.gz` beside a file; none if there is no such file."""
     path = path.with_name(path.name + ".gz")
     try:
         packed = _read(path)
@@ -529,7 +408,7 @@ def _read(path: Path, most: int = -1) -> bytes:
 
 
 def _opened(path: Path, most: int = -1) -> BinaryIO:
-    """A plain file: what is a link, a pipe or a device instead could go on for ever."""
+    """Open a plain file: a link, a pipe or a device could go on for ever."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     file = os.fdopen(fd, "rb")
     status = os.fstat(fd)
@@ -552,7 +431,7 @@ def _parsed(decoder: msgspec.json.Decoder[T], line: bytes) -> T | None:
 
 
 class Sink(Protocol):
-    """Takes finished cells, each with its blocks and what a profiled pass found."""
+    """Takes finished cells, each with its blocks and its profile."""
 
     @property
     def logs(self) -> Path: ...
@@ -562,8 +441,8 @@ class Sink(Protocol):
 
 
 @dataclass
-class Kept:
-    """Finished cells in memory; the workers' logs go to a folder that is not kept."""
+class MemoryStore:
+    """Keeps finished cells in memory."""
 
     logs: Path
     cells: list[Finished] = field(default_factory=list)

@@ -8,8 +8,7 @@ from made_up import cells, row
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis import summary as summaries
-from lstm_bench.model.types import ACCURACY, TOLERANCES
-from lstm_bench.runs.store import Errors
+from lstm_bench.model.types import ACCURACY, TOLERANCES, Check
 
 
 def winners(*rows):
@@ -68,7 +67,7 @@ def test_each_class_of_accuracy_has_a_winner_and_so_have_all_together():
     found = contests(
         *(row("full", 4.0), row("full too", 5.0), row("tf32", 3.0, precision="tf32")),
         *(row("half", 1.0, precision="fp16"), row("amp", 2.0, precision="amp-fp16")),
-        row("int8", 0.5, precision="int8", check=Errors(0.02, 0.1)),
+        row("int8", 0.5, precision="int8", check=Check(0.02, 0.02, 0.1, True)),
     )
     assert found == [
         ["fp32", "full", "full too", 1e-7],  # TF32 is faster and does not win fp32
@@ -93,8 +92,8 @@ def test_every_precision_that_is_checked_has_a_class():
 
 
 def test_the_error_is_the_winners_own_at_that_shape():
-    rows = [row("a", 1.0, hidden=h, check=Errors(h * 1e-6, 1e-4)) for h in (1, 2)]
-    rows += [row("b", 2.0, hidden=h, check=Errors(0.5, 1.0)) for h in (1, 2)]
+    rows = [row("a", 1.0, hidden=h, check=Check(h * 1e-6, h * 1e-6, 1e-4, True)) for h in (1, 2)]
+    rows += [row("b", 2.0, hidden=h, check=Check(0.5, 0.5, 1.0, True)) for h in (1, 2)]
     assert [one[-1] for one in contests(*rows)] == [1e-6, 2e-6]
 
 

@@ -97,7 +97,7 @@ def test_the_noise_run_yields_its_pairs_and_leaves_nothing_behind(monkeypatch):
     plan = replace(plan, sampling=quick)
     records = run(RunOptions(ready=plan, results=None, quiet=True)).records
     assert [r.status for r in records] == ["ok"] * 4
-    assert len(noise.controls(results.frame_of(records))) == 2
+    assert len(noise.controls(results.frame(records))) == 2
 
 
 def test_a_broken_pynvml_is_as_none(tmp_path, monkeypatch):

@@ -29,7 +29,7 @@ from lstm_bench.model.types import (
     Stopped,
 )
 from lstm_bench.runs import grid
-from lstm_bench.runs.store import Kept
+from lstm_bench.runs.store import MemoryStore
 from lstm_bench.worker.worker import Worker
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -55,7 +55,7 @@ class Quiet:
         self.texts.append(text)
 
 
-class Raw(Kept):
+class Raw(MemoryStore):
     """Keeps the blocks too."""
 
     def append(self, record, blocks, profile=None):
@@ -419,7 +419,7 @@ def test_an_implementation_for_another_device_is_a_row_with_its_reason(tmp_path)
     plan = grid.plan(
         {**FAKE_GRID, "implementations": ["pytorch-half"]}, Path("g"), device="cpu", threads=1
     )
-    sink = Kept(tmp_path)
+    sink = MemoryStore(tmp_path)
     driver.run(plan, plan.all_cells(), sink, Quiet())
     assert {(r.status, r.reason) for r in sink.records} == {
         ("unsupported", "runs on cuda only, this run is on cpu")
@@ -430,7 +430,7 @@ def test_a_row_without_a_way_to_copy_its_inputs_is_unsupported_and_says_what_it_
     data = {**FAKE_GRID, "implementations": ["fake", "fake@1"], "inputs": "pinned"}
     data |= {"hidden": 3, "device": "cuda"}
     plan = grid.plan(data, Path("g"), device="cuda", threads=2)
-    sink = Kept(tmp_path)
+    sink = MemoryStore(tmp_path)
     driver.run(plan, plan.all_cells(), sink, Quiet())
     found = by_name(sink.records)
     assert found["fake"].status == "unsupported"

@@ -6,9 +6,7 @@ from lstm_bench.model.types import (
     ACCURACY,
     TOLERANCES,
     Cell,
-    Check,
     Implementation,
-    Record,
     Settings,
     Shape,
     dumps,
@@ -17,12 +15,6 @@ from lstm_bench.model.types import (
 )
 
 SHAPE = Shape(8, 2, 3, 5)
-
-
-def test_a_record_comes_back_as_it_went():
-    record = Record("pytorch", SHAPE, 1, 2, "ok", check=Check(1e-7, 1e-6, 1e-5, True))
-    record.round_latency_s = [0.1, 0.2]
-    assert from_json(Record, json.loads(dumps(to_json(record)))) == record
 
 
 def test_an_implementation_comes_back_as_it_went():

@@ -12,11 +12,10 @@ from matplotlib import colors
 from matplotlib.text import Text
 
 from lstm_bench.analysis import results
-from lstm_bench.model.types import Implementation, Sampling, Settings, Shape
+from lstm_bench.model.types import Implementation, Record, Sampling, Settings, Shape
 from lstm_bench.report import figures
 from lstm_bench.report.colours import style_of
 from lstm_bench.runs.plan import Plan
-from lstm_bench.runs.store import Row, Sizes
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -26,7 +25,7 @@ BATCHES = (1, 4, 16)
 
 
 def cell(name, seconds, hidden=8, batch=1, timesteps=1, rounds=None, **more):
-    row = Row(name, Sizes(hidden, batch, timesteps, hidden), 1, 1, "ok", device="cuda")
+    row = Record(name, Shape(hidden, batch, timesteps, hidden), 1, 1, "ok", device="cuda")
     row.precision = "fp32"
     row.latency_s = seconds
     known = [] if seconds is None else [seconds] * 10
@@ -508,7 +507,7 @@ RUNS = {
     "many sizes": (grid(("a", "b"), range(1, 26), range(1, 15), (10,)), OTHERS),
     "many timesteps": (grid(hidden=(8,), batch=(1,), timesteps=range(1, 31)), ALL),
     "inputs of their own": (
-        [cell(n, 1.0, shape=Sizes(h, 1, 1, i)) for n in NAMES for h in (8, 16) for i in (8, 32)],
+        [cell(n, 1.0, shape=Shape(h, 1, 1, i)) for n in NAMES for h in (8, 16) for i in (8, 32)],
         ALL,
     ),
     "a wide span": (

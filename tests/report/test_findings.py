@@ -5,10 +5,9 @@ import pytest
 
 from lstm_bench import frameworks as registry
 from lstm_bench.analysis import results
-from lstm_bench.model.types import Implementation, Sampling, Settings, Shape
+from lstm_bench.model.types import Check, Implementation, Record, Sampling, Settings, Shape
 from lstm_bench.report import findings, run_report
 from lstm_bench.report.findings import trust
-from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan
 
 GPU = {"cpu": "A CPU", "gpus": [{"name": "A GPU", "driver": "1.2", "memory_bytes": 2**30}]}
@@ -34,10 +33,10 @@ def cell(name, seconds=None, shape=(8, 1, 10), copy=1, rounds=10, status="ok", *
             "rounds": rounds,
             "round_latency_s": list(seconds * spread),
             "round_throughput_s": list(0.9 * seconds * spread),
-            "check": store.Errors(2e-6, 5e-5),
+            "check": Check(2e-6, 2e-6, 5e-5, True),
         }
-    sizes = store.Sizes(hidden, batch, timesteps, hidden)
-    return store.Row(name, sizes, 1, copy, status, **{**known, **more})
+    sizes = Shape(hidden, batch, timesteps, hidden)
+    return Record(name, sizes, 1, copy, status, **{**known, **more})
 
 
 def planned_row(name):
@@ -246,7 +245,7 @@ def test_without_controls_the_noise_is_not_known():
 
 def test_the_largest_error_is_told_with_its_tolerance():
     rows = grid({"deepbench": 1, "pytorch": 2})
-    rows[3].check = store.Errors(4e-5, 5e-5)
+    rows[3].check = Check(4e-5, 4e-5, 5e-5, True)
     (sentence,) = (s for s in trust(run_of(rows)) if "float64" in s)
     assert sentence.startswith("Every output was checked")
     assert f"4e-05 in fp32 ({rows[3].implementation}, tolerance 5e-05)" in sentence

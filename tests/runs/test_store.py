@@ -5,7 +5,7 @@ import json
 import math
 from dataclasses import replace
 
-import made_up
+import builders
 import msgspec
 import numpy as np
 import pandas as pd
@@ -87,19 +87,6 @@ def test_a_run_is_not_written_over(tmp_path):
         store.Store.create(tmp_path / "r", MANIFEST)
 
 
-def test_a_failed_append_leaves_whole_lines(tmp_path, monkeypatch):
-    def full(_fd):
-        raise OSError(28, "No space left on device")
-
-    with store.Store.create(tmp_path / "r", MANIFEST) as s:
-        s.append(record(1), [])
-        monkeypatch.setattr(store.os, "fsync", full)
-        with pytest.raises(OSError, match="No space"):
-            s.append(record(2), [])
-    lines = (tmp_path / "r" / "records.jsonl").read_text().splitlines()
-    assert [json.loads(line)["shape"]["hidden"] for line in lines] == [1]
-
-
 def test_lines_from_elsewhere_do_not_stop_a_reader(tmp_path):
     with store.Store.create(tmp_path / "r", MANIFEST) as s:
         s.append(record(1), [])
@@ -124,32 +111,53 @@ def test_a_run_that_gzip_packed_is_read_as_it_is_and_goes_on_unpacked(tmp_path):
     with store.Store(folder) as s:
         s.append(record(2), [])
     assert [r.status for r in store.read_records(folder).values()] == ["ok", "ok"]
-    assert sum(map(len, store.RowPieces(folder))) == 3
+    assert sum(map(len, store.read_pieces(folder, Record))) == 3
 
 
-@pytest.mark.parametrize("least", [1, 200, 50_000])
-def test_a_long_run_that_several_processes_read_is_the_same(tmp_path, monkeypatch, least):
-    """Whatever part of it each of them gets: lines are never cut, lost or read twice."""
+@pytest.mark.parametrize("piece", [1, 300, 5000])
+def test_a_run_that_is_read_in_pieces_is_whole(tmp_path, monkeypatch, piece):
+    """However they are cut: lines are never lost or read twice."""
     rows = [
-        made_up.row(name, n * 1e-3, n, rounds=[n * 1e-3] * (n % 4), group=f"g{n}", warnings=told)
+        builders.row(name, n * 1e-3, n, rounds=[n * 1e-3] * (n % 4), warnings=warnings)
         for n in range(1, 40)
-        for name, told in (("a", []), ("b", ["capped: made up"]))
+        for name, warnings in (("a", []), ("b", ["capped: made up"]))
     ]
-    folder = made_up.written(tmp_path / "r", *rows[:30])
-    packed(folder)
-    lines = [msgspec.json.encode(row) for row in (*rows[30:], made_up.row("a", 7.0, 1))]
+    folder = packed(builders.written(tmp_path / "r", *rows[:30]))
+    lines = [msgspec.json.encode(row) for row in (*rows[30:], builders.row("a", 7.0, 1))]
     lines[10:10] = [b"damaged"]
     (folder / "records.jsonl").write_bytes(b"\n".join(lines) + b'\n{"torn')
-    whole = results.load(folder)
-    parts = store.RowPieces(folder).parts(4, least)
-    assert len(parts) == (1 if least == 50_000 else 4)
-    monkeypatch.setattr(results, "LONG_PART", least)
-    monkeypatch.setattr(results.os, "sched_getaffinity", lambda _: range(4))
-    shared = results.load(folder)
-    pd.testing.assert_frame_equal(shared.cells, whole.cells)
-    assert shared.damaged == whole.damaged == 1
-    assert len(whole.cells) == len(rows)
-    assert whole.cells["latency_s"].max() == 7.0  # the last line of a cell counts
+    monkeypatch.setattr(store, "PIECE", piece)
+    run = results.load(folder)
+    assert run.damaged == 1
+    expected = builders.cells(*rows[1:], builders.row("a", 7.0, 1))  # the last line of a cell wins
+    pd.testing.assert_frame_equal(run.cells, expected)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pass_number": -1},
+        {"threads": 2**60},
+        {"calls": "many"},
+        {"shape": {"hidden": 0, "batch": 1, "timesteps": 1, "input_size": 1}},
+        {"shape": {"hidden": 1}},
+        {"memory": {"host peak": -1}},
+    ],
+)
+def test_a_record_that_cannot_be_is_counted_as_damaged(tmp_path, change):
+    folder = builders.written(tmp_path / "r", builders.row("a", 1.0))
+    line = json.loads((folder / "records.jsonl").read_text())
+    with (folder / "records.jsonl").open("a") as file:
+        file.write(json.dumps(line | {"implementation": "b"} | change) + "\n")
+    run = results.load(folder)
+    assert run.damaged == 1
+    assert list(run.cells["implementation"]) == ["a"]
+
+
+def test_only_the_rounds_that_are_asked_for_are_read(tmp_path):
+    folder = builders.written(tmp_path / "r", builders.row("a", 1.0))
+    (cell,) = results.load(folder, ["throughput"]).cells.itertuples()
+    assert (list(cell.round_latency_s), list(cell.round_throughput_s)) == ([], [1.0] * 10)
 
 
 @pytest.mark.parametrize(

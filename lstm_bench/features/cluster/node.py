@@ -17,7 +17,7 @@ from lstm_bench.frameworks import framework_of
 from lstm_bench.model.types import Cell, LstmBenchError, Record
 from lstm_bench.runs import nodes
 from lstm_bench.runs.plan import Plan, by_shape
-from lstm_bench.runs.store import Finished, Kept
+from lstm_bench.runs.store import Finished, MemoryStore
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Agent:
         self.plan, self.share = plan, share
         self._open = contextlib.ExitStack()
         logs = self._open.enter_context(tempfile.TemporaryDirectory(prefix="lstm-bench-"))
-        self._kept = Kept(Path(logs))
+        self._kept = MemoryStore(Path(logs))
         self._warnings: list[str] = []
         if share.number == 0:  # the others of the node are no strangers
             token = machine_lock.announced(plan.settings.device)
