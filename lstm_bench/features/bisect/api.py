@@ -29,7 +29,7 @@ def bisect(
     plan = command.plan(implementation, str(grid), [parsed(shape) for shape in shapes])
     pythons = {version: str(path) for version, path in versions.items()}
     command.check(plan, pythons)
-    found, runs = command.searched(
+    search, runs = command.searched(
         plan, list(pythons), pythons.__getitem__, "latency", Path(results), threshold
     )
-    return found.frame().assign(run=runs)
+    return search.frame().assign(run=runs)

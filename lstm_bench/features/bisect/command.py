@@ -99,10 +99,10 @@ def bisect(
         raise LstmBenchError(
             f"--resume: found no {resume}-1 in {results}, expected a search's name"
         )
-    found, runs = searched(planned, list(pythons), python_of, metric, results, threshold, resume)
-    told = bisect_report.document(found, implementation, metric, runs, threshold)
-    options.write(told, form, output)
-    sys.exit(FAILED if found.doubts else DONE)
+    search, runs = searched(planned, list(pythons), python_of, metric, results, threshold, resume)
+    document = bisect_report.document(search, implementation, metric, runs, threshold)
+    options.write(document, form, output)
+    sys.exit(FAILED if search.doubts else DONE)
 
 
 def searched(
@@ -132,7 +132,7 @@ def searched(
         again = f", again with {step.passes} passes" if attempt > 1 else ""
         click.echo(f"{runs[-1]}: {b} against {a}{again}", err=True)
         run = _measured(step, results / runs[-1])
-        first, second = (one.name for one in step.implementations)
+        first, second = (row.name for row in step.implementations)
         for name in (first, second):
             _refuse_untimed(run, name)
         floors = [run.floors(metric)]
@@ -229,7 +229,7 @@ def _in_versions(plan: Plan, pythons: Mapping[str, str]) -> Plan:
 
     (row,) = plan.implementations
     rows = [dataclasses.replace(row, name=in_version(row, v), version=v) for v in pythons]
-    environments = dict(zip([one.home for one in rows], pythons.values(), strict=True))
+    environments = dict(zip([row.home for row in rows], pythons.values(), strict=True))
     name = f"bisect-{row.framework}"
     return dataclasses.replace(
         plan, name=name, implementations=tuple(rows), environments=environments
