@@ -9,9 +9,7 @@ import lstm_bench
 PACKAGE = Path(lstm_bench.__file__).parent
 #: Names that two classes still have, and who renames one of them; this becomes empty.
 PENDING = {
-    "Compared",  # report/fastest and features/gate
     "Measured",  # driver/protocol and features/cluster
-    "Pair",  # report/findings and features/gate
     "Part",  # model/profile, report/headline and features/cluster
     "Session",  # worker/session and commands/run
     "Share",  # commands/options and features/cluster

@@ -18,7 +18,7 @@ from made_up import cells, manifest, row
 from lstm_bench import frameworks as registry
 from lstm_bench.analysis import results
 from lstm_bench.driver import worker_pool
-from lstm_bench.features.gate.report import Compared
+from lstm_bench.features.gate.report import Sides
 from lstm_bench.features.page import findings
 from lstm_bench.model.types import LstmBenchError, to_json
 from lstm_bench.report import fastest
@@ -272,7 +272,7 @@ def test_sides_that_do_not_fit_a_line_stand_in_two():
     rows = {"base": "pytorch", "new": "pytorch~new"}
     known = {"run": "r", "versions": "torch 2.13.0+cpu", "interpreter": f"/{'x' * 30}/python"}
     both = {side: {"row": row, **known} for side, row in rows.items()}
-    lines = Compared([both], {}, (), in_turns=True).lines()
+    lines = Sides([both], {}, (), in_turns=True).lines()
     told = f"(torch 2.13.0+cpu, /{'x' * 30}/python)"
     assert lines[:2] == [f"base: pytorch {told}", f"new: pytorch~new {told}"]
 

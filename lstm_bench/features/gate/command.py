@@ -127,7 +127,7 @@ def gate(
         options.check_shapes(run, shape)
     conditions = [*conditions, *one_of(shape)]
     verdicts = analysis.gate(first, second, rows, threshold, metric, across, strict, conditions)
-    compared = gate_report.Compared(
+    compared = gate_report.Sides(
         gate_sides.sides(first, second, rows),
         gate_sides.differences(first, second, rows),
         gate_sides.warnings(first, second, rows),

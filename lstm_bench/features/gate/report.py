@@ -34,7 +34,7 @@ Both = Mapping[str, Mapping[str, str]]  # the base and the new side of a row
 
 
 @dataclass(frozen=True)
-class Compared:
+class Sides:
     """Names each row's two sides, what differs between them, and what to mind."""
 
     sides: Sequence[Both]
@@ -80,7 +80,7 @@ def _named(names: Sequence[str]) -> str:
     return listed([*names[:MOST_NAMED], *([f"{left} more"] if left > 0 else [])])
 
 
-def document(judged: pd.DataFrame, compared: Compared, threshold: float) -> Document:
+def document(judged: pd.DataFrame, compared: Sides, threshold: float) -> Document:
     """Which side is which, the verdict, then what it rests on, the worst first."""
     result = Document(main="verdicts")
     result.facts |= {"sides": list(compared.sides), "warnings": list(compared.warnings)}
@@ -127,7 +127,7 @@ _WHY = {
 }
 
 
-def _disturbed(judged: pd.DataFrame, compared: Compared) -> str:
+def _disturbed(judged: pd.DataFrame, compared: Sides) -> str:
     """The cells of each side that was disturbed, and what follows from it."""
     cells = judged[(judged["shape"] != ALL) & (judged["what"] == TIME)]
     lines = []
@@ -145,7 +145,7 @@ def _disturbed(judged: pd.DataFrame, compared: Compared) -> str:
     return "\n".join(map(wrapped, lines))
 
 
-def _renamed(judged: pd.DataFrame, compared: Compared) -> str:
+def _renamed(judged: pd.DataFrame, compared: Sides) -> str:
     """A hint where a whole row is missing: it may have another name."""
     lost = judged[judged["verdict"] == "missing"]["implementation"].unique()
     timed = set(judged[judged["what"] == TIME]["implementation"])
@@ -157,7 +157,7 @@ def _renamed(judged: pd.DataFrame, compared: Compared) -> str:
     return ""
 
 
-def junit(judged: pd.DataFrame, compared: Compared) -> str:
+def junit(judged: pd.DataFrame, compared: Sides) -> str:
     """A test case for every row at every shape, and one for every row as a whole."""
     suite = ElementTree.Element("testsuite", name="lstm-bench gate")
     properties = ElementTree.SubElement(suite, "properties")

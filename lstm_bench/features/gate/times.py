@@ -39,7 +39,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True)
-class Pair:
+class RowTimes:
     """The times of a row beside those of its base, shape by shape."""
 
     names: dict[str, str]
@@ -60,7 +60,7 @@ class Pair:
         floors: Sequence[Floors],
         metric: str,
         across: tuple[str, ...],
-    ) -> Pair:
+    ) -> RowTimes:
         """Both sides at the shapes at which they have a time; `in_turns`: they are of one run."""
         first, second = (side[side["copy"] == 1] for side in sides)
         cells, other = (pd.concat([first, second]), None) if in_turns else (first, second)

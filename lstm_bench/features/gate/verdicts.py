@@ -31,7 +31,7 @@ from lstm_bench.analysis import kinds, results
 from lstm_bench.analysis.noise import FEWEST_PAIRS, SHAPE, Floors
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.gate import sides as gate_sides
-from lstm_bench.features.gate.times import ALL, TIME, Entry, Pair
+from lstm_bench.features.gate.times import ALL, TIME, Entry, RowTimes
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import LstmBenchError, Shape
 
@@ -117,7 +117,7 @@ def judge(
     """
     later = base if new is None else new
     entries: list[Entry] = []
-    pairs: list[Pair] = []
+    pairs: list[RowTimes] = []
     for mine, theirs in rows.items():
         names = {"implementation": mine, "against": theirs}
         old = base[base["implementation"] == theirs]
@@ -128,7 +128,7 @@ def judge(
         if both:
             sides = _at(old, both), _at(now, both)
             entries += [{**names, **entry} for entry in _larger(*sides, threshold)]
-            pair = Pair.of(names, sides, new is None, floors, metric, across)
+            pair = RowTimes.of(names, sides, new is None, floors, metric, across)
             pairs += [pair] if len(pair.logs) else []
     cells = sum(len(pair.logs) for pair in pairs)
     apart = [gap for pair in pairs for gap in pair.apart]
