@@ -11,8 +11,7 @@ PACKAGE = Path(lstm_bench.__file__).parent
 PENDING = {
     "Compared",  # report/fastest and features/gate
     "Measured",  # driver/protocol and features/cluster
-    "Pair",  # report/findings and features/gate
-    "Part",  # model/profile, report/headline and features/cluster
+    "Part",  # model/profile and features/cluster
     "Session",  # worker/session and commands/run
     "Share",  # commands/options and features/cluster
     "Trace",  # features/profile and frameworks/pytorch
