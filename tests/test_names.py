@@ -10,7 +10,7 @@ PACKAGE = Path(lstm_bench.__file__).parent
 #: Names that two classes still have, and who renames one of them; this becomes empty.
 PENDING = {
     "Measured",  # driver/protocol and features/cluster
-    "Part",  # model/profile, report/headline and features/cluster
+    "Part",  # model/profile and features/cluster
     "Session",  # worker/session and commands/run
     "Share",  # commands/options and features/cluster
     "Trace",  # features/profile and frameworks/pytorch

@@ -24,7 +24,7 @@ STRONGLY = 1.5  # by how much the ratio must change along an axis to be worth a 
 
 
 @dataclass(frozen=True)
-class Part:
+class Range:
     """Neighbouring sizes of an axis on the same side, and what holds over them together."""
 
     groups: list[Group]
@@ -41,12 +41,12 @@ class Part:
             return "faster or slower by shape"
         return f"{called[0]} at some shapes" if called else "within noise"
 
-    def turned(self) -> Part:
+    def turned(self) -> Range:
         """The same of A against B."""
-        return Part([group.turned() for group in self.groups], self.whole.turned(), self.floor)
+        return Range([group.turned() for group in self.groups], self.whole.turned(), self.floor)
 
 
-ByAxis = tuple[str, list[Part]]  # an axis, and its parts in order; empty: no axis says it well
+ByAxis = tuple[str, list[Range]]  # an axis, and its parts in order; empty: no axis says it well
 
 
 def headline(pair: Comparison, known: ByAxis | None = None) -> str:
@@ -124,14 +124,14 @@ def by_axis(pair: Comparison) -> ByAxis:
         whole = part[0]
         if len(part) > 1:  # the sizes by themselves may be too few to tell what all of them tell
             whole = pair.group(axis, (part[0].at[0], part[-1].at[1]))
-        parts.append(Part(part, whole, floor))
+        parts.append(Range(part, whole, floor))
     ratios = [group.ratio.value for group in groups]
     called = any(part.word in SIDES for part in parts)
     flat = len(parts) == 1 and max(ratios) < STRONGLY * min(ratios)
     return (axis, parts) if called and not flat and len(parts) <= MOST_PARTS else ("", [])
 
 
-def describe_by_axis(axis: str, parts: Sequence[Part]) -> str:
+def describe_by_axis(axis: str, parts: Sequence[Range]) -> str:
     """`3.0x faster at hidden 128 and 1.09x to 1.17x slower from hidden 256 up`."""
     texts = []
     for part in parts:

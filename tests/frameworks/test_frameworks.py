@@ -216,7 +216,7 @@ def test_a_worker_reports_the_precision_that_amp_ran_in_and_checks_to_it():
     session = built(row, PROBLEM)
     worker = Worker("pytorch", SETTINGS)
     with tempfile.TemporaryFile() as references:
-        worker.pose(to_json(shape), "lstm", references.fileno(), False)
+        worker.pose(to_json(shape), "lstm", references.fileno())
     quick = to_json(Sampling(warmup_s=0.0, warmup_cap_s=0.0))
     reply = worker.prepare("key", to_json(row), to_json(shape), quick)
     assert reply["precision"] == session.precision

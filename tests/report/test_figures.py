@@ -1,5 +1,6 @@
 """What is drawn is what was measured, in every figure and of any run."""
 
+import dataclasses
 import io
 import itertools
 import math
@@ -404,7 +405,7 @@ def interrupted():
 
 def wide(name, hidden, width):
     made = cell(name, 1.0, hidden)
-    made.shape.input_size = width
+    made.shape = dataclasses.replace(made.shape, input_size=width)
     return made
 
 

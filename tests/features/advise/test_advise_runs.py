@@ -8,7 +8,7 @@ import pytest
 from made_up import row, stored
 
 from lstm_bench.analysis.results import load
-from lstm_bench.features.advise import advice, report, sources
+from lstm_bench.features.advise import advice, on_page, report, sources
 from lstm_bench.model.types import LstmBenchError, Shape
 from lstm_bench.runs.nodes import Kind
 
@@ -225,7 +225,7 @@ def test_references_are_never_advised_whatever_the_run(lstm_bench, run):
     assert done.returncode == 2
     assert "has no time of anything that can be deployed" in done.stderr
     assert "-i pytorch" in done.stderr
-    assert advice.on_page(load(RESULTS / run)) is None
+    assert on_page.on_page(load(RESULTS / run)) is None
 
 
 def test_rows_can_be_left_out_and_their_code_be_asked_for(lstm_bench, tmp_path):

@@ -8,13 +8,14 @@ import threading
 import time
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 from fake_nvml import IDLE_W, LOAD_W, FakeNvml
 
 from lstm_bench.driver.gpu import Gauge, open_gauge
 from lstm_bench.features.energy import measure as energy
 from lstm_bench.features.energy.measure import Tick, Ticks
-from lstm_bench.model.types import LEAD_S, WINDOW_S, Energy, Record, Shape, from_json, to_json
+from lstm_bench.model.types import LEAD_S, WINDOW_S, Energy, Record, Shape, to_json
 
 CALL_S = 0.00442
 
@@ -284,7 +285,7 @@ def test_an_old_record_keeps_its_power_and_its_joules_are_derived_anew():
     record = Record("a", Shape(8, 1, 1, 8), 1, 1, "ok", energy=Energy(122.0, 120.0, 0.5, 5, 7, 0.1))
     old = to_json(record)
     old["energy"] |= {"gross_j": 99.0, "net_j": None, "problem": "too short to measure: 2 W over"}
-    found = from_json(Record, old).energy
+    found = msgspec.convert(old, Record).energy
     assert (found.power_w, found.call_s) == (122.0, 0.1)
     assert found.gross_j(0.1) == pytest.approx(12.2)
     assert found.net_j == pytest.approx(0.2)

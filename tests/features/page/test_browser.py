@@ -1,6 +1,7 @@
 """The page in a real browser: nothing is fetched, everything can be used, nothing is injected."""
 
 import csv
+import dataclasses
 import io
 import itertools
 import json
@@ -135,7 +136,8 @@ OPEN_ALL = "document.querySelectorAll('details').forEach((node) => { node.open =
 def test_an_input_of_its_own_size_stands_in_panels_and_tables(open_page, tmp_path):
     rows = grid({"deepbench": 1, "pytorch": 1.5}, shapes=SHAPES[:4])
     for row in rows:
-        row.shape.input_size = 64 if row.shape.timesteps == 10 else row.shape.hidden
+        width = 64 if row.shape.timesteps == 10 else row.shape.hidden
+        row.shape = dataclasses.replace(row.shape, input_size=width)
     path = tmp_path / "page.html"
     path.write_text(page.html(run_of(rows)), encoding="utf-8")
     tab = open_page(path)

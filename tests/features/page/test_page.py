@@ -19,7 +19,7 @@ from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.features.page import page, sections
 from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.median import median_interval
-from lstm_bench.model.types import Record, Shape
+from lstm_bench.model.types import Check, Record, Shape
 from lstm_bench.report import colours, run_report
 from lstm_bench.report.document import Document, Table, number
 from lstm_bench.report.document import text as text_column
@@ -301,8 +301,7 @@ def test_tables_of_one_name_are_one_with_the_texts_around_them():
 
 
 def test_what_is_not_a_finite_number_becomes_null():
-    rows = [cell("a", 1e-3)]
-    rows[0].check.max_abs_error = float("inf")
+    rows = [cell("a", 1e-3, check=Check(float("inf"), 0.0, 5e-5, True))]
     run = run_of(rows, machine={"cpu": "x", "load": float("nan")})
     data = data_of(page.html(run))
     assert data["cells"]["max_abs_error"] == [None]
