@@ -51,7 +51,7 @@ class Framework:
     reference: bool = False  # it shows what is possible: a program cannot use it
     baseline: bool = False  # summaries compare with its row of the same name
     noise: tuple[int, str] | None = None  # its row for `doctor`; the lowest number comes first
-    #: By device and beginning of a row's name, fitted to runs by `experiments/estimates.py`.
+    #: By device and beginning of a row's name, as runs took; `experiments/estimates.py` compares.
     costs: Mapping[str, Mapping[str, Cost]] = field(default_factory=dict, compare=False)
     start_s: tuple[float, float] = (0.8, 0.8)  # until a worker is ready, on a CPU and on a GPU
     #: How many times longer half precision takes on CPUs without it: with AVX-512, and others.

@@ -125,7 +125,7 @@ class Worker:
         known: frozenset[str] = getattr(self.module, "OPTIONS", frozenset())
         if unread := sorted({*row.options} - known):  # it would run as another, under a false name
             raise Unsupported(
-                f"found options {', '.join(unread)}; {row.module}.py reads"
+                f"found options {', '.join(unread)}; {row.module}/session.py reads"
                 f" {', '.join(sorted(known)) or 'none'}"
             )
         problem = self._problem_of(from_json(Shape, shape))

@@ -98,7 +98,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
 
 // --- the driver and cuBLAS, as layer.cpp uses them
 
-// What the kernels get, as in step.cuh.
+// What the kernels get, as in call.cuh.
 struct Call {
     const void* weights;
     const float *projected, *bias, *h0, *c0;

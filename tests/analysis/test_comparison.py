@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from made_up import MACHINE, cells, row, run
+from builders import MACHINE, cells, row, run
 from scipy import stats
 
 from lstm_bench.analysis import results

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import row, written
+from builders import row, written
 
 import lstm_bench as api
 from lstm_bench.analysis import machines, results

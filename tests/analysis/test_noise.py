@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from made_up import cells, row
+from builders import cells, row
 from scipy import stats
 
 from lstm_bench.analysis import noise

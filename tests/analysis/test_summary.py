@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from made_up import cells, row
+from builders import cells, row
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis import summary as summaries

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from builders import row, written
 from conftest import REPOSITORY, command
-from made_up import row, written
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def test_an_implementation_without_a_framework_is_told_where_one_is_missing():
 
 def test_an_option_that_nobody_reads_is_refused():
     row = replace(IMPLEMENTATIONS["fake"], options={"call_s": 0.001, "onednn": False})
-    with pytest.raises(Unsupported, match=r"found options onednn; fake\.py reads .*call_s"):
+    with pytest.raises(Unsupported, match=r"found options onednn; fake/session\.py reads .*call_s"):
         worker.Worker("fake", Settings()).prepare(
             "key", asdict(row), asdict(Shape(4, 2, 3, 4)), asdict(Sampling())
         )

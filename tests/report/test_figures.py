@@ -6,11 +6,11 @@ import itertools
 import math
 import xml.etree.ElementTree as ElementTree
 
-import made_up
+import builders
 import matplotlib
 import numpy as np
 import pytest
-from made_up import row as cell
+from builders import row as cell
 from matplotlib import colors
 from matplotlib.text import Text
 
@@ -24,7 +24,7 @@ BATCHES = (1, 4, 16)
 
 
 def run_of(rows, **machine):
-    made = made_up.run(*rows)
+    made = builders.run(*rows)
     made.manifest["machine"] = {"cpu": "Some CPU", **machine}
     return made
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from made_up import cells, row, run
+from builders import cells, row, run
 
 from lstm_bench.analysis import results, summary
 from lstm_bench.analysis.comparison import compare

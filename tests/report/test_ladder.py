@@ -5,9 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from made_up import row, run, written
-from made_up_profiles import cell, profile
-from made_up_profiles import run_of as profiled
+from builders import cell, profile, profiled, row, run, written
 from test_figures import boxes
 
 from lstm_bench.analysis import results

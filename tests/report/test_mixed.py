@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from made_up import row, written
+from builders import row, written
 
 from lstm_bench.analysis import kinds, results
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_up import cells, row, run, written
+from builders import cells, row, run, written
 
 from lstm_bench import frameworks as registry
 from lstm_bench.analysis import comparison, noise, results, summary

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders import cells, manifest, row
 from conftest import REPOSITORY, interpreter, plan_of, records
-from made_up import cells, manifest, row
 
 from lstm_bench import frameworks as registry
 from lstm_bench.analysis import results

@@ -20,10 +20,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from lstm_kernels import Unsupported, operator
 from lstm_kernels import layer as kernels
 from lstm_kernels import stack as stacks
+from lstm_kernels.plans import H0_MOST
 from lstm_kernels.stack import TYPES, NotYet, Sizes, Stack
 
 CAPABILITY = (9, 0)  # of the GPUs that the kernels were measured on
-H0_MOST = 32768.0  # the kernels keep h in halves
 COUNTS: Counter[str] = Counter()
 KERNELS = "kernels"  # as `calls` counts what ran on them
 LOST = (

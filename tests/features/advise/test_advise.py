@@ -6,9 +6,9 @@ import math
 import re
 from pathlib import Path
 
-import made_up
+import builders
 import pytest
-from made_up import row
+from builders import row
 
 import lstm_bench
 from experiments import advice as experiment
@@ -31,7 +31,7 @@ def around(latency, **more):
 
 def made(*rows, **frameworks):
     """A run whose rows are of these frameworks, else of PyTorch."""
-    run = made_up.run(*rows)
+    run = builders.run(*rows)
     for planned in run.manifest["plan"]["implementations"]:
         planned["framework"] = frameworks.get(planned["name"], "pytorch")
     return run
@@ -175,10 +175,10 @@ def test_a_row_that_failed_nearby_is_not_advised():
 
 
 def test_a_run_in_which_all_failed_nearby_is_refused_and_another_named(tmp_path):
-    made_up.written(tmp_path / "other", row("a", 0.001, batch=2))
+    builders.written(tmp_path / "other", row("a", 0.001, batch=2))
     rows = [row("a", None if b > 1 else 0.001, batch=b) for b in (1, 4)]
     rows += [row("skips", 0.001, batch=b, computes="lstm-skip-input") for b in (1, 4)]
-    run = load(made_up.written(tmp_path / "r", *rows))
+    run = load(builders.written(tmp_path / "r", *rows))
     with pytest.raises(LstmBenchError, match="no time of anything that can be deployed at 8,4,1"):
         ask(run, Shape(8, 4, 1, 8))
     with pytest.raises(LstmBenchError, match="; without --run all runs are asked"):
@@ -240,7 +240,7 @@ def test_the_page_quotes_what_the_command_says(lstm_bench):
 
 
 def test_the_command_answers_in_every_format(lstm_bench, tmp_path):
-    made_up.written(tmp_path / "results" / "r", row("a", 0.004), row("b", 0.002))
+    builders.written(tmp_path / "results" / "r", row("a", 0.004), row("b", 0.002))
     assert "b, 2.0x faster than a" in lstm_bench("advise", "8,1,1", "--now", "a").stdout
     facts = json.loads(lstm_bench("advise", "8,1,1", "--now", "a", "--format", "json").stdout)
     assert facts["advised"] == "b"
@@ -261,7 +261,7 @@ def test_the_command_answers_in_every_format(lstm_bench, tmp_path):
     ],
 )
 def test_bad_input_is_refused_with_what_to_type(lstm_bench, tmp_path, arguments, message):
-    made_up.written(tmp_path / "results" / "r", row("a", 0.004), row("b", 0.002))
+    builders.written(tmp_path / "results" / "r", row("a", 0.004), row("b", 0.002))
     done = lstm_bench("advise", *arguments)
     assert done.returncode == 2
     assert re.search(message, " ".join(done.stderr.split()))
@@ -276,7 +276,7 @@ def test_tables_of_a_shipped_run_fit_a_page(lstm_bench):
 
 
 def test_the_api_gives_a_data_frame(tmp_path):
-    made_up.written(tmp_path / "r", row("a", 0.004), row("b", 0.002))
+    builders.written(tmp_path / "r", row("a", 0.004), row("b", 0.002))
     found = lstm_bench.advise("8,1,1", now="a", run="r", results=tmp_path)
     assert list(found["implementation"]) == ["b", "a"]
     assert list(found["advised"]) == [True, False]

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from made_up import row, stored
+from builders import row, stored
 
 from lstm_bench.analysis.results import load
 from lstm_bench.features.advise import advice, on_page, report, sources

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from builders import cells, row
 from conftest import interpreter
-from made_up import cells, row
 
 import lstm_bench as api
 from lstm_bench.analysis.comparison import Comparison, compare

@@ -6,8 +6,8 @@ import re
 import statistics
 
 import pytest
+from builders import manifest, row
 from conftest import REPOSITORY
-from made_up import manifest, row
 
 from lstm_bench.analysis import results
 from lstm_bench.features.energy import cells as energy_cells

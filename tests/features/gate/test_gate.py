@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import msgspec
 import numpy as np
 import pytest
+from builders import row, written
 from conftest import REPOSITORY
-from made_up import row, written
 
 import lstm_bench as api
 from experiments import gate_simulation

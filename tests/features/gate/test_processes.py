@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from builders import cells, row
 from conftest import records
-from made_up import cells, row
 
 from lstm_bench.features.gate import processes
 

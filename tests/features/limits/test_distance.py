@@ -5,7 +5,7 @@ import functools
 import json
 from pathlib import Path
 
-import made_up
+import builders
 import numpy as np
 import pytest
 from hypothesis import given
@@ -104,21 +104,21 @@ def test_the_limit_is_near_what_was_reached():
 
 
 def limited(*rows, limits=CPU):
-    made = made_up.run(*rows)
+    made = builders.run(*rows)
     return dataclasses.replace(made, manifest={**made.manifest, "limits": limits.to_json()})
 
 
 def twice_the_limit(name, *sizes, times=2.0, **more):
     seconds = limit_of(CPU, Shape(*sizes, sizes[0]), "fp32").seconds
-    return made_up.row(name, times * seconds, *sizes, **more)
+    return builders.row(name, times * seconds, *sizes, **more)
 
 
 def test_a_report_says_how_far_each_row_is_and_what_binds():
     run = limited(
         *(twice_the_limit("near", *sizes) for sizes in ((64, 1, 5), (256, 16, 5))),
         *(twice_the_limit("far", *sizes, times=8.0) for sizes in ((64, 1, 5), (256, 16, 5))),
-        made_up.row("elsewhere", 1e-9, 64, 1, 5, device="cuda"),
-        made_up.row("unheard-of", 1e-9, 64, 1, 5, precision="fp7"),
+        builders.row("elsewhere", 1e-9, 64, 1, 5, device="cuda"),
+        builders.row("unheard-of", 1e-9, 64, 1, 5, precision="fp7"),
     )
     drawn = run_report.document(run, everything=True).written("table")
     rows = {line.split()[0]: line for line in drawn.splitlines() if line.strip()}
@@ -133,7 +133,7 @@ def test_a_report_says_how_far_each_row_is_and_what_binds():
 
 
 def test_a_run_without_limits_says_nothing_of_them():
-    run = made_up.run(made_up.row("any", 1e-3))
+    run = builders.run(builders.row("any", 1e-3))
     assert run.limits is None
     assert "limit" not in run_report.document(run, everything=True).written("table")
     assert not limit_sections.document(run).parts
@@ -159,7 +159,7 @@ def test_the_figure_has_a_line_of_dots_per_row_the_nearest_first(tmp_path):
     assert [len(dots.get_offsets()) for dots in figure.axes[0].collections] == [2, 2]
     written = figures.write(limited(*rows), tmp_path)
     assert {"limits.svg", "limits.png"} <= {path.name for path in written}
-    assert limits_figure.drawn(made_up.run(*rows)) == {}
+    assert limits_figure.drawn(builders.run(*rows)) == {}
 
 
 def test_of_several_passes_the_median_counts():

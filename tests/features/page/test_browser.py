@@ -13,8 +13,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from made_up_grid import cell, grid, run_of
 
+from grids import cell, grid, run_of
 from lstm_bench.analysis import summary
 from lstm_bench.analysis.results import load
 from lstm_bench.features.advise import advice, report, sources

@@ -1,8 +1,8 @@
 """Sentences say what a run shows beyond its noise, and nothing else."""
 
 import pytest
-from made_up_grid import GRID, cell, grid, run_of
 
+from grids import GRID, cell, grid, run_of
 from lstm_bench.features.page import findings
 from lstm_bench.features.page.findings import trust
 from lstm_bench.model.types import Check

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from made_up import row, run
-from made_up_grid import cell, grid, run_of
+from builders import row, run
 
+from grids import cell, grid, run_of
 from lstm_bench.analysis import results
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.features.advise import advice, sources

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_up_grid import GRID, cell, grid, run_of
 
+from grids import GRID, cell, grid, run_of
 from lstm_bench import features
 from lstm_bench.analysis import comparison, noise, results
 from lstm_bench.analysis.noise import SHAPE
@@ -131,7 +131,7 @@ def test_half_a_surrogate_pair_breaks_nothing():
 
 def test_the_same_run_gives_the_same_page_in_any_process():
     script = (
-        "from made_up_grid import grid, run_of; import sys;"
+        "from grids import grid, run_of; import sys;"
         "from lstm_bench.features.page import page;"
         f"rows = grid({TIMES});"
         "rows[0].warnings = ['b: x', 'a: y', 'c: z'];"

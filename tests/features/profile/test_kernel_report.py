@@ -4,7 +4,8 @@ import json
 import re
 
 import pytest
-from made_up_profiles import KERNELS, OPERATORS, cell, operators, profile, run_of
+from builders import KERNELS, OPERATORS, cell, operators, profile
+from builders import profiled as run_of
 
 from lstm_bench.features.page import sections
 from lstm_bench.features.profile import cells as profiled_cells

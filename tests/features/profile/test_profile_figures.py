@@ -4,7 +4,8 @@ import io
 import itertools
 
 import pytest
-from made_up_profiles import cell, operators, profile, run_of
+from builders import cell, operators, profile
+from builders import profiled as run_of
 from matplotlib import colors
 from matplotlib.text import Text
 

@@ -32,7 +32,7 @@ int resident(const std::vector<std::string>& libraries, const std::string& code,
 }
 
 // ---------------------------------------------------------------------------------------------
-// What a kernel is called with, as in step.cuh.
+// What a kernel is called with, as in call.cuh.
 struct Call {
     const void *weights, *projected, *bias, *h0, *c0;
     void *y, *h_last, *c_last, *exchange, *late;

@@ -1,3 +1,0 @@
-"""The old name of `builders`."""
-
-from builders import *  # noqa: F403
