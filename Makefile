@@ -16,7 +16,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 KERNELS := lstm_kernels/src/lstm_kernels
-SOURCES := $(wildcard pyproject.toml setup.py deepbench_ext/* lstm_kernels/*.* $(KERNELS)/*.hpp $(KERNELS)/cpu/*.* \
+SOURCES := $(wildcard pyproject.toml setup.py deepbench_ext/* lstm_kernels/*.* $(KERNELS)/*.?pp $(KERNELS)/cpu/*.* \
     $(KERNELS)/cpu/isa/*.* $(KERNELS)/gpu/host/*.*)
 
 ifneq ($(shell nvidia-smi -L 2>/dev/null),)
@@ -32,7 +32,7 @@ TOOLS := $(if $(filter-out bench study,$(MAKECMDGOALS)),$(VENV)/.tools)
 # Frameworks are imported in dozens of processes: from bytecode in a second, from source in many.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench test ready sanitized test-cluster suite study lint format sanitize clean
+.PHONY: bench test ready sanitized test-cluster suite study lint format sanitize wheel clean
 
 bench: $(VENV)/.installed $(TF_READY)
 	$(BIN)/lstm-bench grid $(GRID) $(TF_FLAG) --skip-missing
@@ -66,6 +66,13 @@ sanitize: $(VENV)/.tested-with
 
 sanitized: $(VENV)/.tools
 	PYTHON=$(BIN)/python tests/sanitize.sh build
+
+# lstm_kernels for machines without a compiler, of both kinds; some minutes for each the first time.
+wheel: $(VENV)/.tools
+	$(PIP) ziglang==0.17.0 auditwheel==6.8.2
+	for machine in x86_64 aarch64; do LSTM_KERNELS_TARGET=$$machine $(BIN)/python -m pip wheel --quiet --no-build-isolation \
+	    --no-deps --wheel-dir dist ./lstm_kernels || exit 1; done
+	for wheel in dist/lstm_kernels-*manylinux*.whl; do $(BIN)/auditwheel show $$wheel || exit 1; done
 
 format: $(VENV)/.tested-with
 	$(BIN)/ruff check --fix .

@@ -105,11 +105,13 @@ struct Device {
 // ---------------------------------------------------------------------------------------------
 // The layer. Members are destroyed in reverse order: buffers, descriptors.
 
-using Array = py::array_t<float, py::array::c_style | py::array::forcecast>;
+using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
 
 struct Options {
     std::string precision, algorithm;
     bool tf32, graph, skip_input;
+    int layers = 1, directions = 1;
+    std::vector<int> lengths;  // of the sequences; empty: all are full
 };
 
 class Layer : public GpuLayer {
@@ -134,17 +136,19 @@ public:
 
         rnn_ = made<cudnnRNNDescriptor_t>(dnn_.cudnnCreateRNNDescriptor, dnn_.cudnnDestroyRNNDescriptor, "cudnnCreateRNNDescriptor");
         const cudnnMathType_t math = half() ? CUDNN_TENSOR_OP_MATH : options_.tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
-        check(dnn_.cudnnSetRNNDescriptor_v8(rnn_.get(), algorithm(), CUDNN_LSTM, CUDNN_RNN_DOUBLE_BIAS, CUDNN_UNIDIRECTIONAL,
+        check(dnn_.cudnnSetRNNDescriptor_v8(rnn_.get(), algorithm(), CUDNN_LSTM, CUDNN_RNN_DOUBLE_BIAS,
+                                            options_.directions == 2 ? CUDNN_BIDIRECTIONAL : CUDNN_UNIDIRECTIONAL,
                                             options_.skip_input ? CUDNN_SKIP_INPUT : CUDNN_LINEAR_INPUT, type, CUDNN_DATA_FLOAT,
-                                            math, I, H, H, 1, dropout_.get(), CUDNN_RNN_PADDED_IO_DISABLED),
+                                            math, I, H, H, options_.layers, dropout_.get(),
+                                            padded() ? CUDNN_RNN_PADDED_IO_ENABLED : CUDNN_RNN_PADDED_IO_DISABLED),
               "cudnnSetRNNDescriptor_v8");
         if (algorithm() == CUDNN_RNN_ALGO_PERSIST_DYNAMIC)  // compiles its kernel for this batch
             check(dnn_.cudnnBuildRNNDynamic(handle_, rnn_.get(), B), "cudnnBuildRNNDynamic");
 
         x_shape_ = sequence(type, I);
-        y_shape_ = sequence(type, H);
+        y_shape_ = sequence(type, options_.directions * H);
         state_shape_ = tensor();
-        const int sizes[] = {1, B, H}, strides[] = {B * H, H, 1};
+        const int sizes[] = {places(), B, H}, strides[] = {B * H, H, 1};
         check(dnn_.cudnnSetTensorNdDescriptor(state_shape_.get(), type, 3, sizes, strides), "cudnnSetTensorNdDescriptor");
 
         size_t weights = 0, workspace = 0, reserve = 0;
@@ -153,13 +157,13 @@ public:
               "cudnnGetRNNTempSpaceSizes");
         if (weights > size_t(PTRDIFF_MAX) || workspace > size_t(PTRDIFF_MAX))
             throw Unsupported("cuDNN gives a size below zero for the weights or the workspace (" + about_ + ")");
-        const size_t element = half() ? 2 : 4, state = element * B * H;
+        const size_t element = half() ? 2 : 4, state = element * places() * B * H;
         weights_ = buffer(weights);
         workspace_ = buffer(workspace);
         x_ = buffer(element * T * B * I);
         h0_ = buffer(state);
         c0_ = buffer(state);
-        y_ = buffer(element * T * B * H);
+        y_ = buffer(element * T * B * H * options_.directions);
         h_last_ = buffer(state);
         c_last_ = buffer(state);
         set(weights_, 0);
@@ -169,22 +173,30 @@ public:
 
     ~Layer() { settle(); }
 
-    void load(const Array& x, const Array& h0, const Array& c0, const Array& w_ih, const Array& w_hh,
-              const Array& b_ih, const Array& b_hh) {
+    // `weights` are w_ih, w_hh, b_ih, b_hh of each layer and direction.
+    void load(const Floats& x, const Floats& h0, const Floats& c0, const std::vector<Floats>& weights) {
         const auto [H, I, B, T] = shape_;
-        for (const auto& [array, name, expected] : std::vector<std::tuple<const Array*, const char*, std::vector<py::ssize_t>>>{
-                 {&x, "x", {T, B, I}}, {&h0, "h0", {B, H}}, {&c0, "c0", {B, H}}, {&w_ih, "w_ih", {4 * H, I}},
-                 {&w_hh, "w_hh", {4 * H, H}}, {&b_ih, "b_ih", {4 * H}}, {&b_hh, "b_hh", {4 * H}}})
-            if (std::vector<py::ssize_t>(array->shape(), array->shape() + array->ndim()) != expected)
-                throw std::invalid_argument(std::string(name) + " does not have the shape of " + shape_.text());
+        expect("x", x, {T, B, I});
+        expect("h0", h0, state_sizes(h0.ndim()));
+        expect("c0", c0, state_sizes(c0.ndim()));
+        if (weights.size() != size_t(4 * places())) throw std::invalid_argument("expected four arrays of weights a layer and direction");
+        for (const auto& [array, buffer] : {std::pair(&x, &x_), std::pair(&h0, &h0_), std::pair(&c0, &c0_)})
+            copy_in(buffer->get(), part_of(stored(*array), 0, array->size()));
+        for (int place = 0; place < places(); ++place) load_weights(place, &weights[4 * place]);
+        wait();
+        loaded(options_.graph);
+    }
 
-        copy_in(x_.get(), stored(x), 0, x.size());
-        copy_in(h0_.get(), stored(h0), 0, h0.size());
-        copy_in(c0_.get(), stored(c0), 0, c0.size());
-
+    void load_weights(int place, const Floats* own) {
+        const int H = shape_.hidden, I = place < options_.directions ? shape_.input : options_.directions * H;
+        const Floats &w_ih = own[0], &w_hh = own[1], &b_ih = own[2], &b_hh = own[3];
+        expect("w_ih", w_ih, {4 * H, I});
+        expect("w_hh", w_hh, {4 * H, H});
+        expect("b_ih", b_ih, {4 * H});
+        expect("b_hh", b_hh, {4 * H});
         // With skip_input cuDNN has no input product, and the input bias belongs to that product. Both
         // biases then go into the recurrent one, which is added either way; the other stays zero.
-        Array input_bias(b_ih.size(), b_ih.data()), recurrent_bias(b_hh.size(), b_hh.data());
+        Floats input_bias(b_ih.size(), b_ih.data()), recurrent_bias(b_hh.size(), b_hh.data());
         for (int i = 0; options_.skip_input && i < 4 * H; ++i) {
             recurrent_bias.mutable_data()[i] += b_ih.data()[i];
             input_bias.mutable_data()[i] = 0.0f;
@@ -194,22 +206,24 @@ public:
         for (int part = 0; part < 8; ++part) {  // 0-3: input i, f, g, o; 4-7: recurrent
             const int recurrent = part / 4, gate = part % 4, width = recurrent ? H : I;
             void *matrix = nullptr, *bias = nullptr;
-            check(dnn_.cudnnGetRNNWeightParams(handle_, rnn_.get(), 0, weight_bytes(), weights_.get(), part, unused.get(),
+            check(dnn_.cudnnGetRNNWeightParams(handle_, rnn_.get(), place, weight_bytes(), weights_.get(), part, unused.get(),
                                                &matrix, unused_too.get(), &bias),
                   "cudnnGetRNNWeightParams");
             if (matrix && (recurrent || !options_.skip_input))
-                copy_in(matrix, matrices[recurrent], size_t(gate) * H * width, size_t(H) * width);
-            if (bias) copy_in(bias, biases[recurrent], size_t(gate) * H, H);
+                copy_in(matrix, part_of(matrices[recurrent], size_t(gate) * H * width, size_t(H) * width));
+            if (bias) copy_in(bias, part_of(biases[recurrent], size_t(gate) * H, H));
         }
-        wait();
-        loaded(options_.graph);
     }
 
-    void carry(const Array& h0, const Array& c0) { GpuLayer::carry(stored(h0), stored(c0)); }
+    void carry(const Floats& h0, const Floats& c0) {
+        const py::array h = stored(h0), c = stored(c0);
+        GpuLayer::carry(part_of(h, 0, h.size()), part_of(c, 0, c.size()));
+    }
 
     py::tuple outputs() {
         const auto [H, I, B, T] = shape_;
-        return py::make_tuple(copy_out(y_, {T, B, H}), copy_out(h_last_, {B, H}), copy_out(c_last_, {B, H}));
+        return py::make_tuple(copy_out(y_, {T, B, options_.directions * H}), copy_out(h_last_, state_sizes()),
+                              copy_out(c_last_, state_sizes()));
     }
 
     py::dict sizes() const {
@@ -222,6 +236,20 @@ public:
     }
 
 private:
+    int places() const { return options_.layers * options_.directions; }
+    bool padded() const { return !options_.lengths.empty(); }
+
+    // Of h and c: a single layer in one direction needs no first dimension.
+    std::vector<py::ssize_t> state_sizes(int dimensions = 2) const {
+        if (places() == 1 && dimensions == 2) return {shape_.batch, shape_.hidden};
+        return {places(), shape_.batch, shape_.hidden};
+    }
+
+    void expect(const char* name, const Floats& array, const std::vector<py::ssize_t>& sizes) const {
+        if (std::vector<py::ssize_t>(array.shape(), array.shape() + array.ndim()) != sizes)
+            throw std::invalid_argument(std::string(name) + " does not have the shape of " + shape_.text());
+    }
+
     bool half() const { return options_.precision == "fp16"; }
 
     cudnnRNNAlgo_t algorithm() const {
@@ -260,13 +288,14 @@ private:
                                              "cudnnCreateTensorDescriptor");
     }
 
-    // T vectors for each of B samples, all of one length, time first.
+    // T vectors for each of B samples, time first.
     Owned<cudnnRNNDataDescriptor_t> sequence(cudnnDataType_t type, int width) const {
         auto made_one = made<cudnnRNNDataDescriptor_t>(dnn_.cudnnCreateRNNDataDescriptor, dnn_.cudnnDestroyRNNDataDescriptor,
                                                        "cudnnCreateRNNDataDescriptor");
-        const std::vector<int> lengths(shape_.batch, shape_.timesteps);
-        check(dnn_.cudnnSetRNNDataDescriptor(made_one.get(), type, CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED, shape_.timesteps,
-                                             shape_.batch, width, lengths.data(), nullptr),
+        const std::vector<int> lengths = padded() ? options_.lengths : std::vector<int>(shape_.batch, shape_.timesteps);
+        const auto layout = padded() ? CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED : CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED;
+        unsigned zero = 0;  // as wide as any element
+        check(dnn_.cudnnSetRNNDataDescriptor(made_one.get(), type, layout, shape_.timesteps, shape_.batch, width, lengths.data(), &zero),
               "cudnnSetRNNDataDescriptor");
         return made_one;
     }
@@ -276,10 +305,16 @@ private:
     size_t weight_bytes() const { return bytes(weights_); }
 
     // An array in the layer's precision; NumPy does the rounding.
-    py::array stored(const Array& array) const { return half() ? py::array(array.attr("astype")("float16")) : py::array(array); }
+    py::array stored(const Floats& array) const { return half() ? py::array(array.attr("astype")("float16")) : py::array(array); }
+
+    // `count` values from `first` on.
+    static lstm_kernels::Array part_of(const py::array& from, size_t first, size_t count) {
+        return {static_cast<const char*>(from.data()) + first * from.itemsize(), count * from.itemsize()};
+    }
 
     py::object copy_out(const Buffer& from, const std::vector<py::ssize_t>& sizes) {
-        const py::array values = GpuLayer::copy_out(from, half() ? "float16" : "float32", sizes);
+        py::array values(py::dtype(half() ? "float16" : "float32"), sizes);
+        GpuLayer::copy_out(values.mutable_data(), from);
         return half() ? py::object(values.attr("astype")("float32")) : py::object(values);
     }
 
@@ -294,7 +329,20 @@ private:
     Buffer weights_, workspace_;
 };
 
-using Lstm = Released<Layer>;
+// What Python holds: a layer until it is released.
+class Lstm {
+public:
+    template <typename... Arguments>
+    explicit Lstm(Arguments&&... arguments) : layer_(std::make_unique<Layer>(std::forward<Arguments>(arguments)...)) {}
+    Layer& operator*() {
+        if (!layer_) throw std::runtime_error("this Lstm was released");
+        return *layer_;
+    }
+    void release() { layer_.reset(); }
+
+private:
+    std::unique_ptr<Layer> layer_;
+};
 
 }  // namespace deepbench
 
@@ -320,19 +368,37 @@ PYBIND11_MODULE(_cudnn, module) {
         versions["cuda_driver"] = text(driver / 1000, driver % 1000 / 10);
         return versions;
     }, py::arg("cudnn"), py::arg("cudart"));
-    gpu_lstm<Lstm>(module)
+    using NoGil = py::call_guard<py::gil_scoped_release>;
+    py::class_<Lstm>(module, "Lstm")
         .def(py::init([](const std::string& cudnn, const std::string& cudart, int hidden, int input_size, int batch, int timesteps,
-                         const std::string& precision, bool tf32, const std::string& algorithm, bool graph, bool skip_input) {
+                         const std::string& precision, bool tf32, const std::string& algorithm, bool graph, bool skip_input,
+                         int layers, int directions, const std::vector<int>& lengths) {
                  return std::make_unique<Lstm>(cudnn, cudart, Shape{hidden, input_size, batch, timesteps},
-                                               Options{precision, algorithm, tf32, graph, skip_input});
+                                               Options{precision, algorithm, tf32, graph, skip_input, layers, directions, lengths});
              }),
              py::arg("cudnn"), py::arg("cudart"), py::arg("hidden"), py::arg("input_size"), py::arg("batch"), py::arg("timesteps"),
              py::arg("precision") = "fp32", py::arg("tf32") = false, py::arg("algorithm") = "standard", py::arg("graph") = false,
-             py::arg("skip_input") = false)
-        .def("load", [](Lstm& self, const Array& x, const Array& h0, const Array& c0, const Array& w_ih, const Array& w_hh,
-                        const Array& b_ih, const Array& b_hh) { (*self).load(x, h0, c0, w_ih, w_hh, b_ih, b_hh); },
-             py::arg("x"), py::arg("h0"), py::arg("c0"), py::arg("w_ih"), py::arg("w_hh"), py::arg("b_ih"), py::arg("b_hh"))
-        .def("carry", [](Lstm& self, const Array& h0, const Array& c0) { (*self).carry(h0, c0); }, py::arg("h0"), py::arg("c0"))
+             py::arg("skip_input") = false, py::arg("layers") = 1, py::arg("directions") = 1, py::arg("lengths") = std::vector<int>{})
+        .def("load", [](Lstm& self, const Floats& x, const Floats& h0, const Floats& c0, const py::args& weights) {
+                 (*self).load(x, h0, c0, weights.cast<std::vector<Floats>>());
+             }, py::arg("x"), py::arg("h0"), py::arg("c0"))
+        .def("carry", [](Lstm& self, const Floats& h0, const Floats& c0) { (*self).carry(h0, c0); }, py::arg("h0"), py::arg("c0"))
         .def("outputs", [](Lstm& self) { return (*self).outputs(); })
-        .def("memory", [](Lstm& self) { return (*self).sizes(); });
+        .def("memory", [](Lstm& self) { return (*self).sizes(); })
+        .def("replay", [](Lstm& self, bool on) { (*self).replay(on); }, py::arg("on"), NoGil())
+        .def("forward", [](Lstm& self) { (*self).forward(); }, NoGil())
+        .def("wait", [](Lstm& self) { (*self).wait(); }, NoGil())
+        .def("keep_on_host", [](Lstm& self, bool pinned) { (*self).keep_on_host(pinned); }, py::arg("pinned"), NoGil())
+        .def("time_each", [](Lstm& self, int calls) {
+                 std::vector<int64_t> nanoseconds(std::max(calls, 0));
+                 for (int64_t& each : nanoseconds) each = (*self).time_queued(1);
+                 return nanoseconds;
+             }, py::arg("calls"), NoGil())
+        .def("time_queued", [](Lstm& self, int calls) { return (*self).time_queued(calls); }, py::arg("calls"), NoGil())
+        .def("time_device", [](Lstm& self, int calls) {
+                 std::vector<int64_t> nanoseconds(std::max(calls, 0));
+                 (*self).time_device(calls, nanoseconds.data());
+                 return nanoseconds;
+             }, py::arg("calls"), NoGil())
+        .def("release", &Lstm::release, NoGil());
 }

@@ -32,10 +32,10 @@ enum cudnnRNNAlgo_t : int {
 };
 enum cudnnRNNMode_t : int { CUDNN_LSTM = 2 };
 enum cudnnRNNBiasMode_t : int { CUDNN_RNN_DOUBLE_BIAS = 2 };
-enum cudnnDirectionMode_t : int { CUDNN_UNIDIRECTIONAL = 0 };
+enum cudnnDirectionMode_t : int { CUDNN_UNIDIRECTIONAL = 0, CUDNN_BIDIRECTIONAL = 1 };
 enum cudnnRNNInputMode_t : int { CUDNN_LINEAR_INPUT = 0, CUDNN_SKIP_INPUT = 1 };
-enum cudnnRNNDataLayout_t : int { CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED = 1 };
-enum : uint32_t { CUDNN_RNN_PADDED_IO_DISABLED = 0 };
+enum cudnnRNNDataLayout_t : int { CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED = 0, CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED = 1 };
+enum : uint32_t { CUDNN_RNN_PADDED_IO_DISABLED = 0, CUDNN_RNN_PADDED_IO_ENABLED = 1 };
 
 size_t cudnnGetVersion();
 const char* cudnnGetErrorString(cudnnStatus_t);

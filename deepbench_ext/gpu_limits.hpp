@@ -57,7 +57,7 @@ inline Took took(const Device& device, int calls, const std::function<void()>& b
 inline Took time_limit(const std::vector<std::string>& libraries, const std::string& code, const std::string& name, const Launch& launch,
                 int teams, size_t bytes, int rounds, int calls) {
     const Device& device = *Device::of(libraries, name);
-    const Kernel kernel(device.driver, code, name.c_str(), name);
+    const GpuKernel kernel(device.driver, code.data(), name.c_str(), name);
     launch.prepare(device.driver, kernel.function, name);
     auto attributes = launch.attributes();
     const CUlaunchConfig config = launch.config(teams, attributes, device.stream);

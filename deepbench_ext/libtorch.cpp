@@ -4,6 +4,7 @@
 // and none of CUDA's. Each header that is left out here saves seconds of that compilation.
 #include <torch/cuda.h>
 #include <torch/nn/modules/rnn.h>
+#include <torch/nn/utils/rnn.h>
 
 #include <chrono>
 #include <cmath>
@@ -15,12 +16,12 @@ using torch::Tensor;
 using State = std::tuple<Tensor, Tensor>;
 
 struct Shape {
-    int64_t hidden, batch, timesteps, input_size;
+    int64_t hidden, batch, timesteps, input_size, layers, directions;
 };
 
 // On the host, in the layout of `problem.py`; they outlive the layer.
 struct Arrays {
-    float *x, *h0, *c0, *w_ih, *w_hh, *b_ih, *b_hh;
+    float *x, *h0, *c0, *weights[];  // w_ih, w_hh, b_ih, b_hh of each layer and direction
 };
 
 // Where x lies before a call, and y behind it; numbered as INPUTS in types.py.
@@ -28,28 +29,32 @@ enum Inputs : int { DEVICE, PINNED, PAGEABLE };
 
 class Layer {
 public:
-    Layer(const Shape& s, const Arrays& from, bool cuda, bool carries, Inputs inputs)
+    // `lengths` of the sequences; null: all are full.
+    Layer(const Shape& s, const Arrays& from, const int64_t* lengths, bool cuda, bool carries, Inputs inputs)
         : device_(cuda ? torch::Device(torch::kCUDA, 0) : torch::Device(torch::kCPU)),
           carries_(carries),
           inputs_(inputs),
-          layer_(torch::nn::LSTMOptions(s.input_size, s.hidden)),
+          timesteps_(s.timesteps),
+          layer_(torch::nn::LSTMOptions(s.input_size, s.hidden).num_layers(s.layers).bidirectional(s.directions == 2)),
           x_(inputs == DEVICE ? placed(from.x, {s.timesteps, s.batch, s.input_size})
                               : torch::from_blob(from.x, {s.timesteps, s.batch, s.input_size})),
-          start_(placed(from.h0, {1, s.batch, s.hidden}), placed(from.c0, {1, s.batch, s.hidden})),
+          start_(placed(from.h0, {s.layers * s.directions, s.batch, s.hidden}),
+                 placed(from.c0, {s.layers * s.directions, s.batch, s.hidden})),
           state_(start_) {
         const torch::NoGradGuard no_grad;
         layer_->to(device_);  // flattens the weights for cuDNN too: they are filled in place
         layer_->eval();
-        float* const weights[] = {from.w_ih, from.w_hh, from.b_ih, from.b_hh};
         const auto parameters = layer_->parameters();
         for (size_t i = 0; i < parameters.size(); ++i)
-            parameters[i].copy_(placed(weights[i], parameters[i].sizes()));
+            parameters[i].copy_(placed(from.weights[i], parameters[i].sizes()));
+        if (lengths) lengths_ = torch::tensor(at::ArrayRef<int64_t>(lengths, s.batch));
         if (inputs_ == PINNED) x_ = x_.pin_memory();
     }
 
     void call() {
         const c10::InferenceMode inference;
-        result_ = layer_->forward(inputs_ == DEVICE ? x_ : x_.to(device_, /*non_blocking=*/true), state_);
+        const Tensor x = inputs_ == DEVICE ? x_ : x_.to(device_, /*non_blocking=*/true);
+        result_ = lengths_.defined() ? packed(x) : layer_->forward(x, state_);
         if (inputs_ != DEVICE) copy_y(std::get<0>(result_));
         if (carries_) state_ = std::get<1>(result_);
     }
@@ -80,6 +85,14 @@ public:
     }
 
 private:
+    // Packed and padded again in the call, as users do.
+    std::tuple<Tensor, State> packed(const Tensor& x) {
+        namespace rnn = torch::nn::utils::rnn;
+        const auto given = rnn::pack_padded_sequence(x, lengths_, /*batch_first=*/false, /*enforce_sorted=*/false);
+        const auto [output, state] = layer_->forward_with_packed_input(given, state_);
+        return {std::get<0>(rnn::pad_packed_sequence(output, false, 0.0, timesteps_)), state};
+    }
+
     Tensor placed(float* values, at::IntArrayRef sizes) const { return torch::from_blob(values, sizes).to(device_); }
 
     // To host memory, of NaN until then: what is not copied must not pass a check.
@@ -94,7 +107,9 @@ private:
     const torch::Device device_;
     const bool carries_;
     const Inputs inputs_;
+    const int64_t timesteps_;
     torch::nn::LSTM layer_;
+    Tensor lengths_;  // on the CPU, as packing wants them; undefined where all are full
     Tensor x_, y_;  // y only where it lies in host memory
     const State start_;
     State state_;
@@ -120,8 +135,9 @@ const char* tried(Work work) {
 
 extern "C" {
 
-const char* layer_new(Layer** made, const Shape* shape, const Arrays* from, int cuda, int carries, int inputs) {
-    return tried([&] { *made = new Layer(*shape, *from, cuda, carries, Inputs(inputs)); });
+const char* layer_new(Layer** made, const Shape* shape, const Arrays* from, const int64_t* lengths, int cuda, int carries,
+                      int inputs) {
+    return tried([&] { *made = new Layer(*shape, *from, lengths, cuda, carries, Inputs(inputs)); });
 }
 
 const char* layer_call(Layer* layer) {

@@ -18,6 +18,10 @@ using namespace lstm_kernels;
 
 using namespace std::chrono_literals;
 
+#ifdef __clang__  // which does not know the pragmas below
+#undef LSTM_KERNELS_X86
+#endif
+
 #if LSTM_KERNELS_X86
 #define VECTOR_REGISTER "x"
 #elif defined(__aarch64__)

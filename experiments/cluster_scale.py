@@ -49,11 +49,11 @@ def plan_of(shapes: int, names: list[str], **script: Any) -> Any:
 
 def places(engine: Any, names: list[str], cpus: float) -> list[Any]:
     from lstm_bench.features.cluster.cluster import Place
-    from lstm_bench.features.cluster.node import Share
+    from lstm_bench.features.cluster.node import NodeShare
     from lstm_bench.runs.nodes import Kind
 
     node = engine.ray.nodes()[0]["NodeID"]
-    return [Place(node, Share(name), Kind(*KEY), 1, cpus) for name in names]
+    return [Place(node, NodeShare(name), Kind(*KEY), 1, cpus) for name in names]
 
 
 def measure(engine: Any, plan: Any, folder: Path) -> float:
@@ -63,9 +63,9 @@ def measure(engine: Any, plan: Any, folder: Path) -> float:
 
     manifest = {"plan": plan.to_json(), "machine": {"cpu": "made up"}, "started_at": "2026"}
     with store.Store.create(folder, manifest) as sink:
-        work = cluster.jobs(cluster.Part(plan, sink), plan.all_cells())
+        work = cluster.jobs(cluster.Target(plan, sink), plan.all_cells())
         start = time.perf_counter()
-        outcome = cluster.run(engine, work, Quiet())
+        outcome = cluster.Dispatch(engine, work, Quiet()).run()
         took = time.perf_counter() - start
     assert not outcome.left, f"{outcome.left} cells are lost"
     return took
@@ -96,7 +96,7 @@ class MadeUp:
         self.rng = random.Random(1)
 
     def measure(self, cells: list[Any], finished: Any, budget_s: float | None) -> Any:
-        from lstm_bench.features.cluster.node import Measured
+        from lstm_bench.features.cluster.node import ShapeResult
         from lstm_bench.model.types import Block, Check, Record
 
         done: list[Any] = []
@@ -111,7 +111,7 @@ class MadeUp:
             record.check, record.group = Check(1e-7, 1e-7, 5e-5, True), cell.shape.label
             blocks = [Block(n, [10**6] * 10, 10**7, 10, 0.01, 0.01, 0) for n in range(2)]
             done.append((record, blocks, None))
-        return Measured(done, 0.0, 0.0, {})
+        return ShapeResult(done, 0.0, 0.0, {})
 
     def close(self) -> None: ...
 

@@ -127,7 +127,7 @@ def by_limit(run: results.Run) -> Table:
     assert run.limits
     found = limits.distances(run.cells, run.limits)
     found = found[found["implementation"] == OWN].copy()
-    shapes = [Shape(*key) for key in found[SHAPE].itertuples(index=False, name=None)]
+    shapes = [Shape.of(key) for key in found[SHAPE].itertuples(index=False, name=None)]
     own = run.cells[run.cells["implementation"] == OWN]
     rounds = own.assign(best=own["round_latency_s"].map(min)).groupby(SHAPE)["best"].min()
     found["best"] = [rounds[key] for key in found[SHAPE].itertuples(index=False, name=None)]

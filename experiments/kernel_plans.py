@@ -25,6 +25,7 @@ from lstm_bench.model.types import Shape  # noqa: E402
 from lstm_bench.worker import problem as problems  # noqa: E402
 from lstm_kernels import Unsupported, plans  # noqa: E402
 from lstm_kernels import layer as kernels  # noqa: E402
+from lstm_kernels.native import LibraryError  # noqa: E402
 
 
 def microseconds(layer: kernels.Layer) -> float:
@@ -62,7 +63,7 @@ def main() -> int:
     parser.add_argument("--family", help="cluster, whole_gpu, vector or warpgroup")
     parser.add_argument("--first", type=int, default=1000, help="of the plans of a shape")
     chosen = parser.parse_args()
-    module, _, compiler, device = kernels.toolbox()
+    _, compiler, device = kernels.toolbox()
     good = True
     for text in chosen.shapes:
         hidden, batch, timesteps = map(int, text.split(","))
@@ -78,9 +79,9 @@ def main() -> int:
             for plan in found:
                 try:
                     line = one(problem, plan, precision, expected)
-                except (Unsupported, module.Unsupported) as refused:
+                except Unsupported as refused:
                     line = f"  refused: {refused}"
-                except module.LibraryError as broken:
+                except LibraryError as broken:
                     line = f"  WRONG {plan.label}: {broken}"
                 good &= "WRONG" not in line
                 print(line, f"  {plan}" if "WRONG" in line else "", flush=True)

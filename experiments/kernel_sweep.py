@@ -81,8 +81,7 @@ def reference(problem: problems.Problem) -> problems.Answer:
     except ImportError:
         return problems.reference(problem)
     p = problem
-    arrays = (p.x, p.h0, p.c0, p.w_ih, p.w_hh, p.b_ih, p.b_hh)
-    x, h, c, w_ih, w_hh, b_ih, b_hh = (torch.from_numpy(a).cuda().double() for a in arrays)
+    x, h, c, w_ih, w_hh, b_ih, b_hh = (torch.from_numpy(a).cuda().double() for a in p.single)
     projected, output = x @ w_ih.T + b_ih + b_hh, []
     for step in projected:
         i, f, g, o = (step + h @ w_hh.T).chunk(4, 1)
@@ -93,8 +92,7 @@ def reference(problem: problems.Problem) -> problems.Answer:
 
 
 def sweep(count: int, seed: int, small: bool) -> bool:
-    tools = kernels.toolbox()
-    compiler, device = tools[2], tools[3]
+    _, compiler, device = kernels.toolbox()
     precisions = ("fp32", "tf32", "fp16", "bf16")
     cases = [
         (s, p, *plan_of(s, p, seed, device)) for s in shapes(count, seed, small) for p in precisions
@@ -117,7 +115,7 @@ def sweep(count: int, seed: int, small: bool) -> bool:
         assert expected is not None
         try:
             one = kernels.loaded(call_of(problem), plan, projection)
-        except (Unsupported, tools[0].Unsupported) as refused:
+        except Unsupported as refused:
             counts["refused"] += 1
             print(f"  refused: {shape.label} {precision}: {refused}")
             continue
@@ -141,11 +139,11 @@ def bits(calls: int) -> bool:
 
     Half of the calls are looked at, the others queue one behind another.
     """
-    tools = kernels.toolbox()
+    *_, device = kernels.toolbox()
     good = True
     for sizes, precision in BITS:
         posed = [problems.make(Shape(*sizes), seed) for seed in (1, 2)]
-        plan, _ = plan_of(posed[0].shape, precision, 1, tools[3])
+        plan, _ = plan_of(posed[0].shape, precision, 1, device)
         layers = [kernels.loaded(call_of(p), plan, precision) for p in posed]
         first: list[Any] = []
         changed = 0

@@ -75,9 +75,9 @@ def machines(
     from lstm_bench.analysis import machines as whole
 
     loaded = {str(run): kinds.load_part(results, run) for run in runs}
-    found = whole.machines(loaded, metric, accuracy, implementation)
-    table = whole.table(found, prices)
-    table.attrs["unlike"] = whole.unlike(found)
+    compared = whole.machines(loaded, metric, accuracy, implementation)
+    table = whole.table(compared, prices)
+    table.attrs["unlike"] = whole.unlike(compared)
     return table
 
 

@@ -24,22 +24,10 @@ from lstm_bench.model.errors import (
 #: Where each command is, and what it does: help must not load what it only names.
 CORE = {
     "compare": ("commands.compare:compare", "What B costs over A, and where each wins."),
-    "doctor": (
-        "commands.machine:doctor_",
-        "Examine this machine, and measure its noise.",
-    ),
-    "grid": (
-        "commands.grid:grid",
-        "Measure every implementation at every shape of a grid.",
-    ),
-    "list": (
-        "commands.machine:list_",
-        "Show what can run here, and what the rest would need.",
-    ),
-    "merge": (
-        "commands.merge:merge",
-        "Join the parts of a grid that several jobs measured.",
-    ),
+    "doctor": ("commands.machine:doctor_", "Examine this machine, and measure its noise."),
+    "grid": ("commands.grid:grid", "Measure every implementation at every shape of a grid."),
+    "list": ("commands.machine:list_", "Show what can run here, and what the rest would need."),
+    "merge": ("commands.merge:merge", "Join the parts of a grid that several jobs measured."),
     "report": ("commands.report:report", "Show a run as tables, figures or one page."),
 }
 COMMANDS = dict(sorted((CORE | features.commands()).items()))
@@ -154,16 +142,11 @@ def _unwritten(error: OSError) -> int:
 
 
 def _message(error: click.UsageError) -> str:
-    """What was wrong, and what may have been meant."""
-    from lstm_bench.model.suggest import guess
-
+    """The mistake; where a run was named as an argument, also the option for it."""
     known = error.ctx.command.get_params(error.ctx) if error.ctx else []
-    options = [word for parameter in known for word in parameter.opts]
-    if isinstance(error, click.NoSuchOption):
-        return f"{error.message}{guess(error.option_name, options)}"
     extra = "unexpected extra argument" in error.message
-    run = "; a run is named by --run" if extra and "--run" in options else ""
-    return f"{error.format_message()}{run}"
+    run = extra and any("--run" in parameter.opts for parameter in known)
+    return error.format_message() + ("; a run is named by --run" if run else "")
 
 
 def _complain(text: str, code: int) -> int:

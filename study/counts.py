@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from lstm_bench.frameworks import IMPLEMENTATIONS
+from lstm_bench.frameworks import IMPLEMENTATIONS, RENAMED
 from lstm_bench.model.units import counted, listed, span
 from lstm_bench.report import run_report
 from lstm_bench.runs import store
@@ -83,7 +83,8 @@ def unmeasured(_all: str) -> str:
     """The implementations that no run has a time of, `fake` apart."""
     runs = (load(name).run.cells for name in shipped())
     there = {name for cells in runs for name in cells.query("status == 'ok'")["implementation"]}
-    absent = [f"`{name}`" for name in IMPLEMENTATIONS if name not in {*there, "fake"}]
+    there |= {"fake", *(new for old, new in RENAMED.items() if old in there)}
+    absent = [f"`{name}`" for name in IMPLEMENTATIONS if name not in there]
     return listed(absent or ["none"])
 
 

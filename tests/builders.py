@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lstm_bench.analysis import results
 from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.profile import Part, Profile
@@ -163,3 +165,27 @@ def profiled(
     if lines:
         (folder / "profiles.jsonl").write_text("".join(f"{line}\n" for line in lines))
     return results.load(folder)
+
+
+def boxes(figure):
+    """Where every text is that can be seen."""
+    seen = [*figure.texts, *(text for one in figure.legends for text in one.get_texts())]
+    for ax in figure.axes:
+        seen += [*ax.texts, ax.xaxis.label, ax.yaxis.label, ax._left_title]
+        for axis in (ax.xaxis, ax.yaxis):
+            low, high = axis.get_view_interval()
+            ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+            seen += [tick.label1 for tick in ticks]
+    return [text.get_window_extent().padded(-0.5) for text in seen if text.get_text()]
+
+
+def no_text_meets_another(figure):
+    """Nor does a text leave the figure, or a legend meet what is drawn."""
+    figure.draw_without_rendering()
+    edges = np.array([box.extents for box in boxes(figure)])
+    assert (edges[:, :2] >= 0).all()
+    assert (edges[:, 2:] <= figure.bbox.size).all()
+    apart = (edges[:, None, :2] >= edges[None, :, 2:]).any(axis=2)
+    assert (apart | apart.T | np.eye(len(edges), dtype=bool)).all()
+    for legend in figure.legends:
+        assert not any(legend.get_window_extent().overlaps(ax.bbox) for ax in figure.axes)

@@ -161,14 +161,20 @@ def in_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 def lstm_bench(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_process: None
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Call the command line in an empty folder, in this process; what it raises is raised."""
+    """Call the command line in an empty folder, in this process; what it raises is raised.
 
-    def call(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    `code` is the exit code that it must have.
+    """
+
+    def call(
+        *arguments: object, code: int | None = None, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
         monkeypatch.chdir(tmp_path)
         words = [str(a) for a in arguments]
         done = CliRunner().invoke(
             main, words, prog_name="lstm-bench", catch_exceptions=False, **options
         )
+        assert code in (None, done.exit_code), done.stdout + done.stderr
         return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
 
     return call

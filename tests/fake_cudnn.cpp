@@ -14,15 +14,20 @@ extern "C" void fake_set_wrong(int algorithm) { wrong_algorithm = algorithm; }
 struct cudnnContext { cudaStream_t stream = nullptr; };
 struct cudnnDropoutStruct { bool set = false; };
 struct cudnnTensorStruct { int sizes[3] = {}; };
-struct cudnnRNNDataStruct { cudnnDataType_t type; int timesteps = 0, batch = 0, width = 0; };
+struct cudnnRNNDataStruct { cudnnDataType_t type; int timesteps = 0, batch = 0, width = 0; bool padded = false; std::vector<int> lengths; };
 struct cudnnRNNStruct {
     cudnnRNNAlgo_t algorithm;
     cudnnRNNInputMode_t input_mode;
     cudnnDataType_t type;
-    int inputs = 0, hidden = 0, built_for = 0;
+    int inputs = 0, hidden = 0, layers = 1, directions = 1, built_for = 0;
+    bool padded = false;
     size_t element() const { return type == CUDNN_DATA_HALF ? 2 : 4; }
     size_t width() const { return input_mode == CUDNN_SKIP_INPUT ? 0 : inputs; }
-    size_t weights() const { return 4 * size_t(hidden) * (width() + hidden) + 8 * size_t(hidden); }
+    size_t width_of(int place) const { return place < directions ? width() : size_t(directions) * hidden; }
+    size_t weights_of(int place) const { return 4 * size_t(hidden) * (width_of(place) + hidden) + 8 * size_t(hidden); }
+    int places() const { return layers * directions; }
+    size_t before(int place) const { return place ? before(place - 1) + weights_of(place - 1) : 0; }
+    size_t weights() const { return before(places()); }
 };
 
 // Half precision by hand: g++ 12 has no type for it on every machine. 10 bits after the point, no infinities needed.
@@ -64,31 +69,33 @@ cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t d, cudnnDataTyp
     return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t d, cudnnRNNAlgo_t algorithm, cudnnRNNMode_t mode, cudnnRNNBiasMode_t bias,
-                                       cudnnDirectionMode_t, cudnnRNNInputMode_t input_mode, cudnnDataType_t type, cudnnDataType_t, cudnnMathType_t,
-                                       int32_t inputs, int32_t hidden, int32_t projection, int32_t layers, cudnnDropoutDescriptor_t dropout, uint32_t) {
-    if (mode != CUDNN_LSTM || bias != CUDNN_RNN_DOUBLE_BIAS || projection != hidden || layers != 1 || !dropout->set) return CUDNN_STATUS_BAD_PARAM;
+                                       cudnnDirectionMode_t direction, cudnnRNNInputMode_t input_mode, cudnnDataType_t type, cudnnDataType_t, cudnnMathType_t,
+                                       int32_t inputs, int32_t hidden, int32_t projection, int32_t layers, cudnnDropoutDescriptor_t dropout, uint32_t padded) {
+    if (mode != CUDNN_LSTM || bias != CUDNN_RNN_DOUBLE_BIAS || projection != hidden || !dropout->set) return CUDNN_STATUS_BAD_PARAM;
     if (algorithm == CUDNN_RNN_ALGO_PERSIST_STATIC && hidden > 64) return CUDNN_STATUS_NOT_SUPPORTED;
-    *d = {algorithm, input_mode, type, inputs, hidden, 0};
+    *d = {algorithm, input_mode, type, inputs, hidden, layers, direction == CUDNN_BIDIRECTIONAL ? 2 : 1, 0, padded != 0};
     return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnBuildRNNDynamic(cudnnHandle_t, cudnnRNNDescriptor_t d, int batch) { d->built_for = batch; return CUDNN_STATUS_SUCCESS; }
 cudnnStatus_t cudnnSetRNNDataDescriptor(cudnnRNNDataDescriptor_t d, cudnnDataType_t type, cudnnRNNDataLayout_t layout, int timesteps, int batch,
                                         int width, const int* lengths, void*) {
-    for (int b = 0; b < batch; ++b) if (lengths[b] != timesteps) return CUDNN_STATUS_BAD_PARAM;
-    if (layout != CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED) return CUDNN_STATUS_BAD_PARAM;
-    *d = {type, timesteps, batch, width};
+    const bool padded = layout == CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED;
+    if (!padded && layout != CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED) return CUDNN_STATUS_BAD_PARAM;
+    for (int b = 0; b < batch; ++b)
+        if (lengths[b] < 1 || lengths[b] > timesteps || (!padded && lengths[b] != timesteps)) return CUDNN_STATUS_BAD_PARAM;
+    *d = {type, timesteps, batch, width, padded, {lengths, lengths + batch}};
     return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t, cudnnRNNDescriptor_t d, size_t* bytes) { *bytes = d->weights() * d->element(); return CUDNN_STATUS_SUCCESS; }
 cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t, cudnnRNNDescriptor_t, cudnnForwardMode_t, cudnnRNNDataDescriptor_t, size_t* work, size_t* reserve) {
     *work = 1000; *reserve = 0; return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t, cudnnRNNDescriptor_t d, int32_t, size_t bytes, const void* space, int32_t part,
+cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t, cudnnRNNDescriptor_t d, int32_t place, size_t bytes, const void* space, int32_t part,
                                       cudnnTensorDescriptor_t, void** matrix, cudnnTensorDescriptor_t, void** bias) {
-    if (bytes != d->weights() * d->element()) return CUDNN_STATUS_BAD_PARAM;
-    const size_t H = d->hidden, W = d->width();
+    if (bytes != d->weights() * d->element() || place >= d->places()) return CUDNN_STATUS_BAD_PARAM;
+    const size_t H = d->hidden, W = d->width_of(place);
     const size_t at = part < 4 ? part * H * W : 4 * H * W + (part - 4) * H * H;
-    char* base = static_cast<char*>(const_cast<void*>(space));
+    char* base = static_cast<char*>(const_cast<void*>(space)) + d->before(place) * d->element();
     *matrix = part < 4 && !W ? nullptr : base + at * d->element();
     *bias = base + (4 * H * (W + H) + part * H) * d->element();
     return CUDNN_STATUS_SUCCESS;
@@ -96,37 +103,54 @@ cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t, cudnnRNNDescriptor_t d, int
 cudnnStatus_t cudnnRNNForward(cudnnHandle_t handle, cudnnRNNDescriptor_t d, cudnnForwardMode_t mode, const int32_t*, cudnnRNNDataDescriptor_t xd,
                               const void* x, cudnnRNNDataDescriptor_t yd, void* y, cudnnTensorDescriptor_t hd, const void* h0, void* h_last,
                               cudnnTensorDescriptor_t, const void* c0, void* c_last, size_t bytes, const void* weights, size_t, void*, size_t, void*) {
-    const size_t H = d->hidden, I = d->inputs, B = xd->batch, T = xd->timesteps;
-    if (mode != CUDNN_FWD_MODE_INFERENCE || bytes != d->weights() * d->element() || size_t(yd->width) != H || size_t(hd->sizes[1]) != B ||
-        xd->type != d->type || size_t(xd->width) != I) return CUDNN_STATUS_BAD_PARAM;
+    const size_t H = d->hidden, I = d->inputs, B = xd->batch, T = xd->timesteps, D = d->directions;
+    if (mode != CUDNN_FWD_MODE_INFERENCE || bytes != d->weights() * d->element() || size_t(yd->width) != D * H || hd->sizes[0] != d->places() ||
+        size_t(hd->sizes[1]) != B || xd->type != d->type || size_t(xd->width) != I || xd->padded != d->padded || yd->padded != d->padded)
+        return CUDNN_STATUS_BAD_PARAM;
     if (d->algorithm == CUDNN_RNN_ALGO_PERSIST_DYNAMIC && size_t(d->built_for) != B) return CUDNN_STATUS_BAD_PARAM;
     if (d->algorithm == CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H) return CUDNN_STATUS_NOT_SUPPORTED_SHAPE;
     const bool capturing = handle->stream->capture;
+    const std::vector<int> lengths = xd->lengths;
     auto work = [=] {
         const auto value = [&](const void* p, size_t i) { return get(p, i, d->type); };
-        const size_t W = d->width();
-        std::vector<float> h(B * H), c(B * H), next(B * H);
-        for (size_t i = 0; i < B * H; ++i) { h[i] = value(h0, i); c[i] = value(c0, i); }
-        for (size_t t = 0; t < T; ++t) {
-            for (size_t b = 0; b < B; ++b)
-                for (size_t u = 0; u < H; ++u) {
-                    float gate[4];
-                    for (size_t g = 0; g < 4; ++g) {
-                        float sum = value(weights, 4 * H * (W + H) + (4 + g) * H + u);  // recurrent bias
-                        if (W) sum += value(weights, 4 * H * (W + H) + g * H + u);      // input bias: only with an input product
-                        else sum += value(x, (t * B + b) * I + u);
-                        for (size_t k = 0; k < W; ++k) sum += value(weights, (g * H + u) * W + k) * value(x, (t * B + b) * I + k);
-                        for (size_t k = 0; k < H; ++k) sum += value(weights, 4 * H * W + (g * H + u) * H + k) * h[b * H + k];
-                        gate[g] = g == 2 ? std::tanh(sum) : 1 / (1 + std::exp(-sum));
+        std::vector<float> below(T * B * I);
+        for (size_t i = 0; i < below.size(); ++i) below[i] = value(x, i);
+        for (int place = 0; place < d->places(); place += D) {
+            const size_t W = d->width_of(place), columns = W ? W : I;
+            std::vector<float> above(T * B * D * H);
+            for (size_t direction = 0; direction < D; ++direction) {
+                const size_t own = place + direction, at = d->before(own), biases = at + 4 * H * (W + H);
+                for (size_t b = 0; b < B; ++b) {
+                    std::vector<float> h(H), c(H), next(H);
+                    for (size_t u = 0; u < H; ++u) { h[u] = value(h0, (own * B + b) * H + u); c[u] = value(c0, (own * B + b) * H + u); }
+                    for (int step = 0; step < lengths[b]; ++step) {
+                        const size_t t = direction ? lengths[b] - 1 - step : step;
+                        const float* in = &below[(t * B + b) * columns];
+                        for (size_t u = 0; u < H; ++u) {
+                            float gate[4];
+                            for (size_t g = 0; g < 4; ++g) {
+                                float sum = value(weights, biases + (4 + g) * H + u);  // recurrent bias
+                                if (W) sum += value(weights, biases + g * H + u);      // input bias: only with an input product
+                                else sum += in[u];
+                                for (size_t k = 0; k < W; ++k) sum += value(weights, at + (g * H + u) * W + k) * in[k];
+                                for (size_t k = 0; k < H; ++k) sum += value(weights, at + 4 * H * W + (g * H + u) * H + k) * h[k];
+                                gate[g] = g == 2 ? std::tanh(sum) : 1 / (1 + std::exp(-sum));
+                            }
+                            c[u] = gate[1] * c[u] + gate[0] * gate[2];
+                            next[u] = gate[3] * std::tanh(c[u]);
+                        }
+                        h = next;
+                        for (size_t u = 0; u < H; ++u) above[(t * B + b) * D * H + direction * H + u] = h[u];
                     }
-                    float& cell = c[b * H + u];
-                    cell = gate[1] * cell + gate[0] * gate[2];
-                    next[b * H + u] = gate[3] * std::tanh(cell);
+                    for (size_t u = 0; u < H; ++u) {
+                        put(h_last, (own * B + b) * H + u, d->type, h[u]);
+                        put(c_last, (own * B + b) * H + u, d->type, c[u]);
+                    }
                 }
-            h = next;
-            for (size_t i = 0; i < B * H; ++i) put(y, t * B * H + i, d->type, h[i] + (d->algorithm == wrong_algorithm ? 1 : 0));
+            }
+            below = above;
         }
-        for (size_t i = 0; i < B * H; ++i) { put(h_last, i, d->type, h[i]); put(c_last, i, d->type, c[i]); }
+        for (size_t i = 0; i < below.size(); ++i) put(y, i, d->type, below[i] + (d->algorithm == wrong_algorithm ? 1 : 0));
         // STANDARD is slow, a graph saves half of it, DYNAMIC is fast either way.
         const int us = d->algorithm == CUDNN_RNN_ALGO_STANDARD ? (capturing ? 1000 : 2000) : d->algorithm == CUDNN_RNN_ALGO_PERSIST_STATIC ? 1500 : 500;
         std::this_thread::sleep_for(std::chrono::microseconds(us));

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -209,3 +210,10 @@ def statuses(run: Path) -> dict[tuple[object, ...], str]:
         (r["implementation"], *r["shape"].values(), r["copy"], r["pass_number"]): r["status"]
         for r in map(json.loads, whole_lines(run))
     }
+
+
+def wait_for_records(run: Path, process: subprocess.Popen[str]) -> None:
+    """Wait until a run that was started has its first record."""
+    while not whole_lines(run):
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.05)

@@ -126,7 +126,7 @@ def imported_by(path: Path) -> Iterator[str]:
         for n in ast.walk(tree)
         if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)
     ]
-    types = {id(node) for one in named for node in ast.walk(one)}
+    types = {id(node) for guard in named for node in ast.walk(guard)}
     for node in ast.walk(tree):
         if id(node) in types:
             continue

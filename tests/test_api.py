@@ -85,18 +85,18 @@ def test_profiles_come_as_one_row_per_part_less_those_that_lost_records(tmp_path
     bad = builders.profile(problem="the profiler lost 3 records")
     cell = builders.cell
     builders.profiled(tmp_path / "run", (cell("a"), well), (cell("b"), bad))
-    found = lstm_bench.profiles("run", tmp_path)
-    assert set(found["implementation"]) == {"a"}
-    assert dict(zip(found["family"], found["count"], strict=True)) == {
+    actual = lstm_bench.profiles("run", tmp_path)
+    assert set(actual["implementation"]) == {"a"}
+    assert dict(zip(actual["family"], actual["count"], strict=True)) == {
         "recurrent GEMM": 10,
         "cell": 10,
         "input GEMM": 1,
     }
-    assert found["seconds"].sum() == pytest.approx(200e-6)
+    assert actual["seconds"].sum() == pytest.approx(200e-6)
 
 
 def test_a_run_without_profiles_gives_an_empty_frame_with_all_columns(tmp_path):
     builders.profiled(tmp_path / "run", (builders.cell("a"), None))
-    found = lstm_bench.profiles("run", tmp_path)
-    assert found.empty
-    assert "family" in found.columns
+    actual = lstm_bench.profiles("run", tmp_path)
+    assert actual.empty
+    assert "family" in actual.columns

@@ -2,6 +2,7 @@
 
 import ast
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,3 +22,28 @@ def test_help_says_what_it_measures_and_how_to_call_it(script, monkeypatch, caps
     shown = capsys.readouterr().out
     assert (ast.get_docstring(ast.parse(script.read_text())) or "nothing") in shown
     assert f"python {script.relative_to(ROOT)}" in shown
+
+
+def test_the_example_claims_no_gain_where_nn_lstm_takes_the_calls(monkeypatch, capsys):
+    pytest.importorskip("torch")
+    small = ["--device", "cpu", "--batch", "1", "--seconds", "0.1"]
+    monkeypatch.setattr(sys, "argv", ["segmenter.py", *small])
+    runpy.run_path(str(ROOT / "examples" / "segmenter.py"), run_name="__main__")
+    shown = capsys.readouterr().out
+    assert "nn.LSTM: x is on cpu" in shown
+    assert "The kernels need an H100 or H200" in shown
+    assert "after" not in shown
+
+
+def test_the_sweep_checks_each_configuration_once_and_goes_on_where_it_was_cut(tmp_path):
+    pytest.importorskip("torch")
+    log = tmp_path / "sweep.jsonl"
+    log.write_text('{"number": 0, "ran": "kernels"}\n{"number": 3, "fau')
+    words = [ROOT / "experiments" / "layer_sweep.py", "4", "--processes", "1", "--device", "cpu"]
+    done = subprocess.run(
+        [sys.executable, *map(str, words), "--shard", "1/3", "--log", str(log)],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("2 of 2 configurations, 0 wrong\n1 of 2 calls that fit ran on")

@@ -135,8 +135,8 @@ def use_run(run: results.Run) -> None:
         for form in FORMATS:
             document.written(form)
     if len(run.implementations) > 1:
-        found = comparison.compare(run.cells, *run.implementations[:2], across=None)
-        pair_report.document(found, [run]).written("json")
+        compared = comparison.compare(run.cells, *run.implementations[:2], across=None)
+        pair_report.document(compared, [run]).written("json")
     if not run.damaged:  # a page takes as long as all the rest
         page.html(run)
 
@@ -157,9 +157,9 @@ def use_replies(replies: list[Any]) -> None:
     measurement = Measurement(cell, prepared, worker, blocks=[measured.block])
     measurement.use(measured.block)
     record = record_of(plan, cell, hello, "ok", "", "g", measurement)
-    found = msgspec.json.decode(dumps(to_json(record)), type=Record)
-    assert 0 < found.latency_s < math.inf
-    assert 0 < found.throughput_s < math.inf
+    parsed = msgspec.json.decode(dumps(to_json(record)), type=Record)
+    assert 0 < parsed.latency_s < math.inf
+    assert 0 < parsed.throughput_s < math.inf
 
 
 def run_command() -> str:
@@ -198,14 +198,14 @@ def changed(draw: Any, target: Target) -> bytes:
     value = copy.deepcopy(draw(st.sampled_from(target.seeds)))
     times, of_bytes = draw(st.sampled_from((1, 1, 1, 2, 3))), draw(st.integers(0, 5)) == 5
     for _ in range(0 if of_bytes else times):
-        found = list(places(value))[::-1]  # Hypothesis prefers the first; commands begin there
-        container, key = draw(st.sampled_from(found))
+        inside = list(places(value))[::-1]  # Hypothesis prefers the first; commands begin there
+        container, key = draw(st.sampled_from(inside))
         how = draw(st.sampled_from(("alike", "alike", "alike", "odd", "any", "remove", "add")))
-        known = [*ODD, *(c[k] for c, k in found)]
-        alike = [one for one in known if type(one) is type(container[key])]
+        known = [*ODD, *(c[k] for c, k in inside)]
+        alike = [other for other in known if type(other) is type(container[key])]
         some = st.sampled_from(alike if how == "alike" else known)
         put = copy.deepcopy(draw(any_json if how == "any" else some))
-        if how == "remove" and len(found) > 1:
+        if how == "remove" and len(inside) > 1:
             del container[key]
         elif how == "add" and isinstance(container, list):
             container.insert(key, put)
@@ -244,9 +244,9 @@ def test_the_seeds_are_accepted(file):
     target = TARGETS[file]
     for seed in target.seeds:
         with folder(file, target.write(seed)):
-            found = target.read()
-            target.use(found)
-            assert not getattr(found, "damaged", 0)
+            parsed = target.read()
+            target.use(parsed)
+            assert not getattr(parsed, "damaged", 0)
 
 
 @pytest.mark.parametrize("file", TARGETS)
@@ -262,12 +262,12 @@ def test_a_changed_document_is_refused_in_a_few_lines_or_works(file):
     def holds(text):
         with folder(file, text):
             try:
-                found = target.read()
+                parsed = target.read()
             except (LstmBenchError, WorkerFailed) as refusal:
-                found, lines = None, len(str(refusal).splitlines())
-            if found is None:
+                parsed, lines = None, len(str(refusal).splitlines())
+            if parsed is None:
                 assert 1 <= lines <= target.lines
             else:
-                target.use(found)
+                target.use(parsed)
 
     holds()

@@ -25,7 +25,7 @@ COMPILER = os.environ.get("CXX", "g++")
 pytestmark = pytest.mark.skipif(not shutil.which(COMPILER), reason=f"no {COMPILER}")
 
 
-def told(folder: Path, *flags: str) -> list[str]:
+def facts_in(folder: Path, *flags: str) -> list[str]:
     check, source = folder / "check", REPOSITORY / "tests/gpu_api_check.cpp"
     options = ["-std=c++20", "-O0", "-Wno-invalid-offsetof", f"-I{KERNELS}", *flags]
     words = [COMPILER, *options, source, "-o", check]
@@ -39,7 +39,7 @@ def compiles(text: str, *flags: str) -> bool:
 
 
 def test_arguments_structs_and_constants_are_those_of_nvidias_headers(tmp_path):
-    assert told(tmp_path) == FACTS
+    assert facts_in(tmp_path) == FACTS
 
 
 def test_the_headers_of_this_machine_say_so_too(tmp_path):
@@ -49,9 +49,9 @@ def test_the_headers_of_this_machine_say_so_too(tmp_path):
     if not compiles(CUDA, *places):
         pytest.skip("no headers of CUDA 12 or newer")
     without = [] if compiles(CUDNN, *places) else ["-DWITHOUT_CUDNN"]
-    said = told(tmp_path, "-DNVIDIA", *without, *places)
-    assert said == FACTS[: len(said)]
-    assert without or len(said) == len(FACTS)
+    facts = facts_in(tmp_path, "-DNVIDIA", *without, *places)
+    assert facts == FACTS[: len(facts)]
+    assert without or len(facts) == len(FACTS)
 
 
 def test_all_that_is_declared_is_compared():

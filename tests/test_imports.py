@@ -21,7 +21,9 @@ from rooms import (
 from lstm_bench.cli import COMMANDS
 from lstm_bench.frameworks import FRAMEWORKS
 
-LIBRARY = {module.split(".")[0] for one in FRAMEWORKS.values() for module in one.requires}
+LIBRARY = {
+    module.split(".")[0] for framework in FRAMEWORKS.values() for module in framework.requires
+}
 HEAVY = {"numpy", "pandas", "scipy", "matplotlib", "msgspec", "rich", "yaml", *LIBRARY}
 
 

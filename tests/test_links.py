@@ -19,8 +19,8 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 def headings(page):
     """As a page of Markdown names them: in lower case, words joined, no other signs."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
-    found = re.findall(r"^#+ (.+)$", text, re.M)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
+    actual = re.findall(r"^#+ (.+)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in actual}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -14,9 +14,6 @@ import lstm_bench
 
 PACKAGE = Path(lstm_bench.__file__).parent
 FEATURES = sorted(folder.parent.name for folder in PACKAGE.glob("features/*/__init__.py"))
-#: The core still imports these; take each out once it does not.
-PENDING: set[str] = set()
-
 
 #: Commands, one after the other in one process; the first that fails ends it.
 SCRIPT = """
@@ -31,14 +28,8 @@ for words in json.loads(sys.argv[1]):
 """
 
 
-def marked(feature):
-    reason = "an arrow of the core to it is still to be turned"
-    marks = [pytest.mark.xfail(reason=reason, strict=False)] if feature in PENDING else []
-    return pytest.param(feature, marks=marks)
-
-
 @pytest.mark.processes
-@pytest.mark.parametrize("feature", map(marked, FEATURES))
+@pytest.mark.parametrize("feature", FEATURES)
 def test_without_a_feature_the_core_measures_reports_and_compares(tmp_path, write_grid, feature):
     copy = tmp_path / "copy"
     ignored = shutil.ignore_patterns("__pycache__")

@@ -4,12 +4,14 @@ import ast
 import json
 import os
 import sys
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from builders import manifest, row, written
-from conftest import REPOSITORY, records, start
+from conftest import REPOSITORY, start
+from fake_nvml import FakeNvml
+from fakes import children, wait_for_records
 
 from lstm_bench.driver import machine_lock, worker_pool
 from lstm_bench.model.types import LstmBenchError, Settings
@@ -93,9 +95,7 @@ def test_resuming_somebodys_run_runs_no_program_that_it_names(lstm_bench, write_
     data = json.loads(path.read_text())
     data["plan"]["environments"] = {"fake": str(trap)}
     path.write_text(json.dumps(data))
-    done = lstm_bench("grid", "--resume", "r")
-    assert done.returncode == 2
-    assert f"--python fake={trap}" in done.stderr
+    assert f"--python fake={trap}" in lstm_bench("grid", "--resume", "r", code=2).stderr
     for arguments in (["report"], ["compare", "fake", "fake"], ["report", "--html", "x.html"]):
         lstm_bench(*arguments, "--run", "r")
     assert not (tmp_path / "sprung").exists()
@@ -109,8 +109,9 @@ def test_resuming_takes_rows_from_this_versions_table_only():
     data["implementations"][0] |= {"framework": "fake", "module": "os"}
     with pytest.raises(LstmBenchError, match="is no fake"):
         choice.resumed(Plan.from_json(data, "r"), {}, Path("r"))
-    for framework in ("fake-/../../outside", "fakeX", "fake-"):
-        data["implementations"][0] |= {"framework": framework, "module": "fake"}
+    changes = [{"framework": name} for name in ("fake-/../../outside", "fakeX", "fake-")]
+    for change in (*changes, {"framework": "fake", "version": "/../../outside"}):
+        data["implementations"][0] |= {"module": "fake", **change}
         with pytest.raises(LstmBenchError, match="is no fake"):
             choice.resumed(Plan.from_json(data, "r"), {}, Path("r"))
 
@@ -134,30 +135,15 @@ def test_a_run_cannot_send_escape_sequences_to_the_terminal(lstm_bench, tmp_path
         assert "\x07" not in done.stdout + done.stderr
 
 
-def test_two_drivers_on_one_machine_are_warned_about(lstm_bench, write_grid, tmp_path, monkeypatch):
-    monkeypatch.setenv("LSTM_BENCH_TOKEN", str(tmp_path / "token"))  # not the machine's own
+def test_who_measures_on_the_machine_is_named_to_whoever_comes(
+    lstm_bench, write_grid, tmp_path, monkeypatch
+):
     monkeypatch.setattr(machine_lock, "TOKEN", tmp_path / "token")
-    slow = write_grid(fake={"fake": {"real": True, "call_s": 0.002}}, hidden=list(range(1, 100)))
-    first = start(tmp_path, "grid", slow, "--run", "first")
-    while not records(tmp_path / "results" / "first"):
-        assert first.poll() is None
-        time.sleep(0.05)
-    quick = write_grid("quick.yaml")
-    for line in (
-        ["grid", quick, "--run", "second"],
-        ["profile", "fake", "--shape", "3,2,4", "--device", "cpu"],
-    ):
-        second = lstm_bench(*line)
-        assert second.returncode == 0
-        warning = f"another lstm-bench is measuring on this machine (process {first.pid})"
-        assert warning in second.stderr
-    # and what is there of a run that goes on can be read
-    done = lstm_bench("report", "--run", "first")
-    assert done.returncode == 0
-    assert "fake" in done.stdout
-    assert first.poll() is None
-    first.kill()
-    first.communicate()
+    with machine_lock.announced("cpu"):
+        for words in (["grid", write_grid()], ["profile", "fake", "--shape", "3,2,4"]):
+            done = lstm_bench(*words, "--device", "cpu", code=0)
+            warning = f"another lstm-bench is measuring on this machine (process {os.getpid()})"
+            assert warning in done.stderr
 
 
 def test_the_token_of_the_machine_goes_with_its_holder(monkeypatch, tmp_path):
@@ -172,7 +158,10 @@ def test_the_token_of_the_machine_goes_with_its_holder(monkeypatch, tmp_path):
 
 def test_others_on_the_gpu_are_warned_about(monkeypatch, tmp_path):
     monkeypatch.setattr(machine_lock, "TOKEN", tmp_path / "token")
-    monkeypatch.setattr(machine_lock, "_gpu_processes", lambda device: [7, 8])
+    nvml = FakeNvml()
+    nvml.processes = [SimpleNamespace(pid=pid) for pid in (7, 8)]
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with machine_lock.announced("cuda") as warnings:
         assert warnings == ["2 other processes on the GPU (7, 8): times will be disturbed"]
 
@@ -212,11 +201,9 @@ def test_what_is_pinned_is_pinned_exactly():
 def test_the_driver_listens_nowhere(write_grid, tmp_path):
     slow = write_grid(fake={"fake": {"real": True, "call_s": 0.002}}, hidden=list(range(1, 100)))
     process = start(tmp_path, "grid", slow, "--run", "r")
-    while not records(tmp_path / "results" / "r"):
-        assert process.poll() is None
-        time.sleep(0.05)
+    wait_for_records(tmp_path / "results" / "r", process)
     sockets = []
-    for pid in (process.pid, *map(int, _children(process.pid))):
+    for pid in (process.pid, *children(process.pid)):
         for fd in Path(f"/proc/{pid}/fd").iterdir():
             try:
                 sockets.append(os.readlink(fd).startswith("socket:"))
@@ -226,7 +213,3 @@ def test_the_driver_listens_nowhere(write_grid, tmp_path):
     process.communicate()
     assert sockets
     assert not any(sockets)
-
-
-def _children(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -72,13 +72,13 @@ def test_the_table_of_all_cells_is_what_the_shipped_runs_say(written):
 
 def latencies(run):
     """Seconds by implementation and (hidden, batch, timesteps), straight from the file."""
-    found = {}
+    actual = {}
     with gzip.open(ROOT / "results" / run / "records.jsonl.gz", "rt") as lines:
         for record in map(json.loads, lines):
             shape = tuple(record["shape"][axis] for axis in ("hidden", "batch", "timesteps"))
             if record["copy"] == 1 and record["status"] == "ok":
-                found.setdefault(record["implementation"], {})[shape] = record["latency_s"]
-    return found
+                actual.setdefault(record["implementation"], {})[shape] = record["latency_s"]
+    return actual
 
 
 def test_numbers_can_be_computed_from_the_records_by_hand():
@@ -86,8 +86,8 @@ def test_numbers_can_be_computed_from_the_records_by_hand():
     by_run = {run: latencies(run) for run in (MAIN, LADDER, KERNEL, DEEPBENCH)}
     ratios = 0
     for name, number in numbers.items():
-        if found := RATIO.fullmatch(number["how"]):
-            b, a, batch = found.groups()
+        if actual := RATIO.fullmatch(number["how"]):
+            b, a, batch = actual.groups()
             times = by_run[number["run"]]
             shapes = [s for s in times[a] if batch in (None, str(s[1]))]
             logs = [math.log(times[b][shape] / times[a][shape]) for shape in shapes]
@@ -114,7 +114,7 @@ def test_no_page_has_a_number_that_nothing_checks(path):
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "actual"),
     [
         ("PyTorch is 2.5x faster, by 3%", ["2.5x", "3%"]),
         ("at batch 16, 64 and 256, hidden 128 to 1024, 100 timesteps", []),
@@ -122,8 +122,8 @@ def test_no_page_has_a_number_that_nothing_checks(path):
         ("`-1` in [Table 2](page.md#4) is {{mpe_tf}}", []),
     ],
 )
-def test_a_number_is_a_literal_unless_it_is_a_size_a_name_or_code(text, found):
-    assert page.literals(text) == found
+def test_a_number_is_a_literal_unless_it_is_a_size_a_name_or_code(text, actual):
+    assert page.literals(text) == actual
 
 
 def test_a_sentence_whose_number_turned_round_is_refused():

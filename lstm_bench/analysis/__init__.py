@@ -1,1 +1,1 @@
-"""What runs say, as pure functions on data frames."""
+"""Analyses of runs, as pure functions on data frames."""

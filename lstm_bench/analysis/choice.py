@@ -35,7 +35,7 @@ def settled(
     """
 
     def tie(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-        """Whether a row is no slower than another beyond what can be known."""
+        """True if a row is no slower than another beyond what can be known."""
         most = min(TIE, margin(row["implementation"], other["implementation"]))
         return bool(row["latency_s"] <= (1 + most) * other["latency_s"])
 

@@ -1,4 +1,4 @@
-"""In what runs differ beside their times: versions, settings, and the machine.
+"""How the setups of runs differ: versions, settings, and the machine.
 
 Both `gate` and `compare` say it first: what is another may be why.
 """
@@ -18,7 +18,7 @@ OF_THE_MACHINE = ("device", "threads")  # among the settings
 def differences(
     runs: Sequence[Run], versions: Sequence[Sequence[Facts]], machine: bool = True
 ) -> dict[str, tuple[str, ...]]:
-    """What is not the same in all, and the value of each: versions first.
+    """Finds facts that are not the same in all runs, and the value of each: versions first.
 
     `versions` has, for every row that is compared, what each run had it with. A library counts
     where two runs or more have it. Without `machine`, machines are what is compared.

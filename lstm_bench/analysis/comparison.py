@@ -25,7 +25,6 @@ from lstm_bench.analysis.intervals import FEWEST_SHAPES, over_rounds, over_shape
 from lstm_bench.analysis.noise import METRICS, SHAPE, Floors, Numbers, by_round
 from lstm_bench.analysis.summary import join_passes
 from lstm_bench.frameworks import IMPLEMENTATIONS
-from lstm_bench.model.shape_filter import shapes_of
 from lstm_bench.model.suggest import guess
 from lstm_bench.model.types import LstmBenchError
 
@@ -41,9 +40,7 @@ COMPARABLE = {
 }
 
 MOST_GROUPS = 16  # of an axis in a table
-FEW_SHAPES = 3  # that a command names one by one
 WORDS = ("faster", "same", "unsure", "slower")
-TURNED = dict(zip(WORDS, ("slower", "same", "unsure", "faster"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -68,18 +65,11 @@ class Group:
     mpe: Statistic
     ratio: Statistic
     verdicts: dict[str, int]  # of B against A
-    mpe_back: Statistic = NOTHING  # of A against B
 
     @property
     def label(self) -> str:
         low, high = self.at
         return "all" if self.by == "all" else f"{low}" if low == high else f"{low} to {high}"
-
-    def turned(self) -> Group:
-        """The same of A against B."""
-        ratio = Statistic(1 / self.ratio.value, 1 / self.ratio.high, 1 / self.ratio.low)
-        words = {word: self.verdicts[TURNED[word]] for word in WORDS}
-        return Group(self.by, self.at, self.shapes, self.mpe_back, ratio, words, self.mpe)
 
 
 @dataclass(frozen=True)
@@ -101,39 +91,18 @@ class Comparison:
 
     def part(self, rows: npt.NDArray[np.bool_]) -> Comparison:
         """Some of the shapes."""
-        first, second = self.a_rounds[rows], self.b_rounds[rows]
-        return dataclasses.replace(
-            self,
-            shapes=self.shapes[rows],
-            a_rounds=first,
-            b_rounds=second,
-            planned=int(rows.sum()),
-        )
-
-    def turned(self) -> Comparison:
-        """A against B."""
-        columns = dict(self._columns, a_s=self._columns["b_s"], b_s=self._columns["a_s"])
-        columns["ratio"] = 1 / columns["ratio"]
-        columns["verdict"] = self.shapes["verdict"].map(TURNED)
-        return dataclasses.replace(
-            self,
-            a=self.b,
-            b=self.a,
-            shapes=pd.DataFrame(columns),
-            a_rounds=self.b_rounds,
-            b_rounds=self.a_rounds,
-            noise=self.noise[::-1],
-        )
+        rounds = {name: getattr(self, name)[rows] for name in ("a_rounds", "b_rounds")}
+        shapes = self.shapes[rows]
+        return dataclasses.replace(self, shapes=shapes, planned=len(shapes), **rounds)
 
     def group(self, by: str = "all", at: tuple[int, int] = (0, 0)) -> Group:
         """The statistics over all shapes, or over those with `at` on the axis `by`."""
         rows: npt.NDArray[np.bool_] = np.ones(len(self.shapes), dtype=bool)
         if by != "all":
             rows = (self._columns[by] >= at[0]) & (self._columns[by] <= at[1])
-        mpe, ratio, back = self._intervals(rows)
         counts = Counter(self._columns["verdict"][rows])
         words = {word: counts[word] for word in WORDS}
-        return Group(by, at, int(rows.sum()), mpe, ratio, words, back)
+        return Group(by, at, int(rows.sum()), *self._intervals(rows), words)
 
     @property
     def apart(self) -> int:
@@ -147,16 +116,23 @@ class Comparison:
             self._along[axis] = [self.group(axis, at) for at in doublings(values, MOST_GROUPS)]
         return self._along[axis]
 
-    def _intervals(self, rows: npt.NDArray[np.bool_]) -> Three:
+    def _intervals(self, rows: npt.NDArray[np.bool_]) -> tuple[Statistic, Statistic]:
+        """MPE and geometric mean ratio over these shapes."""
         logs = np.log(self._columns["ratio"][rows])
         if not len(logs):
-            return NOTHING, NOTHING, NOTHING
+            return NOTHING, NOTHING
+        errors = 1 - np.exp(logs)
         if len(logs) >= FEWEST_SHAPES:
-            return _statistics(logs, [over_shapes(values) for values in _averaged(logs)])
-        floor = np.log1p(self._columns["floor"][rows]).mean() / len(logs) ** 0.5
-        scales = (np.sqrt(np.exp(2 * sign * logs).mean()) for sign in (1, 0, -1))
-        sides = zip(_averaged(logs), _averaged(self._lots[rows]), scales, strict=True)
-        return _statistics(logs, [over_rounds(v, lots, floor * scale) for v, lots, scale in sides])
+            (low, high), ends = over_shapes(errors), over_shapes(logs)
+        else:
+            lots, scale = self._lots[rows], np.sqrt(np.exp(2 * logs).mean())
+            floor = np.log1p(self._columns["floor"][rows]).mean() / len(logs) ** 0.5
+            low, high = over_rounds(errors, 1 - np.exp(lots), floor * scale)
+            ends = over_rounds(logs, lots, floor)
+        if high > 1.0:  # no time at all: no truth, and the mean ratio is no less than the geometric
+            high = 1.0 - float(np.exp(ends[0]))
+        ratio = Statistic(*map(float, np.exp([logs.mean(), *ends])))
+        return Statistic(float(errors.mean()), low, high), ratio
 
     @functools.cached_property
     def _along(self) -> dict[str, list[Group]]:
@@ -173,7 +149,7 @@ class Comparison:
 
 
 def clear(group: Group, floor: float) -> bool:
-    """Whether B differs from A beyond the noise, over these shapes together.
+    """True if B differs from A beyond the noise, over these shapes together.
 
     Few shapes, each with few rounds, have an interval that is too narrow to be believed: there
     every single one must be called.
@@ -208,7 +184,7 @@ def compare(
     `across` names the fields of COMPARABLE in which they may differ; None allows any. `floors`
     are the noise floors of the runs, where `cells` are only a part of theirs.
     """
-    sides = Side.of(cells, a, metric), Side.of(cells if other is None else other, b, metric)
+    sides = side_of(cells, a, metric), side_of(cells if other is None else other, b, metric)
     wholes = [cells] if other is None else [cells, other]
     floors = floors or [noise.floors(noise.controls(whole, metric)) for whole in wholes]
     return paired(*sides, across, floors, in_turns=other is None)
@@ -216,7 +192,7 @@ def compare(
 
 @dataclass(frozen=True)
 class Side:
-    """What one implementation has for a comparison: made once, held against many others."""
+    """One implementation, ready for a comparison: made once, held against many others."""
 
     name: str
     metric: str
@@ -228,17 +204,29 @@ class Side:
     group: list[object]
     rows: list[str]  # the implementations: of a machine at its best, that of each shape
 
-    @classmethod
-    def of(cls, cells: pd.DataFrame, name: str, metric: str = "latency") -> Side:
-        value, rounds = METRICS[metric]
-        side = _side(cells, name, metric)
-        ok = side[(side["status"] == "ok") & side[value].notna()]
-        keys = zip(*(ok[key].tolist() for key in (*SHAPE, "pass_number")), strict=True)
-        place = {key: row for row, key in enumerate(keys)}
-        times = ok[value].to_numpy(dtype=float), by_round(list(ok[rounds]))
-        known = {what: _values(side, what) for what in COMPARABLE}
-        groups, rows = list(ok["group"]), list(ok["row"])
-        return cls(name, metric, side, known, place, *times, groups, rows)
+
+def side_of(cells: pd.DataFrame, name: str, metric: str = "latency") -> Side:
+    """The cells of one implementation, controls apart, ready to be compared."""
+    value, rounds = METRICS[metric]
+    columns = [*SHAPE, "pass_number", "group", "status", "device", value, rounds]
+    row = "row" if "row" in cells else "implementation"  # of a machine, that of each shape
+    mine = (cells["implementation"] == name) & (cells["copy"] == 1)
+    side = cells.loc[mine, [*columns, *COMPARABLE.values(), row]].rename(columns={row: "row"})
+    if side.empty:
+        known = sorted(set(cells["implementation"]))
+        measure = f"; measure it: `lstm-bench grid GRID -i {name}`"
+        raise LstmBenchError(
+            f"{name!r} is not in the run; it has: {', '.join(known) or 'nothing'}"
+            f"{measure if name in IMPLEMENTATIONS else guess(name, known)}"
+        )
+    if metric != "latency" and side[value].isna().all():
+        raise LstmBenchError(f"{name}: the run has no {metric} times; choose another --metric")
+    ok = side[(side["status"] == "ok") & side[value].notna()]
+    keys = zip(*(ok[key].tolist() for key in (*SHAPE, "pass_number")), strict=True)
+    place = {key: row for row, key in enumerate(keys)}
+    times = ok[value].to_numpy(dtype=float), by_round(list(ok[rounds]))
+    values = {what: _values(side, what) for what in COMPARABLE}
+    return Side(name, metric, side, values, place, *times, list(ok["group"]), list(ok["row"]))
 
 
 def paired(
@@ -274,9 +262,7 @@ def paired(
     floor = np.maximum(
         noise.floor_at(floors[0], a_s, rows_a), noise.floor_at(floors[-1], b_s, rows_b)
     )
-    columns: dict[str, Any] = dict(
-        zip(SHAPE, np.array(sizes, dtype=int).reshape(-1, len(SHAPE)).T, strict=True)
-    )
+    columns: dict[str, Any] = dict(pd.DataFrame(sizes, columns=SHAPE))
     columns |= {"a_s": a_s, "b_s": b_s, "ratio": b_s / a_s, "floor": floor}
     columns["verdict"] = noise.verdicts(first, second, columns["ratio"], floor)
     shapes = pd.DataFrame(columns)
@@ -319,7 +305,7 @@ def _evened(first: Numbers, second: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _unlike(what: str, first: list[object], second: list[object]) -> bool:
-    """Whether two sides differ in a field; inputs are a matter between GPUs."""
+    """True if two sides differ in a field; inputs are a matter between GPUs."""
     return first != second and (what != "inputs" or bool(first and second))
 
 
@@ -343,31 +329,8 @@ def _refuse(a: str, b: str, known: Sequence[dict[str, list[object]]], fields: li
     )
 
 
-def _side(cells: pd.DataFrame, name: str, metric: str) -> pd.DataFrame:
-    """The cells of one implementation, controls apart."""
-    value, rounds = METRICS[metric]
-    columns = [*SHAPE, "pass_number", "group", "status", "device", value, rounds]
-    row = "row" if "row" in cells else "implementation"  # of a machine, that of each shape
-    mine = (cells["implementation"] == name) & (cells["copy"] == 1)
-    side = cells.loc[mine, [*columns, *COMPARABLE.values(), row]].rename(columns={row: "row"})
-    if side.empty:
-        known = sorted(set(cells["implementation"]))
-        shapes = sorted(shapes_of(cells))
-        grid = "GRID"
-        if len(shapes) <= FEW_SHAPES:  # it may have had no grid file
-            grid = f"{' '.join(f'--shape {shape.label}' for shape in shapes)} -i {name}"
-        measure = f"; measure it: `lstm-bench grid {grid}`"
-        raise LstmBenchError(
-            f"{name!r} is not in the run; it has: {', '.join(known) or 'nothing'}"
-            f"{measure if name in IMPLEMENTATIONS else guess(name, known)}"
-        )
-    if metric != "latency" and side[value].isna().all():
-        raise LstmBenchError(f"{name}: the run has no {metric} times; choose another --metric")
-    return side
-
-
 def _values(side: pd.DataFrame, what: str) -> list[object]:
-    """What one side has in a field; threads matter on a CPU, the driver on a GPU."""
+    """The values of one side in a field; threads matter on a CPU, the driver on a GPU."""
     column = side[COMPARABLE[what]]
     if what == "threads":
         column = column[side["device"] == "cpu"]
@@ -395,23 +358,3 @@ def _left_out(
     for name, missing in zip(names, (there - here, here - there), strict=True):
         reasons[f"{name} not measured"] += len(missing)
     return {reason: count for reason, count in reasons.items() if count}, len(here | there)
-
-
-#: Of B against A: MPE, geometric mean ratio, and the MPE of A against B.
-Three = tuple[Statistic, Statistic, Statistic]
-
-
-def _statistics(logs: Numbers, ends: Sequence[tuple[float, float]]) -> Three:
-    mpe, log, back = ((v.mean(), *e) for v, e in zip(_averaged(logs), ends, strict=True))
-
-    def error(value: float, low: float, high: float, least: float) -> Statistic:
-        if high > 1.0:  # no time at all: no truth, and the mean ratio is no less than the geometric
-            high = 1.0 - np.exp(least)
-        return Statistic(*map(float, (value, low, high)))
-
-    return error(*mpe, log[1]), Statistic(*map(float, np.exp(log))), error(*back, -log[2])
-
-
-def _averaged(logs: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """What is averaged over shapes: errors of B and of A, between them the log of the ratio."""
-    return 1 - np.exp(logs), logs, 1 - np.exp(-logs)

@@ -24,13 +24,13 @@ def student(count: int) -> float:
 
 
 def over_shapes(values: Numbers) -> tuple[float, float]:
-    """Of the mean of one value per shape."""
+    """The interval of the mean of one value per shape."""
     half = student(len(values)) * values.std(ddof=1) / len(values) ** 0.5
     return float(values.mean() - half), float(values.mean() + half)
 
 
 def over_rounds(values: Numbers, lots: Numbers, least: float) -> tuple[float, float]:
-    """Of the mean of these few values; `lots` has what each was in lots of rounds, or NaN.
+    """The interval of the mean of few values; `lots` has what each was in lots of rounds, or NaN.
 
     Rounds do not show how processes differ, A/A controls do: no half of it is below `least`.
     """

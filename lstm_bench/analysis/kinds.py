@@ -12,7 +12,7 @@ from typing import Any
 
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run, load
-from lstm_bench.model.types import LstmBenchError
+from lstm_bench.model.types import LstmBenchError, Shape, from_json
 from lstm_bench.model.units import counted
 from lstm_bench.runs import nodes, run_folders
 from lstm_bench.runs.nodes import Kind, Node
@@ -46,7 +46,7 @@ def _part(run: Run, kind: Kind, names: Sequence[str], node: Node | None) -> Run:
     cells = run.cells[run.cells["node"].isin(names)].reset_index(drop=True)
     there = set(cells[SHAPE].drop_duplicates().itertuples(index=False, name=None))
     plan = run.manifest["plan"]
-    shapes = [shape for shape in plan["shapes"] if tuple(shape[axis] for axis in SHAPE) in there]
+    shapes = [s for s in plan["shapes"] if dataclasses.astuple(from_json(Shape, s)) in there]
     settings = {**plan["settings"], "device": kind.device}
     if kind.threads:
         settings["threads"] = kind.threads
@@ -63,27 +63,15 @@ def _part(run: Run, kind: Kind, names: Sequence[str], node: Node | None) -> Run:
 
 def chosen(run: Run, part: str) -> Run:
     """The one part of a run whose kind of device has this in its name; without it, all there is."""
-    found = parts(run)
-    if not part:
-        if len(found) == 1:
-            return run
-        raise LstmBenchError(
-            f"{run.name} was measured on {counted(len(found), 'kind')} of device, which are not"
-            f" compared with each other; choose one: {_choices(run, found)}"
-        )
-    fitting = [one for one in found if part.lower() in (one.part or one.name).lower()]
-    if len(found) == 1 or len(fitting) != 1:
-        raise LstmBenchError(
-            f"{run.name}@{part}: {counted(len(fitting), 'part')} of the run fit, expected one of"
-            f" {_choices(run, found)}"
-        )
-    return fitting[0]
-
-
-def _choices(run: Run, found: Sequence[Run]) -> str:
-    if len(found) == 1:
-        return run.name
-    return ", ".join(f"'{run.name}@{one.part}'" for one in found)
+    every = parts(run)
+    fitting = [own for own in every if part.lower() in (own.part or own.name).lower()]
+    if len(fitting) == 1:
+        return fitting[0]
+    names = ", ".join(f"'{run.name}@{own.part}'" if own.part else run.name for own in every)
+    raise LstmBenchError(
+        f"{run.name}{part and '@'}{part}: {counted(len(fitting), 'part')} of the run fit; kinds of"
+        f" device are not compared with each other, choose one: {names}"
+    )
 
 
 def no_part(run: Run, what: str) -> None:

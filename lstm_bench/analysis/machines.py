@@ -17,8 +17,8 @@ import pandas as pd
 
 from lstm_bench import features
 from lstm_bench.analysis import circumstances, noise, summary
-from lstm_bench.analysis.choice import CLASSES
-from lstm_bench.analysis.comparison import TURNED, Comparison, compare
+from lstm_bench.analysis.choice import allowed
+from lstm_bench.analysis.comparison import Comparison, compare
 from lstm_bench.analysis.noise import METRICS, SHAPE
 from lstm_bench.analysis.results import Run, references, versions
 from lstm_bench.model.feature import AddedColumn
@@ -30,6 +30,8 @@ from lstm_bench.model.units import counted
 ACROSS = ("device", "driver", "threads", "precision")
 MOST_RUNS = 26  # each has a letter
 HOUR_S, MILLION = 3600, 1e6
+
+TURNED = {"faster": "slower", "slower": "faster", "same": "same", "unsure": "unsure"}
 
 Pairs = Mapping[tuple[int, int], Comparison]  # by the places of both runs, the lower first
 
@@ -68,9 +70,7 @@ def machines(
     """
     if not 2 <= len(runs) <= MOST_RUNS:
         raise LstmBenchError(f"found {counted(len(runs), 'run')}, expected 2 to {MOST_RUNS}")
-    if accuracy not in (*CLASSES, summary.ANY):
-        known = ", ".join((*CLASSES, summary.ANY))
-        raise LstmBenchError(f"accuracy: found {accuracy!r}, expected one of {known}")
+    allowed(accuracy)
     able = {
         name: _able(run, name, metric, accuracy, implementation, conditions)
         for name, run in runs.items()
@@ -95,12 +95,12 @@ def machines(
         cells.assign(row=cells["implementation"], implementation=name)
         for name, cells in own.items()
     ]
-    names, allowed = list(runs), (*ACROSS, *across)
+    names = list(runs)
     pairs = {}
     for i, j in itertools.combinations(range(len(names)), 2):
         a, b = names[i], names[j]
         floors = [runs[a].floors(metric), runs[b].floors(metric)]
-        pairs[i, j] = compare(named[i], a, b, metric, named[j], allowed, floors)
+        pairs[i, j] = compare(named[i], a, b, metric, named[j], (*ACROSS, *across), floors)
     rows = {name: list(dict.fromkeys(cells["implementation"])) for name, cells in able.items()}
     added = {
         name: [add(run, own[name], metric) for add in features.behind("column-machines")]
@@ -125,9 +125,7 @@ def _able(
         able, what = cells["implementation"] == implementation, implementation
     else:
         able = (cells["computes"] == "lstm") & ~cells["implementation"].isin(references(run))
-        if accuracy != summary.ANY:
-            enough = CLASSES[: CLASSES.index(accuracy) + 1]
-            able &= cells["precision"].map(summary.accuracy).isin(enough)
+        able &= cells["precision"].map(summary.accuracy).isin(allowed(accuracy))
         what = f"row of accuracy {accuracy}"
     if not able.any():
         known = ", ".join(dict.fromkeys(cells["implementation"])) or "nothing"
@@ -232,7 +230,7 @@ def _ranked(
 
 
 def unlike(sides: Machines) -> dict[str, list[str]]:
-    """In what the runs differ beside the machine, and the value of each: versions and settings."""
+    """How the setups of the runs differ beside the machine: versions and settings."""
     had = []
     for name, run in sides.runs.items():
         rows = dict.fromkeys(sides.cells[name]["implementation"])

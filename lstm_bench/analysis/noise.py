@@ -1,4 +1,4 @@
-"""What stands between two measurements of the same thing, and verdicts that respect it.
+"""The noise between two measurements of the same thing, and verdicts that respect it.
 
 A/A controls are the same implementation under two names; what separates them is noise. Their 95th
 percentile is the run's noise floor, by duration class, and a difference must be beyond it. An
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from lstm_bench.model.shape import SHAPE as SHAPE
 from lstm_bench.model.types import FEWEST_ROUNDS as FEWEST_ROUNDS
 
 Numbers = npt.NDArray[np.float64]
@@ -40,11 +41,9 @@ LOTS = 8  # into which neighbouring rounds are joined before they are tested, if
 MAD = 1.4826  # a normal distribution's standard deviation in median deviations
 FALSE_DISCOVERIES = 0.05  # the share of wrong ones among all differences that are called
 
-SHAPE = ["hidden", "batch", "timesteps", "input_size"]
-
 
 def plausible(seconds: Numbers) -> npt.NDArray[np.bool_]:
-    """Whether a number can be a call's time at all: a run folder may say anything."""
+    """True where a number can be a call's time at all: a run folder may say anything."""
     return np.asarray((seconds > 1e-10) & (seconds < 1e7))
 
 
@@ -231,7 +230,7 @@ def _without_each(values: Numbers, places: npt.NDArray[np.intp]) -> Numbers:
 
 
 def percentile_95(values: Numbers) -> float:
-    """What the next difference stays under with 95%: Weibull's positions, which lean to no side."""
+    """The 95th percentile by Weibull's positions, which lean to no side."""
     return float(np.percentile(values, 95, method="weibull")) if len(values) else math.inf
 
 
@@ -264,7 +263,7 @@ def applied(classes: Iterable[Noise]) -> list[float]:
 def verdicts(
     first: Numbers, second: Numbers, ratio: Numbers, floor: Numbers
 ) -> npt.NDArray[np.str_]:
-    """What the second is against the first, row by row: faster, slower, same or unsure.
+    """Calls the second faster, slower, same or unsure against the first, row by row.
 
     `ratio` is of the two medians, each over all of its rounds, which a reader sees. One side may
     have more rounds than the other, or its pace change: a verdict that the ratio does not bear out

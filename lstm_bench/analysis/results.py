@@ -20,6 +20,7 @@ from lstm_bench.analysis import noise
 from lstm_bench.analysis.noise import METRICS, SHAPE, Floors
 from lstm_bench.frameworks import FRAMEWORKS, IMPLEMENTATIONS
 from lstm_bench.model.limits import Limits
+from lstm_bench.model.shape import FULL
 from lstm_bench.model.types import Check, Implementation, Record, Settings, Shape
 from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan
@@ -33,7 +34,7 @@ _TYPES: dict[Any, Any] = {
 _ERRORS = ("max_abs_error", "tolerance")
 #: What becomes several columns, or is wanted of a whole run.
 _PARTS = {
-    "shape": store.struct_of(Shape, dict.fromkeys(SHAPE, store.Size)),
+    "shape": store.struct_of(Shape, {**dict.fromkeys(SHAPE, store.Size), "lengths": store.Lengths}),
     "check": store.struct_of(Check, dict.fromkeys(_ERRORS, float | None)) | None,
     "memory": dict[str, store.Count],
     "versions": dict[str, str],
@@ -42,6 +43,7 @@ _FIELDS = {n: k for n, k in typing.get_type_hints(Record).items() if k in _TYPES
 _NUMBERS = {int: int, bool: bool, float: float, float | None: float}  # NaN stands for None
 _TIMES = [n for n, kind in _FIELDS.items() if n.endswith("_s") and kind in (float, float | None)]
 _TIMES.remove("switches_per_s")
+MOST_DRAWN = 1 << 16  # sequences: no grid has more
 _NO_CHECK = Check(None, None, float("nan"), False)
 
 
@@ -75,7 +77,9 @@ def _columns(records: Iterable[tuple[Any, ...]], known: dict[Any, Any]) -> dict[
             columns[name] = _objects(array("d", times) if times else _NO_ROUNDS for times in lists)
         elif name == "shape":
             for axis in SHAPE:
-                columns[axis] = np.array([getattr(shape, axis) for shape in values], dtype=int)
+                sizes = [getattr(shape, axis) for shape in values]
+                text = axis == "lengths"
+                columns[axis] = _objects(sizes) if text else np.array(sizes, dtype=int)
         elif name == "check":
             for part in _ERRORS:
                 errors = [getattr(check or _NO_CHECK, part) for check in values]
@@ -105,8 +109,8 @@ def _completed(
         cells.loc[~noise.plausible(cells[name]), name] = np.nan
     cells["step_s"] = cells["latency_s"] / cells["timesteps"]
     cells["sequences_per_s"] = cells["batch"] / cells["throughput_s"]
-    inputs = cells["input_size"].where(cells["computes"] == "lstm", 0)
-    products = 8.0 * cells["timesteps"] * cells["hidden"] * (cells["hidden"] + inputs)
+    products = 8.0 * cells["directions"] * cells["hidden"] * _columns_of_products(cells)
+    products *= _steps(cells)
     cells["tflops"] = cells["sequences_per_s"] * products / 1e12
     cells["host_peak"] += cells.pop("import").fillna(0)
     on_gpu = cells["device"] == "cuda"
@@ -176,7 +180,7 @@ class Run:
         plan, cells = self.plan, self.cells
         whole = (cells["status"] != "interrupted") & (cells["pass_number"] <= plan.passes)
         whole &= cells["implementation"].isin([row.name for row in plan.implementations])
-        own = {(s.hidden, s.batch, s.timesteps, s.input_size): s for s in plan.own_shapes()}
+        own = {astuple(s): s for s in plan.own_shapes()}
         counts = cells.loc[whole, SHAPE].groupby(SHAPE, sort=False).size()
         done = sum(count for shape, count in counts.items() if shape in own)
         controls = cells.loc[whole & (cells["copy"] > 1), ["implementation", *SHAPE, "copy"]]
@@ -241,13 +245,30 @@ def load(folder: Path, metrics: Collection[str] = tuple(METRICS)) -> Run:
     return Run(folder.resolve().name, manifest, cells, damaged, folder, "", versions)
 
 
+def _columns_of_products(cells: pd.DataFrame) -> Any:
+    """The columns of all input and recurrent products of a direction."""
+    layers, hidden = cells["layers"], cells["hidden"]
+    first = cells["input_size"].where(cells["computes"] != "lstm-skip-input", 0)
+    return layers * hidden + first + (layers - 1) * cells["directions"] * hidden
+
+
+def _steps(cells: pd.DataFrame) -> Any:
+    """The timesteps of a sequence in the mean: a shorter one is not computed to the end."""
+    steps = cells["timesteps"].astype(float)
+    for place, sizes in cells.loc[cells["lengths"] != FULL, SHAPE].iterrows():
+        shape = Shape.of(sizes)
+        if shape.batch <= MOST_DRAWN:
+            steps[place] = sum(shape.each_length) / shape.batch
+    return steps
+
+
 def _read(folder: Path, kind: Any) -> tuple[Any, int, dict[str, dict[str, str]]]:
     """The columns of a run, piece by piece; the lines that cannot be read; all versions."""
     known: dict[Any, Any] = {}
     pieces = [_columns([], known)]
     damaged = 0
     versions: dict[str, dict[str, str]] = {}
-    for lines in store.read_pieces(folder, kind):
+    for lines in store.read_pieces(folder / "records.jsonl", kind):
         records = [record for record in lines if record]
         damaged += len(lines) - len(records)
         pieces.append(_columns(map(msgspec.structs.astuple, records), known))

@@ -1,4 +1,4 @@
-"""What a run says as a whole: pure functions on data frames, one row per cell."""
+"""A run as a whole: pure functions on data frames, one row per cell."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def times(
 
 
 def baseline_of(names: Sequence[str]) -> str | None:
-    """What all others are held against: the raw library if it is there, else PyTorch, else any."""
+    """The row that all others are held against: the raw library, else PyTorch, else any."""
     known = (f.name for f in FRAMEWORKS.values() if f.baseline)
     return next((name for name in known if name in names), min(names, default=None))
 
@@ -323,7 +323,7 @@ def join_passes(
 
 
 def failures(cells: pd.DataFrame) -> pd.DataFrame:
-    """What is missing, where and why: one row per implementation, status and reason."""
+    """Counts missing cells, where and why: one row per implementation, status and reason."""
     own = cells.loc[cells["copy"] == 1, ["implementation", *SHAPE, "status", "reason"]]
     failed = own.loc[own["status"] != "ok"]
     keys = ["implementation", "status", failed["reason"].map(_gist)]
@@ -335,7 +335,7 @@ def failures(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def lacking(cells: pd.DataFrame, metric: str = "latency") -> dict[str, str]:
-    """Of each row without a time where others have one: `cannot run hidden 1280 (8 of 32 shapes)`.
+    """Says where rows lack times that others have: `cannot run hidden 1280 (8 of 32 shapes)`.
 
     Shapes that nobody has a time of are no row's own.
     """
@@ -370,7 +370,7 @@ def _where(lost: pd.DataFrame, own: pd.DataFrame) -> str:
         if not kept[axis].isin(sizes).any():
             return f"{axis} {', '.join(map(str, sizes))}"
     shapes = lost[SHAPE].drop_duplicates().itertuples(index=False, name=None)
-    labels = [Shape(*shape).label for shape in shapes]
+    labels = [Shape.of(shape).label for shape in shapes]
     return "" if len(labels) > FEW else "  ".join(labels)
 
 

@@ -26,7 +26,7 @@ def intervals(value: pd.Series[float], rounds: pd.Series[Any]) -> Numbers:
 
 
 def beyond(cells: pd.DataFrame, floors: Floors, metric: str = "latency") -> Numbers:
-    """Of each measured cell that is known less well than the noise floor: half its interval.
+    """Half the interval of each measured cell that is known less well than the noise floor.
 
     The floor is what the run can tell apart: a cell as sure as that is sure enough, whatever
     precision the grid asked for.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,11 +15,10 @@ from lstm_bench.model.errors import LstmBenchError
 from lstm_bench.model.units import counted
 
 if TYPE_CHECKING:
-    from lstm_bench.analysis.machines import Machines
     from lstm_bench.analysis.results import Run
-    from lstm_bench.model.types import Shape
     from lstm_bench.report.document import Document
 
+WHOLE = ("accuracy", "price", "figures")  # options of whole runs
 ACROSS = ("device", "driver", "threads", "precision", "work", "state", "inputs")
 
 
@@ -57,7 +56,6 @@ ACROSS = ("device", "driver", "threads", "precision", "work", "state", "inputs")
 )
 @click.option(
     "--price",
-    "prices",
     multiple=True,
     metavar="RUN=N",
     help="Of whole runs: what the machine costs an hour; once for each.",
@@ -69,23 +67,7 @@ ACROSS = ("device", "driver", "threads", "precision", "work", "state", "inputs")
     help="Of whole runs: draw who wins where there, as SVG and PNG.",
 )
 @options.writing
-def compare(
-    a: str,
-    b: str,
-    more: Sequence[str],
-    run_names: Sequence[str],
-    results: Path,
-    metric: str,
-    conditions: Sequence[str],
-    shape: Sequence[Shape],
-    across: Sequence[str],
-    implementation: str | None,
-    accuracy: str | None,
-    prices: Sequence[str],
-    figures: Path | None,
-    form: str | None,
-    output: str | None,
-) -> None:
+def compare(a: str, b: str, more: Sequence[str], **given: Any) -> None:
     """Hold B against A: overall, by hidden size, batch and timesteps, and where each wins.
 
     A and B are two implementations of a run, or two or more runs, each with its fastest
@@ -108,75 +90,64 @@ def compare(
     """
     from lstm_bench.model.shape_filter import one_of
 
-    conditions = [*conditions, *one_of(shape)]
-    if not run_names and _are_runs(results, (a, b, *more)):
-        if implementation and accuracy:
-            raise click.UsageError("-i names a row, --accuracy chooses one; give either")
-        from lstm_bench.report import machines_report
-
-        how = (metric, accuracy or "fp32", implementation, conditions, across)
-        found = _machines((a, b, *more), results, how)
-        document = machines_report.document(found, dict(map(_price, prices)))
-        if figures:
-            _draw(found, figures)
-        return options.write(document, form, output)
-    if more:
+    asked = SimpleNamespace(**given)
+    asked.conditions = [*asked.conditions, *one_of(asked.shape)]
+    if not asked.run_names and _are_runs(asked.results, (a, b, *more)):
+        document = _machines((a, b, *more), asked)
+    elif more:
         raise click.UsageError(
-            f"found {2 + len(more)} names, expected two implementations, or runs in {results}"
+            f"found {2 + len(more)} names, expected two implementations, or runs in {asked.results}"
         )
-    whole = {"-i": implementation, "--accuracy": accuracy, "--price": prices, "--figures": figures}
-    if given := [flag for flag, value in whole.items() if value]:
-        raise click.UsageError(f"{given[0]} goes with whole runs: `lstm-bench compare RUN RUN`")
-    if len(run_names) > 2:
-        raise click.UsageError("--run: at most two, the first for A, the second for B")
-    loaded = [options.load(results, name) for name in run_names] or [options.load(results, None)]
-    for run in loaded:
-        options.check_shapes(run, shape)
-    options.write(_pair(a, b, loaded, run_names, metric, conditions, across), form, output)
+    else:
+        document = _pair(a, b, asked)
+    options.write(document, asked.form, asked.output)
 
 
-def _pair(
-    a: str,
-    b: str,
-    loaded: Sequence[Run],
-    run_names: Sequence[str],
-    metric: str,
-    conditions: Sequence[str],
-    across: Sequence[str],
-) -> Document:
+def _pair(a: str, b: str, asked: SimpleNamespace) -> Document:
     """Two rows of a run, or a row of one run and a row of another."""
     from lstm_bench.analysis import comparison
     from lstm_bench.model.shape_filter import chosen
     from lstm_bench.report import pair_report
 
-    cells = [chosen(run.cells, conditions, run.name) for run in loaded]
+    for name, flag in (("implementation", "-i"), *((n, f"--{n}") for n in WHOLE)):
+        if getattr(asked, name):
+            raise click.UsageError(f"{flag} goes with whole runs: `lstm-bench compare RUN RUN`")
+    if len(asked.run_names) > 2:
+        raise click.UsageError("--run: at most two, the first for A, the second for B")
+    loaded = [options.load(asked.results, name) for name in asked.run_names or [None]]
+    for run in loaded:
+        options.check_shapes(run, asked.shape)
+    cells = [chosen(run.cells, asked.conditions, run.name) for run in loaded]
     two = len({(run.folder.resolve(), run.part) for run in loaded if run.folder}) == 2
     loaded = loaded if two else loaded[:1]  # the same run twice is one
     if a == b and not two and a in loaded[0].implementations:
-        raise LstmBenchError(_itself(a, loaded[0], run_names))
+        raise LstmBenchError(
+            f"found {a} twice in one run, {loaded[0].name}; expected two rows, or one row in two"
+            f" runs: `lstm-bench compare {a} {a} --run A --run B`"
+        )
     other = cells[1] if two else None
-    floors = [run.floors(metric) for run in loaded]
-    found = comparison.compare(cells[0], a, b, metric, other, tuple(across), floors)
+    floors = [run.floors(asked.metric) for run in loaded]
+    both = comparison.compare(cells[0], a, b, asked.metric, other, tuple(asked.across), floors)
     if two:
-        names = _told_apart([run.name for run in loaded], run_names)
-        found = dataclasses.replace(found, a=f"{a}@{names[0]}", b=f"{b}@{names[1]}")
-    if found.shapes.empty:
-        lost = found.left_out.items()
+        names = _distinct([run.name for run in loaded], asked.run_names)
+        both = dataclasses.replace(both, a=f"{a}@{names[0]}", b=f"{b}@{names[1]}")
+    if both.shapes.empty:
+        lost = both.left_out.items()
         why = "; ".join(f"{reason} at {counted(count, 'shape')}" for reason, count in lost)
         why = f": {why}" if why else ""
         raise LstmBenchError(
-            f"{found.a} and {found.b} have no shape at which both have a time{why};"
+            f"{both.a} and {both.b} have no shape at which both have a time{why};"
             " `lstm-bench report` has the reasons"
         )
     changed = _changed((a, b), loaded) if two or "~" in a + b else {}
     alike = set.intersection(*(set(run.implementations) for run in loaded)) - {a, b}
     alike = {name for name in alike if two and not _changed((name, name), loaded)}
-    drift = comparison.drift(cells[0], cells[-1], alike, metric)
-    return pair_report.document(found, loaded, changed, drift)
+    drift = comparison.drift(cells[0], cells[-1], alike, asked.metric)
+    return pair_report.document(both, loaded, changed, drift)
 
 
 def _are_runs(results: Path, names: Sequence[str]) -> bool:
-    """Whether runs are named; what is a row of ours as well is taken for the row."""
+    """Return whether runs are named; a name that is also a row's is taken for the row."""
     from lstm_bench.frameworks import IMPLEMENTATIONS
     from lstm_bench.runs.run_folders import is_run, split_part
 
@@ -184,30 +155,31 @@ def _are_runs(results: Path, names: Sequence[str]) -> bool:
     return any(is_run(results, name) and name not in IMPLEMENTATIONS for name in runs)
 
 
-def _machines(
-    names: Sequence[str],
-    results: Path,
-    how: tuple[str, str, str | None, Sequence[str], Sequence[str]],
-) -> Machines:
-    """Whole runs; `how` is what `machines` takes after them."""
+def _machines(names: Sequence[str], asked: SimpleNamespace) -> Document:
+    """Whole runs, as a report and as figures."""
     from lstm_bench.analysis.machines import machines
+    from lstm_bench.report import machines_report
 
-    loaded = [options.load(results, name) for name in names]
+    if asked.implementation and asked.accuracy:
+        raise click.UsageError("-i names a row, --accuracy chooses one; give either")
+    loaded = [options.load(asked.results, name) for name in names]
     if len({(run.folder.resolve(), run.part) for run in loaded if run.folder}) < len(names):
         raise LstmBenchError(f"found a run twice in {', '.join(names)}; expected different runs")
-    labels = _told_apart([run.name for run in loaded], names)
-    return machines(dict(zip(labels, loaded, strict=True)), *how)
+    compared = machines(
+        dict(zip(_distinct([run.name for run in loaded], names), loaded, strict=True)),
+        asked.metric,
+        asked.accuracy or "fp32",
+        asked.implementation,
+        asked.conditions,
+        asked.across,
+    )
+    document = machines_report.document(compared, dict(map(_price, asked.price)))
+    if folder := asked.figures:
+        from lstm_bench.report import figures, machines_figure
 
-
-def _draw(found: Machines, folder: Path) -> None:
-    from lstm_bench.report import figures, machines_figure
-
-    try:
-        paths = figures.saved({"machines": machines_figure.drawn(found)}, folder)
-    except OSError as error:
-        raise options.cannot_write(folder, error) from None
-    for path in paths:
-        click.echo(f"wrote {path}", err=True)
+        drawn = {"machines": machines_figure.drawn(compared)}
+        options.write_figures(folder, lambda: figures.saved(drawn, folder))
+    return document
 
 
 def _price(text: str) -> tuple[str, float]:
@@ -219,29 +191,13 @@ def _price(text: str) -> tuple[str, float]:
 
 
 def _changed(names: Sequence[str], runs: Sequence[Run]) -> dict[str, tuple[str, str]]:
-    """What both sides ran with, in another version each."""
+    """Return what both sides ran with, in another version each."""
     from lstm_bench.analysis.results import versions
 
     a, b = map(versions, (runs[0], runs[-1]), names)
     return {what: (a[what], b[what]) for what in a if what in b and a[what] != b[what]}
 
 
-def _itself(name: str, run: Run, given: Sequence[str]) -> str:
-    """Why a row is not held against itself in one run, and what can be asked instead."""
-    rows = run.cells.drop_duplicates("implementation").set_index("implementation")
-    like = rows[["precision", "computes", "device", "threads"]].astype(str)
-    others = [other for other in run.implementations if other != name]
-    others.sort(key=lambda other: not like.loc[other].equals(like.loc[name]))  # no --across
-    pair = ""
-    if others:
-        flags = ["--run", given[0]] if given else []
-        pair = f"two rows, `{shlex.join(['lstm-bench', 'compare', name, others[0], *flags])}`, or "
-    return (
-        f"found {name} twice in one run, {run.name}; expected {pair}one row in two runs,"
-        f" `lstm-bench compare {name} {name} --run A --run B`"
-    )
-
-
-def _told_apart(names: Sequence[str], given: Sequence[str]) -> Sequence[str]:
+def _distinct(names: Sequence[str], given: Sequence[str]) -> Sequence[str]:
     """Names of runs: their own, or as they were given if some of those are the same."""
     return given if len(set(names)) < len(names) else names

@@ -111,7 +111,8 @@ def grid(**given: Any) -> None:
     """Measure every implementation at every shape of a grid.
 
     GRID is a file, or one of the project's grids, which are found from any folder: smoke, default,
-    devices, paper, kernel, ladder, energy, noise, deepbench.
+    devices, paper, kernel, ladder, energy, noise, deepbench,
+    workloads.
 
     \b
       lstm-bench grid grids/smoke.yaml --dry-run        what would run, and how long
@@ -143,7 +144,7 @@ def grid(**given: Any) -> None:
 
 
 def _is_grid(word: str, option: str) -> bool:
-    """Whether the word behind an option was meant as the grid."""
+    """Return whether the word behind an option was meant as the grid."""
     from lstm_bench.runs import grid as grids
 
     named = word.endswith((".yaml", ".yml"))
@@ -151,7 +152,7 @@ def _is_grid(word: str, option: str) -> bool:
 
 
 def parsed(given: Mapping[str, Any]) -> RunOptions:
-    """What was typed, checked as far as it does not depend on what is there."""
+    """Check what was typed, as far as that does not depend on what is there."""
     with held():
         from lstm_bench.driver import preflight
         from lstm_bench.runs import grid as grids
@@ -164,7 +165,7 @@ def parsed(given: Mapping[str, Any]) -> RunOptions:
         raise click.UsageError("expected a grid, such as grids/default.yaml, --shape or --resume")
     if given["retry_failed"] and resume is None:
         raise click.UsageError("--retry-failed goes with --resume")
-    against = preflight.against(given["others"])
+    against = preflight.environments(given["others"], "--against", "other")
     keys = {key: value for key, value in given.items() if key in grids.KEYS and value}
     thorough = [given[flag] for flag in ("fast", "rigorous", "deepbench")]
     data = None
@@ -202,7 +203,7 @@ def parsed(given: Mapping[str, Any]) -> RunOptions:
 def sampling_flags(
     data: Mapping[str, Any], fast: bool, rigorous: bool, deepbench: bool
 ) -> dict[str, Any]:
-    """What the flags put in place of what the grid file says."""
+    """Return the keys that the flags put in place of the grid file's."""
     flags: dict[str, Any] = {}
     if fast:
         flags.update(rounds=5, max_rounds=8, warmup_s=0.02, warmup_cap_s=1.0, loads=1)

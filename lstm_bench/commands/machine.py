@@ -33,26 +33,28 @@ def list_(pythons: Sequence[str], device: str | None) -> None:
     rows = doctor.availability(registry.IMPLEMENTATIONS.values(), answers, where)
     shown = [
         {
-            "name": a.row.name + DEFAULT * (where in a.row.default_on),
-            "precision": a.row.precision,
-            "note": a.row.note,
+            "name": row.name + DEFAULT * (where in row.default_on),
+            "precision": row.precision,
+            "note": row.note,
         }
-        for a in rows
-        if a.runs
+        for row, lack in rows
+        if not lack
     ]
     columns = (text("implementation", "name"), text("precision", "precision"))
     table = Table("runs", shown, (*columns, text("what it is", "note")))
     drawn = table.drawn(width=options.terminal_width()) if shown else "(nothing)"
     click.echo(f"These run here, on {where}:\n\n{drawn}")
-    if any(where in a.row.default_on for a in rows if a.runs):
+    if any(where in row.default_on for row, lack in rows if not lack):
         click.echo(f"\n{DEFAULT_NOTE}")
-    rest = [a for a in rows if not a.runs]
-    if rest:
+    lacking: dict[str, list[str]] = {}
+    for row, lack in rows:
+        if lack:
+            lacking.setdefault(lack, []).append(row.name)
+    if lacking:
         click.echo("\nThese do not:\n")
-        reasons = dict.fromkeys(a.detail for a in rest)
-        for reason in reasons:
-            _say(f"  {reason}:", 4)
-            _say(f"      {', '.join(a.row.name for a in rest if a.detail == reason)}", 6)
+    for lack, names in lacking.items():
+        _say(f"  {lack}:", 4)
+        _say(f"      {', '.join(names)}", 6)
 
 
 @click.command("doctor")
@@ -125,11 +127,11 @@ def _noise(plan: Plan) -> None:
         sys.exit(session.code)
     records = session.records
     floors = noise.floors(noise.controls(results.frame(records)))
-    click.echo("\n".join("  " + line for line in run_report.noise_lines(floors)))
+    click.echo("\n".join(run_report.noise_lines(floors)))
     if (verdict := doctor.verdict(records, floors.classes[-1].floor)) is not None:
         click.echo(f"  calls over 1 ms: {verdict}")
     for line in run_report.warning_lines(kinds_of([r.warnings for r in records]), len(records)):
-        click.echo(f"!{line}")
+        _say(f"!{line}", 6)
     if failed := [r for r in records if r.status != "ok"]:
         first = f"{failed[0].status}: {failed[0].reason}"
         click.echo(f"  ! {counted(len(failed), 'cell')} failed: {first}")

@@ -10,6 +10,7 @@ import click
 
 from lstm_bench.commands import options
 from lstm_bench.model.errors import LstmBenchError
+from lstm_bench.model.units import counted
 
 
 @click.command()
@@ -41,7 +42,8 @@ def merge(runs: Sequence[str], run_name: str | None, mixed: bool, results: Path)
         added, whole = merging.merge(sources, into, mixed)
     except OSError as error:
         raise options.cannot_write(into, error) from None
-    click.echo(merging.summary(added, whole, into))
+    new = f"{counted(added, 'record')} added" if added else "nothing new"
+    click.echo(f"{into}: {new}, {counted(whole, 'record')} in all")
     shards = {source.plan.shard for source in sources if source.plan.shard}
     parts = max((shard[1] for shard in shards), default=0)
     lacking = [f"{n}/{parts}" for n in range(1, parts + 1) if (n, parts) not in shards]

@@ -78,7 +78,7 @@ def shape(text: str, **more: Any) -> Callable[[F], F]:
     """`--shape`, which all commands read alike: as a shape, or as a tuple of them."""
 
     def read(_: click.Context, __: click.Parameter, given: Any) -> Any:
-        from lstm_bench.model.shape_filter import parsed
+        from lstm_bench.model.shape import parsed
 
         return tuple(map(parsed, given)) if isinstance(given, tuple) else parsed(given)
 
@@ -86,9 +86,27 @@ def shape(text: str, **more: Any) -> Callable[[F], F]:
     return click.option("--shape", metavar="H,B,T[,I]", callback=read, help=text, **more)
 
 
+def threshold(text: str) -> Callable[[F], F]:
+    """`--threshold`, as a share: `7%` or `0.07`."""
+
+    def read(_: click.Context, __: click.Parameter, given: str) -> float:
+        percent = given.strip().endswith("%")
+        try:
+            share = float(given.strip().rstrip("%")) / (100 if percent else 1)
+        except ValueError:
+            share = -1.0
+        if not 0 < share <= (10 if percent else 1):
+            raise LstmBenchError(f"--threshold: found {given!r}, expected a share such as 7%")
+        return share
+
+    return click.option(
+        "--threshold", metavar="SHARE", default="7%", show_default=True, callback=read, help=text
+    )
+
+
 @dataclass(frozen=True)
 class Added:
-    """What a feature adds to a command: its options, and what they do in place of the command."""
+    """The options that a feature adds to a command, and what they do in place of it."""
 
     options: Sequence[Callable[[F], F]]
     run: Callable[..., Any]  # None or false: nothing was asked of it
@@ -152,14 +170,23 @@ def write_file(path: Path, text: str) -> None:
         if target.exists() and not target.is_file():
             target.write_text(text, encoding="utf-8")
         else:
-            try:
-                temporary.write_text(text, encoding="utf-8")
-                temporary.replace(target)
-            finally:
-                temporary.unlink(missing_ok=True)
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(target)
     except OSError as error:
+        temporary.unlink(missing_ok=True)
         raise cannot_write(path, error) from None
     click.echo(f"wrote {path}", err=True)
+
+
+def write_figures(folder: Path, draw: Callable[[], Sequence[Path]]) -> None:
+    """Have figures drawn in a folder, and say which."""
+    try:
+        with busy("drawing the figures"):
+            paths = draw()
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    for path in paths:
+        click.echo(f"wrote {path}", err=True)
 
 
 def check_folder(path: Path | str | None) -> None:
@@ -222,7 +249,7 @@ def alone(device: str) -> Iterator[None]:
 
 
 def tell(text: str) -> None:
-    """For signal handlers: that nobody listens any more must not break what they interrupt."""
+    """Print a line from a signal handler, whether anybody reads it or not."""
     with contextlib.suppress(OSError):
         click.echo(f"\n{text}", err=True)
 
@@ -257,21 +284,3 @@ def device_for(device: str | None) -> str:
     from lstm_bench.driver import machine
 
     return machine.default_device() if device in (None, "auto") else str(device)
-
-
-class Share(click.ParamType):
-    """`7%` or `0.07`."""
-
-    name = "share"
-
-    def convert(self, value: object, param: object, ctx: object) -> float:
-        if isinstance(value, float):
-            return value
-        text = str(value).strip()
-        try:
-            share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-        except ValueError:
-            share = -1.0
-        if not 0 < share <= (10 if text.endswith("%") else 1):
-            raise LstmBenchError(f"--threshold: found {text!r}, expected a share such as 7%")
-        return share

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +14,8 @@ from lstm_bench.commands import options
 from lstm_bench.model.errors import LstmBenchError
 
 if TYPE_CHECKING:
-    from lstm_bench.model.types import Shape
+    from lstm_bench.analysis.results import Run
+    from lstm_bench.report.document import Document
 
 #: Door `report`: a command for each report of a feature. Its name is a flag here, and its options
 #: go with it; it is called with run, conditions and everything, and returns a document.
@@ -24,9 +26,7 @@ OWN: dict[str, click.Command] = {own.name: own for own in features.behind("repor
 @options.run
 @options.results
 @click.option("--mpe", is_flag=True, help="The paper's eight pairs, its values beside the run's.")
-@click.option(
-    "--pair", "pairs", multiple=True, metavar="A,B", help="With --mpe: another pair; repeatable."
-)
+@click.option("--pair", multiple=True, metavar="A,B", help="With --mpe: another pair; repeatable.")
 @click.option(
     "--ladder",
     is_flag=True,
@@ -51,22 +51,7 @@ OWN: dict[str, click.Command] = {own.name: own for own in features.behind("repor
     metavar="FILE",
     help="Write one page with figures and all data, which opens without a network.",
 )
-def report(
-    run_name: str | None,
-    results: Path,
-    mpe: bool,
-    pairs: Sequence[str],
-    ladder: bool,
-    conditions: Sequence[str],
-    shape: Sequence[Shape],
-    metric: str,
-    everything: bool,
-    form: str | None,
-    output: str | None,
-    figures: Path | None,
-    html: Path | None,
-    **of_features: Any,
-) -> None:
+def report(**given: Any) -> None:
     """Show a run: what was tested, what is fastest, every implementation, the noise.
 
     \b
@@ -89,82 +74,73 @@ def report(
     CSV holds one table, the first; JSON holds all of them. Both have seconds and fractions where
     tables have microseconds and percent.
     """
-    if pairs and not mpe:
-        raise click.UsageError("--pair goes with --mpe")
-    asked = {"mpe": mpe, "ladder": ladder, **{name: of_features.pop(name) for name in OWN}}
-    alone = [name for name, yes in asked.items() if yes]
+    from lstm_bench.model.shape_filter import chosen, one_of, shapes_of
+
+    asked = SimpleNamespace(**given)
+    alone = [name for name in ("mpe", "ladder", *OWN) if given[name]]
     if len(alone) > 1:
         flags = " and ".join(f"--{name}" for name in alone)
         raise click.UsageError(f"{flags} are reports of their own; choose one")
-    for name, command in OWN.items():
-        given = [param.opts[0] for param in command.params if of_features[str(param.name)]]
-        if given and not asked[name]:
-            raise click.UsageError(f"{given[0]} goes with --{name}")
-    from lstm_bench.model.shape_filter import chosen, one_of, shapes_of
-
-    conditions = [*conditions, *one_of(shape)]
-    if conditions and html:
+    belong = {name: command.params for name, command in OWN.items()}
+    belong["mpe"] = [param for param in report.params if param.name == "pair"]
+    for name, params in belong.items():
+        extra = [param.opts[0] for param in params if given[str(param.name)]]
+        if extra and name not in alone:
+            raise click.UsageError(f"{extra[0]} goes with --{name}")
+    conditions = [*asked.conditions, *one_of(asked.shape)]
+    if conditions and asked.html:
         raise click.UsageError(
             "--where and --shape do not choose for --html, which has a filter of its own"
         )
-    if conditions and figures and alone != ["kernels"]:
+    if conditions and asked.figures and alone != ["kernels"]:
         raise click.UsageError(
             "--where and --shape choose for figures of --kernels only; leave --figures out, or ask"
             " for these"
         )
-    printed = alone or form or output or not (html or figures)
-    shown = printed and alone in ([], ["mpe"])
-    if metric != "latency" and not shown:
+    printed = alone or asked.form or asked.output or not (asked.html or asked.figures)
+    if asked.metric != "latency" and not (printed and alone in ([], ["mpe"])):
         raise click.UsageError("--metric goes with the summary and with --mpe")
-    whole = bool(html or figures or alone)
-    run = options.load(results, run_name, not whole, () if whole else (metric,))
-    if whole and not mpe:
+    whole = bool(asked.html or asked.figures or alone)
+    run = options.load(asked.results, asked.run_name, not whole, () if whole else (asked.metric,))
+    if whole and not asked.mpe:
         from lstm_bench.analysis.kinds import no_part
 
         no_part(run, "more than the summary")
-    options.check_shapes(run, shape)
-    for path in (html, output):
+    options.check_shapes(run, asked.shape)
+    for path in (asked.html, asked.output):
         options.check_folder(path)
-    if html:
-        for page in features.behind("page"):  # of a run: its page as HTML
-            with options.busy("comparing every implementation with every other"):
-                made = page(run)
-            options.write_file(html, made)
-            break
-        else:
+    if asked.html:
+        page = next(features.behind("page"), None)  # of a run: its page as HTML
+        if page is None:
             raise LstmBenchError("--html: found no lstm_bench/features/page, which makes the page")
-    if figures:
-        from lstm_bench.report import figures as drawing
+        with options.busy("comparing every implementation with every other"):
+            made = page(run)
+        options.write_file(asked.html, made)
+    if asked.figures:
+        from lstm_bench.report import figures
 
-        try:
-            shapes = shapes_of(chosen(run.cells, conditions)) if conditions else None
-            with options.busy("drawing the figures"):
-                paths = drawing.write(run, figures, shapes)
-            for path in paths:
-                click.echo(f"wrote {path}", err=True)
-        except OSError as error:
-            raise options.cannot_write(figures, error) from None
-    if not printed:
-        return
-    if mpe:
-        from lstm_bench.report import paper_table
+        shapes = shapes_of(chosen(run.cells, conditions)) if conditions else None
+        options.write_figures(asked.figures, lambda: figures.write(run, asked.figures, shapes))
+    if printed:
+        document = _document(run, alone[0] if alone else "", conditions, given)
+        options.write(document, asked.form, asked.output)
 
-        named = [_pair(pair, run.implementations) for pair in pairs]
-        document = paper_table.document(run, named, metric, conditions)
-    elif ladder:
-        from lstm_bench.report import ladder as ladders
 
-        document = ladders.document(run, conditions)
-    elif alone:
-        command = OWN[alone[0]]
-        assert command.callback
-        own = {str(param.name): of_features[str(param.name)] for param in command.params}
-        document = command.callback(run, conditions, everything, **own)
-    else:
-        from lstm_bench.report import mixed_report
+def _document(run: Run, name: str, conditions: Sequence[str], given: dict[str, Any]) -> Document:
+    """The report of that name, or the summary."""
+    from lstm_bench.report import ladder, mixed_report, paper_table
 
-        document = mixed_report.document(run, metric, conditions, everything)
-    options.write(document, form, output)
+    metric, everything = given["metric"], given["everything"]
+    if name == "mpe":
+        pairs = [_pair(pair, run.implementations) for pair in given["pair"]]
+        return paper_table.document(run, pairs, metric, conditions)
+    if name == "ladder":
+        return ladder.document(run, conditions)
+    if not name:
+        return mixed_report.document(run, metric, conditions, everything)
+    own = {str(param.name): given[str(param.name)] for param in OWN[name].params}
+    callback: Callable[..., Document] = OWN[name].callback  # type: ignore[assignment]
+    return callback(run, conditions, everything, **own)
 
 
 for _own in OWN.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import os
 import shlex
 import sys
@@ -18,7 +19,7 @@ import click
 from lstm_bench.commands import options as common
 from lstm_bench.driver.signals import Stop, held
 from lstm_bench.model.errors import DONE, FAILED, LstmBenchError, Stopped
-from lstm_bench.model.types import RETRYABLE, UNFINISHED
+from lstm_bench.model.types import RETRYABLE
 
 if TYPE_CHECKING:
     from lstm_bench.analysis.results import Run
@@ -31,8 +32,8 @@ FAILURES = {"wrong", "oom", "timeout", "crashed"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Session:
-    """What became of a run in this process."""
+class RunResult:
+    """The result of a run in this process."""
 
     folder: Path
     records: Sequence[Record]
@@ -40,7 +41,7 @@ class Session:
     interrupted: bool = False
 
 
-def run(options: RunOptions, follow_ups: Sequence[MakeFollowUp] | None = None) -> Session:
+def run(options: RunOptions, follow_ups: Sequence[MakeFollowUp] | None = None) -> RunResult:
     """Measure what the options say; unless `quiet`, show it, and what to type next.
 
     `follow_ups` take the place of those that the features have.
@@ -52,8 +53,7 @@ def run(options: RunOptions, follow_ups: Sequence[MakeFollowUp] | None = None) -
 
     chosen = choose(options, options.plan(machine.default_device(), machine.threads()))
     if chosen.manifest is not None:
-        preflight.same_circumstances(chosen.manifest, chosen.plan, chosen.folder)
-        warn(preflight.another_board(chosen.manifest))
+        warn(preflight.same_circumstances(chosen.manifest, chosen.plan, chosen.folder))
     announce(options, chosen)
     left_out = options.skip_missing or options.dry_run
     missing = preflight.missing(chosen.plan, left_out, without_missing(chosen.new))
@@ -68,13 +68,13 @@ def run(options: RunOptions, follow_ups: Sequence[MakeFollowUp] | None = None) -
         except LstmBenchError as error:
             warn(str(error))
         describe(chosen.plan, left, missing, options.budget_s)
-        return Session(chosen.folder, chosen.records, DONE)
+        return RunResult(chosen.folder, chosen.records, DONE)
     preflight.device(chosen.plan)
     if chosen.records and not left:
         if not options.quiet:
             click.echo(complete(chosen))
         code = exit_code({record.status for record in chosen.records})
-        return Session(chosen.folder, chosen.records, code)
+        return RunResult(chosen.folder, chosen.records, code)
     deadline = begun + options.budget_s if options.budget_s else None
     return _measured(options, chosen, missing, deadline, follow_ups)
 
@@ -85,7 +85,7 @@ def _measured(
     missing: Mapping[str, str],
     deadline: float | None,
     follow_ups: Sequence[MakeFollowUp] | None,
-) -> Session:
+) -> RunResult:
     with held():
         from lstm_bench.analysis import results
         from lstm_bench.driver import driver, machine, preflight
@@ -108,7 +108,9 @@ def _measured(
         with tempfile.TemporaryDirectory(prefix="lstm-bench-") as logs, stop:
             kept = store.MemoryStore(Path(logs))
             outcome = measure(plan.all_cells(), kept)
-        return _ended(folder, outcome, stop, {r.status for r in kept.records}, kept.records)
+        code = exit_code({record.status for record in kept.records})
+        code = stop.exit_code if outcome.interrupted else code
+        return RunResult(folder, kept.records, code, outcome.interrupted)
 
     flags = ["--skip-missing"] * bool(missing) + ["--retry-failed"] * options.retry_failed
     again = run_folders.resume_command(folder, plan.environments, *flags)
@@ -132,17 +134,17 @@ def _measured(
         with opened as sink, stop:
             records = list(store.read_records(folder).values())  # it is ours, none comes any more
             cells = driver.pending(plan, records, options.retry_failed)
-            into: store.Sink = sink
             if plan.shard:
-                versions = preflight.interpreters(plan)
-                into = nodes.Signing(sink, nodes.here(), here)
-                sink.append_nodes([{"node": into.node, "machine": here, "interpreters": versions}])
+                node, versions = nodes.here(), preflight.interpreters(plan)
+                sink.sign = functools.partial(nodes.sign, node=node, machine=here)
+                line = {"node": node, "machine": here, "interpreters": versions}
+                sink.append_lines("nodes.jsonl", line)
             finished = {record.key for record in records if record.status == "ok"}
-            outcome = measure(cells, into, finished, after_s)
+            outcome = measure(cells, sink, finished, after_s)
             measured_after: Mapping[str, Any] = {}
             if not (options.quiet or outcome.interrupted):
                 measured_after, _ = preflight.around_run(plan, manifest)
-            sink.append_leg({**leg(outcome, here), **measured_after})
+            sink.append_lines("legs.jsonl", {**leg(outcome, here), **measured_after})
     except OSError as error:
         what = f"{folder}: {error.strerror or error}"
         if not (folder / "manifest.json").exists():
@@ -153,22 +155,12 @@ def _measured(
         done = {record.status for record in store.read_records(folder).values()}
     else:
         done = tell(results.load(folder), folder, outcome, len(cells), again)
-    return _ended(folder, outcome, stop, done)
-
-
-def _ended(
-    folder: Path,
-    outcome: Outcome,
-    stop: Stop,
-    statuses: set[str],
-    records: Sequence[Record] = (),
-) -> Session:
-    code = stop.exit_code if outcome.interrupted else exit_code(statuses)
-    return Session(folder, records, code, outcome.interrupted)
+    code = stop.exit_code if outcome.interrupted else exit_code(done)
+    return RunResult(folder, (), code, outcome.interrupted)
 
 
 def exit_code(statuses: set[str]) -> int:
-    """By what became of the cells."""
+    """Return the exit code of a run whose cells have these statuses."""
     good = "ok" in statuses and not statuses & FAILURES
     return DONE if good else FAILED
 
@@ -186,7 +178,7 @@ def announce(options: RunOptions, chosen: Chosen) -> None:
 
 
 def without_missing(new: bool) -> str:
-    """What to type where a framework is missing."""
+    """Say what to type where a framework is missing."""
     named = ", or name what is here with --implementations" if new else ""
     return f"\nor go without: --skip-missing{named}"
 
@@ -194,14 +186,14 @@ def without_missing(new: bool) -> str:
 def describe(
     plan: Plan, left: Sequence[Cell], missing: Mapping[str, str], budget_s: float | None
 ) -> None:
-    """For `--dry-run`."""
+    """Print the plan of `--dry-run`."""
     from lstm_bench.report import dry_run
 
     common.write(dry_run.document(plan, left, missing, budget_s), "table", None)
 
 
 def complete(chosen: Chosen) -> str:
-    """That nothing is left of a run, and what could be measured again."""
+    """Say that nothing is left of a run, and what could be measured again."""
     from lstm_bench.driver import driver
     from lstm_bench.model.units import counted
 
@@ -215,7 +207,7 @@ def complete(chosen: Chosen) -> str:
 
 
 def leg(outcome: Outcome, machine: Mapping[str, Any]) -> dict[str, Any]:
-    """What this session did, for `legs.jsonl`."""
+    """Describe this session for `legs.jsonl`."""
     times = {name: getattr(outcome, name) for name in ("wall_s", "timed_s", "spent_s", "places")}
     return {**times, "cells": outcome.finished, "note": outcome.note, "machine": machine}
 
@@ -225,7 +217,7 @@ def now() -> str:
 
 
 def _around(plan: Plan) -> dict[str, Any]:
-    """What features measure of this machine before a run, for its manifest."""
+    """Have features measure this machine before a run, for its manifest."""
     from lstm_bench.driver import preflight
 
     with common.busy("measuring what this machine can do at best"):
@@ -280,7 +272,7 @@ def _show(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> N
 
 
 def _next(run: Run, folder: Path, again: str) -> str:
-    """What to type after a run that is through; there is nothing to show if nothing has a time."""
+    """Say what to type after a run that is through; without a time there is nothing to show."""
     from lstm_bench.runs import run_folders
 
     statuses = set(run.cells["status"])
@@ -296,11 +288,6 @@ def _next(run: Run, folder: Path, again: str) -> str:
                 this = this.removeprefix("--run ")
                 then.append(f"lstm-bench gate {this} --across versions")
         return "Next: " + "\n      ".join(then)
-    nothing = "Nothing was measured, for the reasons above."
-    if statuses & {*RETRYABLE, *UNFINISHED}:
-        flag = " --retry-failed"
-        more = flag if statuses & set(RETRYABLE) and flag not in again else ""
-        return f"{nothing} Once they are mended: {again}{more}"
-    if statuses == {"unsupported"}:
-        return f"{nothing} What can run here: lstm-bench list"
-    return nothing
+    flag = "" if "--retry-failed" in again or not statuses & set(RETRYABLE) else " --retry-failed"
+    remedy = f"Once they are mended: {again}{flag}; what can run here: lstm-bench list"
+    return f"Nothing was measured, for the reasons above. {remedy}"

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from lstm_bench.driver import convergence
 from lstm_bench.driver.context import Context
-from lstm_bench.driver.gpu import Reading, slowed, summary
+from lstm_bench.driver.gpu import slowed, summary
 from lstm_bench.driver.protocol import Hello, Prepared
 from lstm_bench.driver.worker_pool import WorkerFailed, WorkerProcess
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.profile import Profile
-from lstm_bench.model.types import CARRIED_CALLS, Block, Cell, Energy, Record, to_json
+from lstm_bench.model.types import CARRIED_CALLS, Block, Cell, Energy, Record, Telemetry, to_json
 from lstm_bench.runs.plan import TWIN, Plan
 
 
@@ -33,12 +33,12 @@ class Measurement:
     cut_short: str = ""  # why it is not whole
     profile: Profile | None = None
     energy: Energy | None = None
-    gpu: list[Reading] = field(default_factory=list)  # read while it was timed
+    gpu: list[Telemetry] = field(default_factory=list)  # read while it was timed
     warnings: list[str] = field(default_factory=list)
 
     @property
     def call_s(self) -> float:
-        """What a call took at the end of its warm-up; a control's is its twin's.
+        """The time of a call at the end of its warm-up; a control's is its twin's.
 
         Blocks are made by it: two that are to show the noise alone must have the same ones.
         """
@@ -50,7 +50,7 @@ class Measurement:
         self.used.append(block)
         self.latencies.append(statistics.median(block.latency_ns) / 1e9)
 
-    def note_gpu(self, block: Block, samples: list[Reading]) -> str:
+    def note_gpu(self, block: Block, samples: list[Telemetry]) -> str:
         """Keep NVML's readings during a block; the reason if the GPU ran slower than usual."""
         now = summary(samples)
         block.sm_mhz, block.power_w = now.sm_mhz, now.power_w

@@ -39,7 +39,7 @@ class Observer(Protocol):
 
 @dataclass
 class Outcome:
-    """How a run ended."""
+    """The end of a run."""
 
     interrupted: bool = False
     out_of_budget: bool = False
@@ -89,7 +89,7 @@ class Context:
         self._nested_s = 0.0  # spent by what goes on within an activity, and counted by itself
 
     def over(self) -> bool:
-        """Whether nothing more may begin: the run was stopped, or its budget is overdrawn."""
+        """Return whether the run was stopped or its budget is overdrawn: nothing more may begin."""
         return self.stop() or time.monotonic() > self._latest
 
     @contextlib.contextmanager

@@ -14,7 +14,7 @@ LOST_CPU = 0.85  # of the share of the cores that the cell's best block had
 
 
 def disturbed(this: Block, before: Sequence[Block]) -> bool:
-    """Whether another process took the cores: switches came up and CPU time went down.
+    """Return whether another process took the cores: more switches, and less CPU time.
 
     Either alone is harmless: the evidence is that both happen together.
     """
@@ -43,7 +43,7 @@ def crowded(blocks: Sequence[Block], cores: int) -> float:
 
 
 def converged(round_medians: Sequence[float], sampling: Sampling) -> bool:
-    """Whether the median's interval is as narrow as was asked."""
+    """Return whether the median's interval is as narrow as was asked."""
     if len(round_medians) < sampling.rounds:
         return False
     low, high = median_interval(round_medians)

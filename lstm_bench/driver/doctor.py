@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 from lstm_bench import frameworks as registry
 from lstm_bench.driver import machine, worker_pool
@@ -39,45 +39,23 @@ print(json.dumps([[list(pair), files] for pair, files in pairs.items()]))
 )
 
 
-@dataclass(frozen=True)
-class Availability:
-    """Whether an implementation can run here, and if not, what would change it."""
-
-    row: Implementation
-    runs: bool
-    detail: str = ""
-
-
 def survey(environments: Mapping[str, str], device: str) -> dict[str, dict[str, Any]]:
     """Every framework's interpreter, what it has, and what it lacks for running on `device`."""
     answers = {}
     for name, framework in registry.FRAMEWORKS.items():
         python = worker_pool.interpreter(name, environments)
         answers[name] = {"interpreter": python, **worker_pool.probe(python, framework)}
-    baseline, kernels = answers["deepbench"], answers["persistent"]
-    if not baseline["missing"]:
-        baseline["unusable"] = baseline_lacks(baseline["interpreter"], device)
-    if not kernels["missing"]:
-        libraries = "k.cuda(), k.nvrtc()"
-        kernels["unusable"] = _lacks(kernels["interpreter"], "lstm_kernels._gpu", libraries)
+        if framework.quick_to_describe and not answers[name]["missing"]:
+            answers[name]["unusable"] = refusal(python, framework.folder, device)
     return answers
 
 
-def baseline_lacks(python: str, device: str) -> str:
-    """Why the C++ baseline cannot run on `device`, with the remedy; empty if it can."""
-    if device == "cpu":
-        return _lacks(python, "lstm_kernels._cpu", "b.openblas()")
-    return _lacks(python, "lstm_bench._cudnn", "b.cudnn()")
-
-
-def _lacks(python: str, module: str, libraries: str) -> str:
-    """Why an extension or the libraries that it drives cannot be loaded; empty if they can."""
+def refusal(python: str, folder: str, device: str) -> str:
+    """Say why a framework cannot run on `device`, and the remedy; empty if it can."""
     code = (
-        "from lstm_bench.frameworks.deepbench import libraries as b\n"
-        "from lstm_kernels import libraries as k\n"
-        "from lstm_bench.model.types import Unsupported\n"
-        "try:\n"
-        f"    with b.kernel_refusals(): b.extension({module!r}), {libraries}\n"
+        f"from lstm_bench.frameworks.{folder}.session import describe\n"
+        "from lstm_bench.model.types import Settings, Unsupported\n"
+        f"try: describe(Settings(device={device!r}))\n"
         "except Unsupported as reason: print(reason)"
     )
     try:
@@ -89,10 +67,14 @@ def _lacks(python: str, module: str, libraries: str) -> str:
     return f"{python} does not load it: {lines[-1]}" if done.returncode else done.stdout.strip()
 
 
+#: Rows, each with why it cannot run here and what would change that; empty if it can.
+Availability: TypeAlias = Sequence[tuple[Implementation, str]]
+
+
 def availability(
     rows: Iterable[Implementation], answers: Mapping[str, Mapping[str, Any]], device: str
-) -> list[Availability]:
-    """What can run on `device`, row by row."""
+) -> Availability:
+    """Say of each row what it lacks to run on `device`."""
     no_gpu = device == "cuda" and not machine.has_gpu()
 
     def lacks(row: Implementation) -> str:
@@ -106,8 +88,7 @@ def availability(
             return "needs a GPU, and the driver shows none here"
         return str(answer.get("unusable", ""))
 
-    details = ((row, lacks(row)) for row in rows)
-    return [Availability(row, not detail, detail) for row, detail in details]
+    return [(row, lacks(row)) for row in rows]
 
 
 def clashes(python: str) -> list[tuple[list[str], int]]:
@@ -120,7 +101,7 @@ def clashes(python: str) -> list[tuple[list[str], int]]:
 
 
 def advice(answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What would make the numbers better, one line each."""
+    """Advise how to make the numbers better, a line for each way."""
     lines = []
     governor = machine.governor()
     if governor and governor != "performance":
@@ -136,7 +117,7 @@ def advice(answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for names, files in clashes(python):
             lines.append(
                 f"{' and '.join(names)} overwrite each other in {python} ({files} files):"
-                " give TensorFlow an environment of its own, then --python tensorflow=PATH"
+                " give a framework an environment of its own, then --python FRAMEWORK=PATH"
             )
     return lines
 
@@ -149,11 +130,9 @@ QUIET = 0.02  # the noise floor of a machine that is fit to measure on
 DISTURBED = 0.05  # of its cells, at most
 
 
-def noise_plan(
-    rows: Iterable[Availability], settings: Settings, environments: Mapping[str, str]
-) -> Plan:
+def noise_plan(rows: Availability, settings: Settings, environments: Mapping[str, str]) -> Plan:
     """The same implementation many times over, interleaved: all that differs is noise."""
-    able = {a.row.name: a.row for a in rows if a.runs}
+    able = {row.name for row, lack in rows if not lack}
     candidates = sorted(f.noise for f in registry.FRAMEWORKS.values() if f.noise)
     name = next((name for _, name in candidates if name in able), "fake")
     row = registry.IMPLEMENTATIONS[name]
@@ -171,7 +150,7 @@ def noise_plan(
 
 
 def verdict(records: Sequence[Record], floor: float | None) -> str | None:
-    """Whether the machine is fit to measure on, by its noise floor; None if that is not known.
+    """Say whether the machine is fit to measure on, by its noise floor; None if that is unknown.
 
     What takes the cores from all alike does not set twins apart, and makes every time a wrong one.
     """

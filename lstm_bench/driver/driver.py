@@ -36,8 +36,8 @@ from lstm_bench.model.types import (
 )
 from lstm_bench.model.units import counted
 from lstm_bench.runs import budget
-from lstm_bench.runs.estimate import Estimate, possible
-from lstm_bench.runs.plan import Plan, by_shape
+from lstm_bench.runs.estimate import Estimate, by_shape, possible
+from lstm_bench.runs.plan import Plan
 
 CORES_TO_IMPORT = 4  # for each worker that starts beside others, so that import times stay true
 MAX_REPEATS = 3  # of a disturbed block
@@ -99,7 +99,7 @@ class Runner:
 
     @property
     def note(self) -> str:
-        """What NVML did not show, and how to get it."""
+        """The readings that NVML lacks, and how to get them."""
         return self.context.watch.gauge.reason if self.plan.settings.device == "cuda" else ""
 
     def measure(
@@ -203,7 +203,7 @@ class Runner:
         return []
 
     def can_run(self, cell: Cell) -> bool:
-        """Whether this run is on a device for this cell."""
+        """Return whether this run is on a device for this cell."""
         row = self.plan.row(cell.implementation)
         return row.settings_in(self.plan.settings).device in row.devices
 
@@ -285,7 +285,7 @@ class Runner:
         return block, slow
 
     def enough(self, measurement: Measurement) -> bool:
-        """Whether a cell has converged, or has used up what it may cost."""
+        """Return whether a cell has converged, or has used up what it may cost."""
         sampling, rounds = self.plan.sampling, len(measurement.used)
         if convergence.converged(measurement.latencies, sampling):
             return True

@@ -1,4 +1,4 @@
-"""What features measure of cells that have been timed, such as energy and profiles.
+"""Measurements by features of cells that have been timed, such as energy and profiles.
 
 Their times are taken and stand, whatever happens here.
 """
@@ -38,7 +38,7 @@ class FollowUp:
         }
 
     def wants(self, cell: Cell) -> bool:
-        """Whether the plan asks for it at this cell."""
+        """Return whether the plan asks for it at this cell."""
         raise NotImplementedError
 
     def measure(self, measurement: Measurement) -> bool:

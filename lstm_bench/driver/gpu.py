@@ -11,25 +11,10 @@ import os
 import statistics
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from lstm_bench.driver.worker_pool import WorkerProcess
 from lstm_bench.model.types import Telemetry
-
-
-@dataclass(frozen=True)
-class Reading:
-    """The GPU at one moment; None: NVML does not say."""
-
-    sm_mhz: int | None = None
-    memory_mhz: int | None = None
-    temperature_c: int | None = None
-    power_w: float | None = None  # since Ampere an average over the last second
-    utilisation: float | None = None  # share of the last moments in which a kernel ran
-    memory_used_bytes: int | None = None  # by all processes
-    throttled: list[str] | None = None
-
 
 #: Why a clock is held down. Left out: an idle GPU (bit 0), and clocks that someone has set (bit 1).
 THROTTLING = {
@@ -68,7 +53,7 @@ class Gauge:
 
     @property
     def reason(self) -> str:
-        """What is missing and how to get it; empty if nothing is."""
+        """The readings that are missing and how to get them; empty if none are."""
         if self._ended:
             return self._ended
         causes: dict[str, list[str]] = {}
@@ -78,27 +63,28 @@ class Gauge:
 
     @property
     def reads(self) -> bool:
-        """Whether there is anything to ask."""
+        """Return whether there is anything to ask."""
         return self._nvml is not None and not self._ended
 
     def give_up(self) -> None:
         """Ask no more: an answer did not come."""
         self._ended = self._ended or "telemetry ended in the middle of the run: NVML hangs"
 
-    def reading(self) -> Reading | None:
+    def reading(self) -> Telemetry | None:
         """The GPU now, in some 15 us; None if there is no GPU to read, or no longer."""
         reasons = self.ask("throttling", *_THROTTLING_CALLS)
         power = self.ask("power", "nvmlDeviceGetPowerUsage")
         rates = self.ask("utilisation", "nvmlDeviceGetUtilizationRates")
         memory = self.ask("memory", "nvmlDeviceGetMemoryInfo")
-        reading = Reading(
+        reading = Telemetry(
+            readings=1,
             sm_mhz=self.ask("SM clock", "nvmlDeviceGetClockInfo", args=(_SM,)),
             memory_mhz=self.ask("memory clock", "nvmlDeviceGetClockInfo", args=(_MEMORY,)),
             temperature_c=self.ask("temperature", "nvmlDeviceGetTemperature", args=(_CORE_SENSOR,)),
             power_w=None if power is None else power / 1000,
             utilisation=None if rates is None else rates.gpu / 100,
             memory_used_bytes=None if memory is None else int(memory.used),
-            throttled=None if reasons is None else _names(reasons),
+            throttled=[name for bit, name in THROTTLING.items() if (reasons or 0) & bit],
         )
         return None if self._ended else reading
 
@@ -193,16 +179,12 @@ def _gpu(nvml: Any, name: str) -> Any:
 
 
 def uuid_of(nvml: Any, handle: Any) -> str:
-    """Which board it is; empty where NVML does not say."""
+    """Return the identifier of a board; empty where NVML does not say."""
     try:
         uuid = nvml.nvmlDeviceGetUUID(handle)
     except (AttributeError, nvml.NVMLError):
         return ""
     return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
-
-
-def _names(reasons: int) -> list[str]:
-    return [name for bit, name in THROTTLING.items() if reasons & bit]
 
 
 PATIENCE_S = 2.0  # for a last reading, which takes microseconds
@@ -220,7 +202,7 @@ class Watch:
         self._used_before = before.memory_used_bytes if before else None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._samples: list[Reading] = []
+        self._samples: list[Telemetry] = []
 
     def start(self, worker: WorkerProcess) -> None:
         """Read now and from now on; where there is nothing to read there is no thread either."""
@@ -229,8 +211,8 @@ class Watch:
             self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
             self._thread.start()
 
-    def stop(self) -> list[Reading]:
-        """All that was read, once more at the end; a driver that hangs is asked no more."""
+    def stop(self) -> list[Telemetry]:
+        """Return all readings, a last one included; a driver that hangs is asked no more."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(PATIENCE_S)
@@ -268,14 +250,14 @@ class Watch:
         self.gauge.close()
 
 
-def summary(readings: Sequence[Reading]) -> Telemetry:
+def summary(readings: Sequence[Telemetry]) -> Telemetry:
     """Readings in short; what none of them has stays None."""
 
     def over(reduce: Callable[[list[Any]], Any], name: str) -> Any:
         values = _known(getattr(reading, name) for reading in readings)
         return reduce(values) if values else None
 
-    seen = {name for reading in readings for name in reading.throttled or ()}
+    seen = {name for reading in readings for name in reading.throttled}
     return Telemetry(
         readings=len(readings),
         sm_mhz=over(statistics.median, "sm_mhz"),
@@ -296,15 +278,15 @@ def _known(values: Iterable[Any]) -> list[Any]:
 SLOWER_CLOCK = 0.97  # of the usual one; clocks go in steps of 15 MHz, less than 1%
 
 
-def slowed(this: Reading | Telemetry, usual: Sequence[Reading | Telemetry]) -> str:
-    """Why a block ran slower than the cell's other blocks; empty if it did not.
+def slowed(this: Telemetry, usual: Sequence[Telemetry]) -> str:
+    """Say why a block ran slower than the cell's other blocks; empty if it did not.
 
     A cell that is throttled all the time is what it is: only what most others do not show counts.
     """
     if not usual:
         return ""
-    for reason in this.throttled or ():
-        shown = sum(reason in (other.throttled or ()) for other in usual)
+    for reason in this.throttled:
+        shown = sum(reason in other.throttled for other in usual)
         if 2 * shown < len(usual):
             return f"throttled: {reason}"
     clocks = _known(other.sm_mhz for other in usual)

@@ -1,4 +1,4 @@
-"""What this machine is and has: processor, memory, GPU, governor, load, versions."""
+"""Describes this machine: processor, memory, GPU, governor, load, versions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def has_gpu() -> bool:
-    """Whether there is one to be used; where NVML cannot be asked, whether the driver is there."""
+    """Return whether there is a GPU to use; without NVML, whether the driver is there."""
     visible = _listed()
     if visible is not None:
         return bool(visible)
@@ -91,7 +91,7 @@ def _listed() -> list[dict[str, Any]] | None:
 
 
 def default_device() -> str:
-    """What "auto" means here."""
+    """Return the device that "auto" means here."""
     return "cuda" if has_gpu() else "cpu"
 
 

@@ -1,4 +1,4 @@
-"""Who else measures on this machine: two at once disturb each other."""
+"""Warns of others that measure on this machine: two at once disturb each other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def announced(device: str) -> Iterator[list[str]]:
                 f"another lstm-bench is measuring on this machine{who}: both will disturb each"
                 " other; wait for it, or mind the noise floor"
             )
-        others = _gpu_processes(device)
+        with contextlib.closing(gpu.open_gauge(device)) as gauge:
+            others = [process.pid for process in gauge.processes()]
         if others:
             warnings.append(
                 f"{len(others)} other process{'es' * (len(others) > 1)} on the GPU"
@@ -66,12 +67,3 @@ def _locked(token: int) -> bool:
         os.ftruncate(token, 0)
         os.pwrite(token, str(os.getpid()).encode(), 0)
     return True
-
-
-def _gpu_processes(device: str) -> list[int]:
-    """The processes that compute on the GPU that is used, as far as NVML shows them."""
-    gauge = gpu.open_gauge(device)
-    try:
-        return [process.pid for process in gauge.processes()]
-    finally:
-        gauge.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,14 @@ from lstm_bench.runs.grid import check_environment
 from lstm_bench.runs.plan import Plan
 
 
-def environments(pythons: Iterable[str], option: str = "--python") -> dict[str, str]:
-    """The interpreters that `--python FRAMEWORK=PATH` names."""
-    paths = {}
+def environments(
+    pythons: Iterable[str], option: str = "--python", version: str = ""
+) -> dict[str, str]:
+    """Parse the interpreters that `option` names, as FRAMEWORK=PATH or FRAMEWORK~VERSION=PATH.
+
+    `version` is that of a framework without one.
+    """
+    paths: dict[str, str] = {}
     for entry in pythons:
         name, equals, path = entry.partition("=")
         if not path:
@@ -29,36 +34,24 @@ def environments(pythons: Iterable[str], option: str = "--python") -> dict[str, 
                 " tensorflow=.venv-tensorflow/bin/python"
             )
         check_environment(name, path, option)
+        name = f"{name}~{version}" if version and "~" not in name else name
+        if name in paths:
+            raise LstmBenchError(
+                f"{option}: {name} stands twice; give each version a name, FRAMEWORK~NAME=PATH"
+            )
         paths[name] = os.path.expanduser(path)  # a Path would lose the ./ that says where
     return paths
 
 
-def against(pythons: Sequence[str]) -> dict[str, str]:
-    """The other versions that `--against FRAMEWORK[~NAME]=PATH` names; NAME is `other` if left out.
-
-    Two of one name would be one.
-    """
-    paths: dict[str, str] = {}
-    for entry in pythons:
-        ((name, path),) = environments([entry], "--against").items()
-        name = name if "~" in name else f"{name}~other"
-        if name in paths:
-            raise LstmBenchError(
-                f"--against: {name} stands twice; name each: --against {name}2={path}"
-            )
-        paths[name] = path
-    return paths
-
-
 def _probed(plan: Plan) -> Iterator[tuple[Framework, str, dict[str, Any]]]:
-    """Each framework of a plan, its interpreter, and what that has."""
+    """Yield each framework of a plan, its interpreter, and what that has."""
     for framework in dict.fromkeys(map(framework_of, plan.implementations)):
         python = worker_pool.interpreter(framework.name, plan.environments)
         yield framework, python, worker_pool.probe(python, framework)
 
 
 def interpreters(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Each framework's interpreter and versions, for the manifest."""
+    """Describe the interpreter and versions of each framework, for the manifest."""
     return {
         framework.name: {
             "python": answer["python"],
@@ -104,39 +97,32 @@ def in_vain(plan: Plan) -> list[str]:
     return lines
 
 
-def same_circumstances(manifest: Mapping[str, Any], plan: Plan, folder: Path) -> None:
-    """Refuse to go on with a run on another machine or with other versions: one run, one truth."""
-    now, then = (_kind(each) for each in (machine.fingerprint(), manifest["machine"]))
+def same_circumstances(manifest: Mapping[str, Any], plan: Plan, folder: Path) -> str:
+    """Refuse to go on with a run on another machine or with other versions: one run, one truth.
+
+    Returns a warning where the GPU is another board of the same kind.
+    """
+    machines = (machine.fingerprint(), manifest["machine"])
+    gpus = [fingerprint.get("gpus") or [] for fingerprint in machines]
+    kinds = [[{**gpu, "uuid": ""} for gpu in boards] for boards in gpus]
+    facts: dict[str, list[Any]] = {
+        "cpu": [fingerprint.get("cpu") for fingerprint in machines],
+        "gpus": kinds,
+    }
     changes = [
-        f"{name}: {then[name]!r} then, {now[name]!r} now" for name in now if now[name] != then[name]
+        f"{k}: {then!r} then, {now!r} now" for k, (now, then) in facts.items() if now != then
     ]
     versions = manifest.get("interpreters", {})
     for name, answer in interpreters(plan).items():
         before = versions.get(name, {}).get("versions") or answer["versions"]
         if answer["versions"] and answer["versions"] != before:
             changes.append(f"{name}: {before} then, {answer['versions']} now")
-    builds = manifest["plan"]["sampling"].get("builds", 1)
-    if builds != 1:  # a run of an earlier version
-        changes.append(f"sampling.builds: {builds} then, a cell is one build now")
     if changes:
         raise LstmBenchError(
             f"{folder} was started in other circumstances ({'; '.join(changes)});"
             " start a new run without --resume"
         )
-
-
-def _kind(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
-    """The kind of a machine, whichever board of that kind it has."""
-    gpus = [{**gpu, "uuid": ""} for gpu in fingerprint.get("gpus") or []]
-    return {"cpu": fingerprint.get("cpu"), "gpus": gpus}
-
-
-def another_board(manifest: Mapping[str, Any]) -> str:
-    """A warning where a run goes on on another GPU of the same kind than it began on."""
-    now, then = (
-        gpus[0].get("uuid") if gpus else ""
-        for gpus in (machine.gpus(), manifest["machine"].get("gpus"))
-    )
+    now, then = (boards[0].get("uuid") if boards else "" for boards in gpus)
     if not now or not then or now == then:
         return ""
     return (
@@ -148,7 +134,7 @@ def another_board(manifest: Mapping[str, Any]) -> str:
 def around_run(
     plan: Plan, manifest: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], list[str]]:
-    """What features measure of this machine around a run, and what they could not.
+    """Have features measure this machine around a run; return the results, and what went wrong.
 
     Door `around_run`: function(plan, manifest) gives keys for the manifest before the run, when
     there is none yet, and for its leg after it; an error says what the run goes on without.

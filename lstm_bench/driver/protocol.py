@@ -44,7 +44,7 @@ class Prepared(msgspec.Struct):
     warm_up: WarmUp | None = None  # none: the answer was wrong, so it was not warmed
 
 
-class Measured(msgspec.Struct):
+class MeasuredBlock(msgspec.Struct):
     block: Block
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ def kinds() -> dict[str, type]:
         "hello": Hello,
         "pose": Nothing,
         "prepare": Prepared,
-        "measure": Measured,
+        "measure": MeasuredBlock,
         "check": Checked,
         "release": Nothing,
     }

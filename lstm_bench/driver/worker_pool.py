@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import lstm_kernels
 from lstm_bench.driver import protocol
 from lstm_bench.driver.protocol import Failure, Hello
-from lstm_bench.frameworks import framework_of, known
+from lstm_bench.frameworks import FRAMEWORKS, framework_of, known
 from lstm_bench.model.framework import Framework
 from lstm_bench.model.types import LstmBenchError, Settings, Shape, dumps, to_json
 from lstm_bench.runs.plan import TWIN, Plan
@@ -31,7 +31,6 @@ _PACKAGES = [str(place.resolve()) for place in _PLACES]
 _MAX_REPLY = 64 << 20  # bytes; a longer reply means that the worker is broken
 _TAIL, _TAIL_LINES = 64 << 10, 3  # bytes of a log that are searched, and lines that are shown
 _CRASH = "Fatal Python error: "  # by Python's faulthandler; then the calls, the innermost first
-_DUMP = ("  ", "Thread 0x", "Current thread 0x", "Extension modules: ")  # how its lines begin
 _FRAME = re.compile(r'File "([^"]*)", line \d+ in (\S+)')
 _MAX_LOG = 16 << 20  # bytes; a framework that warns at every call would fill the disk
 _POLL_S = 0.2
@@ -94,15 +93,11 @@ def environment(settings: Settings) -> dict[str, str]:
     unless set otherwise. No spinning at all would make PyTorch slower than its users see it.
     """
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    env = {
-        "KMP_BLOCKTIME": "1",
-        "ONEDNN_JIT_PROFILE": "0",  # or PyTorch's leaves /tmp/perf-PID.map behind
-        "TF_CPP_MIN_LOG_LEVEL": "1",
-        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-        "PYTHONUNBUFFERED": "1",
-        **os.environ,
-        **dict.fromkeys(names, str(settings.threads)),  # the grid's, so that the record is true
-    }
+    env = {"KMP_BLOCKTIME": "1", "PYTHONUNBUFFERED": "1"}
+    for framework in FRAMEWORKS.values():
+        env |= framework.environment
+    env |= os.environ
+    env |= dict.fromkeys(names, str(settings.threads))  # the grid's, so that the record is true
     if settings.device == "cpu":
         env["CUDA_VISIBLE_DEVICES"] = "-1"
     return env
@@ -110,7 +105,7 @@ def environment(settings: Settings) -> dict[str, str]:
 
 @functools.lru_cache
 def probe(python: str, framework: Framework) -> dict[str, Any]:
-    """Whether this interpreter has the framework, which is not imported for it."""
+    """Ask an interpreter what it has of a framework, without importing that."""
     modules, names = ",".join(framework.requires), ",".join(framework.distributions)
     try:
         done = subprocess.run(
@@ -220,7 +215,7 @@ class WorkerProcess:
         return bytes(line)
 
     def _died(self) -> WorkerFailed:
-        """Why a worker is gone, by its exit status and the end of its log."""
+        """Say why a worker is gone, by its exit status and the end of its log."""
         try:
             code = self._child.wait(timeout=2)
         except subprocess.TimeoutExpired:
@@ -228,7 +223,8 @@ class WorkerProcess:
             return WorkerFailed("crashed", "worker closed its pipe and went on")
         how = f"worker ended with exit code {code}"
         if code < 0:
-            how = f"worker killed by {_signal_name(-code)}"
+            names = {number.value: number.name for number in signal.Signals}
+            how = f"worker killed by {names.get(-code, f'signal {-code}')}"
         if code == -signal.SIGKILL:
             how += " (out of memory?)"
         tail = self.log_tail()
@@ -240,13 +236,12 @@ class WorkerProcess:
         self._log.seek(max(self._log_start, size - _TAIL))
         text = self._log.read(_TAIL).decode(errors="replace")
         before, crash, stack = text.rpartition(_CRASH)
-        if not crash or not all(map(_of_a_dump, stack.splitlines()[1:])):
-            lines = [line.strip() for line in text.splitlines()[-_TAIL_LINES:]]
-        else:
+        lines = [line.strip() for line in text.splitlines()[-_TAIL_LINES:]]
+        if crash:
             current = stack.partition("Current thread")[2].partition("\n\n")[0]
             called = [f"{Path(file).name} {name}" for file, name in _FRAME.findall(current)]
-            lines = [line.strip() for line in before.splitlines()[-1:]]
-            lines += [crash + stack.partition("\n")[0], " < ".join(called[:_TAIL_LINES])]
+            lines = [*before.splitlines()[-1:], crash + stack.partition("\n")[0]]
+            lines.append(" < ".join(called[:_TAIL_LINES]))
         return " | ".join(filter(None, lines))[-300:]
 
     def close(self, grace_s: float = 2.0) -> None:
@@ -287,17 +282,6 @@ def parsed_reply(line: bytes, verb: str, number: int) -> Any:
         return protocol.parsed(verb, reply)
     except (ValueError, RecursionError) as error:
         raise WorkerFailed("crashed", f"no proper reply to {verb}: {error}") from None
-
-
-def _of_a_dump(line: str) -> bool:
-    return not line or line.startswith(_DUMP)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
 
 
 def interpreter(framework: str, chosen: Mapping[str, str]) -> str:
@@ -404,7 +388,7 @@ class Workers:
         return worker
 
     def alive(self, worker: WorkerProcess) -> bool:
-        """Whether this very process is still there, and not a new one of its name."""
+        """Return whether this very process is still there, and not a new one of its name."""
         return self._alive.get(worker.name) is worker
 
     def ask(self, worker: WorkerProcess, verb: str, timeout_s: float, **arguments: Any) -> Any:

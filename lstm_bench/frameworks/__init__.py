@@ -20,7 +20,8 @@ from lstm_bench.model.framework import Framework
 from lstm_bench.model.suggest import guess, nearest
 from lstm_bench.model.types import Implementation
 
-_FIRST = ("deepbench", "persistent", "pytorch", "libtorch", "tensorflow", "jax")  # of the table
+#: Of the table.
+_FIRST = ("deepbench", "persistent", "pytorch", "lstm_kernels", "libtorch", "tensorflow", "jax")
 _NAMES = sorted(folder.name for folder in pkgutil.iter_modules(__path__) if folder.ispkg)
 _FOLDERS = [
     importlib.import_module(f"{__name__}.{name}.rows") for name in dict.fromkeys([*_FIRST, *_NAMES])
@@ -31,19 +32,14 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     row.name: row for folder in _FOLDERS for row in folder.ROWS
 }
 
+#: What rows of stored runs and of old grids are called now; the names go in 0.2.
+RENAMED = {"pytorch-persistent": "lstm-kernels", "pytorch-tf32-persistent": "lstm-kernels-tf32"}
+
 #: The rows of the paper, in its order; what a grid without `implementations:` runs.
 PAPER = (
-    "deepbench",
-    "pytorch",
-    "pytorch-amp",
-    "tf-mode0",
-    "tf-mode1",
-    "tf-mode2",
-    "tf-mode0-amp",
-    "tf-mode1-amp",
-    "tf-mode2-amp",
+    *("deepbench", "pytorch", "pytorch-amp"),
+    *(f"tf-mode{mode}{half}" for half in ("", "-amp") for mode in range(3)),
 )
-
 
 #: What another version of a framework may be called, such as 2.12.0+cpu.
 VERSION = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}"
@@ -67,9 +63,12 @@ def find(
         framework = f"fake-{process}" if process else "fake"
         precision = script.pop("precision", base.precision)
         return replace(base, name=name, framework=framework, precision=precision, options=script)
+    parts = _NAME.fullmatch(name)
+    if parts and (now := RENAMED.get(parts["plain"])):
+        name = name.replace(parts["plain"], now, 1)
+        parts = _NAME.fullmatch(name)
     if name in IMPLEMENTATIONS:
         return IMPLEMENTATIONS[name]
-    parts = _NAME.fullmatch(name)
     if parts and parts["plain"] in (*fakes, *IMPLEMENTATIONS):
         row = find(parts["plain"], where, fakes)
         threads, version = int(parts["threads"] or 0), parts["version"] or ""

@@ -10,11 +10,7 @@ By default the answer is right and the clock is virtual: a call "takes" `call_s`
 
 from __future__ import annotations
 
-import re
 from typing import Any
-
-from lstm_bench.model.suggest import guess, nearest
-from lstm_bench.model.types import TOLERANCES, LstmBenchError
 
 #: The keys of a script, with their defaults.
 SCRIPT: dict[str, Any] = {
@@ -46,37 +42,3 @@ MOMENTS = ("build", "first-call", "measure", "release")
 #: Some records are missing, the profiler raises, there is none, it hangs, it spoils the answer, it
 #: takes the process down.
 PROFILES = ("lost", "crash", "none", "hang", "spoil", "die")
-
-_CHOICES = {
-    **{"fault": FAULTS, "when": MOMENTS, "profile": PROFILES},
-    "precision": tuple(TOLERANCES),
-}
-_NUMBERS = ("call_s", "first_call_s", "build_s", "noise", "drift", "copy_offset", "cpu")
-_SIGNED = ("drift", "copy_offset")
-_COUNTS = ("switches", "after", "hidden")
-
-
-def check(script: Any, where: str) -> dict[str, Any]:
-    """Return a valid script; an error names the key and what is expected of it."""
-    if not isinstance(script, dict):
-        raise LstmBenchError(f"{where}: found {script!r}, expected keys such as call_s: 0.001")
-    for key, value in script.items():
-        if key not in SCRIPT:
-            raise LstmBenchError(f"{where}: unknown key {key!r}{nearest(key, SCRIPT)}")
-        if value is None and SCRIPT[key] is None:
-            continue
-        if key in _CHOICES and value not in _CHOICES[key]:
-            expected = f"expected one of {', '.join(_CHOICES[key])}{guess(value, _CHOICES[key])}"
-            raise LstmBenchError(f"{where}.{key}: found {value!r}, {expected}")
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if key in _NUMBERS and not (number and -1 < value < 1e6 and (value >= 0 or key in _SIGNED)):
-            raise LstmBenchError(f"{where}.{key}: found {value!r}, expected a number from 0 on")
-        if key == "real" and not isinstance(value, bool):
-            raise LstmBenchError(f"{where}.{key}: found {value!r}, expected true or false")
-        if key in _COUNTS and not (number and isinstance(value, int) and value >= 0):
-            raise LstmBenchError(f"{where}.{key}: found {value!r}, expected a whole number")
-        if key == "process" and not (
-            isinstance(value, str) and re.fullmatch("[A-Za-z0-9]+", value)
-        ):
-            raise LstmBenchError(f"{where}.{key}: found {value!r}, expected letters and digits")
-    return script

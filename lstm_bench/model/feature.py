@@ -1,4 +1,4 @@
-"""What a feature adds to the core: the doors that a folder in `features/` may use."""
+"""The doors to the core that a folder in `features/` may use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Feature:
-    """What a feature adds. Each value is `module:name` in its folder, loaded when it is needed.
+    """The things that a feature adds, each as `module:name` in its folder, loaded when needed.
 
     The core never imports a feature: it asks `lstm_bench.features` what stands behind a door.
     """

@@ -45,12 +45,14 @@ class Framework:
     install: str  # the one command that would make it run
     _: KW_ONLY
     module: str = ""  # its folder, if not called after it
-    title: str = ""  # as people write it
     short: tuple[str, str] = ("", "")  # part of its rows' names, and what figures write for it
     on_top_of: str = ""  # the framework whose interpreter it uses, unless it has its own
     reference: bool = False  # it shows what is possible: a program cannot use it
     baseline: bool = False  # summaries compare with its row of the same name
     noise: tuple[int, str] | None = None  # its row for `doctor`; the lowest number comes first
+    quick_to_describe: bool = False  # `list` and `doctor` ask its session what it lacks
+    #: Variables of every worker, unless the user has set them.
+    environment: Mapping[str, str] = field(default_factory=dict, compare=False)
     #: By device and beginning of a row's name, as runs took; `experiments/estimates.py` compares.
     costs: Mapping[str, Mapping[str, Cost]] = field(default_factory=dict, compare=False)
     start_s: tuple[float, float] = (0.8, 0.8)  # until a worker is ready, on a CPU and on a GPU
@@ -61,6 +63,10 @@ class Framework:
     #: The lines that run a row on a device, for `advise`; see `frameworks/code.py`.
     code: Callable[[Implementation, str], str] | None = None
     threads_code: str = "# CPU threads: {}"  # the line that sets a row's own number of threads
+
+    @property
+    def folder(self) -> str:
+        return self.module or self.name.replace("-", "_")
 
     def row(
         self,
@@ -79,7 +85,7 @@ class Framework:
             name,
             self.name,
             precision,
-            self.module or self.name.replace("-", "_"),
+            self.folder,
             options=options,
             computes=computes,
             devices=devices,

@@ -1,4 +1,4 @@
-"""How well the median of some values is known."""
+"""The interval of a median."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 
 @functools.lru_cache
 def _outer_rank(n: int) -> int:
-    """How many of n values may be left out on either side, in whole numbers: n may be large."""
+    """Count the values of n to leave out on either side, in whole numbers: n may be large."""
     rank, ways, below = 0, 1, 1
     most = 2**n // 40  # 2.5% of the ways to fall on either side of the median
     while rank + 1 < n // 2:

@@ -1,4 +1,4 @@
-"""What an implementation's calls are made of, by a profiled pass of one cell.
+"""The parts of an implementation's calls, by a profiled pass of one cell.
 
 Imports the standard library only: it is known in a worker too.
 """

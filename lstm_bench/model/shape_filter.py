@@ -7,16 +7,16 @@ import math
 import operator
 import re
 from collections.abc import Sequence
-from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
-from lstm_bench.model.types import LstmBenchError, Shape
+from lstm_bench.model.shape import SHAPE, Shape, parsed
+from lstm_bench.model.types import LstmBenchError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-AXES = ("hidden", "batch", "timesteps", "input_size")
-_TYPED = ("hidden", "batch", "timesteps", "input")  # the names that people type
+AXES = tuple(SHAPE[:-1])  # lengths are no number
+_TYPED = ("hidden", "batch", "timesteps", "input", "layers", "directions")  # as people type them
 _TESTS = {
     "=": operator.eq,
     "==": operator.eq,
@@ -33,17 +33,6 @@ _SHAPE, _OR = "shape=", " or "
 _NEAREST = 3  # shapes that an error suggests
 
 
-def parsed(text: str, where: str = "--shape") -> Shape:
-    """Parse H,B,T or H,B,T,I, which `where` gave; the input size defaults to the hidden size."""
-    if not re.fullmatch(r"\s*\d{1,9}(\s*,\s*\d{1,9}){2,3}\s*", text):
-        raise LstmBenchError(
-            f"{where}: found {text!r}, expected hidden,batch,timesteps as in 512,16,25, or a"
-            " fourth, the input size"
-        )
-    sizes = [int(size) for size in text.split(",")]
-    return Shape(*sizes, *sizes[: 4 - len(sizes)])
-
-
 def one_of(shapes: Sequence[Shape]) -> list[str]:
     """The condition that a shape is among these; none if there are none."""
     return [_SHAPE + _OR.join(shape.label for shape in shapes)] if shapes else []
@@ -57,19 +46,15 @@ def _listed(condition: str) -> list[Shape]:
 
 
 def holds(condition: str, of: Any, where: str) -> Any:
-    """Whether a condition holds for a shape, or for each row of a data frame.
+    """Return whether a condition holds for a shape, or for each row of a data frame.
 
     `where` is the option or key that gave the condition, for errors.
     """
     if shapes := _listed(condition):
-        return functools.reduce(operator.or_, (_is(of, shape) for shape in shapes))
+        each = ([getattr(of, axis) == getattr(s, axis) for axis in SHAPE] for s in shapes)
+        return functools.reduce(operator.or_, (functools.reduce(operator.and_, e) for e in each))
     axis, sign, number = _parts(condition, where)
     return _TESTS[sign](getattr(of, axis), number)
-
-
-def _is(of: Any, shape: Shape) -> Any:
-    same = (getattr(of, axis) == getattr(shape, axis) for axis in AXES)
-    return functools.reduce(operator.and_, same)
 
 
 def _parts(condition: str, where: str) -> tuple[str, str, int]:
@@ -78,26 +63,11 @@ def _parts(condition: str, where: str) -> tuple[str, str, int]:
     axis = match[1] if match else ""
     axis = "input_size" if axis == "input" else axis
     if not match or axis not in AXES:
-        _refuse_list(condition, where)
         raise LstmBenchError(
             f"{where}: found {condition!r}, expected one of {', '.join(_TYPED)}, then"
             " =, !=, <, <=, > or >=, then a number, as in 'batch>=16'"
         )
     return axis, match[2], int(match[3])
-
-
-def _refuse_list(condition: str, where: str) -> None:
-    """Refuse a list of sizes, and suggest the two conditions of a range."""
-    match = re.fullmatch(r"\s*([a-z_]+)\s*[=<>!]+\s*\[?(\d+(?:\s*,\s*\d+)+)\]?\s*", condition)
-    if not match or match[1] not in (*AXES, "input"):
-        return
-    sizes = [int(size) for size in match[2].split(",")]
-    ends = [f"'{match[1]}>={min(sizes)}'", f"'{match[1]}<={max(sizes)}'"]
-    flags = " ".join(f"{where} {end}" for end in ends)
-    typed = flags if where.startswith("--") else f"[{', '.join(ends)}]"
-    raise LstmBenchError(
-        f"{where}: found {condition!r}, a list, expected one number; a range is {typed}"
-    )
 
 
 def chosen(cells: pd.DataFrame, conditions: Sequence[str], run: str = "the run") -> pd.DataFrame:
@@ -126,7 +96,7 @@ def _check_there(shape: Shape, cells: pd.DataFrame, run: str) -> None:
         return
 
     def doublings(other: Shape) -> float:
-        pairs = zip(astuple(shape), astuple(other), strict=True)
+        pairs = ((getattr(shape, axis), getattr(other, axis)) for axis in AXES)
         return sum(abs(math.log2(max(a, 1) / b)) for a, b in pairs)
 
     near = sorted(shapes, key=lambda other: (doublings(other), other))[:_NEAREST]
@@ -136,5 +106,5 @@ def _check_there(shape: Shape, cells: pd.DataFrame, run: str) -> None:
 
 def shapes_of(cells: pd.DataFrame) -> set[Shape]:
     """The shapes of these cells."""
-    sizes = cells[list(AXES)].drop_duplicates()
-    return {Shape(*map(int, row)) for row in sizes.itertuples(index=False, name=None)}
+    sizes = cells[SHAPE].drop_duplicates()
+    return {Shape.of(row) for row in sizes.itertuples(index=False, name=None)}

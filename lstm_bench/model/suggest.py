@@ -1,4 +1,4 @@
-"""What a misspelt name may have meant."""
+"""Suggests names for a misspelt one."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from lstm_bench.model.errors import LstmBenchError as LstmBenchError
 from lstm_bench.model.errors import Stopped as Stopped
 from lstm_bench.model.errors import Unsupported as Unsupported
+from lstm_bench.model.shape import Shape as Shape
 
 T = TypeVar("T")
 
@@ -62,26 +63,6 @@ CARRIED_CALLS = 16
 FEWEST_ROUNDS = 3
 
 UNSEEN_GPU = "a GPU that NVML does not show"
-
-
-@dataclass(frozen=True, order=True)
-class Shape:
-    """The size of one LSTM call."""
-
-    hidden: int
-    batch: int
-    timesteps: int
-    input_size: int
-
-    @property
-    def label(self) -> str:
-        base = f"{self.hidden},{self.batch},{self.timesteps}"
-        return base if self.input_size == self.hidden else f"{base},{self.input_size}"
-
-    @property
-    def flops(self) -> int:
-        """Multiplications and additions of the matrix products; the cell's own are left out."""
-        return 8 * self.batch * self.timesteps * self.hidden * (self.hidden + self.input_size)
 
 
 @dataclass(frozen=True)
@@ -140,7 +121,7 @@ class Implementation:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How much is measured; `docs/explanation/method.md` gives the reasons."""
+    """The extent of measuring; `docs/explanation/method.md` gives the reasons."""
 
     rounds: int = 10
     max_rounds: int = 30
@@ -191,12 +172,8 @@ class Cell:
 
     @property
     def key(self) -> str:
-        s = self.shape
         copy = f"#{self.copy}" if self.copy > 1 else ""
-        return (
-            f"{self.implementation}{copy}"
-            f"/h{s.hidden}-b{s.batch}-t{s.timesteps}-i{s.input_size}/p{self.pass_number}"
-        )
+        return f"{self.implementation}{copy}/{self.shape.key}/p{self.pass_number}"
 
 
 @dataclass(frozen=True)
@@ -212,7 +189,7 @@ class Check:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """How the warm-up ended; `call_s` is the time of a call at its end."""
+    """The end of a warm-up; `call_s` is the time of a call at its end."""
 
     calls: int
     seconds: float

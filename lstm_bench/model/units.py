@@ -111,7 +111,7 @@ def clean(text: str) -> str:
 
 
 def clipped(text: str, width: int) -> str:
-    """No longer than that, cut between words; a name is cut where it must be."""
+    """Cut a text to a width, between words; a name where it must be."""
     if len(text) <= width:
         return text
     head = text[: width - 3]

@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Sequence
 
-from lstm_bench.frameworks import FRAMEWORKS, IMPLEMENTATIONS
+from lstm_bench.frameworks import FRAMEWORKS, IMPLEMENTATIONS, RENAMED
 from lstm_bench.model.framework import DASHED, DOTTED, Style
 
 STYLES = {name: its for f in FRAMEWORKS.values() for name, its in f.styles.items()}
@@ -19,7 +19,7 @@ LIGHT, DARK = "#ffffff", "#15181c"  # the page behind the figures, as in page.cs
 
 def family_of(name: str) -> str:
     """The first word of a name: `pytorch` of `pytorch-tf32~old@1`."""
-    return re.split("[-~@]", name)[0]
+    return re.sub("(?<!^lstm)[-~@].*", "", name)
 
 
 #: Of rows that have no style, by the first word of their name.
@@ -33,6 +33,7 @@ _OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5
 
 def style_of(name: str) -> Style:
     """The style of an implementation; a name that no table has always gets the same one."""
+    name = RENAMED.get(name, name)
     if name in STYLES:
         return STYLES[name]
     number, family = zlib.crc32(name.encode()), family_of(name)
@@ -42,11 +43,6 @@ def style_of(name: str) -> Style:
     if family in FAMILIES:
         colour = _lighter(FAMILIES[family], 0.05 + 0.4 * (number % 101) / 101)
     return Style(colour, "odv^sXP"[number // 7 % 7], (DASHED, DOTTED)[number // 49 % 2])
-
-
-def family_colour(name: str) -> str:
-    """One for all rows of a family."""
-    return FAMILIES.get(family_of(name), style_of(name).colour)
 
 
 def _channels(colour: str) -> list[float]:

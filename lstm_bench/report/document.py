@@ -11,7 +11,7 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,27 +35,9 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would run
 Row = Mapping[str, Any]
 
 
-class FrameRows(Sequence[Row]):
-    """The rows of a data frame, made when they are read: of very many few are drawn."""
-
-    def __init__(self, frame: pd.DataFrame):
-        self.frame = frame
-
-    def __len__(self) -> int:
-        return len(self.frame)
-
-    def __getitem__(self, places: Any) -> Any:
-        if isinstance(places, slice):
-            return self.frame.iloc[places].to_dict("records")
-        return self.frame.iloc[[places]].to_dict("records")[0]
-
-    def __iter__(self) -> Iterator[Row]:
-        return iter(self[:])
-
-
 @dataclass(frozen=True)
 class Column:
-    """What a table shows of its rows: text of one value, or of several."""
+    """A column of a table: it shows text of one value of a row, or of several."""
 
     heading: str
     show: Callable[[Row], str]
@@ -84,7 +66,7 @@ def number(heading: str, key: str, to: Callable[[Any], str] = str, sparse: bool 
 
 
 def known(value: Any) -> bool:
-    """Whether it is a value at all: neither None nor NaN."""
+    """True for a value that is neither None nor NaN."""
     return value is not None and bool(value == value)
 
 
@@ -174,7 +156,7 @@ class Document:
     def written(self, form: str, width: int | None = None) -> str:
         """The whole in one of FORMATS, without a newline at its end.
 
-        `width` is that of the terminal where it is for one: text is folded to it, too.
+        `width` is that of the terminal where it is for one; text is folded to it.
         """
         if form == "json":
             return self._json()
@@ -186,10 +168,7 @@ class Document:
                 title = _titled(part.title, form, width)
                 blocks.append(f"{title}{part.drawn(form, width)}")
             else:
-                lines = [clean(line) for line in part.splitlines()]
-                if width and width < WIDTH:
-                    lines = folded(lines, width)
-                blocks.append(_as_text(lines, form))
+                blocks.append(_as_text(folded(part, min(width or WIDTH, WIDTH)), form))
         return "\n\n".join(blocks)
 
     def _json(self) -> str:
@@ -208,10 +187,10 @@ class Document:
         return out.getvalue().rstrip("\n")
 
 
-def paragraph(*lines: str, title: str = "", indent: int = 0) -> str:
-    """Lines, each folded to the width of a page, under a title; empty without any."""
-    folded = [wrapped(part, indent) for line in lines if line for part in line.split("\n")]
-    return "\n".join([f"{title}:"] * bool(title and folded) + folded)
+def paragraph(*lines: str, title: str = "") -> str:
+    """Lines under a title, those without text left out; empty without any."""
+    kept = list(filter(None, lines))
+    return "\n".join([f"{title}:"] * bool(title and kept) + kept)
 
 
 def _longest(heads: Sequence[Sequence[str]], widths: Sequence[int]) -> list[int]:
@@ -256,25 +235,13 @@ def _narrowed(cell: str, width: int) -> str:
     return wrapped(re.sub(rf"(\S{{{width}}})(?=\S)", r"\1 ", cell), width=width)
 
 
-def folded(lines: Sequence[str], width: int) -> list[str]:
-    """Text that is folded to the width of a page, folded to that of a terminal instead.
-
-    A line whose first word had no room at the end of the one before goes on with it; items of a
-    list are indented, and what goes on with them is indented further.
-    """
-    whole: list[tuple[str, int]] = []  # each line as it was, and where its rest is indented to
-    before, began, rest = "", 0, None  # `rest`: where the lines so far went on
-    for line in lines:
+def folded(text: str, width: int) -> list[str]:
+    """The lines of a text, folded; what goes on below an indented line is indented further."""
+    lines = []
+    for line in map(clean, text.splitlines()):
         indent = len(line) - len(line.lstrip())
-        full = bool(line.strip()) and len(before) + 1 + len(line.split()[0]) > WIDTH
-        in_place = indent > began or indent == 0 == began if rest is None else indent == rest
-        if full and in_place:
-            whole[-1], rest = (f"{whole[-1][0]} {line.strip()}", indent), indent
-        else:
-            whole.append((line, indent))
-            began, rest = indent, None
-        before = line
-    return [part for line, indent in whole for part in wrapped(line, indent, width).split("\n")]
+        lines += wrapped(line, indent and indent + 4, width).split("\n")
+    return lines
 
 
 def _escaped(found: re.Match[str]) -> str:

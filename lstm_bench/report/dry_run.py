@@ -1,4 +1,4 @@
-"""What `grid --dry-run` says: the plan, the cells that are left, an estimate."""
+"""The document of `grid --dry-run`: the plan, the cells that are left, an estimate."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lstm_bench.model.types import Cell
-from lstm_bench.model.units import counted, seconds, span, wrapped
+from lstm_bench.model.units import counted, seconds, span
 from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.runs import budget
-from lstm_bench.runs.estimate import Estimate, call_s, possible, too_long
-from lstm_bench.runs.plan import Plan, by_shape
+from lstm_bench.runs.estimate import Estimate, by_shape, call_s, possible, too_long
+from lstm_bench.runs.plan import Plan
 
 MOST_SHAPES = 24
 
@@ -63,7 +63,7 @@ def document(
         f" longer than sampling.timeout_s, {sampling.timeout_s:g} s; leave these rows or shapes"
         " out, or raise it"
     )
-    sizes = wrapped("shapes (hidden,batch,timesteps): " + "  ".join(labels[:MOST_SHAPES]) + more)
+    sizes = "shapes (hidden,batch,timesteps): " + "  ".join(labels[:MOST_SHAPES]) + more
     others = {name: path for name, path in plan.environments.items() if "~" in name}
     lacking = f", {len(cells) - len(here)} of them not installed" if len(here) < len(cells) else ""
     result = Document()
@@ -77,11 +77,11 @@ def document(
         + "".join(f", {note}" for note in s.notes)
         + (f", {sampling.loads} loads for energy" if plan.energy and sampling.loads > 1 else ""),
         Table("plan", rows, columns),
-        "\n".join(wrapped(f"{name}: {why}", 2) for name, why in missing.items()),
-        "\n".join(wrapped(f"{name} is {path}", 2) for name, path in others.items()),
+        "\n".join(f"{name}: {why}" for name, why in missing.items()),
+        "\n".join(f"{name} is {path}" for name, path in others.items()),
         sizes,
-        wrapped(late) if any("time out" in str(row["note"]) for row in rows) else "",
-        wrapped(
+        late if any("time out" in str(row["note"]) for row in rows) else "",
+        (
             f"{counted(len(cells), 'cell')}{lacking}, about {span(estimate.run_s(here))}"
             f" (an estimate){_within(estimate, here, budget_s)}. Nothing was run."
         ),
@@ -94,12 +94,12 @@ def _call(row: Mapping[str, Any]) -> str:
 
 
 def _within(estimate: Estimate, cells: Sequence[Cell], budget_s: float | None) -> str:
-    """What fits into a budget."""
+    """Says what fits into a budget."""
     if budget_s is None:
         return ""
     share = budget.ration(estimate, by_shape(cells), budget_s)
     if share.too_long:
-        return f"; of the budget of {span(budget_s)}, {budget.in_words(share.too_long)}"
+        return f"; the budget of {span(budget_s)} is {budget.in_words(share.too_long)}"
     whole = estimate.run_s(cells) <= budget_s
     how = "is enough" if whole else "is enough with fewer rounds or shorter blocks"
     return f"; the budget of {span(budget_s)} {how}"

@@ -1,4 +1,4 @@
-"""What is fastest among what a user can deploy, with the C++ reference beside it.
+"""The fastest rows that a user can deploy, with the C++ reference beside them.
 
 Rows of the framework `deepbench` are C++ over cuDNN or our kernels: no Python program can use them,
 so they show what is possible and win nothing, unless a run has nothing else.
@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench.analysis import summary
-from lstm_bench.analysis.comparison import Comparison, Side, clear, paired
+from lstm_bench.analysis.comparison import Comparison, Side, clear, paired, side_of
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run, references
 from lstm_bench.model.types import LstmBenchError
-from lstm_bench.model.units import at_some, clipped, counted, error, factor, seconds, wrapped
+from lstm_bench.model.units import at_some, clipped, counted, error, factor, seconds
 from lstm_bench.report.document import Column, Row, Table, number, text
 from lstm_bench.report.headline import AXES, explaining, floor_of
 
@@ -187,7 +187,7 @@ def coverage_lines(
         if name in lost and name not in named:
             lines.append(f"{name} is the fastest at {counted(wins, 'shape')}; it {lost[name]}")
     lines += ["; ".join(f"{name} {lost[name]}" for name in lost if name in named)]
-    return [wrapped(line) for line in lines if line]
+    return [line for line in lines if line]
 
 
 class Compared:
@@ -211,18 +211,17 @@ class Compared:
 
     def _side(self, name: str) -> Side:
         if name not in self._sides:
-            self._sides[name] = Side.of(self.cells, name, self.metric)
+            self._sides[name] = side_of(self.cells, name, self.metric)
         return self._sides[name]
 
     def ratio(
-        self, a: str | None, b: str | None, axis: str, at: tuple[int, int]
+        self, a: str | None, b: str | None, axis: str = "", at: tuple[int, int] = (0, 0)
     ) -> tuple[float | None, bool, int]:
         """How many times slower B is than A in a group, if beyond the noise, at how many shapes."""
-        found = self(a, b) if a and b else None
-        group = found and (found.group(axis, at) if axis else found.group())
-        if not found or not group or not group.shapes:
+        pair = self(a, b) if a and b else None
+        if not pair or not (group := pair.group(axis or "all", at)).shapes:
             return None, False, 0
-        return group.ratio.value, clear(group, floor_of(found)), group.shapes
+        return group.ratio.value, clear(group, floor_of(pair)), group.shapes
 
 
 def _error(timed: summary.Times, name: str, inside: Any) -> float:
@@ -260,7 +259,7 @@ def ranked(timed: summary.Times, names: Collection[str], inside: Any) -> list[st
 
 
 def base_of(run: Run, names: Iterable[str]) -> str:
-    """What most users run: PyTorch as it comes, else another framework as it comes, else any."""
+    """The row that most users run: PyTorch as it comes, else another framework, else any."""
     framework = {row.name: row.framework for row in run.plan.implementations}
 
     def rank(name: str) -> tuple[bool, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,10 @@ from lstm_bench.analysis.comparison import compare
 from lstm_bench.analysis.noise import METRICS, SHAPE, Numbers
 from lstm_bench.analysis.results import Run
 from lstm_bench.frameworks import FRAMEWORKS
+from lstm_bench.model.framework import Style
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.types import Shape
-from lstm_bench.model.units import counted, percent, short, times
+from lstm_bench.model.units import counted, short, times
 from lstm_bench.report import fastest, run_report
 from lstm_bench.report.colours import ink, style_of
 
@@ -98,40 +99,35 @@ def drawn(run: Run) -> dict[str, Figure]:
 
 
 def points(run: Run, axis: str, only: Sequence[str] | None = None) -> pd.DataFrame:
-    """The median of every row at every value of an axis, over shapes that all of them have.
+    """The median of every row at every value of an axis.
 
-    Other sizes that every value has come first: a line must show the axis and nothing else.
+    All are over the same other sizes, if any of these has all rows and values: a line must show
+    the axis and nothing else.
     """
     known = summary.times(run.cells)
     names = [n for n in run.implementations if n in known.names and (only is None or n in only)]
-    seconds = known.seconds[:, [known.names.index(name) for name in names]]
-    at, have = known.shapes[axis].to_numpy(), ~np.isnan(seconds)
     others = [other for other in SHAPE if other != axis]
     rest = summary.relative(known.shapes).groupby(others).ngroup().to_numpy()
-    there = {int(value): at == value for value in np.unique(at[have.any(axis=1)])}
-    common: dict[int, set[int]] = {}  # what all rows have there that have anything
-    for value, here in there.items():
-        common[value] = set(rest[here][have[here][:, have[here].any(axis=0)].all(axis=1)])
-    along = set.intersection(*common.values()) if common else set()
-    chosen = []
-    for column, name in enumerate(names):
-        for value, shared in common.items():
-            use = np.isin(rest, list(along or shared)) if shared else True
-            rows = np.flatnonzero(have[:, column] & there[value] & use)
-            if len(rows):
-                chosen.append((name, value, rows, seconds[rows, column]))
-    over_shapes = all(len(rows) >= FEWEST_SHAPES for _, _, rows, _ in chosen)
+    at, chosen = known.shapes[axis].to_numpy(), {}
+    for name in names:
+        there = ~np.isnan(known.seconds[:, known.names.index(name)])
+        for value in np.unique(at[there]).tolist():
+            chosen[name, value] = np.flatnonzero(there & (at == value))
+    sizes = [set(rest[rows]) for rows in chosen.values()]
+    common = set.intersection(*sizes) if sizes else set()
+    if common:
+        chosen = {key: rows[np.isin(rest[rows], list(common))] for key, rows in chosen.items()}
+    over_shapes = all(len(rows) >= FEWEST_SHAPES for rows in chosen.values())
     passes = known.cells.groupby([known.shape_of, "implementation"])[METRICS["latency"][1]]
-    rounds = {key: [time for one in lists for time in one] for key, lists in passes}
+    rounds = {key: [time for times in lists for time in times] for key, lists in passes}
     table = []
-    for name, value, rows, own in chosen:
+    for (name, value), rows in chosen.items():
+        own = known.seconds[rows, known.names.index(name)]
         ends = interval(own, [rounds[row, name] for row in rows], over_shapes)
         table.append((name, value, len(rows), float(np.median(own)), *ends))
     result = pd.DataFrame(table, columns=HEADS)
-    alike = "the same for all rows" + ("" if along else ", others at each tick: compare within one")
-    if not all(common.values()):
-        alike = "each row's own, as none is common to all: rows do not compare"
-    result.attrs = {"over_shapes": over_shapes, "alike": alike, "along": bool(along)}
+    alike = "the same for all" if common else "each point's own, as none is common: do not compare"
+    result.attrs = {"over_shapes": over_shapes, "alike": alike, "along": bool(common)}
     return result
 
 
@@ -171,28 +167,65 @@ def time_by(run: Run, axis: str, only: Sequence[str] | None = None) -> Figure | 
     title = f"Execution time by {AXES[axis].split(' (')[0]}: {what}"
     count = " to ".join(map(str, sorted({table["shapes"].min(), table["shapes"].max()})))
     under = [about(run), f"Shapes behind each median: {count}, {table.attrs['alike']}."]
-    body = max(3.7, 1.25 * LINE * len(order))
-    figure, foot = page(body, title, under, notes)
-    ax = figure.add_subplot()
+    ax, place = line_page(len(order), title, under, notes)
     shifts = _scale_x(ax, sorted(set(table["at"])), len(order))
     lines = {}
     for name, shift in zip(last.index, shifts, strict=True):
         mine, how = table[table["implementation"] == name], style_of(name)
         x, alpha = mine["at"].to_numpy() * shift, 0.6 if len(order) < 6 else 0.3
         ax.vlines(x, 1e3 * mine["low_s"], 1e3 * mine["high_s"], colors=how.colour, alpha=alpha)
-        (lines[name],) = ax.plot(x, 1e3 * mine["latency_s"], label=name, color=how.colour)
-        lines[name].set(marker=how.marker, ms=8 if how.marker == "*" else 5.5, mec="w", mew=0.5)
+        (lines[name],) = ax.plot(x, 1e3 * mine["latency_s"], label=name, **marks(how))
         joined = table.attrs["along"]  # else a line would go from one kind of shape to another
         lines[name].set_linestyle(((0, how.dash) if how.dash else "-") if joined else "none")
-    _scale_y(ax, 1e3 * table["low_s"].min(), 1e3 * table["high_s"].max())
+    low, high = 1e3 * table["low_s"].min(), 1e3 * table["high_s"].max()
+    if high < 4 * low:  # too little to see on a log axis
+        ax.set_ylim(0, 1.1 * high)
+    else:
+        log_axis(ax.yaxis, (low, high), "{:g}".format)
     ax.set(xlabel=AXES[axis], ylabel="latency of one call (ms)")
-    ax.grid(axis="y", color="#e6e6e6", linewidth=0.6)
-    ax.spines[["top", "right"]].set_visible(False)
     stars = dict.fromkeys(less["implementation"], "*")
     entries = [(lines[name], elided(name, 28) + stars.get(name, "")) for name in order]
+    return page_end(ax, entries, place)
+
+
+def line_page(
+    rows: int, title: str, under: Sequence[str], notes: str
+) -> tuple[axes.Axes, tuple[float, float]]:
+    """Axes on a page of their own, with room for a legend of so many rows, and where they stand."""
+    body = max(3.7, 1.25 * LINE * rows)
+    figure, foot = page(body, title, under, notes)
+    ax = figure.add_subplot()
+    ax.grid(axis="y", color="#e6e6e6", linewidth=0.6)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax, (foot, body)
+
+
+def page_end(ax: axes.Axes, entries: list[tuple[Any, str]], place: tuple[float, float]) -> Figure:
+    """The page, with a legend to the right of its axes."""
+    figure, (foot, body) = ax.get_figure(root=True), place
+    assert figure
     taken = legend(figure, entries, "upper right", foot + body)
     ax.set_position(box(figure, 0.75, foot + 0.45, WIDTH - 0.85 - taken, body - 0.5))
     return figure
+
+
+def marks(how: Style) -> dict[str, Any]:
+    """The colour and marker of an implementation, for Matplotlib."""
+    size = 8 if how.marker == "*" else 5.5
+    return {"color": how.colour, "marker": how.marker, "ms": size, "mec": "w", "mew": 0.5}
+
+
+def log_axis(
+    axis: Any, values: Sequence[float], show: Callable[[float], str], base: float = 10
+) -> None:
+    """A log axis with as many ticks as have room, in the units that people read."""
+    low, high, name = min(values), max(values), axis.axis_name
+    axis.axes.set(**{f"{name}scale": "log", f"{name}lim": (low / 1.2, high * 1.2)})
+    steps = (1.0, 2.0, 5.0) if base == 10 and high < 1e3 * low else (1.0,)
+    most = 12 if base == 10 else 6
+    axis.set_major_locator(ticker.LogLocator(base, steps, numticks=most))
+    axis.set_minor_locator(ticker.NullLocator())
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: show(value)))
 
 
 def _scale_x(ax: axes.Axes, values: Sequence[int], rows: int) -> list[float]:
@@ -208,18 +241,6 @@ def _scale_x(ax: axes.Axes, values: Sequence[int], rows: int) -> list[float]:
     ax.set_xticks(kept, [str(value) for value in kept])
     ax.xaxis.set_minor_locator(ticker.NullLocator())
     return [math.exp(shift) for shift in np.linspace(-room / 2, room / 2, rows)]
-
-
-def _scale_y(ax: axes.Axes, low: float, high: float) -> None:
-    """A log axis where the data span more than a little, else one from zero."""
-    if high < 4 * low:
-        ax.set_ylim(0, 1.1 * high)
-        return
-    ax.set(yscale="log", ylim=(low / 1.2, high * 1.2))
-    steps = (1, 2, 5) if high < 1e3 * low else (1,)
-    ax.yaxis.set_major_locator(ticker.LogLocator(subs=steps, numticks=30))
-    ax.yaxis.set_minor_locator(ticker.NullLocator())
-    ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 @styled()
@@ -285,17 +306,12 @@ def amp_gain(run: Run) -> Figure | None:
         return None
     words = [f"{word} at {(both['verdict'] == word).sum()}" for word in ("faster", "slower")]
     title = f"AMP is {' and '.join(words)} of {counted(len(both), 'cell')}"
-    notes = "In a cell: how many times faster AMP is; below 1 it is slower."
-    notes += " In brackets: within noise, or unsure."
+    notes = "In a cell: how many times faster AMP is, the geometric mean over timesteps and input"
+    notes += " sizes; below 1 it is slower. In brackets: no more than half of them are beyond the"
+    notes += " noise, to that side."
     sides = both.verdict.map({"faster": 1, "slower": -1}).fillna(0)
     both = both.assign(gain=-np.log2(both.ratio), called=sides)
-    keys = ["timesteps", "input_size"]
-    columns, fit = len(both[keys].drop_duplicates()), _most_per_row(both)
-    if columns > fit:
-        both[keys], columns = 0, 1
-        notes += " Geometric means over the timesteps and input sizes that were measured: brackets"
-        notes += " where no more than half of these are beyond the noise, to that side."
-    cells = both.groupby(["pair", *keys, "hidden", "batch"], sort=False)
+    cells = both.groupby(["pair", "hidden", "batch"], sort=False)
     cells = cells.agg({"gain": "mean", "called": "mean"}).reset_index()
     limit = max(float(cells["gain"].abs().max()), math.log2(1.6))
     mapped = cm.ScalarMappable(colors.Normalize(-limit, limit), "RdBu")
@@ -303,13 +319,8 @@ def amp_gain(run: Run) -> Figure | None:
     sure = np.sign(cells["gain"]) * cells["called"] > 0.5
     texts = zip(cells["gain"], sure, strict=True)
     cells["text"] = [short(2**gain) if called else f"({short(2**gain)})" for gain, called in texts]
-    panels = [
-        (f"{elided(pair, 18)}: {text}", part[part["pair"] == pair])
-        for pair in pairs
-        for text, part in panels_of(cells)
-    ]
-    most = columns if columns > 1 else fit
-    figure, foot = heat_maps([about(run)], title, notes, panels, most, 0.5)
+    panels = [(elided(pair, 30), part) for pair, part in cells.groupby("pair", sort=False)]
+    figure, foot = heat_maps([about(run)], title, notes, panels, 4, 0.5)
     place = figure.add_axes(box(figure, 1.2, foot + 0.3, WIDTH - 2.4, 0.1))
     bar = figure.colorbar(mapped, cax=place, orientation="horizontal")
     ticks = [t for t in (1.2, 1.5, 2, 5, 20, 100, 1000) if math.log2(t) <= limit][-2:]
@@ -321,7 +332,7 @@ def amp_gain(run: Run) -> Figure | None:
 def panels_of(cells: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """One part of the table per number of timesteps, and input size where it has its own."""
     return [
-        (f"timesteps {steps or 'averaged'}" + (f", input {width}" if width else ""), part)
+        (f"timesteps {steps}" + (f", input {width}" if width else ""), part)
         for (steps, width), part in cells.groupby(["timesteps", "input_size"], sort=True)
     ]
 
@@ -400,15 +411,10 @@ def about(run: Run) -> str:
     """Where, what and how noisy, in a line."""
     line = run_report.machine_line(run.manifest["machine"], run.manifest["plan"]["settings"])
     shapes = f"{run.shapes} of {counted(len(run.plan.shapes), 'shape')}"
-    floors = [run.noise.classes, *run.noise.own.values()]
-    used = sorted(
-        floor
-        for classes in (floors if run.noise.others or not run.noise.own else floors[1:])
-        for n, floor in zip(classes, noise.applied(classes), strict=True)
-        if n.pairs
-    )
-    ends = " to ".join(dict.fromkeys(percent(floor) for floor in (used[:1] + used[-1:])))
-    noisy = f"noise floor {ends or 'not measured'}"
+    groups = [run.noise.classes, *run.noise.own.values()]
+    if run.noise.own and not run.noise.others:
+        groups = groups[1:]
+    noisy = f"noise floor {run_report.floor_span(*groups) or 'not measured'}"
     amp = run.plan.settings.amp
     return f"{line}, AMP in {amp}; run {elided(run.name, 40)}, {shapes}; {noisy}."
 

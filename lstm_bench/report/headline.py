@@ -41,61 +41,36 @@ class Range:
             return "faster or slower by shape"
         return f"{called[0]} at some shapes" if called else "within noise"
 
-    def turned(self) -> Range:
-        """The same of A against B."""
-        return Range([group.turned() for group in self.groups], self.whole.turned(), self.floor)
-
 
 ByAxis = tuple[str, list[Range]]  # an axis, and its parts in order; empty: no axis says it well
 
 
-def headline(pair: Comparison, known: ByAxis | None = None) -> str:
+def headline(pair: Comparison) -> str:
     """`pytorch is 2.4x slower than deepbench`, or what else the numbers say; no full stop.
 
-    Where a side lacks shapes it says over how many. `known` is `by_axis(pair)`, where it is there.
+    Where a side lacks shapes it says over how many.
     """
-    common, sentence = len(pair.shapes), _sentence(pair, known or by_axis(pair))
+    common, sentence = len(pair.shapes), _sentence(pair)
     if common == pair.planned:
         return sentence
     return f"{sentence}, at the {common} of {counted(pair.planned, 'shape')} that both have"
 
 
-def _sentence(pair: Comparison, known: ByAxis) -> str:
+def _sentence(pair: Comparison) -> str:
     a, b, whole = pair.a, pair.b, pair.group()
-    ratio = whole.ratio.value
+    ratio, words = whole.ratio.value, whole.verdicts
     if "work" in pair.differs:
         return f"{b} takes {factor(ratio)} the time of {a}, but they do not do the same work"
-    axis, parts = known
+    axis, parts = by_axis(pair)
     if len(parts) > 1:
         return f"Against {a}, {b} is {describe_by_axis(axis, parts)}"
     if clear(whole, floor_of(pair)):
         ends = f": {_ends(axis, parts[0].groups)}" if parts else ""
         return f"{b} is {factor(_apart(whole))} {SIDES[ratio > 1]} than {a}{ends}"
-    return _unclear(pair, whole)
-
-
-def _unclear(pair: Comparison, whole: Group) -> str:
-    """What can be said where neither an axis nor the mean over all shapes tells."""
-    a, b, words, ratios = pair.a, pair.b, whole.verdicts, pair.shapes["ratio"]
-    shapes = counted(whole.shapes, "shape")
-    if words["faster"] and words["slower"]:
-        ends = f"{factor(1 / ratios.min())} faster to {factor(ratios.max())} slower"
-        return (
-            f"It depends on the shape: {b} is faster at {words['faster']} and slower at"
-            f" {words['slower']} of {shapes} ({ends}) than {a}"
-        )
-    for word, other in (SIDES, SIDES[::-1]):
-        if words[word] == whole.shapes:
-            return f"{b} is {word} than {a} at all {shapes}, by how much on the whole is not clear"
-        if words[word]:
-            return f"{b} is {word} than {a} at {words[word]} of {shapes}, {other} at none"
-    apart = whole.ratio.low > 1 or whole.ratio.high < 1
-    if not (apart and words["same"] and _apart(whole) <= 1 + floor_of(pair)):
+    if not (words["faster"] or words["slower"]):
         return f"No clear difference between {b} and {a}"
-    if not words["unsure"]:
-        return f"No difference beyond the noise floor between {b} and {a}"
-    same = f"{b} and {a} are within noise at {words['same']} of {shapes}"
-    return f"{same}, at {words['unsure']} it is not clear"
+    counts = f"faster at {words['faster']} and slower at {words['slower']}"
+    return f"It depends on the shape: {b} is {counts} of {counted(whole.shapes, 'shape')} than {a}"
 
 
 def floor_of(pair: Comparison) -> float:

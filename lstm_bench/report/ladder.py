@@ -65,14 +65,14 @@ def ladder_of(run: Run, cells: pd.DataFrame) -> Ladder:
         row["default"] = row["implementation"] in run.defaults
     lacking, compared = summary.lacking(cells), Compared(run, cells, "latency")
     for name in lacking.keys() - set(kept):
-        if ratio := compared.ratio(base, name, "", (0, 0))[0]:
+        if ratio := compared.ratio(base, name)[0]:
             lacking[name] += f", {factor(ratio)} where it can"
     # Door `column-ladder`: of (run, cells, base) what may make each row slower than the base, in
     # words, and a hint how to know it of more rows.
     known = [why(run, mine, base) for why in features.behind("column-ladder")]
     slower, unclear = {}, {}
     for name, paths in ((row["implementation"], row["paths"]) for row in rows):
-        ratio, sure, shapes = compared.ratio(base, name, "", (0, 0))
+        ratio, sure, shapes = compared.ratio(base, name)
         if name == base or ratio is None or ratio <= 1:
             continue
         by = at_some(factor(ratio), shapes, whole)
@@ -113,20 +113,17 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
             *run_report.mark_notes(run, names),
         )
     )
-    result.add(paragraph(run_report.noise_line(run.noise)))
-    for title, inside in (("not at every shape", True), ("left out, for want of shapes", False)):
-        lines = [
-            f"{name} {why}" for name, why in found.lacking.items() if (name in names) == inside
-        ]
-        if lines:
-            result.add(paragraph(f"{title}: {'; '.join(lines)}"))
+    result.add(run_report.noise_line(run.noise))
+    if found.lacking:
+        lacking = (f"{name} {why}" for name, why in found.lacking.items())
+        result.add(f"not at every shape: {'; '.join(lacking)}")
     slower = (f"  {name} {why}" for name, why in found.slower.items())
-    result.add(paragraph(*slower, title=f"slower than {found.base}", indent=6))
+    result.add(paragraph(*slower, title=f"slower than {found.base}"))
     if found.slower:
         result.add(*found.hints)
     if found.unclear:
         rows = ", ".join(f"{name} {ratio}" for name, ratio in found.unclear.items())
-        result.add(paragraph(f"not clearly slower, or not at all shapes: {rows}"))
+        result.add(f"not clearly slower, or not at all shapes: {rows}")
     return result
 
 

@@ -12,7 +12,7 @@ from lstm_bench.analysis.results import Run
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import counted
 from lstm_bench.report import run_report
-from lstm_bench.report.document import Document, Table
+from lstm_bench.report.document import Document, Table, paragraph
 
 
 def document(
@@ -43,16 +43,11 @@ def _heading(run: Run, parts: Sequence[Run]) -> str:
     lines = [
         f"{run.name}: mixed, measured on {counted(len(parts), 'kind')} of device; each is shown by"
         " itself, and they are not compared",
-        *(f"  {part.part}: {counted(_shapes(part), 'shape')}" for part in parts),
     ]
-    if run.left:
-        planned = counted(run.plan.size, "planned cell")
-        lines.append(f"not complete: {run.left} of {planned} still to be measured")
-    return "\n".join(lines)
-
-
-def _shapes(part: Run) -> int:
-    return len(part.cells[SHAPE].drop_duplicates())
+    for part in parts:
+        shapes = len(part.cells[SHAPE].drop_duplicates())
+        lines.append(f"  {part.part}: {counted(shapes, 'shape')}")
+    return paragraph(*lines, run_report.incomplete(run))
 
 
 def _marked(part: str | Table, run: Run) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import astuple
 from typing import Any
 
 from lstm_bench.analysis.comparison import NOTHING, Statistic, compare
@@ -71,13 +72,12 @@ def document(
     unequal = {what for row in rows for what in row["unequal"]}
     notes += ["^ the two differ in precision"] * ("precision" in unequal)
     notes += ["* the two do not do the same work"] * ("work" in unequal)
-    notes += _both_ways(rows)
     notes += [
         f"{row['a']}, {row['b']}: left out: {row['left_out']}" for row in rows if row["left_out"]
     ]
     result = about(run, part.cells, conditions)
     result.facts["metric"] = metric
-    result.add(paragraph(noise_line(run.floors(metric), metric)), table, paragraph(*notes))
+    result.add(noise_line(run.floors(metric), metric), table, paragraph(*notes))
     return result
 
 
@@ -119,14 +119,8 @@ def _row(
 
 def statistics(mpe: Statistic, ratio: Statistic) -> dict[str, float]:
     """Both with their intervals, as columns."""
-    return {
-        "mpe": mpe.value,
-        "mpe_low": mpe.low,
-        "mpe_high": mpe.high,
-        "ratio": ratio.value,
-        "ratio_low": ratio.low,
-        "ratio_high": ratio.high,
-    }
+    names = [f"{name}{end}" for name in ("mpe", "ratio") for end in ("", "_low", "_high")]
+    return dict(zip(names, astuple(mpe) + astuple(ratio), strict=True))
 
 
 def interval(row: Row, key: str, show: Callable[[float], str] = "{:.2f}".format) -> str:
@@ -135,18 +129,3 @@ def interval(row: Row, key: str, show: Callable[[float], str] = "{:.2f}".format)
         return "-"
     low, high = (show(row[f"{key}_{end}"]).rstrip("x") for end in ("low", "high"))
     return f"{show(row[key])} [{low}, {high}]"
-
-
-def _both_ways(rows: Sequence[Row]) -> list[str]:
-    """Why B is slower by MPE and faster by the geometric mean, where it is."""
-    pairs = [
-        f"{row['a']}, {row['b']} ({row['mpe']:.2f}, {times(row['ratio'])})"
-        for row in rows
-        if row["mpe"] < 0 and row["ratio"] < 1
-    ]
-    if not pairs:
-        return []
-    return [
-        f"Slower by MPE and faster by B / A: {'; '.join(pairs)}. MPE takes 4x slower"
-        " for -3 and 4x faster for 0.75: a few slow shapes outweigh many fast ones."
-    ]

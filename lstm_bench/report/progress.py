@@ -1,4 +1,4 @@
-"""What a run shows while it goes: a live bar on a terminal, plain lines anywhere else."""
+"""Progress of a run: a live bar on a terminal, plain lines anywhere else."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Clockwork:
         self.now = now
         self.cells = self.done = 0
         self.widths = (0, 0)
-        self._told: set[tuple[str, str]] = set()
+        self._shown: set[tuple[str, str]] = set()
 
     def started(self, cells: Sequence[Cell], guess_s: float) -> None:
         self.cells = len(cells)
@@ -53,13 +53,13 @@ class Clockwork:
     def expect(self, seconds: float) -> None:
         self.at, self.left_then_s = self.now(), seconds
 
-    def worth_telling(self, record: Record) -> bool:
+    def worth_showing(self, record: Record) -> bool:
         """Not that the same row cannot run here for the same reason, shape by shape."""
         if record.status not in ("missing", "unsupported"):
             return True
         why = (record.implementation, record.reason)
-        known = why in self._told
-        self._told.add(why)
+        known = why in self._shown
+        self._shown.add(why)
         return not known
 
     def left_s(self) -> float:
@@ -86,7 +86,7 @@ class PlainProgress(Clockwork):
 
     def finished(self, record: Record) -> None:
         super().finished(record)
-        if not self.worth_telling(record):
+        if not self.worth_showing(record):
             return
         left = f"{self.done}/{self.cells}, {span(self.left_s())} left"
         try:
@@ -121,7 +121,7 @@ class LiveProgress(Clockwork):
 
     def finished(self, record: Record) -> None:
         super().finished(record)
-        if self.worth_telling(record):
+        if self.worth_showing(record):
             self.last = [*self.last, result_line(record, *self.widths)][-_LAST:]
 
     def __rich__(self) -> Any:

@@ -39,10 +39,9 @@ from lstm_bench.model.units import (
     seconds,
     short,
     times,
-    wrapped,
 )
 from lstm_bench.report import fastest
-from lstm_bench.report.document import Column, Document, FrameRows, Table, number, paragraph, text
+from lstm_bench.report.document import Column, Document, Table, number, paragraph, text
 from lstm_bench.runs.run_folders import resume_command
 
 MAX_REASON_LINES = 12
@@ -54,11 +53,17 @@ LESS_WORK_NOTE = (
 DEFAULT = "+"  # the mark of what a user gets unasked
 DEFAULT_NOTE = f"{DEFAULT} what its framework does unless you change a setting"
 SHARED_NOTE = "implementations that ran the same code at a shape share its win"
+WINS_NOTE = "wins: shapes where it is the fastest beyond the noise; same: within the noise"
+SOME_NOTE = "at N: over N shapes, as not all can be run"
 ACCURACY_NOTE = "accuracy any: the fastest of all, whatever its error"
 REFERENCE_NOTE = "faster in C++: by how much our C++ reference is, which shows what is possible"
 MEMORY_NOTE = (
     "mem: the most that build and first call added at any shape, on the host with what the imported"
     " framework holds, where the run has it"
+)
+SHAPE_NOTE = (
+    "shape: hidden,batch,timesteps, then the input size where it differs; of more than"
+    f" {MOST_SHAPES} `lstm-bench report --html` has all"
 )
 MORE = "more: --all adds throughput, first call, every shape and all warnings; --html draws a page"
 
@@ -86,18 +91,18 @@ REMEDIES = {
 }
 
 
+_TESTED = ["implementation", "status", "max_abs_error"]
+
+
 def document(
     run: Run, metric: str = "latency", conditions: Sequence[str] = (), everything: bool = False
 ) -> Document:
     """One screen about all shapes, or some; `everything` draws the details too."""
-    if run.cells.empty:
-        result = about(run, run.cells, (), "nothing was measured yet")
-    else:
-        cells = chosen(run.cells, conditions)
-        result = about(run, cells, conditions, tested(cells))
+    cells = run.cells if run.cells.empty else chosen(run.cells, conditions)
+    result = about(run, cells, () if cells.empty else conditions, tested(cells))
     result.everything, result.main = everything, "implementations"
     result.facts |= {"metric": metric, "planned": run.plan.size, "left": run.left}
-    if run.cells.empty:
+    if cells.empty:
         return result
     floors = run.floors(metric)  # of the whole run, always
     timed = summaries.times(cells, metric)
@@ -109,9 +114,9 @@ def document(
     own = won[won["accuracy"] != summaries.ANY]
     summary = summaries.summary(cells, timed, own, run.implementations)
     failures = summaries.failures(cells)
-    measured = _measured(cells, metric)
+    measured = timed_cells(cells)
     wide = uncertainty.beyond(measured, floors, metric)
-    warnings = counted_warnings(measured, wide)
+    warnings = warnings_of(measured, wide)
     result.facts |= {"noise": noise_facts(floors), "failures": failures.to_dict("records")}
     result.facts |= {"warnings": dict(warnings), "damaged_lines": run.damaged}
     if groups := fastest.by_group(run, cells, timed, won, metric):
@@ -120,26 +125,26 @@ def document(
     added = [add(run, cells, metric) for add in features.behind("column-summary")]
     result.add(_table(run, timed, summary, won, ours, added, everything))
     result.add(paragraph(*_legend(run, summary, groups, metric, added)))
-    # parts of their own: lines of one part are joined where the terminal is narrow
-    result.add(paragraph(noise_line(floors, metric)))
-    result.add(paragraph(*uncertain_lines(len(measured), wide, metric)))
+    result.add(noise_line(floors, metric), uncertain(len(measured), wide, metric))
     many = MANY * len(measured)
     serious = [(k, n) for k, n in warnings if k in LOST or (k in SERIOUS and n > many)]
     result.add(*(line.strip() for line in warning_lines(serious, len(measured))))
     most = MAX_REASON_LINES if everything else FEW_LINES
     result.add(paragraph(*failure_lines(failures, run, most), title="missing"))
-    result.add(paragraph(*damage_lines(run), title="damaged", indent=6))
+    result.add(damage(run))
     if not everything:
         result.add(MORE)
-    result.add_details(noise_text(run, metric))
-    result.add_details("\n".join([*map(wrapped, _details_legend(won)), *_path_lines(summary)]))
-    result.add_details(paragraph(*warning_lines(warnings, len(measured)), title="warnings"))
+    title = f"noise floor of {metric}, by how much 95% of A/A pairs differ"
+    result.add_details(
+        paragraph(*noise_lines(floors, metric), *pass_lines(run, metric), title=title),
+        paragraph(*_details_legend(won), _paths(summary)),
+        paragraph(*warning_lines(warnings, len(measured)), title="warnings"),
+    )
     for accuracy, part in won.groupby("accuracy", sort=False):
-        result.add_details(
-            _fastest(part, metric, f"fastest in {summaries.accuracy_label(accuracy)}")
-        )
+        label = summaries.accuracy_label(accuracy)
+        result.add_details(_fastest(part, metric, f"fastest in {label}"))
     if len(won):
-        result.add_details(_shape_note(int(won["accuracy"].value_counts().max())))
+        result.add_details(SHAPE_NOTE)
     for column in added:
         result.facts |= column.facts
         result.add_details(*column.details)
@@ -151,7 +156,7 @@ def about(run: Run, cells: pd.DataFrame, conditions: Sequence[str] = (), *lines:
     manifest = run.manifest
     result = Document(facts={"run": run.name, "machine": dict(manifest["machine"])})
     result.facts["settings"] = dict(manifest["plan"]["settings"])
-    result.add("\n".join([heading(run), *map(wrapped, lines)]))
+    result.add("\n".join([heading(run), *lines]))
     if conditions:
         some, whole = (len(part[SHAPE].drop_duplicates()) for part in (cells, run.cells))
         result.add(f"only {' and '.join(conditions)}: {some} of {counted(whole, 'shape')}")
@@ -160,37 +165,35 @@ def about(run: Run, cells: pd.DataFrame, conditions: Sequence[str] = (), *lines:
 
 
 def tested(cells: pd.DataFrame) -> str:
-    """What was tested: how many implementations at which shapes, and what the checks found."""
-    some = cells[["implementation", *SHAPE, "status", "max_abs_error"]]
-    both = some[some["status"].isin(("ok", "wrong"))]
-    ok, wrong = (both[both["status"] == status] for status in ("ok", "wrong"))
-    names, shapes = both["implementation"].nunique(), both[SHAPE].drop_duplicates()
-    what = f"{counted(names, 'implementation')} x {counted(len(shapes), 'shape')}"
-    if len(shapes):
-        sizes = (f"{axis} {_span(shapes[axis])}" for axis in SHAPE[:3])
-        what += f": {', '.join(sizes)}"
-    if len(wrong):
-        return f"{what}; {counted(len(wrong), 'output')} wrong"
-    checked = int(ok["max_abs_error"].notna().sum())
-    done = "all outputs" if checked == len(ok) else f"{checked} of {counted(len(ok), 'output')}"
+    """How many implementations were tested at which shapes, and what the checks said."""
+    some = cells.loc[cells["status"].isin(("ok", "wrong")), [*_TESTED, *SHAPE]]
+    if some.empty:
+        return "nothing was measured yet" if cells.empty else "no cell has a time"
+    names, shapes = some["implementation"].nunique(), some[SHAPE].drop_duplicates()
+    ends = [(axis, {shapes[axis].min(): 0, shapes[axis].max(): 0}) for axis in SHAPE[:3]]
+    sizes = ", ".join(f"{axis} {'-'.join(map(str, both))}" for axis, both in ends)
+    what = f"{counted(names, 'implementation')} x {counted(len(shapes), 'shape')}: {sizes}"
+    if wrong := int((some["status"] == "wrong").sum()):
+        return f"{what}; {counted(wrong, 'output')} wrong"
+    checked = int(some["max_abs_error"].notna().sum())
+    done = "all outputs" if checked == len(some) else f"{checked} of {len(some)} outputs"
     return f"{what}; {done} checked"
-
-
-def _span(sizes: pd.Series[int]) -> str:
-    low, high = sizes.min(), sizes.max()
-    return f"{low}" if low == high else f"{low}-{high}"
 
 
 def heading(run: Run) -> str:
     """The run, its machine, and whether it is whole."""
     line = machine_line(run.manifest["machine"], run.manifest["plan"]["settings"])
+    return paragraph(f"{run.name}: {line}", incomplete(run))
+
+
+def incomplete(run: Run) -> str:
+    """How many planned cells are still to be measured; empty if none is."""
     planned = counted(run.plan.size, "planned cell")
-    left = f"\nnot complete: {run.left} of {planned} still to be measured" if run.left else ""
-    return f"{run.name}: {line}{left}"
+    return f"not complete: {run.left} of {planned} still to be measured" if run.left else ""
 
 
 def noise_facts(floors: Floors) -> list[dict[str, Any]]:
-    """What A/A pairs differ by, and what is used: of few pairs the widest."""
+    """Floors of A/A pairs, and those that are used: of few pairs the widest."""
     own = {name: noise.applied(classes) for name, classes in floors.own.items()}
     used = noise.applied(floors)
     return [
@@ -230,43 +233,27 @@ def noise_line(floors: Floors, metric: str = "latency") -> str:
     if len(set(used.values())) > 1:
         shown = ", ".join(f"{floor} at {name}" for name, floor in used.items())
     if floors.own:
-        shown = own_floors(floors) + (f"; of others {shown}" if floors.others else "")
+        own = ", ".join(f"{name} {floor_span(classes)}" for name, classes in floors.own.items())
+        shown = own + (f"; of others {shown}" if floors.others else "")
     return f"noise floor: {shown}; smaller differences are within noise"
 
 
-def own_floors(floors: Floors, show: Callable[[float], str] = percent) -> str:
-    """`deepbench 4.5%, pytorch 3.0% to 102%`."""
-    return ", ".join(f"{name} {_floor_span(own, show)}" for name, own in floors.own.items())
-
-
-def _floor_span(classes: Sequence[Noise], show: Callable[[float], str] = percent) -> str:
-    """From the least to the largest floor of the duration classes that there are."""
-    used = zip(classes, noise.applied(classes), strict=True)
+def floor_span(*groups: Iterable[Noise]) -> str:
+    """From the least to the largest floor of duration classes with pairs: `3.0% to 102%`."""
+    used = [pair for group in groups for pair in zip(group, noise.applied(group), strict=True)]
     known = sorted(floor for one, floor in used if one.pairs)
-    return " to ".join(dict.fromkeys(show(floor) for floor in (known[0], known[-1])))
-
-
-def noise_text(run: Run, metric: str) -> str:
-    lines = [*noise_lines(run.floors(metric), metric), *pass_lines(run, metric)]
-    return "\n".join(
-        [
-            f"noise floor of {metric}: by how much 95% of A/A pairs differ, the same implementation"
-            " measured twice",
-            *("  " + line for line in lines),
-        ]
-    )
+    return " to ".join(dict.fromkeys(map(percent, known[:1] + known[-1:])))
 
 
 def pass_lines(run: Run, metric: str) -> list[str]:
-    """What no A/A pair shows, as its two are measured in turns."""
+    """Says how far passes differ, which no A/A pair shows."""
     apart = noise.between_passes(run.cells, metric)
     if not len(apart):
         return []
-    return [
-        f"from pass to pass, in fresh processes: {percent(float(np.median(apart)))} in the median,"
-        f" 95% under {percent(noise.percentile_95(apart))}"
-        f"  ({counted(len(apart), 'later measurement')})"
-    ]
+    middle, most = percent(float(np.median(apart))), percent(noise.percentile_95(apart))
+    count = counted(len(apart), "later measurement")
+    line = f"from pass to pass, in fresh processes: {middle} in the median, 95% under {most}"
+    return [f"  {line} ({count})"]
 
 
 def noise_lines(
@@ -280,7 +267,7 @@ def noise_lines(
     for one, used in zip(floors, noise.applied(floors), strict=True):
         if not one.pairs:
             continue
-        line = f"{one.name:>8}: {percent(one.floor)} from {counted(one.pairs, 'pair')}"
+        line = f"  {one.name:>8}: {percent(one.floor)} from {counted(one.pairs, 'pair')}"
         if used != one.floor:
             line += f", too few: {percent(used)} is used"
         if one.called_different:
@@ -289,39 +276,34 @@ def noise_lines(
     for name, classes in floors.own.items():
         if names is None or name in names:
             pairs = counted(sum(one.pairs for one in classes), "pair")
-            lines.append(f"{name}: {_floor_span(classes)} from {pairs} of its own")
+            lines.append(f"  {name}: {floor_span(classes)} from {pairs} of its own")
     default = percent(noise.DEFAULT_FLOOR, 0)
-    return lines or [f"no A/A pair has a {metric}; differences under {default} are called the same"]
-
-
-def uncertain_lines(cells: int, wide: noise.Numbers, metric: str = "latency") -> list[str]:
-    """How many of so many cells vary by more than the noise floor, if any does, and by how much."""
-    if not len(wide):
-        return []
-    known = percent(float(np.median(wide)))
-    return [
-        f"{len(wide)} of {counted(cells, 'cell')} uncertain: {metric} known to {known} in the"
-        " median, worse than the noise floor; verdicts account for it"
+    return lines or [
+        f"  no A/A pair has a {metric}; differences under {default} are called the same"
     ]
 
 
-def _measured(cells: pd.DataFrame, metric: str = "latency") -> pd.DataFrame:
-    """Cells with a time, A/A controls apart, and what warnings and uncertainty need of them."""
-    columns = ["implementation", "status", "warnings", *noise.METRICS[metric]]
-    return cells.loc[(cells["status"] == "ok") & (cells["copy"] == 1), columns]
+def uncertain(cells: int, wide: noise.Numbers, metric: str) -> str:
+    """How many of so many cells vary by more than the noise floor, if any does, and by how much."""
+    if not len(wide):
+        return ""
+    return (
+        f"{len(wide)} of {counted(cells, 'cell')} uncertain: {metric} known to"
+        f" {percent(float(np.median(wide)))} in the median, worse than the noise floor; verdicts"
+        " account for it"
+    )
 
 
-def warnings_of(cells: pd.DataFrame, floors: Floors) -> list[tuple[str, int]]:
-    """The kinds of warnings about cells with a time, controls apart, most frequent first."""
-    own = _measured(cells)
-    return counted_warnings(own, uncertainty.beyond(own, floors))
+def timed_cells(cells: pd.DataFrame) -> pd.DataFrame:
+    """Cells with a time, A/A controls apart."""
+    return cells[(cells["status"] == "ok") & (cells["copy"] == 1)]
 
 
-def counted_warnings(measured: pd.DataFrame, wide: noise.Numbers) -> list[tuple[str, int]]:
+def warnings_of(timed: pd.DataFrame, wide: noise.Numbers) -> list[tuple[str, int]]:
     """The kinds of warnings about these cells, most frequent first; `wide`: the uncertain ones."""
-    kinds = kinds_of(measured["warnings"])
+    kinds = kinds_of(timed["warnings"])
     kinds += [("uncertain", len(wide))] * bool(len(wide))
-    return sorted(kinds, key=lambda one: -one[1])
+    return sorted(kinds, key=lambda kind: -kind[1])
 
 
 def _table(
@@ -383,7 +365,7 @@ def _saturates(row: Mapping[str, Any]) -> str:
 
 
 def by_step(run: Run) -> bool:
-    """Whether the time per timestep says what the latency does not."""
+    """True if the time per timestep says what the latency does not."""
     return run.plan.settings.state == "carried" and bool((run.cells["timesteps"] > 1).any())
 
 
@@ -398,7 +380,7 @@ def names(run: Run) -> Column:
 
 
 def mark_notes(run: Run, rows: Iterable[str]) -> list[str]:
-    """What the marks of these rows mean."""
+    """Explains the marks of these rows."""
     there = set(rows)
     return [note for _, note, on in _marks(run) if on & there]
 
@@ -418,98 +400,75 @@ def _legend(
     common, profiled = (summary.attrs[key] for key in ("shared_shapes", "profiled_shapes"))
     device = f"; device: over {over(profiled)}" if 0 < profiled < common else ""
     baseline = clean(summary.attrs["baseline"] or "")
-    apart = " (not a quotient of medians)" if common > 1 else ""
     columns = (
         f"times: median over {over(common)}{device}; vs {baseline}: {metric} over its {metric},"
-        f" geometric mean{apart}; error: largest difference from float64"
+        " geometric mean; error: largest difference from float64"
     )
-    wins = (
-        "wins: shapes where it is the fastest beyond the noise, of its own; same: within the noise"
-    )
-    some = "at N: over N shapes, as not all can be run"
-    reference = any(row["reference"] for row in groups)
-    several = any(row["accuracy"] == summaries.ANY for row in groups)
     return [
-        *([columns] if baseline else []),  # without one there is no time
-        *([wins] if groups else []),
-        *([some] if (summary["ok"] < summary["cells"].max()).any() else []),
+        columns * bool(baseline),  # without one there is no time
+        WINS_NOTE * bool(groups),
+        SOME_NOTE * bool((summary["ok"] < summary["cells"].max()).any()),
         *(f"{column.heading}: {column.note}" for column in added if column.values),
-        *([ACCURACY_NOTE] if several else []),
-        *([REFERENCE_NOTE] if reference else []),
+        ACCURACY_NOTE * any(row["accuracy"] == summaries.ANY for row in groups),
+        REFERENCE_NOTE * any(row["reference"] for row in groups),
         *mark_notes(run, summary["implementation"]),
     ]
 
 
 def _details_legend(won: pd.DataFrame) -> list[str]:
-    if not len(won):
-        return []
-    shared = any(len(own) > 1 for own in won["shared"])
     return [
         "throughput: time per call when calls are queued; seq/s, TFLOP/s: by throughput;"
         " saturates: the batch from which on twice the sequences gain less than"
         f" {percent(summaries.LITTLE, 0)} seq/s, mean over the other sizes; first call: with"
         " compilation; fastest: share of the shapes at which it is the fastest that you can"
         " deploy in its class of accuracy (fp32, tf32, half, int8), and not within noise",
-        *([SHARED_NOTE] if shared else []),
+        SHARED_NOTE * any(len(own) > 1 for own in won["shared"]),
     ]
 
 
-def _path_lines(summary: pd.DataFrame) -> list[str]:
-    """Which code really ran, and for whom."""
+def _paths(summary: pd.DataFrame) -> str:
+    """The code that really ran, and for whom."""
     users: dict[str, list[str]] = {}
-    for row in summary.to_dict("records"):
-        paths = row["paths"]
+    for name, paths in zip(summary["implementation"], summary["paths"], strict=True):
         if paths:
             key = paths[0] if len(paths) == 1 else f"{len(paths)} ways, by shape"
-            users.setdefault(key, []).append(row["implementation"])
+            users.setdefault(key, []).append(name)
     line = "; ".join(f"{path}: {', '.join(names)}" for path, names in users.items())
-    return [wrapped(f"ran on  {line}", 8)] if line else []
+    return f"ran on {line}" if line else ""
 
 
 def failure_lines(failures: pd.DataFrame, run: Run, most: int = MAX_REASON_LINES) -> list[str]:
-    """What is missing from a run, and why, wrapped."""
-    lines: list[str] = []
-    cut = failures["status"] == "interrupted"
-    if cut.any():
-        shapes = " ".join(dict.fromkeys(filter(None, failures.loc[cut, "where"])))
-        left = counted(int(failures.loc[cut, "cells"].sum()), "cell")
-        at = f" at {shapes}" if shapes else ""
-        line = f"  {left} interrupted{at}: {_resume(run)} measures them again"
-        lines += wrapped(line, 6).splitlines()
-    alike: dict[tuple[Any, ...], list[str]] = {}  # rows that lost the same for the same reason
-    for row in failures[~cut].to_dict("records"):
-        why = tuple(row[key] for key in ("cells", "status", "where", "reason"))
-        alike.setdefault(why, []).append(row["implementation"])
-    for (cells, status, where, reason), names in alike.items():
-        each = " each" if len(names) > 1 else ""
+    """Lists missing cells and why: a line for all rows that lost the same."""
+    lines = []
+    again = f"{_resume(run)} measures them again"
+    keys = ["status", "where", "reason", "cells"]
+    for (status, where, reason, cells), rows in failures.groupby(keys, sort=False):
+        each = " each" if len(rows) > 1 else ""
         at = f" at {where}" if where else ""
-        line = f"  {', '.join(names)}: {cells} {status}{each}{at}: {reason}"
-        lines += wrapped(line, 6).splitlines()
-    where = "--all" if most < MAX_REASON_LINES else "--format json"
-    more = f"  ... {counted(len(lines) - most, 'more line')} with {where}"
-    return lines[:most] + ([more] if len(lines) > most else [])
+        why = again if status == "interrupted" else reason
+        lines.append(f"  {', '.join(rows['implementation'])}: {cells} {status}{each}{at}: {why}")
+    more = (
+        f"  ... {len(lines) - most} more with {'--all' if most == FEW_LINES else '--format json'}"
+    )
+    return lines[:most] + [more] * (len(lines) > most)
 
 
 def warning_lines(kinds: Iterable[tuple[str, int]], total: int) -> list[str]:
     """Each kind of warning once, with how many cells it concerns and what to do."""
     cells = counted(total, "cell")
     return [
-        wrapped(f"  {count} of {cells} {kind}: {REMEDIES.get(kind, 'see the records')}", 6)
-        for kind, count in kinds
+        f"  {n} of {cells} {kind}: {REMEDIES.get(kind, 'see the records')}" for kind, n in kinds
     ]
 
 
-def damage_lines(run: Run) -> list[str]:
-    """A line that cannot be read is a cell that is lost: never without a word."""
-    if not run.damaged:
-        return []
-    lines, were = counted(run.damaged, "line"), "was" if run.damaged == 1 else "were"
-    remedy = f"{_resume(run)} measures what is missing"
-    return [f"  {lines} of records.jsonl cannot be read and {were} passed over; {remedy}"]
+def damage(run: Run) -> str:
+    """How many lines cannot be read: each is a cell that is lost."""
+    lines = f"damaged: {counted(run.damaged, 'line')} of records.jsonl cannot be read"
+    return f"{lines}; {_resume(run)} measures what is missing" if run.damaged else ""
 
 
 def _resume(run: Run) -> str:
-    """What to type to go on with a run."""
+    """The command that goes on with a run."""
     folder = run.folder or Path("results", run.name)
     pythons = dict.fromkeys(run.plan.environments, "PATH")  # a folder does not say what to run
     return f"`{resume_command(folder, pythons)}`"
@@ -520,7 +479,7 @@ def _fastest(won: pd.DataFrame, metric: str, title: str) -> Table:
     reference = won["reference_s"].notna().any()
     return Table(
         "fastest",
-        FrameRows(won),
+        won.to_dict("records"),
         (
             Column("shape", lambda row: shape_label(row), right=True),
             text("fastest", "fastest", fastest.short_name),
@@ -537,18 +496,10 @@ def _fastest(won: pd.DataFrame, metric: str, title: str) -> Table:
 
 
 def shape_label(row: Mapping[str, Any]) -> str:
-    return Shape(row["hidden"], row["batch"], row["timesteps"], row["input_size"]).label
+    return Shape.of(row[axis] for axis in SHAPE).label
 
 
 def _difference(row: Mapping[str, Any]) -> str:
     if row["verdict"] == "alone":
         return "-"
     return times(row["ratio"]) if row["verdict"] == "slower" else str(row["verdict"])
-
-
-def _shape_note(shapes: int) -> str:
-    note = "shape: hidden,batch,timesteps, then the input size where it differs"
-    if shapes > MOST_SHAPES:
-        more = counted(shapes - MOST_SHAPES, "more shape")
-        note += f"; `lstm-bench report --html` has {more}"
-    return note

@@ -1,4 +1,4 @@
-"""What a budget leaves to each shape: all get their fewest rounds before any gets more.
+"""Divides a budget among shapes: all get their fewest rounds before any gets more.
 
 Shapes are measured in the order of their cost, the cheapest first. Where time is short, the dearest
 give up first: long blocks, then the second measurement of A/A controls, the warm-up, and rounds.
@@ -22,7 +22,7 @@ LATE = 0.05  # of a budget: so far beyond its end a shape may go that has begun
 
 @dataclass(frozen=True)
 class Way:
-    """How thoroughly a shape is measured; `rounds` None: until it has converged."""
+    """A degree of thoroughness; `rounds` None: until it has converged."""
 
     sampling: Sampling
     rounds: int | None = None
@@ -33,12 +33,12 @@ class Way:
         return [cell for cell in cells if self.controls or cell.copy == 1]
 
     def seconds(self, estimate: Estimate, cells: Sequence[Cell]) -> float:
-        """What these cells of one shape will take."""
+        """Estimate the time of these cells of one shape."""
         return estimate.shape_s(self.cells(cells), self.sampling, self.rounds)
 
 
 def ways(sampling: Sampling) -> list[Way]:
-    """From all that the grid asks for to the least that gives a verdict."""
+    """List the ways from all that the grid asks for to the least that gives a verdict."""
     short = replace(sampling, block_s=min(SHORTEST_S, sampling.block_s), block_calls=FEWEST_CALLS)
     cold = replace(short, warmup_s=0.0, warmup_calls=1, warmup_cap_s=1e-3)
     return [
@@ -102,23 +102,17 @@ def ration(
 
 
 def in_words(left_out: Mapping[Group, float]) -> str:
-    """Which shapes a budget is too small for, and what they need."""
+    """Name the shapes that a budget is too short for, and the time that they need."""
     by_shape = {shape: seconds for (_, shape), seconds in left_out.items()}
     labels = listed([shape.label for shape in by_shape])
-    least, most = min(by_shape.values()), max(by_shape.values())
-    need = span(least) if span(least) == span(most) else f"{span(least)} to {span(most)}"
-    each = " each" if len(by_shape) > 1 else ""
-    verb = "need" if len(by_shape) > 1 else "needs"
-    return (
-        f"{counted(len(by_shape), 'shape')} {verb} about {need}{each} at least and"
-        f" {'are' if each else 'is'} left out: {labels}"
-    )
+    need = " to ".join(dict.fromkeys(map(span, (min(by_shape.values()), max(by_shape.values())))))
+    return f"too short for {counted(len(by_shape), 'shape')}, {need} at least: {labels}"
 
 
 def hurried(
     sampling: Sampling, calls_s: Sequence[float], round_s: float, kinds: int = 1
 ) -> Sampling:
-    """With blocks so short that a round of all cells fits into `round_s`, if any are that short.
+    """Shorten blocks until a round of all cells fits into `round_s`, if that can be.
 
     `kinds` is 2 where a block has queued calls too.
     """

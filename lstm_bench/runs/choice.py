@@ -1,4 +1,4 @@
-"""What a command wants measured, and which run that is: a new one, or one to go on with."""
+"""Chooses the run of a command that measures: a new one, or one to go on with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from lstm_bench.frameworks import VERSION, find
-from lstm_bench.model import fake_script
 from lstm_bench.model.errors import LstmBenchError
 from lstm_bench.model.types import Record, Shape
 from lstm_bench.runs import grid as grids
@@ -19,7 +18,7 @@ from lstm_bench.runs.plan import Plan
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What to measure, how, and where to keep it: the options of `grid`, parsed.
+    """The options of `grid`, parsed: what to measure, how, and where to keep it.
 
     Every command that measures makes one. The plan is that of a grid, one that is `ready`, or with
     neither that of the run that is resumed.
@@ -136,7 +135,7 @@ def resumed(stored: Plan, given: Mapping[str, str], folder: Path) -> Plan:
     where = f"{folder}/manifest.json"
     for row in stored.implementations:
         if row.framework.startswith("fake"):
-            fake_script.check(dict(row.options), f"{where}, {row.name}")
+            grids.check_script(dict(row.options), f"{where}, {row.name}")
             home = rf"fake(-[A-Za-z0-9]+)?(~{VERSION})?"
             if row.module != "fake" or not re.fullmatch(home, row.home):
                 raise LstmBenchError(f"{where}: {row.name} is no fake")
@@ -158,9 +157,5 @@ def run_name(name: str) -> str:
         raise LstmBenchError(
             f"--run: found {name[:110]!r}, expected up to 100 letters, digits, '.', '-' and '_',"
             " a letter or digit first"
-        )
-    if name.endswith((".yaml", ".yml")):
-        raise LstmBenchError(
-            f"--run: found {name!r}, which names a grid; expected a run's own name"
         )
     return name

@@ -47,6 +47,14 @@ def possible(plan: Plan, cells: Iterable[Cell], missing: Collection[str]) -> lis
     return [cell for cell in cells if plan.row(cell.implementation).home not in missing]
 
 
+def by_shape(cells: Iterable[Cell]) -> dict[tuple[int, Shape], list[Cell]]:
+    """Cells that are measured in turns, in the order in which their shapes come."""
+    groups: dict[tuple[int, Shape], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.pass_number, cell.shape), []).append(cell)
+    return groups
+
+
 def cost(row: Implementation, device: str) -> Cost:
     """The constants of a row: those of the longest name that its own begins with."""
     costs = {"": _USUAL[device], **frameworks.known(row.framework).costs.get(device, {})}
@@ -77,7 +85,7 @@ def call_s(row: Implementation, shape: Shape, settings: Settings) -> float:
     settings = row.settings_in(settings)
     its = cost(row, settings.device)
     rate = its.rate * (settings.threads if settings.device == "cpu" else 1)
-    seconds = its.call_s + shape.timesteps * its.step_s
+    seconds = its.call_s + shape.steps * its.step_s
     seconds += shape.flops / rate * (1 + its.few / shape.batch)
     if row.precision in ("amp", "bf16") and settings.device == "cpu":
         seconds *= emulated(frameworks.known(row.framework))
@@ -137,10 +145,10 @@ class Estimate:
         row = self.plan.row(cell.implementation)
         device = row.settings_in(self.plan.settings).device
         its = cost(row, device)
-        build = its.build_s + its.build_step_s * cell.shape.timesteps
+        build = its.build_s + its.build_step_s * cell.shape.steps
         build = min(build, float(row.options.get("cap_s", math.inf)))
         shape = cell.shape
-        compared = _COMPARED_S * shape.batch * shape.timesteps * shape.hidden
+        compared = _COMPARED_S * shape.batch * shape.timesteps * shape.hidden * shape.directions
         calls = min(sampling.warmup_calls, 1 + sampling.warmup_cap_s / call)
         warm = min(max(sampling.warmup_cap_s, call), max(sampling.warmup_s, calls * call))
         return build + its.first_s + call + warm + 2 * compared + 2 * _ASKED_S
@@ -193,12 +201,9 @@ class Estimate:
         return sum(frameworks.known(framework).start_s[on_gpu] for _, _, framework in workers)
 
     def run_s(self, cells: Sequence[Cell], begun: int | None = None) -> float:
-        """All of these cells, and the start of their workers but in the pass that has begun."""
-        shapes: dict[tuple[int, Shape], list[Cell]] = {}
-        for cell in cells:
-            shapes.setdefault((cell.pass_number, cell.shape), []).append(cell)
+        """Estimate these cells and the start of their workers, but in the pass that has begun."""
         start = self.start_s(cell for cell in cells if cell.pass_number != begun)
-        return start + sum(map(self.shape_s, shapes.values()))
+        return start + sum(map(self.shape_s, by_shape(cells).values()))
 
 
 def _factor(logs: Sequence[float]) -> float:

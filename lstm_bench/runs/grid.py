@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,28 +18,33 @@ from msgspec import Meta
 
 from lstm_bench import frameworks as registry
 from lstm_bench.model import fake_script
-from lstm_bench.model.shape_filter import holds, parsed
+from lstm_bench.model.shape import FULL, lengths_of, parsed
+from lstm_bench.model.shape_filter import holds
 from lstm_bench.model.suggest import nearest
 from lstm_bench.model.types import (
     INPUTS,
+    TOLERANCES,
     Implementation,
     LstmBenchError,
     Sampling,
     Settings,
     Shape,
 )
-from lstm_bench.runs.plan import MAX_CELLS, Plan
+from lstm_bench.model.units import listed
+from lstm_bench.runs.plan import MAX_CELLS, Plan, Workload
 
 EXAMPLE = "grids/default.yaml"
 MAX_FILE_BYTES = 1 << 20
 MAX_ELEMENTS = 2**31  # of one array: beyond this cuDNN and BLAS count in 32 bits
 
-KEYS = (
-    *("name", "hidden", "batch", "timesteps", "input", "shapes", "implementations"),
-    *("device", "threads", "amp", "state", "inputs", "seed"),
-    *("passes", "controls"),
-    *("profile", "energy", "sampling", "environments", "fake"),
-)
+_TEXT = Annotated[str, Meta(description="a text")]
+_WORKLOAD = ("cuda", "cpu", "source", "step_s")
+_TEXTS = [(key, _TEXT) for key in _WORKLOAD[:3]]
+#: What older grids have, and what to do instead.
+GONE = {
+    "tf32": "; name rows that use it, as in implementations: [pytorch, pytorch-tf32]",
+    "builds": "; a cell is one build now: leave it out",
+}
 
 
 def _whole(low: int, high: int, other: str = "") -> Any:
@@ -48,7 +53,7 @@ def _whole(low: int, high: int, other: str = "") -> Any:
 
 
 def _one_of(*allowed: str) -> Any:
-    return Annotated[Literal[allowed], Meta(description=" or ".join(allowed))]
+    return Annotated[Literal[allowed], Meta(description=listed(allowed, " or "))]
 
 
 def _list(expected: str, low: int = 1, high: int = MAX_CELLS) -> Any:
@@ -72,6 +77,8 @@ _SIZES = {
     "batch": _whole(1, 65_536),
     "timesteps": _whole(1, 1_000_000),
     "input": _whole(1, 65_536),
+    "layers": _whole(1, 100),
+    "directions": _whole(1, 2),
 }
 _SETTINGS = {
     "amp": _one_of("auto", "fp16", "bf16"),
@@ -80,9 +87,37 @@ _SETTINGS = {
     "seed": _whole(0, 2**32 - 1),
 }
 _SCALARS = {"passes": _whole(1, 100), "controls": _whole(0, 100), "profile": _YES_OR_NO}
+KEYS = (
+    *(
+        "name",
+        *_SIZES,
+        "lengths",
+        "shapes",
+        "workloads",
+        "implementations",
+        "device",
+        "threads",
+        *_SETTINGS,
+        *_SCALARS,
+    ),
+    *("energy", "sampling", "environments", "fake"),
+)
 _SAMPLING = {
     **{f.name: _POSITIVE if f.type == "float" else _whole(1, 100_000) for f in fields(Sampling)},
     "loads": _whole(1, 100),  # a load takes 0.7 s
+}
+_TIME = Annotated[float, Meta(ge=0, lt=1e6, description="a number from 0 on")]
+_RELATIVE = Annotated[float, Meta(gt=-1, lt=1e6, description="a number above -1")]
+_COUNT = _whole(0, 2**53)
+_LETTERS = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9]+\Z", description="letters and digits")]
+_SCRIPT = {
+    **dict.fromkeys(("call_s", "first_call_s", "build_s", "noise", "cpu"), _TIME),
+    **{"drift": _RELATIVE, "copy_offset": _RELATIVE, "real": _YES_OR_NO, "process": _LETTERS},
+    **dict.fromkeys(("switches", "after", "hidden"), _COUNT),
+    "fault": _one_of(*fake_script.FAULTS),
+    "when": _one_of(*fake_script.MOMENTS),
+    "profile": _one_of(*fake_script.PROFILES),
+    "precision": _one_of(*TOLERANCES),
 }
 
 
@@ -128,13 +163,17 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise LstmBenchError(f"{path}: found {_kind(data)}, expected keys such as hidden: [128]")
     if unknown := [key for key in data if key not in KEYS]:
-        lines = (f"{path}: unknown key {key!r}{nearest(str(key), KEYS)}" for key in unknown)
+        lines = (f"{path}: unknown key {key!r}{_instead(key, KEYS)}" for key in unknown)
         raise LstmBenchError("\n".join(lines))
     return data
 
 
+def _instead(key: Any, known: Sequence[str]) -> str:
+    return GONE.get(str(key)) or nearest(str(key), known)
+
+
 def at_shapes(shapes: Sequence[Shape]) -> tuple[Path, dict[str, Any]]:
-    """What the default grid does, named after these shapes; and its file."""
+    """Return the default grid's file, and its keys under a name after these shapes."""
     sizes = shapes[0].label.replace(",", "-")
     name = f"shape-{sizes}" if len(set(shapes)) == 1 else "shapes"
     default = shipped()["default"]
@@ -177,13 +216,17 @@ def plan(
             names = _names(data, where, on(), fakes)
         return _doubled(_rows(list(map(str, names)), counts()[1:], origin, fakes), against, fakes)
 
+    def workloads() -> dict[str, Any]:
+        return {} if shapes else _workloads(data, where, on())
+
     named = "name" if "name" in data else "the file's own name, for want of `name:`"
     checked = _all(
         name=lambda: _checked(data.get("name", path.stem), _NAME, f"{where}: {named}"),
         shapes=lambda: tuple(
-            sized(astuple(shape), f"--shape {shape.label}") for shape in dict.fromkeys(shapes)
+            sized(shape, f"--shape {shape.label}") for shape in dict.fromkeys(shapes)
         )
-        or _shapes(data, where),
+        or _shapes(data, where, [load.shape for load in workloads().get("workloads", ())]),
+        more=workloads,
         implementations=rows,
         device=on,
         threads=lambda: counts()[0],
@@ -202,6 +245,7 @@ def plan(
             **(against or {}),
         },
     )
+    checked |= checked.pop("more")
     stated = ({"device", "threads"} | _SETTINGS.keys()) & checked.keys()
     settings = Settings(**{name: checked.pop(name) for name in stated})
     if settings.device == "cpu" and settings.inputs != "device":
@@ -242,8 +286,17 @@ def _fakes(data: Mapping[str, Any], where: str) -> dict[str, Any]:
     for name, script in fakes.items():
         if name != "fake" and name in registry.IMPLEMENTATIONS:
             raise LstmBenchError(f"{where}: fake.{name}: is a real implementation's name")
-        fake_script.check(script, f"{where}: fake.{name}")
+        check_script(script, f"{where}: fake.{name}")
     return fakes
+
+
+def check_script(script: Any, where: str) -> None:
+    """Refuse a script that no fake can play."""
+    for key, value in _mapping({"script": script}, "script", where).items():
+        if key not in _SCRIPT:
+            raise LstmBenchError(f"{where}: unknown key {key!r}{nearest(key, _SCRIPT)}")
+        if value is not None or fake_script.SCRIPT[key] is not None:
+            _checked(value, _SCRIPT[key], f"{where}.{key}")
 
 
 def _rows(
@@ -252,7 +305,8 @@ def _rows(
     """The rows that were named, each also with so many CPU threads where that can be."""
     rows = {}
     for name in names:
-        row = rows[name] = registry.find(name, origin, fakes)
+        row = registry.find(name, origin, fakes)
+        name, rows[row.name] = row.name, row
         if row.threads and "cpu" not in row.devices:
             plain = name.rpartition("@")[0]
             raise LstmBenchError(
@@ -413,42 +467,90 @@ def check_environment(framework: str, python: Any, where: str) -> None:
     _checked(python, _PYTHON, f"{where}: {framework}")
 
 
-def _shapes(data: Mapping[str, Any], where: str) -> tuple[Shape, ...]:
-    """The shapes that the file lists, or the product of its axes."""
+def _workloads(data: Mapping[str, Any], where: str, on: str) -> dict[str, Any]:
+    """The real layers that the file names which run on this kind of device, and the others."""
+    there, left_out = [], []
+    for name, given in _mapping(data, "workloads", where).items():
+        at = f"{where}: workloads.{name}"
+        if not isinstance(given, dict) or (wrong := sorted({*given} - {*_WORKLOAD})):
+            found = f"unknown key {wrong[0]!r}" if isinstance(given, dict) else repr(given)
+            raise LstmBenchError(f"{at}: found {found}, expected {', '.join(_WORKLOAD)}")
+        named = {key: _checked(given.get(key, ""), kind, f"{at}.{key}") for key, kind in _TEXTS}
+        step_s = _checked(given["step_s"], _POSITIVE, f"{at}.step_s") if "step_s" in given else 0.0
+        if shape := named[on]:
+            there.append(Workload(name, typed(shape, at), named["source"], step_s))
+        else:
+            left_out.append(name)
+    return {"workloads": tuple(there), "left_out": tuple(left_out)}
+
+
+def _shapes(data: Mapping[str, Any], where: str, named: Sequence[Shape]) -> tuple[Shape, ...]:
+    """The shapes that the file lists or names, or the product of its axes."""
     axes = [key for key in _SIZES if key in data]
+    if "workloads" in data:
+        if also := [*axes, *(["shapes"] if "shapes" in data else [])]:
+            raise LstmBenchError(f"{where}: found workloads and {also[0]}, expected one of the two")
+        return tuple(dict.fromkeys(named))
     if "shapes" in data:
         if axes:
             raise LstmBenchError(f"{where}: found shapes and {axes[0]}, expected one of the two")
-        listed = _list("a list such as [[512, 16, 25]]")
-        row = _list("[hidden, batch, timesteps] or a fourth, the input", 3, 4)
-        entries = enumerate(_checked(data["shapes"], listed, f"{where}: shapes"), 1)
+        rows_of = _list("a list such as [[512, 16, 25]]")
+        row = _list("[hidden, batch, timesteps], or a fourth, the input, or a name", 3, 4)
+        entries = enumerate(_checked(data["shapes"], rows_of, f"{where}: shapes"), 1)
         places = [(f"{where}: shapes, entry {number}", entry) for number, entry in entries]
-        rows = [(at, _checked(entry, row, at)) for at, entry in places]
-        each = [sized([*entry, entry[0]][:4], at) for at, entry in rows]
+        each = [
+            typed(entry, at)
+            if isinstance(entry, str)
+            else sized(Shape(*[*_checked(entry, row, at), entry[0]][:4]), at)
+            for at, entry in places
+        ]
         return tuple(dict.fromkeys(each))  # the input defaults to the hidden size
     for key in ("hidden", "batch", "timesteps"):
         if key not in data:
             raise LstmBenchError(f"{where}: {key} is missing, expected a list such as {key}: [128]")
-    values = []
+    values = {}
     for key in axes:
         given = [data[key]] if isinstance(data[key], int) else data[key]
-        values.append(_checked(given, _list("a list such as [128, 256]"), f"{where}: {key}"))
-    if math.prod(map(len, values)) > MAX_CELLS:
+        values[key] = _checked(given, _list("a list such as [128, 256]"), f"{where}: {key}")
+    if math.prod(map(len, values.values())) > MAX_CELLS:
         raise LstmBenchError(f"{where}: over {MAX_CELLS:,} shapes, expected fewer")
-    product = (sized([*sizes, sizes[0]][:4], where) for sizes in itertools.product(*values))
-    return tuple(dict.fromkeys(product))
+    product = (
+        dict(zip(values, sizes, strict=True)) for sizes in itertools.product(*values.values())
+    )
+    lengths = data.get("lengths", FULL)
+    return tuple(dict.fromkeys(sized(_of_axes(sizes, lengths), where) for sizes in product))
+
+
+def _of_axes(sizes: dict[str, Any], lengths: Any) -> Shape:
+    return Shape(input_size=sizes.pop("input", sizes["hidden"]), lengths=lengths, **sizes)
+
+
+def named(name: str, where: str, on: str = "cuda") -> Shape:
+    """The shape of a workload by its name, or a shape by its own."""
+    given = read(shipped()["workloads"])["workloads"]
+    if name not in given:
+        if re.fullmatch(r"[a-z][a-z0-9-]*", name):
+            near = nearest(name, given)
+            raise LstmBenchError(
+                f"{where}: no workload is called {name!r}{near}; there are: {', '.join(given)}"
+            )
+        return typed(name, where)
+    own = given[name]
+    return typed(own.get(on) or own["cuda"], where)
 
 
 def typed(text: str, where: str) -> Shape:
-    """The shape H,B,T or H,B,T,I that `where` names, if it can be measured."""
-    return sized(astuple(parsed(text, where)), f"{where} {text}")
+    """The shape such as H,B,T that `where` names, if it can be measured."""
+    return sized(parsed(text, where), f"{where} {text}")
 
 
-def sized(sizes: Sequence[Any], where: str) -> Shape:
-    """The shape of these sizes, if it can be measured."""
-    each = zip(sizes, _SIZES.values(), _SIZES, strict=True)
-    shape = Shape(*(_checked(size, kind, f"{where}: {key}") for size, kind, key in each))
-    widest = max(shape.hidden, shape.input_size)
+def sized(shape: Shape, where: str) -> Shape:
+    """The same shape, if it can be measured."""
+    for key, kind in _SIZES.items():
+        _checked(getattr(shape, "input_size" if key == "input" else key), kind, f"{where}: {key}")
+    at = f"{where}: lengths"
+    shape = replace(shape, lengths=lengths_of(shape.lengths, (shape.batch, shape.timesteps), at))
+    widest = max(*shape.widths, shape.directions * shape.hidden)
     largest = max(shape.timesteps * shape.batch * widest, 4 * shape.hidden * widest)
     if largest > MAX_ELEMENTS:
         raise LstmBenchError(
@@ -462,7 +564,7 @@ def _sampling(data: Mapping[str, Any], where: str) -> Sampling:
     for key, value in data.items():
         at = f"{where}: sampling.{key}"
         if key not in _SAMPLING:
-            raise LstmBenchError(f"{at}: unknown key{nearest(key, sorted(_SAMPLING))}")
+            raise LstmBenchError(f"{at}: unknown key{_instead(key, sorted(_SAMPLING))}")
         if value is not None or key != "queued_calls":
             _checked(value, _SAMPLING[key], at)
     sampling = replace(Sampling(), **data)

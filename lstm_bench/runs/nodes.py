@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from lstm_bench.model.limits import Limits
-from lstm_bench.model.profile import Profile
-from lstm_bench.model.types import UNSEEN_GPU, Block, Record, Settings
+from lstm_bench.model.types import UNSEEN_GPU, Record, Settings
 from lstm_bench.model.units import counted
 from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan
@@ -37,7 +36,7 @@ class Node(msgspec.Struct):
 
 @dataclass(frozen=True, order=True)
 class Kind:
-    """What must be equal for two cells to be compared."""
+    """The facts that must be equal for two cells to be compared."""
 
     device: str  # cpu or cuda
     gpu: str
@@ -80,7 +79,7 @@ def kind_of_node(node: Node, plan: Plan) -> Kind:
 
 def read(folder: Path) -> dict[str, Node]:
     """The nodes of a run by name; none of a run on one machine."""
-    return {node.node: node for node in store.read_nodes(folder, Node) if node}
+    return {node.node: node for node in store.read_all(folder / "nodes.jsonl", Node) if node}
 
 
 def here() -> str:
@@ -94,20 +93,3 @@ def sign(record: Record, node: str, machine: Mapping[str, Any]) -> None:
     if record.device == "cuda" and machine["gpus"]:
         gpu = machine["gpus"][0]
         record.device_name, record.driver = str(gpu["name"]), str(gpu["driver"])
-
-
-@dataclass(frozen=True)
-class Signing:
-    """A sink that notes in every record where it was measured."""
-
-    sink: store.Sink
-    node: str
-    machine: Mapping[str, Any]
-
-    @property
-    def logs(self) -> Path:
-        return self.sink.logs
-
-    def append(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
-        sign(record, self.node, self.machine)
-        self.sink.append(record, blocks, profile)

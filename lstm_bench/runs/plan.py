@@ -1,4 +1,4 @@
-"""What a run will do: which cells, in which order, under which settings, and roughly how long."""
+"""The plan of a run: its cells, their order, its settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import heapq
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +29,16 @@ TWIN = "#2"  # behind the name of a worker: the other process of its A/A pairs
 
 
 @dataclass(frozen=True)
+class Workload:
+    """The LSTM layers of a real model."""
+
+    name: str
+    shape: Shape
+    source: str  # the public file that the shape was read from
+    step_s: float = 0.0  # seconds of signal in a timestep; 0: it has no length
+
+
+@dataclass(frozen=True)
 class Plan:
     """A grid file made explicit; the manifest keeps it, and `--resume` reads it from there."""
 
@@ -47,14 +57,16 @@ class Plan:
     bases: Mapping[str, str] = field(default_factory=dict)  # of rows in two versions: new -> base
     absent: tuple[str, ...] = ()  # frameworks that were not there, so that no control is theirs
     shard: tuple[int, int] | None = None  # only the shapes of part 3 of 8
+    workloads: tuple[Workload, ...] = ()  # names of shapes
+    left_out: tuple[str, ...] = ()  # workloads that this kind of device does not run
     all_threads: bool = False  # the grid asks for all: on each node of a cluster, its own
 
     def wants_profile(self, cell: Cell) -> bool:
-        """Whether the calls of this cell are to be taken apart; a control's are the same calls."""
+        """Return whether this cell is to be profiled; a control's calls are the same."""
         return self.profile and cell.copy == 1
 
     def wants_energy(self, cell: Cell) -> bool:
-        """Whether the energy of this cell is to be measured: it takes a GPU, and a while."""
+        """Return whether the energy of this cell is to be measured: it takes a GPU, and a while."""
         device = self.row(cell.implementation).settings_in(self.settings).device
         asked = all(holds(condition, cell.shape, "energy") for condition in self.energy_where)
         return self.energy and device == "cuda" and asked
@@ -70,7 +82,7 @@ class Plan:
         return self.row(cell.implementation).worker + (TWIN if cell.copy % 2 == 0 else "")
 
     def own_shapes(self) -> list[Shape]:
-        """Those of its shard, or all.
+        """The shapes of its shard, or all.
 
         The longest shape goes to the part that has least to do so far, and so on down: all parts
         take about as long. Shapes that take as long as each other are shuffled, so that no part
@@ -114,22 +126,13 @@ class Plan:
         return cells
 
     def controls_at(self, shape: Shape) -> Counter[str]:
-        """How many A/A controls each implementation has at a shape; see `cells`."""
-        if not self._runnable:
-            return Counter()
-        first = self._places[shape] * self.controls % len(self._runnable)
-        if first not in self._turns:
-            turns = range(first, first + self.controls)
-            counts = Counter(self._runnable[n % len(self._runnable)] for n in turns)
-            # with the first an even number, so that each has its twin
-            even = {name: more - (more + 1) % 2 for name, more in counts.items()}
-            self._turns[first] = Counter(even)
-        return self._turns[first]
-
-    @functools.cached_property
-    def _turns(self) -> dict[int, Counter[str]]:
-        """Whose turn it is to have controls, by the first of them: a grid has few such answers."""
-        return {}
+        """Count the A/A controls of each implementation at a shape; see `cells`."""
+        rows = self._runnable
+        first = self._places[shape] * self.controls
+        turns = range(first, first + self.controls) if rows else ()
+        counts = Counter(rows[turn % len(rows)] for turn in turns)
+        # with the first an even number, so that each has its twin
+        return Counter({name: more - (more + 1) % 2 for name, more in counts.items()})
 
     @functools.cached_property
     def _runnable(self) -> list[str]:
@@ -147,7 +150,7 @@ class Plan:
 
     @property
     def size(self) -> int:
-        """How many cells it has."""
+        """The number of cells."""
         each = len(self.implementations) + self.controls_made
         return len(self.own_shapes()) * self.passes * each
 
@@ -191,14 +194,6 @@ class Plan:
             raise LstmBenchError(f"{where}: {cells:,} cells, expected at most {MAX_CELLS:,}")
 
     def same_work(self, other: Plan) -> bool:
-        """Whether both plan the same work; interpreters may have moved, and frameworks come."""
+        """Return whether both plan the same work, perhaps with other interpreters or frameworks."""
         names = ("environments", "bases", "absent", "all_threads", "controls_shuffled")
         return self == replace(other, **{name: getattr(self, name) for name in names})
-
-
-def by_shape(cells: Iterable[Cell]) -> dict[tuple[int, Shape], list[Cell]]:
-    """Cells that are measured in turns, in the order in which their shapes come."""
-    groups: dict[tuple[int, Shape], list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault((cell.pass_number, cell.shape), []).append(cell)
-    return groups

@@ -41,7 +41,7 @@ def newest(results: Path) -> list[Path]:
 
 
 def is_run(results: Path, name: str) -> bool:
-    """Whether there is a run of that name, or at that path."""
+    """Return whether there is a run of that name, or at that path."""
     folders = (results / name, Path(name))
     return any(os.path.isfile(folder / "manifest.json") for folder in folders)  # of any text
 
@@ -91,17 +91,11 @@ def elsewhere(folder: Path) -> list[str]:
 
 
 def resume_command(folder: Path, pythons: Mapping[str, str], *flags: str) -> str:
-    """What to type to go on with a run."""
+    """Return the command that goes on with a run."""
     words = ["lstm-bench", "grid", "--resume", name_of(folder), *elsewhere(folder)]
     for name, path in pythons.items():
         words += ["--python", f"{name}={path}"]
     return shlex.join([*words, *flags])
-
-
-def profiled(folder: Path) -> list[Path]:
-    """The runs beside this one that were profiled, newest first; by their files, unread."""
-    files = ("profiles.jsonl", "profiles.jsonl.gz")
-    return [run for run in _beside(folder) if any((run / name).exists() for name in files)]
 
 
 def with_shape(folder: Path, shape: Shape) -> list[Path]:

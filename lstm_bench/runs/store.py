@@ -27,10 +27,10 @@ import json
 import os
 import stat
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Protocol, TypeVar
+from typing import Annotated, Any, BinaryIO, TypeAlias, TypeVar
 
 import msgspec
 
@@ -76,15 +76,11 @@ class Store:
         self._records = _open_whole_lines(folder / "records.jsonl")
         self._samples = _open_whole_lines(folder / "samples.jsonl")
         self._profiles: int | None = None
+        self.sign: Callable[[Record], None] = lambda record: None  # notes where it was measured
 
     @classmethod
     def create(cls, folder: Path, manifest: Mapping[str, Any]) -> Store:
         """Begin a run in a folder that has none."""
-        if (folder / "manifest.json").exists():
-            raise LstmBenchError(
-                f"{folder}: holds a run already; resume it with"
-                f" `lstm-bench grid --resume {folder.name}`, or give --run another name"
-            )
         store = cls(folder)
         temporary = folder / "manifest.json.new"
         temporary.unlink(missing_ok=True)  # it may be a link
@@ -108,6 +104,7 @@ class Store:
         """Finish some cells at once: each file is written and synced once."""
         records, samples, profiles = [], [], []
         for record, blocks, profile in cells:
+            self.sign(record)
             cell = {"key": record.key, "group": record.group}
             records.append(record)
             samples += [{**cell, "blocks": blocks}] if blocks else []
@@ -118,11 +115,11 @@ class Store:
             _append(self._profiles_file(), *profiles)
         _append(self._records, *records)
 
-    def append_lines(self, name: str, lines: Iterable[bytes]) -> None:
-        """Append lines to a file of the run as they are."""
+    def append_lines(self, name: str, *lines: bytes | Mapping[str, Any]) -> None:
+        """Append lines to a file of the run, bytes as they are."""
         fd = _open_whole_lines(self.folder / name)
         try:
-            _write(fd, b"".join(line + b"\n" for line in lines))
+            _append(fd, *lines)
         finally:
             os.close(fd)
 
@@ -131,14 +128,6 @@ class Store:
         if self._profiles is None:
             self._profiles = _open_whole_lines(self.folder / "profiles.jsonl")
         return self._profiles
-
-    def append_leg(self, leg: Mapping[str, Any]) -> None:
-        """Append a session, from the driver's start to its end; each resume is one more."""
-        self.append_lines("legs.jsonl", [_line(leg)])
-
-    def append_nodes(self, nodes: Iterable[Mapping[str, Any]]) -> None:
-        """Append nodes before they measure some of the run."""
-        self.append_lines("nodes.jsonl", map(_line, nodes))
 
     def close(self) -> None:
         for fd in (self._records, self._samples, self._profiles, self._lock):
@@ -180,10 +169,9 @@ def _line(value: Any) -> bytes:
 
 
 def _append(fd: int, *values: Any) -> None:
-    _write(fd, b"".join(_line(value) + b"\n" for value in values))
-
-
-def _write(fd: int, lines: bytes) -> None:
+    """Write lines at once, or none of them."""
+    each = (value if isinstance(value, bytes) else _line(value) for value in values)
+    lines = b"".join(line + b"\n" for line in each)
     start = os.fstat(fd).st_size
     try:
         if os.write(fd, lines) != len(lines):
@@ -260,6 +248,8 @@ def limits_of(data: Mapping[str, Any]) -> Limits | None:
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_LENGTHS = r"\A(full|\d*\.?\d+-\d*\.?\d+(#\d{1,9})?|\d{1,9}(/\d{1,9})*)\Z"
+Lengths = Annotated[str, msgspec.Meta(pattern=_LENGTHS)]  # as `Shape` has them
 
 
 def struct_of(kind: type, types: Mapping[str, Any]) -> Any:
@@ -274,14 +264,9 @@ def struct_of(kind: type, types: Mapping[str, Any]) -> Any:
     return msgspec.defstruct(kind.__name__, members, gc=False)
 
 
-def read_pieces(folder: Path, kind: type[T]) -> Iterator[list[T | None]]:
-    """Read all records, oldest first, some at a time; None for a line that cannot be read."""
-    return _parsed_pieces(folder / "records.jsonl", kind)
-
-
 def read_records(folder: Path) -> dict[str, Record]:
     """Read the last record of every cell, by key; lines that cannot be read are skipped."""
-    return {record.key: record for record in _lines(folder / "records.jsonl", Record) if record}
+    return {record.key: record for record in read_all(folder / "records.jsonl", Record) if record}
 
 
 class Leg(msgspec.Struct):
@@ -298,48 +283,37 @@ class Leg(msgspec.Struct):
 
 
 def read_legs(folder: Path) -> list[Leg]:
-    return [leg for leg in _lines(folder / "legs.jsonl", Leg) if leg]
+    return [leg for leg in read_all(folder / "legs.jsonl", Leg) if leg]
 
 
-def read_nodes(folder: Path, kind: type[T]) -> Iterator[T | None]:
-    """Read the lines of `nodes.jsonl`, which `nodes` describes."""
-    return _lines(folder / "nodes.jsonl", kind)
-
-
-class Samples(msgspec.Struct):
-    """A line of `samples.jsonl`."""
+class CellLine(msgspec.Struct):
+    """A line of `samples.jsonl` or of `profiles.jsonl`."""
 
     key: str
-    blocks: list[Block]
     group: str | None = None
+    blocks: list[Block] = []
+    profile: Profile | None = None
+
+
+def _of_cells(folder: Path, name: str) -> Iterator[tuple[Record, CellLine]]:
+    """Read the lines of cells with their records; those of a superseded record are left out."""
+    records: dict[str, Record] = {}
+    for line in read_all(folder / name, CellLine):
+        records = records or read_records(folder)
+        record = records.get(line.key) if line else None
+        if line and record and line.group in (None, record.group):
+            yield record, line
 
 
 def read_blocks(folder: Path) -> Iterator[tuple[Record, list[Block]]]:
-    """Read the blocks of each cell that has a record; superseded ones are left out."""
-    records = read_records(folder)
-    for line in _lines(folder / "samples.jsonl", Samples):
-        record = records.get(line.key) if line else None
-        if line and record and line.group in (None, record.group):
-            yield record, line.blocks
-
-
-class ProfileLine(msgspec.Struct):
-    """A line of `profiles.jsonl`."""
-
-    key: str
-    profile: Profile
-    group: str | None = None
+    """Read the blocks of each cell that has a record."""
+    return ((record, line.blocks) for record, line in _of_cells(folder, "samples.jsonl"))
 
 
 def read_profiles(folder: Path) -> list[tuple[Record, Profile]]:
-    """Read the profile of each profiled cell, with its record; superseded ones are left out."""
-    lines = [line for line in _lines(folder / "profiles.jsonl", ProfileLine) if line]
-    records = read_records(folder) if lines else {}
-    profiles = {}
-    for line in lines:
-        record = records.get(line.key)
-        if record and line.group in (None, record.group):
-            profiles[line.key] = (record, line.profile)
+    """Read the profile of each profiled cell, with its record."""
+    lines = _of_cells(folder, "profiles.jsonl")
+    profiles = {line.key: (record, line.profile) for record, line in lines if line.profile}
     return list(profiles.values())
 
 
@@ -348,19 +322,27 @@ def read_lines(folder: Path, name: str) -> list[bytes]:
     return [line for part in _pieces(folder / name) for line in part.splitlines()]
 
 
-def _lines(path: Path, kind: type[T]) -> Iterator[T | None]:
+def read_all(path: Path, kind: type[T]) -> Iterator[T | None]:
     """Parse the lines of a file, None for one that cannot be read; skip a torn last line."""
-    for piece in _parsed_pieces(path, kind):
+    for piece in read_pieces(path, kind):
         yield from piece
 
 
-def _parsed_pieces(path: Path, kind: type[T]) -> Iterator[list[T | None]]:
+def read_pieces(path: Path, kind: type[T]) -> Iterator[list[T | None]]:
+    """Parse the lines of a file, some megabytes at a time; None for one that cannot be read."""
     decoder = msgspec.json.Decoder(kind)
     for piece in _pieces(path):
         try:
             yield list(decoder.decode_lines(piece))
         except UNREADABLE:
             yield [_parsed(decoder, line) for line in piece.splitlines()]
+
+
+def _parsed(decoder: msgspec.json.Decoder[T], line: bytes) -> T | None:
+    try:
+        return decoder.decode(line)
+    except UNREADABLE:
+        return None
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
@@ -423,23 +405,6 @@ def _opened(path: Path, most: int = -1) -> BinaryIO:
     return file
 
 
-def _parsed(decoder: msgspec.json.Decoder[T], line: bytes) -> T | None:
-    try:
-        return decoder.decode(line)
-    except UNREADABLE:
-        return None
-
-
-class Sink(Protocol):
-    """Takes finished cells, each with its blocks and its profile."""
-
-    @property
-    def logs(self) -> Path: ...
-    def append(
-        self, record: Record, blocks: list[Block], profile: Profile | None = None
-    ) -> None: ...
-
-
 @dataclass
 class MemoryStore:
     """Keeps finished cells in memory."""
@@ -453,3 +418,6 @@ class MemoryStore:
 
     def append(self, record: Record, blocks: list[Block], profile: Profile | None = None) -> None:
         self.cells.append((record, blocks, profile))
+
+
+Sink: TypeAlias = Store | MemoryStore  # takes finished cells

@@ -1,1 +1,1 @@
-"""What runs under the framework's own Python: standard library, NumPy, one framework."""
+"""The code that runs under a framework's own Python; it needs NumPy and that framework alone."""

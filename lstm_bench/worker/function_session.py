@@ -13,7 +13,7 @@ from lstm_bench.worker.session import Session
 
 
 class FunctionSession(Session):
-    """Calls `run(x, h, c)`, which gives (output, h, c).
+    """Calls `run(x, *states)`, which gives (output, *states): h and c of each layer and direction.
 
     That is `forward`; where x lies in host memory a subclass sets `run` to copy x and y around it.
     """
@@ -41,6 +41,17 @@ class FunctionSession(Session):
     def close(self) -> None:
         self.run = self.forward = self.x = None
         self.start, self.states, self.result = [], [], []
+
+    @property
+    def last_states(self) -> tuple[Array, Array]:
+        """The final h and c of the last call."""
+        states = [np.asarray(state).astype(np.float32) for state in self.result[1:]]
+        return np.stack(states[::2]), np.stack(states[1::2])
+
+
+def states_of(problem: Problem) -> list[Array]:
+    """The initial h and c of each layer and direction in turns."""
+    return [state for pair in zip(problem.h0, problem.c0, strict=True) for state in pair]
 
 
 def batch_major(problem: Problem) -> Array:

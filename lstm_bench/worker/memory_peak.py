@@ -57,7 +57,7 @@ def reset_host_peak() -> bool:
 
 
 def resident() -> int:
-    """What the process holds now; 0 where the system does not say."""
+    """Return the bytes that the process holds now; 0 where the system does not say."""
     return _status("VmRSS") or 0
 
 

@@ -53,14 +53,14 @@ def table(
     wall_ns = statistics.median_low(walls_ns)  # of two the one that was disturbed less
     middle = walls_ns.index(wall_ns)
     parts: dict[str, Part] = {}
-    for one in seen:
-        if one.call == middle:
-            part = parts.setdefault(one.name, Part(one.name, "operator", 0, 0.0, total_s=0.0))
+    for run in seen:
+        if run.call == middle:
+            part = parts.setdefault(run.name, Part(run.name, "operator", 0, 0.0, total_s=0.0))
             part.count += 1
-            part.seconds += one.own_ns / 1e9
-            part.total_s = (part.total_s or 0.0) + one.total_ns / 1e9
-            if one.size is not None:
-                part.size = (part.size or 0) + one.size
+            part.seconds += run.own_ns / 1e9
+            part.total_s = (part.total_s or 0.0) + run.total_ns / 1e9
+            if run.size is not None:
+                part.size = (part.size or 0) + run.size
     profile.wall_s = wall_ns / 1e9
     profile.parts = sorted(parts.values(), key=lambda part: -part.seconds)
     profile.problem = _problem(seen, len(walls_ns), profile, threads)
@@ -68,9 +68,9 @@ def table(
 
 
 def _problem(seen: Sequence[Seen], calls: int, profile: Profile, threads: int) -> str:
-    """Why the table cannot be the whole truth, if it cannot."""
-    counts = [Counter(one.name for one in seen if one.call == call) for call in range(calls)]
-    for name in sorted({one.name for one in seen}):
+    """Say why the table cannot be the whole truth, if it cannot."""
+    counts = [Counter(run.name for run in seen if run.call == call) for call in range(calls)]
+    for name in sorted({run.name for run in seen}):
         of_calls = [count[name] for count in counts]
         if len(set(of_calls)) > 1:
             shown = ", ".join(map(str, of_calls))

@@ -6,14 +6,19 @@ Every implementation gets these arrays and nothing else, so all do the same work
     c(t) = sigmoid(f) c(t-1) + sigmoid(i) tanh(g)
     h(t) = sigmoid(o) tanh(c(t))
 
+A layer of a stack reads what the layer below puts out; the backward direction of a layer starts at
+the last step of each sequence. A sequence that has ended keeps its states, and what is put out
+beyond its end counts for nothing.
+
 `lstm-skip-input` is what DeepBench runs: x(t) is added to each gate as it is.
+`lstm-padded` takes no heed of lengths.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,24 +29,36 @@ from numpy.typing import NDArray
 from lstm_bench.model.types import Check, Shape, Unsupported
 
 Array = NDArray[Any]
-Answer = tuple[Array, Array, Array]  # output (T, B, H), final h (B, H), final c (B, H)
+#: Output (T, B, directions x H), final h and final c (layers x directions, B, H).
+Answer = tuple[Array, Array, Array]
 
+PADDED = "lstm-padded"
 _CHUNK_BYTES = 256 << 20  # of float64 input products held at once
 _PART = 1 << 15  # values that are worth a thread of their own
 
 
 @dataclass(frozen=True, eq=False)
+class Weights:
+    """A layer in one direction as PyTorch has it: w_ih is (4H, I), w_hh (4H, H)."""
+
+    w_ih: Array
+    w_hh: Array
+    b_ih: Array
+    b_hh: Array
+
+
+@dataclass(frozen=True, eq=False)
 class Problem:
-    """Float32 arrays in PyTorch's layout: x is (T, B, I), w_ih (4H, I), w_hh (4H, H)."""
+    """Float32 arrays in PyTorch's layout: x is (T, B, I), h0 and c0 (layers x directions, B, H).
+
+    `weights` are by layer, and by direction within a layer.
+    """
 
     shape: Shape
     x: Array
     h0: Array
     c0: Array
-    w_ih: Array
-    w_hh: Array
-    b_ih: Array
-    b_hh: Array
+    weights: tuple[Weights, ...]
     _shared: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def shared(self, key: str, make: Callable[[], Any]) -> Any:
@@ -52,17 +69,38 @@ class Problem:
 
     @property
     def held(self) -> int:
-        """How many things are held in common so far."""
+        """The number of things that are held in common so far."""
         return len(self._shared)
+
+    def lengths(self, computes: str = "lstm") -> list[int] | None:
+        """The length of each sequence that counts for an implementation; None: all are full."""
+        each = self.shape.each_length
+        whole = computes == PADDED or min(each) == self.shape.timesteps
+        return None if whole else each
+
+    @property
+    def arrays(self) -> list[Array]:
+        """All weights in the order of `nn.LSTM.parameters`."""
+        return [array for weights in self.weights for array in vars(weights).values()]
+
+    @property
+    def single(self) -> tuple[Array, ...]:
+        """x, h0, c0, w_ih, w_hh, b_ih and b_hh, for what runs the plainest layer alone."""
+        if beyond := self.shape.beyond:
+            raise Unsupported(f"it runs {', '.join(beyond)} only")
+        return self.x, self.h0[0], self.c0[0], *self.arrays
 
 
 def make(shape: Shape, seed: int) -> Problem:
     """The problem of this shape and seed: the same arrays in every process and on every machine.
 
-    Biases and states are large enough that a mistake in any of them shows in every precision.
+    Biases and states are large enough that a mistake in any of them shows in every precision. Steps
+    beyond the end of a sequence are filled like the others: a row that reads them is wrong.
     """
     h, b, t, i = shape.hidden, shape.batch, shape.timesteps, shape.input_size
-    rng = np.random.default_rng([seed, h, b, t, i])
+    count = shape.layers * shape.directions
+    stack = [shape.layers, shape.directions] if count > 1 else []
+    rng = np.random.default_rng([seed, h, b, t, i, *stack])
 
     def uniform(limit: float, *size: int) -> Array:
         return rng.uniform(-limit, limit, size).astype(np.float32)
@@ -70,12 +108,18 @@ def make(shape: Shape, seed: int) -> Problem:
     return Problem(
         shape=shape,
         x=rng.standard_normal((t, b, i), dtype=np.float32),
-        h0=uniform(0.9, b, h),
-        c0=uniform(1.5, b, h),
-        w_ih=uniform(i**-0.5, 4 * h, i),
-        w_hh=uniform(h**-0.5, 4 * h, h),
-        b_ih=uniform(0.7, 4 * h),
-        b_hh=uniform(0.7, 4 * h),
+        h0=uniform(0.9, count, b, h),
+        c0=uniform(1.5, count, b, h),
+        weights=tuple(
+            Weights(
+                w_ih=uniform(width**-0.5, 4 * h, width),
+                w_hh=uniform(h**-0.5, 4 * h, h),
+                b_ih=uniform(0.7, 4 * h),
+                b_hh=uniform(0.7, 4 * h),
+            )
+            for width in shape.widths
+            for _ in range(shape.directions)
+        ),
     )
 
 
@@ -90,33 +134,70 @@ def reference(problem: Problem, computes: str = "lstm") -> Answer:
     s = problem.shape
     if computes == "lstm-skip-input":
         check_skippable(s)
+    lengths = problem.lengths(computes)
+    ends = None if lengths is None else np.array(lengths)
+    h, c = problem.h0.astype(np.float64), problem.c0.astype(np.float64)
+    x = problem.x
+    for layer in range(s.layers):
+        outputs = []
+        for direction in range(s.directions):
+            place = layer * s.directions + direction
+            weights, states = problem.weights[place], (h[place], c[place])
+            order = _backwards(s, ends) if direction else None
+            given = x if order is None else np.take_along_axis(x, order, 0)
+            output = _direction(given, weights, *states, ends, computes == "lstm-skip-input")
+            outputs.append(output if order is None else np.take_along_axis(output, order, 0))
+        x = outputs[0] if s.directions == 1 else np.concatenate(outputs, axis=2)
+    return x, h, c
+
+
+def _backwards(shape: Shape, ends: Array | None) -> Array:
+    """Indices (T, B, 1) that turn each sequence round and leave what is beyond its end."""
+    steps = np.arange(shape.timesteps)[:, None]
+    last = (shape.timesteps if ends is None else ends) - 1
+    turned = np.where(steps <= last, last - steps, steps)
+    return np.broadcast_to(turned, (shape.timesteps, shape.batch))[:, :, None]
+
+
+def _direction(
+    x: Array, weights: Weights, h: Array, c: Array, ends: Array | None, skip_input: bool
+) -> Array:
+    """One layer in one direction from the states h and c, which become the last ones."""
+    timesteps, batch, width = x.shape
+    hidden = h.shape[1]
     w_ih, w_hh, bias = (
         np.asarray(v, np.float64).T
-        for v in (problem.w_ih, problem.w_hh, problem.b_ih.astype(np.float64) + problem.b_hh)
+        for v in (weights.w_ih, weights.w_hh, weights.b_ih.astype(np.float64) + weights.b_hh)
     )
-    h, c = problem.h0.astype(np.float64), problem.c0.astype(np.float64)
-    output = np.empty((s.timesteps, s.batch, s.hidden))
-    chunk = max(1, _CHUNK_BYTES // (8 * s.batch * 4 * s.hidden))
-    parts = _parts(s.batch, 4 * s.hidden)
+    output = np.empty((timesteps, batch, hidden))
+    chunk = max(1, _CHUNK_BYTES // (8 * batch * 4 * hidden))
+    parts = _parts(batch, 4 * hidden)
+    before = h.copy()
     with ThreadPoolExecutor(len(parts)) as pool:
         each = pool.map if len(parts) > 1 else map
-        for start in range(0, s.timesteps, chunk):
-            x = problem.x[start : start + chunk].astype(np.float64)
-            rows = x.reshape(-1, s.input_size)  # one product, not one a step
-            from_input = np.tile(rows, 4) if computes == "lstm-skip-input" else rows @ w_ih
+        for start in range(0, timesteps, chunk):
+            rows = x[start : start + chunk].astype(np.float64).reshape(-1, width)  # one product
+            from_input = np.tile(rows, 4) if skip_input else rows @ w_ih
             from_input += bias
-            from_input = from_input.reshape(len(x), s.batch, -1)
-            for step, gates in enumerate(from_input, start):
-                gates += h @ w_hh
-                h = output[step]
-                list(each(_cell, *zip(*((gates[p], c[p], h[p]) for p in parts), strict=True)))
-    return output, h.copy(), c
+            for step, gates in enumerate(from_input.reshape(-1, batch, 4 * hidden), start):
+                gates += before @ w_hh
+                kept = None if ends is None else (ends <= step, before, c.copy())
+                before = output[step]
+                shares = zip(*((gates[p], c[p], before[p]) for p in parts), strict=True)
+                list(each(_cell, *shares))
+                if kept:  # sequences that have ended keep their states
+                    over, h_kept, c_kept = kept
+                    before[over], c[over] = h_kept[over], c_kept[over]
+    h[:] = before
+    return output
 
 
 def check_skippable(shape: Shape) -> None:
     """Refuse a shape whose input cannot be added to the gates without its projection."""
-    if shape.input_size != shape.hidden:
-        raise Unsupported("skipping the input projection needs an input as wide as the hidden size")
+    if shape.input_size != shape.hidden or shape.beyond:
+        raise Unsupported(
+            "skipping the input projection needs one layer, and an input as wide as it"
+        )
 
 
 def _cell(gates: Array, c: Array, h: Array) -> None:
@@ -141,14 +222,22 @@ def _parts(rows: int, width: int) -> list[slice]:
     return [slice(a, b) for a, b in itertools.pairwise(edges)]
 
 
-def check(answer: Answer, expected: Answer, tolerance: float) -> Check:
-    """Hold an answer against the reference; NaN, infinity and a wrong shape all fail."""
+def check(
+    answer: Answer, expected: Answer, tolerance: float, lengths: Sequence[int] | None = None
+) -> Check:
+    """Hold an answer against the reference; NaN, infinity and a wrong shape all fail.
+
+    What is put out beyond the end of a sequence, by `lengths`, counts for nothing.
+    """
     worst_abs, worst_rel = 0.0, 0.0
     reasons = []
     for name, got, want in zip(("output", "final h", "final c"), answer, expected, strict=True):
         if got.shape != want.shape:
             reason = f"{name} has shape {got.shape}, expected {want.shape}"
             return Check(float("inf"), float("inf"), tolerance, False, reason)
+        if lengths and name == "output":
+            inside = np.arange(len(got))[:, None] < np.array(lengths)
+            got, want = got[inside], want[inside]
         error, scale = _largest(got, want)
         # np.max, not max: NaN must win
         worst_abs = float(np.max([worst_abs, error]))

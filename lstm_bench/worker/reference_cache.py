@@ -6,6 +6,7 @@ name on any disk and goes with the last process that holds it, so a killed run l
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 from typing import TYPE_CHECKING
@@ -31,9 +32,12 @@ def get(file: int, shape: Shape) -> Answer | None:
     """Read what another worker has written, without a copy; None if nobody has finished that."""
     import numpy as np
 
-    state, sizes = shape.batch * shape.hidden, (shape.batch, shape.hidden)
-    if os.fstat(file).st_size < 8 * state * (shape.timesteps + 2):
+    columns, count = shape.directions * shape.hidden, shape.layers * shape.directions
+    sizes = (shape.timesteps, shape.batch, columns), *[(count, shape.batch, shape.hidden)] * 2
+    values = [math.prod(size) for size in sizes]
+    if os.fstat(file).st_size < 8 * sum(values):
         return None
     whole = np.frombuffer(mmap.mmap(file, 0, access=mmap.ACCESS_READ), dtype=np.float64)
-    output, h, c = np.split(whole, [state * shape.timesteps, state * (shape.timesteps + 1)])
-    return output.reshape(shape.timesteps, *sizes), h.reshape(sizes), c.reshape(sizes)
+    parts = np.split(whole, np.cumsum(values)[:-1])
+    output, h, c = (part.reshape(size) for part, size in zip(parts, sizes, strict=True))
+    return output, h, c

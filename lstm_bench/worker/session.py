@@ -30,7 +30,10 @@ class Session:
         """Return when all calls are done; where calls are synchronous there is nothing to do."""
 
     def outputs(self) -> Answer:
-        """The last call's output (T, B, H), final h and final c (B, H), as float arrays."""
+        """The last call's answer, as float arrays.
+
+        Output (T, B, directions x H), final h and final c (layers x directions, B, H).
+        """
         raise NotImplementedError
 
     def restart(self) -> None:

@@ -13,9 +13,12 @@ import resource
 import statistics
 import time
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lstm_bench.model.types import Block, Sampling, WarmUp
+
+if TYPE_CHECKING:
+    from lstm_bench.worker.session import Session
 
 
 class Clock(Protocol):
@@ -65,17 +68,10 @@ def no_collection() -> Iterator[None]:
         gc.enable()
 
 
-class Timed(Protocol):
-    """What is timed: see `worker.session.Session`."""
-
-    def time_each(self, calls: int, clock: Clock) -> list[int]: ...
-    def time_queued(self, calls: int, clock: Clock) -> int: ...
-
-
 SETTLED = 0.02  # two half-windows whose medians agree within this are one steady state
 
 
-def warm_up(session: Timed, sampling: Sampling, clock: Clock) -> WarmUp:
+def warm_up(session: Session, sampling: Sampling, clock: Clock) -> WarmUp:
     """Call until the time per call is steady, or until the cap.
 
     The very first call is no guide: it may be all tracing and compilation. One more is always
@@ -109,12 +105,12 @@ def calls_per_block(call_s: float, sampling: Sampling, kinds: int = 1) -> int:
 
 
 def _patience_s(sampling: Sampling) -> float:
-    """For one kind of calls: those before a block, its own and its queue are one request."""
+    """The time for one kind of calls: a request has those before a block, its own, its queue."""
     return sampling.timeout_s / 3
 
 
 def block(
-    session: Timed,
+    session: Session,
     sampling: Sampling,
     clock: Clock,
     round_number: int,
@@ -153,7 +149,7 @@ def block(
 SETTLE_S, SLOW_S = 0.005, 0.05
 
 
-def settle(session: Timed, clock: Clock, call_s: float, calls: int, block_s: float) -> None:
+def settle(session: Session, clock: Clock, call_s: float, calls: int, block_s: float) -> None:
     """Untimed calls before a block: other workers had the caches, and an idle core slows down.
 
     One call, or as many as fill a few milliseconds, but no more than a block; none where a block is

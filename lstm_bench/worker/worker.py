@@ -74,15 +74,16 @@ class Worker:
         self._references: dict[str, problems.Answer] = {}
 
     def answer(self, verb: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Answer a request.
+        """Answer a request; features are loaded for verbs of theirs alone.
 
-        Behind the door `request` a feature has further ones: functions of the worker and of the
-        request's fields, by verb.
+        Behind the door `request` a feature has functions of the worker and of the request's fields,
+        by verb.
         """
-        for requests in features.behind("request"):
-            if verb in requests:
-                reply: Mapping[str, Any] = requests[verb](self, **request)
-                return reply
+        if not hasattr(self, verb):
+            for requests in features.behind("request"):
+                if verb in requests:
+                    reply: Mapping[str, Any] = requests[verb](self, **request)
+                    return reply
         reply = getattr(self, verb)(**request)
         return reply
 
@@ -198,7 +199,9 @@ class Worker:
         expected = self._references[held.implementation.computes]
         carried = self.settings.state == "carried"
         answer = _followed(held.session) if carried else held.session.outputs()
-        return problems.check(answer, expected, held.tolerance)
+        assert self._problem
+        lengths = self._problem.lengths(held.implementation.computes)
+        return problems.check(answer, expected, held.tolerance, lengths)
 
     def _problem_of(self, shape: Shape) -> problems.Problem:
         """The problem at hand; a new shape drops the old one with all that hangs on it."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lstm_kernels import Unsupported
+from lstm_kernels import Unsupported, native
 from lstm_kernels.compiler import Compiler
 
 SOURCES = Path(__file__).resolve().parent.parent / "src" / "lstm_kernels"
@@ -17,6 +17,15 @@ H200 = {"major": 9, "minor": 0, "multiprocessors": 132, "shared_bytes": 232448}
 A100 = {"major": 8, "minor": 0, "multiprocessors": 108, "shared_bytes": 166912}
 #: Largest error of an output that is not fp32's: as the benchmark has them.
 TOLERANCES = {"tf32": 1e-2, "fp16": 1e-2, "bf16": 6e-2, "int8": 1e-1}
+
+
+def built_native():
+    """`lstm_kernels.native`; skips where the library was not built."""
+    try:
+        native.library()
+    except Unsupported as reason:
+        pytest.skip(str(reason), allow_module_level=True)
+    return native
 
 
 def problem(hidden, inputs, batch, timesteps, seed=0, scale=1.0):
@@ -72,6 +81,27 @@ def assert_carried(lstm, arrays, tolerance, calls=4):
     found = carried(lstm, arrays, calls)
     right = reference(np.tile(arrays[0], (calls, 1, 1)), *arrays[1:])
     assert all(np.abs(a - b).max() < tolerance for a, b in zip(found, right, strict=True))
+
+
+#: What packed weights may be off by: two halves of fp32, one of them, and shorter ones.
+PACKED = pytest.mark.parametrize(
+    ("split", "storage", "tolerance"),
+    [(True, "fp32", 1e-6), (False, "fp32", 1e-3), (False, "fp16", 1e-3), (False, "bf16", 1e-2)],
+)
+
+
+def assert_every_weight_is_there_once(hidden, plans, sums, tolerance):
+    """What the kernel of each plan adds up for one h, by `sums`, is the product: [gate][unit]."""
+    rng = np.random.default_rng(1)
+    w_hh = rng.uniform(-3, 3, (4 * hidden, hidden)).astype(np.float32)
+    h = rng.uniform(-1, 1, hidden)
+    right = w_hh.reshape(4, hidden, hidden).astype(np.float64) @ h
+    assert plans
+    for plan in plans:
+        packed, scale = plan.pack(w_hh)
+        got = sums(packed, plan, h) * scale
+        assert np.abs(got[:, :hidden] - right).max() < tolerance * np.abs(right).max()
+        assert not got[:, hidden:].any()  # padding
 
 
 def compiler(architecture):

@@ -109,7 +109,7 @@ struct Call {
     int hidden, batch, timesteps, share;
 };
 struct CUmod_st {
-    std::string functions[17] = {"lstm_recurrence", "input_split", "input_gemm", "input_gemm_hopper", "limit_launch", "limit_block", "limit_cluster",
+    std::string functions[18] = {"lstm_recurrence", "input_split", "input_gemm", "input_gemm_hopper", "input_vectors", "limit_launch", "limit_block", "limit_cluster",
                                  "limit_cluster_barrier", "limit_grid", "limit_grid_inbox", "limit_grid_barrier", "limit_cell", "limit_cell_fast", "limit_fma", "limit_read", "limit_mma", "limit_multicast"};
 };
 static CUlaunchConfig last_launch;
@@ -142,6 +142,24 @@ CUresult cuModuleGetFunction(CUfunction* f, CUmodule m, const char* name) {
 }
 CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int value) { return value > 232448 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS; }
 CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction, const CUlaunchConfig* config) { *clusters = 112 / int(config->attrs->value.clusterDim.x); return CUDA_SUCCESS; }
+// No product: each column of a row of the result is the first value of the row of x. Where x lies the halves say.
+static CUresult multiplied(const std::string& name, const CUlaunchConfig& config, void** arguments) {
+    if (config.gridDimY > 65535) return CUDA_ERROR_INVALID_VALUE;
+    const auto pointer = [&](int i) { return *static_cast<void**>(arguments[i]); };
+    const auto number = [&](int i) { return *static_cast<int*>(arguments[i]); };
+    const bool split = name == "input_split", vectors = name == "input_vectors";
+    struct Rows { float* x; int width; };
+    const auto halves = static_cast<Rows*>(pointer(vectors ? 0 : split ? 1 : 0));
+    const Rows given{static_cast<float*>(pointer(0)), number(split ? 5 : vectors ? 5 : 9)};
+    const int rows = split ? 0 : number(vectors ? 3 : 7), columns = split ? 0 : number(vectors ? 4 : 8);
+    float* const out = split ? nullptr : static_cast<float*>(pointer(vectors ? 2 : 6));
+    queued(config.hStream, [=] {
+        if (split) { *halves = given; return; }
+        const Rows from = vectors ? given : *halves;
+        for (size_t i = 0; i < size_t(rows); ++i) std::fill_n(out + i * columns, columns, from.x[i * from.width]);
+    });
+    return CUDA_SUCCESS;
+}
 // No LSTM: y is the projected input gate, h_last and c_last are h0 and c0. What a kernel does only a GPU can show.
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** arguments, void**) {
     const std::string& name = *reinterpret_cast<std::string*>(f);
@@ -152,7 +170,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** arg
         if (late) **static_cast<int**>(arguments[0]) = 1;
         return CUDA_SUCCESS;
     }
-    if (name != "lstm_recurrence") return CUDA_ERROR_NOT_SUPPORTED;
+    if (name.substr(0, 6) == "input_") return multiplied(name, *config, arguments);
     last_launch = *config;
     last_cluster = last_cooperative = 0;
     for (unsigned i = 0; i < config->numAttrs; ++i) {

@@ -1,25 +1,28 @@
 """`lstm_kernels.LSTM` without a GPU: which path a call takes, and what the kernels are given.
 
 Fake libraries take the GPU's place: y is then the product of the input gate, and the last states
-are the first. What it computes on a GPU: test_on_gpu.py.
+are the first. What it computes on a GPU: test_onnative.py.
 """
 
 import contextlib
 import copy
 import ctypes
 import pickle
+import threading
 from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cases import H200, problem
+from cases import H200, built_native, problem
 
 from lstm_kernels import Unsupported, cache
 from lstm_kernels import layer as kernels
 
 torch = pytest.importorskip("torch", reason="the drop-in is PyTorch's")
-_gpu = pytest.importorskip("lstm_kernels._gpu", reason="the extension was not built")
+native = built_native()
+
+from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 
 import lstm_kernels  # noqa: E402
 from lstm_kernels import lstm as layers  # noqa: E402
@@ -60,20 +63,22 @@ def gpu(library, monkeypatch):
         fit_ahead=lambda plans: None,
         identity=lambda: "kernels",
     )
-    tools = (_gpu, [library] * 3, compiler, H200)
+    tools = ([library] * 3, compiler, H200)
     monkeypatch.setattr(kernels, "toolbox", lambda: tools)
     monkeypatch.setattr(kernels, "fastest", fastest)
     monkeypatch.setattr(stack, "DEVICE", torch.device("cpu"))
     monkeypatch.setattr(stack, "capability", lambda: layers.CAPABILITY)
     monkeypatch.setattr(stack, "_made", {"late": Late()})
     monkeypatch.setattr(stack, "stream", lambda: 0)
-    monkeypatch.setattr(layers, "_heard_once", 0)
+    monkeypatch.setattr(stack, "capturing", lambda: seen.capturing)
+    monkeypatch.setattr(stack, "other_device", lambda: False)
+    monkeypatch.setattr(layers._Thread, "raised", 0)
+    monkeypatch.setattr(layers, "_THREAD", layers._Thread())
     monkeypatch.setattr(layers, "COUNTS", Counter())
     for name, stand_in in {
         "device": contextlib.nullcontext,
         "synchronize": wait,
         "Stream": lambda device: None,
-        "is_current_stream_capturing": lambda: seen.capturing,
     }.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
     return seen
@@ -131,16 +136,13 @@ def test_tensors_go_in_and_out_as_they_do_with_nn_lstm(gpu, changes, batch_first
     assert on_kernels() == 6
 
 
-def test_one_sequence_needs_no_batch(gpu):
+def test_inputs_need_no_batch_nor_be_contiguous(gpu):
     layer = made(num_layers=2)
     x, (h0, c0) = torch.randn(7, INPUT), torch.randn(2, 2, HIDDEN)
     y, (h, c) = like(layer)(x, (h0, c0))
     assert close(y, expected(layer, x))
     assert torch.equal(h, h0)
     assert torch.equal(c, c0)
-
-
-def test_inputs_need_not_be_contiguous(gpu):
     layer = made()
     x = torch.randn(INPUT, 4, 6).permute(2, 1, 0)
     wide = torch.randn(1, 4, 2 * HIDDEN)
@@ -161,13 +163,117 @@ def test_a_plan_is_measured_once_for_a_batch_and_a_power_of_two_of_timesteps(gpu
     assert "units" in fast.path(2, 6)
 
 
-def test_few_batch_sizes_keep_their_weights(gpu):
-    fast = like(made())
-    for batch in (*range(1, 20), 1):
-        fast(torch.randn(5, batch, INPUT))
-    (cell,) = layers._STACKS[fast].by_precision["tf32"].cells
-    assert len(cell._loaded) == stack.KEPT
-    assert on_kernels() == 20
+def test_the_batch_sizes_that_were_used_last_keep_their_weights(gpu, monkeypatch):
+    fast, loads, really = like(made(num_layers=2)), [], kernels.loaded
+    monkeypatch.setattr(kernels, "loaded", lambda *args: loads.append(1) or really(*args))
+
+    def loaded_for(*batches):
+        loads.clear()
+        for batch in batches:
+            fast(torch.randn(5, batch, INPUT))
+        return len(loads)
+
+    loaded_for(*range(1, stack.KEPT + 1))
+    live = gpu.fake.fake_live()
+    assert loaded_for(1, stack.KEPT + 1, 1, 3) == 2 * 2, "a trial and the weights, of two layers"
+    assert gpu.fake.fake_live() == live, "one came, one went"
+    assert loaded_for(2) == 2, "it was used longest ago"
+    assert "units" in fast.path(4, 5)
+    assert fast.path(99, 5) == like(made()).path(1, 5) == stack.UNKNOWN
+    loaded_for(*range(1, 40))
+    assert gpu.fake.fake_live() == live
+    (kept,) = layers._STACKS[fast].by_precision.values()
+    assert len(kept._batches) == stack.KEPT
+
+
+def test_what_is_remembered_of_shapes_is_bounded(gpu, monkeypatch):
+    monkeypatch.setattr(stack, "REMEMBERED", 4)
+    layer = made(bidirectional=True)
+    fast = like(layer)
+    for timesteps in (*range(1, 12), 1):
+        x = torch.randn(timesteps, 2, INPUT)
+        assert close(fast(x)[0], expected(layer, x))
+    packed = layers._STACKS[fast]
+    (kept,) = packed.by_precision.values()
+    (batch,) = kept._batches.values()
+    assert max(map(len, (packed.known, kept._chosen, kept._paths, batch.routes))) <= 4
+    assert on_kernels() == 12
+
+
+def test_a_graph_keeps_what_it_reads_once(gpu):
+    fast, x = like(made()), torch.randn(5, 2, INPUT)
+    before = gpu.fake.fake_live()
+    fast(x)
+    live = gpu.fake.fake_live()
+    gpu.capturing = True
+    for _ in range(10):
+        fast(x)
+    assert len(layers._STACKS[fast].captured) == 1
+    gpu.capturing = False
+    fast.refresh()
+    assert gpu.fake.fake_live() == live
+    fast.weight_hh_l0.zero_()
+    for _ in range(3):
+        fast(x)
+    assert gpu.fake.fake_live() == live + live - before, "the new weights came beside them"
+    del fast
+    assert gpu.fake.fake_live() == before
+
+
+def test_without_memory_on_the_gpu_nn_lstm_takes_it(gpu, monkeypatch):
+    def limit(size):
+        gpu.fake.fake_set_limit(ctypes.c_size_t(size))
+
+    fast, x, emptied = like(made()), torch.randn(5, 2, INPUT), []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append("what PyTorch holds"))
+    limit(0)
+    try:
+        for _ in range(2):
+            assert torch.equal(fast(x)[0], torch.nn.LSTM.forward(fast, x)[0])
+        assert len(emptied) == 1
+        monkeypatch.setattr(torch.cuda, "empty_cache", lambda: limit(1 << 34))
+        fast.refresh()
+        fast(x)
+        assert on_kernels() == 1
+    finally:
+        limit(1 << 34)
+
+
+def test_another_current_gpu_stays_the_current_one(gpu, monkeypatch):
+    entered, fast, x = [], like(made()), torch.randn(5, 2, INPUT)
+    fast(x)
+    on = contextlib.nullcontext()
+    monkeypatch.setattr(torch.cuda, "device", lambda one: entered.append(one) or on)
+    monkeypatch.setattr(stack, "other_device", lambda: True)
+    fast(x)
+    assert entered == [stack.DEVICE]
+
+
+def test_explain_measures_nothing_and_leaves_nothing(gpu):
+    fast, x = like(made()), torch.randn(5, 2, INPUT)
+    assert fast.explain(x) == "kernels: tf32, measured at the first call"
+    assert fast not in layers._STACKS
+    fast(x)
+    assert "units" in fast.explain(x)
+    longer = torch.randn(50, 2, INPUT)
+    assert fast.explain(longer).endswith("measured at the first call")
+    wide = like(torch.nn.LSTM(INPUT, 3000))
+    assert "no kernel holds a layer of 3000 units in tf32" in wide.explain(x)
+    h0 = torch.full((1, 2, HIDDEN), 1e6)
+    assert "an initial h above 32768" in fast.explain(x, (h0, h0))
+    fast.weight_hh_l0.zero_()
+    for _ in range(2):
+        assert "just changed" in fast.explain(x)
+    assert gpu.measured == [(2, 5)]
+    assert on_kernels() == 1
+
+
+def test_tune_measures(gpu):
+    fast = like(made(batch_first=True))
+    assert "units" in lstm_kernels.tune(fast, batch=2, timesteps=5)
+    fast.weight_hh_l0.zero_()
+    assert "units" in lstm_kernels.tune(fast, batch=3, timesteps=5)
+    assert gpu.measured == [(2, 5), (3, 5)]
 
 
 @pytest.fixture
@@ -233,23 +339,72 @@ def test_a_known_shape_can_be_captured_and_a_new_one_is_nn_lstms(gpu):
     gpu.capturing = False
     fast(x)
     gpu.capturing = True
+    assert fast.explain(x).startswith("kernels: ")
     fast(x)
     fast(torch.randn(6, 2, INPUT))
     assert on_kernels() == 3, "the same power of two of timesteps"
     assert gpu.measured == [(2, 5)]
+    gpu.capturing = False
+    for batch in range(3, 3 + stack.KEPT):
+        fast(torch.randn(5, batch, INPUT))
+    gpu.capturing = True
+    assert fast.explain(x).startswith("nn.LSTM: a shape that is new"), "its weights made room"
+
+
+average = torch.optim.swa_utils
+
+
+def averaged(layer, **options):
+    """As `AveragedModel` writes the model that it keeps."""
+    model = average.AveragedModel(torch.nn.Module(), **options)
+    model.module, model.n_averaged = layer, torch.tensor(1)
+    model.update_parameters(made())
+
+
+def fused(layer, kind):
+    for parameter in layer.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    kind(layer.parameters(), lr=0.1, fused=True).step()
+
+
+def anew(layer):
+    layer.weight_ih_l0 = torch.nn.Parameter(torch.zeros(4 * HIDDEN, INPUT))
+
+
+def through_data(layer):
+    for parameter in layer.parameters():
+        parameter.data.copy_(parameter.data * 2)
+    layer.refresh()
+
+
+def from_vector(layer):
+    vector = torch.randn(sum(parameter.numel() for parameter in layer.parameters()))
+    torch.nn.utils.vector_to_parameters(vector, layer.parameters())
 
 
 WRITES = {
-    "in place": lambda layer, like_it: layer.weight_ih_l0.zero_(),
-    "a new parameter": lambda layer, like_it: setattr(
-        like_it, "weight_ih_l0", torch.nn.Parameter(torch.zeros(4 * HIDDEN, INPUT))
+    "in place": lambda layer: layer.weight_ih_l0.zero_(),
+    "copy_": lambda layer: layer.weight_ih_l0.copy_(torch.zeros(4 * HIDDEN, INPUT)),
+    "detached": lambda layer: layer.weight_ih_l0.detach().zero_(),
+    "init": lambda layer: torch.nn.init.orthogonal_(layer.weight_ih_l0),
+    "a new parameter": anew,
+    "load_state_dict": lambda layer: layer.load_state_dict(made().state_dict()),
+    "load_state_dict, assigned": lambda layer: layer.load_state_dict(
+        made().state_dict(), assign=True
     ),
-    "load_state_dict": lambda layer, like_it: like_it.load_state_dict(made().state_dict()),
-    "an optimiser that moves no version": lambda layer, like_it: stepped(layer),
-    "data, with refresh": lambda layer, like_it: (
-        layer.weight_ih_l0.data.zero_(),
-        like_it.refresh(),
+    "an optimiser that moves no version": lambda layer: stepped(layer),
+    "fused SGD": lambda layer: fused(layer, torch.optim.SGD),
+    "fused Adam": lambda layer: fused(layer, torch.optim.Adam),
+    "fused AdamW": lambda layer: fused(layer, torch.optim.AdamW),
+    "AveragedModel": averaged,
+    "EMA": lambda layer: averaged(layer, multi_avg_fn=average.get_ema_multi_avg_fn(0.5)),
+    "EMA, one by one": lambda layer: averaged(layer, avg_fn=average.get_ema_avg_fn(0.5)),
+    "lerp_": lambda layer: torch._foreach_lerp_(
+        [*layer.parameters()], [torch.randn_like(p) for p in layer.parameters()], 0.5
     ),
+    "vector_to_parameters": from_vector,
+    "half and float": lambda layer: layer.half().float(),
+    "data, with refresh": through_data,
 }
 
 
@@ -271,16 +426,57 @@ def stepped(layer):
 
 @pytest.mark.parametrize("write", WRITES)
 def test_weights_are_those_of_the_call(gpu, write):
-    layer = made()
-    x, fast = torch.randn(5, 2, INPUT), like(layer)
+    fast, x = like(made()), torch.randn(5, 2, INPUT)
     before = fast(x)[0]
-    WRITES[write](layer, fast)
+    WRITES[write](fast)
     got = fast(x)[0]
     if write != "data, with refresh":
         assert torch.equal(got, torch.nn.LSTM.forward(fast, x)[0]), "changed: once by nn.LSTM"
         got = fast(x)[0]
     assert close(got, expected(fast, x))
-    assert not close(got, before)
+    assert on_kernels() == 2
+    if write != "half and float":
+        assert not close(got, before)
+
+
+@pytest.mark.parametrize("write", ["fused Adam", "in place", "half and float"])
+def test_weights_of_a_graph_of_torch_are_those_of_the_call(gpu, write):
+    layer, x = made(), torch.randn(5, 2, INPUT)
+
+    def call():
+        switches = True, 1, False, False, "tf32", torch.float32
+        return operator.lstm(x, None, None, layer._flat_weights, *switches)[0]
+
+    for _ in range(2):
+        assert close(call(), expected(layer, x))
+    WRITES[write](layer)
+    call()
+    assert close(call(), expected(layer, x))
+    assert on_kernels() >= 3
+
+
+def test_weights_that_become_inference_tensors_are_nn_lstms(gpu):
+    fast, x = like(made()), torch.randn(5, 2, INPUT)
+    fast(x)
+    with torch.inference_mode():
+        anew(fast)
+        for _ in range(2):
+            assert torch.equal(fast(x)[0], torch.nn.LSTM.forward(fast, x)[0])
+    assert "inference mode" in fast.explain(x)
+    anew(fast)
+    fast(x)
+    assert close(fast(x)[0], expected(fast, x))
+    assert on_kernels() == 2
+
+
+def test_no_other_weights_can_come_to_lie_where_the_packed_ones_were(gpu):
+    fast, x = like(made()), torch.randn(5, 2, INPUT)
+    fast(x)
+    old = StorageWeakRef(fast.weight_ih_l0.untyped_storage())
+    fast.weight_ih_l0.data = torch.zeros(4 * HIDDEN, INPUT)
+    assert not old.expired(), "their address is how a change is seen"
+    fast(x)
+    assert old.expired()
 
 
 def test_weights_that_change_with_every_call_are_left_to_nn_lstm(gpu):
@@ -294,20 +490,98 @@ def test_weights_that_change_with_every_call_are_left_to_nn_lstm(gpu):
     assert len(gpu.measured) == 1
 
 
-def test_a_call_that_gave_up_is_said_by_the_next_or_by_synchronize(gpu):
-    fast, other = like(made()), like(made())
+def fails(call):
+    """Whether it raises for a lost call."""
+    try:
+        call()
+    except RuntimeError as error:
+        return "gave up" in str(error)
+    return False
+
+
+def elsewhere(call):
+    """What a call gives in a thread of its own."""
+    answers = []
+
+    def work():
+        with torch.no_grad():
+            answers.append(call())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    return answers[0]
+
+
+def lost(gpu, layer, x):
+    """A call that gives up."""
+    gpu.fake.fake_set_late(1)
+    layer(x)
+    gpu.fake.fake_set_late(0)
+
+
+def test_a_lost_call_is_raised_once_to_every_caller(gpu):
+    fast, other, idle = like(made()), like(made()), like(made())
     x = torch.randn(5, 2, INPUT)
-    fast(x)
-    other(x)
-    fast.check()
-    for ask in (lstm_kernels.synchronize, fast.check, lambda: fast(x), lambda: other(x)):
-        gpu.fake.fake_set_late(1)
-        fast(x)
-        gpu.fake.fake_set_late(0)
-        with pytest.raises(RuntimeError, match="gave up"):
-            ask()
-        fast(x)  # and then it is as good as new
-    fast.check()
+    callers = [lstm_kernels.synchronize, fast.check, other.check, lambda: fast(x), lambda: other(x)]
+    for one in (fast, other):
+        one(x)
+    for turn in range(5):
+        assert not any(map(fails, callers))
+        lost(gpu, fast, x)
+        in_turn = callers[turn:] + callers[:turn]
+        assert sum(map(fails, in_turn)) == 3, "each layer, and the thread"
+    assert not any(map(fails, [*callers, lambda: idle(x)]))
+
+
+def test_the_next_call_of_a_layer_raises_whatever_was_written_since(gpu):
+    fast, other, x = like(made()), like(made()), torch.randn(5, 2, INPUT)
+    for one in (fast, other):
+        one(x)
+    lost(gpu, fast, x)
+    fast.refresh()
+    other.weight_hh_l0.zero_()
+    for one in (fast, other):
+        assert [fails(lambda: one(x)) for _ in range(3)] == [True, False, False]  # noqa: B023
+
+
+def test_each_thread_that_calls_is_warned_and_those_that_come_later_are_not(gpu):
+    fast, x = like(made()), torch.randn(5, 2, INPUT)
+    called, warned = threading.Event(), threading.Event()
+
+    def others():
+        with torch.no_grad():
+            fast(x)
+        called.set()
+        warned.wait(10)
+        return [fails(lstm_kernels.synchronize) for _ in range(2)]
+
+    found = []
+    thread = threading.Thread(target=lambda: found.append(others()))
+    thread.start()
+    called.wait(10)
+    lost(gpu, fast, x)
+    assert fails(lstm_kernels.synchronize)
+    assert not elsewhere(lambda: fails(lstm_kernels.synchronize))
+    warned.set()
+    thread.join()
+    assert found == [[True, False]]
+
+
+def test_a_lost_call_is_counted_once_however_many_threads_see_it(gpu):
+    flag = stack.late()
+
+    class Second:
+        """Gets the lock after another thread has counted."""
+
+        def __enter__(self):
+            flag.value[0], flag.times = 0, flag.times + 1
+
+        def __exit__(self, *_):
+            pass
+
+    flag.lock, flag.value[0] = Second(), 1
+    assert stack.lost_calls() == 1
 
 
 REFUSED = {
@@ -367,6 +641,13 @@ def test_a_large_or_unknown_h0_is_nn_lstms(gpu):
     states[0].add_(1e6)
     fast(x, states)
     assert on_kernels() == 2, "written since: looked at again"
+
+
+def test_without_a_gpu_there_is_nothing_to_wait_for():
+    layer = lstm_kernels.LSTM(INPUT, HIDDEN)
+    layer(torch.randn(5, 2, INPUT))
+    layer.check()
+    lstm_kernels.synchronize()
 
 
 def test_it_is_an_nn_lstm(gpu):
@@ -462,6 +743,8 @@ def test_what_looks_at_the_class_takes_a_restored_model():
     parameters = list(model.parameters())
     assert type(lstm_kernels.restore(model)[0]) is torch.nn.LSTM
     assert "precision" not in vars(model[0])
+    ours = torch.nn.ModuleList([lstm_kernels.LSTM(INPUT, HIDDEN), like(made())])
+    assert {type(layer) for layer in lstm_kernels.restore(ours)} == {torch.nn.LSTM}
     assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
     quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.LSTM}, torch.qint8)
     assert "quantized" in type(quantised[0]).__module__

@@ -2,7 +2,7 @@
 
 They compile, without spilling registers, for every architecture that they are meant for; weights
 lie where the kernels look for them; the extension launches what it is told to, over fake libraries.
-What they compute is checked on a GPU, by test_on_gpu.py and the sweeps of the repository.
+What they compute is checked on a GPU, by test_onnative.py and the sweeps of the repository.
 """
 
 import ctypes
@@ -11,7 +11,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cases import A100, H200, compiler, problem
+from cases import (
+    A100,
+    H200,
+    PACKED,
+    assert_every_weight_is_there_once,
+    built_native,
+    compiler,
+    problem,
+)
 
 from lstm_kernels import Unsupported, halves, layer
 from lstm_kernels.compiler import HEADERS, SOURCES, Compiler, slowed
@@ -19,7 +27,7 @@ from lstm_kernels.halves import narrow, widen
 from lstm_kernels.libraries import nvrtc
 from lstm_kernels.plans import candidates, tensor, vector
 
-_gpu = pytest.importorskip("lstm_kernels._gpu", reason="the extension was not built")
+native = built_native()
 
 
 # --- plans
@@ -66,22 +74,11 @@ def product(packed, plan, h):
     return gates.reshape(4, -1)
 
 
-@pytest.mark.parametrize(
-    ("split", "storage", "tolerance"),
-    [(True, "fp32", 1e-6), (False, "fp32", 1e-3), (False, "fp16", 1e-3), (False, "bf16", 1e-2)],
-)
+@PACKED
 def test_fragments_hold_every_weight_once(split, storage, tolerance):
-    rng = np.random.default_rng(1)
     for hidden in (5, 40, 100):
-        w_hh = rng.uniform(-3, 3, (4 * hidden, hidden)).astype(np.float32)
-        h = rng.uniform(-1, 1, hidden)
-        right = w_hh.reshape(4, hidden, hidden).astype(np.float64) @ h
-        for plan in tensor.candidates(hidden, 3, split, storage, H200):
-            packed, scale = plan.pack(w_hh)
-            assert packed.shape == (plan.blocks, plan.fragments, plan.threads, 8)
-            got = product(packed, plan, h) * scale
-            assert np.abs(got[:, :hidden] - right).max() < tolerance * np.abs(right).max()
-            assert not got[:, hidden:].any()  # padding
+        plans = tensor.candidates(hidden, 3, split, storage, H200)
+        assert_every_weight_is_there_once(hidden, plans, product, tolerance)
 
 
 @pytest.mark.parametrize("top", [0.0, 1e-30, 1.0, 1e30])
@@ -217,7 +214,7 @@ def fake(library):
     handle = ctypes.CDLL(library)
     handle.fake_set_late(0)
     handle.fake_set_lost_copies(0)
-    _gpu.resident([library] * 3, b"code", launch(cluster=True, blocks=16))  # opens it
+    native.resident([library] * 3, b"code", launch(cluster=True, blocks=16))  # opens it
     alive = handle.fake_live()
     yield handle
     assert handle.fake_live() == alive, "something was not freed"
@@ -226,12 +223,15 @@ def fake(library):
 def launch(**changes):
     plain = {"cluster": True, "blocks": 1, "threads": 64, "share": 2}
     plain |= {"shared_bytes": 1000, "exchange_bytes": 0}
-    return _gpu.Launch(**(plain | changes))
+    return native.Launch(**(plain | changes))
 
 
-def built(library, **changes):
-    sizes = (5, 3, 4, 6)  # hidden, input, batch, timesteps
-    return _gpu.Lstm([library] * 3, b"code", b"code", *sizes, "fp32", "fp32", launch(**changes))
+SIZES = 5, 3, 4, 6  # hidden, input, batch, timesteps
+
+
+def built(library, sizes=SIZES, code=b"code", projection="fp32", **changes):
+    how = {"storage": "fp32", "projection": projection, "launch": launch(**changes)}
+    return native.GpuLstm([library] * 3, code, b"code", *sizes, **how)
 
 
 def load(lstm, seed=1):
@@ -278,7 +278,7 @@ def test_a_wait_that_was_given_up_is_an_error(library, fake):
     load(lstm)
     fake.fake_set_late(1)
     lstm.forward()
-    with pytest.raises(_gpu.LibraryError, match=r"gave up.*hidden 5"):
+    with pytest.raises(native.LibraryError, match=r"gave up.*hidden 5"):
         lstm.wait()
     lstm.release()
 
@@ -311,7 +311,7 @@ def test_a_caller_brings_arrays_scratch_and_stream(library, fake):
         scratch = np.full(lstm.scratch(timesteps), 255, np.uint8)
         late = np.zeros(1, np.int32)
         arrays = [one.ctypes.data for one in (x, h0, c0, y, h, c, scratch, late)]
-        lstm.run(timesteps, *arrays, stream=0)
+        lstm.run(timesteps, *arrays, 0)
         assert np.abs(y - x @ w_ih[:5].T - (b_ih + b_hh)[:5]).max() < 1e-5
         assert (h == h0).all()
         assert (c == c0).all()
@@ -332,7 +332,7 @@ def test_a_caller_has_a_flag_of_his_own(library, fake):
     fake.fake_set_late(1)
     arrays = [np.zeros(6 * 4 * 5, np.float32) for _ in range(6)]
     scratch, late = np.zeros(lstm.scratch(6), np.uint8), np.zeros(1, np.int32)
-    lstm.run(6, *(one.ctypes.data for one in (*arrays, scratch, late)), stream=0)
+    lstm.run(6, *(one.ctypes.data for one in (*arrays, scratch, late)), 0)
     assert late[0] == 1
     lstm.wait()  # the layer's own says nothing
     with pytest.raises(ValueError, match="timesteps"):
@@ -340,9 +340,23 @@ def test_a_caller_has_a_flag_of_his_own(library, fake):
     lstm.release()
 
 
+@pytest.mark.parametrize(("way", "rows_of_a_block"), [("tiles", 128), ("vectors", 16)])
+def test_rows_beyond_the_height_of_a_grid_are_multiplied_too(library, fake, way, rows_of_a_block):
+    lstm = built(library, sizes=(1, 1, 1, 1), projection=way)
+    one = np.ones((1, 1), np.float32)
+    lstm.load(one, one, one, np.ones((4, 1), np.float32), one, np.ones(4, np.float32), 1.0, 1.0)
+    timesteps = 65535 * rows_of_a_block + 3
+    x, y = np.arange(timesteps, dtype=np.float32), np.empty(timesteps, np.float32)
+    scratch, late = np.empty(lstm.scratch(timesteps), np.uint8), np.zeros(1, np.int32)
+    arrays = x, one, one, y, one.copy(), one.copy(), scratch, late
+    lstm.run(timesteps, *(each.ctypes.data for each in arrays), 0)
+    assert (y == x + 1).all()  # what the fake makes of it
+    lstm.release()
+
+
 def test_code_that_the_driver_refuses_is_an_error(library, fake):
-    with pytest.raises(_gpu.LibraryError, match="cuModuleLoadData"):
-        _gpu.Lstm([library] * 3, b"", b"", 5, 3, 4, 6, "fp32", "fp32", launch())
+    with pytest.raises(native.LibraryError, match="cuModuleLoadData"):
+        built(library, code=b"")
 
 
 def test_arrays_of_another_size_are_named(library, fake):
@@ -398,15 +412,10 @@ def timed(*first_two):
 
 
 def test_a_trial_takes_the_median_of_20_ms_after_two_calls():
-    one = timed(10**9, 10**6)
-    assert layer.trial(one) == 0.001
-    assert one.asked == [2, 20]
-
-
-def test_a_trial_of_what_is_too_slow_ends_after_two_calls():
-    one = timed(10**9, 10**6)
-    assert layer.trial(one, give_up_s=0.0005) == 0.001
-    assert one.asked == [2]
+    for give_up_s, asked in ((np.inf, [2, 20]), (0.0005, [2])):  # what is too slow ends
+        one = timed(10**9, 10**6)
+        assert layer.trial(one, give_up_s) == 0.001
+        assert one.asked == asked
 
 
 @pytest.fixture
@@ -419,9 +428,8 @@ def scripted(monkeypatch):
         return Scripted(1)
 
     def on(**device):
-        module = SimpleNamespace(Unsupported=_gpu.Unsupported, LibraryError=_gpu.LibraryError)
         ahead = SimpleNamespace(fit_ahead=lambda plans: None, identity=lambda: "kernels")
-        monkeypatch.setattr(layer, "toolbox", lambda: (module, [], ahead, H200 | device))
+        monkeypatch.setattr(layer, "toolbox", lambda: ([], ahead, H200 | device))
         monkeypatch.setattr(layer, "loaded", loaded)
         return asked
 
@@ -437,16 +445,6 @@ def test_a_layer_is_timed_with_some_plans_and_all_input_products(scripted):
     scripted()
     best = layer.fastest(call(), "fp32", layer.TRIED)
     assert best.path == f" (fastest of {layer.TRIED + 2})"
-
-
-def test_rows_one_by_one_are_tried_where_they_are_few():
-    few = layer.FEW_ROWS
-    assert layer.own_products("fp32", few) == [layer.TILES, layer.VECTORS]
-    assert layer.own_products("fp32", few + 1) == [layer.TILES]
-    assert layer.own_products("tf32", 1) == []
-    most = layer.MANY_ROWS
-    assert layer.own_products("fp32", most) == [layer.TILES]
-    assert layer.own_products("fp32", most + 1) == []  # a grid of tiles would be too high
 
 
 def test_a_plan_is_chosen_by_the_first_timesteps(scripted):
@@ -500,19 +498,9 @@ def vector_sums(packed, plan, h):
 
 
 def test_lanes_of_the_vector_family_end_with_a_gate_each():
-    rng = np.random.default_rng(1)
     for hidden in (1, 5, 40, 100, 333):
-        w_hh = rng.uniform(-3, 3, (4 * hidden, hidden)).astype(np.float32)
-        h = rng.uniform(-1, 1, hidden)
-        right = w_hh.reshape(4, hidden, hidden).astype(np.float64) @ h
         plans = vector.candidates(hidden, 1, "fp32", H200)
-        assert plans
-        for plan in plans:
-            packed, scale = plan.pack(w_hh)
-            assert packed.nbytes == plan.blocks * plan.groups * 32 * plan.columns * 4
-            got = vector_sums(packed, plan, h) * scale
-            assert np.abs(got[:, :hidden] - right).max() < 1e-12 * hidden
-            assert not got[:, hidden:].any()  # padding
+        assert_every_weight_is_there_once(hidden, plans, vector_sums, 1e-12)
 
 
 def test_the_vector_family_takes_few_sequences_up_to_1024_units():

@@ -5,20 +5,25 @@
 Kernels are compiled once and kept: the first run takes longer.
 """
 
+import contextlib
 import copy
+import gc
 import itertools
+import os
 import threading
+from pathlib import Path
 
 import pytest
-from cases import TOLERANCES
+from cases import TOLERANCES, built_native
 
 torch = pytest.importorskip("torch", reason="the drop-in is PyTorch's")
 if not torch.cuda.is_available():
     pytest.skip("no GPU", allow_module_level=True)
-pytest.importorskip("lstm_kernels._gpu", reason="the extension was not built")
+built_native()
 
 import lstm_kernels  # noqa: E402
-from lstm_kernels import LSTM  # noqa: E402
+from lstm_kernels import LSTM, Unsupported, plans  # noqa: E402
+from lstm_kernels import layer as kernels  # noqa: E402
 from lstm_kernels.stack import TYPES  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("gpu")
@@ -182,6 +187,23 @@ def test_a_captured_call_is_replayed_with_new_inputs(sizes, precision):
     fast.check()
 
 
+def test_a_graph_keeps_what_it_reads():
+    layer, fast = made(num_layers=2)
+    x, _ = posed(layer, 9, 5)
+    right = on_kernels(fast, x)[0]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y, _ = on_kernels(fast, x)
+    layer.weight_hh_l0.mul_(2)
+    for batch in (6, 7, 5):  # others need the memory
+        fast(torch.randn(9, batch, SMALL[0], device="cuda"))
+    fast.refresh()
+    on_kernels(fast, x)
+    graph.replay()
+    assert torch.equal(y, right)
+    fast.check()
+
+
 def test_a_new_shape_in_a_graph_is_nn_lstms():
     layer, fast = made()
     x, _ = posed(layer, 9, 5)
@@ -210,22 +232,6 @@ def test_a_call_does_not_wait(sizes):
     finally:
         torch.cuda.set_sync_debug_mode("default")
     fast.check()
-
-
-def test_another_thread_may_call():
-    layer, fast = made(LARGE)
-    x, states = posed(layer, 9, 5)
-    right, found = fast(x, states)[0], []
-    torch.cuda.synchronize()
-
-    def call():
-        with torch.no_grad():  # a thread's own switch
-            found.append(fast(x, states)[0])
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    assert torch.equal(found[0], right)
 
 
 @BOTH
@@ -272,12 +278,6 @@ def test_layers_and_directions(sizes, options, precision):
         assert torch.equal(answer[0], again[0])
 
 
-def test_one_sequence_of_a_stack():
-    layer, fast = made(num_layers=2, bidirectional=True)
-    x, _ = posed(layer, 9, 1)
-    assert off(layer, on_kernels(fast, x[:, 0]), x[:, 0]) < TOLERANCE["fp32"]
-
-
 def test_the_switches_of_pytorch_choose_the_precision():
     layer = torch.nn.LSTM(64, 64, device="cuda")
     fast = LSTM.like(layer, plans=1)
@@ -301,11 +301,19 @@ def test_a_precision_of_its_own_leaves_the_type_of_x(precision):
     assert off(layer, answer, x) < 2 * TOLERANCE[precision]
 
 
-def adam(layer, fused):
-    optimiser = torch.optim.Adam(layer.parameters(), lr=0.1, fused=fused)
+def step(layer, kind, fused=True):
+    optimiser = kind(layer.parameters(), lr=0.1, fused=fused)
     for parameter in layer.parameters():
         parameter.grad = torch.randn_like(parameter)
     optimiser.step()
+
+
+def at_the_same_place(weight):
+    """Where the old weights were, if PyTorch gives that memory back and takes it again."""
+    before, shape = weight.data_ptr(), weight.shape
+    weight.data = torch.empty(0, device="cuda")
+    tried = [torch.zeros(shape, device="cuda") for _ in range(50)]
+    weight.data = ([one for one in tried if one.data_ptr() == before] or tried)[0]
 
 
 def averaged(layer):
@@ -313,10 +321,20 @@ def averaged(layer):
         parameter.data.mul_(0.5)
 
 
+def drawn_to_others(layer):
+    """On a GPU PyTorch 2.11 leaves no mark of it."""
+    others = [torch.randn_like(parameter) / 8 for parameter in layer.parameters()]
+    torch._foreach_lerp_([*layer.parameters()], others, 0.5)
+
+
 WRITES = {
     "in place": lambda layer, fast: layer.weight_hh_l0.mul_(2),
-    "a step": lambda layer, fast: adam(layer, fused=False),
-    "a fused step": lambda layer, fast: adam(layer, fused=True),
+    "a step": lambda layer, fast: step(layer, torch.optim.Adam, fused=False),
+    "a fused step of Adam": lambda layer, fast: step(layer, torch.optim.Adam),
+    "a fused step of AdamW": lambda layer, fast: step(layer, torch.optim.AdamW),
+    "a fused step of SGD": lambda layer, fast: step(layer, torch.optim.SGD),
+    "lerp_, with refresh": lambda layer, fast: (drawn_to_others(layer), fast.refresh()),
+    "memory of the old weights": lambda layer, fast: at_the_same_place(layer.weight_hh_l0),
     "load_state_dict": lambda layer, fast: fast.load_state_dict(
         torch.nn.LSTM(*SMALL, device="cuda").state_dict()
     ),
@@ -356,7 +374,9 @@ def test_a_large_h0_is_nn_lstms():
     x, (h0, c0) = posed(layer, 9, 5)
     for value in (4e4, float("inf"), float("nan")):
         h0[0, 1, 2] = value
+        before = lstm_kernels.calls().get("kernels", 0)
         y, theirs = fast(x, (h0, c0))[0], layer(x, (h0, c0))[0]
+        assert lstm_kernels.calls().get("kernels", 0) == before
         assert torch.equal(y.isnan(), theirs.isnan())
         assert torch.equal(y.nan_to_num(), theirs.nan_to_num())
 
@@ -388,15 +408,25 @@ class First(torch.nn.Module):
         return self.layer(x)[0]
 
 
-def test_the_operator_passes_pytorchs_own_checks():
-    from lstm_kernels import operator
-
-    layer, _ = made((16, 16))
-    weights = [w.detach() for w in layer._flat_weights]
-    for first in (False, True):
-        x = torch.randn(4, 4, 16, device="cuda")
-        arguments = (x, None, None, weights, True, 1, False, first, "", torch.float32)
-        torch.library.opcheck(operator.lstm, arguments)
+@pytest.mark.parametrize(("product", "timesteps"), [("tiles", 2049), ("vectors", 257)])
+def test_rows_beyond_the_height_of_a_grid_are_multiplied_too(product, timesteps):
+    layer, _ = made((1, 8))
+    x, (h0, c0) = posed(layer, timesteps, 4096)
+    arrays = (x[:1], h0[0], c0[0], *layer._flat_weights)
+    call = kernels.Call(*(tensor.detach().cpu().numpy() for tensor in arrays))
+    for plan in plans.candidates(8, 4096, True, "fp32", kernels.toolbox()[-1]):
+        with contextlib.suppress(Unsupported):
+            loaded = kernels.loaded(call, plan, product)
+            break
+    y, h, c = x.new_empty((timesteps, 4096, 8)), torch.empty_like(h0), torch.empty_like(c0)
+    scratch = torch.empty(loaded.lstm.scratch(timesteps), dtype=torch.uint8, device="cuda")
+    late = torch.zeros(1, dtype=torch.int32).pin_memory()
+    where = (x, h0, c0, y, h, c, scratch, late)
+    loaded.lstm.run(timesteps, *(tensor.data_ptr() for tensor in where), 0)
+    torch.cuda.synchronize()
+    assert not late.item()
+    assert off(layer, (y, (h, c)), x, (h0, c0)) < TOLERANCE["fp32"]
+    loaded.close()
 
 
 def test_four_threads_on_two_streams_beside_other_work_get_the_same_bits():
@@ -421,3 +451,70 @@ def test_four_threads_on_two_streams_beside_other_work_get_the_same_bits():
     lstm_kernels.synchronize()
     assert len(wrong) == 400
     assert not any(map(bool, wrong))
+
+
+EDGES = [(1, 1), (130, 1), (130, 70), (1152, 1), (1152, 70), (1153, 1), (2112, 1)]  # hidden, batch
+
+
+def test_what_explain_claims_runs_on_the_kernels(monkeypatch):
+    claimed = 0
+    for (hidden, batch), precision in itertools.product(EDGES, TYPES):
+        layer, fast = made((3, hidden), precision)
+        x, _ = posed(layer, 2, batch)
+        if fast.explain(x).startswith("kernels: "):
+            with monkeypatch.context() as patched:
+                patched.setattr(torch.nn.LSTM, "forward", None)
+                answer = on_kernels(fast, x)
+            assert off(layer, answer, x) < TOLERANCE[precision]
+            claimed += 1
+    assert claimed >= 20, "fp32 to 1152 units, others to 2112"
+
+
+def memory():
+    """Bytes that PyTorch has in use and holds on the GPU, and that the process has."""
+    torch.cuda.synchronize()
+    gc.collect()
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), resident
+
+
+def test_ten_thousand_calls_of_two_modules_on_two_streams_by_four_threads_leave_memory_flat():
+    modules = [made(SMALL, num_layers=2, bidirectional=True), made(LARGE, "fp16")]
+    inputs = [posed(layer, 10, 5)[0] for layer, _ in modules]
+    right = [on_kernels(fast, x) for (_, fast), x in zip(modules, inputs, strict=True)]
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    failed, wrong = [], torch.zeros(4, device="cuda", dtype=torch.long)
+    torch.cuda.synchronize()
+
+    def work(thread, calls):
+        try:
+            with torch.no_grad(), torch.cuda.stream(streams[thread % 2]):
+                for call in range(calls):
+                    which = (call + thread // 2) % 2
+                    y, (h, c) = modules[which][1](inputs[which])
+                    want_y, (want_h, want_c) = right[which]
+                    same = torch.stack(
+                        [(y == want_y).all(), (h == want_h).all(), (c == want_c).all()]
+                    )
+                    wrong[thread] += ~same.all()
+                torch.cuda.current_stream().synchronize()
+        except Exception as error:
+            failed.append(error)
+
+    def by_four(calls):
+        threads = [threading.Thread(target=work, args=(i, calls)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        lstm_kernels.synchronize()
+        return memory()
+
+    before = lstm_kernels.calls()["kernels"]
+    (used, held, process), after = by_four(250), by_four(2250)
+    assert not failed
+    assert not wrong.any()
+    assert lstm_kernels.calls()["kernels"] == before + 10_000
+    assert after[0] == used
+    assert after[1] - held < 64e6, "what 2,250 calls of a thread return is more"
+    assert after[2] - process < 64e6

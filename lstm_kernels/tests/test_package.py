@@ -1,13 +1,22 @@
-"""What the package needs: NumPy, and PyTorch where a layer is made."""
+"""What the package needs: NumPy, and PyTorch where a layer is made; once built, no compiler."""
 
 import ast
+import json
+import os
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import SOURCES, built_native
 
 import lstm_kernels
 
 PACKAGE = Path(lstm_kernels.__file__).parent
+PIPES = {"capture_output": True, "text": True}
 
 
 def test_it_imports_numpy_and_where_a_layer_is_made_torch_and_nothing_else():
@@ -52,3 +61,90 @@ def test_the_sources_that_are_compiled_at_first_use_are_installed():
     families = ("vector", "cluster", "whole_gpu", "warpgroup", "input_tiles", "input_vectors")
     headers = ("call", "halves", "step", "wgmma")
     assert found == {f"{n}.cu" for n in families} | {f"include/{n}.cuh" for n in headers}
+
+
+def built_wheel(folder, compiler):
+    """A wheel of the sources, whose library this compiler builds."""
+    pytest.importorskip("setuptools", minversion="77")
+    source, ignored = folder / "source", ("build", "*.so", "*.egg-info", "tests", ".*")
+    shutil.copytree(SOURCES.parents[1], source, ignore=shutil.ignore_patterns(*ignored))
+    words = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", source]
+    environment = {**os.environ, "CXX": str(compiler)}
+    subprocess.run(words, cwd=folder, env=environment, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def installed(folder, wheel):
+    """run(code): what Python prints with the wheel installed, and no command on the PATH."""
+    clean = folder / "clean"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", clean], check=True)
+    python = clean / "bin" / "python"
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--no-deps",
+        "--quiet",
+        wheel,
+    ]
+    subprocess.run(pip, check=True)
+    (packages,) = clean.glob("lib/python*/site-packages")
+    (packages / "others.pth").write_text(str(Path(np.__file__).parents[1]))  # NumPy, PyTorch
+
+    def run(code):
+        done = subprocess.run([python, "-c", code], cwd=folder, env={"PATH": ""}, **PIPES)
+        assert not done.returncode, done.stderr
+        return done.stdout
+
+    return run
+
+
+TORCH = """
+import torch
+plain = torch.nn.LSTM(5, 8)
+ours, x = lstm_kernels.LSTM.like(plain), torch.randn(3, 2, 5)
+assert torch.equal(ours(x)[0], plain(x)[0])
+print(lstm_kernels.__file__)
+"""
+
+
+def test_a_wheel_is_for_every_python_and_needs_no_compiler(tmp_path):
+    compiler = tmp_path / "compiler"  # as what is built already is known to build
+    copy = f'cp {built_native().PATH} "$2"'
+    compiler.write_text(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\n{copy}\n')
+    compiler.chmod(0o755)
+    wheel = built_wheel(tmp_path, compiler)
+    assert "-py3-none-linux_" in wheel.name
+    run = installed(tmp_path, wheel)
+    printed = run("""
+import sys, lstm_kernels
+assert not {"numpy", "torch"} & {*sys.modules}
+import numpy as np
+from lstm_kernels import native
+layer = native.CpuLstm(1, 1, 1, 2)
+layer.load(*map(np.ones, [(2, 1, 1), (1, 1), (1, 1), (4, 1), (4, 1), 4, 4]))
+layer.forward()
+print(layer.outputs()[0].ravel().tolist())
+""")
+    assert np.allclose(json.loads(printed), [0.944055, 0.975151], atol=1e-5)
+    pytest.importorskip("torch")
+    assert str(tmp_path) in run(f"import lstm_kernels{TORCH}")
+
+
+def test_without_a_compiler_it_installs_and_the_first_use_says_what_is_missing(tmp_path):
+    wheel = built_wheel(tmp_path, "/no/such/compiler")
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
+    message = installed(tmp_path, wheel)("""
+from lstm_kernels import Unsupported, layer
+try:
+    layer.toolbox()
+except Unsupported as error:
+    print(error)
+""")
+    assert len(message.splitlines()) == 1
+    assert "was not built: reinstall lstm-kernels with a C++20 compiler" in message
+    assert "nn.LSTM itself computes all calls meanwhile" in message

@@ -8,7 +8,7 @@ import itertools
 
 import numpy as np
 import pytest
-from cases import A100, H200, compiler
+from cases import A100, H200, PACKED, assert_every_weight_is_there_once, compiler
 
 from lstm_kernels.compiler import Compiler, slowed
 from lstm_kernels.halves import widen
@@ -34,24 +34,11 @@ def sums(packed, plan, h):
     return np.stack([i, f, g, o])
 
 
-@pytest.mark.parametrize(
-    ("split", "storage", "tolerance"),
-    [(True, "fp32", 1e-6), (False, "fp32", 1e-3), (False, "fp16", 1e-3), (False, "bf16", 1e-2)],
-)
+@PACKED
 def test_fragments_hold_every_weight_once(split, storage, tolerance):
-    rng = np.random.default_rng(1)
     for hidden in (5, 100, 200):
-        w_hh = rng.uniform(-3, 3, (4 * hidden, hidden)).astype(np.float32)
-        h = rng.uniform(-1, 1, hidden)
-        right = w_hh.reshape(4, hidden, hidden).astype(np.float64) @ h
         found = plans(hidden, 2000, split, storage, H200)
-        assert found
-        for plan in found:
-            packed, scale = plan.pack(w_hh)
-            assert packed.shape == (plan.blocks, plan.fragments, plan.threads - 128, 8)
-            got = sums(packed, plan, h) * scale
-            assert np.abs(got[:, :hidden] - right).max() < tolerance * np.abs(right).max()
-            assert not got[:, hidden:].any()  # padding
+        assert_every_weight_is_there_once(hidden, found, sums, tolerance)
 
 
 @pytest.mark.parametrize(("split", "storage"), [(True, "fp32"), (False, "fp32"), (False, "bf16")])

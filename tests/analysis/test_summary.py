@@ -19,9 +19,9 @@ def winners(*rows):
 
 def summary(order, *rows):
     frame = cells(*rows)
-    of = summaries.times(frame)
-    won = summaries.winners(of, noise.floors(noise.controls(frame)))
-    return summaries.summary(frame, of, won, order).set_index("implementation")
+    timed = summaries.times(frame)
+    won = summaries.winners(timed, noise.floors(noise.controls(frame)))
+    return summaries.summary(frame, timed, won, order).set_index("implementation")
 
 
 def test_the_summary_is_the_hand_computed_one():
@@ -131,9 +131,9 @@ def test_device_times_are_of_shapes_at_which_all_that_have_any_have_one():
 
 def test_a_cell_is_ok_whatever_it_was_not_measured_for():
     frame = cells(row("a", 1.0, hidden=1, device_s=0.5), row("a", 1.0, hidden=2))
-    of = summaries.times(frame, "device")
-    won = summaries.winners(of, noise.floors(noise.controls(frame)), "device")
-    assert list(summaries.summary(frame, of, won, ["a"])["ok"]) == [2]
+    timed = summaries.times(frame, "device")
+    won = summaries.winners(timed, noise.floors(noise.controls(frame)), "device")
+    assert list(summaries.summary(frame, timed, won, ["a"])["ok"]) == [2]
 
 
 def test_a_shape_that_failed_in_two_passes_is_named_once():
@@ -205,16 +205,6 @@ def test_failures_that_differ_by_their_sizes_only_are_one_line():
     assert lost(*high, *low) == [(4, "hidden 8, 9", "cuDNN: NOT_SUPPORTED")]
 
 
-def test_failures_that_no_axis_explains_are_listed_if_they_are_few():
-    ok = [row("a", 1.0, hidden=h, batch=b) for h, b in ((1, 2), (2, 1), (3, 3))]
-    mixed = [
-        row("a", None, hidden=h, batch=h, status="oom", reason="full (of air)") for h in (1, 2)
-    ]
-    ((count, where, reason),) = lost(*mixed, *ok)
-    assert (count, reason) == (2, "full (of air)")
-    assert [shape.split(",")[:2] for shape in where.split()] == [["1", "1"], ["2", "2"]]
-
-
 def test_a_row_that_failed_everywhere_needs_no_list():
     rows = [row("a", None, hidden=h, status="missing", reason="no torch") for h in range(1, 9)]
     assert lost(*rows) == [(8, "", "no torch")]
@@ -222,9 +212,9 @@ def test_a_row_that_failed_everywhere_needs_no_list():
 
 def test_nothing_measured_breaks_nothing():
     for frame in (cells(), cells(row("a", None))):
-        of = summaries.times(frame)
-        assert of.seconds.size == 0
-        won = summaries.winners(of, noise.floors(noise.controls(frame)))
+        timed = summaries.times(frame)
+        assert timed.seconds.size == 0
+        won = summaries.winners(timed, noise.floors(noise.controls(frame)))
         assert len(won) == 0
-        table = summaries.summary(frame, of, won, ["a"])
+        table = summaries.summary(frame, timed, won, ["a"])
         assert np.isnan(table.loc[0, "latency_s"])

@@ -37,11 +37,6 @@ def test_conditions_know_the_input_by_the_name_that_grids_give_it(lstm_bench, so
         assert "Of 2 shapes" in done.stdout
 
 
-def test_json_has_the_noise_floor_that_is_used(lstm_bench, some_run):
-    noise = json.loads(lstm_bench("report", "--format", "json").stdout)["noise"]
-    assert [one["used"] for one in noise] == [0.05] * 3
-
-
 def test_the_same_run_named_twice_is_one(lstm_bench, some_run):
     once = lstm_bench("compare", "pytorch", "deepbench", "--run", "made-up")
     twice = lstm_bench("compare", "pytorch", "deepbench", *["--run", "made-up"] * 2)
@@ -51,8 +46,9 @@ def test_the_same_run_named_twice_is_one(lstm_bench, some_run):
 @pytest.mark.parametrize("name", ["h200-paper", "h200-deepbench", "cpu-default"])
 def test_reports_of_shipped_runs_fit_100_columns_in_a_pipe(lstm_bench, name):
     for flags in ([], ["--mpe", "--pair", "pytorch,tf-mode0-amp"]):
-        done = lstm_bench("report", *flags, "--run", name, "--results", REPOSITORY / "results")
-        assert done.returncode == 0
+        done = lstm_bench(
+            "report", *flags, "--run", name, "--results", REPOSITORY / "results", code=0
+        )
         assert max(map(len, done.stdout.splitlines())) <= 100
 
 
@@ -67,8 +63,8 @@ def test_the_report_of_the_default_grid_fits_one_screen(lstm_bench):
 def test_rows_without_a_common_shape_are_said_not_to_compare(lstm_bench, tmp_path):
     written(tmp_path / "results" / "r", row("a", 1.0, hidden=1), row("b", 1.0, hidden=2))
     done = lstm_bench("report")
-    told = " ".join(done.stdout.split())
-    assert "median over each implementation's own shapes, as none is common to all" in told
+    words = " ".join(done.stdout.split())
+    assert "median over each implementation's own shapes, as none is common to all" in words
 
 
 def test_compare_takes_conditions(lstm_bench, some_run):
@@ -82,22 +78,10 @@ def test_compare_takes_conditions(lstm_bench, some_run):
 def test_report_and_compare_take_shapes(lstm_bench, some_run, shapes):
     flags = ["--format", "json", *(word for shape in shapes for word in ("--shape", shape))]
     compared = json.loads(lstm_bench("compare", "pytorch", "deepbench", *flags).stdout)
-    found = [f"{s['hidden']},{s['batch']},{s['timesteps']}" for s in compared["shapes"]]
-    assert found == [shape.removesuffix(",256") for shape in shapes]
-    told = json.loads(lstm_bench("report", *flags).stdout)["implementations"]
-    assert {row["cells"] for row in told} == {len(shapes)}
-
-
-def test_one_of_a_thing_is_no_plural(lstm_bench, tmp_path):
-    rows = row("pytorch", 0.002), row("deepbench", 0.001)
-    folder = written(tmp_path / "results" / "one", *rows)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["plan"]["settings"]["threads"] = 1
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    text = lstm_bench("compare", "pytorch", "deepbench").stdout + lstm_bench("report").stdout
-    assert "Of 1 shape deepbench is" in text
-    assert "Test CPU, 1 thread," in text
-    assert re.findall(r"\b1 (?:thread|shape|cell|pair|round)s\b", text) == []
+    actual = [f"{s['hidden']},{s['batch']},{s['timesteps']}" for s in compared["shapes"]]
+    assert actual == [shape.removesuffix(",256") for shape in shapes]
+    rows = json.loads(lstm_bench("report", *flags).stdout)["implementations"]
+    assert {row["cells"] for row in rows} == {len(shapes)}
 
 
 MISTAKES = [
@@ -106,25 +90,18 @@ MISTAKES = [
     (["compare", "pytorch"], "Missing argument 'B'"),
     (
         ["compare", "pytorch-amp", "pytorch-amp"],
-        "found pytorch-amp twice in one run, made-up; expected two rows, `lstm-bench compare",
+        "found pytorch-amp twice in one run, made-up; expected two rows, or one row in two runs:",
     ),
     (
         ["compare", "pytorch", "pytorch", *["--run", "made-up"] * 2],
-        "`lstm-bench compare pytorch deepbench --run made-up`, or one row in two runs,"
-        " `lstm-bench compare pytorch pytorch --run A --run B`",
+        "`lstm-bench compare pytorch pytorch --run A --run B`",
     ),
     (["compare", "torch", "torch"], "'torch' is not in the run"),
     (
         ["compare", "pytorch", "deepbench", "--where", "size=3"],
-        "expected one of hidden, batch, timesteps, input, then",
+        "expected one of hidden, batch, timesteps, input, layers, directions, then",
     ),
     (["report", "--where", "input=7"], "no shape of the run is left; it has input 64, 128, 256"),
-    (["compare", "pytorch", "deepbench", "--where", "size=3,4"], "expected one of hidden"),
-    (
-        ["report", "--where", "batch=64,16"],
-        "found 'batch=64,16', a list, expected one number; a range is"
-        " --where 'batch>=16' --where 'batch<=64'",
-    ),
     (
         ["compare", "pytorch", "deepbench", "--where", "hidden=7"],
         "no shape of made-up is left; it has hidden 64, 128, 256",
@@ -143,8 +120,6 @@ MISTAKES = [
     (["compare", "pytorch", "deepbench", "--metric", "device"], "no device times"),
     (["compare", "pytorch", "deepbench", "--metric", "speed"], "speed"),
     (["report", "--html", "x.html", "--metric", "throughput"], "goes with the summary"),
-    (["report", "--figures", "f", "--metric", "throughput"], "goes with the summary"),
-    (["report", "--kernels", "--metric", "throughput"], "goes with the summary"),
     (["compare", "pytorch", "deepbench", "--run", "x"], "no run 'x'"),
     (["compare", "a", "b", *["--run", "made-up"] * 3], "at most two"),
     (["report", "made-up"], "(made-up); a run is named by --run"),
@@ -153,14 +128,13 @@ MISTAKES = [
     (["report", "--mpe", "--pair", "pytorch,x"], "'x' is not in the run"),
     (["report", "--format", "xml"], "xml"),
     (["report", "--output", "/nowhere/x.csv"], "make it first: `mkdir -p /nowhere`"),
-    (["compare", "pytorch", "deepbench", "--output", "/nowhere/x.csv"], "no folder /nowhere"),
     (["report", "--output", "/proc/x.csv"], "cannot write"),
     (["report", "--output", "x.html"], "--html"),
     (["report", "--output", "x.pdf"], "expected .txt"),
     (["report", "--metric", "device"], "no device times"),
     (["compare", "pytrch", "deepbench"], "did you mean 'pytorch'"),
     (["report", "--html", "/nowhere/x.html"], "make it first: `mkdir -p /nowhere`"),
-    (["compare", "pytorch", "tf-mode0"], "measure it: `lstm-bench grid GRID`"),
+    (["compare", "pytorch", "tf-mode0"], "measure it: `lstm-bench grid GRID -i tf-mode0`"),
     (["report", "--run", "made-pu"], "did you mean 'made-up'?"),
     (["report", "--run", "/etc"], "/etc: holds no run, expected a folder with a manifest.json"),
 ]
@@ -177,24 +151,14 @@ def test_two_that_share_no_shape_are_no_comparison(lstm_bench):
 def test_a_run_that_has_the_shape_is_named_where_this_one_does_not(lstm_bench, some_run, tmp_path):
     written(tmp_path / "results" / "other", row("pytorch", 0.008, hidden=7))
     for words in (["report"], ["compare", "pytorch", "deepbench"]):
-        done = lstm_bench(*words, "--run", "made-up", "--shape", "7,1,1")
-        assert done.returncode == 2
+        done = lstm_bench(*words, "--run", "made-up", "--shape", "7,1,1", code=2)
         assert "--shape 7,1,1: not in made-up; the nearest there: " in done.stderr
         assert "; other has it: --run other" in done.stderr
 
 
-def test_what_measures_an_implementation_needs_no_grid_file_where_shapes_are_few(
-    lstm_bench, tmp_path
-):
-    written(tmp_path / "results" / "one", row("pytorch", 0.008, hidden=7))
-    done = lstm_bench("compare", "pytorch", "tf-mode0")
-    assert "measure it: `lstm-bench grid --shape 7,1,1 -i tf-mode0`" in done.stderr
-
-
 @pytest.mark.parametrize(("arguments", "word"), MISTAKES)
 def test_a_mistake_is_told_in_two_lines_with_exit_code_2(lstm_bench, some_run, arguments, word):
-    done = lstm_bench(*arguments)
-    assert done.returncode == 2
+    done = lstm_bench(*arguments, code=2)
     assert word in done.stderr
     assert len(done.stderr.strip().splitlines()) <= 2
     assert "Traceback" not in done.stderr
@@ -202,44 +166,37 @@ def test_a_mistake_is_told_in_two_lines_with_exit_code_2(lstm_bench, some_run, a
 
 def test_one_implementation_in_two_runs(lstm_bench, some_run, tmp_path):
     written(tmp_path / "results" / "later", row("pytorch", 0.008, hidden=64))
-    done = lstm_bench("compare", "pytorch", "pytorch", "--run", "made-up", "--run", "later")
-    assert done.returncode == 0, done.stderr
+    done = lstm_bench("compare", "pytorch", "pytorch", "--run", "made-up", "--run", "later", code=0)
     assert "pytorch@later is 2.0x slower than pytorch@made-up" in done.stdout
     assert "Measured in different runs" in done.stdout
     assert "pytorch in the second run not measured: 5" in done.stdout
 
 
-def test_versions_that_differ_between_two_runs_are_told(lstm_bench, tmp_path):
-    had = {"old": {"torch": "2.11.0", "cudnn": "9"}, "new": {"torch": "2.13.0", "cudnn": "9"}}
-    for name, versions in had.items():
-        path = written(tmp_path / "results" / name, row("pytorch", 0.001)) / "records.jsonl"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "versions": versions}) + "\n")
-    words = ["compare", "pytorch", "pytorch", "--run", "old", "--run", "new"]
-    for form in ("table", "github", "latex"):
-        top = lstm_bench(*words, "--format", form).stdout.splitlines()[:12]
-        assert "Versions differ: torch 2.11.0 in A, 2.13.0 in B." in "\n".join(top)
-    differ = json.loads(lstm_bench(*words, "--format", "json").stdout)["versions_differ"]
-    assert differ == {"torch": ["2.11.0", "2.13.0"]}
-    assert "Versions differ" not in lstm_bench(*words[:3], "--run", "old", *words[3:5]).stdout
-
-
-def test_a_driver_that_differs_is_told_where_it_is_allowed_to(lstm_bench, tmp_path):
-    for name in ("580.1", "590.2"):
+def test_versions_that_differ_between_two_runs_are_shown(lstm_bench, tmp_path):
+    had = {"old": ("2.11.0", "580.1"), "new": ("2.13.0", "590.2")}
+    for name, (torch, driver) in had.items():
         folder = written(tmp_path / "results" / name, row("pytorch", 0.001, device="cuda"))
+        line = json.loads((folder / "records.jsonl").read_text())
+        line["versions"] = {"torch": torch, "cudnn": "9"}
+        (folder / "records.jsonl").write_text(json.dumps(line) + "\n")
         manifest = json.loads((folder / "manifest.json").read_text())
-        manifest["machine"]["gpus"] = [{"name": "A GPU", "driver": name}]
+        manifest["machine"]["gpus"] = [{"name": "A GPU", "driver": driver}]
         (folder / "manifest.json").write_text(json.dumps(manifest))
-    words = ["compare", "pytorch", "pytorch", "--run", "580.1", "--run", "590.2"]
-    done = lstm_bench(*words, "--across", "driver")
-    assert "Versions differ: driver 580.1 in A, 590.2 in B." in done.stdout
+    runs = ["--run", "old", "--run", "new", "--across", "driver"]
+    words = ["compare", "pytorch", "pytorch", *runs]
+    for form in ("table", "github", "latex"):
+        top = " ".join(lstm_bench(*words, "--format", form, code=0).stdout.split()[:150])
+        assert "torch 2.11.0 in A, 2.13.0 in B" in top
+        assert "driver 580.1 in A, 590.2 in B" in top
+    differ = json.loads(lstm_bench(*words, "--format", "json").stdout)["versions_differ"]
+    assert differ == {"torch": ["2.11.0", "2.13.0"], "driver": ["580.1", "590.2"]}
 
 
 def test_two_runs_of_one_name_in_two_folders_are_two_runs(lstm_bench, tmp_path):
     for day, seconds in (("monday", 0.001), ("friday", 0.003)):
         written(tmp_path / day / "paper", row("pytorch", seconds))
     runs = ["--run", "monday/paper", "--run", "friday/paper"]
-    done = lstm_bench("compare", "pytorch", "pytorch", *runs)
-    assert done.returncode == 0, done.stderr
+    done = lstm_bench("compare", "pytorch", "pytorch", *runs, code=0)
     assert "pytorch@friday/paper is 3.0x slower than pytorch@monday/paper" in done.stdout
 
 
@@ -284,9 +241,7 @@ def test_a_file_that_is_a_link_or_a_pipe_stays_one(lstm_bench, some_run, tmp_pat
 
 def test_what_is_printed_beside_a_page_can_be_of_another_time(lstm_bench, some_run, tmp_path):
     flags = ["--html", "p.html", "--format", "csv", "--metric", "throughput"]
-    done = lstm_bench("report", *flags)
-    assert done.returncode == 0, done.stderr
-    assert "pytorch" in done.stdout
+    assert "pytorch" in lstm_bench("report", *flags, code=0).stdout
     assert (tmp_path / "p.html").exists()
 
 
@@ -315,16 +270,12 @@ def test_pages_show_what_the_command_prints(lstm_bench, command, block):
 
 
 def test_the_ladders_sentences_have_the_ladders_numbers():
-    table, told = (
+    table, words = (
         (REPOSITORY / "docs" / "explanation" / "ladder.md").read_text().split("A row with")
     )
-    numbers = re.findall(r"\b[\d.]+x", told)
+    numbers = re.findall(r"\b[\d.]+x", words)
     assert len(numbers) > 8
     assert set(numbers) <= set(re.findall(r"\b[\d.]+x", table))
-
-
-def test_the_pages_show_a_report_a_comparison_the_papers_table_and_kernels():
-    assert len(SHOWN) >= 5
 
 
 def test_every_file_that_the_list_of_runs_names_is_in_the_repository():

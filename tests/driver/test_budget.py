@@ -10,7 +10,7 @@ from fakes import Quiet, marks, measure, plan_of
 from in_process import InProcess
 
 from lstm_bench.driver import context, driver
-from lstm_bench.model.types import FEWEST_ROUNDS, Sampling
+from lstm_bench.model.types import FEWEST_ROUNDS
 from lstm_bench.runs import budget, estimate, grid, store
 from lstm_bench.runs.estimate import Estimate
 from lstm_bench.runs.plan import Plan
@@ -136,8 +136,8 @@ def test_a_shape_that_does_not_fit_is_named_at_the_start_and_left_out_whole(tmp_
     outcome, sink, observer, took_s = walk(tmp_path, clock, 2.0, fake=rows(0.01, 5.0), hidden=3)
     assert (outcome.out_of_budget, outcome.left, sink.records) == (True, 2, [])
     (named,) = (text for text in observer.texts if text.startswith("budget:"))
-    assert "1 shape needs about 2" in named
-    assert "is left out: 3,2,4" in named
+    assert "too short for 1 shape, " in named
+    assert "at least: 3,2,4" in named
     assert took_s == 0
 
 
@@ -150,16 +150,6 @@ def test_the_shapes_that_fit_are_measured_though_others_do_not(tmp_path, clock, 
     assert {(r.shape.hidden, r.status) for r in sink.records} == {(3, "ok"), (4, "ok")}
     assert outcome.left == 1
     assert 0.9 * 4.0 <= took_s <= 1.1 * 4.0
-
-
-def test_every_row_has_its_fewest_rounds_before_any_has_more(tmp_path, clock):
-    fakes = rows(0.05, 0.02)
-    outcome, sink, _, took_s = walk(tmp_path, clock, 4.0, fake=fakes, hidden=[3, 4, 5, 6])
-    assert {record.status for record in sink.records} == {"ok"}
-    assert len({(r.implementation, r.shape) for r in sink.records}) == 8
-    assert all(record.rounds >= FEWEST_ROUNDS for record in sink.records)
-    assert took_s < 1.1 * 4.0
-    assert outcome.left == 0
 
 
 @pytest.mark.parametrize("budget_s", [1.5, 3.0, 6.0])
@@ -210,8 +200,7 @@ def test_controls_that_a_budget_left_out_are_measured_by_a_resume(
         controls=2,
         sampling=sampling,
     )
-    done = lstm_bench("grid", grid_file, "--run", "r", "--budget", "20s")
-    assert done.returncode == 0
+    done = lstm_bench("grid", grid_file, "--run", "r", "--budget", "20s", code=0)
     assert "no A/A controls at" in done.stdout
     assert lstm_bench("grid", "--resume", "r").returncode == 0
     lines = map(json.loads, (tmp_path / "results/r/records.jsonl").read_text().splitlines())
@@ -238,13 +227,3 @@ def test_what_a_budget_shortens_is_blocks_before_rounds(tmp_path, clock):
     assert [record.rounds for record in sink.records] == [10, 10]
     blocks_s = [sum(block.latency_ns) / 1e9 for blocks in sink.blocks.values() for block in blocks]
     assert max(blocks_s) <= 0.1  # ten rounds of both with blocks of 0.2 s take four seconds
-
-
-def test_blocks_are_no_shorter_than_they_must_be():
-    plain = Sampling()
-    enough_s = 2 * (2 * plain.block_s + budget.ROUND_S)  # for two cells, queued calls too
-    assert budget.hurried(plain, [1e-3, 1e-3], enough_s, kinds=2) == plain
-    half = budget.hurried(plain, [1e-3, 1e-3], 0.9 * enough_s, kinds=2)
-    assert (half.block_s, half.block_calls) == (plain.block_s / 2, plain.block_calls // 2)
-    least = budget.hurried(plain, [1.0], 0.0)
-    assert (least.block_s, least.block_calls) == (budget.SHORTEST_S, budget.FEWEST_CALLS)

@@ -26,7 +26,7 @@ from fakes import (
 from lstm_bench.driver import context, driver, follow_ups, gpu, worker_pool
 from lstm_bench.features.energy import measure as energy
 from lstm_bench.features.profile import command as profile_command
-from lstm_bench.model.types import Energy, Record, Shape, Stopped
+from lstm_bench.model.types import Energy, Record, Shape, Stopped, Telemetry
 
 pytestmark = pytest.mark.usefixtures("in_process")
 processes = pytest.mark.processes  # a crash or a time limit is the promise
@@ -43,7 +43,7 @@ class Meter:
         self.there = self.reads = there
 
     def reading(self):
-        return gpu.Reading(sm_mhz=1980, power_w=300.0) if self.there else None
+        return Telemetry(sm_mhz=1980, power_w=300.0) if self.there else None
 
     def ask(self, *_):
         return round(time.monotonic(), 1) * 300_000 if self.there else None
@@ -314,21 +314,6 @@ def test_what_is_built_again_changes_nothing_of_the_times(
             assert sink.profiles[record.key] is None
 
 
-def test_a_worker_that_does_not_start_again_is_given_up(tmp_path, monkeypatch, on_a_gpu):
-    plan, loads, hellos = on_a_gpu({name: {} for name in "abcdef"}, hidden=3), itertools.count(), []
-
-    def answer(go, worker, verb, fields):
-        hellos.extend([1] if verb == "hello" else [])
-        if (verb == "load" and next(loads) == 0) or (verb == "hello" and len(hellos) > 1):
-            shoot(worker)
-        return go()
-
-    asked_as(monkeypatch, answer)
-    _, sink = measure(plan, tmp_path)
-    assert len(hellos) == 1 + worker_pool.MAX_STARTS
-    assert {r.status for r in sink.records} == {"ok"}
-
-
 def test_stopping_while_profiling_leaves_the_rest_to_be_done_again(tmp_path):
     """A cell that is `ok` has all that the plan asks of it: `--resume` would not come back."""
     observer, plan = Quiet(), plan_of(fake={"a": {}, "b": {}}, profile=True)
@@ -373,30 +358,12 @@ def test_energy_is_measured_on_a_gpu_and_says_so_where_it_cannot_be(tmp_path, mo
     assert (record.memory.get("process by NVML") == 12345) == there
 
 
-def test_every_cell_is_loaded_once_before_any_is_loaded_again(tmp_path, on_a_gpu):
-    powers = (300.0, 300.0, 310.0, 310.0, 320.0, 320.0)
-    _, sink = measure(on_a_gpu({"a": {}, "b": {}}, *powers, loads=3, hidden=3), tmp_path)
-    for record in sink.records:
-        assert record.energy.load_w == [300.0, 310.0, 320.0]
-        assert record.energy.power_w == pytest.approx(310.0)
-
-
 def test_each_turn_of_loads_has_an_order_of_its_own(tmp_path, monkeypatch, on_a_gpu):
     asked = noted(monkeypatch, "load")
     measure(on_a_gpu({name: {} for name in "abcdef"}, loads=4, hidden=3), tmp_path)
     turns = {tuple(asked[n : n + 6]) for n in (0, 6, 12, 18)}
     assert len(turns) == 4
     assert {frozenset(turn) for turn in turns} == {frozenset(asked)}
-
-
-def test_a_stop_amid_the_loads_leaves_cells_to_be_measured_again(tmp_path, monkeypatch, on_a_gpu):
-    asked, plan = noted(monkeypatch, "load"), on_a_gpu({"a": {}, "b": {}}, loads=3, hidden=3)
-    outcome, sink = measure(plan, tmp_path, stop=lambda: len(asked) >= 4)
-    assert len(asked) == 4
-    assert [(r.status, r.reason) for r in sink.records] == 2 * [
-        ("interrupted", "stopped before all was measured")
-    ]
-    assert outcome.interrupted
 
 
 @pytest.mark.parametrize(

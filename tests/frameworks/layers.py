@@ -26,6 +26,14 @@ SHAPES = [
     Shape(hidden=131, batch=1, timesteps=1, input_size=64),
     Shape(hidden=1, batch=1, timesteps=9, input_size=1),
 ]
+#: Odd stacks: one to three layers, both directions, sequences of one step and of all steps.
+STACKS = [
+    Shape(37, 5, 9, 11, layers=2, directions=2, lengths="9/1/4/9/8"),
+    Shape(37, 5, 9, 11, layers=2),
+    Shape(131, 1, 7, 64, layers=3, directions=2),
+    Shape(1, 5, 9, 3, layers=3, directions=2, lengths="0.1-1"),
+    Shape(37, 5, 9, 11, lengths="1/9/2/3/5"),
+]
 _described = set()
 
 
@@ -105,7 +113,7 @@ def checked(session, row, problem, calls=1):
     tolerance = TOLERANCES[session.precision or row.precision_on(SETTINGS)]
     for _ in range(2):
         answer = called(session) if calls == 1 else _followed(session)
-    return problems.check(answer, expected, tolerance)
+    return problems.check(answer, expected, tolerance, problem.lengths(row.computes))
 
 
 def swap_gates(w):
@@ -113,17 +121,41 @@ def swap_gates(w):
     return np.concatenate([f, i, g, o])
 
 
+def transposed(w):
+    return np.concatenate([np.ascontiguousarray(block.T) for block in np.split(w, 4)])
+
+
+def changed(p, name, change, place=0):
+    """The problem with a change in one array of a layer and direction."""
+    weights = list(p.weights)
+    weights[place] = replace(weights[place], **{name: change(getattr(weights[place], name))})
+    return replace(p, weights=tuple(weights))
+
+
 MISTAKES = {
-    "swapped input gates": lambda p: replace(p, w_ih=swap_gates(p.w_ih)),
-    "swapped recurrent gates": lambda p: replace(p, w_hh=swap_gates(p.w_hh)),
-    "dropped input bias": lambda p: replace(p, b_ih=0 * p.b_ih),
-    "dropped recurrent bias": lambda p: replace(p, b_hh=0 * p.b_hh),
-    "transposed weight": lambda p: replace(
-        p, w_hh=np.concatenate([np.ascontiguousarray(b.T) for b in np.split(p.w_hh, 4)])
-    ),
+    "swapped input gates": lambda p: changed(p, "w_ih", swap_gates),
+    "swapped recurrent gates": lambda p: changed(p, "w_hh", swap_gates),
+    "dropped input bias": lambda p: changed(p, "b_ih", np.zeros_like),
+    "dropped recurrent bias": lambda p: changed(p, "b_hh", np.zeros_like),
+    "transposed weight": lambda p: changed(p, "w_hh", transposed),
     "zero initial h": lambda p: replace(p, h0=0 * p.h0),
     "zero initial c": lambda p: replace(p, c0=0 * p.c0),
     "a NaN in the input": lambda p: replace(p, x=np.where(p.x == p.x.max(), np.nan, p.x)),
+}
+
+
+def with_full_lengths(p):
+    """As a row would have it that reads padded steps, and goes backwards from the last of all."""
+    return replace(p, shape=replace(p.shape, lengths="full"))
+
+
+#: In a stack of two layers, both directions and lengths.
+STACK_MISTAKES = {
+    "swapped gates in layer 2": lambda p: changed(p, "w_ih", swap_gates, place=2),
+    "swapped gates backwards": lambda p: changed(p, "w_hh", swap_gates, place=1),
+    "exchanged directions": lambda p: replace(p, weights=tuple(p.weights[i] for i in (1, 0, 2, 3))),
+    "exchanged initial states": lambda p: replace(p, h0=p.h0[[2, 3, 0, 1]]),
+    "lengths that are not heeded": with_full_lengths,
 }
 
 

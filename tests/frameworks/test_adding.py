@@ -106,5 +106,5 @@ def test_every_field_and_method_is_named(kind):
     if kind is Session:
         names = [name for name in {**vars(kind), **kind.__annotations__} if name[0] != "_"]
     else:
-        names = [one.name for one in fields(kind) if one.name[0] != "_"]
+        names = [each.name for each in fields(kind) if each.name[0] != "_"]
     assert [name for name in names if not re.search(rf"\b{name}\b", TEXT)] == []

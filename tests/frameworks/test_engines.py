@@ -31,7 +31,7 @@ def openvino():
 def test_weights_have_7_bits_where_products_of_8_are_cut_off(onnx, monkeypatch, saturates, most):
     monkeypatch.setattr(onnx, "saturates", lambda: saturates)
     model = onnx._quantised(onnx._model(PROBLEM))
-    arrays = [onnx.numpy_helper.to_array(one) for one in model.graph.initializer]
+    arrays = [onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer]
     weights = [array for array in arrays if array.dtype == np.int8 and array.ndim == 3]
     assert len(weights) == 2
     assert max(abs(array.astype(int)).max() for array in weights) == most

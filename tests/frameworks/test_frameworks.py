@@ -13,6 +13,8 @@ from layers import (
     MISTAKES,
     SETTINGS,
     SHAPES,
+    STACK_MISTAKES,
+    STACKS,
     built,
     called,
     checked,
@@ -64,6 +66,34 @@ def right(session, row, problem=PROBLEM, calls=1):
 def test_every_implementation_gives_the_references_answer(row, shape):
     problem = problems.make(shape, seed=3)
     assert right(built(row, problem), row, problem).max_abs_error > 0
+
+
+def built_stack(row, problem):
+    if row.name == "pytorch-compile" and problem.lengths():
+        with pytest.raises(Unsupported, match="packed sequence"):
+            built(row, problem)
+        pytest.skip("it takes no packed sequence")
+    return built(row, problem)
+
+
+@each_row
+@pytest.mark.parametrize("shape", STACKS, ids=lambda s: s.label)
+def test_every_implementation_runs_stacks_directions_and_lengths(row, shape):
+    problem = problems.make(shape, seed=3)
+    assert right(built_stack(row, problem), row, problem).max_abs_error > 0
+
+
+@each_row
+def test_no_mistake_in_a_stack_agrees_with_an_implementation(row):
+    session = built_stack(row, problem := problems.make(STACKS[0], seed=3))
+    right(session, row, problem)
+    answer, tolerance = (
+        session.outputs(),
+        TOLERANCES[session.precision or row.precision_on(SETTINGS)],
+    )
+    for mistake, make in STACK_MISTAKES.items():
+        expected = problems.reference(make(problem), row.computes)
+        assert not problems.check(answer, expected, tolerance, problem.lengths()).passed, mistake
 
 
 @pytest.mark.parametrize("row", CHECKED, ids=lambda r: r.name)
@@ -130,7 +160,7 @@ def as_on_a_gpu(row):
         return made, torch.cuda, "synchronize"
     import tensorflow as tf
 
-    made = type(session)(session.layer, (session.x, *session.start), on_gpu, False)
+    made = type(session)(session.stack, None, (session.x, *session.start), on_gpu, False)
     return made, tf.test.experimental, "sync_devices"
 
 

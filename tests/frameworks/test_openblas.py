@@ -3,13 +3,14 @@
 from types import SimpleNamespace
 
 import pytest
+from cases import built_native
 
 from lstm_bench.frameworks.deepbench import libraries
 from lstm_bench.frameworks.deepbench import session as deepbench
 from lstm_bench.model.types import TOLERANCES, Settings, Shape, Unsupported
 from lstm_bench.worker import problem as problems
 
-_cpu = pytest.importorskip("lstm_kernels._cpu", reason="the kernels were not built")
+native = built_native()
 
 try:
     LIBRARY = libraries.openblas()
@@ -20,13 +21,13 @@ except Unsupported as missing:
 @pytest.fixture
 def handed(monkeypatch):
     """The address of a product of matrices that each layer got."""
-    addresses, made = [], _cpu.Lstm
+    addresses, made = [], native.CpuLstm
 
     def lstm(*sizes, sgemm, **how):
         addresses.append(sgemm)
         return made(*sizes, sgemm=sgemm, **how)
 
-    monkeypatch.setattr(_cpu, "Lstm", lstm)
+    monkeypatch.setattr(native, "CpuLstm", lstm)
     return addresses
 
 
@@ -48,7 +49,7 @@ def test_openblas_has_the_input_product_only_where_the_kernels_have_no_multiply_
 ):
     for weak in (False, True):
         monkeypatch.setenv("LSTM_BENCH_ISA", "sse2" if weak else "")
-        if weak and "sse2" not in _cpu.instruction_sets():
+        if weak and "sse2" not in native.instruction_sets():
             continue
         passed, path = answered(**options)
         assert passed
@@ -60,13 +61,6 @@ def test_an_instruction_set_that_this_cpu_lacks_is_refused(monkeypatch):
     monkeypatch.setenv("LSTM_BENCH_ISA", "avx1024")
     with pytest.raises(Unsupported, match=r"expected one that this CPU has, .*; found avx1024"):
         deepbench.describe(Settings())
-
-
-def test_integers_whose_sums_do_not_fit_are_refused():
-    shape = Shape(4, 1, 1, 2**17)
-    row = SimpleNamespace(options={"precision": "int8"})
-    with pytest.raises(Unsupported, match="do not fit 32 bits"):
-        deepbench.build(problems.make(shape, 1), row, Settings())
 
 
 @pytest.mark.parametrize("library", ["/nowhere/libopenblas.so", "libm.so.6"])

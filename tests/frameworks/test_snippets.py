@@ -65,7 +65,7 @@ lstm = torch.nn.LSTM(6, 8).eval()
 x, h0, c0 = torch.randn(5, 3, 6), torch.randn(1, 3, 8), torch.randn(1, 3, 8)
 with torch.no_grad():
     expected = lstm(x, (h0, c0))[0].numpy()
-lstm, x, h0, c0 = (one.to(DEVICE) for one in (lstm, x, h0, c0))
+lstm, x, h0, c0 = (tensor.to(DEVICE) for tensor in (lstm, x, h0, c0))
 """
 AFTER = """
 import numpy

@@ -44,8 +44,9 @@ def built(name, problem=PROBLEM, settings=SETTINGS, **options):
     return pytorch.build(problem, replace(row, options={**row.options, **options}), settings)
 
 
-def same_bits(one, other):
-    return all(np.array_equal(a, b) for a, b in zip(one.outputs(), other.outputs(), strict=True))
+def same_bits(first, second):
+    pairs = zip(first.outputs(), second.outputs(), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
 
 
 def right(session):

@@ -17,11 +17,6 @@ from lstm_bench.model.types import (
 SHAPE = Shape(8, 2, 3, 5)
 
 
-def test_an_implementation_comes_back_as_it_went():
-    row = Implementation("x", "pytorch", "fp16", "pytorch", {"a": 1}, devices=("cuda",))
-    assert from_json(Implementation, json.loads(dumps(to_json(row)))) == row
-
-
 def test_a_field_of_a_newer_version_is_left_aside():
     data = {**to_json(SHAPE), "direction": "both"}
     assert from_json(Shape, data) == SHAPE

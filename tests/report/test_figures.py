@@ -10,6 +10,7 @@ import builders
 import matplotlib
 import numpy as np
 import pytest
+from builders import no_text_meets_another
 from builders import row as cell
 from matplotlib import colors
 from matplotlib.text import Text
@@ -104,7 +105,7 @@ def test_a_value_that_one_row_refuses_altogether_stays_to_the_others():
     table = figures.points(run_of(rows), "batch")
     assert list(table["at"]) == [1, 2, 4, 1, 2]
     assert list(table["latency_s"]) == [1.0, 2.0, 4.0, 1.0, 2.0]  # with one timestep: all have it
-    assert table.attrs["alike"] == "the same for all rows"
+    assert table.attrs["along"]
 
 
 def test_a_line_rests_on_the_same_other_sizes_at_every_tick_where_there_are_any():
@@ -115,10 +116,10 @@ def test_a_line_rests_on_the_same_other_sizes_at_every_tick_where_there_are_any(
     apart = [cell("a", 1.0, batch=1, timesteps=10), cell("a", 2.0, batch=2, timesteps=20)]
     assert list(figures.points(run_of(apart), "batch")["latency_s"]) == [1.0, 2.0]
     figure = figures.time_by(run_of(apart), "batch")
-    assert any("others at each tick" in text for text in texts(figure))
+    assert any("each point's own" in text for text in texts(figure))
     assert joined(figure) == {False}
     whole = figures.time_by(run_of(rows), "batch")
-    assert not any("others at each tick" in text for text in texts(whole))
+    assert not any("each point's own" in text for text in texts(whole))
     assert joined(whole) == {True}
 
 
@@ -130,9 +131,9 @@ def joined(figure):
 def test_without_a_common_shape_rows_stand_on_their_own_and_the_figure_says_so():
     run = run_of([cell("a", 1.0, timesteps=10), cell("b", 7.0, timesteps=20)])
     assert list(figures.points(run, "batch")["latency_s"]) == [1.0, 7.0]
-    assert any("none is common to all" in text for text in texts(figures.time_by(run, "batch")))
+    assert any("none is common" in text for text in texts(figures.time_by(run, "batch")))
     table = figures.points(run_of(grid()), "hidden")  # an input as wide as the state is alike
-    assert (set(table["shapes"]), table.attrs["alike"]) == ({9}, "the same for all rows")
+    assert (set(table["shapes"]), table.attrs["along"]) == ({9}, True)
 
 
 def test_the_interval_of_one_shape_has_the_order_statistics_of_its_rounds():
@@ -141,16 +142,6 @@ def test_the_interval_of_one_shape_has_the_order_statistics_of_its_rounds():
     found = figures.interval(np.array([np.median(rounds)]), [rounds], over_shapes=False)
     assert found == pytest.approx((sorted(rounds)[3], sorted(rounds)[-4]))
     assert list(figures.interval(np.array([2.0]), [[2.0]], over_shapes=False)) == [2.0, 2.0]
-
-
-def test_rounds_that_keep_their_pace_make_a_wider_interval_than_the_same_ones_shuffled():
-    rng = np.random.default_rng(3)
-    rounds = np.repeat(rng.lognormal(0, 0.3, 8), 12)
-    ends = []
-    for own in (rounds, rng.permutation(rounds)):
-        low, high = figures.interval(np.array([np.median(own)]), [list(own)], over_shapes=False)
-        ends.append(high - low)
-    assert ends[0] > 1.5 * ends[1]
 
 
 @pytest.mark.parametrize("count", [6, 7, 12])
@@ -303,13 +294,6 @@ def test_what_was_not_measured_stays_empty():
     assert set(board) == {(0, 0), (1, 1)}
 
 
-def test_text_stands_out_from_its_row():
-    rows = grid(["deepbench", "x"], hidden=(8,)) + grid(["pytorch-amp", "y"], hidden=(9,))
-    figure = figures.winners(run_of(rows))
-    inks = {t.get_color() for ax in figure.axes for t in ax.texts}
-    assert inks == {"#ffffff", "#000000"}  # on black, and on orange
-
-
 def test_amps_gain_is_the_time_without_it_over_the_time_with_it():
     def seconds(name, h, b, t):
         return (1.0 if h == 8 else 0.25) if name.endswith("-amp") else 0.5
@@ -317,13 +301,11 @@ def test_amps_gain_is_the_time_without_it_over_the_time_with_it():
     run = run_of(grid(["pytorch", "pytorch-amp", "tf-mode1", "tf-mode1-amp"], seconds=seconds))
     figure = figures.amp_gain(run)
     found = panels(figure)
-    assert list(found) == [
-        f"{n}: timesteps {t}" for n in ("pytorch", "tf-mode1") for t in (10, 100, 1000)
-    ]
+    assert list(found) == ["pytorch", "tf-mode1"]
     same = [cell(name, 1.0) for name in ("pytorch", "pytorch-amp")]
     ((spot,),) = [board.values() for board in panels(figures.amp_gain(run_of(same))).values()]
     assert spot == ("(1.00)", colors.to_hex(matplotlib.colormaps["RdBu"](0.5), True))
-    slow, fast = found["tf-mode1: timesteps 10"][0, 0], found["tf-mode1: timesteps 10"][1, 0]
+    slow, fast = found["tf-mode1"][0, 0], found["tf-mode1"][1, 0]
     assert (slow[0], fast[0]) == ("0.50", "2.00")
     ends = matplotlib.colormaps["RdBu"](0.0), matplotlib.colormaps["RdBu"](1.0)
     assert (slow[1], fast[1]) == tuple(colors.to_hex(end, True) for end in ends)
@@ -339,7 +321,6 @@ def test_of_many_timesteps_amps_gain_is_the_geometric_mean():
     run = run_of(grid(["pytorch", "pytorch-amp"], timesteps=(1, 2, 4, 8, 16), seconds=seconds))
     found = panels(figures.amp_gain(run))
     assert {text for board in found.values() for text, _ in board.values()} == {"4.00"}
-    assert list(found) == ["pytorch: timesteps averaged"]
 
 
 def test_every_figure_is_written_twice_and_the_same_run_gives_the_same_bytes(tmp_path):
@@ -464,35 +445,13 @@ RUNS = {
 }
 
 
-def boxes(figure):
-    """Where every text is that can be seen."""
-    seen = [*figure.texts, *(text for one in figure.legends for text in one.get_texts())]
-    for ax in figure.axes:
-        seen += [*ax.texts, ax.xaxis.label, ax.yaxis.label, ax._left_title]
-        for axis in (ax.xaxis, ax.yaxis):
-            low, high = axis.get_view_interval()
-            ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
-            seen += [tick.label1 for tick in ticks]
-    return [text.get_window_extent().padded(-0.5) for text in seen if text.get_text()]
-
-
 @pytest.mark.parametrize("kind", RUNS)
 def test_every_run_gives_the_figures_it_has_data_for_and_no_text_meets_another(kind):
     rows, stems = RUNS[kind]
     drawn = figures.drawn(run_of(rows))
     assert set(drawn) == stems
-    for stem, figure in drawn.items():
-        figure.draw_without_rendering()
-        found = boxes(figure)
-        for one in found:
-            assert figure.bbox.contains(one.x0, one.y0), stem
-            assert figure.bbox.contains(one.x1, one.y1), stem
-        edges = np.array([one.extents for one in found])
-        apart = (edges[:, None, :2] >= edges[None, :, 2:]).any(axis=2)
-        clashes = np.argwhere(~(apart | apart.T | np.eye(len(edges), dtype=bool)))
-        assert not len(clashes), stem
-        for one in figure.legends:
-            assert not any(one.get_window_extent().overlaps(ax.bbox) for ax in figure.axes), stem
+    for figure in drawn.values():
+        no_text_meets_another(figure)
         assert figure.get_figheight() < 200  # Matplotlib cannot write more
 
 

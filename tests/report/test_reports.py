@@ -12,7 +12,6 @@ from builders import cells, row, run, written
 from lstm_bench import frameworks as registry
 from lstm_bench.analysis import comparison, noise, results, summary
 from lstm_bench.commands import options
-from lstm_bench.model.types import LstmBenchError, Settings
 from lstm_bench.model.units import clipped, gist
 from lstm_bench.report import figures, pair_report, paper_table, run_report
 
@@ -127,8 +126,10 @@ def test_the_fastest_is_one_that_can_be_deployed_and_the_reference_stands_beside
     made.cells.loc[made.cells["implementation"] == "pytorch-half", "precision"] = "fp16"
     found = facts(run_report.document(made))
     keys = ("accuracy", "fastest", "wins", "next", "ratio", "reference", "reference_ratio")
-    told = {tuple(one[key] for key in (*keys, "reference_beyond_noise")) for one in found["groups"]}
-    assert told == {
+    groups = {
+        tuple(group[key] for key in (*keys, "reference_beyond_noise")) for group in found["groups"]
+    }
+    assert groups == {
         ("fp32", "pytorch", 4, "tf-mode0", 2.0, "deepbench-best", 2.0, True),
         ("any", "pytorch-half", 4, "pytorch", 2.0, "deepbench-best", 1.0, False),
     }
@@ -137,14 +138,6 @@ def test_the_fastest_is_one_that_can_be_deployed_and_the_reference_stands_beside
         ("half", "pytorch-half", None),
         ("any", "pytorch-half", "deepbench-best"),
     }
-
-
-def test_in_a_narrow_terminal_what_goes_on_below_says_of_which_accuracy_it_is():
-    made = with_reference(*whole("deepbench-best", "pytorch", "tf-mode0"))
-    lines = run_report.document(made).written("table", 70).splitlines()
-    shown = [" ".join(line.split()) for line in lines]
-    assert "batch accuracy faster in C++" in shown
-    assert "1 fp32 deepbench-best 2.0x" in shown
 
 
 def test_where_there_is_only_the_reference_it_competes_with_itself():
@@ -196,13 +189,6 @@ def test_a_cell_is_uncertain_if_it_is_known_less_well_than_the_noise_floor():
     assert "not converged" not in text
 
 
-@pytest.mark.parametrize("width", [40, 60, 80])
-def test_the_noise_floor_and_what_is_uncertain_are_lines_of_their_own(width):
-    lines = run_report.document(everything()).written("table", width).splitlines()
-    for start in ("noise floor: ", "6 of 47 cells uncertain", "6 of 47 cells throttled"):
-        assert any(line.startswith(start) for line in lines), start
-
-
 def test_warnings_count_cells_with_a_time_once_and_those_that_change_belief_are_always_drawn():
     rows = [row("a", 1.0, hidden=h) for h in (1, 2, 3)] + [row("a", None, hidden=4)]
     rows[0].warnings = ["slow clock: 1500 MHz", "slow clock: 1600 MHz", "capped: x"]
@@ -214,22 +200,13 @@ def test_warnings_count_cells_with_a_time_once_and_those_that_change_belief_are_
     assert "capped" not in text
 
 
-def test_what_is_called_at_some_shapes_is_not_called_no_difference():
-    """Two shapes, slower at one of them and the same at the other."""
-    rows = [row(name, 0.002, 8, copy=c) for name in "ab" for c in (1, 2)]
-    rows += [row("a", 0.002, 16, copy=c) for c in (1, 2)]
-    rows += [row("b", 0.003, 16, copy=c) for c in (1, 2)]
-    text = one_line(compared(*rows))
-    assert "b is slower than a at 1 of 2 shapes, faster at none. By latency, B / A = 1.22x" in text
-
-
 def test_a_ratio_stands_beside_an_interval_in_its_own_unit():
     rounds = [0.001 * (1 + 0.01 * (n % 3)) for n in range(10)]
     rows = [row("a", 0.004, *shape, rounds=[4 * one for one in rounds]) for shape in GRID]
     rows += [row("b", 0.001, *shape, rounds=rounds) for shape in GRID]
     text = one_line(compared(*rows))
     assert "b is 4.0x faster than a." in text
-    assert "By latency, B / A = 0.25x (geometric mean, 95% interval 0.25 to 0.25" in text
+    assert "0.25x [0.25, 0.25]" in text
 
 
 def test_a_comparison_as_json_has_every_shape():
@@ -328,25 +305,7 @@ def test_the_mpe_of_some_shapes_is_of_these():
     assert (found["shapes"], found["mpe"]) == (1, pytest.approx(-3.0))
 
 
-def test_the_papers_table_says_why_its_two_means_may_disagree():
-    """Slower by MPE at one shape outweighs faster by the geometric mean at three."""
-    rows = []
-    for place, ratio in enumerate((0.5, 0.4, 0.5, 5.0)):
-        rows += [row("pytorch", 1.0, hidden=place + 1), row("pytorch-amp", ratio, hidden=place + 1)]
-    text = one_line(paper_table.document(run(*rows)))
-    assert "Slower by MPE and faster by B / A: pytorch, pytorch-amp (-0.60, 0.84x)." in text
-    rows = [row("pytorch", 1.0), row("pytorch-amp", 2.0)]
-    assert "Slower by MPE" not in one_line(paper_table.document(run(*rows)))
-
-
 # --- comparisons
-
-
-def test_the_three_largest_wins_are_the_largest():
-    rows = [row("a", 0.01, hidden=h) for h in range(1, 7)]
-    rows += [row("b", 0.01 * h, hidden=h) for h in range(1, 7)]
-    found = facts(compared(*rows))["largest"]
-    assert [(won["hidden"], won["winner"]) for won in found] == [(6, "a"), (5, "a"), (4, "a")]
 
 
 def test_a_comparison_as_csv_is_one_tidy_table():
@@ -434,23 +393,6 @@ def test_of_carried_state_the_time_of_a_step_is_shown():
         assert found == ["10 ms"] * shown
 
 
-@pytest.mark.parametrize(
-    ("field", "values", "device"),
-    [("state", ("fixed", "carried"), "cpu"), ("inputs", ("device", "pinned"), "cuda")],
-)
-def test_runs_of_unlike_settings_are_compared_only_if_asked_to(field, values, device):
-    a, b = (
-        results.frame([row("a", 1.0, device=device), row("c", 1.0)], {}, Settings(**{field: one}))
-        for one in values
-    )
-    with pytest.raises(LstmBenchError, match=f"--across {field}"):
-        comparison.compare(a, "a", "a", other=b)
-    assert comparison.compare(a, "a", "a", other=b, across=(field,)).differs == (field,)
-    if field == "inputs":  # a CPU reads x where it lies
-        assert comparison.compare(a, "c", "c", other=b).differs == ()
-        assert "inputs" not in comparison.compare(b, "a", "c", across=None).differs
-
-
 def test_two_runs_say_how_far_the_rows_drifted_that_both_have_alike(lstm_bench, tmp_path):
     for name, drift in (("monday", 1.0), ("friday", 1.45)):
         rows = [row(n, drift * s) for n, s in (("pytorch", 1.0), ("tf-mode0", 2.0))]
@@ -461,16 +403,6 @@ def test_two_runs_say_how_far_the_rows_drifted_that_both_have_alike(lstm_bench, 
     text = " ".join(lstm_bench(*two).stdout.split())
     assert "1 row that both have alike took 1.45x in the second" in text
     assert "lstm-bench grid" not in text
-
-
-def test_threads_in_two_runs_are_sent_to_one_run(lstm_bench, tmp_path):
-    for name, threads in (("one", 1), ("two", 2)):
-        written(tmp_path / "results" / name, row("pytorch", 1.0 / threads, threads=threads))
-    two = ["compare", "pytorch", "pytorch", "--run", "one", "--run", "two", "--across", "threads"]
-    text = " ".join(lstm_bench(*two).stdout.split())
-    assert "no row that both have alike shows how much" in text
-    assert "In one run they take turns: `lstm-bench grid GRID -i pytorch,pytorch@1`." in text
-    assert "ROW@1" in " ".join(lstm_bench("grid", "--help").stdout.split())
 
 
 # --- what all commands share

@@ -18,11 +18,9 @@ from conftest import REPOSITORY, interpreter, plan_of, records
 from lstm_bench import frameworks as registry
 from lstm_bench.analysis import results
 from lstm_bench.driver import worker_pool
-from lstm_bench.features.gate.report import Sides
 from lstm_bench.features.page import findings
 from lstm_bench.model.types import LstmBenchError, to_json
 from lstm_bench.report import fastest
-from lstm_bench.runs import choice
 from lstm_bench.runs.plan import Plan
 
 HERE = sys.executable
@@ -82,11 +80,10 @@ def test_both_are_measured_in_turns_each_under_its_own_interpreter(
 
     monkeypatch.setattr(worker_pool.Workers, "start", staticmethod(start))
     other = interpreter(tmp_path, "other")
-    done = lstm_bench("grid", write_grid(), "--run", "r", "--against", f"fake={other}")
-    assert done.returncode == 0, done.stderr
+    done = lstm_bench("grid", write_grid(), "--run", "r", "--against", f"fake={other}", code=0)
     assert started == {"fake": HERE, "fake~other": str(other)}
-    found = records(tmp_path / "results/r")
-    groups = {name: {r["group"] for r in found if r["implementation"] == name} for name in started}
+    actual = records(tmp_path / "results/r")
+    groups = {name: {r["group"] for r in actual if r["implementation"] == name} for name in started}
     assert len(groups["fake"]) == 2  # a shape each
     assert groups["fake"] == groups["fake~other"]
     assert "lstm-bench compare fake fake~other --run r" in done.stdout
@@ -106,21 +103,18 @@ def test_compare_shows_where_versions_and_pythons_differ(lstm_bench, write_grid,
     data = json.loads(path.read_text())
     data["interpreters"]["fake~other"]["python"] = "3.99.1"
     path.write_text(json.dumps(data))
-    done = lstm_bench("compare", "fake", "fake~other", "--format", "json")
-    assert done.returncode == 0, done.stderr
+    done = lstm_bench("compare", "fake", "fake~other", "--format", "json", code=0)
     differ = json.loads(done.stdout)["versions_differ"]
     assert (differ["numpy"][1], differ["python"][1]) == ("0.9", "3.99.1")
 
 
 def test_an_interpreter_beside_is_found_by_its_dot(lstm_bench, write_grid, tmp_path):
     interpreter(tmp_path, "beside")
-    done = lstm_bench("grid", write_grid(), "--against", "fake=./beside")
-    assert done.returncode == 0, done.stderr
+    lstm_bench("grid", write_grid(), "--against", "fake=./beside", code=0)
 
 
 def test_a_dry_run_lists_both_and_where_the_other_is(lstm_bench, write_grid):
-    done = lstm_bench("grid", write_grid(), "--against", f"fake~old={HERE}", "--dry-run")
-    assert done.returncode == 0, done.stderr
+    done = lstm_bench("grid", write_grid(), "--against", f"fake~old={HERE}", "--dry-run", code=0)
     assert "fake~old  " in done.stdout
     assert f"fake~old is {HERE}" in " ".join(done.stdout.split())
 
@@ -131,8 +125,7 @@ def test_a_run_goes_on_once_its_interpreters_are_named_again(lstm_bench, write_g
     path = tmp_path / "results/r/records.jsonl"
     whole = path.read_text().splitlines(keepends=True)
     path.write_text("".join(whole[:2]))
-    refused = lstm_bench("grid", "--resume", "r")
-    assert refused.returncode == 2
+    refused = lstm_bench("grid", "--resume", "r", code=2)
     assert f"--python 'fake~other={HERE}'" in refused.stderr
     assert lstm_bench("grid", "--resume", "r", "--against", f"fake={HERE}").returncode == 0
     assert len({(r["implementation"], str(r["shape"])) for r in records(path.parent)}) == 4
@@ -142,17 +135,6 @@ def test_a_run_goes_on_once_its_interpreters_are_named_again(lstm_bench, write_g
     path.write_text("".join(whole[:2]))
     assert lstm_bench("grid", write_grid(), *words, "--resume").returncode == 0
     assert len(records(path.parent)) == 4
-
-
-def test_a_framework_that_the_other_interpreter_lacks_is_named(lstm_bench, write_grid, tmp_path):
-    bare = interpreter(tmp_path, "bare", 'set -- -S "$@"', "unset PYTHONPATH")
-    words = ("grid", write_grid(), "--run", "r", "--against", f"fake={bare}")
-    done = lstm_bench(*words)
-    assert done.returncode == 2
-    assert f"fake~other: no numpy in {bare}" in done.stderr
-    assert lstm_bench(*words, "--skip-missing").returncode == 0
-    found = {(r["implementation"], r["status"]) for r in records(tmp_path / "results/r")}
-    assert found == {("fake", "ok"), ("fake~other", "missing")}
 
 
 @pytest.mark.parametrize(
@@ -175,9 +157,7 @@ def test_wrong_names_and_paths_are_refused_before_anything_is_written(
     lstm_bench, write_grid, tmp_path, words, message
 ):
     flags = [flag for word in words for flag in ("--against", word)]
-    done = lstm_bench("grid", write_grid(), *flags)
-    assert done.returncode == 2
-    assert message in " ".join(done.stderr.split())
+    assert message in " ".join(lstm_bench("grid", write_grid(), *flags, code=2).stderr.split())
     assert not (tmp_path / "results").exists()
 
 
@@ -192,16 +172,9 @@ def test_findings_hold_a_lower_precision_against_fp32_of_the_same_version():
     data = manifest(tuple(rows))
     data["plan"]["implementations"] = [to_json(registry.find(name, "x")) for name in times]
     made = results.Run("r", data, cells(*rows))
-    told = " ".join(findings.findings(made, fastest.Compared(made, made.cells, "latency")))
-    assert "between pytorch-amp and pytorch." in told
-    assert "between pytorch-amp~new and pytorch~new." in told
-
-
-def test_a_run_folder_cannot_choose_a_version_by_a_name_that_is_none():
-    data = manifest((row("fake", 1.0),))["plan"]
-    data["implementations"][0]["version"] = "/../../outside"
-    with pytest.raises(LstmBenchError, match="is no fake"):
-        choice.resumed(Plan.from_json(data, "r"), {}, Path("r"))
+    words = " ".join(findings.findings(made, fastest.Compared(made, made.cells, "latency")))
+    assert "between pytorch-amp and pytorch." in words
+    assert "between pytorch-amp~new and pytorch~new." in words
 
 
 # which of two versions is the base, for `gate`
@@ -227,8 +200,7 @@ def in_versions(lstm_bench, write_grid, tmp_path, quick_versions):
         fakes = {row: {"noise": 0.01, "call_s": 0.002} for row in names}
         grid = write_grid(implementations=names, fake=fakes, controls=2)
         words = ["--python", f"fake={paths['plain']}", "--against", f"fake{name}={paths['other']}"]
-        done = lstm_bench("grid", grid, "--run", "r", *words)
-        assert done.returncode == 0, done.stderr
+        done = lstm_bench("grid", grid, "--run", "r", *words, code=0)
         return done
 
     return measure
@@ -239,8 +211,7 @@ def test_a_planted_slowdown_fails_under_every_name_that_says_which_side_is_the_b
     lstm_bench, in_versions, tmp_path, name
 ):
     in_versions(name, slow="other" if SIDES[name] == "new" else "plain")
-    done = lstm_bench("gate", "r")
-    assert done.returncode == 3, done.stdout
+    done = lstm_bench("gate", "r", code=3)
     assert "FAILED: 4 cells of 2 rows; 4 slower" in done.stdout
     other = f"fake{name or '~other'}"
     base, new = ("fake", other) if SIDES[name] == "new" else (other, "fake")
@@ -266,23 +237,6 @@ def test_the_recipe_of_the_docs_ends_with_the_exit_code_that_it_says(tmp_path):
         done = subprocess.run(run, cwd=tmp_path, env=known, capture_output=True, text=True)
         assert done.stdout.endswith(f"exit code {code}\n"), done.stderr
     assert "It ends with `exit code 3`" in page
-
-
-def test_sides_that_do_not_fit_a_line_stand_in_two():
-    rows = {"base": "pytorch", "new": "pytorch~new"}
-    known = {"run": "r", "versions": "torch 2.13.0+cpu", "interpreter": f"/{'x' * 30}/python"}
-    both = {side: {"row": row, **known} for side, row in rows.items()}
-    lines = Sides([both], {}, (), in_turns=True).lines()
-    told = f"(torch 2.13.0+cpu, /{'x' * 30}/python)"
-    assert lines[:2] == [f"base: pytorch {told}", f"new: pytorch~new {told}"]
-
-
-def test_a_version_may_have_dots_in_its_name(lstm_bench, write_grid):
-    done = lstm_bench("grid", write_grid(), "--run", "r", "--against", f"fake~2.12={HERE}")
-    assert done.returncode == 0, done.stderr
-    done = lstm_bench("gate", "r")
-    assert (done.returncode, "--base 'fake~2.12'" in done.stderr) == (2, True)
-    assert lstm_bench("gate", "r", "--base", "fake~2.12").returncode == 0
 
 
 @pytest.mark.parametrize("name", UNNAMED)
@@ -314,8 +268,7 @@ def test_a_run_from_before_sides_were_recorded_has_those_of_its_names(
     path.write_text(json.dumps(data))
     assert lstm_bench("gate", "r").returncode == 3
     again = ["--python", f"fake={HERE}", "--against", f"fake~new={HERE}"]
-    done = lstm_bench("grid", "grid.yaml", "--run", "r", "--resume", *again)
-    assert "is complete" in done.stdout
+    assert "is complete" in lstm_bench("grid", "grid.yaml", "--run", "r", "--resume", *again).stdout
 
 
 def test_a_version_that_is_older_on_the_new_side_is_warned_about(lstm_bench, in_versions, tmp_path):
@@ -327,8 +280,7 @@ def test_a_version_that_is_older_on_the_new_side_is_warned_about(lstm_bench, in_
             name = line["implementation"]
             line["versions"]["numpy"] = "2.13.0" if name.endswith("~new") == bool(newer) else "2.9"
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        done = lstm_bench("gate", "r", "--across", "versions")
-        assert done.returncode == 3  # the names decide, not the numbers
+        done = lstm_bench("gate", "r", "--across", "versions", code=3)
         assert ("! the new side has older versions (numpy 2.13.0 -> 2.9)" in done.stdout) == warned
 
 
@@ -337,9 +289,7 @@ def test_three_versions_need_a_base_and_each_other_one_is_compared_with_it(
 ):
     others = [word for name in ("old", "new") for word in ("--against", f"fake~{name}={HERE}")]
     lstm_bench("grid", write_grid(), "--run", "r", *others)
-    done = lstm_bench("gate", "r")
-    assert done.returncode == 2
-    assert "--base 'fake~new'" in done.stderr
+    assert "--base 'fake~new'" in lstm_bench("gate", "r", code=2).stderr
     done = lstm_bench("gate", "r", "--base", "fake~old", "--format", "json")
     rows = [(side["base"]["row"], side["new"]["row"]) for side in json.loads(done.stdout)["sides"]]
     assert rows == [("fake~old", "fake"), ("fake~old", "fake~new")]

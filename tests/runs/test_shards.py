@@ -62,8 +62,7 @@ def two(lstm_bench, write_grid, tmp_path, measured):
     path = write_grid(**GRID)
     if not measured.exists():
         for flags in (["--run", "whole"], *(["--run", "g", "--shard", f"{n}/2"] for n in (1, 2))):
-            done = lstm_bench("grid", path, *flags)
-            assert done.returncode == 0, done.stderr
+            lstm_bench("grid", path, *flags, code=0)
         shutil.move(tmp_path / "results", measured)
     return shutil.copytree(measured, tmp_path / "results")
 
@@ -73,8 +72,7 @@ def keys(run):
 
 
 def test_merged_parts_are_the_run_of_the_whole(two, lstm_bench):
-    done = lstm_bench("merge", "g-shard-1-of-2", "g-shard-2-of-2")
-    assert done.returncode == 0, done.stderr
+    lstm_bench("merge", "g-shard-1-of-2", "g-shard-2-of-2", code=0)
     assert keys(two / "g") == keys(two / "whole")
     assert len(list(store.read_blocks(two / "g"))) == len(keys(two / "g"))
     assert all(record["node"] and record["device_name"] for record in records(two / "g"))
@@ -90,15 +88,13 @@ def test_merging_again_adds_nothing(two, lstm_bench):
     names = ("g-shard-1-of-2", "g-shard-2-of-2")
     lstm_bench("merge", *names)
     before = {path.name: path.read_bytes() for path in (two / "g").glob("*.jsonl")}
-    done = lstm_bench("merge", *names)
-    assert "nothing new" in done.stdout
+    assert "nothing new" in lstm_bench("merge", *names).stdout
     lstm_bench("merge", names[1])
     assert {path.name: path.read_bytes() for path in (two / "g").glob("*.jsonl")} == before
 
 
 def test_parts_can_be_merged_one_by_one_and_missing_ones_are_named(two, lstm_bench):
-    done = lstm_bench("merge", "g-shard-1-of-2")
-    assert "not among them: --shard 2/2" in done.stderr
+    assert "not among them: --shard 2/2" in lstm_bench("merge", "g-shard-1-of-2").stderr
     assert "still to be measured" in lstm_bench("report", "--run", "g").stdout
     lstm_bench("merge", "g-shard-2-of-2")
     assert keys(two / "g") == keys(two / "whole")
@@ -166,9 +162,7 @@ def other_grid(run):
 )
 def test_what_does_not_belong_together_is_refused(two, lstm_bench, change, word):
     change(two / "g-shard-2-of-2")
-    done = lstm_bench("merge", "g-shard-1-of-2", "g-shard-2-of-2")
-    assert done.returncode == 2
-    assert word in done.stderr
+    assert word in lstm_bench("merge", "g-shard-1-of-2", "g-shard-2-of-2", code=2).stderr
     assert not (two / "g").exists()
     lstm_bench("merge", "g-shard-1-of-2")
     assert lstm_bench("merge", "g-shard-2-of-2").returncode == 2  # nor into what is there
@@ -176,25 +170,21 @@ def test_what_does_not_belong_together_is_refused(two, lstm_bench, change, word)
 
 def test_two_runs_of_one_cell_are_refused(two, lstm_bench):
     lstm_bench("grid", two.parent / "grid.yaml", "--run", "h", "--shard", "1/2")
-    done = lstm_bench("merge", "g-shard-1-of-2", "h-shard-1-of-2", "--run", "both")
-    assert done.returncode == 2
+    done = lstm_bench("merge", "g-shard-1-of-2", "h-shard-1-of-2", "--run", "both", code=2)
     assert "both measured" in done.stderr
     lstm_bench("merge", "g-shard-1-of-2")
-    done = lstm_bench("merge", "h-shard-1-of-2", "--run", "g")
-    assert "from another run than" in done.stderr
+    assert "both measured" in lstm_bench("merge", "h-shard-1-of-2", "--run", "g").stderr
 
 
 def test_unlike_devices_are_merged_if_asked_and_shown_apart(two, lstm_bench):
     other_device(two / "g-shard-2-of-2")
-    done = lstm_bench("merge", "g-shard-1-of-2", "g-shard-2-of-2", "--mixed")
-    assert done.returncode == 0, done.stderr
+    lstm_bench("merge", "g-shard-1-of-2", "g-shard-2-of-2", "--mixed", code=0)
     assert "g: mixed, measured on 2 kinds of device" in lstm_bench("report", "--run", "g").stdout
 
 
 def test_a_run_on_one_machine_becomes_a_node(two, lstm_bench):
     shutil.copytree(two / "whole", two / "again")
-    done = lstm_bench("merge", "whole", "--run", "merged")
-    assert done.returncode == 0, done.stderr
+    lstm_bench("merge", "whole", "--run", "merged", code=0)
     assert {record["node"] for record in records(two / "merged")} == {"whole"}
     assert json.loads((two / "merged" / "nodes.jsonl").read_text())["node"] == "whole"
 
@@ -211,9 +201,7 @@ def test_a_run_on_one_machine_becomes_a_node(two, lstm_bench):
     ],
 )
 def test_a_wrong_part_is_told(lstm_bench, write_grid, flags, word):
-    done = lstm_bench("grid", write_grid(**GRID), *flags)
-    assert done.returncode == 2
-    assert word in done.stderr
+    assert word in lstm_bench("grid", write_grid(**GRID), *flags, code=2).stderr
 
 
 def test_a_job_script_starts_its_part_and_goes_on_with_it(lstm_bench, write_grid, tmp_path):
@@ -226,7 +214,5 @@ def test_a_job_script_starts_its_part_and_goes_on_with_it(lstm_bench, write_grid
 
 
 def test_merge_wants_a_name_where_there_is_none(two, lstm_bench):
-    done = lstm_bench("merge", "whole")
-    assert done.returncode == 2
-    assert "--run NAME" in done.stderr
+    assert "--run NAME" in lstm_bench("merge", "whole", code=2).stderr
     assert lstm_bench("merge", "whole", "--run", "whole").returncode == 2

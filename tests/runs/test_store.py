@@ -25,15 +25,6 @@ def record(hidden=1, status="ok"):
 BLOCKS = [Block(1, [10, 11, 12], 33, 3, 0.1, 0.1, 0)]
 
 
-def test_records_and_raw_samples_come_back(tmp_path):
-    with store.Store.create(tmp_path / "r", MANIFEST) as s:
-        s.append(record(1), BLOCKS)
-        s.append(record(2), [])
-    assert store.read_manifest(tmp_path / "r")["plan"] == {"name": "g"}
-    assert [r.shape.hidden for r in store.read_records(tmp_path / "r").values()] == [1, 2]
-    assert list(store.read_blocks(tmp_path / "r")) == [(record(1), BLOCKS)]
-
-
 def test_samples_belong_to_the_record_that_counts(tmp_path):
     early, late = record(1, "interrupted"), record(1)
     early.group, late.group = "first", "second"
@@ -50,49 +41,18 @@ def test_a_run_of_a_newer_format_is_refused_with_a_word(tmp_path):
         store.read_manifest(tmp_path / "r")
 
 
-@pytest.mark.parametrize("torn", ["{", '{"implementation": "fake"', "\x00\x00", "x" * 200_000])
-def test_a_torn_last_line_is_passed_over_and_cut_off(tmp_path, torn):
+def test_a_torn_last_line_is_passed_over_and_cut_off(tmp_path):
+    """However long it is; test_kill.py tears every byte of short ones."""
     with store.Store.create(tmp_path / "r", MANIFEST) as s:
         s.append(record(1), BLOCKS)
     path = tmp_path / "r" / "records.jsonl"
     whole = path.read_bytes()
-    path.write_bytes(whole + torn.encode())
+    path.write_bytes(whole + b"x" * 200_000)
     assert len(store.read_records(tmp_path / "r")) == 1
     with store.Store(tmp_path / "r") as s:
         assert path.read_bytes() == whole
         s.append(record(2), [])
     assert len(store.read_records(tmp_path / "r")) == 2
-
-
-def test_the_last_record_of_a_cell_counts(tmp_path):
-    with store.Store.create(tmp_path / "r", MANIFEST) as s:
-        s.append(record(1, "interrupted"), BLOCKS)
-        s.append(record(1, "ok"), BLOCKS)
-    (only,) = store.read_records(tmp_path / "r").values()
-    assert only.status == "ok"
-
-
-def test_two_writers_cannot_share_a_run(tmp_path):
-    with (
-        store.Store.create(tmp_path / "r", MANIFEST),
-        pytest.raises(LstmBenchError, match="another lstm-bench"),
-    ):
-        store.Store(tmp_path / "r")
-    store.Store(tmp_path / "r").close()
-
-
-def test_a_run_is_not_written_over(tmp_path):
-    store.Store.create(tmp_path / "r", MANIFEST).close()
-    with pytest.raises(LstmBenchError, match="holds a run already"):
-        store.Store.create(tmp_path / "r", MANIFEST)
-
-
-def test_lines_from_elsewhere_do_not_stop_a_reader(tmp_path):
-    with store.Store.create(tmp_path / "r", MANIFEST) as s:
-        s.append(record(1), [])
-    with (tmp_path / "r" / "records.jsonl").open("a") as file:
-        file.write('[]\n{"shape": 3}\nnull\n{"new": "kind"}\n')
-    assert len(store.read_records(tmp_path / "r")) == 1
 
 
 def packed(folder):
@@ -111,7 +71,7 @@ def test_a_run_that_gzip_packed_is_read_as_it_is_and_goes_on_unpacked(tmp_path):
     with store.Store(folder) as s:
         s.append(record(2), [])
     assert [r.status for r in store.read_records(folder).values()] == ["ok", "ok"]
-    assert sum(map(len, store.read_pieces(folder, Record))) == 3
+    assert sum(map(len, store.read_pieces(folder / "records.jsonl", Record))) == 3
 
 
 @pytest.mark.parametrize("piece", [1, 300, 5000])
@@ -196,22 +156,6 @@ def test_the_newest_run_is_the_one_that_started_last(tmp_path):
     assert run_folders.find_run(tmp_path, str(tmp_path / "c")).name == "c"
     with pytest.raises(LstmBenchError, match="the newest there: b, a, c"):
         run_folders.find_run(tmp_path, "d")
-
-
-def test_no_run_at_all_is_said_with_what_to_type(tmp_path):
-    with pytest.raises(LstmBenchError, match="start one with `lstm-bench grid"):
-        run_folders.find_run(tmp_path / "none", None)
-
-
-def test_packed_files_one_behind_the_other_are_all_read(tmp_path):
-    with store.Store.create(tmp_path / "r", MANIFEST) as s:
-        for number in (1, 2):
-            s.append(record(number), BLOCKS)
-    path = tmp_path / "r" / "records.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.unlink()
-    path.with_name("records.jsonl.gz").write_bytes(b"".join(map(gzip.compress, lines)) + bytes(512))
-    assert len(store.read_records(tmp_path / "r")) == 2
 
 
 def test_lines_are_strict_json_whatever_a_record_holds(tmp_path):

@@ -55,13 +55,13 @@ def test_a_cell_has_its_own_peak_and_not_its_neighbours(posed):
 
 
 def test_inputs_count_for_every_cell_that_uses_them(posed):
-    allocator, found = Allocator(), []
+    allocator, actual = Allocator(), []
     for _ in range(2):
         peak = Peak(allocator, "cuda", posed)
         posed.shared("x", lambda: allocator.take(40))
         allocator.take(300)
-        found.append(peak.measured(OnDevice(allocator, inputs=40))["device peak"])
-    assert found == [340, 340]
+        actual.append(peak.measured(OnDevice(allocator, inputs=40))["device peak"])
+    assert actual == [340, 340]
 
 
 def test_the_baseline_counts_its_buffers(posed):
@@ -123,9 +123,9 @@ def test_what_was_held_before_is_not_of_this_cell(posed):
 @pytest.mark.parametrize("missing", ["RESET", "STATUS"])
 def test_where_the_peak_cannot_be_reset_the_name_says_so(monkeypatch, tmp_path, posed, missing):
     monkeypatch.setattr(memory_peak, missing, str(tmp_path / "nowhere" / "file"))
-    found = Peak(None, "cpu", posed).measured(OnDevice(Allocator()))
-    assert set(found) == {"process peak"}
-    assert found["process peak"] == resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    actual = Peak(None, "cpu", posed).measured(OnDevice(Allocator()))
+    assert set(actual) == {"process peak"}
+    assert actual["process peak"] == resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def test_a_status_without_the_line_is_not_known(monkeypatch, tmp_path):

@@ -36,5 +36,5 @@ def test_workers_that_share_a_reference_all_pass_their_check(lstm_bench, write_g
     wrong = {"liar": {"process": "p3", "fault": "swap-gates"}}
     grid = write_grid(implementations=[*fakes, *wrong], fake={**fakes, **wrong})
     lstm_bench("grid", grid, "--run", "r")
-    found = {(r["implementation"], r["status"]) for r in records(tmp_path / "results" / "r")}
-    assert found == {("in-0", "ok"), ("in-1", "ok"), ("in-2", "ok"), ("liar", "wrong")}
+    actual = {(r["implementation"], r["status"]) for r in records(tmp_path / "results" / "r")}
+    assert actual == {("in-0", "ok"), ("in-1", "ok"), ("in-2", "ok"), ("liar", "wrong")}

@@ -57,32 +57,25 @@ def warmed(seconds, **sampling):
     return timing.warm_up(session, Sampling(**sampling), session)
 
 
-def test_warm_up_makes_at_least_five_calls_and_fills_its_time():
-    assert warmed(forever(0.1)).calls == 5
-    quick = warmed(forever(0.001))
-    assert (quick.settled, quick.calls, quick.call_s) == (True, 50, pytest.approx(0.001))
-
-
-def test_warm_up_goes_on_while_calls_get_faster():
-    result = warmed([*(0.1 * 0.9**n for n in range(40)), *[0.001] * 5000])
-    assert (result.settled, result.call_s) == (True, pytest.approx(0.001))
-
-
-def test_warm_up_that_never_settles_ends_at_the_cap_and_says_so():
-    result = warmed((0.01 * 1.05**n for n in range(10_000)), warmup_cap_s=2.0)
-    assert not result.settled
-    assert 2.0 <= result.seconds < 2.3
-
-
-@pytest.mark.parametrize("calls", [1, 2])
-def test_warm_up_may_be_asked_for_fewer_calls_than_it_can_judge(calls):
-    result = warmed(forever(0.3), warmup_calls=calls)
-    assert (result.settled, result.call_s) == (True, pytest.approx(0.3))
-
-
-def test_a_call_that_fills_the_cap_by_itself_is_made_once():
-    result = warmed(forever(9.0), warmup_cap_s=5.0)
-    assert (result.calls, result.settled, result.call_s) == (1, False, 9.0)
+@pytest.mark.parametrize(
+    ("seconds", "sampling", "calls", "settled", "call_s"),
+    [
+        (forever(0.1), {}, 5, True, 0.1),  # at least five
+        (forever(0.001), {}, 50, True, 0.001),  # until its time is filled
+        ([*(0.1 * 0.9**n for n in range(40)), *[0.001] * 5000], {}, None, True, 0.001),
+        ((0.01 * 1.05**n for n in range(10_000)), {"warmup_cap_s": 2.0}, 50, False, None),
+        (forever(0.3), {"warmup_calls": 1}, None, True, 0.3),
+        (forever(0.3), {"warmup_calls": 2}, None, True, 0.3),
+        (forever(9.0), {"warmup_cap_s": 5.0}, 1, False, 9.0),
+    ],
+)
+def test_warm_up_goes_on_until_calls_take_alike_or_to_the_cap(
+    seconds, sampling, calls, settled, call_s
+):
+    result = warmed(seconds, **sampling)
+    assert result.settled == settled
+    assert calls in (None, result.calls)
+    assert call_s is None or result.call_s == pytest.approx(call_s)
 
 
 @pytest.mark.parametrize(
@@ -138,10 +131,6 @@ def test_a_queue_of_one_is_the_call_itself_and_is_not_made_twice():
     session, block = a_block_of(0.5, asynchronous=True, block_calls=1, block_s=0.005)
     assert session.made == block.queued_calls == 1
     assert block.queued_ns == block.latency_ns[0]
-
-
-def test_a_block_ends_before_the_worker_is_given_up():
-    assert timing.calls_per_block(1.0, Sampling(block_calls=500, cell_s=1e5, timeout_s=120)) == 40
 
 
 def test_what_reading_the_machine_costs_is_not_counted_as_the_calls():

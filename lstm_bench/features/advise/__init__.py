@@ -1,4 +1,4 @@
-"""What to run at a shape: the row, its gain, its cost and its code."""
+"""Advises a row to run at a shape, with its gain, its cost and its code."""
 
 from lstm_bench.model.feature import Feature
 

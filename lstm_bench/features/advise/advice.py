@@ -20,12 +20,9 @@ from lstm_bench.features.advise import estimate, sources
 from lstm_bench.features.advise.estimate import Choice, HeldOut
 from lstm_bench.features.advise.sources import Search, Source
 from lstm_bench.frameworks import find, snippet
+from lstm_bench.model.shape_filter import AXES
 from lstm_bench.model.types import Implementation, LstmBenchError, Shape
-from lstm_bench.model.units import (
-    counted,
-    percent,
-    size,
-)
+from lstm_bench.model.units import counted, percent, size
 from lstm_bench.report.fastest import Compared
 from lstm_bench.report.ladder import COLUMNS
 from lstm_bench.runs.run_folders import elsewhere
@@ -37,7 +34,7 @@ PEAKS = ("host_peak", "device_peak")
 
 @dataclass(frozen=True)
 class Advice:
-    """What to run at a shape."""
+    """The answer for a shape: its rows, the choice among them, and what is left open."""
 
     search: Search
     accuracy: str
@@ -53,45 +50,34 @@ class Advice:
         return self.search.sources[0]
 
     @property
-    def run(self) -> Run:
-        return self.source.run
-
-    @property
-    def shape(self) -> Shape:
-        return self.source.shape
-
-    @property
-    def now(self) -> str:
-        return self.source.now
-
-    @property
-    def measured(self) -> bool:
-        return self.source.measured
-
-    @property
     def advised(self) -> Mapping[str, Any]:
         return self.choice.row
 
     @property
+    def advised_row(self) -> str:
+        return str(self.advised["implementation"])
+
+    @property
     def decided(self) -> bool:
-        """Whether nothing that could be faster is left open."""
+        """Return whether nothing that could be faster is left open."""
         return self.choice.decided and not self.missing and not self.source.lacks
 
     @property
     def elsewhere(self) -> list[str]:
         """The commands that ask for other devices, where a CPU answers that nobody asked for."""
-        if self.search.asked_for or self.run.plan.settings.device != "cpu":
+        run = self.source.run
+        if self.search.asked_for or run.plan.settings.device != "cpu":
             return []
-        command = f"lstm-bench advise {self.shape.label}"
-        if self.run.folder and not self.search.note:
-            command = shlex.join([*command.split(), *elsewhere(self.run.folder)])
+        words = ["lstm-bench", "advise", self.source.shape.label]
+        if run.folder and not self.search.note:
+            words += elsewhere(run.folder)
         devices = self.search.devices
-        return [f"{d} has an answer too: `{command} {sources.flag(d)}`" for d in devices]
+        return [f"{d} has an answer too: `{shlex.join(words)} {sources.flag(d)}`" for d in devices]
 
     @functools.cached_property
     def other_runs(self) -> dict[str, float]:
         """How much faster than what runs now the candidate is in the other runs with an answer."""
-        name, now = self.choice.candidate["implementation"], self.now
+        name, now = self.choice.candidate["implementation"], self.source.now
         return {
             source.run.name: source.seconds[now] / source.seconds[name]
             for source in self.search.peers
@@ -100,7 +86,7 @@ class Advice:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """What the speedup of the candidate may be, by its error and by the other runs."""
+        """The lowest and highest speedup of the candidate, by its error and by the other runs."""
         speedup = self.choice.candidate["speedup"]
         wrong = max(self.source.noise, self.held_out.spread if self.held_out else 0.0)
         low, high = speedup / (1 + wrong), speedup * (1 + wrong)
@@ -129,39 +115,35 @@ def advise(
     source = search.sources[0]
     if source.outside:
         raise sources.refusal([source], "; without --run all runs are asked")
-    for name in without:
-        if name not in source.times.names:
-            find(name, "--without")  # refuses what is no row at all
+    for name in {*without} - {*source.times.names}:
+        find(name, "--without")  # refuses what is no row at all
     run, now, time, shape = source.run, source.now, source.seconds, source.shape
-    precisions = source.precisions
     if accuracy is None:  # no less than what the user has
-        usual = find(source.lacks, "").precision if source.lacks else precisions[now]
-        accuracy = summary.accuracy(usual)
+        lacks = source.lacks
+        accuracy = summary.accuracy(find(lacks, "").precision) if lacks else source.accuracy[now]
         accuracy = summary.ANY if accuracy not in CLASSES else accuracy
-    classes = allowed(accuracy)
-    held_out = None
+    classes, held_out = allowed(accuracy), None
     if not source.measured:
-        able = [name for name in sources.deployable(run) if name in source.times.names]
-        names = _allowed(able, precisions, accuracy)
+        able = {*sources.deployable(run)}.intersection(source.times.names)
+        names = [name for name in able if source.accuracy[name] in classes]
         held_out = estimate.hold_out(source.times, estimate.left_out(source.times), names, now)
     margin, costs = _margin(source, held_out), _costs(source.times, source.near)
     compared = Compared(run, run.cells, "latency")
     device = run.plan.settings.device
     rows, left_out = [], {}
     for name in sorted(source.rows, key=time.__getitem__):
-        row: dict[str, Any] = {"implementation": name, "accuracy": _class(precisions, name)}
+        row: dict[str, Any] = {"implementation": name, "accuracy": source.accuracy[name]}
         row |= {"latency_s": time[name], "speedup": time[now] / time[name]}
         if name == now:
             row["verdict"] = "now"
         elif source.measured:
             row["verdict"] = verdicts(compared(now, name)).get(astuple(shape), "unsure")
         else:
+            word = "faster" if row["speedup"] > 1 else "slower"
             beyond = abs(math.log(row["speedup"])) > math.log1p(margin(name, now))
-            row["verdict"] = "unsure"
-            if beyond:
-                row["verdict"] = "faster" if row["speedup"] > 1 else "slower"
+            row["verdict"] = word if beyond else "unsure"
         row |= costs[name]
-        row["code"] = snippet(planned(run, name, precisions[name]), device)
+        row["code"] = snippet(planned(run, name, source.precisions[name]), device)
         peak = row["device_peak" if device == "cuda" else "host_peak"]
         if row["accuracy"] not in classes:
             left_out[name] = f"{row['accuracy']} accuracy"
@@ -179,7 +161,7 @@ def advise(
         )
     choice = estimate.choose(rows, now, margin)
     faster = {n: why for n, why in left_out.items() if time[n] < rows[0]["latency_s"]}
-    missing = _missing(search, accuracy, without, rows[0]["speedup"])
+    missing = _missing(search, classes, without, rows[0]["speedup"])
     return Advice(search, accuracy, memory, rows, faster, held_out, choice, missing)
 
 
@@ -190,49 +172,44 @@ def _margin(source: Source, held_out: HeldOut | None) -> Callable[[str, str], fl
 
 
 def _missing(
-    search: Search, accuracy: str, without: Collection[str], speedup: float
+    search: Search, classes: Collection[str], without: Collection[str], speedup: float
 ) -> dict[str, tuple[float, Source]]:
     """The rows that gain more in another run, and that the first does not have; most first."""
     first = search.sources[0]
-    known = {*first.times.names, *without}
     missing: dict[str, tuple[float, Source]] = {}
     for source in search.peers:
-        names = _allowed(source.rows, source.precisions, accuracy)
-        for name in sorted({*names} - known - missing.keys()):
+        names = {name for name in source.rows if source.accuracy[name] in classes}
+        for name in sorted(names.difference(first.times.names, without, missing)):
             gain = source.seconds.get(first.now, 0.0) / source.seconds[name]
             if gain > (1 + TIE) * speedup:
                 missing[name] = (gain, source)
-    most = sorted(missing, key=lambda name: -missing[name][0])[:MOST_MISSING]
-    return {name: missing[name] for name in most}
+    return dict(sorted(missing.items(), key=lambda item: -item[1][0])[:MOST_MISSING])
 
 
 def verdicts(pair: Comparison | None) -> dict[tuple[int, ...], str]:
-    """What B is against A, shape by shape: judged together, as `compare` and the page do."""
+    """The verdict on B at each shape, judged together, as `compare` and the page do."""
     if pair is None:
         return {}
     keys = pair.shapes[SHAPE].itertuples(index=False, name=None)
     return dict(zip(keys, pair.shapes["verdict"], strict=True))
 
 
-def _allowed(names: Sequence[str], precisions: Mapping[str, str], accuracy: str) -> list[str]:
-    classes = allowed(accuracy)
-    return [name for name in names if _class(precisions, name) in classes]
-
-
 def measure(answer: Advice) -> str:
     """The command that makes the answer sure."""
-    flags = ["--rigorous"] if answer.measured and not answer.choice.decided else []
-    return sources.command(answer.run, answer.shape, to_measure(answer), *flags)
+    source = answer.source
+    flags = ["--rigorous"] if source.measured and not answer.choice.decided else []
+    return sources.command(source.run, source.shape, to_measure(answer), *flags)
 
 
 def to_measure(answer: Advice) -> list[str]:
     """The rows that make the answer sure: those that could win, and what runs now."""
-    names = dict.fromkeys([*answer.could_win, answer.now, answer.source.lacks])
-    return sources.measurable(names, answer.run.plan.settings.device)
+    source = answer.source
+    names = dict.fromkeys([*answer.could_win, source.now, source.lacks])
+    return sources.measurable(names, source.run.plan.settings.device)
 
 
 def worth(held: HeldOut, run: str) -> str:
-    """What such advice was worth at the measured shapes of the run."""
+    """Say what such advice was worth at the measured shapes of the run."""
     if not held.shapes:
         return f"{run} has too few shapes to say how good such advice is"
     loss = "" if math.isnan(held.loss) else f", {percent(held.loss)} slower on average where not"
@@ -243,32 +220,26 @@ def worth(held: HeldOut, run: str) -> str:
     )
 
 
-def _class(precisions: Mapping[str, str], name: str) -> str:
-    return summary.accuracy(precisions[name])
-
-
 def planned(run: Run, name: str, precision: str) -> Implementation:
     """Today's row of that name, for its code; of a name that is gone what the run says of it."""
-    planned = {row.name: row for row in run.plan.implementations}
     try:
         row = find(name, run.name)
     except LstmBenchError:
-        row = planned[name]
+        row = next(row for row in run.plan.implementations if row.name == name)
     return replace(row, precision=precision) if row.precision == "amp" else row
 
 
 def _costs(times: summary.Times, near: Sequence[Shape]) -> dict[str, dict[str, float]]:
-    """What a row costs at these shapes; of memory the most at any that is no larger.
+    """The costs of each row at these shapes; of memory the most at any that is no larger.
 
     Allocators keep what they have: a cell that is measured late seems to need little.
     """
-    largest = {axis: max(getattr(shape, axis) for shape in near) for axis in SHAPE}
-    at = {(shape.hidden, shape.batch, shape.timesteps, shape.input_size) for shape in near}
+    largest = {axis: max(getattr(shape, axis) for shape in near) for axis in AXES}
+    at = set(map(astuple, near))
     here = [key in at for key in zip(*(times.cells[axis] for axis in SHAPE), strict=True)]
-    below = np.logical_and.reduce([times.cells[axis] <= largest[axis] for axis in SHAPE])
-    medians = [cost for cost in COSTS if cost not in PEAKS]
-    found = times.cells[here].groupby("implementation")[medians].median()
-    found["max_abs_error"] = times.cells[here].groupby("implementation")["max_abs_error"].max()
-    found[list(PEAKS)] = times.cells[below].groupby("implementation")[list(PEAKS)].max()
-    records = found.to_dict("index")
-    return {str(name): {str(k): float(v) for k, v in row.items()} for name, row in records.items()}
+    below = np.logical_and.reduce([times.cells[axis] <= largest[axis] for axis in AXES])
+    own, smaller = (times.cells[some].groupby("implementation") for some in (here, below))
+    costs = own[[cost for cost in COSTS if cost not in PEAKS]].median()
+    costs["max_abs_error"] = own["max_abs_error"].max()
+    costs[list(PEAKS)] = smaller[list(PEAKS)].max()
+    return {str(name): row.astype(float).to_dict() for name, row in costs.iterrows()}

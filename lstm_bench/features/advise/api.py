@@ -23,12 +23,12 @@ def advise(
     device: str | None = None,
     without: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """What to run at a shape, one row per implementation that may be deployed, fastest first.
+    """Advise what to run at a shape: one row per deployable implementation, fastest first.
 
     Columns: implementation, advised, accuracy, latency_s, speedup (over `now`), verdict, what it
     costs, and code. `memory` is in bytes; `device` is this machine's kind unless it is named, such
     as "h200". What else is known, such as whether that is decided, is in `attrs`.
     """
-    asked, name = grid.typed(shape, "shape"), None if run is None else str(run)
+    asked, name = grid.named(shape, "shape"), None if run is None else str(run)
     search = sources.search(Path(results), asked, machine.kind(), device, now, name)
     return report.frame(advice.advise(search, accuracy, memory, without))

@@ -85,7 +85,9 @@ def advise(
     from lstm_bench.model.units import read_size
     from lstm_bench.runs import grid
 
-    asked = grid.typed(shape, "advise")
+    asked = grid.named(
+        shape, "advise", device if device in ("cpu", "cuda") else machine.kind().device
+    )
     limit = read_size(memory) if memory else None
     if memory and limit is None:
         raise LstmBenchError(f"--memory: found {memory!r}, expected a size, as 2GiB or 500MiB")
@@ -96,10 +98,10 @@ def advise(
     try:
         search = sources.search(results, asked, here, device, now, run_name)
         answer = advice.advise(search, accuracy, limit, without)
-        if not answer.measured or not answer.decided:
+        if not answer.source.measured or not answer.decided:
             names, accuracy = advice.to_measure(answer), answer.accuracy
-            now = now or (answer.now if answer.now in names else None)
-        wanted = device or answer.run.plan.settings.device
+            now = now or (answer.source.now if answer.source.now in names else None)
+        wanted = device or answer.source.run.plan.settings.device
     except sources.NoAnswer as error:
         if not measure:
             raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,8 +33,8 @@ def outside(shapes: pd.DataFrame, shape: Shape) -> str:
     for axis in sizes:
         low, high = sizes[axis].min(), sizes[axis].max()
         if not low <= asked[axis] <= high:
-            found = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-            return f"{axis} {asked[axis]:g} (measured: {found})"
+            measured = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+            return f"{axis} {asked[axis]:g} (measured: {measured})"
     return ""
 
 
@@ -48,24 +48,24 @@ def near(shapes: pd.DataFrame, shape: Shape) -> tuple[Codes, Numbers]:
     return places, counts / counts.sum()
 
 
-def seconds_at(of: Times, shape: Shape) -> Numbers:
+def seconds_at(times: Times, shape: Shape) -> Numbers:
     """Every row's time at a shape; NaN for one that has none at one of the nearest shapes."""
-    places, counts = near(of.shapes, shape)
-    slope, rest = plane(of)
+    places, counts = near(times.shapes, shape)
+    slope, rest = plane(times)
     at = np.log2(_sizes(_frame(shape)).to_numpy()[0])
     return np.asarray(np.exp(counts @ rest[places] + at @ slope))
 
 
-def plane(of: Times) -> tuple[Numbers, Numbers]:
+def plane(times: Times) -> tuple[Numbers, Numbers]:
     """How times grow with a doubling of each size, and what is left of them at each shape."""
-    logs = np.log(of.seconds)
-    slope = slope_of(of.shapes, logs)
-    return slope, logs - (np.log2(_sizes(of.shapes).to_numpy()) @ slope)[:, None]
+    logs = np.log(times.seconds)
+    slope = slope_of(times.shapes, logs)
+    return slope, logs - (np.log2(_sizes(times.shapes).to_numpy()) @ slope)[:, None]
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What advice was worth at measured shapes, each left out in turn."""
+    """The worth of advice at measured shapes, each left out in turn."""
 
     shapes: int
     best: int  # at how many the advised row was the fastest
@@ -76,29 +76,29 @@ class HeldOut:
     spread: float = math.inf  # by which factors over what runs now were wrong, 95th percentile
 
 
-def left_out(of: Times) -> Numbers:
-    """Every row's time at each shape from all the others, as `of.seconds`.
+def left_out(times: Times) -> Numbers:
+    """Every row's time at each shape from all the others, as in `times.seconds`.
 
     NaN where nothing can be said, and at most shapes of a very large run, where some will do.
     """
-    found = np.full(of.seconds.shape, np.nan)
-    for place in range(0, len(of.shapes), 1 + len(of.shapes) // MOST_LEFT_OUT):
-        others = np.arange(len(of.shapes)) != place
-        rest = Times(of.shapes[others], of.names, of.seconds[others], of.cells, *_NOWHERE)
+    guesses = np.full(times.seconds.shape, np.nan)
+    for place in range(0, len(times.shapes), 1 + len(times.shapes) // MOST_LEFT_OUT):
+        others = np.arange(len(times.shapes)) != place
+        rest = replace(times, shapes=times.shapes[others], seconds=times.seconds[others])
         if others.any():
-            found[place] = seconds_at(rest, Shape(*map(int, of.shapes.loc[place, SHAPE])))
-    return found
+            guesses[place] = seconds_at(rest, Shape.of(times.shapes.loc[place, SHAPE]))
+    return guesses
 
 
-def hold_out(of: Times, guesses: Numbers, names: Collection[str], now: str) -> HeldOut:
+def hold_out(times: Times, guesses: Numbers, names: Collection[str], now: str) -> HeldOut:
     """Advise one of these rows at every shape, by the times that `left_out` gave it."""
-    mine = [place for place, name in enumerate(of.names) if name in names]
+    mine = [place for place, name in enumerate(times.names) if name in names]
     losses, margins, off = [], [], []
-    wrong = np.log(guesses / of.seconds)
-    factors = np.abs(wrong - wrong[:, [of.names.index(now)]])
-    factors = factors[:, [place for place in mine if of.names[place] != now]]
+    wrong = np.log(guesses / times.seconds)
+    factors = np.abs(wrong - wrong[:, [times.names.index(now)]])
+    factors = factors[:, [place for place in mine if times.names[place] != now]]
     factors = factors[np.isfinite(factors)]
-    for true, guess in zip(of.seconds[:, mine], guesses[:, mine], strict=True):
+    for true, guess in zip(times.seconds[:, mine], guesses[:, mine], strict=True):
         if np.isnan(guess).all() or np.isnan(true).all():
             continue
         advised, best = np.nanargmin(guess), np.nanargmin(true)
@@ -120,7 +120,7 @@ def hold_out(of: Times, guesses: Numbers, names: Collection[str], now: str) -> H
 
 @dataclass(frozen=True)
 class Choice:
-    """What to run of some rows, and how it stands to what runs now."""
+    """The row to run of some, and how it stands to what runs now."""
 
     row: Mapping[str, Any]
     state: str  # keep, faster, slower, tie; unclear: it may be `candidate`
@@ -150,15 +150,12 @@ def choose(
     return Choice(pick, state, ties, pick)
 
 
-_NOWHERE: tuple[Codes, Codes] = (np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp))
-
-
 def _frame(shape: Shape) -> pd.DataFrame:
     return pd.DataFrame([astuple(shape)], columns=SHAPE)
 
 
 def _sizes(shapes: pd.DataFrame) -> pd.DataFrame:
-    """What a time depends on, each on a scale of doublings."""
+    """The sizes that a time depends on."""
     sizes = shapes[SHAPE[:3]].astype(float)
     return sizes.assign(**{"input over hidden": shapes["input_size"] / shapes["hidden"]})
 

@@ -1,4 +1,4 @@
-"""What the page needs to say what to run at any shape; `advise.js` answers from it."""
+"""The data from which `advise.js` says what to run at any shape."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.advise import advice, estimate, sources
 from lstm_bench.frameworks import snippet
+from lstm_bench.model.shape import Shape
 from lstm_bench.report.fastest import Compared, base_of
 
 
 def on_page(run: Run) -> tuple[str, dict[str, Any], str] | None:
     """Name, data and script; None for a run that has nothing to advise."""
+    run = sources.alike(run, Shape(1, 1, 1, 1))
     times = summary.times(run.cells)
     planned = {row.name for row in run.plan.implementations}
     names = [name for name in sources.deployable(run) if name in planned.intersection(times.names)]
@@ -24,7 +26,8 @@ def on_page(run: Run) -> tuple[str, dict[str, Any], str] | None:
     precisions = sources.precisions_of(times)
     classes = [summary.accuracy(precisions[name]) for name in names]
     now, device = base_of(run, names), run.plan.settings.device
-    shapes = times.shapes[SHAPE].to_numpy().tolist()
+    shapes = times.shapes[SHAPE[:4]].to_numpy().tolist()
+    keys = list(times.shapes[SHAPE].itertuples(index=False, name=None))
     compared = Compared(run, run.cells, "latency")
     verdicts = [advice.verdicts(compared(now, name)) for name in names]
     slope, rest = estimate.plane(times)
@@ -43,7 +46,7 @@ def on_page(run: Run) -> tuple[str, dict[str, Any], str] | None:
         "shapes": shapes,
         "slope": list(slope),
         "rest": [[round(t, 9) for t in rest[:, times.names.index(name)]] for name in names],
-        "verdict": [[own.get(tuple(shape), "unsure") for shape in shapes] for own in verdicts],
+        "verdict": [[own.get(key, "unsure") for key in keys] for own in verdicts],
         "doubling": list(estimate.DOUBLING.values()),
         "nearest": estimate.NEAREST,
         "power": estimate.POWER,

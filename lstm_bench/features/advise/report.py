@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -36,33 +37,33 @@ MOST = 6  # rows that are drawn; JSON and CSV have all
 def frame(answer: advice.Advice) -> pd.DataFrame:
     """One row per implementation that may be taken, fastest first."""
     table = pd.DataFrame(answer.rows)
-    table.insert(1, "advised", table["implementation"] == answer.advised["implementation"])
+    table.insert(1, "advised", table["implementation"] == answer.advised_row)
     table.attrs |= facts(answer)
     return table
 
 
 def facts(answer: advice.Advice) -> dict[str, Any]:
     """The answer as JSON has it, beside the rows."""
-    measured, choice = answer.measured, answer.choice
+    source, choice = answer.source, answer.choice
     return {
-        "run": answer.run.name,
+        "run": source.run.name,
         "why": answer.search.why,
-        "device": answer.source.device,
+        "device": source.device,
         "devices": list(answer.search.devices),
-        "shape": asdict(answer.shape),
-        "now": answer.now,
+        "shape": asdict(source.shape),
+        "now": source.now,
         "accuracy": answer.accuracy,
         "memory": answer.memory,
-        "advised": answer.advised["implementation"],
+        "advised": answer.advised_row,
         "decided": answer.decided,
         "candidate": choice.candidate["implementation"],
         "interval": list(answer.interval),
         "ties": [row["implementation"] for row in choice.ties],
         "other_runs": answer.other_runs,
         "missing": {name: gain for name, (gain, _) in answer.missing.items()},
-        "measured": measured,
-        "near": [] if measured else [asdict(shape) for shape in answer.source.near],
-        "noise_floor": answer.source.floor(answer.rows[0]["implementation"]),
+        "measured": source.measured,
+        "near": [] if source.measured else [asdict(shape) for shape in source.near],
+        "noise_floor": source.floor(answer.rows[0]["implementation"]),
         "held_out": asdict(answer.held_out) if answer.held_out else None,
         "left_out": answer.left_out,
         "could_win": answer.could_win,
@@ -72,87 +73,84 @@ def facts(answer: advice.Advice) -> dict[str, Any]:
 
 def document(answer: advice.Advice, code_of: str | None = None) -> Document:
     """The answer, what it costs, its code or that of another row, and how sure it is."""
-    result = Document(facts=facts(answer))
-    result.add("\n".join([run_report.heading(answer.run), *map(wrapped, answer.elsewhere)]))
+    result, source = Document(facts=facts(answer)), answer.source
+    result.add("\n".join([run_report.heading(source.run), *map(wrapped, answer.elsewhere)]))
     words = wrapped(advice.measure(answer), width=WIDTH - 6).split("\n")
     to_type = "measure it:\n    " + " \\\n    ".join(words)
     result.add(wrapped(sentence(answer)), "" if answer.decided else to_type)
     asked = f"{answer.accuracy} accuracy" + (" or finer" if answer.accuracy != "fp32" else "")
     if answer.memory is not None:
         asked += f", at most {size(answer.memory)}"
-    title = f"{answer.shape.label}, {asked}" + ("" if answer.measured else ", estimated")
-    always = answer.now, answer.advised["implementation"]
-    shown = [
-        row for n, row in enumerate(answer.rows) if n < MOST or row["implementation"] in always
-    ]
+    title = f"{source.shape.label}, {asked}" + ("" if source.measured else ", estimated")
+    always = [row["implementation"] in (source.now, answer.advised_row) for row in answer.rows]
+    shown = [row for n, row in enumerate(answer.rows) if n < MOST or always[n]]
     result.add(Table("rows", shown, _columns(answer), title))
     rest = [row for row in answer.rows if row not in shown]
     result.add_details(Table("rows", rest, _columns(answer)) if rest else "")
     if answer.left_out:
         rows = ", ".join(f"{name} ({why})" for name, why in list(answer.left_out.items())[:MOST])
         result.add(wrapped(f"faster, but not what was asked for: {rows}"))
-    name = code_of or str(answer.advised["implementation"])
-    precision = answer.source.precisions.get(name) or find(name, "--code").precision
-    code = snippet(advice.planned(answer.run, name, precision), answer.run.plan.settings.device)
+    name = code_of or answer.advised_row
+    precision = source.precisions.get(name) or find(name, "--code").precision
+    row = advice.planned(source.run, name, precision)
+    code = snippet(row, source.run.plan.settings.device)
     if code_of and not code:
         raise LstmBenchError(f"--code: no program can use {name}; `lstm-bench list` shows all rows")
     if code:
-        lines = "\n".join(f"    {line}".rstrip() for line in code.splitlines())
         start = "from lstm, a trained nn.LSTM, and tensors x (T, B, I), h0 and c0 (1, B, H)"
-        result.add(f"{name}, {start}:\n\n{lines}")
+        result.add(f"{name}, {start}:\n\n{textwrap.indent(code, '    ')}")
     result.facts["code"] = code
     result.add("\n".join(map(wrapped, [*origin(answer), *certainty(answer)])))
-    result.add(to_type if answer.decided and not answer.measured else "")
+    result.add(to_type if answer.decided and not source.measured else "")
     return result
 
 
 def sentence(answer: advice.Advice) -> str:
     """The advice in a few sentences."""
-    choice, now, run = answer.choice, answer.now, answer.run.name
-    name, speedup = choice.candidate["implementation"], _gain(answer, choice.candidate)
+    choice, source = answer.choice, answer.source
+    now, run, candidate = source.now, source.run.name, choice.candidate
+    name, speedup = candidate["implementation"], _gain(answer, candidate)
     gain = f"{factor(max(speedup, 1 / speedup))} {'faster' if speedup > 1 else 'slower'}"
-    pace = f"{'' if answer.measured else 'about '}{gain} than {now}"
+    pace = f"{'' if source.measured else 'about '}{gain} than {now}"
     if speedup > 1:
         pace += f" ({' to '.join(map(factor, answer.interval))})"
     words = {
         "keep": f"Keep {now}: nothing that may be taken is faster beyond the noise",
         "tie": f"{name}, a tie with {now} ({gain}, which may be noise)",
-        "faster": f"{name}, {pace}" + (", beyond the noise" if answer.measured else ""),
+        "faster": f"{name}, {pace}" + (", beyond the noise" if source.measured else ""),
         "slower": f"{name}, {pace}: nothing faster may be taken",
-        "unclear": f"Not decided: {name} may be {pace}, which may be noise",
-    }
+        "unclear": f"{name} may be {pace}, which may be noise",
+    }[choice.state]
     if choice.state == "keep" and not answer.decided:
-        words["keep"] = f"Not decided: no row of {run} is faster than {now} beyond the noise"
-    if answer.missing and not words[choice.state].startswith("Not decided"):
-        words[choice.state] = f"Not decided: {words[choice.state]}"
-    parts = [words[choice.state]]
+        words = f"no row of {run} is faster than {now} beyond the noise"
+    undecided = (choice.state in ("keep", "unclear") and not answer.decided) or answer.missing
+    parts = [f"Not decided: {words}" if undecided else words]
     if choice.state == "unclear" and choice.row["verdict"] == "faster":
-        sure = factor(_gain(answer, choice.row))
-        parts.append(f"Sure is {choice.row['implementation']}, {sure} faster")
+        parts.append(f"Sure is {answer.advised_row}, {factor(_gain(answer, choice.row))} faster")
     rivals = [row for row in choice.ties if row["implementation"] != now]
     if rivals and choice.state != "keep":
-        ratio = shown_ratio(*(seconds(row["latency_s"]) for row in (choice.candidate, rivals[0])))
+        ratio = shown_ratio(*(seconds(row["latency_s"]) for row in (candidate, rivals[0])))
         names = listed(row["implementation"] for row in rivals)
-        exact = rank(choice.candidate["accuracy"]) < rank(rivals[0]["accuracy"])
+        exact = rank(candidate["accuracy"]) < rank(rivals[0]["accuracy"])
         more = f"; {name} is more exact" if exact else ""
         parts.append(f"A tie with {names} ({factor(ratio)} its time, which may be noise){more}")
-    if lacks := answer.source.lacks:
-        parts.append(f"Without any setting you run {lacks}, which {run} does not have")
+    if source.lacks:
+        parts.append(f"Without any setting you run {source.lacks}, which {run} does not have")
     if answer.missing:
         rows = listed(
-            f"{row} ({factor(gain)} in {source.run.name} at {source.near[0].label})"
-            for row, (gain, source) in answer.missing.items()
+            f"{row} ({factor(gain)} in {other.run.name} at {other.near[0].label})"
+            for row, (gain, other) in answer.missing.items()
         )
         parts.append(f"Faster may be what {run} does not have: {rows}")
-    if not answer.measured:
-        near = listed(shape.label for shape in answer.source.near)
-        parts.append(f"{answer.shape.label} was not measured: this is worked out from {near}")
+    if not source.measured:
+        near = listed(shape.label for shape in source.near)
+        parts.append(f"{source.shape.label} was not measured: this is worked out from {near}")
     return ". ".join(parts) + "."
 
 
 def origin(answer: advice.Advice) -> list[str]:
     """Which run the answer is from, and what others say."""
-    source, search, now = answer.source, answer.search, answer.now
+    source, search, now = answer.source, answer.search, answer.source.now
     lines = []
     if search.asked:
         others = counted(search.asked - 1, "other run")
@@ -172,24 +170,22 @@ def origin(answer: advice.Advice) -> list[str]:
 
 def certainty(answer: advice.Advice) -> list[str]:
     """Says how sure that is: the noise, and the worth of such advice elsewhere."""
-    run, source = answer.run, answer.source
+    source = answer.source
+    run, now = source.run, source.now
     pairs = sum(each.pairs for each in run.noise)
     wrong = sum(each.called_different for each in run.noise)
-    floor = source.floor(answer.rows[0]["implementation"], answer.now)
+    floor = source.floor(answer.rows[0]["implementation"], now)
     line = f"noise floor {percent(floor)}"
     line += f" ({counted(pairs, 'A/A pair')}, {wrong} wrongly called different)" if pairs else ""
     if source.excess > floor:
-        line += f"; {answer.now} is {percent(source.excess, 0)} slower than the same in finer"
+        line += f"; {now} is {percent(source.excess, 0)} slower than the same in finer"
         line += " arithmetic, which only noise explains"
-    lines = [line]
-    if answer.held_out:
-        lines.append(advice.worth(answer.held_out, run.name))
-    return lines
+    return [line, *([advice.worth(answer.held_out, run.name)] if answer.held_out else [])]
 
 
 def _gain(answer: advice.Advice, row: Mapping[str, Any]) -> float:
     """How many times faster than now a row is, by the latencies that are shown."""
-    return shown_ratio(seconds(answer.source.seconds[answer.now]), seconds(row["latency_s"]))
+    return shown_ratio(seconds(answer.source.seconds[answer.source.now]), seconds(row["latency_s"]))
 
 
 def _columns(answer: advice.Advice) -> list[Column]:
@@ -205,7 +201,7 @@ def _columns(answer: advice.Advice) -> list[Column]:
         text("class", "accuracy"),
         number("latency", "latency_s", seconds),
         Column("speedup", lambda row: factor(_gain(answer, row)), right=True),
-        Column(f"against {answer.now}", verdict),
+        Column(f"against {answer.source.now}", verdict),
         number("error", "max_abs_error", error),
         *(number(COLUMNS[key], key, two[key.endswith("_s")]) for key in known),
     ]

@@ -8,8 +8,10 @@ import math
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from lstm_bench.analysis import kinds, results, summary
 from lstm_bench.analysis.choice import rank
@@ -65,7 +67,8 @@ class Source:
 
     @property
     def device(self) -> str:
-        return device_of(self.run)
+        """The GPU by its name, or the processor and its threads."""
+        return nodes.kind_of(self.run.manifest["machine"], self.run.plan.settings).brief
 
     @functools.cached_property
     def precisions(self) -> dict[str, str]:
@@ -92,9 +95,13 @@ class Source:
     def excess(self) -> float:
         """By how much what runs now is slower than the same code in finer arithmetic: by noise."""
         mine, now = self.planned.get(self.now), self.seconds[self.now]
-        rows = [row for name in self.rows if (row := self.planned.get(name))]
-        same = [self.seconds[row.name] for row in rows if mine and _finer(row, mine)]
-        return now / min(same, default=now) - 1
+        if mine is None:
+            return 0.0
+        coarseness, code = rank(self.accuracy[self.now]), (mine.home, mine.options, mine.threads)
+        rows = (row for name in self.rows if (row := self.planned.get(name)))
+        finer = (row for row in rows if rank(summary.accuracy(row.precision)) < coarseness)
+        alike = [row.name for row in finer if (row.home, row.options, row.threads) == code]
+        return now / min(map(self.seconds.__getitem__, alike), default=now) - 1
 
     @functools.cached_property
     def gains(self) -> dict[str, float]:
@@ -110,7 +117,7 @@ class Source:
         return max(self.floor(self.now, fastest), self.excess)
 
     def lacks_the_fastest(self, others: Iterable[Source]) -> bool:
-        """Whether another run has a row that this lacks, and that is faster beyond the noise."""
+        """Return whether another run has a row that this lacks, faster beyond the noise."""
         best = max(self.gains.values(), default=1.0) * (1 + self.noise)
         return any(
             gain > best * (1 + other.noise)
@@ -140,37 +147,30 @@ def precisions_of(times: summary.Times) -> dict[str, str]:
     return dict(zip(facts["implementation"], facts["precision"], strict=True))
 
 
-def device_of(run: Run) -> str:
-    """The GPU by its name, or the processor and its threads."""
-    return nodes.kind_of(run.manifest["machine"], run.plan.settings).brief
-
-
-def _finer(row: Implementation, other: Implementation) -> bool:
-    """Whether a row is the same code as another, in finer arithmetic."""
-    ranks = [rank(summary.accuracy(each.precision)) for each in (row, other)]
-    alike = (row.home, row.options, row.threads) == (other.home, other.options, other.threads)
-    return alike and ranks[0] < ranks[1]
-
-
 def _is_fake(row: Implementation | None) -> bool:
     return row is not None and row.framework.split("-")[0] == "fake"
 
 
 def read(run: Run, shape: Shape, now: str | None = None) -> Source:
     """Read the times of a run at a shape; refuse a run without one that can be deployed."""
+    run = alike(run, shape)
     times, able = summary.times(run.cells), deployable(run)
+    device = run.plan.settings.device
     if not len(times.shapes):
-        rows = measurable(able, run.plan.settings.device)
-        raise NoAnswer(f"{run.name} has no times: there is nothing to advise from", rows)
+        raise NoAnswer(
+            f"{run.name} has no times of such layers: there is nothing to advise from; measure"
+            f" them: `{command(run, shape, rows := measurable(able, device))}`",
+            rows,
+        )
     outside, (places, _) = estimate.outside(times.shapes, shape), estimate.near(times.shapes, shape)
-    near = tuple(Shape(*map(int, times.shapes.loc[place, SHAPE])) for place in places)
+    near = tuple(Shape.of(times.shapes.loc[place, SHAPE]) for place in places)
     near = near[:1] if outside else near
     every = map(float, estimate.seconds_at(times, near[0] if outside else shape))
     known = dict(zip(times.names, every, strict=True))
     seconds = {n: known[n] for n in run.implementations if not math.isnan(known.get(n, math.nan))}
     rows = [name for name in able if name in seconds]
     if not rows:
-        rows = measurable(able, run.plan.settings.device)
+        rows = measurable(able, device)
         raise NoAnswer(
             f"{run.name} has no time of anything that can be deployed at"
             f" {listed(each.label for each in near)}; measure it:"
@@ -185,8 +185,15 @@ def read(run: Run, shape: Shape, now: str | None = None) -> Source:
     return Source(run, times, shape, near, outside, seconds, rows, base, lacks)
 
 
+def alike(run: Run, shape: Shape) -> Run:
+    """The run with only the shapes that have the layers, directions and lengths of this one."""
+    same = [run.cells[axis] == getattr(shape, axis) for axis in SHAPE[4:]]
+    cells = run.cells[np.logical_and.reduce(same)]
+    return run if len(cells) == len(run.cells) else replace(run, cells=cells)
+
+
 def _usual(run: Run, name: str) -> str:
-    """What the framework of a row does by itself; empty if it has no such row."""
+    """The row that its framework runs without any setting; empty if there is none."""
     framework = next((row.framework for row in run.plan.implementations if row.name == name), "")
     rows = (row for row in IMPLEMENTATIONS.values() if row.framework == framework)
     device = run.plan.settings.device
@@ -233,13 +240,8 @@ def measurable(names: Iterable[str], device: str) -> list[str]:
 
 def command(run: Run, shape: Shape, names: Iterable[str], *flags: str) -> str:
     """The command that measures these rows at a shape."""
-    arguments = measuring(run.plan.settings.device, shape, names)
-    return shlex.join(["lstm-bench", "grid", *arguments, *flags])
-
-
-def measuring(device: str, shape: Shape, names: Iterable[str]) -> list[str]:
-    """The same as the arguments of `lstm-bench grid`."""
-    return ["--shape", shape.label, "-i", ",".join(names), "--device", device]
+    words = ["lstm-bench", "grid", "--shape", shape.label, "-i", ",".join(names)]
+    return shlex.join([*words, "--device", run.plan.settings.device, *flags])
 
 
 @dataclass(frozen=True)
@@ -324,7 +326,7 @@ def flag(device: str) -> str:
 
 
 def fits(kind: Kind, device: str) -> bool:
-    """Whether --device may mean this kind: cpu, gpu or cuda, or a part of its name."""
+    """Return whether --device may mean this kind: cpu, gpu or cuda, or a part of its name."""
     general = "cuda gpu" if kind.device == "cuda" else "cpu"
     return device.lower() in f"{general} {kind.brief}".lower()
 

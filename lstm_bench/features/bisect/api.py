@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from lstm_bench.features.bisect import command
-from lstm_bench.model.shape_filter import parsed
+from lstm_bench.model.shape import parsed
 
 
 def bisect(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -47,13 +48,7 @@ MOST_CONTROLS = 100  # at a shape, as in a grid file
 @options.shape("Measure this shape instead of the grid's; repeatable.")
 @options.device
 @options.threads
-@click.option(
-    "--threshold",
-    type=options.Share(),
-    default="7%",
-    show_default=True,
-    help="What is worth a search, 7% or 0.07.",
-)
+@options.threshold("What is worth a search, 7% or 0.07.")
 @options.metric
 @options.results
 @click.option(
@@ -133,8 +128,10 @@ def searched(
         click.echo(f"{runs[-1]}: {b} against {a}{again}", err=True)
         run = _measured(step, results / runs[-1])
         first, second = (row.name for row in step.implementations)
-        for name in (first, second):
-            _refuse_untimed(run, name)
+        for name, cells in run.cells.groupby("implementation", sort=False):
+            if not (cells["status"] == "ok").any():
+                why = "; ".join(dict.fromkeys(cells["status"] + ": " + cells["reason"]))
+                raise Stopped(f"{name} could not be measured: {why}; leave that version out")
         floors = [run.floors(metric)]
         return comparison.compare(run.cells, first, second, metric, across=None, floors=floors)
 
@@ -143,13 +140,13 @@ def searched(
 
 def _listed(versions: Sequence[str]) -> dict[str, str]:
     """The interpreter of each version; none where it is still to be made."""
-    found: dict[str, str] = {}
+    pythons: dict[str, str] = {}
     for entry in versions:
         version, _, python = entry.partition("=")
-        if version in found:
+        if version in pythons:
             raise LstmBenchError(f"VERSION: {version} stands twice, expected each once")
-        found[version] = os.path.expanduser(python)
-    return found
+        pythons[version] = os.path.expanduser(python)
+    return pythons
 
 
 def check(planned: Plan, pythons: Mapping[str, str], make: str | None = None) -> None:
@@ -170,19 +167,15 @@ def check(planned: Plan, pythons: Mapping[str, str], make: str | None = None) ->
             )
     if len(pythons) < 2:
         raise LstmBenchError("VERSION: found one, expected two or more, the oldest first")
-    if make and not _splits(make):
+    with contextlib.suppress(ValueError):  # of a quotation without end
+        if not make or "{version}" in " ".join(shlex.split(make)[1:]):
+            make = None
+    if make:
         raise LstmBenchError(
             f"--make: found {make!r}, expected a program and {{version}}, such as './make.sh"
             " {version}'"
         )
     preflight.missing(_in_versions(planned, {v: python for v, python in pythons.items() if python}))
-
-
-def _splits(command: str) -> bool:
-    try:
-        return "{version}" in " ".join(shlex.split(command)[1:])
-    except ValueError:  # a quotation without end
-        return False
 
 
 def plan(
@@ -192,15 +185,15 @@ def plan(
     device: str | None = None,
     threads: int | None = None,
 ) -> Plan:
-    """What is measured of each version: one row at the grid's shapes, and nothing besides."""
+    """The plan for each version: one row at the grid's shapes, and nothing besides."""
     from lstm_bench.driver import machine
     from lstm_bench.runs import grid as grids
 
     file = grids.find(Path(grid_file))
+    data = {**grids.read(file), "profile": False, "energy": False}
     given = {"device": device, "threads": threads}
-    data = {**grids.read(file), **{key: value for key, value in given.items() if value}}
     planned = grids.plan(
-        {**data, "profile": False, "energy": False},
+        data | {key: value for key, value in given.items() if value},
         file,
         device=machine.default_device(),
         threads=machine.threads(),
@@ -219,8 +212,11 @@ def _pair(plan: Plan, pythons: Mapping[str, str], attempt: int) -> Plan:
 
     passes = max(plan.passes, PASSES) * 2 ** (attempt - 1)
     plan = dataclasses.replace(_in_versions(plan, pythons), passes=passes)
-    more = (dataclasses.replace(plan, controls=n) for n in range(plan.controls, MOST_CONTROLS))
-    return next((p for p in more if _pairs(p) >= FEWEST_PAIRS), plan)
+    for controls in range(plan.controls, MOST_CONTROLS):
+        more = dataclasses.replace(plan, controls=controls)
+        if sum(cell.copy % 2 == 0 for cell in more.all_cells()) >= FEWEST_PAIRS:
+            return more
+    return plan
 
 
 def _in_versions(plan: Plan, pythons: Mapping[str, str]) -> Plan:
@@ -236,10 +232,6 @@ def _in_versions(plan: Plan, pythons: Mapping[str, str]) -> Plan:
     )
 
 
-def _pairs(plan: Plan) -> int:
-    return sum(cell.copy % 2 == 0 for cell in plan.all_cells())
-
-
 def _measured(plan: Plan, folder: Path) -> Run:
     """A run of its own, as `grid` would leave it; one that is there already is gone on with."""
     from lstm_bench.analysis import results
@@ -253,14 +245,6 @@ def _measured(plan: Plan, folder: Path) -> Run:
         click.echo(f"stopped; the same command with --resume {search} goes on", err=True)
         sys.exit(session.code)
     return results.load(folder)
-
-
-def _refuse_untimed(run: Run, name: str) -> None:
-    """A version that has no time at all cannot be judged."""
-    mine = run.cells[run.cells["implementation"] == name]
-    if not (mine["status"] == "ok").any():
-        why = "; ".join(dict.fromkeys(mine["status"] + ": " + mine["reason"]))
-        raise Stopped(f"{name} could not be measured: {why}; leave that version out")
 
 
 def _made(command: str, version: str) -> str:

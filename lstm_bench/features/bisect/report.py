@@ -18,7 +18,9 @@ def document(
     result = Document(facts={"implementation": implementation, "metric": metric})
     result.facts |= {"versions": search.versions, "threshold": threshold}
     result.facts |= {"last_good": search.good, "first_slower": search.bad, "doubts": search.doubts}
-    result.add(wrapped(_answer(search, implementation, metric, threshold)), _sureness(search))
+    sure = "" if not search.bad else "Sure: all steps are decided by intervals of 95%."
+    sure = f"Not sure: {'; '.join(search.doubts)}." if search.doubts else sure
+    result.add(wrapped(_answer(search, implementation, metric, threshold)), wrapped(sure))
     rows = [{**asdict(step), "run": run} for step, run in zip(search.steps, runs, strict=True)]
     columns = (
         text("step", "what"),
@@ -59,15 +61,4 @@ def _answer(search: Bisection, implementation: str, metric: str, threshold: floa
         f" {ratio} ({' to '.join(ends_of)}) that of {search.good} at"
         f" {counted(border.shapes, 'shape')}; between {ends.a} and {ends.b} it is"
         f" {times(ends.ratio)}."
-    )
-
-
-def _sureness(search: Bisection) -> str:
-    if search.doubts:
-        return wrapped(f"Not sure: {'; '.join(search.doubts)}.")
-    if not search.bad:
-        return ""
-    return wrapped(
-        f"Sure: all {len({(step.what, step.b) for step in search.steps})} steps are decided by"
-        " intervals of 95%, the border measured again among them."
     )

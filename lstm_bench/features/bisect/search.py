@@ -90,19 +90,18 @@ def search(versions: Sequence[str], measure: Measure, threshold: float = THRESHO
     first, last = versions[0], versions[-1]
     for attempt in range(1, ATTEMPTS + 1):
         ends = measure(first, last, attempt)
+        if ends.shapes.empty:
+            raise LstmBenchError(f"{last} against {first}: no shape at which both have a time")
         slowdown = slowed(ends, threshold)
-        may_be = (ends.shapes["verdict"] == "unsure") & (ends.shapes["ratio"] > 1 + threshold / 2)
         if slowdown:
             steps.append(judged("ends", ends, first, last, attempt, slowdown))
-        elif ends.shapes.empty:
-            raise LstmBenchError(f"{last} against {first}: no shape at which both have a time")
-        else:
-            word = "unsure" if may_be.any() else "not slower"
-            ratio = over_these_shapes(ends)
-            interval = ratio.value, ratio.low, ratio.high, np.nan
-            count = len(ends.shapes)
-            steps.append(Step("ends", first, last, attempt, count, *interval, word, ends.differs))
-        if slowdown or not may_be.any():
+            break
+        may_be = (ends.shapes["verdict"] == "unsure") & (ends.shapes["ratio"] > 1 + threshold / 2)
+        word = "unsure" if may_be.any() else "not slower"
+        ratio, count = over_these_shapes(ends), len(ends.shapes)
+        interval = ratio.value, ratio.low, ratio.high, np.nan
+        steps.append(Step("ends", first, last, attempt, count, *interval, word, ends.differs))
+        if word != "unsure":
             break
     if not slowdown:
         return Bisection(tuple(versions), tuple(steps))
@@ -133,7 +132,7 @@ def slowed(ends: Comparison, threshold: float) -> Slowdown:
 
 
 def judged(what: str, pair: Comparison, a: str, b: str, attempt: int, slowdown: Slowdown) -> Step:
-    """Whether B has more than half of the slowdown over A."""
+    """Judge whether B has more than half of the slowdown over A."""
     part = pair.part(np.array([key in slowdown for key in _keys(pair.shapes)], dtype=bool))
     if part.shapes.empty:
         raise LstmBenchError(

@@ -15,19 +15,19 @@ from typing import Protocol
 
 from lstm_bench.driver.cell import record_of
 from lstm_bench.driver.context import Observer, Outcome
-from lstm_bench.features.cluster.node import Measured, Share
+from lstm_bench.features.cluster.node import NodeShare, ShapeResult
 from lstm_bench.model.types import Cell, Record, Shape
 from lstm_bench.model.units import counted, listed, span
 from lstm_bench.runs.estimate import Estimate
 from lstm_bench.runs.nodes import Kind
 from lstm_bench.runs.plan import Plan
-from lstm_bench.runs.store import Store
+from lstm_bench.runs.store import Finished, Store
 
 MAX_LOSSES = 3  # of a shape: then its cells have failed
 MAX_LOST_SHAPES = 3  # in a row, different ones: then the node gets no more
 SLOW = 10.0  # times slower than its peers: then a node is named
 LEAST_S = 1.0  # of a shape: what is shorter says nothing of its node
-REFRESH_S = 5.0  # between two looks at which nodes are there
+REFRESH_S = 5.0  # after which the nodes that are there are asked for again
 POLL_S = 0.2
 
 
@@ -36,7 +36,7 @@ class Place:
     """Where one shape can be measured at a time: a node of CPUs, or one GPU of a node."""
 
     node_id: str  # the engine's
-    share: Share
+    share: NodeShare
     kind: Kind
     threads: int  # that its rows may use
     cpus: float  # that the engine keeps for it
@@ -49,12 +49,12 @@ class Engine(Protocol):
         """The places whose node is alive."""
 
     def send(self, place: Place, plan: Plan, shape: Job, budget_s: float | None) -> None: ...
-    def came(self, timeout_s: float) -> list[tuple[Place, Measured | str]]:
-        """What came back since, or why a shape was lost."""
+    def came(self, timeout_s: float) -> list[tuple[Place, ShapeResult | str]]:
+        """The shapes that came back since, or why they were lost."""
 
 
 @dataclass
-class Part:
+class Target:
     """A run to fill, and the kind of device that it is for; None: whichever is free."""
 
     plan: Plan
@@ -66,7 +66,7 @@ class Part:
 class Job:
     """The cells of one shape that are still to be measured, all passes of it."""
 
-    part: Part
+    target: Target
     shape: Shape
     cells: list[Cell]
     guess_s: float
@@ -77,56 +77,41 @@ class Job:
 
 
 def jobs(
-    part: Part,
+    target: Target,
     cells: Sequence[Cell],
     finished: Collection[str] = (),
     kinds: Mapping[Shape, Kind] | None = None,
 ) -> list[Job]:
     """One for each shape; `kinds` says where some cells of a shape were measured already."""
-    groups: dict[Shape, list[Cell]] = {}
-    estimate = Estimate(part.plan)
+    estimate, known, made = Estimate(target.plan), {*finished}, []
+    groups: defaultdict[Shape, list[Cell]] = defaultdict(list)
     for cell in cells:
-        groups.setdefault(cell.shape, []).append(cell)
-    return [
-        Job(
-            part,
-            shape,
-            own,
-            estimate.shape_s(own),
-            part.kind or (kinds or {}).get(shape),
-            [cell.key for cell in own if finished and cell.key in finished],
-        )
-        for shape, own in groups.items()
-    ]
+        groups[cell.shape].append(cell)
+    for shape, own in groups.items():
+        kind = target.kind or (kinds or {}).get(shape)
+        timed = known.intersection(cell.key for cell in own)
+        made.append(Job(target, shape, own, estimate.shape_s(own), kind, timed))
+    return made
 
 
 def plan_at(plan: Plan, place: Place) -> Plan:
-    """What a place needs to know of a plan: its rows and settings, with all of its own threads."""
+    """The rows and settings of a plan for a place, with all of its own threads."""
     settings = replace(plan.settings, device=place.kind.device)
     if plan.all_threads:
         settings = replace(settings, threads=place.threads)
     return replace(plan, shapes=(), settings=settings)
 
 
-def run(
-    engine: Engine,
-    work: Sequence[Job],
-    observer: Observer,
-    stop: Callable[[], bool] = lambda: False,
-    budget_s: float | None = None,
-) -> Outcome:
-    """Measure these shapes wherever there is room."""
-    return _Dispatch(engine, work, observer, stop, budget_s).run()
+class Dispatch:
+    """Measures shapes wherever there is room."""
 
-
-class _Dispatch:
     def __init__(
         self,
         engine: Engine,
         work: Sequence[Job],
         observer: Observer,
-        stop: Callable[[], bool],
-        budget_s: float | None,
+        stop: Callable[[], bool] = lambda: False,
+        budget_s: float | None = None,
     ):
         self.engine, self.observer, self.stop = engine, observer, stop
         self.begun = time.monotonic()
@@ -135,7 +120,7 @@ class _Dispatch:
         self.waiting = sorted(work, key=lambda job: -job.guess_s)
         self.flying: dict[Place, tuple[Job, float]] = {}
         self.there: list[Place] = []
-        self.looked = -REFRESH_S
+        self.refreshed = -REFRESH_S
         self.lost_at: defaultdict[Place, set[Shape]] = defaultdict(set)  # since one came back
         self.given_up: set[Place] = set()
         self.gone: set[str] = set()  # nodes
@@ -145,13 +130,13 @@ class _Dispatch:
         self.spent: Counter[str] = Counter()
 
     def run(self) -> Outcome:
-        self.look()
+        self.refresh()
         places = max(1, len(self.there))
         guess = sum(job.guess_s for job in self.waiting) / places
         self.observer.started([c for job in self.waiting for c in job.cells], guess)
         while (self.waiting or self.flying) and not self.stop():
-            if time.monotonic() - self.looked > REFRESH_S:
-                self.look()
+            if time.monotonic() - self.refreshed > REFRESH_S:
+                self.refresh()
             self.give_out()
             if self.out_of_time() and not self.flying:
                 self.outcome.out_of_budget = bool(self.waiting)
@@ -170,20 +155,20 @@ class _Dispatch:
     def out_of_time(self) -> bool:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
-    def look(self) -> None:
-        """Which places are there now; a node that is not there any more is named."""
+    def refresh(self) -> None:
+        """Ask which places are there now, and name the nodes that are gone."""
         now = self.engine.there()
         nodes = {place.share.node for place in now}
         for node in sorted({place.share.node for place in self.there} - nodes - self.gone):
             self.gone.add(node)
             self.observer.warn(f"node {node} is lost; its shapes go to others")
         self.there = [place for place in now if place not in self.given_up]
-        self.looked = time.monotonic()
+        self.refreshed = time.monotonic()
         for line in self.paces.slow(self.flying):
             self.observer.warn(line)
-        self.say()
+        self.announce()
 
-    def say(self) -> None:
+    def announce(self) -> None:
         nodes, busy = ({place.share.node for place in some} for some in (self.there, self.flying))
         shapes = counted(len(self.waiting), "shape")
         lost = f", {len(self.gone)} lost" if self.gone else ""
@@ -201,12 +186,12 @@ class _Dispatch:
                 continue
             now = time.monotonic()
             left = None if self.deadline is None else self.deadline - now
-            plan = plan_at(job.part.plan, place)
+            plan = plan_at(job.target.plan, place)
             self.engine.send(place, plan, job, left)
             self.flying[place] = (job, now)
             sent = True
         if sent:
-            self.say()
+            self.announce()
 
     def next_for(self, place: Place) -> Job | None:
         """The longest shape that may be measured there; one that was lost there goes elsewhere."""
@@ -219,9 +204,9 @@ class _Dispatch:
             return self.waiting.pop(number)
         return None
 
-    def take_in(self, came: Sequence[tuple[Place, Measured | str]]) -> None:
-        """What came back is on disk before anything else is done."""
-        done: list[tuple[Job, Measured]] = []
+    def take_in(self, came: Sequence[tuple[Place, ShapeResult | str]]) -> None:
+        """Keep what came back: it is on disk before anything else is done."""
+        done: list[tuple[Job, ShapeResult]] = []
         for place, result in came:
             job, since = self.flying.pop(place)
             if isinstance(result, str):
@@ -230,10 +215,11 @@ class _Dispatch:
             self.lost_at.pop(place, None)
             self.paces.note(place, time.monotonic() - since, job.guess_s)
             done.append((job, result))
-        for part in {id(job.part): job.part for job, _ in done}.values():
-            part.sink.append_all(
-                cell for job, result in done if job.part is part for cell in result.cells
-            )
+        by_sink: defaultdict[Store, list[Finished]] = defaultdict(list)
+        for job, result in done:
+            by_sink[job.target.sink] += result.cells
+        for sink, cells in by_sink.items():
+            sink.append_all(cells)
         for _, result in done:
             self.outcome.timed_s += result.timed_s
             self.outcome.note = result.note or self.outcome.note
@@ -241,14 +227,13 @@ class _Dispatch:
             for warning in result.warnings:
                 node = result.cells[0][0].node if result.cells else "a node"
                 self.observer.warn(f"{node}: {warning}")
-            self.tell(record for record, _, _ in result.cells)
+            self.show(record for record, _, _ in result.cells)
         if done:
-            ahead = sum(job.guess_s for job in self.waiting) + sum(
-                job.guess_s / 2 for job, _ in self.flying.values()
-            )
+            ahead = sum(job.guess_s for job in self.waiting)
+            ahead += sum(job.guess_s / 2 for job, _ in self.flying.values())
             self.observer.expect(self.paces.usual() * ahead / max(1, len(self.there)))
 
-    def tell(self, records: Iterable[Record]) -> None:
+    def show(self, records: Iterable[Record]) -> None:
         for record in records:
             self.outcome.finished += record.status != "interrupted"
             self.observer.finished(record)
@@ -259,7 +244,7 @@ class _Dispatch:
         job.losses.append(f"{node}: {reason}")
         job.avoid.add(place)
         self.lost_at[place].add(job.shape)
-        self.look()
+        self.refresh()
         if len(self.lost_at[place]) >= MAX_LOST_SHAPES and place in self.there:
             self.given_up.add(place)
             self.there.remove(place)
@@ -273,9 +258,9 @@ class _Dispatch:
         why = f"lost {len(job.losses)} times: {listed(job.losses)}"
         group = f"{job.shape.label} lost"
         cells = [cell for cell in job.cells if cell.key not in job.finished]
-        failed = [record_of(job.part.plan, c, None, "crashed", why, group) for c in cells]
-        job.part.sink.append_all((record, [], None) for record in failed)
-        self.tell(failed)
+        failed = [record_of(job.target.plan, c, None, "crashed", why, group) for c in cells]
+        job.target.sink.append_all((record, [], None) for record in failed)
+        self.show(failed)
 
     def stranded(self) -> str:
         """Why nothing goes on."""

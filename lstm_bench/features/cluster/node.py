@@ -1,4 +1,4 @@
-"""What happens on a node of a cluster: it is examined, then measures one shape after another."""
+"""A node of a cluster: it is examined, then measures one shape after another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from lstm_bench.driver.context import Context
 from lstm_bench.frameworks import framework_of
 from lstm_bench.model.types import Cell, LstmBenchError, Record
 from lstm_bench.runs import nodes
-from lstm_bench.runs.plan import Plan, by_shape
+from lstm_bench.runs.estimate import by_shape
+from lstm_bench.runs.plan import Plan
 from lstm_bench.runs.store import Finished, MemoryStore
 
 
@@ -51,7 +52,7 @@ def examine(plan: Plan) -> Examined:
 
 
 @dataclass(frozen=True)
-class Share:
+class NodeShare:
     """The part of a node that one agent measures on: all of it, or one of its GPUs."""
 
     node: str
@@ -66,7 +67,7 @@ class Share:
 
 
 @dataclass
-class Measured:
+class ShapeResult:
     """The cells of a shape, and what they took."""
 
     cells: list[Finished]
@@ -80,7 +81,7 @@ class Measured:
 class Agent:
     """Measures on a share of a node; its workers stay from shape to shape."""
 
-    def __init__(self, plan: Plan, share: Share, missing: Mapping[str, str]):
+    def __init__(self, plan: Plan, share: NodeShare, missing: Mapping[str, str]):
         if share.count > 1:
             os.sched_setaffinity(0, share.cores(os.sched_getaffinity(0)))
         self.plan, self.share = plan, share
@@ -97,12 +98,12 @@ class Agent:
         self._runner = self._open.enter_context(driver.Runner(self._context))
 
     def around_run(self) -> tuple[dict[str, Any], list[str]]:
-        """What features measure of this machine before a run, and what they could not."""
+        """Let features measure this machine before a run; the facts, and what they could not."""
         return preflight.around_run(self.plan)
 
     def measure(
         self, cells: list[Cell], finished: Collection[str], budget_s: float | None
-    ) -> Measured:
+    ) -> ShapeResult:
         """Measure all cells of one shape, pass by pass; see `Context` for `finished`."""
         outcome = self._context.outcome
         started, timed_s, spent = time.monotonic(), outcome.timed_s, dict(outcome.spent_s)
@@ -114,7 +115,7 @@ class Agent:
         warnings, self._warnings = self._warnings, []
         for record in self._kept.records:
             nodes.sign(record, self.share.node, self._machine)
-        return Measured(
+        return ShapeResult(
             list(self._kept.cells),
             time.monotonic() - started,
             outcome.timed_s - timed_s,

@@ -21,7 +21,7 @@ from typing import Any
 from lstm_bench.driver import machine
 from lstm_bench.features.cluster import node
 from lstm_bench.features.cluster.cluster import Job, Place
-from lstm_bench.features.cluster.node import Examined, Measured
+from lstm_bench.features.cluster.node import Examined, ShapeResult
 from lstm_bench.features.cluster.roster import ClusterNode
 from lstm_bench.model.errors import LstmBenchError
 from lstm_bench.model.units import clipped
@@ -133,7 +133,7 @@ class RayEngine:
         """Of nodes that did not answer, those that are gone: Ray notices some seconds late."""
         deadline = time.monotonic() + NOTICED_S
         while True:
-            alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
+            alive = self._alive()
             self.nodes = [node for node in self.nodes if node.id in alive]
             left = [node for node in self.nodes if node.name in silent]
             if not left or time.monotonic() > deadline:
@@ -147,9 +147,7 @@ class RayEngine:
             return f"does not answer within {EXAMINE_S:.0f} s"
         except Exception as error:  # whatever went wrong there
             cause = getattr(error, "cause", None) or error
-            if isinstance(cause, ModuleNotFoundError) or "No module named 'lstm_bench'" in str(
-                error
-            ):
+            if "No module named" in f"{cause} {error}":
                 return f"{cause}; install lstm-bench there, or name it in --runtime-env"
             return _gist(cause)
         return examined
@@ -161,7 +159,7 @@ class RayEngine:
     def around_run(
         self, places: Sequence[tuple[Place, Plan]]
     ) -> list[tuple[dict[str, Any], list[str]]]:
-        """What features measure at each of these before a run, and what they could not."""
+        """Let features measure each of these before a run; the facts, and what they could not."""
         refs = [self._agent(place, plan).around_run.remote() for place, plan in places]
         answers = []
         for (place, _), ref in zip(places, refs, strict=True):
@@ -173,14 +171,17 @@ class RayEngine:
         return answers
 
     def there(self) -> Collection[Place]:
-        alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
+        alive = self._alive()
         return [place for place in self._places if place.node_id in alive]
+
+    def _alive(self) -> set[str]:
+        return {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
 
     def send(self, place: Place, plan: Plan, job: Job, budget_s: float | None) -> None:
         agent = self._agent(place, plan)
         self._flying[agent.measure.remote(job.cells, job.finished, budget_s)] = place
 
-    def came(self, timeout_s: float) -> list[tuple[Place, Measured | str]]:
+    def came(self, timeout_s: float) -> list[tuple[Place, ShapeResult | str]]:
         if not self._flying:
             return []
         refs = list(self._flying)
@@ -189,10 +190,10 @@ class RayEngine:
             ready, _ = self.ray.wait(refs, num_returns=len(refs), timeout=0)
         return [self._came(ref) for ref in ready]
 
-    def _came(self, ref: Any) -> tuple[Place, Measured | str]:
+    def _came(self, ref: Any) -> tuple[Place, ShapeResult | str]:
         place = self._flying.pop(ref)
         try:
-            measured: Measured = self.ray.get(ref)
+            measured: ShapeResult = self.ray.get(ref)
         except self.ray.exceptions.RayError as error:
             self._drop(place)
             return place, _why(self.ray, error)
@@ -235,7 +236,7 @@ class RayEngine:
 
 
 def _why(ray: Any, error: Exception) -> str:
-    """What became of an agent, in one line."""
+    """Say in a line what became of an agent."""
     if isinstance(error, ray.exceptions.RayTaskError):
         return _gist(getattr(error, "cause", None) or error)
     if "node" in str(error).lower() and "died" in str(error).lower():

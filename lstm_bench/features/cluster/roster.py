@@ -8,7 +8,7 @@ from typing import Any
 
 from lstm_bench import __version__
 from lstm_bench.features.cluster.cluster import Place
-from lstm_bench.features.cluster.node import Examined, Share
+from lstm_bench.features.cluster.node import Examined, NodeShare
 from lstm_bench.model.errors import LstmBenchError
 from lstm_bench.model.types import Record, Shape
 from lstm_bench.model.units import counted
@@ -131,7 +131,7 @@ def _places(node: ClusterNode, answer: Examined, plan: Plan, device: str) -> lis
     kind = kind_of(answer.machine, settings)
     cpus = node.cpus if device == "cpu" else max(1, node.cpus // shares)
     return [
-        Place(node.id, Share(node.name, number, shares), kind, settings.threads, cpus)
+        Place(node.id, NodeShare(node.name, number, shares), kind, settings.threads, cpus)
         for number in range(shares)
     ]
 

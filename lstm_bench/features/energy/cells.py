@@ -35,7 +35,7 @@ class Drawn:
 
     @property
     def known(self) -> bool:
-        """Whether another run on this GPU is expected to find the same gross energy.
+        """True if another run on this GPU is expected to find the same gross energy.
 
         Idle power is drawn for the time per call. Where that is the host's, a run is taken to be
         off in it by as much as a round, and two by the root of two of that: no number of rounds
@@ -45,7 +45,7 @@ class Drawn:
         if len(rounds) < noise.FEWEST_ROUNDS:
             return False
         middle = statistics.median(rounds)
-        spread_s = noise.MAD * statistics.median(abs(one - middle) for one in rounds)
+        spread_s = noise.MAD * statistics.median(abs(time - middle) for time in rounds)
         idle_w = energy.power_w if energy.idle_w is None else energy.idle_w
         idle_j = OFTEN * (idle_w or 0.0) * spread_s
         open_j = math.sqrt(2) * math.hypot(idle_j, _net_error_j(energy))
@@ -74,26 +74,22 @@ def _net_error_j(energy: Energy) -> float:
 
 def drawn(records: Iterable[Record]) -> list[Drawn]:
     """The cells of which there is an energy."""
-    found = []
-    for record in records:
-        if record.energy and record.gross_j:
-            found.append(Drawn(record, record.energy, record.gross_j))
-    return found
+    return [Drawn(r, r.energy, r.gross_j) for r in records if r.energy and r.gross_j]
 
 
 def shared_shapes(records: Iterable[Record]) -> set[Shape]:
     """The shapes at which all rows that have any energy have one, at the same idle power."""
     found: dict[str, set[Shape]] = {}
     records = list(records)
-    for one in drawn(records):
-        found.setdefault(one.record.implementation, set()).add(one.record.shape)
+    for cell in drawn(records):
+        found.setdefault(cell.record.implementation, set()).add(cell.record.shape)
     apart = {shape for _, shape in unlike_idle_w(records)}
     return set.intersection(*found.values()) - apart if found else set()
 
 
 def pairs(records: Iterable[Record]) -> list[tuple[Drawn, Drawn]]:
     """All A/A pairs that have an energy, but for estimates."""
-    known = {one.record.cell: one for one in drawn(records) if one.known}
+    known = {cell.record.cell: cell for cell in drawn(records) if cell.known}
     twins = (
         (known.get(dataclasses.replace(cell, copy=cell.copy - 1)), second)
         for cell, second in known.items()
@@ -113,9 +109,9 @@ def of_machine(run: Run, *_: object) -> AddedColumn:
     """The gross energy of a call, the median over passes, beside the times of a machine."""
     found: dict[tuple[object, ...], list[float]] = {}
     records = store.read_records(run.folder).values() if run.folder and run.plan.energy else ()
-    for one in drawn(firsts(records)):
-        key = (one.record.implementation, *dataclasses.astuple(one.record.shape))
-        found.setdefault(key, []).append(one.gross_j)
+    for cell in drawn(firsts(records)):
+        key = (cell.record.implementation, *dataclasses.astuple(cell.record.shape))
+        found.setdefault(key, []).append(cell.gross_j)
     values = {key: statistics.median(own) for key, own in found.items()}
     note = "per call, of the GPU alone, without its host"
     return AddedColumn("energy_j", "energy", joules, note, values)

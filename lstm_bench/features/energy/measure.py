@@ -135,7 +135,7 @@ def idle_power(
     sleep: Callable[[float], None] = time.sleep,
     watching: Watching = Ticks,
 ) -> float | None:
-    """What the GPU draws while nothing runs on it; None if unknown.
+    """Power of the GPU while nothing runs on it; None if unknown.
 
     To be read while the workers are alive: a CUDA context alone keeps the clocks up.
     """

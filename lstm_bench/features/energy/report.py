@@ -1,4 +1,4 @@
-"""What a run took besides time: energy per call, clocks, temperature, memory.
+"""Energy per call, clocks, temperature and memory of a run.
 
 The document of `lstm-bench report --energy`, and its table as a section of the page.
 """
@@ -19,7 +19,6 @@ from lstm_bench.report.document import Column, Document, Row, Table, number, par
 from lstm_bench.report.run_report import MEMORY_NOTE, about, mark_notes, names
 from lstm_bench.runs import store
 
-SLOWED = ("throttled:", "slow clock:")  # how warnings of a block that stood out begin
 ESTIMATE = "~"  # before two digits: most cells are estimates
 
 _ENERGY = (
@@ -55,17 +54,17 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     result.add(Table("energy", rows, [names(run), *COLUMNS]))
     common = len(shared_shapes(own))
     energy = "no energy, which takes an NVIDIA GPU and `lstm-bench grid GRID --energy`; "
-    if elsewhere := {one.record.shape for one in drawn(everywhere)}:
+    if elsewhere := {cell.record.shape for cell in drawn(everywhere)}:
         energy = f"no energy here; the run has it at {counted(len(elsewhere), 'other shape')}; "
     if any(row["cells"] for row in rows):
         energy = _ENERGY.format(shapes=over(common), known=percent(SAME_ENERGY, 0))
     clock = _CLOCK if any(row["clock_mhz"] for row in rows) else ""
     result.add(paragraph(energy + clock + MEMORY_NOTE))
     result.add(paragraph(*mark_notes(run, (row["implementation"] for row in rows))))
-    result.add(paragraph(*doubts(own), *repeats(pairs(records)), indent=2))
-    result.add(*(paragraph(f"! {note}") for note in notes))
+    result.add(paragraph(*doubts(own), repeats(pairs(records))))
+    result.add(*(f"! {note}" for note in notes))
     result.add(paragraph(*problem_lines(own), title="without energy"))
-    result.add(paragraph(*throttled_lines(own), title="throttled", indent=2))
+    result.add(paragraph(*throttled(own), title="throttled"))
     return result
 
 
@@ -85,23 +84,23 @@ def table_rows(records: Sequence[Record], order: Sequence[str]) -> list[dict[str
 
     Of energy where all rows have one; if that is nowhere, each row's own, which do not compare.
     """
-    shapes = shared_shapes(records) or {one.record.shape for one in drawn(records)}
+    shapes = shared_shapes(records) or {cell.record.shape for cell in drawn(records)}
     rows = []
     for name in order:
         own = [r for r in records if r.implementation == name]
-        cells = [one for one in drawn(own) if one.record.shape in shapes]
-        energies = [one.energy for one in cells]
-        net_spread = _median(one.net_spread for one in cells)
+        cells = [cell for cell in drawn(own) if cell.record.shape in shapes]
+        energies = [cell.energy for cell in cells]
+        net_spread = _median(cell.net_spread for cell in cells)
         resolved = net_spread is not None and net_spread < 1
         states = [r.gpu for r in own if r.gpu]
         rows.append(
             {
                 "implementation": name,
-                "gross_j": _median(one.gross_j for one in cells),
+                "gross_j": _median(cell.gross_j for cell in cells),
                 "net_j": _median(e.net_j for e in energies) if resolved else None,
                 "net_spread": net_spread if resolved else None,
                 "cells": len(cells),
-                "estimates": sum(not one.known for one in cells),
+                "estimates": sum(not cell.known for cell in cells),
                 "power_w": _median(e.power_w for e in energies),
                 "idle_w": _median(e.idle_w for e in energies),
                 "clock_mhz": _median(s.sm_mhz for s in states),
@@ -126,21 +125,21 @@ def doubts(records: Iterable[Record]) -> list[str]:
     """How many cells are estimates, and of how many net energy is not known."""
     cells = drawn(records)
     total = counted(len(cells), "cell")
-    without_idle = sum(one.energy.idle_w is None for one in cells)
+    without_idle = sum(cell.energy.idle_w is None for cell in cells)
     found = (
         (
-            sum(not one.known for one in cells),
+            sum(not cell.known for cell in cells),
             "gross is an estimate, which two runs on one GPU need not agree on to"
             f" {percent(SAME_ENERGY, 0)}",
         ),
         (
-            sum(one.net_spread >= 1 for one in cells) - without_idle,
+            sum(cell.net_spread >= 1 for cell in cells) - without_idle,
             "the GPU draws less over idle than the loads resolve: net is not known there",
         ),
         (without_idle, "idle power is not known: gross is power times the time per call there"),
     )
     lines = [f"in {count} of {total} {words}" for count, words in found if count]
-    if apart := unlike_idle_w(one.record for one in cells):
+    if apart := unlike_idle_w(cell.record for cell in cells):
         low, high = (statistics.median(ends) for ends in zip(*apart.values(), strict=True))
         lines.append(
             f"at {counted(len(apart), 'shape')} the GPU was another for some rows, or much warmer"
@@ -149,19 +148,17 @@ def doubts(records: Iterable[Record]) -> list[str]:
     return lines
 
 
-def repeats(of: Sequence[tuple[Drawn, Drawn]]) -> list[str]:
+def repeats(both: Sequence[tuple[Drawn, Drawn]]) -> str:
     """How far apart A/A pairs are, in gross and in net energy."""
-    gross = [abs(second.gross_j / first.gross_j - 1) for first, second in of]
-    nets = [(first.energy.net_j, second.energy.net_j) for first, second in of]
-    net = [abs(second / first - 1) for first, second in nets if first and second]
-    differences = [
-        f"{what} differs by {percent(statistics.median(apart))} in the median and"
-        f" {percent(max(apart))} at most"
-        for what, apart in (("gross", gross), ("net", net))
-        if apart
-    ]
-    pairs = counted(len(of), "A/A pair")
-    return [f"of {pairs} without an estimate, {', '.join(differences)}"] if differences else []
+    gross = [(first.gross_j, second.gross_j) for first, second in both]
+    nets = [(first.energy.net_j, second.energy.net_j) for first, second in both]
+    differences = []
+    for what, sides in (("gross", gross), ("net", nets)):
+        if apart := [abs(b / a - 1) for a, b in sides if a and b]:
+            middle, most = percent(statistics.median(apart)), percent(max(apart))
+            differences.append(f"{what} differs by {middle} in the median and {most} at most")
+    pairs = counted(len(both), "A/A pair")
+    return f"of {pairs} without an estimate, {', '.join(differences)}" if differences else ""
 
 
 def problem_lines(records: Iterable[Record]) -> list[str]:
@@ -172,55 +169,19 @@ def problem_lines(records: Iterable[Record]) -> list[str]:
     return [f"  {counted(count, 'cell')}: {reason}" for reason, count in reasons.most_common()]
 
 
-def throttled_lines(records: Iterable[Record]) -> list[str]:
-    """Reasons that any reading has; `report` counts cells of which a block stood out by one."""
-    seen = [r for r in records if r.gpu]
-    reasons = Counter(reason for r in seen if r.gpu for reason in r.gpu.throttled)
-    if not reasons:
-        return []
-    cells = counted(len(seen), "cell")
-    lines = [f"  {count} of {cells}: {reason}" for reason, count in reasons.most_common()]
-    held = [r for r in seen if r.gpu and r.gpu.throttled]
-    marked = sum(any(w.startswith(SLOWED) for w in r.warnings) for r in held)
-    lines.append(
-        f"  in some reading while they were timed, A/A controls apart; {marked} of the {len(held)}"
-        " are marked as throttled or slow clock, since a block stood out from the cell's others:"
-        " `report` counts these"
-    )
-    return lines
-
-
-COLUMNS = (
-    Column("gross", lambda row: gross_text(row), right=True, key="gross_j", sparse=True),
-    number("net", "net_j", joules, sparse=True),
-    number("+-", "net_spread", "{:.0%}".format, sparse=True),
-    number("power", "power_w", "{:.0f} W".format, sparse=True),
-    number("idle", "idle_w", "{:.0f} W".format, sparse=True),
-    Column("SM MHz", lambda row: _clock_text(row), right=True, key="clock_mhz", sparse=True),
-    number("mem MHz", "memory_mhz", "{:.0f}".format, sparse=True),
-    number("util", "utilisation", "{:.0%}".format, sparse=True),
-    number("temp", "temperature_c", "{:.0f} C".format, sparse=True),
-    number("GPU mem", "device_peak", lambda peak: size(peak or None), sparse=True),
-    number("host mem", "host_peak", lambda peak: size(peak or None), sparse=True),
-)
+def throttled(records: Iterable[Record]) -> list[str]:
+    """Reasons that any reading has, each with how many cells it concerns."""
+    states = [r.gpu for r in records if r.gpu]
+    reasons = Counter(reason for state in states for reason in state.throttled)
+    cells = counted(len(states), "cell")
+    return [f"  {n} of {cells} in some reading: {reason}" for reason, n in reasons.most_common()]
 
 
 def gross_text(row: Row) -> str:
     """A row's gross energy; if most of its cells are estimates, marked and to two digits."""
-    return (
-        ESTIMATE + joules(_two_digits(row["gross_j"]))
-        if is_estimate(row)
-        else joules(row["gross_j"])
-    )
-
-
-def is_estimate(row: Row) -> bool:
-    """Whether the gross energy of most cells of a row is an estimate."""
-    return bool(2 * row["estimates"] > row["cells"])
-
-
-def _two_digits(value: float) -> float:
-    return float(f"{value:.1e}")
+    if 2 * row["estimates"] <= row["cells"]:
+        return joules(row["gross_j"])
+    return ESTIMATE + joules(float(f"{row['gross_j']:.1e}"))
 
 
 def _clock_text(row: Row) -> str:
@@ -228,6 +189,21 @@ def _clock_text(row: Row) -> str:
     if usual is None:
         return "-"
     return f"{usual:.0f}" + (f"/{lowest:.0f}" if lowest is not None and lowest < usual else "")
+
+
+COLUMNS = (
+    Column("gross", gross_text, right=True, key="gross_j", sparse=True),
+    number("net", "net_j", joules, sparse=True),
+    number("+-", "net_spread", "{:.0%}".format, sparse=True),
+    number("power", "power_w", "{:.0f} W".format, sparse=True),
+    number("idle", "idle_w", "{:.0f} W".format, sparse=True),
+    Column("SM MHz", _clock_text, right=True, key="clock_mhz", sparse=True),
+    number("mem MHz", "memory_mhz", "{:.0f}".format, sparse=True),
+    number("util", "utilisation", "{:.0%}".format, sparse=True),
+    number("temp", "temperature_c", "{:.0f} C".format, sparse=True),
+    number("GPU mem", "device_peak", lambda peak: size(peak or None), sparse=True),
+    number("host mem", "host_peak", lambda peak: size(peak or None), sparse=True),
+)
 
 
 def _median(values: Iterable[float | None]) -> float | None:

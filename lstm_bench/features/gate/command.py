@@ -15,7 +15,6 @@ from lstm_bench.commands.compare import ACROSS
 from lstm_bench.model.errors import DONE, GATED, LstmBenchError
 
 if TYPE_CHECKING:
-    from lstm_bench.analysis.results import Run
     from lstm_bench.model.types import Shape
 
 
@@ -42,13 +41,7 @@ KEPT = ("manifest", "records", "nodes")  # of the first base: what its times are
     metavar="ROW",
     help="Of one run with two versions: this one is the base; repeatable.",
 )
-@click.option(
-    "--threshold",
-    type=options.Share(),
-    default="7%",
-    show_default=True,
-    help="What may pass as no slower.",
-)
+@options.threshold("What may pass as no slower.")
 @click.option("--strict", is_flag=True, help="Fail also where it is not decided.")
 @click.option(
     "--across",
@@ -121,19 +114,22 @@ def gate(
     second = first if new is None else options.load(results, new)
     second = first if gate_sides.same(first, second) else second
     if update:
-        _check_update(first, second, [*names, *renamed, *conditions, *shape], force)
+        if first is second:
+            raise LstmBenchError(
+                "--update: found one run; expected two, `lstm-bench gate BASE NEW`"
+            )
+        if (names or renamed or conditions or shape) and not force:
+            raise LstmBenchError(
+                "--update replaces all of the base, but only a part is judged; leave out --as,"
+                " -i, --where and --shape, or add --force"
+            )
     rows = gate_sides.paired(first, second, _split(names), _split(renamed), bases)
     for run in (first, second):
         options.check_shapes(run, shape)
     conditions = [*conditions, *one_of(shape)]
     verdicts = analysis.gate(first, second, rows, threshold, metric, across, strict, conditions)
-    compared = gate_report.Sides(
-        gate_sides.sides(first, second, rows),
-        gate_sides.differences(first, second, rows),
-        gate_sides.warnings(first, second, rows),
-        in_turns=first is second,
-        first=verdicts.attrs.get("first", ""),
-    )
+    measured_first = verdicts.attrs.get("first", "")
+    compared = gate_sides.Sides.compared(first, second, rows, measured_first)
     if form == "junit" or (not form and output and output.endswith(".xml")):
         written = gate_report.junit(verdicts, compared)
         options.write_file(Path(output), written + "\n") if output else click.echo(written)
@@ -155,16 +151,6 @@ def gate(
 
 def _split(texts: Sequence[str]) -> list[str]:
     return [part for text in texts for part in text.split(",") if part]
-
-
-def _check_update(base: Run, new: Run, part: Sequence[object], force: bool) -> None:
-    if base is new:
-        raise LstmBenchError("--update: found one run; expected two, `lstm-bench gate BASE NEW`")
-    if part and not force:
-        raise LstmBenchError(
-            "--update replaces all of the base, but only a part is judged; leave out --as,"
-            " -i, --where and --shape, or add --force"
-        )
 
 
 def _update(base: Path, new: Path, anew: bool) -> None:

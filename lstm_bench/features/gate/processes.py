@@ -41,7 +41,7 @@ class Sample:
 
     @property
     def separate(self) -> bool:
-        """Whether every process of the new side is on the same side of every one of the base."""
+        """Return whether all processes of the new side are slower, or all are faster."""
         new, base = self.new, np.zeros(1) if self.in_turns else self.base
         return bool(new.min() > base.max() or new.max() < base.min())
 
@@ -119,7 +119,7 @@ def twins(cells: pd.DataFrame, metric: str) -> list[float]:
 
 
 def disagree(passes: Numbers) -> bool:
-    """Whether passes of one side lie more than twice apart: something disturbed one of them."""
+    """Return whether passes of a side lie more than twice apart: something disturbed them."""
     return len(passes) > 1 and float(np.ptp(passes)) > UNKNOWN
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 
+from lstm_bench.features.gate.sides import Sides, shortened
 from lstm_bench.features.gate.times import ALL, TIME
 from lstm_bench.features.gate.verdicts import TOTAL
 from lstm_bench.model.units import (
-    WIDTH,
     clean,
     counted,
     listed,
@@ -28,56 +26,7 @@ from lstm_bench.model.units import (
 from lstm_bench.report.document import Column, Document, Row, Table, number, text
 
 MOST = 20  # failures that are drawn, and as many that are unsure
-MOST_NAMED = 4  # rows, or cells, in a sentence
 MOST_ROUNDS = 10_000  # nobody would measure more
-Both = Mapping[str, Mapping[str, str]]  # the base and the new side of a row
-
-
-@dataclass(frozen=True)
-class Sides:
-    """Names each row's two sides, what differs between them, and what to mind."""
-
-    sides: Sequence[Both]
-    differs: Mapping[str, Sequence[str]]
-    warnings: Sequence[str]
-    in_turns: bool
-    first: str = ""  # when the first base was measured, where the base replaced others
-
-    def lines(self) -> list[str]:
-        """Which side is which; then what was another in the base than in the new run."""
-        renamed = any(both["base"]["row"] != both["new"]["row"] for both in self.sides)
-        groups: dict[tuple[str, str], list[Both]] = {}
-        for both in self.sides:
-            groups.setdefault((_setup(both["base"]), _setup(both["new"])), []).append(both)
-        if not self.in_turns and not renamed and len(groups) > 1:  # each framework has its own
-            groups = {("", ""): list(self.sides[:1])}
-        lines = []
-        for setups, members in groups.items():
-            sides = []
-            for side, setup in zip(("base", "new"), setups, strict=True):
-                rows = _named([both[side]["row"] for both in members]) if renamed else ""
-                run = "" if self.in_turns else f"run {members[0][side]['run']}"
-                sides.append(f"{side}: {clean(' in '.join(filter(None, (rows, run))))}{setup}")
-            whole = ", ".join(sides)
-            lines += [whole] if len(whole) <= WIDTH else sides
-        changes = ", ".join(
-            f"{what.removeprefix('sampling.')} {a} -> {b}" for what, (a, b) in self.differs.items()
-        )
-        same = f"nothing differs but the {'row' if self.in_turns else 'time'}"
-        lines.append(f"differs: {changes}" if changes else same)
-        return [*lines, *(f"! {warning}" for warning in self.warnings)]
-
-
-def _setup(side: Mapping[str, str]) -> str:
-    """The versions and the interpreter of a side, in brackets."""
-    path = side["interpreter"].removeprefix(f"{Path.cwd()}/")
-    known = ", ".join(filter(None, (side["versions"], path)))
-    return f" ({clean(known)})" if known else ""
-
-
-def _named(names: Sequence[str]) -> str:
-    left = len(names) - MOST_NAMED
-    return listed([*names[:MOST_NAMED], *([f"{left} more"] if left > 0 else [])])
 
 
 def document(judged: pd.DataFrame, compared: Sides, threshold: float) -> Document:
@@ -88,10 +37,14 @@ def document(judged: pd.DataFrame, compared: Sides, threshold: float) -> Documen
     decided, fails = not judged["undecided"].any(), bool(judged["fails"].any())
     result.facts |= {"threshold": threshold, "passed": decided and not fails, "decided": decided}
     result.add("\n".join(wrapped(line) for line in (*compared.lines(), verdict(judged))))
-    result.add(_disturbed(judged, compared), _failures(judged), _renamed(judged, compared))
+    failures = _shortlist(judged[judged["fails"]], "failures", "failures{}", _COLUMNS)
+    result.add(_disturbed(judged, compared), failures, _renamed(judged, compared))
     result.add(_rows(judged, TIME, "time by row, and its geometric mean over shapes"))
     result.add(_rows(judged, TOTAL, f"since the first base, measured {compared.first[:10]}"))
-    result.add(_unsure(judged), _remedy(judged, compared.in_turns))
+    unsure = judged[(judged["verdict"] == "unsure") & (judged["what"] == TIME)]
+    title = "unsure{}: neither within the threshold for sure, nor beyond the noise"
+    columns = [*_COLUMNS[:2], *_COLUMNS[3:], Column("needs", _needs, right=True)]
+    result.add(_shortlist(unsure, "unsure", title, columns), _remedy(judged, compared.in_turns))
     result.add_details(Table("verdicts", _records(judged), _COLUMNS))
     return result
 
@@ -139,7 +92,7 @@ def _disturbed(judged: pd.DataFrame, compared: Sides) -> str:
         if named:
             lines.append(
                 f"{side} disturbed at {counted(len(named), 'cell')} of run"
-                f" {compared.sides[0][side]['run']}: {_named(named)}. {_WHY[side]}; measure that"
+                f" {compared.sides[0][side]['run']}: {shortened(named)}. {_WHY[side]}; measure that"
                 " run again, or both in turns"
             )
     return "\n".join(map(wrapped, lines))
@@ -151,7 +104,7 @@ def _renamed(judged: pd.DataFrame, compared: Sides) -> str:
     timed = set(judged[judged["what"] == TIME]["implementation"])
     if names := [name for name in lost if name not in timed]:
         return wrapped(
-            f"missing: {_named(names)}; if a row has another name in the new run:"
+            f"missing: {shortened(names)}; if a row has another name in the new run:"
             f" --as NEW={names[0]}"
         )
     return ""
@@ -177,8 +130,6 @@ def junit(judged: pd.DataFrame, compared: Sides) -> str:
                 ElementTree.SubElement(case, "failure", type=kind, message=_sentence(entry))
             elif entry["undecided"] and not fails:
                 ElementTree.SubElement(case, "skipped", message=f"unsure: {_sentence(entry)}")
-            elif entry["verdict"] == "unsure":
-                ElementTree.SubElement(case, "system-out").text = f"unsure: {_sentence(entry)}"
     suite.attrib |= {what: str(count) for what, count in counts.items()}
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
@@ -192,23 +143,14 @@ def _sentence(entry: Row) -> str:
     return clean(f"{entry['what']} {change}{known}")
 
 
-def _failures(judged: pd.DataFrame) -> Table | str:
-    """Lists whole rows first, then cells; of either the worst first."""
-    fails = judged[judged["fails"]]
-    if fails.empty:
+def _shortlist(cells: pd.DataFrame, name: str, title: str, columns: list[Column]) -> Table | str:
+    """Whole rows first, then cells; of either the worst first."""
+    if cells.empty:
         return ""
-    more = f"; the first {MOST} of {len(fails)}" if len(fails) > MOST else ""
-    return Table("failures", _worst(fails), _COLUMNS, f"failures{more}", MOST, keys=2)
-
-
-def _unsure(judged: pd.DataFrame) -> Table | str:
-    unsure = judged[(judged["verdict"] == "unsure") & (judged["what"] == TIME)]
-    if unsure.empty:
-        return ""
-    more = f" (the first {MOST} of {len(unsure)})" if len(unsure) > MOST else ""
-    title = f"unsure{more}: neither within the threshold for sure, nor beyond the noise"
-    columns = [*_COLUMNS[:2], *_COLUMNS[3:], Column("needs", _needs, right=True)]
-    return Table("unsure", _worst(unsure), columns, title, MOST, keys=2)
+    more = f" (the first {MOST} of {len(cells)})" if len(cells) > MOST else ""
+    order = pd.DataFrame({"cell": cells["shape"] != ALL, "ratio": -cells["ratio"].fillna(np.inf)})
+    worst = cells.loc[order.sort_values(["cell", "ratio"], kind="stable").index]
+    return Table(name, _records(worst), columns, title.format(more), MOST, keys=2)
 
 
 def _remedy(judged: pd.DataFrame, in_turns: bool) -> str:
@@ -223,11 +165,6 @@ def _remedy(judged: pd.DataFrame, in_turns: bool) -> str:
         "needs: processes of the same code differ too, and so few cannot decide it; measure"
         f" {again} again with fresh ones: `lstm-bench grid GRID --passes {wanted:.0f}`"
     )
-
-
-def _worst(judged: pd.DataFrame) -> list[dict[str, Any]]:
-    order = pd.DataFrame({"cell": judged["shape"] != ALL, "ratio": -judged["ratio"].fillna(np.inf)})
-    return _records(judged.loc[order.sort_values(["cell", "ratio"], kind="stable").index])
 
 
 def _rows(judged: pd.DataFrame, what: str, title: str) -> Table | str:

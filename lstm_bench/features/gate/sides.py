@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from lstm_bench import frameworks as registry
 from lstm_bench.analysis import circumstances, results
@@ -12,13 +14,16 @@ from lstm_bench.analysis.results import Run
 from lstm_bench.frameworks import versions_of
 from lstm_bench.model.suggest import guess
 from lstm_bench.model.types import LstmBenchError
+from lstm_bench.model.units import WIDTH, clean, listed
 from lstm_bench.runs import run_folders
 
-Side = dict[str, str]
+MOST_NAMED = 4  # rows, or cells, in a sentence
+Side = Mapping[str, str]
+Both = Mapping[str, Side]  # the base and the new side of a row
 
 
 def same(first: Run, second: Run) -> bool:
-    """Whether both are one run."""
+    """Return whether both are one run."""
     return len({run.folder.resolve() for run in (first, second) if run.folder}) == 1
 
 
@@ -56,6 +61,11 @@ def paired(
                 )
         rows = {mine: theirs for mine, theirs in rows.items() if sides[mine] & {*names}}
     for mine, theirs in rows.items():
+        if base is new and mine == theirs:
+            raise LstmBenchError(
+                f"--as: found {mine}={theirs} in one run, {new.name}, which compares a row with"
+                " itself; expected two rows, or two runs: `lstm-bench gate BASE NEW`"
+            )
         _check_row(theirs, base)
         if mine != theirs:  # a row that the new run lost is a failure, a mistyped one is not
             _check_row(mine, new)
@@ -117,14 +127,12 @@ def _check_complete(run: Run) -> None:
     """A run that lacks planned cells is refused, with the command that measures them."""
     if not run.left:
         return
-    planned = f"{run.plan.size} planned cells"
-    found = f"{run.left} of {planned} are not measured"
-    if run.left == run.plan.size:
-        found = f"the run is empty, none of its {planned} is measured"
     command = f"resume it with `lstm-bench grid --resume {run.name}`"
     if run.folder:
         command = f"type\n  {run_folders.resume_command(run.folder, run.plan.environments)}"
-    raise LstmBenchError(f"{run.name}: {found}, expected all; {command}")
+    raise LstmBenchError(
+        f"{run.name}: {run.left} of {run.plan.size} planned cells are not measured; {command}"
+    )
 
 
 def _check_row(name: str, run: Run) -> None:
@@ -136,9 +144,49 @@ def _check_row(name: str, run: Run) -> None:
         )
 
 
-def sides(base: Run, new: Run, rows: Mapping[str, str]) -> list[dict[str, Side]]:
-    """By judged row, what the base and the new side of it are."""
-    return [{"base": _side(base, theirs), "new": _side(new, mine)} for mine, theirs in rows.items()]
+@dataclass(frozen=True)
+class Sides:
+    """Each row's two sides, how their setups differ, and what to mind."""
+
+    sides: Sequence[Both]
+    differs: Mapping[str, Sequence[str]]
+    warnings: Sequence[str]
+    in_turns: bool
+    first: str = ""  # when the first base was measured, where the base replaced others
+
+    @classmethod
+    def compared(cls, base: Run, new: Run, rows: Mapping[str, str], first: str) -> Sides:
+        """The sides of these rows; the versions in which they differ stand before other facts."""
+        changed = changed_versions(base, new, rows)
+        differs = changed | circumstances.differences([] if base is new else [base, new], [])
+        sides = [
+            {"base": _side(base, theirs), "new": _side(new, mine)} for mine, theirs in rows.items()
+        ]
+        return cls(sides, differs, _older(changed), base is new, first)
+
+    def lines(self) -> list[str]:
+        """Which side is which; then what was another in the base than in the new run."""
+        renamed = any(both["base"]["row"] != both["new"]["row"] for both in self.sides)
+        groups: dict[tuple[str, str], list[Both]] = {}
+        for both in self.sides:
+            groups.setdefault((_setup(both["base"]), _setup(both["new"])), []).append(both)
+        if not self.in_turns and not renamed and len(groups) > 1:  # each framework has its own
+            groups = {("", ""): list(self.sides[:1])}
+        lines = []
+        for setups, members in groups.items():
+            sides = []
+            for side, setup in zip(("base", "new"), setups, strict=True):
+                rows = shortened([both[side]["row"] for both in members]) if renamed else ""
+                run = "" if self.in_turns else f"run {members[0][side]['run']}"
+                sides.append(f"{side}: {clean(' in '.join(filter(None, (rows, run))))}{setup}")
+            whole = ", ".join(sides)
+            lines += [whole] if len(whole) <= WIDTH else sides
+        changes = ", ".join(
+            f"{what.removeprefix('sampling.')} {a} -> {b}" for what, (a, b) in self.differs.items()
+        )
+        same = f"nothing differs but the {'row' if self.in_turns else 'time'}"
+        lines.append(f"differs: {changes}" if changes else same)
+        return [*lines, *(f"! {warning}" for warning in self.warnings)]
 
 
 def _side(run: Run, row: str) -> Side:
@@ -150,41 +198,33 @@ def _side(run: Run, row: str) -> Side:
     return {"row": row, "run": run.name, "versions": versions, "interpreter": path}
 
 
-def differences(
-    base: Run, new: Run, rows: Mapping[str, str], versions_only: bool = False
-) -> dict[str, tuple[str, ...]]:
-    """How the setups of the two differ: versions of frameworks, libraries, drivers; then others."""
-    runs = [] if base is new or versions_only else [base, new]
-    versions = [
-        (results.versions(base, theirs), results.versions(new, mine))
-        for mine, theirs in rows.items()
-    ]
-    return circumstances.differences(runs, versions)
+def _setup(side: Side) -> str:
+    """The versions and the interpreter of a side, in brackets."""
+    path = side["interpreter"].removeprefix(f"{Path.cwd()}/")
+    known = ", ".join(filter(None, (side["versions"], path)))
+    return f" ({clean(known)})" if known else ""
 
 
-def warnings(base: Run, new: Run, rows: Mapping[str, str]) -> list[str]:
-    """Warns where the new side has the older versions."""
-    differ = differences(base, new, rows, versions_only=True)
-    numbers = {name: list(map(_number, both)) for name, both in differ.items()}
-    older = [name for name, (old, now) in numbers.items() if old and now and now < old]
-    newer = [name for name, (old, now) in numbers.items() if old and now and now > old]
-    if newer or not older:
-        return []
-    changes = ", ".join(f"{name} {' -> '.join(differ[name])}" for name in older)
-    return [f"the new side has older versions ({changes}): is the base the new one?"]
+def shortened(names: Sequence[str]) -> str:
+    """The first of these, and how many more there are."""
+    left = len(names) - MOST_NAMED
+    return listed([*names[:MOST_NAMED], *([f"{left} more"] if left > 0 else [])])
 
 
-def _number(version: str) -> list[int]:
-    """Major, minor, micro: what follows, such as rc1 or dev, says little of the order."""
-    return [int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3]]
+def changed_versions(base: Run, new: Run, rows: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """The versions of frameworks, libraries and drivers in which the two differ."""
+    sides = [(results.versions(base, b), results.versions(new, a)) for a, b in rows.items()]
+    return circumstances.differences([], sides)
 
 
-def refuse_versions(base: Run, new: Run, rows: Mapping[str, str]) -> None:
-    """Refuse two builds, unless that is what was asked for."""
-    differ = differences(base, new, rows, versions_only=True)
-    changes = [f"{what} ({a} and {b})" for what, (a, b) in differ.items() if what != "driver"]
-    if changes:
-        raise LstmBenchError(
-            f"the two differ in versions: {', '.join(changes)}; to compare them all the same, add"
-            " --across versions"
-        )
+def _older(changed: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Warn where all versions of the new side are older: major, minor and micro count."""
+    older = []
+    for name, both in changed.items():
+        old, new = (list(map(int, re.findall(r"\d+", v.partition("+")[0])[:3])) for v in both)
+        if old and new and new > old:
+            return []
+        if old and new and new < old:
+            older.append(f"{name} {' -> '.join(both)}")
+    what = f"the new side has older versions ({', '.join(older)}): is the base the new one?"
+    return [what] if older else []

@@ -52,7 +52,7 @@ class RowTimes:
     passes: int  # of the side that has fewer
 
     @classmethod
-    def of(
+    def from_sides(
         cls,
         names: dict[str, str],
         sides: tuple[pd.DataFrame, pd.DataFrame],
@@ -126,7 +126,7 @@ class RowTimes:
         passes = np.where(by_luck, passes, np.nan)
         rounds = np.where(np.isfinite(passes), np.nan, self._rounds_needed(by_chance, least))
         open_ = (words == "unsure") & ~(base | new)
-        labels = [Shape(*at).label for at in pair.shapes[SHAPE].itertuples(False, None)]
+        labels = [Shape.of(at).label for at in pair.shapes[SHAPE].itertuples(False, None)]
         columns = {"base": pair.shapes["a_s"], "new": pair.shapes["b_s"], "ratio": ratio}
         columns |= {"noise": np.expm1(explained) if known else np.nan, "verdict": words}
         columns |= {"rounds": np.where(open_, rounds, np.nan)}
@@ -136,7 +136,7 @@ class RowTimes:
         return [{**self.names, **record} for record in records]
 
     def _processes(self, least: float, chance: float) -> tuple[Numbers, Numbers]:
-        """What processes explain at each shape, and the passes that would rule out luck.
+        """The difference that processes explain at each shape, and the passes that rule out luck.
 
         One process may be as much slower than another as any two lie apart, and one run than
         another as the half of the shapes that moved least. Of many processes that are all on one
@@ -230,7 +230,7 @@ def _deviation(values: Numbers) -> Numbers:
 
 
 def _spread(side: pd.DataFrame, metric: str, shapes: pd.DataFrame) -> tuple[Numbers, Numbers]:
-    """What chance may move each shape by, by how far its rounds lie apart; and how many there are.
+    """How far chance may move each shape, as its rounds lie apart, and how many rounds there are.
 
     The tenth of them that is furthest out, either way, does not count. Of several passes each is
     known by as much; their median is off by less.

@@ -61,9 +61,13 @@ def gate(
 
     Where the base is one that replaced others, the time since the first of them is judged as well.
     """
-    if "versions" not in across:
-        gate_sides.refuse_versions(base, new, rows)
-
+    changed = gate_sides.changed_versions(base, new, rows)
+    changes = [f"{what} ({a} and {b})" for what, (a, b) in changed.items() if what != "driver"]
+    if changes and "versions" not in across:
+        raise LstmBenchError(
+            f"the two differ in versions: {', '.join(changes)}; to compare them all the same, add"
+            " --across versions"
+        )
     fields = tuple(what for what in across if what != "versions")
     later = chosen(new.cells, conditions, new.name)
 
@@ -128,7 +132,7 @@ def judge(
         if both:
             sides = _at(old, both), _at(now, both)
             entries += [{**names, **entry} for entry in _larger(*sides, threshold)]
-            pair = RowTimes.of(names, sides, new is None, floors, metric, across)
+            pair = RowTimes.from_sides(names, sides, new is None, floors, metric, across)
             pairs += [pair] if len(pair.logs) else []
     cells = sum(len(pair.logs) for pair in pairs)
     apart = [gap for pair in pairs for gap in pair.apart]
@@ -166,7 +170,7 @@ def _lost(before: Mapping[Sizes, str], after: Mapping[Sizes, str]) -> Iterator[E
     for sizes, was in before.items():
         now = after.get(sizes, "missing")
         if now != "ok" and (was == "ok" or (now == "wrong" != was)):
-            yield {"shape": Shape(*sizes).label, "what": "output", "verdict": now}
+            yield {"shape": Shape.of(sizes).label, "what": "output", "verdict": now}
 
 
 def _larger(base: pd.DataFrame, new: pd.DataFrame, threshold: float) -> Iterator[Entry]:
@@ -176,7 +180,7 @@ def _larger(base: pd.DataFrame, new: pd.DataFrame, threshold: float) -> Iterator
     """
     sides = [side[side["copy"] == 1] for side in (base, new)]
     device = pd.concat([side.groupby(SHAPE)["device_peak"].max() for side in sides], axis=1)
-    peaks = [(Shape(*at).label, "device memory", *both) for at, *both in device.itertuples()]
+    peaks = [(Shape.of(at).label, "device memory", *both) for at, *both in device.itertuples()]
     peaks.append((ALL, "host memory", *(side["host_peak"].max() for side in sides)))
     for shape, what, before, after in peaks:
         if before > 0 and after - before > max(threshold * before, LEAST_MEMORY):

@@ -1,4 +1,4 @@
-"""What a machine can do at best, and how far the times are from it."""
+"""The limits of a machine, and how far the times are from them."""
 
 from lstm_bench.model.feature import Feature
 
@@ -8,6 +8,6 @@ FEATURE = Feature(
         "column-summary": "report:in_summary",
         "doctor": "command:DOCTOR",
         "figure": "figure:drawn",
-        "section": "sections:document",
+        "section": "report:on_page",
     }
 )

@@ -8,12 +8,12 @@ team is best for a shape is not known beforehand: the limit is that of the best.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -51,7 +51,7 @@ class Limit:
 
     @property
     def binds(self) -> str:
-        """What takes most of it."""
+        """The part that takes most of it."""
         return max(PARTS, key=lambda part: float(getattr(self, f"{part}_s")))
 
 
@@ -62,11 +62,40 @@ def limit_of(
     computes: str = "lstm",
     metric: str = "latency",
 ) -> Limit:
-    """The limit of a shape in an accuracy class."""
-    work = _Work(limits, shape, accuracy, computes)
+    """The limit of a shape in an accuracy class.
+
+    A layer of a stack can begin when the one below has put out a step, but in both directions only
+    when that has ended. Sequences that end before the others need no arithmetic from there on.
+    """
     launch_s = {"latency": limits.call_s, "throughput": limits.queued_s, "device": 0.0}[metric]
+    used = sum(shape.each_length) / (shape.batch * shape.timesteps)
+    layers = []
+    for width in shape.widths:
+        alone = Shape(shape.hidden, shape.batch, shape.timesteps, width)
+        whole = _of_layer(limits, alone, accuracy, computes)
+        chain = (
+            whole if used == 1 else _of_layer(limits, replace(alone, batch=1), accuracy, computes)
+        )
+        products_s = shape.directions * used * whole.arithmetic_s
+        layers.append(
+            replace(chain, seconds=max(chain.seconds, products_s), arithmetic_s=products_s)
+        )
+    joined = sum if shape.directions == 2 else max
+    arithmetic_s = sum(layer.arithmetic_s for layer in layers)
+    return Limit(
+        launch_s + max(joined(layer.seconds for layer in layers), arithmetic_s),
+        launch_s,
+        joined(layer.barrier_s for layer in layers),
+        joined(layer.bandwidth_s for layer in layers),
+        arithmetic_s,
+    )
+
+
+def _of_layer(limits: Limits, shape: Shape, accuracy: str, computes: str) -> Limit:
+    """The limit of one layer in one direction, without its launch."""
+    work = _Work(limits, shape, accuracy, computes)
     ways = itertools.product(work.teams(), work.rates or {"": math.inf})
-    return min((work.by(team, unit, launch_s) for team, unit in ways), key=lambda one: one.seconds)
+    return min((work.by(team, unit, 0.0) for team, unit in ways), key=lambda one: one.seconds)
 
 
 def distances(cells: pd.DataFrame, limits: Limits | None, metric: str = "latency") -> pd.DataFrame:
@@ -81,23 +110,21 @@ def distances(cells: pd.DataFrame, limits: Limits | None, metric: str = "latency
     keys = ["implementation", *SHAPE, "precision", "computes"]
     found = cells[good].groupby(keys, sort=False, as_index=False)[value].median()
     found["accuracy"] = found["precision"].map(ACCURACY)
-    of: list[Limit] = []
-    known: dict[tuple[Any, ...], Limit] = {}
-    for key in found[[*SHAPE, "accuracy", "computes"]].itertuples(index=False, name=None):
+    what = [*SHAPE, "accuracy", "computes"]
+    known = []
+    for key in found[what].drop_duplicates().itertuples(index=False, name=None):
         assert limits  # else no cell is left
-        if key not in known:
-            known[key] = limit_of(limits, Shape(*key[:4]), key[4], key[5], metric)
-        of.append(known[key])
-    for name in ("seconds", *(f"{part}_s" for part in PARTS)):
-        column = "limit_s" if name == "seconds" else name
-        found[column] = np.array([getattr(one, name) for one in of], dtype=float)
-    found["binds"] = pd.Series([one.binds for one in of], found.index, dtype=object)
-    found["over"] = found[value] / found["limit_s"]
-    return found
+        *sizes, accuracy, computes = key
+        limit = limit_of(limits, Shape.of(sizes), accuracy, computes, metric)
+        known.append((*key, limit.binds, *dataclasses.astuple(limit)))
+    times = dict.fromkeys(["limit_s", *(f"{part}_s" for part in PARTS)], float)
+    table = pd.DataFrame(known, columns=[*what, "binds", *times])
+    found = found.merge(table.astype({**found[what].dtypes, "binds": object, **times}), on=what)
+    return found.assign(over=found[value] / found["limit_s"])
 
 
 def means(found: pd.DataFrame) -> dict[str, float]:
-    """Of each row, the geometric mean over its shapes."""
+    """The geometric mean of each row over its shapes."""
     logs = np.log(found["over"]).groupby(found["implementation"])
     return {str(name): float(np.exp(mean)) for name, mean in logs.mean().items()}
 
@@ -111,7 +138,7 @@ class _Team:
 
 @dataclass(frozen=True)
 class _Work:
-    """What a call has to do."""
+    """The work of a call."""
 
     limits: Limits
     shape: Shape
@@ -179,7 +206,7 @@ class _Work:
         return 4 * self.shape.hidden**2 * WEIGHT_BYTES[self.accuracy]
 
     def _held(self, team: _Team) -> float:
-        """Of the recurrent weights, what the cores of a team keep for the whole call."""
+        """The bytes of recurrent weights that a team keeps for the whole call."""
         local = sum(level.bytes for level in self.limits.levels if level.local)
         return min(self._recurrent, local * team.cores / self.limits.cores)
 

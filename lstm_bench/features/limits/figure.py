@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from matplotlib import ticker
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.limits import distance as limits
 from lstm_bench.model.types import Shape
 from lstm_bench.model.units import counted, factor
-from lstm_bench.report.figures import LINE, WIDTH, about, box, elided, legend, page, styled
+from lstm_bench.report.figures import (
+    LINE,
+    WIDTH,
+    about,
+    box,
+    elided,
+    legend,
+    log_axis,
+    page,
+    styled,
+)
 
 #: Of Okabe and Ito's, which everybody can tell apart.
 COLOURS = {"launch": "#cc79a7", "barrier": "#0072b2"}
@@ -43,20 +51,12 @@ def drawn(run: Run, shapes: Collection[Shape] | None = None) -> dict[str, Figure
         ax.scatter(own["over"], [row] * len(own), s=16, c=colours, alpha=0.55, linewidths=0)
         ax.plot([mean, mean], [row - 0.35, row + 0.35], color="black", linewidth=1.5)
     ax.axvline(1, color="black", linewidth=0.8)
-    low, high = min(1.0, far["over"].min()), far["over"].max()
-    ax.set(xscale="log", xlim=(low / 1.15, high * 1.15), ylim=(len(means) - 0.4, -0.6))
-    ax.set(yticks=range(len(means)), xlabel="latency over the limit")
+    log_axis(ax.xaxis, [1.0, *far["over"]], factor)
+    ax.set(yticks=range(len(means)), ylim=(len(means) - 0.4, -0.6), xlabel="latency over the limit")
     ax.set_yticklabels([elided(name, 28) for name, _ in means])
-    ax.xaxis.set_major_locator(ticker.LogLocator(10, (1.0, 2.0, 5.0), numticks=12))
-    ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: factor(value)))
-    ax.xaxis.set_minor_locator(ticker.NullLocator())
     ax.grid(axis="x", color="#e6e6e6", linewidth=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
     there = [part for part in limits.PARTS if (far["binds"] == part).any()]
-    legend(figure, [(_sample(COLOURS[part]), part) for part in there], "lower left", foot)
+    legend(figure, [(COLOURS[part], part) for part in there], "lower left", foot)
     return {"limits": figure}
-
-
-def _sample(colour: str) -> Line2D:
-    return Line2D([], [], linestyle="none", marker="o", color=colour, ms=5)

@@ -1,4 +1,4 @@
-"""What this machine can do at best: the micro-kernels, their rounds, and the constants."""
+"""Measures what this machine can do at best: the micro-kernels, their rounds, and the constants."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _caches(threads: int) -> dict[str, int]:
 
 def _gpu() -> Limits:
     module = libraries.extension("lstm_bench._limits")
-    _, paths, compiler, device = toolbox()
+    paths, compiler, device = toolbox()
     code = compiler.cached(str(native.sources() / "limits.cu"), {})
     cores = device["multiprocessors"]
 

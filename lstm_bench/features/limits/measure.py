@@ -21,10 +21,10 @@ import json, sys
 from lstm_bench.model.types import Unsupported
 from lstm_bench.features.limits import in_worker as limits
 try:
-    told = limits.measure(sys.argv[1], int(sys.argv[2])).to_json()
+    answer = limits.measure(sys.argv[1], int(sys.argv[2])).to_json()
 except Unsupported as reason:
-    told = str(reason)
-print(json.dumps(told))
+    answer = str(reason)
+print(json.dumps(answer))
 """
 
 

@@ -1,8 +1,9 @@
-"""What a machine can do at best, and how far from it each row is."""
+"""The limits of a machine, and how far from them each row is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,8 @@ from lstm_bench.analysis.results import Run
 from lstm_bench.features.limits import distance as analysis
 from lstm_bench.model.feature import AddedColumn
 from lstm_bench.model.limits import Limits
-from lstm_bench.model.units import factor, in_units, seconds, size, wrapped
+from lstm_bench.model.shape import Shape
+from lstm_bench.model.units import factor, in_units, seconds, size
 from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.report.run_report import MOST_SHAPES, shape_label
 
@@ -76,7 +78,7 @@ def in_summary(run: Run, cells: pd.DataFrame, metric: str) -> AddedColumn:
     details: Sequence[str | Table] = ()
     if run.limits and len(far):
         facts = {"limits": run.limits.to_json()}
-        details = by_shape(far, MOST_SHAPES), wrapped(PARTS)
+        details = by_shape(far, MOST_SHAPES), PARTS
     means = analysis.means(far)
     return AddedColumn("over_limit", "over limit", distance, NOTE, means, facts, details)
 
@@ -86,29 +88,30 @@ def distance(over: float | None) -> str:
     return "-" if over is None else factor(over)
 
 
-def standings(far: pd.DataFrame) -> list[dict[str, Any]]:
+def on_page(run: Run) -> Document:
+    """Where each row stands, shape by shape; nothing without limits."""
+    table = by_shape(analysis.distances(run.cells, run.limits), None)
+    if not table.rows:
+        return Document()
+    parts = [number(part, f"{part}_s", seconds) for part in analysis.PARTS]
+    columns = [*table.columns, *parts, text("rows, times the limit", "rows", _stand)]
+    title = "distance to the limit"
+    return Document([run.name, dataclasses.replace(table, title=title, columns=columns), PARTS])
+
+
+def _stand(rows: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {factor(over)}" for name, over in rows.items())
+
+
+def by_shape(far: pd.DataFrame, most: int | None) -> Table:
     """Per shape and class of accuracy: its limit, what binds, and the rows, the nearest first."""
-    result = []
+    rows = []
+    keys = ["limit_s", "binds", *(f"{part}_s" for part in analysis.PARTS), "over"]
     whole = far[far["computes"] == "lstm"].sort_values("over")
     for (accuracy, *sizes), part in whole.groupby(["accuracy", *SHAPE], sort=True):
-        first = part.iloc[0]
-        keys = ("limit_s", "binds", *(f"{part}_s" for part in analysis.PARTS))
-        rows = dict(zip(part["implementation"], part["over"], strict=True))
-        result.append(
-            {
-                **dict(zip(SHAPE, map(int, sizes), strict=True)),
-                "accuracy": accuracy,
-                **{key: first[key] for key in keys},
-                "nearest": first["implementation"],
-                "over": first["over"],
-                "rows": rows,
-            }
-        )
-    return result
-
-
-def by_shape(far: pd.DataFrame, most: int) -> Table:
-    """The limits of all shapes, and who is nearest."""
+        row = vars(Shape.of(sizes)) | {"accuracy": accuracy}
+        row |= part.iloc[0][keys].to_dict() | {"nearest": part["implementation"].iloc[0]}
+        rows.append(row | {"rows": dict(zip(part["implementation"], part["over"], strict=True))})
     columns = (
         Column("shape", shape_label, right=True),
         text("accuracy", "accuracy"),
@@ -117,4 +120,4 @@ def by_shape(far: pd.DataFrame, most: int) -> Table:
         text("nearest", "nearest"),
         number("over limit", "over", distance),
     )
-    return Table("shape_limits", standings(far), columns, "the limit of each shape", most=most)
+    return Table("shape_limits", rows, columns, "the limit of each shape", most=most)

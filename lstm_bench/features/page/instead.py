@@ -1,4 +1,4 @@
-"""What most users run, and what to run instead, by batch: the first screen of a page."""
+"""The first screen of a page: what most users run, and what to run instead, by batch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lstm_bench.analysis import summary
 from lstm_bench.analysis.choice import CLASSES, allowed, settled
 from lstm_bench.analysis.noise import floor_at
 from lstm_bench.analysis.results import REFERENCES, Run
+from lstm_bench.frameworks import RENAMED
 from lstm_bench.model.units import counted, factor, listed, seconds
 from lstm_bench.report.fastest import (
     Compared,
@@ -22,7 +23,7 @@ from lstm_bench.report.fastest import (
     size_label,
 )
 
-OURS = "persistent"  # the way of the drop-in
+OURS = "lstm-kernels"  # the framework of our layer
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Card:
-    """What to run at some shapes, and the picture: first what users run."""
+    """Advice for some shapes, and its picture: first what users run."""
 
     at: str  # such as `batch 16`; empty: all
     sentence: str
@@ -46,7 +47,7 @@ class Card:
 
 
 class Instead:
-    """What most users run, and what is faster and no less exact, by batch or another size."""
+    """Holds what most users run against what is faster and no less exact, by a size."""
 
     def __init__(self, run: Run):
         self.run, self.times = run, summary.times(run.cells)
@@ -79,7 +80,7 @@ class Instead:
 
     @property
     def title(self) -> str:
-        """Of the cards."""
+        """The title of the cards."""
         if not self.plain:
             return "What is the fastest"
         name = "" if self.plain == self.now else f" ({self.now})"
@@ -87,24 +88,21 @@ class Instead:
 
     @property
     def note(self) -> str:
-        """What the numbers of the cards are."""
+        """Explains the numbers of the cards, and where rows come from that no framework has."""
         exact = listed(allowed(self.accuracy), " or ")
-        return (
-            f"{'No less exact than what you run' if self.plain else 'Accuracy'}: {exact}."
-            " Latencies and factors: geometric means over these shapes. A C++ reference shows what"
-            " is possible and cannot be deployed."
-        ) + self._how_to_get()
-
-    def _how_to_get(self) -> str:
-        """Where the rows come from that the cards name and no framework has."""
-        ours = {r.name for r in self.run.plan.implementations if r.options.get("way") == OURS}
-        named = {bar.implementation: 0 for card in self.cards for bar in card.bars}
-        if not (rows := [name for name in named if name in ours]):
-            return ""
-        return (
-            f" {listed(rows)}: our drop-in. In a checkout: pip install ./lstm_kernels; then fast ="
-            " lstm_kernels.LSTM.like(lstm, precision), see docs/how-to/use-the-kernel.md."
+        note = (
+            f"Accuracy: {exact}. Latencies and factors: geometric means over these shapes. A C++"
+            " reference shows what is possible and cannot be deployed."
         )
+        planned = self.run.plan.implementations
+        ours = {r.name for r in planned if r.framework == OURS or r.name in RENAMED}
+        named = dict.fromkeys(bar.implementation for card in self.cards for bar in card.bars)
+        if rows := [name for name in named if name in ours]:
+            note += (
+                f" {listed(rows)}: our drop-in. In a checkout: pip install ./lstm_kernels; then"
+                " lstm_kernels.replace(model), see docs/how-to/use-the-kernel.md."
+            )
+        return note
 
     def _add(self, axis: str, at: tuple[int, int], label: str) -> None:
         inside = self.times.shapes[axis].between(*at).to_numpy()
@@ -142,7 +140,7 @@ class Instead:
     def _says(
         self, bars: list[Bar], best: str, others: list[str], axis: str, at: tuple[int, int]
     ) -> str:
-        """What to run at some shapes, and at how many of them that is the fastest."""
+        """Says what to run at some shapes, and at how many of them that is the fastest."""
         first = bars[0]
         name, takes = first.implementation, seconds(first.seconds)
         place = self._place(best or name, axis, at)
@@ -154,14 +152,12 @@ class Instead:
             return f"{now} Run {best}: {factor(bars[1].gain)} faster, {place}"
         if not others:
             return f"{now} Nothing else as exact has a time"
-        compared = self.compared(name, others[0])
-        words = compared.group(axis, at).verdicts if compared else {}
-        shapes = counted(sum(words.values()), "shape")
+        pair = self.compared(name, others[0])
+        words = pair.group(axis, at).verdicts if pair else {}
         if words.get("faster"):
-            either = f" and slower at {words['slower']} of {shapes}"
-            sides = either if words["slower"] else f" of {shapes}, slower at none"
-            what = "It depends on the shape" if words["slower"] else "Not decided"
-            return f"{now} {what}: {others[0]} is faster at {words['faster']}{sides}"
+            sides = f"faster at {words['faster']} and slower at {words['slower']}"
+            shapes = counted(sum(words.values()), "shape")
+            return f"{now} It depends on the shape: {others[0]} is {sides} of {shapes}"
         if bars[1:] and words.get("unsure") and bars[1].gain > 1:
             return f"{now} Not decided: {others[0]} may be {factor(bars[1].gain)} faster"
         return f"{now} Keep it: nothing as exact is faster, {place}"

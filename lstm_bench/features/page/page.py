@@ -28,17 +28,17 @@ import pandas as pd
 
 from lstm_bench import features
 from lstm_bench.analysis import noise, summary, uncertainty
-from lstm_bench.analysis.comparison import Comparison, Group, Statistic, clear
+from lstm_bench.analysis.comparison import Group, Statistic, clear
 from lstm_bench.analysis.noise import METRICS, SHAPE, Floors
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.page import findings, sections
 from lstm_bench.features.page.instead import Card, Instead
 from lstm_bench.model.types import TOLERANCES, plain
 from lstm_bench.model.units import clean, over
-from lstm_bench.report import fastest
+from lstm_bench.report import fastest, run_report
 from lstm_bench.report.colours import ink, on_dark, style_of
 from lstm_bench.report.fastest import Compared
-from lstm_bench.report.headline import by_axis, floor_of, headline
+from lstm_bench.report.headline import floor_of, headline
 
 _PARTS = ("base", "lead", "table", "charts", "winners", "compare", "page")
 MOST_IMPLEMENTATIONS, MOST_SHAPES = 20, 2000  # beyond, only pairs with the baseline
@@ -115,8 +115,8 @@ def data(run: Run, compared: Compared, lead: Instead) -> dict[str, Any]:
     names = list(dict.fromkeys([*run.implementations, *cells["implementation"]]))
     shapes = cells[SHAPE].drop_duplicates().sort_values(SHAPE, ignore_index=True)
     place = {shape: i for i, shape in enumerate(shapes.itertuples(index=False, name=None))}
-    measured = findings.measured(cells)
-    metrics = [metric for metric in METRICS if measured[METRICS[metric][0]].notna().any()]
+    timed = run_report.timed_cells(cells)
+    metrics = [metric for metric in METRICS if timed[METRICS[metric][0]].notna().any()]
     columns, strings = _cells(cells, names, metrics)
     baseline = summary.baseline_of(summary.times(cells).names)
     return {
@@ -239,42 +239,29 @@ def _pairs(
     compared: Compared, names: list[str], baseline: str | None, place: Place
 ) -> Iterator[dict[str, Any]]:
     """Every pair in both orders, or with very much to compare only those with the baseline."""
-    few = len(names) <= MOST_IMPLEMENTATIONS and len(place) <= MOST_SHAPES
-    pairs = list(itertools.combinations(names, 2))
-    if not few:
-        pairs = [(baseline, name) for name in names if baseline and name != baseline]
-    whole = (1 + few) * len(pairs) * len(place) <= MOST_GROUPED
+    pairs = list(itertools.permutations(names, 2))
+    if len(names) > MOST_IMPLEMENTATIONS or len(place) > MOST_SHAPES:
+        pairs = [(a, b) for a, b in pairs if a == baseline]
+    whole = len(pairs) * len(place) <= MOST_GROUPED
     for a, b in pairs:
         if not (pair := compared(a, b)):
             continue
         axes = SHAPE[:3] if whole or baseline in (a, b) else ()
         groups = [pair.group(), *(group for axis in axes for group in pair.along(axis))]
-        axis, parts = by_axis(pair)
-        yield _pair(pair, groups, headline(pair, (axis, parts)), names, place)
-        if few:
-            turned, known = pair.turned(), (axis, [part.turned() for part in parts])
-            back = [group.turned() for group in groups]
-            yield _pair(turned, back, headline(turned, known), names, place)
-
-
-def _pair(
-    pair: Comparison, groups: Sequence[Group], sentence: str, names: list[str], place: Place
-) -> dict[str, Any]:
-    """B against A, as far as the page shows it."""
-    floor = floor_of(pair)
-    return {
-        "a": names.index(pair.a),
-        "b": names.index(pair.b),
-        "groups": [_group(group, floor) for group in groups],
-        "left_out": list(pair.left_out.items()),
-        "differs": pair.differs,
-        "headline": sentence,
-        "shape": _places(pair.shapes, place),
-        "a_s": _numbers(pair.shapes["a_s"], 4),
-        "ratio": _numbers(pair.shapes["ratio"], 4),
-        # one letter each, as there are many
-        "verdict": "".join(LETTERS[verdict] for verdict in pair.shapes["verdict"]),
-    }
+        floor = floor_of(pair)
+        yield {
+            "a": names.index(a),
+            "b": names.index(b),
+            "groups": [_group(group, floor) for group in groups],
+            "left_out": list(pair.left_out.items()),
+            "differs": pair.differs,
+            "headline": headline(pair),
+            "shape": _places(pair.shapes, place),
+            "a_s": _numbers(pair.shapes["a_s"], 4),
+            "ratio": _numbers(pair.shapes["ratio"], 4),
+            # one letter each, as there are many
+            "verdict": "".join(LETTERS[verdict] for verdict in pair.shapes["verdict"]),
+        }
 
 
 def _group(group: Group, floor: float) -> list[Any]:
@@ -307,7 +294,7 @@ def _noises(floors: Floors) -> list[dict[str, Any]]:
 
 
 def _facts(run: Run) -> list[Any]:
-    """What the manifest says, in groups of labels and values."""
+    """The manifest, in groups of labels and values."""
     plan, manifest = run.plan, run.manifest
     run_facts = {
         "run": run.name,

@@ -11,10 +11,9 @@ from lstm_bench.analysis.results import Run
 from lstm_bench.model.types import LstmBenchError, Record, plain
 from lstm_bench.model.units import clean, size
 from lstm_bench.report import ladder
-from lstm_bench.report.document import Column, Document, Row, Table, folded, number, text
+from lstm_bench.report.document import Column, Document, Row, Table, number, text
 from lstm_bench.runs import store
 
-UNFOLDED = 10**6  # characters: a reader's window folds lines
 #: What an implementation says of itself.
 KINDS = ("weights", "inputs", "outputs", "workspace")
 #: What was measured, where it was; `docs/explanation/gpu-and-memory.md` has the details.
@@ -45,8 +44,7 @@ def sections_of(document: Document) -> Iterator[dict[str, Any]]:
     for part in document.parts[1:]:
         tables, notes = blocks[-1]
         if isinstance(part, str):
-            lines = folded(list(map(clean, part.splitlines())), UNFOLDED)
-            notes.append(_capital("\n".join(lines)))
+            notes.append(_capital("\n".join(map(clean, part.splitlines()))))
         elif not tables or tables[0].name == part.name:
             tables.append(part)
         else:
@@ -82,7 +80,7 @@ def _capital(text: str) -> str:
 
 
 def memory(run: Run) -> Document:
-    """What each implementation holds, at the largest shape that it has, if any is known."""
+    """The memory that each implementation holds at its largest shape, if any is known."""
     largest: dict[str, Record] = {}
     for record in store.read_records(run.folder).values() if run.folder else ():
         if record.memory and record.copy == 1:

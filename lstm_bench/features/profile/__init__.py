@@ -1,4 +1,4 @@
-"""What the calls of a cell are made of: kernels, copies, launches, operators."""
+"""Takes the calls of a cell apart: kernels, copies, launches, operators."""
 
 from lstm_bench.model.feature import Feature
 

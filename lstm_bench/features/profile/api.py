@@ -11,7 +11,7 @@ from lstm_bench.runs.run_folders import find_run
 
 
 def profiles(run: str | Path | None = None, results: str | Path = "results") -> pd.DataFrame:
-    """What the calls of profiled cells are made of, one row per kernel, copy, fill or operator.
+    """The parts of calls of profiled cells, one row per kernel, copy, fill or operator.
 
     Columns: implementation, hidden, batch, timesteps, input_size, pass_number, copy, source, name,
     raw_name, kind, family, count, seconds, total_s, bytes; per call of the layer. Profiles that

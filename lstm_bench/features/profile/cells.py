@@ -84,12 +84,12 @@ class Split:
 
     @property
     def around_s(self) -> float:
-        """Of the profiled call, before the device began and after it was done."""
+        """Time of the profiled call before the device began and after it was done."""
         return _number(self.profile.wall_s) - _number(self.profile.span_s)
 
     @property
     def unexplained_s(self) -> float:
-        """What is left of the latency; below zero: what profiling adds to a call."""
+        """The rest of the latency; below zero: what profiling adds to a call."""
         return self.latency_s - _number(self.profile.wall_s)
 
     @property
@@ -108,7 +108,7 @@ class Split:
 
     @property
     def launching(self) -> float:
-        """What the host spent inside calls that launch, of the one call in which that is recorded.
+        """Share that the host spent inside calls that launch, in the call that records them.
 
         Recording stretches both, so that it bounds nothing in a timed call. Of a graph it is not
         known: the profiler looks at every kernel while it is launched, which takes longer.
@@ -124,7 +124,7 @@ class Split:
 
     @functools.cached_property
     def families(self) -> list[str]:
-        """Of each part."""
+        """The family of each part."""
         return families(self.profile.parts, self.shape.timesteps)
 
     @functools.cached_property
@@ -137,7 +137,7 @@ class Split:
 
     @property
     def in_one(self) -> bool:
-        """Whether one kernel holds the whole recurrence."""
+        """True if one kernel holds the whole recurrence."""
         return "persistent" in self.by_family
 
     @property
@@ -148,7 +148,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Splits:
-    """What can be trusted, in the run's order, and why the rest cannot."""
+    """Profiles that can be trusted, in the run's order, and why the rest cannot."""
 
     good: list[Split] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -156,11 +156,11 @@ class Splits:
 
     @property
     def on_device(self) -> list[Split]:
-        return [one for one in self.good if not one.of_host]
+        return [split for split in self.good if not split.of_host]
 
     @property
     def on_host(self) -> list[Split]:
-        return [one for one in self.good if one.of_host]
+        return [split for split in self.good if split.of_host]
 
 
 def read(run: Run, shapes: Collection[Shape] | None = None) -> Splits:
@@ -178,12 +178,12 @@ def read(run: Run, shapes: Collection[Shape] | None = None) -> Splits:
         else:
             found.good.append(Split(record, profile))
     order = {name: place for place, name in enumerate(run.implementations)}
-    found.good.sort(key=lambda one: (order.get(one.name, len(order)), one.shape))
+    found.good.sort(key=lambda split: (order.get(split.name, len(order)), split.shape))
     return found
 
 
 def _missing(record: Record, profile: Profile) -> str:
-    """What a profile lacks to be shown, if anything."""
+    """Names what a profile lacks to be shown, if anything."""
     if record.status != "ok" or not plausible(np.array(_number(record.latency_s))):
         return "the cell has no time"
     times = (profile.busy_s, profile.kernel_s, profile.span_s, profile.wall_s)
@@ -204,15 +204,15 @@ def _kind(problem: str) -> str:
 def shared(splits: Sequence[Split]) -> tuple[list[Split], int]:
     """The cells of shapes that all rows have, and how many shapes; all cells and 0 if none is."""
     shapes: dict[str, set[Shape]] = {}
-    for one in splits:
-        shapes.setdefault(one.name, set()).add(one.shape)
+    for split in splits:
+        shapes.setdefault(split.name, set()).add(split.shape)
     common = set.intersection(*shapes.values()) if shapes else set()
-    return [one for one in splits if one.shape in common or not common], len(common)
+    return [split for split in splits if split.shape in common or not common], len(common)
 
 
 def middle(splits: Sequence[Split]) -> Shape:
     """The shape in the middle of those that the most rows have, by the work that it takes."""
-    rows = Counter(shape for _, shape in {(one.name, one.shape) for one in splits})
+    rows = Counter(shape for _, shape in {(split.name, split.shape) for split in splits})
     most = max(rows.values())
     shapes = sorted((s for s, n in rows.items() if n == most), key=lambda s: (s.flops, s))
     return shapes[len(shapes) // 2]
@@ -220,7 +220,7 @@ def middle(splits: Sequence[Split]) -> Shape:
 
 def at(splits: Sequence[Split], shape: Shape) -> list[Split]:
     """The last pass of every row at a shape."""
-    return list({one.name: one for one in splits if one.shape == shape}.values())
+    return list({split.name: split for split in splits if split.shape == shape}.values())
 
 
 def examples(splits: Sequence[Split]) -> list[Split]:
@@ -232,17 +232,17 @@ def examples(splits: Sequence[Split]) -> list[Split]:
 
 def by_name(splits: Sequence[Split]) -> dict[str, list[Split]]:
     found: dict[str, list[Split]] = {}
-    for one in splits:
-        found.setdefault(one.name, []).append(one)
+    for split in splits:
+        found.setdefault(split.name, []).append(split)
     return found
 
 
 def family_shares(splits: Sequence[Split]) -> dict[str, float]:
     """The mean share of each family in all parts: shares of one row add up to one."""
     found = dict.fromkeys(FAMILIES, 0.0)
-    for one in splits:
-        for family, seconds in one.by_family.items():
-            found[family] += seconds / (one.parts_s or 1.0) / len(splits)
+    for split in splits:
+        for family, seconds in split.by_family.items():
+            found[family] += seconds / (split.parts_s or 1.0) / len(splits)
     return found
 
 
@@ -286,21 +286,21 @@ def family_rows(cells: Sequence[Split]) -> list[dict[str, Any]]:
     return [{"implementation": name, **family_shares(own)} for name, own in by_name(cells).items()]
 
 
-def part_rows(one: Split, sort: str = "self", by_launch: bool = False) -> list[dict[str, Any]]:
+def part_rows(split: Split, sort: str = "self", by_launch: bool = False) -> list[dict[str, Any]]:
     """Every part of a cell, with its share of what all of them took.
 
     `by_launch`: a row for each grid and block of a kernel; None where CUPTI did not see them.
     """
-    whole = one.parts_s or 1.0
+    whole = split.parts_s or 1.0
     lines = [
         (line, family, launch)
-        for part, family in zip(one.profile.parts, one.families, strict=True)
+        for part, family in zip(split.profile.parts, split.families, strict=True)
         for line, launch in (_by_launch(part) if by_launch else [(part, None)])
     ]
     return [
         {
-            "implementation": one.name,
-            "shape": one.shape.label,
+            "implementation": split.name,
+            "shape": split.shape.label,
             "name": part.name,
             "kind": part.kind,
             "family": family,
@@ -324,8 +324,8 @@ def _by_launch(part: Part) -> list[tuple[Part, Launch | None]]:
     return found or [(part, None)]
 
 
-def _memory(one: Split) -> float | None:
-    sizes = [part.size for part in one.profile.parts if part.size is not None]
+def _memory(split: Split) -> float | None:
+    sizes = [part.size for part in split.profile.parts if part.size is not None]
     return sum(sizes) if sizes else None
 
 

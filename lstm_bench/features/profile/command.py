@@ -17,7 +17,7 @@ from lstm_bench.model.types import LstmBenchError, Settings, Shape, Stopped
 if TYPE_CHECKING:
     from lstm_bench.analysis.results import Run
     from lstm_bench.driver.context import Context
-    from lstm_bench.features.profile.follow_up import Profiled
+    from lstm_bench.features.profile.summary import Profiled
     from lstm_bench.model.profile import Profile
     from lstm_bench.model.types import Record
     from lstm_bench.report.document import Document

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from lstm_bench.features.profile.families import FAMILIES, families
 from lstm_bench.features.profile.summary import summary
 from lstm_bench.features.profile.trace import lanes
 from lstm_bench.model.profile import Activity, Window
-from lstm_bench.model.types import LstmBenchError, Shape
+from lstm_bench.model.types import Shape
 from lstm_bench.model.units import over, percent, seconds
 from lstm_bench.report import figures
 from lstm_bench.report.colours import ink
@@ -47,7 +46,6 @@ COLOURS = {
     "other": "#595959",
 }
 ACTIVITY = {"GPU active": "#0072b2", "data movement": "#e69f00", "idle": "#e3e3e3"}
-ENDINGS = (".svg", ".png", ".pdf")
 BAR, LEFT, RIGHT = 0.3, 1.95, 1.35  # inches: a bar's pitch, room for names, for figures
 FEWEST = 0.045  # a share that has room for its figure
 
@@ -66,44 +64,29 @@ def drawn(run: Run, shapes: Collection[Shape] | None = None) -> dict[str, Figure
 
 @styled()
 def by_family(run: Run, splits: Sequence[Split]) -> Figure:
-    """What the parts of a call took, by family, one bar per row, at one shape.
+    """Time of the parts of a call by family, one bar per row, at one shape.
 
     One shape and not a mean of many: kernels change with the shape, and this one can be run again.
     """
-    shape = usual(splits)
+    shape = profiled_cells.middle(splits)
     cells = profiled_cells.at(splits, shape)
     host = cells[0].of_host
     bars = {}
-    for one in cells:
-        whole = one.parts_s or 1.0
-        shares = {family: time / whole for family, time in one.by_family.items()}
-        bars[one.name] = (shares, f"{seconds(one.parts_s)} / {seconds(one.latency_s)}")
+    for split in cells:
+        whole = split.parts_s or 1.0
+        shares = {family: time / whole for family, time in split.by_family.items()}
+        bars[split.name] = (shares, f"{seconds(split.parts_s)} / {seconds(split.latency_s)}")
     what, time = "What the device runs", "the kernels', copies' and fills' own time"
     if host:
         what, time = "What operators take", "the operators' own time"
     title = f"{what} in one call at {shape.label}, by family"
-    notes = f"Right: {time} / the latency. Shape: hidden,batch,timesteps, in the middle of those at"
-    notes += " which the most rows run the families that they run at most shapes."
-    if any("GEMM" in one.by_family for one in cells):
+    notes = (
+        f"Right: {time} / the latency. Shape: hidden,batch,timesteps, in the middle of those that"
+    )
+    notes += " the most rows have."
+    if any("GEMM" in split.by_family for split in cells):
         notes += " GEMM: input and recurrent products under one name."
     return _bars(run, title, notes, bars, COLOURS, f"share of {time}")
-
-
-def usual(splits: Sequence[Split]) -> Shape:
-    """The middle one of the shapes at which the most rows run their most frequent families."""
-    rows = profiled_cells.by_name(splits).items()
-    most = {name: Counter(map(_mix, own)).most_common(1)[0][0] for name, own in rows}
-    there = {(one.name, one.shape): _mix(one) == most[one.name] for one in splits}
-    count = Counter(shape for _, shape in there)
-    alike = Counter(shape for (_, shape), usually in there.items() if usually)
-    best = max((count[shape], alike[shape]) for shape in count)
-    return profiled_cells.middle(
-        [one for one in splits if (count[one.shape], alike[one.shape]) == best]
-    )
-
-
-def _mix(one: Split) -> tuple[str, ...]:
-    return tuple(one.by_family)
 
 
 @styled()
@@ -121,7 +104,7 @@ def activity(run: Run, splits: Sequence[Split]) -> Figure:
         f"Mean shares of the latency over {over(common)}. Active: a kernel ran; data movement: only"
     )
     notes += " copies or fills ran; idle: the rest. Right: the median latency."
-    if any(one.stretched for one in cells):
+    if any(split.stretched for split in cells):
         notes += (
             " Kernels of graphs are watched one by one and may take longer than the whole call:"
         )
@@ -184,9 +167,6 @@ def timeline(
     Of the calls whose launches were recorded, or else of all, it is the one of median length.
     Products are told apart by `timesteps`, as in tables. The ending of `path` says what is written.
     """
-    if path.suffix not in ENDINGS:
-        ending, known = path.suffix or "no ending", ", ".join(ENDINGS)
-        raise LstmBenchError(f"{path}: found {ending}, expected one of {known}")
     seen = list(activities)
     launched = {a.correlation: a.start_ns for a in seen if a.kind == "launch"}
     heard = [w for w in windows if any(w[0] <= at <= w[1] for at in launched.values())]
@@ -207,7 +187,7 @@ def timeline(
 def _timeline(
     call: Sequence[Activity], window: Window, family_of: Mapping[tuple[str, str], str], title: str
 ) -> Figure:
-    """What overlaps on the device lies side by side, in lanes."""
+    """Draws what overlaps on the device side by side, in lanes."""
     launches = [a for a in call if a.kind == "launch"]
     device = sorted((a for a in call if a.kind != "launch"), key=lambda a: a.start_ns)
     there = [f for f in FAMILIES if any(family_of[a.kind, a.name] == f for a in device)]

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from lstm_bench.driver.cell import Measurement
 from lstm_bench.driver.context import Context
 from lstm_bench.driver.follow_ups import FollowUp
-from lstm_bench.features.profile.summary import CUPTI
-from lstm_bench.model.profile import Activity, Profile, Window
+from lstm_bench.features.profile.summary import CUPTI, Profiled
 from lstm_bench.model.types import Cell
-
-
-class Profiled(msgspec.Struct):
-    """A worker's reply to `profile`."""
-
-    profile: Profile
-    activities: list[Activity] = []
-    windows: list[Window] = []
-
 
 REPLIES = {"profile": Profiled}
 

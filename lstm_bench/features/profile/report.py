@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shlex
 import statistics
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -31,7 +30,6 @@ from lstm_bench.model.units import (
 )
 from lstm_bench.report import run_report
 from lstm_bench.report.document import Document, Table, number, paragraph, text
-from lstm_bench.runs import run_folders
 
 NAME = 52  # characters of a kernel's name, less what further columns take
 SHORT = {"recurrent GEMM": "rec GEMM", "input GEMM": "in GEMM", "persistent": "persist"}
@@ -44,7 +42,6 @@ DISTORTED = (
 ADD_UP = ": columns need not add up; choose one shape with --shape"
 LAUNCHING = "launching: share of a profiled call spent launching kernels"
 COUNT, SHARE = "{:.4g}".format, "{:.0%}".format
-MOST_RUNS = 5  # that are named where this one has nothing to show
 #: What the ladder says of a row, by the key of its count or share.
 COUNTS: dict[str, tuple[str, Callable[[float], str]]] = {
     "kernels": ("kernels a call", "{:.0f}".format),
@@ -73,45 +70,36 @@ def document(
         here = "none of the chosen shapes was" if shapes is not None else "no cell of it was"
         raise LstmBenchError(
             f"{run.name}: {here} profiled, out of {counted(len(cells), 'cell')}; measure with"
-            f" `lstm-bench grid GRID --profile`{_others(run)}"
+            " `lstm-bench grid GRID --profile`"
         )
     result = run_report.about(run, cells, conditions)
     result.facts |= {"left_out": dict(found.left_out), "cells": [_cell(s) for s in found.good]}
-    result.add(paragraph(*left_out_lines(found), *without_lines(run, found, shapes), indent=2))
+    result.add(paragraph(*left_out(found), missing(run, found, shapes)))
     if found.on_device:
-        _add_device(result, found.on_device, top, sort, run, everything)
+        _add_device(result, found.on_device, run, everything)
+        _add_parts(result, found.on_device, "time on the device", top, sort, run)
     if found.on_host:
-        _add_host(result, found.on_host, top, sort, run)
+        _add_host(result, found.on_host, run)
+        _add_parts(result, found.on_host, "own time", top, sort, run)
     return result
-
-
-def _others(run: Run) -> str:
-    """Which runs beside this one are profiled, and what shows the newest; nothing if it is too."""
-    found = run_folders.profiled(run.folder) if run.folder else []
-    if not run.folder or not found or run.folder.resolve() in [one.resolve() for one in found]:
-        return ""
-    names = ", ".join(one.name for one in found[:MOST_RUNS])
-    words = ["lstm-bench", "report", "--kernels", "--run", found[0].name]
-    then = shlex.join([*words, *run_folders.elsewhere(found[0])])
-    return f"; profiled are: {names}; `{then}`"
 
 
 def cell_document(record: Record, profile: Profile, sort: str = "self", top: int = 15) -> Document:
     """One cell: what its time is made of, and its parts, the first `top` of them drawn."""
-    one = Split(record, profile)
+    split = Split(record, profile)
     path = f", {record.path}" if record.path else ""
     calls = f"{counted(profile.calls, 'call')} by {profile.source}"
-    result = Document([paragraph(f"{one.name} at {one.shape.label}{path}; {calls}")])
-    result.facts = {**_cell(one), "source": profile.source, "problem": profile.problem}
+    result = Document([f"{split.name} at {split.shape.label}{path}; {calls}"])
+    result.facts = {**_cell(split), "source": profile.source, "problem": profile.problem}
     result.facts["warnings"] = record.warnings
-    result.add(paragraph(*(f"! {warning}" for warning in record.warnings), indent=2))
+    result.add(paragraph(*(f"! {warning}" for warning in record.warnings)))
     if profile.problem:
-        result.add(paragraph(f"not shown: {profile.problem}"))
+        result.add(f"not shown: {profile.problem}")
         _add_depth(result, profile)
         return result
-    table = _parts(one, sort, top, by_launch=not one.of_host)
+    table = _parts(split, sort, top, by_launch=not split.of_host)
     result.main = table.name
-    result.add(_split(one), table)
+    result.add(_split(split), table)
     if len(table.rows) > top:
         result.add(f"{len(table.rows) - top} more with --top, or --format json")
     _add_depth(result, profile)
@@ -124,7 +112,7 @@ def _add_depth(result: Document, profile: Profile) -> None:
     if depth is None:
         return
     if not depth.frames:
-        result.add(paragraph(f"call depth not measured: {depth.problem}"))
+        result.add(f"call depth not measured: {depth.problem}")
         return
     rows = []
     for level, frames in itertools.groupby(depth.frames, key=lambda frame: frame.level):
@@ -155,8 +143,6 @@ def _function(name: str) -> str:
 def _add_device(
     result: Document,
     splits: Sequence[Split],
-    top: int,
-    sort: str,
     run: Run,
     everything: bool,
 ) -> None:
@@ -190,7 +176,7 @@ def _add_device(
             "busy: the GPU works; host: the caller waits while the GPU is idle; medians"
             f" over {over(common)}{ADD_UP if common > 1 else ''}",
             *(DISTORTED if everything else ()),
-            *run_report.mark_notes(run, (one.name for one in cells)),
+            *run_report.mark_notes(run, (split.name for split in cells)),
         ),
         Table("shares", rows, shares, "shares of the latency"),
         paragraph(
@@ -199,13 +185,10 @@ def _add_device(
             LAUNCHING if everything else "",
         ),
     )
-    result.add(*map(paragraph, source_lines(splits)))
-    result.add(*map(paragraph, check_lines(splits)))
-    result.add(*map(paragraph, stretched_lines(splits)))
-    _add_parts(result, splits, cells, "time on the device", top, sort, run)
+    result.add(*sources(splits), check(splits), stretched(splits))
 
 
-def _add_host(result: Document, splits: Sequence[Split], top: int, sort: str, run: Run) -> None:
+def _add_host(result: Document, splits: Sequence[Split], run: Run) -> None:
     cells, common = profiled_cells.shared(splits)
     result.add(
         Table(
@@ -226,23 +209,16 @@ def _add_host(result: Document, splits: Sequence[Split], top: int, sort: str, ru
             f"medians over {over(common)}; in parts: own time of all operators or phases, added up"
             " over threads; calls, memory: per call of the layer"
         ),
-        *run_report.mark_notes(run, (one.name for one in cells)),
+        *run_report.mark_notes(run, (split.name for split in cells)),
     )
-    result.add(*map(paragraph, check_lines(splits)))
-    _add_parts(result, splits, cells, "own time", top, sort, run)
+    result.add(check(splits))
 
 
 def _add_parts(
-    result: Document,
-    splits: Sequence[Split],
-    cells: Sequence[Split],
-    what: str,
-    top: int,
-    sort: str,
-    run: Run,
+    result: Document, splits: Sequence[Split], what: str, top: int, sort: str, run: Run
 ) -> None:
     """The families of every row, and the first parts of each at one shape."""
-    rows = profiled_cells.family_rows(cells)
+    rows = profiled_cells.family_rows(profiled_cells.shared(splits)[0])
     families = (number(SHORT.get(f, f), f, _there, sparse=True) for f in FAMILIES)
     columns = [run_report.names(run), *families]
     result.add(Table("families", rows, columns, f"{what} by family, mean over the same shapes"))
@@ -255,13 +231,13 @@ def _add_parts(
             f" shape; share: of the {what} of all parts"
         )
     )
-    for one in profiled_cells.examples(splits):
-        result.add(_parts(one, sort, top, f"{one.name} at {one.shape.label}"))
+    for split in profiled_cells.examples(splits):
+        result.add(_parts(split, sort, top, f"{split.name} at {split.shape.label}"))
 
 
-def _parts(one: Split, sort: str, top: int, title: str = "", by_launch: bool = False) -> Table:
+def _parts(split: Split, sort: str, top: int, title: str = "", by_launch: bool = False) -> Table:
     """The columns that the parts of this cell have anything in."""
-    rows, host = profiled_cells.part_rows(one, sort, by_launch), one.of_host
+    rows, host = profiled_cells.part_rows(split, sort, by_launch), split.of_host
     total, memory = (any(row[key] is not None for row in rows) for key in ("total_s", "bytes"))
     width = NAME - 6 * (total + memory) - 22 * by_launch
     columns = [
@@ -279,79 +255,57 @@ def _parts(one: Split, sort: str, top: int, title: str = "", by_launch: bool = F
     return Table("parts", rows, columns, title, most=top)
 
 
-def source_lines(splits: Sequence[Split]) -> list[str]:
-    """Whose kernels were not seen by CUPTI, by whom instead, and why."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for one in splits:
-        if one.profile.instead:
-            found.setdefault((one.profile.source, one.profile.instead), []).append(one.name)
+def sources(splits: Sequence[Split]) -> list[str]:
+    """The rows whose kernels CUPTI did not see, the profiler that did, and why."""
+    names: dict[tuple[str, str], dict[str, None]] = {}
+    for split in splits:
+        if split.profile.instead:
+            names.setdefault((split.profile.source, split.profile.instead), {})[split.name] = None
     return [
-        f"{', '.join(dict.fromkeys(names))}: by {source} instead of CUPTI; {clean(why)}"
-        for (source, why), names in found.items()
+        f"{', '.join(rows)}: by {source} instead of CUPTI; {clean(why)}"
+        for (source, why), rows in names.items()
     ]
 
 
-def stretched_lines(splits: Sequence[Split]) -> list[str]:
+def stretched(splits: Sequence[Split]) -> str:
     """Cells whose kernels took longer when they were watched than the whole call otherwise."""
-    cells = [one for one in splits if one.stretched]
+    cells = [split for split in splits if split.stretched]
     if not cells:
-        return []
-    most = max(one.busy_s / one.latency_s - 1 for one in cells)
-    names = ", ".join(dict.fromkeys(one.name for one in cells))
-    return [
-        f"{counted(len(cells), 'cell')} of {names}: busy exceeds the latency by up to"
-        f" {percent(most, 0)}, because kernels of a CUDA graph run slower when profiled; these"
-        " cells count as busy all the time"
-    ]
+        return ""
+    names = ", ".join(dict.fromkeys(split.name for split in cells))
+    return (
+        f"{counted(len(cells), 'cell')} of {names}: busy exceeds the latency, because kernels of a"
+        " CUDA graph run slower when profiled; these cells count as busy all the time"
+    )
 
 
-def check_lines(splits: Sequence[Split]) -> list[str]:
-    """Whether busy, gap and host add up: they do in the profiled call, if it took as long."""
-    held = [
-        s for s in splits if s.latency_s > profiled_cells.LONG_S and s.profile.wall_s is not None
-    ]
-    if not held:
-        return []
-    slower = [s.slowed for s in held if s.slowed > profiled_cells.DIFFERS]
-    faster = [-s.slowed for s in held if s.slowed < -profiled_cells.DIFFERS]
-    what, limit = counted(len(held), "cell"), percent(profiled_cells.DIFFERS, 0)
-    over = f"over {seconds(profiled_cells.LONG_S)}"
-    if not slower and not faster:
-        return [f"profiled calls took as long as timed ones in all {what} {over}, to {limit}"]
-    lines = []
-    for values, word, meaning in (
-        (slower, "slower", _STRETCHED[held[0].of_host]),
-        (faster, "faster", "the host was faster while they were profiled"),
-    ):
-        if values:
-            lines.append(
-                f"{len(values)} of {what} {over} were {word} by more than {limit} when profiled"
-                f" ({percent(statistics.median(values), 0)} in the median,"
-                f" {percent(max(values), 0)} at most): {meaning}"
-            )
-    return lines
+def check(splits: Sequence[Split]) -> str:
+    """How many profiled calls took longer or less long than timed ones, and what that means."""
+    long = [s for s in splits if s.latency_s > profiled_cells.LONG_S and s.profile.wall_s]
+    apart = [abs(s.slowed) for s in long if abs(s.slowed) > profiled_cells.DIFFERS]
+    if not long:
+        return ""
+    cells = f"{counted(len(long), 'cell')} over {seconds(profiled_cells.LONG_S)}"
+    if not apart:
+        return f"profiled calls took as long as timed ones in all {cells}"
+    doubt = "parts" if long[0].of_host else "gaps"
+    return (
+        f"{len(apart)} of {cells} took more than {percent(profiled_cells.DIFFERS, 0)} longer or"
+        f" shorter when profiled ({percent(statistics.median(apart), 0)} in the median,"
+        f" {percent(max(apart), 0)} at most): their {doubt} are not those of a timed call"
+    )
 
 
-_STRETCHED = {
-    False: "their gaps are too long; busy is right, except for CUDA graphs",
-    True: "their parts are too long; read them as shares",
-}
-
-
-def without_lines(run: Run, found: Splits, shapes: Collection[Shape] | None) -> list[str]:
-    """How many cells have times but were not profiled: a table must not miss them silently."""
-    cells = run.cells[(run.cells["status"] == "ok") & (run.cells["copy"] == 1)]
+def missing(run: Run, found: Splits, shapes: Collection[Shape] | None) -> str:
+    """How many cells have times but were not profiled."""
+    cells = run_report.timed_cells(run.cells)
     sizes = cells[noise.SHAPE].itertuples(index=False, name=None)
-    chosen = [s for s in sizes if shapes is None or Shape(*map(int, s)) in shapes]
-    missing = len(chosen) - found.of_timed
-    if missing <= 0:
-        return []
-    return [
-        f"{counted(missing, 'cell')} with times {'was' if missing == 1 else 'were'} not profiled"
-    ]
+    wanted = sum(shapes is None or Shape.of(s) in shapes for s in sizes)
+    count = wanted - found.of_timed
+    return f"not profiled: {counted(count, 'cell')} with times" if count > 0 else ""
 
 
-def left_out_lines(found: Splits) -> list[str]:
+def left_out(found: Splits) -> list[str]:
     """How many profiles are not shown, by reason."""
     return [
         f"{counted(count, 'profile')} left out: {clean(reason)}"
@@ -359,27 +313,32 @@ def left_out_lines(found: Splits) -> list[str]:
     ]
 
 
-def _split(one: Split) -> Table:
-    """What the latency is made of, piece by piece."""
-    profile = one.profile
+def _split(split: Split) -> Table:
+    """Takes the latency apart, piece by piece."""
+    profile = split.profile
     pieces: list[tuple[str, float | None, float | None, str]]
-    pieces = [("latency", one.latency_s, None, "how long the caller waits")]
-    if one.of_host:
-        share = one.parts_s / one.latency_s
+    pieces = [("latency", split.latency_s, None, "how long the caller waits")]
+    if split.of_host:
+        share = split.parts_s / split.latency_s
         meaning = "own time of all operators or phases, in profiled calls"
-        pieces.append(("in parts", one.parts_s, share, meaning))
+        pieces.append(("in parts", split.parts_s, share, meaning))
     else:
         launches = f"in {COUNT(profile.launches)} launches of {COUNT(profile.kernels)} kernels"
         pieces += [
-            ("busy", one.busy_s, 1 - one.idle, "the device works"),
-            ("- kernels", profile.kernel_s, one.active, "a kernel runs"),
-            ("- movement", one.moving * one.latency_s, one.moving, "only copies or fills run"),
-            ("host", one.host_s, one.idle, "the caller waits while the device is idle"),
-            ("gap", one.gap_s, None, "idle between two kernels, in the profiled calls"),
-            ("launching", profile.launch_s, one.launching, launches),
+            ("busy", split.busy_s, 1 - split.idle, "the device works"),
+            ("- kernels", profile.kernel_s, split.active, "a kernel runs"),
+            (
+                "- movement",
+                split.moving * split.latency_s,
+                split.moving,
+                "only copies or fills run",
+            ),
+            ("host", split.host_s, split.idle, "the caller waits while the device is idle"),
+            ("gap", split.gap_s, None, "idle between two kernels, in the profiled calls"),
+            ("launching", profile.launch_s, split.launching, launches),
         ]
     if profile.wall_s is not None:
-        pieces.append(("profiled", profile.wall_s, None, _slowed(one)))
+        pieces.append(("profiled", profile.wall_s, None, _slowed(split)))
     rows = [dict(zip(("piece", "time_s", "share", "meaning"), p, strict=True)) for p in pieces]
     columns = (
         text("piece", "piece"),
@@ -390,23 +349,23 @@ def _split(one: Split) -> Table:
     return Table("split", rows, columns)
 
 
-def _slowed(one: Split) -> str:
-    if one.slowed != one.slowed:  # no latency to compare it with
+def _slowed(split: Split) -> str:
+    if split.slowed != split.slowed:  # no latency to compare it with
         return "a profiled call"
-    word = "slower" if one.slowed >= 0 else "faster"
-    return f"a profiled call, {percent(abs(one.slowed), 0)} {word}"
+    word = "slower" if split.slowed >= 0 else "faster"
+    return f"a profiled call, {percent(abs(split.slowed), 0)} {word}"
 
 
-def _cell(one: Split) -> dict[str, Any]:
+def _cell(split: Split) -> dict[str, Any]:
     """The figures of one cell, for JSON."""
     own = ("latency_s", "busy_s", "gap_s", "host_s", "around_s", "unexplained_s")
     more = ("device", "calls", "wall_s", "launch_s", "kernels", "launches", "moved_bytes")
     return {
-        "implementation": one.name,
-        "shape": one.shape.label,
-        **{key: getattr(one, key) for key in own},
-        **{key: getattr(one.profile, key) for key in more},
-        "families_s": one.by_family,
+        "implementation": split.name,
+        "shape": split.shape.label,
+        **{key: getattr(split, key) for key in own},
+        **{key: getattr(split.profile, key) for key in more},
+        "families_s": split.by_family,
     }
 
 

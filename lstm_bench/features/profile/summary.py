@@ -9,11 +9,21 @@ from __future__ import annotations
 import bisect
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from lstm_bench.model.profile import Activity, Launch, Part, Profile, Window
 
 CUPTI = "CUPTI"  # as the source of a profile
 ON_DEVICE = ("kernel", "copy", "fill")
+
+
+@dataclass
+class Profiled:
+    """A worker's reply to `profile`: where the profiler saw it, all that happened in time too."""
+
+    profile: Profile
+    activities: list[Activity] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
 
 
 def summary(

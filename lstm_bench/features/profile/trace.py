@@ -1,4 +1,4 @@
-"""What happened in the profiled calls, in the trace event format that Perfetto and Chrome open."""
+"""The profiled calls in the trace event format that Perfetto and Chrome open."""
 
 from __future__ import annotations
 

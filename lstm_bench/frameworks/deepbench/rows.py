@@ -6,14 +6,14 @@ from lstm_bench.model.framework import CPU, CUDA, DASHED, DOTTED, Cost, Framewor
 
 DEEPBENCH = Framework(
     "deepbench",
-    ("lstm_kernels._cpu", "numpy"),
+    ("lstm_kernels._native", "numpy"),
     ("scipy-openblas32",),
     "pip install ./lstm_kernels . with a C++20 compiler (g++ 11 or newer) on the PATH",
-    title="C++",
     short=("deepbench", "DB"),
     reference=True,
     baseline=True,
     noise=(2, "deepbench"),
+    quick_to_describe=True,
     costs={
         "cpu": {"": Cost(2e-6, 1e-8, 1.1e11, 1.5)},
         "cuda": {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from lstm_bench.frameworks.deepbench import libraries
@@ -21,6 +21,7 @@ from lstm_bench.model.types import (
 from lstm_bench.worker.problem import Answer, Array, Problem, check, check_skippable
 from lstm_bench.worker.session import Session
 from lstm_bench.worker.timing import Clock
+from lstm_kernels import native
 from lstm_kernels.cache import TuningCache
 from lstm_kernels.layer import trial
 
@@ -33,7 +34,7 @@ HOPELESS = 1.5  # times the best so far: a candidate this slow is timed no furth
 
 def describe(settings: Settings) -> dict[str, Any]:
     """Describe the library that the baseline drives; a missing one is named with its remedy."""
-    versions = _kernels()[1] if settings.device == "cpu" else _cudnn()[2]
+    versions = _kernels()[0] if settings.device == "cpu" else _cudnn()[2]
     return {"versions": versions, "threads": settings.threads, "tf32": settings.tf32}
 
 
@@ -83,7 +84,8 @@ class BaselineSession(Session):
 
     def outputs(self) -> Answer:
         output, h, c = self.lstm.outputs()
-        return output, h, c
+        sizes = -1, *h.shape[-2:]
+        return output, h.reshape(sizes), c.reshape(sizes)
 
     def time_each(self, calls: int, clock: Clock | None = None) -> list[int]:
         return list(self.lstm.time_each(calls))
@@ -110,11 +112,10 @@ class BaselineSession(Session):
         self.lstm.release()
 
 
-def _loaded(lstm: Any, problem: Problem) -> Any:
+def _loaded(lstm: Any, arrays: Iterable[Array]) -> Any:
     """Hand the arrays over; a layer that cannot take them is freed at once, not when Python may."""
-    p = problem
     try:
-        lstm.load(p.x, p.h0, p.c0, p.w_ih, p.w_hh, p.b_ih, p.b_hh)
+        lstm.load(*arrays)
     except BaseException:
         lstm.release()
         raise
@@ -124,39 +125,38 @@ def _loaded(lstm: Any, problem: Problem) -> Any:
 # CPU
 
 
-def _kernels() -> tuple[Any, dict[str, str], libraries.OpenBlas]:
-    """Our kernels, the versions of what the row runs on, and OpenBLAS."""
-    module = libraries.extension("lstm_kernels._cpu")
+def _kernels() -> tuple[dict[str, str], libraries.OpenBlas]:
+    """The versions of what the row runs on, and OpenBLAS."""
     blas = libraries.OpenBlas(libraries.openblas())
     try:
-        kernels = module.kernels()
+        with libraries.kernel_refusals():
+            kernels = native.kernels()
     except ValueError as error:  # LSTM_BENCH_ISA
         raise Unsupported(str(error)) from None
     names = {"fp32": "kernel", "bf16": "bf16 kernel", "int8": "int8 kernel"}
     versions = {names[precision]: kernel for precision, kernel in kernels.items()}
-    return module, {**versions, "openblas": blas.version}, blas
+    return {**versions, "openblas": blas.version}, blas
 
 
 def _build_cpu(problem: Problem, options: Mapping[str, Any], settings: Settings) -> BaselineSession:
-    module, versions, blas = _kernels()
+    arrays = problem.single
+    versions, blas = _kernels()
     s, precision, skips = problem.shape, options.get("precision", "fp32"), options.get("skip_input")
     kernel = versions["kernel" if precision == "fp32" else f"{precision} kernel"]
     # Without a multiply-add OpenBLAS is faster than the kernels at the input product.
     by_blas = precision == "fp32" and not skips and kernel == "SSE2"
     if by_blas:
         blas.in_one_thread()
-    try:
-        lstm = module.Lstm(
+    with libraries.kernel_refusals():
+        lstm = native.CpuLstm(
             *(s.hidden, s.input_size, s.batch, s.timesteps),
             threads=settings.threads,
             skip_input=bool(skips),
             precision=precision,
-            sgemm=blas.sgemm if by_blas else 0,
+            sgemm=blas.sgemm if by_blas else None,
         )
-    except module.Unsupported as refused:
-        raise Unsupported(str(refused)) from None
     path = f"{kernel}, {_plan(*lstm.plan())}"
-    return BaselineSession(_loaded(lstm, problem), path)
+    return BaselineSession(_loaded(lstm, arrays), path)
 
 
 def _plan(batch_parts: int, unit_parts: int, chunk: int) -> str:
@@ -201,9 +201,13 @@ def _build_cudnn(
             algorithm=algorithm,
             graph=graph,
             skip_input=bool(options.get("skip_input")),
+            layers=s.layers,
+            directions=s.directions,
+            lengths=problem.lengths() or [],
         )
         path = f"cuDNN {versions['cudnn']} {algorithm}{', graph' if graph else ''}"
-        return BaselineSession(_loaded(lstm, problem), path)
+        arrays = (problem.x, problem.h0, problem.c0, *problem.arrays)
+        return BaselineSession(_loaded(lstm, arrays), path)
 
     if options.get("choose") != "best":
         try:

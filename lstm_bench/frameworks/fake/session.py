@@ -19,7 +19,7 @@ from lstm_bench.model.fake_script import SCRIPT, WRONG_ANSWERS
 from lstm_bench.model.profile import Activity, Part, Profile, Window
 from lstm_bench.model.types import CARRIED_CALLS, Implementation, Settings, Unsupported
 from lstm_bench.worker import problem as problems
-from lstm_bench.worker.problem import Answer, Problem
+from lstm_bench.worker.problem import Answer, Problem, Weights
 from lstm_bench.worker.session import Session
 from lstm_bench.worker.timing import ProcessClock
 
@@ -214,19 +214,19 @@ class FakeSession(Session):
 
 def _answer(problem: Problem, wrong: str | None) -> Answer:
     """The right answer in single precision, or the one that a typical mistake would give."""
-    hidden = problem.shape.hidden
+    *others, last = problem.weights
     if wrong == "swap-gates":  # i and f
 
         def swapped(w: Any) -> Any:
-            return np.concatenate([w[hidden : 2 * hidden], w[:hidden], w[2 * hidden :]])
+            i, f, g, o = np.split(w, 4)
+            return np.concatenate([f, i, g, o])
 
-        fields = ("w_ih", "w_hh", "b_ih", "b_hh")
-        problem = replace(problem, **{f: swapped(getattr(problem, f)) for f in fields})
+        last = Weights(*map(swapped, vars(last).values()))
     elif wrong == "drop-bias":
-        problem = replace(problem, b_hh=np.zeros_like(problem.b_hh))
+        last = replace(last, b_hh=np.zeros_like(last.b_hh))
     elif wrong == "transpose":
-        blocks = np.split(problem.w_hh, 4)
-        problem = replace(problem, w_hh=np.concatenate([b.T for b in blocks]))
+        last = replace(last, w_hh=np.concatenate([b.T for b in np.split(last.w_hh, 4)]))
+    problem = replace(problem, weights=(*others, last))
     output, h, c = (v.astype(np.float32) for v in problems.reference(problem))
     if wrong in ("nan", "infinite"):
         output[-1, -1, -1] = np.nan if wrong == "nan" else np.inf

@@ -45,7 +45,6 @@ JAX = Framework(
     ("jax", "numpy"),
     ("jax", "jaxlib"),
     "pip install jax, on a GPU 'jax[cuda13]'",
-    title="JAX",
     costs={
         "cpu": {"": Cost(2e-4, 5e-6, 4e10, 5.0, 0.2)},
         "cuda": {

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import jaxlib
 import numpy as np
 
-from lstm_bench.model.types import Implementation, Settings, Unsupported
+from lstm_bench.model.types import Implementation, Settings, Shape, Unsupported
 from lstm_bench.model.units import gist
 from lstm_bench.worker import loaded_libraries
-from lstm_bench.worker.function_session import FunctionSession, batch_major
+from lstm_bench.worker.function_session import FunctionSession, batch_major, states_of
 from lstm_bench.worker.problem import Answer, Array, Problem
 from lstm_bench.worker.session import Session
 
@@ -62,44 +62,77 @@ def _pool() -> int:
 
 def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     """The layer with the problem's weights on the device, compiled for the problem's shape."""
-    p = problem
+    shape = problem.shape
     if not row.options.get("cudnn"):
-        weights = (p.w_ih.T, p.w_hh.T, p.b_ih + p.b_hh)
-        return JaxSession(_scan, weights, p.x, problem, settings)
-    flat = np.concatenate([w.ravel() for w in (p.w_ih, p.w_hh, p.b_ih, p.b_hh)])
-    return JaxSession(_cudnn, (flat,), batch_major(p), problem, settings)
+        weights = [(w.w_ih.T, w.w_hh.T, w.b_ih + w.b_hh) for w in problem.weights]
+        scan = functools.partial(_scan, shape.directions, problem.lengths())
+        return JaxSession(scan, weights, problem.x, problem, settings)
+    products = [w for own in problem.weights for w in (own.w_ih, own.w_hh)]
+    biases = [b for own in problem.weights for b in (own.b_ih, own.b_hh)]
+    flat = np.concatenate([array.ravel() for array in (*products, *biases)])
+    cudnn = functools.partial(_cudnn, shape)
+    return JaxSession(cudnn, (flat,), batch_major(problem), problem, settings)
 
 
-def _scan(weights: Any, x: Any, h: Any, c: Any) -> Any:
+def _scan(
+    directions: int, lengths: list[int] | None, weights: Any, x: Any, *states: Any
+) -> tuple[Any, ...]:
+    """Layer by layer; a sequence that has ended keeps its states, backwards it has not begun."""
+    last: list[Any] = []
+    for place, own in enumerate(weights):
+        if place % directions == 0:
+            given, outputs = x, []
+        before = states[2 * place : 2 * place + 2]
+        output, h, c = _direction(own, given, before, lengths, backwards=place % directions == 1)
+        last += [h, c]
+        outputs.append(output)
+        x = jnp.concatenate(outputs, axis=2) if directions == 2 else output
+    return x, *last
+
+
+def _direction(
+    weights: Any, x: Any, states: Any, lengths: list[int] | None, backwards: bool
+) -> Any:
     """One product for the inputs of all steps, then one a step."""
     w_ih, w_hh, bias = weights
+    ends = None if lengths is None else jnp.asarray(lengths)[:, None]
 
-    def step(states: Any, from_input: Any) -> Any:
+    def step(states: Any, given: Any) -> Any:
+        from_input, number = given
         h, c = states
         i, f, g, o = jnp.split(from_input + h @ w_hh, 4, axis=1)
         c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
         h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        if ends is not None:
+            h, c = (jnp.where(number < ends, *pair) for pair in ((h, states[0]), (c, states[1])))
         return (h, c), h
 
-    (h, c), output = jax.lax.scan(step, (h, c), x @ w_ih + bias)
+    numbers = None if ends is None else jnp.arange(len(x))
+    given = x @ w_ih + bias, numbers
+    (h, c), output = jax.lax.scan(step, tuple(states), given, reverse=backwards)
     return output, h, c
 
 
-def _cudnn(weights: Any, x: Any, h: Any, c: Any) -> Any:
+def _cudnn(shape: Shape, weights: Any, x: Any, *states: Any) -> Any:
     """Strict fp32 or TF32 by the default precision, as `describe` sets it."""
     from jax.experimental import rnn
 
-    (batch, steps, size), hidden = x.shape, h.shape[1]
-    lengths = jnp.full((batch,), steps, jnp.int32)
-    layer = {"num_layers": 1, "dropout": 0.0, "bidirectional": False}
     output, h, c = rnn.lstm(
-        x, h[None], c[None], *weights, lengths, input_size=size, hidden_size=hidden, **layer
+        x,
+        *(jnp.stack(states[first::2]) for first in (0, 1)),
+        *weights,
+        jnp.asarray(shape.each_length, jnp.int32),
+        input_size=shape.input_size,
+        hidden_size=shape.hidden,
+        num_layers=shape.layers,
+        dropout=0.0,
+        bidirectional=shape.directions == 2,
     )
-    return output, h[0], c[0]
+    return output, *(state for pair in zip(h, c, strict=True) for state in pair)
 
 
 class JaxSession(FunctionSession):
-    """A function of (weights, x, h, c), compiled."""
+    """A function of (weights, x, *states), compiled."""
 
     inputs_from = ("device", "pageable")
 
@@ -113,7 +146,7 @@ class JaxSession(FunctionSession):
     ):
         weights = jax.tree.map(jnp.asarray, weights)
         on_host = settings.inputs != "device"
-        states = [jnp.asarray(value) for value in (problem.h0, problem.c0)]
+        states = [jnp.asarray(value) for value in states_of(problem)]
         inputs = [x if on_host else jnp.asarray(x), *states]
         self.compiled = jax.jit(function).lower(weights, *inputs).compile()
         self.time_major = x is problem.x
@@ -134,8 +167,8 @@ class JaxSession(FunctionSession):
         self.result[-1].block_until_ready()  # as are the others then: they are of one program
 
     def outputs(self) -> Answer:
-        output, h, c = map(np.asarray, self.result)
-        return output if self.time_major else output.transpose(1, 0, 2), h, c
+        output = np.asarray(self.result[0])
+        return output if self.time_major else output.transpose(1, 0, 2), *self.last_states
 
     @property
     def path(self) -> str:  # type: ignore[override]

@@ -28,7 +28,6 @@ KERAS_JAX = Framework(
     ("keras", "jax", "numpy"),
     ("keras", "jax", "jaxlib"),
     "pip install keras jax, on a GPU keras 'jax[cuda13]'",
-    title="Keras on JAX",
     on_top_of="jax",
     costs={
         "cpu": {"": Cost(3e-4, 6e-5, 4e10, 5.0, 0.8)},

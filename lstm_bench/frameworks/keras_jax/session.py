@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from lstm_bench.frameworks.jax import session as jax_file
 from lstm_bench.model.types import Implementation, Settings
 from lstm_bench.worker.function_session import batch_major
-from lstm_bench.worker.keras_layer import keras_on, layer
+from lstm_bench.worker.keras_layer import forward, keras_on, layers, mask_of
 from lstm_bench.worker.problem import Problem
 from lstm_bench.worker.session import Session
 
@@ -21,12 +22,17 @@ def describe(settings: Settings) -> dict[str, Any]:
 
 def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     """The layer with the problem's weights on the device, compiled for the problem's shape."""
-    lstm = layer(keras_on("jax"), problem)
-    weights = [variable.value for variable in lstm.trainable_variables]
-    others = [variable.value for variable in lstm.non_trainable_variables]  # the seed of dropout
+    stack = layers(keras_on("jax"), problem)
+    weights = [[variable.value for variable in layer.trainable_variables] for layer in stack]
+    # the seed of dropout
+    others = [[variable.value for variable in layer.non_trainable_variables] for layer in stack]
+    mask = mask_of(problem)
 
-    def forward(weights: Any, x: Any, h: Any, c: Any) -> Any:
-        result, _ = lstm.stateless_call(weights, others, x, initial_state=[h, c], training=False)
-        return tuple(result)
+    def run(weights: Any, x: Any, *states: Any) -> Any:
+        def call(number: int, *given: Any, **options: Any) -> Any:
+            own = weights[number], others[number]
+            return stack[number].stateless_call(*own, *given, **options)[0]
 
-    return jax_file.JaxSession(forward, weights, batch_major(problem), problem, settings)
+        return forward([partial(call, n) for n in range(len(stack))], mask, x, states)
+
+    return jax_file.JaxSession(run, weights, batch_major(problem), problem, settings)

@@ -24,7 +24,6 @@ KERAS_TORCH = Framework(
     ("keras", "torch", "numpy"),
     ("keras", "torch"),
     "pip install keras torch",
-    title="Keras on PyTorch",
     on_top_of="pytorch",
     costs={
         "cpu": {"": Cost(1.3e-3, 2e-4, 4e10, 5.0)},

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from lstm_bench.frameworks.pytorch import session as pytorch
-from lstm_bench.frameworks.pytorch.base import Forward, State, TorchSession, kernels, placed
+from lstm_bench.frameworks.pytorch.base import Forward, TorchSession, kernels, placed
 from lstm_bench.model.types import Implementation, Settings
-from lstm_bench.worker.function_session import batch_major
-from lstm_bench.worker.keras_layer import keras_on, layer
+from lstm_bench.worker.function_session import batch_major, states_of
+from lstm_bench.worker.keras_layer import forward, keras_on, layers, mask_of
 from lstm_bench.worker.problem import Answer, Problem
 from lstm_bench.worker.session import Session
 
@@ -29,22 +29,29 @@ def describe(settings: Settings) -> dict[str, Any]:
 def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     """The layer with the problem's weights, on the device, ready to be called."""
     x = placed(batch_major(problem), settings.inputs, settings.device)
-    h, c = (placed(s, "device", settings.device) for s in (problem.h0, problem.c0))
-    return KerasTorchSession(layer(keras_on("torch"), problem), x, (h, c), row, settings)
+    states = [placed(state, "device", settings.device) for state in states_of(problem)]
+    stack = torch.nn.ModuleList(layers(keras_on("torch"), problem))
+    mask = mask_of(problem)
+    session = KerasTorchSession(stack, x, tuple(states), row, settings)
+    if mask is not None:
+        session.mask = torch.from_numpy(mask).to(settings.device)
+    return session
 
 
 class KerasTorchSession(TorchSession):
     """Keras puts a layer on the GPU where there is one."""
 
-    def wrapped(self, layer: Any) -> Forward:
-        def forward(x: torch.Tensor, state: State) -> Any:
-            output, *state_after = layer(x, initial_state=list(state), training=False)
-            return output, state_after
+    mask: torch.Tensor | None = None  # (B, T), where sequences end
 
-        return forward
+    def wrapped(self, layer: Any) -> Forward:
+        def run(x: torch.Tensor, states: Any) -> Any:
+            output, *after = forward(list(layer), self.mask, x, states)
+            return output, after
+
+        return run
 
     def weights(self) -> Iterable[torch.Tensor]:
-        return [weight.value for weight in self.layer.weights]  # type: ignore[union-attr]
+        return [weight.value for layer in self.layer for weight in layer.weights]  # type: ignore[union-attr]
 
     @property
     def path(self) -> str:  # type: ignore[override]
@@ -53,11 +60,12 @@ class KerasTorchSession(TorchSession):
         Read off the operators of a short call like the others.
         """
         with torch.inference_mode():
-            x = self.x[:, :1].to(self.device)
+            x = (self.x if self.mask is not None else self.x[:, :1]).to(self.device)
             library = kernels(lambda: self.forward(x, self.initial))
         return "Python loop" if library == "generic" else library
 
     def outputs(self) -> Answer:
         self.wait()
-        output, (h, c) = self.result
-        return output.cpu().numpy().transpose(1, 0, 2), h.cpu().numpy(), c.cpu().numpy()
+        output, states = self.result
+        h, c = (torch.stack(states[first::2]).cpu().numpy() for first in (0, 1))
+        return output.cpu().numpy().transpose(1, 0, 2), h, c

@@ -14,12 +14,13 @@ import numpy as np
 import torch
 
 from lstm_bench.frameworks import FRAMEWORKS
+from lstm_bench.frameworks.pytorch import call_depth
 from lstm_bench.frameworks.pytorch import session as pytorch
 from lstm_bench.frameworks.pytorch.base import TorchSession, kernels
 from lstm_bench.frameworks.pytorch.session import allocated as allocated
 from lstm_bench.model.profile import CallDepth
 from lstm_bench.model.types import INPUTS, Implementation, Settings, Unsupported
-from lstm_bench.worker import call_depth, native
+from lstm_bench.worker import native
 from lstm_bench.worker.problem import Answer, Array, Problem
 from lstm_bench.worker.session import Session
 from lstm_bench.worker.timing import Clock
@@ -27,7 +28,6 @@ from lstm_bench.worker.timing import Clock
 SOURCE = "libtorch.cpp"
 HEADER = "torch/csrc/api/include/torch/nn/modules/rnn.h"
 VERBS = ("new", "call", "wait", "restart", "time_each", "time_queued", "outputs", "delete")
-WEIGHTS, GIVEN = ("w_ih", "w_hh", "b_ih", "b_hh"), ("x", "h0", "c0")
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -45,18 +45,20 @@ class LibtorchSession(TorchSession):
 
     def __init__(self, library: ctypes.CDLL, problem: Problem, settings: Settings):
         self.library, self.problem, self.device = library, problem, settings.device
-        sizes = {n: getattr(problem, n).nbytes for n in (*WEIGHTS, *GIVEN)}
+        given = [problem.x, problem.h0, problem.c0]
         self.memory = {
-            "weights": sum(sizes[name] for name in WEIGHTS),
-            "inputs": sum(sizes[name] for name in GIVEN[settings.inputs != "device" :]),
+            "weights": sum(array.nbytes for array in problem.arrays),
+            "inputs": sum(array.nbytes for array in given[settings.inputs != "device" :]),
         }
-        s = problem.shape
-        shape = (ctypes.c_int64 * 4)(s.hidden, s.batch, s.timesteps, s.input_size)
-        arrays = [_pointer(getattr(problem, name)) for name in (*GIVEN, *WEIGHTS)]
+        s, lengths = problem.shape, problem.lengths() or []
+        sizes = (s.hidden, s.batch, s.timesteps, s.input_size, s.layers, s.directions)
+        shape = (ctypes.c_int64 * 6)(*sizes)
+        arrays = [_pointer(array) for array in (*given, *problem.arrays)]
         self.layer = ctypes.c_void_p()
         self._ask(
             "new",
-            *(ctypes.byref(self.layer), shape, (ctypes.c_void_p * 7)(*arrays)),
+            *(ctypes.byref(self.layer), shape, (ctypes.c_void_p * len(arrays))(*arrays)),
+            (ctypes.c_int64 * s.batch)(*lengths) if lengths else None,
             *(settings.device == "cuda", settings.state == "carried"),
             INPUTS.index(settings.inputs),
         )
@@ -82,8 +84,8 @@ class LibtorchSession(TorchSession):
 
     def outputs(self) -> Answer:
         s = self.problem.shape
-        output = np.empty((s.timesteps, s.batch, s.hidden), np.float32)
-        h, c = np.empty((2, s.batch, s.hidden), np.float32)
+        output = np.empty((s.timesteps, s.batch, s.directions * s.hidden), np.float32)
+        h, c = np.empty((2, s.layers * s.directions, s.batch, s.hidden), np.float32)
         self._ask("outputs", self.layer, *(_pointer(array) for array in (output, h, c)))
         return output, h, c
 

@@ -48,7 +48,6 @@ ONNX_RUNTIME = Framework(
     ("onnxruntime", "onnx", "numpy"),
     ("onnxruntime", "onnxruntime-gpu", "onnx"),
     "pip install onnxruntime onnx; on a GPU onnxruntime-gpu onnx",
-    title="ONNX Runtime",
     costs={
         "cpu": {
             "onnxruntime": Cost(7e-5, 1e-6, 7.7e10, 2.6, 0.06),

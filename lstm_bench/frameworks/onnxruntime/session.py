@@ -60,27 +60,44 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
 
 
 def _model(problem: Problem) -> onnx.ModelProto:
-    """One LSTM operator, written down as PyTorch's exporters do."""
-    shape = problem.shape
-    weights = {
-        "W": _reordered(problem.w_ih)[None],
-        "R": _reordered(problem.w_hh)[None],
-        "B": np.concatenate([_reordered(problem.b_ih), _reordered(problem.b_hh)])[None],
-    }
-    size = sum(array.nbytes for array in weights.values())
-    if size > _LARGEST:
+    """An LSTM operator for each layer, written down as PyTorch's exporters do."""
+    shape, lengths = problem.shape, problem.lengths()
+    if (size := sum(array.nbytes for array in problem.arrays)) > _LARGEST:
         raise Unsupported(f"an ONNX file ends at 2 GiB, and the weights are {size / 2**30:.1f} GiB")
-    state = (1, shape.batch, shape.hidden)
-    node = helper.make_node(
-        "LSTM", ["x", "W", "R", "B", "", "h0", "c0"], ["y", "h", "c"], hidden_size=shape.hidden
-    )
-    inputs = {"x": (shape.timesteps, shape.batch, shape.input_size), "h0": state, "c0": state}
-    outputs = {"y": (shape.timesteps, *state), "h": state, "c": state}
-    return _one_node(node, inputs, outputs, weights)
+    two, state = shape.directions, (shape.directions, shape.batch, shape.hidden)
+    weights: dict[str, Array] = {} if lengths is None else {"lengths": np.array(lengths, np.int32)}
+    nodes: list[onnx.NodeProto] = []
+    x, inputs = "x", {"x": problem.x.shape}
+    outputs: dict[str, Sequence[int]] = {}
+    for layer in range(shape.layers):
+        own = problem.weights[layer * two :][:two]
+        w, r, b, y, h, c, h0, c0 = (
+            f"{name}{layer or ''}" for name in ("W", "R", "B", "y", "h", "c", "h0", "c0")
+        )
+        weights[w] = np.stack([_reordered(one.w_ih) for one in own])
+        weights[r] = np.stack([_reordered(one.w_hh) for one in own])
+        biases = [map(_reordered, (one.b_ih, one.b_hh)) for one in own]
+        weights[b] = np.stack([np.concatenate([*pair]) for pair in biases])
+        node = helper.make_node(
+            "LSTM",
+            [x, w, r, b, "" if lengths is None else "lengths", h0, c0],
+            [y, h, c],
+            hidden_size=shape.hidden,
+            direction="bidirectional" if two == 2 else "forward",
+        )
+        nodes.append(node)
+        inputs |= {h0: state, c0: state}
+        outputs |= {h: state, c: state}
+        if layer < shape.layers - 1:  # (T, directions, B, H) to the input of the next layer
+            nodes.append(helper.make_node("Transpose", [y], [f"{y}t"], perm=[0, 2, 1, 3]))
+            nodes.append(helper.make_node("Reshape", [f"{y}t", "joined"], [f"x{layer + 1}"]))
+            weights["joined"] = np.array([0, 0, -1], np.int64)
+            x = f"x{layer + 1}"
+    return _graph(nodes, inputs, {y: (shape.timesteps, *state), **outputs}, weights)
 
 
-def _one_node(
-    node: onnx.NodeProto,
+def _graph(
+    nodes: Sequence[onnx.NodeProto],
     inputs: Mapping[str, Sequence[int]],
     outputs: Mapping[str, Sequence[int]],
     weights: Mapping[str, Any],
@@ -92,7 +109,7 @@ def _one_node(
         for kind, tensors in zip(kinds, (inputs, outputs), strict=True)
     )
     constants = [numpy_helper.from_array(array, name) for name, array in weights.items()]
-    graph = helper.make_graph([node], "lstm", given, made, constants)
+    graph = helper.make_graph(nodes, "lstm", given, made, constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=7)
 
 
@@ -130,7 +147,7 @@ def saturates() -> bool:
     weights = {"b": np.full((depth, depth), 127, np.int8)}
     node = helper.make_node("MatMulInteger", ["a", "b"], ["y"])
     kinds = (TensorProto.UINT8, TensorProto.INT32)
-    file = _one_node(node, {"a": size}, {"y": size}, weights, kinds).SerializeToString()
+    file = _graph([node], {"a": size}, {"y": size}, weights, kinds).SerializeToString()
     session = ort.InferenceSession(file, providers=["CPUExecutionProvider"])
     (product,) = session.run(None, {"a": np.full((1, depth), 255, np.uint8)})
     return bool((product != depth * 255 * 127).any())
@@ -159,7 +176,10 @@ class OnnxSession(Session):
     def __init__(self, model: onnx.ModelProto, problem: Problem, settings: Settings):
         self.settings, self.file = settings, model.SerializeToString()
         self.session = self._load(_options(settings))
-        self.feed = {"x": problem.x, "h0": problem.h0[None], "c0": problem.c0[None]}
+        self.feed, two = {"x": problem.x}, problem.shape.directions
+        for layer in range(problem.shape.layers):
+            for name, states in (("h0", problem.h0), ("c0", problem.c0)):
+                self.feed[f"{name}{layer or ''}"] = states[layer * two :][:two]
         self.memory = {
             "weights": sum(map(_bytes, model.graph.initializer)),
             "inputs": sum(array.nbytes for array in self.feed.values()),
@@ -177,8 +197,9 @@ class OnnxSession(Session):
         self.result = self.session.run(None, self.feed)
 
     def outputs(self) -> Answer:
-        output, h, c = self.result
-        return output[:, 0], h[0], c[0]
+        output, *states = self.result
+        both = np.concatenate([*output.swapaxes(0, 1)], axis=2)
+        return both, np.concatenate(states[::2]), np.concatenate(states[1::2])
 
     def close(self) -> None:
         self.__dict__.clear()
@@ -235,7 +256,8 @@ class BoundSession(OnnxSession):
     def __init__(self, model: onnx.ModelProto, problem: Problem, settings: Settings):
         super().__init__(model, problem, settings)
         shape, place = problem.shape, settings.device
-        x, output_shape = problem.x, (shape.timesteps, 1, shape.batch, shape.hidden)
+        x = problem.x
+        output_shape = (shape.timesteps, shape.directions, shape.batch, shape.hidden)
         if settings.inputs != "device":
             place = "cpu"
             self.memory["inputs"] -= x.nbytes
@@ -253,16 +275,17 @@ class BoundSession(OnnxSession):
     def _states(self) -> list[ort.OrtValue]:
         """Copy h0 and c0: on a CPU a value is the array itself."""
         device = self.settings.device
-        return [self._value(self.feed[name].copy(), device) for name in ("h0", "c0")]
+        return [self._value(array.copy(), device) for array in list(self.feed.values())[1:]]
 
     def _value(self, array: Array, device: str) -> ort.OrtValue:
         return ort.OrtValue.ortvalue_from_numpy(array, device, 0)
 
     def _bound(self, before: list[ort.OrtValue], after: list[ort.OrtValue]) -> ort.IOBinding:
         binding = self.session.io_binding()
-        for name, value in zip(("x", "h0", "c0"), (self.x, *before), strict=True):
+        for name, value in zip(self.feed, (self.x, *before), strict=True):
             binding.bind_ortvalue_input(name, value)
-        for name, value in zip(("y", "h", "c"), (self.output, *after), strict=True):
+        names = [output.name for output in self.session.get_outputs()]
+        for name, value in zip(names, (self.output, *after), strict=True):
             binding.bind_ortvalue_output(name, value)
         return binding
 

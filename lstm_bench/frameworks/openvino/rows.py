@@ -16,7 +16,6 @@ OPENVINO = Framework(
     ("openvino", "numpy"),
     ("openvino",),
     "pip install openvino (on aarch64 it needs glibc 2.35 or newer)",
-    title="OpenVINO",
     costs={"cpu": {"": Cost(6e-5, 3e-6, 6.9e10, 2.5, 0.22)}},
     colour="#00767f",
     code=lambda row, device: _CODE,

@@ -51,25 +51,32 @@ def _compiled(model: ov.Model, settings: Settings, count: bool = False) -> ov.Co
 
 def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     """The layer with the problem's weights, compiled for the problem's shape."""
-    steps, batch, width = problem.x.shape
-    hidden = problem.shape.hidden
-    bias = problem.b_ih + problem.b_hh
-    weights = [_reordered(w)[None] for w in (problem.w_ih, problem.w_hh, bias)]
-    x = ops.parameter([steps, batch, width], np.float32)
-    h, c = (ops.parameter([batch, 1, hidden], np.float32) for _ in range(2))
-    layer = ops.lstm_sequence(
-        ops.transpose(x, np.array([1, 0, 2])),
-        h,
-        c,
-        ops.constant(np.full(batch, steps, np.int32)),
-        *(ops.constant(array) for array in weights),
-        hidden,
-        "forward",
-    )
-    output = ops.transpose(layer.output(0), np.array([2, 0, 1, 3]))
-    model = ov.Model([output.output(0), layer.output(1), layer.output(2)], [x, h, c])
-    session = OpenVinoSession(model, problem, settings)
-    session.memory["weights"] = sum(array.nbytes for array in weights)
+    s = problem.shape
+    x = ops.parameter(problem.x.shape, np.float32)
+    below, given, made, size = ops.transpose(x, np.array([1, 0, 2])), [x], [], 0
+    for layer in range(s.layers):
+        own = problem.weights[layer * s.directions :][: s.directions]
+        each = [(w.w_ih, w.w_hh, w.b_ih + w.b_hh) for w in own]
+        weights = [np.stack([_reordered(w) for w in kind]) for kind in zip(*each, strict=True)]
+        size += sum(array.nbytes for array in weights)
+        states = [ops.parameter([s.batch, s.directions, s.hidden], np.float32) for _ in range(2)]
+        sequence = ops.lstm_sequence(
+            below,
+            *states,
+            ops.constant(np.array(s.each_length, np.int32)),
+            *(ops.constant(array) for array in weights),
+            s.hidden,
+            "bidirectional" if s.directions == 2 else "forward",
+        )
+        given += states
+        made += [sequence.output(1), sequence.output(2)]
+        output = sequence.output(0)  # (B, directions, T, H)
+        if layer < s.layers - 1:
+            turned = ops.transpose(output, np.array([0, 2, 1, 3]))
+            below = ops.reshape(turned, np.array([s.batch, s.timesteps, -1]), False)
+    last = ops.transpose(output, np.array([2, 0, 1, 3]))
+    session = OpenVinoSession(ov.Model([last.output(0), *made], given), problem, settings)
+    session.memory["weights"] = size
     return session
 
 
@@ -91,7 +98,12 @@ class OpenVinoSession(Session):
     def __init__(self, model: ov.Model, problem: Problem, settings: Settings):
         self.model, self.settings = model, settings
         self.compiled = _compiled(model, settings)
-        self.inputs = [problem.x, problem.h0[:, None], problem.c0[:, None]]
+        self.directions = problem.shape.directions
+        self.inputs = [problem.x]
+        for place in range(0, len(problem.h0), self.directions):
+            for states in (problem.h0, problem.c0):  # (B, directions, H)
+                own = states[place : place + self.directions].swapaxes(0, 1)
+                self.inputs.append(np.ascontiguousarray(own))
         self.memory = {"inputs": sum(array.nbytes for array in self.inputs)}
         self.restart()
 
@@ -122,8 +134,10 @@ class OpenVinoSession(Session):
         self.request.infer(share_outputs=True)
 
     def outputs(self) -> Answer:
-        output, h, c = (self.request.get_output_tensor(place).data for place in range(3))
-        return output[:, :, 0], h[:, 0], c[:, 0]
+        places = range(len(self.inputs))
+        output, *states = (self.request.get_output_tensor(place).data for place in places)
+        h, c = (np.concatenate(states[first::2], axis=1).swapaxes(0, 1) for first in (0, 1))
+        return output.reshape(*output.shape[:2], -1), h, c
 
     def close(self) -> None:
         self.__dict__.clear()

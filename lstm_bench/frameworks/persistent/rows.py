@@ -6,11 +6,11 @@ from lstm_bench.model.framework import CUDA, DASHED, DOTTED, Cost, Framework, St
 
 PERSISTENT = Framework(
     "persistent",
-    ("lstm_kernels._gpu", "numpy"),
+    ("lstm_kernels._native", "numpy"),
     ("nvidia-cuda-nvrtc", "nvidia-cublas"),
     "pip install ./lstm_kernels . with a C++20 compiler (g++ 11 or newer) on the PATH",
-    title="our kernels",
     reference=True,
+    quick_to_describe=True,
     costs={
         "cuda": {
             "persistent": Cost(1.8e-5, 6.5e-7, 7.2e13, 2.4, 0.79),

@@ -19,7 +19,7 @@ OPTIONS = frozenset({"precision"})  # what `build` reads of row.options
 @kernel_refusals()
 def describe(settings: Settings) -> dict[str, Any]:
     """Describe the compiler and the GPU; a missing library is named with its remedy."""
-    _, _, compiler, _ = kernels.toolbox()
+    _, compiler, _ = kernels.toolbox()
     versions = {"nvrtc": compiler.version, "architecture": compiler.architecture}
     return {"versions": versions, "threads": settings.threads, "tf32": settings.tf32}
 
@@ -32,13 +32,12 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Baseline
     if settings.inputs != "device":
         layer.lstm.keep_on_host(settings.inputs == "pinned")
     if settings.state == "carried":
-        session.carry(layer.stored(problem.h0), layer.stored(problem.c0))
+        session.carry(*map(layer.stored, problem.single[1:3]))
     return session
 
 
 def call_of(problem: Problem) -> kernels.Call:
-    p = problem
-    return kernels.Call(p.x, p.h0, p.c0, p.w_ih, p.w_hh, p.b_ih, p.b_hh)
+    return kernels.Call(*problem.single)
 
 
 class PersistentSession(BaselineSession):
@@ -49,4 +48,5 @@ class PersistentSession(BaselineSession):
         self.layer, self.peak = layer, layer.peak
 
     def outputs(self) -> Answer:
-        return self.layer.outputs()
+        output, h, c = self.layer.outputs()
+        return output, h[None], c[None]

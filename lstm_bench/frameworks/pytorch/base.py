@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from lstm_bench.frameworks.pytorch import call_depth
 from lstm_bench.frameworks.pytorch import profiler as torch_profile
 from lstm_bench.model.profile import Activity, CallDepth, Profile, Window
 from lstm_bench.model.types import INPUTS, Implementation, Settings, Unsupported
-from lstm_bench.worker import call_depth, loaded_libraries
+from lstm_bench.worker import loaded_libraries
 from lstm_bench.worker.problem import Answer, Array
 from lstm_bench.worker.session import Session
 
@@ -22,7 +24,7 @@ try:
 except ImportError:  # a PyTorch that has only `torch.profiler`
     _Operators = None
 
-State = tuple[torch.Tensor, torch.Tensor]
+State = tuple[torch.Tensor, ...]  # h and c; Keras has one of each layer
 Forward = Callable[[torch.Tensor, State], tuple[torch.Tensor, State]]
 HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -44,7 +46,9 @@ class TorchSession(Session):
         state: State,
         row: Implementation,
         settings: Settings,
+        lengths: Sequence[int] | None = None,
     ):
+        self.lengths = lengths
         self.layer, self.x, self.state, self.initial = layer, x, state, state
         self.row, self.device = row, settings.device
         self.carried = settings.state == "carried"
@@ -52,7 +56,7 @@ class TorchSession(Session):
             self.call = self._carry  # type: ignore[method-assign]
         if self.device == "cuda":
             self.wait = torch.cuda.synchronize  # type: ignore[method-assign]
-        self.run = self.forward = self.wrapped(layer)
+        self.run = self.forward = self.wrapped(Packing(layer, lengths) if lengths else layer)
         self.memory = {"weights": nbytes(self.weights()), "inputs": nbytes((x, *state))}
         if settings.inputs != "device":
             self.run = from_host(self.forward, settings)
@@ -85,7 +89,7 @@ class TorchSession(Session):
         def array(tensor: torch.Tensor) -> Any:
             return tensor.float().cpu().numpy().astype(np.float32)
 
-        return array(output), array(h[0]), array(c[0])
+        return array(output), array(h), array(c)
 
     def device_peak(self) -> int:
         return int(torch.cuda.max_memory_allocated())
@@ -110,8 +114,21 @@ class TorchSession(Session):
     def path(self) -> str:  # type: ignore[override]
         """The library behind the layer, read off the operators of a short call like the others."""
         with torch.inference_mode():
-            x = self.x[:1].to(self.device)
+            x = (self.x if self.lengths else self.x[:1]).to(self.device)
             return kernels(lambda: self.forward(x, self.initial))
+
+
+class Packing(torch.nn.Module):
+    """Packs the padded x of each call by the lengths, as users do, and pads the output again."""
+
+    def __init__(self, layer: torch.nn.Module, lengths: Sequence[int]):
+        super().__init__()
+        self.layer, self.lengths = layer, torch.tensor(lengths)  # on the CPU, as packing wants it
+
+    def forward(self, x: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor]) -> Any:
+        packed = pack_padded_sequence(x, self.lengths, enforce_sorted=False)
+        output, after = self.layer(packed, state)
+        return pad_packed_sequence(output, total_length=x.shape[0])[0], after
 
 
 def from_host(forward: Callable[..., Any], settings: Settings) -> Callable[..., Any]:

@@ -40,10 +40,6 @@ _TRACE = """\
 with torch.inference_mode():
     fast = torch.jit.trace(lstm, (x, (h0, c0)))
     output, (h, c) = fast(x, (h0, c0))"""
-_PERSISTENT = """\
-from lstm_kernels import LSTM  # pip install ./lstm_kernels, in a checkout of lstm-bench
-fast = LSTM.like(lstm, {precision!r})  # the first call ever compiles for seconds
-output, (h, c) = fast(x, (h0, c0))"""
 _INT8 = """\
 # on ARM first: torch.backends.quantized.engine = 'qnnpack'
 model = torch.nn.Sequential(lstm)
@@ -57,7 +53,6 @@ _WAYS = {
     "compile": _COMPILE,
     "script": _SCRIPT,
     "trace": _TRACE,
-    "persistent": _PERSISTENT,
     "native": "torch.backends.mkldnn.enabled = False  # of the whole process\n" + _INFERENCE,
     "int8": _INT8,
 }
@@ -71,7 +66,7 @@ lstm = amp.initialize(lstm, opt_level="O1", verbosity=0)
 def code(row: Implementation, device: str) -> str:
     """The layer in the row's precision, called in the row's way."""
     way, cuda = row.options.get("way", ""), device == "cuda"
-    start = STRICT if cuda and row.precision == "fp32" and way != "persistent" else ""
+    start = STRICT if cuda and row.precision == "fp32" else ""
     if cast := {"fp16": "half", "bf16": "bfloat16"}.get(row.precision):
         start += f"lstm, x, h0, c0 = (t.{cast}() for t in (lstm, x, h0, c0))\n"
     call = _AMP if row.precision.startswith("amp") else _WAYS.get(way, "")
@@ -79,7 +74,6 @@ def code(row: Implementation, device: str) -> str:
         device=device,
         half=half(row, device),
         mode=', mode="reduce-overhead"' if cuda else "",
-        precision=row.precision,
     )
 
 
@@ -88,17 +82,15 @@ PYTORCH = Framework(
     ("torch", "numpy"),
     ("torch",),
     "pip install torch numpy",
-    title="PyTorch",
     short=("pytorch", "PT"),
     baseline=True,
     noise=(1, "pytorch"),
+    environment={"ONEDNN_JIT_PROFILE": "0"},  # or it leaves /tmp/perf-PID.map behind
     costs={
         "cpu": {
             "pytorch-compile": Cost(4e-4, 3e-6, 8e10, 5.0, 3.0, build_step_s=0.02),
         },
         "cuda": {
-            "pytorch-persistent": Cost(8.4e-5, 6.5e-7, 7.2e13, 3.7, 0.02, 0.59),
-            "pytorch-tf32-persistent": Cost(7e-5, 7.3e-7, 2e14, 8.0, 0.02, 0.35),
             "pytorch-graph": Cost(1.7e-5, 4e-6, 2.6e13, 7.0),
             "pytorch-tf32": Cost(1.1e-4, 1.4e-5, 3.7e14, 95.0),
             "pytorch-tf32-graph": Cost(1.7e-5, 4e-6, 1.1e14, 26.0),
@@ -116,8 +108,6 @@ PYTORCH = Framework(
         "pytorch-amp": Style("#e69f00", "s", DASHED),
         "pytorch-half": Style("#8c2d04", "D", DOTTED),
         "pytorch-apex": Style("#c7853a", "X", DASHED),
-        "pytorch-persistent": Style("#c2002f", "*"),
-        "pytorch-tf32-persistent": Style("#e0457b", "*", DASHED),
         "pytorch-tf32": Style("#b34700", "s"),
         "pytorch-graph": Style("#f07d1a", "^", DASHED),
         "pytorch-tf32-graph": Style("#96500c", "P", DASHED),
@@ -162,8 +152,6 @@ ROWS = (
     ),
     row("pytorch-script", "torch.jit.script", way="script"),
     row("pytorch-trace", "torch.jit.trace", way="trace"),
-    row("pytorch-persistent", "our kernels as a drop-in", "fp32", CUDA, way="persistent"),
-    row("pytorch-tf32-persistent", "the same in TF32", "tf32", CUDA, way="persistent"),
     row("pytorch-native", "oneDNN off: PyTorch's own loop", "fp32", CPU, way="native"),
     row("pytorch-int8", "weights quantised by quantize_dynamic", "int8", CPU, way="int8"),
     APEX.row(

@@ -13,7 +13,7 @@ from lstm_bench.frameworks.pytorch import variants
 from lstm_bench.frameworks.pytorch.base import HALF, TorchSession, placed
 from lstm_bench.model.types import Implementation, Settings, Shape, Unsupported
 from lstm_bench.worker import amp, loaded_libraries
-from lstm_bench.worker.problem import Problem
+from lstm_bench.worker.problem import PADDED, Problem
 from lstm_bench.worker.problem import make as make_problem
 from lstm_bench.worker.session import Session
 
@@ -26,7 +26,6 @@ WAYS: dict[str, type[TorchSession]] = {
         variants.Graph,
         variants.Int8,
         variants.Native,
-        variants.Persistent,
         variants.Script,
         variants.Trace,
     )
@@ -76,10 +75,15 @@ def allocated() -> int:
     return int(torch.cuda.memory_allocated())
 
 
-def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
-    """The layer with the problem's weights, on the device, ready to be called."""
+def build(
+    problem: Problem,
+    row: Implementation,
+    settings: Settings,
+    way: type[TorchSession] | None = None,
+) -> Session:
+    """The layer with the problem's weights, on the device, ready to be called in the row's way."""
     shape, device = problem.shape, settings.device
-    way = WAYS[row.options["way"]] if "way" in row.options else TorchSession
+    way = way or (WAYS[row.options["way"]] if "way" in row.options else TorchSession)
     precision = ""
     if row.precision == "amp":
         half = amp.precision(settings, _autocast_once)
@@ -92,10 +96,13 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
         # PyTorch finds out in the first product, and turns oneDNN off for the whole process.
         way = variants.Native
     dtype = HALF.get(row.precision, torch.float32)
-    layer = torch.nn.LSTM(shape.input_size, shape.hidden, device=device)
-    weights = (problem.w_ih, problem.w_hh, problem.b_ih, problem.b_hh)
+    layer = torch.nn.LSTM(
+        *(shape.input_size, shape.hidden, shape.layers),
+        bidirectional=shape.directions == 2,
+        device=device,
+    )
     with torch.no_grad():
-        for parameter, value in zip(layer.parameters(), weights, strict=True):
+        for parameter, value in zip(layer.parameters(), problem.arrays, strict=True):
             parameter.copy_(torch.from_numpy(value))
     layer = layer.to(dtype=dtype).eval()
     layer.flatten_parameters()
@@ -106,8 +113,11 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
         key = f"torch {name} {device} {dtype} {inputs}"
         return problem.shared(key, lambda: placed(getattr(problem, name), inputs, device, dtype))
 
-    state = (shared("h0").unsqueeze(0), shared("c0").unsqueeze(0))
-    session = way(layer, shared("x", settings.inputs), state, row, settings)
+    state = (shared("h0"), shared("c0"))
+    lengths = problem.lengths(row.computes)
+    if row.computes == PADDED and problem.lengths() is None:
+        raise Unsupported("no sequence is padded: all are of one length")
+    session = way(layer, shared("x", settings.inputs), state, row, settings, lengths)
     session.precision = precision
     return session
 

@@ -20,10 +20,8 @@ from lstm_bench.frameworks.pytorch.base import (
     quiet,
     refusing,
 )
-from lstm_bench.model.profile import Profile
 from lstm_bench.model.types import Unsupported
 from lstm_bench.worker.problem import Answer
-from lstm_bench.worker.timing import Clock
 
 
 class Autocast(TorchSession):
@@ -50,6 +48,8 @@ class Graph(TorchSession):
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
+        if self.lengths:
+            raise Unsupported("packing reads lengths in host memory, which no CUDA graph can")
         if self.carried:
             self.state = (self.initial[0].clone(), self.initial[1].clone())
         pageable = self.x.is_cpu and not self.x.is_pinned()
@@ -104,11 +104,10 @@ class Native(TorchSession):
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
-        self.bare, self.call = self.call, self._alone  # type: ignore[method-assign]
-
-    def _alone(self) -> None:
-        with self._without_onednn():
-            self.bare()
+        self.bare, self.alone = self.call, self._without_onednn()(self.call)
+        self.call = self.alone  # type: ignore[method-assign]
+        for name in ("time_each", "time_queued", "operators"):
+            setattr(self, name, self._without_onednn()(getattr(self, name)))
 
     @contextlib.contextmanager
     def _without_onednn(self) -> Iterator[None]:
@@ -118,56 +117,13 @@ class Native(TorchSession):
         try:
             yield
         finally:
-            self.call = self._alone  # type: ignore[method-assign]
+            self.call = self.alone  # type: ignore[method-assign]
             torch.backends.mkldnn.enabled = before
-
-    def time_each(self, calls: int, clock: Clock) -> list[int]:
-        with self._without_onednn():
-            return super().time_each(calls, clock)
-
-    def time_queued(self, calls: int, clock: Clock) -> int:
-        with self._without_onednn():
-            return super().time_queued(calls, clock)
-
-    def operators(self, calls: int) -> Profile:
-        with self._without_onednn():
-            return super().operators(calls)
 
     @property
     def path(self) -> str:  # type: ignore[override]
         with self._without_onednn():
             return super().path
-
-
-class Persistent(TorchSession):
-    """By kernels of our own, through their drop-in for `nn.LSTM`."""
-
-    def wrapped(self, layer: torch.nn.Module) -> Forward:
-        from lstm_kernels.lstm import LSTM
-
-        assert isinstance(layer, torch.nn.LSTM)
-        self.kernels: LSTM | None = LSTM.like(layer, self.row.precision)
-        forward: Forward = self.kernels
-        return forward
-
-    def time_each(self, calls: int, clock: Clock) -> list[int]:
-        from lstm_kernels.lstm import COUNTS, KERNELS
-
-        before = COUNTS.copy()
-        took = super().time_each(calls, clock)
-        if left := [why for why, count in COUNTS.items() if why != KERNELS and count > before[why]]:
-            raise Unsupported(f"nn.LSTM itself takes this call: {left[0]}")
-        return took
-
-    @property
-    def path(self) -> str:  # type: ignore[override]
-        timesteps, batch = self.x.shape[:2]
-        assert self.kernels
-        return self.kernels.path(batch, timesteps)
-
-    def close(self) -> None:
-        self.kernels = None
-        super().close()
 
 
 class Script(TorchSession):
@@ -213,8 +169,8 @@ class Int8(TorchSession):
         with quiet():
             whole = torch.nn.Sequential(layer)  # it looks at the layers inside
             made = torch.ao.quantization.quantize_dynamic(whole, {torch.nn.LSTM}, torch.qint8)
-        self.layer = made[0]
-        quantised: Forward = self.layer
+        quantised: Forward = made[0]
+        self.layer = getattr(quantised, "layer", quantised)
         return quantised
 
     def weights(self) -> Iterable[torch.Tensor]:
@@ -234,6 +190,8 @@ class Compile(TorchSession):
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
+        if self.lengths:
+            raise Unsupported("torch.compile takes no packed sequence in a full graph")
         if self.carried:  # as what the layer returns, or it would be compiled for both
             with torch.inference_mode():
                 self.state = self.initial = (self.initial[0].clone(), self.initial[1].clone())

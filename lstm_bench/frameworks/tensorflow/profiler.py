@@ -23,8 +23,6 @@ SOURCE = "TensorFlow's profiler"
 _RANGES, _ALL_OPERATORS = 1, 3
 _RUN, _EXECUTOR = "KernelAndDeviceFunc::Run", "ExecutorState::Process"
 _ALLOCATION = "MemoryAllocation"
-#: What a table needs beside the operators, of the half that is neither.
-_NEEDED = (CALL, WAIT, _RUN, _EXECUTOR, _ALLOCATION)
 _ONEDNN = re.compile(r"^_Mkl(?:Native)?(\w+)$")  # how TensorFlow calls oneDNN's operators
 _COPIES = {"H2D": "host to device", "D2H": "device to host", "D2D": "device to device"}
 
@@ -103,27 +101,19 @@ class _Event:
         return stats
 
 
-def _lines(
-    space: Any, plane_name: str, needed: Sequence[str] = ()
-) -> Iterator[tuple[str, list[_Event]]]:
-    """The name and the events of each line of some planes, outer events before inner ones.
-
-    With `needed` they are operators and what has one of these names.
-    """
+def _lines(space: Any, plane_name: str) -> Iterator[tuple[str, list[_Event]]]:
+    """The name and the events of each line of some planes, outer events before inner ones."""
     for plane in space.planes:
         if not plane.name.startswith(plane_name):
             continue
         names = {}
         for number, about in plane.event_metadata.items():
             is_operator = about.display_name and about.name.endswith(":" + about.display_name)
-            if is_operator or about.name in needed or not needed:
-                operator = _ONEDNN.sub(r"\1 (oneDNN)", about.display_name) if is_operator else ""
-                names[number] = (about.name, operator)
+            operator = _ONEDNN.sub(r"\1 (oneDNN)", about.display_name) if is_operator else ""
+            names[number] = (about.name, operator)
         for line in plane.lines:
             events = []
             for raw in line.events:
-                if raw.metadata_id not in names:
-                    continue
                 start = line.timestamp_ns * 1000 + raw.offset_ps
                 end = start + raw.duration_ps
                 events.append(_Event(*names[raw.metadata_id], start, end, plane, raw))
@@ -137,7 +127,7 @@ def _windows(lines: Iterable[Iterable[_Event]], calls: int) -> list[Window]:
 
 def operators_in(space: Any, calls: int) -> Profile:
     """The table of an XSpace: operators by type, what the executor does between them, Python."""
-    lines = [events for _, events in _lines(space, "/host:CPU", _NEEDED)]
+    lines = [events for _, events in _lines(space, "/host:CPU")]
     windows = _windows(lines, calls)
     seen: list[Seen] = []
     for call, (start, end) in enumerate(windows):

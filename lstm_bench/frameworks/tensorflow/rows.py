@@ -31,9 +31,9 @@ TENSORFLOW = Framework(
     ("tensorflow", "numpy"),
     ("tensorflow", "keras"),
     "pip install tensorflow",
-    title="TensorFlow",
     short=("tf-mode", "TF"),
     noise=(3, "tf-mode2"),
+    environment={"TF_CPP_MIN_LOG_LEVEL": "1", "TF_FORCE_GPU_ALLOW_GROWTH": "true"},
     costs={
         "cpu": {
             "": Cost(1.3e-3, 1.9e-5, 1.7e10, 8.0, 0.02, 0.12),

@@ -21,8 +21,8 @@ from lstm_bench.frameworks.tensorflow import profiler as tensorflow_profile
 from lstm_bench.model.profile import Activity, Profile, Window
 from lstm_bench.model.types import Implementation, Settings, Unsupported
 from lstm_bench.worker import amp, loaded_libraries
-from lstm_bench.worker.function_session import FunctionSession, batch_major
-from lstm_bench.worker.keras_layer import keras_on, layer
+from lstm_bench.worker.function_session import FunctionSession, batch_major, states_of
+from lstm_bench.worker.keras_layer import forward, keras_on, layers, mask_of
 from lstm_bench.worker.problem import Answer, Array, Problem
 from lstm_bench.worker.session import Session
 
@@ -67,7 +67,7 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     half = amp.precision(settings, _mixed_once) if row.precision == "amp" else ""
     if half == "bf16" and cuda and mode == 0:
         raise Unsupported("TensorFlow's cuDNN LSTM has no bfloat16: it would run in fp32")
-    lstm = layer(
+    stack = layers(
         keras,
         problem,
         implementation=1 if mode == 1 else 2,
@@ -75,16 +75,17 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
         dtype=_POLICIES[half] if half else "float32",
     )
 
-    def placed(name: str) -> tf.Tensor:
-        value = batch_major(problem) if name == "x" else getattr(problem, name)
-        if name == "x" and settings.inputs != "device":
-            return value
+    def placed(name: str, value: Any) -> tf.Tensor:
         return problem.shared(f"tensorflow {name}", lambda: tf.identity(on_device(value, settings)))
 
-    x, *states = (placed(name) for name in ("x", "h0", "c0"))
+    x = batch_major(problem)
+    if settings.inputs == "device":
+        x = placed("x", x)
+    states = [placed(f"state {n}", value) for n, value in enumerate(states_of(problem))]
     if settings.state == "carried":  # as the layer gives them back
-        states = [tf.cast(state, lstm.compute_dtype) for state in states]
-    session = TensorFlowSession(lstm, (x, *states), settings, row.options.get("xla"))
+        states = [tf.cast(state, stack[0].compute_dtype) for state in states]
+    xla = row.options.get("xla")
+    session = TensorFlowSession(stack, mask_of(problem), (x, *states), settings, xla)
     session.precision = f"amp-{half}" if half else ""
     return session
 
@@ -101,26 +102,31 @@ def _mixed_once(problem: Problem, half: str) -> None:
 
 
 class TensorFlowSession(FunctionSession):
-    """One Keras LSTM behind a `tf.function` whose signature is the problem's shape."""
+    """Keras' layers behind a `tf.function` whose signature is the problem's shape."""
 
     profiler = tensorflow_profile.SOURCE
     inputs_from = ("device", "pageable")
 
     def __init__(
-        self, layer: Any, inputs: tuple[tf.Tensor, ...], settings: Settings, xla: bool | None
+        self,
+        stack: list[Any],
+        mask: Array | None,
+        inputs: tuple[tf.Tensor, ...],
+        settings: Settings,
+        xla: bool | None,
     ):
         signature = [tf.TensorSpec(t.shape, t.dtype) for t in inputs]
 
         @tf.function(input_signature=signature, autograph=False, jit_compile=xla)  # type: ignore[untyped-decorator]
-        def forward(x: tf.Tensor, h: tf.Tensor, c: tf.Tensor) -> Any:
-            return layer(x, initial_state=[h, c], training=False)
+        def run(x: tf.Tensor, *states: tf.Tensor) -> Any:
+            return forward(stack, None if mask is None else tf.constant(mask), x, states)
 
-        super().__init__(forward, inputs, settings)
+        super().__init__(run, inputs, settings)
         if settings.inputs != "device":
             self.run, inputs = self._from_host, inputs[1:]
-        self.layer, self.settings, self.cuda = layer, settings, settings.device == "cuda"
+        self.stack, self.settings, self.cuda = stack, settings, settings.device == "cuda"
         self.memory = {
-            "weights": sum(int(np.prod(w.shape)) * 4 for w in layer.weights),
+            "weights": sum(int(np.prod(w.shape)) * 4 for layer in stack for w in layer.weights),
             "inputs": sum(int(np.prod(t.shape)) * t.dtype.size for t in inputs),
         }
         if self.cuda:
@@ -143,8 +149,8 @@ class TensorFlowSession(FunctionSession):
         return next((f"{library}, {op}" for op in sorted(operators) if "CudnnRNN" in op), "generic")
 
     def outputs(self) -> Answer:
-        output, h, c = (tf.cast(t, tf.float32).numpy() for t in self.result)
-        return output.transpose(1, 0, 2), h, c
+        output = tf.cast(self.result[0], tf.float32).numpy()
+        return output.transpose(1, 0, 2), *self.last_states
 
     def device_peak(self) -> int:
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
@@ -154,7 +160,3 @@ class TensorFlowSession(FunctionSession):
 
     def activities(self, calls: int) -> tuple[list[Activity], list[Window]] | None:
         return tensorflow_profile.activities(self, calls) if self.cuda else None
-
-    def close(self) -> None:
-        super().close()
-        self.layer = None

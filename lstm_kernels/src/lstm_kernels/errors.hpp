@@ -39,6 +39,17 @@ struct Shape {
     }
 };
 
+// Values in the caller's memory.
+struct Array {
+    const void* data;
+    size_t bytes;
+};
+
+// Bytes that a layer holds.
+struct Sizes {
+    size_t weights, inputs, outputs, workspace;
+};
+
 // One shared library, opened by path. Opening at run time instead of linking is what lets one
 // build serve machines with and without a GPU, and lets the caller choose the version.
 //

@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import functools
 import hashlib
-import importlib
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -18,20 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from lstm_kernels import Unsupported, halves, libraries, plans
+from lstm_kernels import Unsupported, halves, libraries, native, plans
 from lstm_kernels.cache import TuningCache
 from lstm_kernels.compiler import Compiler
 from lstm_kernels.halves import Array
 from lstm_kernels.plans import Plan
 
-Tools = tuple[Any, list[str], Compiler, dict[str, int]]
+Tools = tuple[list[str], Compiler, dict[str, int]]
 TRIED = 6  # plans that a layer is timed with
 TRIAL_S = 0.02  # how long each of them is timed
 ENOUGH = 100  # timesteps to choose a plan by
+NONE_HOLDS = "no kernel holds a layer of {} units in {} on this GPU"
 TILES, VECTORS = "tiles", "vectors"  # W_ih x by a kernel of our own instead of cuBLAS
 FEW_ROWS = 128  # of x: more are never fastest in vectors
-MANY_ROWS = 65535 * 128  # of x: a grid of tiles is no higher
-REMEDY = "reinstall lstm-kernels with a C++20 compiler (g++ 11 or newer) on the PATH"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,23 +57,30 @@ class Call:
 
 def fastest(call: Call, precision: str, most: int) -> Layer:
     """The fastest of the first `most` plans that this GPU can run: as found before, or by trial."""
-    module, _, compiler, device = toolbox()
+    _, compiler, device = toolbox()
     h0_top = float(np.abs(call.h0).max(initial=0.0))
     if not h0_top <= plans.H0_MOST:
         raise Unsupported(f"an initial h of {h0_top:g}: at most {plans.H0_MOST:g}")
-    hidden, _, batch, _ = call.sizes
-    storage = precision if precision in ("fp16", "bf16") else "fp32"
-    candidates = plans.candidates(hidden, batch, precision == "fp32", storage, device)
+    candidates = holding(precision, call.sizes[0], call.sizes[2])
     about = {"precision": precision, "sizes": call.sizes, "most": most, "device": device}
     ways = hashlib.sha256(repr(candidates).encode()).hexdigest()
     choice = TuningCache({**about, "kernels": compiler.identity(), "plans": ways})
     if before := choice.read():
-        with contextlib.suppress(module.Unsupported, module.LibraryError, Unsupported):
+        with contextlib.suppress(native.LibraryError, Unsupported):
             plan = candidates[before["plan"]]
             return _as_before(loaded(call, plan, before["projection"]), before)
     layer, found = _by_trial(call, precision, candidates, most)
     choice.write(found)
     return layer
+
+
+def holding(precision: str, hidden: int, batch: int) -> list[Plan]:
+    """The plans that can hold a layer on this GPU, the likeliest to be fast first."""
+    storage = precision if precision in ("fp16", "bf16") else "fp32"
+    device = toolbox()[-1]
+    if able := plans.candidates(hidden, batch, precision == "fp32", storage, device):
+        return able
+    raise Unsupported(NONE_HOLDS.format(hidden, precision))
 
 
 def _as_before(layer: Layer, before: Mapping[str, Any]) -> Layer:
@@ -93,7 +98,7 @@ def _by_trial(
     call: Call, precision: str, candidates: Sequence[Plan], most: int
 ) -> tuple[Layer, dict[str, Any]]:
     """The fastest, and what to build it from."""
-    module, _, compiler, _ = toolbox()
+    _, compiler, _ = toolbox()
     compiler.fit_ahead(candidates[:most])
     best, reasons, fastest_yet = Best(), [], 0
     brief = call.first(ENOUGH)  # which plan is fastest does not depend on the rest
@@ -104,10 +109,10 @@ def _by_trial(
             try:
                 if best.consider(loaded(brief, plan, precision)):
                     fastest_yet = i
-            except (module.Unsupported, Unsupported) as refused:
+            except Unsupported as refused:
                 reasons.append(str(refused))
         if best.layer is None:
-            why = f"no kernel holds a layer of {call.sizes[0]} units in {precision} on this GPU"
+            why = NONE_HOLDS.format(call.sizes[0], precision)
             raise Unsupported("; ".join([why, *reasons[:1]]))
         plan = best.layer.plan
         if brief is not call:
@@ -126,7 +131,7 @@ def _by_trial(
 
 def own_products(precision: str, rows: int) -> list[str]:
     """Our ways to multiply `rows` of x that are worth a trial: in fp32 cuBLAS can be beaten."""
-    if precision != "fp32" or rows > MANY_ROWS:
+    if precision != "fp32":
         return []
     return [TILES, VECTORS] if rows <= FEW_ROWS else [TILES]
 
@@ -169,7 +174,7 @@ class Best:
 class Layer:
     """A layer that is loaded, with its inputs and outputs, by one plan."""
 
-    def __init__(self, lstm: Any, path: str, plan: Plan, projection: str):
+    def __init__(self, lstm: native.GpuLstm, path: str, plan: Plan, projection: str):
         self.lstm, self.path, self.plan, self.projection = lstm, path, plan, projection
         self.memory: dict[str, int] = lstm.memory()
         self.peak = sum(self.memory.values())
@@ -217,14 +222,14 @@ def trial(timed: Any, give_up_s: float = math.inf) -> float:
 
 def loaded(call: Call, plan: Plan, projection: str) -> Layer:
     """The layer by one plan. `projection` is `TILES`, `VECTORS`, or what cuBLAS multiplies x in."""
-    module, paths, compiler, device = toolbox()
+    paths, compiler, device = toolbox()
     batch = call.sizes[2]
     plan, code = compiler.fitted(plan)
     if plan.shared_bytes(min(batch, plan.sequences)) > plan.room:
         raise Unsupported(f"{plan.label}: not enough shared memory")
     teams = device["multiprocessors"] // plan.blocks
     if plan.cluster and plan.blocks > 1:
-        teams = module.resident(paths, code, _launch(module, plan, min(batch, plan.sequences)))
+        teams = native.resident(paths, code, _launch(plan, min(batch, plan.sequences)))
     if teams < 1:
         raise Unsupported(f"this GPU cannot run a team of {plan.blocks} blocks")
     share = -(-batch // teams)
@@ -234,12 +239,12 @@ def loaded(call: Call, plan: Plan, projection: str) -> Layer:
         raise Unsupported(f"{plan.label}: not enough shared memory")
     ours = projection in (TILES, VECTORS)
     product = compiler.cached(f"input_{projection}.cu", {}) if ours else b""
-    lstm = module.Lstm(
+    lstm = native.GpuLstm(
         *(paths, code, product),
         *call.sizes,
         storage=plan.storage,
         projection=projection,
-        launch=_launch(module, plan, share, -(-batch // share)),
+        launch=_launch(plan, share, -(-batch // share)),
     )
     try:
         lstm.load(*_arrays(call, plan, projection))
@@ -251,9 +256,9 @@ def loaded(call: Call, plan: Plan, projection: str) -> Layer:
     return Layer(lstm, f"{plan.label}{turns}{inputs}", plan, projection)
 
 
-def _launch(module: Any, plan: Plan, share: int, teams: int = 1) -> Any:
-    """How the extension is to run a plan."""
-    return module.Launch(
+def _launch(plan: Plan, share: int, teams: int = 1) -> native.Launch:
+    """How the native library is to run a plan."""
+    return native.Launch(
         cluster=plan.cluster,
         blocks=plan.blocks,
         threads=plan.threads,
@@ -285,21 +290,18 @@ def _arrays(call: Call, plan: Plan, projection: str) -> tuple[Any, ...]:
 
 @functools.cache
 def toolbox() -> Tools:
-    """The extension, the paths of what it drives, the compiler, and the GPU."""
-    try:
-        module = importlib.import_module("lstm_kernels._gpu")
-    except ImportError as error:
-        raise Unsupported(f"the kernels' extension was not built ({error}): {REMEDY}") from None
+    """The paths of what the native library drives, the compiler, and the GPU."""
+    native.library()
     paths = libraries.cuda()
     try:
-        device = module.device(paths)
-    except module.LibraryError as error:
+        device = native.device(paths)
+    except native.LibraryError as error:
         raise Unsupported(f"no GPU answers: {error}") from None
     capability = f"{device['major']}.{device['minor']}"
     if device["major"] < 8:
         raise Unsupported(f"compute capability {capability}: 8.0 or newer is needed")
     architecture = f"sm_{capability.replace('.', '')}" + ("a" if device["major"] >= 9 else "")
-    return module, paths, Compiler(architecture), {**device, **_versions(paths)}
+    return paths, Compiler(architecture), {**device, **_versions(paths)}
 
 
 def _versions(paths: Sequence[str]) -> dict[str, int]:

@@ -9,9 +9,13 @@ docs/how-to/use-the-kernel.md says what runs on the kernels.
 
 from __future__ import annotations
 
+import math
 import os
+import threading
 import weakref
-from collections import Counter, OrderedDict
+from collections import Counter
+from collections.abc import Callable, Iterable
+from operator import is_
 from typing import Any
 
 import torch
@@ -26,6 +30,8 @@ from lstm_kernels.stack import TYPES, NotYet, Sizes, Stack
 CAPABILITY = (9, 0)  # of the GPUs that the kernels were measured on
 COUNTS: Counter[str] = Counter()
 KERNELS = "kernels"  # as `calls` counts what ran on them
+CHANGED = "the weights have just changed: from the next call on"
+UNSEEN = "weights that were made in inference mode: nobody sees when they change"
 LOST = (
     "an earlier call returned wrong outputs: its kernel waited 2 seconds for one step of another"
     " block and gave up. Is the GPU shared with other work?"
@@ -78,49 +84,53 @@ class LSTM(torch.nn.LSTM):
         """As `nn.LSTM` does it."""
         if torch.compiler.is_compiling():
             return self._compiled(input, hx)
-        stack, path = self._stack(input, hx)
-        if stack is not None:
-            states, path = hx, "an initial h above 32768, or not a number"
-            if hx is not None and (h0 := _started(hx[0])) is not None:
-                states = h0, hx[1]
-            if hx is None or h0 is not None:
-                try:
-                    answer = _by_kernels(stack, input, states, self.batch_first)
-                    COUNTS[KERNELS] += 1
-                    return answer
-                except (Unsupported, NotYet) as refused:
-                    path = str(refused)
-        COUNTS[path] += 1
-        return super().forward(input, hx)
+        answer = self._by_kernels(input, hx, _started)
+        return super().forward(input, hx) if answer is None else answer
 
     def explain(self, input: Any, hx: Any = None) -> str:
-        """Which path a call takes: `kernels: ...`, or `nn.LSTM: ` and why."""
-        stack, path = self._stack(input, hx)
-        if stack is None:
-            return f"nn.LSTM: {path}"
-        x = _time_first(input, self.batch_first)
+        """Which path a call takes: `kernels: ...`, or `nn.LSTM: ` and why. It measures nothing."""
+        weights = self._weights()
+        if why := _switched_off(self) or _refusal(self, input, hx, weights):
+            return f"nn.LSTM: {why}"
+        packed, precision = _STACKS.get(self), self.precision or _precision(input)
+        if packed and packed.marks != _marks(weights):
+            return f"nn.LSTM: {CHANGED}"
+        if hx is not None and not stacks.capturing() and _started(hx[0]) is None:
+            return f"nn.LSTM: {BEYOND}"
+        x, path = _time_first(input, self.batch_first), stacks.UNKNOWN
+        timesteps, batch, _ = x.shape
+        stack = packed.by_precision.get(precision) if packed else None
         try:
-            for cell in stack.cells:
-                cell.ready(x.shape[1], x.shape[0])
-        except (Unsupported, NotYet) as refused:
+            if stack is not None:
+                path = stack.path(batch, timesteps)
+            if path == stacks.UNKNOWN:
+                kernels.holding(precision, self.hidden_size, batch)
+        except Unsupported as refused:
             return f"nn.LSTM: {refused}"
-        return f"{KERNELS}: {stack.precision}, {stack.path(x.shape[1], x.shape[0])}"
+        if stacks.capturing() and not (stack and stack.at_hand(batch, timesteps)):
+            return f"nn.LSTM: {stacks.NEW_IN_GRAPH}"
+        return f"{KERNELS}: {precision}, {path}"
 
     def refresh(self) -> None:
         """Read the weights again at the next call.
 
         Writes through `.data` and in replayed CUDA graphs are not seen without it.
         """
-        _STACKS.pop(self, None)
+        if packed := _STACKS.get(self):
+            _STACKS[self] = packed.again(_marks(self._weights()))
 
     def check(self) -> None:
-        """Wait for all calls so far; raise if one of them gave up."""
-        synchronize()
+        """Wait for all calls so far; raise if one of them gave up since this layer last raised."""
+        _wait()
+        if packed := _STACKS.get(self):
+            _raise_if_late(packed)
 
     def path(self, batch: int, timesteps: int) -> str:
         """How a shape that was called is computed."""
-        (stack, *_) = _STACKS[self].by_precision.values()
-        return stack.path(batch, timesteps)
+        packed = _STACKS.get(self)
+        known = packed.by_precision.values() if packed else ()
+        paths = {stack.path(batch, timesteps) for stack in known} - {stacks.UNKNOWN}
+        return " | ".join(sorted(paths)) or stacks.UNKNOWN
 
     def extra_repr(self) -> str:
         shown: str = super().extra_repr()
@@ -132,26 +142,66 @@ class LSTM(torch.nn.LSTM):
         plain.__dict__ = {k: v for k, v in self.__dict__.items() if k not in ("precision", "plans")}
         return plain
 
-    def _stack(self, x: Any, hx: Any) -> tuple[Stack | None, str]:
-        """The kernels of a call, or why nn.LSTM takes it."""
-        weights, packed, own = self._flat_weights, _STACKS.get(self), self._parameters
-        names = zip(self._flat_weights_names, weights, strict=True)
-        if any(own.get(name) is not weight for name, weight in names):
-            self._update_flat_weights()  # parameters were swapped for others
-            weights = self._flat_weights
-        if why := _switched_off(self):
-            return None, why
-        graded = torch.is_grad_enabled()
-        asked = _asked(x, hx)
-        if packed is None or graded or asked not in packed.taken:
-            if why := _refusal(self, x, hx, weights):
-                return None, why
-            if packed is None:
-                packed = _STACKS[self] = _Packed(weights)
-            if not graded:
-                packed.taken.add(asked)
-        _raise_if_late()
-        return packed.stack(self, weights, self.precision or _precision(x))
+    def _by_kernels(self, x: Any, hx: Any, start: Callable[[Any], Any]) -> Any:
+        """What the kernels give; None where they do not take the call.
+
+        `start` makes of an initial h one that they can start from, or None.
+        """
+        taken = self._taken(x, hx)
+        if not isinstance(taken, str):
+            try:
+                if hx is not None and (h0 := start(hx[0])) is None:
+                    raise Unsupported(BEYOND)
+                answer = _answered(*taken, x, hx and (h0, hx[1]), self.batch_first)
+                _count(KERNELS)
+                return answer
+            except (Unsupported, NotYet) as refused:
+                taken = str(refused)
+        _count(taken)
+        return None
+
+    def _taken(self, x: Any, hx: Any) -> _Taken | str:
+        """The kernels of a call and the type of its results, or why nn.LSTM takes it."""
+        weights, packed, asked = self._weights(), _STACKS.get(self), None
+        if packed is not None:
+            _raise_if_late(packed)
+        off, marks = _switched_off(self), _marks(weights)
+        if packed is not None and not off:
+            asked = _asked(self, x, hx)
+            if (known := packed.known.get(asked)) and marks == packed.marks:
+                return known
+        if why := off or _refusal(self, x, hx, weights):
+            return why
+        if marks is None:
+            return UNSEEN
+        if packed is None:
+            packed = _STACKS.setdefault(self, _Packed(marks, stacks.lost_calls(), set()))
+            asked = _asked(self, x, hx)
+        if marks != packed.marks:  # packing takes ms: not for what changes with every call
+            _STACKS[self] = packed.again(marks)
+            return CHANGED
+        precision = self.precision or _precision(x)
+        stack = packed.by_precision.get(precision)
+        if stack is None:
+            if stacks.capturing():
+                return "a precision that is new while a graph is captured"
+            shape = (self.input_size, self.hidden_size, self.num_layers, 1 + self.bidirectional)
+            made = Stack(weights, Sizes(*shape, self.bias), precision, self.plans, packed.captured)
+            stack = packed.by_precision.setdefault(precision, made)
+        taken = stack, _autocast(x) or x.dtype
+        if asked is not None:
+            stacks.make_room(packed.known)
+            packed.known[asked] = taken
+        return taken
+
+    def _weights(self) -> list[Any]:
+        """The parameters that are there now: `_parameters` may hold others than nn.LSTM's list."""
+        if not all(
+            map(is_, map(self._parameters.get, self._flat_weights_names), self._flat_weights)
+        ):
+            self._update_flat_weights()
+        weights: list[Any] = self._flat_weights
+        return weights
 
     def _compiled(self, x: Any, hx: Any) -> Any:
         """As one operator in a graph, which decides when it runs."""
@@ -170,51 +220,44 @@ class LSTM(torch.nn.LSTM):
         return y, (h, c)
 
 
-class _Packed:
-    """The weights of a module as the kernels have them, and which weights these were."""
+_Taken = tuple[Stack, torch.dtype]
+Marks = list[tuple[int, int]]
 
-    def __init__(self, weights: list[torch.Tensor]) -> None:
-        self.seen = _marks(weights)
-        self.taken: set[Any] = set()  # inputs, by all that `_refusal` looks at
+
+class _Packed:
+    """The weights of a layer as the kernels have them, and which weights these were."""
+
+    def __init__(self, marks: Marks | None, heard: int, captured: set[stacks.Batch]) -> None:
+        self.marks = marks
+        self.heard = heard  # of lost calls: for how many the layer has raised
+        self.captured = captured  # what graphs read whenever they are replayed
+        self.known: dict[Any, _Taken] = {}  # by all that `_refusal` and `_precision` look at
         self.by_precision: dict[str, Stack] = {}
 
-    def stack(
-        self, layer: LSTM, weights: list[torch.Tensor], precision: str
-    ) -> tuple[Stack | None, str]:
-        """The kernels with these weights.
-
-        Packing takes milliseconds: weights that change between any two calls are left to nn.LSTM.
-        """
-        marks = _marks(weights)
-        if marks != self.seen:
-            self.taken.clear()
-            self.by_precision.clear()
-            self.seen = marks
-            return None, "the weights have just changed: from the next call on"
-        if precision not in self.by_precision:
-            if torch.cuda.is_current_stream_capturing():
-                return None, "a precision that is new while a graph is captured"
-            shape = (layer.input_size, layer.hidden_size, layer.num_layers, 1 + layer.bidirectional)
-            sizes = Sizes(*shape, layer.bias)
-            self.by_precision[precision] = Stack(weights, sizes, precision, layer.plans)
-        return self.by_precision[precision], ""
+    def again(self, marks: Marks | None) -> _Packed:
+        """For other weights."""
+        return _Packed(marks, self.heard, self.captured)
 
 
 _STACKS: weakref.WeakKeyDictionary[LSTM, _Packed] = weakref.WeakKeyDictionary()
 
 
-def _marks(weights: list[torch.Tensor]) -> list[tuple[int, int]]:
-    """What differs once a weight is written or replaced."""
-    return [(weight.data_ptr(), weight._version) for weight in weights]
+def _marks(weights: Iterable[torch.Tensor]) -> Marks | None:
+    """What differs once a weight is written or replaced; None where nobody can see that."""
+    try:
+        return [(weight.data_ptr(), weight._version) for weight in weights]
+    except RuntimeError:  # an inference tensor has no version
+        return None
 
 
 def _stepped(optimizer: torch.optim.Optimizer, *_: object) -> None:
     """A step of an optimiser: a fused one writes weights, and moves no version of them."""
     if _STACKS:
-        written = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        for layer, packed in list(_STACKS.items()):
-            if any(id(weight) in written for weight in layer._flat_weights):
-                packed.seen = []
+        steps = _marks(p for group in optimizer.param_groups for p in group["params"])
+        written = {address for address, _ in steps or ()}
+        for packed in list(_STACKS.values()):
+            if any(address in written for address, _ in packed.marks or ()):
+                packed.marks = None
 
 
 register_optimizer_step_post_hook(_stepped)
@@ -222,7 +265,7 @@ register_optimizer_step_post_hook(_stepped)
 
 def _switched_off(layer: LSTM) -> str:
     """What has nothing to do with tensors."""
-    if not torch.backends.cudnn.enabled:
+    if not torch._C._get_cudnn_enabled():
         return "cuDNN is switched off"
     if layer.training and layer.dropout and layer.num_layers > 1:
         return "dropout in training"
@@ -233,13 +276,20 @@ def _switched_off(layer: LSTM) -> str:
     return ""
 
 
-def _asked(x: Any, hx: Any) -> Any:
-    """All that a decision about an input rests on, beside switches and weights."""
-    if type(x) is not torch.Tensor:
+def _asked(layer: LSTM, x: Any, hx: Any) -> Any:
+    """All that a decision rests on, beside weights; None where it must be made anew."""
+    if torch.is_grad_enabled() or type(x) is not torch.Tensor:
         return None
-    if not isinstance(hx, tuple):
-        return x.shape, x.dtype, x.device, torch.is_autocast_enabled(x.device.type), hx is None
-    return (_asked(x, None), *(_asked(state, None) for state in hx))
+    states: Any = None
+    if hx is not None:
+        if type(hx) is not tuple or any(type(state) is not torch.Tensor for state in hx):
+            return None
+        states = tuple((state.shape, state.dtype, state.device) for state in hx)
+    return (
+        *(x.shape, x.dtype, x.device, states),
+        *(layer.precision, layer.batch_first, torch.is_autocast_enabled(stacks.DEVICE.type)),
+        torch._C._get_fp32_precision_getter("cuda", "rnn"),
+    )
 
 
 def _refusal(layer: LSTM, x: Any, hx: Any, weights: list[Any]) -> str:
@@ -258,7 +308,7 @@ def _refusal(layer: LSTM, x: Any, hx: Any, weights: list[Any]) -> str:
     if layer._modules or not all(type(w) is torch.nn.Parameter for w in weights):
         return "weights that are computed, as by weight_norm"
     if any(weight.is_inference() for weight in weights):
-        return "weights that were made in inference mode: nobody sees when they change"
+        return UNSEEN
     tensors = [x, *weights, *(hx or ())]
     if any(tensor.device != stacks.DEVICE for tensor in tensors):
         return "weights and states are not all on the device of x"
@@ -302,13 +352,10 @@ def _precision(x: torch.Tensor) -> str:
 
 def _tf32() -> bool:
     """Whether cuDNN may use TF32 for recurrent layers."""
-    cudnn = torch.backends.cudnn
-    if not hasattr(cudnn, "rnn"):  # before PyTorch 2.9
-        return bool(cudnn.allow_tf32)
-    for switch in (cudnn.rnn, cudnn, torch.backends):
-        if switch.fp32_precision != "none":
-            return bool(switch.fp32_precision == "tf32")
-    return False
+    return bool(torch._C._get_fp32_precision_getter("cuda", "rnn") == "tf32")
+
+
+BEYOND = "an initial h above 32768, or not a number"
 
 
 def _started(h0: torch.Tensor) -> torch.Tensor | None:
@@ -321,9 +368,9 @@ def _started(h0: torch.Tensor) -> torch.Tensor | None:
     mark = -1 if h0.is_inference() else h0._version
     if getattr(h0, "_lstm_kernels_bounded", None) == mark:
         return h0
-    if torch.cuda.is_current_stream_capturing():
+    if stacks.capturing():
         return _or_nan(h0)
-    if not bool((h0.abs() <= H0_MOST).all()):
+    if not float(torch.linalg.vector_norm(h0, math.inf)) <= H0_MOST:  # one kernel
         return None
     if not h0.is_inference():  # else nobody sees the next write
         h0._lstm_kernels_bounded = mark  # type: ignore[attr-defined]
@@ -341,13 +388,12 @@ def _time_first(x: torch.Tensor, batch_first: bool) -> torch.Tensor:
     return x.transpose(0, 1) if batch_first else x
 
 
-def _by_kernels(stack: Stack, x: torch.Tensor, hx: Any, batch_first: bool) -> Any:
+def _answered(stack: Stack, given: torch.dtype, x: torch.Tensor, hx: Any, batch_first: bool) -> Any:
     """The answer in the layout of nn.LSTM."""
     alone = x.dim() == 2
     if hx is not None and alone:
         hx = tuple(state.unsqueeze(1) for state in hx)
     y, h, c = stack.run(_time_first(x, batch_first), hx)
-    given = _autocast(x) or x.dtype
     if y.dtype != given:  # a precision that was chosen for the layer
         y, h, c = (tensor.to(given) for tensor in (y, h, c))
     if alone:
@@ -358,21 +404,50 @@ def _by_kernels(stack: Stack, x: torch.Tensor, hx: Any, batch_first: bool) -> An
     return y, (h, c)
 
 
-_heard_once = 0
+class _Thread(threading.local):
+    """For how many lost calls `synchronize` has raised in a thread that calls layers or it.
+
+    Threads that come later need not know of what another has raised for.
+    """
+
+    raised = 0
+
+    def __init__(self) -> None:
+        self.heard = _Thread.raised
 
 
-def _raise_if_late() -> None:
-    """Raise once for a call that gave up, whoever made it."""
-    global _heard_once
-    if stacks.lost_calls() > _heard_once:
-        _heard_once = stacks.lost_calls()
+_THREAD = _Thread()
+
+
+def _raise_if_late(caller: _Packed | _Thread) -> None:
+    """Raise once to each caller for calls that gave up, whoever made them."""
+    lost = stacks.lost_calls()
+    if lost > caller.heard:
+        caller.heard = lost
         raise RuntimeError(LOST)
 
 
+def _wait() -> None:
+    if torch.cuda.is_initialized():  # else nothing ran on a GPU
+        torch.cuda.synchronize(stacks.DEVICE)
+
+
 def synchronize() -> None:
-    """Wait for all calls so far; raise if one of them gave up."""
-    torch.cuda.synchronize(stacks.DEVICE)
-    _raise_if_late()
+    """Wait for all calls so far; raise if one gave up since it last did so in this thread."""
+    _wait()
+    try:
+        _raise_if_late(_THREAD)
+    finally:
+        _Thread.raised = _THREAD.heard
+
+
+_COUNTING = threading.Lock()
+
+
+def _count(path: str) -> None:
+    _ = _THREAD.heard  # from here on this thread hears of lost calls
+    with _COUNTING:
+        COUNTS[path] += 1
 
 
 def calls() -> dict[str, int]:
@@ -380,7 +455,7 @@ def calls() -> dict[str, int]:
     return dict(COUNTS)
 
 
-_ADOPTED: OrderedDict[tuple[int, ...], LSTM] = OrderedDict()  # by where their weights lie
+_ADOPTED: dict[Any, LSTM] = {}  # by where their weights lie
 MOST_ADOPTED = 16
 
 
@@ -397,16 +472,9 @@ def by_operator(
     layer = _layer_of(weights, sizes, batch_first, precision)
     casting = dtype != x.dtype
     with torch.no_grad(), torch.autocast(x.device.type, dtype if casting else None, casting):
-        stack, path = layer._stack(x, hx)
-        if stack is not None:
-            try:
-                states = hx and (_or_nan(hx[0]), hx[1])
-                y, (h, c) = _by_kernels(stack, x, states, batch_first)
-                COUNTS[KERNELS] += 1
-                return y, h, c.clone()  # h and c lie in one piece of memory
-            except (Unsupported, NotYet) as refused:
-                path = str(refused)
-        COUNTS[path] += 1
+        if answer := layer._by_kernels(x, hx, _or_nan):
+            y, (h, c) = answer
+            return y, h, c
         y, (h, c) = torch.nn.LSTM.forward(layer, x, hx)
         if batch_first:
             y = y.transpose(0, 1).contiguous().transpose(0, 1)
@@ -420,7 +488,7 @@ def _layer_of(weights: list[torch.Tensor], sizes: Sizes, batch_first: bool, prec
         same = layer.batch_first == batch_first and (layer.precision or "") == precision
         if same and [weight.data_ptr() for weight in layer._flat_weights] == list(where):
             return layer
-    key = (*where, batch_first, hash(precision))
+    key = (*where, batch_first, precision)
     if key not in _ADOPTED:
         with torch.device("meta"):
             layer = LSTM(
@@ -431,8 +499,10 @@ def _layer_of(weights: list[torch.Tensor], sizes: Sizes, batch_first: bool, prec
             setattr(layer, name, torch.nn.Parameter(weight.detach(), requires_grad=False))
         layer.precision = precision or None
         _ADOPTED[key] = layer.eval()
-        while len(_ADOPTED) > MOST_ADOPTED:
-            _ADOPTED.popitem(last=False)
+        idle = [k for k, v in _ADOPTED.items() if not (v in _STACKS and _STACKS[v].captured)]
+        for old in idle[: max(0, len(_ADOPTED) - MOST_ADOPTED)]:
+            del _ADOPTED[old]
+        return layer
     return _ADOPTED[key]
 
 
@@ -451,6 +521,8 @@ def tune(layer: LSTM, batch: int, timesteps: int) -> str:
     with torch.no_grad():
         kind = stacks.capability()
         TUNED.add(kind)
+        for _ in range(2):  # the first one after a change of weights is nn.LSTM's
+            layer.forward(x)
         path = layer.explain(x)
         if kind != CAPABILITY and path.startswith(KERNELS):
             ours, theirs = _seconds(layer, x), _seconds(super(LSTM, layer).forward, x)
@@ -498,8 +570,9 @@ def replace(model: torch.nn.Module, precision: str | None = None, quiet: bool = 
 
 
 def restore(model: torch.nn.Module) -> Any:
-    """Make every layer that `replace` replaced a plain nn.LSTM again; returns the model.
+    """Make every layer of ours in a model a plain nn.LSTM, also one that nobody replaced.
 
+    Returns the model, whose layers stay the same objects.
     For what looks at the class, as `torch.ao.quantization.quantize_dynamic` does.
     """
     for module in model.modules():

@@ -33,19 +33,9 @@ def _lstm(
 lstm = torch.library.custom_op("lstm_kernels::lstm", _lstm, mutates_args=())
 
 
-def _shapes(
-    x: torch.Tensor,
-    h0: torch.Tensor | None,
-    c0: torch.Tensor | None,
-    weights: Sequence[torch.Tensor],
-    bias: bool,
-    layers: int,
-    bidirectional: bool,
-    batch_first: bool,
-    precision: str,
-    dtype: torch.dtype,
-) -> Any:
+def _shapes(x: Any, h0: Any, c0: Any, weights: Sequence[torch.Tensor], *options: Any) -> Any:
     """Tensors of the right sizes and strides."""
+    _, layers, bidirectional, batch_first, _, dtype = options
     hidden, directions = weights[1].shape[1], 1 + bidirectional
     timesteps, batch = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
     y = x.new_empty((timesteps, batch, directions * hidden), dtype=dtype)

@@ -83,25 +83,6 @@ def test_a_run_of_this_very_processor_goes_first(tmp_path):
 # ---- the run
 
 
-def test_the_run_that_has_the_shape_itself_goes_before_one_with_more_rows(tmp_path):
-    rows = [each for batch in (1, 4) for each in pair(4e-3, 2e-3, 8, batch, 1)]
-    rows += [steady("openvino", 1e-3, 8, batch, 1) for batch in (1, 4)]
-    stored(tmp_path / "around", *rows, started="2026-02")
-    stored(tmp_path / "has", *pair(4e-3, 2e-3, 8, 2, 1))
-    asked = search(tmp_path, Shape(8, 2, 1, 8))
-    assert [source.run.name for source in asked.sources] == ["has", "around"]
-    assert asked.why == "it has the shape itself"
-
-
-def test_newer_versions_go_before_a_newer_date_and_more_rows(tmp_path):
-    rows = *pair(), steady("pytorch-script", 3e-3)
-    stored(tmp_path / "old", *rows, started="2026-02", versions={"torch": "2.9.1"})
-    stored(tmp_path / "new", *pair(), versions={"torch": "2.13.0+cpu"})
-    asked = search(tmp_path)
-    assert [source.run.name for source in asked.sources] == ["new", "old"]
-    assert asked.why == "it has newer versions"
-
-
 def gpu_rows(tf32, fp32, *graphs, batch=1):
     rows = [("pytorch-tf32", tf32), ("pytorch", fp32), *graphs]
     precision = {name: "tf32" if "tf32" in name else "fp32" for name, _ in rows}
@@ -115,20 +96,46 @@ def test_a_run_whose_tf32_is_slower_than_its_fp32_does_not_decide(tmp_path):
     asked = search(tmp_path, device="h200")
     assert [source.run.name for source in asked.sources] == ["sound", "odd"]
     assert asked.why == "it has less noise"
-    found = advice.advise(asked)
-    assert found.advised["speedup"] == pytest.approx(4)
-    assert found.other_runs == {"odd": pytest.approx(8)}
-    assert found.interval[1] == pytest.approx(8)
-    assert "in odd pytorch-graph is 8.0x as fast as pytorch-tf32" in report.origin(found)
+    got = advice.advise(asked)
+    assert got.advised["speedup"] == pytest.approx(4)
+    assert got.other_runs == {"odd": pytest.approx(8)}
+    assert got.interval[1] == pytest.approx(8)
+    assert "in odd pytorch-graph is 8.0x as fast as pytorch-tf32" in report.origin(got)
 
 
-def test_of_runs_as_quiet_as_each_other_the_one_with_more_rows_decides(tmp_path):
-    on_gpu(tmp_path / "few", *gpu_rows(4e-3, 4e-3, ("pytorch-graph", 1e-3)), started="2026-02")
-    more = ("pytorch-graph", 1e-3), ("pytorch-script", 2e-3)
-    on_gpu(tmp_path / "many", *gpu_rows(4e-3, 4e-3, *more))
-    found = answer(tmp_path, device="cuda")
-    assert (found.run.name, found.search.why) == ("many", "it has more rows")
-    assert found.advised["implementation"] == "pytorch-graph"
+AROUND = [
+    steady(name, seconds, 8, batch, 1)
+    for batch in (1, 4)
+    for name, seconds in (("pytorch", 4e-3), ("onnxruntime", 2e-3), ("openvino", 1e-3))
+]
+GRAPHS = ("pytorch-graph", 1e-3), ("pytorch-script", 2e-3)
+
+
+@pytest.mark.parametrize(
+    ("why", "first", "second", "kind", "batch"),
+    [
+        ("it has the shape itself", pair(4e-3, 2e-3, 8, 2, 1), AROUND, {}, 2),
+        (
+            *("it has newer versions", pair(), (*pair(), steady("pytorch-script", 3e-3))),
+            *({"versions": ({"torch": "2.13.0+cpu"}, {"torch": "2.9.1"})}, 1),
+        ),
+        (
+            *("it has more rows", gpu_rows(4e-3, 4e-3, *GRAPHS), gpu_rows(4e-3, 4e-3, GRAPHS[0])),
+            *({"device": ("cuda", "cuda"), "gpu": ("H200", "H200")}, 1),
+        ),
+        (
+            *("it has rows that can be deployed", pair(), [steady("fake", 1e-6)]),
+            *({"fake": ("fake", "fake")}, 1),
+        ),
+    ],
+)
+def test_a_better_run_goes_before_a_newer_one(tmp_path, why, first, second, kind, batch):
+    for number, (rows, started) in enumerate(((first, "2026-01"), (second, "2026-02"))):
+        more = {key: values[number] for key, values in kind.items()}
+        stored(tmp_path / ("first", "second")[number], *rows, started=started, **more)
+    asked = search(tmp_path, Shape(8, batch, 1, 8), device="h200" if "gpu" in kind else None)
+    assert [source.run.name for source in asked.sources] == ["first", "second"]
+    assert asked.why == why
 
 
 def test_a_row_that_the_run_lacks_and_another_has_leaves_it_open(tmp_path):
@@ -137,30 +144,30 @@ def test_a_row_that_the_run_lacks_and_another_has_leaves_it_open(tmp_path):
     graph = ("pytorch-graph", 1e-3)
     rows = [each for batch in (1, 4) for each in gpu_rows(4e-3, 4e-3, graph, batch=batch)]
     on_gpu(tmp_path / "around", *rows)
-    found = answer(tmp_path, Shape(8, 2, 1, 8), device="h200")
-    assert (found.run.name, found.measured, found.decided) == ("own", True, False)
-    assert list(found.missing) == ["pytorch-graph"]
-    text = report.sentence(found)
+    got = answer(tmp_path, Shape(8, 2, 1, 8), device="h200")
+    assert (got.source.run.name, got.source.measured, got.decided) == ("own", True, False)
+    assert list(got.missing) == ["pytorch-graph"]
+    text = report.sentence(got)
     assert "Keep" not in text
     assert "own does not have: pytorch-graph (4.0x in around" in text
-    assert "lstm-bench grid --shape 8,2,1 -i" in report.document(found).written("table")
+    assert "lstm-bench grid --shape 8,2,1 -i" in report.document(got).written("table")
     assert answer(tmp_path, Shape(8, 2, 1, 8), device="h200", without=["pytorch-graph"]).decided
 
 
 def test_a_run_without_what_users_run_comes_last_and_says_so(tmp_path):
     strict = steady("pytorch", 4e-3), steady("pytorch-graph", 1e-3)
     on_gpu(tmp_path / "strict", *strict, started="2026-02")
-    found = answer(tmp_path, device="cuda")
-    assert found.now == "pytorch"
+    got = answer(tmp_path, device="cuda")
+    assert got.source.now == "pytorch"
     assert "Without any setting you run pytorch-tf32, which strict does not have" in (
-        report.sentence(found)
+        report.sentence(got)
     )
-    assert (found.decided, found.accuracy) == (False, "tf32")
-    assert advice.to_measure(found) == ["pytorch-graph", "pytorch", "pytorch-tf32"]
+    assert (got.decided, got.accuracy) == (False, "tf32")
+    assert advice.to_measure(got) == ["pytorch-graph", "pytorch", "pytorch-tf32"]
     on_gpu(tmp_path / "whole", *gpu_rows(5e-3, 4e-3, ("pytorch-graph", 1e-3)))
-    found = answer(tmp_path, device="cuda")
-    assert (found.run.name, found.now) == ("whole", "pytorch-tf32")
-    assert found.search.why == "it has what you run now"
+    got = answer(tmp_path, device="cuda")
+    assert (got.source.run.name, got.source.now) == ("whole", "pytorch-tf32")
+    assert got.search.why == "it has what you run now"
     assert answer(tmp_path, device="cuda", now="pytorch").search.why == "it has more rows"
 
 
@@ -189,14 +196,14 @@ def test_a_tie_lies_within_the_noise_and_within_25_percent(tmp_path, ratio, nois
 def test_a_tie_goes_to_the_more_exact_row_and_is_called_one(tmp_path):
     graphs = ("pytorch-tf32-graph", 1.00e-3), ("pytorch-graph", 1.04e-3)
     on_gpu(tmp_path / "r", *gpu_rows(4e-3, 4e-3, *graphs))
-    found = answer(tmp_path, device="h200")
-    assert found.advised["implementation"] == "pytorch-graph"
-    text = report.sentence(found)
+    got = answer(tmp_path, device="h200")
+    assert got.advised["implementation"] == "pytorch-graph"
+    text = report.sentence(got)
     assert "A tie with pytorch-tf32-graph (1.04x its time" in text
     assert "pytorch-graph is more exact" in text
     near = on_gpu(tmp_path / "now", *gpu_rows(1.04e-3, 1.05e-3))
-    found = advice.advise(sources.Search([sources.read(load(near), SHAPE)]))
-    assert report.sentence(found).startswith("pytorch, a tie with pytorch-tf32 (1.01x slower")
+    got = advice.advise(sources.Search([sources.read(load(near), SHAPE)]))
+    assert report.sentence(got).startswith("pytorch, a tie with pytorch-tf32 (1.01x slower")
 
 
 def test_a_gain_that_may_be_noise_is_not_decided_and_never_kept(lstm_bench, tmp_path):
@@ -214,9 +221,9 @@ def test_a_gain_that_may_be_noise_is_not_decided_and_never_kept(lstm_bench, tmp_
 def test_beside_what_is_not_decided_stands_what_is_sure(tmp_path):
     rows = steady("pytorch", 4e-3), steady("pytorch-script", 2e-3), restless("openvino", 1e-3)
     stored(tmp_path / "r", *rows)
-    found = answer(tmp_path)
-    assert found.advised["implementation"] == "pytorch-script"
-    assert "Sure is pytorch-script, 2.0x faster" in report.sentence(found)
+    got = answer(tmp_path)
+    assert got.advised["implementation"] == "pytorch-script"
+    assert "Sure is pytorch-script, 2.0x faster" in report.sentence(got)
 
 
 @pytest.mark.parametrize("run", ["h200-kernel", "h200-warpgroups"])
@@ -277,7 +284,7 @@ def test_where_a_cpu_answers_by_default_the_first_lines_name_the_gpu_and_what_to
 
 def test_code_of_our_kernels_says_how_to_install_them(lstm_bench):
     done = lstm_bench("advise", "512,1,25", "--device", "h200", "--results", RESULTS)
-    assert "from lstm_kernels import LSTM  # pip install ./lstm_kernels" in done.stdout
+    assert "import lstm_kernels  # pip install ./lstm_kernels" in done.stdout
 
 
 # ---- the shipped runs of the H200
@@ -288,24 +295,16 @@ def on_h200(*shape, **more):
 
 
 def test_the_runs_of_the_h200_give_one_answer_for_a_shape_that_none_has():
-    found = on_h200(320, 4, 60)
-    assert (found.run.name, found.now) == ("h200-ladder", "pytorch-tf32")
-    assert found.advised["implementation"] == "pytorch-persistent"  # 1.13x slower is a tie
-    assert [row["implementation"] for row in found.choice.ties] == ["pytorch-tf32-persistent"]
-    assert found.advised["speedup"] == pytest.approx(6.4, abs=0.05)
-    assert list(found.other_runs) == ["h200-devices"]
-    low, high = found.interval
+    got = on_h200(320, 4, 60)
+    assert (got.source.run.name, got.source.now) == ("h200-ladder", "pytorch-tf32")
+    assert got.advised["implementation"] == "pytorch-persistent"  # 1.13x slower is a tie
+    assert [row["implementation"] for row in got.choice.ties] == ["pytorch-tf32-persistent"]
+    assert got.advised["speedup"] == pytest.approx(6.4, abs=0.05)
+    assert list(got.other_runs) == ["h200-devices"]
+    low, high = got.interval
     assert low < 4
-    assert high == pytest.approx(found.other_runs["h200-devices"])
-    assert found.decided
-
-
-def test_noisy_runs_of_the_h200_do_not_decide_against_better_ones():
-    found = on_h200(1024, 64, 100)
-    assert (found.run.name, found.measured, found.decided) == ("h200-ladder", True, True)
-    assert found.advised["implementation"] == "pytorch-tf32-persistent"
-    assert found.advised["speedup"] == pytest.approx(3.2, abs=0.05)
-    assert on_h200(512, 16, 25).run.name == "h200-ladder"
+    assert high == pytest.approx(got.other_runs["h200-devices"])
+    assert got.decided
 
 
 @pytest.mark.parametrize(
@@ -317,11 +316,11 @@ def test_noisy_runs_of_the_h200_do_not_decide_against_better_ones():
     ],
 )
 def test_what_the_only_run_lacks_is_named(shape, run, advised, missing):
-    found = on_h200(*shape)
-    assert (found.run.name, found.advised["implementation"]) == (run, advised)
-    assert missing in found.missing
-    assert not found.decided
-    assert report.sentence(found).startswith(f"Not decided: {advised}")
+    got = on_h200(*shape)
+    assert (got.source.run.name, got.advised["implementation"]) == (run, advised)
+    assert missing in got.missing
+    assert not got.decided
+    assert report.sentence(got).startswith(f"Not decided: {advised}")
 
 
 # ---- nothing to answer from
@@ -368,7 +367,7 @@ def measured(tmp_path, monkeypatch):
         def measure(options):
             asked.append(list(options.implementations))
             folder = stored(tmp_path / options.name, *rows)
-            return command.Session(folder, (), code, interrupted=code == 130)
+            return command.RunResult(folder, (), code, interrupted=code == 130)
 
         monkeypatch.setattr(command, "run", measure)
         monkeypatch.setattr("lstm_bench.driver.machine.kind", lambda: HERE)
@@ -424,22 +423,6 @@ def test_after_a_run_of_nothing_that_can_be_deployed_real_rows_are_measured(
     run(tmp_path, "8,1,1", "--measure")
     assert {"pytorch", "onnxruntime"} <= set(asked[0])
     assert not {*rows} & {*asked[0]}
-
-
-def test_beside_an_answer_from_fakes_real_rows_are_measured(tmp_path, measured):
-    rows = [steady(name, 1e-3, 8, batch) for batch in (1, 4) for name in ("quick", "slow")]
-    stored(tmp_path / "r", *rows, quick="fake-own", slow="fake")
-    asked = measured(*pair(4e-3, 2e-3, 8, 2))
-    run(tmp_path, "8,2,1", "--measure")
-    assert {"pytorch", "onnxruntime"} <= set(asked[0])
-
-
-def test_a_run_of_fakes_does_not_answer_before_a_real_one(tmp_path):
-    stored(tmp_path / "real", *pair())
-    stored(tmp_path / "fakes", steady("fake", 1e-6), started="2026-02", fake="fake")
-    found = search(tmp_path)
-    assert [source.run.name for source in found.sources] == ["real", "fakes"]
-    assert found.why == "it has rows that can be deployed"
 
 
 def test_of_two_versions_the_rows_are_measured_that_grid_can_measure(tmp_path, measured):

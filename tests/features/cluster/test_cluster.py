@@ -12,7 +12,7 @@ from conftest import records
 from lstm_bench import __version__
 from lstm_bench.features.cluster import cluster, ray_cluster, roster
 from lstm_bench.features.cluster.cluster import Place
-from lstm_bench.features.cluster.node import Agent, Examined, Share, examine
+from lstm_bench.features.cluster.node import Agent, Examined, NodeShare, examine
 from lstm_bench.model.types import LstmBenchError, Shape
 from lstm_bench.runs import nodes, store
 from lstm_bench.runs.nodes import Kind
@@ -26,7 +26,7 @@ MANIFEST = {"plan": {"name": "g"}, "machine": {}, "started_at": "2026-01-01"}
 
 
 def place(name, kind=CPU, number=0, of=1):
-    return Place(f"id-{name}", Share(name, number, of), kind, kind.threads, 2.0)
+    return Place(f"id-{name}", NodeShare(name, number, of), kind, kind.threads, 2.0)
 
 
 class Engine:
@@ -38,7 +38,7 @@ class Engine:
         self.flying = {}
 
     def there(self):
-        return [one for one in self.places if one.share.node not in self.dead()]
+        return [place for place in self.places if place.share.node not in self.dead()]
 
     def send(self, place, plan, job, budget_s):
         assert place not in self.flying
@@ -83,9 +83,9 @@ def measured(tmp_path, engine, plan=None, **more):
     plan = plan or plan_of()
     watching = Watching()
     with store.Store.create(tmp_path / "r", MANIFEST) as sink:
-        part = cluster.Part(plan, sink)
+        part = cluster.Target(plan, sink)
         work = cluster.jobs(part, plan.all_cells(), **more)
-        outcome = cluster.run(engine, work, watching)
+        outcome = cluster.Dispatch(engine, work, watching).run()
     return outcome, watching, store.read_records(tmp_path / "r")
 
 
@@ -94,20 +94,13 @@ def test_every_shape_is_measured_once_and_says_where(tmp_path):
     engine = Engine(place("a"), place("b"))
     outcome, watching, records = measured(tmp_path, engine, plan)
     assert set(records) == {cell.key for cell in plan.all_cells()}
-    assert len(engine.sent) == 4
+    assert len(engine.sent) == 4  # all passes of a shape at once
     assert {node for node, _ in engine.sent} == {"a", "b"}
     assert {record.node for record in records.values()} == {"a", "b"}
     assert all(r.device_name and r.versions for r in records.values())
     assert all(record.status == "ok" for record in watching.records)
     assert (outcome.left, outcome.places, outcome.stopped) == (0, 2, "")
     assert max(engine.sizes) == 2
-
-
-def test_a_shape_stays_on_one_node_for_all_passes(tmp_path):
-    plan = plan_of(passes=3)
-    _, _, records = measured(tmp_path, Engine(place("a"), place("b"), place("c")), plan)
-    for shape in plan.shapes:
-        assert len({r.node for r in records.values() if r.shape == shape}) == 1
 
 
 def test_what_came_back_is_on_disk_before_the_next_is_given_out(tmp_path):
@@ -195,20 +188,13 @@ def test_a_shape_that_was_begun_goes_on_where_it_was(tmp_path):
     assert "no node of Other CPU, 8 threads" in outcome.stopped
 
 
-def test_all_threads_are_those_of_each_node():
-    plan = plan_of(threads="all")
-    assert cluster.plan_at(plan, place("b", OTHER)).settings.threads == 8
-    fixed = plan_of(threads=1)
-    assert cluster.plan_at(fixed, place("b", OTHER)).settings.threads == 1
-
-
 def test_no_shape_begins_after_the_budget(tmp_path, monkeypatch):
     clock = itertools.count()
     monkeypatch.setattr(cluster.time, "monotonic", lambda: float(next(clock)))
     plan, engine = plan_of(30), Engine(place("a"))
     with store.Store.create(tmp_path / "r", MANIFEST) as sink:
-        work = cluster.jobs(cluster.Part(plan, sink), plan.all_cells())
-        outcome = cluster.run(engine, work, Watching(), budget_s=60.0)
+        work = cluster.jobs(cluster.Target(plan, sink), plan.all_cells())
+        outcome = cluster.Dispatch(engine, work, Watching(), budget_s=60.0).run()
     assert outcome.out_of_budget
     assert 0 < outcome.left < 30
     assert not engine.flying
@@ -230,7 +216,7 @@ def test_a_node_far_behind_its_peers_is_named_once_even_before_it_returns():
 
 
 def test_the_gpus_of_a_node_share_its_cores_and_none_twice():
-    shares = [Share("a", number, 4).cores(range(16)) for number in range(4)]
+    shares = [NodeShare("a", number, 4).cores(range(16)) for number in range(4)]
     assert set.union(*shares) == set(range(16))
     assert sum(map(len, shares)) == 16
 
@@ -242,32 +228,32 @@ def node(name, cpus=2.0, gpus=0):
     return roster.ClusterNode(f"id-{name}", name, cpus, gpus)
 
 
-def found(**changes):
+def node_of(**changes):
     machine = {**MACHINE, **changes.pop("machine", {})}
     return Examined(machine, "python", {"fake": {"versions": {"numpy": "2"}}}, **changes)
 
 
 def test_all_faults_of_all_nodes_are_told_at_once():
     examined = {
-        "a": found(),
-        "b": found(missing={"pytorch": "no torch in python: pip install torch"}),
+        "a": node_of(),
+        "b": node_of(missing={"pytorch": "no torch in python: pip install torch"}),
         "c": "does not answer within 180 s",
-        "d": found(machine={"lstm_bench": "0.0.1"}, faults=["tensorflow=/x: no interpreter"]),
-        "e": replace(found(), interpreters={"fake": {"versions": {"numpy": "1"}}}),
+        "d": node_of(machine={"lstm_bench": "0.0.1"}, faults=["tensorflow=/x: no interpreter"]),
+        "e": replace(node_of(), interpreters={"fake": {"versions": {"numpy": "1"}}}),
     }
     with pytest.raises(LstmBenchError) as error:
         roster.roster([node(name) for name in examined], examined, plan_of())
-    said = str(error.value)
-    assert said.startswith("4 of 5 nodes cannot measure this grid:")
-    assert "b: pytorch: no torch in python: pip install torch" in said
-    assert "c: does not answer" in said
-    assert f"d: lstm-bench 0.0.1 in python, expected {__version__}" in said
-    assert "d: tensorflow=/x: no interpreter" in said
-    assert "e: fake: {'numpy': '1'}, expected {'numpy': '2'} as on a" in said
+    text = str(error.value)
+    assert text.startswith("4 of 5 nodes cannot measure this grid:")
+    assert "b: pytorch: no torch in python: pip install torch" in text
+    assert "c: does not answer" in text
+    assert f"d: lstm-bench 0.0.1 in python, expected {__version__}" in text
+    assert "d: tensorflow=/x: no interpreter" in text
+    assert "e: fake: {'numpy': '1'}, expected {'numpy': '2'} as on a" in text
 
 
 def test_what_some_node_lacks_is_left_out_everywhere_if_asked():
-    examined = {"a": found(), "b": found(missing={"pytorch": "no torch"})}
+    examined = {"a": node_of(), "b": node_of(missing={"pytorch": "no torch"})}
     whole = roster.roster([node("a"), node("b")], examined, plan_of(), skip_missing=True)
     assert whole.missing == {"pytorch": "no torch"}
     assert len(whole.places) == 2
@@ -278,24 +264,24 @@ GPU = {"name": "Some GPU", "driver": "1", "memory_bytes": 1}
 
 def test_a_gpu_is_a_place_and_nodes_without_one_are_idle():
     plan = replace(plan_of(), settings=replace(plan_of().settings, device="cuda"))
-    two = found(machine={"gpus": [GPU, GPU], "threads": 16})
-    some = roster.roster([node("a", 16, 2), node("b")], {"a": two, "b": found()}, plan)
+    two = node_of(machine={"gpus": [GPU, GPU], "threads": 16})
+    some = roster.roster([node("a", 16, 2), node("b")], {"a": two, "b": node_of()}, plan)
     assert [(p.share.number, p.share.count, p.cpus, p.threads) for p in some.places] == [
         (0, 2, 8, 8),
         (1, 2, 8, 8),
     ]
     assert (some.idle, [kind.name for kind in some.kinds]) == (["b"], ["Some GPU"])
     each = roster.roster(
-        [node("a", 16, 2), node("b")], {"a": two, "b": found()}, plan, each_its_own=True
+        [node("a", 16, 2), node("b")], {"a": two, "b": node_of()}, plan, each_its_own=True
     )
     assert [kind.device for kind in each.kinds] == ["cpu", "cuda"]
     with pytest.raises(LstmBenchError, match="none with a GPU"):
-        roster.roster([node("b")], {"b": found()}, plan)
+        roster.roster([node("b")], {"b": node_of()}, plan)
 
 
 def test_unlike_gpus_in_one_node_are_a_fault():
     plan = replace(plan_of(), settings=replace(plan_of().settings, device="cuda"))
-    both = found(machine={"gpus": [GPU, {**GPU, "name": "Other GPU"}]})
+    both = node_of(machine={"gpus": [GPU, {**GPU, "name": "Other GPU"}]})
     with pytest.raises(LstmBenchError, match=r"unlike GPUs \(Other GPU, Some GPU\)"):
         roster.roster([node("a", 2, 2)], {"a": both}, plan)
 
@@ -304,7 +290,7 @@ def test_a_run_goes_on_with_its_kinds_and_versions_only():
     plan = plan_of()
     nodes_now = roster.roster(
         [node("a"), node("b")],
-        {"a": found(), "b": found(machine={"cpu": "Other CPU"})},
+        {"a": node_of(), "b": node_of(machine={"cpu": "Other CPU"})},
         plan,
     )
     known = roster.known_kinds({"machine": MACHINE}, {}, plan)
@@ -340,7 +326,7 @@ def on_nodes(monkeypatch, lstm_bench):
                 self.nodes = [node(name) for name in cpus]
 
             def examined(self, plan):
-                return {name: found(machine={"cpu": cpu}) for name, cpu in cpus.items()}
+                return {name: node_of(machine={"cpu": cpu}) for name, cpu in cpus.items()}
 
             def use(self, places, missing):
                 self.places = places

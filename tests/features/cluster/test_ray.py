@@ -51,8 +51,8 @@ def nodes(request):
     more = [cluster.add_node(num_cpus=2) for _ in range(3)]
 
     def kill():
-        for one in more[-1].all_processes["raylet"]:
-            os.kill(one.process.pid, signal.SIGKILL)
+        for raylet in more[-1].all_processes["raylet"]:
+            os.kill(raylet.process.pid, signal.SIGKILL)
 
     yield cluster.address, kill
     cluster.shutdown()

@@ -2,20 +2,18 @@
 
 import itertools
 import math
-import random
 import sys
 import threading
 import time
 from dataclasses import dataclass
 
-import msgspec
 import pytest
 from fake_nvml import IDLE_W, LOAD_W, FakeNvml
 
 from lstm_bench.driver.gpu import Gauge, open_gauge
 from lstm_bench.features.energy import measure as energy
 from lstm_bench.features.energy.measure import Tick, Ticks
-from lstm_bench.model.types import LEAD_S, WINDOW_S, Energy, Record, Shape, to_json
+from lstm_bench.model.types import LEAD_S, WINDOW_S, Energy, to_json
 
 CALL_S = 0.00442
 
@@ -280,18 +278,6 @@ def test_a_load_that_ran_slow_leaves_gross_energy_where_it_is():
     assert usual.gross_j(time_s) == pytest.approx(work_j + idle_w * time_s)
 
 
-def test_an_old_record_keeps_its_power_and_its_joules_are_derived_anew():
-    """It has joules by another rule, and a problem where only net energy had one."""
-    record = Record("a", Shape(8, 1, 1, 8), 1, 1, "ok", energy=Energy(122.0, 120.0, 0.5, 5, 7, 0.1))
-    old = to_json(record)
-    old["energy"] |= {"gross_j": 99.0, "net_j": None, "problem": "too short to measure: 2 W over"}
-    found = msgspec.convert(old, Record).energy
-    assert (found.power_w, found.call_s) == (122.0, 0.1)
-    assert found.gross_j(0.1) == pytest.approx(12.2)
-    assert found.net_j == pytest.approx(0.2)
-    assert found.net_uncertainty > 1
-
-
 # when a tick happened
 
 
@@ -392,18 +378,3 @@ def test_a_counter_that_hangs_is_not_asked_again(monkeypatch):
     found = energy.measure(Hangs(), lambda _: time.sleep(0.1))
     over.set()
     assert (found.problem, given_up) == ("NVML hangs", [True])
-
-
-def test_the_line_repeats_better_than_its_ends():
-    """Over ten ticks whose times are off at random; the choice that `power` makes."""
-    rng = random.Random(1)
-
-    def ends(t):
-        return (t[-1].energy_j - t[0].energy_j) / (t[-1].at_s - t[0].at_s)
-
-    off = {energy.power: 0.0, ends: 0.0}
-    for _ in range(500):
-        line = ticks(*((0.1 * n + rng.uniform(-0.01, 0.01), 45.5 * n) for n in range(10)))
-        for way in off:
-            off[way] += (way(line) / 455 - 1) ** 2
-    assert off[energy.power] < 0.7 * off[ends]

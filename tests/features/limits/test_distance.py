@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lstm_bench.analysis import results
 from lstm_bench.features.limits import figure as limits_figure
-from lstm_bench.features.limits import sections as limit_sections
+from lstm_bench.features.limits import report as limit_report
 from lstm_bench.features.limits.distance import distances as distances_of
 from lstm_bench.features.limits.distance import limit_of, means
 from lstm_bench.features.page import page
@@ -124,29 +124,29 @@ def test_a_report_says_how_far_each_row_is_and_what_binds():
     rows = {line.split()[0]: line for line in drawn.splitlines() if line.strip()}
     assert "2.0x" in rows["near"]
     assert "8.0x" in rows["far"]
-    told = json.loads(run_report.document(run).written("json"))
-    over = {row["implementation"]: row["over_limit"] for row in told["implementations"]}
+    facts = json.loads(run_report.document(run).written("json"))
+    over = {row["implementation"]: row["over_limit"] for row in facts["implementations"]}
     assert over == pytest.approx({"near": 2.0, "far": 8.0, "elsewhere": None, "unheard-of": None})
-    assert [one["binds"] for one in told["shape_limits"]] == ["arithmetic", "arithmetic"]
-    assert told["shape_limits"][0]["rows"] == pytest.approx({"near": 2.0, "far": 8.0})
-    assert store.limits_of(told) == CPU
+    assert [one["binds"] for one in facts["shape_limits"]] == ["arithmetic", "arithmetic"]
+    assert facts["shape_limits"][0]["rows"] == pytest.approx({"near": 2.0, "far": 8.0})
+    assert store.limits_of(facts) == CPU
 
 
 def test_a_run_without_limits_says_nothing_of_them():
     run = builders.run(builders.row("any", 1e-3))
     assert run.limits is None
     assert "limit" not in run_report.document(run, everything=True).written("table")
-    assert not limit_sections.document(run).parts
+    assert not limit_report.on_page(run).parts
 
 
 def test_the_page_shows_where_each_row_stands_at_each_shape():
     rows = [twice_the_limit("near", 64, 1, 5), twice_the_limit("far", 64, 1, 5, times=8.0)]
     run = limited(*rows)
-    (table,) = limit_sections.document(run).tables
+    (table,) = limit_report.on_page(run).tables
     (row,) = table.rows
-    told = {column.heading: column.show(row) for column in table.columns}
-    assert told["rows, times the limit"] == "near 2.0x, far 8.0x"
-    assert told["binds"] == "arithmetic"
+    facts = {column.heading: column.show(row) for column in table.columns}
+    assert facts["rows, times the limit"] == "near 2.0x, far 8.0x"
+    assert facts["binds"] == "arithmetic"
     assert "Distance to the limit" in page.html(run)
 
 
@@ -252,3 +252,20 @@ def test_a_better_machine_never_has_a_higher_limit(shape, accuracy):
 def test_limits_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ValueError, match="expected"):
         dataclasses.replace(H200, **wrong)
+
+
+@pytest.mark.parametrize("accuracy", ["fp32", "half"])
+@pytest.mark.parametrize("sizes", [(128, 32, 589), (384, 256, 100), (64, 1, 10)])
+def test_a_stack_is_at_least_its_slowest_layer_and_its_work_both_directions_one_after_another(
+    sizes, accuracy
+):
+    def seconds(layers=1, directions=1, lengths="full"):
+        shape = Shape(*sizes, sizes[0], layers, directions, lengths)
+        return limit_of(H200, shape, accuracy, metric="device")
+
+    one, stack, both = seconds(), seconds(4), seconds(4, 2)
+    assert stack.seconds >= max(one.seconds, 4 * one.arithmetic_s)
+    assert stack.seconds <= 4 * one.seconds * (1 + 1e-9)
+    assert both.seconds >= 4 * one.seconds * (1 - 1e-9)
+    assert both.arithmetic_s >= 2 * stack.arithmetic_s
+    assert seconds(4, 2, "0.1-1").seconds <= both.seconds

@@ -41,7 +41,7 @@ def gpu(library, monkeypatch):
 
     monkeypatch.setattr(_limits, "time_product", time_product)
     device = H200 | {"registers": 65536, "l2_bytes": 1 << 20}
-    tools = (None, [library] * 3, SimpleNamespace(cached=lambda *_: b"code"), device)
+    tools = ([library] * 3, SimpleNamespace(cached=lambda *_: b"code"), device)
     monkeypatch.setattr(measuring, "toolbox", lambda: tools)
     monkeypatch.setattr(measuring, "FAR", 1 << 20)
     fake = ctypes.CDLL(library)
@@ -86,14 +86,14 @@ def test_a_cpu_is_measured_with_the_threads_of_a_run(cpu):
     assert found.vector_flops > 0
     rates = [level.bytes_per_s for level in found.levels]
     assert rates == sorted(rates, reverse=True)
-    told = measuring._caches(2)  # not every machine says what caches it has
-    assert [level.name for level in found.levels] == ([*told, "memory"] if told else ["caches"])
+    known = measuring._caches(2)  # not every machine says what caches it has
+    assert [level.name for level in found.levels] == ([*known, "memory"] if known else ["caches"])
 
 
 def cache(folder, level, size, cpus, kind="Unified"):
     folder.mkdir(parents=True)
-    told = {"level": level, "type": kind, "size": f"{size}K", "shared_cpu_list": cpus}
-    for name, value in told.items():
+    known = {"level": level, "type": kind, "size": f"{size}K", "shared_cpu_list": cpus}
+    for name, value in known.items():
         (folder / name).write_text(f"{value}\n")
 
 
@@ -117,12 +117,6 @@ def test_without_sizes_of_caches_all_is_as_near_as_can_be(tmp_path, monkeypatch)
 
 
 # --- keeping
-
-
-def test_limits_survive_a_manifest(cpu):
-    again = store.limits_of({"limits": json.loads(json.dumps(cpu.to_json()))})
-    assert again == cpu
-    assert dataclasses.replace(again, vector_flops=2 * cpu.vector_flops) != cpu
 
 
 def test_a_run_keeps_the_limits_of_its_machine(lstm_bench, write_grid, tmp_path, monkeypatch, cpu):

@@ -185,18 +185,6 @@ def test_its_own_policy_stops_a_script_that_is_not_its_own(browser, file, tmp_pa
     tab.close()
 
 
-def test_a_click_on_a_heading_sorts_and_another_turns_it_over(open_page):
-    tab = open_page()
-    head = tab.locator("#cell-table thead th", has_text="latency")
-    for order in ("ascending", "descending"):
-        head.get_by_role("button").click()
-        assert head.get_attribute("aria-sort") == order
-        times = [seconds(t) for t in column(tab, "latency") if t != "-"]
-        assert times == sorted(times, reverse=order == "descending")
-        assert len(set(times)) > 1
-    assert tab.locator("#cell-table [aria-sort]").count() == 1
-
-
 def test_every_column_sorts_and_what_is_missing_comes_last(open_page):
     tab = open_page()
     choose(tab, "Hidden size", "8", "#cell-table")
@@ -273,16 +261,6 @@ def test_a_pair_that_is_not_alike_carries_a_warning(open_page):
     assert "do not do the same work" in tab.inner_text(".headline")
     choose(tab, "B, compared with A", "deepbench", "#picker")
     assert tab.inner_text(".headline") == "A and B are the same; choose two."
-
-
-def test_a_click_in_the_legend_hides_a_line_and_another_brings_it_back(open_page):
-    tab = open_page()
-    key = tab.locator("#lines .legend button", has_text="pytorch-amp")
-    key.click()
-    assert key.get_attribute("aria-pressed") == "false"
-    assert tab.locator("#lines .series").count() == len(TIMES) - 1
-    key.click()
-    assert tab.locator("#lines .series").count() == len(TIMES)
 
 
 def test_the_figure_follows_its_controls(open_page):
@@ -557,7 +535,7 @@ def test_a_shape_that_is_typed_gets_the_answer_of_advise(ladder_page, shape, acc
         == [f"{row['verdict']}{marks.get(row['implementation'], '')}" for row in expected.rows][:6]
     )
     note = tab.locator("#advice .note").first.inner_text()
-    assert ("was not measured" in note) != expected.measured
+    assert ("was not measured" in note) != expected.source.measured
     assert tab.inner_text("#advice pre").strip() == expected.advised["code"].strip()
 
 
@@ -573,11 +551,11 @@ def test_the_page_decides_as_advise_does_at_many_shapes(browser, monkeypatch, na
     guesses = estimates.left_out(summary.times(run.cells))  # the same for every shape
     monkeypatch.setattr(estimates, "left_out", lambda _: guesses)
     sizes = zip(*data["shapes"], strict=True)
-    ends = [(math.log(min(axis)), math.log(max(axis))) for axis in sizes]
+    ends = [(math.log(min(axis)), math.log(max(axis))) for axis in itertools.islice(sizes, 3)]
     draw = random.Random(1)
     shapes = [tuple(shape) for shape in data["shapes"][::3]]
     for _ in range(60):
-        hidden, batch, timesteps = (round(math.exp(draw.uniform(*two))) for two in ends[:3])
+        hidden, batch, timesteps = (round(math.exp(draw.uniform(*two))) for two in ends)
         shapes.append((hidden, batch, timesteps, hidden))
     assert len(shapes) >= 67
     asked = list(zip(shapes, itertools.cycle(("tf32", "half", "any")), strict=False))
@@ -606,7 +584,7 @@ def test_the_page_decides_as_advise_does_at_many_shapes(browser, monkeypatch, na
 
 
 @pytest.mark.parametrize(
-    ("typed", "told"),
+    ("typed", "answer"),
     [
         ("2048,1,100", "Outside of what was measured: hidden"),
         ("512,1,100,64", "Outside of what was measured: input over hidden"),
@@ -614,10 +592,10 @@ def test_the_page_decides_as_advise_does_at_many_shapes(browser, monkeypatch, na
         ("0,1,1", "Type hidden,batch,timesteps"),
     ],
 )
-def test_nothing_is_guessed_on_the_page_either(ladder_page, typed, told):
+def test_nothing_is_guessed_on_the_page_either(ladder_page, typed, answer):
     tab, _ = ladder_page
     tab.get_by_label("Shape: hidden,batch,timesteps").fill(typed)
-    assert tab.inner_text("#advice .answer").startswith(told)
+    assert tab.inner_text("#advice .answer").startswith(answer)
     assert tab.locator("#advice table").count() == 0
 
 

@@ -86,7 +86,7 @@ def part(name, count=1.0, kind="kernel"):
     return Part(name, kind, count, 1e-6)
 
 
-def of(timesteps, *parts):
+def families_of(timesteps, *parts):
     return families([part(*one) for one in parts], timesteps)
 
 
@@ -103,47 +103,55 @@ def test_an_operator_has_its_family(name, family):
 
 
 def test_copies_fills_and_phases_are_what_they_say():
-    assert of(9, ("memset", 1, "fill"), ("device to device", 1, "copy")) == ["fill", "copy"]
+    assert families_of(9, ("memset", 1, "fill"), ("device to device", 1, "copy")) == [
+        "fill",
+        "copy",
+    ]
     phases = [(name, 9, "phase") for name in ("input product", "recurrent product", "cell", "x")]
-    assert of(9, *phases) == ["input GEMM", "recurrent GEMM", "cell", "other"]
+    assert families_of(9, *phases) == ["input GEMM", "recurrent GEMM", "cell", "other"]
 
 
 @pytest.mark.parametrize("recurrent", [RECURRENT, GEMV, HALF])
 def test_products_are_told_apart_by_how_often_they_run(recurrent):
-    assert of(25, (INPUT, 1), (recurrent, 25), (CELL, 25)) == [
+    assert families_of(25, (INPUT, 1), (recurrent, 25), (CELL, 25)) == [
         *("input GEMM", "recurrent GEMM", "cell")
     ]
-    assert of(25, (recurrent, 25)) == ["recurrent GEMM"]  # the input is not projected
-    assert of(25, (recurrent, 24), (INPUT, 2)) == ["recurrent GEMM", "input GEMM"]
-    assert of(25, ("splitKreduce_kernel", 25), (recurrent, 25)) == ["recurrent GEMM"] * 2
-    assert of(25, (INPUT, 1), ("splitKreduce_kernel", 25), (recurrent, 50)) == [
+    assert families_of(25, (recurrent, 25)) == ["recurrent GEMM"]  # the input is not projected
+    assert families_of(25, (recurrent, 24), (INPUT, 2)) == ["recurrent GEMM", "input GEMM"]
+    assert families_of(25, ("splitKreduce_kernel", 25), (recurrent, 25)) == ["recurrent GEMM"] * 2
+    assert families_of(25, (INPUT, 1), ("splitKreduce_kernel", 25), (recurrent, 50)) == [
         *("input GEMM", "recurrent GEMM", "recurrent GEMM")
     ]
 
 
 def test_a_name_that_holds_both_products_is_called_neither():
-    assert of(25, (RECURRENT, 26)) == ["GEMM"]
-    assert of(25, (RECURRENT, 200)) == ["GEMM"]  # TensorFlow multiplies the inputs in every step
-    assert of(25, ("aten::linear", 1, "operator"), ("aten::addmm", 26, "operator"))[1] == "GEMM"
-    assert of(10, ("MatMul", 20, "operator")) == ["GEMM"]
-    assert of(10, ("MatMul (oneDNN)", 20, "operator")) == ["GEMM"]
-    assert of(10, ("Mul (oneDNN)", 10, "operator")) == ["cell"]
+    assert families_of(25, (RECURRENT, 26)) == ["GEMM"]
+    assert families_of(25, (RECURRENT, 200)) == [
+        "GEMM"
+    ]  # TensorFlow multiplies the inputs in every step
+    assert (
+        families_of(25, ("aten::linear", 1, "operator"), ("aten::addmm", 26, "operator"))[1]
+        == "GEMM"
+    )
+    assert families_of(10, ("MatMul", 20, "operator")) == ["GEMM"]
+    assert families_of(10, ("MatMul (oneDNN)", 20, "operator")) == ["GEMM"]
+    assert families_of(10, ("Mul (oneDNN)", 10, "operator")) == ["cell"]
 
 
 def test_two_products_at_every_step_are_told_apart_by_nothing():
     """TensorFlow's generic step on a CPU: both products are there, each under a name."""
     both = [(name, 50, "operator") for name in ("MatMul", "_FusedMatMul")]
-    assert of(50, *both) == ["GEMM", "GEMM"]
-    assert of(50, *both, ("MatMul_1", 1, "operator"))[2] == "input GEMM"
+    assert families_of(50, *both) == ["GEMM", "GEMM"]
+    assert families_of(50, *both, ("MatMul_1", 1, "operator"))[2] == "input GEMM"
 
 
 def test_one_timestep_does_not_tell_the_products_apart():
-    assert of(1, (INPUT, 1), (RECURRENT, 1), (CELL, 1)) == ["GEMM", "GEMM", "cell"]
+    assert families_of(1, (INPUT, 1), (RECURRENT, 1), (CELL, 1)) == ["GEMM", "GEMM", "cell"]
 
 
 @pytest.mark.parametrize("timesteps", [1, 2, 25])
 def test_beside_a_persistent_kernel_every_product_is_that_of_the_inputs(timesteps):
-    assert of(timesteps, (INPUT, 1), (STATIC, 1)) == ["input GEMM", "persistent"]
+    assert families_of(timesteps, (INPUT, 1), (STATIC, 1)) == ["input GEMM", "persistent"]
 
 
 def test_every_family_has_its_place():

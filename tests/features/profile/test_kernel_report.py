@@ -1,7 +1,6 @@
 """What `report --kernels` and the table of one cell say, and what they refuse to say."""
 
 import json
-import re
 
 import pytest
 from builders import KERNELS, OPERATORS, cell, operators, profile
@@ -32,12 +31,12 @@ def whole(*names, **more):
     return [(cell(name, shape), profile(**more)) for name in names for shape in SHAPES]
 
 
-def told(folder, *cells, form="table", **more):
+def written(folder, *cells, form="table", **more):
     return kernel_report.document(run_of(folder / "run", *cells), **more).written(form)
 
 
 def data(folder, *cells, **more):
-    return json.loads(told(folder, *cells, form="json", **more))
+    return json.loads(written(folder, *cells, form="json", **more))
 
 
 def line_of(text, start):
@@ -51,13 +50,6 @@ def test_the_split_is_latency_busy_gap_and_host():
     assert (one.active, one.moving, one.idle) == pytest.approx((0.15, 0.05, 0.8))
     assert one.active + one.moving + one.idle == pytest.approx(1)
     assert one.launching == pytest.approx(0.051)
-
-
-def test_in_the_profiled_call_busy_gap_and_host_are_the_wall_time():
-    made = profile(busy=200e-6, wall=1.2e-3)
-    outside = made.wall_s - made.span_s
-    assert made.busy_s + made.gap_s + outside == pytest.approx(made.wall_s)
-    assert Split(cell("a"), made).slowed == pytest.approx(0.2)  # what the split leaves unexplained
 
 
 def test_a_row_is_the_median_over_the_shapes_that_all_rows_have(tmp_path):
@@ -105,7 +97,7 @@ def test_the_parts_of_each_row_come_with_family_and_share(tmp_path):
         ("cell", pytest.approx(0.3)),
         ("input GEMM", pytest.approx(0.1)),
     ]
-    assert "sm80_xmma" not in told(tmp_path / "again", *whole("deepbench"), top=2)
+    assert "sm80_xmma" not in written(tmp_path / "again", *whole("deepbench"), top=2)
 
 
 def test_only_the_chosen_shapes_count(tmp_path):
@@ -127,8 +119,8 @@ def test_profiling_that_slowed_calls_is_said_in_figures(tmp_path):
     cells = [(cell("a", (8, 1, t)), profile(wall=w * 1e-3)) for t, w in enumerate(walls, 1)]
     cells.append((cell("a", (8, 1, 9), latency=150e-6), profile(busy=9e-5, wall=9e-4)))  # too short
     run = run_of(tmp_path / "run", *cells)
-    (line,) = kernel_report.check_lines(profiled_cells.read(run).good)
-    assert line.startswith("3 of 5 cells over 200 us were slower by more than 10% when profiled")
+    line = kernel_report.check(profiled_cells.read(run).good)
+    assert line.startswith("3 of 5 cells over 200 us took more than 10% longer or shorter when")
     assert "(21% in the median, 38% at most)" in line
 
 
@@ -146,7 +138,7 @@ def test_a_cell_busy_for_longer_than_its_call_is_busy_all_the_time(tmp_path):
 def test_a_profile_of_a_cell_without_a_time_makes_up_for_none_that_is_missing(tmp_path):
     wrong = cell("a", latency=None, status="wrong"), profile()
     cells = [*whole("b"), (cell("c"), None), (cell("d"), None), wrong]
-    assert "2 cells with times were not profiled" in told(tmp_path, *cells)
+    assert "not profiled: 2 cells with times" in written(tmp_path, *cells)
 
 
 def test_a_profile_with_a_problem_is_never_shown(tmp_path):
@@ -167,7 +159,7 @@ def test_a_profile_with_a_problem_is_never_shown(tmp_path):
         "the profiled call has no time": 1,
     }
     assert [row["implementation"] for row in found["where"]] == ["good"]
-    assert "latency" not in told(tmp_path / "only", *bad)
+    assert "latency" not in written(tmp_path / "only", *bad)
 
 
 def test_a_control_is_not_a_row(tmp_path):
@@ -181,22 +173,6 @@ def test_a_run_without_profiles_says_what_to_type(tmp_path):
         LstmBenchError, match=r"no cell .* 1 cell; .*lstm-bench grid GRID --profile"
     ):
         kernel_report.document(run)
-
-
-def test_a_run_without_profiles_names_those_beside_it_that_have_some(tmp_path):
-    run = run_of(tmp_path / "plain", (cell("a"), None))
-    run_of(tmp_path / "looked at", (cell("a"), profile()))
-    typed = f"`lstm-bench report --kernels --run 'looked at' --results {tmp_path}`"
-    with pytest.raises(LstmBenchError, match=re.escape(f"; profiled are: looked at; {typed}")):
-        kernel_report.document(run)
-
-
-def test_a_profiled_run_of_which_shapes_were_chosen_names_no_other(tmp_path):
-    run_of(tmp_path / "other", (cell("a"), profile()))
-    cells = ((cell("a"), profile()), (cell("a", (128, 1, 10)), None))
-    with pytest.raises(LstmBenchError, match="none of the chosen") as caught:
-        kernel_report.document(run_of(tmp_path / "run", *cells), conditions=["hidden=128"])
-    assert "other" not in str(caught.value)
 
 
 ORDERS = {
@@ -315,7 +291,7 @@ def test_every_format_takes_it_and_the_table_fits_a_page(tmp_path, form):
     ]
     cells = whole(LONG, busy=8.99e-3, parts=parts, wall=9.99e-3)
     cells += [(cell(LONG + "@1", s, device="cpu"), operators(parts)) for s in SHAPES]
-    text = told(tmp_path, *cells, form=form)
+    text = written(tmp_path, *cells, form=form)
     assert text
     if form == "table":
         assert max(map(len, text.splitlines())) <= 100

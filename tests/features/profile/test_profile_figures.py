@@ -1,10 +1,9 @@
 """What the figures of profiles draw is what the profiles say."""
 
 import io
-import itertools
 
 import pytest
-from builders import cell, operators, profile
+from builders import cell, no_text_meets_another, operators, profile
 from builders import profiled as run_of
 from matplotlib import colors
 from matplotlib.text import Text
@@ -12,7 +11,6 @@ from matplotlib.text import Text
 from lstm_bench.features.profile import figures as profile_figures
 from lstm_bench.features.profile.families import FAMILIES
 from lstm_bench.model.profile import Activity, Part
-from lstm_bench.model.types import LstmBenchError
 from lstm_bench.report.colours import contrast
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -86,16 +84,7 @@ def test_no_two_texts_overlap_and_none_leaves_the_page(tmp_path, rows):
     made = run(tmp_path, *names, parts=parts, busy=8e-4, kernel_s=4e-4)
     for figure in profile_figures.drawn(made).values():
         figure.savefig(io.BytesIO(), dpi=figure.dpi)
-        boxes = [
-            text.get_window_extent()
-            for text in figure.findobj(Text)
-            if text.get_text() and text.get_visible()
-        ]
-        for one, other in itertools.combinations(boxes, 2):
-            assert not one.padded(-1).overlaps(other.padded(-1))
-        for box in boxes:
-            assert figure.bbox.x0 <= box.x0
-            assert box.x1 <= figure.bbox.x1
+        no_text_meets_another(figure)
 
 
 def test_every_family_has_a_colour_of_its_own_that_shows_on_white():
@@ -141,9 +130,3 @@ def test_a_timeline_is_the_call_of_median_length(tmp_path, ending):
     assert drawn[profile_figures.GREY] == [pytest.approx((1, 2))]
     heights = {round(p.vertices[:, 1].min(), 3) for bar in ax.collections for p in bar.get_paths()}
     assert len(heights) == 3  # the host, and two lanes
-
-
-def test_a_timeline_says_which_files_it_can_write(tmp_path):
-    activities, window = call(0)
-    with pytest.raises(LstmBenchError, match=r"found \.gif, expected one of \.svg"):
-        profile_figures.timeline(activities, [window], tmp_path / "x.gif")

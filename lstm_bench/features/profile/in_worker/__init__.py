@@ -6,13 +6,12 @@ on a CPU   the framework's own profiler, or the phases that the baseline knows o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lstm_bench.features.profile.in_worker import cupti
-from lstm_bench.features.profile.summary import summary
+from lstm_bench.features.profile.summary import Profiled, summary
 from lstm_bench.model.demangle import readable
-from lstm_bench.model.profile import Activity, Profile, Window
+from lstm_bench.model.profile import Profile
 from lstm_bench.model.types import to_json
 from lstm_bench.model.units import clipped
 from lstm_bench.worker import timing
@@ -27,15 +26,6 @@ ONCE_S = 0.1  # a call that takes so long is made once
 EARLY, EARLY_S = 4, 0.02  # calls to be thrown away: so many at most, and for so long
 
 
-@dataclass
-class Trace:
-    """A profile and, where the profiler tells, all that happened in time."""
-
-    profile: Profile
-    activities: list[Activity] = field(default_factory=list)
-    windows: list[Window] = field(default_factory=list)
-
-
 def calls_for(call_s: float) -> int:
     """Besides the one that tells of the launches."""
     if call_s > ONCE_S:
@@ -48,29 +38,31 @@ def early_for(call_s: float) -> int:
     return min(EARLY, int(EARLY_S / max(call_s, 1e-9)))
 
 
-def profile(session: Session, call_s: float, device: str) -> Trace:
+def profile(session: Session, call_s: float, device: str) -> Profiled:
     """Take one call of the session apart; a profiler that fails is a profile with a problem."""
     calls = calls_for(call_s)
     try:
         if device == "cpu":
             operators = session.operators(calls)
-            return Trace(operators or _nothing(device, "no profiler: this one has none of its own"))
+            return Profiled(
+                operators or _nothing(device, "no profiler: this one has none of its own")
+            )
         try:
-            return Trace(*cupti.collect(session.call, session.wait, calls, early_for(call_s)))
+            return Profiled(*cupti.collect(session.call, session.wait, calls, early_for(call_s)))
         except cupti.Absent as absent:
             return _by_framework(session, calls, str(absent))
     except Exception as error:  # the times of this cell are taken and must not be lost
         text = str(error).strip().splitlines() or [""]
-        return Trace(_nothing(device, f"the profiler failed: {type(error).__name__}: {text[0]}"))
+        return Profiled(_nothing(device, f"the profiler failed: {type(error).__name__}: {text[0]}"))
 
 
-def _by_framework(session: Session, calls: int, reason: str) -> Trace:
+def _by_framework(session: Session, calls: int, reason: str) -> Profiled:
     traced = session.activities(calls)
     if traced is None:
-        return Trace(_nothing("cuda", reason))
+        return Profiled(_nothing("cuda", reason))
     profile = summary(*traced, session.profiler, readable=readable)
     profile.instead = reason
-    return Trace(profile, *traced)
+    return Profiled(profile, *traced)
 
 
 def _nothing(device: str, problem: str) -> Profile:

@@ -78,7 +78,7 @@ def collect(
 
 
 def _inside(activity: Activity, windows: list[Window]) -> bool:
-    """Whether it is of a call that counts: those before the first or the last were thrown away."""
+    """True for a call that counts: those before the first or the last were thrown away."""
     thrown_away = windows[-2][1] < activity.start_ns < windows[-1][0]
     return activity.start_ns >= windows[0][0] and not thrown_away
 

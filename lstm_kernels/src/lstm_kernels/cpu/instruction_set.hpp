@@ -5,14 +5,15 @@
 #include <stdexcept>
 #include <string>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GNUC__)
 #define LSTM_KERNELS_X86 1
-#if defined(__linux__) && __GNUC__ >= 11
+#include <cpuid.h>
+#if defined(__linux__) && (defined(__clang__) || __GNUC__ >= 11)
 #define LSTM_KERNELS_TILES 1
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
-#elif defined(__aarch64__) && defined(__GNUC__) && !defined(__clang__)
+#elif defined(__aarch64__) && defined(__GNUC__) && defined(__linux__)
 #define LSTM_KERNELS_ARM 1
 #include <sys/auxv.h>
 #endif
@@ -31,12 +32,30 @@ enum class InstructionSet { portable };
 constexpr const char* InstructionSets[] = {"portable"};
 #endif
 
+#if LSTM_KERNELS_X86
+// Bits of the processor's own account of itself; the compiler's runtime, which knows their names, is not in every library.
+enum Register { eax, ebx, ecx, edx };
+static inline bool cpu_has(unsigned leaf, unsigned part, Register which, unsigned bit) {
+    unsigned found[4] = {};
+    return __get_cpuid_count(leaf, part, &found[eax], &found[ebx], &found[ecx], &found[edx]) && (found[which] >> bit & 1);
+}
+// Registers that the system keeps for each process.
+static inline bool kept(unsigned registers) {
+    unsigned low = 0, high = 0;
+    if (cpu_has(1, 0, ecx, 27)) asm("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low & registers) == registers;
+}
+#ifndef HAS
+#define HAS(leaf, part, which, bit) cpu_has(leaf, part, which, bit)
+#endif
+#endif
+
 // Linux keeps the tiles of AMX from a process that has not asked for them.
 static inline bool has_tiles() {
 #if LSTM_KERNELS_TILES
     constexpr int Ask = 0x1023, TileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-    static const bool allowed = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
-                                __builtin_cpu_supports("amx-int8") && syscall(SYS_arch_prctl, Ask, TileData) == 0;
+    static const bool allowed = HAS(7, 0, edx, 22) && HAS(7, 0, edx, 24) && HAS(7, 0, edx, 25) &&  // bf16, tiles, int8
+                                syscall(SYS_arch_prctl, Ask, TileData) == 0;
     return allowed;
 #else
     return false;
@@ -45,10 +64,11 @@ static inline bool has_tiles() {
 
 static inline InstructionSet best_instruction_set() {
 #if LSTM_KERNELS_X86
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return InstructionSet::sse2;
-    if (!__builtin_cpu_supports("avx512f")) return InstructionSet::avx2;
-    if (!__builtin_cpu_supports("avx512vnni")) return InstructionSet::avx512;
-    if (!__builtin_cpu_supports("avx512bf16")) return InstructionSet::avx512_vnni;
+    constexpr unsigned Halves = 0x6, Wide = 0xe6;  // of AVX, of AVX-512
+    if (!HAS(7, 0, ebx, 5) || !HAS(1, 0, ecx, 12) || !kept(Halves)) return InstructionSet::sse2;  // AVX2, FMA
+    if (!HAS(7, 0, ebx, 16) || !kept(Wide)) return InstructionSet::avx2;                          // AVX-512 F
+    if (!HAS(7, 0, ecx, 11)) return InstructionSet::avx512;                                       // VNNI
+    if (!HAS(7, 1, eax, 5)) return InstructionSet::avx512_vnni;                                   // BF16
     return has_tiles() ? InstructionSet::amx : InstructionSet::avx512_bf16;
 #elif LSTM_KERNELS_ARM
     constexpr unsigned long Dot = 1UL << 20, Bf16 = 1UL << 14;  // HWCAP_ASIMDDP, HWCAP2_BF16

@@ -19,7 +19,6 @@
 
 #include <chrono>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -59,7 +58,7 @@ public:
     }
 
     void load(const Arrays& a) {
-        Memory& m = memory();
+        Memory& m = *memory_;
         store(m.x, a.x, shape_.timesteps * shape_.batch, shape_.input, input_depth_);
         start_from(a.h0, a.c0);
         team_->run([&](int thread) {
@@ -70,19 +69,23 @@ public:
     }
 
     // From here on each call starts from the states that the one before has left; the next one from these.
-    void carry(const float* h0, const float* c0) {
-        start_from(h0, c0);
+    void carry(const Array& h0, const Array& c0) {
+        const size_t state = sizeof(float) * shape_.batch * shape_.hidden;
+        if (h0.bytes != state || c0.bytes != state) throw std::invalid_argument("h0 or c0 does not have the size of " + shape_.text());
+        start_from(static_cast<const float*>(h0.data), static_cast<const float*>(c0.data));
         carries_ = true;
     }
+
+    void wait() const {}  // a call is over when it returns
 
     void forward() {
         prepare("forward()");
         team_->run([&](int thread) { forward<false>(*memory_, thread, nullptr); });
     }
 
-    // Seconds that a call spends in each phase, as the calling thread sees it: together they are the call.
+    // Seconds that a call spends in each `Phase`, as the calling thread sees it: together they are the call.
     // Waiting is what it does when other threads are later than itself, and what waking them takes.
-    std::map<std::string, double> phases(int calls) {
+    void phases(int calls, double* seconds) {
         prepare("phases()");
         if (calls < 1) throw std::invalid_argument("calls must be at least 1, found " + std::to_string(calls));
         std::vector<Watch> watches(plan_.threads());
@@ -96,11 +99,8 @@ public:
             });
             watches[0].lap(Wait);
         }
-        const char* const names[Phases] = {"input product", "recurrent product", "cell", "wait"};
-        std::map<std::string, double> seconds;
         for (int phase = 0; phase < Phases; ++phase)
-            seconds[names[phase]] = std::chrono::duration<double>(watches[0].spent[phase]).count() / calls;
-        return seconds;
+            seconds[phase] = std::chrono::duration<double>(watches[0].spent[phase]).count() / calls;
     }
 
     // Throughput: calls back to back. A call on a CPU is over when it returns, so there is no queue to drain.
@@ -112,31 +112,22 @@ public:
     }
 
     // What the last call has left, as floats.
-    void copy_outputs(float* output, float* h_last, float* c_last) {
-        Memory& m = memory();
-        fetch(output, m.output, shape_.timesteps * shape_.batch);
-        fetch(h_last, m.h_last, shape_.batch);
+    void copy_outputs(void* output, void* h_last, void* c_last) const {
+        const Memory& m = *memory_;
+        fetch(static_cast<float*>(output), m.output, shape_.timesteps * shape_.batch);
+        fetch(static_cast<float*>(h_last), m.h_last, shape_.batch);
         std::memcpy(c_last, m.c_last.get(), m.c_last.bytes());
     }
 
-    std::map<std::string, size_t> sizes() {
-        Memory& m = memory();
+    Sizes sizes() const {
+        const Memory& m = *memory_;
         size_t weights = 0, workspace = 0;
         for (const Slice& s : m.slices) weights += s.w_ih.bytes() + s.w_hh.bytes() + s.bias.bytes();
         for (const Scratch& s : m.scratch)
             workspace += s.gates.bytes() + s.x.bytes() + s.x_steps.bytes() + s.h.bytes() + s.h_steps.bytes();
-        return {{"weights", weights},
-                {"inputs", m.x.bytes() + m.h0.bytes() + m.c0.bytes()},
-                {"outputs", m.output.bytes() + m.h_last.bytes() + m.c_last.bytes()},
-                {"workspace", workspace}};
+        return {weights, m.x.bytes() + m.h0.bytes() + m.c0.bytes(), m.output.bytes() + m.h_last.bytes() + m.c_last.bytes(), workspace};
     }
 
-    void release() {
-        team_.reset();
-        memory_.reset();
-    }
-
-    const Shape& shape() const { return shape_; }
     const Plan& plan() const { return plan_; }
 
 private:
@@ -204,11 +195,6 @@ private:
         return m;
     }
 
-    Memory& memory() {
-        if (!memory_) throw std::runtime_error("this Lstm was released");
-        return *memory_;
-    }
-
     // Floats to rows of words; what fills up a word is zero.
     void store(Words& to, const float* from, size_t rows, size_t values, size_t depth) const {
         if (precision_ != Precision::bf16) {
@@ -233,7 +219,7 @@ private:
     }
 
     void start_from(const float* h0, const float* c0) {
-        Memory& m = memory();
+        Memory& m = *memory_;
         store(m.h0, h0, shape_.batch, shape_.hidden, depth_);
         std::memcpy(m.c0.get(), c0, m.c0.bytes());
         left_ = false;
@@ -259,7 +245,7 @@ private:
     }
 
     void prepare(const char* call) {
-        Memory& m = memory();
+        Memory& m = *memory_;
         if (!loaded_) throw std::logic_error(std::string("load() comes before ") + call);
         if (carries_ && left_) {
             std::swap(m.h0, m.h_last);

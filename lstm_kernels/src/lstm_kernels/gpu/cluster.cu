@@ -80,29 +80,29 @@ struct Cluster {
     }
 
     __device__ __forceinline__ const unsigned char* receive(int t, int chunk, int) {
-        if (t) {
-            unsigned came = 0;
-            while (true) {
-                asm volatile(
+        if (t && !patience.lost()) {
+            unsigned came;
+            do asm volatile(
                     "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                     : "=r"(came)
                     : "r"(bar(t, chunk)), "r"((t - 1) >> 1 & 1)
                     : "memory");
-                if (came || patience.over()) break;
-            }
+            while (!came && !patience.over());
             patience.done();
-            if (threadIdx.x == 0 && t + 2 < call.timesteps) expect(t, chunk);
+            if (threadIdx.x == 0 && t + 2 < call.timesteps && !patience.lost()) expect(t, chunk);
         }
         return buffer(t, chunk);
     }
 
+    __device__ float poison() const { return patience.poison(); }
+
     // Eight lanes have the words of one sequence's octet. Each gathers all of them, and sends them to some blocks;
-    // with SPLIT even lanes do so for the high halves, odd ones for the low.
+    // with SPLIT even lanes do so for the high halves, odd ones for the low. Who gave up would overtake others: he sends no more.
     __device__ __forceinline__ void send(int t, int chunk, int sequence, unsigned word) const {
         const int odd = SPLIT ? at.lane & 1 : 0, from = (at.lane & 24) + odd, sender = at.lane % 8 / COPIES;
         const unsigned w0 = __shfl_sync(0xFFFFFFFF, word, from), w1 = __shfl_sync(0xFFFFFFFF, word, from + 2),
                        w2 = __shfl_sync(0xFFFFFFFF, word, from + 4), w3 = __shfl_sync(0xFFFFFFFF, word, from + 6);
-        if (sequence >= at.here(chunk)) return;
+        if (sequence >= at.here(chunk) || patience.lost()) return;
         const unsigned to = local(buffer(t + 1, chunk)) + (odd * (K / 8) + at.octet()) * OCTET_BYTES + sequence * 16;
         const unsigned signal = bar(t + 1, chunk);
 #pragma unroll
@@ -121,6 +121,7 @@ struct Cluster {
     }
 #else
     __device__ __forceinline__ const unsigned char* receive(int t, int chunk, int) const { return buffer(t, chunk); }
+    __device__ static float poison() { return 0.0f; }
 
     __device__ __forceinline__ void send(int t, int chunk, int sequence, unsigned word) const {
         const int copy = at.lane & 1;

@@ -50,8 +50,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         asm("cvt.rn.f16.f32 %0, %1;" : "=h"(hi) : "f"(value));
         asm("cvt.f32.f16 %0, %1;" : "=f"(back) : "h"(hi));
         asm("cvt.rn.f16.f32 %0, %1;" : "=h"(lo) : "f"(value - back));
-        high[(size_t)row * padded + i] = hi;
-        low[(size_t)row * padded + i] = lo;
+        // Infinity is multiplied once, and by w_hi: by both halves of w it may be NaN.
+        const bool infinite = (hi & 0x7FFF) == 0x7C00;
+        high[(size_t)row * padded + i] = infinite ? 0 : hi;
+        low[(size_t)row * padded + i] = infinite ? hi : lo;
     }
 }
 

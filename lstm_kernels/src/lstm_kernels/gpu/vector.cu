@@ -9,9 +9,9 @@
 // gate, and sends h. Meanwhile the others wait for the next h already.
 //
 // How h travels (EXCHANGE):
-//   THROUGH_L2  between any blocks, as in whole_gpu.cu: |h| < 2, so the highest bit of the exponent is free and
-//               says in which turn a number was written. Who needs it reads it until it has the right turn. Octets lie
-//               SPREAD bytes apart, so that not all blocks look at the same few slices of the L2 cache.
+//   THROUGH_L2  between any blocks, as in whole_gpu.cu, but each number has the turn in which it was written in its
+//               lowest bit: h loses 2^-23 of itself, less than where it travels as halves. Octets lie SPREAD bytes
+//               apart, so that not all blocks look at the same few slices of the L2 cache.
 //   IN_WORDS    in a cluster (or one block), the same through distributed shared memory
 // A warp waits as one: no lane goes on, or leaves the loop, before all of them have what they need.
 // There are two buffers for each sequence. No block can overtake another: to compute h(t+2), which goes where h(t)
@@ -38,7 +38,7 @@ constexpr int WARPS = GROUPS * SLICES;          // that multiply
 constexpr int THREADS = (WARPS + GROUPS) * 32;  // and one warp for the cells of each octet
 constexpr int PIECES = K / SLICES / 32;         // of four columns, per lane
 constexpr int OWNED = BLOCKS * GROUPS;          // octets that exist: above them K is padding
-constexpr unsigned TURN_BIT = 0x40000000u;
+constexpr unsigned TURN_BIT = 1;
 constexpr unsigned ALL = 0xFFFFFFFF;
 
 static_assert(K % (32 * SLICES) == 0 && K / 8 >= OWNED && GROUPS < 16, "impossible sizes");
@@ -69,7 +69,6 @@ __device__ __forceinline__ unsigned local(const void* p) { return (unsigned)__cv
 // Buffers start as zeros, so the first turn in each sets the bit.
 __device__ __forceinline__ unsigned mark(unsigned turn) { return turn & 2 ? 0 : TURN_BIT; }
 
-// A NaN has the turn's bit, and would be waited for: it goes out as some number, and stays in y and in its own cell.
 __device__ __forceinline__ unsigned marked(float h, unsigned turn) { return __float_as_uint(h) & ~TURN_BIT | mark(turn); }
 
 __device__ __forceinline__ bool has(const uint4& v, unsigned wanted) {
@@ -265,7 +264,9 @@ __device__ __forceinline__ void multiply(const Call& call, const Place& at, Exch
                     h[piece] = make_float4(value(0), value(1), value(2), value(3));
                 }
             }
-            float sum[8] = {};
+            float sum[8];
+#pragma unroll
+            for (int row = 0; row < 8; ++row) sum[row] = exchange.patience.poison();
 #pragma unroll
             for (int piece = 0; piece < PIECES; ++piece)
 #pragma unroll

@@ -49,7 +49,8 @@ constexpr int RING_AT = TILES * SLICES * REST;
 constexpr int STAGE_AT = RING_AT + RING * SLOT;         // a packet on its way out
 constexpr int SUMS_AT = STAGE_AT + TILES * PACKET;
 constexpr int BARS_AT = SUMS_AT + (SLICES > 1 ? CELLS * MATH * 16 : 0);
-constexpr int STATE_AT = BARS_AT + 16 * RING;           // [chunk][cell][thread] of c
+constexpr int LOST_AT = BARS_AT + 16 * RING;            // set when the block gives up: it sends no more
+constexpr int STATE_AT = LOST_AT + 16;                  // [chunk][cell][thread] of c
 
 static_assert(SLICES <= 2 && PRODUCERS % (SLOT_STEPS * SLICES) == 0 && HELD <= FRAGMENTS &&
                   RING >= 2 * SLICES && (RING == 2 * SLOTS || (SLOTS % RING == 0 && RING % SLICES == 0)) && (RING <= 32 || SLOTS <= 32),
@@ -83,11 +84,18 @@ __device__ __forceinline__ bool passed(unsigned signal, unsigned phase) {
     return yes;
 }
 
-__device__ __forceinline__ void await(unsigned signal, unsigned phase, Patience& patience) {
+// Who gives up says so at `lost`.
+__device__ __forceinline__ void await(unsigned signal, unsigned phase, Patience& patience, unsigned lost) {
     if (patience.lost()) return;
-    unsigned yes;
-    do asm volatile(PASSED("try_wait") : "=r"(yes) : "r"(signal), "r"(phase) : "memory");
-    while (!yes && !patience.over());
+    while (true) {
+        unsigned yes;
+        asm volatile(PASSED("try_wait") : "=r"(yes) : "r"(signal), "r"(phase) : "memory");
+        if (yes) break;
+        if (patience.over()) {
+            asm volatile("st.volatile.shared.u32 [%0], 1;" ::"r"(lost) : "memory");
+            break;
+        }
+    }
     patience.done();
 }
 
@@ -175,8 +183,11 @@ __device__ __forceinline__ void load(const Call& call, const Exchange& exchange,
     linger(patience);
 }
 
-// One of two warps that send what tiles have packed.
-__device__ __forceinline__ void send(const Call& call, const Exchange& exchange, int first_producer, int sender, const unsigned char* stage) {
+// One of two warps that send what tiles have packed. Once the block is lost it waits for nobody: what it sent would count as
+// what others have not sent yet.
+__device__ __forceinline__ void send(const Call& call, const Exchange& exchange, int first_producer, int sender, const unsigned char* shared) {
+    const unsigned char* stage = shared + STAGE_AT;
+    const volatile unsigned* lost = reinterpret_cast<const unsigned*>(shared + LOST_AT);
     const int total = call.timesteps * exchange.chunks, lane = threadIdx.x % 32;
     int t = 0, chunk = 0;
 #pragma unroll 1
@@ -188,10 +199,11 @@ __device__ __forceinline__ void send(const Call& call, const Exchange& exchange,
             uint4* to = reinterpret_cast<uint4*>(exchange.packet(t, chunk, first_producer + tile));
 #pragma unroll 4
             for (int i = lane; i < PACKET / 16; i += 32) to[i] = from[i];
+            const bool counts = lane == 0 && !*lost;
             if (turn + 1 < total) arrive(UNPACKED + tile, TILE_THREADS + 32);
             asm volatile("fence.proxy.async.global;" ::: "memory");  // for the copy engines that will read it
             __syncwarp();
-            if (lane == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(exchange.sent + chunk * Exchange::LINE) : "memory");
+            if (counts) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(exchange.sent + chunk * Exchange::LINE) : "memory");
         }
         if (++chunk == exchange.chunks) chunk = 0, ++t;
     }
@@ -228,19 +240,20 @@ struct Product {
         else multiply(d, factor(rest, (f - before(f)) * FRAGMENT_BYTES, 1024), b, more);
     }
 
-    // One slot. With SPLIT the low halves of the weights are multiplied by the high ones of h alone, which come first.
-    __device__ __forceinline__ void slot(float (&d)[WIDTH / 2], int number, unsigned h, bool fresh) const {
+    // One slot. With SPLIT the low halves of the weights are multiplied by the high ones of h alone, which come first. These
+    // products have sums of their own: PTX orders those on the same sums only if all have the same shape.
+    __device__ __forceinline__ void slot(float (&d)[WIDTH / 2], float (&e)[SEQUENCES / 2], int number, unsigned h, bool fresh) const {
+        const int first = number * SLOT_STEPS * COPIES, at = Ring::offset(number * SLICES);
         begin();
 #pragma unroll
         for (int i = 0; i < SLOT_STEPS; ++i) {
-            const int f = (number * SLOT_STEPS + i) * COPIES, at = Ring::offset(number * SLICES) + i * PACKET;
-            add(d, f, h, at, i || !fresh);
-            if (SPLIT) add(reinterpret_cast<float(&)[SEQUENCES / 2]>(d), f + COPIES - 1, h, at, true);
+            add(d, first + i * COPIES, h, at + i * PACKET, i || !fresh);
+            if (SPLIT) add(e, first + i * 2 + 1, h, at + i * PACKET, i);
         }
         commit();
     }
 
-    __device__ __forceinline__ void operator()(float (&sum)[SEQUENCES / 2], const Ring& ring, Patience& patience) const {
+    __device__ __forceinline__ void operator()(float (&sum)[SEQUENCES / 2], const Ring& ring, Patience& patience, unsigned lost) const {
         constexpr int COUNT = STEPS / SLOT_STEPS;
         const bool signals = threadIdx.x % 32 == 0;
         const unsigned h = uniform(ring.first()) >> 4, bars = uniform(ring.first_signal());
@@ -249,24 +262,29 @@ struct Product {
             if (signals && !patience.lost())
                 asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bars + Ring::signal(number * SLICES) + Ring::EMPTY) : "memory");
         };
-        float d[WIDTH / 2];
+        float d[WIDTH / 2], e[SEQUENCES / 2] = {};
 #pragma unroll
         for (int i = 0; i < WIDTH / 2; ++i) d[i] = 0;
 #pragma unroll
-        for (int i = 0; i < SEQUENCES / 2; ++i) sum[i] = 0;
-#pragma unroll
         for (int number = 0; number < COUNT; ++number) {
-            await(bars + Ring::signal(number * SLICES), ring.phase(number * SLICES), patience);
-            slot(d, number, h, SPLIT || !number);
-            if (SPLIT || number + 1 == COUNT) finish<0>(d);
+            await(bars + Ring::signal(number * SLICES), ring.phase(number * SLICES), patience, lost);
+            slot(d, e, number, h, SPLIT || !number);
+            const bool last = number + 1 == COUNT;
+            if (SPLIT || last) finish<0>(d);
             else asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-            if (SPLIT || number + 1 == COUNT) {
+            if (SPLIT) finish<0>(e);
+            if (SPLIT || last) {
                 // Tensor cores cut off when they add: with SPLIT the sums of a slot are taken out, and added in plain fp32.
+                const float poison = patience.poison();
 #pragma unroll
-                for (int i = 0; i < SEQUENCES / 2; ++i) sum[i] += SPLIT ? d[i] + d[SEQUENCES / 2 * (COPIES - 1) + i] : d[i];
+                for (int i = 0; i < SEQUENCES / 2; ++i) {
+                    const float more = SPLIT ? d[i] + (d[SEQUENCES / 2 * (COPIES - 1) + i] + e[i]) : d[i];
+                    sum[i] = SPLIT && number ? sum[i] + more : more;
+                    if (last) sum[i] += poison;
+                }
             }
             if (!SPLIT && number) leave(number - 1);
-            if (SPLIT || number + 1 == COUNT) leave(number);
+            if (SPLIT || last) leave(number);
         }
     }
 };
@@ -284,6 +302,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const _
     const unsigned before = *static_cast<volatile unsigned*>(exchange.turns);
 
     if (threadIdx.x == 0) {
+        *reinterpret_cast<unsigned*>(shared + LOST_AT) = 0;
         for (int i = 0; i < RING; ++i) {
             asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(base + BARS_AT + 8 * i));
             asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(base + BARS_AT + 8 * (RING + i)), "r"(TILES * 4));
@@ -294,7 +313,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const _
     if (threadIdx.x >= MATH) {
         if (MOVES_REGISTERS) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(OF_MOVERS));
         if (warp < 2) load(call, exchange, before, warp, ring, patience);
-        else send(call, exchange, rank * TILES, warp - 2, shared + STAGE_AT);
+        else send(call, exchange, rank * TILES, warp - 2, shared);
         return;
     }
     if (MOVES_REGISTERS) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MOVES_REGISTERS ? OF_OTHERS : OF_MOVERS));
@@ -353,7 +372,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const _
                                  : "l"(call.projected + t * all + index(chunk, n)));
             }
             float sum[SEQUENCES / 2];
-            product(sum, ring, patience);
+            product(sum, ring, patience, base + LOST_AT);
             ++ring.turn;
 
             // With two slices each has the cells of half of the sequences, and gives its sums of the others away.

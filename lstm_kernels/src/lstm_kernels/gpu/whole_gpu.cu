@@ -1,9 +1,9 @@
 // The whole-GPU family: a team is as many blocks as the layer needs, all of a GPU's or a part of them, and h
 // travels through the L2 cache. For layers that no cluster can hold, and for GPUs without clusters.
 //
-// There are no flags and no fences. |h| < 2, so the highest bit of the exponent of every 16-bit value is
-// free: it says in which turn the value was written. Who needs h(t) reads it until all words carry the turn
-// that he waits for; a word is data and flag at once, so nothing depends on the order of two stores. There are
+// There are no flags and no fences. A word of 32 bits has h of two units. |h| < 2, so the highest bit of the exponent of
+// the second is free, unless it is NaN: it says in which turn the word was written. Who needs h(t) reads it until all words
+// carry the turn that he waits for; a word is data and flag at once, so nothing depends on the order of two stores. There are
 // two buffers. No block can overtake another: to compute h(t+2), which goes where h(t) was, it needs h(t+1)
 // of all others, and they write that after they have read h(t). The count of turns goes on from call to call.
 //
@@ -20,7 +20,8 @@
 
 #include "step.cuh"
 
-constexpr unsigned TURN_BITS = 0x40004000u;
+constexpr unsigned TURN_BIT = 0x40000000u;
+constexpr unsigned NOTHING = 0x7FFF;  // a word whose first unit is NaN
 constexpr int PACKET = SEQUENCES * COPIES * OWNED * 16;  // bytes of one chunk of h in L2: [sequence][copy][octet]
 
 struct WholeGpu {
@@ -48,8 +49,8 @@ struct WholeGpu {
     }
 
     __device__ unsigned char* packet(unsigned turn, int chunk) const { return packets + ((turn & 1) * (size_t)chunks + chunk) * PACKET; }
-    // Memory starts as zeros, so the first turn in each buffer sets the bits.
-    __device__ static unsigned mark(unsigned turn) { return turn & 2 ? 0 : TURN_BITS; }
+    // Memory starts as zeros, so the first turn in each buffer sets the bit.
+    __device__ static unsigned mark(unsigned turn) { return turn & 2 ? 0 : TURN_BIT; }
 
     __device__ void start() {
         for (int i = threadIdx.x; i < STAGES * H_BYTES / 16; i += THREADS) reinterpret_cast<uint4*>(stage)[i] = make_uint4(0, 0, 0, 0);
@@ -94,17 +95,21 @@ struct WholeGpu {
                     if (!missing || patience.over()) break;
                 }
                 patience.done();
+                const unsigned lost = patience.lost() ? NOTHING : 0;
+                const auto plain = [&](unsigned word) { return word & ~TURN_BIT | lost; };
 #pragma unroll
                 for (int i = 0; i < FLIGHT; ++i) {
                     const int p = index(begin + i);
                     const uint4 v = piece[i];
-                    if (real(p)) *target(p) = make_uint4(v.x & ~TURN_BITS, v.y & ~TURN_BITS, v.z & ~TURN_BITS, v.w & ~TURN_BITS);
+                    if (real(p)) *target(p) = make_uint4(plain(v.x), plain(v.y), plain(v.z), plain(v.w));
                 }
             }
         }
         slice_barrier();
         return to;
     }
+
+    __device__ static float poison() { return 0.0f; }  // h itself has it
 
     // Among the warps of a slice; the first seven names are the groups'.
     __device__ __forceinline__ void slice_barrier() const {
@@ -120,15 +125,15 @@ struct WholeGpu {
     }
 
     __device__ static bool all(const uint4& v, unsigned wanted) {
-        return (((v.x ^ wanted) | (v.y ^ wanted) | (v.z ^ wanted) | (v.w ^ wanted)) & TURN_BITS) == 0;
+        return (((v.x ^ wanted) | (v.y ^ wanted) | (v.z ^ wanted) | (v.w ^ wanted)) & TURN_BIT) == 0;
     }
 
-    // A NaN has the turn's bit, and would be waited for: it goes out as some number, and stays in y and in its own cell.
     __device__ __forceinline__ void send(int t, int chunk, int sequence, unsigned word) const {
         const int copy = at.lane & 1;
         if (copy >= COPIES || sequence >= at.here(chunk)) return;
         unsigned char* to = packet(base + t, chunk) + ((sequence * COPIES + copy) * OWNED + at.octet()) * 16 + at.lane % 8 / 2 * 4;
-        asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word & ~TURN_BITS | mark(base + t)) : "memory");
+        if (word & TURN_BIT) word |= NOTHING;  // a NaN that the turn will hide: its neighbour tells of it
+        asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word & ~TURN_BIT | mark(base + t)) : "memory");
     }
 
     __device__ void sent(int, int) const {}

@@ -108,7 +108,7 @@ class WarpgroupPlan:
     def _bytes(self, ring: int) -> int:
         rest = (self.fragments - self.held) * 2048 * self.warpgroups
         sums = self.cells * self.warpgroups * GROUP * 16 if self.slices > 1 else 0
-        return rest + ring * (self.slot + 16) + self.tiles * self.packet + sums
+        return rest + ring * (self.slot + 16) + self.tiles * self.packet + sums + 16
 
     @property
     def cells(self) -> int:

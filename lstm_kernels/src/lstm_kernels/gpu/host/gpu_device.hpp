@@ -1,6 +1,7 @@
 // The GPU as our own kernels see it: the driver, cuBLAS, a compiled kernel, and how it is launched.
 #pragma once
 #include <map>
+#include <mutex>
 #include <vector>
 
 #include "cuda_libraries.hpp"
@@ -61,6 +62,8 @@ struct Device {
     static constexpr size_t WORKSPACE = size_t(32) << 20;  // of cuBLAS: its own would be allocated in the first call
 
     static const Device* of(const std::vector<std::string>& libraries, const std::string& about) {
+        static std::mutex opening;
+        const std::lock_guard alone(opening);
         static auto& devices = *new std::map<std::vector<std::string>, std::unique_ptr<Device>>;
         auto& device = devices[libraries];
         if (!device) device = std::make_unique<Device>(libraries, about);
@@ -85,7 +88,7 @@ struct Device {
         hopper = major == 9;
     }
 
-    // The handle of callers, for the next product. A new stream makes cuBLAS forget the workspace.
+    // The handle of callers, for a product under `lending`. A new stream makes cuBLAS forget the workspace.
     Cublas::Handle lent(cudaStream_t to, void* space, const std::string& about) const {
         if (!lent_) blas.check(blas.cublasCreate(&lent_), "cublasCreate", about);
         blas.check(blas.cublasSetStream(lent_, to), "cublasSetStream", about);
@@ -101,16 +104,17 @@ struct Device {
     Cublas::Handle handle = nullptr;
     unsigned multiprocessors = 0;
     bool clusters = false, hopper = false;
+    mutable std::mutex lending;
 
 private:
     mutable Cublas::Handle lent_ = nullptr;
 };
 
 // A kernel of a compiled module.
-struct Kernel {
-    Kernel(const Driver& driver, const std::string& code, const char* name, const std::string& about) {
+struct GpuKernel {
+    GpuKernel(const Driver& driver, const void* code, const char* name, const std::string& about) {
         CUmodule loaded = nullptr;
-        driver.check(driver.cuModuleLoadData(&loaded, code.data()), "cuModuleLoadData", about);
+        driver.check(driver.cuModuleLoadData(&loaded, code), "cuModuleLoadData", about);
         module = {loaded, driver.cuModuleUnload};
         driver.check(driver.cuModuleGetFunction(&function, loaded, name), "cuModuleGetFunction", about);
     }
@@ -120,8 +124,7 @@ struct Kernel {
 
 // How the kernel runs: see the plans in plans/.
 struct Launch {
-    bool cluster;
-    int blocks, threads, share;
+    int cluster, blocks, threads, share;
     size_t shared_bytes, exchange_bytes;
 
     // The launch attributes of `teams` teams.

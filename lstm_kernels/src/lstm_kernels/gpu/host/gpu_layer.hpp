@@ -2,10 +2,6 @@
 // a CUDA graph, and the clocks around it.
 #pragma once
 
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -16,8 +12,6 @@
 #include "cuda_libraries.hpp"
 
 namespace lstm_kernels {
-
-namespace py = pybind11;
 
 class GpuLayer {
 public:
@@ -36,17 +30,17 @@ public:
     }
 
     // From here on each call starts from the states that the one before has left; the next one from these.
-    void carry(const py::array& h0, const py::array& c0) {
+    void carry(const Array& h0, const Array& c0) {
         if (!loaded_) throw std::logic_error("load() comes before carry()");
-        if (size_t(h0.nbytes()) != bytes(h0_) || size_t(c0.nbytes()) != bytes(c0_))
+        if (h0.bytes != bytes(h0_) || c0.bytes != bytes(c0_))
             throw std::invalid_argument("h0 or c0 does not have the size of " + shape_.text());
         if (replays_) {
             turn();
             if (!graph_) record();
             turn();
         }
-        copy_in(h0_.get(), h0, 0, h0.size());
-        copy_in(c0_.get(), c0, 0, c0.size());
+        copy_in(h0_.get(), h0);
+        copy_in(c0_.get(), c0);
         carries_ = true;
         left_ = false;
     }
@@ -80,13 +74,6 @@ public:
         verify();
     }
 
-    // Latency: what one caller waits for one call.
-    std::vector<int64_t> time_each(int calls) {
-        std::vector<int64_t> nanoseconds(std::max(calls, 0));
-        for (int64_t& one : nanoseconds) one = time_queued(1);
-        return nanoseconds;
-    }
-
     // Throughput: calls queued back to back, and the wait for the last.
     int64_t time_queued(int calls) {
         wait();
@@ -99,10 +86,9 @@ public:
 
     // What the device says of each call: nanoseconds from an event before it to one behind it on the stream,
     // without what the caller waits on top. The device's clock ticks in half microseconds.
-    std::vector<int64_t> time_device(int calls) {
+    void time_device(int calls, int64_t* nanoseconds) {
         const auto before = event(), after = event();
-        std::vector<int64_t> nanoseconds(std::max(calls, 0));
-        for (int64_t& one : nanoseconds) {
+        for (int i = 0; i < calls; ++i) {
             wait();
             check(cuda_.cudaEventRecord(before.get(), stream_), "cudaEventRecord");
             forward();
@@ -110,9 +96,8 @@ public:
             wait();
             float milliseconds = 0;
             check(cuda_.cudaEventElapsedTime(&milliseconds, before.get(), after.get()), "cudaEventElapsedTime");
-            one = std::llround(milliseconds * 1e6);
+            nanoseconds[i] = std::llround(milliseconds * 1e6);
         }
-        return nanoseconds;
     }
 
 protected:
@@ -167,20 +152,16 @@ protected:
         check(cuda_.cudaMemcpyAsync(to, from, bytes, kind, stream_), "cudaMemcpyAsync");
     }
 
-    // `count` values from `first` on.
-    void copy_in(void* to, const py::array& from, size_t first, size_t count) const {
-        const size_t element = from.itemsize();
-        copy(to, static_cast<const char*>(from.data()) + first * element, count * element, cudaMemcpyHostToDevice);
+    void copy_in(void* to, const Array& from) const {
+        copy(to, from.data, from.bytes, cudaMemcpyHostToDevice);
         wait();
     }
 
-    py::array copy_out(const Buffer& from, const char* type, const std::vector<py::ssize_t>& sizes) const {
-        py::array values(py::dtype(type), sizes);
+    void copy_out(void* to, const Buffer& from) const {
         const bool left = host_y_ && from.get() == y_.get();  // each call leaves it on the host
-        if (!left) copy(values.mutable_data(), from.get(), bytes(from), cudaMemcpyDeviceToHost);
+        if (!left) copy(to, from.get(), bytes(from), cudaMemcpyDeviceToHost);
         wait();
-        if (left) std::memcpy(values.mutable_data(), host_y_.get(), bytes(host_y_));
-        return values;
+        if (left) std::memcpy(to, host_y_.get(), bytes(host_y_));
     }
 
     const Cuda& cuda_;
@@ -251,36 +232,5 @@ private:
     Buffer host_x_, host_y_;  // there while x and y lie in host memory
     Owned<cudaGraphExec_t> graph_, turned_graph_;
 };
-
-// What Python holds: a layer until it is released.
-template <typename Layer>
-class Released {
-public:
-    template <typename... Arguments>
-    explicit Released(Arguments&&... arguments) : layer_(std::make_unique<Layer>(std::forward<Arguments>(arguments)...)) {}
-    Layer& operator*() {
-        if (!layer_) throw std::runtime_error("this Lstm was released");
-        return *layer_;
-    }
-    void release() { layer_.reset(); }
-
-private:
-    std::unique_ptr<Layer> layer_;
-};
-
-// The Python class, with what all layers have. Local: each module has an Lstm.
-template <typename Lstm>
-py::class_<Lstm> gpu_lstm(py::module_& module) {
-    using NoGil = py::call_guard<py::gil_scoped_release>;
-    return py::class_<Lstm>(module, "Lstm", py::module_local())
-        .def("replay", [](Lstm& self, bool on) { (*self).replay(on); }, py::arg("on"), NoGil())
-        .def("forward", [](Lstm& self) { (*self).forward(); }, NoGil())
-        .def("wait", [](Lstm& self) { (*self).wait(); }, NoGil())
-        .def("keep_on_host", [](Lstm& self, bool pinned) { (*self).keep_on_host(pinned); }, py::arg("pinned"), NoGil())
-        .def("time_each", [](Lstm& self, int calls) { return (*self).time_each(calls); }, py::arg("calls"), NoGil())
-        .def("time_queued", [](Lstm& self, int calls) { return (*self).time_queued(calls); }, py::arg("calls"), NoGil())
-        .def("time_device", [](Lstm& self, int calls) { return (*self).time_device(calls); }, py::arg("calls"), NoGil())
-        .def("release", &Lstm::release, NoGil());
-}
 
 }  // namespace lstm_kernels

@@ -1,22 +1,25 @@
 // W_ih x for all timesteps of a call, by cuBLAS or by a kernel of our own.
 #pragma once
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <utility>
 
 #include "gpu_device.hpp"
 
 namespace lstm_kernels {
 
-class InputProduct {
+class GpuProduct {
 public:
     // `way` is the precision that cuBLAS multiplies in, "tiles" (input_tiles.cu) or "vectors" (input_vectors.cu);
     // `code` is that file's machine code. x and W_ih are stored in `storage`, except that tiles want high and low halves.
-    InputProduct(const Device& device, const std::string& code, const Shape& shape, const std::string& storage, const std::string& way,
+    GpuProduct(const Device& device, const char* code, const Shape& shape, const std::string& storage, const std::string& way,
                  const std::string& about)
         : device_(device), about_(about), width_(shape.input), columns_(4 * shape.hidden),
           type_(storage == "fp32" ? CUDA_R_32F : storage == "fp16" ? CUDA_R_16F : CUDA_R_16BF),
-          in_(way == "tf32" ? Cublas::IN_TF32 : Cublas::IN_FP32) {
-        const auto kernel = [&](const char* name) { return std::make_unique<Kernel>(device.driver, code, name, about); };
+          in_(way == "tf32" ? Cublas::IN_TF32 : Cublas::IN_FP32),
+          most_(way == "tiles" ? HIGHEST * TILE : way == "vectors" ? HIGHEST * VECTOR_ROWS : INT32_MAX) {
+        const auto kernel = [&](const char* name) { return std::make_unique<GpuKernel>(device.driver, code, name, about); };
         if (way == "vectors") vectors_ = kernel("input_vectors");
         if (way != "tiles") return;
         split_ = kernel("input_split");
@@ -33,20 +36,28 @@ public:
     bool by_cublas() const { return !tiles_ && !vectors_; }
 
     // Bytes of scratch that a call wants.
-    size_t scratch(size_t rows) const { return tiles_ ? halves(rows).end : 0; }
+    size_t scratch(size_t rows) const { return tiles_ ? halves(std::min(rows, most_)).end : 0; }
 
-    // The product of `rows` vectors. `factor` undoes the scale of W_ih in tiles; `blas` is for cuBLAS.
+    // The product of `rows` vectors, of no more than a grid can be high at a time. `factor` undoes the scale of W_ih in tiles;
+    // `blas` is for cuBLAS.
     void queue(const void* x, const Buffer& weights, float factor, void* out, int rows, void* scratch, cudaStream_t stream,
                Cublas::Handle blas) const {
-        if (tiles_) in_tiles(x, weights, factor, out, rows, static_cast<char*>(scratch), stream);
-        else if (vectors_) in_vectors(x, weights.get(), out, rows, stream);
-        else in_cublas(x, weights.get(), out, rows, blas);
+        const size_t element = type_ == CUDA_R_32F ? 4 : 2;
+        for (size_t first = 0; first < size_t(rows); first += most_) {
+            const void* const from = static_cast<const char*>(x) + first * width_ * element;
+            void* const to = static_cast<float*>(out) + first * columns_;
+            const int count = int(std::min(rows - first, most_));
+            if (tiles_) in_tiles(from, weights, factor, to, count, static_cast<char*>(scratch), stream);
+            else if (vectors_) in_vectors(from, weights.get(), to, count, stream);
+            else in_cublas(from, weights.get(), to, count, blas);
+        }
     }
 
 private:
     // As in input_tiles.cu and input_vectors.cu.
     enum { TILE = 128, DEPTH = 32, TILE_BYTES = 3 * 4 * TILE * DEPTH * 2, TILE_THREADS = 256, FEW_ROWS = 2048 };
     enum { HOPPER_BYTES = 6 * 4 * (DEPTH / 8) * (TILE + 1) * 16 };
+    static constexpr size_t HIGHEST = 65535;  // blocks of a grid along y
     enum { VECTOR_ROWS = 16, VECTOR_COLUMNS = 4, VECTOR_THREADS = 128 };
 
     int padded() const { return (width_ + DEPTH - 1) / DEPTH * DEPTH; }
@@ -100,7 +111,7 @@ private:
     }
 
     // Blocks along z are a cluster.
-    void start(const Kernel& kernel, const std::array<unsigned, 3>& grid, unsigned threads, unsigned shared_bytes, void** arguments,
+    void start(const GpuKernel& kernel, const std::array<unsigned, 3>& grid, unsigned threads, unsigned shared_bytes, void** arguments,
                cudaStream_t stream) const {
         CUlaunchConfig config{};
         config.gridDimX = grid[0], config.gridDimY = grid[1], config.gridDimZ = grid[2];
@@ -120,7 +131,8 @@ private:
     const int width_, columns_;
     const cudaDataType type_;
     const int in_;  // what cuBLAS multiplies in
-    std::unique_ptr<Kernel> split_, tiles_, hopper_, vectors_;
+    const size_t most_;  // rows at a time
+    std::unique_ptr<GpuKernel> split_, tiles_, hopper_, vectors_;
 };
 
 }  // namespace lstm_kernels

@@ -19,7 +19,7 @@ struct Call {
     const Stored *h0, *c0;
     Stored *y, *h_last, *c_last;
     unsigned* exchange;  // h on its way through L2, where a family has it go there
-    unsigned* late;      // set when a wait took too long: the outputs are then wrong
+    unsigned* late;      // set when a wait took too long: outputs that depend on it are NaN
     float scale;         // takes the weights' scale out of a sum
     int hidden, batch, timesteps;
     int share;  // sequences per team
@@ -97,6 +97,7 @@ __device__ __forceinline__ unsigned milliseconds() {  // of 2^20 ns
 }
 
 // Ends a wait that can only be a fault: no step takes seconds. Once late, a thread waits no more, and others soon know.
+// What it would have waited for it takes for NaN.
 struct Patience {
     static constexpr unsigned LIMIT = 2000, LOST = 0xFFFFFFFF;
     unsigned* late;
@@ -107,13 +108,14 @@ struct Patience {
         if (lost()) return true;
         if (++polls % 1024) return false;
         const unsigned now = milliseconds();
-        if (polls == 1024) since = now;
+        if (polls == 1024) since = now & ~1u;  // not LOST
         if (now - since < LIMIT && !*static_cast<volatile unsigned*>(late)) return false;
         since = LOST;
         *late = 1;
         return true;
     }
     __device__ __forceinline__ bool lost() const { return since == LOST; }
+    __device__ __forceinline__ float poison() const { return lost() ? __uint_as_float(LOST) : 0.0f; }  // to be added to sums
     __device__ __forceinline__ void done() { polls = 0; }
 };
 

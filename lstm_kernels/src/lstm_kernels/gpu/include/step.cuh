@@ -76,7 +76,8 @@ struct Place {
     __device__ int sequence(int pass) const { return (pass * SLICES + slice) * 4 + lane / 8; }  // in the chunk
 };
 
-// One layer, all timesteps. Exchange brings h: `start`, `receive` (its address in shared memory), `send`, `finish`.
+// One layer, all timesteps. Exchange brings h: `start`, `receive` (its address in shared memory), `poison` (added to sums:
+// NaN if what was received is not h), `send`, `finish`.
 template <typename Exchange>
 __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
     const Place at(call);
@@ -177,11 +178,12 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
             // A lane has i, f, g, o of unit lane / 4 for sequences 2 (lane % 4) and the next.
             float4* group_sums = sums + (SUM_BUFFERS == 2 ? turn * SUMS : 0) + at.group * SLICES * SEQUENCES * SUM_ROW;
             if (SUM_BUFFERS == 1) group_barrier(at.group);  // the last chunk's were read
+            const float poison = exchange.poison();
 #pragma unroll
             for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
                 for (int e = 0; e < 2; ++e) {
-                    float4 gates = nothing;
+                    float4 gates = make_float4(poison, poison, poison, poison);
 #pragma unroll
                     for (int chain = 0; chain < CHAINS; ++chain) {
                         gates.x += sum[chain][tile][0][e];

@@ -5,23 +5,18 @@
 // and timed, or run on the arrays and the stream of a caller.
 //
 // libcudart, libcuda and libcublas are opened at run time; nothing of CUDA is needed to build.
-#include <pybind11/pybind11.h>
-
-#include <tuple>
-
+#pragma once
 #include "gpu_device.hpp"
 #include "gpu_layer.hpp"
 #include "input_product.hpp"
 
-namespace py = pybind11;
-
 namespace lstm_kernels {
 
 // How many clusters run at the same time.
-int resident(const std::vector<std::string>& libraries, const std::string& code, const Launch& launch) {
+inline int resident(const std::vector<std::string>& libraries, const char* code, const Launch& launch) {
     const std::string about = "a team of " + std::to_string(launch.blocks) + " blocks";
     const Device& device = *Device::of(libraries, about);
-    const Kernel kernel(device.driver, code, "lstm_recurrence", about);
+    const GpuKernel kernel(device.driver, code, "lstm_recurrence", about);
     launch.prepare(device.driver, kernel.function, about);
     auto attributes = launch.attributes();
     const CUlaunchConfig config = launch.config(1, attributes, device.stream);
@@ -57,13 +52,13 @@ struct Arrays {
     Cublas::Handle blas;
 };
 
-class Layer : public GpuLayer {
+class KernelLayer : public GpuLayer {
 public:
-    Layer(const std::vector<std::string>& libraries, const std::string& code, const std::string& input, const Shape& shape,
+    KernelLayer(const std::vector<std::string>& libraries, const char* code, const char* input, const Shape& shape,
           const Options& options)
-        : Layer(*Device::of(libraries, shape.text()), code, input, shape, options) {}
+        : KernelLayer(*Device::of(libraries, shape.text()), code, input, shape, options) {}
 
-    Layer(const Device& device, const std::string& code, const std::string& input, const Shape& shape, const Options& options)
+    KernelLayer(const Device& device, const char* code, const char* input, const Shape& shape, const Options& options)
         : GpuLayer(device.cuda, device.stream, shape, shape.text() + ", " + options.storage), device_(device), options_(options),
           kernel_(device.driver, code, "lstm_recurrence", about_),
           product_(device, input, shape, options.storage, options.projection, about_) {
@@ -88,24 +83,24 @@ public:
         wait();
     }
 
-    ~Layer() { settle(); }
+    ~KernelLayer() { settle(); }
 
     // `weights` is W_hh as the kernel wants it, times 1 / scale; `bias` and the rows of `w_ih` have a unit's gates together.
     // For a product in tiles, `w_ih` is high and low halves, times 1 / input_scale.
-    void load(const py::array& x, const py::array& h0, const py::array& c0, const py::array& w_ih, const py::array& weights,
-              const py::array& bias, float scale, float input_scale) {
-        for (const auto& [array, name, buffer] : std::vector<std::tuple<const py::array*, const char*, const Buffer*>>{
-                 {&x, "x", &x_}, {&h0, "h0", &h0_}, {&c0, "c0", &c0_}})
-            if (size_t(array->nbytes()) != bytes(*buffer))
-                throw std::invalid_argument(std::string(name) + " does not have the size of " + shape_.text());
-        w_ih_ = buffer(w_ih.nbytes());
-        weights_ = buffer(weights.nbytes());
-        bias_ = buffer(bias.nbytes());
-        for (const auto& [array, buffer] : std::vector<std::pair<const py::array*, const Buffer*>>{
-                 {&x, &x_}, {&h0, &h0_}, {&c0, &c0_}, {&w_ih, &w_ih_}, {&weights, &weights_}, {&bias, &bias_}})
-            copy_in(buffer->get(), *array, 0, array->size());
-        scale_ = scale;
-        input_scale_ = input_scale;
+    struct Loaded {
+        Array x, h0, c0, w_ih, weights, bias;
+        float scale, input_scale;
+    };
+    void load(const Loaded& a) {
+        for (const auto& [array, name, buffer] : {std::tuple(&a.x, "x", &x_), std::tuple(&a.h0, "h0", &h0_), std::tuple(&a.c0, "c0", &c0_)})
+            if (array->bytes != bytes(*buffer)) throw std::invalid_argument(std::string(name) + " does not have the size of " + shape_.text());
+        for (const auto& [array, to] : {std::pair(&a.w_ih, &w_ih_), std::pair(&a.weights, &weights_), std::pair(&a.bias, &bias_)})
+            *to = buffer(array->bytes);
+        for (const auto& [array, to] : {std::pair(&a.x, &x_), std::pair(&a.h0, &h0_), std::pair(&a.c0, &c0_), std::pair(&a.w_ih, &w_ih_),
+                                        std::pair(&a.weights, &weights_), std::pair(&a.bias, &bias_)})
+            copy_in(to->get(), *array);
+        scale_ = a.scale;
+        input_scale_ = a.input_scale;
         set(scratch_, 0);
         wait();
         loaded(false);
@@ -125,23 +120,21 @@ public:
         char* scratch = static_cast<char*>(given.scratch);
         if (const size_t bytes = options_.launch.exchange_bytes)
             check(cuda_.cudaMemsetAsync(scratch + at.exchange, 0, bytes, given.stream), "cudaMemsetAsync");
-        if (product_.by_cublas()) given.blas = device_.lent(given.stream, scratch + at.end, about_);
+        if (!product_.by_cublas()) return queue(given);
+        const std::lock_guard alone(device_.lending);  // callers share the handle
+        given.blas = device_.lent(given.stream, scratch + at.end, about_);
         queue(given);
     }
 
-    py::tuple outputs() {
-        const auto [H, I, B, T] = shape_;
-        const char* type = options_.storage == "fp32" ? "float32" : "uint16";
-        return py::make_tuple(copy_out(y_, type, {T, B, H}), copy_out(h_last_, type, {B, H}), copy_out(c_last_, type, {B, H}));
+    void copy_outputs(void* y, void* h_last, void* c_last) const {
+        copy_out(y, y_);
+        copy_out(h_last, h_last_);
+        copy_out(c_last, c_last_);
     }
 
-    py::dict sizes() const {
-        py::dict sizes;
-        sizes["weights"] = bytes(w_ih_) + bytes(weights_) + bytes(bias_);
-        sizes["inputs"] = bytes(x_) + bytes(h0_) + bytes(c0_);
-        sizes["outputs"] = bytes(y_) + bytes(h_last_) + bytes(c_last_);
-        sizes["workspace"] = bytes(scratch_);
-        return sizes;
+    Sizes sizes() const {
+        return {bytes(w_ih_) + bytes(weights_) + bytes(bias_), bytes(x_) + bytes(h0_) + bytes(c0_),
+                bytes(y_) + bytes(h_last_) + bytes(c_last_), bytes(scratch_)};
     }
 
 private:
@@ -194,78 +187,12 @@ private:
 
     const Device& device_;
     const Options options_;
-    Kernel kernel_;
-    const InputProduct product_;
+    GpuKernel kernel_;
+    const GpuProduct product_;
     std::vector<CUlaunchAttribute> attributes_;
     float scale_ = 1, input_scale_ = 1;
     Buffer w_ih_, weights_, bias_, scratch_;
     std::unique_ptr<int, decltype(&::cudaFreeHost)> late_{nullptr, nullptr};  // written by the kernel
 };
 
-using Lstm = Released<Layer>;
-
 }  // namespace lstm_kernels
-
-// ---------------------------------------------------------------------------------------------
-// Python.
-
-PYBIND11_MODULE(_gpu, module) {
-    using namespace lstm_kernels;
-    module.doc() = "One LSTM layer on a GPU by kernels of our own.";
-    py::register_local_exception<Unsupported>(module, "Unsupported", PyExc_NotImplementedError);
-    py::register_local_exception<OutOfMemory>(module, "OutOfMemory", PyExc_MemoryError);
-    py::register_local_exception<LibraryError>(module, "LibraryError", PyExc_RuntimeError);
-    py::class_<Launch>(module, "Launch", py::module_local())
-        .def(py::init([](bool cluster, int blocks, int threads, int share, size_t shared_bytes, size_t exchange_bytes) {
-                 return Launch{cluster, blocks, threads, share, shared_bytes, exchange_bytes};
-             }),
-             py::kw_only(), py::arg("cluster"), py::arg("blocks"), py::arg("threads"), py::arg("share"), py::arg("shared_bytes"),
-             py::arg("exchange_bytes"));
-    module.def("device", [](const std::vector<std::string>& libraries) {
-        const Cuda cuda(libraries.at(0));
-        py::dict found;
-        for (const auto& [name, attribute] : std::vector<std::pair<const char*, cudaDeviceAttr>>{
-                 {"major", cudaDevAttrComputeCapabilityMajor},
-                 {"minor", cudaDevAttrComputeCapabilityMinor},
-                 {"multiprocessors", cudaDevAttrMultiProcessorCount},
-                 {"shared_bytes", cudaDevAttrMaxSharedMemoryPerBlockOptin},
-                 {"registers", cudaDevAttrMaxRegistersPerMultiprocessor},
-                 {"l2_bytes", cudaDevAttrL2CacheSize}}) {
-            int value = 0;
-            cuda.check(cuda.cudaDeviceGetAttribute(&value, attribute, 0), "cudaDeviceGetAttribute", "GPU 0");
-            found[name] = value;
-        }
-        return found;
-    }, py::arg("libraries"));
-    module.def("resident", [](const std::vector<std::string>& libraries, const py::bytes& code, const Launch& launch) {
-        return resident(libraries, code, launch);
-    }, py::arg("libraries"), py::arg("code"), py::arg("launch"));
-    gpu_lstm<Lstm>(module)
-        .def(py::init([](const std::vector<std::string>& libraries, const py::bytes& code, const py::bytes& input, int hidden,
-                         int input_size, int batch, int timesteps, const std::string& storage, const std::string& projection,
-                         const Launch& launch) {
-                 return std::make_unique<Lstm>(libraries, std::string(code), std::string(input),
-                                               Shape{hidden, input_size, batch, timesteps}, Options{storage, projection, launch});
-             }),
-             py::arg("libraries"), py::arg("code"), py::arg("input"), py::arg("hidden"), py::arg("input_size"), py::arg("batch"),
-             py::arg("timesteps"), py::arg("storage"), py::arg("projection"), py::arg("launch"))
-        .def("load", [](Lstm& self, const py::array& x, const py::array& h0, const py::array& c0, const py::array& w_ih,
-                        const py::array& weights, const py::array& bias, float scale, float input_scale) {
-                 (*self).load(x, h0, c0, w_ih, weights, bias, scale, input_scale);
-             },
-             py::arg("x"), py::arg("h0"), py::arg("c0"), py::arg("w_ih"), py::arg("weights"), py::arg("bias"), py::arg("scale"),
-             py::arg("input_scale"))
-        .def("carry", [](Lstm& self, const py::array& h0, const py::array& c0) { (*self).carry(h0, c0); }, py::arg("h0"), py::arg("c0"))
-        .def("scratch", [](Lstm& self, int timesteps) { return (*self).scratch(timesteps); }, py::arg("timesteps"))
-        // Addresses. Python's lock is kept: callers share a handle of cuBLAS.
-        .def("run", [](Lstm& self, int timesteps, uintptr_t x, uintptr_t h0, uintptr_t c0, uintptr_t y, uintptr_t h, uintptr_t c,
-                       uintptr_t scratch, uintptr_t late, uintptr_t stream) {
-                 const auto at = [](uintptr_t address) { return reinterpret_cast<void*>(address); };
-                 (*self).run({at(x), at(h0), at(c0), at(y), at(h), at(c), at(scratch), at(late), timesteps,
-                              reinterpret_cast<cudaStream_t>(stream), nullptr});
-             },
-             py::arg("timesteps"), py::arg("x"), py::arg("h0"), py::arg("c0"), py::arg("y"), py::arg("h"), py::arg("c"),
-             py::arg("scratch"), py::arg("late"), py::arg("stream"))
-        .def("outputs", [](Lstm& self) { return (*self).outputs(); })
-        .def("memory", [](Lstm& self) { return (*self).sizes(); });
-}

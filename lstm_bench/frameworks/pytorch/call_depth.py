@@ -19,11 +19,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from lstm_bench.frameworks.pytorch import symbols
+from lstm_bench.frameworks.pytorch.symbols import Symbol
 from lstm_bench.model.demangle import readable
 from lstm_bench.model.profile import CallDepth, Frame
 from lstm_bench.model.units import gist
-from lstm_bench.worker import native, symbols
-from lstm_bench.worker.symbols import Symbol
+from lstm_bench.worker import native
 
 EVERY_NS = 300_000
 WATCHED_S = 1.0  # how long calls are watched, but for one that takes longer
