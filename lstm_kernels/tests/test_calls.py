@@ -694,13 +694,13 @@ def test_replace_takes_every_plain_lstm_and_says_what_it_left(gpu, capsys):
     [(torch.float32, "fp32"), (torch.float16, "fp16"), (torch.bfloat16, "bf16")],
 )
 def test_the_type_of_x_and_pytorchs_switches_are_the_precision(gpu, dtype, precision):
-    x = torch.zeros(1, dtype=dtype)
+    x, layer = torch.zeros(1, dtype=dtype), lstm_kernels.LSTM(INPUT, HIDDEN)
     with torch.backends.cudnn.flags(allow_tf32=False):
-        assert layers._precision(x) == precision
+        assert layers._precision(layer, x) == precision
     with torch.backends.cudnn.flags(allow_tf32=True):
-        assert layers._precision(x) == ("tf32" if precision == "fp32" else precision)
+        assert layers._precision(layer, x) == ("tf32" if precision == "fp32" else precision)
     with torch.autocast("cpu", torch.bfloat16):
-        assert layers._precision(x) == "bf16"
+        assert layers._precision(layer, x) == "bf16"
 
 
 def test_a_graph_of_torch_has_it_as_one_operator(gpu):

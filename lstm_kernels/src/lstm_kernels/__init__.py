@@ -1,4 +1,7 @@
-"""A fast LSTM layer: kernels of our own. `LSTM` takes the place of `torch.nn.LSTM`."""
+"""A fast LSTM layer: kernels of our own.
+
+`LSTM` takes the place of `torch.nn.LSTM`; `Stream` needs NumPy alone.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ if TYPE_CHECKING:
     from lstm_kernels.lstm import restore as restore
     from lstm_kernels.lstm import synchronize as synchronize
     from lstm_kernels.lstm import tune as tune
+    from lstm_kernels.stream import Stream as Stream
 
 __version__ = "0.1.0"
 
@@ -22,7 +26,11 @@ class Unsupported(Exception):
 
 
 def __getattr__(name: str) -> Any:
-    """What imports PyTorch, which the rest works without."""
+    """Import what a name needs when it is asked for: PyTorch, which the rest works without."""
+    if name == "Stream":
+        from lstm_kernels.stream import Stream
+
+        return Stream
     if name not in _OF_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from lstm_kernels import lstm

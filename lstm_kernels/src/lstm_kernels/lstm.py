@@ -19,11 +19,13 @@ from operator import is_
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from lstm_kernels import Unsupported, operator
+from lstm_kernels import Unsupported, on_cpu, operator
 from lstm_kernels import layer as kernels
 from lstm_kernels import stack as stacks
+from lstm_kernels.on_cpu import CpuStack
 from lstm_kernels.plans import H0_MOST
 from lstm_kernels.stack import TYPES, NotYet, Sizes, Stack
 
@@ -43,12 +45,13 @@ _PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf
 class LSTM(torch.nn.LSTM):
     """An `nn.LSTM`: its parameters, `state_dict` and results.
 
-    A call in inference on a GPU runs on our kernels. The first call at a new batch size, or at a
+    A call in inference runs on our kernels. On a GPU the first call at a new batch size, or at a
     new power of two of timesteps, measures which of `plans` plans is fastest, unless an earlier
     process has; that takes seconds. Later calls only queue their work on the current stream.
     """
 
     precision: str | None = None  # fp32, tf32, fp16, bf16; None: as PyTorch's switches say
+    quantize: str | None = None  # int8: weights and products on a CPU; None: as they are
     plans: int = kernels.TRIED
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -57,16 +60,22 @@ class LSTM(torch.nn.LSTM):
 
     @classmethod
     def like(
-        cls, layer: torch.nn.LSTM, precision: str | None = None, plans: int = kernels.TRIED
+        cls,
+        layer: torch.nn.LSTM,
+        precision: str | None = None,
+        plans: int = kernels.TRIED,
+        quantize: str | None = None,
     ) -> LSTM:
         """A layer that shares the parameters of this one.
 
-        `precision` is fp32, tf32, fp16 or bf16; by default PyTorch's switches choose.
+        `precision` is fp32, tf32, fp16 or bf16; by default PyTorch's switches choose. `quantize` is
+        int8: on a CPU weights and inputs are rounded to integers of 8 bits, row by row.
         """
         if not isinstance(layer, torch.nn.LSTM):
             raise TypeError(f"{type(layer).__name__} is not a torch.nn.LSTM")
         if precision is not None and precision not in TYPES:
             raise ValueError(f"precision {precision!r} is none of {', '.join(TYPES)}")
+        _known(quantize)
         _allow_dynamo()
         made = cls.__new__(cls)
         containers = (dict, list)
@@ -78,13 +87,19 @@ class LSTM(torch.nn.LSTM):
             made.precision = precision
         if plans != kernels.TRIED:
             made.plans = plans
+        if quantize is not None:
+            made.quantize = quantize
         return made
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """As `nn.LSTM` does it."""
         if torch.compiler.is_compiling():
             return self._compiled(input, hx)
-        answer = self._by_kernels(input, hx, _started)
+        packed, answer = _STACKS.get(self), None
+        if packed is not None and packed.repeats is not None:
+            answer = packed.repeats(self, input, hx)
+        if answer is None:
+            answer = self._by_kernels(input, hx, _started)
         return super().forward(input, hx) if answer is None else answer
 
     def explain(self, input: Any, hx: Any = None) -> str:
@@ -92,14 +107,17 @@ class LSTM(torch.nn.LSTM):
         weights = self._weights()
         if why := _switched_off(self) or _refusal(self, input, hx, weights):
             return f"nn.LSTM: {why}"
-        packed, precision = _STACKS.get(self), self.precision or _precision(input)
+        packed, precision = _STACKS.get(self), _precision(self, input)
         if packed and packed.marks != _marks(weights):
             return f"nn.LSTM: {CHANGED}"
+        if _on_cpu(input):
+            path = on_cpu.path(_sizes(self), precision, *_size(self, input))
+            return f"{KERNELS}: {precision}, {path}"
         if hx is not None and not stacks.capturing() and _started(hx[0]) is None:
             return f"nn.LSTM: {BEYOND}"
         x, path = _time_first(input, self.batch_first), stacks.UNKNOWN
         timesteps, batch, _ = x.shape
-        stack = packed.by_precision.get(precision) if packed else None
+        stack: Any = packed.by_precision.get(precision) if packed else None
         try:
             if stack is not None:
                 path = stack.path(batch, timesteps)
@@ -134,12 +152,13 @@ class LSTM(torch.nn.LSTM):
 
     def extra_repr(self) -> str:
         shown: str = super().extra_repr()
-        return shown + (f", precision={self.precision!r}" if self.precision else "")
+        own = {"precision": self.precision, "quantize": self.quantize}
+        return shown + "".join(f", {name}={value!r}" for name, value in own.items() if value)
 
     def __prepare_scriptable__(self) -> torch.nn.LSTM:
         """For `torch.jit.script`, which takes nn.LSTM only by its own class."""
         plain = torch.nn.LSTM.__new__(torch.nn.LSTM)
-        plain.__dict__ = {k: v for k, v in self.__dict__.items() if k not in ("precision", "plans")}
+        plain.__dict__ = {k: v for k, v in self.__dict__.items() if k not in OWN}
         return plain
 
     def _by_kernels(self, x: Any, hx: Any, start: Callable[[Any], Any]) -> Any:
@@ -150,10 +169,15 @@ class LSTM(torch.nn.LSTM):
         taken = self._taken(x, hx)
         if not isinstance(taken, str):
             try:
-                if hx is not None and (h0 := start(hx[0])) is None:
-                    raise Unsupported(BEYOND)
-                answer = _answered(*taken, x, hx and (h0, hx[1]), self.batch_first)
+                if hx is not None and type(taken[0]) is not CpuStack:
+                    if (h0 := start(hx[0])) is None:
+                        raise Unsupported(BEYOND)
+                    hx = h0, hx[1]
+                answer = _answered(*taken, x, hx, self.batch_first)
                 _count(KERNELS)
+                if type(taken[0]) is CpuStack and type(x) is torch.Tensor:
+                    packed = _STACKS[self]
+                    packed.repeats = _repeats(self, taken[0], packed.marks, x, hx)
                 return answer
             except (Unsupported, NotYet) as refused:
                 taken = str(refused)
@@ -180,15 +204,20 @@ class LSTM(torch.nn.LSTM):
         if marks != packed.marks:  # packing takes ms: not for what changes with every call
             _STACKS[self] = packed.again(marks)
             return CHANGED
-        precision = self.precision or _precision(x)
-        stack = packed.by_precision.get(precision)
+        precision = _precision(self, x)
+        stack: Any = packed.by_precision.get(precision)
         if stack is None:
-            if stacks.capturing():
+            made: Any
+            if _on_cpu(x):
+                made = CpuStack(weights, _sizes(self), precision)
+            elif stacks.capturing():
                 return "a precision that is new while a graph is captured"
-            shape = (self.input_size, self.hidden_size, self.num_layers, 1 + self.bidirectional)
-            made = Stack(weights, Sizes(*shape, self.bias), precision, self.plans, packed.captured)
+            else:
+                sizes = _sizes(self)
+                made = Stack(weights, sizes, precision, self.plans, packed.captured)
             stack = packed.by_precision.setdefault(precision, made)
-        taken = stack, _autocast(x) or x.dtype
+        rows = _rows(x)
+        taken = stack, _autocast(rows) or rows.dtype
         if asked is not None:
             stacks.make_room(packed.known)
             packed.known[asked] = taken
@@ -208,19 +237,22 @@ class LSTM(torch.nn.LSTM):
         grads = torch.is_grad_enabled() and (
             x.requires_grad or any(w.requires_grad for w in self._flat_weights)
         )
-        plain = isinstance(x, torch.Tensor) and x.is_cuda and x.dim() == 3 and not grads
+        plain = isinstance(x, torch.Tensor) and x.dim() == 3 and not grads
+        plain = plain and (x.is_cuda or x.dtype in on_cpu.PRECISIONS)
         plain &= not self.proj_size and not (self.training and self.dropout)
         if not plain or torch.onnx.is_in_onnx_export():
             return super().forward(x, hx)
         y, h, c = operator.lstm(
             *(x, *(hx or (None, None)), list(self._flat_weights)),
             *(self.bias, self.num_layers, self.bidirectional, self.batch_first),
-            *(self.precision or "", _autocast(x) or x.dtype),
+            *(_asked_precision(self), _autocast(x) or x.dtype),
         )
         return y, (h, c)
 
 
-_Taken = tuple[Stack, torch.dtype]
+OWN = ("precision", "plans", "quantize")  # what nn.LSTM does not have
+
+_Taken = tuple[Any, torch.dtype]  # a `Stack` or a `CpuStack`
 Marks = list[tuple[int, int]]
 
 
@@ -231,8 +263,9 @@ class _Packed:
         self.marks = marks
         self.heard = heard  # of lost calls: for how many the layer has raised
         self.captured = captured  # what graphs read whenever they are replayed
+        self.repeats: Any = None  # a CPU's call that is like the one before
         self.known: dict[Any, _Taken] = {}  # by all that `_refusal` and `_precision` look at
-        self.by_precision: dict[str, Stack] = {}
+        self.by_precision: dict[str, Stack | CpuStack] = {}
 
     def again(self, marks: Marks | None) -> _Packed:
         """For other weights."""
@@ -257,7 +290,7 @@ def _stepped(optimizer: torch.optim.Optimizer, *_: object) -> None:
         written = {address for address, _ in steps or ()}
         for packed in list(_STACKS.values()):
             if any(address in written for address, _ in packed.marks or ()):
-                packed.marks = None
+                packed.marks = packed.repeats = None
 
 
 register_optimizer_step_post_hook(_stepped)
@@ -265,8 +298,6 @@ register_optimizer_step_post_hook(_stepped)
 
 def _switched_off(layer: LSTM) -> str:
     """What has nothing to do with tensors."""
-    if not torch._C._get_cudnn_enabled():
-        return "cuDNN is switched off"
     if layer.training and layer.dropout and layer.num_layers > 1:
         return "dropout in training"
     if torch._C._get_tracing_state() or torch._C._len_torch_dispatch_stack():
@@ -287,19 +318,86 @@ def _asked(layer: LSTM, x: Any, hx: Any) -> Any:
         states = tuple((state.shape, state.dtype, state.device) for state in hx)
     return (
         *(x.shape, x.dtype, x.device, states),
-        *(layer.precision, layer.batch_first, torch.is_autocast_enabled(stacks.DEVICE.type)),
-        torch._C._get_fp32_precision_getter("cuda", "rnn"),
+        *(layer.precision, layer.quantize, layer.batch_first),
+        *(torch.is_autocast_enabled(x.device.type), torch.get_autocast_dtype(x.device.type)),
+        *(torch._C._get_cudnn_enabled(), torch._C._get_fp32_precision_getter("cuda", "rnn")),
     )
+
+
+def _repeats(layer: LSTM, stack: CpuStack, marks: Marks | None, x: torch.Tensor, hx: Any) -> Any:
+    """A function for calls like this one on a CPU: None where one is not.
+
+    The kernel of a small layer takes less time than `_taken` and `_answered`.
+    """
+    own = layer.precision, layer.quantize, layer.batch_first, layer.training
+    plain = x.dim() == 3 and (layer.batch_first is False or x.shape[0] == 1 == x.shape[1])
+    plain &= x.is_contiguous() and not torch.is_autocast_enabled("cpu")
+    if not plain or not stack.takes(x.dtype) or type(hx) not in (type(None), tuple):
+        return None
+    shape, dtype, get = x.shape, x.dtype, layer._parameters.get
+    call, state = stack.caller(x, bool(hx)), None if hx is None else hx[0].shape
+    mode, traced = torch.is_grad_enabled, torch._C._get_tracing_state
+    modes, transformed = torch._C._len_torch_dispatch_stack, torch._C._functorch
+    autocast, plain_tensor = torch._C._is_any_autocast_enabled, torch.Tensor
+
+    def like_this(tensor: Any, shape: Any) -> bool:
+        return (
+            type(tensor) is plain_tensor
+            and tensor.shape == shape
+            and tensor.dtype is dtype
+            and tensor.is_cpu
+            and tensor.is_contiguous()
+        )
+
+    def repeat(layer: LSTM, x: Any, hx: Any) -> Any:
+        weights = layer._flat_weights
+        if (
+            mode()
+            or autocast()
+            or traced()
+            or modes()
+            or transformed.peek_interpreter_stack() is not None
+            or own != (layer.precision, layer.quantize, layer.batch_first, layer.training)
+            or not like_this(x, shape)
+            or not all(map(is_, map(get, layer._flat_weights_names), weights))
+            or [(weight.data_ptr(), weight._version) for weight in weights] != marks
+        ):
+            return None
+        if state is None:
+            if hx is not None:
+                return None
+            answer = call(x)
+        else:
+            if type(hx) is not tuple or len(hx) != 2:
+                return None
+            h0, c0 = hx
+            if not (like_this(h0, state) and like_this(c0, state)):
+                return None
+            answer = call(x, h0, c0)
+        with _COUNTING:
+            COUNTS[KERNELS] += 1
+        return answer
+
+    return repeat
 
 
 def _refusal(layer: LSTM, x: Any, hx: Any, weights: list[Any]) -> str:
     """Why nn.LSTM itself takes this call; empty if the kernels can."""
-    if type(x) is not torch.Tensor:
-        packed = isinstance(x, torch.nn.utils.rnn.PackedSequence)
-        return "a packed sequence" if packed else "a tensor of a class of its own"
-    if x.device != stacks.DEVICE:
-        return f"x is on {x.device}, not on {stacks.DEVICE}"
-    if stacks.capability() not in (CAPABILITY, *TUNED):
+    rows = _rows(x)
+    if type(rows) is not torch.Tensor:
+        return "a tensor of a class of its own"
+    here, types = rows.device, set(_PRECISIONS)
+    if _on_cpu(x):
+        types = set(on_cpu.PRECISIONS)
+        if why := on_cpu.missing():
+            return why
+    elif here != stacks.DEVICE:
+        return f"x is on {here}, not on {stacks.DEVICE} or the CPU"
+    elif rows is not x:
+        return "a packed sequence"
+    elif not torch._C._get_cudnn_enabled():
+        return "cuDNN is switched off"
+    elif stacks.capability() not in (CAPABILITY, *TUNED):
         return "not measured on GPUs of this kind: lstm_kernels.tune(layer, batch, timesteps)"
     if layer.proj_size:
         return "proj_size"
@@ -309,28 +407,66 @@ def _refusal(layer: LSTM, x: Any, hx: Any, weights: list[Any]) -> str:
         return "weights that are computed, as by weight_norm"
     if any(weight.is_inference() for weight in weights):
         return UNSEEN
-    tensors = [x, *weights, *(hx or ())]
-    if any(tensor.device != stacks.DEVICE for tensor in tensors):
+    tensors = [rows, *weights, *(hx or ())]
+    if any(tensor.device != here for tensor in tensors):
         return "weights and states are not all on the device of x"
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return "a gradient is wanted (use torch.no_grad or torch.inference_mode)"
-    types = {tensor.dtype for tensor in tensors}
-    known = types <= set(_PRECISIONS) if _autocast(x) else types == {x.dtype}
-    return "" if known and x.dtype in _PRECISIONS else f"{', '.join(map(str, types))}"
+    given = {tensor.dtype for tensor in tensors}
+    computed = _autocast(rows)
+    known = given <= set(_PRECISIONS) and computed in types if computed else given == {rows.dtype}
+    return "" if known and rows.dtype in types else ", ".join(map(str, given))
 
 
-def _wrong_sizes(layer: LSTM, x: torch.Tensor, hx: Any) -> str:
+def _wrong_sizes(layer: LSTM, x: Any, hx: Any) -> str:
     """What does not fit: nn.LSTM says so in its own words."""
-    if x.dim() not in (2, 3) or x.shape[-1] != layer.input_size or not x.numel():
+    rows = _rows(x)
+    dims = (2, 3) if rows is x else (2,)
+    if rows.dim() not in dims or rows.shape[-1] != layer.input_size or not rows.numel():
         return "an input that nn.LSTM refuses, or nothing to do"
     if hx is not None:
         if not isinstance(hx, tuple) or len(hx) != 2:
             return "states that nn.LSTM refuses"
-        batch = (x.shape[not layer.batch_first],) if x.dim() == 3 else ()
+        batch = (_size(layer, x)[0],) if rows is not x or x.dim() == 3 else ()
         want = (layer.num_layers * (1 + layer.bidirectional), *batch, layer.hidden_size)
         if not all(type(s) is torch.Tensor and s.shape == want for s in hx):
             return "states that nn.LSTM refuses"
     return ""
+
+
+def _rows(x: Any) -> Any:
+    """The tensor of an input."""
+    return x.data if isinstance(x, PackedSequence) else x
+
+
+def _on_cpu(x: Any) -> bool:
+    return bool(_rows(x).device == on_cpu.DEVICE != stacks.DEVICE)
+
+
+def _size(layer: LSTM, x: Any) -> tuple[int, int]:
+    """Batch size and timesteps."""
+    if isinstance(x, PackedSequence):
+        return int(x.batch_sizes[0]), len(x.batch_sizes)
+    timesteps, batch, _ = _time_first(x, layer.batch_first).shape
+    return batch, timesteps
+
+
+def _sizes(layer: LSTM) -> Sizes:
+    shape = layer.input_size, layer.hidden_size, layer.num_layers, 1 + layer.bidirectional
+    return Sizes(*shape, layer.bias)
+
+
+INT8 = "int8"
+
+
+def _known(quantize: str | None) -> None:
+    if quantize not in (None, INT8):
+        raise ValueError(f"quantize={quantize!r}: expected {INT8!r} or None")
+
+
+def _asked_precision(layer: LSTM) -> str:
+    """What a layer's own attributes ask for; empty: what PyTorch's switches say."""
+    return layer.quantize or layer.precision or ""
 
 
 def _autocast(x: torch.Tensor) -> torch.dtype | None:
@@ -344,10 +480,13 @@ def _autocast(x: torch.Tensor) -> torch.dtype | None:
     return torch.float16 if kind == "cuda" else torch.get_autocast_dtype(kind)
 
 
-def _precision(x: torch.Tensor) -> str:
-    """The precision that PyTorch's switches ask for."""
-    precision = _PRECISIONS[_autocast(x) or x.dtype]
-    return "tf32" if precision == "fp32" and _tf32() else precision
+def _precision(layer: LSTM, x: Any) -> str:
+    """The precision that the layer or PyTorch's switches ask for."""
+    x = _rows(x)
+    precision = layer.precision or _PRECISIONS[_autocast(x) or x.dtype]
+    if _on_cpu(x):
+        return layer.quantize or ("bf16" if precision == "bf16" else "fp32")
+    return "tf32" if not layer.precision and precision == "fp32" and _tf32() else precision
 
 
 def _tf32() -> bool:
@@ -388,8 +527,10 @@ def _time_first(x: torch.Tensor, batch_first: bool) -> torch.Tensor:
     return x.transpose(0, 1) if batch_first else x
 
 
-def _answered(stack: Stack, given: torch.dtype, x: torch.Tensor, hx: Any, batch_first: bool) -> Any:
+def _answered(stack: Any, given: torch.dtype, x: Any, hx: Any, batch_first: bool) -> Any:
     """The answer in the layout of nn.LSTM."""
+    if isinstance(x, PackedSequence):
+        return _packed_answer(stack, given, x, hx)
     alone = x.dim() == 2
     if hx is not None and alone:
         hx = tuple(state.unsqueeze(1) for state in hx)
@@ -400,8 +541,19 @@ def _answered(stack: Stack, given: torch.dtype, x: torch.Tensor, hx: Any, batch_
         y, h, c = y.squeeze(1), h.squeeze(1), c.squeeze(1)
     elif batch_first:
         y = y.transpose(0, 1)
+    if type(stack) is CpuStack:
+        return y, (h, c)
     h._lstm_kernels_bounded = -1 if h.is_inference() else h._version  # type: ignore[attr-defined]
     return y, (h, c)
+
+
+def _packed_answer(stack: CpuStack, given: torch.dtype, x: PackedSequence, hx: Any) -> Any:
+    if hx is not None and x.sorted_indices is not None:
+        hx = tuple(state.index_select(1, x.sorted_indices) for state in hx)
+    y, h, c = (tensor.to(given) for tensor in stack.run(x.data, hx, x.batch_sizes))
+    if x.unsorted_indices is not None:
+        h, c = (state.index_select(1, x.unsorted_indices) for state in (h, c))
+    return PackedSequence(y, x.batch_sizes, x.sorted_indices, x.unsorted_indices), (h, c)
 
 
 class _Thread(threading.local):
@@ -485,7 +637,7 @@ def _layer_of(weights: list[torch.Tensor], sizes: Sizes, batch_first: bool, prec
     """The layer whose parameters these are, or one made of them."""
     where = tuple(weight.data_ptr() for weight in weights)
     for layer in list(_STACKS):
-        same = layer.batch_first == batch_first and (layer.precision or "") == precision
+        same = layer.batch_first == batch_first and _asked_precision(layer) == precision
         if same and [weight.data_ptr() for weight in layer._flat_weights] == list(where):
             return layer
     key = (*where, batch_first, precision)
@@ -497,7 +649,10 @@ def _layer_of(weights: list[torch.Tensor], sizes: Sizes, batch_first: bool, prec
             )
         for name, weight in zip(layer._flat_weights_names, weights, strict=True):
             setattr(layer, name, torch.nn.Parameter(weight.detach(), requires_grad=False))
-        layer.precision = precision or None
+        if precision == INT8:
+            layer.quantize = precision
+        elif precision:
+            layer.precision = precision
         _ADOPTED[key] = layer.eval()
         idle = [k for k, v in _ADOPTED.items() if not (v in _STACKS and _STACKS[v].captured)]
         for old in idle[: max(0, len(_ADOPTED) - MOST_ADOPTED)]:
@@ -519,6 +674,9 @@ def tune(layer: LSTM, batch: int, timesteps: int) -> str:
     weight = layer.weight_ih_l0
     x = torch.zeros((*shape, layer.input_size), dtype=weight.dtype, device=weight.device)
     with torch.no_grad():
+        if _on_cpu(x):
+            layer.forward(x)
+            return layer.explain(x)
         kind = stacks.capability()
         TUNED.add(kind)
         for _ in range(2):  # the first one after a change of weights is nn.LSTM's
@@ -545,13 +703,19 @@ def _seconds(function: Any, x: torch.Tensor) -> float:
     return float(min(took[3:]))
 
 
-def replace(model: torch.nn.Module, precision: str | None = None, quiet: bool = False) -> Any:
+def replace(
+    model: torch.nn.Module,
+    precision: str | None = None,
+    quiet: bool = False,
+    quantize: str | None = None,
+) -> Any:
     """Have every plain nn.LSTM of a model run on our kernels; returns the model.
 
     The modules stay the same objects: hooks, ties and optimisers keep them. Prints what was
     replaced, and what was left and why.
     """
     _allow_dynamo()
+    _known(quantize)
     lines = []
     for name, module in model.named_modules():
         shown = name or type(model).__name__
@@ -559,6 +723,8 @@ def replace(model: torch.nn.Module, precision: str | None = None, quiet: bool = 
             module.__class__ = LSTM
             if precision is not None:
                 module.precision = precision  # type: ignore[assignment]
+            if quantize is not None:
+                module.quantize = quantize  # type: ignore[assignment]
             lines.append(f"replaced  {shown}: {module.extra_repr()}")
         elif isinstance(module, torch.nn.LSTM) and not isinstance(module, LSTM):
             lines.append(f"left      {shown}: {type(module).__name__}, a class of its own")
@@ -578,7 +744,7 @@ def restore(model: torch.nn.Module) -> Any:
     for module in model.modules():
         if type(module) is LSTM:
             module.__class__ = torch.nn.LSTM
-            for name in ("precision", "plans"):
+            for name in OWN:
                 module.__dict__.pop(name, None)
     return model
 

@@ -13,7 +13,9 @@
 
 #include "cpu/instruction_set.hpp"
 #include "cpu/layer.hpp"
+#include "cpu/stack.hpp"
 #include "gpu/host/kernel_layer.hpp"
+#include "lstm_kernels.h"
 
 using namespace lstm_kernels;
 
@@ -82,7 +84,7 @@ struct Run {
     cudaStream_t stream;
 };
 
-EXPORTED const char* lstm_error() { return text; }
+EXPORTED const char* lstm_error(void) { return text; }
 
 // What the kernels of each precision use here.
 EXPORTED int lstm_kernel_names(const char** names) {
@@ -168,6 +170,43 @@ EXPORTED int lstm_run(const Run* a) {
         as<KernelLayer>(a->layer).run({a->x, a->h0, a->c0, a->y, a->h_last, a->c_last, a->scratch, a->late, int(a->timesteps), a->stream, nullptr});
     });
 }
+
+// An nn.LSTM on a CPU, for calls of any size.
+struct StackRun {
+    const Stack* stack;
+    Stack::Call call;
+};
+EXPORTED int lstm_stack(const StackSizes* sizes, const char* precision, const float* const* weights, Stack** made) {
+    return guarded([&] { *made = new Stack(*sizes, precision_of(precision), weights); });
+}
+EXPORTED int lstm_stack_run(const StackRun* a) {
+    return guarded([&] { a->stack->run(a->call); });
+}
+// How a call would run; `call`: timesteps, batch, threads.
+EXPORTED int lstm_stack_path(const StackSizes* sizes, const char* precision, const int* call, char* to, size_t bytes) {
+    return guarded([&] { std::snprintf(to, bytes, "%s", Stack::path(*sizes, precision_of(precision), call[0], call[1], call[2]).c_str()); });
+}
+EXPORTED size_t lstm_stack_bytes(const Stack* stack) { return stack->bytes(); }
+EXPORTED void lstm_stack_free(Stack* stack) { delete stack; }
+
+// lstm_kernels.h
+EXPORTED int lstm_stream_create(const lstm_sizes* sizes, const char* precision, const float* const* weights, lstm_stream** made) {
+    return guarded([&] {
+        const StackSizes own{sizes->input, sizes->hidden, sizes->layers, sizes->directions, sizes->bias};
+        *made = reinterpret_cast<lstm_stream*>(new Stream(own, precision_of(precision), weights));
+    });
+}
+EXPORTED int lstm_stream_reset(lstm_stream* stream, int batch, const float* h0, const float* c0) {
+    return guarded([&] { reinterpret_cast<Stream*>(stream)->reset(batch, h0, c0); });
+}
+EXPORTED int lstm_stream_run(lstm_stream* stream, const float* x, int timesteps, int threads, float* y) {
+    return guarded([&] { reinterpret_cast<Stream*>(stream)->run(x, timesteps, threads, y); });
+}
+EXPORTED int lstm_stream_step(lstm_stream* stream, const float* x, float* y) { return lstm_stream_run(stream, x, 1, 1, y); }
+EXPORTED int lstm_stream_state(const lstm_stream* stream, float* h, float* c) {
+    return guarded([&] { reinterpret_cast<const Stream*>(stream)->state(h, c); });
+}
+EXPORTED void lstm_stream_destroy(lstm_stream* stream) { delete reinterpret_cast<Stream*>(stream); }
 
 // Of GPU 0: major, minor, multiprocessors, shared bytes, registers, bytes of L2.
 EXPORTED int lstm_device(const char* cudart, int* facts) {

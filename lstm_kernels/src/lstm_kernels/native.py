@@ -9,7 +9,7 @@ import ctypes
 import functools
 import struct
 from collections.abc import Iterable, Sequence
-from ctypes import byref, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_void_p
+from ctypes import byref, c_char, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,7 +42,8 @@ def library() -> ctypes.CDLL:
         why = f"does not open ({error})" if PATH.exists() else "was not built"
         raise Unsupported(f"the native library {why}: {REMEDY}") from None
     opened.lstm_error.restype = opened.lstm_instruction_set.restype = c_char_p
-    opened.lstm_run.argtypes = [c_char_p]  # a struct as bytes
+    opened.lstm_run.argtypes = opened.lstm_stack_run.argtypes = [c_char_p]  # a struct as bytes
+    opened.lstm_stack_bytes.restype = c_size_t
     return opened
 
 
@@ -204,6 +205,85 @@ class CpuLstm(Lstm):
         return list(_get("plan", c_int * 3, self.handle))
 
 
+def cpu_path(sizes: Sequence[int], precision: str, *call: int) -> str:
+    """The instruction set and the threads for timesteps, batch and threads of a call."""
+    text = ctypes.create_string_buffer(100)
+    how = (c_int * 5)(*sizes), precision.encode(), (c_int * 3)(*call)
+    _do("stack_path", *how, text, c_size_t(len(text)))
+    return text.value.decode()
+
+
+class CpuStack:
+    """The layers and directions of an nn.LSTM on a CPU, for calls of any size.
+
+    `sizes` are input, hidden, layers, directions and 1 or 0 for bias; `weights` float32 in the
+    order of nn.LSTM's parameters, which are copied.
+    """
+
+    _handle: c_void_p | None = None
+
+    def __init__(self, sizes: Sequence[int], weights: Sequence[Array], precision: str):
+        arrays = [np.ascontiguousarray(weight, np.float32) for weight in weights]
+        at = (c_int * 5)(*sizes), precision.encode(), _at(arrays)[0]
+        self._handle = _get("stack", c_void_p, *at)
+        self._run, self.number = library().lstm_stack_run, self._handle.value
+
+    def run(self, *where: int) -> None:
+        """A call on a caller's arrays, in time order.
+
+        `where` are the addresses x, h0, c0, y, h, c and those of the sequences at each timestep (0:
+        zeros, and all), timesteps, batch, threads, and 1 where arrays are bfloat16.
+        """
+        if status := self._run(STACK_RUN(self.number, *where)):
+            _check(status)
+
+    def memory(self) -> int:
+        """Bytes of packed weights."""
+        return int(library().lstm_stack_bytes(self._handle))
+
+    def __del__(self) -> None:
+        if self._handle:
+            library().lstm_stack_free(self._handle)
+
+
+class Stream:
+    """A stack on a CPU that keeps its states; `lstm_kernels.h` says what each function does."""
+
+    _handle: c_void_p | None = None
+
+    def __init__(self, sizes: Sequence[int], weights: Sequence[Array], precision: str):
+        at = (c_int * 5)(*sizes), precision.encode(), _at(weights)[0]
+        self._handle = _get("stream_create", c_void_p, *at)
+        self._run = library().lstm_stream_run
+
+    def reset(self, batch: int, *states: Array | None) -> None:
+        """From these states or from zeros."""
+        at = (None if state is None else c_void_p(state.ctypes.data) for state in states)
+        _do("stream_reset", self._handle, batch, *at)
+
+    def run(self, x: Array, timesteps: int, threads: int, y: Array) -> None:
+        """One call on contiguous float32 arrays."""
+        if status := self._run(self._handle, _address(x), timesteps, threads, _address(y)):
+            _check(status)
+
+    def state(self, h: Array, c: Array) -> None:
+        """Copy the states."""
+        _do("stream_state", self._handle, *(c_void_p(state.ctypes.data) for state in (h, c)))
+
+    def __del__(self) -> None:
+        if self._handle:
+            library().lstm_stream_destroy(self._handle)
+
+
+def _address(array: Array) -> Any:
+    """Where an array lies; `array.ctypes.data` takes 2 us."""
+    try:
+        return byref(c_char.from_buffer(array))
+    except TypeError:  # it must not be written to
+        return c_void_p(array.__array_interface__["data"][0])
+
+
+STACK_RUN = struct.Struct("12q").pack
 _RUN = struct.Struct("11q").pack  # a struct that ctypes fills takes ten times as long
 
 

@@ -10,13 +10,12 @@
 #include <cpuid.h>
 #if defined(__linux__) && (defined(__clang__) || __GNUC__ >= 11)
 #define LSTM_KERNELS_TILES 1
-#include <sys/syscall.h>
-#include <unistd.h>
 #endif
-#elif defined(__aarch64__) && defined(__GNUC__) && defined(__linux__)
+#elif defined(__aarch64__) && defined(__GNUC__)
 #define LSTM_KERNELS_ARM 1
-#include <sys/auxv.h>
 #endif
+
+#include "system.hpp"
 
 namespace lstm_kernels {
 
@@ -50,12 +49,10 @@ static inline bool kept(unsigned registers) {
 #endif
 #endif
 
-// Linux keeps the tiles of AMX from a process that has not asked for them.
 static inline bool has_tiles() {
 #if LSTM_KERNELS_TILES
-    constexpr int Ask = 0x1023, TileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
     static const bool allowed = HAS(7, 0, edx, 22) && HAS(7, 0, edx, 24) && HAS(7, 0, edx, 25) &&  // bf16, tiles, int8
-                                syscall(SYS_arch_prctl, Ask, TileData) == 0;
+                                tiles_are_allowed();
     return allowed;
 #else
     return false;
@@ -71,9 +68,9 @@ static inline InstructionSet best_instruction_set() {
     if (!HAS(7, 1, eax, 5)) return InstructionSet::avx512_vnni;                                   // BF16
     return has_tiles() ? InstructionSet::amx : InstructionSet::avx512_bf16;
 #elif LSTM_KERNELS_ARM
-    constexpr unsigned long Dot = 1UL << 20, Bf16 = 1UL << 14;  // HWCAP_ASIMDDP, HWCAP2_BF16
-    if (!(getauxval(AT_HWCAP) & Dot)) return InstructionSet::neon;
-    return getauxval(AT_HWCAP2) & Bf16 ? InstructionSet::neon_bf16 : InstructionSet::neon_dot;
+    const ArmFeatures has = arm_features();
+    if (!has.dot) return InstructionSet::neon;
+    return has.bf16 ? InstructionSet::neon_bf16 : InstructionSet::neon_dot;
 #else
     return InstructionSet::portable;
 #endif

@@ -49,7 +49,7 @@ public:
             throw Unsupported("int8: sums of more than " + std::to_string(LongestSum) + " products do not fit 32 bits (" + shape.text() + ")");
         if ((skip_input || sgemm) && precision != Precision::fp32)
             throw std::invalid_argument("skip_input and sgemm are there in fp32 only");
-        plan_ = plan ? *plan : best_plan(shape, kernel_, values_per_word(precision), threads, precision != Precision::int8 && !sgemm);
+        plan_ = plan ? *plan : best_plan(shape, kernel_, values_per_word(precision), threads, precision != Precision::int8 && !sgemm).plan;
         check_plan();
         memory_ = std::make_unique<Memory>(make_memory());
         team_ = std::make_unique<Team>(plan_.threads());

@@ -1,16 +1,13 @@
 // Words of 32 bits at cache-line borders, not yet touched, so that pages fall to the thread that fills them.
 #pragma once
 
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
-
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <string>
 
 #include "../errors.hpp"
+#include "system.hpp"
 
 namespace lstm_kernels {
 
@@ -23,10 +20,7 @@ public:
         if (posix_memalign(&p, large ? Huge : 64, std::max<size_t>(bytes(), 1)) != 0)
             throw OutOfMemory("posix_memalign: " + std::to_string(bytes()) + " bytes refused (" + shape.text() + ")");
         data_.reset(static_cast<float*>(p));
-#ifdef MADV_HUGEPAGE
-        // Weights are read front to back in every timestep: with pages of 4 KB every 64th line waits for a page table.
-        if (large) madvise(p, bytes(), MADV_HUGEPAGE);
-#endif
+        if (large) prefer_huge_pages(p, bytes());
     }
     float* get() const { return data_.get(); }
     size_t bytes() const { return count_ * sizeof(float); }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <string>
 
 #include "../errors.hpp"
@@ -21,7 +22,13 @@ struct Plan {
 struct Caches {
     double l1 = 32 << 10, l2 = 512 << 10;
 
-    static Caches of_this_machine() {
+    static const Caches& of_this_machine() {
+        static const Caches caches = as_linux_says();
+        return caches;
+    }
+
+private:
+    static Caches as_linux_says() {
         Caches found;
         for (int index = 0; index < 8; ++index) {
             const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
@@ -37,7 +44,6 @@ struct Caches {
         return found;
     }
 
-private:
     // Not by a stream: where libstdc++ is linked statically and another is loaded, its locale crashes.
     static void read(const std::string& path, const char* format, void* to) {
         if (std::FILE* const file = std::fopen(path.c_str(), "r")) {
@@ -98,27 +104,38 @@ private:
     const int depth_, input_depth_;
 };
 
-// The quickest by the napkin. `together`: whether input products may be computed within their timestep.
-static inline Plan best_plan(const Shape& shape, const Kernel& kernel, int values_per_word, int threads, bool together) {
+// A plan, and what a call takes by it.
+struct Choice {
+    Plan plan;
+    double cycles;
+};
+
+// The quickest by the napkin. `together`: whether input products may be computed within their timestep. `waking`: cycles
+// until other threads work.
+static inline Choice best_plan(const Shape& shape, const Kernel& kernel, int values_per_word, int threads, bool together, double waking = 0) {
     constexpr int Rows = 192;  // samples that keep a product busy, and whose gates stay in the cache
     constexpr int Few = 4;
     const Napkin napkin(shape, kernel, values_per_word, Caches::of_this_machine());
     const int chunk = std::max(1, std::min(shape.timesteps, Rows / shape.batch));
-    Plan best{1, 1, chunk};
-    double least = napkin.cycles(best);
+    Choice best{{1, 1, chunk}, std::numeric_limits<double>::infinity()};
     const auto consider = [&](const Plan& plan) {
-        const double cycles = napkin.cycles(plan);
-        if (cycles < least) least = cycles, best = plan;
+        const double cycles = shape.timesteps * napkin.cycles(plan) + (plan.threads() > 1 ? waking : 0);
+        if (cycles < best.cycles) best = {plan, cycles};
     };
+    consider({1, 1, chunk});
     // No part of few samples: they leave the multipliers waiting for weights. And never of one, unless there is but one: a
     // kernel adds in another order for it, and the number of threads must not show in the results.
     for (int parts = 1; parts == 1 || parts <= std::min(threads, shape.batch / Few); ++parts) {
-        const int units = std::min(threads / parts, napkin.panels());
-        // Rows of one part of a batch lie apart: no product covers several timesteps of them.
-        const Plan apart{parts, units, parts == 1 ? chunk : 1}, at_once{parts, units, 0};
-        consider(apart);
-        // Few samples of one timestep are too few for a matrix unit, those of many are not.
-        if (together && shape.batch >= std::max(2, kernel.tiled) && napkin.fits_l1()) consider(at_once);
+        const int most = std::min(threads / parts, napkin.panels());
+        // Threads that must be woken may not pay.
+        for (const int units : {1, most}) {
+            if (units != most && !waking) continue;
+            // Rows of one part of a batch lie apart: no product covers several timesteps of them.
+            const Plan apart{parts, units, parts == 1 ? chunk : 1}, at_once{parts, units, 0};
+            consider(apart);
+            // Few samples of one timestep are too few for a matrix unit, those of many are not.
+            if (together && shape.batch >= std::max(2, kernel.tiled) && napkin.fits_l1()) consider(at_once);
+        }
     }
     return best;
 }

@@ -5,15 +5,13 @@
 // a call runs and for some microseconds after it, then sleep.
 #pragma once
 
-#ifdef __linux__
-#include <sched.h>
-#endif
-
-#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <thread>
 #include <vector>
+
+#include "system.hpp"
 
 namespace lstm_kernels {
 
@@ -24,45 +22,6 @@ static inline void relax() {
     asm volatile("isb");  // `yield` is a no-op on most ARM cores
 #endif
 }
-
-// The cores that this process may use, and the means to give threads cores of their own. Linux likes to wake a thread
-// on the core of the one that woke it; two threads that wait for each other in turns then share it for milliseconds
-// while another core stands idle (measured: 0.23 ms became 1.5 ms with two threads, 0.05 ms became 0.55 ms with 16).
-class Cores {
-public:
-#ifdef __linux__
-    Cores() {
-        cpu_set_t allowed;
-        if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-        for (int core = 0; core < CPU_SETSIZE; ++core)
-            if (CPU_ISSET(core, &allowed)) allowed_.push_back(core);
-    }
-    int count() const { return allowed_.empty() ? int(std::thread::hardware_concurrency()) : int(allowed_.size()); }
-    static int current() { return sched_getcpu(); }
-
-    // Bind this thread, which is one of `workers`, to its share of the cores that are not the caller's. Neighbours
-    // have neighbouring cores, mostly of one socket. If the caller moves, only few have to.
-    void bind(int worker, int workers, int caller) const {
-        std::vector<int> others = allowed_;
-        const auto taken = std::find(others.begin(), others.end(), caller);
-        if (taken == others.end() || int(others.size()) <= workers) return;
-        *taken = others.back();
-        others.pop_back();
-        cpu_set_t own;
-        CPU_ZERO(&own);
-        const size_t count = others.size();
-        for (size_t i = count * worker / workers; i < count * (worker + 1) / workers; ++i) CPU_SET(others[i], &own);
-        sched_setaffinity(0, sizeof own, &own);  // this thread only
-    }
-
-private:
-    std::vector<int> allowed_;
-#else
-    int count() const { return int(std::thread::hardware_concurrency()); }
-    static int current() { return -1; }
-    void bind(int, int, int) const {}
-#endif
-};
 
 // Some threads that wait for each other. Each has a word that only it writes: nobody waits for a line that several
 // want to write.
@@ -98,10 +57,14 @@ private:
     const int spins_;
 };
 
+// How a team behaves between calls. An owner of the machine binds its threads to cores and spins for long; a guest leaves
+// both to others.
+enum class Manners { owner, guest };
+
 class Team {
 public:
-    explicit Team(int threads)
-        : size_(threads), fits_(threads <= cores_.count()), spins_(fits_ ? 2000 : 1), end_(threads, spins_) {
+    explicit Team(int threads, Manners manners = Manners::owner)
+        : size_(threads), manners_(manners), fits_(threads <= cores_.count()), spins_(!fits_ ? 1 : manners == Manners::owner ? 2000 : 100), end_(threads, spins_) {
         try {
             for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { serve(i); });
         } catch (...) {  // the system refused a thread: those that run must end before we leave
@@ -111,6 +74,7 @@ public:
     }
     ~Team() { dismiss(); }
 
+    int size() const { return size_; }
     int spins() const { return spins_; }
 
     // `work(thread)` on every thread, this one being thread 0; returns when all are done.
@@ -129,12 +93,23 @@ private:
     void serve(int thread) {
         int bound = -1;
         for (unsigned seen = 0;; ++seen) {
-            for (int spin = 0; spin < spins_ && call_.load(std::memory_order_acquire) == seen; ++spin) relax();
+            linger(seen);
             call_.wait(seen, std::memory_order_acquire);
             if (done_) return;
-            if (fits_ && bound != caller_core_) cores_.bind(thread - 1, size_ - 1, bound = caller_core_);
+            if (fits_ && manners_ == Manners::owner && bound != caller_core_) cores_.bind(thread - 1, size_ - 1, bound = caller_core_);
+            if (fits_ && manners_ == Manners::guest && Cores::current() == caller_core_) cores_.leave(caller_core_);
             work_(thread);
             end_.come(thread);
+        }
+    }
+
+    // The next call may come soon: a thread that sleeps takes long to wake.
+    void linger(unsigned seen) const {
+        using Clock = std::chrono::steady_clock;
+        const auto until = Clock::now() + std::chrono::microseconds(manners_ == Manners::owner ? 200 : 50);
+        for (int spin = 0; spin < 20 * spins_ && call_.load(std::memory_order_acquire) == seen; ++spin) {
+            relax();
+            if (spin % 16 == 15 && Clock::now() > until) return;
         }
     }
 
@@ -147,6 +122,7 @@ private:
 
     const Cores cores_;
     const int size_;
+    const Manners manners_;
     const bool fits_;  // a core for every thread: then spinning pays
     const int spins_;
     int caller_core_ = -1;
