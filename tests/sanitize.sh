@@ -32,5 +32,5 @@ preload="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libubsan.so) 
 export LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1:allocator_may_return_null=1
 export UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH="$copy/lstm_kernels/src:$copy"
 left="not compile and not spill and not fragments and not phases_are_all and not memory_flat"
-"$python" -m pytest -q --capture=no -p no:cacheprovider lstm_kernels/tests/test_cpu.py lstm_kernels/tests/test_gpu.py -k "$left" "$@"
+"$python" -m pytest -q --capture=no -p no:cacheprovider lstm_kernels/tests/test_cpu.py lstm_kernels/tests/test_stack.py lstm_kernels/tests/test_gpu.py -k "$left" "$@"
 "$python" -m pytest -q --capture=no -p no:cacheprovider tests/frameworks/test_openblas.py tests/frameworks/test_cudnn.py -k "$left" "$@"

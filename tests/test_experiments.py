@@ -24,15 +24,31 @@ def test_help_says_what_it_measures_and_how_to_call_it(script, monkeypatch, caps
     assert f"python {script.relative_to(ROOT)}" in shown
 
 
-def test_the_example_claims_no_gain_where_nn_lstm_takes_the_calls(monkeypatch, capsys):
+def ran(example, monkeypatch, capsys, *options):
+    monkeypatch.setattr(sys, "argv", [example, *options])
+    runpy.run_path(str(ROOT / "examples" / example), run_name="__main__")
+    return capsys.readouterr().out
+
+
+def test_the_segmenter_claims_a_gain_only_where_the_kernels_take_the_calls(monkeypatch, capsys):
     pytest.importorskip("torch")
+    lstm = pytest.importorskip("lstm_kernels.lstm")
     small = ["--device", "cpu", "--batch", "1", "--seconds", "0.1"]
-    monkeypatch.setattr(sys, "argv", ["segmenter.py", *small])
-    runpy.run_path(str(ROOT / "examples" / "segmenter.py"), run_name="__main__")
-    shown = capsys.readouterr().out
-    assert "nn.LSTM: x is on cpu" in shown
-    assert "The kernels need an H100 or H200" in shown
+    assert "ms after" in ran("segmenter.py", monkeypatch, capsys, *small)
+    monkeypatch.setattr(lstm.on_cpu, "missing", lambda: "no library")
+    shown = ran("segmenter.py", monkeypatch, capsys, *small)
+    assert "nn.LSTM: no library" in shown
     assert "after" not in shown
+
+
+def test_the_voice_detector_says_the_same_by_all_three_ways(monkeypatch, capsys):
+    for package in ("torch", "onnx", "onnxruntime"):
+        pytest.importorskip(package)
+    shown = ran("voice_activity.py", monkeypatch, capsys, "--chunks", "20").splitlines()
+    rows = [line.split() for line in shown if line.split()[0] in ("1", "64")]
+    assert [row[1] for row in rows] == ["PyTorch", "ONNX", "ours"] * 2
+    assert all(float(row[-1]) <= 1e-5 for row in rows)
+    assert shown[-1].startswith("ours: kernels: fp32")
 
 
 def test_the_sweep_checks_each_configuration_once_and_goes_on_where_it_was_cut(tmp_path):

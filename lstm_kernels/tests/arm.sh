@@ -8,8 +8,10 @@ case $python in /*) ;; *) python=$PWD/$python ;; esac
 cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"$python" -m ziglang c++ -target aarch64-linux-musl -std=c++20 -O3 -ffp-contract=fast -Wall -Wextra -static -Isrc/lstm_kernels/cpu \
-    tests/layer_check.cpp src/lstm_kernels/cpu/kernels.cpp src/lstm_kernels/cpu/phases.cpp -o "$folder/check" -pthread -ldl
-for most in neon neon-dot neon-bf16; do
-    LSTM_BENCH_ISA=$most qemu-aarch64 -cpu max "$folder/check"
+for check in layer_check stack_check; do
+    "$python" -m ziglang c++ -target aarch64-linux-musl -std=c++20 -O3 -ffp-contract=fast -Wall -Wextra -static -Isrc/lstm_kernels/cpu \
+        tests/$check.cpp src/lstm_kernels/cpu/kernels.cpp src/lstm_kernels/cpu/phases.cpp -o "$folder/$check" -pthread -ldl
+    for most in neon neon-dot neon-bf16; do
+        LSTM_BENCH_ISA=$most qemu-aarch64 -cpu max "$folder/$check"
+    done
 done

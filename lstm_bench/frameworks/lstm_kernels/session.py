@@ -10,7 +10,7 @@ import torch
 
 import lstm_kernels
 from lstm_bench.frameworks.pytorch import session as pytorch
-from lstm_bench.frameworks.pytorch.base import Forward, TorchSession
+from lstm_bench.frameworks.pytorch.base import Forward, Packing, TorchSession
 from lstm_bench.frameworks.pytorch.session import allocated as allocated
 from lstm_bench.frameworks.pytorch.session import wake as wake
 from lstm_bench.frameworks.pytorch.variants import Graph
@@ -19,7 +19,7 @@ from lstm_bench.worker.problem import Problem
 from lstm_bench.worker.session import Session
 from lstm_bench.worker.timing import Clock
 
-OPTIONS = frozenset({"way"})  # what `build` reads of row.options
+OPTIONS = frozenset({"way", "quantize"})  # what `build` reads of row.options
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -39,21 +39,25 @@ class KernelSession(TorchSession):
     """Called as it is."""
 
     def wrapped(self, layer: torch.nn.Module) -> Forward:
-        if self.lengths:
-            raise Unsupported("nn.LSTM itself takes this call: a packed sequence")
-        assert isinstance(layer, torch.nn.LSTM)
-        self.ours: lstm_kernels.LSTM | None = lstm_kernels.LSTM.like(layer)
+        self.packing = layer if isinstance(layer, Packing) else None
+        plain = self.packing.layer if self.packing else layer
+        assert isinstance(plain, torch.nn.LSTM)
+        quantize = self.row.options.get("quantize")
+        self.ours: lstm_kernels.LSTM | None = lstm_kernels.LSTM.like(plain, quantize=quantize)
         taken_by, why = self._explained()
         if taken_by != "kernels":
             raise Unsupported(f"nn.LSTM itself takes this call: {why}")
-        forward: Forward = self.ours
+        if self.packing:
+            self.packing.layer = self.ours
+        forward: Forward = self.packing or self.ours
         return forward
 
     def _explained(self) -> tuple[str, str]:
         """Who takes a call, and how or why."""
         assert self.ours
         with torch.inference_mode():
-            path = self.ours.explain(self.x.to(self.device), self.initial)
+            x = self.x.to(self.device)
+            path = self.ours.explain(self.packing.packed(x) if self.packing else x, self.initial)
         taken_by, _, how = path.partition(": ")
         return taken_by, how
 

@@ -126,9 +126,11 @@ class Packing(torch.nn.Module):
         self.layer, self.lengths = layer, torch.tensor(lengths)  # on the CPU, as packing wants it
 
     def forward(self, x: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor]) -> Any:
-        packed = pack_padded_sequence(x, self.lengths, enforce_sorted=False)
-        output, after = self.layer(packed, state)
+        output, after = self.layer(self.packed(x), state)
         return pad_packed_sequence(output, total_length=x.shape[0])[0], after
+
+    def packed(self, x: torch.Tensor) -> Any:
+        return pack_padded_sequence(x, self.lengths, enforce_sorted=False)
 
 
 def from_host(forward: Callable[..., Any], settings: Settings) -> Callable[..., Any]:

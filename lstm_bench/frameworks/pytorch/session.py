@@ -92,7 +92,8 @@ def build(
         precision = f"amp-{half}"
         row = replace(row, precision=precision)
         way = TorchSession if row.options.get("apex") else variants.Autocast
-    if row.precision == "bf16" and device == "cpu" and not _onednn_has_bf16():
+    plain = way is TorchSession
+    if plain and row.precision == "bf16" and device == "cpu" and not _onednn_has_bf16():
         # PyTorch finds out in the first product, and turns oneDNN off for the whole process.
         way = variants.Native
     dtype = HALF.get(row.precision, torch.float32)

@@ -278,7 +278,7 @@ class Stream:
 def _address(array: Array) -> Any:
     """Where an array lies; `array.ctypes.data` takes 2 us."""
     try:
-        return byref(c_char.from_buffer(array))
+        return byref(c_char.from_buffer(array))  # type: ignore[arg-type]
     except TypeError:  # it must not be written to
         return c_void_p(array.__array_interface__["data"][0])
 

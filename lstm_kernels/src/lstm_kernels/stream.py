@@ -40,7 +40,7 @@ class Stream:
                 f"weights: expected {directions * each} arrays for each layer, found {len(arrays)}"
             )
         self.hidden, self.input_size = arrays[1].shape[1], arrays[0].shape[1]
-        self.threads = threads
+        self.batch, self.threads = batch, threads
         self._states, self._width = layers * directions, directions * self.hidden
         for i, array in enumerate(arrays):
             inputs = self.input_size if i < directions * each else self._width
@@ -50,7 +50,7 @@ class Stream:
                 raise ValueError(f"weights[{i}]: expected shape {want}, found {array.shape}")
         sizes = self.input_size, self.hidden, layers, directions, int(bias)
         self._native = native.Stream(sizes, arrays, precision)
-        self.reset(batch=batch)
+        self.reset()
 
     def reset(self, h0: Any = None, c0: Any = None, batch: int | None = None) -> None:
         """Begin anew, from zeros or from states (layers x directions, batch, hidden)."""
