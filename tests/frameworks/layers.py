@@ -169,7 +169,9 @@ def says_its_path_and_what_it_holds(row):
     weights, biases = 4 * s.hidden * (s.hidden + s.input_size), 4 * s.hidden
     held = session.memory["weights"]
     if row.precision == "int8":  # the biases are not, nor are scales, which are one a row at most
-        assert weights + size * biases <= held <= weights + size * 6 * biases
+        padded = 4 * 16 * -(-s.hidden // 16)  # rows, in vectors of up to 16
+        words = s.hidden + s.input_size + 2 * 3  # four weights a word
+        assert weights + size * biases <= held <= padded * (words + size * 6)
     else:
         assert held in (size * (weights + biases), size * (weights + 2 * biases))  # added, or not
     inputs = s.timesteps * s.batch * s.input_size + 2 * s.batch * s.hidden

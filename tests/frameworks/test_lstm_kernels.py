@@ -46,18 +46,36 @@ def built(name="lstm-kernels", settings=CPU):
 
 def test_each_precision_has_a_row_as_called_and_one_in_a_graph():
     plain = ["lstm-kernels", "lstm-kernels-tf32", "lstm-kernels-half", "lstm-kernels-bf16"]
-    assert sorted(NAMES) == sorted([*plain, *(f"{name}-graph" for name in plain)])
+    graphs = [f"{name}-graph" for name in plain]
+    assert sorted(NAMES) == sorted([*plain, *graphs, "lstm-kernels-int8"])
     for name in plain:
         row, graph = IMPLEMENTATIONS[name], IMPLEMENTATIONS[f"{name}-graph"]
-        assert (row.precision, row.devices) == (graph.precision, graph.devices)
+        assert row.precision == graph.precision
+        assert graph.devices == ("cuda",)
         assert [{**one.options} for one in (row, graph)] == [{}, {"way": "graph"}]
         assert all("LSTM.like(lstm)" in snippet(one, "cuda") for one in (row, graph))
         assert "CUDAGraph()" in snippet(graph, "cuda")
 
 
-def test_a_layer_that_the_kernels_do_not_take_is_unsupported_with_their_reason():
-    with pytest.raises(Unsupported, match=r"nn\.LSTM itself takes this call: x is on cpu"):
+def test_a_layer_that_the_kernels_do_not_take_is_unsupported_with_their_reason(monkeypatch):
+    monkeypatch.setattr(lstm.on_cpu, "missing", lambda: "the native library was not built")
+    with pytest.raises(Unsupported, match=r"takes this call: the native library was not built"):
         built()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "cpu" in IMPLEMENTATIONS[name].devices])
+@pytest.mark.parametrize("lengths", ["", "7/1/4"])
+@pytest.mark.parametrize("state", ["fixed", "carried"])
+def test_on_a_cpu_the_kernels_themselves_give_the_right_answer(name, lengths, state):
+    if lengths and state == "carried":
+        pytest.skip("a grid refuses it")
+    shape = Shape(40, 3, 7, 24, 2, 2, lengths) if lengths else Shape(40, 3, 7, 24)
+    problem, row = problems.make(shape, seed=1), IMPLEMENTATIONS[name]
+    session = rows.build(problem, row, Settings(device="cpu", threads=2, state=state))
+    assert session.path.startswith({"lstm-kernels": "fp32"}.get(name, name[13:]))
+    assert checked(session, row, problem, CARRIED_CALLS if state == "carried" else 1).passed
+    assert len(session.time_each(2, ProcessClock())) == 2
+    session.close()
 
 
 def test_what_the_kernels_take_is_called_and_checked_and_says_its_plan(claimed):

@@ -52,6 +52,13 @@ class KernelSession(TorchSession):
         forward: Forward = self.packing or self.ours
         return forward
 
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        if self.ours and self.row.precision == "int8":  # packed by the first call
+            self.call()
+            self.restart()
+            self.memory["weights"] = self.ours.packed_bytes()
+
     def _explained(self) -> tuple[str, str]:
         """Who takes a call, and how or why."""
         assert self.ours

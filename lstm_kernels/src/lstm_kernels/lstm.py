@@ -143,6 +143,12 @@ class LSTM(torch.nn.LSTM):
         if packed := _STACKS.get(self):
             _raise_if_late(packed)
 
+    def packed_bytes(self) -> int:
+        """Bytes of the packed weights that calls on a CPU read."""
+        packed = _STACKS.get(self)
+        known = packed.by_precision.values() if packed else ()
+        return sum(stack.bytes() for stack in known if isinstance(stack, CpuStack))
+
     def path(self, batch: int, timesteps: int) -> str:
         """How a shape that was called is computed."""
         packed = _STACKS.get(self)

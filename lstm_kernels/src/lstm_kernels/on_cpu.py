@@ -82,6 +82,10 @@ class CpuStack:
         call.weights = keep  # type: ignore[attr-defined]
         return call
 
+    def bytes(self) -> int:
+        """Bytes of packed weights."""
+        return self._native.memory()
+
     def path(self, batch: int, timesteps: int) -> str:
         """How a shape is computed."""
         return path(self._sizes, self._precision, batch, timesteps)
