@@ -91,6 +91,11 @@ class LSTM(torch.nn.LSTM):
             made.quantize = quantize
         return made
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if packed := _STACKS.get(self):
+            packed.repeats = None
+        super().__setattr__(name, value)
+
     def forward(self, input: Any, hx: Any = None) -> Any:
         """As `nn.LSTM` does it."""
         if torch.compiler.is_compiling():
@@ -331,57 +336,45 @@ def _asked(layer: LSTM, x: Any, hx: Any) -> Any:
 
 
 def _repeats(layer: LSTM, stack: CpuStack, marks: Marks | None, x: torch.Tensor, hx: Any) -> Any:
-    """A function for calls like this one on a CPU: None where one is not.
+    """A function for calls like this one on a CPU, which gives None where a call is not like it.
 
-    The kernel of a small layer takes less time than `_taken` and `_answered`.
+    A small layer takes less time than `_taken` and `_answered`, so it asks only what may have
+    changed; `LSTM.__setattr__` forgets it.
     """
-    own = layer.precision, layer.quantize, layer.batch_first, layer.training
-    plain = x.dim() == 3 and (layer.batch_first is False or x.shape[0] == 1 == x.shape[1])
-    plain &= x.is_contiguous() and not torch.is_autocast_enabled("cpu")
+    layout = x.dim() == 3 and (layer.batch_first is False or x.shape[0] == 1 == x.shape[1])
+    plain = layout and x.is_contiguous() and not torch.is_autocast_enabled("cpu")
     if not plain or not stack.takes(x.dtype) or type(hx) not in (type(None), tuple):
         return None
-    shape, dtype, get = x.shape, x.dtype, layer._parameters.get
-    call, state = stack.caller(x, bool(hx)), None if hx is None else hx[0].shape
-    mode, traced = torch.is_grad_enabled, torch._C._get_tracing_state
-    modes, transformed = torch._C._len_torch_dispatch_stack, torch._C._functorch
-    autocast, plain_tensor = torch._C._is_any_autocast_enabled, torch.Tensor
+    kind, shape, dtype = torch.Tensor, x.shape, x.dtype
+    call, state = stack.caller(x), None if hx is None else hx[0].shape
+    grad, autocast = torch.is_grad_enabled, torch._C._is_any_autocast_enabled
+    traced, modes = torch._C._get_tracing_state, torch._C._len_torch_dispatch_stack
+    transformed = torch._C._functorch.peek_interpreter_stack
 
-    def like_this(tensor: Any, shape: Any) -> bool:
+    def unlike(tensor: Any, shape: Any) -> bool:
         return (
-            type(tensor) is plain_tensor
-            and tensor.shape == shape
-            and tensor.dtype is dtype
-            and tensor.is_cpu
-            and tensor.is_contiguous()
+            type(tensor) is not kind
+            or tensor.shape != shape
+            or tensor.dtype is not dtype
+            or not (tensor.is_cpu and tensor.is_contiguous())
         )
 
     def repeat(layer: LSTM, x: Any, hx: Any) -> Any:
-        weights = layer._flat_weights
-        if (
-            mode()
-            or autocast()
-            or traced()
-            or modes()
-            or transformed.peek_interpreter_stack() is not None
-            or own != (layer.precision, layer.quantize, layer.batch_first, layer.training)
-            or not like_this(x, shape)
-            or not all(map(is_, map(get, layer._flat_weights_names), weights))
-            or [(weight.data_ptr(), weight._version) for weight in weights] != marks
-        ):
+        if grad() or autocast() or traced() or modes() or transformed() is not None:
             return None
-        if state is None:
-            if hx is not None:
-                return None
-            answer = call(x)
+        if [(w.data_ptr(), w._version) for w in layer._parameters.values()] != marks:
+            return None
+        if unlike(x, shape):
+            return None
+        if hx is None:
+            answer = None if state else call(x, 0, 0)
+        elif type(hx) is not tuple or len(hx) != 2 or unlike(hx[0], state) or unlike(hx[1], state):
+            return None
         else:
-            if type(hx) is not tuple or len(hx) != 2:
-                return None
-            h0, c0 = hx
-            if not (like_this(h0, state) and like_this(c0, state)):
-                return None
-            answer = call(x, h0, c0)
-        with _COUNTING:
-            COUNTS[KERNELS] += 1
+            answer = call(x, hx[0].data_ptr(), hx[1].data_ptr())
+        if answer is not None:
+            with _COUNTING:
+                COUNTS[KERNELS] += 1
         return answer
 
     return repeat

@@ -60,23 +60,18 @@ class CpuStack:
         """Whether tensors of a type can be handed to the kernels as they are."""
         return kind is self._type
 
-    def caller(self, x: torch.Tensor, states: bool) -> Callable[..., Any]:
-        """What calls with contiguous tensors of these sizes: `run` without a look at them."""
+    def caller(self, x: torch.Tensor) -> Callable[[torch.Tensor, int, int], Any]:
+        """`run` for contiguous tensors of the sizes of x; states by address, or 0."""
         timesteps, batch, _ = x.shape
         run, pack, number = native.library().lstm_stack_run, native.STACK_RUN, self._native.number
         y_shape, state = (timesteps, batch, self._width), (self._states, batch, self._hidden)
         halves, threads, keep = self._halves, torch.get_num_threads, self._native
 
-        def call(x: torch.Tensor, h0: Any = None, c0: Any = None) -> Any:
+        def call(x: torch.Tensor, h0: int, c0: int) -> Any:
             new = x.new_empty
             y, h, c = new(*y_shape), new(*state), new(*state)
-            h_from, c_from = (h0.data_ptr(), c0.data_ptr()) if states else (0, 0)
-            status = run(
-                pack(
-                    *(number, x.data_ptr(), h_from, c_from, y.data_ptr(), h.data_ptr()),
-                    *(c.data_ptr(), 0, timesteps, batch, threads(), halves),
-                )
-            )
+            at = x.data_ptr(), h0, c0, y.data_ptr(), h.data_ptr(), c.data_ptr()
+            status = run(pack(number, *at, 0, timesteps, batch, threads(), halves))
             return None if status else (y, (h, c))
 
         call.weights = keep  # type: ignore[attr-defined]
