@@ -67,12 +67,12 @@ sanitize: $(VENV)/.tested-with
 sanitized: $(VENV)/.tools
 	PYTHON=$(BIN)/python tests/sanitize.sh build
 
-# lstm_kernels for machines without a compiler, of both kinds; some minutes for each the first time.
+# Both packages for machines without a compiler, the benchmark's for this Python: a minute or two for each machine that
+# WHEELS names. The workflow `wheels` builds those of all Pythons.
+WHEELS ?= $(shell uname -m)
 wheel: $(VENV)/.tools
-	$(PIP) ziglang==0.17.0 auditwheel==6.8.2
-	for machine in x86_64 aarch64; do LSTM_KERNELS_TARGET=$$machine $(BIN)/python -m pip wheel --quiet --no-build-isolation \
-	    --no-deps --wheel-dir dist ./lstm_kernels || exit 1; done
-	for wheel in dist/lstm_kernels-*manylinux*.whl; do $(BIN)/auditwheel show $$wheel || exit 1; done
+	$(PIP) ziglang==0.17.0 auditwheel==6.8.2 wheel==0.48.0
+	for machine in $(WHEELS); do tools/wheel.sh $(BIN)/python $$machine || exit 1; done
 
 format: $(VENV)/.tested-with
 	$(BIN)/ruff check --fix .
@@ -119,4 +119,4 @@ $(TF_READY): requirements-tensorflow.txt
 endif
 
 clean:
-	rm -rf $(VENV) .venv-tensorflow build *.egg-info lstm_kernels/build lstm_kernels/src/*.egg-info
+	rm -rf $(VENV) .venv-tensorflow build dist *.egg-info lstm_kernels/build lstm_kernels/src/*.egg-info
