@@ -32,7 +32,7 @@ TOOLS := $(if $(filter-out bench study,$(MAKECMDGOALS)),$(VENV)/.tools)
 # Frameworks are imported in dozens of processes: from bytecode in a second, from source in many.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench test ready sanitized test-cluster suite study lint format sanitize wheel clean
+.PHONY: bench test ready sanitized test-cluster suite study site lint format sanitize wheel clean
 
 bench: $(VENV)/.installed $(TF_READY)
 	$(BIN)/lstm-bench grid $(GRID) $(TF_FLAG) --skip-missing
@@ -55,6 +55,10 @@ test-cluster: $(VENV)/.tested-with
 
 study: $(VENV)/.installed
 	$(BIN)/python -m study
+
+# build/site: docs/, the README, the API and the newest run.
+site: $(VENV)/.tested-with
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lint: $(VENV)/.tested-with
 	$(BIN)/ruff check .
@@ -103,8 +107,8 @@ $(VENV)/.installed: $(VENV)/.packages $(SOURCES)
 $(VENV)/.tested-with: $(VENV)/.packages $(VENV)/.built
 	touch $@
 
-$(VENV)/.tools: requirements-dev.txt | $(BIN)/python
-	$(PIP) --no-warn-conflicts -r requirements-dev.txt
+$(VENV)/.tools: requirements-dev.txt requirements-docs.txt | $(BIN)/python
+	$(PIP) --no-warn-conflicts -r requirements-dev.txt -r requirements-docs.txt
 	touch $@
 
 $(VENV)/.built: $(VENV)/.tools $(SOURCES)

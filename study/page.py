@@ -17,7 +17,7 @@ from lstm_bench.report.figures import styled
 from study import counts, data, devices
 from study.figures import FIGURES
 from study.numbers import Number, numbers
-from study.runs import ROOT, Stale
+from study.runs import ROOT
 from study.tables import TABLES
 
 STUDY, README = ROOT / "study" / "study.md", ROOT / "study" / "readme.md"
