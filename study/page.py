@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lstm_bench.model.units import wrapped
 from lstm_bench.report.figures import styled
-from study import counts, data, devices
+from study import counts, data, devices, drawings
 from study.figures import FIGURES
 from study.numbers import Number, numbers
 from study.runs import ROOT
@@ -117,4 +117,4 @@ def write(root: Path = ROOT) -> list[Path]:
         picture.draw().savefig(paths[-1], metadata={"Date": None})
     paths.append(root / devices.FIGURE)
     devices.drawn().savefig(paths[-1], metadata={"Date": None})
-    return paths
+    return [*paths, *drawings.write(root)]
