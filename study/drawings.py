@@ -1,4 +1,4 @@
-"""The drawings of docs/explanation/kernel.md: a team of blocks, and a step of one on a time line."""
+"""The drawings of docs/explanation/kernel.md: a team of blocks, and a step on a time line."""
 
 from __future__ import annotations
 
