@@ -20,7 +20,7 @@ from study.numbers import Number, numbers
 from study.runs import ROOT
 from study.tables import TABLES
 
-STUDY, README = ROOT / "study" / "study.md", ROOT / "study" / "readme.md"
+STUDY, README, DETAILS = (ROOT / "study" / f"{name}.md" for name in ("study", "readme", "details"))
 PLACEHOLDER = re.compile(r"\{\{(?:(table|figure): )?(\w+)\}\}")
 NOTE = "<!-- Made by `make study` of study/{} and the runs in results/: edit that, not this. -->"
 
@@ -84,6 +84,10 @@ def readme() -> str:
     return _made_of(README, "docs/figures")
 
 
+def details() -> str:
+    return _made_of(DETAILS, "../../docs/figures")
+
+
 def _made_of(template: Path, figures: str) -> str:
     title, _, rest = filled(template.read_text(encoding="utf-8"), figures).partition("\n")
     return f"{title}\n\n{NOTE.format(template.name)}\n{rest}"
@@ -101,6 +105,7 @@ def write(root: Path = ROOT) -> list[Path]:
     texts = {
         "docs/study.md": study(),
         "study/numbers.json": listed(),
+        "study/notes/study.md": details(),
         "README.md": readme(),
         data.DICTIONARY: data.dictionary(),
     }

@@ -125,7 +125,12 @@ def winners(accuracy: str) -> pd.DataFrame:
     return summary.winners(of, one.run.noise, among=among - references(one.run))
 
 
-def what_to_use() -> str:
+def what_to_use_short() -> str:
+    """Without the times."""
+    return what_to_use(times_too=False)
+
+
+def what_to_use(times_too: bool = True) -> str:
     """Of the ladder: the fastest within each accuracy, and what it gains over PyTorch's."""
     times, rows = load(LADDER).times, []
     found = [winners(accuracy).itertuples() for accuracy in CLASSES]
@@ -134,13 +139,16 @@ def what_to_use() -> str:
         for name, won in zip(("pytorch", PLAIN, PLAIN), own, strict=True):
             sure = "" if won.verdict == "slower" else " (tie)"
             now = times.loc[shape, name]
-            cells += [f"{USES[won.fastest]}{sure}", f"{seconds(now)} to {seconds(won.fastest_s)}"]
+            cells.append(f"{USES[won.fastest]}{sure}")
+            if times_too:
+                cells.append(f"{seconds(now)} to {seconds(won.fastest_s)}")
             cells.append(factor(now / won.fastest_s))
         rows.append(cells)
     heads = ["hidden, batch, timesteps"]
     for accuracy, baseline in (("fp32", "fp32"), ("TF32", "TF32"), ("half", "TF32")):
         better = "" if accuracy == "fp32" else " or better"
-        heads += [f"{accuracy}{better}: use", f"from PyTorch, {baseline}", "faster"]
+        heads.append(f"{accuracy}{better}: use")
+        heads += [f"from PyTorch, {baseline}", "faster"] if times_too else ["faster"]
     return table(heads, rows)
 
 
@@ -300,6 +308,7 @@ def versions() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "what_to_use": what_to_use,
+    "what_to_use_short": what_to_use_short,
     "headroom_short": headroom_short,
     "findings": the_findings,
     "table_2": table_2,
