@@ -126,21 +126,23 @@ def winners(accuracy: str) -> pd.DataFrame:
 
 
 def what_to_use_short() -> str:
-    """Without the times."""
-    return what_to_use(times_too=False)
+    """Without the times, at 100 timesteps."""
+    return what_to_use(short=True)
 
 
-def what_to_use(times_too: bool = True) -> str:
+def what_to_use(short: bool = False) -> str:
     """Of the ladder: the fastest within each accuracy, and what it gains over PyTorch's."""
     times, rows = load(LADDER).times, []
     found = [winners(accuracy).itertuples() for accuracy in CLASSES]
     for shape, *own in zip(times.index, *found, strict=True):
+        if short and shape[2] != 100:
+            continue
         cells = [", ".join(map(str, shape[:3]))]
         for name, won in zip(("pytorch", PLAIN, PLAIN), own, strict=True):
             sure = "" if won.verdict == "slower" else " (tie)"
             now = times.loc[shape, name]
             cells.append(f"{USES[won.fastest]}{sure}")
-            if times_too:
+            if not short:
                 cells.append(f"{seconds(now)} to {seconds(won.fastest_s)}")
             cells.append(factor(now / won.fastest_s))
         rows.append(cells)
@@ -148,7 +150,7 @@ def what_to_use(times_too: bool = True) -> str:
     for accuracy, baseline in (("fp32", "fp32"), ("TF32", "TF32"), ("half", "TF32")):
         better = "" if accuracy == "fp32" else " or better"
         heads.append(f"{accuracy}{better}: use")
-        heads += [f"from PyTorch, {baseline}", "faster"] if times_too else ["faster"]
+        heads += ["faster"] if short else [f"from PyTorch, {baseline}", "faster"]
     return table(heads, rows)
 
 

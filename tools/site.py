@@ -13,8 +13,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 from mkdocs.structure.files import File, Files
 
+from lstm_bench import cli
 from lstm_bench.analysis import results
 from lstm_bench.features.page.page import html
 
@@ -80,6 +82,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     outside = uri.startswith("repository/")
     path = there.get(uri) or (uri[len("repository/") :] if outside else f"docs/{uri}")
 
+    if uri == "reference/commands.md":
+        markdown += every_option()
+
     def led(match: re.Match[str]) -> str:
         link = match[2]
         if ":" in link or uri == "newest-run.md":
@@ -88,6 +93,16 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return match[1] + posixpath.relpath(end, posixpath.dirname(uri) or ".")
 
     return LINK.sub(led, markdown)
+
+
+def every_option() -> str:
+    """What `--help` says, command by command."""
+    text = "\n## Every option\n"
+    for name in cli.COMMANDS:
+        command = cli.main.get_command(click.Context(cli.main), name)
+        shown = click.Context(command, info_name=f"lstm-bench {name}", max_content_width=100)
+        text += f"\n### `{name}`\n\n```text\n{command.get_help(shown)}\n```\n"
+    return text
 
 
 def newest() -> tuple[str, str, str]:
