@@ -32,7 +32,7 @@ TOOLS := $(if $(filter-out bench study,$(MAKECMDGOALS)),$(VENV)/.tools)
 # Frameworks are imported in dozens of processes: from bytecode in a second, from source in many.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench test ready sanitized test-cluster suite study lint format sanitize wheel clean
+.PHONY: bench test ready sanitized test-cluster suite study site lint format sanitize wheel clean
 
 bench: $(VENV)/.installed $(TF_READY)
 	$(BIN)/lstm-bench grid $(GRID) $(TF_FLAG) --skip-missing
@@ -56,6 +56,10 @@ test-cluster: $(VENV)/.tested-with
 study: $(VENV)/.installed
 	$(BIN)/python -m study
 
+# build/site: docs/, the README, the API and the newest run.
+site: $(VENV)/.tested-with
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 lint: $(VENV)/.tested-with
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -67,12 +71,12 @@ sanitize: $(VENV)/.tested-with
 sanitized: $(VENV)/.tools
 	PYTHON=$(BIN)/python tests/sanitize.sh build
 
-# lstm_kernels for machines without a compiler, of both kinds; some minutes for each the first time.
+# Both packages for machines without a compiler, the benchmark's for this Python: a minute or two for each machine that
+# WHEELS names. The workflow `wheels` builds those of all Pythons.
+WHEELS ?= $(shell uname -m)
 wheel: $(VENV)/.tools
-	$(PIP) ziglang==0.17.0 auditwheel==6.8.2
-	for machine in x86_64 aarch64; do LSTM_KERNELS_TARGET=$$machine $(BIN)/python -m pip wheel --quiet --no-build-isolation \
-	    --no-deps --wheel-dir dist ./lstm_kernels || exit 1; done
-	for wheel in dist/lstm_kernels-*manylinux*.whl; do $(BIN)/auditwheel show $$wheel || exit 1; done
+	$(PIP) ziglang==0.17.0 auditwheel==6.8.2 wheel==0.48.0
+	for machine in $(WHEELS); do tools/wheel.sh $(BIN)/python $$machine || exit 1; done
 
 format: $(VENV)/.tested-with
 	$(BIN)/ruff check --fix .
@@ -103,8 +107,8 @@ $(VENV)/.installed: $(VENV)/.packages $(SOURCES)
 $(VENV)/.tested-with: $(VENV)/.packages $(VENV)/.built
 	touch $@
 
-$(VENV)/.tools: requirements-dev.txt | $(BIN)/python
-	$(PIP) --no-warn-conflicts -r requirements-dev.txt
+$(VENV)/.tools: requirements-dev.txt requirements-docs.txt | $(BIN)/python
+	$(PIP) --no-warn-conflicts -r requirements-dev.txt -r requirements-docs.txt
 	touch $@
 
 $(VENV)/.built: $(VENV)/.tools $(SOURCES)
@@ -119,4 +123,4 @@ $(TF_READY): requirements-tensorflow.txt
 endif
 
 clean:
-	rm -rf $(VENV) .venv-tensorflow build *.egg-info lstm_kernels/build lstm_kernels/src/*.egg-info
+	rm -rf $(VENV) .venv-tensorflow build dist *.egg-info lstm_kernels/build lstm_kernels/src/*.egg-info

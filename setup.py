@@ -1,18 +1,44 @@
 """Builds the C++ baseline. Everything else about the package stands in pyproject.toml.
 
-The extensions are optional: without a compiler the package installs and works without them. None
+The extensions are optional: without a compiler the package installs and says what is missing. None
 needs cuDNN or CUDA to build: they are opened at run time. What they share with our kernels comes
 from `lstm_kernels/` in this repository.
 """
 
 import glob
 import os
+import sys
 
 from pybind11.setup_helpers import Pybind11Extension
 from setuptools import find_packages, setup
+from setuptools.command.build_ext import build_ext
 
 MAPPED = ("lstm_bench.grids", "lstm_bench.kernels")  # by pyproject.toml
 KERNELS = "lstm_kernels/src/lstm_kernels"
+
+
+#: By extension: what goes without it.
+WITHOUT = {
+    "lstm_bench._cudnn": "the C++ baseline on a GPU",
+    "lstm_bench._limits": "how far a time is from what the machine allows",
+}
+
+
+class Build(build_ext):
+    """Says what is missing where an extension could not be compiled."""
+
+    def build_extensions(self) -> None:
+        super().build_extensions()
+        lacking = [
+            e.name for e in self.extensions if not os.path.exists(self.get_ext_fullpath(e.name))
+        ]
+        if lacking:
+            missing = ", ".join(WITHOUT[name] for name in lacking)
+            print(
+                f"lstm-bench: {' and '.join(lacking)} not compiled: install a C++20 compiler"
+                f" (g++ 11 or newer) or the wheel; missing: {missing}; all else works",
+                file=sys.stderr,
+            )
 
 
 def extension(name: str, sources: list[str], flags: list[str]) -> Pybind11Extension:
@@ -40,5 +66,6 @@ if __name__ == "__main__":
             extension("lstm_bench._cudnn", ["cudnn.cpp"], ["-O2"]),
             extension("lstm_bench._limits", ["limits_binding.cpp", "limits.cpp"], ["-O3"]),
         ],
+        cmdclass={"build_ext": Build},
         options={"build_ext": {"parallel": True}},
     )

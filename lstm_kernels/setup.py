@@ -1,7 +1,8 @@
 """Builds the native library. Everything else about the package stands in pyproject.toml.
 
 It is C++ behind functions of C, so one build serves every Python. It is optional: without a
-compiler the package installs. It needs no CUDA to build: CUDA's libraries are opened at run time.
+compiler the package installs, and says so. It needs no CUDA to build: CUDA's libraries are opened
+at run time.
 
 LSTM_KERNELS_TARGET=x86_64 or aarch64 has PyPI's `ziglang` build it for any Linux of that kind with
 glibc 2.28 or newer, and tags the wheel for it. Else $CXX or c++ builds it for this machine.
@@ -54,6 +55,16 @@ class Build(build_ext):
         built.parent.mkdir(parents=True, exist_ok=True)
         link = ["-shared", *(["-s"] if TARGET else []), *map(str, objects), "-pthread", "-ldl"]
         self._run(*COMPILER, *MORE, *link, "-o", str(built))
+
+    def build_extensions(self) -> None:
+        super().build_extensions()
+        if not all(Path(self.get_ext_fullpath(e.name)).exists() for e in self.extensions):
+            print(
+                "lstm-kernels: the native library was not compiled: install a C++20 compiler"
+                " (g++ 11 or newer) or the wheel; until then nn.LSTM itself computes all calls"
+                " of a layer, and CpuLstm does not work",
+                file=sys.stderr,
+            )
 
     def _compile(self, source: str, to: Path) -> None:
         to.parent.mkdir(parents=True, exist_ok=True)

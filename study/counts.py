@@ -21,7 +21,9 @@ PLACE = re.compile(r"(<!-- \{\{(\w+): ([\w-]+)\}\} -->).*?(<!-- end -->)", re.S)
 
 def pages(root: Path = ROOT) -> list[str]:
     """The pages that have such places."""
-    found = [root / "results" / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    found = [root / "results" / "README.md"]
+    for folder in ("docs", "study/notes"):
+        found += sorted((root / folder).rglob("*.md"))
     return [str(p.relative_to(root)) for p in found if PLACE.search(p.read_text(encoding="utf-8"))]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -30,25 +30,53 @@ class Picture(NamedTuple):
     draw: Callable[[], Figure]
 
 
-@figures.styled()
+#: The ways that a user is likely to know, for the README.
+WAYS = {
+    "pytorch-tf32-persistent": "our layer for PyTorch, TF32",
+    "pytorch-half-graph": "PyTorch, .half(), CUDA graph",
+    "pytorch-persistent": "our layer for PyTorch, fp32",
+    "pytorch-tf32-graph": "PyTorch, CUDA graph",
+    "pytorch-half": "PyTorch, .half()",
+    "jax-scan-tf32": "JAX, lax.scan",
+    PLAIN: "PyTorch as it comes",
+    "pytorch": "PyTorch, TF32 off",
+    "tf-mode0-tf32": "TensorFlow as it comes",
+    "keras-torch": "Keras on PyTorch",
+    "tf-xla": "TensorFlow, XLA",
+    "tf-mode2": "Keras without cuDNN",
+}
+
+
 def ladder() -> Figure:
     """A bar per implementation: its latency over that of plain PyTorch."""
+    notes = (
+        f"Latency over that of plain PyTorch ({PLAIN}), geometric mean over {{}} shapes. Rows of"
+        " deepbench and persistent are called from C++; pytorch-persistent is our drop-in for"
+        " nn.LSTM."
+    )
+    return _over_plain("One layer, {} ways to call it: {} apart", notes)
+
+
+def ways() -> Figure:
+    """The same for a dozen of them, by the names that people give them."""
+    notes = "Time of a call, PyTorch as it comes = 1; the mean over {} sizes. Shorter is better."
+    return _over_plain("One LSTM layer, {} ways to run it: {} apart", notes, WAYS)
+
+
+@figures.styled()
+def _over_plain(title: str, notes: str, labels: Mapping[str, str] | None = None) -> Figure:
     one = load(LADDER)
     kinds = one.cells.drop_duplicates("implementation").set_index("implementation")["precision"]
     times = one.times.dropna(
         axis="columns"
     )  # not torch.compile, which was given up at half of them
-    ratios = {name: mean(times[name] / times[PLAIN]) for name in times}
+    ratios = {name: mean(times[name] / times[PLAIN]) for name in labels or times}
     names = sorted(ratios, key=lambda name: -ratios[name])
     least = min(ratios.values())
-    title = f"One layer, {len(names)} ways to call it: {factor(ratios[names[0]] / least)} apart"
-    notes = (
-        f"Latency over that of plain PyTorch ({PLAIN}), geometric mean over {len(times)}"
-        " shapes. Rows of deepbench and persistent are called from C++; pytorch-persistent is our"
-        " drop-in for nn.LSTM."
-    )
+    title = title.format(len(names), factor(ratios[names[0]] / least))
     body = 0.19 * len(names) + 0.85
-    figure, foot = figures.page(body, title, [figures.about(one.run)], notes)
+    under = [figures.about(one.run)]
+    figure, foot = figures.page(body, title, under, notes.format(len(times)))
     ax = figure.add_subplot()
     ax.set_position(figures.box(figure, 2.0, foot + 0.65, figures.WIDTH - 2.6, body - 0.75))
     places = list(range(len(names)))
@@ -67,7 +95,7 @@ def ladder() -> Figure:
             fontsize=7,
         )
     ax.set(xscale="log", xlim=(least / 1.6, values.max() * 1.6), ylim=(-0.7, len(names) - 0.3))
-    ax.set_yticks(places, names, fontsize=7.5)
+    ax.set_yticks(places, [labels[name] if labels else name for name in names], fontsize=7.5)
     ticks = [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20) if least <= tick <= values.max()]
     ax.set_xticks(ticks, [f"{tick:g}x" for tick in ticks], minor=False)
     ax.set_xticks([], minor=True)
@@ -119,6 +147,7 @@ def activity() -> Figure:
 
 
 FIGURES = {
+    "ways": Picture("Time of one LSTM layer, by the way to run it, over PyTorch's", ways),
     "ladder": Picture("Latency of every way to call the layer over plain PyTorch's", ladder),
     "kernel": Picture("Latency of the best of cuDNN over that of our kernels, by shape", kernel),
     "activity": Picture("How long the GPU is active and idle in a call", activity),

@@ -14,17 +14,15 @@ from pathlib import Path
 
 from lstm_bench.model.units import wrapped
 from lstm_bench.report.figures import styled
-from study import counts, data, devices
+from study import counts, data, devices, drawings
 from study.figures import FIGURES
 from study.numbers import Number, numbers
-from study.runs import ROOT, Stale
+from study.runs import ROOT
 from study.tables import TABLES
 
-STUDY, README = ROOT / "study" / "study.md", ROOT / "study" / "readme_results.md"
+STUDY, README, DETAILS = (ROOT / "study" / f"{name}.md" for name in ("study", "readme", "details"))
 PLACEHOLDER = re.compile(r"\{\{(?:(table|figure): )?(\w+)\}\}")
-NOTE = (
-    "<!-- Made by `make study` of study/study.md and the runs in results/: edit that, not this. -->"
-)
+NOTE = "<!-- Made by `make study` of study/{} and the runs in results/: edit that, not this. -->"
 
 #: What a number may be without being checked: a size, a mode, the usual interval, a year, a name.
 _SIZES = r"\d+(?:(?:, | and | or | to |, and )\d+)*"
@@ -47,7 +45,8 @@ def used(template: str) -> set[tuple[str, str]]:
 
 def literals(template: str) -> list[str]:
     """Numbers in the text that are neither placeholders nor allowed; code and links are no text."""
-    text = re.sub(r"<!--.*?-->|`[^`]*`|\]\([^)]*\)", " ", template, flags=re.S)
+    text = re.sub(r"^    .*$", " ", template, flags=re.M)
+    text = re.sub(r"<!--.*?-->|`[^`]*`|\]\([^)]*\)", " ", text, flags=re.S)
     text = ALLOWED.sub(" ", " ".join(PLACEHOLDER.sub("it", text).split()))
     return re.findall(r"\S*\d\S*", text)
 
@@ -69,7 +68,7 @@ def filled(template: str, figures: str) -> str:
 
 def _folded(block: str) -> str:
     """A paragraph or a list; anything else stays as it is."""
-    if block.startswith(("|", "#", "!", "<", "```")):
+    if block.startswith(("|", "#", "!", "<", "```", "    ")):
         return block
     items = re.split(r"\n(?=- )", block)
     return "\n".join(
@@ -78,24 +77,20 @@ def _folded(block: str) -> str:
 
 
 def study() -> str:
-    title, _, rest = filled(STUDY.read_text(encoding="utf-8"), "figures").partition("\n")
-    return f"{title}\n\n{NOTE}\n{rest}"
+    return _made_of(STUDY, "figures")
 
 
-def readme_results() -> str:
-    """The README's section on results."""
-    return filled(README.read_text(encoding="utf-8"), "docs/figures")
+def readme() -> str:
+    return _made_of(README, "docs/figures")
 
 
-def with_results(readme: str) -> str:
-    """A README whose section is the current one: from its heading to the next of that level."""
-    section = readme_results()
-    heading = section.partition("\n")[0]
-    start = readme.find(f"{heading}\n")
-    if start < 0:
-        raise Stale(f"README.md has no section {heading!r}, which study/readme_results.md fills")
-    end = readme.find("\n## ", start)
-    return readme[:start] + section + (readme[end:] if end >= 0 else "")
+def details() -> str:
+    return _made_of(DETAILS, "../../docs/figures")
+
+
+def _made_of(template: Path, figures: str) -> str:
+    title, _, rest = filled(template.read_text(encoding="utf-8"), figures).partition("\n")
+    return f"{title}\n\n{NOTE.format(template.name)}\n{rest}"
 
 
 def listed() -> str:
@@ -107,11 +102,11 @@ def listed() -> str:
 @styled()
 def write(root: Path = ROOT) -> list[Path]:
     """All that the study generates; returns the files."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     texts = {
         "docs/study.md": study(),
         "study/numbers.json": listed(),
-        "README.md": with_results(readme),
+        "study/notes/study.md": details(),
+        "README.md": readme(),
         data.DICTIONARY: data.dictionary(),
     }
     for name in counts.pages():
@@ -127,4 +122,4 @@ def write(root: Path = ROOT) -> list[Path]:
         picture.draw().savefig(paths[-1], metadata={"Date": None})
     paths.append(root / devices.FIGURE)
     devices.drawn().savefig(paths[-1], metadata={"Date": None})
-    return paths
+    return [*paths, *drawings.write(root)]

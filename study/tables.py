@@ -125,22 +125,32 @@ def winners(accuracy: str) -> pd.DataFrame:
     return summary.winners(of, one.run.noise, among=among - references(one.run))
 
 
-def what_to_use() -> str:
+def what_to_use_short() -> str:
+    """Without the times, at 100 timesteps."""
+    return what_to_use(short=True)
+
+
+def what_to_use(short: bool = False) -> str:
     """Of the ladder: the fastest within each accuracy, and what it gains over PyTorch's."""
     times, rows = load(LADDER).times, []
     found = [winners(accuracy).itertuples() for accuracy in CLASSES]
     for shape, *own in zip(times.index, *found, strict=True):
+        if short and shape[2] != 100:
+            continue
         cells = [", ".join(map(str, shape[:3]))]
         for name, won in zip(("pytorch", PLAIN, PLAIN), own, strict=True):
             sure = "" if won.verdict == "slower" else " (tie)"
             now = times.loc[shape, name]
-            cells += [f"{USES[won.fastest]}{sure}", f"{seconds(now)} to {seconds(won.fastest_s)}"]
+            cells.append(f"{USES[won.fastest]}{sure}")
+            if not short:
+                cells.append(f"{seconds(now)} to {seconds(won.fastest_s)}")
             cells.append(factor(now / won.fastest_s))
         rows.append(cells)
     heads = ["hidden, batch, timesteps"]
     for accuracy, baseline in (("fp32", "fp32"), ("TF32", "TF32"), ("half", "TF32")):
         better = "" if accuracy == "fp32" else " or better"
-        heads += [f"{accuracy}{better}: use", f"from PyTorch, {baseline}", "faster"]
+        heads.append(f"{accuracy}{better}: use")
+        heads += ["faster"] if short else [f"from PyTorch, {baseline}", "faster"]
     return table(heads, rows)
 
 
@@ -300,6 +310,7 @@ def versions() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "what_to_use": what_to_use,
+    "what_to_use_short": what_to_use_short,
     "headroom_short": headroom_short,
     "findings": the_findings,
     "table_2": table_2,

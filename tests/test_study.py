@@ -14,7 +14,7 @@ import pytest
 
 from lstm_bench.analysis.results import load
 from lstm_bench.features.profile import cells as profiled_cells
-from study import counts, data, devices, findings, page
+from study import counts, data, devices, drawings, findings, page
 from study.figures import FIGURES
 from study.numbers import Book
 from study.runs import DEEPBENCH, KERNEL, LADDER, MAIN, Stale, shipped
@@ -24,7 +24,7 @@ from study.tables import TABLES
 pytestmark = pytest.mark.xdist_group("study")  # made once
 
 ROOT = Path(__file__).resolve().parent.parent
-TEMPLATES = (page.STUDY, page.README)
+TEMPLATES = (page.STUDY, page.README, page.DETAILS)
 RATIO = re.compile(r"latency of (\S+) over ([\w-]+)(?:, batch (\d+))?(?:, at .*)?; geometric mean")
 
 
@@ -36,7 +36,14 @@ def written(tmp_path_factory):
     return folder
 
 
-PAGES = ["docs/study.md", "study/numbers.json", "README.md", data.DICTIONARY, *counts.pages()]
+PAGES = [
+    "docs/study.md",
+    "study/notes/study.md",
+    "study/numbers.json",
+    "README.md",
+    data.DICTIONARY,
+    *counts.pages(),
+]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -46,7 +53,8 @@ def test_the_pages_are_what_the_shipped_runs_say(written, name):
 
 
 @pytest.mark.parametrize(
-    "path", [*(f"docs/figures/study-{n}.svg" for n in FIGURES), devices.FIGURE]
+    "path",
+    [*(f"docs/figures/study-{n}.svg" for n in FIGURES), devices.FIGURE, *drawings.DRAWINGS],
 )
 def test_the_figures_are_what_the_shipped_runs_say(written, path):
     shipped = (ROOT / path).read_text()
@@ -190,7 +198,7 @@ def test_the_shipped_runs_can_be_read(run):
     assert len(load(ROOT / "results" / run).cells)
 
 
-KERNEL_DOC = ROOT / "docs/explanation/kernel.md"
+KERNEL_DOC = ROOT / "study/notes/kernel.md"  # of which the article shows some
 KERNEL_SIDES = [
     ("persistent", "deepbench-best"),
     ("persistent-tf32", "deepbench-tf32-best"),
@@ -214,6 +222,18 @@ def test_the_tables_of_our_kernels_are_what_the_shipped_runs_measured(part, run)
             ours, best = (latency(cells, name, *shape) for name in pair)
             expected += [f"{ours * 1e6:.0f}", f"{best * 1e6:.0f}", f"{best / ours:.2f}x"]
         assert rest.split(" | ") == expected
+
+
+def test_what_the_article_on_our_kernels_shows_stands_in_the_note():
+    article = (ROOT / "docs/explanation/kernel.md").read_text()
+    note = KERNEL_DOC.read_text()
+    shown = re.findall(r"^\| [^`].*\d.* \|$", article, re.M)
+    assert len(shown) > 10
+    assert [line for line in shown if line not in note.splitlines()] == []
+    text = re.sub(r"^[|!].*$|`[^`]*`|\]\([^)]*\)", " ", article, flags=re.M)
+    figures = {*re.findall(r"\b\d[\d,]*(?:\.\d+)?x|\b\d+\.\d+\b|\b\d[\d,]{2,}\b", text)}
+    assert len(figures) > 10
+    assert [number for number in sorted(figures) if number not in note] == []
 
 
 def test_the_means_of_our_kernels_are_what_the_shipped_run_measured():
@@ -258,5 +278,5 @@ def test_a_mean_over_some_of_the_shapes_says_so():
     book = Book()
     book.slower("some", "deepbench-best", "persistent", DEEPBENCH)
     assert ", at 20 of 37 shapes of the run; geometric mean" in book.entries["some"].how
-    text = (ROOT / "docs" / "study.md").read_text()
+    text = (ROOT / "study" / "notes" / "study.md").read_text()
     assert "over the 20 of 37 shapes up to hidden 1024" in " ".join(text.split())

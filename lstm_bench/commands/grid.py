@@ -193,10 +193,8 @@ def parsed(given: Mapping[str, Any]) -> RunOptions:
         sampling=sampling_flags(data or {}, *thorough),
         resume=resume,
         name=None if name is None else run_name(name),
-        **{
-            key: given[key]
-            for key in ("results", "retry_failed", "skip_missing", "shard", "budget_s", "dry_run")
-        },
+        skip_missing=given["skip_missing"] or grids.skips_missing(data or {}, file or Path()),
+        **{key: given[key] for key in ("results", "retry_failed", "shard", "budget_s", "dry_run")},
     )
 
 

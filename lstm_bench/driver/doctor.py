@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ from lstm_bench.model.types import (
     Shape,
     kinds_of,
 )
-from lstm_bench.model.units import counted, percent
+from lstm_bench.model.units import counted, listed, percent
 from lstm_bench.runs.plan import Plan
 
 #: Lists the files that more than one of an environment's NVIDIA packages claim to own.
@@ -37,6 +38,13 @@ pairs = collections.Counter(tuple(sorted(o)) for o in owners.values() if len(o) 
 print(json.dumps([[list(pair), files] for pair, files in pairs.items()]))
 """
 )
+
+#: Each with what goes without it.
+_EXTENSIONS = {
+    "lstm_kernels._native": "every kernel of our own",
+    "lstm_bench._cudnn": "the C++ baseline on a GPU",
+    "lstm_bench._limits": "how far a time is from what the machine allows",
+}
 
 
 def survey(environments: Mapping[str, str], device: str) -> dict[str, dict[str, Any]]:
@@ -100,9 +108,19 @@ def clashes(python: str) -> list[tuple[list[str], int]]:
         return []
 
 
+def not_compiled() -> list[str]:
+    """Say, in one line, which extensions this installation lacks, and what goes without them."""
+    absent = [name for name in _EXTENSIONS if importlib.util.find_spec(name) is None]
+    return [
+        f"{listed(absent)} not compiled; missing: {listed([_EXTENSIONS[name] for name in absent])};"
+        f" all else works. Install the wheel, or {registry.FRAMEWORKS['deepbench'].install}"
+        for _ in absent[:1]
+    ]
+
+
 def advice(answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Advise how to make the numbers better, a line for each way."""
-    lines = []
+    lines = not_compiled()
     governor = machine.governor()
     if governor and governor != "performance":
         lines.append(

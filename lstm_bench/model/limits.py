@@ -20,7 +20,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Limits:
-    """The constants; `docs/explanation/limits.md` says how each is measured.
+    """The constants; `study/notes/limits.md` says how each is measured.
 
     A core is a multiprocessor of a GPU, or one of the threads that a run uses of a CPU.
     """

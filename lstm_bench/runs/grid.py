@@ -100,7 +100,7 @@ KEYS = (
         *_SETTINGS,
         *_SCALARS,
     ),
-    *("energy", "sampling", "environments", "fake"),
+    *("energy", "sampling", "environments", "missing", "fake"),
 )
 _SAMPLING = {
     **{f.name: _POSITIVE if f.type == "float" else _whole(1, 100_000) for f in fields(Sampling)},
@@ -166,6 +166,12 @@ def read(path: Path) -> dict[str, Any]:
         lines = (f"{path}: unknown key {key!r}{_instead(key, KEYS)}" for key in unknown)
         raise LstmBenchError("\n".join(lines))
     return data
+
+
+def skips_missing(data: Mapping[str, Any], path: Path) -> bool:
+    """Whether a grid goes without frameworks that are not installed."""
+    kind = _one_of("fail", "skip")
+    return bool(_checked(data.get("missing", "fail"), kind, f"{path}: missing") == "skip")
 
 
 def _instead(key: Any, known: Sequence[str]) -> str:

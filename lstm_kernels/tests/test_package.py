@@ -64,15 +64,16 @@ def test_the_sources_that_are_compiled_at_first_use_are_installed():
 
 
 def built_wheel(folder, compiler):
-    """A wheel of the sources, whose library this compiler builds."""
+    """A wheel of the sources, whose library this compiler builds, and what that printed."""
     pytest.importorskip("setuptools", minversion="77")
     source, ignored = folder / "source", ("build", "*.so", "*.egg-info", "tests", ".*")
     shutil.copytree(SOURCES.parents[1], source, ignore=shutil.ignore_patterns(*ignored))
-    words = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", source]
+    words = ["wheel", "-v", "--no-build-isolation", "--no-deps", source]
     environment = {**os.environ, "CXX": str(compiler)}
-    subprocess.run(words, cwd=folder, env=environment, check=True, capture_output=True)
+    pip = [sys.executable, "-m", "pip", *words]
+    done = subprocess.run(pip, cwd=folder, env=environment, check=True, **PIPES)
     (wheel,) = folder.glob("*.whl")
-    return wheel
+    return wheel, done.stdout + done.stderr
 
 
 def installed(folder, wheel):
@@ -117,7 +118,9 @@ def test_a_wheel_is_for_every_python_and_needs_no_compiler(tmp_path):
     copy = f'cp {built_native().PATH} "$2"'
     compiler.write_text(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\n{copy}\n')
     compiler.chmod(0o755)
-    wheel = built_wheel(tmp_path, compiler)
+    wheel, printed = built_wheel(tmp_path, compiler)
+    assert "not compiled" not in printed
+    assert "lstm_kernels/py.typed" in zipfile.ZipFile(wheel).namelist()
     assert "-py3-none-linux_" in wheel.name
     run = installed(tmp_path, wheel)
     printed = run("""
@@ -136,9 +139,13 @@ print(layer.outputs()[0].ravel().tolist())
 
 
 def test_without_a_compiler_it_installs_and_the_first_use_says_what_is_missing(tmp_path):
-    wheel = built_wheel(tmp_path, "/no/such/compiler")
+    wheel, printed = built_wheel(tmp_path, "/no/such/compiler")
+    (line,) = (line for line in printed.splitlines() if "not compiled" in line)
+    assert "install a C++20 compiler" in line
+    assert "nn.LSTM itself computes all calls" in line
     assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
-    message = installed(tmp_path, wheel)("""
+    run = installed(tmp_path, wheel)
+    message = run("""
 from lstm_kernels import Unsupported, layer
 try:
     layer.toolbox()
@@ -148,3 +155,12 @@ except Unsupported as error:
     assert len(message.splitlines()) == 1
     assert "was not built: reinstall lstm-kernels with a C++20 compiler" in message
     assert "nn.LSTM itself computes all calls meanwhile" in message
+    pytest.importorskip("torch")
+    warned = run("""
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    import lstm_kernels
+    lstm_kernels.LSTM(1, 1)
+print(*{str(warning.message) for warning in caught})
+""")
+    assert warned == message

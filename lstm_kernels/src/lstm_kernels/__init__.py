@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def __getattr__(name: str) -> Any:
         return Stream
     if name not in _OF_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from lstm_kernels import lstm
+    from lstm_kernels import lstm, native
 
+    if not native.PATH.exists():
+        warnings.warn(native.ABSENT, RuntimeWarning, stacklevel=2)
     return getattr(lstm, name)

@@ -23,6 +23,7 @@ REMEDY = (
     "reinstall lstm-kernels with a C++20 compiler (g++ 11 or newer) on the PATH, or from its wheel;"
     " nn.LSTM itself computes all calls meanwhile"
 )
+ABSENT = f"the native library was not built: {REMEDY}"
 ARRAYS = ("x", "h0", "c0", "w_ih", "w_hh", "b_ih", "b_hh")
 
 
@@ -39,8 +40,8 @@ def library() -> ctypes.CDLL:
     try:
         opened = ctypes.CDLL(str(PATH))
     except OSError as error:
-        why = f"does not open ({error})" if PATH.exists() else "was not built"
-        raise Unsupported(f"the native library {why}: {REMEDY}") from None
+        unopened = f"the native library does not open ({error}): {REMEDY}"
+        raise Unsupported(unopened if PATH.exists() else ABSENT) from None
     opened.lstm_error.restype = opened.lstm_instruction_set.restype = c_char_p
     opened.lstm_run.argtypes = opened.lstm_stack_run.argtypes = [c_char_p]  # a struct as bytes
     opened.lstm_stack_bytes.restype = c_size_t

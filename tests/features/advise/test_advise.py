@@ -21,6 +21,7 @@ from lstm_bench.model.units import read_size
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "how-to" / "get-advice.md"
+NOTE = ROOT / "study" / "notes" / "advice.md"
 MIB = 2**20
 
 
@@ -213,10 +214,10 @@ def test_advice_at_left_out_shapes_is_within_5_percent_of_the_best_in_9_of_10_ca
     assert sum(row["close"] for row in tried) >= 0.9 * sum(row["shapes"] for row in tried)
 
 
-def test_the_page_shows_what_the_script_computes():
+def test_the_note_shows_what_the_script_computes():
     runs = (load(ROOT / "results" / run) for run in experiment.SHIPPED)
     drawn = experiment.table([row for run in runs for row in experiment.held_out(run)])
-    assert drawn in PAGE.read_text(), "print it anew: python experiments/advice.py"
+    assert drawn in NOTE.read_text(), "print it anew: python experiments/advice.py"
 
 
 def test_the_page_quotes_what_the_command_says(lstm_bench):
