@@ -507,13 +507,6 @@ def test_a_dry_run_says_how_far_a_budget_goes(write_grid, share, words):
     assert words in " ".join(text.split())
 
 
-def test_a_budget_that_runs_out_says_how_to_go_on(lstm_bench, write_grid):
-    grid = write_grid(**SLOW, hidden=list(range(1, 60)))
-    done = lstm_bench("grid", grid, "--budget", "1s", code=0)
-    assert "The budget is used up" in done.stdout
-    assert "lstm-bench grid --resume" in done.stdout
-
-
 def in_terminal(columns, folder, *arguments, until=b"", code=0):
     """What a command shows in a terminal of this width; Ctrl-C ends it once it shows `until`."""
     master, slave = pty.openpty()
