@@ -1,4 +1,4 @@
-"""What the tests share: small fake grids, and the command line as a user runs it."""
+"""The tests share these: small fake grids, and the command line as a user runs it."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def children(pid: int) -> list[int]:
 
 
 def gone(pids: Iterable[int]) -> bool:
-    """Whether all of these, and all that they started, are gone within a few seconds."""
+    """True if all of these, and all that they started, are gone within a few seconds."""
     led = {str(pid) for pid in pids}
     for _ in range(250):
         living = (status for status in map(status_of, everybody()) if status and status[0] != "Z")

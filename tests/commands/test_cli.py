@@ -511,7 +511,7 @@ def test_a_dry_run_says_how_far_a_budget_goes(write_grid, share, words):
 
 
 def in_terminal(columns, folder, *arguments, until=b"", code=0):
-    """What a command shows in a terminal of this width; Ctrl-C ends it once it shows `until`."""
+    """The output of a command in a terminal of this width; Ctrl-C ends it once it shows `until`."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     before = termios.tcgetattr(slave)

@@ -93,7 +93,7 @@ PLAINLY = {
 
 @functools.cache
 def runs_plainly(name):
-    """Whether PyTorch itself, without this package, does on this CPU what the row does."""
+    """True if PyTorch itself, without this package, does on this CPU what the row does."""
     import torch
 
     for call in PLAINLY[name]:
@@ -180,7 +180,7 @@ def says_its_path_and_what_it_holds(row):
 
 
 def options_of(module):
-    """What a framework's session declares, read without the framework."""
+    """The options that a framework's session declares, read without the framework."""
     path = Path(frameworks.__file__).parent / module / "session.py"
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "OPTIONS":

@@ -1,4 +1,4 @@
-"""What docs/how-to/add-an-implementation.md shows runs, and it names everything that there is."""
+"""The code of docs/how-to/add-an-implementation.md runs, and the page names all that there is."""
 
 import importlib
 import re

@@ -199,7 +199,7 @@ def test_without_controls_the_noise_is_unknown_and_nothing_is_the_same(gate):
 def test_a_noise_that_could_hide_twice_the_time_is_not_measurable_and_no_cell_is_the_same(
     gate, lstm_bench, more
 ):
-    """Whether it is known from rounds, or from processes of which one is three times as slow."""
+    """It is known from rounds, or from processes of which one is three times as slow."""
     _, facts = gate(cells(**more), cells(**{**more, "seed": 2}))
     assert facts["256,1,1"]["verdict"] == "unsure"
     assert facts["256,1,1"]["noise"] > 1

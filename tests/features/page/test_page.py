@@ -44,7 +44,7 @@ def text(run):
 
 
 def data_of(text):
-    """What the page embeds, as a browser reads it."""
+    """The page's embedded data, as a browser reads them."""
     (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
     return json.loads(found)
 
@@ -86,7 +86,7 @@ def test_sources_set_no_style_and_never_turn_text_into_markup():
 
 
 def document(heading, *rows):
-    """What a feature may add: a text, and a number to sort by."""
+    """A document with a feature's additions: a text, and a number to sort by."""
     columns = [text_column(heading, "name"), number("n", "n")]
     table = Table("more", [{"name": name, "n": n} for name, n in rows], columns, heading)
     return Document(["the run", table, heading])
