@@ -29,7 +29,7 @@ SHIPPED = ("h200-paper", "h200-ladder", "h200-deepbench", "cpu-neoverse")
 
 
 def held_out(run: Run) -> list[dict[str, Any]]:
-    """What advice from a run is worth, for each accuracy that may be asked for."""
+    """The worth of advice from a run, for each accuracy that may be asked for."""
     times, names = summary.times(run.cells), sources.deployable(run)
     precisions, now = sources.precisions_of(times), base_of(run, names)
     classes = {name: summary.accuracy(precisions[name]) for name in names}

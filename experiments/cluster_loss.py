@@ -24,7 +24,7 @@ LIMIT_S = 900.0
 
 
 def cells(run: Path) -> dict[str, str]:
-    """What every cell ended as, by its key; the last record counts."""
+    """The status of every cell by its key; the last record counts."""
     path = run / "records.jsonl"
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     found = {}

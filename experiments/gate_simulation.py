@@ -47,7 +47,7 @@ VICTIM = "b"  # the row in which something is planted
 
 @dataclass(frozen=True)
 class Host:
-    """What the rounds of a host are like."""
+    """A host, by how its rounds vary."""
 
     name: str
     rounds: int
@@ -100,7 +100,7 @@ def run(rng: np.random.Generator, host: Host) -> pd.DataFrame:
 
 
 def _luck(rng: np.random.Generator, host: Host, number: int) -> float:
-    """What a process takes longer at a shape for as long as it lives."""
+    """The extra time of a process at a shape, for as long as it lives."""
     tosses = number % host.lucky == min(5, host.lucky - 1)
     return float(np.log1p(host.luck)) if tosses and rng.random() < 0.5 else 0.0
 
@@ -148,13 +148,13 @@ def wrong(cells: pd.DataFrame, hidden: int) -> pd.DataFrame:
 
 
 def verdicts(pair: Sequence[pd.DataFrame], floors: Sequence[noise.Floors]) -> pd.DataFrame:
-    """What the gate says of all rows."""
+    """The gate's verdict of each row."""
     base, new = pair
     return gate.judge(base, new, {name: name for name in base["implementation"].unique()}, floors)
 
 
 def failing(pair: Sequence[pd.DataFrame], floors: Sequence[noise.Floors]) -> pd.DataFrame:
-    """What the gate fails."""
+    """The rows that the gate fails."""
     found = verdicts(pair, floors)
     return found[found["fails"]]
 

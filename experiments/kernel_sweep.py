@@ -66,7 +66,7 @@ def plan_of(shape: Shape, precision: str, seed: int, device: dict[str, int]) -> 
 
 
 def compiled(job: tuple[str, Any]) -> bool:
-    """Whether the plan has the registers that it was meant to have."""
+    """True if the plan has the registers that it was meant to have."""
     architecture, plan = job
     try:
         return bool(Compiler(architecture).fitted(plan)[0] == plan)

@@ -60,7 +60,7 @@ def timed_us(call: Callable[[], Any], calls: int = 15, most_s: float = 2.0) -> f
 
 
 def in_graph(call: Callable[[], Any]) -> tuple[Callable[[], Any], Any]:
-    """What replays it, and its outputs."""
+    """A call that replays it, and its outputs."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         call(), call()

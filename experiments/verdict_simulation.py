@@ -33,7 +33,7 @@ KEEPS = 0.8  # of what stays of a worker's pace is still there in the next round
 
 @dataclass(frozen=True)
 class Machine:
-    """What disturbs the rounds of a run."""
+    """The disturbances of a run's rounds."""
 
     process_noise: float = PROCESS_NOISE
     late: float = 0.0  # the share of rounds that come far too late

@@ -1,4 +1,4 @@
-"""What it costs to look at all weights on the GPU before a call, in a CUDA graph.
+"""The cost of comparing all weights on the GPU before a call, in a CUDA graph.
 
     python experiments/weights_compare.py [NAME ...]
 

@@ -34,7 +34,7 @@ def drawn(folder: Path = ROOT / "results") -> Figure:
 
 
 def block(folder: Path = ROOT / "results") -> str:
-    """What the command prints but for the table of all shapes and the notes, and the figure."""
+    """The command's output without the table of all shapes and the notes, and the figure."""
     of = found(folder)
     document = machines_report.document(of)
     document.parts = document.parts[: document.parts.index(document.tables[-1])]

@@ -113,7 +113,7 @@ def floor_of(pair: Comparison) -> float:
 
 
 def is_clear(pair: Comparison, group: Group | None = None) -> bool:
-    """Whether B differs from A beyond the noise, over all of these shapes together."""
+    """True if B differs from A beyond the noise, over all of these shapes together."""
     return clear(group or pair.group(), floor_of(pair))
 
 

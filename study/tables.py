@@ -291,7 +291,7 @@ def _ran(one: Study) -> list[str]:
 
 
 def versions() -> str:
-    """What the main run and the one on a CPU ran with."""
+    """The versions of the main run and of the one on a CPU."""
     columns = []
     for one in map(load, (MAIN, ARM)):
         machine = one.run.manifest["machine"]

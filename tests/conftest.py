@@ -1,7 +1,8 @@
-"""What the tests share: small fake grids, and the command line as a user runs it."""
+"""The tests share these: small fake grids, and the command line as a user runs it."""
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
@@ -9,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,6 +31,22 @@ sys.path.append(str(REPOSITORY / "lstm_kernels" / "tests"))
 
 from cases import compiled_once  # noqa: E402
 from in_process import InProcess  # noqa: E402
+
+from lstm_bench.analysis import results  # noqa: E402
+
+
+def shipped_once(load: Callable[..., results.Run]) -> Callable[..., results.Run]:
+    """Read each of the project's own runs once for all tests of a process: nobody changes them."""
+    once = functools.cache(load)
+
+    def read(folder: Path, metrics: Collection[str] = ("latency", "throughput", "device")) -> Any:
+        own = folder.resolve().parent == REPOSITORY / "results"
+        return (once if own else load)(folder, tuple(metrics))
+
+    return read
+
+
+results.load = shipped_once(results.load)  # before others import it by its name
 
 from lstm_bench.cli import main  # noqa: E402
 from lstm_bench.driver import worker_pool  # noqa: E402

@@ -44,7 +44,7 @@ class FakeNvml(types.ModuleType):
         self._plan()
 
     def answers(self):
-        """What each function gives; a function is called with its arguments."""
+        """The answer of each function; a function is called with its arguments."""
         memory = types.SimpleNamespace(used=self.used, total=2**37)
         return {
             "nvmlInit": lambda: setattr(self, "open", self.open + 1),

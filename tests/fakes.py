@@ -178,6 +178,15 @@ def status_of(pid: int) -> list[str]:
         return []
 
 
+def handled(pid: int) -> int:
+    """The signals for which a process has a handler, a bit each; 0 for one that is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return int(lines.partition("SigCgt:")[2].split()[0], 16)
+
+
 def everybody() -> list[int]:
     return [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
 
@@ -187,7 +196,7 @@ def children(pid: int) -> list[int]:
 
 
 def gone(pids: Iterable[int]) -> bool:
-    """Whether all of these, and all that they started, are gone within a few seconds."""
+    """True if all of these, and all that they started, are gone within a few seconds."""
     led = {str(pid) for pid in pids}
     for _ in range(250):
         living = (status for status in map(status_of, everybody()) if status and status[0] != "Z")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lstm_bench import frameworks as registry
 from lstm_bench.analysis import results
+from lstm_bench.features.page import page
 from lstm_bench.model.types import Check, Implementation, Record, Sampling, Settings, Shape
 from lstm_bench.runs.plan import Plan
 
@@ -92,3 +95,10 @@ def grid(
                 off = floor * (1 if place % 2 else -1)
                 rows.append(cell(name, seconds * (1 + off), shape, copy=2))
     return rows
+
+
+@functools.cache
+def shipped_page(name: str) -> tuple[results.Run, str]:
+    """One of the project's own runs, and its page."""
+    run = results.load(Path(__file__).parents[1] / "results" / name)
+    return run, page.html(run)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from lstm_bench.driver import doctor, worker_pool
 from lstm_bench.driver.worker_pool import WorkerFailed, parsed_reply
 from lstm_bench.model.types import Settings, dumps
 from lstm_bench.worker.worker import Worker, serve
@@ -47,3 +48,15 @@ class InProcess:
         self._dead = True
 
     close = kill
+
+
+def start_no_process() -> None:
+    """Have this process answer for all workers and interpreters until it ends."""
+    everything = {"python": "3", "missing": [], "versions": {}}
+    for holder, name, answer in (
+        (worker_pool.Workers, "start", InProcess),
+        (worker_pool, "probe", lambda python, framework: everything),
+        (doctor, "refusal", lambda python, folder, device: ""),
+        (doctor, "clashes", lambda python: []),
+    ):
+        setattr(holder, name, answer)

@@ -40,7 +40,7 @@ def place(path: Path) -> str:
 
 
 def is_session(path: Path) -> bool:
-    """Whether only a worker may import it."""
+    """True if only a worker may import it."""
     in_framework = path.parent.parent.name == "frameworks"
     return "in_worker" in place(path) or (in_framework and path.stem not in ("__init__", "rows"))
 
@@ -102,7 +102,7 @@ def imported_room(module: str) -> str:
 
 
 def foreign(path: Path) -> set[str]:
-    """What a file of the worker's imports of others, and may not."""
+    """The imports of a worker's file that it may not have."""
     named = place(path) if is_ours(path) else ""
     needs = [FRAMEWORKS[name] for name in frameworks_of(path)]
     here = {m.split(".")[0] for f in needs for m in (*f.requires, *f.distributions)}
@@ -119,7 +119,7 @@ def frameworks_of(path: Path) -> list[str]:
 
 
 def imported_by(path: Path) -> Iterator[str]:
-    """What a file imports as it runs: `a.b.c` of `from a.b import c`."""
+    """The imports of a file as it runs: `a.b.c` of `from a.b import c`."""
     tree = ast.parse(path.read_text())
     named = [
         n

@@ -60,7 +60,7 @@ def test_one_file_knows_of_ray():
 
 
 def helped(*words: str) -> set[str]:
-    """What is loaded once help has been shown."""
+    """The modules that are loaded once help has been shown."""
     asked = repr([*words, "--help"])
     return loaded_after(
         "import contextlib, io, lstm_bench.cli\n"

@@ -18,7 +18,9 @@ FEATURES = sorted(folder.parent.name for folder in PACKAGE.glob("features/*/__in
 #: Commands, one after the other in one process; the first that fails ends it.
 SCRIPT = """
 import json, sys
+from in_process import start_no_process
 from lstm_bench.cli import main
+start_no_process()
 for words in json.loads(sys.argv[1]):
     try:
         main(words)
@@ -28,12 +30,10 @@ for words in json.loads(sys.argv[1]):
 """
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("feature", FEATURES)
 def test_without_a_feature_the_core_measures_reports_and_compares(tmp_path, write_grid, feature):
     copy = tmp_path / "copy"
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(PACKAGE, copy / "lstm_bench", ignore=ignored)
+    shutil.copytree(PACKAGE, copy / "lstm_bench")
     shutil.rmtree(copy / "lstm_bench" / "features" / feature)
     fakes = {"fake": {}, "slower": {"call_s": 0.002}}
     grid = write_grid(fake=fakes, implementations=list(fakes))
@@ -49,7 +49,7 @@ def test_without_a_feature_the_core_measures_reports_and_compares(tmp_path, writ
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(commands)],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(copy)},
+        env={**os.environ, "PYTHONPATH": f"{copy}:{Path(__file__).parent}"},
         capture_output=True,
         text=True,
     )

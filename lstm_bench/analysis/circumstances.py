@@ -23,21 +23,21 @@ def differences(
     `versions` has, for every row that is compared, what each run had it with. A library counts
     where two runs or more have it. Without `machine`, machines are what is compared.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    differing: dict[str, tuple[str, ...]] = {}
     for sides in versions:
-        found |= _apart(sides, shared=True)
-    return found | _apart([_facts(run, machine) for run in runs])
+        differing |= _apart(sides, shared=True)
+    return differing | _apart([_facts(run, machine) for run in runs])
 
 
 def _apart(sides: Sequence[Facts], shared: bool = False) -> dict[str, tuple[str, ...]]:
     names = dict.fromkeys(name for side in sides for name in side)
-    found = {}
+    differing = {}
     for name in names:
         values = tuple(side.get(name, NONE) for side in sides)
         counted = [value for value in values if value != NONE] if shared else values
         if len(set(counted)) > 1:
-            found[name] = values
-    return found
+            differing[name] = values
+    return differing
 
 
 def _facts(run: Run, machine: bool) -> dict[str, str]:

@@ -255,9 +255,9 @@ def paired(
     passes = a.seconds[rows[0]][:, None], b.seconds[rows[1]][:, None]
     a_s, b_s = map(noise.row_median, join_passes(shape_of, len(sizes), *passes))
     first, second = join_passes(shape_of, len(sizes), first, second)
-    _, one = np.unique(shape_of, return_index=True)  # a pass of each shape
+    _, any_pass = np.unique(shape_of, return_index=True)  # a pass of each shape
     rows_a, rows_b = (
-        [side.rows[n] for n in at[one]] for side, at in zip((a, b), rows, strict=True)
+        [side.rows[n] for n in at[any_pass]] for side, at in zip((a, b), rows, strict=True)
     )
     floor = np.maximum(
         noise.floor_at(floors[0], a_s, rows_a), noise.floor_at(floors[-1], b_s, rows_b)

@@ -35,11 +35,11 @@ def parts(run: Run) -> list[Run]:
     members: dict[Kind, list[str]] = {}
     for name in named:
         members.setdefault(kinds.get(name, own), []).append(name)
-    found = [
+    runs = [
         _part(run, kind, names, next((known[n] for n in names if n in known), None))
         for kind, names in members.items()
     ]
-    return sorted(found, key=lambda part: -len(part.cells))
+    return sorted(runs, key=lambda part: -len(part.cells))
 
 
 def _part(run: Run, kind: Kind, names: Sequence[str], node: Node | None) -> Run:

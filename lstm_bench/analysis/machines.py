@@ -179,8 +179,7 @@ def table(sides: Machines, prices: Mapping[str, float] | None = None) -> pd.Data
             part["price"] = dear[place] / HOUR_S * MILLION
             part["price_ratio"], part["price_verdict"] = by[place], words[place]
             part["price_wins"] = cheapest[place]
-    found = pd.concat(parts, ignore_index=True)
-    return found.sort_values(SHAPE, kind="stable", ignore_index=True)
+    return pd.concat(parts, ignore_index=True).sort_values(SHAPE, kind="stable", ignore_index=True)
 
 
 def priced(sides: Machines, prices: Mapping[str, float]) -> Machines:
@@ -188,20 +187,20 @@ def priced(sides: Machines, prices: Mapping[str, float]) -> Machines:
 
     The noise is that of the times.
     """
-    if set(prices) != set(sides.names) or not all(0 < one < np.inf for one in prices.values()):
-        given = ", ".join(f"{name}={one:g}" for name, one in prices.items())
+    if set(prices) != set(sides.names) or not all(0 < price < np.inf for price in prices.values()):
+        given = ", ".join(f"{name}={price:g}" for name, price in prices.items())
         wanted = ", ".join(f"{name}=2.50" for name in sides.names)
         raise LstmBenchError(f"prices per hour: found {given}, expected such as {wanted}")
     pairs = {}
-    for (i, j), found in sides.pairs.items():
+    for (i, j), pair in sides.pairs.items():
         a, b = prices[sides.names[i]], prices[sides.names[j]]
-        shapes = found.shapes.assign(a_s=found.shapes["a_s"] * a, b_s=found.shapes["b_s"] * b)
+        shapes = pair.shapes.assign(a_s=pair.shapes["a_s"] * a, b_s=pair.shapes["b_s"] * b)
         shapes["ratio"] = shapes["b_s"] / shapes["a_s"]
-        rounds = found.a_rounds * a, found.b_rounds * b
+        rounds = pair.a_rounds * a, pair.b_rounds * b
         ratio, floor = (shapes[name].to_numpy() for name in ("ratio", "floor"))
         shapes["verdict"] = noise.verdicts(*rounds, ratio, floor)
         pairs[i, j] = dataclasses.replace(
-            found, shapes=shapes, a_rounds=rounds[0], b_rounds=rounds[1]
+            pair, shapes=shapes, a_rounds=rounds[0], b_rounds=rounds[1]
         )
     return dataclasses.replace(sides, pairs=pairs)
 
@@ -236,5 +235,5 @@ def unlike(sides: Machines) -> dict[str, list[str]]:
         rows = dict.fromkeys(sides.cells[name]["implementation"])
         had.append({k: v for row in rows for k, v in versions(run, row).items()})
         had[-1]["precision"] = " and ".join(sorted(set(sides.cells[name]["precision"])))
-    found = circumstances.differences(list(sides.runs.values()), [had], machine=False)
-    return {what: list(values) for what, values in found.items()}
+    differing = circumstances.differences(list(sides.runs.values()), [had], machine=False)
+    return {what: list(values) for what, values in differing.items()}

@@ -70,8 +70,8 @@ class Floors:
     @property
     def others(self) -> int:
         """How many pairs are of implementations without a floor of their own."""
-        own = sum(one.pairs for classes in self.own.values() for one in classes)
-        return sum(one.pairs for one in self) - own
+        own = sum(duration.pairs for classes in self.own.values() for duration in classes)
+        return sum(duration.pairs for duration in self) - own
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Controls:
 
     def only(self, places: npt.NDArray[np.intp]) -> Controls:
         """Some of the pairs."""
-        return Controls(*(getattr(self, one.name)[places] for one in fields(self)))
+        return Controls(*(getattr(self, column.name)[places] for column in fields(self)))
 
 
 def by_round(lists: Sequence[Sequence[float]]) -> Numbers:
@@ -106,7 +106,7 @@ def by_round(lists: Sequence[Sequence[float]]) -> Numbers:
 
 def _flat(lists: Sequence[Sequence[float]]) -> Numbers:
     """All of them behind each other."""
-    if all(type(one) is array for one in lists):
+    if all(type(times) is array for times in lists):
         return np.frombuffer(bytearray().join(lists))  # type: ignore[arg-type]
     return np.fromiter(itertools.chain.from_iterable(lists), dtype=float)
 
@@ -186,7 +186,7 @@ def _classes(pairs: Controls, judged: npt.NDArray[np.bool_]) -> tuple[Noise, ...
 def _by_class(time_s: Numbers) -> list[npt.NDArray[np.intp]]:
     """Which of these are in each duration class."""
     number = _class_of(time_s)
-    return [np.flatnonzero(number == one) for one in range(len(CLASSES))]
+    return [np.flatnonzero(number == place) for place in range(len(CLASSES))]
 
 
 def _class_of(time_s: npt.ArrayLike) -> npt.NDArray[np.intp]:
@@ -240,12 +240,12 @@ def floor_at(floors: Floors, seconds: npt.ArrayLike, names: Sequence[str] = ()) 
     One that has a floor of its own is held to that.
     """
     place = _class_of(seconds)
-    found = np.asarray(applied(floors))[place]
+    floor = np.asarray(applied(floors))[place]
     if len(names):
         given = np.array(names, dtype=object)
         for name, classes in floors.own.items():
-            found = np.where(given == name, np.asarray(applied(classes))[place], found)
-    return found
+            floor = np.where(given == name, np.asarray(applied(classes))[place], floor)
+    return floor
 
 
 def applied(classes: Iterable[Noise]) -> list[float]:
@@ -320,8 +320,8 @@ def in_lots(values: Numbers) -> Numbers:
     places = starts + np.arange(int((stops - starts).max(initial=1)))
     places = np.where(places < stops, places, values.shape[1])  # where there is nothing
     packed = np.pad(packed, ((0, 0), (0, 1)), constant_values=np.nan)
-    found = packed[np.arange(len(values))[:, None, None], places]
-    return row_median(found.reshape(-1, found.shape[2])).reshape(found.shape[:2])
+    gathered = packed[np.arange(len(values))[:, None, None], places]
+    return row_median(gathered.reshape(-1, gathered.shape[2])).reshape(gathered.shape[:2])
 
 
 def row_median(values: Numbers) -> Numbers:

@@ -104,9 +104,9 @@ def _completed(
 ) -> pd.DataFrame:
     """The cells of these pieces, with what follows from their values, the machine and settings."""
     columns = {name: np.concatenate([piece.pop(name) for piece in pieces]) for name in [*pieces[0]]}
-    cells = pd.DataFrame(columns, copy=False)
     for name in _TIMES:
-        cells.loc[~noise.plausible(cells[name]), name] = np.nan
+        columns[name][~noise.plausible(columns[name])] = np.nan
+    cells = pd.DataFrame(columns, copy=False)
     cells["step_s"] = cells["latency_s"] / cells["timesteps"]
     cells["sequences_per_s"] = cells["batch"] / cells["throughput_s"]
     products = 8.0 * cells["directions"] * cells["hidden"] * _columns_of_products(cells)

@@ -25,7 +25,7 @@ REFUSED = ("unsupported", "oom")  # what an implementation cannot run
 LITTLE = 0.1  # gain in sequences per second by twice the sequences: the device is full
 ANY = "any"  # class of accuracy: the fastest whatever its error
 #: Classes of accuracy as a sentence says them, where it does not say their name.
-LABELS = {"tf32": "TF32", **{one: f"{one} precision" for one in ("half", "unknown", ANY)}}
+LABELS = {"tf32": "TF32", **{name: f"{name} precision" for name in ("half", "unknown", ANY)}}
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def saturation(timed: Times) -> dict[str, tuple[int | None, int]]:
     cells = cells.sort_values([*others, "batch"], ignore_index=True)
     step = cells.groupby(others)[["rate", "doublings"]].diff()
     start = cells.groupby(others)["batch"].shift()
-    found: dict[str, tuple[int | None, int]] = {}
+    saturates: dict[str, tuple[int | None, int]] = {}
     for number, own in (step["rate"] / step["doublings"]).groupby(cells["name"]):
         full, batch = None, cells.loc[own.index, "batch"]
         for at, gain in own.groupby(start).mean()[::-1].items():
@@ -168,8 +168,8 @@ def saturation(timed: Times) -> dict[str, tuple[int | None, int]]:
                 break
             full = int(at)
         if batch.nunique() > 1:
-            found[timed.names[number]] = (full, int(batch.max()))
-    return found
+            saturates[timed.names[number]] = (full, int(batch.max()))
+    return saturates
 
 
 def _profiled(timed: Times, shared: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -194,11 +194,11 @@ def accuracy_label(accuracy: str) -> str:
 def classes(timed: Times) -> dict[str, list[str]]:
     """The rows of each class of accuracy; `ANY` has all of them, where there are several."""
     rows = timed.cells.drop_duplicates("implementation")
-    found: dict[str, list[str]] = {one: [] for one in ACCURACY.values()}
+    rows_of: dict[str, list[str]] = {name: [] for name in ACCURACY.values()}
     for name, precision in zip(rows["implementation"], rows["precision"], strict=True):
-        found.setdefault(accuracy(precision), []).append(name)
-    found = {one: names for one, names in found.items() if names}
-    return {**found, ANY: timed.names} if len(found) > 1 else found
+        rows_of.setdefault(accuracy(precision), []).append(name)
+    rows_of = {name: names for name, names in rows_of.items() if names}
+    return {**rows_of, ANY: timed.names} if len(rows_of) > 1 else rows_of
 
 
 def contests(
@@ -208,11 +208,11 @@ def contests(
     among: Mapping[str, Collection[str]] | None = None,
 ) -> pd.DataFrame:
     """The winners of each class of accuracy (`among`), shape by shape, and over all classes."""
-    found = [
-        winners(timed, floors, metric, names).assign(accuracy=one)
-        for one, names in (among or classes(timed)).items()
+    parts = [
+        winners(timed, floors, metric, names).assign(accuracy=name)
+        for name, names in (among or classes(timed)).items()
     ] or [winners(timed, floors, metric).assign(accuracy="")]
-    return pd.concat([part for part in found if len(part)] or found[:1], ignore_index=True)
+    return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
 
 
 def winners(
@@ -230,51 +230,51 @@ def winners(
     computes = timed.cells.drop_duplicates("implementation").set_index("implementation")["computes"]
     asked = timed.names if among is None else among
     equal = [i for i, name in enumerate(timed.names) if computes[name] == "lstm" and name in asked]
-    found = timed.shapes.assign(fastest="", fastest_s=np.nan, next=None, next_s=np.nan)
+    won = timed.shapes.assign(fastest="", fastest_s=np.nan, next=None, next_s=np.nan)
     if not equal:
-        return found[:0].assign(ratio=np.nan, verdict="", shared=None, error=np.nan)
+        return won[:0].assign(ratio=np.nan, verdict="", shared=None, error=np.nan)
     seconds = np.pad(timed.seconds[:, equal], ((0, 0), (0, 1)), constant_values=np.nan)
-    rows = np.arange(len(found))
+    rows = np.arange(len(won))
     ranked = np.argsort(seconds, axis=1)  # NaN goes last
     columns, names = np.array([*equal, 0]), np.array([*timed.names, None], dtype=object)
     codes = _codes(timed)
 
     def stand(label: str, place: Codes) -> pd.DataFrame:
-        """Who has this place at each shape, into `found`, and its rounds."""
+        """Who has this place at each shape, into `won`, and its rounds."""
         column = ranked[rows, place]
-        found[label + "_s"] = time = seconds[rows, column]
+        won[label + "_s"] = time = seconds[rows, column]
         # as objects: the text that pandas 3 would make of it has no None
         known = names[np.where(np.isnan(time), -1, columns[column])]
-        found[label] = pd.Series(known, found.index, dtype=object)
+        won[label] = pd.Series(known, won.index, dtype=object)
         return _rounds_of(timed, columns[column], METRICS[metric][1])
 
-    fastest = stand("fastest", np.zeros(len(found), dtype=np.intp))
-    shared: list[tuple[str, ...]] = [(name,) for name in found["fastest"]]
+    fastest = stand("fastest", np.zeros(len(won), dtype=np.intp))
+    shared: list[tuple[str, ...]] = [(name,) for name in won["fastest"]]
     while True:
         place = np.array([min(len(own), len(equal)) for own in shared], dtype=np.intp)
-        rounds = _in_turns(fastest, stand("next", place), len(found))
-        found["ratio"] = found["next_s"] / found["fastest_s"]
-        floor = noise.floor_at(floors, found["fastest_s"], found["fastest"].tolist())
-        of_next = noise.floor_at(floors, found["next_s"], found["next"].tolist())
+        rounds = _in_turns(fastest, stand("next", place), len(won))
+        won["ratio"] = won["next_s"] / won["fastest_s"]
+        floor = noise.floor_at(floors, won["fastest_s"], won["fastest"].tolist())
+        of_next = noise.floor_at(floors, won["next_s"], won["next"].tolist())
         both = np.maximum(floor, of_next)
-        floor = np.where(found["next_s"].notna(), both, floor)
-        found["verdict"] = noise.verdicts(*rounds, found["ratio"].to_numpy(), floor)
-        found.loc[found["next"].isna(), "verdict"] = "alone"
+        floor = np.where(won["next_s"].notna(), both, floor)
+        won["verdict"] = noise.verdicts(*rounds, won["ratio"].to_numpy(), floor)
+        won.loc[won["next"].isna(), "verdict"] = "alone"
         first, second = (
             codes[rows, columns[ranked[:, 0]]],
             codes[rows, columns[ranked[rows, place]]],
         )
-        alike = found["verdict"].isin(("same", "unsure")) & (first == second) & (second >= 0)
+        alike = won["verdict"].isin(("same", "unsure")) & (first == second) & (second >= 0)
         if not alike.any():
             break
         for row in np.flatnonzero(alike).tolist():
-            shared[row] += (found["next"].iloc[row],)
-    found["shared"] = shared
+            shared[row] += (won["next"].iloc[row],)
+    won["shared"] = shared
     worst = timed.cells["max_abs_error"].groupby([timed.shape_of, timed.name_of]).max()
     errors = np.full(timed.seconds.shape, np.nan)
     errors[tuple(worst.index.codes)] = worst.to_numpy()
-    found["error"] = errors[rows, columns[ranked[:, 0]]]
-    return found[found["fastest"].notna()].reset_index(drop=True)
+    won["error"] = errors[rows, columns[ranked[:, 0]]]
+    return won[won["fastest"].notna()].reset_index(drop=True)
 
 
 def _codes(timed: Times) -> Codes:
@@ -282,9 +282,9 @@ def _codes(timed: Times) -> Codes:
     number, paths = pd.factorize(timed.cells["path"])
     codes = {"": -1, "generic": -1}
     meant = [codes.setdefault(re.sub(r" \(.*\)$", "", path), len(codes)) for path in paths]
-    found = np.full(timed.seconds.shape, -1)
-    found[timed.shape_of, timed.name_of] = np.array(meant, dtype=int)[number]
-    return found
+    by_shape = np.full(timed.seconds.shape, -1)
+    by_shape[timed.shape_of, timed.name_of] = np.array(meant, dtype=int)[number]
+    return by_shape
 
 
 def wins(won: pd.DataFrame) -> Counter[str]:

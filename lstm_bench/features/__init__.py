@@ -39,7 +39,7 @@ def api(name: str) -> Any:
 
 
 def behind(door: str) -> Iterator[Any]:
-    """What each feature has behind a door, in the order of their names."""
+    """Each feature's part behind a door, in the order of their names."""
     for folder, feature in features().items():
         if door in feature.doors:
             yield _loaded(folder, feature.doors[door])

@@ -71,7 +71,7 @@ class Shape:
 
     @property
     def beyond(self) -> list[str]:
-        """What the plainest layer has, and this does not."""
+        """The properties of the plainest layer that this one lacks."""
         plainest = {
             "one layer": self.layers == 1,
             "one direction": self.directions == 1,

@@ -145,7 +145,3 @@ def listed(parts: Iterable[str], last_by: str = " and ") -> str:
 def at_some(text: str, number: int, whole: int) -> str:
     """`2.1x at 6`: a mean over fewer shapes than the others."""
     return text if number == whole or text == "-" else f"{text} at {number}"
-
-
-def single(values: Iterable[str]) -> bool:
-    return len(set(values)) == 1

@@ -244,9 +244,9 @@ def folded(text: str, width: int) -> list[str]:
     return lines
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escaped(match: re.Match[str]) -> str:
     """Markdown's own characters as text."""
-    return {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(found[0], "\\" + found[0])
+    return {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(match[0], "\\" + match[0])
 
 
 def _as_text(lines: list[str], form: str) -> str:

@@ -73,19 +73,19 @@ def by_group(
     C++ reference: geometric means over so many shapes, None where there is nothing to compare.
     """
     compared = Compared(run, cells, metric)
-    found = {one: contestants(run, timed, names) for one, names in summary.classes(timed).items()}
-    if sum(bool(ours) for ours, _ in found.values()) < 3:  # one class, and any: the same
-        found.pop(summary.ANY, None)
-    found = {one: both for one, both in found.items() if both[0] and sum(map(len, both)) > 1}
-    if not found:
+    classes = {key: contestants(run, timed, names) for key, names in summary.classes(timed).items()}
+    if sum(bool(ours) for ours, _ in classes.values()) < 3:  # one class, and any: the same
+        classes.pop(summary.ANY, None)
+    classes = {key: both for key, both in classes.items() if both[0] and sum(map(len, both)) > 1}
+    if not classes:
         return []
     everywhere = np.ones(len(timed.shapes), dtype=bool)
-    ours, theirs = next(iter(found.values()))
+    ours, theirs = next(iter(classes.values()))
     first = ranked(timed, ours, everywhere)
     against = compared([*ranked(timed, theirs, everywhere), *first[1:]][0], first[0])
     axis, ranges = groups_of(timed.shapes, explaining(against) if against else "")
     rows = []
-    for accuracy, (ours, theirs) in found.items():
+    for accuracy, (ours, theirs) in classes.items():
         for at in ranges:
             inside = timed.shapes[axis].between(*at).to_numpy() if axis else everywhere
             if not (leading := ranked(timed, ours, inside)):
@@ -203,10 +203,10 @@ class Compared:
         if (a, b) not in self._made:
             try:
                 floors = [self.run.floors(self.metric)]
-                found = paired(self._side(a), self._side(b), across=None, floors=floors)
+                compared = paired(self._side(a), self._side(b), across=None, floors=floors)
             except LstmBenchError:
-                found = None
-            self._made[a, b] = found if found and len(found.shapes) else None
+                compared = None
+            self._made[a, b] = compared if compared and len(compared.shapes) else None
         return self._made[a, b]
 
     def _side(self, name: str) -> Side:
@@ -271,7 +271,7 @@ def base_of(run: Run, names: Iterable[str]) -> str:
 
 def groups_of(shapes: pd.DataFrame, axis: str = "") -> tuple[str, Sequence[tuple[int, int]]]:
     """An axis, else the first of several sizes, and its sizes in few groups."""
-    several = [one for one in ("batch", *AXES) if shapes[one].nunique() > 1]
+    several = [name for name in ("batch", *AXES) if shapes[name].nunique() > 1]
     axis = axis or next(iter(several), "")
     if not axis:
         return "", [(0, 0)]

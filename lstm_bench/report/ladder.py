@@ -99,35 +99,35 @@ def _path(paths: Sequence[str]) -> str:
 def document(run: Run, conditions: Sequence[str] = ()) -> Document:
     """The table, and what is slower than the base."""
     cells = chosen(run.cells, conditions)
-    found = ladder_of(run, cells)
+    ladder = ladder_of(run, cells)
     result = run_report.about(run, cells, conditions)
-    result.facts |= {"base": found.base, "slower": found.slower, "unclear": found.unclear}
-    result.facts |= {"lacking": found.lacking}
-    names = [row["implementation"] for row in found.rows]
-    result.add(_table(run, found))
+    result.facts |= {"base": ladder.base, "slower": ladder.slower, "unclear": ladder.unclear}
+    result.facts |= {"lacking": ladder.lacking}
+    names = [row["implementation"] for row in ladder.rows]
+    result.add(_table(run, ladder))
     result.add(
         paragraph(
-            f"medians over {over(found.shapes)}; vs {clean(found.base)}: latency over its latency,"
-            " geometric mean; error: largest difference from float64",
+            f"medians over {over(ladder.shapes)}; vs {clean(ladder.base)}: latency over its"
+            " latency, geometric mean; error: largest difference from float64",
             COSTS,
             *run_report.mark_notes(run, names),
         )
     )
     result.add(run_report.noise_line(run.noise))
-    if found.lacking:
-        lacking = (f"{name} {why}" for name, why in found.lacking.items())
+    if ladder.lacking:
+        lacking = (f"{name} {why}" for name, why in ladder.lacking.items())
         result.add(f"not at every shape: {'; '.join(lacking)}")
-    slower = (f"  {name} {why}" for name, why in found.slower.items())
-    result.add(paragraph(*slower, title=f"slower than {found.base}"))
-    if found.slower:
-        result.add(*found.hints)
-    if found.unclear:
-        rows = ", ".join(f"{name} {ratio}" for name, ratio in found.unclear.items())
+    slower = (f"  {name} {why}" for name, why in ladder.slower.items())
+    result.add(paragraph(*slower, title=f"slower than {ladder.base}"))
+    if ladder.slower:
+        result.add(*ladder.hints)
+    if ladder.unclear:
+        rows = ", ".join(f"{name} {ratio}" for name, ratio in ladder.unclear.items())
         result.add(f"not clearly slower, or not at all shapes: {rows}")
     return result
 
 
-def _table(run: Run, found: Ladder) -> Table:
+def _table(run: Run, ladder: Ladder) -> Table:
     """The rows; two digits are enough for what they cost."""
     two = {True: partial(seconds, digits=2), False: partial(size, digits=2)}
     costs = [number(head, key, two[key.endswith("_s")], True) for key, head in COLUMNS.items()]
@@ -135,8 +135,8 @@ def _table(run: Run, found: Ladder) -> Table:
         run_report.names(run),
         text("class", "accuracy"),
         number(*_time(run), seconds),
-        number(f"vs {clean(found.base)}", "ratio", factor),
+        number(f"vs {clean(ladder.base)}", "ratio", factor),
         number("error", "max_abs_error", error),
         *costs,
     ]
-    return Table("ladder", found.rows, columns)
+    return Table("ladder", ladder.rows, columns)

@@ -17,16 +17,16 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5
 @styled()
 def drawn(sides: Machines) -> Figure:
     """A panel for each number of timesteps, a colour for each machine."""
-    found, marks = table(sides), letters(sides)
+    cells, marks = table(sides), letters(sides)
     colour = {name: COLOURS[n % len(COLOURS)] for n, name in enumerate(sides.names)}
-    first = found[found["verdict"] == "fastest"].drop_duplicates(SHAPE)
-    behind = found[found["verdict"] != "fastest"].groupby(SHAPE)["ratio"].min()
+    first = cells[cells["verdict"] == "fastest"].drop_duplicates(SHAPE)
+    behind = cells[cells["verdict"] != "fastest"].groupby(SHAPE)["ratio"].min()
     first = first.join(behind.rename("behind"), on=SHAPE)
     first = relative(first.reset_index(drop=True))
     places = list(zip(first["run"], first["wins"], first["behind"], strict=True))
     first["colour"] = [colour[name] + ("" if wins else PALE) for name, wins, _ in places]
     first["text"] = [f"{marks[name]}\n{factor(by)}" for name, _, by in places]
-    won = {name: int(found.loc[found["run"] == name, "wins"].sum()) for name in sides.names}
+    won = {name: int(cells.loc[cells["run"] == name, "wins"].sum()) for name in sides.names}
     best = max(sides.names, key=lambda name: won[name])
     title = f"Fastest machine: {elided(best, 40)} at {won[best]} of {len(first)} shapes"
     under = [f"{marks[name]}: {about(run)}" for name, run in sides.runs.items()]

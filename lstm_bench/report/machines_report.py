@@ -132,8 +132,8 @@ def _map(sides: Machines, frame: pd.DataFrame) -> Table:
         row: dict[str, Any] = {"batch": int(batch)}
         for step in steps:
             there = part[part["timesteps"] == step].groupby("hidden")["winner"]
-            one = there.agg(lambda own: own.iloc[0] if own.nunique() == 1 else NOBODY)
-            row[f"timesteps {step}"] = _along(one)
+            winners = there.agg(lambda own: own.iloc[0] if own.nunique() == 1 else NOBODY)
+            row[f"timesteps {step}"] = _along(winners)
         rows.append(row)
     title = f"who wins at which hidden sizes; {NOBODY}: within noise, or not clear"
     return Table("wins", rows, [number(key, key) for key in rows[0]], title)
@@ -158,11 +158,11 @@ def _shapes(sides: Machines, frame: pd.DataFrame, prices: Mapping[str, float] | 
         ranked = part.sort_values("ratio")
         first, then = ranked.iloc[0], ranked.iloc[1]
         row |= {"fastest": first["run"], "ratio": then["ratio"], "verdict": then["verdict"]}
-        for one in part.to_dict("records"):
-            mark = marks[one["run"]]
-            row[f"{mark}_run"] = one["run"]
+        for own in part.to_dict("records"):
+            mark = marks[own["run"]]
+            row[f"{mark}_run"] = own["run"]
             for what in ("implementation", "seconds", "floor", *keys):
-                row[f"{mark}_{what}"] = one[what]
+                row[f"{mark}_{what}"] = own[what]
         rows.append(row)
     words = {"slower": "", "same": " within noise", "unsure": " unsure"}
 

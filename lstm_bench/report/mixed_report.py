@@ -32,8 +32,8 @@ def document(
             result.add(f"{part.part}: {error}")
             continue
         result.facts["mixed"].append(own.facts)
-        result.add(*(_marked(one, part) for one in own.parts if one != run_report.MORE))
-        result.add_details(*(_marked(one, part) for one in own.details))
+        result.add(*(_marked(content, part) for content in own.parts if content != run_report.MORE))
+        result.add_details(*(_marked(content, part) for content in own.details))
     if not everything:
         result.add(run_report.MORE)
     return result

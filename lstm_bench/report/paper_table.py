@@ -87,13 +87,13 @@ def paper_pairs(names: Collection[str]) -> list[tuple[str, str, float]]:
     Where a run has what the paper's DeepBench ran, the value stands beside that, and the same work
     follows without one.
     """
-    found = []
+    pairs = []
     for a, b, value in PAPER:
         if AS_PUBLISHED.get(a) in names:
-            found += [(AS_PUBLISHED[a], b, value), (a, b, math.nan)]
+            pairs += [(AS_PUBLISHED[a], b, value), (a, b, math.nan)]
         else:
-            found.append((a, b, value))
-    return found
+            pairs.append((a, b, value))
+    return pairs
 
 
 def _row(
@@ -101,19 +101,19 @@ def _row(
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"a": a, "b": b, "paper": paper}
     try:
-        found = compare(run.cells, a, b, metric, across=None, floors=floors)
+        compared = compare(run.cells, a, b, metric, across=None, floors=floors)
     except LstmBenchError as error:
         gone = [name for name in (a, b) if name not in run.implementations]
         why = f"not in the run: {', '.join(gone)}" if gone else str(error)
         row |= statistics(NOTHING, NOTHING)
         return {**row, "shapes": 0, "unequal": [], "left_out": why}
-    group = found.group()
+    group = compared.group()
     return {
         **row,
         **statistics(group.mpe, group.ratio),
         "shapes": group.shapes,
-        "unequal": list(found.differs),
-        "left_out": "; ".join(f"{why} at {count}" for why, count in found.left_out.items()),
+        "unequal": list(compared.differs),
+        "left_out": "; ".join(f"{why} at {count}" for why, count in compared.left_out.items()),
     }
 
 

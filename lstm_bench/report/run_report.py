@@ -225,7 +225,7 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
 def noise_line(floors: Floors, metric: str = "latency") -> str:
     """The noise floor in one line; those that implementations have of their own are in it."""
     pairs = list(zip(floors, noise.applied(floors), strict=True))
-    used = {one.name: percent(floor) for one, floor in pairs if one.pairs}
+    used = {duration.name: percent(floor) for duration, floor in pairs if duration.pairs}
     if not used:
         default = percent(noise.DEFAULT_FLOOR, 0)
         return f"noise of {metric} not measured: differences under {default} count as noise"
@@ -241,7 +241,7 @@ def noise_line(floors: Floors, metric: str = "latency") -> str:
 def floor_span(*groups: Iterable[Noise]) -> str:
     """From the least to the largest floor of duration classes with pairs: `3.0% to 102%`."""
     used = [pair for group in groups for pair in zip(group, noise.applied(group), strict=True)]
-    known = sorted(floor for one, floor in used if one.pairs)
+    known = sorted(floor for duration, floor in used if duration.pairs)
     return " to ".join(dict.fromkeys(map(percent, known[:1] + known[-1:])))
 
 
@@ -264,18 +264,19 @@ def noise_lines(
     Then one for each implementation, or those of these names, that has a floor of its own.
     """
     lines = []
-    for one, used in zip(floors, noise.applied(floors), strict=True):
-        if not one.pairs:
+    for duration, used in zip(floors, noise.applied(floors), strict=True):
+        if not duration.pairs:
             continue
-        line = f"  {one.name:>8}: {percent(one.floor)} from {counted(one.pairs, 'pair')}"
-        if used != one.floor:
+        pairs = counted(duration.pairs, "pair")
+        line = f"  {duration.name:>8}: {percent(duration.floor)} from {pairs}"
+        if used != duration.floor:
             line += f", too few: {percent(used)} is used"
-        if one.called_different:
-            line += f"; {one.called_different} wrongly called different"
+        if duration.called_different:
+            line += f"; {duration.called_different} wrongly called different"
         lines.append(line)
     for name, classes in floors.own.items():
         if names is None or name in names:
-            pairs = counted(sum(one.pairs for one in classes), "pair")
+            pairs = counted(sum(duration.pairs for duration in classes), "pair")
             lines.append(f"  {name}: {floor_span(classes)} from {pairs} of its own")
     default = percent(noise.DEFAULT_FLOOR, 0)
     return lines or [

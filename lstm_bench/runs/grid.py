@@ -479,8 +479,8 @@ def _workloads(data: Mapping[str, Any], where: str, on: str) -> dict[str, Any]:
     for name, given in _mapping(data, "workloads", where).items():
         at = f"{where}: workloads.{name}"
         if not isinstance(given, dict) or (wrong := sorted({*given} - {*_WORKLOAD})):
-            found = f"unknown key {wrong[0]!r}" if isinstance(given, dict) else repr(given)
-            raise LstmBenchError(f"{at}: found {found}, expected {', '.join(_WORKLOAD)}")
+            words = f"unknown key {wrong[0]!r}" if isinstance(given, dict) else repr(given)
+            raise LstmBenchError(f"{at}: found {words}, expected {', '.join(_WORKLOAD)}")
         named = {key: _checked(given.get(key, ""), kind, f"{at}.{key}") for key, kind in _TEXTS}
         step_s = _checked(given["step_s"], _POSITIVE, f"{at}.step_s") if "step_s" in given else 0.0
         if shape := named[on]:

@@ -236,7 +236,7 @@ def test_an_accuracy_that_is_none_is_refused(two):
 
 
 def test_figures_in_the_text_of_the_page_stand_in_what_it_shows():
-    """What it shows is what the command prints: `test_cli_reports` holds it to that."""
+    """The page shows the command's own output: `test_cli_reports` holds it to that."""
     page = (ROOT / "docs" / "explanation" / "gpu-or-cpu.md").read_text().splitlines()
     shown = "\n".join(line for line in page if line.startswith("    "))
     text = "\n".join(line for line in page if not line.startswith("    "))

@@ -1,4 +1,4 @@
-"""What is called a difference, and what is called noise."""
+"""The line between a difference and noise."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a run says as a whole: numbers that were worked out by hand."""
+"""A run as a whole, against numbers that were worked out by hand."""
 
 import math
 

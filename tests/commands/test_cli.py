@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from conftest import command, interpreter, only_run, records, start
+from conftest import REPOSITORY, command, interpreter, only_run, records, start
 from fakes import children, gone, wait_for_records, whole_lines
 
 from lstm_bench import __version__
@@ -341,15 +341,18 @@ def test_a_reader_that_goes_away_does_not_end_the_run(write_grid, tmp_path):
     assert [r["status"] for r in records(tmp_path / "results" / "r")] == ["ok", "ok"]
 
 
+REPORT = ("report", "--run", "h200-smoke", "--results", REPOSITORY / "results")
+
+
 def test_output_that_cannot_be_written_is_said_without_a_traceback():
     with open("/dev/full", "w") as full:
-        done = subprocess.run(command("list"), stdout=full, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(command(*REPORT), stdout=full, stderr=subprocess.PIPE, text=True)
     words = "lstm-bench: cannot write the output: No space left on device\n"
     assert (done.returncode, done.stderr) == (1, words)
 
 
 def test_without_an_output_a_command_runs_all_the_same():
-    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command("list")]
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command(*REPORT)]
     done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -507,15 +510,8 @@ def test_a_dry_run_says_how_far_a_budget_goes(write_grid, share, words):
     assert words in " ".join(text.split())
 
 
-def test_a_budget_that_runs_out_says_how_to_go_on(lstm_bench, write_grid):
-    grid = write_grid(**SLOW, hidden=list(range(1, 60)))
-    done = lstm_bench("grid", grid, "--budget", "1s", code=0)
-    assert "The budget is used up" in done.stdout
-    assert "lstm-bench grid --resume" in done.stdout
-
-
 def in_terminal(columns, folder, *arguments, until=b"", code=0):
-    """What a command shows in a terminal of this width; Ctrl-C ends it once it shows `until`."""
+    """The output of a command in a terminal of this width; Ctrl-C ends it once it shows `until`."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     before = termios.tcgetattr(slave)

@@ -279,7 +279,7 @@ def test_the_ladders_sentences_have_the_ladders_numbers():
 
 
 def test_every_file_that_the_list_of_runs_names_is_in_the_repository():
-    """What git ignores is there on one machine only."""
+    """A file that git ignores is there on one machine only."""
     names = re.findall(r"^\| (`.*?) \|", (REPOSITORY / "results" / "README.md").read_text(), re.M)
     patterns = [name for line in names for name in re.findall(r"`([^`]+)`", line)]
     done = subprocess.run(

@@ -190,6 +190,13 @@ def test_rows_with_three_rounds_are_recorded_at_a_stop(tmp_path, number, status)
         assert outcome.left == 0
 
 
+def test_a_budget_that_runs_out_says_how_to_go_on(lstm_bench, write_grid, clock):
+    grid_file = write_grid(fake={"fake": {"call_s": 1.0}}, hidden=list(range(1, 60)))
+    done = lstm_bench("grid", grid_file, "--budget", "60s", code=0)
+    assert "The budget is used up" in done.stdout
+    assert "lstm-bench grid --resume" in done.stdout
+
+
 def test_controls_that_a_budget_left_out_are_measured_by_a_resume(
     lstm_bench, write_grid, clock, tmp_path
 ):

@@ -1,4 +1,4 @@
-"""What NVML says of the GPU, and that nothing it does can stop a run."""
+"""NVML describes the GPU, and nothing that it does can stop a run."""
 
 import sys
 import threading

@@ -230,7 +230,7 @@ def test_out_of_memory_that_only_the_words_tell_is_no_crash(words):
 
 @pytest.mark.parametrize(("device", "woken"), [("cuda", 1), ("cpu", 0)])
 def test_a_framework_that_takes_long_to_open_the_gpu_does_so_at_once(monkeypatch, device, woken):
-    """What goes wrong in it is left to the first cell."""
+    """The first cell reports what goes wrong in it."""
     calls = []
 
     def wake():

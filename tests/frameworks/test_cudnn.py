@@ -1,4 +1,4 @@
-"""What the cuDNN baseline does with its library, checked on the host against a fake one.
+"""The cuDNN baseline's calls of its library, checked on the host against a fake one.
 
 The real library is swept by experiments/gpu_sweep.py on a machine that has a GPU.
 """
@@ -301,7 +301,7 @@ def test_best_passes_over_what_is_fast_and_wrong_or_refused(session, fake, stead
 
 @pytest.fixture
 def trials(monkeypatch, tmp_path):
-    """What is tried, on a machine with a GPU and a place to keep what is found."""
+    """The candidates that are tried, with a GPU and a place to keep the fastest."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(cache, "gpu_name", lambda: "a GPU")
     tried, trial = [], deepbench.trial

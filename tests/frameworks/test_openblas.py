@@ -32,7 +32,7 @@ def handed(monkeypatch):
 
 
 def answered(**options):
-    """Whether a row is right, and how it computes."""
+    """A row's check, and how it computes."""
     problem = problems.make(Shape(24, 5, 7, 24), 1)
     session = deepbench.build(problem, SimpleNamespace(options=options), Settings(threads=2))
     session.call()

@@ -1,4 +1,4 @@
-"""What the frameworks' own profilers say, and that asking them changes nothing."""
+"""The frameworks' own profilers: what they say, and that asking them changes nothing."""
 
 import importlib
 import itertools

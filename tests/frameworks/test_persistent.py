@@ -34,7 +34,7 @@ class Native:
 
 @pytest.fixture
 def found(monkeypatch):
-    """What the kernels are asked for, and the layer that they say is the fastest."""
+    """The request that the kernels get, and the layer that they say is the fastest."""
     layer = kernels.Layer(Native(), "plan", SimpleNamespace(storage="fp16"), "fp16")
     layer.peak, asked = 20, []
 

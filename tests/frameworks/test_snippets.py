@@ -25,7 +25,7 @@ NOT_RUN = ("libtorch", "apex")
 
 
 def on_gpu(framework):
-    """Whether it can be run there: ONNX Runtime has a package of its own for that."""
+    """True if it can be run there: ONNX Runtime has a package of its own for that."""
     if not machine.has_gpu():
         return False
     if framework != "onnxruntime":
@@ -46,7 +46,7 @@ HERE = sorted(
 
 
 def process(framework):
-    """What runs in one: there is one Keras on one backend, and PyTorch is in all of them."""
+    """The process that a row shares: there is one Keras on one backend, and PyTorch is in all."""
     return framework if framework in ("tensorflow", "jax", "keras-jax") else "pytorch"
 
 
@@ -124,7 +124,7 @@ def test_the_code_gives_the_answer_of_nn_lstm(group, device, tmp_path):
 
 
 def precisions(row):
-    """What to try: a CPU has half precision of one kind or of the other."""
+    """The precisions to try: a CPU has half precision of one kind or of the other."""
     return ["amp-fp16", "amp-bf16"] if row.precision == "amp" else [row.precision]
 
 
@@ -138,7 +138,7 @@ def as_told(code):
 
 
 def refused(row, device):
-    """Whether the product itself does not run this row here: some CPUs have no AMP at all."""
+    """True if the product itself does not run this row here: some CPUs have no AMP at all."""
     module = importlib.import_module(f"lstm_bench.frameworks.{row.module}.session")
     try:
         module.build(problems.make(Shape(8, 2, 3, 8), 1), row, Settings(device=device)).close()

@@ -1,4 +1,4 @@
-"""What is drawn is what was measured, in every figure and of any run."""
+"""Every figure of any run draws what was measured."""
 
 import dataclasses
 import io
@@ -124,7 +124,7 @@ def test_a_line_rests_on_the_same_other_sizes_at_every_tick_where_there_are_any(
 
 
 def joined(figure):
-    """Whether lines go from point to point."""
+    """True of lines that go from point to point, False of points alone."""
     return {line.get_linestyle() != "None" for line in figure.axes[0].get_lines()}
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -189,9 +190,15 @@ def test_the_docs_show_no_name_but_those_that_are_tested_below():
     assert {"~new", ""} <= set(shown) <= {*SIDES, *UNNAMED}
 
 
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """Where runs of two versions lie once they were measured."""
+    return tmp_path_factory.mktemp("measured")
+
+
 @pytest.fixture
-def in_versions(lstm_bench, write_grid, tmp_path, quick_versions):
-    """Measure fakes in two versions, one of which is three times as slow; `gate` the run."""
+def in_versions(lstm_bench, write_grid, tmp_path, quick_versions, measured):
+    """Have a run `r` of fakes in two versions, one three times as slow; what `grid` printed."""
 
     def measure(name, slow):
         scale = interpreter(tmp_path, "slow", "export LSTM_BENCH_FAKE_SCALE=3.0")
@@ -200,8 +207,17 @@ def in_versions(lstm_bench, write_grid, tmp_path, quick_versions):
         fakes = {row: {"noise": 0.01, "call_s": 0.002} for row in names}
         grid = write_grid(implementations=names, fake=fakes, controls=2)
         words = ["--python", f"fake={paths['plain']}", "--against", f"fake{name}={paths['other']}"]
-        done = lstm_bench("grid", grid, "--run", "r", *words, code=0)
-        return done
+        kept = measured / f"{name}-{slow}"
+        if not kept.exists():
+            done = lstm_bench("grid", grid, "--run", "r", *words, code=0)
+            shutil.move(tmp_path / "results", kept)
+            (kept / "printed").write_text(done.stdout)
+            (kept / "folder").write_text(str(tmp_path))
+        shutil.copytree(kept / "r", tmp_path / "results/r")
+        path = tmp_path / "results/r/manifest.json"
+        measured_in = (kept / "folder").read_text()
+        path.write_text(path.read_text().replace(measured_in, str(tmp_path)))
+        return (kept / "printed").read_text()
 
     return measure
 
@@ -251,8 +267,8 @@ def test_a_name_that_is_no_side_is_refused_with_both_commands(lstm_bench, in_ver
 
 
 def test_the_next_command_after_two_versions_is_the_gate(lstm_bench, in_versions):
-    done = in_versions("~new", slow="other")
-    (line,) = (line for line in done.stdout.splitlines() if "lstm-bench gate" in line)
+    printed = in_versions("~new", slow="other")
+    (line,) = (line for line in printed.splitlines() if "lstm-bench gate" in line)
     assert lstm_bench(*shlex.split(line)[1:]).returncode == 3
 
 

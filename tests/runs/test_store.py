@@ -1,4 +1,4 @@
-"""What was written stays, whatever happened to the writer."""
+"""Whatever was written stays, whatever happened to the writer."""
 
 import gzip
 import json

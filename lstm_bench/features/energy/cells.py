@@ -79,12 +79,12 @@ def drawn(records: Iterable[Record]) -> list[Drawn]:
 
 def shared_shapes(records: Iterable[Record]) -> set[Shape]:
     """The shapes at which all rows that have any energy have one, at the same idle power."""
-    found: dict[str, set[Shape]] = {}
+    shapes: dict[str, set[Shape]] = {}
     records = list(records)
     for cell in drawn(records):
-        found.setdefault(cell.record.implementation, set()).add(cell.record.shape)
+        shapes.setdefault(cell.record.implementation, set()).add(cell.record.shape)
     apart = {shape for _, shape in unlike_idle_w(records)}
-    return set.intersection(*found.values()) - apart if found else set()
+    return set.intersection(*shapes.values()) - apart if shapes else set()
 
 
 def pairs(records: Iterable[Record]) -> list[tuple[Drawn, Drawn]]:
@@ -107,11 +107,11 @@ def joules(value: float | None) -> str:
 
 def of_machine(run: Run, *_: object) -> AddedColumn:
     """The gross energy of a call, the median over passes, beside the times of a machine."""
-    found: dict[tuple[object, ...], list[float]] = {}
+    energies: dict[tuple[object, ...], list[float]] = {}
     records = store.read_records(run.folder).values() if run.folder and run.plan.energy else ()
     for cell in drawn(firsts(records)):
         key = (cell.record.implementation, *dataclasses.astuple(cell.record.shape))
-        found.setdefault(key, []).append(cell.gross_j)
-    values = {key: statistics.median(own) for key, own in found.items()}
+        energies.setdefault(key, []).append(cell.gross_j)
+    values = {key: statistics.median(own) for key, own in energies.items()}
     note = "per call, of the GPU alone, without its host"
     return AddedColumn("energy_j", "energy", joules, note, values)

@@ -126,7 +126,7 @@ def doubts(records: Iterable[Record]) -> list[str]:
     cells = drawn(records)
     total = counted(len(cells), "cell")
     without_idle = sum(cell.energy.idle_w is None for cell in cells)
-    found = (
+    reasons = (
         (
             sum(not cell.known for cell in cells),
             "gross is an estimate, which two runs on one GPU need not agree on to"
@@ -138,7 +138,7 @@ def doubts(records: Iterable[Record]) -> list[str]:
         ),
         (without_idle, "idle power is not known: gross is power times the time per call there"),
     )
-    lines = [f"in {count} of {total} {words}" for count, words in found if count]
+    lines = [f"in {count} of {total} {words}" for count, words in reasons if count]
     if apart := unlike_idle_w(cell.record for cell in cells):
         low, high = (statistics.median(ends) for ends in zip(*apart.values(), strict=True))
         lines.append(

@@ -151,8 +151,11 @@ def by_luck(pairs: Sequence[float], least: float, count: int) -> float:
 
 
 def _by_shape(cells: pd.DataFrame, values: Numbers) -> dict[Sizes, Numbers]:
-    groups = cells[SHAPE].assign(value=values).groupby(SHAPE)["value"]
-    return {at: own.dropna().to_numpy() for at, own in groups}
+    groups: dict[Sizes, list[float]] = {}
+    for at, value in zip(cells[SHAPE].itertuples(False, None), values, strict=True):
+        if not np.isnan(value):
+            groups.setdefault(at, []).append(value)
+    return {at: np.array(own) for at, own in groups.items()}
 
 
 def _between(first: pd.Series, second: pd.Series) -> Numbers:

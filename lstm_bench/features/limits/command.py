@@ -22,8 +22,8 @@ def _limits(given: Mapping[str, Any]) -> bool:
         return False
     pythons, where = preflight.environments(given["pythons"]), options.device_for(given["device"])
     with options.alone(where), options.busy("measuring"):
-        found = measure.measure(pythons, where, threads or machine.threads())
-    options.write(report.document(found), form, output)
+        limits = measure.measure(pythons, where, threads or machine.threads())
+    options.write(report.document(limits), form, output)
     return True
 
 

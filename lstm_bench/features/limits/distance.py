@@ -95,7 +95,7 @@ def _of_layer(limits: Limits, shape: Shape, accuracy: str, computes: str) -> Lim
     """The limit of one layer in one direction, without its launch."""
     work = _Work(limits, shape, accuracy, computes)
     ways = itertools.product(work.teams(), work.rates or {"": math.inf})
-    return min((work.by(team, unit, 0.0) for team, unit in ways), key=lambda one: one.seconds)
+    return min((work.by(team, unit, 0.0) for team, unit in ways), key=lambda limit: limit.seconds)
 
 
 def distances(cells: pd.DataFrame, limits: Limits | None, metric: str = "latency") -> pd.DataFrame:
@@ -108,24 +108,25 @@ def distances(cells: pd.DataFrame, limits: Limits | None, metric: str = "latency
     good &= cells["precision"].isin(list(ACCURACY))
     good &= cells["device"] == (limits.device if limits else "")
     keys = ["implementation", *SHAPE, "precision", "computes"]
-    found = cells[good].groupby(keys, sort=False, as_index=False)[value].median()
-    found["accuracy"] = found["precision"].map(ACCURACY)
+    medians = cells[good].groupby(keys, sort=False, as_index=False)[value].median()
+    medians["accuracy"] = medians["precision"].map(ACCURACY)
     what = [*SHAPE, "accuracy", "computes"]
     known = []
-    for key in found[what].drop_duplicates().itertuples(index=False, name=None):
+    for key in medians[what].drop_duplicates().itertuples(index=False, name=None):
         assert limits  # else no cell is left
         *sizes, accuracy, computes = key
         limit = limit_of(limits, Shape.of(sizes), accuracy, computes, metric)
         known.append((*key, limit.binds, *dataclasses.astuple(limit)))
     times = dict.fromkeys(["limit_s", *(f"{part}_s" for part in PARTS)], float)
     table = pd.DataFrame(known, columns=[*what, "binds", *times])
-    found = found.merge(table.astype({**found[what].dtypes, "binds": object, **times}), on=what)
-    return found.assign(over=found[value] / found["limit_s"])
+    table = table.astype({**medians[what].dtypes, "binds": object, **times})
+    medians = medians.merge(table, on=what)
+    return medians.assign(over=medians[value] / medians["limit_s"])
 
 
-def means(found: pd.DataFrame) -> dict[str, float]:
+def means(far: pd.DataFrame) -> dict[str, float]:
     """The geometric mean of each row over its shapes."""
-    logs = np.log(found["over"]).groupby(found["implementation"])
+    logs = np.log(far["over"]).groupby(far["implementation"])
     return {str(name): float(np.exp(mean)) for name, mean in logs.mean().items()}
 
 

@@ -39,7 +39,7 @@ def drawn(run: Run, shapes: Collection[Shape] | None = None) -> dict[str, Figure
     far = limits.distances(run.cells, run.limits)
     if far.empty:
         return {}
-    means = sorted(limits.means(far).items(), key=lambda one: one[1])
+    means = sorted(limits.means(far).items(), key=lambda pair: pair[1])
     over = counted(len(far[SHAPE].drop_duplicates()), "shape")
     body = ROW * len(means)
     figure, foot = page(body + 0.9, f"Distance to the limit over {over}", [about(run)], NOTES)

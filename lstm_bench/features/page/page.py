@@ -281,15 +281,15 @@ def _noises(floors: Floors) -> list[dict[str, Any]]:
     return [
         {
             "implementation": name,
-            "name": one.name,
+            "name": duration.name,
             "from": start,
-            "pairs": one.pairs,
-            "own": one.floor,
+            "pairs": duration.pairs,
+            "own": duration.floor,
             "floor": used,
-            "different": one.called_different,
+            "different": duration.called_different,
         }
         for name, classes in [(None, floors.classes), *floors.own.items()]
-        for one, start, used in zip(classes, starts, noise.applied(classes), strict=True)
+        for duration, start, used in zip(classes, starts, noise.applied(classes), strict=True)
     ]
 
 

@@ -130,10 +130,10 @@ class Split:
     @functools.cached_property
     def by_family(self) -> dict[str, float]:
         """Seconds of each family that is there, in the order of families."""
-        found = dict.fromkeys(FAMILIES, 0.0)
+        total = dict.fromkeys(FAMILIES, 0.0)
         for part, family in zip(self.profile.parts, self.families, strict=True):
-            found[family] += part.seconds
-        return {family: seconds for family, seconds in found.items() if family in self.families}
+            total[family] += part.seconds
+        return {family: seconds for family, seconds in total.items() if family in self.families}
 
     @property
     def in_one(self) -> bool:
@@ -170,16 +170,16 @@ def read(run: Run, shapes: Collection[Shape] | None = None) -> Splits:
         for record, profile in (store.read_profiles(run.folder) if run.folder else [])
         if record.copy == 1 and (shapes is None or record.shape in shapes)
     ]
-    found = Splits(of_timed=sum(record.status == "ok" for record, _ in profiles))
+    splits = Splits(of_timed=sum(record.status == "ok" for record, _ in profiles))
     for record, profile in profiles:
         problem = profile.problem or _missing(record, profile)
         if problem:
-            found.left_out[_kind(problem)] += 1
+            splits.left_out[_kind(problem)] += 1
         else:
-            found.good.append(Split(record, profile))
+            splits.good.append(Split(record, profile))
     order = {name: place for place, name in enumerate(run.implementations)}
-    found.good.sort(key=lambda split: (order.get(split.name, len(order)), split.shape))
-    return found
+    splits.good.sort(key=lambda split: (order.get(split.name, len(order)), split.shape))
+    return splits
 
 
 def _missing(record: Record, profile: Profile) -> str:
@@ -231,19 +231,19 @@ def examples(splits: Sequence[Split]) -> list[Split]:
 
 
 def by_name(splits: Sequence[Split]) -> dict[str, list[Split]]:
-    found: dict[str, list[Split]] = {}
+    rows: dict[str, list[Split]] = {}
     for split in splits:
-        found.setdefault(split.name, []).append(split)
-    return found
+        rows.setdefault(split.name, []).append(split)
+    return rows
 
 
 def family_shares(splits: Sequence[Split]) -> dict[str, float]:
     """The mean share of each family in all parts: shares of one row add up to one."""
-    found = dict.fromkeys(FAMILIES, 0.0)
+    shares = dict.fromkeys(FAMILIES, 0.0)
     for split in splits:
         for family, seconds in split.by_family.items():
-            found[family] += seconds / (split.parts_s or 1.0) / len(splits)
-    return found
+            shares[family] += seconds / (split.parts_s or 1.0) / len(splits)
+    return shares
 
 
 def device_rows(cells: Sequence[Split]) -> list[dict[str, Any]]:
@@ -317,11 +317,11 @@ def part_rows(split: Split, sort: str = "self", by_launch: bool = False) -> list
 
 def _by_launch(part: Part) -> list[tuple[Part, Launch | None]]:
     """A kernel as if each way of launching it were another."""
-    found: list[tuple[Part, Launch | None]] = [
+    ways: list[tuple[Part, Launch | None]] = [
         (replace(part, count=launch.count, seconds=launch.seconds), launch)
         for launch in part.launches
     ]
-    return found or [(part, None)]
+    return ways or [(part, None)]
 
 
 def _memory(split: Split) -> float | None:

@@ -74,16 +74,16 @@ def families(parts: Sequence[Part], timesteps: int) -> list[str]:
     tells them apart: both are `GEMM`. Where one kernel holds the whole recurrence, every product
     is that of the inputs.
     """
-    found = [_family(part) for part in parts]
-    products = [part for part, family in zip(parts, found, strict=True) if family == "product"]
-    inside = any(family in _RECURRENCE for family in found)
+    named = [_family(part) for part in parts]
+    products = [part for part, family in zip(parts, named, strict=True) if family == "product"]
+    inside = any(family in _RECURRENCE for family in named)
     apart = any(part.count <= timesteps / 2 for part in products)
     operators = sum(part.count for part in products if part.kind == "operator")
     mixed = not apart and operators > timesteps  # of kernels, one product may take several
     for place, part in enumerate(parts):
-        if found[place] == "product":
-            found[place] = _product(part.count, timesteps, inside, apart, mixed)
-    return found
+        if named[place] == "product":
+            named[place] = _product(part.count, timesteps, inside, apart, mixed)
+    return named
 
 
 def _product(count: float, timesteps: int, inside: bool, apart: bool, mixed: bool) -> str:

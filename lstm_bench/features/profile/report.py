@@ -65,22 +65,22 @@ def document(
     """
     cells = chosen(run.cells, conditions)
     shapes = shapes_of(cells) if conditions else None
-    found = profiled_cells.read(run, shapes)
-    if not found.good and not found.left_out:
+    splits = profiled_cells.read(run, shapes)
+    if not splits.good and not splits.left_out:
         here = "none of the chosen shapes was" if shapes is not None else "no cell of it was"
         raise LstmBenchError(
             f"{run.name}: {here} profiled, out of {counted(len(cells), 'cell')}; measure with"
             " `lstm-bench grid GRID --profile`"
         )
     result = run_report.about(run, cells, conditions)
-    result.facts |= {"left_out": dict(found.left_out), "cells": [_cell(s) for s in found.good]}
-    result.add(paragraph(*left_out(found), missing(run, found, shapes)))
-    if found.on_device:
-        _add_device(result, found.on_device, run, everything)
-        _add_parts(result, found.on_device, "time on the device", top, sort, run)
-    if found.on_host:
-        _add_host(result, found.on_host, run)
-        _add_parts(result, found.on_host, "own time", top, sort, run)
+    result.facts |= {"left_out": dict(splits.left_out), "cells": [_cell(s) for s in splits.good]}
+    result.add(paragraph(*left_out(splits), missing(run, splits, shapes)))
+    if splits.on_device:
+        _add_device(result, splits.on_device, run, everything)
+        _add_parts(result, splits.on_device, "time on the device", top, sort, run)
+    if splits.on_host:
+        _add_host(result, splits.on_host, run)
+        _add_parts(result, splits.on_host, "own time", top, sort, run)
     return result
 
 
@@ -296,20 +296,20 @@ def check(splits: Sequence[Split]) -> str:
     )
 
 
-def missing(run: Run, found: Splits, shapes: Collection[Shape] | None) -> str:
+def missing(run: Run, splits: Splits, shapes: Collection[Shape] | None) -> str:
     """How many cells have times but were not profiled."""
     cells = run_report.timed_cells(run.cells)
     sizes = cells[noise.SHAPE].itertuples(index=False, name=None)
     wanted = sum(shapes is None or Shape.of(s) in shapes for s in sizes)
-    count = wanted - found.of_timed
+    count = wanted - splits.of_timed
     return f"not profiled: {counted(count, 'cell')} with times" if count > 0 else ""
 
 
-def left_out(found: Splits) -> list[str]:
+def left_out(splits: Splits) -> list[str]:
     """How many profiles are not shown, by reason."""
     return [
         f"{counted(count, 'profile')} left out: {clean(reason)}"
-        for reason, count in found.left_out.most_common()
+        for reason, count in splits.left_out.most_common()
     ]
 
 
@@ -399,12 +399,12 @@ def why_slower(run: Run, cells: pd.DataFrame, base: str) -> tuple[dict[str, str]
     counts = {row["implementation"]: row for row in device}
     counts |= {row["implementation"]: {"operators": row["calls"] or 0.0} for row in host}
     than = counts.get(base, {})
-    found = {}
+    reasons = {}
     for name, own in counts.items():
         words = [
             f"{shown(own[key])} {what}" + (f" against {shown(than[key])}" if key in than else "")
             for key, (what, shown) in COUNTS.items()
             if key in own and not (key == "launches" and own[key] == own["kernels"])
         ]
-        found[name] = "; ".join(words)
-    return found, UNPROFILED
+        reasons[name] = "; ".join(words)
+    return reasons, UNPROFILED

@@ -39,7 +39,7 @@ def document(run: Run, conditions: Sequence[str] = (), everything: bool = False)
     cells = chosen(run.cells, conditions)
     base = base_of(run, list(dict.fromkeys(cells["implementation"])))
     active = _active(run)
-    rows = [row for one in workloads for row in _rows(cells, one, base, active, everything)]
+    rows = [row for each in workloads for row in _rows(cells, each, base, active, everything)]
     result = run_report.about(run, cells, conditions)
     columns = [
         text("workload", "workload"),
@@ -89,12 +89,13 @@ def _rows(
     here = cells[(cells[SHAPE] == list(sizes)).all(axis=1)]
     good = here[(here["status"] == "ok") & (here["copy"] == 1) & here["latency_s"].notna()]
     numbers = ["latency_s", "sequences_per_s", "device_peak", "max_abs_error"]
-    found = good.groupby(["implementation", "precision"], sort=False)[numbers].median()
-    found = found.reset_index().sort_values("latency_s", kind="stable")
-    base_s = dict(zip(found["implementation"], found["latency_s"], strict=True)).get(base, np.nan)
+    medians = good.groupby(["implementation", "precision"], sort=False)[numbers].median()
+    medians = medians.reset_index().sort_values("latency_s", kind="stable")
+    latency = dict(zip(medians["implementation"], medians["latency_s"], strict=True))
+    base_s = latency.get(base, np.nan)
     signal_s = workload.step_s * sum(workload.shape.each_length)
     seen: set[str] = set()
-    for row in found.to_dict("records"):
+    for row in medians.to_dict("records"):
         name, accuracy = str(row["implementation"]), summary.accuracy(str(row["precision"]))
         if everything or name == base or accuracy not in seen:
             seen.add(accuracy)

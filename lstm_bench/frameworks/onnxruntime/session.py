@@ -74,9 +74,9 @@ def _model(problem: Problem) -> onnx.ModelProto:
         w, r, b, y, h, c, h0, c0 = (
             f"{name}{layer or ''}" for name in ("W", "R", "B", "y", "h", "c", "h0", "c0")
         )
-        weights[w] = np.stack([_reordered(one.w_ih) for one in own])
-        weights[r] = np.stack([_reordered(one.w_hh) for one in own])
-        biases = [map(_reordered, (one.b_ih, one.b_hh)) for one in own]
+        weights[w] = np.stack([_reordered(direction.w_ih) for direction in own])
+        weights[r] = np.stack([_reordered(direction.w_hh) for direction in own])
+        biases = [map(_reordered, (direction.b_ih, direction.b_hh)) for direction in own]
         weights[b] = np.stack([np.concatenate([*pair]) for pair in biases])
         node = helper.make_node(
             "LSTM",

@@ -1,4 +1,4 @@
-"""What `lstm-bench advise` chooses at a shape, measured or not, and how good such advice is."""
+"""The choice of `lstm-bench advise` at a shape, measured or not, and how good such advice is."""
 
 import itertools
 import json

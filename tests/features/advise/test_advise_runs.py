@@ -391,7 +391,7 @@ def test_measure_runs_the_rows_that_could_win_and_answers_from_that(tmp_path, me
 
 
 def test_after_a_stop_before_the_first_cell_measuring_goes_on(tmp_path, measured, capsys):
-    """That leaves a run that has the shape in its plan, and nothing else."""
+    """It leaves a run that has the shape in its plan, and nothing else."""
     stored(tmp_path / "advise-8-1-1", *pair())
     (tmp_path / "advise-8-1-1" / "records.jsonl").write_text("")
     asked = measured(code=130)

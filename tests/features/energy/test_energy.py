@@ -299,7 +299,7 @@ class Counter:
         return None if joules is None else 1000 * joules
 
     def ticks(self, *pauses_s):
-        """What is seen with these pauses between reads."""
+        """The ticks seen with these pauses between reads."""
         watch = Ticks(self, lambda: self.now_s)
         for pause_s in pauses_s:
             watch.read()

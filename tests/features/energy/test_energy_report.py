@@ -322,7 +322,7 @@ def test_rows_without_a_common_shape_have_their_own_and_do_not_compare(run_of):
 
 
 def test_memory_of_the_host_is_the_same_in_every_report(run_of):
-    """What the imported framework holds, and what build and first call added."""
+    """It is what the imported framework holds, and what build and first call added."""
     memory = {"host peak": 3 << 20, "import": 600 << 20}
     made = run_of(Record("a", SHAPES[0], 1, 1, "ok", latency_s=1.0, memory=memory))
     (here,) = energy_report.table_rows(energy_report.measured(made), ["a"])

@@ -1,4 +1,4 @@
-"""What processes of the same code differ by, and what it allows to conclude."""
+"""Differences between processes of the same code, and the conclusions that they allow."""
 
 import numpy as np
 import pytest

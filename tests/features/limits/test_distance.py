@@ -64,7 +64,7 @@ CPU = Limits(
 
 @functools.cache
 def measured(run):
-    """What the run measured of its machine; an H200's where it did not keep it."""
+    """The limits that the run measured of its machine; an H200's where it did not keep them."""
     return results.load(RUNS / run).limits or results.load(RUNS / "h200-ladder").limits
 
 

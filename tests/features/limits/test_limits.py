@@ -76,7 +76,7 @@ def test_the_kernels_compile_without_spilling(architecture):
 
 @pytest.fixture(scope="module")
 def cpu():
-    """What two threads of this machine can do at best."""
+    """The limits of two threads of this machine."""
     return measuring.measure("cpu", 2)
 
 

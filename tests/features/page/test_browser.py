@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from grids import cell, grid, run_of
+from grids import cell, grid, run_of, shipped_page
 from lstm_bench.analysis import summary
 from lstm_bench.analysis.results import load
 from lstm_bench.features.advise import advice, report, sources
@@ -601,9 +601,9 @@ def test_nothing_is_guessed_on_the_page_either(ladder_page, typed, answer):
 
 @pytest.fixture(scope="module")
 def ladder_page(browser, tmp_path_factory):
-    run = load(ROOT / "results" / "h200-ladder")
+    run, text = shipped_page("h200-ladder")
     path = tmp_path_factory.mktemp("ladder") / "page.html"
-    path.write_text(page.html(run), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     tab = browser.new_page()
     tab.set_default_timeout(5000)
     tab.goto(path.as_uri())

@@ -1,4 +1,4 @@
-"""What to run instead of what most users run: the sentences and bars of a page's first screen."""
+"""The rows to run instead of those of most users: sentences and bars of a page's first screen."""
 
 from pathlib import Path
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from grids import GRID, cell, grid, run_of
+from grids import GRID, cell, grid, run_of, shipped_page
 from lstm_bench import features
 from lstm_bench.analysis import comparison, noise, results
 from lstm_bench.analysis.noise import SHAPE
@@ -28,7 +28,6 @@ from lstm_bench.runs import store
 HOSTILE = (
     "</script><script>window.hit=1</script><img src=x onerror=hit=1>\"'&amp;\u2028\u2029{{script}}"
 )
-RUNS = Path(__file__).parents[3] / "results"
 TIMES = {"deepbench": 1, "pytorch": 1.5, "pytorch-amp": 0.7}
 
 
@@ -45,7 +44,7 @@ def text(run):
 
 
 def data_of(text):
-    """What the page embeds, as a browser reads it."""
+    """The page's embedded data, as a browser reads them."""
     (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
     return json.loads(found)
 
@@ -87,7 +86,7 @@ def test_sources_set_no_style_and_never_turn_text_into_markup():
 
 
 def document(heading, *rows):
-    """What a feature may add: a text, and a number to sort by."""
+    """A document with a feature's additions: a text, and a number to sort by."""
     columns = [text_column(heading, "name"), number("n", "n")]
     table = Table("more", [{"name": name, "n": n} for name, n in rows], columns, heading)
     return Document(["the run", table, heading])
@@ -236,8 +235,9 @@ def test_the_first_screen_is_what_to_run_with_plain_pytorch_in_the_picture(text)
     assert sorted(order, key=text.index) == order
 
 
+@pytest.mark.xdist_group("browser")  # whose tests need the same page
 def test_the_tables_of_a_page_are_over_the_same_shapes():
-    data = data_of(page.html(results.load(RUNS / "h200-ladder")))
+    data = data_of(shipped_page("h200-ladder")[1])
     names = [row["name"] for row in data["implementations"]]
     drawn = {names[i] for i in data["drawn"]}  # until more are chosen
     assert {"pytorch-tf32", "pytorch-tf32-persistent", "deepbench"} <= drawn
@@ -255,10 +255,11 @@ def test_the_tables_of_a_page_are_over_the_same_shapes():
     assert compiled["shapes"] == 12  # which its line says
 
 
+@pytest.mark.xdist_group("browser")
 @pytest.mark.parametrize("name", ["h200-ladder", "cpu-x86"])
 def test_noise_floors_are_those_that_verdicts_use(name):
-    run = results.load(RUNS / name)
-    shown = data_of(page.html(run))["noise"]["latency"]
+    run, text = shipped_page(name)
+    shown = data_of(text)["noise"]["latency"]
     assert {line["implementation"] for line in shown} == {None, *run.noise.own}
     for line in shown:
         names = [line["implementation"]] if line["implementation"] else []

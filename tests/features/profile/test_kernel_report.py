@@ -1,4 +1,4 @@
-"""What `report --kernels` and the table of one cell say, and what they refuse to say."""
+"""`report --kernels` and the table of one cell: what they say, and what they refuse to say."""
 
 import json
 

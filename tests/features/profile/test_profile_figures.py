@@ -1,4 +1,4 @@
-"""What the figures of profiles draw is what the profiles say."""
+"""The figures of profiles draw what the profiles say."""
 
 import io
 
