@@ -1,6 +1,7 @@
-"""Is the CPU baseline faster than every rival, and how far is it from what the cores can do?
+"""Are our kernels on a CPU faster than every rival, and how far are they from what cores can do?
 
-    lstm-bench grid experiments/cpu_baseline.yaml --run RUN
+    lstm-bench grid experiments/cpu_baseline.yaml --run RUN      called from C++
+    lstm-bench grid experiments/cpu_layer.yaml --run RUN         as nn.LSTM, from Python
     python experiments/cpu_baseline.py results/RUN [--shapes]
 
 Prints, for each row of the baseline and for all of its cells in fp32, the geometric mean of the
@@ -42,6 +43,9 @@ RIVALS = {
     OWN: ("pytorch", "onnxruntime", "openvino"),
     "deepbench-bf16": ("pytorch-bf16",),
     "deepbench-int8": ("onnxruntime-int8", "pytorch-int8"),
+    "lstm-kernels": ("pytorch", "onnxruntime", "openvino"),
+    "lstm-kernels-bf16": ("pytorch-bf16",),
+    "lstm-kernels-int8": ("onnxruntime-int8", "pytorch-int8"),
 }
 
 
@@ -55,7 +59,8 @@ def main() -> None:
     run = results.load(asked.run)
     own = [name for name in run.implementations if name.partition("@")[0] in RIVALS]
     if not own:
-        sys.exit(f"{asked.run}: expected rows of {OWN}, found {', '.join(run.implementations)}")
+        names = " or ".join(RIVALS)
+        sys.exit(f"{asked.run}: expected rows of {names}, found {', '.join(run.implementations)}")
     found = {name: cells for name in own if not (cells := against_rivals(run, name)).empty}
     if not found:
         sys.exit(f"{asked.run}: expected a rival too: {', '.join(sum(RIVALS.values(), ()))}")
@@ -74,7 +79,7 @@ def main() -> None:
     if asked.shapes:
         print()
         print(by_shape(pd.concat(found.values()).to_dict("records")).drawn())
-    if run.limits:
+    if run.limits and OWN in own:
         print()
         print(by_limit(run).drawn(width=WIDTH))
 
