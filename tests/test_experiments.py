@@ -62,4 +62,4 @@ def test_the_sweep_checks_each_configuration_once_and_goes_on_where_it_was_cut(t
         text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("2 of 2 configurations, 0 wrong\n1 of 2 calls that fit ran on")
+    assert done.stdout.startswith("2 of 2 configurations, 0 wrong\n2 of 2 calls that fit ran on")

@@ -20,9 +20,8 @@ from lstm_bench.worker.problem import Problem
 from lstm_bench.worker.session import Session
 
 TEXT = (REPOSITORY / "docs" / "how-to" / "add-an-implementation.md").read_text()
-FILES = dict(
-    zip(("rows.py", "session.py"), re.findall(r"```python\n(.*?)```", TEXT, re.S), strict=True)
-)
+EXAMPLE = REPOSITORY / "examples" / "numpy_framework"
+FILES = {name: (EXAMPLE / name).read_text() for name in ("rows.py", "session.py")}
 
 
 def add_to(folder):

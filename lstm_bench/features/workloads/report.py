@@ -34,7 +34,7 @@ def document(run: Run, conditions: Sequence[str] = (), everything: bool = False)
     if not workloads:
         raise LstmBenchError(
             f"{run.name} has no workloads; measure some with `lstm-bench grid workloads`, or name"
-            " shapes in a grid of your own (`workloads:`, see docs/reference/grid.md)"
+            " shapes in a grid of your own (`workloads:`, see docs/reference/grid-file.md)"
         )
     cells = chosen(run.cells, conditions)
     base = base_of(run, list(dict.fromkeys(cells["implementation"])))
