@@ -21,15 +21,15 @@ PLACE = re.compile(r"(<!-- \{\{(\w+): ([\w-]+)\}\} -->).*?(<!-- end -->)", re.S)
 
 def pages(root: Path = ROOT) -> list[str]:
     """The pages that have such places."""
-    found = [root / "results" / "README.md", *sorted((root / "docs").rglob("*.md"))]
-    return [str(p.relative_to(root)) for p in found if PLACE.search(p.read_text(encoding="utf-8"))]
+    result = [root / "results" / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    return [str(p.relative_to(root)) for p in result if PLACE.search(p.read_text(encoding="utf-8"))]
 
 
 def filled(page: str) -> str:
     """A page with all its places as the runs are now."""
 
-    def put(found: re.Match[str]) -> str:
-        start, what, which, end = found.groups()
+    def put(result: re.Match[str]) -> str:
+        start, what, which, end = result.groups()
         if what not in SAYS:
             raise Stale(f"{start}: found {what}, expected one of {', '.join(SAYS)}")
         return start + SAYS[what](which) + end

@@ -33,11 +33,9 @@ class Picture(NamedTuple):
 @figures.styled()
 def ladder() -> Figure:
     """A bar per implementation: its latency over that of plain PyTorch."""
-    one = load(LADDER)
-    kinds = one.cells.drop_duplicates("implementation").set_index("implementation")["precision"]
-    times = one.times.dropna(
-        axis="columns"
-    )  # not torch.compile, which was given up at half of them
+    ladder = load(LADDER)
+    kinds = ladder.cells.drop_duplicates("implementation").set_index("implementation")["precision"]
+    times = ladder.times.dropna(axis="columns")  # torch.compile was given up at half of them
     ratios = {name: mean(times[name] / times[PLAIN]) for name in times}
     names = sorted(ratios, key=lambda name: -ratios[name])
     least = min(ratios.values())
@@ -48,7 +46,7 @@ def ladder() -> Figure:
         " drop-in for nn.LSTM."
     )
     body = 0.19 * len(names) + 0.85
-    figure, foot = figures.page(body, title, [figures.about(one.run)], notes)
+    figure, foot = figures.page(body, title, [figures.about(ladder.run)], notes)
     ax = figure.add_subplot()
     ax.set_position(figures.box(figure, 2.0, foot + 0.65, figures.WIDTH - 2.6, body - 0.75))
     places = list(range(len(names)))
@@ -114,7 +112,7 @@ def kernel() -> Figure:
 
 def activity() -> Figure:
     """How long the GPU works, moves data and is idle in a call."""
-    cells = [one for one in load(MAIN).splits if one.name in (*PAPER, *BESIDE)]
+    cells = [each for each in load(MAIN).splits if each.name in (*PAPER, *BESIDE)]
     return profile_figures.activity(load(MAIN).run, cells)
 
 
