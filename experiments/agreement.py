@@ -39,14 +39,14 @@ def trimmed(ratios: Numbers, share: float) -> float:
 
 def differences(first: Numbers, second: Numbers) -> dict[str, float]:
     """The difference of one pair, in logarithms, by how it is read."""
-    found: dict[str, Any] = {"median of the rounds": np.median(second) - np.median(first)}
+    result: dict[str, Any] = {"median of the rounds": np.median(second) - np.median(first)}
     for share in (0.05, 0.10, 0.25):
         name = f"{percent(share)} quantile of the rounds"
-        found[name] = np.quantile(second, share) - np.quantile(first, share)
-    found["fastest round"] = second.min() - first.min()
-    found["round by round, median"] = np.median(second - first)
-    found["round by round, trimmed mean"] = trimmed(second - first, 0.35)
-    return {name: abs(float(value)) for name, value in found.items()}
+        result[name] = np.quantile(second, share) - np.quantile(first, share)
+    result["fastest round"] = second.min() - first.min()
+    result["round by round, median"] = np.median(second - first)
+    result["round by round, trimmed mean"] = trimmed(second - first, 0.35)
+    return {name: abs(float(value)) for name, value in result.items()}
 
 
 def spread(ratios: Numbers) -> float:
@@ -86,10 +86,10 @@ def spent_in_vain(cells: pd.DataFrame) -> float:
     return float(vain / cells["timed_s"].sum())
 
 
-def apart(one: list[float], other: list[float]) -> bool:
-    (low, high), (other_low, other_high) = median_interval(one), median_interval(other)
-    width = math.log(high / low) + math.log(other_high / other_low)
-    gap = abs(math.log(np.median(one) / np.median(other)))
+def apart(first: list[float], second: list[float]) -> bool:
+    (low, high), (second_low, second_high) = median_interval(first), median_interval(second)
+    width = math.log(high / low) + math.log(second_high / second_low)
+    gap = abs(math.log(np.median(first) / np.median(second)))
     return gap > max(INTERVALS * width, APART)
 
 
@@ -108,7 +108,7 @@ def main() -> None:
     every, theirs = (
         pd.DataFrame([differences(*pair) for pair in own]) < CLOSE for own in (pairs, tensorflow)
     )
-    found = [
+    result = [
         {
             "read": name,
             "all": every[name].sum(),
@@ -121,7 +121,7 @@ def main() -> None:
         number(f"agree, of {len(pairs)}", "all"),
         number(f"of TensorFlow's {len(tensorflow)}", "tensorflow"),
     )
-    print(Table("agreement", found, columns).drawn())
+    print(Table("agreement", result, columns).drawn())
     spreads = [spread(second - first) for first, second in pairs]
     rounds = [len(first) for first, _ in pairs]
     later = [

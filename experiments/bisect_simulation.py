@@ -71,10 +71,10 @@ def main() -> None:
         rng, outcomes, measured = random.Random(1), Counter[str](), 0
         for _ in range(given.trials):
             first = rng.randrange(1, given.versions)
-            found = trial(rng, given.versions, first, slowdown, given.noise)
-            measured += len(found.steps)
-            right = found.bad == (f"v{first}" if slowdown else "")
-            outcomes[f"{'right' if right else 'wrong'}, {'not ' * bool(found.doubts)}sure"] += 1
+            result = trial(rng, given.versions, first, slowdown, given.noise)
+            measured += len(result.steps)
+            right = result.bad == (f"v{first}" if slowdown else "")
+            outcomes[f"{'right' if right else 'wrong'}, {'not ' * bool(result.doubts)}sure"] += 1
         what = f"{slowdown:.0%} slower from one of {given.versions} versions on, noise"
         words = ", ".join(f"{outcome}: {count}" for outcome, count in sorted(outcomes.items()))
         mean = measured / given.trials

@@ -27,17 +27,17 @@ def cells(run: Path) -> dict[str, str]:
     """The status of every cell by its key; the last record counts."""
     path = run / "records.jsonl"
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    found = {}
+    result = {}
     for record in (json.loads(line) for line in lines if line.endswith("\n")):
         shape = "-".join(map(str, record["shape"].values()))
         key = (record["implementation"], shape, record["pass_number"], record["copy"])
-        found["/".join(map(str, key))] = record["status"]
-    return found
+        result["/".join(map(str, key))] = record["status"]
+    return result
 
 
 def left_behind(before: set[int]) -> list[str]:
     """Agents and workers that were not there before."""
-    found = []
+    result = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -46,8 +46,8 @@ def left_behind(before: set[int]) -> list[str]:
             continue
         ours = "lstm_bench.worker" in words or words.startswith("ray::RayAgent")
         if ours and int(path.name) not in before | {os.getpid()} and state != "Z":
-            found.append(f"{path.name} {words[:100]}")
-    return found
+            result.append(f"{path.name} {words[:100]}")
+    return result
 
 
 def processes() -> set[int]:
@@ -103,8 +103,8 @@ def main() -> None:
         run = results / "killed"
         cluster_run = grid(chosen.grid, *flags, "--run", "killed", "--ray", address, run=False)
         until(lambda: len(cells(run)) > 0, "the first shape")
-        for one in more[-1].all_processes["raylet"]:
-            os.kill(one.process.pid, signal.SIGKILL)
+        for each in more[-1].all_processes["raylet"]:
+            os.kill(each.process.pid, signal.SIGKILL)
         seen = len(cells(run))
         print(f"  a node killed with SIGKILL after {seen} cells")
         until(lambda: len(cells(run)) > seen or cluster_run.poll() is not None, "another shape")
@@ -117,11 +117,11 @@ def main() -> None:
         kept = cells(run)
         grid("--resume", "killed", "--ray", address)
         cluster.shutdown()
-        found = {name: cells(results / name) for name in ("plain", "whole", "killed")}
-        for name, own in found.items():
+        result = {name: cells(results / name) for name in ("plain", "whole", "killed")}
+        for name, own in result.items():
             print(f"{name}: {len(own)} cells, {sum(s == 'ok' for s in own.values())} ok")
-        print("same cells:", len({frozenset(own) for own in found.values()}) == 1)
-        print("lost by the kills:", len([key for key in kept if key not in found["killed"]]))
+        print("same cells:", len({frozenset(own) for own in result.values()}) == 1)
+        print("lost by the kills:", len([key for key in kept if key not in result["killed"]]))
     until(lambda: not left_behind(before), "the end of all processes")
     print("no process was left behind")
 

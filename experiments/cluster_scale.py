@@ -102,7 +102,7 @@ class MadeUp:
         done: list[Any] = []
         base = [self.rng.gauss(1, 0.01) for _ in range(10)]
         for number, cell in enumerate(cells):
-            times = [1e-3 * (1 + 0.1 * number) * one for one in base]
+            times = [1e-3 * (1 + 0.1 * number) * each for each in base]
             record = Record(cell.implementation, cell.shape, cell.pass_number, cell.copy, "ok")
             record.framework, record.precision, record.device = "fake", "fp32", "cpu"
             record.threads, record.path, record.node, record.rounds = 1, "made up", "made up", 10
@@ -139,12 +139,12 @@ def driver(ray: Any, cells: int, nodes: int) -> None:
         took = measure(engine, plan, run)
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         sizes = {path.name: path.stat().st_size / 2**30 for path in run.glob("*.jsonl")}
-        told = ", ".join(f"{name} {size:.2f} GiB" for name, size in sizes.items())
+        words = ", ".join(f"{name} {size:.2f} GiB" for name, size in sizes.items())
         print(
             f"{plan.size} cells in {shapes} shapes, from {nodes} nodes (plan: {cells_made:.1f} s)"
         )
         print(f"  driver: {took:.0f} s, {plan.size / took:.0f} cells a second, {most:.2f} GiB")
-        print(f"  {told}")
+        print(f"  {words}")
         engine.close()
         ray.shutdown()
         report(run)

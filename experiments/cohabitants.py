@@ -128,15 +128,15 @@ def measured(shape: str, kinds: dict[str, list[str]], processes: int, rounds: in
             ask(process, {"shape": sizes, "more": more})  # all of them set up at once
         for process in alive:
             answered(process)
-        found = np.empty((len(alive), rounds))
+        result = np.empty((len(alive), rounds))
         for turn in range(rounds):
             for place in random.sample(range(len(alive)), len(alive)):
                 ask(alive[place], 0.01)
-                found[place, turn] = answered(alive[place])
+                result[place, turn] = answered(alive[place])
     finally:
         for process in alive:
             process.kill()
-    return np.log(found)
+    return np.log(result)
 
 
 def main() -> None:

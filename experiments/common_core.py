@@ -101,9 +101,9 @@ def measure(shape: str, seconds: float, path: Path, pythons: dict[str, str]) -> 
                 name, child = workers[which]
                 child.stdin.write(f"{core} {block_s}\n")
                 child.stdin.flush()
-                found = json.loads(answer(child, "{"))
-                told = {"row": name, "worker": which, "round": number, "way": way}
-                file.write(json.dumps({**told, **found}) + "\n")
+                result = json.loads(answer(child, "{"))
+                words = {"row": name, "worker": which, "round": number, "way": way}
+                file.write(json.dumps({**words, **result}) + "\n")
             number += 1
     for _, child in workers:
         child.stdin.close()
@@ -117,7 +117,7 @@ def print_table(path: Path) -> None:
 
     pairs: defaultdict[tuple[str, str], defaultdict[int, list[Any]]]
     pairs = defaultdict(lambda: defaultdict(list))
-    for block in sorted(map(json.loads, path.open()), key=lambda one: one["worker"]):
+    for block in sorted(map(json.loads, path.open()), key=lambda each: each["worker"]):
         pairs[block["row"], block["way"]][block["round"]].append(block)
     print(path.stem)
     for (row, way), rounds in pairs.items():
@@ -150,7 +150,7 @@ def main() -> None:
         worker(*options.worker)
         return
     if options.path:
-        pythons = dict(one.split("=", 1) for one in options.pythons)
+        pythons = dict(each.split("=", 1) for each in options.pythons)
         measure(options.shape, options.seconds, options.path, pythons)
     elif not options.table:
         parser.error("H,B,T, SECONDS and OUT.jsonl, or --table and its files")

@@ -46,14 +46,14 @@ def measure(name: str, shape: str, path: Path) -> None:
     core, now = ctypes.CDLL(None).sched_getcpu, time.perf_counter_ns
 
     def calls(session: Session, seconds: float, tag: int = 0) -> list[tuple[int, ...]]:
-        found: list[tuple[int, ...]] = []
+        result: list[tuple[int, ...]] = []
         end = now() + round(seconds * 1e9)
-        while not found or found[-1][START] < end:
+        while not result or result[-1][START] < end:
             start = now()
             session.call()
             session.wait()
-            found.append((start, now() - start, core(), tag))
-        return found
+            result.append((start, now() - start, core(), tag))
+        return result
 
     for session in both:
         calls(session, 1.0)
@@ -91,7 +91,7 @@ def over_time(calls: Calls) -> dict[int, float]:
     for number in np.unique(window):
         level[number] = np.median(np.log(calls[window == number, TOOK]))
     apart = {lag: level[lag // WINDOW_MS :] - level[: -(lag // WINDOW_MS)] for lag in LAGS_MS}
-    return {lag: spread(found[np.isfinite(found)]) for lag, found in apart.items()}
+    return {lag: spread(result[np.isfinite(result)]) for lag, result in apart.items()}
 
 
 def print_table(path: Path) -> None:

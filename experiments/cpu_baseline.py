@@ -61,11 +61,11 @@ def main() -> None:
     if not own:
         names = " or ".join(RIVALS)
         sys.exit(f"{asked.run}: expected rows of {names}, found {', '.join(run.implementations)}")
-    found = {name: cells for name in own if not (cells := against_rivals(run, name)).empty}
-    if not found:
+    result = {name: cells for name in own if not (cells := against_rivals(run, name)).empty}
+    if not result:
         sys.exit(f"{asked.run}: expected a rival too: {', '.join(sum(RIVALS.values(), ()))}")
-    summary = [in_short(cells, name) for name, cells in found.items()]
-    fp32 = [cells for name, cells in found.items() if name.partition("@")[0] == OWN]
+    summary = [in_short(cells, name) for name, cells in result.items()]
+    fp32 = [cells for name, cells in result.items() if name.partition("@")[0] == OWN]
     if len(fp32) > 1:
         summary.append(in_short(pd.concat(fp32), f"{OWN}, any threads"))
     columns = (
@@ -78,19 +78,19 @@ def main() -> None:
     print(Table("speed", summary, columns).drawn(width=WIDTH))
     if asked.shapes:
         print()
-        print(by_shape(pd.concat(found.values()).to_dict("records")).drawn())
+        print(by_shape(pd.concat(result.values()).to_dict("records")).drawn())
     if run.limits and OWN in own:
         print()
         print(by_limit(run).drawn(width=WIDTH))
 
 
-def in_short(found: pd.DataFrame, ours: str) -> dict[str, Any]:
-    slower = found[found["slower"] != ""].to_dict("records")
+def in_short(result: pd.DataFrame, ours: str) -> dict[str, Any]:
+    slower = result[result["slower"] != ""].to_dict("records")
     return {
         "ours": ours,
-        "shapes": len(found),
-        "mean": float(np.exp(np.log(found["over"]).mean())),
-        "least": found["over"].min(),
+        "shapes": len(result),
+        "mean": float(np.exp(np.log(result["over"]).mean())),
+        "least": result["over"].min(),
         "slower": "; ".join(f"{r['shape']} than {r['slower']}" for r in slower) or "none",
     }
 
@@ -102,11 +102,11 @@ def against_rivals(run: results.Run, ours: str) -> pd.DataFrame:
     for rival in (f"{rival}{at}{threads}" for rival in RIVALS[name]):
         if rival not in run.implementations:
             continue
-        for one in compare(run.cells, rival, ours).shapes.to_dict("records"):
-            label, over = shape_label(one), 1 / one["ratio"]
+        for each in compare(run.cells, rival, ours).shapes.to_dict("records"):
+            label, over = shape_label(each), 1 / each["ratio"]
             fresh = {"ours": ours, "shape": label, "over": np.inf, "slower": ""}
             best = rows.setdefault(label, fresh)
-            if one["verdict"] == "slower":
+            if each["verdict"] == "slower":
                 best["slower"] = ", ".join(filter(None, [best["slower"], rival]))
             if over < best["over"]:
                 best |= {"over": over, "rival": rival}
@@ -130,17 +130,17 @@ def by_limit(run: results.Run) -> Table:
     What it can do is the best of many trials, so shares of that are taken of the fastest round.
     """
     assert run.limits
-    found = limits.distances(run.cells, run.limits)
-    found = found[found["implementation"] == OWN].copy()
-    shapes = [Shape.of(key) for key in found[SHAPE].itertuples(index=False, name=None)]
+    result = limits.distances(run.cells, run.limits)
+    result = result[result["implementation"] == OWN].copy()
+    shapes = [Shape.of(key) for key in result[SHAPE].itertuples(index=False, name=None)]
     own = run.cells[run.cells["implementation"] == OWN]
     rounds = own.assign(best=own["round_latency_s"].map(min)).groupby(SHAPE)["best"].min()
-    found["best"] = [rounds[key] for key in found[SHAPE].itertuples(index=False, name=None)]
-    found["share"] = [s.flops for s in shapes] / found["best"] / run.limits.vector_flops
+    result["best"] = [rounds[key] for key in result[SHAPE].itertuples(index=False, name=None)]
+    result["share"] = [s.flops for s in shapes] / result["best"] / run.limits.vector_flops
     read = np.array([4 * 4 * s.hidden**2 * s.timesteps for s in shapes])  # W_hh in every timestep
-    found["read"] = read / found["best"]
+    result["read"] = read / result["best"]
     rows = []
-    for batch, group in found.groupby("batch"):
+    for batch, group in result.groupby("batch"):
         best = group.loc[group["share"].idxmax()]
         rows.append(
             {

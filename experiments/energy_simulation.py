@@ -82,14 +82,14 @@ def measured(rng: random.Random, window_s: float, late: bool) -> tuple[Energy, l
     ticks = PolledTicks(counter, lambda: counter.now_s)
     for _ in range(rng.randrange(50)):  # the load starts anywhere between two ticks
         ticks.read()
-    found = energy.measure(
+    result = energy.measure(
         counter,
         lambda seconds: counter.run_load(ticks, seconds),
         idle_w=IDLE_W,
         window_s=window_s,
         watching=lambda _: ticks,
     )
-    return found, energy.inside(ticks.ticks, *counter.load)
+    return result, energy.inside(ticks.ticks, *counter.load)
 
 
 def by_ends(ticks: Sequence[Tick]) -> float:
@@ -120,13 +120,13 @@ def main() -> None:
         print("".join(f"  {way:>14}" for way in WAYS))
         for window_s in WINDOWS:
             rng = random.Random(f"{late} {window_s}")
-            found = [measured(rng, window_s, late) for _ in range(2 * count)]
-            known = [(e, ticks) for e, ticks in found if e.power_w is not None]
+            result = [measured(rng, window_s, late) for _ in range(2 * count)]
+            known = [(e, ticks) for e, ticks in result if e.power_w is not None]
             joules = [j for e, _ in known if (j := e.gross_j(CALL_S)) is not None]
             apart = sorted(abs(a / b - 1) for a, b in zip(joules[::2], joules[1::2], strict=False))
             off = statistics.median(joules) / (LOAD_W * CALL_S) - 1
             print(
-                f"{window_s:4.2f} s  {window_s + LEAD_S:.2f} s  {len(known) / len(found):7.1%}"
+                f"{window_s:4.2f} s  {window_s + LEAD_S:.2f} s  {len(known) / len(result):7.1%}"
                 f"  {apart[len(apart) // 2]:13.1%}  {apart[len(apart) * 95 // 100]:5.1%}"
                 f"  {apart[len(apart) * 99 // 100]:5.1%}"
                 f"  {sum(a <= 0.05 for a in apart) / len(apart):9.1%}  {off:+.1%}",

@@ -52,8 +52,8 @@ def measured(folder: Path, name: str, *flags: str) -> Run:
 
 def judged(base: pd.DataFrame, new: pd.DataFrame | None, rows: dict[str, str]) -> pd.DataFrame:
     floors = [noise.floors(noise.controls(side)) for side in (base, new) if side is not None]
-    found = judge(base, new, rows, floors)
-    return found[found["what"] == "time"]
+    result = judge(base, new, rows, floors)
+    return result[result["what"] == "time"]
 
 
 def single(run: Run, number: int) -> pd.DataFrame:
@@ -64,9 +64,9 @@ def single(run: Run, number: int) -> pd.DataFrame:
 def show(what: str, verdicts: list[pd.DataFrame]) -> None:
     """How many comparisons fail, and what their cells are."""
     failed, open_ = (
-        sum(bool(found[mark].any()) for found in verdicts) for mark in ("fails", "undecided")
+        sum(bool(result[mark].any()) for result in verdicts) for mark in ("fails", "undecided")
     )
-    cells = pd.concat([found.loc[found["shape"] != ALL, ["verdict"]] for found in verdicts])
+    cells = pd.concat([result.loc[result["shape"] != ALL, ["verdict"]] for result in verdicts])
     counts = cells["verdict"].value_counts()
     words = ", ".join(f"{counts.get(word, 0)} {word}" for word in WORDS)
     count = len(verdicts)

@@ -155,8 +155,8 @@ def verdicts(pair: Sequence[pd.DataFrame], floors: Sequence[noise.Floors]) -> pd
 
 def failing(pair: Sequence[pd.DataFrame], floors: Sequence[noise.Floors]) -> pd.DataFrame:
     """The rows that the gate fails."""
-    found = verdicts(pair, floors)
-    return found[found["fails"]]
+    result = verdicts(pair, floors)
+    return result[result["fails"]]
 
 
 def in_turns(host: Host, rng: np.random.Generator) -> tuple[dict[str, str], pd.DataFrame]:
@@ -183,10 +183,10 @@ def misled(
     def deceived(
         old: pd.DataFrame, new: pd.DataFrame | None, rows: Mapping[str, str], passes: bool = True
     ) -> bool:
-        found = gate.judge(old, new, rows, floors)
-        here = found.loc[found["shape"].str.startswith(f"{at},"), "verdict"]
+        result = gate.judge(old, new, rows, floors)
+        here = result.loc[result["shape"].str.startswith(f"{at},"), "verdict"]
         return bool((here == "same").any()) or (
-            passes and not (found["fails"] | found["undecided"]).any()
+            passes and not (result["fails"] | result["undecided"]).any()
         )
 
     unchanged = gate.judge(turns, None, names, floors)
@@ -206,28 +206,28 @@ def judged(host: Host, number: int) -> dict[str, bool]:
     base, new = run(rng, host), run(rng, host)
     floors = [noise.floors(noise.controls(cells)) for cells in (base, new)]
     unchanged = verdicts((base, new), floors)
-    found = {"unchanged": bool(unchanged["fails"].any())}
-    found["not decided"] = bool(unchanged["undecided"].any())
+    result = {"unchanged": bool(unchanged["fails"].any())}
+    result["not decided"] = bool(unchanged["undecided"].any())
     at = int(rng.integers(SHAPES)) + 1
     for what, share in host.planted:
         there = slower(new, share, at if what == "shape" else None)
         own = failing((base, there), floors)
         where = own["shape"].str.startswith(f"{at},") if what == "shape" else True
-        found[f"{what} {share:.0%}"] = bool(((own["implementation"] == VICTIM) & where).any())
+        result[f"{what} {share:.0%}"] = bool(((own["implementation"] == VICTIM) & where).any())
     words = failing((base, wrong(new, at)), floors)["verdict"]
-    found["wrong"] = bool((words == "wrong").any())
-    return {**found, **misled(host, rng, (base, new), floors, at)}
+    result["wrong"] = bool((words == "wrong").any())
+    return {**result, **misled(host, rng, (base, new), floors, at)}
 
 
 def simulated(host: Host, pairs: int, jobs: int = 1) -> dict[str, float]:
     """The share of pairs that fail."""
-    one = functools.partial(judged, host)
+    judge_pair = functools.partial(judged, host)
     if jobs == 1:
-        found = list(map(one, range(pairs)))
+        result = list(map(judge_pair, range(pairs)))
     else:
         with ProcessPoolExecutor(jobs) as pool:
-            found = list(pool.map(one, range(pairs), chunksize=10))
-    return {kind: sum(pair[kind] for pair in found) / pairs for kind in found[0]}
+            result = list(pool.map(judge_pair, range(pairs), chunksize=10))
+    return {kind: sum(pair[kind] for pair in result) / pairs for kind in result[0]}
 
 
 def main() -> None:
@@ -241,9 +241,9 @@ def main() -> None:
     pairs = given.pairs
     print(f"share of {pairs} pairs of runs that fail, of {SHAPES} shapes and 3 rows each")
     for host in (host for host in HOSTS if (given.host or "") in host.name):
-        found = simulated(host, pairs, given.jobs)
-        told = ", ".join(f"{kind} {share:.1%}" for kind, share in found.items())
-        print(f"{host.name}: {told}", flush=True)
+        result = simulated(host, pairs, given.jobs)
+        words = ", ".join(f"{kind} {share:.1%}" for kind, share in result.items())
+        print(f"{host.name}: {words}", flush=True)
 
 
 if __name__ == "__main__":

@@ -70,11 +70,11 @@ def sweep(quick: bool) -> bool:
                 options = {"algorithm": algorithm, "graph": graph, "skip_input": skip}
                 options["precision"] = "fp16" if precision == "fp16" else "fp32"
                 try:
-                    one = session(problem, tf32=precision == "tf32", **options)
-                    one.call()
-                    one.call()  # a second call must not build on the first
-                    check = problems.check(one.outputs(), expected, TOLERANCES[precision])
-                    one.close()
+                    built = session(problem, tf32=precision == "tf32", **options)
+                    built.call()
+                    built.call()  # a second call must not build on the first
+                    check = problems.check(built.outputs(), expected, TOLERANCES[precision])
+                    built.close()
                 except Unsupported as refused:
                     counts["refused"] += 1
                     word = str(refused).split(" (hidden")[0][:110]
@@ -109,10 +109,10 @@ def cycles(quick: bool) -> bool:
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4
 
     def cycle(algorithm: str, graph: bool) -> None:
-        one = session(problem, algorithm=algorithm, graph=graph)
-        one.call()
-        one.wait()
-        one.close()
+        built = session(problem, algorithm=algorithm, graph=graph)
+        built.call()
+        built.wait()
+        built.close()
 
     flat = True
     count = 100 if quick else 2500
@@ -153,8 +153,8 @@ def bare(quick: bool) -> bool:
         ratios: dict[str, list[float]] = {"latency": [], "queued": []}
         medians: dict[str, list[float]] = {"latency": [], "queued": []}
         for _ in range(openings):
-            one, other = session(problem), library.bare_open(*sizes)
-            calls = max(5, int(0.005 / (one.time_each(20)[-1] / 1e9)))
+            built, other = session(problem), library.bare_open(*sizes)
+            calls = max(5, int(0.005 / (built.time_each(20)[-1] / 1e9)))
             samples = (ctypes.c_longlong * calls)()
             for number in range(-5, pairs):  # the first few warm both up
                 times: dict[str, tuple[float, float]] = {}
@@ -163,14 +163,14 @@ def bare(quick: bool) -> bool:
                         library.bare_each(other, calls, samples)
                         each, queued = list(samples), library.bare_queued(other, calls)
                     else:
-                        each, queued = one.time_each(calls), one.time_queued(calls)
+                        each, queued = built.time_each(calls), built.time_queued(calls)
                     times[side] = statistics.median(each), queued / calls
                 if number >= 0:
                     for index, metric in enumerate(ratios):
                         a, b = times["bare"][index], times["binding"][index]
                         ratios[metric].append(b / a - 1)
                         medians[metric].append(a)
-            one.close()
+            built.close()
             library.bare_close(other)
         for metric, values in ratios.items():
             low, high = median_interval(values)

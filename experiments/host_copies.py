@@ -101,8 +101,8 @@ def main() -> int:
             resolved, far = resolved + clear, far + wrong
             times = (signed(latency_s - device_s), seconds(expected_s), f"{ratio:.2f}")
             verdict = "resolved, differs" if wrong else "resolved" if clear else ""
-            told = (shape.label, row, kind, size(x + y), *times, seconds(noise_s), verdict)
-            print(LINE.format(*told).rstrip())
+            words = (shape.label, row, kind, size(x + y), *times, seconds(noise_s), verdict)
+            print(LINE.format(*words).rstrip())
     print(f"{resolved} resolved, {resolved - far} of them within {percent(AGREE, 0)}")
     return 1 if far else 0
 

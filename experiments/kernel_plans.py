@@ -35,7 +35,7 @@ def microseconds(layer: kernels.Layer) -> float:
     return float(statistics.median(layer.lstm.time_each(20))) / 1e3
 
 
-def one(problem: problems.Problem, plan: Any, precision: str, expected: Any) -> str:
+def line_of(problem: problems.Problem, plan: Any, precision: str, expected: Any) -> str:
     projection = kernels.TILES if precision == "fp32" else precision
     call = call_of(problem)
     layer = kernels.loaded(call, plan, projection)
@@ -72,13 +72,13 @@ def main() -> int:
         for precision in chosen.precision:
             storage = precision if precision in ("fp16", "bf16") else "fp32"
             split = precision == "fp32"
-            found = plans.candidates(hidden, batch, split, storage, device)
-            found = [p for p in found if chosen.family in (None, p.family)][: chosen.first]
-            compiler.fit_ahead(found)
+            result = plans.candidates(hidden, batch, split, storage, device)
+            result = [p for p in result if chosen.family in (None, p.family)][: chosen.first]
+            compiler.fit_ahead(result)
             print(f"{text} {precision}\n       us  us/step    error  plan", flush=True)
-            for plan in found:
+            for plan in result:
                 try:
-                    line = one(problem, plan, precision, expected)
+                    line = line_of(problem, plan, precision, expected)
                 except Unsupported as refused:
                     line = f"  refused: {refused}"
                 except LibraryError as broken:

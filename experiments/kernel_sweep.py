@@ -46,23 +46,23 @@ MOST = 4_000_000  # of batch x timesteps x hidden: larger ones take the host too
 def shapes(count: int, seed: int, small: bool) -> list[Shape]:
     """Every fourth has few sequences: there is a family of kernels for those alone."""
     rng = random.Random(seed)
-    found: list[Shape] = []
-    while len(found) < count:
+    result: list[Shape] = []
+    while len(result) < count:
         scale = 8 if small else 1
-        few = len(found) % 4 == 0
+        few = len(result) % 4 == 0
         hidden, batch = rng.randint(1, 1100 // scale), rng.randint(1, 4 if few else 300 // scale)
         shape = Shape(hidden, batch, rng.randint(1, 300 // scale), rng.randint(1, 600 // scale))
         if shape.batch * shape.timesteps * shape.hidden <= MOST:
-            found.append(shape)
-    return found
+            result.append(shape)
+    return result
 
 
 def plan_of(shape: Shape, precision: str, seed: int, device: dict[str, int]) -> Any:
     storage = precision if precision in ("fp16", "bf16") else "fp32"
-    found = plans.candidates(shape.hidden, shape.batch, precision == "fp32", storage, device)
+    result = plans.candidates(shape.hidden, shape.batch, precision == "fp32", storage, device)
     rng = random.Random(f"{seed} {shape} {precision}")
     products = kernels.own_products(precision, shape.batch * shape.timesteps)
-    return rng.choice(found[:12]), rng.choice([precision, *products])
+    return rng.choice(result[:12]), rng.choice([precision, *products])
 
 
 def compiled(job: tuple[str, Any]) -> bool:
@@ -114,18 +114,18 @@ def sweep(count: int, seed: int, small: bool) -> bool:
             expected = problems.reference(problem) if small else reference(problem)
         assert expected is not None
         try:
-            one = kernels.loaded(call_of(problem), plan, projection)
+            layer = kernels.loaded(call_of(problem), plan, projection)
         except Unsupported as refused:
             counts["refused"] += 1
             print(f"  refused: {shape.label} {precision}: {refused}")
             continue
-        one.lstm.forward()
-        first = one.outputs()
-        one.lstm.replay(True)
-        one.lstm.forward()
-        same = all(map(np.array_equal, first, one.outputs()))
+        layer.lstm.forward()
+        first = layer.outputs()
+        layer.lstm.replay(True)
+        layer.lstm.forward()
+        same = all(map(np.array_equal, first, layer.outputs()))
         check = problems.check(first, expected, TOLERANCE[precision])
-        one.close()
+        layer.close()
         counts["ok" if check.passed and same else "wrong"] += 1
         worst[precision] = float(np.max([worst[precision], check.max_abs_error]))
         if not check.passed or not same:
@@ -148,17 +148,17 @@ def bits(calls: int) -> bool:
         first: list[Any] = []
         changed = 0
         for number in range(calls):
-            one = layers[number % 2]
-            one.lstm.forward()
+            layer = layers[number % 2]
+            layer.lstm.forward()
             if number % 100 < 50:
-                answer = one.outputs()
+                answer = layer.outputs()
                 if number < 2:
                     first.append(answer)
                 changed += not all(map(np.array_equal, first[number % 2], answer))
         print(f"bits: {plan.label}, {precision}: {calls} calls, {changed} answers changed")
         good = good and not changed
-        for one in layers:
-            one.close()
+        for layer in layers:
+            layer.close()
     return good
 
 

@@ -188,20 +188,20 @@ def main() -> int:
     chosen.log.touch()
     whole, end_of_line, _ = chosen.log.read_text().rpartition("\n")
     chosen.log.write_text(whole + end_of_line)  # without a line that was cut
-    done = {one["number"] for one in results(chosen.log)}
+    done = {each["number"] for each in results(chosen.log)}
     undone, end = [n for n in mine if n not in done], time.monotonic() + chosen.seconds
     shares = [undone[i :: chosen.processes] for i in range(chosen.processes)]
     with ThreadPoolExecutor(chosen.processes) as pool:
         list(pool.map(lambda share: supervise(share, chosen, end), shares))
-    found = [one for one in results(chosen.log) if one["number"] in mine]
-    wrong = sum("fault" in one for one in found)
-    paths = Counter(one.get("ran", "a fault") for one in found)
+    result = [each for each in results(chosen.log) if each["number"] in mine]
+    wrong = sum("fault" in each for each in result)
+    paths = Counter(each.get("ran", "a fault") for each in result)
     fit = sum(count for why, count in paths.items() if not why.startswith(TOO_LARGE))
-    print(f"{len(found)} of {len(mine)} configurations, {wrong} wrong")
+    print(f"{len(result)} of {len(mine)} configurations, {wrong} wrong")
     print(f"{paths['kernels']} of {fit} calls that fit ran on the kernels")
     for why, count in paths.most_common():
         print(f"{count:5}  {why}")
-    return 1 if wrong or len(found) < len(mine) else 0
+    return 1 if wrong or len(result) < len(mine) else 0
 
 
 def results(log: Path) -> list[dict[str, Any]]:

@@ -120,18 +120,18 @@ def print_table(runs: list[list[dict[str, object]]]) -> None:
     print(f"{'row':<16}  {'place':<16}  {heads}  differ")
     for (row, place), times in sorted(cells.items()):
         medians = [statistics.median(own) for own in times]
-        told = (
+        words = (
             f"{1e3 * m:6.3f} ms  {spread(own):6.1%}" for m, own in zip(medians, times, strict=True)
         )
         change = max(medians) / min(medians) - 1
-        print(f"{row:<16}  {place:<16}  {'  '.join(told)}  {change:6.1%}")
+        print(f"{row:<16}  {place:<16}  {'  '.join(words)}  {change:6.1%}")
         kind = place.rstrip("0123456789 ")
         spreads[kind] += map(spread, times)
         changes[kind].append(change)
     print(f"\n{'place':<16}  cases  spread, median  differ, median  over {AGREE:.0%}")
     for kind, own in changes.items():
         middle = f"{statistics.median(spreads[kind]):14.1%}  {statistics.median(own):14.1%}"
-        print(f"{kind:<16}  {len(own):5}  {middle}  {sum(one > AGREE for one in own):7}")
+        print(f"{kind:<16}  {len(own):5}  {middle}  {sum(each > AGREE for each in own):7}")
 
 
 def spread(values: Iterable[float]) -> float:

@@ -78,13 +78,13 @@ def measured(processes: list[subprocess.Popen[str]], shape: list[int], rounds: i
     """Seconds and page faults of a call, by process, build and round."""
     for process in processes:
         asked(process, shape)
-    found = np.empty((2, len(processes), 2, rounds))
+    result = np.empty((2, len(processes), 2, rounds))
     order = [(p, build) for p in range(len(processes)) for build in range(2)]
     for number in range(rounds):
         random.shuffle(order)
         for p, build in order:
-            found[:, p, build, number] = asked(processes[p], build)
-    return found
+            result[:, p, build, number] = asked(processes[p], build)
+    return result
 
 
 def main() -> None:
@@ -109,10 +109,10 @@ def main() -> None:
             own = levels[mine]
             apart = own.mean(axis=1).std(ddof=1)
             builds = np.sqrt(np.mean((own[:, 0] - own[:, 1]) ** 2) / 2)
-            told = " ".join(f"{one:.0f}" for one in per_call[mine, 0])
+            words = " ".join(f"{each:.0f}" for each in per_call[mine, 0])
             print(
                 f"  {kind:5} {np.expm1(own.mean()):+6.1%}; processes differ by {apart:.1%},"
-                f" builds by {builds:.1%}; page faults {told}"
+                f" builds by {builds:.1%}; page faults {words}"
             )
     for process in processes:
         process.communicate()

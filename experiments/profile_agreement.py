@@ -95,21 +95,21 @@ def measured(row_name: str, shape: str, by: str) -> dict[str, Any]:
     if by == TORCH:
         activities, windows = session.activities(profiling.MOST)
         return {"seconds": summary(activities, windows, TORCH).busy_s}
-    found = profiling.profile(session, 1e-9, "cuda").profile
+    result = profiling.profile(session, 1e-9, "cuda").profile
     return {
-        "seconds": found.busy_s,
-        "kernels": kernels_of(found, timesteps),
-        "problem": found.problem,
+        "seconds": result.busy_s,
+        "kernels": kernels_of(result, timesteps),
+        "problem": result.problem,
     }
 
 
-def kernels_of(found: Profile, timesteps: int) -> str:
+def kernels_of(result: Profile, timesteps: int) -> str:
     """How many a call has of each family."""
     counts: defaultdict[str, float] = defaultdict(float)
-    for part, family in zip(found.parts, families(found.parts, timesteps), strict=True):
+    for part, family in zip(result.parts, families(result.parts, timesteps), strict=True):
         counts[family] += part.count
-    told = ", ".join(f"{count:g} {family}" for family, count in counts.items())
-    return f"{found.kernels:g} kernels: {told}"
+    words = ", ".join(f"{count:g} {family}" for family, count in counts.items())
+    return f"{result.kernels:g} kernels: {words}"
 
 
 if __name__ == "__main__":

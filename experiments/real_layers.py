@@ -94,7 +94,7 @@ def measured(name: str, *sizes: Any) -> dict[str, Any]:
     row["ours graph"] = timed_us(replay)
     lstm_kernels.synchronize()
     want = plain(x)[0].float()
-    row["apart"] = max(float((one.float() - want).abs().max()) for one in (y, again))
+    row["apart"] = max(float((each.float() - want).abs().max()) for each in (y, again))
     row["path"] = ours.explain(x)
     paths = set(Counter(lstm_kernels.calls()) - Counter(before))
     if paths != {"kernels"} or not row["apart"] <= APART[precision]:

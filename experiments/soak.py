@@ -44,15 +44,15 @@ def grid() -> dict[str, object]:
 
 def processes(driver: int) -> list[int]:
     """The driver and its workers."""
-    found = [driver]
+    result = [driver]
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = status.read_text().rsplit(")", 1)[1].split()
         except OSError:
             continue
         if int(fields[1]) == driver:
-            found.append(int(status.parent.name))
-    return found
+            result.append(int(status.parent.name))
+    return result
 
 
 def resident_mib(pid: int) -> float:

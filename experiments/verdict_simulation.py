@@ -86,18 +86,18 @@ def simulated(
             row = Record(name, sizes, 1, copy, "ok", latency_s=float(np.median(times)))
             row.round_latency_s, row.group = times, str(number)
             rows.append(row)
-    found = compare(frame(rows, {}), "a", "b")
-    order = found.shapes[SHAPE[0]].to_numpy() - 1
-    return found, truth[order]
+    result = compare(frame(rows, {}), "a", "b")
+    order = result.shapes[SHAPE[0]].to_numpy() - 1
+    return result, truth[order]
 
 
 def equal_things(rng: np.random.Generator, runs: int, machine: Machine, name: str) -> None:
     called = total = any_in_run = controls = 0
     for _ in range(runs):
-        found, _ = simulated(rng, SHAPES, 0.0, 0.0, machine)
-        different = int(found.shapes["verdict"].isin(("faster", "slower")).sum())
+        result, _ = simulated(rng, SHAPES, 0.0, 0.0, machine)
+        different = int(result.shapes["verdict"].isin(("faster", "slower")).sum())
         called, total, any_in_run = called + different, total + SHAPES, any_in_run + (different > 0)
-        controls += sum(n.called_different for n in found.noise[0])
+        controls += sum(n.called_different for n in result.noise[0])
     print(f"equal things, {name}, {runs} runs of {SHAPES} shapes:")
     print(f"  called different: {called / total:.2%} of shapes, in {any_in_run / runs:.1%} of runs")
     print(f"  A/A pairs called different by the floor of the others: {controls / total:.2%}")
@@ -107,8 +107,8 @@ def true_differences(rng: np.random.Generator, runs: int, machine: Machine, name
     right = wrong = total = 0
     for number in range(runs):
         effect = np.log1p(machine.difference) * (1 if number % 2 else -1)
-        found, _ = simulated(rng, SHAPES, effect, 0.0, machine)
-        words = found.shapes["verdict"]
+        result, _ = simulated(rng, SHAPES, effect, 0.0, machine)
+        words = result.shapes["verdict"]
         right += int((words == ("slower" if effect > 0 else "faster")).sum())
         wrong += int((words == ("faster" if effect > 0 else "slower")).sum())
         total += SHAPES
@@ -119,16 +119,16 @@ def true_differences(rng: np.random.Generator, runs: int, machine: Machine, name
 
 def mixed_grids(rng: np.random.Generator, runs: int) -> None:
     """Half of the shapes equal, half twice as slow, and few rounds: `--fast`."""
-    found = false = 0
+    detected = false = 0
     for _ in range(runs):
         effects = np.where(np.arange(SHAPES) % 2, np.log(2.0), 0.0)
-        one, truth = simulated(rng, SHAPES, effects, 0.0, Machine(rounds=5))
-        words = one.shapes["verdict"].to_numpy()
-        found += int((words[truth > 0] == "slower").sum())
+        pair, truth = simulated(rng, SHAPES, effects, 0.0, Machine(rounds=5))
+        words = pair.shapes["verdict"].to_numpy()
+        detected += int((words[truth > 0] == "slower").sum())
         false += int(np.isin(words[truth == 0], ("faster", "slower")).sum())
     half = runs * SHAPES // 2
     print(f"half of the shapes 2x slower, 5 rounds, {runs} runs of {SHAPES} shapes:")
-    print(f"  found: {found / half:.2%}; equal ones called different: {false / half:.2%}")
+    print(f"  found: {detected / half:.2%}; equal ones called different: {false / half:.2%}")
 
 
 def intervals(rng: np.random.Generator, runs: int) -> None:
@@ -141,9 +141,9 @@ def intervals(rng: np.random.Generator, runs: int) -> None:
         held = np.zeros(2)
         few = shapes < FEWEST_SHAPES
         for _ in range(runs):
-            found, truth = simulated(rng, SHAPES if few else shapes, 0.3, spread, QUIET)
+            result, truth = simulated(rng, SHAPES if few else shapes, 0.3, spread, QUIET)
             # few shapes are a part of a run, and the interval speaks of just these
-            group = found.group("hidden", (1, shapes)) if few else found.group()
+            group = result.group("hidden", (1, shapes)) if few else result.group()
             part = truth[:shapes]
             mpe = (1 - np.exp(part)).mean() if few else 1 - np.exp(0.3 + spread**2 / 2)
             ratio = np.exp(part.mean() if few else 0.3)
@@ -197,21 +197,23 @@ def unlike_noise(rng: np.random.Generator, runs: int) -> None:
                 words = compare(cells, a, b, floors=[used]).shapes["verdict"]
                 told[place] += words.isin(("faster", "slower")).mean() / runs
     print(f"implementations of unlike noise, {runs} runs of {shapes} shapes:")
-    for own, (false, found) in called.items():
+    for own, (false, detected) in called.items():
         floor = "floors of their own" if own else "one floor for all"
-        print(f"  {floor}: equal restless ones called different {false:.1%}, 8% found {found:.1%}")
+        print(
+            f"  {floor}: equal restless ones called different {false:.1%}, 8% found {detected:.1%}"
+        )
 
 
 def held(rng: np.random.Generator, runs: int, machine: Machine) -> tuple[float, float]:
     """How often the interval of a ratio holds the truth: at one shape of a run, and over all."""
-    one = whole = 0
+    at_shape = whole = 0
     for _ in range(runs):
-        found, truth = simulated(rng, SHAPES, 0.3, 0.0, machine)
+        result, truth = simulated(rng, SHAPES, 0.3, 0.0, machine)
         true = float(np.exp(truth[0]))
-        at_one, over_all = found.group("hidden", (1, 1)).ratio, found.group().ratio
-        one += at_one.low <= true <= at_one.high
+        at_one, over_all = result.group("hidden", (1, 1)).ratio, result.group().ratio
+        at_shape += at_one.low <= true <= at_one.high
         whole += over_all.low <= true <= over_all.high
-    return one / runs, whole / runs
+    return at_shape / runs, whole / runs
 
 
 def main() -> None:
@@ -231,8 +233,8 @@ def main() -> None:
         rng = np.random.default_rng(2)
         equal_things(rng, runs, machine, f"drifting, {rounds} rounds")
         true_differences(rng, runs, machine, f"drifting, {rounds} rounds")
-        one, whole = held(rng, runs, machine)
-        print(f"95% intervals that hold the truth: {one:.1%} of one shape, {whole:.1%} of all")
+        at_shape, whole = held(rng, runs, machine)
+        print(f"95% intervals that hold the truth: {at_shape:.1%} of one shape, {whole:.1%} of all")
     two_groups(np.random.default_rng(3), runs)
     unlike_noise(np.random.default_rng(2), runs)
 

@@ -30,8 +30,8 @@ def pages(root: Path = ROOT) -> list[str]:
 def filled(page: str) -> str:
     """A page with all its places as the runs are now."""
 
-    def put(found: re.Match[str]) -> str:
-        start, what, which, end = found.groups()
+    def put(result: re.Match[str]) -> str:
+        start, what, which, end = result.groups()
         if what not in SAYS:
             raise Stale(f"{start}: found {what}, expected one of {', '.join(SAYS)}")
         return start + SAYS[what](which) + end

@@ -25,20 +25,20 @@ def names(folder: Path = ROOT / "results") -> tuple[str, ...]:
     return there if len(there) > 1 else UNTIL_THEN
 
 
-def found(folder: Path = ROOT / "results") -> Machines:
+def compared(folder: Path = ROOT / "results") -> Machines:
     return machines({name: results.load(folder / name) for name in names(folder)})
 
 
 def drawn(folder: Path = ROOT / "results") -> Figure:
-    return machines_figure.drawn(found(folder))
+    return machines_figure.drawn(compared(folder))
 
 
 def block(folder: Path = ROOT / "results") -> str:
     """The command's output without the table of all shapes and the notes, and the figure."""
-    of = found(folder)
-    document = machines_report.document(of)
+    sides = compared(folder)
+    document = machines_report.document(sides)
     document.parts = document.parts[: document.parts.index(document.tables[-1])]
     lines = document.written("table").splitlines()
     shown = "\n".join(f"    {line}".rstrip() for line in lines)
     figure = f"![Which machine wins at which hidden size and batch](../figures/{Path(FIGURE).name})"
-    return f"\n\n    $ lstm-bench compare {' '.join(of.names)}\n{shown}\n    ...\n\n{figure}\n\n"
+    return f"\n\n    $ lstm-bench compare {' '.join(sides.names)}\n{shown}\n    ...\n\n{figure}\n\n"

@@ -65,9 +65,9 @@ def ways() -> Figure:
 
 @figures.styled()
 def _over_plain(title: str, notes: str, labels: Mapping[str, str] | None = None) -> Figure:
-    one = load(LADDER)
-    kinds = one.cells.drop_duplicates("implementation").set_index("implementation")["precision"]
-    times = one.times.dropna(
+    run = load(LADDER)
+    kinds = run.cells.drop_duplicates("implementation").set_index("implementation")["precision"]
+    times = run.times.dropna(
         axis="columns"
     )  # not torch.compile, which was given up at half of them
     ratios = {name: mean(times[name] / times[PLAIN]) for name in labels or times}
@@ -75,7 +75,7 @@ def _over_plain(title: str, notes: str, labels: Mapping[str, str] | None = None)
     least = min(ratios.values())
     title = title.format(len(names), factor(ratios[names[0]] / least))
     body = 0.19 * len(names) + 0.85
-    under = [figures.about(one.run)]
+    under = [figures.about(run.run)]
     figure, foot = figures.page(body, title, under, notes.format(len(times)))
     ax = figure.add_subplot()
     ax.set_position(figures.box(figure, 2.0, foot + 0.65, figures.WIDTH - 2.6, body - 0.75))
@@ -142,7 +142,7 @@ def kernel() -> Figure:
 
 def activity() -> Figure:
     """How long the GPU works, moves data and is idle in a call."""
-    cells = [one for one in load(MAIN).splits if one.name in (*PAPER, *BESIDE)]
+    cells = [each for each in load(MAIN).splits if each.name in (*PAPER, *BESIDE)]
     return profile_figures.activity(load(MAIN).run, cells)
 
 

@@ -127,13 +127,13 @@ def _ladder(book: Book) -> None:
     how = f"latency of {PLAIN} over the fastest where half precision will do; geometric mean"
     book.add("half_best", tables.mean(gain), factor(tables.mean(gain)), how, LADDER)
     graphs, sure = half["fastest"] == "pytorch-half-graph", half["verdict"] == "slower"
-    for name, found, what in (
+    for name, result, what in (
         ("half_graphs", graphs & sure, "pytorch-half-graph is the fastest beyond the noise"),
         ("half_drop_ins", ~graphs & sure, "the drop-in is the fastest beyond the noise"),
         ("half_ties", ~sure, "no choice is"),
     ):
         how = f"shapes at which {what}, where half precision will do"
-        book.count(name, int(found.sum()), how, LADDER)
+        book.count(name, int(result.sum()), how, LADDER)
     book.count("ladder_shapes", len(won), "shapes with a time", LADDER)
     count = len(load(LADDER).run.implementations)
     book.count("ladder_rows", count, "implementations", LADDER)
@@ -208,9 +208,9 @@ def _precision(book: Book) -> None:
 
 
 def _frameworks(book: Book) -> None:
-    one = load(MAIN)
+    main = load(MAIN)
     for kind, rows in tables.FRAMEWORKS.items():
-        won = summary.winners(summary.times(one.cells), one.run.noise, among=rows)
+        won = summary.winners(summary.times(main.cells), main.run.noise, among=rows)
         name, wins = Counter(won["fastest"]).most_common(1)[0]
         if wins < len(won):
             raise Stale(f"{name} is the fastest framework in {kind} at {wins} of {len(won)} shapes")
@@ -223,9 +223,9 @@ def _frameworks(book: Book) -> None:
 
 
 def _paper(book: Book) -> None:
-    found = findings.findings(load(MAIN))
-    words = Counter(finding.verdict for finding in found)
-    book.count("findings", len(found), "claims of the paper that were tested")
+    result = findings.findings(load(MAIN))
+    words = Counter(finding.verdict for finding in result)
+    book.count("findings", len(result), "claims of the paper that were tested")
     for name, word in (
         ("hold", findings.HOLDS),
         ("do_not_hold", findings.HOLDS_NOT),
@@ -234,7 +234,7 @@ def _paper(book: Book) -> None:
     ):
         book.count(f"findings_{name}", words[word], f"claims of the paper judged: {word}")
     again = findings.findings(load(REPEAT))
-    same = sum(a.verdict == b.verdict for a, b in zip(found, again, strict=True))
+    same = sum(a.verdict == b.verdict for a, b in zip(result, again, strict=True))
     book.count("findings_again", same, "claims of the paper that both runs judge alike", REPEAT)
     wins = load(MAIN).against("tf-mode1", "tf-mode2").group().verdicts["faster"]
     book.count("mode2_wins", wins, "shapes at which tf-mode2 is faster than tf-mode1")
@@ -261,7 +261,7 @@ def _energy(book: Book) -> None:
         ratio, how = tables.energy_ratio(b, a), f"energy of {b} over {a}; geometric mean"
         book.add(f"energy_{name}", ratio, f"{ratio:.1f}x", how)
     idle = statistics.median(
-        one.energy.idle_w or 0.0 for one in tables.energy_of("pytorch").values()
+        each.energy.idle_w or 0.0 for each in tables.energy_of("pytorch").values()
     )
     book.add("idle_power", idle, f"{idle:.0f} W", "median power of the idle GPU")
     for name, runs in tables.ENERGY_PAIRS.items():
@@ -279,16 +279,16 @@ def _run(book: Book) -> None:
     for name, floor in (("noise_low", floors[0]), ("noise_high", floors[-1])):
         book.add(name, floor, tables.two_digits(floor), "noise floor, by the length of a call")
     pairs, different = (
-        sum(getattr(one, what) for one in run.noise) for what in ("pairs", "called_different")
+        sum(getattr(each, what) for each in run.noise) for what in ("pairs", "called_different")
     )
     book.count("aa_pairs", pairs, "A/A pairs")
     book.count("aa_called", different, "A/A pairs that are called different")
 
 
 def _repeat(book: Book) -> None:
-    found = repeated()
+    result = repeated()
     for name, bound in (("gpu_bound", True), ("host_bound", False)):
-        change = float(found.loc[found["gpu_bound"] == bound, "change"].median())
+        change = float(result.loc[result["gpu_bound"] == bound, "change"].median())
         how = f"median change of {name.replace('_', '-')} cells from {MAIN}"
         book.add(f"change_{name}", change, percent(change), how, REPEAT)
     largest = max(abs(second / first - 1) for _, first, second in tables.headlines())

@@ -54,8 +54,8 @@ def literals(template: str) -> list[str]:
 def filled(template: str, figures: str) -> str:
     """A page, its paragraphs folded anew; `figures` is where it finds them."""
 
-    def put(found: re.Match[str]) -> str:
-        kind, name = found.groups()
+    def put(result: re.Match[str]) -> str:
+        kind, name = result.groups()
         if kind == "table":
             return TABLES[name]()
         if kind == "figure":

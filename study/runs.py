@@ -81,11 +81,11 @@ class Study:
 
     def verdicts(self, names: Collection[str]) -> pd.DataFrame:
         """Each of these implementations against each other, at every shape."""
-        found = [
+        result = [
             self.against(a, b).shapes[[*SHAPE, "verdict"]].assign(a=a, b=b)
             for a, b in itertools.combinations(names, 2)
         ]
-        return pd.concat(found, ignore_index=True)
+        return pd.concat(result, ignore_index=True)
 
 
 @functools.cache

@@ -117,12 +117,12 @@ def mean(ratios: pd.Series[float]) -> float:
 
 def winners(accuracy: str) -> pd.DataFrame:
     """Who is the fastest of what can be deployed and is at least so accurate, at each shape."""
-    one = load(LADDER)
-    kinds = one.cells.drop_duplicates("implementation").set_index("implementation")["precision"]
+    ladder = load(LADDER)
+    kinds = ladder.cells.drop_duplicates("implementation").set_index("implementation")["precision"]
     allowed = CLASSES[: CLASSES.index(accuracy) + 1]
     among = {name for name, kind in kinds.items() if ACCURACY[kind] in allowed}
-    of = summary.times(one.cells)
-    return summary.winners(of, one.run.noise, among=among - references(one.run))
+    timed = summary.times(ladder.cells)
+    return summary.winners(timed, ladder.run.noise, among=among - references(ladder.run))
 
 
 def what_to_use_short() -> str:
@@ -169,8 +169,8 @@ def headroom_short() -> str:
 
 
 def the_findings() -> str:
-    found = findings.findings(load(MAIN))
-    return table(["the paper found", "here", "verdict"], found, left=3)
+    result = findings.findings(load(MAIN))
+    return table(["the paper found", "here", "verdict"], result, left=3)
 
 
 def table_2() -> str:
@@ -179,14 +179,14 @@ def table_2() -> str:
     rows = []
     for a, b, then in paper_pairs(runs[0].run.implementations):
         paper = "" if math.isnan(then) else f"{then:.2f}"
-        rows.append([code(a), code(b), paper, *(_mpe(one, a, b) for one in runs)])
+        rows.append([code(a), code(b), paper, *(_mpe(each, a, b) for each in runs)])
     return table(["A", "B", "paper", "H200", "H200, DeepBench's shapes", "CPU"], rows, left=2)
 
 
-def _mpe(one: Study, a: str, b: str) -> str:
-    if not {a, b} <= set(one.times):
+def _mpe(each: Study, a: str, b: str) -> str:
+    if not {a, b} <= set(each.times):
         return "-"
-    mpe = one.against(a, b).group().mpe
+    mpe = each.against(a, b).group().mpe
     return f"{mpe.value:.2f} [{mpe.low:.2f}, {mpe.high:.2f}]"
 
 
@@ -195,9 +195,9 @@ def energy() -> str:
     rows = []
     for name, title in TITLES.items():
         own = list(energy_of(name).values())
-        rough = "~" if sum(one.known for one in own) <= len(own) / 2 else ""
-        gross = statistics.median(one.gross_j for one in own)
-        power = statistics.median(one.energy.power_w or math.nan for one in own)
+        rough = "~" if sum(each.known for each in own) <= len(own) / 2 else ""
+        gross = statistics.median(each.gross_j for each in own)
+        power = statistics.median(each.energy.power_w or math.nan for each in own)
         shown = in_units(float(f"{gross:.2g}"), JOULES), f"{energy_ratio(name, 'pytorch'):.1f}x"
         rows.append([title, *(rough + text for text in shown), f"{power:.0f} W"])
     heads = ["", "median energy per call", "mean ratio to PyTorch, fp32", "power"]
@@ -209,7 +209,7 @@ def energy_of(name: str) -> dict[Shape, Drawn]:
     """Of an implementation, at the shapes at which all have one."""
     records = energy_cells.firsts(load(MAIN).records)
     shapes = sorted(energy_cells.shared_shapes(records))
-    cells = {(one.record.implementation, one.record.shape): one for one in drawn(records)}
+    cells = {(each.record.implementation, each.record.shape): each for each in drawn(records)}
     return {shape: cells[name, shape] for shape in shapes}
 
 
@@ -222,7 +222,7 @@ def energy_ratio(b: str, a: str) -> float:
 def energy_apart(first: str, second: str) -> float:
     """By how much cells differ that are no estimate in either of two runs, in the median."""
     sides = [
-        {one.record.cell: one.gross_j for one in drawn(load(name).records) if one.known}
+        {each.record.cell: each.gross_j for each in drawn(load(name).records) if each.known}
         for name in (first, second)
     ]
     common = sides[0].keys() & sides[1].keys()
@@ -246,15 +246,15 @@ HEADLINES = {
 
 def headlines() -> list[tuple[str, float, float]]:
     """Each ratio in the main run and in its repeat."""
-    found = []
+    result = []
     for name, (b, a, batch) in HEADLINES.items():
         ratios = []
         for run in (MAIN, REPEAT):
             times = load(run).times
             times = times if batch is None else times.xs(batch, level="batch")
             ratios.append(mean(times[b] / times[a]))
-        found.append((name, ratios[0], ratios[1]))
-    return found
+        result.append((name, ratios[0], ratios[1]))
+    return result
 
 
 def repeat() -> str:
@@ -272,16 +272,16 @@ def what_ran() -> str:
     )
 
 
-def _ran(one: Study) -> list[str]:
-    run, ok = one.run, int((one.cells["status"] == "ok").sum())
+def _ran(each: Study) -> list[str]:
+    run, ok = each.run, int((each.cells["status"] == "ok").sum())
     legs = store.read_legs(run.folder) if run.folder else []
     pairs = sum(known.pairs for known in run.noise)
     floors = sorted(set(noise.applied(run.noise)))
     ends = " to ".join(dict.fromkeys(map(two_digits, (floors[0], floors[-1]))))
     return [
-        code(one.name),
+        code(each.name),
         str(run.shapes),
-        f"{ok} of {len(one.cells)}",
+        f"{ok} of {len(each.cells)}",
         str(int((run.cells["status"] == "wrong").sum())),
         span(sum(leg.wall_s for leg in legs)),
         f"up to {int(run.cells['rounds'].max())}",
@@ -293,16 +293,16 @@ def _ran(one: Study) -> list[str]:
 def versions() -> str:
     """The versions of the main run and of the one on a CPU."""
     columns = []
-    for one in map(load, (MAIN, ARM)):
-        machine = one.run.manifest["machine"]
-        gpu = machine["gpus"][0] if one.run.plan.settings.device == "cuda" else None
+    for each in map(load, (MAIN, ARM)):
+        machine = each.run.manifest["machine"]
+        gpu = machine["gpus"][0] if each.run.plan.settings.device == "cuda" else None
         where = f"{gpu['name']}, driver {gpu['driver']}" if gpu else machine["cpu"]
-        found: dict[str, dict[str, str]] = {}
-        for record in one.records:
-            found.setdefault(record.framework, {}).update(record.versions)
-        parts = (found[name] for name in ("deepbench", "pytorch", "tensorflow"))
-        told = (", ".join(f"{key} {own[key]}" for key in sorted(own)) for own in parts)
-        columns.append([where, *told])
+        result: dict[str, dict[str, str]] = {}
+        for record in each.records:
+            result.setdefault(record.framework, {}).update(record.versions)
+        parts = (result[name] for name in ("deepbench", "pytorch", "tensorflow"))
+        words = (", ".join(f"{key} {own[key]}" for key in sorted(own)) for own in parts)
+        columns.append([where, *words])
     names = ("machine", "C++ baseline", "PyTorch", "TensorFlow")
     rows = [list(row) for row in zip(names, *columns, strict=True)]
     return table(["", code(MAIN), code(ARM)], rows, left=3)

@@ -169,7 +169,7 @@ def profiled(
 
 def boxes(figure):
     """Where every text is that can be seen."""
-    seen = [*figure.texts, *(text for one in figure.legends for text in one.get_texts())]
+    seen = [*figure.texts, *(text for each in figure.legends for text in each.get_texts())]
     for ax in figure.axes:
         seen += [*ax.texts, ax.xaxis.label, ax.yaxis.label, ax._left_title]
         for axis in (ax.xaxis, ax.yaxis):

@@ -42,11 +42,11 @@ def paper_rows():
 
 
 def test_the_papers_eight_pairs_come_out_in_order_and_as_worked_out_by_hand():
-    found = paper_table.document(run(*paper_rows())).tables[0].rows
-    pairs = [(r["a"], r["b"]) for r in found]
+    actual = paper_table.document(run(*paper_rows())).tables[0].rows
+    pairs = [(r["a"], r["b"]) for r in actual]
     assert pairs == [(a, b) for a, b, _ in paper_table.PAPER]
-    assert [r["mpe"] for r in found] == pytest.approx(BY_HAND)
-    assert [r["shapes"] for r in found] == [2] * 8
+    assert [r["mpe"] for r in actual] == pytest.approx(BY_HAND)
+    assert [r["shapes"] for r in actual] == [2] * 8
 
 
 def test_the_ratio_is_the_geometric_mean():
@@ -61,25 +61,25 @@ def test_only_shapes_that_both_measured_count_and_the_rest_is_told():
     rows = [row("a", 1.0, hidden=h) for h in (1, 2, 3)]
     rows += [row("b", 2.0, hidden=1), row("b", None, hidden=2, status="oom")]
     rows += [row("b", 5.0, hidden=9)]
-    found = compare(cells(*rows), "a", "b")
-    assert list(found.shapes["hidden"]) == [1]
-    assert found.left_out == {"b oom": 1, "a not measured": 1, "b not measured": 1}
+    actual = compare(cells(*rows), "a", "b")
+    assert list(actual.shapes["hidden"]) == [1]
+    assert actual.left_out == {"b oom": 1, "a not measured": 1, "b not measured": 1}
 
 
 def test_shapes_without_the_metric_are_told_as_left_out():
     rows = [row("a", 1.0, hidden=h, device_s=0.5) for h in (1, 2, 3)]
     rows += [row("b", 1.0, hidden=h, device_s=0.5 if h == 1 else None) for h in (1, 2, 3)]
-    found = compare(cells(*rows), "a", "b", metric="device")
-    assert list(found.shapes["hidden"]) == [1]
-    assert found.left_out == {"b without device": 2}
+    actual = compare(cells(*rows), "a", "b", metric="device")
+    assert list(actual.shapes["hidden"]) == [1]
+    assert actual.left_out == {"b without device": 2}
 
 
 def test_shapes_that_were_not_measured_in_turns_are_counted():
     rows = [row("a", 1.0, hidden=h, group="1") for h in (1, 2)]
     rows += [row("b", 40.0, hidden=1, group="1"), row("b", 40.0, hidden=2, group="2")]
-    found = compare(cells(*rows), "a", "b")
-    assert (found.apart, list(found.shapes["verdict"])) == (1, ["slower", "unsure"])
-    text = pair_report.document(found, [run(*rows)]).written("table")
+    actual = compare(cells(*rows), "a", "b")
+    assert (actual.apart, list(actual.shapes["verdict"])) == (1, ["slower", "unsure"])
+    text = pair_report.document(actual, [run(*rows)]).written("table")
     assert "At 1 shape they were measured at different times" in text
 
 
@@ -142,12 +142,12 @@ def against_one(*rounds):
 def test_from_four_shapes_on_the_interval_is_students_over_shapes():
     logs = np.array([0.1, 0.3, 0.2, 0.5, -0.1])
     group = against_one(*([time] * 9 for time in np.exp(logs)))
-    for found, values in (
+    for actual, values in (
         (np.log([group.ratio.low, group.ratio.high]), logs),
         ([group.mpe.low, group.mpe.high], 1 - np.exp(logs)),
     ):
         expected = stats.t.interval(0.95, 4, values.mean(), stats.sem(values))
-        assert list(found) == pytest.approx(list(expected))
+        assert list(actual) == pytest.approx(list(expected))
 
 
 def test_the_interval_of_one_shape_is_students_over_its_rounds():
@@ -160,15 +160,15 @@ def test_the_interval_of_one_shape_is_students_over_its_rounds():
 def test_rounds_that_go_together_make_a_wider_interval_than_the_same_rounds_shuffled():
     rng = np.random.default_rng(8)
     pace = np.repeat(rng.normal(0, 0.1, 10), 10)  # ten rounds long, ten times
-    found = [against_one(np.exp(logs)).ratio for logs in (pace, rng.permuted(pace))]
-    together, shuffled = (np.log(ratio.high / ratio.low) for ratio in found)
+    actual = [against_one(np.exp(logs)).ratio for logs in (pace, rng.permuted(pace))]
+    together, shuffled = (np.log(ratio.high / ratio.low) for ratio in actual)
     assert together > 1.5 * shuffled
 
 
 def test_few_shapes_have_no_interval_narrower_than_the_noise_floor():
     floor = Floors((Noise(">= 1 ms", 9, 0.1, 0),) * 3)
-    found = cells(row("a", 1.0), row("b", 2.0))
-    group = compare(found, "a", "b", floors=[floor]).group()
+    actual = cells(row("a", 1.0), row("b", 2.0))
+    group = compare(actual, "a", "b", floors=[floor]).group()
     assert [group.ratio.low, group.ratio.high] == pytest.approx([2 / 1.1, 2 * 1.1])
     assert group.mpe.low < -1 < group.mpe.high
 
@@ -216,9 +216,9 @@ def test_medians_of_two_runs_that_differ_beyond_the_floor_are_not_called_the_sam
 def test_no_verdict_stands_beside_a_ratio_that_does_not_say_so(rounds, group, verdict):
     steady = row("a", 1.0, rounds=[1.0] * 20, group="1")
     other = row("b", float(np.median(rounds)), rounds=rounds, group=group)
-    found = compare(cells(steady, other), "a", "b")
-    assert list(found.shapes["verdict"]) == [verdict]
-    assert found.group().ratio.value == pytest.approx(np.median(rounds))
+    actual = compare(cells(steady, other), "a", "b")
+    assert list(actual.shapes["verdict"]) == [verdict]
+    assert actual.group().ratio.value == pytest.approx(np.median(rounds))
 
 
 def test_an_mpe_never_says_that_the_slower_one_takes_no_time():
@@ -252,8 +252,8 @@ def test_the_headline_does_not_contradict_the_shapes(times, apart, expected):
         row("b", time, hidden=h, group="2" if h <= apart else "1")
         for h, time in enumerate(times, 1)
     ]
-    found = compare(cells(*rows), "a", "b")
-    assert expected in pair_report.document(found, [run(*rows)]).written("table")
+    actual = compare(cells(*rows), "a", "b")
+    assert expected in pair_report.document(actual, [run(*rows)]).written("table")
 
 
 def test_two_are_held_to_the_noise_of_the_more_restless_of_them():

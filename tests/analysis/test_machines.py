@@ -80,22 +80,22 @@ def test_a_comparison_of_machines_in_full(lstm_bench, golden, two):
 
 
 def test_every_shape_has_the_machine_that_was_made_the_fastest_there(two):
-    found = api.machines("cpu", "gpu", results=two)
-    assert len(found) == 2 * len(SHAPES)
-    for shape, part in found.groupby(["hidden", "batch", "timesteps"]):
+    actual = api.machines("cpu", "gpu", results=two)
+    assert len(actual) == 2 * len(SHAPES)
+    for shape, part in actual.groupby(["hidden", "batch", "timesteps"]):
         winner = "cpu" if cpu_s(*shape) < gpu_s(*shape) else "gpu"
         assert set(part.loc[part["wins"], "run"]) == {winner}
         slower = max(cpu_s(*shape), gpu_s(*shape)) / min(cpu_s(*shape), gpu_s(*shape))
         assert part["ratio"].max() == pytest.approx(slower)
-    assert set(found["device_name"]) == {"A CPU", "A GPU"}
+    assert set(actual["device_name"]) == {"A CPU", "A GPU"}
 
 
 def test_only_shapes_that_all_have_count_and_the_rows_of_each_are_known(lstm_bench, two):
     more = rows_of(cpu_s, "onnxruntime", SHAPES[:5])
     saved(two / "other", [*rows_of(cpu_s, shapes=SHAPES[:5]), *more])
-    found = json.loads(lstm_bench("compare", "cpu", "other", "--format", "json").stdout)
-    assert (len(found["shapes"]), found["had"]) == (5, {"cpu": 24, "other": 5})
-    assert found["rows"] == {"cpu": ["pytorch"], "other": ["pytorch", "onnxruntime"]}
+    actual = json.loads(lstm_bench("compare", "cpu", "other", "--format", "json").stdout)
+    assert (len(actual["shapes"]), actual["had"]) == (5, {"cpu": 24, "other": 5})
+    assert actual["rows"] == {"cpu": ["pytorch"], "other": ["pytorch", "onnxruntime"]}
 
 
 def test_a_run_stands_with_its_fastest_row_that_can_be_deployed(tmp_path):
@@ -110,8 +110,8 @@ def test_a_run_stands_with_its_fastest_row_that_can_be_deployed(tmp_path):
     saved(tmp_path / "gpu", rows_of(gpu_s), GPU)
 
     def stands(**how):
-        found = api.machines("cpu", "gpu", results=tmp_path, **how)
-        return set(found.loc[found["run"] == "cpu", "implementation"])
+        actual = api.machines("cpu", "gpu", results=tmp_path, **how)
+        return set(actual.loc[actual["run"] == "cpu", "implementation"])
 
     assert stands() == stands(accuracy="tf32") == {"onnxruntime"}
     assert stands(accuracy="half") == stands(accuracy="any") == {"pytorch-bf16"}
@@ -121,17 +121,17 @@ def test_a_run_stands_with_its_fastest_row_that_can_be_deployed(tmp_path):
 def test_what_is_within_the_noise_of_either_machine_is_nobodys_win(tmp_path):
     for name, factor in (("a", 1.0), ("b", 1.03)):  # without controls 5% count as noise
         saved(tmp_path / name, rows_of(lambda *s, f=factor: f * cpu_s(*s)))
-    found = api.machines("a", "b", results=tmp_path)
-    assert not found["wins"].any()
-    assert set(found["verdict"]) <= {"fastest", "same", "unsure"}
+    actual = api.machines("a", "b", results=tmp_path)
+    assert not actual["wins"].any()
+    assert set(actual["verdict"]) <= {"fastest", "same", "unsure"}
 
 
 def test_the_cheapest_is_not_always_the_fastest(two):
     prices = {"cpu": 0.1, "gpu": 3.6}
-    found = api.machines("cpu", "gpu", results=two, prices=prices)
-    gpu = found[found["run"] == "gpu"]
+    actual = api.machines("cpu", "gpu", results=two, prices=prices)
+    gpu = actual[actual["run"] == "gpu"]
     assert gpu["price"].to_numpy() == pytest.approx(gpu["seconds"].to_numpy() * 1000)
-    for shape, part in found.groupby(["hidden", "batch", "timesteps"]):
+    for shape, part in actual.groupby(["hidden", "batch", "timesteps"]):
         cheaper = "cpu" if 0.1 * cpu_s(*shape) < 3.6 * gpu_s(*shape) else "gpu"
         assert set(part.loc[part["price_wins"], "run"]) == {cheaper}
 
@@ -139,8 +139,8 @@ def test_the_cheapest_is_not_always_the_fastest(two):
 def test_unlike_builds_are_known(tmp_path):
     for name, torch, seed in (("a", "2.11.0", 1), ("b", "2.13.0", 2)):
         saved(tmp_path / name, rows_of(cpu_s), versions={"torch": torch}, seed=seed)
-    found = api.machines("a", "b", results=tmp_path)
-    assert found.attrs["unlike"] == {"torch": ["2.11.0", "2.13.0"], "seed": ["1", "2"]}
+    actual = api.machines("a", "b", results=tmp_path)
+    assert actual.attrs["unlike"] == {"torch": ["2.11.0", "2.13.0"], "seed": ["1", "2"]}
 
 
 def test_a_gpu_that_copies_is_not_held_against_itself_without_but_against_a_cpu(lstm_bench, two):
@@ -156,10 +156,10 @@ def test_a_gpu_that_copies_is_not_held_against_itself_without_but_against_a_cpu(
 
 
 def test_energy_stands_beside_the_time_where_it_was_measured():
-    found = api.machines("h200-paper", "h200-ladder", results=ROOT / "results")
-    paper = found["run"] == "h200-paper"
-    assert found.loc[paper, "energy_j"].notna().all()  # of 100 timesteps
-    assert found.loc[~paper, "energy_j"].isna().all()
+    actual = api.machines("h200-paper", "h200-ladder", results=ROOT / "results")
+    paper = actual["run"] == "h200-paper"
+    assert actual.loc[paper, "energy_j"].notna().all()  # of 100 timesteps
+    assert actual.loc[~paper, "energy_j"].isna().all()
 
 
 MISTAKES = [
@@ -177,12 +177,12 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "said"), MISTAKES)
-def test_a_mistake_is_told_in_two_lines_with_exit_code_2(lstm_bench, two, words, said):
+@pytest.mark.parametrize(("words", "message"), MISTAKES)
+def test_a_mistake_is_told_in_two_lines_with_exit_code_2(lstm_bench, two, words, message):
     saved(two / "none", rows_of(cpu_s, shapes=[(7, 1, 1)]))
     done = lstm_bench("compare", *words)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) <= 2
 
 
@@ -223,9 +223,9 @@ def test_several_passes_stand_with_their_median(tmp_path):
     passes = [row("pytorch", s, *shape, pass_number=n) for n, s in ((1, 1e-3), (2, 3e-3))]
     for name in ("a", "b"):
         saved(tmp_path / name, passes)
-    found = api.machines("a", "b", results=tmp_path)
-    assert found["seconds"].tolist() == pytest.approx([2e-3, 2e-3])
-    assert not found["wins"].any()
+    actual = api.machines("a", "b", results=tmp_path)
+    assert actual["seconds"].tolist() == pytest.approx([2e-3, 2e-3])
+    assert not actual["wins"].any()
 
 
 def test_an_accuracy_that_is_none_is_refused(two):
@@ -254,8 +254,8 @@ def test_a_restless_implementation_hides_no_win_of_a_calm_one(tmp_path):
     gpu = saved(tmp_path / "gpu", [*calm, *restless], GPU, device="cuda")
     cpu = saved(tmp_path / "cpu", rows_of(lambda *shape: 1.3 * gpu_s(*shape)), {"cpu": "A CPU"})
     runs = {path.name: results.load(path) for path in (gpu, cpu)}
-    found = machines.table(machines.machines(runs))
-    of_gpu = found[found["run"] == "gpu"]
+    actual = machines.table(machines.machines(runs))
+    of_gpu = actual[actual["run"] == "gpu"]
     assert of_gpu["wins"].all()
     assert of_gpu["floor"].max() < 0.02
     assert runs["gpu"].noise.classes[2].floor == pytest.approx(0.5, abs=0.05)

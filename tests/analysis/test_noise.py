@@ -8,14 +8,14 @@ from scipy import stats
 from lstm_bench.analysis import noise
 
 
-def pairs(*found):
-    return noise.controls(cells(*doubled("x", *found)))
+def pairs(*differences):
+    return noise.controls(cells(*doubled("x", *differences)))
 
 
-def doubled(name, *found):
+def doubled(name, *differences):
     """Both sides of A/A pairs: (difference, time, spread within)."""
     rows = []
-    for number, (difference, seconds, spread) in enumerate(found):
+    for number, (difference, seconds, spread) in enumerate(differences):
         rng = np.random.default_rng(number)
         for copy in (1, 2):
             time = seconds * (1 + difference * (copy - 1))
@@ -31,9 +31,9 @@ def verdict(first, second, floor):
 
 def test_a_verdict_is_what_both_the_rounds_and_the_medians_say():
     """The words of the rounds downwards, those of the ratio to the right."""
-    floor, one = np.full(9, 0.05), np.ones((9, 10))
+    floor, ones = np.full(9, 0.05), np.ones((9, 10))
     factors, ratios = np.repeat([0.5, 1.0, 2.0], 3), np.tile([0.5, 1.0, 2.0], 3)
-    words = noise.verdicts(one, one * factors[:, None], ratios, floor)
+    words = noise.verdicts(ones, ones * factors[:, None], ratios, floor)
     assert [*words[::4]] == ["faster", "same", "slower"]
     assert [*words].count("unsure") == 6
 
@@ -41,8 +41,8 @@ def test_a_verdict_is_what_both_the_rounds_and_the_medians_say():
 @pytest.mark.parametrize(("ratio", "word"), [(1.099, "same"), (1.101, "slower"), (0.91, "same")])
 def test_a_ratio_is_beyond_the_floor_if_it_is_so_many_times_more(ratio, word):
     rounds = np.full((1, 10), 1.2 if word == "slower" else 1.0)
-    found = noise.verdicts(np.ones((1, 10)), rounds, np.array([ratio]), np.array([0.1]))
-    assert [*found] == [word]
+    actual = noise.verdicts(np.ones((1, 10)), rounds, np.array([ratio]), np.array([0.1]))
+    assert [*actual] == [word]
 
 
 def test_a_pair_whose_medians_do_not_differ_is_not_called_different():
@@ -52,7 +52,7 @@ def test_a_pair_whose_medians_do_not_differ_is_not_called_different():
 
 
 def test_a_pair_is_an_implementation_and_its_copy_at_one_shape():
-    found = noise.controls(
+    actual = noise.controls(
         cells(
             row("a", 2.0),
             row("a", 2.1, copy=2),
@@ -63,8 +63,8 @@ def test_a_pair_is_an_implementation_and_its_copy_at_one_shape():
             row("c", 5.0, copy=4),
         )
     )
-    assert list(found.time_s) == [2.0, 4.0]
-    assert list(found.difference) == pytest.approx([0.05, 0.25])
+    assert list(actual.time_s) == [2.0, 4.0]
+    assert list(actual.difference) == pytest.approx([0.05, 0.25])
 
 
 def test_what_was_not_measured_in_turns_is_no_pair():
@@ -74,27 +74,28 @@ def test_what_was_not_measured_in_turns_is_no_pair():
 
 
 def test_every_metric_has_pairs_of_its_own():
-    one = row("a", 2.0)
+    first = row("a", 2.0)
     other = row("a", 2.0, copy=2, round_throughput_s=[3.0] * 10)
     other.throughput_s = 3.0
-    assert list(noise.controls(cells(one, other), "throughput").difference) == pytest.approx([0.5])
+    (difference,) = noise.controls(cells(first, other), "throughput").difference
+    assert difference == pytest.approx(0.5)
 
 
 def test_a_machine_that_slows_down_for_some_rounds_is_no_difference():
     """Half of the rounds are a third slower, for both sides; one side is unlucky in its median."""
-    one = row("a", 1.0, rounds=[1.0, 1.3, 1.0, 1.3, 1.0])
+    first = row("a", 1.0, rounds=[1.0, 1.3, 1.0, 1.3, 1.0])
     other = row("a", 1.3, copy=2, rounds=[1.0, 1.3, 1.3, 1.3, 1.0])
-    assert list(noise.controls(cells(one, other)).difference) == [0]
+    assert list(noise.controls(cells(first, other)).difference) == [0]
 
 
 def test_pairs_of_too_few_rounds_are_held_against_each_other_as_they_are():
-    one, other = row("a", 1.0, rounds=[1.0, 1.0]), row("a", 1.1, copy=2, rounds=[1.0, 1.2])
-    assert list(noise.controls(cells(one, other)).difference) == pytest.approx([0.1])
+    first, other = row("a", 1.0, rounds=[1.0, 1.0]), row("a", 1.1, copy=2, rounds=[1.0, 1.2])
+    assert list(noise.controls(cells(first, other)).difference) == pytest.approx([0.1])
 
 
 def test_each_duration_class_has_a_noise_floor_of_its_own():
-    found = pairs(*((d / 1000, 0.01, 0.0) for d in range(1, 22)), (0.5, 5e-5, 0.0))
-    short, middle, long = noise.floors(found)
+    actual = pairs(*((d / 1000, 0.01, 0.0) for d in range(1, 22)), (0.5, 5e-5, 0.0))
+    short, middle, long = noise.floors(actual)
     assert (short.pairs, short.floor) == (1, pytest.approx(0.5))
     assert (middle.pairs, middle.floor) == (0, None)
     assert (long.pairs, long.floor) == (21, pytest.approx(0.0209))
@@ -142,9 +143,9 @@ def test_an_implementation_with_ten_pairs_has_a_floor_of_its_own():
 def test_a_floor_of_its_own_goes_by_duration_class_too():
     own = [(0.2, 5e-5, 0.0)] * 5 + [(0.01, 0.01, 0.0)] * 5
     floors = noise.floors(pairs(*own))
-    found = noise.floor_at(floors, [5e-5, 5e-4, 1.0], ["x"] * 3)
-    assert list(found) == pytest.approx([0.2, 0.2, 0.01])
-    assert list(found) == list(
+    actual = noise.floor_at(floors, [5e-5, 5e-4, 1.0], ["x"] * 3)
+    assert list(actual) == pytest.approx([0.2, 0.2, 0.01])
+    assert list(actual) == list(
         noise.floor_at(floors, [5e-5, 5e-4, 1.0])
     )  # alone it is all there is
 
@@ -155,13 +156,16 @@ def test_a_pair_of_a_restless_implementation_is_judged_by_its_own_kind():
     for own, called in ((restless, 0), (restless[1:], 3)):  # nine pairs are too few
         floors = noise.floors(noise.controls(cells(*calm, *doubled("restless", *own))))
         assert floors.classes[2].floor < 0.06
-        assert sum(one.called_different for one in floors) == called
+        assert sum(each.called_different for each in floors) == called
 
 
 def test_where_few_pairs_make_five_percent_the_floor_no_pair_within_it_is_called_different():
     few = pairs((0.001, 1.0, 1e-4), (0.03, 1.0, 1e-4), (0.001, 1.0, 1e-4))
     many = pairs(*[(0.001, 1.0, 1e-4)] * 9, (0.03, 1.0, 1e-4))
-    assert [sum(one.called_different for one in noise.floors(own)) for own in (few, many)] == [0, 1]
+    assert [sum(each.called_different for each in noise.floors(own)) for own in (few, many)] == [
+        0,
+        1,
+    ]
 
 
 ONE = [1.0, 1.01, 0.99, 1.0, 1.0, 1.01, 0.99, 1.0, 1.0, 1.0]
@@ -284,9 +288,9 @@ def test_one_lucky_shape_among_many_equal_ones_is_not_called():
 
 
 def test_rows_of_rounds_are_padded_and_what_is_no_time_is_left_out():
-    found = noise.by_round([[1.0, 2.0], [], [3.0, -1.0, 0.0]])
-    assert found.shape == (3, 3)
-    assert np.isnan(found).sum() == 6
+    actual = noise.by_round([[1.0, 2.0], [], [3.0, -1.0, 0.0]])
+    assert actual.shape == (3, 3)
+    assert np.isnan(actual).sum() == 6
     assert noise.by_round([]).shape == (0, 0)
     assert list(noise.row_median(np.array([[3.0, np.nan, 1.0], [4.0, 1.0, 2.0]]))) == [2.0, 2.0]
     assert np.isnan(noise.row_median(np.full((1, 2), np.nan))).all()

@@ -46,15 +46,15 @@ def test_the_raw_library_is_the_baseline_where_it_was_measured():
 
 
 def test_the_winner_of_a_shape_is_named_with_the_next_and_the_noise():
-    (found,) = winners(
+    (actual,) = winners(
         row("a", 1.0),
         row("b", 1.5),
         row("c", 1.2),
         row("c", 1.212, copy=2),
         row("d", 0.1, computes="lstm-skip-input"),
     )
-    assert (found["fastest"], found["next"], found["verdict"]) == ("a", "c", "slower")
-    assert found["ratio"] == pytest.approx(1.2)
+    assert (actual["fastest"], actual["next"], actual["verdict"]) == ("a", "c", "slower")
+    assert actual["ratio"] == pytest.approx(1.2)
 
 
 def contests(*rows):
@@ -64,12 +64,12 @@ def contests(*rows):
 
 
 def test_each_class_of_accuracy_has_a_winner_and_so_have_all_together():
-    found = contests(
+    actual = contests(
         *(row("full", 4.0), row("full too", 5.0), row("tf32", 3.0, precision="tf32")),
         *(row("half", 1.0, precision="fp16"), row("amp", 2.0, precision="amp-fp16")),
         row("int8", 0.5, precision="int8", check=Check(0.02, 0.02, 0.1, True)),
     )
-    assert found == [
+    assert actual == [
         ["fp32", "full", "full too", 1e-7],  # TF32 is faster and does not win fp32
         ["tf32", "tf32", None, 1e-7],
         ["half", "half", "amp", 1e-7],
@@ -83,8 +83,8 @@ def test_one_class_alone_is_told_once():
 
 
 def test_a_precision_that_nobody_knows_is_a_class_apart():
-    found = contests(row("a", 2.0), row("b", 1.0, precision="fp8"))
-    assert [one[:2] for one in found] == [["fp32", "a"], ["unknown", "b"], ["any", "b"]]
+    actual = contests(row("a", 2.0), row("b", 1.0, precision="fp8"))
+    assert [each[:2] for each in actual] == [["fp32", "a"], ["unknown", "b"], ["any", "b"]]
 
 
 def test_every_precision_that_is_checked_has_a_class():
@@ -94,7 +94,7 @@ def test_every_precision_that_is_checked_has_a_class():
 def test_the_error_is_the_winners_own_at_that_shape():
     rows = [row("a", 1.0, hidden=h, check=Check(h * 1e-6, h * 1e-6, 1e-4, True)) for h in (1, 2)]
     rows += [row("b", 2.0, hidden=h, check=Check(0.5, 0.5, 1.0, True)) for h in (1, 2)]
-    assert [one[-1] for one in contests(*rows)] == [1e-6, 2e-6]
+    assert [each[-1] for each in contests(*rows)] == [1e-6, 2e-6]
 
 
 def test_memory_is_the_most_at_any_shape_and_start_up_the_median():
@@ -104,17 +104,17 @@ def test_memory_is_the_most_at_any_shape_and_start_up_the_median():
         row("a", 1.0, hidden=h, timesteps=2, memory={"host peak": peaks[h]}, build_s=builds[h])
         for h in range(3)
     ]
-    (found,) = summary(["a"], *rows).to_dict("records")
-    assert (found["host_peak"], found["build_s"], found["step_s"]) == (900, 2.0, 0.5)
-    assert math.isnan(found["device_peak"])
+    (actual,) = summary(["a"], *rows).to_dict("records")
+    assert (actual["host_peak"], actual["build_s"], actual["step_s"]) == (900, 2.0, 0.5)
+    assert math.isnan(actual["device_peak"])
 
 
 def test_a_win_must_be_beyond_the_wider_floor_of_the_two():
     """The next one lies in a class of longer calls, which is noisier."""
     quiet = [row("q", 5e-4, hidden=n, copy=c) for n in range(20, 26) for c in (1, 2)]
     loud = [row("l", 5e-3 * c**0.1, hidden=n, copy=c) for n in range(30, 36) for c in (1, 2)]
-    found = winners(row("a", 0.98e-3), row("b", 1.03e-3), *quiet, *loud)
-    (verdict,) = [one["verdict"] for one in found if one["hidden"] == 8]
+    actual = winners(row("a", 0.98e-3), row("b", 1.03e-3), *quiet, *loud)
+    (verdict,) = [each["verdict"] for each in actual if each["hidden"] == 8]
     assert verdict == "same"
 
 
@@ -139,16 +139,16 @@ def test_a_cell_is_ok_whatever_it_was_not_measured_for():
 def test_a_shape_that_failed_in_two_passes_is_named_once():
     rows = [row("a", None, hidden=h, batch=3 - h, pass_number=p) for h in (1, 2) for p in (1, 2)]
     rows += [row("a", 1.0, hidden=1, batch=1), row("a", 1.0, hidden=2, batch=2)]
-    (found,) = summaries.failures(cells(*rows)).to_dict("records")
-    assert found["where"] == "1,2,1  2,1,1"
+    (actual,) = summaries.failures(cells(*rows)).to_dict("records")
+    assert actual["where"] == "1,2,1  2,1,1"
 
 
 def test_over_passes_the_median_pass_counts_not_the_luckiest():
     rows = []
     for number, (a, b) in enumerate([(1.00, 1.10), (1.30, 1.10), (1.35, 1.10)], 1):
         rows += [row("a", a, pass_number=number), row("b", b, pass_number=number)]
-    (found,) = winners(*rows)
-    assert (found["fastest"], found["fastest_s"], found["next_s"]) == ("b", 1.10, 1.30)
+    (actual,) = winners(*rows)
+    assert (actual["fastest"], actual["fastest_s"], actual["next_s"]) == ("b", 1.10, 1.30)
 
 
 @pytest.mark.parametrize(
@@ -159,37 +159,37 @@ def test_over_passes_the_median_pass_counts_not_the_luckiest():
     ],
 )
 def test_a_winner_that_the_rounds_do_not_bear_out_is_unsure(rows):
-    (found,) = winners(*rows)
-    assert (found["fastest"], found["verdict"]) == ("a", "unsure")
+    (actual,) = winners(*rows)
+    assert (actual["fastest"], actual["verdict"]) == ("a", "unsure")
 
 
 def test_a_win_below_the_noise_is_called_same():
-    (found,) = winners(row("a", 1.0), row("b", 1.01), row("c", 2.0), row("c", 2.1, copy=2))
-    assert found["verdict"] == "same"
+    (actual,) = winners(row("a", 1.0), row("b", 1.01), row("c", 2.0), row("c", 2.1, copy=2))
+    assert actual["verdict"] == "same"
 
 
 def test_who_is_alone_has_nobody_to_beat():
-    (found,) = winners(row("a", 1.0))
-    assert (found["fastest"], found["next"], found["verdict"]) == ("a", None, "alone")
+    (actual,) = winners(row("a", 1.0))
+    assert (actual["fastest"], actual["next"], actual["verdict"]) == ("a", None, "alone")
     assert winners(row("a", 1.0, computes="lstm-skip-input")) == []
 
 
 def test_a_shape_that_only_unequal_work_has_measured_has_no_winner():
-    found = winners(row("a", 1.0, hidden=1), row("s", 1.0, hidden=2, computes="lstm-skip-input"))
-    assert [w["hidden"] for w in found] == [1]
+    actual = winners(row("a", 1.0, hidden=1), row("s", 1.0, hidden=2, computes="lstm-skip-input"))
+    assert [w["hidden"] for w in actual] == [1]
 
 
 def lost(*rows):
     return [
-        (found["cells"], found["where"], found["reason"])
-        for found in summaries.failures(cells(*rows)).to_dict("records")
+        (actual["cells"], actual["where"], actual["reason"])
+        for actual in summaries.failures(cells(*rows)).to_dict("records")
     ]
 
 
 def test_failures_are_grouped_with_their_reason():
     rows = [row("a", None, hidden=h, status="oom", reason="full") for h in (8, 9)]
-    (found,) = summaries.failures(cells(*rows, row("b", 1.0))).to_dict("records")
-    assert found == {
+    (actual,) = summaries.failures(cells(*rows, row("b", 1.0))).to_dict("records")
+    assert actual == {
         **{"implementation": "a", "status": "oom", "cells": 2, "where": "8,1,1  9,1,1"},
         "reason": "full",
     }

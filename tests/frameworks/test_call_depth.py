@@ -64,9 +64,9 @@ def test_functions_belong_to_levels_and_unnamed_ones_to_their_callers():
         "": "ATen",
         "cudnnRNNForward": "library",
     }
-    found = call_depth.levels(tuple(names))
-    assert [frame.level for frame in found] == list(names.values())
-    assert Frame("ATen", "?") in found
+    actual = call_depth.levels(tuple(names))
+    assert [frame.level for frame in actual] == list(names.values())
+    assert Frame("ATen", "?") in actual
 
 
 def test_the_way_is_the_shortest_frequent_one_to_the_librarys_busiest_function():
@@ -137,8 +137,8 @@ def test_without_a_compiler_the_reason_stands_in_place_of_frames(monkeypatch):
         raise Unsupported("no C++ compiler")
 
     monkeypatch.setattr(native, "library", refuse)
-    found = call_depth.measure(lambda: None, lambda: None)
-    assert found == CallDepth(problem="Unsupported: no C++ compiler")
+    actual = call_depth.measure(lambda: None, lambda: None)
+    assert actual == CallDepth(problem="Unsupported: no C++ compiler")
 
 
 @pytest.mark.frameworks
@@ -165,5 +165,5 @@ def test_eager_pytorch_lies_deeper_than_libtorch_by_its_python_and_its_binding(m
     assert {frame.level for frame in eager.frames} == {"Python", "binding", *below}
     assert {frame.level for frame in direct.frames} == {"C++ API", *below}
     assert direct.frames[0].name == "torch::nn::LSTMImpl::forward"
-    shared = [[frame for frame in one.frames if frame.level in below] for one in (eager, direct)]
+    shared = [[frame for frame in each.frames if frame.level in below] for each in (eager, direct)]
     assert shared[0] == shared[1]

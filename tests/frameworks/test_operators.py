@@ -158,9 +158,9 @@ def test_a_table_that_cannot_be_whole_says_so(seen, walls, threads, word):
 
 @pytest.mark.parametrize(("calls", "made"), [(3, 4), (2, 3), (1, 1)])
 def test_the_first_call_is_thrown_away_unless_there_is_but_one(calls, made):
-    found = []
-    repeat(lambda: found.append(1), calls)
-    assert len(found) == made
+    actual = []
+    repeat(lambda: actual.append(1), calls)
+    assert len(actual) == made
 
 
 # --- a GPU's trace, made by hand
@@ -349,9 +349,9 @@ def test_a_real_gpu(name):
     host = session.operators(CALLS)
     assert host.problem == ""
     assert "wait" in {part.name for part in host.parts}
-    found = session.activities(CALLS)
-    assert found is not None
-    profile = summary(*found, session.profiler)
+    actual = session.activities(CALLS)
+    assert actual is not None
+    profile = summary(*actual, session.profiler)
     assert profile.problem == ""
     assert profile.kernels >= 1
     assert 0 < profile.busy_s <= profile.span_s <= profile.wall_s

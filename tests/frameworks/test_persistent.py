@@ -33,7 +33,7 @@ class Native:
 
 
 @pytest.fixture
-def found(monkeypatch):
+def kernel(monkeypatch):
     """The request that the kernels get, and the layer that they say is the fastest."""
     layer = kernels.Layer(Native(), "plan", SimpleNamespace(storage="fp16"), "fp16")
     layer.peak, asked = 20, []
@@ -51,9 +51,9 @@ def built(**settings):
     return problem, persistent.build(problem, ROW, Settings(device="cuda", **settings))
 
 
-def test_the_row_is_the_fastest_plan_of_its_precision(found):
+def test_the_row_is_the_fastest_plan_of_its_precision(kernel):
     problem, session = built()
-    ((call, precision, most),) = found.asked
+    ((call, precision, most),) = kernel.asked
     assert all(map(np.array_equal, vars(call).values(), problem.single))
     assert (precision, most) == ("fp16", kernels.TRIED)
     assert (session.path, session.memory, session.device_peak()) == ("plan", {"all": 10}, 20)
@@ -66,19 +66,19 @@ def test_the_row_is_the_fastest_plan_of_its_precision(found):
     ("inputs", "pinned"),
     [("device", []), ("pinned", [("keep_on_host", True)]), ("pageable", [("keep_on_host", False)])],
 )
-def test_the_row_keeps_x_and_y_where_the_settings_have_them(found, inputs, pinned):
+def test_the_row_keeps_x_and_y_where_the_settings_have_them(kernel, inputs, pinned):
     built(inputs=inputs)
-    assert found.layer.lstm.asked == pinned
+    assert kernel.layer.lstm.asked == pinned
 
 
-def test_carried_states_are_stored_as_the_layer_stores_them(found):
+def test_carried_states_are_stored_as_the_layer_stores_them(kernel):
     built(state="carried")
-    ((verb, *states),) = found.layer.lstm.asked
+    ((verb, *states),) = kernel.layer.lstm.asked
     assert verb == "carry"
     assert all(state.dtype == np.uint16 and state.shape == (2, 8) for state in states)
 
 
-def test_what_the_kernels_refuse_is_unsupported_with_their_reason(found, monkeypatch):
+def test_what_the_kernels_refuse_is_unsupported_with_their_reason(kernel, monkeypatch):
     def refuse(*_):
         raise Refused("no kernel holds it")
 

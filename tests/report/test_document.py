@@ -31,9 +31,9 @@ def test_a_document_in_every_format(golden):
 
 
 def test_tables_of_one_name_are_one_csv():
-    one = Table("t", [{"a": 1}], (number("a", "a"),))
+    first = Table("t", [{"a": 1}], (number("a", "a"),))
     other = Table("u", [{"b": 1}], (number("b", "b"),))
-    assert Document([one, other, one]).written("csv") == "a\n1\n1"
+    assert Document([first, other, first]).written("csv") == "a\n1\n1"
     assert Document(["nothing"]).written("csv") == ""
 
 

@@ -62,14 +62,14 @@ def legend(figure):
 
 def panels(figure):
     """The heat maps by title: the cells' texts and colours, by place."""
-    found = {}
+    actual = {}
     for ax in figure.axes:
         if not ax.get_title(loc="left"):
             continue  # the colour bar
         spots = {(p.get_x(), p.get_y()): colors.to_hex(p.get_fc(), True) for p in ax.patches}
         words = {tuple(np.subtract(t.get_position(), 0.5)): t.get_text() for t in ax.texts}
-        found[ax.get_title(loc="left")] = {at: (words[at], spots[at]) for at in spots}
-    return found
+        actual[ax.get_title(loc="left")] = {at: (words[at], spots[at]) for at in spots}
+    return actual
 
 
 def at(table, name, value):
@@ -139,8 +139,8 @@ def test_without_a_common_shape_rows_stand_on_their_own_and_the_figure_says_so()
 def test_the_interval_of_one_shape_has_the_order_statistics_of_its_rounds():
     """Of 15, the fourth from either side: 96.5%."""
     rounds = list(np.random.default_rng(3).lognormal(0, 0.3, 15))
-    found = figures.interval(np.array([np.median(rounds)]), [rounds], over_shapes=False)
-    assert found == pytest.approx((sorted(rounds)[3], sorted(rounds)[-4]))
+    actual = figures.interval(np.array([np.median(rounds)]), [rounds], over_shapes=False)
+    assert actual == pytest.approx((sorted(rounds)[3], sorted(rounds)[-4]))
     assert list(figures.interval(np.array([2.0]), [[2.0]], over_shapes=False)) == [2.0, 2.0]
 
 
@@ -246,10 +246,12 @@ def test_the_legend_is_ordered_as_the_lines_end_and_marks_who_computes_less():
 
 def test_a_cell_of_the_winners_names_the_fastest_and_how_far_the_next_is():
     run = run_of(grid(["deepbench-skip", "pytorch", "tf-mode0"], timesteps=(10, 100)))
-    found = panels(figures.winners(run))
-    assert list(found) == ["timesteps 10", "timesteps 100"]
-    assert len(found["timesteps 10"]) == 2 * len(BATCHES)
-    assert set(found["timesteps 10"].values()) == {("PT\n1.50x", style_of("pytorch").colour + "ff")}
+    actual = panels(figures.winners(run))
+    assert list(actual) == ["timesteps 10", "timesteps 100"]
+    assert len(actual["timesteps 10"]) == 2 * len(BATCHES)
+    assert set(actual["timesteps 10"].values()) == {
+        ("PT\n1.50x", style_of("pytorch").colour + "ff")
+    }
     assert legend(figures.winners(run)) == ["pytorch: fastest at 12 of 12"]
 
 
@@ -300,12 +302,12 @@ def test_amps_gain_is_the_time_without_it_over_the_time_with_it():
 
     run = run_of(grid(["pytorch", "pytorch-amp", "tf-mode1", "tf-mode1-amp"], seconds=seconds))
     figure = figures.amp_gain(run)
-    found = panels(figure)
-    assert list(found) == ["pytorch", "tf-mode1"]
+    actual = panels(figure)
+    assert list(actual) == ["pytorch", "tf-mode1"]
     same = [cell(name, 1.0) for name in ("pytorch", "pytorch-amp")]
     ((spot,),) = [board.values() for board in panels(figures.amp_gain(run_of(same))).values()]
     assert spot == ("(1.00)", colors.to_hex(matplotlib.colormaps["RdBu"](0.5), True))
-    slow, fast = found["tf-mode1"][0, 0], found["tf-mode1"][1, 0]
+    slow, fast = actual["tf-mode1"][0, 0], actual["tf-mode1"][1, 0]
     assert (slow[0], fast[0]) == ("0.50", "2.00")
     ends = matplotlib.colormaps["RdBu"](0.0), matplotlib.colormaps["RdBu"](1.0)
     assert (slow[1], fast[1]) == tuple(colors.to_hex(end, True) for end in ends)
@@ -319,8 +321,8 @@ def test_of_many_timesteps_amps_gain_is_the_geometric_mean():
         return 1.0 if not name.endswith("-amp") else 1 / t
 
     run = run_of(grid(["pytorch", "pytorch-amp"], timesteps=(1, 2, 4, 8, 16), seconds=seconds))
-    found = panels(figures.amp_gain(run))
-    assert {text for board in found.values() for text, _ in board.values()} == {"4.00"}
+    actual = panels(figures.amp_gain(run))
+    assert {text for board in actual.values() for text, _ in board.values()} == {"4.00"}
 
 
 def test_every_figure_is_written_twice_and_the_same_run_gives_the_same_bytes(tmp_path):

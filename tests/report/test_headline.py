@@ -98,10 +98,10 @@ def test_rows_that_ran_the_same_code_within_the_noise_share_a_win(
 
 def test_the_shipped_run_says_where_pytorch_wins_and_where_not():
     made = results.load(PAPER)
-    found = compare(made.cells, "deepbench", "pytorch")
+    actual = compare(made.cells, "deepbench", "pytorch")
     sentence = "3.0x faster at hidden 128 and 1.09x to 1.17x slower from hidden 256 up"
-    assert headline(found) == f"Against deepbench, pytorch is {sentence}"
-    text = " ".join(pair_report.document(found, [made]).written("table").split())
+    assert headline(actual) == f"Against deepbench, pytorch is {sentence}"
+    text = " ".join(pair_report.document(actual, [made]).written("table").split())
     assert f"Against deepbench, pytorch is {sentence}." in text
 
 
@@ -159,7 +159,7 @@ def test_a_row_of_one_shape_does_not_lead_those_of_all():
     shapes = [(h, n) for h in (1, 2, 3) for n in (1, 16)]
     rows = [row(name, s, *shape) for name, s in (("a", 2.0), ("b", 3.0)) for shape in shapes]
     made = run(*rows, row("rare", 1.0, 1, 1))
-    assert [(one["fastest"], one["next"]) for one in groups(made)] == [("a", "b")] * 2
+    assert [(each["fastest"], each["next"]) for each in groups(made)] == [("a", "b")] * 2
     text = run_report.document(made).written("table")
     assert "rare is the fastest at 1 shape; it has no time at 5 of 6 shapes" in text
 
@@ -174,8 +174,8 @@ def test_rows_with_gaps_stand_where_they_are_against_each_of_the_others():
 
 def test_a_sentence_on_two_rows_says_over_how_many_shapes_it_is():
     made = with_gaps(drop=1e-3, libtorch=2e-3)
-    found = compare(made.cells, "libtorch", "drop")
-    assert headline(found) == (
+    actual = compare(made.cells, "libtorch", "drop")
+    assert headline(actual) == (
         "drop is 2.0x faster than libtorch, at the 24 of 32 shapes that both have"
     )
 

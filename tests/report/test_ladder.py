@@ -46,17 +46,17 @@ def test_a_ladder_in_full(golden):
     rows += [rung("x", 5e-3, hidden=h, path="unrolled") for h in (1, 2, 3, 4)]
     rows += [rung("some", 1e-3, hidden=h) for h in (1, 2, 3)]
     rows += [rung("few", 1e-9, hidden=1), row("none", None, hidden=1)]
-    for one in rows[4:8]:
-        one.latency_s *= 1.01
+    for each in rows[4:8]:
+        each.latency_s *= 1.01
     made = run_of(*rows, defaults=["pytorch"], frameworks={"pytorch": "pytorch"})
     golden("ladder", ladder.document(made).written("table", 100))
 
 
 def test_rows_are_sorted_by_latency_and_have_what_each_costs():
     made = run_of(rung("slow", 2e-3), rung("fast", 1e-3, precision="int8"), rung("mid", 1.5e-3))
-    found = facts(made)
-    assert [one["implementation"] for one in found["ladder"]] == ["fast", "mid", "slow"]
-    first = found["ladder"][0]
+    actual = facts(made)
+    assert [each["implementation"] for each in actual["ladder"]] == ["fast", "mid", "slow"]
+    first = actual["ladder"][0]
     assert (first["latency_s"], first["accuracy"]) == (1e-3, "int8")
     assert first["ratio"] == pytest.approx(0.5)
     assert (first["host_peak"], first["import_s"], first["build_s"]) == (3 << 20, 1.5, 2.0)
@@ -94,8 +94,8 @@ def test_a_slower_row_is_named_with_the_path_that_it_took():
 
 def test_within_noise_nothing_is_slower():
     pair = [rung("pytorch", 1e-3), rung("pytorch", 1.2e-3, copy=2), rung("x", 1.1e-3)]
-    found = facts(run_of(*pair))
-    assert (found["slower"], found["unclear"]) == ({}, {"x": "1.10x"})
+    actual = facts(run_of(*pair))
+    assert (actual["slower"], actual["unclear"]) == ({}, {"x": "1.10x"})
 
 
 def test_a_profile_says_why_a_row_is_slower(tmp_path):
@@ -113,9 +113,9 @@ def test_rows_that_lack_shapes_are_listed_with_those_they_lack():
     rows = [rung(name, 1e-3, hidden=h) for name in ("a", "b") for h in (1, 2, 3, 4)]
     rows += [rung("some", 1e-3, hidden=h) for h in (1, 2, 3)]
     made = run_of(*rows, rung("few", 1e-9, hidden=1), row("none", None, hidden=1))
-    found = facts(made)
-    assert [one["implementation"] for one in found["ladder"]] == ["a", "b", "some"]
-    assert found["lacking"] == {
+    actual = facts(made)
+    assert [each["implementation"] for each in actual["ladder"]] == ["a", "b", "some"]
+    assert actual["lacking"] == {
         "some": "has no time at hidden 4 (1 of 4 shapes)",
         "few": "has no time at hidden 2, 3, 4 (3 of 4 shapes), 0.00x where it can",
         "none": "has no time at 4 of 4 shapes",

@@ -47,7 +47,7 @@ def test_each_kind_has_its_cells_its_machine_and_its_noise_floor(tmp_path):
     assert set(fast.cells["node"]) == {"c"}
     assert fast.manifest["machine"]["cpu"] == "Fast CPU"
     assert len(slow.plan.shapes) + len(fast.plan.shapes) == 24
-    floors = [max(n.floor for n in one.noise if n.floor is not None) for one in (slow, fast)]
+    floors = [max(n.floor for n in each.noise if n.floor is not None) for each in (slow, fast)]
     assert floors == pytest.approx([0.2, 0.001])
 
 
@@ -62,7 +62,7 @@ def test_a_report_of_a_mixed_run_says_so_and_splits(tmp_path, lstm_bench):
     assert "1 ms" in shown
     data = json.loads(lstm_bench("report", "--run", "r", "--format", "json").stdout)
     assert len(data["mixed"]) == 2
-    assert [(one["device_kind"], one["latency_s"]) for one in data["implementations"]] == [
+    assert [(each["device_kind"], each["latency_s"]) for each in data["implementations"]] == [
         ("Slow CPU, 2 threads", pytest.approx(0.01)),
         ("Slow CPU, 2 threads", pytest.approx(0.03)),
         ("Fast CPU, 2 threads", pytest.approx(0.001)),

@@ -40,8 +40,8 @@ def facts(document):
 
 
 def implementations(*rows, **how):
-    found = facts(run_report.document(run(*rows), **how))["implementations"]
-    return {one["implementation"]: one for one in found}
+    actual = facts(run_report.document(run(*rows), **how))["implementations"]
+    return {each["implementation"]: each for each in actual}
 
 
 def one_line(document):
@@ -68,10 +68,10 @@ def everything():
         rows += [row(name, None, *GRID[0], status="unsupported", reason="cuda only")]
     rows += [row("wrong", None, *GRID[0], status="wrong", reason="h differs")]
     rows += [row(name, None, *GRID[1], status="interrupted") for name in ("x", "y")]
-    for one in rows:
-        one.path = "cuDNN (persistent)" if one.implementation.startswith("deep") else "fused"
-    for one in rows[:12]:
-        one.warnings = ["throttled: the clock fell", "capped: x"]
+    for each in rows:
+        each.path = "cuDNN (persistent)" if each.implementation.startswith("deep") else "fused"
+    for each in rows[:12]:
+        each.warnings = ["throttled: the clock fell", "capped: x"]
     rows[20].warnings = ["slow clock: 1500 MHz", "slow clock: 1600 MHz", "disturbed: by a"]
     made = with_reference(*rows)
     made.manifest["plan"]["implementations"][1]["default_on"] = ["cpu"]
@@ -91,10 +91,10 @@ def test_the_papers_table_in_full(golden):
 
 def test_a_comparison_in_full(golden):
     rows = whole("a", "b")
-    for one in rows:  # b wins at batch 16, a at batch 1
-        if one.implementation == "b" and one.shape.batch == 16:
-            one.latency_s = 0.001
-            one.round_latency_s = [0.001] * 10
+    for each in rows:  # b wins at batch 16, a at batch 1
+        if each.implementation == "b" and each.shape.batch == 16:
+            each.latency_s = 0.001
+            each.round_latency_s = [0.001] * 10
     golden("compare", compared(*rows, row("b", None, status="oom")).written("table", 100))
 
 
@@ -110,11 +110,11 @@ def test_rates_stand_beside_the_throughput_and_say_where_a_row_saturates():
     ]
     made = run(*rows, row("alone", 1e-3, 64, 1, 10))
     document = run_report.document(made, everything=True)
-    table = next(one for one in document.tables if one.name == "implementations")
-    (column,) = [one for one in table.columns if one.heading == "saturates"]
-    shown = {one["implementation"]: column.show(one) for one in table.rows}
+    table = next(each for each in document.tables if each.name == "implementations")
+    (column,) = [each for each in table.columns if each.heading == "saturates"]
+    shown = {each["implementation"]: column.show(each) for each in table.rows}
     assert shown == {"full": "16", "hungry": ">= 256", "slow": "1", "alone": "-"}
-    ends = [(one["saturates_at"], one["largest_batch"]) for one in table.rows]
+    ends = [(each["saturates_at"], each["largest_batch"]) for each in table.rows]
     assert ends == [(16, 256), (None, 256), (1, 256), (None, None)]
     cell = made.cells.query("implementation == 'full' and batch == 16").iloc[0]
     assert cell["sequences_per_s"] == pytest.approx(16 / 2e-3)
@@ -126,16 +126,18 @@ def test_rates_stand_beside_the_throughput_and_say_where_a_row_saturates():
 def test_the_fastest_is_one_that_can_be_deployed_and_the_reference_stands_beside_it():
     made = with_reference(*whole("deepbench-best", "pytorch", "tf-mode0"), *whole("pytorch-half"))
     made.cells.loc[made.cells["implementation"] == "pytorch-half", "precision"] = "fp16"
-    found = facts(run_report.document(made))
+    actual = facts(run_report.document(made))
     keys = ("accuracy", "fastest", "wins", "next", "ratio", "reference", "reference_ratio")
     groups = {
-        tuple(group[key] for key in (*keys, "reference_beyond_noise")) for group in found["groups"]
+        tuple(group[key] for key in (*keys, "reference_beyond_noise")) for group in actual["groups"]
     }
     assert groups == {
         ("fp32", "pytorch", 4, "tf-mode0", 2.0, "deepbench-best", 2.0, True),
         ("any", "pytorch-half", 4, "pytorch", 2.0, "deepbench-best", 1.0, False),
     }
-    assert {(one["accuracy"], one["fastest"], one["reference"]) for one in found["fastest"]} == {
+    assert {
+        (each["accuracy"], each["fastest"], each["reference"]) for each in actual["fastest"]
+    } == {
         ("fp32", "pytorch", "deepbench-best"),
         ("half", "pytorch-half", None),
         ("any", "pytorch-half", "deepbench-best"),
@@ -144,7 +146,7 @@ def test_the_fastest_is_one_that_can_be_deployed_and_the_reference_stands_beside
 
 def test_where_there_is_only_the_reference_it_competes_with_itself():
     groups = facts(run_report.document(with_reference(*whole("deepbench", "deepbench-best"))))
-    assert {(one["fastest"], one["next"], one["reference"]) for one in groups["groups"]} == {
+    assert {(each["fastest"], each["next"], each["reference"]) for each in groups["groups"]} == {
         ("deepbench", "deepbench-best", None)
     }
 
@@ -158,12 +160,12 @@ def test_where_one_alone_can_be_deployed_it_is_the_fastest_of_nothing():
 
 def test_a_lead_within_the_noise_is_no_win():
     rows = whole("a", "b", factor=1.01)
-    for one in rows:  # the two of a pair differ by two percent
-        if one.copy == 2:
-            one.latency_s *= 1.02
-            one.round_latency_s = [1.02 * t for t in one.round_latency_s]
+    for each in rows:  # the two of a pair differ by two percent
+        if each.copy == 2:
+            each.latency_s *= 1.02
+            each.round_latency_s = [1.02 * t for t in each.round_latency_s]
     groups = facts(run_report.document(run(*rows)))["groups"]
-    assert [(one["fastest"], one["wins"], one["beyond_noise"]) for one in groups] == [
+    assert [(each["fastest"], each["wins"], each["beyond_noise"]) for each in groups] == [
         ("a", 0, False)
     ] * 2
 
@@ -179,10 +181,10 @@ def test_a_cell_is_uncertain_if_it_is_known_less_well_than_the_noise_floor():
     """Whatever its run stored: that it missed what was asked for says little."""
     quiet, loud = [0.010, 0.0101] * 5, [0.010, 0.013] * 5
     rows = [row("a", 0.010, hidden=h, copy=c, rounds=quiet) for h in range(1, 9) for c in (1, 2)]
-    for one in rows:  # a noise floor of two percent
-        if one.copy == 2:
-            one.round_latency_s = [1.02 * t for t in one.round_latency_s]
-        one.warnings = ["not converged: the interval of the median is wider than was asked"]
+    for each in rows:  # a noise floor of two percent
+        if each.copy == 2:
+            each.round_latency_s = [1.02 * t for t in each.round_latency_s]
+        each.warnings = ["not converged: the interval of the median is wider than was asked"]
     assert facts(run_report.document(run(*rows)))["warnings"] == {}
     document = run_report.document(run(*rows, row("b", 0.0115, rounds=loud)), everything=True)
     assert facts(document)["warnings"] == {"uncertain": 1}
@@ -204,7 +206,7 @@ def test_warnings_count_cells_with_a_time_once_and_those_that_change_belief_are_
 
 def test_a_ratio_stands_beside_an_interval_in_its_own_unit():
     rounds = [0.001 * (1 + 0.01 * (n % 3)) for n in range(10)]
-    rows = [row("a", 0.004, *shape, rounds=[4 * one for one in rounds]) for shape in GRID]
+    rows = [row("a", 0.004, *shape, rounds=[4 * each for each in rounds]) for shape in GRID]
     rows += [row("b", 0.001, *shape, rounds=rounds) for shape in GRID]
     text = one_line(compared(*rows))
     assert "b is 4.0x faster than a." in text
@@ -219,8 +221,8 @@ def test_a_comparison_as_json_has_every_shape():
 def test_names_are_none_where_a_shape_has_one_row_only():
     """Whatever pandas makes of a column of names: None has to stay one."""
     made = run(row("a", 0.002, 8), row("a", 0.002, 16), row("b", 0.003, 16))
-    found = summary.winners(summary.times(made.cells), made.noise)
-    assert list(found["next"]) == [None, "b"]
+    actual = summary.winners(summary.times(made.cells), made.noise)
+    assert list(actual["next"]) == [None, "b"]
     assert "-" in run_report.document(made).written("table")
 
 
@@ -228,9 +230,9 @@ def test_lines_that_were_lost_are_counted(tmp_path):
     folder = written(tmp_path / "r", row("a", 1.0), row("b", 1.0))
     with (folder / "records.jsonl").open("ab") as file:
         file.write(b'{"half": \n' + b"not json\n" + b'{"torn": ')
-    found = results.load(folder)
-    assert found.damaged == 2  # the torn last line may be a write that goes on right now
-    assert facts(run_report.document(found))["damaged_lines"] == 2
+    actual = results.load(folder)
+    assert actual.damaged == 2  # the torn last line may be a write that goes on right now
+    assert facts(run_report.document(actual))["damaged_lines"] == 2
 
 
 @pytest.mark.parametrize("width", [100, None])
@@ -273,15 +275,15 @@ def test_what_is_missing_breaks_no_table(rows):
 
 def pairs(made, *more, **how):
     rows = paper_table.document(made, *more, **how).tables[0].rows
-    return {(one["a"], one["b"]): one for one in rows}
+    return {(each["a"], each["b"]): each for each in rows}
 
 
 def test_the_papers_values_stand_beside_what_its_deepbench_ran_where_a_run_has_it():
-    found = pairs(run(*whole("deepbench", "pytorch")))["deepbench", "pytorch"]
-    assert (found["paper"], found["mpe"]) == (pytest.approx(-0.53, abs=0.01), -1.0)
-    found = pairs(run(*whole("deepbench", "deepbench-skip", "pytorch")))
-    assert found["deepbench-skip", "pytorch"]["paper"] == pytest.approx(-0.53, abs=0.01)
-    assert math.isnan(found["deepbench", "pytorch"]["paper"])
+    actual = pairs(run(*whole("deepbench", "pytorch")))["deepbench", "pytorch"]
+    assert (actual["paper"], actual["mpe"]) == (pytest.approx(-0.53, abs=0.01), -1.0)
+    actual = pairs(run(*whole("deepbench", "deepbench-skip", "pytorch")))
+    assert actual["deepbench-skip", "pytorch"]["paper"] == pytest.approx(-0.53, abs=0.01)
+    assert math.isnan(actual["deepbench", "pytorch"]["paper"])
 
 
 def test_what_is_left_out_is_text_in_every_format():
@@ -295,17 +297,17 @@ def test_what_is_left_out_is_text_in_every_format():
 
 def test_pairs_that_the_user_names_come_after_the_papers_and_say_if_they_are_unequal():
     half = whole("pytorch-amp", precision="amp-fp16")
-    found = pairs(run(*whole("a", "pytorch"), *half), [("a", "pytorch")])
-    assert list(found)[8] == ("a", "pytorch")
-    assert found["a", "pytorch"]["mpe"] == pytest.approx(-1.0)
-    assert found["pytorch", "pytorch-amp"]["unequal"] == ["precision"]
+    actual = pairs(run(*whole("a", "pytorch"), *half), [("a", "pytorch")])
+    assert list(actual)[8] == ("a", "pytorch")
+    assert actual["a", "pytorch"]["mpe"] == pytest.approx(-1.0)
+    assert actual["pytorch", "pytorch-amp"]["unequal"] == ["precision"]
 
 
 def test_the_mpe_of_some_shapes_is_of_these():
     rows = [row("deepbench", 1.0, hidden=h) for h in (1, 2)]
     rows += [row("pytorch", 2.0 * h, hidden=h) for h in (1, 2)]
-    found = pairs(run(*rows), conditions=["hidden=2"])["deepbench", "pytorch"]
-    assert (found["shapes"], found["mpe"]) == (1, pytest.approx(-3.0))
+    actual = pairs(run(*rows), conditions=["hidden=2"])["deepbench", "pytorch"]
+    assert (actual["shapes"], actual["mpe"]) == (1, pytest.approx(-3.0))
 
 
 # --- comparisons
@@ -327,8 +329,8 @@ def test_a_part_of_a_run_keeps_the_noise_of_the_whole():
     frame = cells(*rows)
     floors = [noise.floors(noise.controls(frame))]
     part = frame[(frame["hidden"] == 1) & (frame["copy"] == 1)]
-    found = comparison.compare(part, "a", "b", floors=floors)
-    assert list(found.shapes["verdict"]) == ["same"]
+    actual = comparison.compare(part, "a", "b", floors=floors)
+    assert list(actual.shapes["verdict"]) == ["same"]
 
 
 def test_a_report_of_some_shapes_keeps_the_noise_of_the_whole_run():
@@ -336,17 +338,17 @@ def test_a_report_of_some_shapes_keeps_the_noise_of_the_whole_run():
     made = run(*rows, row("a", 1.2, hidden=1, copy=2))
     document = run_report.document(made, conditions=["hidden>=2"])
     assert "only hidden>=2: 1 of 2 shapes" in document.written("table")
-    found = facts(document)
-    assert found["noise"][-1]["used"] == pytest.approx(0.2)  # by the pair at the other shape
-    assert (found["where"], [one["hidden"] for one in found["fastest"]]) == (["hidden>=2"], [2])
-    assert [one["ok"] for one in found["implementations"]] == [1, 1]
+    actual = facts(document)
+    assert actual["noise"][-1]["used"] == pytest.approx(0.2)  # by the pair at the other shape
+    assert (actual["where"], [each["hidden"] for each in actual["fastest"]]) == (["hidden>=2"], [2])
+    assert [each["ok"] for each in actual["implementations"]] == [1, 1]
 
 
 def test_a_row_has_a_share_of_wins_only_where_it_competes():
-    found = implementations(row("a", 2.0), row("b", 1.0), row("half", 0.1, precision="fp16"))
-    assert [one["fastest_share"] for one in found.values()] == [0.0, 1.0, None]
-    found = implementations(row("a", 1.0), row("b", 2.0), row("c", None))
-    assert [one["fastest_share"] for one in found.values()] == [1.0, 0.0, None]
+    actual = implementations(row("a", 2.0), row("b", 1.0), row("half", 0.1, precision="fp16"))
+    assert [each["fastest_share"] for each in actual.values()] == [0.0, 1.0, None]
+    actual = implementations(row("a", 1.0), row("b", 2.0), row("c", None))
+    assert [each["fastest_share"] for each in actual.values()] == [1.0, 0.0, None]
 
 
 def test_what_a_user_gets_unasked_is_known():
@@ -354,7 +356,7 @@ def test_what_a_user_gets_unasked_is_known():
     made.manifest["plan"]["implementations"][1]["default_on"] = ["cpu"]
     made.manifest["plan"]["implementations"][2]["default_on"] = ["cuda"]  # not here
     document = run_report.document(made)
-    assert [one["default"] for one in facts(document)["implementations"]] == [False, True, False]
+    assert [each["default"] for each in facts(document)["implementations"]] == [False, True, False]
     assert "\nb+ " in document.written("table")
 
 
@@ -392,8 +394,8 @@ def test_of_carried_state_the_time_of_a_step_is_shown():
         made = run(*(row(n, s, timesteps=timesteps) for n, s in (("a", 0.1), ("b", 0.2))))
         made.manifest["plan"]["settings"]["state"] = state
         (table,) = [t for t in run_report.document(made).tables if t.name == "implementations"]
-        found = [c.show(table.rows[0]) for c in table.columns if c.heading == "per step"]
-        assert found == ["10 ms"] * shown
+        actual = [c.show(table.rows[0]) for c in table.columns if c.heading == "per step"]
+        assert actual == ["10 ms"] * shown
 
 
 def test_two_runs_say_how_far_the_rows_drifted_that_both_have_alike(lstm_bench, tmp_path):
@@ -401,8 +403,8 @@ def test_two_runs_say_how_far_the_rows_drifted_that_both_have_alike(lstm_bench, 
         rows = [row(n, drift * s) for n, s in (("pytorch", 1.0), ("tf-mode0", 2.0))]
         written(tmp_path / "results" / name, *rows)
     two = ["compare", "pytorch", "pytorch", "--run", "monday", "--run", "friday"]
-    found = json.loads(lstm_bench(*two, "--format", "json").stdout)
-    assert (found["in_turns"], found["drift"]) == (False, [pytest.approx(1.45)])
+    actual = json.loads(lstm_bench(*two, "--format", "json").stdout)
+    assert (actual["in_turns"], actual["drift"]) == (False, [pytest.approx(1.45)])
     text = " ".join(lstm_bench(*two).stdout.split())
     assert "1 row that both have alike took 1.45x in the second" in text
     assert "lstm-bench grid" not in text
@@ -419,9 +421,9 @@ def test_long_text_is_cut_between_words():
 
 
 def test_the_gist_of_an_error_is_its_first_line_in_whole_words():
-    said = gist(RuntimeError("word " * 100 + "\nand a second line"))
-    assert said.endswith("word...")
-    assert len(said) <= 300
+    words = gist(RuntimeError("word " * 100 + "\nand a second line"))
+    assert words.endswith("word...")
+    assert len(words) <= 300
     assert gist(RuntimeError()) == ""
 
 

@@ -78,8 +78,8 @@ def test_a_killed_node_and_a_killed_driver_lose_nothing(nodes, typed, write_grid
     whole = typed("grid", grid, "--run", "whole", "--ray", address)
     assert whole.returncode == 0, whole.stderr
     assert keys(results / "whole") == keys(results / "plain")
-    found = [json.loads(line) for line in whole_lines(results / "whole")]
-    assert len({record["node"] for record in found}) == 3
+    actual = [json.loads(line) for line in whole_lines(results / "whole")]
+    assert len({record["node"] for record in actual}) == 3
     run = results / "killed"
     driver = start(tmp_path, "grid", grid, "--run", "killed", "--ray", address)
     wait_for(lambda: whole_lines(run))
@@ -101,15 +101,15 @@ def test_a_killed_node_and_a_killed_driver_lose_nothing(nodes, typed, write_grid
 
 def agents():
     """The processes of agents, by the name that Ray gives them."""
-    found = []
+    actual = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
                 if file.read().startswith(b"ray::RayAgent"):
-                    found.append(int(pid))
+                    actual.append(int(pid))
         except OSError:
             pass
-    return found
+    return actual
 
 
 def test_all_nodes_are_examined_before_anything_is_written(nodes, typed, write_grid, tmp_path):

@@ -99,33 +99,33 @@ def test_without_idle_power_loads_are_held_against_each_other_by_all_they_draw()
 
 def test_four_loads_resolve_net_energy_twice_as_well_as_one():
     """Each has ticks of its own, early or late by chance."""
-    one = Energy(120.0, 100.0, 0.5, 6, 1000, 1e-3)
-    four = energy.together([one] * 4)
-    assert one.net_uncertainty == pytest.approx(2 * four.net_uncertainty)
+    single = Energy(120.0, 100.0, 0.5, 6, 1000, 1e-3)
+    four = energy.together([single] * 4)
+    assert single.net_uncertainty == pytest.approx(2 * four.net_uncertainty)
 
 
 def test_energy_is_power_inside_the_load_times_seconds_per_call():
-    found = Bench().measure(window_s=1.0)
-    assert found.power_w == pytest.approx(LOAD_W, rel=0.02)
-    assert found.gross_j(CALL_S) == pytest.approx(LOAD_W * CALL_S, rel=0.02)
-    assert found.net_j == pytest.approx((LOAD_W - IDLE_W) * CALL_S, rel=0.03)
-    assert found.call_s == pytest.approx(CALL_S)
-    assert found.calls == math.ceil(1.2 / CALL_S)
-    assert (found.idle_w, found.problem) == (IDLE_W, "")
-    assert 0.8 < found.window_s < 1.2
-    assert found.ticks >= 9
-    assert not [name for name in to_json(found) if name.endswith("_j")]  # joules are derived
+    actual = Bench().measure(window_s=1.0)
+    assert actual.power_w == pytest.approx(LOAD_W, rel=0.02)
+    assert actual.gross_j(CALL_S) == pytest.approx(LOAD_W * CALL_S, rel=0.02)
+    assert actual.net_j == pytest.approx((LOAD_W - IDLE_W) * CALL_S, rel=0.03)
+    assert actual.call_s == pytest.approx(CALL_S)
+    assert actual.calls == math.ceil(1.2 / CALL_S)
+    assert (actual.idle_w, actual.problem) == (IDLE_W, "")
+    assert 0.8 < actual.window_s < 1.2
+    assert actual.ticks >= 9
+    assert not [name for name in to_json(actual) if name.endswith("_j")]  # joules are derived
 
 
 def test_idle_time_before_and_after_the_load_is_not_in_it():
     """From tick to tick around the load, as the counter invites to, far too little comes out."""
     bench = Bench()
-    found = bench.measure()
+    actual = bench.measure()
     bench.pass_time(0.3)
     ticks = bench.watch.ticks
     around = (ticks[-1].energy_j - ticks[0].energy_j) / (ticks[-1].at_s - ticks[0].at_s)
     assert around < 0.85 * LOAD_W
-    assert found.power_w == pytest.approx(LOAD_W, rel=0.03)
+    assert actual.power_w == pytest.approx(LOAD_W, rel=0.03)
 
 
 def test_a_worker_that_is_slow_to_begin_does_not_spoil_it():
@@ -135,9 +135,9 @@ def test_a_worker_that_is_slow_to_begin_does_not_spoil_it():
         bench.pass_time(0.5)
         return bench.run_load(seconds)
 
-    found = energy.measure(bench.gauge, late, IDLE_W, watching=bench.watching)
-    assert found.power_w == pytest.approx(LOAD_W, rel=0.03)
-    assert found.window_s < WINDOW_S + LEAD_S
+    actual = energy.measure(bench.gauge, late, IDLE_W, watching=bench.watching)
+    assert actual.power_w == pytest.approx(LOAD_W, rel=0.03)
+    assert actual.window_s < WINDOW_S + LEAD_S
 
 
 @pytest.mark.parametrize("window_s", [0.35, 0.5, 1.0])
@@ -156,11 +156,11 @@ def test_the_same_cell_twice_agrees_within_5_percent(window_s):
 def test_a_load_longer_than_was_asked_for_counts_in_full():
     """One call may take longer than the window."""
     bench = Bench(call_s=2.0)
-    found = bench.measure()
+    actual = bench.measure()
     assert bench.asked_s == [pytest.approx(WINDOW_S + LEAD_S)]
-    assert found.calls == 1
-    assert found.gross_j(2.0) == pytest.approx(LOAD_W * 2.0, rel=0.01)
-    assert found.window_s > 1.5
+    assert actual.calls == 1
+    assert actual.gross_j(2.0) == pytest.approx(LOAD_W * 2.0, rel=0.01)
+    assert actual.window_s > 1.5
 
 
 def test_idle_power_is_read_off_the_same_counter_and_leaves_a_load_before_it_out():
@@ -178,19 +178,19 @@ def ticks(*pairs):
 
 
 def test_the_first_tick_inside_a_load_is_dropped_and_those_outside_too():
-    found = ticks((0.9, 0), (1.05, 10), (1.15, 50), (1.25, 90), (1.99, 130), (2.01, 170))
-    assert energy.inside(found, 1.0, 2.0) == found[2:5]
-    assert energy.inside(found, 3.0, 4.0) == []
+    actual = ticks((0.9, 0), (1.05, 10), (1.15, 50), (1.25, 90), (1.99, 130), (2.01, 170))
+    assert energy.inside(actual, 1.0, 2.0) == actual[2:5]
+    assert energy.inside(actual, 3.0, 4.0) == []
 
 
 def test_fewer_than_three_ticks_are_too_short():
     two = ticks((1.0, 10), (1.1, 50))
-    found = energy.of_load(two, Load(100, 0.3), IDLE_W)
-    assert (found.gross_j(0.003), found.net_j, found.power_w) == (None, None, None)
-    assert found.net_uncertainty == math.inf
-    assert "too short to measure" in found.problem
-    assert (found.ticks, found.calls) == (2, 100)
-    assert found.call_s == pytest.approx(0.003)
+    actual = energy.of_load(two, Load(100, 0.3), IDLE_W)
+    assert (actual.gross_j(0.003), actual.net_j, actual.power_w) == (None, None, None)
+    assert actual.net_uncertainty == math.inf
+    assert "too short to measure" in actual.problem
+    assert (actual.ticks, actual.calls) == (2, 100)
+    assert actual.call_s == pytest.approx(0.003)
     three = energy.of_load([*two, Tick(1.2, 90)], Load(100, 0.3), IDLE_W)
     assert three.problem == ""
     assert three.power_w == pytest.approx(400)
@@ -207,11 +207,11 @@ def test_a_load_that_ended_early_is_too_short():
 def test_power_over_idle_below_what_the_window_leaves_open_is_not_resolved():
     """130 W over 0.3 s: a tick that is 20 ms off makes 9 W."""
     line = ticks(*((0.1 * n, 13.0 * n) for n in range(4)))
-    found = energy.of_load(line, Load(10, 0.3), idle_w=125.0)
-    assert found.net_uncertainty > 1
-    assert found.problem == ""
-    assert found.net_j == pytest.approx(5 * 0.03)
-    assert found.gross_j(0.03) == pytest.approx(130 * 0.03)
+    actual = energy.of_load(line, Load(10, 0.3), idle_w=125.0)
+    assert actual.net_uncertainty > 1
+    assert actual.problem == ""
+    assert actual.net_j == pytest.approx(5 * 0.03)
+    assert actual.gross_j(0.03) == pytest.approx(130 * 0.03)
     assert energy.of_load(line, Load(10, 0.3), idle_w=131.0).net_uncertainty == math.inf
     clear = energy.of_load(line, Load(10, 0.3), idle_w=100.0)
     assert clear.net_j == pytest.approx(0.9)
@@ -219,15 +219,15 @@ def test_power_over_idle_below_what_the_window_leaves_open_is_not_resolved():
 
 
 def test_without_idle_power_there_is_gross_energy_only():
-    found = Bench().measure(idle_w=None)
-    assert found.gross_j(CALL_S) == pytest.approx(LOAD_W * CALL_S, rel=0.03)
-    assert (found.net_j, found.net_uncertainty, found.problem) == (None, math.inf, "")
+    actual = Bench().measure(idle_w=None)
+    assert actual.gross_j(CALL_S) == pytest.approx(LOAD_W * CALL_S, rel=0.03)
+    assert (actual.net_j, actual.net_uncertainty, actual.problem) == (None, math.inf, "")
 
 
 def test_a_counter_that_goes_backwards_is_not_believed():
-    found = energy.of_load(ticks((1.0, 50), (1.1, 3), (1.2, 43)), Load(10, 0.3), IDLE_W)
-    assert found.power_w is None
-    assert "backwards" in found.problem
+    actual = energy.of_load(ticks((1.0, 50), (1.1, 3), (1.2, 43)), Load(10, 0.3), IDLE_W)
+    assert actual.power_w is None
+    assert "backwards" in actual.problem
 
 
 @pytest.mark.parametrize(
@@ -240,9 +240,9 @@ def test_a_counter_that_goes_backwards_is_not_believed():
 )
 def test_without_a_counter_no_load_is_run(driver, words):
     bench = Bench(**driver)
-    found = bench.measure()
-    assert found == Energy(problem=found.problem)
-    assert words in found.problem
+    actual = bench.measure()
+    assert actual == Energy(problem=actual.problem)
+    assert words in actual.problem
     assert bench.asked_s == []
     assert bench.idle_power() is None
 
@@ -252,15 +252,15 @@ def test_without_a_counter_no_load_is_run(driver, words):
 )
 def test_without_a_gpu_or_the_package_no_load_is_run(monkeypatch, device, words):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    found = energy.measure(open_gauge(device), lambda _: pytest.fail("no load is of use"))
-    assert words in found.problem
+    actual = energy.measure(open_gauge(device), lambda _: pytest.fail("no load is of use"))
+    assert words in actual.problem
 
 
 def test_a_gpu_that_is_lost_in_the_middle_costs_the_energy_only():
     bench = Bench(lost_at_s=0.3)
-    found = bench.measure()
-    assert found == Energy(problem=found.problem)
-    assert "GPU is lost" in found.problem
+    actual = bench.measure()
+    assert actual == Energy(problem=actual.problem)
+    assert "GPU is lost" in actual.problem
 
 
 # what is read off a record
@@ -375,6 +375,6 @@ def test_a_counter_that_hangs_is_not_asked_again(monkeypatch):
         def give_up(self):
             given_up.append(True)
 
-    found = energy.measure(Hangs(), lambda _: time.sleep(0.1))
+    actual = energy.measure(Hangs(), lambda _: time.sleep(0.1))
     over.set()
-    assert (found.problem, given_up) == ("NVML hangs", [True])
+    assert (actual.problem, given_up) == ("NVML hangs", [True])

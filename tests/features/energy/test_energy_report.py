@@ -101,8 +101,8 @@ def test_energy_is_the_median_over_the_shapes_that_all_rows_have(run_of):
 def test_utilisation_and_the_memory_clock_are_nvmls_and_an_old_record_has_neither(run_of):
     old = cell("b", SHAPES[0], 0.2)
     old.gpu.memory_mhz = old.gpu.utilisation = None
-    found = rows_of(run_of(cell("a", SHAPES[0], 0.2), old))
-    assert [(one["memory_mhz"], one["utilisation"]) for one in found] == [
+    actual = rows_of(run_of(cell("a", SHAPES[0], 0.2), old))
+    assert [(each["memory_mhz"], each["utilisation"]) for each in actual] == [
         (3201.0, 0.9),
         (None, None),
     ]
@@ -124,7 +124,7 @@ def test_rows_are_not_compared_where_the_gpu_was_another_for_some(run_of):
     same = [cell(name, SHAPES[0], 0.2, idle=watts) for name, watts in (("a", 100.0), ("b", 104.0))]
     other = [cell(name, SHAPES[1], 0.8, idle=watts) for name, watts in (("a", 100.0), ("b", 106.0))]
     run = run_of(*same, *other)
-    assert [found["gross_j"] for found in rows_of(run)] == pytest.approx([0.2, 0.2])
+    assert [actual["gross_j"] for actual in rows_of(run)] == pytest.approx([0.2, 0.2])
     assert (
         "at 1 shape the GPU was another for some rows, or much warmer (100 W and 106 W idle): rows"
         " are not compared there"
@@ -167,8 +167,8 @@ def test_some_shapes_are_shown_and_where_there_is_no_energy_how_many_others_have
         cell("a", SHAPES[1], 0.8, spread=0.5),
         Record("a", SHAPES[2], 1, 1, "ok", memory=memory),
     )
-    (found,) = json.loads(energy_report.document(run, ["batch=8"]).written("json"))["energy"]
-    assert (found["gross_j"], found["estimates"]) == (pytest.approx(0.8), 1)
+    (actual,) = json.loads(energy_report.document(run, ["batch=8"]).written("json"))["energy"]
+    assert (actual["gross_j"], actual["estimates"]) == (pytest.approx(0.8), 1)
     text = " ".join(energy_report.document(run, ["batch=32"]).written("table").split())
     assert "no energy here; the run has it at 2 other shapes" in text
 
@@ -259,14 +259,14 @@ def test_a_row_of_which_most_cells_draw_hardly_more_than_idle_has_no_net(run_of)
 
 def test_the_spread_that_is_taken_for_one_load_is_what_runs_with_several_show():
     """As study/notes/energy-repeats.md has it: root mean squares, where net energy is resolved."""
-    found = []
+    actual = []
     for name in ("h200-energy-1", "h200-energy-2"):
         records = store.read_records(REPOSITORY / "results" / name).values()
         energies = [r.energy for r in records if r.energy.net_uncertainty <= 0.1]
         spreads = [statistics.stdev(e.load_j) / e.net_j for e in energies]
-        found.append(math.sqrt(statistics.fmean(spread**2 for spread in spreads)))
-    assert [f"{spread:.1%}" for spread in found] == ["2.7%", "2.0%"]
-    assert max(found) <= energy_cells.LOAD_SPREAD
+        actual.append(math.sqrt(statistics.fmean(spread**2 for spread in spreads)))
+    assert [f"{spread:.1%}" for spread in actual] == ["2.7%", "2.0%"]
+    assert max(actual) <= energy_cells.LOAD_SPREAD
 
 
 def test_without_idle_power_gross_is_power_times_time(run_of):

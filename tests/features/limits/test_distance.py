@@ -73,21 +73,21 @@ def distances(run, machine):
     """Every cell of a run on this machine: name, shape, and how many times the limit it takes."""
     cells = results.load(RUNS / run).cells
     cells = cells[(cells["status"] == "ok") & (cells["device"] == machine)]
-    limits, found = CPU if run == "cpu-neoverse" else measured(run), []
+    limits, actual = CPU if run == "cpu-neoverse" else measured(run), []
     for cell in cells.itertuples():
         shape = Shape(cell.hidden, cell.batch, cell.timesteps, cell.input_size)
         for metric in ("latency", "throughput", "device"):
             seconds = getattr(cell, f"{metric}_s")
             if seconds == seconds:
                 limit = limit_of(limits, shape, ACCURACY[cell.precision], cell.computes, metric)
-                found.append((seconds / limit.seconds, metric, cell.implementation, shape))
-    return found
+                actual.append((seconds / limit.seconds, metric, cell.implementation, shape))
+    return actual
 
 
 @pytest.mark.parametrize("run", [run for run in shipped() if run.startswith(("h200", "cpu"))])
 def test_no_cell_of_a_shipped_run_is_below_the_limit(run):
-    found = distances(run, "cuda" if run.startswith("h200") else "cpu")
-    assert min(found, key=lambda one: one[0])[0] >= 1, min(found, key=lambda one: one[0])
+    actual = distances(run, "cuda" if run.startswith("h200") else "cpu")
+    assert min(actual, key=lambda each: each[0])[0] >= 1, min(actual, key=lambda each: each[0])
 
 
 def test_the_limit_is_near_what_was_reached():
@@ -127,7 +127,7 @@ def test_a_report_says_how_far_each_row_is_and_what_binds():
     facts = json.loads(run_report.document(run).written("json"))
     over = {row["implementation"]: row["over_limit"] for row in facts["implementations"]}
     assert over == pytest.approx({"near": 2.0, "far": 8.0, "elsewhere": None, "unheard-of": None})
-    assert [one["binds"] for one in facts["shape_limits"]] == ["arithmetic", "arithmetic"]
+    assert [each["binds"] for each in facts["shape_limits"]] == ["arithmetic", "arithmetic"]
     assert facts["shape_limits"][0]["rows"] == pytest.approx({"near": 2.0, "far": 8.0})
     assert store.limits_of(facts) == CPU
 
@@ -152,8 +152,8 @@ def test_the_page_shows_where_each_row_stands_at_each_shape():
 
 def test_the_figure_has_a_line_of_dots_per_row_the_nearest_first(tmp_path):
     sizes = ((64, 1, 5), (256, 16, 5))
-    rows = [twice_the_limit("far", *one, times=8.0) for one in sizes]
-    rows += [twice_the_limit("near", *one) for one in sizes]
+    rows = [twice_the_limit("far", *each, times=8.0) for each in sizes]
+    rows += [twice_the_limit("near", *each) for each in sizes]
     (figure,) = limits_figure.drawn(limited(*rows)).values()
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["near", "far"]
     assert [len(dots.get_offsets()) for dots in figure.axes[0].collections] == [2, 2]
@@ -263,9 +263,9 @@ def test_a_stack_is_at_least_its_slowest_layer_and_its_work_both_directions_one_
         shape = Shape(*sizes, sizes[0], layers, directions, lengths)
         return limit_of(H200, shape, accuracy, metric="device")
 
-    one, stack, both = seconds(), seconds(4), seconds(4, 2)
-    assert stack.seconds >= max(one.seconds, 4 * one.arithmetic_s)
-    assert stack.seconds <= 4 * one.seconds * (1 + 1e-9)
-    assert both.seconds >= 4 * one.seconds * (1 - 1e-9)
+    layer, stack, both = seconds(), seconds(4), seconds(4, 2)
+    assert stack.seconds >= max(layer.seconds, 4 * layer.arithmetic_s)
+    assert stack.seconds <= 4 * layer.seconds * (1 + 1e-9)
+    assert both.seconds >= 4 * layer.seconds * (1 - 1e-9)
     assert both.arithmetic_s >= 2 * stack.arithmetic_s
     assert seconds(4, 2, "0.1-1").seconds <= both.seconds

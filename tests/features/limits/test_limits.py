@@ -51,13 +51,13 @@ def gpu(library, monkeypatch):
 
 
 def test_a_gpu_is_measured_whole(gpu):
-    found = measuring.measure("cuda", 1)
-    assert sorted(found.exchange_s) == [1, 2, 4, 8, 16, 32, 64, 128, 132]
-    assert found.matrix_flops["half"] == 4 * found.matrix_flops["tf32"] == 2 * 8192**3
-    assert [level.name for level in found.levels][1:] == ["L2", "HBM"]
-    assert found.levels[0].bytes == 132 * (4 * 65536 + H200["shared_bytes"])
-    assert found.taken_in >= found.levels[1].bytes_per_s
-    assert min(*found.exchange_s.values(), *found.cell_s.values(), found.call_s) > 0
+    actual = measuring.measure("cuda", 1)
+    assert sorted(actual.exchange_s) == [1, 2, 4, 8, 16, 32, 64, 128, 132]
+    assert actual.matrix_flops["half"] == 4 * actual.matrix_flops["tf32"] == 2 * 8192**3
+    assert [level.name for level in actual.levels][1:] == ["L2", "HBM"]
+    assert actual.levels[0].bytes == 132 * (4 * 65536 + H200["shared_bytes"])
+    assert actual.taken_in >= actual.levels[1].bytes_per_s
+    assert min(*actual.exchange_s.values(), *actual.cell_s.values(), actual.call_s) > 0
 
 
 def test_a_wait_without_end_is_an_error(gpu):
@@ -81,13 +81,13 @@ def cpu():
 
 
 def test_a_cpu_is_measured_with_the_threads_of_a_run(cpu):
-    found = cpu
-    assert (found.device, found.cores, sorted(found.exchange_s)) == ("cpu", 2, [1, 2])
-    assert found.vector_flops > 0
-    rates = [level.bytes_per_s for level in found.levels]
+    actual = cpu
+    assert (actual.device, actual.cores, sorted(actual.exchange_s)) == ("cpu", 2, [1, 2])
+    assert actual.vector_flops > 0
+    rates = [level.bytes_per_s for level in actual.levels]
     assert rates == sorted(rates, reverse=True)
     known = measuring._caches(2)  # not every machine says what caches it has
-    assert [level.name for level in found.levels] == ([*known, "memory"] if known else ["caches"])
+    assert [level.name for level in actual.levels] == ([*known, "memory"] if known else ["caches"])
 
 
 def cache(folder, level, size, cpus, kind="Unified"):
@@ -131,7 +131,7 @@ def test_a_run_keeps_the_limits_of_its_machine(lstm_bench, write_grid, tmp_path,
 
 def test_the_best_of_both_times_counts(lstm_bench, write_grid, tmp_path, monkeypatch, cpu):
     """Neighbours that slow a machine down as a run starts must not lower its limits."""
-    slower = [dataclasses.replace(one, bytes_per_s=one.bytes_per_s / 2) for one in cpu.levels]
+    slower = [dataclasses.replace(each, bytes_per_s=each.bytes_per_s / 2) for each in cpu.levels]
     slow = dataclasses.replace(
         cpu,
         vector_flops=cpu.vector_flops / 2,

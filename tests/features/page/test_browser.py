@@ -315,8 +315,8 @@ def test_the_keyboard_alone_reaches_everything(open_page):
     seen = tab.evaluate("window.stops")
     assert not [stop for stop in seen if stop.endswith("false")]
     for stop in ("figures select", "figures button", "figures g", "cells button", "pairs select"):
-        assert any(found.startswith(stop) for found in seen), stop
-    assert any(found.startswith("data-files button") for found in seen)
+        assert any(actual.startswith(stop) for actual in seen), stop
+    assert any(actual.startswith("data-files button") for actual in seen)
 
 
 def test_arrow_keys_walk_through_the_points_and_enter_works_keys(open_page):

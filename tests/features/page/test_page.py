@@ -45,8 +45,8 @@ def text(run):
 
 def data_of(text):
     """The page's embedded data, as a browser reads them."""
-    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
-    return json.loads(found)
+    (actual,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    return json.loads(actual)
 
 
 def assets():
@@ -178,9 +178,9 @@ def test_a_metric_that_was_not_measured_is_not_offered(text):
 def test_every_ordered_pair_has_the_statistics_of_compare(run, text):
     data = data_of(text)
     names = [row["name"] for row in data["implementations"]]
-    found = {(names[p["a"]], names[p["b"]]): p for p in data["pairs"]}
-    assert set(found) == {(a, b) for a in TIMES for b in TIMES if a != b}
-    for (a, b), pair in found.items():
+    actual = {(names[p["a"]], names[p["b"]]): p for p in data["pairs"]}
+    assert set(actual) == {(a, b) for a in TIMES for b in TIMES if a != b}
+    for (a, b), pair in actual.items():
         both = comparison.compare(run.cells, a, b, across=None)
         groups = [both.group(), *(g for axis in SHAPE[:3] for g in both.along(axis))]
         assert [(g[0], g[1], g[2]) for g in pair["groups"]] == [
@@ -212,8 +212,8 @@ def test_of_a_large_run_only_pairs_with_the_baseline_are_compared(run, monkeypat
 def test_winners_are_told_by_class_of_accuracy_and_as_the_report_has_them(text, run):
     data = data_of(text)
     classes = [(won["metric"], won["accuracy"]) for won in data["winners"]]
-    said = ("fp32", "half precision", "any precision")
-    assert classes == [(m, p) for m in ("latency", "throughput") for p in said]
+    words = ("fp32", "half precision", "any precision")
+    assert classes == [(m, p) for m in ("latency", "throughput") for p in words]
     names = [row["name"] for row in data["implementations"]]
     assert {names[i] for i in data["winners"][0]["fastest"]} == {"pytorch"}  # can be deployed
     assert {names[i] for i in data["winners"][0]["reference"]} == {"deepbench"}
@@ -287,8 +287,8 @@ def test_features_add_tables_data_and_scripts_and_any_may_be_gone(run, monkeypat
 
 
 def test_tables_of_one_name_are_one_with_the_texts_around_them():
-    one, other = (document("doubt", (name, n)) for name, n in (("a", 1), ("b", None)))
-    both = Document(["the run", "all shapes", *one.parts[1:2], *other.parts[1:]])
+    first, other = (document("doubt", (name, n)) for name, n in (("a", 1), ("b", None)))
+    both = Document(["the run", "all shapes", *first.parts[1:2], *other.parts[1:]])
     (section,) = sections.sections_of(both)
     assert section["notes"] == ["All shapes", "Doubt"]
     assert section["columns"] == [["of", False], ["doubt", False], ["n", True]]

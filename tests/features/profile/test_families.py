@@ -87,7 +87,7 @@ def part(name, count=1.0, kind="kernel"):
 
 
 def families_of(timesteps, *parts):
-    return families([part(*one) for one in parts], timesteps)
+    return families([part(*each) for each in parts], timesteps)
 
 
 @pytest.mark.parametrize(("name", "family"), KERNELS)

@@ -44,12 +44,12 @@ def line_of(text, start):
 
 
 def test_the_split_is_latency_busy_gap_and_host():
-    one = Split(cell("a"), profile(busy=200e-6, wall=1e-3, kernel_s=150e-6))
-    assert one.host_s == pytest.approx(800e-6)
-    assert one.gap_s == pytest.approx(700e-6)
-    assert (one.active, one.moving, one.idle) == pytest.approx((0.15, 0.05, 0.8))
-    assert one.active + one.moving + one.idle == pytest.approx(1)
-    assert one.launching == pytest.approx(0.051)
+    split = Split(cell("a"), profile(busy=200e-6, wall=1e-3, kernel_s=150e-6))
+    assert split.host_s == pytest.approx(800e-6)
+    assert split.gap_s == pytest.approx(700e-6)
+    assert (split.active, split.moving, split.idle) == pytest.approx((0.15, 0.05, 0.8))
+    assert split.active + split.moving + split.idle == pytest.approx(1)
+    assert split.launching == pytest.approx(0.051)
 
 
 def test_a_row_is_the_median_over_the_shapes_that_all_rows_have(tmp_path):
@@ -85,8 +85,8 @@ def test_a_report_in_full(tmp_path, golden, all_of_it):
 
 
 def test_what_a_graph_takes_to_launch_is_not_known():
-    one = Split(cell("graph"), profile(launches=1.0, launch_s=0.9e-3))
-    assert one.launching != one.launching
+    split = Split(cell("graph"), profile(launches=1.0, launch_s=0.9e-3))
+    assert split.launching != split.launching
 
 
 def test_the_parts_of_each_row_come_with_family_and_share(tmp_path):
@@ -125,9 +125,9 @@ def test_profiling_that_slowed_calls_is_said_in_figures(tmp_path):
 
 
 def test_the_split_adds_up_to_the_latency(tmp_path):
-    (one,) = data(tmp_path, (cell("a"), profile(wall=1.3e-3)))["cells"]
+    (facts,) = data(tmp_path, (cell("a"), profile(wall=1.3e-3)))["cells"]
     pieces = ("busy_s", "gap_s", "around_s", "unexplained_s")
-    assert sum(one[piece] for piece in pieces) == pytest.approx(one["latency_s"])
+    assert sum(facts[piece] for piece in pieces) == pytest.approx(facts["latency_s"])
 
 
 def test_a_cell_busy_for_longer_than_its_call_is_busy_all_the_time(tmp_path):
@@ -150,15 +150,15 @@ def test_a_profile_with_a_problem_is_never_shown(tmp_path):
         (cell("d", status="oom", latency=None), profile()),
         (cell("e"), profile(wall=0.0)),
     ]
-    found = data(tmp_path, *whole("good"), *bad)
-    assert found["left_out"] == {
+    actual = data(tmp_path, *whole("good"), *bad)
+    assert actual["left_out"] == {
         "the profiler lost some records": 2,
         "the kernels per call are no whole number: lost": 1,
         "the profile has no times": 1,
         "the cell has no time": 1,
         "the profiled call has no time": 1,
     }
-    assert [row["implementation"] for row in found["where"]] == ["good"]
+    assert [row["implementation"] for row in actual["where"]] == ["good"]
     assert "latency" not in written(tmp_path / "only", *bad)
 
 
@@ -192,10 +192,10 @@ def test_parts_are_sorted_as_asked(sort, order):
 
 
 def test_one_cell_in_full(golden):
-    found = profile(wall=1.21e-3)
-    found.depth = CallDepth(WAY, stacks=30, of=40)
+    actual = profile(wall=1.21e-3)
+    actual.depth = CallDepth(WAY, stacks=30, of=40)
     warned = cell("pytorch", warnings=["disturbed: another process took the cores during a block"])
-    made = {"cell-gpu": (warned, found), "cell-cpu": (cell("pytorch"), operators())}
+    made = {"cell-gpu": (warned, actual), "cell-cpu": (cell("pytorch"), operators())}
     for name, (record, kept) in made.items():
         document = kernel_report.cell_document(record, kept, top=2)
         golden(name, document.written("table", 100))
@@ -227,23 +227,23 @@ def test_one_cell_has_a_line_for_each_grid_and_block_of_a_kernel(tmp_path):
 
 
 def test_one_cell_with_a_problem_shows_nothing_else():
-    found = kernel_report.cell_document(cell("a"), profile(problem="the profiler saw no kernel"))
-    assert found.tables == []
-    assert "the profiler saw no kernel" in found.written("table")
+    actual = kernel_report.cell_document(cell("a"), profile(problem="the profiler saw no kernel"))
+    assert actual.tables == []
+    assert "the profiler saw no kernel" in actual.written("table")
 
 
 def test_the_way_into_the_library_is_known_level_by_level():
-    found = operators()
-    found.depth = CallDepth(WAY, stacks=30, of=40)
-    rows = json.loads(kernel_report.cell_document(cell("a"), found).written("json"))["depth"]
+    actual = operators()
+    actual.depth = CallDepth(WAY, stacks=30, of=40)
+    rows = json.loads(kernel_report.cell_document(cell("a"), actual).written("json"))["depth"]
     assert [row["level"] for row in rows] == ["Python", "dispatcher", "library"]
     assert [name for row in rows for name in row["names"]] == [frame.name for frame in WAY]
 
 
 def test_a_depth_that_is_not_known_says_why():
-    found = operators()
-    found.depth = CallDepth(problem="no C++ compiler")
-    text = kernel_report.cell_document(cell("pytorch"), found).written("table")
+    actual = operators()
+    actual.depth = CallDepth(problem="no C++ compiler")
+    text = kernel_report.cell_document(cell("pytorch"), actual).written("table")
     assert "call depth not measured: no C++ compiler" in text
 
 
@@ -256,9 +256,9 @@ def test_the_way_into_the_library_is_kept_with_the_run(tmp_path):
 
 
 def test_operators_of_a_gpu_row_are_shown_as_operators():
-    found = operators()
-    found.device = "cuda"
-    text = kernel_report.cell_document(cell("pytorch"), found).written("table")
+    actual = operators()
+    actual.device = "cuda"
+    text = kernel_report.cell_document(cell("pytorch"), actual).written("table")
     assert line_of(text, "name").split() == [
         *("name", "family", "calls", "self", "total", "share", "memory")
     ]
@@ -295,8 +295,8 @@ def test_every_format_takes_it_and_the_table_fits_a_page(tmp_path, form):
     assert text
     if form == "table":
         assert max(map(len, text.splitlines())) <= 100
-        one = kernel_report.cell_document(*cells[0]).written("table")
-        assert max(map(len, one.splitlines())) <= 100
+        text = kernel_report.cell_document(*cells[0]).written("table")
+        assert max(map(len, text.splitlines())) <= 100
 
 
 def test_the_page_has_its_tables_with_all_parts_in_one(tmp_path):

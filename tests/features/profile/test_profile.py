@@ -66,9 +66,9 @@ class Gpu:
 def gpu(library, monkeypatch):
     """A machine with a GPU and CUPTI."""
     monkeypatch.setattr(cupti, "find", lambda: library)
-    found = Gpu(library)
-    yield found
-    assert not found.attached, "somebody still listens"
+    actual = Gpu(library)
+    yield actual
+    assert not actual.attached, "somebody still listens"
 
 
 @pytest.fixture

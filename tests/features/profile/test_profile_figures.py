@@ -26,13 +26,13 @@ def run(folder, *names, **more):
 def bars(figure):
     """The segments of each bar: colour, from, width."""
     (ax,) = figure.axes
-    found = {label.get_text(): [] for label in ax.get_yticklabels()}
-    names = list(found)
+    actual = {label.get_text(): [] for label in ax.get_yticklabels()}
+    names = list(actual)
     for patch in ax.patches:
         place = round(patch.get_y() + patch.get_height() / 2)
         segment = (colors.to_hex(patch.get_fc()), patch.get_x(), patch.get_width())
-        found[names[place]].append(segment)
-    return found
+        actual[names[place]].append(segment)
+    return actual
 
 
 def texts(figure):
@@ -41,34 +41,34 @@ def texts(figure):
 
 def test_a_bar_is_the_busy_time_by_family_at_the_middle_shape(tmp_path):
     figure = profile_figures.drawn(run(tmp_path, "deepbench", "pytorch"))["kernel-families"]
-    found = bars(figure)
-    assert list(found) == ["deepbench", "pytorch"]
+    actual = bars(figure)
+    assert list(actual) == ["deepbench", "pytorch"]
     colours = [profile_figures.COLOURS[f] for f in ("recurrent GEMM", "input GEMM", "cell")]
-    assert [segment[0] for segment in found["pytorch"]] == colours
-    assert [segment[2] for segment in found["pytorch"]] == pytest.approx([0.6, 0.1, 0.3])
+    assert [segment[0] for segment in actual["pytorch"]] == colours
+    assert [segment[2] for segment in actual["pytorch"]] == pytest.approx([0.6, 0.1, 0.3])
     assert any("at 128,1,10" in text for text in texts(figure))
     assert texts(figure).count("200 us / 1 ms") == 2
 
 
 def test_activity_is_shares_of_the_latency_that_add_up(tmp_path):
     made = run(tmp_path, "deepbench", busy=0.5e-3, kernel_s=0.4e-3)
-    (found,) = bars(profile_figures.drawn(made)["gpu-activity"]).values()
-    assert [segment[2] for segment in found] == pytest.approx([0.4, 0.1, 0.5])
-    assert [segment[0] for segment in found] == list(profile_figures.ACTIVITY.values())
+    (actual,) = bars(profile_figures.drawn(made)["gpu-activity"]).values()
+    assert [segment[2] for segment in actual] == pytest.approx([0.4, 0.1, 0.5])
+    assert [segment[0] for segment in actual] == list(profile_figures.ACTIVITY.values())
 
 
 def test_a_device_that_was_busy_for_longer_than_the_latency_has_no_idle_time(tmp_path):
     made = run(tmp_path, "a", busy=1.2e-3)
-    (found,) = bars(profile_figures.drawn(made)["gpu-activity"]).values()
-    assert [segment[2] for segment in found] == pytest.approx([1.0])
+    (actual,) = bars(profile_figures.drawn(made)["gpu-activity"]).values()
+    assert [segment[2] for segment in actual] == pytest.approx([1.0])
 
 
 def test_a_cpu_has_its_operators_by_family(tmp_path):
     made = run_of(tmp_path / "run", (cell("pytorch", device="cpu"), operators()), device="cpu")
     figures = profile_figures.drawn(made)
     assert list(figures) == ["operator-families"]
-    (found,) = bars(figures["operator-families"]).values()
-    assert [segment[2] for segment in found] == pytest.approx([0.75, 0.125, 0.125])
+    (actual,) = bars(figures["operator-families"]).values()
+    assert [segment[2] for segment in actual] == pytest.approx([0.75, 0.125, 0.125])
 
 
 def test_what_cannot_be_trusted_is_not_drawn(tmp_path):

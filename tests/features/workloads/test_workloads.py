@@ -75,8 +75,8 @@ def test_a_grid_walks_layers_directions_and_lengths(lstm_bench, reported):
     reported(**AXES, **more)
     done = lstm_bench("compare", "fake", "slow", "--format", "json")
     shapes = {
-        Shape(**{axis: one[axis] for axis in vars(NAMES["512,16,25"])})
-        for one in json.loads(done.stdout)["shapes"]
+        Shape(**{axis: each[axis] for axis in vars(NAMES["512,16,25"])})
+        for each in json.loads(done.stdout)["shapes"]
     }
     assert {(s.layers, s.directions, s.lengths) for s in shapes} == {
         (layers, directions, "0.5-1") for layers in (1, 2) for directions in (1, 2)
@@ -109,18 +109,18 @@ def test_a_run_without_workloads_says_how_to_measure_some(lstm_bench, reported):
 
 
 @pytest.mark.parametrize(
-    ("workloads", "said"),
+    ("workloads", "message"),
     [
         ({"a": {"cpu": "8,1,1", "batch": 3}}, "workloads.a: found unknown key 'batch'"),
         ({"a": {"cpu": "8,1"}}, "workloads.a: found '8,1'"),
         ({"a": "8,1,1"}, "workloads.a: found '8,1,1', expected cuda, cpu, source, step_s"),
     ],
 )
-def test_a_wrong_workload_is_named(lstm_bench, write_grid, workloads, said):
+def test_a_wrong_workload_is_named(lstm_bench, write_grid, workloads, message):
     path = write_grid(workloads=workloads, device="cpu", **NO_AXES)
     done = lstm_bench("grid", path)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_every_shipped_workload_can_be_measured_and_says_where_it_was_read():
@@ -130,13 +130,13 @@ def test_every_shipped_workload_can_be_measured_and_says_where_it_was_read():
         on: grid.plan({**data, "device": on}, file, device=on, threads=2) for on in ("cpu", "cuda")
     }
     assert not plans["cuda"].left_out
-    assert {one.name for one in plans["cpu"].workloads} | {*plans["cpu"].left_out} == {
-        one.name for one in plans["cuda"].workloads
+    assert {each.name for each in plans["cpu"].workloads} | {*plans["cpu"].left_out} == {
+        each.name for each in plans["cuda"].workloads
     }
-    for one in (*plans["cpu"].workloads, *plans["cuda"].workloads):
-        assert one.source
-    for one in plans["cpu"].workloads:
-        assert one.step_s * one.shape.timesteps <= 2.01
+    for each in (*plans["cpu"].workloads, *plans["cuda"].workloads):
+        assert each.source
+    for each in plans["cpu"].workloads:
+        assert each.step_s * each.shape.timesteps <= 2.01
 
 
 def test_a_workload_is_named_where_a_shape_is_asked_for():
