@@ -25,6 +25,7 @@ WANTED = (
     "FILE.py:NAME such as my_model.py:build, where build() returns a model, with an nn.LSTM that it"
     " calls, and a tuple of its inputs"
 )
+OTHER = "another interpreter is named by --python pytorch=PATH"
 
 
 @click.command()
@@ -36,6 +37,7 @@ WANTED = (
     "--implementations",
     "rows",
     metavar="A,B",
+    default="",
     help="Measure these, beside PyTorch's; default: all installed rows of the same accuracy.",
 )
 @options.device
@@ -64,10 +66,13 @@ def model(target: str, form: str | None, output: str | None, **given: Any) -> in
     from lstm_bench.driver import machine, preflight
     from lstm_bench.features.your_model import gains
     from lstm_bench.features.your_model.layer import Layer
+    from lstm_bench.frameworks import find
     from lstm_bench.model.types import Settings
+    from lstm_bench.runs import nodes
     from lstm_bench.runs.choice import RunOptions
 
     options.check_folder(output)
+    rows = [find(row, "--implementations").name for row in filter(None, given["rows"].split(","))]
     pythons = preflight.environments(given["pythons"])
     settings = Settings(options.device_for(given["device"]), given["threads"] or machine.threads())
     sampling = sampling_flags({}, given["fast"], False, False)
@@ -75,7 +80,7 @@ def model(target: str, form: str | None, output: str | None, **given: Any) -> in
         answer = _examined(target, settings, pythons, sampling, given["replace"])
     layers = [Layer(**each) for each in answer.pop("layers")]
     file = Path(f"{Path(target.rpartition(':')[0]).stem}-layers.yaml")
-    data = gains.grid(target, layers, settings, pythons, given["rows"] or "")
+    data = gains.grid(target, layers, settings, pythons, rows)
     measured, code = None, DONE
     if data["workloads"]:
         head = f"# The LSTMs of {target}, by `lstm-bench model`.\n"
@@ -87,7 +92,8 @@ def model(target: str, form: str | None, output: str | None, **given: Any) -> in
         if session.interrupted:
             sys.exit(session.code)
         measured, code = results.load(session.folder), session.code
-    title = f"{target} on {machine.kind().brief}, torch {answer['torch']}"
+    on = nodes.kind_of(machine.fingerprint(), settings).brief
+    title = f"{target} on {on}, torch {answer['torch']}"
     options.write(gains.document(title, layers, answer, measured), form, output)
     return code
 
@@ -96,27 +102,28 @@ def _examined(
     target: str, settings: Settings, pythons: Mapping[str, str], sampling: Any, replaced: bool
 ) -> dict[str, Any]:
     """The answer of the process that runs the model."""
-    from lstm_bench.driver import worker_pool
+    from lstm_bench.driver import preflight, worker_pool
     from lstm_bench.frameworks import FRAMEWORKS
     from lstm_bench.model.types import Sampling, dumps, to_json
+    from lstm_bench.runs.plan import Plan
 
     file, _, name = target.rpartition(":")
     if not Path(file).is_file() or not name.isidentifier():
         raise LstmBenchError(f"found {target!r}, expected {WANTED}")
+    sampled = replace(Sampling(), **sampling)
+    preflight.device(Plan(name, (), (), settings, sampled))
     python, pytorch = worker_pool.interpreter("pytorch", pythons), FRAMEWORKS["pytorch"]
-    other = "another interpreter is named by --python pytorch=PATH"
     if lacks := worker_pool.probe(python, pytorch)["missing"]:
-        raise LstmBenchError(f"no {', '.join(lacks)} in {python}: {pytorch.install}; {other}")
-    asked = {"file": file, "name": name, "replace": replaced}
-    asked |= {"sampling": to_json(replace(Sampling(), **sampling))}
+        raise LstmBenchError(f"no {', '.join(lacks)} in {python}: {pytorch.install}; {OTHER}")
+    asked = {"file": file, "name": name, "replace": replaced, "sampling": to_json(sampled)}
     asked |= {"device": settings.device, "threads": settings.threads}
     with tempfile.TemporaryDirectory(prefix="lstm-bench-") as folder:
         reply = Path(folder, "reply.json")
         command = worker_pool.with_package(python, CHILD, dumps(asked), str(reply))
-        environment = {"KINETO_LOG_LEVEL": "99", **worker_pool.environment(settings)}
-        done = subprocess.run(command, env=environment)
+        quietly = {"KINETO_LOG_LEVEL": "99"}  # the profiler's own lines
+        done = subprocess.run(command, env=quietly | worker_pool.environment(settings))
         crash = {"error": f"its process ended with exit code {done.returncode}"}
         answer: dict[str, Any] = json.loads(reply.read_text()) if reply.exists() else crash
     if "error" in answer:
-        raise LstmBenchError(f"{target}: {answer['error']}\nexpected {WANTED}; {other}")
+        raise LstmBenchError(f"{target}: {answer['error']}\nexpected {WANTED}; {OTHER}")
     return answer

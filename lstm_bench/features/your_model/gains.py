@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from lstm_bench.analysis.noise import METRICS, SHAPE, floor_at
 from lstm_bench.analysis.results import REFERENCES, Run
 from lstm_bench.analysis.summary import accuracy
-from lstm_bench.driver.worker_pool import interpreter, probe
+from lstm_bench.driver import doctor
 from lstm_bench.features.your_model.layer import Layer
-from lstm_bench.frameworks import IMPLEMENTATIONS, framework_of
+from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.shape import parsed
 from lstm_bench.model.types import Settings
@@ -22,7 +22,7 @@ from lstm_bench.report.document import Document, Table, number, paragraph, text
 
 COLUMNS = [
     text("layer", "name"),
-    text("shape", "shape", lambda shape: clipped(shape, 24) or "-"),
+    text("shape", "shape", lambda shape: clipped(shape, 32) or "-"),
     text("state", "state", lambda state: state or "never called"),
     text("lengths", "lengths"),
     number("calls", "calls"),
@@ -30,7 +30,6 @@ COLUMNS = [
     number("share", "share", lambda share: percent(share, 0)),
     text("fastest row", "row", sparse=True),
     number("gain", "gain", sparse=True),
-    number("model", "model_gain", factor, True),
 ]
 
 
@@ -54,28 +53,32 @@ def plain_row(precision: str, device: str, framework: str = "pytorch") -> str:
 
 
 def grid(
-    title: str, layers: Iterable[Layer], settings: Settings, pythons: Mapping[str, str], only: str
+    title: str,
+    layers: Iterable[Layer],
+    settings: Settings,
+    pythons: Mapping[str, str],
+    only: Sequence[str],
 ) -> dict[str, Any]:
     """A grid of the layers that PyTorch has a row for, over the rows that can run them here."""
-    device, workloads = settings.device, {}
-    names: dict[str, str] = {}  # of rows, with their accuracy
-    for layer in layers:
-        if layer.shape and (base := plain_row(layer.precision, device)):
-            source = f"{title}: {percent(layer.share)} of its time"
-            workloads[layer.name] = {device: layer.shape, "source": source}
-            names[base] = accuracy(layer.precision)
-    for row in IMPLEMENTATIONS.values() if not only else ():
-        able = device in row.devices and accuracy(row.precision) in names.values()
-        if able and row.framework not in (*REFERENCES, "fake"):
-            python = interpreter(row.framework, pythons)
-            lacks = probe(python, framework_of(row))["missing"]
-            names |= {} if lacks else {row.name: accuracy(row.precision)}
+    device = settings.device
+    bases = {layer.name: plain_row(layer.precision, device) for layer in layers if layer.shape}
+    able = [layer for layer in layers if bases.get(layer.name)]
+    names = [*dict.fromkeys(bases[layer.name] for layer in able)]
+    classes = {accuracy(layer.precision) for layer in able}
+    if able and not only:
+        answers = doctor.survey(pythons, device)
+        for row, lacks in doctor.availability(IMPLEMENTATIONS.values(), answers, device):
+            if not lacks and accuracy(row.precision) in classes:
+                names += [row.name] * (row.framework not in (*REFERENCES, "fake"))
+    sources = {layer.name: f"{title}: {percent(layer.share)} of its time" for layer in able}
     return {
         "name": f"{Path(title.rpartition(':')[0]).stem}-layers",
         "device": device,
         "threads": settings.threads,
-        "workloads": workloads,
-        "implementations": [*dict.fromkeys([*names, *filter(None, only.split(","))])],
+        "workloads": {
+            layer.name: {device: layer.shape, "source": sources[layer.name]} for layer in able
+        },
+        "implementations": [*dict.fromkeys([*names, *only])],
     }
 
 
@@ -125,29 +128,31 @@ def document(
         if ours in known and layer.kind == "LSTM":  # others are left as they are
             replaced[layer.name] = known[ours]
         gain = fastest.get(layer.name)
-        alone = whole_gain(layers, {layer.name: gain}).ratio if gain else None
-        facts = {"gain": gain, "model_gain": alone, "gains": known, "share": layer.share}
+        facts = {"gain": gain, "gains": known, "share": layer.share}
         facts |= {"seconds": time_s * layer.share, "row": row if gain else row and "none is faster"}
         rows.append(asdict(layer) | facts)
     share = percent(sum(layer.share for layer in layers), 0)
     result = Document(facts={"title": title, "seconds": time_s, **model})
     result.add(f"{title}: {_time(model['before_s'])} a call, {share} of it in LSTMs")
     result.add(Table("layers", rows, COLUMNS))
+    lines = []
     for what, own in {"the fastest rows": fastest, "lstm_kernels": replaced}.items() if run else ():
         result.facts[f"with {what}"] = whole = whole_gain(layers, own)
-        result.add(f"expected of the whole model with {what}: {whole if own else 'no gain'}")
+        lines.append(f"expected of the whole model with {what}: {whole if own else 'no gain'}")
+    if run:
+        lines.append(f"more of these rows: lstm-bench report --workloads --run {run.name}")
     if model["after_s"]:
         by_round = [a / b for a, b in zip(model["before_s"], model["after_s"], strict=True)]
         low, high = median_interval(by_round)
         result.facts["measured"] = measured = Gain(low, median(by_round), high)
         paths = "; ".join(f"{count} by {path}" for path, count in model["paths"].items())
-        lines = (
-            f"measured with lstm_kernels: {measured}, {_time(model['after_s'])} a call",
+        lines += [
+            f"measured of the whole model with lstm_kernels: {measured}, {_time(model['after_s'])}",
             f"outputs differ by {error(model['difference'])} at most, by {error(model['repeat'])}"
             " between two calls without it",
             f"calls of LSTMs that it saw: {paths or 'none'}",
-        )
-        result.add(paragraph(*lines))
+        ]
+    result.add(paragraph(*lines))
     return result
 
 

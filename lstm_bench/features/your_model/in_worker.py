@@ -59,10 +59,11 @@ def main() -> None:
     asked = json.loads(sys.argv[1])
     try:
         answer = examine(**asked)
+    except LstmBenchError as error:
+        answer = {"error": str(error)}
     except (Exception, SystemExit) as error:
-        if not isinstance(error, LstmBenchError):
-            traceback.print_exc()
-        answer = {"error": f"{type(error).__name__}: {error}".removeprefix("LstmBenchError: ")}
+        traceback.print_exc()
+        answer = {"error": f"{type(error).__name__}: {error}"}
     Path(sys.argv[2]).write_text(json.dumps(answer))
 
 
@@ -77,12 +78,12 @@ def examine(
     spec.loader.exec_module(module)
     model, inputs = getattr(module, name)()
     if not isinstance(inputs, tuple):
-        raise TypeError(f"{name}() returned {type(inputs).__name__} where its inputs should be")
-    move = pytree.tree_map(lambda leaf: leaf.to(device) if hasattr(leaf, "to") else leaf, inputs)
+        raise LstmBenchError(f"found {type(inputs).__name__} in the place of its inputs")
+    inputs = pytree.tree_map(lambda leaf: leaf.to(device) if hasattr(leaf, "to") else leaf, inputs)
     sampled, before, after = Sampling(**sampling), [], []
     answer: dict[str, Any] = {"torch": torch.__version__}
     with torch.no_grad():
-        watched = WatchedModel(model.to(device).eval(), move)
+        watched = WatchedModel(model.to(device).eval(), inputs)
         call_s = timing.warm_up(watched, sampled, CLOCK).call_s
         calls = timing.calls_per_block(call_s, sampled, kinds=3)
         if replace:
@@ -95,7 +96,8 @@ def examine(
             answer["difference"] = _furthest(expected, actual)
             answer["repeat"] = _furthest(expected, again)
         for _ in range(sampled.rounds):
-            lstm_kernels.restore(model) if replace else None
+            if replace:
+                lstm_kernels.restore(model)
             before.append(watched.round_s(calls))
             for _ in range(calls):
                 watched.timed()
@@ -148,11 +150,9 @@ class WatchedModel(Session):
             last[id(module)] = answer
         if not self._layers:
             kinds = {type(module).__name__ for module in model.modules()}
-            others = self.modules or sorted(k for k in kinds if re.search("LSTM|GRU|RNN", k))
-            raise LstmBenchError(
-                f"{type(model).__name__} called no nn.LSTM (it has {', '.join(others) or 'none'});"
-                " expected a model, and inputs with which it calls one"
-            )
+            others = self.modules or [kind for kind in kinds if re.search("LSTM|GRU|RNN", kind)]
+            has = f"it has {', '.join(sorted(others)) or 'none'}"
+            raise LstmBenchError(f"{type(model).__name__} called no nn.LSTM ({has})")
 
     def call(self) -> None:
         self.answer = self.model(*self.inputs)

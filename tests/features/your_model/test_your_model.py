@@ -14,6 +14,7 @@ import lstm_bench
 from lstm_bench.features.your_model import gains
 from lstm_bench.features.your_model.gains import Gain
 from lstm_bench.features.your_model.layer import Layer
+from lstm_bench.frameworks import FRAMEWORKS
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.runs import grid
 
@@ -82,9 +83,9 @@ class TestWithTorch:
         ("name", "said"),
         [
             ("without_lstm", r"Sequential called no nn.LSTM \(it has GRU\)"),
-            ("never_called", r"Idle called no nn.LSTM \(it has layers.0, layers.1, packed,"),
+            ("never_called", r"Idle called no nn.LSTM \(it has idle, layers.0, layers.1,"),
             ("raising", r"input.size\(-1\) must be equal to input_size"),
-            ("no_tuple", r"no_tuple\(\) returned Tensor where its inputs should be"),
+            ("no_tuple", "found Tensor in the place of its inputs"),
             ("missing", "has no attribute 'missing'"),
         ],
     )
@@ -142,7 +143,7 @@ class TestWithTorch:
         assert not grid_of(*layers)["workloads"]
 
 
-def grid_of(*layers, device="cpu", only="fake"):
+def grid_of(*layers, device="cpu", only=("fake",)):
     from lstm_bench.model.types import Settings
 
     return gains.grid("m.py:build", layers, Settings(device, 2), {}, only)
@@ -210,8 +211,9 @@ def test_a_grid_of_layers_is_one_that_can_be_measured(tmp_path):
 
 
 def test_without_a_choice_all_installed_rows_of_the_same_accuracy_are_measured(monkeypatch):
-    monkeypatch.setattr(gains, "probe", lambda _, framework: {"missing": framework.name == "jax"})
-    names = grid_of(layer(), only="")["implementations"]
+    answers = {name: {"missing": ["jax"] * (name == "jax")} for name in FRAMEWORKS}
+    monkeypatch.setattr(gains.doctor, "survey", lambda *_: answers)
+    names = grid_of(layer(), only=())["implementations"]
     assert names[0] == "pytorch"
     assert {"pytorch-native", "onnxruntime", "openvino"} <= {*names}
     assert not {"fake", "deepbench", "jax-scan", "pytorch-bf16", "pytorch-int8"} & {*names}
@@ -247,6 +249,38 @@ def test_the_document_says_what_was_expected_and_what_came(tmp_path):
     assert document.facts["measured"].ratio == pytest.approx(2)
     text = document.written("table", 100)
     assert "onnxruntime" in text
-    assert "1.82x" in text
+    assert "expected of the whole model with the fastest rows: 1.82x" in text
     assert "calls of LSTMs that it saw: 2 by kernels" in text
     assert max(map(len, text.splitlines())) <= 100
+
+
+class FakeEvent:
+    """Half a second lies between any event of a GPU and the next."""
+
+    now = 0.0
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        FakeEvent.now += 500.0
+        self.at = FakeEvent.now
+
+    def elapsed_time(self, other):
+        return other.at - self.at
+
+
+@pytest.mark.frameworks
+@pytest.mark.xdist_group("frameworks")
+def test_on_a_gpu_calls_are_timed_by_its_events(monkeypatch):
+    import torch
+
+    from lstm_bench.features.your_model.in_worker import WatchedModel
+
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    watched = WatchedModel(torch.nn.LSTM(4, 6), (torch.zeros(5, 2, 4),))
+    watched.on_gpu = True
+    time_s = watched.timed()
+    (only,) = watched.listed()
+    assert only.shares == [pytest.approx(0.5 / time_s)]
