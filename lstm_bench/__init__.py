@@ -5,6 +5,7 @@ cells = lstm_bench.load()                  # the newest run in results/, one row
 samples = lstm_bench.samples("my-run")     # one row per raw sample
 profiles = lstm_bench.profiles("my-run")   # one row per kernel or operator of a profiled cell
 advice = lstm_bench.advise("512,1,25")     # what to run at a shape, fastest first
+layers = lstm_bench.layers(model, x)       # one row per LSTM of a PyTorch model
 both = lstm_bench.machines("gpu", "cpu")   # one row per shape and run: which machine wins where
 verdicts = lstm_bench.gate("base", "new")  # one row per verdict of `lstm-bench gate`
 steps = lstm_bench.bisect("pytorch", {"2.12": "old/bin/python", "2.13": "new/bin/python"})
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lstm_bench.features.bisect.api import bisect as bisect
     from lstm_bench.features.gate.api import gate as gate
     from lstm_bench.features.profile.api import profiles as profiles
+    from lstm_bench.features.your_model.in_worker import layers as layers
 
 __version__ = "0.1.0"
 

@@ -26,6 +26,7 @@ SESSIONS = "sessions"
 #: framework requires or records.
 AT_HOME = {
     "worker/keras_layer": {"keras"},
+    "features/your_model/in_worker": {"torch", "pandas"},  # its `layers` is called by users
     "model/shape_filter": {"pandas"},  # names a type of it
 }
 
