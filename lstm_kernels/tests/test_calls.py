@@ -26,7 +26,7 @@ from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 
 import lstm_kernels  # noqa: E402
 from lstm_kernels import lstm as layers  # noqa: E402
-from lstm_kernels import operator, stack  # noqa: E402
+from lstm_kernels import operator, routes, stack  # noqa: E402
 
 INPUT, HIDDEN = 3, 5
 
@@ -67,7 +67,7 @@ def gpu(library, monkeypatch):
     monkeypatch.setattr(kernels, "toolbox", lambda: tools)
     monkeypatch.setattr(kernels, "fastest", fastest)
     monkeypatch.setattr(stack, "DEVICE", torch.device("cpu"))
-    monkeypatch.setattr(stack, "capability", lambda: layers.CAPABILITY)
+    monkeypatch.setattr(stack, "capability", lambda: routes.CAPABILITY)
     monkeypatch.setattr(stack, "_made", {"late": Late()})
     monkeypatch.setattr(stack, "stream", lambda: 0)
     monkeypatch.setattr(stack, "capturing", lambda: seen.capturing)
@@ -696,11 +696,11 @@ def test_replace_takes_every_plain_lstm_and_says_what_it_left(gpu, capsys):
 def test_the_type_of_x_and_pytorchs_switches_are_the_precision(gpu, dtype, precision):
     x, layer = torch.zeros(1, dtype=dtype), lstm_kernels.LSTM(INPUT, HIDDEN)
     with torch.backends.cudnn.flags(allow_tf32=False):
-        assert layers._precision(layer, x) == precision
+        assert routes.precision_of(layer, x) == precision
     with torch.backends.cudnn.flags(allow_tf32=True):
-        assert layers._precision(layer, x) == ("tf32" if precision == "fp32" else precision)
+        assert routes.precision_of(layer, x) == ("tf32" if precision == "fp32" else precision)
     with torch.autocast("cpu", torch.bfloat16):
-        assert layers._precision(layer, x) == "bf16"
+        assert routes.precision_of(layer, x) == "bf16"
 
 
 def test_a_graph_of_torch_has_it_as_one_operator(gpu):

@@ -128,7 +128,7 @@ def document(
         if ours in known and layer.kind == "LSTM":  # others are left as they are
             replaced[layer.name] = known[ours]
         gain = fastest.get(layer.name)
-        facts = {"gain": gain, "gains": known, "share": layer.share}
+        facts: dict[str, Any] = {"gain": gain, "gains": known, "share": layer.share}
         facts |= {"seconds": time_s * layer.share, "row": row if gain else row and "none is faster"}
         rows.append(asdict(layer) | facts)
     share = percent(sum(layer.share for layer in layers), 0)

@@ -4,10 +4,7 @@ import sys
 
 from lstm_kernels.native import PATH
 
-FLAGS = {
-    "--cflags": f"-I{PATH.parent}",
-    "--libs": f"{PATH} -Wl,-rpath,{PATH.parent}",
-}
+FLAGS = {"--cflags": f"-I{PATH.parent}", "--libs": f"{PATH} -Wl,-rpath,{PATH.parent}"}
 
 if __name__ == "__main__":
     asked = sys.argv[1:]

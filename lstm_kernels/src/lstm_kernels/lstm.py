@@ -22,24 +22,20 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from lstm_kernels import Unsupported, on_cpu, operator
+from lstm_kernels import Unsupported, on_cpu, operator, routes
 from lstm_kernels import layer as kernels
 from lstm_kernels import stack as stacks
 from lstm_kernels.on_cpu import CpuStack
 from lstm_kernels.plans import H0_MOST
 from lstm_kernels.stack import TYPES, NotYet, Sizes, Stack
 
-CAPABILITY = (9, 0)  # of the GPUs that the kernels were measured on
 COUNTS: Counter[str] = Counter()
 KERNELS = "kernels"  # as `calls` counts what ran on them
 CHANGED = "the weights have just changed: from the next call on"
-UNSEEN = "weights that were made in inference mode: nobody sees when they change"
 LOST = (
     "an earlier call returned wrong outputs: its kernel waited 2 seconds for one step of another"
     " block and gave up. Is the GPU shared with other work?"
 )
-
-_PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
 class LSTM(torch.nn.LSTM):
@@ -75,7 +71,7 @@ class LSTM(torch.nn.LSTM):
             raise TypeError(f"{type(layer).__name__} is not a torch.nn.LSTM")
         if precision is not None and precision not in TYPES:
             raise ValueError(f"precision {precision!r} is none of {', '.join(TYPES)}")
-        _known(quantize)
+        routes.check_quantize(quantize)
         _allow_dynamo()
         made = cls.__new__(cls)
         containers = (dict, list)
@@ -110,17 +106,19 @@ class LSTM(torch.nn.LSTM):
     def explain(self, input: Any, hx: Any = None) -> str:
         """Which path a call takes: `kernels: ...`, or `nn.LSTM: ` and why. It measures nothing."""
         weights = self._weights()
-        if why := _switched_off(self) or _refusal(self, input, hx, weights):
+        if why := routes.switched_off(self) or routes.refusal(self, input, hx, weights):
             return f"nn.LSTM: {why}"
-        packed, precision = _STACKS.get(self), _precision(self, input)
+        packed, precision = _STACKS.get(self), routes.precision_of(self, input)
         if packed and packed.marks != _marks(weights):
             return f"nn.LSTM: {CHANGED}"
-        if _on_cpu(input):
-            path = on_cpu.path(_sizes(self), precision, *_size(self, input))
+        if routes.on_cpu(input):
+            path = on_cpu.path(
+                routes.sizes_of(self), precision, *routes.batch_and_timesteps(self, input)
+            )
             return f"{KERNELS}: {precision}, {path}"
         if hx is not None and not stacks.capturing() and _started(hx[0]) is None:
             return f"nn.LSTM: {BEYOND}"
-        x, path = _time_first(input, self.batch_first), stacks.UNKNOWN
+        x, path = routes.time_first(input, self.batch_first), stacks.UNKNOWN
         timesteps, batch, _ = x.shape
         stack: Any = packed.by_precision.get(precision) if packed else None
         try:
@@ -152,7 +150,7 @@ class LSTM(torch.nn.LSTM):
         """Bytes of the packed weights that calls on a CPU read."""
         packed = _STACKS.get(self)
         known = packed.by_precision.values() if packed else ()
-        return sum(stack.bytes() for stack in known if isinstance(stack, CpuStack))
+        return sum(stack.bytes for stack in known if isinstance(stack, CpuStack))
 
     def path(self, batch: int, timesteps: int) -> str:
         """How a shape that was called is computed."""
@@ -200,35 +198,35 @@ class LSTM(torch.nn.LSTM):
         weights, packed, asked = self._weights(), _STACKS.get(self), None
         if packed is not None:
             _raise_if_late(packed)
-        off, marks = _switched_off(self), _marks(weights)
+        off, marks = routes.switched_off(self), _marks(weights)
         if packed is not None and not off:
-            asked = _asked(self, x, hx)
+            asked = routes.rests_on(self, x, hx)
             if (known := packed.known.get(asked)) and marks == packed.marks:
                 return known
-        if why := off or _refusal(self, x, hx, weights):
+        if why := off or routes.refusal(self, x, hx, weights):
             return why
         if marks is None:
-            return UNSEEN
+            return routes.UNSEEN
         if packed is None:
             packed = _STACKS.setdefault(self, _Packed(marks, stacks.lost_calls(), set()))
-            asked = _asked(self, x, hx)
+            asked = routes.rests_on(self, x, hx)
         if marks != packed.marks:  # packing takes ms: not for what changes with every call
             _STACKS[self] = packed.again(marks)
             return CHANGED
-        precision = _precision(self, x)
+        precision = routes.precision_of(self, x)
         stack: Any = packed.by_precision.get(precision)
         if stack is None:
             made: Any
-            if _on_cpu(x):
-                made = CpuStack(weights, _sizes(self), precision)
+            if routes.on_cpu(x):
+                made = CpuStack(weights, routes.sizes_of(self), precision)
             elif stacks.capturing():
                 return "a precision that is new while a graph is captured"
             else:
-                sizes = _sizes(self)
+                sizes = routes.sizes_of(self)
                 made = Stack(weights, sizes, precision, self.plans, packed.captured)
             stack = packed.by_precision.setdefault(precision, made)
-        rows = _rows(x)
-        taken = stack, _autocast(rows) or rows.dtype
+        rows = routes.rows_of(x)
+        taken = stack, routes.autocast(rows) or rows.dtype
         if asked is not None:
             stacks.make_room(packed.known)
             packed.known[asked] = taken
@@ -256,7 +254,7 @@ class LSTM(torch.nn.LSTM):
         y, h, c = operator.lstm(
             *(x, *(hx or (None, None)), list(self._flat_weights)),
             *(self.bias, self.num_layers, self.bidirectional, self.batch_first),
-            *(_asked_precision(self), _autocast(x) or x.dtype),
+            *(routes.own_precision(self), routes.autocast(x) or x.dtype),
         )
         return y, (h, c)
 
@@ -307,34 +305,6 @@ def _stepped(optimizer: torch.optim.Optimizer, *_: object) -> None:
 register_optimizer_step_post_hook(_stepped)
 
 
-def _switched_off(layer: LSTM) -> str:
-    """What has nothing to do with tensors."""
-    if layer.training and layer.dropout and layer.num_layers > 1:
-        return "dropout in training"
-    if torch._C._get_tracing_state() or torch._C._len_torch_dispatch_stack():
-        return "the call is traced"
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return "the call is transformed by functorch"
-    return ""
-
-
-def _asked(layer: LSTM, x: Any, hx: Any) -> Any:
-    """All that a decision rests on, beside weights; None where it must be made anew."""
-    if torch.is_grad_enabled() or type(x) is not torch.Tensor:
-        return None
-    states: Any = None
-    if hx is not None:
-        if type(hx) is not tuple or any(type(state) is not torch.Tensor for state in hx):
-            return None
-        states = tuple((state.shape, state.dtype, state.device) for state in hx)
-    return (
-        *(x.shape, x.dtype, x.device, states),
-        *(layer.precision, layer.quantize, layer.batch_first),
-        *(torch.is_autocast_enabled(x.device.type), torch.get_autocast_dtype(x.device.type)),
-        *(torch._C._get_cudnn_enabled(), torch._C._get_fp32_precision_getter("cuda", "rnn")),
-    )
-
-
 def _repeats(layer: LSTM, stack: CpuStack, marks: Marks | None, x: torch.Tensor, hx: Any) -> Any:
     """A function for calls like this one on a CPU, which gives None where a call is not like it.
 
@@ -343,7 +313,7 @@ def _repeats(layer: LSTM, stack: CpuStack, marks: Marks | None, x: torch.Tensor,
     """
     layout = x.dim() == 3 and (layer.batch_first is False or x.shape[0] == 1 == x.shape[1])
     plain = layout and x.is_contiguous() and not torch.is_autocast_enabled("cpu")
-    if not plain or not stack.takes(x.dtype) or type(hx) not in (type(None), tuple):
+    if not plain or x.dtype is not stack.type or type(hx) not in (type(None), tuple):
         return None
     kind, shape, dtype = torch.Tensor, x.shape, x.dtype
     call, state = stack.caller(x), None if hx is None else hx[0].shape
@@ -380,119 +350,6 @@ def _repeats(layer: LSTM, stack: CpuStack, marks: Marks | None, x: torch.Tensor,
     return repeat
 
 
-def _refusal(layer: LSTM, x: Any, hx: Any, weights: list[Any]) -> str:
-    """Why nn.LSTM itself takes this call; empty if the kernels can."""
-    rows = _rows(x)
-    if type(rows) is not torch.Tensor:
-        return "a tensor of a class of its own"
-    here, types = rows.device, set(_PRECISIONS)
-    if _on_cpu(x):
-        types = set(on_cpu.PRECISIONS)
-        if why := on_cpu.missing():
-            return why
-    elif here != stacks.DEVICE:
-        return f"x is on {here}, not on {stacks.DEVICE} or the CPU"
-    elif rows is not x:
-        return "a packed sequence"
-    elif not torch._C._get_cudnn_enabled():
-        return "cuDNN is switched off"
-    elif stacks.capability() not in (CAPABILITY, *TUNED):
-        return "not measured on GPUs of this kind: lstm_kernels.tune(layer, batch, timesteps)"
-    if layer.proj_size:
-        return "proj_size"
-    if wrong := _wrong_sizes(layer, x, hx):
-        return wrong
-    if layer._modules or not all(type(w) is torch.nn.Parameter for w in weights):
-        return "weights that are computed, as by weight_norm"
-    if any(weight.is_inference() for weight in weights):
-        return UNSEEN
-    tensors = [rows, *weights, *(hx or ())]
-    if any(tensor.device != here for tensor in tensors):
-        return "weights and states are not all on the device of x"
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        return "a gradient is wanted (use torch.no_grad or torch.inference_mode)"
-    given = {tensor.dtype for tensor in tensors}
-    computed = _autocast(rows)
-    known = given <= set(_PRECISIONS) and computed in types if computed else given == {rows.dtype}
-    return "" if known and rows.dtype in types else ", ".join(map(str, given))
-
-
-def _wrong_sizes(layer: LSTM, x: Any, hx: Any) -> str:
-    """What does not fit: nn.LSTM says so in its own words."""
-    rows = _rows(x)
-    dims = (2, 3) if rows is x else (2,)
-    if rows.dim() not in dims or rows.shape[-1] != layer.input_size or not rows.numel():
-        return "an input that nn.LSTM refuses, or nothing to do"
-    if hx is not None:
-        if not isinstance(hx, tuple) or len(hx) != 2:
-            return "states that nn.LSTM refuses"
-        batch = (_size(layer, x)[0],) if rows is not x or x.dim() == 3 else ()
-        want = (layer.num_layers * (1 + layer.bidirectional), *batch, layer.hidden_size)
-        if not all(type(s) is torch.Tensor and s.shape == want for s in hx):
-            return "states that nn.LSTM refuses"
-    return ""
-
-
-def _rows(x: Any) -> Any:
-    """The tensor of an input."""
-    return x.data if isinstance(x, PackedSequence) else x
-
-
-def _on_cpu(x: Any) -> bool:
-    return bool(_rows(x).device == on_cpu.DEVICE != stacks.DEVICE)
-
-
-def _size(layer: LSTM, x: Any) -> tuple[int, int]:
-    """Batch size and timesteps."""
-    if isinstance(x, PackedSequence):
-        return int(x.batch_sizes[0]), len(x.batch_sizes)
-    timesteps, batch, _ = _time_first(x, layer.batch_first).shape
-    return batch, timesteps
-
-
-def _sizes(layer: LSTM) -> Sizes:
-    shape = layer.input_size, layer.hidden_size, layer.num_layers, 1 + layer.bidirectional
-    return Sizes(*shape, layer.bias)
-
-
-INT8 = "int8"
-
-
-def _known(quantize: str | None) -> None:
-    if quantize not in (None, INT8):
-        raise ValueError(f"quantize={quantize!r}: expected {INT8!r} or None")
-
-
-def _asked_precision(layer: LSTM) -> str:
-    """What a layer's own attributes ask for; empty: what PyTorch's switches say."""
-    return layer.quantize or layer.precision or ""
-
-
-def _autocast(x: torch.Tensor) -> torch.dtype | None:
-    """What autocast computes an nn.LSTM in; None where it is off.
-
-    On a GPU that is fp16, also where autocast was asked for bfloat16.
-    """
-    kind = x.device.type
-    if not torch.is_autocast_enabled(kind):
-        return None
-    return torch.float16 if kind == "cuda" else torch.get_autocast_dtype(kind)
-
-
-def _precision(layer: LSTM, x: Any) -> str:
-    """The precision that the layer or PyTorch's switches ask for."""
-    x = _rows(x)
-    precision = layer.precision or _PRECISIONS[_autocast(x) or x.dtype]
-    if _on_cpu(x):
-        return layer.quantize or ("bf16" if precision == "bf16" else "fp32")
-    return "tf32" if not layer.precision and precision == "fp32" and _tf32() else precision
-
-
-def _tf32() -> bool:
-    """Whether cuDNN may use TF32 for recurrent layers."""
-    return bool(torch._C._get_fp32_precision_getter("cuda", "rnn") == "tf32")
-
-
 BEYOND = "an initial h above 32768, or not a number"
 
 
@@ -519,13 +376,6 @@ def _or_nan(h0: torch.Tensor) -> torch.Tensor:
     return torch.where(h0.abs() <= H0_MOST, h0, torch.nan)
 
 
-def _time_first(x: torch.Tensor, batch_first: bool) -> torch.Tensor:
-    """(T, B, I)."""
-    if x.dim() == 2:
-        return x.unsqueeze(1)
-    return x.transpose(0, 1) if batch_first else x
-
-
 def _answered(stack: Any, given: torch.dtype, x: Any, hx: Any, batch_first: bool) -> Any:
     """The answer in the layout of nn.LSTM."""
     if isinstance(x, PackedSequence):
@@ -533,7 +383,7 @@ def _answered(stack: Any, given: torch.dtype, x: Any, hx: Any, batch_first: bool
     alone = x.dim() == 2
     if hx is not None and alone:
         hx = tuple(state.unsqueeze(1) for state in hx)
-    y, h, c = stack.run(_time_first(x, batch_first), hx)
+    y, h, c = stack.run(routes.time_first(x, batch_first), hx)
     if y.dtype != given:  # a precision that was chosen for the layer
         y, h, c = (tensor.to(given) for tensor in (y, h, c))
     if alone:
@@ -636,7 +486,7 @@ def _layer_of(weights: list[torch.Tensor], sizes: Sizes, batch_first: bool, prec
     """The layer whose parameters these are, or one made of them."""
     where = tuple(weight.data_ptr() for weight in weights)
     for layer in list(_STACKS):
-        same = layer.batch_first == batch_first and _asked_precision(layer) == precision
+        same = layer.batch_first == batch_first and routes.own_precision(layer) == precision
         if same and [weight.data_ptr() for weight in layer._flat_weights] == list(where):
             return layer
     key = (*where, batch_first, precision)
@@ -648,7 +498,7 @@ def _layer_of(weights: list[torch.Tensor], sizes: Sizes, batch_first: bool, prec
             )
         for name, weight in zip(layer._flat_weights_names, weights, strict=True):
             setattr(layer, name, torch.nn.Parameter(weight.detach(), requires_grad=False))
-        if precision == INT8:
+        if precision == routes.INT8:
             layer.quantize = precision
         elif precision:
             layer.precision = precision
@@ -658,9 +508,6 @@ def _layer_of(weights: list[torch.Tensor], sizes: Sizes, batch_first: bool, prec
             del _ADOPTED[old]
         return layer
     return _ADOPTED[key]
-
-
-TUNED: set[tuple[int, int]] = set()  # kinds of GPUs beside the one that was measured
 
 
 def tune(layer: LSTM, batch: int, timesteps: int) -> str:
@@ -673,18 +520,18 @@ def tune(layer: LSTM, batch: int, timesteps: int) -> str:
     weight = layer.weight_ih_l0
     x = torch.zeros((*shape, layer.input_size), dtype=weight.dtype, device=weight.device)
     with torch.no_grad():
-        if _on_cpu(x):
+        if routes.on_cpu(x):
             layer.forward(x)
             return layer.explain(x)
         kind = stacks.capability()
-        TUNED.add(kind)
+        routes.TUNED.add(kind)
         for _ in range(2):  # the first one after a change of weights is nn.LSTM's
             layer.forward(x)
         path = layer.explain(x)
-        if kind != CAPABILITY and path.startswith(KERNELS):
+        if kind != routes.CAPABILITY and path.startswith(KERNELS):
             ours, theirs = _seconds(layer, x), _seconds(super(LSTM, layer).forward, x)
             if ours > theirs:
-                TUNED.discard(kind)
+                routes.TUNED.discard(kind)
                 return f"nn.LSTM: {theirs * 1e6:.0f} us, the kernels {ours * 1e6:.0f} us"
     return path
 
@@ -714,7 +561,7 @@ def replace(
     replaced, and what was left and why.
     """
     _allow_dynamo()
-    _known(quantize)
+    routes.check_quantize(quantize)
     lines = []
     for name, module in model.named_modules():
         shown = name or type(model).__name__

@@ -228,6 +228,7 @@ class CpuStack:
         at = (c_int * 5)(*sizes), precision.encode(), _at(arrays)[0]
         self._handle = _get("stack", c_void_p, *at)
         self._run, self.number = library().lstm_stack_run, self._handle.value
+        self.bytes = int(library().lstm_stack_bytes(self._handle))  # of packed weights
 
     def run(self, *where: int) -> None:
         """A call on a caller's arrays, in time order.
@@ -237,10 +238,6 @@ class CpuStack:
         """
         if status := self._run(STACK_RUN(self.number, *where)):
             _check(status)
-
-    def memory(self) -> int:
-        """Bytes of packed weights."""
-        return int(library().lstm_stack_bytes(self._handle))
 
     def __del__(self) -> None:
         if self._handle:

@@ -13,7 +13,6 @@ from lstm_kernels.stack import Sizes, Tensors
 
 DEVICE = torch.device("cpu")
 PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16"}
-MOST_ROWS = 2**31 - 1
 
 
 class CpuStack:
@@ -22,12 +21,12 @@ class CpuStack:
     def __init__(self, weights: Sequence[torch.Tensor], sizes: Sizes, precision: str):
         # Detached they keep the memory: no other weights can come to lie where these did.
         self._weights = [weight.detach() for weight in weights]
-        self._sizes, self._precision = sizes, precision
+        self.path = functools.partial(path, sizes, precision)
         floats = [weight.float().numpy() for weight in self._weights]
         self._native = native.CpuStack(_numbers(sizes), floats, precision)
-        self._run = self._native.run
-        self._type = torch.bfloat16 if precision == "bf16" else torch.float32
-        self._halves = int(self._type == torch.bfloat16)
+        self._run, self.bytes = self._native.run, self._native.bytes
+        self.type = torch.bfloat16 if precision == "bf16" else torch.float32
+        self._halves = int(self.type == torch.bfloat16)
         self._states, self._width = sizes.layers * sizes.directions, sizes.directions * sizes.hidden
         self._hidden = sizes.hidden
 
@@ -38,7 +37,7 @@ class CpuStack:
         batches: torch.Tensor | None = None,
     ) -> Tensors:
         """y, h and c; x is (T, B, I), or the rows of a packed sequence with its `batch_sizes`."""
-        kind = self._type
+        kind = self.type
         x = _plain(x, kind)
         if batches is None:
             timesteps, batch, _ = x.shape
@@ -56,10 +55,6 @@ class CpuStack:
         self._run(*at, timesteps, batch, torch.get_num_threads(), self._halves)
         return y, h, c
 
-    def takes(self, kind: torch.dtype) -> bool:
-        """Whether tensors of a type can be handed to the kernels as they are."""
-        return kind is self._type
-
     def caller(self, x: torch.Tensor) -> Callable[[torch.Tensor, int, int], Any]:
         """`run` for contiguous tensors of the sizes of x; states by address, or 0."""
         timesteps, batch, _ = x.shape
@@ -76,14 +71,6 @@ class CpuStack:
 
         call.weights = keep  # type: ignore[attr-defined]
         return call
-
-    def bytes(self) -> int:
-        """Bytes of packed weights."""
-        return self._native.memory()
-
-    def path(self, batch: int, timesteps: int) -> str:
-        """How a shape is computed."""
-        return path(self._sizes, self._precision, batch, timesteps)
 
 
 def _plain(tensor: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
