@@ -106,10 +106,12 @@ private:
     // The next call may come soon: a thread that sleeps takes long to wake.
     void linger(unsigned seen) const {
         using Clock = std::chrono::steady_clock;
-        const auto until = Clock::now() + std::chrono::microseconds(manners_ == Manners::owner ? 200 : 50);
-        for (int spin = 0; spin < 20 * spins_ && call_.load(std::memory_order_acquire) == seen; ++spin) {
+        const bool guest = manners_ == Manners::guest;
+        const auto until = Clock::now() + std::chrono::microseconds(50);
+        for (int spin = 0; guest || spin < spins_; ++spin) {
+            if (call_.load(std::memory_order_acquire) != seen) return;
             relax();
-            if (spin % 16 == 15 && Clock::now() > until) return;
+            if (guest && spin % 16 == 15 && Clock::now() > until) return;
         }
     }
 
