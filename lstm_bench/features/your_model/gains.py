@@ -128,9 +128,9 @@ def document(
         if ours in known and layer.kind == "LSTM":  # others are left as they are
             replaced[layer.name] = known[ours]
         gain = fastest.get(layer.name)
-        facts = {"gain": gain, "gains": known, "share": layer.share}
-        facts |= {"seconds": time_s * layer.share, "row": row if gain else row and "none is faster"}
-        rows.append(asdict(layer) | facts)
+        facts = {"gain": gain, "gains": known, "row": row if gain or not row else "none is faster"}
+        shares = {"share": layer.share, "seconds": time_s * layer.share}
+        rows.append({**asdict(layer), **facts, **shares})
     share = percent(sum(layer.share for layer in layers), 0)
     result = Document(facts={"title": title, "seconds": time_s, **model})
     result.add(f"{title}: {_time(model['before_s'])} a call, {share} of it in LSTMs")

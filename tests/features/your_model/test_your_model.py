@@ -41,7 +41,7 @@ class TestWithTorch:
 
     def test_each_lstm_is_listed_measured_and_replaced(self, five, typed, tmp_path):
         """From end to end: a model's layers, a grid of them, their times, and the model's."""
-        words = ("--device", "cpu", "--fast", "-i", "pytorch-native", "--replace")
+        words = ("--device", "cpu", "--threads", 1, "--fast", "-i", "pytorch-native", "--replace")
         done = typed("model", f"{five}:build", *words, "--format", "json")
         assert done.returncode == 0, done.stderr
         facts = json.loads(done.stdout)
@@ -70,7 +70,7 @@ class TestWithTorch:
         assert typed("grid", "five_lstms-layers.yaml", "--dry-run").returncode == 0
 
     def test_a_listed_model_has_its_grid_and_no_run(self, five, typed, tmp_path):
-        done = typed("model", f"{five}:build", "--list", "--device", "cpu", "--fast")
+        done = typed("model", f"{five}:build", "--list", "--device", "cpu", "--threads", 1)
         assert done.returncode == 0, done.stderr
         assert "16->24x2bi,3,20" in done.stdout
         assert "never called" in done.stdout
@@ -97,7 +97,7 @@ class TestWithTorch:
             in_worker.examine(file, name, "cpu", 1, {"rounds": 5}, False)
 
     def test_what_a_model_raises_is_an_error_with_what_to_type(self, five, typed):
-        done = typed("model", f"{five}:raising", "--device", "cpu")
+        done = typed("model", f"{five}:raising", "--device", "cpu", "--threads", 1)
         assert done.returncode == 2
         assert "in forward" in done.stderr
         assert "five_lstms.py:raising: RuntimeError: input.size(-1) must be" in done.stderr
