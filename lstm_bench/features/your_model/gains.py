@@ -129,8 +129,9 @@ def document(
             replaced[layer.name] = known[ours]
         gain = fastest.get(layer.name)
         facts = {"gain": gain, "gains": known, "row": row if gain or not row else "none is faster"}
-        shares = {"share": layer.share, "seconds": time_s * layer.share}
-        rows.append({**asdict(layer), **facts, **shares})
+        times = {"share": layer.share, "seconds": time_s * layer.share}
+        rows.append({**asdict(layer), **times, **facts})
+        del rows[-1]["shares"]
     share = percent(sum(layer.share for layer in layers), 0)
     result = Document(facts={"title": title, "seconds": time_s, **model})
     result.add(f"{title}: {_time(model['before_s'])} a call, {share} of it in LSTMs")
