@@ -20,6 +20,7 @@ from lstm_bench.model.types import Settings
 from lstm_bench.model.units import clipped, error, factor, percent, seconds
 from lstm_bench.report.document import Document, Table, number, paragraph, text
 
+LEAST = 0.01  # of a model's time that is left: the upper ends of unsteady shares may add up to all
 COLUMNS = [
     text("layer", "name"),
     text("shape", "shape", lambda shape: clipped(shape, 32) or "-"),
@@ -109,7 +110,7 @@ def whole_gain(layers: Sequence[Layer], chosen: Mapping[str, Gain]) -> Gain:
             low, high = median_interval(layer.shares)
             parts = zip(left, (low, layer.share, high), gain, strict=True)
             left = [rest - share * (1 - 1 / ratio) for rest, share, ratio in parts]
-    return Gain(*(1 / rest for rest in left))
+    return Gain(*(1 / max(rest, LEAST) for rest in left))
 
 
 def document(

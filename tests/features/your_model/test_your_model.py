@@ -167,6 +167,14 @@ def test_the_range_of_a_gain_has_that_of_the_share():
     assert whole == pytest.approx((1 / 0.95, 1 / 0.9, 1 / 0.85))
 
 
+def test_unsteady_shares_that_add_up_to_more_than_all_leave_a_gain_above_zero():
+    layers = [layer("a"), layer("b")]
+    for each in layers:
+        each.shares = [0.1, 0.4, 0.9]
+    whole = gains.whole_gain(layers, dict.fromkeys("ab", Gain(10, 20, 40)))
+    assert 1 < whole.low < whole.ratio < whole.high
+
+
 def test_a_row_is_held_against_pytorch_in_the_precision_of_the_model():
     run = builders.run(row("pytorch", 4e-3), row("onnxruntime", 1e-3), row("slow", 8e-3))
     ratios = {name: gain.ratio for name, gain in gains.gains(run, layer()).items()}
