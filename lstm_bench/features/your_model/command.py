@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 CHILD = "from lstm_bench.features.your_model.in_worker import main\nmain()\n"
 WANTED = (
-    "FILE.py:NAME such as my_model.py:build, where build() returns a model, with an nn.LSTM that it"
-    " calls, and a tuple of its inputs"
+    "FILE.py:NAME such as my_model.py:build, where build() returns a model that calls an nn.LSTM,"
+    " and a tuple of its inputs"
 )
 OTHER = "another interpreter is named by --python pytorch=PATH"
 

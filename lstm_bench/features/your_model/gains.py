@@ -20,6 +20,7 @@ from lstm_bench.model.types import Settings
 from lstm_bench.model.units import clipped, error, factor, percent, seconds
 from lstm_bench.report.document import Document, Table, number, paragraph, text
 
+LEAST = 0.01  # of a model's time that is left: the upper ends of unsteady shares may add up to all
 COLUMNS = [
     text("layer", "name"),
     text("shape", "shape", lambda shape: clipped(shape, 32) or "-"),
@@ -109,7 +110,7 @@ def whole_gain(layers: Sequence[Layer], chosen: Mapping[str, Gain]) -> Gain:
             low, high = median_interval(layer.shares)
             parts = zip(left, (low, layer.share, high), gain, strict=True)
             left = [rest - share * (1 - 1 / ratio) for rest, share, ratio in parts]
-    return Gain(*(1 / rest for rest in left))
+    return Gain(*(1 / max(rest, LEAST) for rest in left))
 
 
 def document(
@@ -128,9 +129,10 @@ def document(
         if ours in known and layer.kind == "LSTM":  # others are left as they are
             replaced[layer.name] = known[ours]
         gain = fastest.get(layer.name)
-        facts: dict[str, Any] = {"gain": gain, "gains": known, "share": layer.share}
-        facts |= {"seconds": time_s * layer.share, "row": row if gain else row and "none is faster"}
-        rows.append(asdict(layer) | facts)
+        facts = {"gain": gain, "gains": known, "row": row if gain or not row else "none is faster"}
+        times = {"share": layer.share, "seconds": time_s * layer.share}
+        rows.append({**asdict(layer), **times, **facts})
+        del rows[-1]["shares"]
     share = percent(sum(layer.share for layer in layers), 0)
     result = Document(facts={"title": title, "seconds": time_s, **model})
     result.add(f"{title}: {_time(model['before_s'])} a call, {share} of it in LSTMs")

@@ -41,7 +41,7 @@ class TestWithTorch:
 
     def test_each_lstm_is_listed_measured_and_replaced(self, five, typed, tmp_path):
         """From end to end: a model's layers, a grid of them, their times, and the model's."""
-        words = ("--device", "cpu", "--fast", "-i", "pytorch-native", "--replace")
+        words = ("--device", "cpu", "--threads", 1, "--fast", "-i", "pytorch-native", "--replace")
         done = typed("model", f"{five}:build", *words, "--format", "json")
         assert done.returncode == 0, done.stderr
         facts = json.loads(done.stdout)
@@ -70,7 +70,7 @@ class TestWithTorch:
         assert typed("grid", "five_lstms-layers.yaml", "--dry-run").returncode == 0
 
     def test_a_listed_model_has_its_grid_and_no_run(self, five, typed, tmp_path):
-        done = typed("model", f"{five}:build", "--list", "--device", "cpu", "--fast")
+        done = typed("model", f"{five}:build", "--list", "--device", "cpu", "--threads", 1)
         assert done.returncode == 0, done.stderr
         assert "16->24x2bi,3,20" in done.stdout
         assert "never called" in done.stdout
@@ -97,7 +97,7 @@ class TestWithTorch:
             in_worker.examine(file, name, "cpu", 1, {"rounds": 5}, False)
 
     def test_what_a_model_raises_is_an_error_with_what_to_type(self, five, typed):
-        done = typed("model", f"{five}:raising", "--device", "cpu")
+        done = typed("model", f"{five}:raising", "--device", "cpu", "--threads", 1)
         assert done.returncode == 2
         assert "in forward" in done.stderr
         assert "five_lstms.py:raising: RuntimeError: input.size(-1) must be" in done.stderr
@@ -165,6 +165,14 @@ def test_the_range_of_a_gain_has_that_of_the_share():
     unsteady.shares = [0.1, 0.2, 0.3]
     whole = gains.whole_gain([unsteady], {"a": Gain(2.0, 2.0, 2.0)})
     assert whole == pytest.approx((1 / 0.95, 1 / 0.9, 1 / 0.85))
+
+
+def test_unsteady_shares_that_add_up_to_more_than_all_leave_a_gain_above_zero():
+    layers = [layer("a"), layer("b")]
+    for each in layers:
+        each.shares = [0.1, 0.4, 0.9]
+    whole = gains.whole_gain(layers, dict.fromkeys("ab", Gain(10, 20, 40)))
+    assert 1 < whole.low < whole.ratio < whole.high
 
 
 def test_a_row_is_held_against_pytorch_in_the_precision_of_the_model():
