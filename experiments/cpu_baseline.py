@@ -127,7 +127,7 @@ def by_limit(run: results.Run) -> Table:
     assert run.limits
     result = limits.distances(run.cells, run.limits)
     result = result[result["implementation"] == OWN].copy()
-    shapes = [Shape.of(key) for key in result[SHAPE].itertuples(index=False, name=None)]
+    shapes = [Shape.from_row(key) for key in result[SHAPE].itertuples(index=False, name=None)]
     own = run.cells[run.cells["implementation"] == OWN]
     rounds = own.assign(best=own["round_latency_s"].map(min)).groupby(SHAPE)["best"].min()
     result["best"] = [rounds[key] for key in result[SHAPE].itertuples(index=False, name=None)]

@@ -69,7 +69,7 @@ def timed(run: results.Run) -> dict[tuple[str, Shape], tuple[float, float, str]]
     ok = run.cells[(run.cells["status"] == "ok") & (run.cells["copy"] == 1)]
     names, latency = list(ok["implementation"]), ok["latency_s"].to_numpy()
     floors = noise.floor_at(run.floors("latency"), latency, names) * latency
-    shapes = [Shape.of(sizes) for sizes in ok[SHAPE].to_numpy()]
+    shapes = [Shape.from_row(sizes) for sizes in ok[SHAPE].to_numpy()]
     values = zip(latency, floors, ok["precision"], strict=True)
     return dict(zip(zip(names, shapes, strict=True), values, strict=True))
 

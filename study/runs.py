@@ -94,7 +94,7 @@ def load(name: str) -> Study:
 
 
 def shapes_of(pair: Comparison) -> list[Shape]:
-    return [Shape.of(row) for row in pair.shapes[SHAPE].to_numpy()]
+    return [Shape.from_row(row) for row in pair.shapes[SHAPE].to_numpy()]
 
 
 def only(pair: Comparison, chosen: Callable[[Shape], bool]) -> Comparison:
@@ -123,7 +123,7 @@ def repeated() -> pd.DataFrame:
     both = pd.concat([first, second], axis=1, join="inner").reset_index()
     busy = {(split.name, split.shape): 1 - split.idle for split in load(MAIN).splits}
     keys = zip(both["implementation"], both[SHAPE].itertuples(index=False), strict=True)
-    share = np.array([busy[name, Shape.of(shape)] for name, shape in keys])
+    share = np.array([busy[name, Shape.from_row(shape)] for name, shape in keys])
     change = np.abs(both[REPEAT] / both[MAIN] - 1)
     names = both["implementation"].tolist()
     floor = noise.floor_at(load(MAIN).run.noise, both[MAIN], names)

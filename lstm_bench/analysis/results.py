@@ -256,7 +256,7 @@ def _steps(cells: pd.DataFrame) -> Any:
     """The timesteps of a sequence in the mean: a shorter one is not computed to the end."""
     steps = cells["timesteps"].astype(float)
     for place, sizes in cells.loc[cells["lengths"] != FULL, SHAPE].iterrows():
-        shape = Shape.of(sizes)
+        shape = Shape.from_row(sizes)
         if shape.batch <= MOST_DRAWN:
             steps[place] = sum(shape.each_length) / shape.batch
     return steps

@@ -370,7 +370,7 @@ def _where(lost: pd.DataFrame, own: pd.DataFrame) -> str:
         if not kept[axis].isin(sizes).any():
             return f"{axis} {', '.join(map(str, sizes))}"
     shapes = lost[SHAPE].drop_duplicates().itertuples(index=False, name=None)
-    labels = [Shape.of(shape).label for shape in shapes]
+    labels = [Shape.from_row(shape).label for shape in shapes]
     return "" if len(labels) > FEW else "  ".join(labels)
 
 

@@ -154,7 +154,7 @@ def _shapes(sides: Machines, frame: pd.DataFrame, prices: Mapping[str, float] | 
     keys = [column.key for column in added] + ["price"] * bool(prices)
     rows = []
     for sizes, part in frame.groupby(SHAPE, sort=False):
-        row: dict[str, Any] = vars(Shape.of(sizes)).copy()
+        row: dict[str, Any] = vars(Shape.from_row(sizes)).copy()
         ranked = part.sort_values("ratio")
         first, then = ranked.iloc[0], ranked.iloc[1]
         row |= {"fastest": first["run"], "ratio": then["ratio"], "verdict": then["verdict"]}

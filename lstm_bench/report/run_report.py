@@ -497,7 +497,7 @@ def _fastest(won: pd.DataFrame, metric: str, title: str) -> Table:
 
 
 def shape_label(row: Mapping[str, Any]) -> str:
-    return Shape.of(row[axis] for axis in SHAPE).label
+    return Shape.from_row(row[axis] for axis in SHAPE).label
 
 
 def _difference(row: Mapping[str, Any]) -> str:

@@ -86,7 +86,7 @@ def left_out(times: Times) -> Numbers:
         others = np.arange(len(times.shapes)) != place
         rest = replace(times, shapes=times.shapes[others], seconds=times.seconds[others])
         if others.any():
-            guesses[place] = seconds_at(rest, Shape.of(times.shapes.loc[place, SHAPE]))
+            guesses[place] = seconds_at(rest, Shape.from_row(times.shapes.loc[place, SHAPE]))
     return guesses
 
 

@@ -163,7 +163,7 @@ def read(run: Run, shape: Shape, now: str | None = None) -> Source:
             rows,
         )
     outside, (places, _) = estimate.outside(times.shapes, shape), estimate.near(times.shapes, shape)
-    near = tuple(Shape.of(times.shapes.loc[place, SHAPE]) for place in places)
+    near = tuple(Shape.from_row(times.shapes.loc[place, SHAPE]) for place in places)
     near = near[:1] if outside else near
     every = map(float, estimate.seconds_at(times, near[0] if outside else shape))
     known = dict(zip(times.names, every, strict=True))

@@ -35,13 +35,13 @@ GRID = Added(
             is_flag=False,
             flag_value="",
             metavar="[ADDRESS]",
-            help="Spread the shapes over a Ray cluster; without an address, over this machine's"
-            " GPUs.",
+            help="Spread the shapes over a Ray cluster; without an address, over the GPUs of"
+            " this machine.",
         ),
         click.option(
             "--per-device",
             is_flag=True,
-            help="With --ray: the whole grid on every kind of device.",
+            help="With --ray: measure the whole grid on every kind of device.",
         ),
         click.option(
             "--runtime-env",

@@ -126,7 +126,7 @@ class RowTimes:
         passes = np.where(by_luck, passes, np.nan)
         rounds = np.where(np.isfinite(passes), np.nan, self._rounds_needed(by_chance, least))
         open_ = (words == "unsure") & ~(base | new)
-        labels = [Shape.of(at).label for at in pair.shapes[SHAPE].itertuples(False, None)]
+        labels = [Shape.from_row(at).label for at in pair.shapes[SHAPE].itertuples(False, None)]
         columns = {"base": pair.shapes["a_s"], "new": pair.shapes["b_s"], "ratio": ratio}
         columns |= {"noise": np.expm1(explained) if known else np.nan, "verdict": words}
         columns |= {"rounds": np.where(open_, rounds, np.nan)}

@@ -170,7 +170,7 @@ def _lost(before: Mapping[Sizes, str], after: Mapping[Sizes, str]) -> Iterator[E
     for sizes, was in before.items():
         now = after.get(sizes, "missing")
         if now != "ok" and (was == "ok" or (now == "wrong" != was)):
-            yield {"shape": Shape.of(sizes).label, "what": "output", "verdict": now}
+            yield {"shape": Shape.from_row(sizes).label, "what": "output", "verdict": now}
 
 
 def _larger(base: pd.DataFrame, new: pd.DataFrame, threshold: float) -> Iterator[Entry]:
@@ -180,7 +180,9 @@ def _larger(base: pd.DataFrame, new: pd.DataFrame, threshold: float) -> Iterator
     """
     sides = [side[side["copy"] == 1] for side in (base, new)]
     device = pd.concat([side.groupby(SHAPE)["device_peak"].max() for side in sides], axis=1)
-    peaks = [(Shape.of(at).label, "device memory", *both) for at, *both in device.itertuples()]
+    peaks = [
+        (Shape.from_row(at).label, "device memory", *both) for at, *both in device.itertuples()
+    ]
     peaks.append((ALL, "host memory", *(side["host_peak"].max() for side in sides)))
     for shape, what, before, after in peaks:
         if before > 0 and after - before > max(threshold * before, LEAST_MEMORY):

@@ -115,7 +115,7 @@ def distances(cells: pd.DataFrame, limits: Limits | None, metric: str = "latency
     for key in medians[what].drop_duplicates().itertuples(index=False, name=None):
         assert limits  # else no cell is left
         *sizes, accuracy, computes = key
-        limit = limit_of(limits, Shape.of(sizes), accuracy, computes, metric)
+        limit = limit_of(limits, Shape.from_row(sizes), accuracy, computes, metric)
         known.append((*key, limit.binds, *dataclasses.astuple(limit)))
     times = dict.fromkeys(["limit_s", *(f"{part}_s" for part in PARTS)], float)
     table = pd.DataFrame(known, columns=[*what, "binds", *times])

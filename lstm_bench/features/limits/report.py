@@ -109,7 +109,7 @@ def by_shape(far: pd.DataFrame, most: int | None) -> Table:
     keys = ["limit_s", "binds", *(f"{part}_s" for part in analysis.PARTS), "over"]
     whole = far[far["computes"] == "lstm"].sort_values("over")
     for (accuracy, *sizes), part in whole.groupby(["accuracy", *SHAPE], sort=True):
-        row = vars(Shape.of(sizes)) | {"accuracy": accuracy}
+        row = vars(Shape.from_row(sizes)) | {"accuracy": accuracy}
         row |= part.iloc[0][keys].to_dict() | {"nearest": part["implementation"].iloc[0]}
         rows.append(row | {"rows": dict(zip(part["implementation"], part["over"], strict=True))})
     columns = (

@@ -300,7 +300,7 @@ def missing(run: Run, splits: Splits, shapes: Collection[Shape] | None) -> str:
     """How many cells have times but were not profiled."""
     cells = run_report.timed_cells(run.cells)
     sizes = cells[noise.SHAPE].itertuples(index=False, name=None)
-    wanted = sum(shapes is None or Shape.of(s) in shapes for s in sizes)
+    wanted = sum(shapes is None or Shape.from_row(s) in shapes for s in sizes)
     count = wanted - splits.of_timed
     return f"not profiled: {counted(count, 'cell')} with times" if count > 0 else ""
 
