@@ -77,20 +77,18 @@ def built_stack(row, problem):
 
 
 @each_row
-@pytest.mark.parametrize("shape", STACKS, ids=lambda s: s.label)
+@pytest.mark.parametrize("shape", STACKS[1:], ids=lambda s: s.label)
 def test_every_implementation_runs_stacks_directions_and_lengths(row, shape):
     problem = problems.make(shape, seed=3)
     assert right(built_stack(row, problem), row, problem).max_abs_error > 0
 
 
 @each_row
-def test_no_mistake_in_a_stack_agrees_with_an_implementation(row):
+def test_every_implementation_runs_the_whole_of_a_stack_and_no_mistake_in_it_agrees(row):
     session = built_stack(row, problem := problems.make(STACKS[0], seed=3))
-    right(session, row, problem)
-    answer, tolerance = (
-        session.outputs(),
-        TOLERANCES[session.precision or row.precision_on(SETTINGS)],
-    )
+    assert right(session, row, problem).max_abs_error > 0
+    answer = session.outputs()
+    tolerance = TOLERANCES[session.precision or row.precision_on(SETTINGS)]
     for mistake, make in STACK_MISTAKES.items():
         expected = problems.reference(make(problem), row.computes)
         assert not problems.check(answer, expected, tolerance, problem.lengths()).passed, mistake
