@@ -91,7 +91,7 @@ def in_short(result: pd.DataFrame, ours: str) -> dict[str, Any]:
 
 
 def against_rivals(run: results.Run, ours: str) -> pd.DataFrame:
-    """Of each shape the fastest rival, how much slower it is, and who beats us beyond the noise."""
+    """The fastest rival of each shape, how much slower it is, and who beats us beyond the noise."""
     rows: dict[str, dict[str, Any]] = {}
     name, at, threads = ours.partition("@")
     for rival in (f"{rival}{at}{threads}" for rival in RIVALS[name]):
@@ -120,7 +120,7 @@ def by_shape(shapes: list[Any]) -> Table:
 
 
 def by_limit(run: results.Run) -> Table:
-    """By batch, the distance of the baseline to what the machine can do.
+    """The distance of the baseline to what the machine can do, by batch.
 
     What it can do is the best of many trials, so shares of that are taken of the fastest round.
     """

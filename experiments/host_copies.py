@@ -65,7 +65,7 @@ def measured(kind: str, folder: Path, more: list[str]) -> Path:
 
 
 def timed(run: results.Run) -> dict[tuple[str, Shape], tuple[float, float, str]]:
-    """By row and shape: the latency, its noise in seconds, the precision."""
+    """The latency, its noise in seconds and the precision, by row and shape."""
     ok = run.cells[(run.cells["status"] == "ok") & (run.cells["copy"] == 1)]
     names, latency = list(ok["implementation"]), ok["latency_s"].to_numpy()
     floors = noise.floor_at(run.floors("latency"), latency, names) * latency

@@ -89,7 +89,7 @@ def kept(pace: Numbers, rounds: int) -> float:
 
 
 def halves(pace: Numbers) -> tuple[float, float]:
-    """By how much they differ, and the standard deviation of that for independent rounds."""
+    """The difference, and its standard deviation for independent rounds."""
     middle = len(pace) // 2
     expected = float(pace.std() * 2 / len(pace) ** 0.5)
     return float(pace[:middle].mean() - pace[middle:].mean()), expected

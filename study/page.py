@@ -26,7 +26,7 @@ NOTE = (
     "<!-- Made by `make study` of study/study.md and the runs in results/: edit that, not this. -->"
 )
 
-#: What a number may be without being checked: a size, a mode, the usual interval, a year, a name.
+#: Numbers that are not checked: a size, a mode, the usual interval, a year, a name.
 _SIZES = r"\d+(?:(?:, | and | or | to |, and )\d+)*"
 ALLOWED = re.compile(
     rf"(?:hidden|batch|timesteps|modes?|Table) {_SIZES}|{_SIZES} timesteps|95%|\b20\d\d\b"

@@ -70,7 +70,7 @@ class Study:
         return {split.shape: split for split in self.splits if split.name == name}
 
     def stepwise(self, name: str) -> set[Shape]:
-        """Where an implementation runs the recurrence step by step, not in one kernel."""
+        """The shapes at which a row runs the recurrence step by step, not in one kernel."""
         return {shape for shape, split in self.profiled(name).items() if not split.in_one}
 
     @functools.cached_property
@@ -80,7 +80,7 @@ class Study:
         return [record for record in records.values() if record.status == "ok"]
 
     def verdicts(self, names: Collection[str]) -> pd.DataFrame:
-        """Each of these implementations against each other, at every shape."""
+        """All pairs of these implementations, at every shape."""
         result = [
             self.against(a, b).shapes[[*SHAPE, "verdict"]].assign(a=a, b=b)
             for a, b in itertools.combinations(names, 2)

@@ -44,11 +44,11 @@ class Machines:
     metric: str
     accuracy: str
     implementation: str | None  # one row of all runs, or the best of each
-    cells: Mapping[str, pd.DataFrame]  # of each run, those that it stands with
-    rows: Mapping[str, list[str]]  # of each run, those that it could have stood with
+    cells: Mapping[str, pd.DataFrame]  # the cells that stand for each run
+    rows: Mapping[str, list[str]]  # the rows that could stand for each run
     had: Mapping[str, int]  # shapes that each run has anything for
     pairs: Pairs
-    added: Mapping[str, list[AddedColumn]]  # of each run, what features add to the table
+    added: Mapping[str, list[AddedColumn]]  # the columns that features add for each run
 
     @property
     def names(self) -> list[str]:
@@ -183,7 +183,7 @@ def table(sides: Machines, prices: Mapping[str, float] | None = None) -> pd.Data
 
 
 def priced(sides: Machines, prices: Mapping[str, float]) -> Machines:
-    """The same with what a call costs in place of its time: verdicts are of prices then.
+    """The same comparison with the price of a call in place of its time.
 
     The noise is that of the times.
     """

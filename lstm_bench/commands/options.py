@@ -227,7 +227,7 @@ def check_shapes(run: Run, shapes: Sequence[Shape]) -> None:
     from lstm_bench.model.shape_filter import chosen, one_of
     from lstm_bench.runs import run_folders
 
-    for shape in shapes if len(run.cells) else ():  # else there is more to say than that
+    for shape in shapes if len(run.cells) else ():  # an empty run has a message of its own
         try:
             chosen(run.cells, one_of([shape]), run.name)
         except LstmBenchError as error:

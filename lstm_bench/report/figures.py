@@ -408,7 +408,7 @@ def page(body: float, title: str, under: Sequence[str], notes: str) -> tuple[Fig
 
 
 def about(run: Run) -> str:
-    """Where, what and how noisy, in a line."""
+    """The machine, the run and its noise, in a line."""
     line = run_report.machine_line(run.manifest["machine"], run.manifest["plan"]["settings"])
     shapes = f"{run.shapes} of {counted(len(run.plan.shapes), 'shape')}"
     groups = [run.noise.classes, *run.noise.own.values()]

@@ -41,11 +41,11 @@ class Ladder:
 
     rows: list[dict[str, Any]]  # the fastest first
     base: str  # what most users run
-    shapes: int  # that all rows have
+    shapes: int  # shapes that all rows have
     lacking: dict[str, str]  # rows that lack shapes -> which
     slower: dict[str, str]  # rows that are slower than the base -> why, as far as is known
     unclear: dict[str, str]  # rows that take longer, but not beyond the noise or not at all shapes
-    hints: list[str]  # what to type to know more of why
+    hints: list[str]  # commands that show more of the reasons
 
 
 def ladder_of(run: Run, cells: pd.DataFrame) -> Ladder:

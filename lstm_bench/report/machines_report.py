@@ -79,7 +79,7 @@ def _choice(sides: Machines) -> list[str]:
 
 
 def _answer(sides: Machines, frame: pd.DataFrame) -> list[str]:
-    """Who is faster and by how much, at how many shapes, and from which size on."""
+    """The faster machine and by how much, at how many shapes, and from which size on."""
     better = "" if sides.accuracy in ("fp32", summary.ANY) else " or better"
     best = f"the fastest that can be deployed in {summary.accuracy_label(sides.accuracy)}{better}"
     what = sides.implementation or best

@@ -72,7 +72,7 @@ SERIOUS, MANY = ("disturbed", "throttled", "slow clock"), 0.05
 LOST = ("not profiled", "no energy")  # somebody asked for it
 FEW_LINES = 4  # of reasons why something is missing, in the short report
 
-#: What to do about a warning; what stands before the colon is its kind.
+#: The remedy of each kind of warning; the kind is the text before the colon.
 REMEDIES = {
     "not warm": "raise sampling.warmup_cap_s in the grid, or look for what else runs here",
     "uncertain": "allow more rounds (--rigorous, sampling.max_rounds), or close what else runs",
@@ -217,7 +217,7 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
             where = f"{gpus[0].get('name')}, driver {gpus[0].get('driver')}"
     else:
         where = f"{machine.get('cpu')}, {counted(settings.get('threads', 0), 'thread')}"
-    tf32 = ", TF32 on" if settings.get("tf32") else ""  # of the whole run: until it was a row's
+    tf32 = ", TF32 on" if settings.get("tf32") else ""  # in runs from before it belonged to a row
     notes = "".join(f", {note}" for note in from_json(Settings, settings).notes)
     return f"{where}{tf32}, seed {settings.get('seed')}{notes}"
 

@@ -48,7 +48,7 @@ ROWS = [
     if "cpu" in r.devices
     and (r.framework == HERE if HERE else r.framework not in ("deepbench", "fake", *APART))
 ]
-#: Of the baseline those whose precision has tests nowhere else.
+#: The rows of the baseline whose precision has tests nowhere else.
 CHECKED = [*ROWS, *(IMPLEMENTATIONS[f"deepbench-{p}"] for p in ("bf16", "int8") if not HERE)]
 PROBLEM = problems.make(SHAPES[0], seed=3)
 
@@ -102,7 +102,7 @@ def test_carried_states_go_from_call_to_call_and_a_restart_begins_again(row):
     right(session, row, calls=CARRIED_CALLS)
 
 
-#: Whose `build` does on a CPU what it does on a GPU with x in pageable memory.
+#: The rows whose `build` does on a CPU what it does on a GPU with x in pageable memory.
 FROM_HOST = [r for r in ROWS if r.framework not in ("onnxruntime", "openvino")]
 
 

@@ -166,7 +166,7 @@ def advise(
 
 
 def _margin(source: Source, held_out: HeldOut | None) -> Callable[[str, str], float]:
-    """By how much two rows may differ and be alike: the noise, and what the order may be off by."""
+    """The most by which two like rows differ: the noise, and what the order may be off by."""
     wrong = held_out.margin if held_out else 0.0
     return lambda row, other: max(source.floor(row, other), wrong)
 

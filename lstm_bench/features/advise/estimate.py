@@ -20,15 +20,15 @@ from lstm_bench.analysis.summary import Codes, Times
 from lstm_bench.model.types import Shape
 
 NEAREST = 4  # shapes that have a say
-POWER = 4  # of the distance, by which it fades
-#: What a doubling of each size counts; the order of rows hardly changes along a sequence.
+POWER = 4  # a weight fades by this power of the distance
+#: The weight of a doubling of each size; the order of rows hardly changes along a sequence.
 DOUBLING = {"hidden": 1.0, "batch": 1.0, "timesteps": 0.5, "input over hidden": 1.0}
 CLOSE = 0.05  # over the best: as good as the best
 MOST_LEFT_OUT = 200  # shapes that are left out in turn
 
 
 def outside(shapes: pd.DataFrame, shape: Shape) -> str:
-    """Which size of a shape lies beyond all measured ones; empty if none does."""
+    """Name the size of a shape that lies beyond all measured ones; empty if none does."""
     sizes, asked = _sizes(shapes), _sizes(_frame(shape)).iloc[0]
     for axis in sizes:
         low, high = sizes[axis].min(), sizes[axis].max()

@@ -17,7 +17,7 @@ from lstm_bench.model.units import in_units
 from lstm_bench.runs import store
 
 OFTEN = 1.96  # standard deviations that 95 of 100 differences stay within
-LOAD_SPREAD = 0.03  # of net energy, where there is one load (study/notes/energy-repeats.md)
+LOAD_SPREAD = 0.03  # spread of net energy with one load (study/notes/energy-repeats.md)
 
 
 def firsts(records: Iterable[Record]) -> list[Record]:

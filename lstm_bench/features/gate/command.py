@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lstm_bench.model.types import Shape
 
 
-KEPT = ("manifest", "records", "nodes")  # of the first base: what its times are read from
+KEPT = ("manifest", "records", "nodes")  # the first base's files that its times are read from
 
 
 @click.command()

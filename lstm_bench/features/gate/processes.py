@@ -124,7 +124,7 @@ def disagree(passes: Numbers) -> bool:
 
 
 def explained(pairs: Iterable[float], chance: float) -> float:
-    """By how much a process may be slower than another: seldom more, if they are as these pairs.
+    """The factor by which a process is seldom slower than another, if they are as these pairs.
 
     Half as much again as the furthest of them, or what Student's distribution allows.
     """

@@ -27,7 +27,7 @@ from lstm_bench.features.gate import processes
 from lstm_bench.features.gate.processes import Sample
 from lstm_bench.model.types import Shape
 
-COMMON = 0.5  # of what moves a cell from run to run may move the whole row: seen in shipped runs
+COMMON = 0.5  # share of a cell's change from run to run that may move its row: as in shipped runs
 SURE = 3.0  # standard errors
 TENTH = 1.2816  # standard deviations from the middle to the tenth that is furthest out
 DISTURBED = "disturbed: other processes"  # a warning that a neighbour was there all the time
@@ -44,7 +44,7 @@ class RowTimes:
 
     names: dict[str, str]
     pair: Comparison
-    error: Numbers  # of the logarithm of each ratio, one standard deviation
+    error: Numbers  # standard error of the logarithm of each ratio
     freedom: Numbers  # the values that the error is known from, less what they were used for
     disturbed: tuple[Flags, Flags]  # shapes at which the base's, the new side's time is in doubt
     samples: list[Sample]  # of each shape, process by process

@@ -166,7 +166,7 @@ def _at(cells: pd.DataFrame, shapes: set[Sizes]) -> pd.DataFrame:
 
 
 def _lost(before: Mapping[Sizes, str], after: Mapping[Sizes, str]) -> Iterator[Entry]:
-    """Where the new run has no time and the base has one, or an output that is wrong by now."""
+    """The shapes at which only the base has a time, or only the new run a wrong output."""
     for sizes, was in before.items():
         now = after.get(sizes, "missing")
         if now != "ok" and (was == "ok" or (now == "wrong" != was)):

@@ -24,7 +24,7 @@ from lstm_bench.model.types import ACCURACY, Shape
 
 COLUMNS = 8  # sequences that a matrix unit takes at least: fewer cost as much
 WIDE = 24  # sequences from which it multiplies faster than it has to fetch weights for fewer
-WEIGHT_BYTES = {"fp32": 4, "tf32": 2, "half": 2, "int8": 1}  # of what a class has to tell apart
+WEIGHT_BYTES = {"fp32": 4, "tf32": 2, "half": 2, "int8": 1}  # least width for the class
 VALUE_BYTES = {"fp32": 4, "tf32": 4, "half": 2, "int8": 4}  # of inputs and outputs
 SUM_BYTES = 4
 #: How many products of which class make one of another on matrix units, as far as they are known.
@@ -134,7 +134,7 @@ def means(far: pd.DataFrame) -> dict[str, float]:
 class _Team:
     cores: int
     count: int  # of teams
-    sequences: int  # of the one that has most
+    sequences: int  # the most in one team
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from lstm_bench.report.figures import (
     styled,
 )
 
-#: Of Okabe and Ito's, which everybody can tell apart.
+#: Colours of Okabe and Ito, which everybody can tell apart.
 COLOURS = {"launch": "#cc79a7", "barrier": "#0072b2"}
 COLOURS |= {"bandwidth": "#009e73", "arithmetic": "#d55e00"}
 NAMES, ROW = 2.1, 1.35 * LINE  # inches: the width of the names, the height of a row

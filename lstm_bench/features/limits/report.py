@@ -89,7 +89,7 @@ def distance(over: float | None) -> str:
 
 
 def on_page(run: Run) -> Document:
-    """Where each row stands, shape by shape; nothing without limits."""
+    """The distance of each row to the limits, shape by shape; nothing without limits."""
     table = by_shape(analysis.distances(run.cells, run.limits), None)
     if not table.rows:
         return Document()

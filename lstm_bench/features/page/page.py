@@ -214,7 +214,7 @@ def _drawn(run: Run, lead: Instead, names: list[str], baseline: str | None) -> l
 def _winners(
     run: Run, names: list[str], metrics: list[str], place: Place
 ) -> Iterator[dict[str, Any]]:
-    """Who is fastest where of what can be deployed, by metric and class of accuracy."""
+    """The fastest deployable row of each shape, by metric and class of accuracy."""
     codes: dict[Any, int] = {name: i for i, name in enumerate(names)}
     for metric in metrics:
         contests = fastest.contests(run, run.cells, metric)

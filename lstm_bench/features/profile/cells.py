@@ -30,7 +30,7 @@ DIFFERS = 0.1  # of the latency
 LAUNCH = ("grid", "block", "registers")
 
 
-#: What parts can be sorted by; `self` is a part's own time, `total` is with what it calls.
+#: The orders of parts; `self` is a part's own time, `total` includes the parts that it calls.
 SORTS: dict[str, Callable[[Part], Any]] = {
     "self": lambda part: -part.seconds,
     "total": lambda part: -(part.seconds if part.total_s is None else part.total_s),

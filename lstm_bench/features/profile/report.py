@@ -1,4 +1,4 @@
-"""Where the time of calls went, as documents: a whole run's profiles, or one cell's."""
+"""The profiles of a whole run or of one cell, as documents that show where the time went."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DISTORTED = (
 ADD_UP = ": columns need not add up; choose one shape with --shape"
 LAUNCHING = "launching: share of a profiled call spent launching kernels"
 COUNT, SHARE = "{:.4g}".format, "{:.0%}".format
-#: What the ladder says of a row, by the key of its count or share.
+#: The ladder's words about a row, by the key of its count or share.
 COUNTS: dict[str, tuple[str, Callable[[float], str]]] = {
     "kernels": ("kernels a call", "{:.0f}".format),
     "launches": ("launches a call", "{:.0f}".format),
@@ -134,7 +134,7 @@ def _add_depth(result: Document, profile: Profile) -> None:
 
 
 def _function(name: str) -> str:
-    """Without namespaces that are obvious, and without what is in angle brackets."""
+    """The name without obvious namespaces, and without angle brackets and their contents."""
     while (shorter := re.sub(r"<[^<>]*>", "", name)) != name:
         name = shorter
     return clipped(short_name(clean(name)).removeprefix("torch.nn.modules."), 36)

@@ -65,7 +65,7 @@ def document(run: Run, conditions: Sequence[str] = (), everything: bool = False)
 
 
 def on_page(run: Run) -> Document:
-    """The same, if the run has workloads."""
+    """The report of workloads, empty if the run has none."""
     return document(run) if run.plan.workloads else Document()
 
 

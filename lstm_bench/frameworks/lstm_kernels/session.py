@@ -50,7 +50,7 @@ class KernelSession(TorchSession):
         return forward
 
     def _explained(self) -> tuple[str, str]:
-        """Who takes a call, and how or why."""
+        """Name what takes a call, and how or why."""
         assert self.ours
         with torch.inference_mode():
             path = self.ours.explain(self.x.to(self.device), self.initial)
