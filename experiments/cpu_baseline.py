@@ -30,8 +30,8 @@ import pandas as pd
 
 from lstm_bench.analysis import results
 from lstm_bench.analysis.comparison import compare
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.features.limits import distance as limits
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import Shape
 from lstm_bench.model.units import WIDTH, seconds, times
 from lstm_bench.report.document import Table, number, text

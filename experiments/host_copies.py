@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from lstm_bench.analysis import noise, results  # noqa: E402
-from lstm_bench.analysis.noise import SHAPE  # noqa: E402
+from lstm_bench.model.shape import SHAPE  # noqa: E402
 from lstm_bench.model.types import INPUTS, Shape  # noqa: E402
 from lstm_bench.model.units import percent, seconds, signed, size  # noqa: E402
 

@@ -13,9 +13,9 @@ import pandas as pd
 
 from lstm_bench.analysis import noise, results, summary
 from lstm_bench.analysis.comparison import Comparison, Group, clear, compare
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.features.profile import cells as profiled_cells
 from lstm_bench.features.profile.cells import Split
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import Record, Shape
 from lstm_bench.runs import store
 

@@ -22,9 +22,10 @@ import pandas as pd
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.intervals import FEWEST_SHAPES, over_rounds, over_shapes
-from lstm_bench.analysis.noise import METRICS, SHAPE, Floors, Numbers, by_round
+from lstm_bench.analysis.noise import METRICS, Floors, Numbers, by_round
 from lstm_bench.analysis.summary import join_passes
 from lstm_bench.frameworks import IMPLEMENTATIONS
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.suggest import guess
 from lstm_bench.model.types import LstmBenchError
 

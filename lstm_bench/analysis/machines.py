@@ -19,9 +19,10 @@ from lstm_bench import features
 from lstm_bench.analysis import circumstances, noise, summary
 from lstm_bench.analysis.choice import allowed
 from lstm_bench.analysis.comparison import Comparison, compare
-from lstm_bench.analysis.noise import METRICS, SHAPE
+from lstm_bench.analysis.noise import METRICS
 from lstm_bench.analysis.results import Run, references, versions
 from lstm_bench.model.feature import AddedColumn
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import counted
@@ -217,10 +218,10 @@ def _ranked(
     shapes = len(pairs[0, 1].shapes)
     seconds = np.empty((count, shapes))
     words = np.full((count, count, shapes), "same", dtype=object)  # of the second against the first
-    for (i, j), found in pairs.items():
-        seconds[i], seconds[j] = found.shapes["a_s"], found.shapes["b_s"]
-        words[i, j] = found.shapes["verdict"]
-        words[j, i] = found.shapes["verdict"].map(TURNED)
+    for (i, j), pair in pairs.items():
+        seconds[i], seconds[j] = pair.shapes["a_s"], pair.shapes["b_s"]
+        words[i, j] = pair.shapes["verdict"]
+        words[j, i] = pair.shapes["verdict"].map(TURNED)
     fastest, every = seconds.argmin(axis=0), np.arange(shapes)
     verdict = np.stack([words[fastest, run, every] for run in range(count)])
     slower = (verdict == "slower").sum(axis=0) == count - 1

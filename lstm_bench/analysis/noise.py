@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from lstm_bench.model.shape import SHAPE as SHAPE
-from lstm_bench.model.types import FEWEST_ROUNDS as FEWEST_ROUNDS
+from lstm_bench.model.shape import SHAPE
+from lstm_bench.model.types import FEWEST_ROUNDS
 
 Numbers = npt.NDArray[np.float64]
 

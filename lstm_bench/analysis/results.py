@@ -17,10 +17,10 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench.analysis import noise
-from lstm_bench.analysis.noise import METRICS, SHAPE, Floors
+from lstm_bench.analysis.noise import METRICS, Floors
 from lstm_bench.frameworks import FRAMEWORKS, IMPLEMENTATIONS
 from lstm_bench.model.limits import Limits
-from lstm_bench.model.shape import FULL
+from lstm_bench.model.shape import FULL, SHAPE
 from lstm_bench.model.types import Check, Implementation, Record, Settings, Shape
 from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan

@@ -13,8 +13,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from lstm_bench.analysis import noise
-from lstm_bench.analysis.noise import METRICS, SHAPE, Floors, Numbers, by_round
+from lstm_bench.analysis.noise import METRICS, Floors, Numbers, by_round
 from lstm_bench.frameworks import FRAMEWORKS
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import ACCURACY, Shape
 from lstm_bench.model.units import counted
 

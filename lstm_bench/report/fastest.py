@@ -15,8 +15,8 @@ import pandas as pd
 
 from lstm_bench.analysis import summary
 from lstm_bench.analysis.comparison import Comparison, Side, clear, paired, side_of
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run, references
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import at_some, clipped, counted, error, factor, seconds
 from lstm_bench.report.document import Column, Row, Table, number, text

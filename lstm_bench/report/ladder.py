@@ -27,8 +27,7 @@ from lstm_bench.model.units import (
 )
 from lstm_bench.report import run_report
 from lstm_bench.report.document import Document, Table, number, paragraph, text
-from lstm_bench.report.fastest import Compared
-from lstm_bench.report.fastest import base_of as base_of
+from lstm_bench.report.fastest import Compared, base_of
 
 COLUMNS = {"host_peak": "host mem", "device_peak": "GPU mem", "import_s": "import"}
 COLUMNS |= {"build_s": "build", "first_call_s": "1st call"}

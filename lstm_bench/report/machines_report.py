@@ -11,8 +11,7 @@ import pandas as pd
 
 from lstm_bench.analysis import summary
 from lstm_bench.analysis.machines import Machines, priced, table, unlike
-from lstm_bench.analysis.noise import SHAPE
-from lstm_bench.model.shape import Shape
+from lstm_bench.model.shape import SHAPE, Shape
 from lstm_bench.model.units import counted, listed, seconds, times
 from lstm_bench.report.document import Column, Document, Row, Table, number, paragraph, text
 from lstm_bench.report.headline import headline

@@ -16,9 +16,10 @@ import pandas as pd
 from lstm_bench import features
 from lstm_bench.analysis import noise, uncertainty
 from lstm_bench.analysis import summary as summaries
-from lstm_bench.analysis.noise import SHAPE, Floors, Noise
+from lstm_bench.analysis.noise import Floors, Noise
 from lstm_bench.analysis.results import Run, references
 from lstm_bench.model.feature import AddedColumn
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import (
     UNSEEN_GPU,
@@ -217,9 +218,8 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
             where = f"{gpus[0].get('name')}, driver {gpus[0].get('driver')}"
     else:
         where = f"{machine.get('cpu')}, {counted(settings.get('threads', 0), 'thread')}"
-    tf32 = ", TF32 on" if settings.get("tf32") else ""  # in runs from before it belonged to a row
     notes = "".join(f", {note}" for note in from_json(Settings, settings).notes)
-    return f"{where}{tf32}, seed {settings.get('seed')}{notes}"
+    return f"{where}, seed {settings.get('seed')}{notes}"
 
 
 def noise_line(floors: Floors, metric: str = "latency") -> str:

@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench.analysis.choice import TIE, settled
-from lstm_bench.analysis.noise import SHAPE, Numbers, percentile_95
+from lstm_bench.analysis.noise import Numbers, percentile_95
 from lstm_bench.analysis.summary import Codes, Times
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import Shape
 
 NEAREST = 4  # shapes that have a say

@@ -15,15 +15,16 @@ import numpy as np
 
 from lstm_bench.analysis import kinds, results, summary
 from lstm_bench.analysis.choice import rank
-from lstm_bench.analysis.noise import SHAPE, floor_at
+from lstm_bench.analysis.noise import floor_at
 from lstm_bench.analysis.results import REFERENCES, Run
 from lstm_bench.features.advise import estimate
 from lstm_bench.frameworks import IMPLEMENTATIONS, find, framework_of
 from lstm_bench.model.errors import LstmBenchError
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.suggest import guess
 from lstm_bench.model.types import Implementation, Shape
 from lstm_bench.model.units import counted, listed
-from lstm_bench.report.ladder import base_of
+from lstm_bench.report.fastest import base_of
 from lstm_bench.runs import nodes, store
 from lstm_bench.runs.nodes import Kind
 from lstm_bench.runs.run_folders import SHIPPED, START, find_run, newest, split_part

@@ -21,7 +21,8 @@ import pandas as pd
 
 from lstm_bench.analysis.comparison import Comparison, Statistic
 from lstm_bench.analysis.intervals import over_rounds
-from lstm_bench.analysis.noise import SHAPE, in_lots, log_ratios
+from lstm_bench.analysis.noise import in_lots, log_ratios
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import LstmBenchError
 
 THRESHOLD = 0.07  # the least slowdown that is worth a search

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from lstm_bench.analysis.noise import FEWEST_PAIRS, METRICS, SHAPE, Numbers, by_round, row_median
+from lstm_bench.analysis.noise import FEWEST_PAIRS, METRICS, Numbers, by_round, row_median
+from lstm_bench.model.shape import SHAPE
 
 Sizes = tuple[int, ...]
 UNKNOWN = float(np.log(2))  # where no two processes were compared: at least that

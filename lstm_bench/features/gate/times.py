@@ -14,18 +14,11 @@ import pandas as pd
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.comparison import Comparison, compare
 from lstm_bench.analysis.intervals import FEWEST_SHAPES
-from lstm_bench.analysis.noise import (
-    FEWEST_PAIRS,
-    FEWEST_ROUNDS,
-    METRICS,
-    SHAPE,
-    Floors,
-    Numbers,
-    by_round,
-)
+from lstm_bench.analysis.noise import FEWEST_PAIRS, METRICS, Floors, Numbers, by_round
 from lstm_bench.features.gate import processes
 from lstm_bench.features.gate.processes import Sample
-from lstm_bench.model.types import Shape
+from lstm_bench.model.shape import SHAPE
+from lstm_bench.model.types import FEWEST_ROUNDS, Shape
 
 COMMON = 0.5  # share of a cell's change from run to run that may move its row: as in shipped runs
 SURE = 3.0  # standard errors

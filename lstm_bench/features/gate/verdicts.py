@@ -28,10 +28,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import pandas as pd
 
 from lstm_bench.analysis import kinds, results
-from lstm_bench.analysis.noise import FEWEST_PAIRS, SHAPE, Floors
+from lstm_bench.analysis.noise import FEWEST_PAIRS, Floors
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.gate import sides as gate_sides
 from lstm_bench.features.gate.times import ALL, TIME, Entry, RowTimes
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import LstmBenchError, Shape
 

@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from lstm_bench.analysis.noise import METRICS, SHAPE
+from lstm_bench.analysis.noise import METRICS
 from lstm_bench.model.limits import Limits
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import ACCURACY, Shape
 
 COLUMNS = 8  # sequences that a matrix unit takes at least: fewer cost as much

@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 from matplotlib.figure import Figure
 
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.limits import distance as limits
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import Shape
 from lstm_bench.model.units import counted, factor
 from lstm_bench.report.figures import (

@@ -8,12 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.limits import distance as analysis
 from lstm_bench.model.feature import AddedColumn
 from lstm_bench.model.limits import Limits
-from lstm_bench.model.shape import Shape
+from lstm_bench.model.shape import SHAPE, Shape
 from lstm_bench.model.units import factor, in_units, seconds, size
 from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.report.run_report import MOST_SHAPES, shape_label

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lstm_bench.analysis.noise import SHAPE, plausible
+from lstm_bench.analysis.noise import plausible
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.profile.families import FAMILIES, families
 from lstm_bench.model.profile import Launch, Part, Profile
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import Record, Shape
 from lstm_bench.runs import store
 

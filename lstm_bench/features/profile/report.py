@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from lstm_bench.analysis import noise
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.profile import cells as profiled_cells
 from lstm_bench.features.profile.cells import Split, Splits
 from lstm_bench.features.profile.families import FAMILIES
 from lstm_bench.model.profile import Profile
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.shape_filter import chosen, shapes_of
 from lstm_bench.model.types import LstmBenchError, Record, Shape
 from lstm_bench.model.units import (
@@ -299,7 +299,7 @@ def check(splits: Sequence[Split]) -> str:
 def missing(run: Run, splits: Splits, shapes: Collection[Shape] | None) -> str:
     """How many cells have times but were not profiled."""
     cells = run_report.timed_cells(run.cells)
-    sizes = cells[noise.SHAPE].itertuples(index=False, name=None)
+    sizes = cells[SHAPE].itertuples(index=False, name=None)
     wanted = sum(shapes is None or Shape.from_row(s) in shapes for s in sizes)
     count = wanted - splits.of_timed
     return f"not profiled: {counted(count, 'cell')} with times" if count > 0 else ""
