@@ -37,12 +37,7 @@ ACROSS = ("device", "driver", "threads", "precision", "work", "state", "inputs")
 @options.metric
 @options.where
 @options.shape("Only this shape; repeatable.")
-@click.option(
-    "--across",
-    multiple=True,
-    type=click.Choice(ACROSS),
-    help="Compare A and B although they differ in this; repeatable.",
-)
+@options.across(*ACROSS)
 @click.option(
     "-i",
     "--implementation",
@@ -60,12 +55,7 @@ ACROSS = ("device", "driver", "threads", "precision", "work", "state", "inputs")
     metavar="RUN=N",
     help="For whole runs: the price of a machine per hour; once for each.",
 )
-@click.option(
-    "--figures",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="For whole runs: draw which machine wins where, as SVG and PNG.",
-)
+@options.figures("For whole runs: draw which machine wins where, as SVG and PNG.")
 @options.writing
 def compare(a: str, b: str, more: Sequence[str], **given: Any) -> None:
     """Compare B with A: overall, by hidden size, batch and timesteps, and where each wins.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -39,18 +38,8 @@ OWN: dict[str, click.Command] = {own.name: own for own in features.behind("repor
     "--all", "everything", is_flag=True, help="Show all columns, shapes and warnings of the run."
 )
 @options.writing
-@click.option(
-    "--figures",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="Draw the figures into FOLDER, as SVG and PNG.",
-)
-@click.option(
-    "--html",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write one page with figures and all data, which opens without a network.",
-)
+@options.figures("Draw the figures into FOLDER, as SVG and PNG.")
+@options.file("--html", "Write one page with figures and all data, which opens without a network.")
 def report(**given: Any) -> None:
     """Show a run: what was tested, what is fastest, every implementation, the noise.
 

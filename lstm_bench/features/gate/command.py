@@ -43,12 +43,7 @@ KEPT = ("manifest", "records", "nodes")  # the first base's files that its times
 )
 @options.threshold("The share up to which slower passes.")
 @click.option("--strict", is_flag=True, help="Fail also if the gate is not decided.")
-@click.option(
-    "--across",
-    multiple=True,
-    type=click.Choice(("versions", *ACROSS)),
-    help="Compare both sides although they differ in this; repeatable.",
-)
+@options.across("versions", *ACROSS)
 @options.results
 @options.metric
 @options.where
@@ -59,7 +54,7 @@ KEPT = ("manifest", "records", "nodes")  # the first base's files that its times
     type=click.Choice(["table", "github", "junit", "json", "csv", "latex"]),
     help="Default: table, or by FILE's name; .xml is junit.",
 )
-@click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to a file.")
+@options.output
 @click.option(
     "--update", is_flag=True, help="If the gate passes, put the new run in the base's place."
 )

@@ -69,18 +69,8 @@ def kernels(
     show_default=True,
     help="Lines to show; CSV and JSON have all.",
 )
-@click.option(
-    "--trace",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="On a GPU: write all events as a Chrome trace, for ui.perfetto.dev.",
-)
-@click.option(
-    "--figure",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="On a GPU: draw one call over time.",
-)
+@options.file("--trace", "On a GPU: write all events as a Chrome trace, for ui.perfetto.dev.")
+@options.file("--figure", "On a GPU: draw one call over time.")
 @options.writing
 def profile(
     implementation: str,
