@@ -21,7 +21,7 @@ from lstm_bench.analysis.results import Run, load
 from lstm_bench.features.advise import estimate, sources
 from lstm_bench.model.units import percent
 from lstm_bench.report.document import Row, Table, number, text
-from lstm_bench.report.ladder import base_of
+from lstm_bench.report.fastest import base_of
 from lstm_bench.runs.run_folders import find_run
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"

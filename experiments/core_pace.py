@@ -85,7 +85,7 @@ def block_medians(calls: Calls) -> Numbers:
 
 
 def over_time(calls: Calls) -> dict[int, float]:
-    """By how much moments differ, by how many milliseconds they are apart."""
+    """The difference of moments, by the milliseconds between them."""
     window = (calls[:, START] - calls[0, START]) // (WINDOW_MS * 1_000_000)
     level = np.full(window[-1] + 1, np.nan)
     for number in np.unique(window):

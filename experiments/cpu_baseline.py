@@ -31,8 +31,8 @@ import pandas as pd
 
 from lstm_bench.analysis import results
 from lstm_bench.analysis.comparison import compare
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.features.limits import distance as limits
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import Shape
 from lstm_bench.model.units import WIDTH, seconds, times
 from lstm_bench.report.document import Table, number, text
@@ -96,7 +96,7 @@ def in_short(result: pd.DataFrame, ours: str) -> dict[str, Any]:
 
 
 def against_rivals(run: results.Run, ours: str) -> pd.DataFrame:
-    """Of each shape the fastest rival, how much slower it is, and who beats us beyond the noise."""
+    """The fastest rival of each shape, how much slower it is, and who beats us beyond the noise."""
     rows: dict[str, dict[str, Any]] = {}
     name, at, threads = ours.partition("@")
     for rival in (f"{rival}{at}{threads}" for rival in RIVALS[name]):
@@ -125,14 +125,14 @@ def by_shape(shapes: list[Any]) -> Table:
 
 
 def by_limit(run: results.Run) -> Table:
-    """By batch, the distance of the baseline to what the machine can do.
+    """The distance of the baseline to what the machine can do, by batch.
 
     What it can do is the best of many trials, so shares of that are taken of the fastest round.
     """
     assert run.limits
     result = limits.distances(run.cells, run.limits)
     result = result[result["implementation"] == OWN].copy()
-    shapes = [Shape.of(key) for key in result[SHAPE].itertuples(index=False, name=None)]
+    shapes = [Shape.from_row(key) for key in result[SHAPE].itertuples(index=False, name=None)]
     own = run.cells[run.cells["implementation"] == OWN]
     rounds = own.assign(best=own["round_latency_s"].map(min)).groupby(SHAPE)["best"].min()
     result["best"] = [rounds[key] for key in result[SHAPE].itertuples(index=False, name=None)]

@@ -67,7 +67,7 @@ class Counter(Gauge):
 
 
 class PolledTicks(Ticks):
-    """Without a thread."""
+    """A counter that is read without a thread."""
 
     def __enter__(self) -> Ticks:
         return self

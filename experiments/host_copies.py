@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from lstm_bench.analysis import noise, results  # noqa: E402
-from lstm_bench.analysis.noise import SHAPE  # noqa: E402
+from lstm_bench.model.shape import SHAPE  # noqa: E402
 from lstm_bench.model.types import INPUTS, Shape  # noqa: E402
 from lstm_bench.model.units import percent, seconds, signed, size  # noqa: E402
 
@@ -65,11 +65,11 @@ def measured(kind: str, folder: Path, more: list[str]) -> Path:
 
 
 def timed(run: results.Run) -> dict[tuple[str, Shape], tuple[float, float, str]]:
-    """By row and shape: the latency, its noise in seconds, the precision."""
+    """The latency, its noise in seconds and the precision, by row and shape."""
     ok = run.cells[(run.cells["status"] == "ok") & (run.cells["copy"] == 1)]
     names, latency = list(ok["implementation"]), ok["latency_s"].to_numpy()
     floors = noise.floor_at(run.floors("latency"), latency, names) * latency
-    shapes = [Shape.of(sizes) for sizes in ok[SHAPE].to_numpy()]
+    shapes = [Shape.from_row(sizes) for sizes in ok[SHAPE].to_numpy()]
     values = zip(latency, floors, ok["precision"], strict=True)
     return dict(zip(zip(names, shapes, strict=True), values, strict=True))
 

@@ -25,8 +25,9 @@ import pandas as pd
 
 from lstm_bench.analysis import noise, results
 from lstm_bench.analysis.comparison import compare
-from lstm_bench.analysis.noise import SHAPE, Numbers
+from lstm_bench.analysis.noise import Numbers
 from lstm_bench.analysis.results import Run
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.units import percent, times
 from lstm_bench.report.document import Table, number, text
 from lstm_bench.report.run_report import shape_label
@@ -89,7 +90,7 @@ def kept(pace: Numbers, rounds: int) -> float:
 
 
 def halves(pace: Numbers) -> tuple[float, float]:
-    """By how much they differ, and the standard deviation of that for independent rounds."""
+    """The difference, and its standard deviation for independent rounds."""
     middle = len(pace) // 2
     expected = float(pace.std() * 2 / len(pace) ** 0.5)
     return float(pace[:middle].mean() - pace[middle:].mean()), expected

@@ -22,8 +22,9 @@ import numpy as np
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.comparison import Comparison, compare
 from lstm_bench.analysis.intervals import FEWEST_SHAPES, over_shapes
-from lstm_bench.analysis.noise import SHAPE, Numbers
+from lstm_bench.analysis.noise import Numbers
 from lstm_bench.analysis.results import frame
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import Record, Shape
 
 SHAPES, ROUNDS = 24, 10

@@ -1,4 +1,4 @@
-"""The command line: which commands there are, and how a mistake is told."""
+"""The command line: its commands, and how it reports a mistake."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lstm_bench.model.errors import (
     Stopped,
 )
 
-#: Where each command is, and what it does: help must not load what it only names.
+#: The place of each command and its help: help must not load what it only names.
 CORE = {
     "compare": ("commands.compare:compare", "What B costs over A, and where each wins."),
     "doctor": ("commands.machine:doctor_", "Examine this machine, and measure its noise."),

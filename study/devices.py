@@ -1,4 +1,4 @@
-"""Which machine wins where, for docs/explanation/gpu-or-cpu.md: of the runs of grids/devices.yaml.
+"""The machine that wins at each shape, for docs/explanation/gpu-or-cpu.md: of grids/devices.yaml.
 
 What is shipped of them is compared; until two are, two others that have some shapes in common.
 """

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.comparison import Comparison
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.features.limits import distance as limits
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.units import counted, error, factor, percent, seconds
 from lstm_bench.report.paper_table import PAPER
 from study import findings, tables

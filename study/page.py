@@ -24,7 +24,7 @@ STUDY, README, DETAILS = (ROOT / "study" / f"{name}.md" for name in ("study", "r
 PLACEHOLDER = re.compile(r"\{\{(?:(table|figure): )?(\w+)\}\}")
 NOTE = "<!-- Made by `make study` of study/{} and the runs in results/: edit that, not this. -->"
 
-#: What a number may be without being checked: a size, a mode, the usual interval, a year, a name.
+#: Numbers that are not checked: a size, a mode, the usual interval, a year, a name.
 _SIZES = r"\d+(?:(?:, | and | or | to |, and )\d+)*"
 ALLOWED = re.compile(
     rf"(?:hidden|batch|timesteps|modes?|Table) {_SIZES}|{_SIZES} timesteps|95%|\b20\d\d\b"

@@ -13,9 +13,9 @@ import pandas as pd
 
 from lstm_bench.analysis import noise, results, summary
 from lstm_bench.analysis.comparison import Comparison, Group, clear, compare
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.features.profile import cells as profiled_cells
 from lstm_bench.features.profile.cells import Split
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import Record, Shape
 from lstm_bench.runs import store
 
@@ -70,7 +70,7 @@ class Study:
         return {split.shape: split for split in self.splits if split.name == name}
 
     def stepwise(self, name: str) -> set[Shape]:
-        """Where an implementation runs the recurrence step by step, not in one kernel."""
+        """The shapes at which a row runs the recurrence step by step, not in one kernel."""
         return {shape for shape, split in self.profiled(name).items() if not split.in_one}
 
     @functools.cached_property
@@ -80,7 +80,7 @@ class Study:
         return [record for record in records.values() if record.status == "ok"]
 
     def verdicts(self, names: Collection[str]) -> pd.DataFrame:
-        """Each of these implementations against each other, at every shape."""
+        """All pairs of these implementations, at every shape."""
         result = [
             self.against(a, b).shapes[[*SHAPE, "verdict"]].assign(a=a, b=b)
             for a, b in itertools.combinations(names, 2)
@@ -94,7 +94,7 @@ def load(name: str) -> Study:
 
 
 def shapes_of(pair: Comparison) -> list[Shape]:
-    return [Shape.of(row) for row in pair.shapes[SHAPE].to_numpy()]
+    return [Shape.from_row(row) for row in pair.shapes[SHAPE].to_numpy()]
 
 
 def only(pair: Comparison, chosen: Callable[[Shape], bool]) -> Comparison:
@@ -123,7 +123,7 @@ def repeated() -> pd.DataFrame:
     both = pd.concat([first, second], axis=1, join="inner").reset_index()
     busy = {(split.name, split.shape): 1 - split.idle for split in load(MAIN).splits}
     keys = zip(both["implementation"], both[SHAPE].itertuples(index=False), strict=True)
-    share = np.array([busy[name, Shape.of(shape)] for name, shape in keys])
+    share = np.array([busy[name, Shape.from_row(shape)] for name, shape in keys])
     change = np.abs(both[REPEAT] / both[MAIN] - 1)
     names = both["implementation"].tolist()
     floor = noise.floor_at(load(MAIN).run.noise, both[MAIN], names)

@@ -36,7 +36,7 @@ from study.runs import (
     load,
 )
 
-#: What PyTorch and TensorFlow run, and the best of cuDNN in the same precision.
+#: The rows of PyTorch and TensorFlow, and the best of cuDNN in the same precision.
 AGAINST = (
     ("pytorch", BEST),
     ("tf-mode0", BEST),
@@ -65,7 +65,7 @@ KERNELS = (
     ("deepbench-tf32-best", "persistent-tf32"),
     (BEST_HALF, "persistent-fp16"),
 )
-#: What the table of advice calls what wins in it.
+#: The names of the winners in the table of advice.
 USES = {
     "pytorch-persistent": "drop-in, fp32",
     "pytorch-tf32-persistent": "drop-in, TF32",
@@ -116,7 +116,7 @@ def mean(ratios: pd.Series[float]) -> float:
 
 
 def winners(accuracy: str) -> pd.DataFrame:
-    """Who is the fastest of what can be deployed and is at least so accurate, at each shape."""
+    """The fastest deployable row that is at least so accurate, at each shape."""
     ladder = load(LADDER)
     kinds = ladder.cells.drop_duplicates("implementation").set_index("implementation")["precision"]
     allowed = CLASSES[: CLASSES.index(accuracy) + 1]
@@ -131,10 +131,10 @@ def what_to_use_short() -> str:
 
 
 def what_to_use(short: bool = False) -> str:
-    """Of the ladder: the fastest within each accuracy, and what it gains over PyTorch's."""
+    """The fastest row of the ladder within each accuracy, and its gain over PyTorch's."""
     times, rows = load(LADDER).times, []
-    found = [winners(accuracy).itertuples() for accuracy in CLASSES]
-    for shape, *own in zip(times.index, *found, strict=True):
+    fastest = [winners(accuracy).itertuples() for accuracy in CLASSES]
+    for shape, *own in zip(times.index, *fastest, strict=True):
         if short and shape[2] != 100:
             continue
         cells = [", ".join(map(str, shape[:3]))]
@@ -155,7 +155,7 @@ def what_to_use(short: bool = False) -> str:
 
 
 def headroom_short() -> str:
-    """Without, for the README."""
+    """The table without links, for the README."""
     rows = [
         [TITLES[row], *(factor(at(pair, batch=b).group().ratio.value) for b in batches())]
         for row, best in AGAINST
@@ -206,7 +206,7 @@ def energy() -> str:
 
 @functools.cache
 def energy_of(name: str) -> dict[Shape, Drawn]:
-    """Of an implementation, at the shapes at which all have one."""
+    """The energy of an implementation, at the shapes at which all have one."""
     records = energy_cells.firsts(load(MAIN).records)
     shapes = sorted(energy_cells.shared_shapes(records))
     cells = {(each.record.implementation, each.record.shape): each for each in drawn(records)}
@@ -220,7 +220,7 @@ def energy_ratio(b: str, a: str) -> float:
 
 
 def energy_apart(first: str, second: str) -> float:
-    """By how much cells differ that are no estimate in either of two runs, in the median."""
+    """The median difference of cells that are no estimate in either of two runs."""
     sides = [
         {each.record.cell: each.gross_j for each in drawn(load(name).records) if each.known}
         for name in (first, second)
@@ -245,7 +245,7 @@ HEADLINES = {
 
 
 def headlines() -> list[tuple[str, float, float]]:
-    """Each ratio in the main run and in its repeat."""
+    """The ratios in the main run and in its repeat."""
     result = []
     for name, (b, a, batch) in HEADLINES.items():
         ratios = []

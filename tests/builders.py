@@ -168,7 +168,7 @@ def profiled(
 
 
 def boxes(figure):
-    """Where every text is that can be seen."""
+    """The places of all texts that can be seen."""
     seen = [*figure.texts, *(text for each in figure.legends for text in each.get_texts())]
     for ax in figure.axes:
         seen += [*ax.texts, ax.xaxis.label, ax.yaxis.label, ax._left_title]

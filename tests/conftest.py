@@ -124,7 +124,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_chosen_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where no driver names a GPU: on one that has a GPU, tests would answer each other."""
+    """Act as if no driver named a GPU: on a machine with one, tests would answer each other."""
     monkeypatch.setattr(cache, "gpu_name", lambda: "")
 
 

@@ -1,4 +1,4 @@
-"""Which room each file of the package belongs to, what it imports, and what it may."""
+"""The room of each file of the package, what the file imports, and what it may."""
 
 import ast
 import sys
@@ -22,7 +22,7 @@ CORE = {
     "commands": ("report", "analysis", "driver", "runs", "frameworks", "model"),
 }
 SESSIONS = "sessions"
-#: What a file of the worker's may import besides the standard library, NumPy and what its
+#: The imports that a worker's file may have besides the standard library, NumPy and what its
 #: framework requires or records.
 AT_HOME = {
     "worker/keras_layer": {"keras"},

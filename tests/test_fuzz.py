@@ -147,7 +147,7 @@ def read_replies() -> list[Any]:
 
 
 def use_replies(replies: list[Any]) -> None:
-    """As the driver does: a record of them has times that can be."""
+    """Records as the driver makes them: their times are possible."""
     if any(isinstance(reply, Failure) for reply in replies) or len(replies) < len(VERBS):
         return
     hello, prepared, measured, *_ = replies

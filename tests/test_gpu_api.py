@@ -13,7 +13,7 @@ from conftest import REPOSITORY
 KERNELS = REPOSITORY / "lstm_kernels/src/lstm_kernels"
 DECLARED = [KERNELS / "gpu/host/cuda_api.hpp", REPOSITORY / "deepbench_ext/cudnn_api.hpp"]
 
-#: What the headers of CUDA 13.0 and cuDNN 9 say, printed by gpu_api_check.cpp.
+#: The values in the headers of CUDA 13.0 and cuDNN 9, printed by gpu_api_check.cpp.
 FACTS = (REPOSITORY / "tests/gpu_api.txt").read_text().splitlines()
 
 

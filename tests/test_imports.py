@@ -1,4 +1,4 @@
-"""Who may import what: rooms import one way, features stand beside them, the worker stays bare."""
+"""Rooms import one way, features stand beside them, the worker stays bare."""
 
 import re
 import subprocess

@@ -17,7 +17,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def headings(page):
-    """As a page of Markdown names them: in lower case, words joined, no other signs."""
+    """The anchors of a page of Markdown: in lower case, words joined, no other signs."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
     actual = re.findall(r"^#+ (.+)$", text, re.M)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in actual}

@@ -1,4 +1,4 @@
-"""Which of several rows to take: who is exact enough, and who wins a tie."""
+"""The choice among several rows: who is exact enough, and who wins a tie."""
 
 from __future__ import annotations
 

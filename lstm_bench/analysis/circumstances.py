@@ -41,7 +41,7 @@ def _apart(sides: Sequence[Facts], shared: bool = False) -> dict[str, tuple[str,
 
 
 def _facts(run: Run, machine: bool) -> dict[str, str]:
-    """Each in a word; a fact that is not known is left out."""
+    """The facts of a run, each in a word; an unknown one is left out."""
     plan, there = run.plan, run.manifest["machine"]
     settings, environment = asdict(plan.settings), dict(there.get("environment") or {})
     facts = {"lstm-bench": there.get("git") or there.get("lstm_bench")}

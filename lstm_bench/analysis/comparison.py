@@ -22,13 +22,14 @@ import pandas as pd
 
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.intervals import FEWEST_SHAPES, over_rounds, over_shapes
-from lstm_bench.analysis.noise import METRICS, SHAPE, Floors, Numbers, by_round
+from lstm_bench.analysis.noise import METRICS, Floors, Numbers, by_round
 from lstm_bench.analysis.summary import join_passes
 from lstm_bench.frameworks import IMPLEMENTATIONS
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.suggest import guess
 from lstm_bench.model.types import LstmBenchError
 
-#: What both sides must have in common, and what a table calls it.
+#: The facts that both sides must have in common, and their names in a table.
 COMPARABLE = {
     "device": "device_name",
     "driver": "driver",
@@ -209,7 +210,7 @@ def side_of(cells: pd.DataFrame, name: str, metric: str = "latency") -> Side:
     """The cells of one implementation, controls apart, ready to be compared."""
     value, rounds = METRICS[metric]
     columns = [*SHAPE, "pass_number", "group", "status", "device", value, rounds]
-    row = "row" if "row" in cells else "implementation"  # of a machine, that of each shape
+    row = "row" if "row" in cells else "implementation"  # a machine's row changes with the shape
     mine = (cells["implementation"] == name) & (cells["copy"] == 1)
     side = cells.loc[mine, [*columns, *COMPARABLE.values(), row]].rename(columns={row: "row"})
     if side.empty:
@@ -289,7 +290,7 @@ def drift(
 
 
 def _evened(first: Numbers, second: Numbers) -> tuple[Numbers, Numbers]:
-    """As many rounds of one run as of the other: of the one that has more, neighbours are joined.
+    """As many rounds of one run as of the other: neighbours are joined in the longer one.
 
     They were not measured in turns, so that any round of one may stand beside any of the other.
     """

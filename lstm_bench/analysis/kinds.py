@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run, load
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import LstmBenchError, Shape, from_json
 from lstm_bench.model.units import counted
 from lstm_bench.runs import nodes, run_folders

@@ -19,9 +19,10 @@ from lstm_bench import features
 from lstm_bench.analysis import circumstances, noise, summary
 from lstm_bench.analysis.choice import allowed
 from lstm_bench.analysis.comparison import Comparison, compare
-from lstm_bench.analysis.noise import METRICS, SHAPE
+from lstm_bench.analysis.noise import METRICS
 from lstm_bench.analysis.results import Run, references, versions
 from lstm_bench.model.feature import AddedColumn
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import counted
@@ -44,11 +45,11 @@ class Machines:
     metric: str
     accuracy: str
     implementation: str | None  # one row of all runs, or the best of each
-    cells: Mapping[str, pd.DataFrame]  # of each run, those that it stands with
-    rows: Mapping[str, list[str]]  # of each run, those that it could have stood with
+    cells: Mapping[str, pd.DataFrame]  # the cells that stand for each run
+    rows: Mapping[str, list[str]]  # the rows that could stand for each run
     had: Mapping[str, int]  # shapes that each run has anything for
     pairs: Pairs
-    added: Mapping[str, list[AddedColumn]]  # of each run, what features add to the table
+    added: Mapping[str, list[AddedColumn]]  # the columns that features add for each run
 
     @property
     def names(self) -> list[str]:
@@ -183,7 +184,7 @@ def table(sides: Machines, prices: Mapping[str, float] | None = None) -> pd.Data
 
 
 def priced(sides: Machines, prices: Mapping[str, float]) -> Machines:
-    """The same with what a call costs in place of its time: verdicts are of prices then.
+    """The same comparison with the price of a call in place of its time.
 
     The noise is that of the times.
     """
@@ -217,10 +218,10 @@ def _ranked(
     shapes = len(pairs[0, 1].shapes)
     seconds = np.empty((count, shapes))
     words = np.full((count, count, shapes), "same", dtype=object)  # of the second against the first
-    for (i, j), found in pairs.items():
-        seconds[i], seconds[j] = found.shapes["a_s"], found.shapes["b_s"]
-        words[i, j] = found.shapes["verdict"]
-        words[j, i] = found.shapes["verdict"].map(TURNED)
+    for (i, j), pair in pairs.items():
+        seconds[i], seconds[j] = pair.shapes["a_s"], pair.shapes["b_s"]
+        words[i, j] = pair.shapes["verdict"]
+        words[j, i] = pair.shapes["verdict"].map(TURNED)
     fastest, every = seconds.argmin(axis=0), np.arange(shapes)
     verdict = np.stack([words[fastest, run, every] for run in range(count)])
     slower = (verdict == "slower").sum(axis=0) == count - 1

@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from lstm_bench.model.shape import SHAPE as SHAPE
-from lstm_bench.model.types import FEWEST_ROUNDS as FEWEST_ROUNDS
+from lstm_bench.model.shape import SHAPE
+from lstm_bench.model.types import FEWEST_ROUNDS
 
 Numbers = npt.NDArray[np.float64]
 
-#: What can be compared: the cell's value, and its value in every round.
+#: The metrics that can be compared: the cell's value, and its value in every round.
 METRICS = {
     "latency": ("latency_s", "round_latency_s"),
     "throughput": ("throughput_s", "round_throughput_s"),
@@ -184,7 +184,7 @@ def _classes(pairs: Controls, judged: npt.NDArray[np.bool_]) -> tuple[Noise, ...
 
 
 def _by_class(time_s: Numbers) -> list[npt.NDArray[np.intp]]:
-    """Which of these are in each duration class."""
+    """The places of these times, by duration class."""
     number = _class_of(time_s)
     return [np.flatnonzero(number == place) for place in range(len(CLASSES))]
 
@@ -195,7 +195,7 @@ def _class_of(time_s: npt.ArrayLike) -> npt.NDArray[np.intp]:
 
 
 def _judged(pairs: Controls) -> npt.NDArray[np.bool_]:
-    """Which pairs are called different, each by the others of its class; where few, by all."""
+    """The pairs that are called different, each by the others of its class; where few, by all."""
     size, different = np.abs(pairs.difference), np.zeros(len(pairs), dtype=bool)
     for members in _by_class(pairs.time_s):
         if not len(members):
@@ -359,7 +359,7 @@ def _chance(beyond: Numbers) -> Numbers:
 
 
 def _discoveries(p: Numbers) -> npt.NDArray[np.bool_]:
-    """Which of these chances are discoveries (as scipy.stats has it, which is slow to load)."""
+    """The chances that are discoveries (as scipy.stats has it, which is slow to load)."""
     ordered = np.sort(p)
     limits = FALSE_DISCOVERIES * np.arange(1, len(p) + 1) / max(len(p), 1)
     passed = ordered[ordered <= limits]

@@ -17,22 +17,22 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench.analysis import noise
-from lstm_bench.analysis.noise import METRICS, SHAPE, Floors
+from lstm_bench.analysis.noise import METRICS, Floors
 from lstm_bench.frameworks import FRAMEWORKS, IMPLEMENTATIONS
 from lstm_bench.model.limits import Limits
-from lstm_bench.model.shape import FULL
+from lstm_bench.model.shape import FULL, SHAPE
 from lstm_bench.model.types import Check, Implementation, Record, Settings, Shape
 from lstm_bench.runs import store
 from lstm_bench.runs.plan import Plan
 
 REFERENCES = tuple(f.name for f in FRAMEWORKS.values() if f.reference)  # of the C++ rows
-#: What becomes a column of its own: each type of a field, and as which type it is read.
+#: The fields that become a column each: the type of a field, and the type it is read as.
 _TYPES: dict[Any, Any] = {
     **{kind: kind for kind in (str, bool, float, float | None, list[str], list[float])},
     int: store.Count,
 }
 _ERRORS = ("max_abs_error", "tolerance")
-#: What becomes several columns, or is wanted of a whole run.
+#: The fields that become several columns, or are used for a whole run.
 _PARTS = {
     "shape": store.struct_of(Shape, {**dict.fromkeys(SHAPE, store.Size), "lengths": store.Lengths}),
     "check": store.struct_of(Check, dict.fromkeys(_ERRORS, float | None)) | None,
@@ -137,7 +137,7 @@ class Run:
     cells: pd.DataFrame
     damaged: int = 0  # lines that cannot be read
     folder: Path | None = None
-    part: str = ""  # of a mixed run: the kind of device that these cells are from
+    part: str = ""  # in a mixed run: the kind of device of these cells
     #: The versions of framework and libraries by implementation, as its cells last had them.
     versions: Mapping[str, dict[str, str]] = field(default_factory=dict)
 
@@ -147,7 +147,7 @@ class Run:
 
     @property
     def implementations(self) -> list[str]:
-        """Those that have cells, in the plan's order; then those that the plan does not name."""
+        """The rows with cells, in the plan's order; then those that the plan does not name."""
         present = dict.fromkeys(self.cells["implementation"].unique())
         planned = [row.name for row in self.plan.implementations if row.name in present]
         return [*planned, *(name for name in present if name not in planned)]
@@ -185,7 +185,7 @@ class Run:
         done = sum(count for shape, count in counts.items() if shape in own)
         controls = cells.loc[whole & (cells["copy"] > 1), ["implementation", *SHAPE, "copy"]]
         for name, *at, copy in controls.itertuples(index=False, name=None):
-            shape = own.get(tuple(at))  # of which a plan has some at each shape
+            shape = own.get(tuple(at))  # a plan has some at each shape
             done -= shape is not None and plan.controls_at(shape)[name] < copy - 1
         return int(plan.size - done)
 
@@ -256,7 +256,7 @@ def _steps(cells: pd.DataFrame) -> Any:
     """The timesteps of a sequence in the mean: a shorter one is not computed to the end."""
     steps = cells["timesteps"].astype(float)
     for place, sizes in cells.loc[cells["lengths"] != FULL, SHAPE].iterrows():
-        shape = Shape.of(sizes)
+        shape = Shape.from_row(sizes)
         if shape.batch <= MOST_DRAWN:
             steps[place] = sum(shape.each_length) / shape.batch
     return steps

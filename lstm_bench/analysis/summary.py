@@ -13,14 +13,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from lstm_bench.analysis import noise
-from lstm_bench.analysis.noise import METRICS, SHAPE, Floors, Numbers, by_round
+from lstm_bench.analysis.noise import METRICS, Floors, Numbers, by_round
 from lstm_bench.frameworks import FRAMEWORKS
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import ACCURACY, Shape
 from lstm_bench.model.units import counted
 
 Codes = npt.NDArray[np.intp]
 FEW = 3  # shapes that are worth a list
-ENOUGH = 0.5  # of the shapes: a row with no more would leave the others little in common
+ENOUGH = 0.5  # share of shapes: with fewer, a row would leave the others little in common
 REFUSED = ("unsupported", "oom")  # what an implementation cannot run
 LITTLE = 0.1  # gain in sequences per second by twice the sequences: the device is full
 ANY = "any"  # class of accuracy: the fastest whatever its error
@@ -146,7 +147,7 @@ def shared_shapes(timed: Times) -> npt.NDArray[np.bool_]:
 
 
 def saturation(timed: Times) -> dict[str, tuple[int | None, int]]:
-    """By implementation: the batch from which on a doubling gains under `LITTLE`, and the largest.
+    """The batch of each row from which on a doubling gains under `LITTLE`, and its largest batch.
 
     A gain is the geometric mean over all other sizes; None: the last gain is larger.
     """
@@ -173,7 +174,7 @@ def saturation(timed: Times) -> dict[str, tuple[int | None, int]]:
 
 
 def _profiled(timed: Times, shared: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Those of the shared cells at whose shape all rows that have any device time have one."""
+    """The shared cells at whose shape all rows that have any device time have one."""
     there = timed.cells["device_s"].notna().to_numpy() & shared
     pairs = pd.DataFrame({"shape": timed.shape_of[there], "name": timed.name_of[there]})
     rows = pairs.groupby("shape")["name"].nunique()
@@ -240,7 +241,7 @@ def winners(
     codes = _codes(timed)
 
     def stand(label: str, place: Codes) -> pd.DataFrame:
-        """Who has this place at each shape, into `won`, and its rounds."""
+        """Write who has this place at each shape into `won`, and return the rounds of it."""
         column = ranked[rows, place]
         won[label + "_s"] = time = seconds[rows, column]
         # as objects: the text that pandas 3 would make of it has no None
@@ -278,7 +279,7 @@ def winners(
 
 
 def _codes(timed: Times) -> Codes:
-    """By shape and implementation a number for the code that ran; -1 where the path tells none."""
+    """A number for the code that ran, by shape and implementation; -1 where the path tells none."""
     number, paths = pd.factorize(timed.cells["path"])
     codes = {"": -1, "generic": -1}
     meant = [codes.setdefault(re.sub(r" \(.*\)$", "", path), len(codes)) for path in paths]
@@ -358,7 +359,7 @@ def lacking(cells: pd.DataFrame, metric: str = "latency") -> dict[str, str]:
 
 
 def _gist(reason: str) -> str:
-    """Without the sizes that the baseline adds, which differ from cell to cell."""
+    """The reason without the sizes that the baseline adds, which differ from cell to cell."""
     return re.sub(r" \(hidden \d[^()]*\)$", "", reason)
 
 
@@ -370,7 +371,7 @@ def _where(lost: pd.DataFrame, own: pd.DataFrame) -> str:
         if not kept[axis].isin(sizes).any():
             return f"{axis} {', '.join(map(str, sizes))}"
     shapes = lost[SHAPE].drop_duplicates().itertuples(index=False, name=None)
-    labels = [Shape.of(shape).label for shape in shapes]
+    labels = [Shape.from_row(shape).label for shape in shapes]
     return "" if len(labels) > FEW else "  ".join(labels)
 
 

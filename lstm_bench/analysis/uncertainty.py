@@ -18,7 +18,7 @@ def intervals(value: pd.Series[float], rounds: pd.Series[Any]) -> Numbers:
     ends = np.full((2, len(ordered)), np.nan)
     for count in np.unique(counts[counts > 0]):
         rows = np.flatnonzero(counts == count)
-        ranks = median_interval(range(count))  # of places: which order statistics they are
+        ranks = median_interval(range(count))  # the interval of places gives the order statistics
         for end, rank in zip(ends, ranks, strict=True):
             end[rows] = ordered[rows, int(rank)]
     result: Numbers = ends / value.to_numpy(dtype=float)

@@ -31,44 +31,34 @@ ACROSS = ("device", "driver", "threads", "precision", "work", "state", "inputs")
     "run_names",
     multiple=True,
     metavar="RUN",
-    help="A run's name or folder; twice: A from the first, B from the second. Default: the newest.",
+    help="A run's name or folder; twice: A of the first, B of the second. Default: the newest.",
 )
 @options.results
 @options.metric
 @options.where
 @options.shape("Only this shape; repeatable.")
-@click.option(
-    "--across",
-    multiple=True,
-    type=click.Choice(ACROSS),
-    help="Compare although the two differ in this; repeatable.",
-)
+@options.across(*ACROSS)
 @click.option(
     "-i",
     "--implementation",
     metavar="A",
-    help="Of whole runs: this one, in place of each run's fastest.",
+    help="For whole runs: compare this row, not the fastest of each run.",
 )
 @click.option(
     "--accuracy",
     type=click.Choice(["fp32", "tf32", "half", "int8", "any"]),  # choice.CLASSES, and any
-    help="Of whole runs: the fastest that is so accurate or better.  [default: fp32]",
+    help="For whole runs: the coarsest accuracy that may win.  [default: fp32]",
 )
 @click.option(
     "--price",
     multiple=True,
     metavar="RUN=N",
-    help="Of whole runs: what the machine costs an hour; once for each.",
+    help="For whole runs: the price of a machine per hour; once for each.",
 )
-@click.option(
-    "--figures",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="Of whole runs: draw who wins where there, as SVG and PNG.",
-)
+@options.figures("For whole runs: draw which machine wins where, as SVG and PNG.")
 @options.writing
 def compare(a: str, b: str, more: Sequence[str], **given: Any) -> None:
-    """Hold B against A: overall, by hidden size, batch and timesteps, and where each wins.
+    """Compare B with A: overall, by hidden size, batch and timesteps, and where each wins.
 
     A and B are two implementations of a run, or two or more runs, each with its fastest
     implementation that can be deployed: which machine is faster from which size on.
@@ -84,9 +74,9 @@ def compare(a: str, b: str, more: Sequence[str], **given: Any) -> None:
       lstm-bench compare my-gpu my-cpu -i pytorch --price my-gpu=3.20 --price my-cpu=0.08
 
     MPE is the mean over shapes of (A - B) / A: negative means that B is slower. A difference is
-    called faster or slower only if it is beyond the run's noise floor. Two things that did not do
-    the same work on the same device in the same precision are compared only if --across says so;
-    whole runs may be of any device and driver, and what else differs is said first.
+    called faster or slower only if it is beyond the run's noise floor. A and B must have done the
+    same work on the same device in the same precision, unless --across names what may differ. Whole
+    runs may be of any device and driver; the first lines say what else differs.
     """
     from lstm_bench.model.shape_filter import one_of
 

@@ -43,7 +43,7 @@ def _part(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int,
     "--run",
     "run_name",
     metavar="NAME",
-    help="Name the run, default: grid and time; with --resume: go on with it if it is there.",
+    help="The name of the run, default: grid and time; with --resume: go on with it if it exists.",
 )
 @options.results
 @click.option(
@@ -51,21 +51,21 @@ def _part(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int,
     is_flag=False,
     flag_value="",
     metavar="[RUN]",
-    help="Go on with RUN, or the newest; of GRID with its newest, or start one if there is none.",
+    help="Go on with RUN or the newest run; with GRID: with its newest run, or start one.",
 )
 @click.option(
     "--retry-failed",
     is_flag=True,
-    help="With --resume: measure again what failed, and shapes that lost energy or a profile.",
+    help="With --resume: measure failed cells again, and shapes that lost energy or a profile.",
 )
-@options.shape("Measure this shape, instead of the file's or without a file; repeatable.")
+@options.shape("Measure this shape, in place of those of the file or without a file; repeatable.")
 @click.option(
     "-i",
     "--implementations",
     "rows",
     multiple=True,
     metavar="A,B",
-    help="Only these, instead of the file's; ROW@1: ROW on one thread, in turns; repeatable.",
+    help="Measure these, not those of the file; ROW@1: ROW on one thread, in turns; repeatable.",
 )
 @options.device
 @options.threads
@@ -76,9 +76,9 @@ def _part(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int,
     "others",
     multiple=True,
     metavar="FRAMEWORK[~NAME]=PATH",
-    help="Measure its rows under this interpreter too, in turns, as ROW~NAME; NAME: other.",
+    help="Measure its rows under this interpreter too, in turns, as ROW~NAME; default NAME: other.",
 )
-@click.option("--skip-missing", is_flag=True, help="Go without frameworks that are not installed.")
+@click.option("--skip-missing", is_flag=True, help="Leave out frameworks that are not installed.")
 @click.option(
     "--passes",
     type=click.IntRange(1, 100),
@@ -88,22 +88,20 @@ def _part(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int,
 @click.option("--fast", is_flag=True, help="5 to 8 rounds, a short warm-up, one load for energy.")
 @click.option("--rigorous", is_flag=True, help="At least 30 rounds.")
 @click.option("--deepbench", is_flag=True, help="Queue 100 calls for throughput, as DeepBench.")
-@click.option(
-    "--profile", is_flag=True, help="Then take each cell's calls apart, kernel by kernel."
-)
-@click.option("--energy", is_flag=True, help="Then measure energy per call (GPU, by NVML).")
+@click.option("--profile", is_flag=True, help="Take each cell's calls apart too, kernel by kernel.")
+@click.option("--energy", is_flag=True, help="Measure energy per call too (GPU, by NVML).")
 @click.option(
     "--budget",
     "budget_s",
     metavar="TIME",
     callback=_seconds,
-    help="Take so long, within 10%: 90s, 10m, 2h.",
+    help="Stop after this time, within 10%: 90s, 10m, 2h.",
 )
 @click.option(
     "--shard",
     metavar="N/OF",
     callback=_part,
-    help="Only part N of OF, such as 3/8; `merge` joins the parts.",
+    help="Measure only part N of OF, such as 3/8; `merge` joins the parts.",
 )
 @options.of_features("options")
 @click.option("--dry-run", is_flag=True, help="Print the plan and an estimate; run nothing.")
@@ -121,7 +119,7 @@ def grid(**given: Any) -> None:
       lstm-bench grid --shape 320,4,60                  one shape, as the default grid would
       lstm-bench grid paper -i pytorch --against pytorch~new=.venv-new/bin/python
       lstm-bench grid --resume                          after Ctrl-C, a crash or a power cut
-      lstm-bench grid grids/paper.yaml --resume         the same, or its start: for a job script
+      lstm-bench grid grids/paper.yaml --resume         go on, or start: for a job script
       lstm-bench grid paper --ray auto                  over all nodes of a Ray cluster
       lstm-bench grid paper --run paper --shard 3/8     a part of it, for a job array
 

@@ -15,19 +15,21 @@ from lstm_bench.model.units import counted
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.option("--run", "run_name", metavar="NAME", help="Name the merged run; of shards: theirs.")
+@click.option(
+    "--run", "run_name", metavar="NAME", help="Name the merged run; default: its shards'."
+)
 @click.option("--mixed", is_flag=True, help="Merge runs of unlike devices too.")
 @options.results
 def merge(runs: Sequence[str], run_name: str | None, mixed: bool, results: Path) -> None:
-    """Join runs of parts of one grid into one run; merge again to add what has come since.
+    """Join runs of parts of one grid into one run; merge again to add later parts.
 
     \b
       lstm-bench grid paper --run paper --shard 1/2     on one machine
       lstm-bench grid paper --run paper --shard 2/2     on another
       lstm-bench merge results/paper-shard-*            into the run paper
 
-    Runs of another grid, version or device are refused, and so are two that measured the same cell.
-    The runs themselves stay as they are; the workers' logs stay with them.
+    It refuses runs of another grid, version or device, and two that measured the same cell.
+    The runs stay as they are and keep the logs of their workers.
     """
     from lstm_bench.runs import choice, run_folders
     from lstm_bench.runs import merge as merging

@@ -73,6 +73,28 @@ where = click.option(
     help="Only these shapes: hidden=512, 'batch>=16', 'timesteps!=10'; repeatable, all must hold.",
 )
 
+output = click.option(
+    "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to a file."
+)
+
+
+def file(flag: str, text: str) -> Callable[[F], F]:
+    """An option whose value is a file."""
+    kind = click.Path(path_type=Path, dir_okay=False)
+    return click.option(flag, type=kind, metavar="FILE", help=text)
+
+
+def figures(text: str) -> Callable[[F], F]:
+    """`--figures`, the folder to draw into."""
+    kind = click.Path(path_type=Path, file_okay=False)
+    return click.option("--figures", type=kind, metavar="FOLDER", help=text)
+
+
+def across(*facts: str) -> Callable[[F], F]:
+    """`--across`, the facts in which two sides may differ."""
+    text = "Compare both sides although they differ in this; repeatable."
+    return click.option("--across", multiple=True, type=click.Choice(facts), help=text)
+
 
 def shape(text: str, **more: Any) -> Callable[[F], F]:
     """`--shape`, which all commands read alike: as a shape, or as a tuple of them."""
@@ -132,12 +154,9 @@ NARROWEST = 40  # columns that a table is fitted to
 def writing(command: F) -> F:
     """`--format` and `--output`, for every command that shows results."""
     formats = ["table", "github", "csv", "json", "latex"]  # tables.FORMATS, without its imports
-    command = click.option(
-        "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to a file."
-    )(command)
     return click.option(
         "--format", "form", type=click.Choice(formats), help="Default: table, or by FILE's name."
-    )(command)
+    )(output(command))
 
 
 def write(document: Any, form: str | None, output: str | None) -> None:
@@ -227,7 +246,7 @@ def check_shapes(run: Run, shapes: Sequence[Shape]) -> None:
     from lstm_bench.model.shape_filter import chosen, one_of
     from lstm_bench.runs import run_folders
 
-    for shape in shapes if len(run.cells) else ():  # else there is more to say than that
+    for shape in shapes if len(run.cells) else ():  # an empty run has a message of its own
         try:
             chosen(run.cells, one_of([shape]), run.name)
         except LstmBenchError as error:

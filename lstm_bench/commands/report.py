@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +24,8 @@ OWN: dict[str, click.Command] = {own.name: own for own in features.behind("repor
 @click.command()
 @options.run
 @options.results
-@click.option("--mpe", is_flag=True, help="The paper's eight pairs, its values beside the run's.")
-@click.option("--pair", multiple=True, metavar="A,B", help="With --mpe: another pair; repeatable.")
+@click.option("--mpe", is_flag=True, help="The paper's eight pairs and values beside the run's.")
+@click.option("--pair", multiple=True, metavar="A,B", help="With --mpe: add a pair; repeatable.")
 @click.option(
     "--ladder",
     is_flag=True,
@@ -36,36 +35,26 @@ OWN: dict[str, click.Command] = {own.name: own for own in features.behind("repor
 @options.shape("Only this shape; repeatable.")
 @options.metric
 @click.option(
-    "--all", "everything", is_flag=True, help="All that the run has: columns, shapes, warnings."
+    "--all", "everything", is_flag=True, help="Show all columns, shapes and warnings of the run."
 )
 @options.writing
-@click.option(
-    "--figures",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="Draw the figures there, as SVG and PNG.",
-)
-@click.option(
-    "--html",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write one page with figures and all data, which opens without a network.",
-)
+@options.figures("Draw the figures into FOLDER, as SVG and PNG.")
+@options.file("--html", "Write one page with figures and all data, which opens without a network.")
 def report(**given: Any) -> None:
     """Show a run: what was tested, what is fastest, every implementation, the noise.
 
     \b
       lstm-bench report                            the newest run, on one screen
       lstm-bench report --all                      all of it
-      lstm-bench report --mpe                      the paper's table, and this run's beside it
+      lstm-bench report --mpe                      the paper's table beside that of this run
       lstm-bench report --mpe --pair pytorch,pytorch-half
-      lstm-bench report --where 'batch>=16'        of some shapes only
-      lstm-bench report --shape 512,16,25          of one
+      lstm-bench report --where 'batch>=16'        only some shapes
+      lstm-bench report --shape 512,16,25          only this one
       lstm-bench report --kernels                  where the time goes, if the run was profiled
       lstm-bench report --kernels --where hidden=512 --top 10
       lstm-bench report --ladder                   what each way to run the layer costs
       lstm-bench report --ladder --shape 512,1,25  at one shape
-      lstm-bench report --energy                   what else it took: joules, clocks, memory
+      lstm-bench report --energy                   joules, clocks and memory beside the time
       lstm-bench report --energy --where hidden=512 --where batch=64
       lstm-bench report --format csv > run.csv     or github, json, latex
       lstm-bench report --html page.html           one page to send to a colleague

@@ -249,7 +249,7 @@ def _show(run: Run, folder: Path, outcome: Outcome, cells: int, again: str) -> N
     common.write(mixed_report.document(run), "table", None)
     wall = outcome.wall_s * outcome.places or 1e-9
     parts = [f"{what} {percent(s / wall, 0)}" for what, s in outcome.spent_s.items()]
-    if parts:  # else nothing was even begun
+    if parts:  # otherwise nothing was begun
         at = f" at {counted(outcome.places, 'place')}" if outcome.places > 1 else ""
         click.echo(f"\n{span(outcome.wall_s)} in all{at}{inside(outcome.timed_s, wall)}")
         click.echo(wrapped(f"({', '.join(parts)})", 1))

@@ -24,7 +24,7 @@ class Measurement:
     cell: Cell
     reply: Prepared  # the worker's
     worker: WorkerProcess
-    twin: Measurement | None = None  # of an A/A control: the cell whose blocks it takes
+    twin: Measurement | None = None  # for an A/A control: the cell whose blocks it takes
     blocks: list[Block] = field(default_factory=list)
     used: list[Block] = field(default_factory=list)  # the one block of each round that counts
     latencies: list[float] = field(default_factory=list)  # their medians, in seconds

@@ -44,7 +44,7 @@ class Outcome:
     interrupted: bool = False
     out_of_budget: bool = False
     wall_s: float = 0.0
-    timed_s: float = 0.0  # of it inside timed calls, which energy's are not
+    timed_s: float = 0.0  # the part inside timed calls, without those for energy
     spent_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # by activity
     finished: int = 0  # cells
     left: int = 0  # cells that were planned and not reached

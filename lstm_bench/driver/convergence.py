@@ -10,7 +10,7 @@ from lstm_bench.model.types import Block, Sampling
 
 SWITCHES_PER_S = 50.0  # most workers are pushed off a core a few times a second
 MORE_SWITCHES = 3.0  # than usual for the cell: TensorFlow's own threads push each other
-LOST_CPU = 0.85  # of the share of the cores that the cell's best block had
+LOST_CPU = 0.85  # least share of the cores that the cell's best block had
 
 
 def disturbed(this: Block, before: Sequence[Block]) -> bool:

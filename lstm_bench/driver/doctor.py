@@ -145,7 +145,7 @@ def advice(answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
 _SHAPES = (Shape(64, 16, 50, 64), Shape(128, 1, 32, 128), Shape(128, 16, 25, 128))
 _PAIRS = 8  # per shape
 QUIET = 0.02  # the noise floor of a machine that is fit to measure on
-DISTURBED = 0.05  # of its cells, at most
+DISTURBED = 0.05  # share of cells that may be disturbed
 
 
 def noise_plan(rows: Availability, settings: Settings, environments: Mapping[str, str]) -> Plan:

@@ -20,7 +20,7 @@ CRASHES = 2  # consecutive crashes of one implementation; then it is left alone 
 class FollowUp:
     """One kind of follow-up in one run; a feature has a subclass behind the door `follow_up`."""
 
-    activity: ClassVar[str]  # what the observer shows, and the time is counted under
+    activity: ClassVar[str]  # its name for the observer and in the account of time
     mark: ClassVar[str]  # begins the warning of a cell that should have it and has not
     turns = 1  # how often each cell of a shape is measured, in turns
 

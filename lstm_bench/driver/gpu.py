@@ -49,7 +49,7 @@ class Gauge:
     def __init__(self, nvml: Any = None, handle: Any = None, reason: str = ""):
         self._nvml, self._handle, self._ended = nvml, handle, reason
         self._missing: dict[str, str] = {}  # what could not be read, and why
-        self._refused: set[str] = set()  # of that, what is not asked for again
+        self._refused: set[str] = set()  # readings that are not asked for again
 
     @property
     def reason(self) -> str:
@@ -161,7 +161,7 @@ def visible_gpus(nvml: Any) -> list[Any]:
         except Exception:
             if not handles:
                 raise
-            break  # as CUDA does: what comes after a name that is none does not count
+            break  # as CUDA does: an unknown name ends the list
     return handles
 
 
@@ -275,7 +275,7 @@ def _known(values: Iterable[Any]) -> list[Any]:
     return [value for value in values if value is not None]
 
 
-SLOWER_CLOCK = 0.97  # of the usual one; clocks go in steps of 15 MHz, less than 1%
+SLOWER_CLOCK = 0.97  # share of the usual clock, which goes in steps of 15 MHz: under 1%
 
 
 def slowed(this: Telemetry, usual: Sequence[Telemetry]) -> str:

@@ -61,7 +61,7 @@ modules, names, versions = sys.argv[1].split(","), sys.argv[2].split(","), {}
 def there(module):
     try:
         return importlib.util.find_spec(module) is not None
-    except Exception:  # of a dotted name the first part is imported, which may do anything
+    except Exception:  # the first part of a dotted name is imported, which may do anything
         return False
 for name in names:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -131,7 +131,7 @@ class WorkerProcess:
     """One child process and the two pipes to it."""
 
     hello: Hello | None = None  # once it has greeted
-    number = 0  # in the order in which the workers of a session were started
+    number = 0  # by the order in which a session started its workers
 
     def __init__(
         self,

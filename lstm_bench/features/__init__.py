@@ -22,7 +22,7 @@ def features() -> dict[str, Feature]:
 
 
 def commands() -> dict[str, tuple[str, str]]:
-    """Where each command is, and what it does."""
+    """The place of each command, and its help."""
     return {
         name: (f"features.{folder}.{where}", what)
         for folder, feature in features().items()

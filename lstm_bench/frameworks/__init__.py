@@ -32,7 +32,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     row.name: row for folder in _FOLDERS for row in folder.ROWS
 }
 
-#: What rows of stored runs and of old grids are called now; the names go in 0.2.
+#: The names of today for rows of stored runs and old grids; the old names go in 0.2.
 RENAMED = {"pytorch-persistent": "lstm-kernels", "pytorch-tf32-persistent": "lstm-kernels-tf32"}
 
 #: The rows of the paper, in its order; what a grid without `implementations:` runs.
@@ -41,7 +41,7 @@ PAPER = (
     *(f"tf-mode{mode}{half}" for half in ("", "-amp") for mode in range(3)),
 )
 
-#: What another version of a framework may be called, such as 2.12.0+cpu.
+#: The names that another version of a framework may have, such as 2.12.0+cpu.
 VERSION = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}"
 NEW_VERSIONS, BASE_VERSIONS = ("new",), ("old", "base", "other")  # what names say of the sides
 _NAME = re.compile(rf"(?P<plain>.+?)(~(?P<version>{VERSION}))?(@(?P<threads>[1-9]\d{{0,3}}))?")
@@ -86,7 +86,7 @@ def in_version(row: Implementation, version: str) -> str:
 
 
 def versions_of(names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """By plain row, the rows that run it: `{"pytorch": {"": "pytorch", "old": "pytorch~old"}}`."""
+    """The rows that run each plain row: `{"pytorch": {"": "pytorch", "old": "pytorch~old"}}`."""
     rows: dict[str, dict[str, str]] = {}
     for name in names:
         if parts := _NAME.fullmatch(name):

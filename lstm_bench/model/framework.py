@@ -19,7 +19,7 @@ class Cost:
     few: float  # at this batch size half of the rate is reached
     build_s: float = 0.02
     first_s: float = 0.01  # the first call, beyond what later ones take
-    build_step_s: float = 0.0  # of what compiles every timestep
+    build_step_s: float = 0.0  # to compile one timestep
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Framework:
 
     name: str
     requires: tuple[str, ...]  # importable modules
-    distributions: tuple[str, ...]  # whose versions are worth recording
+    distributions: tuple[str, ...]  # their versions are recorded
     install: str  # the one command that would make it run
     _: KW_ONLY
     module: str = ""  # its folder, if not called after it
@@ -58,7 +58,7 @@ class Framework:
     start_s: tuple[float, float] = (0.8, 0.8)  # until a worker is ready, on a CPU and on a GPU
     #: How many times longer half precision takes on CPUs without it: with AVX-512, and others.
     emulated: tuple[float, float] = (1.0, 1.0)
-    colour: str = ""  # of its rows that `styles` does not name, in lighter and darker tones
+    colour: str = ""  # for rows not in `styles`, in lighter and darker tones
     styles: Mapping[str, Style] = field(default_factory=dict, compare=False)
     #: The lines that run a row on a device, for `advise`; see `frameworks/code.py`.
     code: Callable[[Implementation, str], str] | None = None

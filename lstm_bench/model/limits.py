@@ -33,7 +33,7 @@ class Limits:
     cell_s: Mapping[str, float]  # by accuracy class: from h to the next h in one core
     taken_in: float  # bytes per second that all cores together get from each other; 0: unknown
     vector_flops: float  # per second, fp32
-    narrow_flops: float = 0.0  # of matrix units with few sequences, half precision; 0: unknown
+    narrow_flops: float = 0.0  # matrix units with few sequences, half precision; 0: unknown
     matrix_flops: Mapping[str, float] = field(default_factory=dict)  # by class, many sequences
     levels: tuple[Level, ...] = ()  # the nearest first
 

@@ -58,8 +58,8 @@ class CallDepth:
     """The way of calls into the library, outermost frame first; the last is the library's."""
 
     frames: list[Frame] = field(default_factory=list)
-    stacks: int = 0  # that went this way
-    of: int = 0  # that had reached a library
+    stacks: int = 0  # samples that went this way
+    of: int = 0  # samples that reached a library
     problem: str = ""  # why there are no frames
 
 
@@ -87,7 +87,7 @@ class Profile:
     watched_s: float | None = None  # what the caller waited when launches were recorded
     moved_bytes: float = 0.0  # by copies and fills
     parts: list[Part] = field(default_factory=list)  # the most expensive first
-    depth: CallDepth | None = None  # where it was asked for, of rows that know
+    depth: CallDepth | None = None  # if asked for, and if the row knows it
 
     @property
     def gap_s(self) -> float | None:

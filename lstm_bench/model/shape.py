@@ -42,7 +42,7 @@ class Shape:
     lengths: str = FULL
 
     @classmethod
-    def of(cls, sizes: Iterable[Any]) -> Shape:
+    def from_row(cls, sizes: Iterable[Any]) -> Shape:
         """The shape of a row of a table with the columns `SHAPE`."""
         *numbers, lengths = sizes
         hidden, batch, timesteps, input_size, layers, directions = map(int, numbers)

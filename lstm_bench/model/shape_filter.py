@@ -107,4 +107,4 @@ def _check_there(shape: Shape, cells: pd.DataFrame, run: str) -> None:
 def shapes_of(cells: pd.DataFrame) -> set[Shape]:
     """The shapes of these cells."""
     sizes = cells[SHAPE].drop_duplicates()
-    return {Shape.of(row) for row in sizes.itertuples(index=False, name=None)}
+    return {Shape.from_row(row) for row in sizes.itertuples(index=False, name=None)}

@@ -372,7 +372,7 @@ def kinds_of(warnings: Iterable[Sequence[str]]) -> list[tuple[str, int]]:
     return counts.most_common()
 
 
-SAME_ENERGY = 0.05  # by which two measurements of energy or power on a GPU may differ
+SAME_ENERGY = 0.05  # two measurements on a GPU may differ by so much
 
 
 def unlike_idle_w(records: Iterable[Record]) -> dict[tuple[int, Shape], tuple[float, float]]:

@@ -22,7 +22,7 @@ def family_of(name: str) -> str:
     return re.sub("(?<!^lstm)[-~@].*", "", name)
 
 
-#: Of rows that have no style, by the first word of their name.
+#: Colours of rows without a style, by the first word of their name.
 FAMILIES = {
     family_of(row.name): FRAMEWORKS[row.framework].colour
     for row in IMPLEMENTATIONS.values()

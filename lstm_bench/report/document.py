@@ -29,7 +29,7 @@ _BY_SUFFIX = {".txt": "table", ".md": "github", ".csv": "csv", ".json": "json", 
 _LAYOUT = {"table": "simple", "github": "github", "latex": "latex_booktabs"}
 _MARKDOWN = re.compile(r"[\\|`*\[\]<>&]")
 _BETWEEN = 2  # spaces between two columns of a plain table
-_NARROWEST = 12  # that a column is folded to
+_NARROWEST = 12  # a column is not folded to less
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would run
 
 Row = Mapping[str, Any]
@@ -42,7 +42,7 @@ class Column:
     heading: str
     show: Callable[[Row], str]
     right: bool = False
-    key: str = ""  # of the value that it is sorted by where a reader can sort; empty: its text
+    key: str = ""  # the value that a reader sorts it by; empty: its text
     sparse: bool = False  # left out if no row has a value
 
 
@@ -90,7 +90,7 @@ class Table:
         object.__setattr__(self, "columns", kept)
 
     def drawn(self, form: str = "table", width: int | None = None) -> str:
-        """As text; what is wider than `width` goes on below, with its key columns again.
+        """The table as text; columns beyond `width` go on below, with the key columns again.
 
         Headings are folded if the table fits so. A column that leaves no room for
         another is folded between its words, and inside of those that are longer than the column.
@@ -208,7 +208,7 @@ def _wrap(heading: str, width: int) -> list[str]:
 
 
 def _blocks(longest: Sequence[int], width: int, keys: int) -> list[list[int]]:
-    """Which columns stand side by side: the keys in every block, the others as they fit."""
+    """The blocks of columns side by side: the keys in every block, the others as they fit."""
     first = list(range(keys))
     free = width - sum(longest[:keys]) - _BETWEEN * (keys - 1)
     blocks, room = [first[:]], free
@@ -223,7 +223,7 @@ def _blocks(longest: Sequence[int], width: int, keys: int) -> list[list[int]]:
 
 
 def _folds(longest: Sequence[int], width: int | None) -> list[int | None]:
-    """To what the longest column of a block is folded, if the block is still too wide."""
+    """The width to which the longest column of a block is folded, if the block is too wide."""
     over = sum(longest) + _BETWEEN * (len(longest) - 1) - (width or math.inf)
     widest = max(longest, default=0)
     fold = max(int(widest - over), _NARROWEST) if over > 0 else None
@@ -269,7 +269,7 @@ def _titled(title: str, form: str, width: int | None) -> str:
 
 
 def _flat(row: Row) -> dict[str, Any]:
-    """As a line of CSV: lists joined, text that a spreadsheet would take for a formula quoted."""
+    """A line of CSV: lists joined, text that a spreadsheet takes for a formula quoted."""
     result = {}
     for key, value in row.items():
         if isinstance(value, (list, tuple)):

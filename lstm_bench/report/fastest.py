@@ -15,14 +15,14 @@ import pandas as pd
 
 from lstm_bench.analysis import summary
 from lstm_bench.analysis.comparison import Comparison, Side, clear, paired, side_of
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run, references
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import at_some, clipped, counted, error, factor, seconds
 from lstm_bench.report.document import Column, Row, Table, number, text
 from lstm_bench.report.headline import AXES, explaining, floor_of
 
-MOST_GROUPS = 4  # of an axis: the report is one screen
+MOST_GROUPS = 4  # groups of an axis: the report is one screen
 
 
 def contests(
@@ -65,7 +65,7 @@ def by_group(
     won: pd.DataFrame,
     metric: str = "latency",
 ) -> list[dict[str, Any]]:
-    """Who leads each class of accuracy, for every group of sizes of the axis that explains most.
+    """The leader of each class of accuracy, by group of sizes of the axis that explains most.
 
     `has` is how many of the group's `shapes` the fastest can run, `wins` at how many of these it
     is the fastest beyond the noise, by `won`, what `contests` has of these cells. `ratio` is how
@@ -161,7 +161,7 @@ def short_name(name: str | None) -> str:
 
 
 def _by(key: str) -> Callable[[Row], str]:
-    """By how much, beyond the noise, and over how many shapes if not over all of the group."""
+    """Shows a ratio beyond the noise, and its number of shapes if not all of the group."""
 
     def shown(row: Row) -> str:
         if row[key] is None:
@@ -179,7 +179,7 @@ def coverage_lines(
     won: pd.DataFrame,
     metric: str = "latency",
 ) -> list[str]:
-    """Where the rows of the first table cannot run, and rows that win and are not in it."""
+    """Lines on the shapes that rows of the first table cannot run, and on winners not in it."""
     lost = summary.lacking(cells, metric)
     named = {group[side] for group in groups for side in ("fastest", "next", "reference")}
     lines = []
@@ -233,7 +233,7 @@ def _error(timed: summary.Times, name: str, inside: Any) -> float:
 def contestants(
     run: Run, timed: summary.Times, names: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """Those of these rows that do the same work: deployable, and the reference."""
+    """The rows among these that do the same work: deployable ones, and references."""
     facts = timed.cells.drop_duplicates("implementation").set_index("implementation")
     equal = [name for name in names if facts["computes"][name] == "lstm"]
     ours = references(run, timed.cells)

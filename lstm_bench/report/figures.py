@@ -23,11 +23,12 @@ from matplotlib.figure import Figure
 from lstm_bench import features
 from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.comparison import compare
-from lstm_bench.analysis.noise import METRICS, SHAPE, Numbers
+from lstm_bench.analysis.noise import METRICS, Numbers
 from lstm_bench.analysis.results import Run
 from lstm_bench.frameworks import FRAMEWORKS
 from lstm_bench.model.framework import Style
 from lstm_bench.model.median import median_interval
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import Shape
 from lstm_bench.model.units import counted, short, times
 from lstm_bench.report import fastest, run_report
@@ -408,7 +409,7 @@ def page(body: float, title: str, under: Sequence[str], notes: str) -> tuple[Fig
 
 
 def about(run: Run) -> str:
-    """Where, what and how noisy, in a line."""
+    """The machine, the run and its noise, in a line."""
     line = run_report.machine_line(run.manifest["machine"], run.manifest["plan"]["settings"])
     shapes = f"{run.shapes} of {counted(len(run.plan.shapes), 'shape')}"
     groups = [run.noise.classes, *run.noise.own.values()]

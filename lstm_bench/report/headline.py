@@ -20,7 +20,7 @@ AXES = ("hidden", "batch", "timesteps")
 MOST = 0.5  # the share of the variance of log ratios that an axis must explain
 SIDES = ("faster", "slower")
 MOST_PARTS = 3  # of an axis in one sentence
-STRONGLY = 1.5  # by how much the ratio must change along an axis to be worth a word
+STRONGLY = 1.5  # a change of the ratio along an axis that is worth a word
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ from lstm_bench.model.units import (
 )
 from lstm_bench.report import run_report
 from lstm_bench.report.document import Document, Table, number, paragraph, text
-from lstm_bench.report.fastest import Compared
-from lstm_bench.report.fastest import base_of as base_of
+from lstm_bench.report.fastest import Compared, base_of
 
 COLUMNS = {"host_peak": "host mem", "device_peak": "GPU mem", "import_s": "import"}
 COLUMNS |= {"build_s": "build", "first_call_s": "1st call"}
@@ -41,11 +40,11 @@ class Ladder:
 
     rows: list[dict[str, Any]]  # the fastest first
     base: str  # what most users run
-    shapes: int  # that all rows have
+    shapes: int  # shapes that all rows have
     lacking: dict[str, str]  # rows that lack shapes -> which
     slower: dict[str, str]  # rows that are slower than the base -> why, as far as is known
     unclear: dict[str, str]  # rows that take longer, but not beyond the noise or not at all shapes
-    hints: list[str]  # what to type to know more of why
+    hints: list[str]  # commands that show more of the reasons
 
 
 def ladder_of(run: Run, cells: pd.DataFrame) -> Ladder:

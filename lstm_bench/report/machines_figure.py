@@ -5,8 +5,8 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from lstm_bench.analysis.machines import Machines, table
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.summary import relative
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.units import factor
 from lstm_bench.report.figures import PALE, about, elided, fastest_maps, styled
 from lstm_bench.report.machines_report import letters

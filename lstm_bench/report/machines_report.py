@@ -11,8 +11,7 @@ import pandas as pd
 
 from lstm_bench.analysis import summary
 from lstm_bench.analysis.machines import Machines, priced, table, unlike
-from lstm_bench.analysis.noise import SHAPE
-from lstm_bench.model.shape import Shape
+from lstm_bench.model.shape import SHAPE, Shape
 from lstm_bench.model.units import counted, listed, seconds, times
 from lstm_bench.report.document import Column, Document, Row, Table, number, paragraph, text
 from lstm_bench.report.headline import headline
@@ -79,7 +78,7 @@ def _choice(sides: Machines) -> list[str]:
 
 
 def _answer(sides: Machines, frame: pd.DataFrame) -> list[str]:
-    """Who is faster and by how much, at how many shapes, and from which size on."""
+    """The faster machine and by how much, at how many shapes, and from which size on."""
     better = "" if sides.accuracy in ("fp32", summary.ANY) else " or better"
     best = f"the fastest that can be deployed in {summary.accuracy_label(sides.accuracy)}{better}"
     what = sides.implementation or best
@@ -154,7 +153,7 @@ def _shapes(sides: Machines, frame: pd.DataFrame, prices: Mapping[str, float] | 
     keys = [column.key for column in added] + ["price"] * bool(prices)
     rows = []
     for sizes, part in frame.groupby(SHAPE, sort=False):
-        row: dict[str, Any] = vars(Shape.of(sizes)).copy()
+        row: dict[str, Any] = vars(Shape.from_row(sizes)).copy()
         ranked = part.sort_values("ratio")
         first, then = ranked.iloc[0], ranked.iloc[1]
         row |= {"fastest": first["run"], "ratio": then["ratio"], "verdict": then["verdict"]}

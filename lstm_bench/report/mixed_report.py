@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lstm_bench.analysis import kinds
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import counted
 from lstm_bench.report import run_report

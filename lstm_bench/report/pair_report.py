@@ -8,17 +8,16 @@ import pandas as pd
 
 from lstm_bench.analysis.comparison import WORDS, Comparison, Group, doublings
 from lstm_bench.analysis.intervals import FEWEST_SHAPES
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.units import clipped, counted, percent, seconds, times
 from lstm_bench.report.document import Column, Document, Table, number, paragraph
 from lstm_bench.report.fastest import size_label
-from lstm_bench.report.headline import headline
+from lstm_bench.report.headline import AXES, headline
 from lstm_bench.report.paper_table import MPE, SIGNS, interval, statistics
 from lstm_bench.report.run_report import heading, noise_facts, noise_lines, pass_lines, shape_label
 
 Changed = Mapping[str, tuple[str, str]]  # of a library: its version in A, its version in B
-AXES = ("hidden", "batch", "timesteps")
 LARGEST = 3  # wins either way
 MOST_ROWS, MOST_COLUMNS = 16, 9  # of the map of wins
 

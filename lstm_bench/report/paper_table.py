@@ -29,7 +29,7 @@ PAPER = (
     ("deepbench", "pytorch-amp", -1.304903692),
 )
 
-#: What the paper's DeepBench ran, by the name that it has here.
+#: The rows that the paper's DeepBench ran, by their names here.
 AS_PUBLISHED = {"deepbench": "deepbench-skip"}
 
 MPE = "MPE [95% interval]"
@@ -37,7 +37,7 @@ SIGNS = (
     "MPE: mean over the shapes of (A - B) / A, negative if B is slower; B / A: geometric mean,"
     " above 1x if B is slower"
 )
-MARKS = {"precision": "^", "work": "*"}  # of rows whose two sides are not equal
+MARKS = {"precision": "^", "work": "*"}  # for rows with unequal sides
 
 
 def document(

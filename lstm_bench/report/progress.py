@@ -11,7 +11,7 @@ from lstm_bench.model.types import Cell, Record, kinds
 from lstm_bench.model.units import WIDTH, clean, clipped, seconds, span
 
 _LAST = 6  # results kept in view
-_LEAST = 0.02  # of the time so far is left, as long as cells are
+_LEAST = 0.02  # share of the time so far that is left while cells are
 
 
 def _name(cell: Cell | Record) -> str:
@@ -54,7 +54,7 @@ class Clockwork:
         self.at, self.left_then_s = self.now(), seconds
 
     def worth_showing(self, record: Record) -> bool:
-        """Not that the same row cannot run here for the same reason, shape by shape."""
+        """False if the same row could not run here before, for the same reason."""
         if record.status not in ("missing", "unsupported"):
             return True
         why = (record.implementation, record.reason)

@@ -16,9 +16,10 @@ import pandas as pd
 from lstm_bench import features
 from lstm_bench.analysis import noise, uncertainty
 from lstm_bench.analysis import summary as summaries
-from lstm_bench.analysis.noise import SHAPE, Floors, Noise
+from lstm_bench.analysis.noise import Floors, Noise
 from lstm_bench.analysis.results import Run, references
 from lstm_bench.model.feature import AddedColumn
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import (
     UNSEEN_GPU,
@@ -72,7 +73,7 @@ SERIOUS, MANY = ("disturbed", "throttled", "slow clock"), 0.05
 LOST = ("not profiled", "no energy")  # somebody asked for it
 FEW_LINES = 4  # of reasons why something is missing, in the short report
 
-#: What to do about a warning; what stands before the colon is its kind.
+#: The remedy of each kind of warning; the kind is the text before the colon.
 REMEDIES = {
     "not warm": "raise sampling.warmup_cap_s in the grid, or look for what else runs here",
     "uncertain": "allow more rounds (--rigorous, sampling.max_rounds), or close what else runs",
@@ -217,9 +218,8 @@ def machine_line(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str
             where = f"{gpus[0].get('name')}, driver {gpus[0].get('driver')}"
     else:
         where = f"{machine.get('cpu')}, {counted(settings.get('threads', 0), 'thread')}"
-    tf32 = ", TF32 on" if settings.get("tf32") else ""  # of the whole run: until it was a row's
     notes = "".join(f", {note}" for note in from_json(Settings, settings).notes)
-    return f"{where}{tf32}, seed {settings.get('seed')}{notes}"
+    return f"{where}, seed {settings.get('seed')}{notes}"
 
 
 def noise_line(floors: Floors, metric: str = "latency") -> str:
@@ -497,7 +497,7 @@ def _fastest(won: pd.DataFrame, metric: str, title: str) -> Table:
 
 
 def shape_label(row: Mapping[str, Any]) -> str:
-    return Shape.of(row[axis] for axis in SHAPE).label
+    return Shape.from_row(row[axis] for axis in SHAPE).label
 
 
 def _difference(row: Mapping[str, Any]) -> str:

@@ -16,8 +16,8 @@ from lstm_bench.runs.estimate import Estimate
 Group = tuple[int, Shape]  # the cells of a shape in one pass
 
 SHORTEST_S, FEWEST_CALLS = 0.0025, 1  # of a block
-ROUND_S = 0.008  # of a cell's round besides its block: untimed calls before it, questions, answers
-LATE = 0.05  # of a budget: so far beyond its end a shape may go that has begun
+ROUND_S = 0.008  # a cell's round without its block: untimed calls, questions, answers
+LATE = 0.05  # share of the budget by which a shape that has begun may exceed it
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class Chosen:
 
     plan: Plan
     folder: Path
-    manifest: Mapping[str, Any] | None = None  # of one that goes on
+    manifest: Mapping[str, Any] | None = None  # the manifest of a run that goes on
     records: Sequence[Record] = ()
 
     @property

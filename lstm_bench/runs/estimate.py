@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lstm_bench.runs.plan import Plan
 
 
-#: Of a row that its framework says nothing of.
+#: The costs of a row whose framework gives none.
 _USUAL = {
     "cpu": Cost(4e-4, 3e-6, 8e10, 5.0, 0.02),
     "cuda": Cost(1.1e-4, 1.2e-5, 4e13, 12.0, 0.03),

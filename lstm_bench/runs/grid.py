@@ -40,7 +40,7 @@ MAX_ELEMENTS = 2**31  # of one array: beyond this cuDNN and BLAS count in 32 bit
 _TEXT = Annotated[str, Meta(description="a text")]
 _WORKLOAD = ("cuda", "cpu", "source", "step_s")
 _TEXTS = [(key, _TEXT) for key in _WORKLOAD[:3]]
-#: What older grids have, and what to do instead.
+#: Keys of older grids, and the remedy for each.
 GONE = {
     "tf32": "; name rows that use it, as in implementations: [pytorch, pytorch-tf32]",
     "builds": "; a cell is one build now: leave it out",
@@ -60,7 +60,7 @@ def _list(expected: str, low: int = 1, high: int = MAX_CELLS) -> Any:
     return Annotated[list[Any], Meta(min_length=low, max_length=high, description=expected)]
 
 
-#: What a value must be; the description is for who wrote something else.
+#: The kinds of values, each with the description that a message quotes.
 _YES_OR_NO = Annotated[bool, Meta(description="true or false")]
 _POSITIVE = Annotated[float, Meta(gt=0, lt=1e6, description="a number above 0, below 1e6")]
 _DEVICE = _one_of("auto", "cpu", "cuda")
@@ -329,7 +329,7 @@ def _doubled(
     against: Mapping[str, str] | None,
     fakes: Mapping[str, Any],
 ) -> tuple[Implementation, ...]:
-    """Each row, and behind it the same in the other versions of its framework."""
+    """The rows, each followed by itself in the other versions of its framework."""
     result = {}
     used = set()
     for row in rows:
@@ -551,7 +551,7 @@ def typed(text: str, where: str) -> Shape:
 
 
 def sized(shape: Shape, where: str) -> Shape:
-    """The same shape, if it can be measured."""
+    """Return the shape if it can be measured."""
     for key, kind in _SIZES.items():
         _checked(getattr(shape, "input_size" if key == "input" else key), kind, f"{where}: {key}")
     at = f"{where}: lengths"

@@ -43,7 +43,7 @@ def newest(results: Path) -> list[Path]:
 def is_run(results: Path, name: str) -> bool:
     """Return whether there is a run of that name, or at that path."""
     folders = (results / name, Path(name))
-    return any(os.path.isfile(folder / "manifest.json") for folder in folders)  # of any text
+    return any(os.path.isfile(folder / "manifest.json") for folder in folders)  # any text
 
 
 def split_part(results: Path, name: str | None) -> tuple[str | None, str]:

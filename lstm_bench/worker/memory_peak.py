@@ -19,7 +19,7 @@ STATUS = "/proc/self/status"
 
 
 class Peak:
-    """To be made before a cell's build, and asked after its first call."""
+    """Make it before a cell's build, and ask it after the first call."""
 
     def __init__(self, module: Any, device: str, problem: Problem):
         """`module` is the implementation's; with an allocator of its own it has `allocated`."""
@@ -41,7 +41,7 @@ class Peak:
         host = _status("VmHWM")
         if self.own and host is not None and self.host_before is not None:
             peaks["host peak"] = max(0, host - self.host_before)
-        else:  # of the whole process since its start: another cell may have been the one
+        else:  # it counts since the process began: another cell may have set it
             peaks["process peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return peaks
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from lstm_bench.model.profile import Part, Profile
 
-#: What the ranges around a call and around the wait for it are called in a trace.
+#: The names of the ranges around a call and around the wait for it in a trace.
 CALL, WAIT = "lstm-bench call", "lstm-bench wait"
-LEAST, MOST = 0.5, 1.1  # of the time of a call that operators may account for
+LEAST, MOST = 0.5, 1.1  # share of a call's time that operators may account for
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def table(
     if not walls_ns:
         profile.problem = "the profiler saw none of the calls"
         return profile
-    wall_ns = statistics.median_low(walls_ns)  # of two the one that was disturbed less
+    wall_ns = statistics.median_low(walls_ns)  # the less disturbed one of two
     middle = walls_ns.index(wall_ns)
     parts: dict[str, Part] = {}
     for run in seen:

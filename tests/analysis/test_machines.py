@@ -28,7 +28,7 @@ def cpu_s(hidden, batch, timesteps):
 
 
 def gpu_s(hidden, batch, timesteps):
-    """As long for any hidden size and batch: it wins where the CPU has enough to do."""
+    """The same time for any hidden size and batch: it wins where the CPU has enough to do."""
     return 1e-4 * timesteps
 
 

@@ -284,7 +284,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_block(lstm_bench, write_grid, tmp
 
 
 def test_ctrl_c_that_ends_the_reader_first_costs_no_cell(write_grid, tmp_path):
-    """As with `grid ... 2>&1 | tee log`, where both get it."""
+    """In `grid ... 2>&1 | tee log`, both get it."""
     grid = write_grid(**SLOW, hidden=list(range(1, 100)))
     process = start(tmp_path, "grid", grid, "--run", "r")
     wait_for_records(tmp_path / "results" / "r", process)
@@ -444,7 +444,7 @@ def test_a_resumed_run_keeps_its_plan(lstm_bench, write_grid):
 
 
 def test_one_command_starts_a_grid_and_goes_on_with_it(lstm_bench, write_grid, tmp_path):
-    """So that it can stand in a job script, which may be started any number of times."""
+    """It can then stand in a job script, which may be started any number of times."""
     grid, results = write_grid(), tmp_path / "results"
     begun = lstm_bench("grid", grid, "--resume", code=0)
     run = only_run(tmp_path)

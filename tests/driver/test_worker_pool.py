@@ -126,7 +126,7 @@ def test_an_interpreter_that_has_neither_package_loads_the_drivers_own(tmp_path)
 
 
 def test_a_probe_looks_into_this_copy_of_the_package_as_the_worker_does(tmp_path, monkeypatch):
-    """Not into none, as in a checkout that is not installed, nor into another that is."""
+    """It never loads none, as in a checkout that is not installed, nor another that is."""
     other = tmp_path / "lstm_bench"
     other.mkdir()
     (other / "__init__.py").touch()

@@ -82,7 +82,7 @@ def compiled(torch):
         torch.compile(torch.nn.LSTM(8, 8), fullgraph=True)(torch.zeros(2, 1, 8))
 
 
-#: What a machine may refuse, and the same in plain PyTorch, in each way that would do.
+#: Rows that a machine may refuse, and the same in plain PyTorch, in each way that would do.
 PLAINLY = {
     "pytorch-amp": [functools.partial(autocast, half=h) for h in ("bfloat16", "float16")],
     "pytorch-bf16": [in_bf16],
@@ -147,7 +147,7 @@ MISTAKES = {
 
 
 def with_full_lengths(p):
-    """As a row would have it that reads padded steps, and goes backwards from the last of all."""
+    """The answer of a row that reads padded steps, and goes backwards from the last of all."""
     return replace(p, shape=replace(p.shape, lengths="full"))
 
 

@@ -48,7 +48,7 @@ ROWS = [
     if "cpu" in r.devices
     and (r.framework == HERE if HERE else r.framework not in ("deepbench", "fake", *APART))
 ]
-#: Of the baseline those whose precision has tests nowhere else.
+#: The rows of the baseline whose precision has tests nowhere else.
 CHECKED = [*ROWS, *(IMPLEMENTATIONS[f"deepbench-{p}"] for p in ("bf16", "int8") if not HERE)]
 PROBLEM = problems.make(SHAPES[0], seed=3)
 
@@ -77,20 +77,18 @@ def built_stack(row, problem):
 
 
 @each_row
-@pytest.mark.parametrize("shape", STACKS, ids=lambda s: s.label)
+@pytest.mark.parametrize("shape", STACKS[1:], ids=lambda s: s.label)
 def test_every_implementation_runs_stacks_directions_and_lengths(row, shape):
     problem = problems.make(shape, seed=3)
     assert right(built_stack(row, problem), row, problem).max_abs_error > 0
 
 
 @each_row
-def test_no_mistake_in_a_stack_agrees_with_an_implementation(row):
+def test_every_implementation_runs_the_whole_of_a_stack_and_no_mistake_in_it_agrees(row):
     session = built_stack(row, problem := problems.make(STACKS[0], seed=3))
-    right(session, row, problem)
-    answer, tolerance = (
-        session.outputs(),
-        TOLERANCES[session.precision or row.precision_on(SETTINGS)],
-    )
+    assert right(session, row, problem).max_abs_error > 0
+    answer = session.outputs()
+    tolerance = TOLERANCES[session.precision or row.precision_on(SETTINGS)]
     for mistake, make in STACK_MISTAKES.items():
         expected = problems.reference(make(problem), row.computes)
         assert not problems.check(answer, expected, tolerance, problem.lengths()).passed, mistake
@@ -104,7 +102,7 @@ def test_carried_states_go_from_call_to_call_and_a_restart_begins_again(row):
     right(session, row, calls=CARRIED_CALLS)
 
 
-#: Whose `build` does on a CPU what it does on a GPU with x in pageable memory.
+#: The rows whose `build` does on a CPU what it does on a GPU with x in pageable memory.
 FROM_HOST = [r for r in ROWS if r.framework not in ("onnxruntime", "openvino")]
 
 

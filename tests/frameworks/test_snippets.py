@@ -129,7 +129,7 @@ def precisions(row):
 
 
 def as_told(code):
-    """With what its comment asks for on a CPU such as this."""
+    """The code with what its comment asks for on a CPU such as this."""
     if "reduce_range" not in code:
         return code
     if importlib.import_module("lstm_bench.frameworks.onnxruntime.session").saturates():

@@ -137,7 +137,7 @@ def test_without_a_common_shape_rows_stand_on_their_own_and_the_figure_says_so()
 
 
 def test_the_interval_of_one_shape_has_the_order_statistics_of_its_rounds():
-    """Of 15, the fourth from either side: 96.5%."""
+    """It is the fourth of 15 from either side: 96.5%."""
     rounds = list(np.random.default_rng(3).lognormal(0, 0.3, 15))
     actual = figures.interval(np.array([np.median(rounds)]), [rounds], over_shapes=False)
     assert actual == pytest.approx((sorted(rounds)[3], sorted(rounds)[-4]))

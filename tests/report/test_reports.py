@@ -374,7 +374,6 @@ def test_runs_of_before_have_their_marks_of_todays_registry(monkeypatch):
     ("settings", "shown"),
     [
         ({}, "2 threads, seed 1"),
-        ({"tf32": True}, "2 threads, TF32 on, seed 1"),  # of before it was a row's
         ({"state": "carried"}, "seed 1, state carried from call to call"),
         ({"device": "cuda", "inputs": "pinned"}, "seed 1, x and y in pinned host memory"),
         ({"device": "cuda", "inputs": "device"}, "seed 1"),

@@ -192,7 +192,7 @@ def test_the_docs_show_no_name_but_those_that_are_tested_below():
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """Where runs of two versions lie once they were measured."""
+    """The folder of runs of two versions, once they were measured."""
     return tmp_path_factory.mktemp("measured")
 
 

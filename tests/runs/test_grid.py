@@ -422,7 +422,7 @@ def test_each_load_for_energy_is_guessed_to_take_its_time():
 
 @pytest.mark.parametrize("path", GRIDS, ids=[p.stem for p in GRIDS])
 def test_the_rounds_of_a_shipped_grid_fit_into_its_cap(path):
-    """Else every cell that is not known soon would be called capped."""
+    """Otherwise every cell that is not known soon would be called capped."""
     sampling = shipped(path.name).sampling
     kinds = 1 if sampling.queued_calls == 1 else 2
     assert sampling.max_rounds * sampling.block_s * kinds < sampling.cell_s

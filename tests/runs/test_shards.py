@@ -52,7 +52,7 @@ def test_a_plan_of_a_part_comes_back_from_its_manifest():
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """Where the runs of `two` lie, once they were measured."""
+    """The folder of the runs of `two`, once they were measured."""
     return tmp_path_factory.mktemp("measured") / "results"
 
 

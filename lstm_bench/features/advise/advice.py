@@ -14,12 +14,12 @@ import numpy as np
 from lstm_bench.analysis import summary
 from lstm_bench.analysis.choice import CLASSES, TIE, allowed
 from lstm_bench.analysis.comparison import Comparison
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.advise import estimate, sources
 from lstm_bench.features.advise.estimate import Choice, HeldOut
 from lstm_bench.features.advise.sources import Search, Source
 from lstm_bench.frameworks import find, snippet
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.shape_filter import AXES
 from lstm_bench.model.types import Implementation, LstmBenchError, Shape
 from lstm_bench.model.units import counted, percent, size
@@ -166,7 +166,7 @@ def advise(
 
 
 def _margin(source: Source, held_out: HeldOut | None) -> Callable[[str, str], float]:
-    """By how much two rows may differ and be alike: the noise, and what the order may be off by."""
+    """The most by which two like rows differ: the noise, and what the order may be off by."""
     wrong = held_out.margin if held_out else 0.0
     return lambda row, other: max(source.floor(row, other), wrong)
 

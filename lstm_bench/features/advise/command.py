@@ -24,33 +24,33 @@ ACCURACY = ("fp32", "tf32", "half", "int8", "any")  # the classes of model/types
 @click.option(
     "--device",
     metavar="NAME",
-    help="What it runs on, such as h200 or cpu; default: this machine's kind, cpu or cuda.",
+    help="The device to advise for, such as h200 or cpu; default: cpu or cuda, as here.",
 )
 @click.option(
     "--now",
     metavar="ROW",
-    help="What runs now; default: PyTorch without any setting, which is pytorch-tf32 on a GPU.",
+    help="The row that you run now; default: PyTorch without any setting, pytorch-tf32 on a GPU.",
 )
 @click.option(
     "--accuracy",
     type=click.Choice(ACCURACY),
-    help="No coarser than this; default: than what runs now.",
+    help="The coarsest accuracy allowed; default: that of the row that you run now.",
 )
 @click.option(
     "--memory",
     metavar="SIZE",
-    help="Peak memory at most this, as 2GiB: of the GPU, in a run of a CPU of the host.",
+    help="The most peak memory allowed, such as 2GiB: of the GPU; of the host in a run on a CPU.",
 )
-@click.option("--without", multiple=True, metavar="ROW", help="Not this row; repeatable.")
+@click.option("--without", multiple=True, metavar="ROW", help="Leave out this row; repeatable.")
 @click.option("--code", metavar="ROW", help="Print the code of this row, not of the advised one.")
 @click.option(
-    "--run", "run_name", metavar="RUN", help="Ask this run; default: all runs of the device."
+    "--run", "run_name", metavar="RUN", help="Advise from this run; default: all of the device."
 )
 @options.results
 @click.option(
     "--measure",
     is_flag=True,
-    help="Measure here what the answer leaves open: the rows that could win.",
+    help="Measure the rows that could win here, where the answer is open.",
 )
 @options.writing
 def advise(
@@ -76,8 +76,9 @@ def advise(
       lstm-bench advise 512,1,25 --memory 2GiB --run h200-ladder
       lstm-bench advise 320,4,60 --measure
 
-    A shape that was not measured gets times from the nearest that were, and is said to; one outside
-    of the measured sizes gets none. The C++ references cannot be deployed and are never advised.
+    A shape that was not measured gets estimates from the nearest ones, marked as such; a shape
+    outside of the measured sizes gets none. The C++ references cannot be deployed and are never
+    advised.
     """
     from lstm_bench.driver import machine
     from lstm_bench.features.advise import advice, sources

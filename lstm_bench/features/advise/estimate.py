@@ -15,20 +15,21 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench.analysis.choice import TIE, settled
-from lstm_bench.analysis.noise import SHAPE, Numbers, percentile_95
+from lstm_bench.analysis.noise import Numbers, percentile_95
 from lstm_bench.analysis.summary import Codes, Times
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import Shape
 
 NEAREST = 4  # shapes that have a say
-POWER = 4  # of the distance, by which it fades
-#: What a doubling of each size counts; the order of rows hardly changes along a sequence.
+POWER = 4  # a weight fades by this power of the distance
+#: The weight of a doubling of each size; the order of rows hardly changes along a sequence.
 DOUBLING = {"hidden": 1.0, "batch": 1.0, "timesteps": 0.5, "input over hidden": 1.0}
 CLOSE = 0.05  # over the best: as good as the best
 MOST_LEFT_OUT = 200  # shapes that are left out in turn
 
 
 def outside(shapes: pd.DataFrame, shape: Shape) -> str:
-    """Which size of a shape lies beyond all measured ones; empty if none does."""
+    """Name the size of a shape that lies beyond all measured ones; empty if none does."""
     sizes, asked = _sizes(shapes), _sizes(_frame(shape)).iloc[0]
     for axis in sizes:
         low, high = sizes[axis].min(), sizes[axis].max()
@@ -86,7 +87,7 @@ def left_out(times: Times) -> Numbers:
         others = np.arange(len(times.shapes)) != place
         rest = replace(times, shapes=times.shapes[others], seconds=times.seconds[others])
         if others.any():
-            guesses[place] = seconds_at(rest, Shape.of(times.shapes.loc[place, SHAPE]))
+            guesses[place] = seconds_at(rest, Shape.from_row(times.shapes.loc[place, SHAPE]))
     return guesses
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 from lstm_bench.analysis import noise, summary
 from lstm_bench.analysis.choice import CLASSES, TIE, allowed
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.advise import advice, estimate, sources
 from lstm_bench.frameworks import snippet
-from lstm_bench.model.shape import Shape
+from lstm_bench.model.shape import SHAPE, Shape
 from lstm_bench.report.fastest import Compared, base_of
 
 

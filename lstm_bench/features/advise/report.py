@@ -149,7 +149,7 @@ def sentence(answer: advice.Advice) -> str:
 
 
 def origin(answer: advice.Advice) -> list[str]:
-    """Which run the answer is from, and what others say."""
+    """Names the run that the answer is from, and what others say."""
     source, search, now = answer.source, answer.search, answer.source.now
     lines = []
     if search.asked:

@@ -15,22 +15,23 @@ import numpy as np
 
 from lstm_bench.analysis import kinds, results, summary
 from lstm_bench.analysis.choice import rank
-from lstm_bench.analysis.noise import SHAPE, floor_at
+from lstm_bench.analysis.noise import floor_at
 from lstm_bench.analysis.results import REFERENCES, Run
 from lstm_bench.features.advise import estimate
 from lstm_bench.frameworks import IMPLEMENTATIONS, find, framework_of
 from lstm_bench.model.errors import LstmBenchError
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.suggest import guess
 from lstm_bench.model.types import Implementation, Shape
 from lstm_bench.model.units import counted, listed
-from lstm_bench.report.ladder import base_of
+from lstm_bench.report.fastest import base_of
 from lstm_bench.runs import nodes, store
 from lstm_bench.runs.nodes import Kind
 from lstm_bench.runs.run_folders import SHIPPED, START, find_run, newest, split_part
 
 DEFAULT = Path("results")
 QUIET = 2  # times the noise of the quietest run: up to there more rows are worth more
-MOST_RUNS = 50  # that are read for an answer
+MOST_RUNS = 50  # runs read for an answer
 #: Why a run goes before the next, in the order of `ranked`.
 REASONS = (
     *("it has rows that can be deployed", "it is of this machine", "it has what you run now"),
@@ -57,7 +58,7 @@ class Source:
     near: tuple[Shape, ...]  # the shape itself, or those that its times are worked out from
     outside: str  # the size that the run does not reach
     seconds: dict[str, float]  # of every row that has a time there
-    rows: list[str]  # of these, what can be deployed
+    rows: list[str]  # those that can be deployed
     now: str  # what runs now
     lacks: str  # the row that a user gets without any setting, if that is another
 
@@ -93,7 +94,7 @@ class Source:
 
     @functools.cached_property
     def excess(self) -> float:
-        """By how much what runs now is slower than the same code in finer arithmetic: by noise."""
+        """The noise by which what runs now is slower than the same code in finer arithmetic."""
         mine, now = self.planned.get(self.now), self.seconds[self.now]
         if mine is None:
             return 0.0
@@ -163,7 +164,7 @@ def read(run: Run, shape: Shape, now: str | None = None) -> Source:
             rows,
         )
     outside, (places, _) = estimate.outside(times.shapes, shape), estimate.near(times.shapes, shape)
-    near = tuple(Shape.of(times.shapes.loc[place, SHAPE]) for place in places)
+    near = tuple(Shape.from_row(times.shapes.loc[place, SHAPE]) for place in places)
     near = near[:1] if outside else near
     every = map(float, estimate.seconds_at(times, near[0] if outside else shape))
     known = dict(zip(times.names, every, strict=True))
@@ -224,7 +225,7 @@ def deployable(run: Run) -> list[str]:
 
 
 def measurable(names: Iterable[str], device: str) -> list[str]:
-    """Those of these rows that `lstm-bench grid` knows by name; if none, all that could win.
+    """The rows among these that `lstm-bench grid` knows by name; if none, all that could win.
 
     It knows no row that a grid file scripts, and none of another version without an interpreter.
     """

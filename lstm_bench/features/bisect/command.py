@@ -35,7 +35,7 @@ MOST_CONTROLS = 100  # at a shape, as in a grid file
 @click.option(
     "--make",
     metavar="PROGRAM",
-    help="Makes {version} where no PYTHON is given, and prints its interpreter's path last.",
+    help="A program that makes {version} and prints the path of its interpreter last.",
 )
 @click.option(
     "--grid",
@@ -48,11 +48,11 @@ MOST_CONTROLS = 100  # at a shape, as in a grid file
 @options.shape("Measure this shape instead of the grid's; repeatable.")
 @options.device
 @options.threads
-@options.threshold("What is worth a search, 7% or 0.07.")
+@options.threshold("The least slowdown to search for, 7% or 0.07.")
 @options.metric
 @options.results
 @click.option(
-    "--resume", metavar="NAME", help="Go on with a search that was cut short; NAME is what it said."
+    "--resume", metavar="NAME", help="Go on with a search that was cut short and printed NAME."
 )
 @options.writing
 def bisect(
@@ -72,16 +72,16 @@ def bisect(
 ) -> None:
     """Find the first version of a framework that is slower.
 
-    VERSIONs stand in their order, the oldest first. Each is measured in turns with the first one;
+    Give the VERSIONs in order, the oldest first. Each is measured in turns with the first one;
     the search takes about log2 of their number steps, then measures the border again.
 
     \b
       lstm-bench bisect pytorch 2.9=env-2.9/bin/python 2.10=env-2.10/bin/python 2.11=...
       lstm-bench bisect pytorch 2.9.0 2.10.0 2.11.0 --make './make.sh {version}' --shape 512,1,25
 
-    VERSION is any name: also of a commit that PROGRAM builds. Every measurement is kept as a run of
-    its own. Exit code: 0 found, or nothing is slower; 1 not sure, or it could not go on; 2 wrong
-    usage.
+    VERSION is any name, such as that of a commit that PROGRAM builds. Every measurement is kept as
+    a run of its own. Exit code: 0 the version was found, or nothing is slower; 1 not sure, or the
+    search could not go on; 2 wrong usage.
     """
     from lstm_bench.features.bisect import report as bisect_report
 

@@ -1,4 +1,4 @@
-"""Which of some versions is the first that is slower: a search that asks for comparisons.
+"""Find the first slower one of some versions: a search that asks for comparisons.
 
     ends     the last version against the first: at which shapes it is slower, and by how much
     middle   of what is left, against the first version, until two neighbours are left
@@ -21,10 +21,11 @@ import pandas as pd
 
 from lstm_bench.analysis.comparison import Comparison, Statistic
 from lstm_bench.analysis.intervals import over_rounds
-from lstm_bench.analysis.noise import SHAPE, in_lots, log_ratios
+from lstm_bench.analysis.noise import in_lots, log_ratios
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import LstmBenchError
 
-THRESHOLD = 0.07  # of a slowdown that is worth a search
+THRESHOLD = 0.07  # the least slowdown that is worth a search
 ATTEMPTS = 3  # at a pair of versions, each longer than the one before
 
 #: B against A, both by their names, in the so manieth attempt.
@@ -64,7 +65,7 @@ class Bisection:
         border = self.steps[-1]
         if not self.bad:
             return ["the ends are not told apart"] if border.verdict == "unsure" else []
-        last = {(step.what, step.b): step for step in self.steps}  # of each, its last attempt
+        last = {(step.what, step.b): step for step in self.steps}  # the last attempt of each
         doubts = [
             f"{step.b} lies between slower and not slower"
             for step in last.values()

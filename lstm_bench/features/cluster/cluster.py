@@ -23,17 +23,17 @@ from lstm_bench.runs.nodes import Kind
 from lstm_bench.runs.plan import Plan
 from lstm_bench.runs.store import Finished, Store
 
-MAX_LOSSES = 3  # of a shape: then its cells have failed
-MAX_LOST_SHAPES = 3  # in a row, different ones: then the node gets no more
+MAX_LOSSES = 3  # losses of one shape, after which its cells have failed
+MAX_LOST_SHAPES = 3  # consecutive losses of different shapes, after which a node gets no more
 SLOW = 10.0  # times slower than its peers: then a node is named
-LEAST_S = 1.0  # of a shape: what is shorter says nothing of its node
+LEAST_S = 1.0  # a shorter shape says nothing about its node
 REFRESH_S = 5.0  # after which the nodes that are there are asked for again
 POLL_S = 0.2
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where one shape can be measured at a time: a node of CPUs, or one GPU of a node."""
+    """A place to measure one shape at a time: a node of CPUs, or one GPU of a node."""
 
     node_id: str  # the engine's
     share: NodeShare

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lstm_bench.commands.options import Added
+from lstm_bench.commands.options import Added, file
 from lstm_bench.driver.signals import held
 
 if TYPE_CHECKING:
@@ -35,20 +34,15 @@ GRID = Added(
             is_flag=False,
             flag_value="",
             metavar="[ADDRESS]",
-            help="Spread the shapes over a Ray cluster; without an address, over this machine's"
-            " GPUs.",
+            help="Spread the shapes over a Ray cluster; without an address, over the GPUs of"
+            " this machine.",
         ),
         click.option(
             "--per-device",
             is_flag=True,
-            help="With --ray: the whole grid on every kind of device.",
+            help="With --ray: measure the whole grid on every kind of device.",
         ),
-        click.option(
-            "--runtime-env",
-            type=click.Path(path_type=Path, dir_okay=False),
-            metavar="FILE",
-            help="With --ray: Ray's runtime_env for all nodes, as YAML or JSON.",
-        ),
+        file("--runtime-env", "With --ray: Ray's runtime_env for all nodes, as YAML or JSON."),
     ),
     grid,
     word="ray",

@@ -41,7 +41,7 @@ class Folder:
     roster: Roster  # the nodes that may measure it
     cells: list[Cell]
     kinds: Mapping[Shape, Kind]  # of shapes that were begun
-    kind: Kind | None = None  # of device that it is for; None: all of the roster's
+    kind: Kind | None = None  # the kind of device that it is for; None: all kinds of the roster
     again: str = ""  # the command that goes on with it
 
 

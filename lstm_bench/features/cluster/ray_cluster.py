@@ -110,7 +110,7 @@ class RayEngine:
         return sorted(nodes, key=lambda info: info.name)
 
     def examined(self, plan: Plan) -> dict[str, Examined | str]:
-        """By the name of the node: what it is and lacks, or why nobody can tell; all at once."""
+        """The state of each node by name: what it lacks, or why nobody can tell; all at once."""
 
         def examine(plan: Any) -> Any:  # by value: a node may not have us
             from lstm_bench.features.cluster import node
@@ -130,7 +130,7 @@ class RayEngine:
         return answers
 
     def _forget(self, silent: Collection[str]) -> None:
-        """Of nodes that did not answer, those that are gone: Ray notices some seconds late."""
+        """The silent nodes that are gone: Ray notices some seconds late."""
         deadline = time.monotonic() + NOTICED_S
         while True:
             alive = self._alive()

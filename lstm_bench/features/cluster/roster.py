@@ -1,4 +1,4 @@
-"""Which nodes of a cluster may measure a grid, and what is wrong with the others, all at once."""
+"""The nodes of a cluster that may measure a grid, and what is wrong with all others."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Roster:
         return replace(self, places=kept, machines=machines, idle=[*self.idle, *others])
 
     def lines(self) -> list[str]:
-        """Each kind, and its nodes."""
+        """The nodes of each kind."""
         lines = []
         for kind in self.kinds:
             names = list(dict.fromkeys(p.share.node for p in self.places if p.kind == kind))

@@ -12,12 +12,12 @@ from lstm_bench.analysis import noise
 from lstm_bench.analysis.intervals import student
 from lstm_bench.analysis.results import Run
 from lstm_bench.model.feature import AddedColumn
-from lstm_bench.model.types import SAME_ENERGY, Energy, Record, Shape, unlike_idle_w
+from lstm_bench.model.types import FEWEST_ROUNDS, SAME_ENERGY, Energy, Record, Shape, unlike_idle_w
 from lstm_bench.model.units import in_units
 from lstm_bench.runs import store
 
 OFTEN = 1.96  # standard deviations that 95 of 100 differences stay within
-LOAD_SPREAD = 0.03  # of net energy, where there is one load (study/notes/energy-repeats.md)
+LOAD_SPREAD = 0.03  # spread of net energy with one load (study/notes/energy-repeats.md)
 
 
 def firsts(records: Iterable[Record]) -> list[Record]:
@@ -42,7 +42,7 @@ class Drawn:
         mends it. Net energy is off by what its loads are apart; of a single one that is assumed.
         """
         rounds, energy = self.record.round_throughput_s, self.energy
-        if len(rounds) < noise.FEWEST_ROUNDS:
+        if len(rounds) < FEWEST_ROUNDS:
             return False
         middle = statistics.median(rounds)
         spread_s = noise.MAD * statistics.median(abs(time - middle) for time in rounds)

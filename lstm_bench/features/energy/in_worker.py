@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lstm_bench.worker.worker import Worker
 
-LOAD_BATCH_S = 0.02  # of calls that are queued before one is waited for
+LOAD_BATCH_S = 0.02  # so long a batch of calls is queued between waits
 
 
 def load(worker: Worker, key: str, seconds: float) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def document(run: Run, conditions: Sequence[str] = ()) -> Document:
 
 
 def on_page(run: Run) -> Document:
-    """The same, if there is energy to tell of."""
+    """The report of energy, empty if the run has none."""
     return document(run) if drawn(measured(run)) else Document()
 
 
@@ -116,7 +116,7 @@ def table_rows(records: Sequence[Record], order: Sequence[str]) -> list[dict[str
 
 
 def _host_memory(record: Record) -> int:
-    """As `results` has it."""
+    """The peak on the host as `results` counts it."""
     peak = record.memory.get("host peak")
     return 0 if peak is None else peak + record.memory.get("import", 0)
 

@@ -18,37 +18,32 @@ if TYPE_CHECKING:
     from lstm_bench.model.types import Shape
 
 
-KEPT = ("manifest", "records", "nodes")  # of the first base: what its times are read from
+KEPT = ("manifest", "records", "nodes")  # the first base's files that its times are read from
 
 
 @click.command()
 @click.argument("base")
 @click.argument("new", required=False)
 @click.option(
-    "-i", "--implementation", "names", multiple=True, metavar="ROW,...", help="Only these."
+    "-i", "--implementation", "names", multiple=True, metavar="ROW,...", help="Judge only these."
 )
 @click.option(
     "--as",
     "renamed",
     multiple=True,
     metavar="NEW=BASE",
-    help="Compare this row of the new run with that one of the base; repeatable.",
+    help="Compare row NEW of the new run with row BASE of the base; repeatable.",
 )
 @click.option(
     "--base",
     "bases",
     multiple=True,
     metavar="ROW",
-    help="Of one run with two versions: this one is the base; repeatable.",
+    help="For one run with two versions: the base; repeatable.",
 )
-@options.threshold("What may pass as no slower.")
-@click.option("--strict", is_flag=True, help="Fail also where it is not decided.")
-@click.option(
-    "--across",
-    multiple=True,
-    type=click.Choice(("versions", *ACROSS)),
-    help="Compare although the two differ in this; repeatable.",
-)
+@options.threshold("The share up to which slower passes.")
+@click.option("--strict", is_flag=True, help="Fail also if the gate is not decided.")
+@options.across("versions", *ACROSS)
 @options.results
 @options.metric
 @options.where
@@ -59,14 +54,14 @@ KEPT = ("manifest", "records", "nodes")  # of the first base: what its times are
     type=click.Choice(["table", "github", "junit", "json", "csv", "latex"]),
     help="Default: table, or by FILE's name; .xml is junit.",
 )
-@click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to a file.")
+@options.output
 @click.option(
-    "--update", is_flag=True, help="Where it has passed, put the new run in the base's place."
+    "--update", is_flag=True, help="If the gate passes, put the new run in the base's place."
 )
 @click.option(
     "--force",
     is_flag=True,
-    help="With --update: whatever the verdict; also as the first base, unless it has passed.",
+    help="With --update: whatever the verdict; without a pass, as the first base too.",
 )
 def gate(
     base: str,
@@ -98,11 +93,11 @@ def gate(
       lstm-bench gate both --base pytorch~2.12
       lstm-bench gate both --as pytorch-native=pytorch
 
-    Slower is what exceeds the threshold and what chance and the luck of processes explain, at a
-    shape or over all shapes of a row; memory must grow by the threshold and by 64 MiB. The first
-    lines say which side is which. It has passed if no cell is unsure; else it is not decided (exit
-    code 0, with --strict 3), and what would settle it is listed. Unlike devices, drivers, versions,
-    states or inputs are refused (exit code 2) unless --across names them.
+    A row is slower if the difference exceeds the threshold and all that chance and the luck of
+    processes explain, at a shape or over all shapes; memory must grow by the threshold and by 64
+    MiB. The first lines say which side is which. The gate passes if no cell is unsure; else it is
+    not decided (exit code 0, with --strict 3) and lists what would settle it. It refuses unlike
+    devices, drivers, versions, states or inputs (exit code 2) unless --across names them.
     """
     from lstm_bench.features.gate import report as gate_report
     from lstm_bench.features.gate import sides as gate_sides

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from lstm_bench.analysis.noise import FEWEST_PAIRS, METRICS, SHAPE, Numbers, by_round, row_median
+from lstm_bench.analysis.noise import FEWEST_PAIRS, METRICS, Numbers, by_round, row_median
+from lstm_bench.model.shape import SHAPE
 
 Sizes = tuple[int, ...]
 UNKNOWN = float(np.log(2))  # where no two processes were compared: at least that
@@ -124,7 +125,7 @@ def disagree(passes: Numbers) -> bool:
 
 
 def explained(pairs: Iterable[float], chance: float) -> float:
-    """By how much a process may be slower than another: seldom more, if they are as these pairs.
+    """The factor by which a process is seldom slower than another, if they are as these pairs.
 
     Half as much again as the furthest of them, or what Student's distribution allows.
     """

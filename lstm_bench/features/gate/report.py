@@ -30,7 +30,7 @@ MOST_ROUNDS = 10_000  # nobody would measure more
 
 
 def document(judged: pd.DataFrame, compared: Sides, threshold: float) -> Document:
-    """Which side is which, the verdict, then what it rests on, the worst first."""
+    """Names the sides, the verdict, then what it rests on, the worst first."""
     result = Document(main="verdicts")
     result.facts |= {"sides": list(compared.sides), "warnings": list(compared.warnings)}
     result.facts |= {"differs": {what: list(pair) for what, pair in compared.differs.items()}}
@@ -197,7 +197,7 @@ def _rows(judged: pd.DataFrame, what: str, title: str) -> Table | str:
 
 
 def _records(judged: pd.DataFrame) -> list[dict[str, Any]]:
-    """As JSON holds them: None for what is not known."""
+    """Values for JSON, where None stands for what is not known."""
     return list(judged.astype(object).where(judged.notna(), None).to_dict("records"))
 
 

@@ -1,4 +1,4 @@
-"""Which rows a gate compares: the base's and the new one's, and what each of them is."""
+"""The rows that a gate compares: those of the base and of the new run, and what each is."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _names(text: str) -> tuple[str, str]:
 
 
 def _in_versions(run: Run, names: Sequence[str], bases: Sequence[str]) -> dict[str, str]:
-    """By each new row of one run, the version of it that is the base."""
+    """The base version of each new row of one run."""
     homes = {row.name: row.home for row in run.plan.implementations}
     own = list(dict.fromkeys([*homes, *run.implementations]))
     several = [group for group in versions_of(own).values() if len(group) > 1]
@@ -165,7 +165,7 @@ class Sides:
         return cls(sides, differs, _older(changed), base is new, first)
 
     def lines(self) -> list[str]:
-        """Which side is which; then what was another in the base than in the new run."""
+        """Names both sides, then what differs between base and new run."""
         renamed = any(both["base"]["row"] != both["new"]["row"] for both in self.sides)
         groups: dict[tuple[str, str], list[Both]] = {}
         for both in self.sides:

@@ -14,20 +14,13 @@ import pandas as pd
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.comparison import Comparison, compare
 from lstm_bench.analysis.intervals import FEWEST_SHAPES
-from lstm_bench.analysis.noise import (
-    FEWEST_PAIRS,
-    FEWEST_ROUNDS,
-    METRICS,
-    SHAPE,
-    Floors,
-    Numbers,
-    by_round,
-)
+from lstm_bench.analysis.noise import FEWEST_PAIRS, METRICS, Floors, Numbers, by_round
 from lstm_bench.features.gate import processes
 from lstm_bench.features.gate.processes import Sample
-from lstm_bench.model.types import Shape
+from lstm_bench.model.shape import SHAPE
+from lstm_bench.model.types import FEWEST_ROUNDS, Shape
 
-COMMON = 0.5  # of what moves a cell from run to run may move the whole row: seen in shipped runs
+COMMON = 0.5  # share of a cell's change from run to run that may move its row: as in shipped runs
 SURE = 3.0  # standard errors
 TENTH = 1.2816  # standard deviations from the middle to the tenth that is furthest out
 DISTURBED = "disturbed: other processes"  # a warning that a neighbour was there all the time
@@ -44,7 +37,7 @@ class RowTimes:
 
     names: dict[str, str]
     pair: Comparison
-    error: Numbers  # of the logarithm of each ratio, one standard deviation
+    error: Numbers  # standard error of the logarithm of each ratio
     freedom: Numbers  # the values that the error is known from, less what they were used for
     disturbed: tuple[Flags, Flags]  # shapes at which the base's, the new side's time is in doubt
     samples: list[Sample]  # of each shape, process by process
@@ -126,7 +119,7 @@ class RowTimes:
         passes = np.where(by_luck, passes, np.nan)
         rounds = np.where(np.isfinite(passes), np.nan, self._rounds_needed(by_chance, least))
         open_ = (words == "unsure") & ~(base | new)
-        labels = [Shape.of(at).label for at in pair.shapes[SHAPE].itertuples(False, None)]
+        labels = [Shape.from_row(at).label for at in pair.shapes[SHAPE].itertuples(False, None)]
         columns = {"base": pair.shapes["a_s"], "new": pair.shapes["b_s"], "ratio": ratio}
         columns |= {"noise": np.expm1(explained) if known else np.nan, "verdict": words}
         columns |= {"rounds": np.where(open_, rounds, np.nan)}

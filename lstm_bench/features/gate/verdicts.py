@@ -28,10 +28,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import pandas as pd
 
 from lstm_bench.analysis import kinds, results
-from lstm_bench.analysis.noise import FEWEST_PAIRS, SHAPE, Floors
+from lstm_bench.analysis.noise import FEWEST_PAIRS, Floors
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.gate import sides as gate_sides
 from lstm_bench.features.gate.times import ALL, TIME, Entry, RowTimes
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import LstmBenchError, Shape
 
@@ -166,11 +167,11 @@ def _at(cells: pd.DataFrame, shapes: set[Sizes]) -> pd.DataFrame:
 
 
 def _lost(before: Mapping[Sizes, str], after: Mapping[Sizes, str]) -> Iterator[Entry]:
-    """Where the new run has no time and the base has one, or an output that is wrong by now."""
+    """The shapes at which only the base has a time, or only the new run a wrong output."""
     for sizes, was in before.items():
         now = after.get(sizes, "missing")
         if now != "ok" and (was == "ok" or (now == "wrong" != was)):
-            yield {"shape": Shape.of(sizes).label, "what": "output", "verdict": now}
+            yield {"shape": Shape.from_row(sizes).label, "what": "output", "verdict": now}
 
 
 def _larger(base: pd.DataFrame, new: pd.DataFrame, threshold: float) -> Iterator[Entry]:
@@ -180,7 +181,9 @@ def _larger(base: pd.DataFrame, new: pd.DataFrame, threshold: float) -> Iterator
     """
     sides = [side[side["copy"] == 1] for side in (base, new)]
     device = pd.concat([side.groupby(SHAPE)["device_peak"].max() for side in sides], axis=1)
-    peaks = [(Shape.of(at).label, "device memory", *both) for at, *both in device.itertuples()]
+    peaks = [
+        (Shape.from_row(at).label, "device memory", *both) for at, *both in device.itertuples()
+    ]
     peaks.append((ALL, "host memory", *(side["host_peak"].max() for side in sides)))
     for shape, what, before, after in peaks:
         if before > 0 and after - before > max(threshold * before, LEAST_MEMORY):

@@ -18,13 +18,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from lstm_bench.analysis.noise import METRICS, SHAPE
+from lstm_bench.analysis.noise import METRICS
 from lstm_bench.model.limits import Limits
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import ACCURACY, Shape
 
 COLUMNS = 8  # sequences that a matrix unit takes at least: fewer cost as much
 WIDE = 24  # sequences from which it multiplies faster than it has to fetch weights for fewer
-WEIGHT_BYTES = {"fp32": 4, "tf32": 2, "half": 2, "int8": 1}  # of what a class has to tell apart
+WEIGHT_BYTES = {"fp32": 4, "tf32": 2, "half": 2, "int8": 1}  # least width for the class
 VALUE_BYTES = {"fp32": 4, "tf32": 4, "half": 2, "int8": 4}  # of inputs and outputs
 SUM_BYTES = 4
 #: How many products of which class make one of another on matrix units, as far as they are known.
@@ -115,7 +116,7 @@ def distances(cells: pd.DataFrame, limits: Limits | None, metric: str = "latency
     for key in medians[what].drop_duplicates().itertuples(index=False, name=None):
         assert limits  # else no cell is left
         *sizes, accuracy, computes = key
-        limit = limit_of(limits, Shape.of(sizes), accuracy, computes, metric)
+        limit = limit_of(limits, Shape.from_row(sizes), accuracy, computes, metric)
         known.append((*key, limit.binds, *dataclasses.astuple(limit)))
     times = dict.fromkeys(["limit_s", *(f"{part}_s" for part in PARTS)], float)
     table = pd.DataFrame(known, columns=[*what, "binds", *times])
@@ -134,7 +135,7 @@ def means(far: pd.DataFrame) -> dict[str, float]:
 class _Team:
     cores: int
     count: int  # of teams
-    sequences: int  # of the one that has most
+    sequences: int  # the most in one team
 
 
 @dataclass(frozen=True)

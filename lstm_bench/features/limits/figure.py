@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 from matplotlib.figure import Figure
 
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.limits import distance as limits
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import Shape
 from lstm_bench.model.units import counted, factor
 from lstm_bench.report.figures import (
@@ -23,7 +23,7 @@ from lstm_bench.report.figures import (
     styled,
 )
 
-#: Of Okabe and Ito's, which everybody can tell apart.
+#: Colours of Okabe and Ito, which everybody can tell apart.
 COLOURS = {"launch": "#cc79a7", "barrier": "#0072b2"}
 COLOURS |= {"bandwidth": "#009e73", "arithmetic": "#d55e00"}
 NAMES, ROW = 2.1, 1.35 * LINE  # inches: the width of the names, the height of a row

@@ -16,7 +16,7 @@ from lstm_kernels.layer import toolbox
 
 CLUSTERS = (2, 4, 8, 16)
 FEW, MANY = 200, 2200  # rounds: what a launch costs falls out of the difference
-CALLS = 10  # of which the best counts
+CALLS = 10  # the best one counts
 PRODUCT = 8192  # the size of a matrix that keeps all tensor cores busy
 FAR = 1 << 31  # bytes that no cache holds
 CPU_FAR = (1 << 27, 1 << 30)  # the least and the most of them on a CPU
@@ -64,7 +64,7 @@ def _cpu(threads: int) -> Limits:
 
 
 def _caches(threads: int) -> dict[str, int]:
-    """Each level of cache, and what it holds for so many threads: as far as Linux says."""
+    """The levels of cache, and what each holds for so many threads, as far as Linux says."""
     by_level: dict[int, dict[str, int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
         for folder in (CPUS / f"cpu{cpu}/cache").glob("index*"):

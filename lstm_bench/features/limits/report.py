@@ -8,12 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.limits import distance as analysis
 from lstm_bench.model.feature import AddedColumn
 from lstm_bench.model.limits import Limits
-from lstm_bench.model.shape import Shape
+from lstm_bench.model.shape import SHAPE, Shape
 from lstm_bench.model.units import factor, in_units, seconds, size
 from lstm_bench.report.document import Column, Document, Table, number, text
 from lstm_bench.report.run_report import MOST_SHAPES, shape_label
@@ -89,7 +88,7 @@ def distance(over: float | None) -> str:
 
 
 def on_page(run: Run) -> Document:
-    """Where each row stands, shape by shape; nothing without limits."""
+    """The distance of each row to the limits, shape by shape; nothing without limits."""
     table = by_shape(analysis.distances(run.cells, run.limits), None)
     if not table.rows:
         return Document()
@@ -109,7 +108,7 @@ def by_shape(far: pd.DataFrame, most: int | None) -> Table:
     keys = ["limit_s", "binds", *(f"{part}_s" for part in analysis.PARTS), "over"]
     whole = far[far["computes"] == "lstm"].sort_values("over")
     for (accuracy, *sizes), part in whole.groupby(["accuracy", *SHAPE], sort=True):
-        row = vars(Shape.of(sizes)) | {"accuracy": accuracy}
+        row = vars(Shape.from_row(sizes)) | {"accuracy": accuracy}
         row |= part.iloc[0][keys].to_dict() | {"nearest": part["implementation"].iloc[0]}
         rows.append(row | {"rows": dict(zip(part["implementation"], part["over"], strict=True))})
     columns = (

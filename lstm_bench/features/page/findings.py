@@ -15,7 +15,7 @@ from lstm_bench.report import fastest, run_report
 from lstm_bench.report.fastest import Compared
 from lstm_bench.report.headline import headline
 
-#: What all numbers are about; help and README say the same.
+#: The subject of all numbers; help and README say the same.
 SCOPE = "Inference, one LSTM layer, one direction, equal lengths"
 
 
@@ -26,7 +26,7 @@ def subject(run: Run) -> str:
 
 
 def findings(run: Run, compared: Compared) -> list[str]:
-    """Who wins, and what each row costs and gains."""
+    """The winners, and what each row costs and gains."""
     times = summary.times(run.cells)
     rows = [row for row in run.plan.implementations if row.name in times.names]
     if not rows:
@@ -64,7 +64,7 @@ def _full_precision_of(row: Implementation, other: Implementation) -> bool:
 
 
 def _wins(run: Run) -> Iterator[str]:
-    """Who is fastest at how many shapes, of what can be deployed, in each class of accuracy."""
+    """The deployable rows that are fastest, and at how many shapes, in each class of accuracy."""
     won = fastest.contests(run, run.cells)
     what = "Fastest of what you can deploy" if references(run) else "Fastest"
     for accuracy, part in won[won["verdict"] != "alone"].groupby("accuracy", sort=False):

@@ -197,7 +197,7 @@ class Instead:
         return str(settled(rows, self.now, margin)[0]["implementation"])
 
     def _faster(self, names: list[str], than: str, axis: str, at: tuple[int, int]) -> Iterator[str]:
-        """Those of these rows that are faster than one beyond the noise."""
+        """The rows among these that are faster than one, beyond the noise."""
         for name in names:
             ratio, sure, _ = self.compared.ratio(than, name, axis, at)
             if ratio and sure and ratio < 1:

@@ -29,10 +29,11 @@ import pandas as pd
 from lstm_bench import features
 from lstm_bench.analysis import noise, summary, uncertainty
 from lstm_bench.analysis.comparison import Group, Statistic, clear
-from lstm_bench.analysis.noise import METRICS, SHAPE, Floors
+from lstm_bench.analysis.noise import METRICS, Floors
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.page import findings, sections
 from lstm_bench.features.page.instead import Card, Instead
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import TOLERANCES, plain
 from lstm_bench.model.units import clean, over
 from lstm_bench.report import fastest, run_report
@@ -214,7 +215,7 @@ def _drawn(run: Run, lead: Instead, names: list[str], baseline: str | None) -> l
 def _winners(
     run: Run, names: list[str], metrics: list[str], place: Place
 ) -> Iterator[dict[str, Any]]:
-    """Who is fastest where of what can be deployed, by metric and class of accuracy."""
+    """The fastest deployable row of each shape, by metric and class of accuracy."""
     codes: dict[Any, int] = {name: i for i, name in enumerate(names)}
     for metric in metrics:
         contests = fastest.contests(run, run.cells, metric)

@@ -14,9 +14,9 @@ from lstm_bench.report import ladder
 from lstm_bench.report.document import Column, Document, Row, Table, number, text
 from lstm_bench.runs import store
 
-#: What an implementation says of itself.
+#: The facts that an implementation states of itself.
 KINDS = ("weights", "inputs", "outputs", "workspace")
-#: What was measured, where it was; `docs/explanation/gpu-and-memory.md` has the details.
+#: The measured facts, where there are any; `docs/explanation/gpu-and-memory.md` has the details.
 MEASURED = {
     "device peak": "the most that its build and first call added on the GPU, by its own allocator",
     "process by NVML": "all that its process holds on the GPU, with its neighbours of the shape",

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lstm_bench.analysis.noise import SHAPE, plausible
+from lstm_bench.analysis.noise import plausible
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.profile.families import FAMILIES, families
 from lstm_bench.model.profile import Launch, Part, Profile
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import Record, Shape
 from lstm_bench.runs import store
 
@@ -30,7 +31,7 @@ DIFFERS = 0.1  # of the latency
 LAUNCH = ("grid", "block", "registers")
 
 
-#: What parts can be sorted by; `self` is a part's own time, `total` is with what it calls.
+#: The orders of parts; `self` is a part's own time, `total` includes the parts that it calls.
 SORTS: dict[str, Callable[[Part], Any]] = {
     "self": lambda part: -part.seconds,
     "total": lambda part: -(part.seconds if part.total_s is None else part.total_s),

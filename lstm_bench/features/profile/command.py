@@ -35,7 +35,7 @@ SORTS = ("self", "total", "calls", "memory", "name")  # cells.SORTS, without its
     "--top",
     type=click.IntRange(1),
     metavar="N",
-    help="With --kernels: how many of each row are drawn; JSON has all.  [default: 5]",
+    help="With --kernels: lines to show for each row; JSON has all.  [default: 5]",
 )
 def kernels(
     run: Run, conditions: Sequence[str], everything: bool, sort: str | None, top: int | None
@@ -52,7 +52,7 @@ def kernels(
 @options.threads
 @options.python
 @click.option(
-    "--operators", is_flag=True, help="The host's operators, by the framework's own profiler."
+    "--operators", is_flag=True, help="Show the host's operators, by the framework's profiler."
 )
 @click.option(
     "--sort",
@@ -67,20 +67,10 @@ def kernels(
     metavar="N",
     default=15,
     show_default=True,
-    help="Rows to draw; CSV and JSON have all.",
+    help="Lines to show; CSV and JSON have all.",
 )
-@click.option(
-    "--trace",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="On a GPU: all that happened as a Chrome trace, for ui.perfetto.dev.",
-)
-@click.option(
-    "--figure",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="On a GPU: draw one call over time.",
-)
+@options.file("--trace", "On a GPU: write all events as a Chrome trace, for ui.perfetto.dev.")
+@options.file("--figure", "On a GPU: draw one call over time.")
 @options.writing
 def profile(
     implementation: str,

@@ -47,7 +47,7 @@ _KERNELS: _Rules = (
     ("cell", re.compile(r"scalar_(sum|product|difference)_op")),
 )
 
-#: Of operators: the last word of the name, in small letters and without underscores around it.
+#: For operators: the last word of the name, in small letters and without underscores around it.
 _OPERATORS: _Rules = (
     ("whole layer", re.compile(r"mkldnn_rnn|cudnn_?rnn|blocklstm|quantized_lstm")),
     ("whole layer", re.compile(r"lstmsequence|onnx .*lstm")),
@@ -79,7 +79,7 @@ def families(parts: Sequence[Part], timesteps: int) -> list[str]:
     inside = any(family in _RECURRENCE for family in named)
     apart = any(part.count <= timesteps / 2 for part in products)
     operators = sum(part.count for part in products if part.kind == "operator")
-    mixed = not apart and operators > timesteps  # of kernels, one product may take several
+    mixed = not apart and operators > timesteps  # one product may take several kernels
     for place, part in enumerate(parts):
         if named[place] == "product":
             named[place] = _product(part.count, timesteps, inside, apart, mixed)

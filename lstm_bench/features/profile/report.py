@@ -1,4 +1,4 @@
-"""Where the time of calls went, as documents: a whole run's profiles, or one cell's."""
+"""The profiles of a whole run or of one cell, as documents that show where the time went."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from lstm_bench.analysis import noise
 from lstm_bench.analysis.results import Run
 from lstm_bench.features.profile import cells as profiled_cells
 from lstm_bench.features.profile.cells import Split, Splits
 from lstm_bench.features.profile.families import FAMILIES
 from lstm_bench.model.profile import Profile
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.shape_filter import chosen, shapes_of
 from lstm_bench.model.types import LstmBenchError, Record, Shape
 from lstm_bench.model.units import (
@@ -42,7 +42,7 @@ DISTORTED = (
 ADD_UP = ": columns need not add up; choose one shape with --shape"
 LAUNCHING = "launching: share of a profiled call spent launching kernels"
 COUNT, SHARE = "{:.4g}".format, "{:.0%}".format
-#: What the ladder says of a row, by the key of its count or share.
+#: The ladder's words about a row, by the key of its count or share.
 COUNTS: dict[str, tuple[str, Callable[[float], str]]] = {
     "kernels": ("kernels a call", "{:.0f}".format),
     "launches": ("launches a call", "{:.0f}".format),
@@ -134,7 +134,7 @@ def _add_depth(result: Document, profile: Profile) -> None:
 
 
 def _function(name: str) -> str:
-    """Without namespaces that are obvious, and without what is in angle brackets."""
+    """The name without obvious namespaces, and without angle brackets and their contents."""
     while (shorter := re.sub(r"<[^<>]*>", "", name)) != name:
         name = shorter
     return clipped(short_name(clean(name)).removeprefix("torch.nn.modules."), 36)
@@ -299,8 +299,8 @@ def check(splits: Sequence[Split]) -> str:
 def missing(run: Run, splits: Splits, shapes: Collection[Shape] | None) -> str:
     """How many cells have times but were not profiled."""
     cells = run_report.timed_cells(run.cells)
-    sizes = cells[noise.SHAPE].itertuples(index=False, name=None)
-    wanted = sum(shapes is None or Shape.of(s) in shapes for s in sizes)
+    sizes = cells[SHAPE].itertuples(index=False, name=None)
+    wanted = sum(shapes is None or Shape.from_row(s) in shapes for s in sizes)
     count = wanted - splits.of_timed
     return f"not profiled: {counted(count, 'cell')} with times" if count > 0 else ""
 

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from lstm_bench.analysis import summary
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.analysis.results import Run
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.shape_filter import chosen
 from lstm_bench.model.types import LstmBenchError
 from lstm_bench.model.units import clean, error, factor, listed, percent, seconds, short, size
@@ -65,7 +65,7 @@ def document(run: Run, conditions: Sequence[str] = (), everything: bool = False)
 
 
 def on_page(run: Run) -> Document:
-    """The same, if the run has workloads."""
+    """The report of workloads, empty if the run has none."""
     return document(run) if run.plan.workloads else Document()
 
 

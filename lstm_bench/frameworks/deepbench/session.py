@@ -25,7 +25,7 @@ from lstm_kernels import native
 from lstm_kernels.cache import TuningCache
 from lstm_kernels.layer import trial
 
-#: What `build` reads of row.options.
+#: The options of a row that `build` reads.
 OPTIONS = frozenset({"algorithm", "choose", "graph", "precision", "skip_input"})
 ALGORITHMS = ("standard", "persist-static", "persist-dynamic", "persist-static-small-h")
 DYNAMIC_MOST = 3072  # hidden: cuDNN compiled for 47 s there, and for more than 50 at 4096

@@ -24,7 +24,7 @@ from lstm_bench.worker.session import Session
 from lstm_bench.worker.timing import ProcessClock
 
 OPTIONS = frozenset(SCRIPT)
-#: What a profile finds in a call, and from which to which hundredth of it.
+#: The parts that a profile finds in a call, and their beginning and end in hundredths of it.
 PARTS = {"gemm": (10, 60), "lstm_cell": (65, 85), "copy": (90, 100)}
 
 _built = 0

@@ -60,7 +60,7 @@ class KernelSession(TorchSession):
             self.memory["weights"] = self.ours.packed_bytes()
 
     def _explained(self) -> tuple[str, str]:
-        """Who takes a call, and how or why."""
+        """Name what takes a call, and how or why."""
         assert self.ours
         with torch.inference_mode():
             x = self.x.to(self.device)

@@ -35,7 +35,7 @@ def describe(settings: Settings) -> dict[str, Any]:
 
 
 def _compiled(model: ov.Model, settings: Settings, count: bool = False) -> ov.CompiledModel:
-    """For a short wait, which is the default, and in fp32, which is not on every CPU.
+    """Compile for a short wait, which is the default, and in fp32, which is not on every CPU.
 
     Left alone it computes in bfloat16 or half precision where a CPU has that. Threads are pinned
     to cores, as users have it.
@@ -154,7 +154,7 @@ class OpenVinoSession(Session):
         return f"OpenVINO {_VERSION}, {', '.join(sorted(ran))}"
 
     def operators(self, calls: int) -> Profile:
-        """By a second request, of a model that counts: counting takes its time in every call."""
+        """Profile a second request, of a model that counts: counting slows every call."""
         compiled = _compiled(self.model, self.settings, count=True)
         request = self._request(compiled, self._states(), self._states())
         walls_ns = repeat(lambda: request.infer(share_outputs=True), calls)

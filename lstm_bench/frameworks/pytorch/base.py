@@ -197,7 +197,7 @@ def refusing(forward: Forward, what: str) -> Forward:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without the warnings that what is asked for by name is old."""
+    """Suppress the warnings that what is asked for by name is old."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -28,10 +28,10 @@ from lstm_bench.worker import native
 
 EVERY_NS = 300_000
 WATCHED_S = 1.0  # how long calls are watched, but for one that takes longer
-OFTEN = 0.1  # of the stacks that lead to one function of a library
+OFTEN = 0.1  # share of the stacks that lead to one function of a library
 PYTHON_CALLS = 15  # at most
 INTERPRETER = re.compile(r"(lib)?python")  # its frames are Python's, which are counted by name
-#: Where PyTorch begins, by the file, and where it ends, by the file or by the name.
+#: The files where PyTorch begins, and the files and names where it ends.
 OURS = re.compile(r"libtorch_|libc10")
 LIBRARY_FILE = re.compile(r"lib(cu|nv|openblas|mkl|arm_compute)")
 LIBRARY = re.compile(

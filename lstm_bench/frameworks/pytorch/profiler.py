@@ -16,7 +16,7 @@ from lstm_bench.worker.operators import CALL, WAIT, Seen, repeat, table
 from lstm_bench.worker.session import Session
 
 SOURCE = "torch.profiler"
-#: What lies between the operators of a call, and behind the last of them on a GPU.
+#: The time between the operators of a call, and behind the last of them on a GPU.
 _OUTSIDE = {CALL: "Python", WAIT: "wait"}
 _COPIES = {"HtoD": "host to device", "DtoH": "device to host", "DtoD": "device to device"}
 

@@ -18,7 +18,7 @@ from lstm_bench.worker.problem import make as make_problem
 from lstm_bench.worker.session import Session
 
 OPTIONS = frozenset({"apex", "cap_s", "way"})  # what `build` reads of row.options
-#: What a row's `way` may be; without one the layer is called as it is.
+#: The values of a row's `way`; without one the layer is called as it is.
 WAYS: dict[str, type[TorchSession]] = {
     way.__name__.lower(): way
     for way in (

@@ -72,7 +72,7 @@ def _table(file: str) -> Callable[[int], str]:
 def _read(content: mmap.mmap) -> Callable[[int], str]:
     (first,) = struct.unpack_from("<Q", content, 40)
     size, count = struct.unpack_from("<HH", content, 58)
-    sections = []  # of each: kind, where, how long, the section with its names
+    sections = []  # kind, place, length and section of names of each
     for place in range(first, first + size * count, size):
         _, kind, _, _, where, length, names = struct.unpack_from("<IIQQQQI", content, place)
         sections.append((kind, where, length, names))

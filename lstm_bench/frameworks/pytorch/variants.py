@@ -96,7 +96,7 @@ class Graph(TorchSession):
 
 
 class Native(TorchSession):
-    """Without oneDNN: PyTorch's own loop over the steps.
+    """PyTorch's own loop over the steps, without oneDNN.
 
     The switch is the process's, and other sessions keep oneDNN: it is off while this one is called.
     A loop of calls turns it once.
@@ -184,7 +184,7 @@ class Compile(TorchSession):
     `cap_s` is not tried again in this process, nor is a longer sequence.
     """
 
-    CALLS = 3  # that compile, record the graph, replay it
+    CALLS = 3  # they compile, record the graph and replay it
     given_up: ClassVar[dict[float, int]] = {}  # the fewest timesteps, by cap
     alive: ClassVar[set[int]] = set()
 

@@ -1,4 +1,4 @@
-"""Which run `lstm-bench advise` answers from, what it leaves undecided, and what it refuses."""
+"""The run that `lstm-bench advise` answers from, what it leaves undecided, and what it refuses."""
 
 import json
 import re

@@ -118,7 +118,7 @@ def test_energy_is_power_inside_the_load_times_seconds_per_call():
 
 
 def test_idle_time_before_and_after_the_load_is_not_in_it():
-    """From tick to tick around the load, as the counter invites to, far too little comes out."""
+    """Counted from tick to tick around the load, far too little energy comes out."""
     bench = Bench()
     actual = bench.measure()
     bench.pass_time(0.3)

@@ -120,7 +120,7 @@ def test_the_page_on_clocks_names_columns_that_the_report_has(run_of):
 
 
 def test_rows_are_not_compared_where_the_gpu_was_another_for_some(run_of):
-    """As where what was lost is looked for on another day, or by an older version."""
+    """It is so where lost cells are measured on another day, or by an older version."""
     same = [cell(name, SHAPES[0], 0.2, idle=watts) for name, watts in (("a", 100.0), ("b", 104.0))]
     other = [cell(name, SHAPES[1], 0.8, idle=watts) for name, watts in (("a", 100.0), ("b", 106.0))]
     run = run_of(*same, *other)
@@ -174,7 +174,7 @@ def test_some_shapes_are_shown_and_where_there_is_no_energy_how_many_others_have
 
 
 def with_loads(apart_w, **more):
-    """Of four loads of 200 W, two are so many watts off on either side."""
+    """Two of four loads of 200 W are so many watts off on either side."""
     record = cell("a", SHAPES[0], 0.2, **more)
     record.energy.load_w = [200.0 + sign * apart_w for sign in (1, -1, 1, -1)]
     record.energy.load_call_s = 4 * [TIME_S]
@@ -258,7 +258,7 @@ def test_a_row_of_which_most_cells_draw_hardly_more_than_idle_has_no_net(run_of)
 
 
 def test_the_spread_that_is_taken_for_one_load_is_what_runs_with_several_show():
-    """As study/notes/energy-repeats.md has it: root mean squares, where net energy is resolved."""
+    """The figures of study/notes/energy-repeats.md: root mean squares, of resolved net energy."""
     actual = []
     for name in ("h200-energy-1", "h200-energy-2"):
         records = store.read_records(REPOSITORY / "results" / name).values()

@@ -269,7 +269,7 @@ def test_a_new_run_that_had_a_neighbour_cannot_fail_but_is_named(gate, lstm_benc
 
 
 def test_a_row_whose_cells_are_all_slower_is_slower_as_a_whole(gate, tmp_path):
-    """By so unlike factors that their mean is in doubt."""
+    """The factors are so unlike that their mean is in doubt."""
     new = [
         cell
         for place, hidden in enumerate(SIZES)
@@ -502,7 +502,7 @@ def test_the_sample_grid_of_the_docs_is_planned_for_two_minutes(tmp_path):
     assert Estimate(plan).run_s(plan.all_cells()) <= 120
 
 
-#: Of pairs of runs on a host; more, which take long, are experiments/gate_simulation.py's business.
+#: Pairs of runs on a host; experiments/gate_simulation.py simulates more, which takes long.
 SIMULATED = [(host, 3 if host.passes > 1 else 1) for host in gate_simulation.HOSTS]
 
 

@@ -53,7 +53,7 @@ def test_what_two_processes_were_seen_to_differ_by_is_explained_and_half_as_much
 
 
 def test_the_bound_on_luck_holds_for_tossed_coins():
-    """Of cells that toss a coin of any bias: all new processes slow, all of the base's fast."""
+    """Cells toss a coin of any bias: all new processes are slow, all of the base are fast."""
     rng = np.random.default_rng(1)
     for bias in (0.2, 0.5, 0.8):
         slow = rng.random((200_000, 2, 2)) < bias

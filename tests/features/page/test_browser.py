@@ -611,7 +611,7 @@ def ladder_page(browser, tmp_path_factory):
     tab.close()
 
 
-#: What a person sees of the first screen, before anything is scrolled.
+#: The part of the first screen that a person sees before any scrolling.
 IN_VIEW = """(selector) => [...document.querySelectorAll(selector)]
   .filter((node) => node.checkVisibility() && node.getBoundingClientRect().bottom <= innerHeight)
   .map((node) => node.innerText.replace(/\\s+/g, " "))"""

@@ -7,9 +7,9 @@ from builders import row, run
 
 from grids import cell, grid, run_of
 from lstm_bench.analysis import results
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.features.advise import advice, sources
 from lstm_bench.features.page.instead import Instead
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import Shape
 
 RUNS = Path(__file__).parents[3] / "results"

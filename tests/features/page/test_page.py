@@ -15,10 +15,10 @@ import pytest
 from grids import GRID, cell, grid, run_of, shipped_page
 from lstm_bench import features
 from lstm_bench.analysis import comparison, noise, results
-from lstm_bench.analysis.noise import SHAPE
 from lstm_bench.features.page import page, sections
 from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.median import median_interval
+from lstm_bench.model.shape import SHAPE
 from lstm_bench.model.types import Check, Record, Shape
 from lstm_bench.report import colours, run_report
 from lstm_bench.report.document import Document, Table, number

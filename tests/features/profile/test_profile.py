@@ -113,7 +113,7 @@ def test_the_kernels_of_standard_are_what_the_algorithm_says(gpu):
 
 
 def test_each_grid_and_block_of_a_kernel_is_told_with_its_registers(gpu):
-    """Of one name with two grids there are two launches; their counts and times add up."""
+    """One name with two grids has two launches; their counts and times add up."""
 
     def call():
         gpu.configure((16, 4, 1), 256, 128)

@@ -168,7 +168,7 @@ class Listener:
                     place = after
 
     def _after(self, address: int, valid: int, place: int) -> int | None:
-        """Where the next record begins, by CUPTI's word; None at the end."""
+        """The place where the next record begins, by CUPTI's word; None at the end."""
         record = ctypes.c_void_p(address + place)
         code = self._cupti.cuptiActivityGetNextRecord(
             ctypes.c_void_p(address), ctypes.c_size_t(valid), ctypes.byref(record)
