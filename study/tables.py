@@ -45,11 +45,11 @@ AGAINST = (
 )
 TITLES = {
     "pytorch": "PyTorch, fp32",
-    "tf-mode0": "TensorFlow mode 0, fp32",
+    "tf-mode0": "TensorFlow, fp32",
     BEST: "best of cuDNN, fp32",
     "pytorch-half": "PyTorch, `.half()`",
     "pytorch-amp": "PyTorch, AMP",
-    "tf-mode0-amp": "TensorFlow mode 0, AMP",
+    "tf-mode0-amp": "TensorFlow, AMP",
     BEST_HALF: "best of cuDNN, fp16",
 }
 FRAMEWORKS = {
@@ -162,7 +162,7 @@ def headroom_short() -> str:
         for pair in [load(MAIN).against(best, row)]
     ]
     heads = [
-        "slower than the best of cuDNN in the same precision",
+        "times the best of cuDNN, in the same precision",
         *(f"batch {batch}" for batch in batches()),
     ]
     return table(heads, rows)

@@ -45,3 +45,8 @@ def test_every_page_is_linked_from_the_home_of_the_pages(page):
 
 def test_the_readme_stays_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_all_pages_together_can_be_read():
+    words = sum(len(page.read_text().split()) for page in (ROOT / "README.md", *DOCS))
+    assert words <= 18_000, "say less, or move evidence to study/notes"

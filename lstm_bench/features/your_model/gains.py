@@ -8,14 +8,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from lstm_bench.analysis.noise import METRICS, SHAPE, floor_at
+from lstm_bench.analysis.noise import METRICS, floor_at
 from lstm_bench.analysis.results import REFERENCES, Run
 from lstm_bench.analysis.summary import accuracy
 from lstm_bench.driver import doctor
 from lstm_bench.features.your_model.layer import Layer
 from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.median import median_interval
-from lstm_bench.model.shape import parsed
+from lstm_bench.model.shape import SHAPE, parsed
 from lstm_bench.model.types import Settings
 from lstm_bench.model.units import clipped, error, factor, percent, seconds
 from lstm_bench.report.document import Document, Table, number, paragraph, text
