@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -71,8 +72,9 @@ def grid(
         for row, lacks in doctor.availability(IMPLEMENTATIONS.values(), answers, device):
             if not lacks and accuracy(row.precision) in classes:
                 names += [row.name] * (row.framework not in (*REFERENCES, "fake"))
+    name = re.sub(r"[^A-Za-z0-9-]+", "-", Path(title.rpartition(":")[0]).stem).strip("-")
     return {
-        "name": f"{Path(title.rpartition(':')[0]).stem}-layers",
+        "name": f"{name[:70]}-layers".lstrip("-"),
         "device": device,
         "threads": settings.threads,
         "workloads": {
