@@ -82,6 +82,9 @@ def model(target: str, form: str | None, output: str | None, **given: Any) -> in
     file = Path(f"{Path(target.rpartition(':')[0]).stem}-layers.yaml")
     data = gains.grid(target, layers, settings, pythons, rows)
     measured, code = None, DONE
+    for layer in layers:
+        if layer.calls and layer.name not in data["workloads"]:
+            click.echo(f"! {layer.name} is not measured: no row computes such a layer", err=True)
     if data["workloads"]:
         head = f"# The LSTMs of {target}, by `lstm-bench model`.\n"
         options.write_file(file, head + yaml.safe_dump(data, sort_keys=False))

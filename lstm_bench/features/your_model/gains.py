@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple
+from dataclasses import astuple
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -71,13 +72,14 @@ def grid(
         for row, lacks in doctor.availability(IMPLEMENTATIONS.values(), answers, device):
             if not lacks and accuracy(row.precision) in classes:
                 names += [row.name] * (row.framework not in (*REFERENCES, "fake"))
-    sources = {layer.name: f"{title}: {percent(layer.share)} of its time" for layer in able}
+    name = re.sub(r"[^A-Za-z0-9-]+", "-", Path(title.rpartition(":")[0]).stem).strip("-")
     return {
-        "name": f"{Path(title.rpartition(':')[0]).stem}-layers",
+        "name": f"{name[:70]}-layers".lstrip("-"),
         "device": device,
         "threads": settings.threads,
         "workloads": {
-            layer.name: {device: layer.shape, "source": sources[layer.name]} for layer in able
+            layer.name: {device: layer.shape, "source": f"{title}: {percent(layer.share)}"}
+            for layer in able
         },
         "implementations": [*dict.fromkeys([*names, *only])],
     }
@@ -129,9 +131,9 @@ def document(
         if ours in known and layer.kind == "LSTM":  # others are left as they are
             replaced[layer.name] = known[ours]
         gain = fastest.get(layer.name)
-        facts = {"gain": gain, "gains": known, "row": row if gain or not row else "none is faster"}
+        row = row if gain or not row else "none is faster"
         times = {"share": layer.share, "seconds": time_s * layer.share}
-        rows.append({**asdict(layer), **times, **facts})
+        rows.append({**vars(layer), **times, "row": row, "gain": gain, "gains": known})
         del rows[-1]["shares"]
     share = percent(sum(layer.share for layer in layers), 0)
     result = Document(facts={"title": title, "seconds": time_s, **model})

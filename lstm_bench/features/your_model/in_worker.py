@@ -141,8 +141,8 @@ class WatchedModel(Session):
         self._watched = (self._paths.keys() - inside) | self._scripted.keys()
         self._layers: dict[Any, Layer] = {}
         self._parts: list[list[Part]] = []  # of each call in a pass
-        last = {id(module): answer for _, _, module, _, _, answer in self._run()}
-        for _, _, module, args, kwargs, answer in self._run():
+        last = {id(module): answer for _, _, module, _, _, answer in self._run()[1]}
+        for _, _, module, args, kwargs, answer in self._run()[1]:
             scripted = id(module) in self._scripted
             self._parts.append(
                 list(self._inside(module, args, kwargs))
@@ -175,11 +175,8 @@ class WatchedModel(Session):
 
     def timed(self) -> float:
         """The seconds of a forward pass; each layer keeps its share of them."""
-        self.wait()
-        start = time.perf_counter()
-        calls = self._run()
-        self.wait()
-        whole, own = time.perf_counter() - start, defaultdict[str, float](float)
+        whole, calls = self._run()
+        own = defaultdict[str, float](float)
         for parts, (begin, end, *_) in zip(self._parts, calls, strict=False):
             took = begin.elapsed_time(end) / 1e3 if self.on_gpu else end - begin
             for layer, part in parts:
@@ -196,10 +193,10 @@ class WatchedModel(Session):
             rows += own or [Layer(path, path, type(module).__name__)]
         return rows
 
-    def _run(self) -> list[tuple[Any, ...]]:
-        """Run the model; for each call when it began and ended, and all that a hook gets."""
+    def _run(self) -> tuple[float, list[Any]]:
+        """The seconds of a pass; of each call when it began, ended, and all that a hook gets."""
         begun: list[Any] = []
-        calls = []
+        calls: list[Any] = []
 
         def begin(module: Any, _: Any) -> None:
             if id(module) in self._watched:
@@ -212,11 +209,10 @@ class WatchedModel(Session):
         hooks = [register_module_forward_pre_hook(begin)]  # of all modules: scripted have no own
         hooks.append(register_module_forward_hook(end, with_kwargs=True))
         try:
-            self.call()
+            return self.time_each(1, CLOCK)[0] / 1e9, calls
         finally:
             for hook in hooks:
                 hook.remove()
-        return calls
 
     def _mark(self) -> Any:
         """Now, on the GPU where calls return before they are done."""

@@ -15,7 +15,7 @@ from lstm_bench.features.your_model import gains
 from lstm_bench.features.your_model.gains import Gain
 from lstm_bench.features.your_model.layer import Layer
 from lstm_bench.frameworks import FRAMEWORKS
-from lstm_bench.model.types import LstmBenchError
+from lstm_bench.model.types import LstmBenchError, Settings
 from lstm_bench.runs import grid
 
 HERE = Path(__file__).parent
@@ -144,8 +144,6 @@ class TestWithTorch:
 
 
 def grid_of(*layers, device="cpu", only=("fake",)):
-    from lstm_bench.model.types import Settings
-
     return gains.grid("m.py:build", layers, Settings(device, 2), {}, only)
 
 
@@ -216,6 +214,13 @@ def test_a_grid_of_layers_is_one_that_can_be_measured(tmp_path):
     plan = grid.plan(data, tmp_path / "m.yaml", device="cpu", threads=2)
     assert [one.name for one in plan.workloads] == ["encoder.lstm", "0"]
     assert [one.name for one in plan.implementations] == ["pytorch", "fake"]
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [("_my model.v2.py", "my-model-v2-layers"), ("__.py", "layers")]
+)
+def test_a_grid_is_named_after_the_file_whatever_that_is_called(file, name):
+    assert gains.grid(f"{file}:build", [], Settings("cpu", 2), {}, ())["name"] == name
 
 
 def test_without_a_choice_all_installed_rows_of_the_same_accuracy_are_measured(monkeypatch):
