@@ -59,7 +59,7 @@ def ladder() -> Figure:
 
 def ways() -> Figure:
     """The same for a dozen of them, by the names that people give them."""
-    notes = "Time of a call, PyTorch as it comes = 1; the mean over {} sizes. Shorter is better."
+    notes = "Time of a call, PyTorch as it comes = 1; the mean over {} sizes. Left is faster."
     return _over_plain("One LSTM layer, {} ways to run it: {} apart", notes, WAYS)
 
 
