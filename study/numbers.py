@@ -20,6 +20,7 @@ from lstm_bench.report.paper_table import PAPER
 from study import findings, tables
 from study.runs import (
     BEST,
+    CPU_LAYER,
     DEEPBENCH,
     KERNEL,
     LADDER,
@@ -87,6 +88,7 @@ class Book:
 def numbers() -> dict[str, Number]:
     book = Book()
     _ladder(book)
+    _cpu_layer(book)
     _kernel(book)
     _headroom(book)
     _precision(book)
@@ -142,6 +144,13 @@ def _ladder(book: Book) -> None:
         book.add(
             name, floor, tables.two_digits(floor), "noise floor, by the length of a call", LADDER
         )
+
+
+def _cpu_layer(book: Book) -> None:
+    for name, row in (("pytorch", "pytorch"), ("onnx", "onnxruntime"), ("openvino", "openvino")):
+        book.slower(f"cpu_layer_{name}", row, "lstm-kernels", CPU_LAYER)
+    count = len(load(CPU_LAYER).against("pytorch", "lstm-kernels").shapes)
+    book.count("cpu_layer_shapes", count, "shapes with a time", CPU_LAYER)
 
 
 def _kernel(book: Book) -> None:

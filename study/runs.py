@@ -27,6 +27,7 @@ KERNEL = "h200-kernel"  # our kernels beside the best of cuDNN
 MANY = "h200-warpgroups"  # the same since there are kernels for many sequences, at fewer shapes
 DEEPBENCH = "h200-deepbench"  # both, and the frameworks, at DeepBench's shapes
 BEST, BEST_HALF = "deepbench-best", "deepbench-fp16-best"
+CPU_LAYER = "cpu-layer"  # our layer on a CPU, as it is called from Python
 PLAIN = "pytorch-tf32"  # what a user of PyTorch gets without touching a setting
 GPU_BOUND = 0.9  # of its latency that the GPU is busy
 
