@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from lstm_bench.frameworks.pytorch import call_depth
 from lstm_bench.frameworks.pytorch import profiler as torch_profile
@@ -129,7 +129,7 @@ class Packing(torch.nn.Module):
         output, after = self.layer(self.packed(x), state)
         return pad_packed_sequence(output, total_length=x.shape[0])[0], after
 
-    def packed(self, x: torch.Tensor) -> Any:
+    def packed(self, x: torch.Tensor) -> PackedSequence:  # the type: torch.jit.script reads it
         return pack_padded_sequence(x, self.lengths, enforce_sorted=False)
 
 
