@@ -147,8 +147,11 @@ def _ladder(book: Book) -> None:
 
 
 def _cpu_layer(book: Book) -> None:
-    for name, row in (("pytorch", "pytorch"), ("onnx", "onnxruntime"), ("openvino", "openvino")):
-        book.slower(f"cpu_layer_{name}", row, "lstm-kernels", CPU_LAYER)
+    ours = "lstm-kernels"
+    book.slower("cpu_layer", "pytorch", ours, CPU_LAYER)
+    book.slower("cpu_layer_step", "pytorch", ours, CPU_LAYER, timesteps=1)
+    book.slower("cpu_layer_onnx_step", ours, "onnxruntime", CPU_LAYER, timesteps=1)
+    book.slower("cpu_layer_onnx_long", "onnxruntime", ours, CPU_LAYER, timesteps=500)
     count = len(load(CPU_LAYER).against("pytorch", "lstm-kernels").shapes)
     book.count("cpu_layer_shapes", count, "shapes with a time", CPU_LAYER)
 
