@@ -61,6 +61,6 @@ def test_it_has_a_search_the_api_the_study_and_the_newest_run(site):
     found = json.loads((site / "search/search_index.json").read_text())["docs"]
     assert {"explanation/noise.html", "study.html"} <= {page["location"] for page in found}
     api = (site / "reference/api.html").read_text()
-    for name in ("lstm_kernels.lstm.replace", "lstm_kernels.native.CpuLstm", "lstm_bench.load"):
+    for name in ("lstm_kernels.lstm.replace", "lstm_kernels.stream.Stream", "lstm_bench.load"):
         assert f'id="{name}"' in api
     assert "lstm-bench" in (site / "run.html").read_text()
