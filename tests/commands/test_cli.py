@@ -469,7 +469,7 @@ def test_a_shape_is_measured_without_a_file(lstm_bench, tmp_path):
     assert "is complete" in lstm_bench(*words, "--resume").stdout
     words = ["grid", "--shape", "6,2,5", "--shape", "6,2,5,3", "--dry-run", "--skip-missing"]
     planned = lstm_bench(*words).stdout
-    assert "shapes: 2 shapes x 12 implementations" in planned  # of the default grid on a CPU
+    assert "shapes: 2 shapes x 13 implementations" in planned  # of the default grid on a CPU
     assert "6,2,5  6,2,5,3" in planned
 
 

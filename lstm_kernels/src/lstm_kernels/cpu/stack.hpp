@@ -64,7 +64,7 @@ public:
         all.free_.pop_back();
         return taken;
     }
-    static void give_back(std::unique_ptr<Workspace> used) {
+    static void put_back(std::unique_ptr<Workspace> used) {
         constexpr size_t Kept = 64 << 20;
         if (used->bytes() > Kept)
             for (Words& sequence : used->sequences) sequence = Words();
@@ -123,10 +123,10 @@ public:
         try {
             compute(call, *borrowed);
         } catch (...) {
-            Workspaces::give_back(std::move(borrowed));
+            Workspaces::put_back(std::move(borrowed));
             throw;
         }
-        Workspaces::give_back(std::move(borrowed));
+        Workspaces::put_back(std::move(borrowed));
     }
 
     size_t bytes() const {
