@@ -267,6 +267,16 @@ def test_the_document_says_what_was_expected_and_what_came(tmp_path):
     assert max(map(len, text.splitlines())) <= 100
 
 
+def test_no_gain_is_promised_where_no_row_is_faster_for_sure():
+    run = builders.run(row("pytorch", 4e-3), row("onnxruntime", 8e-3))
+    model = {"before_s": [10e-3] * 5, "after_s": [], "paths": {}, "difference": 0.0, "repeat": 0.0}
+    layers = [layer(share=0.6, state="zero", lengths="full")]
+    document = gains.document("m.py:build on a CPU", layers, model, run)
+    text = document.written("table", 100)
+    assert "none is faster" in text
+    assert "expected of the whole model with the fastest rows: no gain" in text
+
+
 class FakeEvent:
     """Half a second lies between any event of a GPU and the next."""
 
