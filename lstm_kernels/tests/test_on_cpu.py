@@ -399,18 +399,25 @@ def test_a_stream_takes_what_cannot_be_written_to_and_says_what_does_not_fit():
         lstm_kernels.Stream(arrays_of(made(4, 6)), precision="fp8")
 
 
+def flags_of_c():
+    command = [sys.executable, "-m", "lstm_kernels", "--cflags", "--libs"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+
 def test_a_program_in_c_gets_the_same(tmp_path):
     if not (compiler := shutil.which("cc")):
         pytest.skip("no cc")
-    flags = subprocess.run(
-        [sys.executable, "-m", "lstm_kernels", "--cflags", "--libs"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split()
     source = tmp_path / "check.c"
     source.write_text(C_PROGRAM)
-    command = [compiler, "-Wall", "-Werror", str(source), *flags, "-o", str(tmp_path / "check")]
+    command = [
+        compiler,
+        "-Wall",
+        "-Werror",
+        str(source),
+        *flags_of_c(),
+        "-o",
+        str(tmp_path / "check"),
+    ]
     subprocess.run(command, check=True)
     layer = made(3, 5, bidirectional=False, num_layers=2)
     x = torch.randn(4, 1, 3)
@@ -457,13 +464,7 @@ int main(void) {
 def test_the_example_in_c_runs(tmp_path):
     if not (compiler := shutil.which("cc")) or not EXAMPLES.exists():
         pytest.skip("no cc, or no examples beside these tests")
-    flags = subprocess.run(
-        [sys.executable, "-m", "lstm_kernels", "--cflags", "--libs"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split()
     built = str(tmp_path / "stream")
-    subprocess.run([compiler, str(EXAMPLES / "stream.c"), *flags, "-o", built], check=True)
+    subprocess.run([compiler, str(EXAMPLES / "stream.c"), *flags_of_c(), "-o", built], check=True)
     shown = subprocess.run([built], check=True, capture_output=True, text=True).stdout
     assert shown.startswith("2000 steps of 128 units")

@@ -53,7 +53,7 @@ class Problem:
             y[at] = sequence[:, 0]
         return y, h, c
 
-    def found(self, precision="fp32", threads=1):
+    def computed(self, precision="fp32", threads=1):
         _, hidden, _, directions, _ = self.sizes
         stack = native.CpuStack(self.sizes, self.weights, precision)
         y = np.full((len(self.x), directions * hidden), np.nan, np.float32)
@@ -64,7 +64,7 @@ class Problem:
         return y, h, c
 
     def assert_right(self, precision="fp32", threads=1):
-        for found, right in zip(self.found(precision, threads), self.right(), strict=True):
+        for found, right in zip(self.computed(precision, threads), self.right(), strict=True):
             error = np.max(np.abs(found - right) / np.maximum(1, np.abs(right)))
             assert error <= PRECISIONS[precision], f"{error:.2e}"
 
@@ -92,9 +92,9 @@ def test_right_with_every_instruction_set(monkeypatch, instructions, precision):
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_number_of_threads_does_not_show_in_the_bits(precision):
     problem = Problem((31, 67, 2, 2, 1), 9, 6, lengths=False)
-    alone = problem.found(precision)
+    alone = problem.computed(precision)
     for threads in (2, 3, 4, 64):
-        shared = problem.found(precision, threads)
+        shared = problem.computed(precision, threads)
         assert all(np.array_equal(a, b) for a, b in zip(alone, shared, strict=True))
 
 
@@ -109,8 +109,8 @@ def test_mistakes_are_named():
     problem = Problem((4, 4, 1, 1, 1), 3, 4)
     problem.batches[1] = 0
     with pytest.raises(ValueError, match="the longest first"):
-        problem.found()
+        problem.computed()
     large = Problem((4, 4, 1, 1, 1), 1, 1)
     large.c0[...] = 1e30
     with pytest.raises(Unsupported, match="an initial c above 1e26"):
-        large.found()
+        large.computed()
