@@ -150,6 +150,7 @@ def _cpu_layer(book: Book) -> None:
     ours = "lstm-kernels"
     book.slower("cpu_layer", "pytorch", ours, CPU_LAYER)
     book.slower("cpu_layer_step", "pytorch", ours, CPU_LAYER, timesteps=1)
+    book.slower("cpu_layer_long", "pytorch", ours, CPU_LAYER, timesteps=500)
     book.slower("cpu_layer_onnx_step", ours, "onnxruntime", CPU_LAYER, timesteps=1)
     book.slower("cpu_layer_onnx_long", "onnxruntime", ours, CPU_LAYER, timesteps=500)
     count = len(load(CPU_LAYER).against("pytorch", "lstm-kernels").shapes)
