@@ -2,14 +2,17 @@
 
     python experiments/kernel_plans.py 1024,256,100 512,64,100 --precision fp16 tf32
     python experiments/kernel_plans.py 1024,64,100 --family warpgroup --first 5
+    python experiments/kernel_plans.py 256,16,50 --json FILE    # to fit `guess` of the plans to
 
 One line a plan, in the order in which a layer tries them: microseconds a call, those of a step
-beyond the first half of them, the estimate, the largest error. Exit code 1 when one was wrong.
+beyond the first half of them (not with --json), the largest error. Exit code 1 when one was wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import statistics
 import sys
 from pathlib import Path
@@ -35,7 +38,9 @@ def microseconds(layer: kernels.Layer) -> float:
     return float(statistics.median(layer.lstm.time_each(20))) / 1e3
 
 
-def line_of(problem: problems.Problem, plan: Any, precision: str, expected: Any) -> str:
+def line_of(
+    problem: problems.Problem, plan: Any, precision: str, expected: Any, log: Path | None
+) -> str:
     projection = kernels.TILES if precision == "fp32" else precision
     call = call_of(problem)
     layer = kernels.loaded(call, plan, projection)
@@ -46,11 +51,16 @@ def line_of(problem: problems.Problem, plan: Any, precision: str, expected: Any)
         path = layer.path
     finally:
         layer.close()
+    verdict = "" if check.passed else "  WRONG"
+    if log:
+        about = {"family": plan.family, "sizes": call.sizes, "precision": precision, "us": whole}
+        with log.open("a") as file:
+            file.write(json.dumps({**about, "plan": dataclasses.asdict(plan)}) + "\n")
+        return f"{whole:9.1f} {check.max_abs_error:8.0e}  {path}{verdict}"
     half = problem.shape.timesteps // 2
     layer = kernels.loaded(call.first(half), plan, projection)
     step = (whole - microseconds(layer)) / (problem.shape.timesteps - half)
     layer.close()
-    verdict = "" if check.passed else "  WRONG"
     return f"{whole:9.1f} {step:8.2f} {check.max_abs_error:8.0e}  {path}{verdict}"
 
 
@@ -62,6 +72,7 @@ def main() -> int:
     parser.add_argument("--precision", nargs="+", default=["fp32", "tf32", "fp16"])
     parser.add_argument("--family", help="cluster, whole_gpu, vector or warpgroup")
     parser.add_argument("--first", type=int, default=1000, help="of the plans of a shape")
+    parser.add_argument("--json", type=Path, help="append each plan and its time to this file")
     chosen = parser.parse_args()
     _, compiler, device = kernels.toolbox()
     good = True
@@ -78,7 +89,7 @@ def main() -> int:
             print(f"{text} {precision}\n       us  us/step    error  plan", flush=True)
             for plan in result:
                 try:
-                    line = line_of(problem, plan, precision, expected)
+                    line = line_of(problem, plan, precision, expected, chosen.json)
                 except Unsupported as refused:
                     line = f"  refused: {refused}"
                 except LibraryError as broken:

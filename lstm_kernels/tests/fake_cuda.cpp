@@ -105,8 +105,9 @@ struct Call {
     float *y, *h_last, *c_last;
     void* exchange;
     int* late;
-    float scale;
-    int hidden, batch, timesteps, share;
+    const int *lengths, *rows;
+    float scales[2];
+    int hidden, batch, timesteps, share, directions, direction;
 };
 struct CUmod_st {
     std::string functions[18] = {"lstm_recurrence", "input_split", "input_gemm", "input_gemm_hopper", "input_vectors", "limit_launch", "limit_block", "limit_cluster",
@@ -142,7 +143,7 @@ CUresult cuModuleGetFunction(CUfunction* f, CUmodule m, const char* name) {
 }
 CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int value) { return value > 232448 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS; }
 CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction, const CUlaunchConfig* config) { *clusters = 112 / int(config->attrs->value.clusterDim.x); return CUDA_SUCCESS; }
-// No product: each column of a row of the result is the first value of the row of x. Where x lies the halves say.
+// In tiles no product: each column of a row of the result is the first value of the row of x. Where x lies the halves say.
 static CUresult multiplied(const std::string& name, const CUlaunchConfig& config, void** arguments) {
     if (config.gridDimY > 65535) return CUDA_ERROR_INVALID_VALUE;
     const auto pointer = [&](int i) { return *static_cast<void**>(arguments[i]); };
@@ -152,11 +153,17 @@ static CUresult multiplied(const std::string& name, const CUlaunchConfig& config
     const auto halves = static_cast<Rows*>(pointer(vectors ? 0 : split ? 1 : 0));
     const Rows given{static_cast<float*>(pointer(0)), number(split ? 5 : vectors ? 5 : 9)};
     const int rows = split ? 0 : number(vectors ? 3 : 7), columns = split ? 0 : number(vectors ? 4 : 8);
+    const void* const pointer_of_weights = vectors ? pointer(1) : nullptr;
     float* const out = split ? nullptr : static_cast<float*>(pointer(vectors ? 2 : 6));
     queued(config.hStream, [=] {
         if (split) { *halves = given; return; }
         const Rows from = vectors ? given : *halves;
-        for (size_t i = 0; i < size_t(rows); ++i) std::fill_n(out + i * columns, columns, from.x[i * from.width]);
+        const float* const weights = static_cast<const float*>(pointer_of_weights);
+        for (size_t i = 0; i < size_t(rows); ++i)
+            for (int column = 0; column < columns; ++column) {
+                float& sum = out[i * columns + column] = vectors ? 0 : from.x[i * from.width];
+                for (int k = 0; vectors && k < from.width; ++k) sum += from.x[i * from.width + k] * weights[column * from.width + k];
+            }
     });
     return CUDA_SUCCESS;
 }
@@ -179,10 +186,17 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** arg
     }
     const Call call = *static_cast<Call*>(arguments[0]);
     queued(config->hStream, [call] {
-        const size_t state = size_t(call.batch) * call.hidden;
-        for (size_t i = 0; i < state * call.timesteps; ++i) call.y[i] = call.projected[4 * i] + call.bias[i % call.hidden * 4];
-        std::memcpy(call.h_last, call.h0, state * 4);
-        std::memcpy(call.c_last, call.c0, state * 4);
+        const size_t H = call.hidden, state = size_t(call.batch) * H;
+        for (size_t d = call.direction; d < size_t(call.directions); ++d)
+            for (int s = 0; s < call.batch; ++s)
+                for (int t = 0; t < (call.lengths ? call.lengths[s] : call.timesteps); ++t) {
+                    const size_t at = ((call.rows ? call.rows[t] : t * call.batch) + s) * call.directions + d;
+                    for (size_t i = 0; i < H; ++i) call.y[at * H + i] = call.projected[4 * (at * H + i)] + call.bias[4 * (d * H + i)];
+                }
+        for (size_t i = call.direction * state; i < call.directions * state; ++i) {
+            call.h_last[i] = call.h0 ? call.h0[i] : 0;
+            call.c_last[i] = call.c0 ? call.c0[i] : 0;
+        }
         if (late) *call.late = 1;
     });
     return CUDA_SUCCESS;

@@ -26,7 +26,7 @@ from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 
 import lstm_kernels  # noqa: E402
 from lstm_kernels import lstm as layers  # noqa: E402
-from lstm_kernels import operator, routes, stack  # noqa: E402
+from lstm_kernels import operator, plans, routes, stack  # noqa: E402
 
 INPUT, HIDDEN = 3, 5
 
@@ -63,7 +63,7 @@ def gpu(library, monkeypatch):
         fit_ahead=lambda plans: None,
         identity=lambda: "kernels",
     )
-    tools = ([library] * 3, compiler, H200)
+    seen.compiler, tools = compiler, ([library] * 3, compiler, H200)
     monkeypatch.setattr(kernels, "toolbox", lambda: tools)
     monkeypatch.setattr(kernels, "fastest", fastest)
     monkeypatch.setattr(stack, "DEVICE", torch.device("cpu"))
@@ -151,39 +151,88 @@ def test_inputs_need_no_batch_nor_be_contiguous(gpu):
     assert torch.equal(h, wide[..., ::2])
 
 
-def test_a_plan_is_measured_once_for_a_batch_and_a_power_of_two_of_timesteps(gpu):
+def test_no_call_measures_or_waits(gpu):
+    fast = like(made(num_layers=2))
+    for timesteps, batch in ((5, 2), (9, 2), (5, 3), (70, 100), (1, 1)):
+        x = torch.randn(timesteps, batch, INPUT)
+        assert close(fast(x)[0], expected(fast, x))
+        assert "units" in fast.path(batch, timesteps)
+    assert not gpu.measured
+    assert not gpu.waits
+
+
+def settled():
+    """Wait for what is prepared in other threads."""
+    for thread in threading.enumerate():
+        if thread.name == "lstm_kernels":
+            thread.join()
+
+
+@pytest.fixture
+def guessed(monkeypatch):
+    """Sets which kind of plan the model takes for the fastest."""
+
+    def favour(kind):
+        for one in ("vector", "cluster"):
+            plan = plans.VectorPlan if one == "vector" else plans.TensorPlan
+            us = 1.0 if one == kind else 2.0
+            monkeypatch.setattr(plan, "guess", lambda self, share, us=us: us + self.blocks)
+
+    return favour
+
+
+def test_a_new_batch_runs_on_the_plan_at_hand_until_a_faster_one_is_ready(gpu, guessed):
+    guessed("cluster")
     fast = like(made())
-    for timesteps in (5, 6, 8, 5):
-        fast(torch.randn(timesteps, 2, INPUT))
-    assert gpu.measured == [(2, 5)]
-    fast(torch.randn(9, 2, INPUT))
-    fast(torch.randn(5, 3, INPUT))
-    assert gpu.measured == [(2, 5), (2, 9), (3, 5)]
-    assert gpu.waits == 3, "only a call that measures waits"
-    assert "units" in fast.path(2, 6)
+    fast(torch.randn(5, 2, INPUT))
+    guessed("vector")
+    x, compiled = torch.randn(5, 3, INPUT), threading.Event()
+    really = gpu.compiler.fitted
+    gpu.compiler.fitted = lambda plan: compiled.wait() and really(plan)
+    for _ in range(3):
+        assert close(fast(x)[0], expected(fast, x))
+        assert "vectors in" not in fast.path(3, 5)
+    compiled.set()
+    settled()
+    for _ in range(3):
+        assert close(fast(x)[0], expected(fast, x))
+    assert "vectors in" in fast.path(3, 5)
+    assert on_kernels() == 7
 
 
-def test_the_batch_sizes_that_were_used_last_keep_their_weights(gpu, monkeypatch):
-    fast, loads, really = like(made(num_layers=2)), [], kernels.loaded
-    monkeypatch.setattr(kernels, "loaded", lambda *args: loads.append(1) or really(*args))
+def test_a_plan_that_cannot_be_compiled_leaves_the_one_at_hand(gpu, guessed):
+    guessed("cluster")
+    fast, x = like(made()), torch.randn(5, 3, INPUT)
+    fast(torch.randn(5, 2, INPUT))
+    guessed("vector")
 
-    def loaded_for(*batches):
-        loads.clear()
-        for batch in batches:
-            fast(torch.randn(5, batch, INPUT))
-        return len(loads)
+    def fails(plan):
+        if isinstance(plan, plans.VectorPlan):
+            raise Unsupported("too few registers")
+        return plan, b"code"
 
-    loaded_for(*range(1, stack.KEPT + 1))
-    live = gpu.fake.fake_live()
-    assert loaded_for(1, stack.KEPT + 1, 1, 3) == 2 * 2, "a trial and the weights, of two layers"
-    assert gpu.fake.fake_live() == live, "one came, one went"
-    assert loaded_for(2) == 2, "it was used longest ago"
-    assert "units" in fast.path(4, 5)
-    assert fast.path(99, 5) == like(made()).path(1, 5) == stack.UNKNOWN
-    loaded_for(*range(1, 40))
-    assert gpu.fake.fake_live() == live
+    gpu.compiler.fitted = fails
+    for _ in range(3):
+        assert close(fast(x)[0], expected(fast, x))
+        settled()
+    assert on_kernels() == 4
+
+
+def test_batches_of_all_sizes_keep_a_few_plans_and_come_and_go_once(gpu, monkeypatch):
+    fast = like(made(num_layers=2))
+    for _ in range(2):
+        for batch in range(1, 300, 7):
+            x = torch.randn(2, batch, INPUT)
+            assert close(fast(x)[0], expected(fast, x))
+            settled()
     (kept,) = layers._STACKS[fast].by_precision.values()
-    assert len(kept._batches) == stack.KEPT
+    assert len(kept._kept) <= stack.KEPT
+    loads, really = [], stack.Stack._load
+    monkeypatch.setattr(stack.Stack, "_load", lambda *args: loads.append(1) or really(*args))
+    for batch in range(1, 300, 7):
+        fast(torch.randn(2, batch, INPUT))
+        settled()
+    assert not loads
 
 
 def test_what_is_remembered_of_shapes_is_bounded(gpu, monkeypatch):
@@ -193,15 +242,69 @@ def test_what_is_remembered_of_shapes_is_bounded(gpu, monkeypatch):
     for timesteps in (*range(1, 12), 1):
         x = torch.randn(timesteps, 2, INPUT)
         assert close(fast(x)[0], expected(layer, x))
+        packed = torch.nn.utils.rnn.pack_sequence([x[:, 0], x[:1, 0]])
+        assert fast(packed)[0].data.shape == (timesteps + 1, 2 * HIDDEN)
     packed = layers._STACKS[fast]
     (kept,) = packed.by_precision.values()
-    (batch,) = kept._batches.values()
-    assert max(map(len, (packed.known, kept._chosen, kept._paths, batch.routes))) <= 4
-    assert on_kernels() == 12
+    assert max(map(len, (packed.known, kept._routes, kept._lengths))) <= 4
+    assert on_kernels() == 24
+
+
+@pytest.mark.parametrize("changes", [{}, {"num_layers": 3, "bidirectional": True}])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_packed_sequences_go_in_and_out_as_they_do_with_nn_lstm(gpu, changes, ordered):
+    layer = made(**changes)
+    fast, count = like(layer), layer.num_layers * (1 + layer.bidirectional)
+    for lengths in ((6, 6, 2, 1), (3,), (9, 4, 1)):
+        given = lengths if ordered else lengths[::-1]
+        packed = torch.nn.utils.rnn.pack_sequence(
+            [torch.randn(length, INPUT) for length in given], enforce_sorted=ordered
+        )
+        h0, c0 = torch.randn(2, count, len(lengths), HIDDEN)
+        y, (h, c) = fast(packed, (h0, c0))
+        assert close(y.data, expected(layer, packed.data))
+        assert torch.equal(y.batch_sizes, packed.batch_sizes)
+        assert torch.equal(h, h0)
+        assert torch.equal(c, c0)
+    assert on_kernels() == 3
+    assert fast.explain(packed).startswith("kernels: ")
+
+
+def test_calls_that_repeat_have_outputs_of_their_own(gpu):
+    fast, x = like(made()), torch.randn(1, 1, INPUT)
+    answers = [fast(x) for _ in range(5)]
+    tensors = [tensor for y, (h, c) in answers for tensor in (y, h, c)]
+    before = [tensor.clone() for tensor in tensors]
+    for i, tensor in enumerate(tensors):
+        version = [other._version for other in tensors]
+        tensor.add_(1)
+        changed = [j for j, v in enumerate(version) if tensors[j]._version != v]
+        assert changed == [i], "a write to one is none to another"
+    assert all(torch.equal(now, then + 1) for now, then in zip(tensors, before, strict=True))
+
+
+def test_a_repeated_call_sees_what_has_changed(gpu):
+    layer = made()
+    fast, x = like(layer), torch.randn(2, 2, INPUT)
+    for _ in range(3):
+        _, states = fast(x)
+    for other in (torch.randn(2, 3, INPUT), torch.randn(4, 2, INPUT), x[:, :1], x):
+        assert close(fast(other)[0], expected(layer, other))
+    assert torch.equal(fast(x, states)[1][0], states[0])
+    assert torch.equal(fast(x, states)[1][0], states[0])
+    large = torch.full_like(states[0], 1e6), states[1]
+    assert torch.equal(fast(x, large)[0], layer(x, large)[0])
+    ran = on_kernels()
+    with torch.backends.cudnn.flags(enabled=False):
+        assert torch.equal(fast(x)[0], layer(x)[0])
+    with torch.enable_grad():
+        assert fast(x)[0].requires_grad
+    assert on_kernels() == ran
 
 
 def test_a_graph_keeps_what_it_reads_once(gpu):
     fast, x = like(made()), torch.randn(5, 2, INPUT)
+    like(made())(x)
     before = gpu.fake.fake_live()
     fast(x)
     live = gpu.fake.fake_live()
@@ -221,22 +324,18 @@ def test_a_graph_keeps_what_it_reads_once(gpu):
 
 
 def test_without_memory_on_the_gpu_nn_lstm_takes_it(gpu, monkeypatch):
-    def limit(size):
-        gpu.fake.fake_set_limit(ctypes.c_size_t(size))
+    fast, x, really = like(made()), torch.randn(5, 2, INPUT), stack.Stack._load
 
-    fast, x, emptied = like(made()), torch.randn(5, 2, INPUT), []
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append("what PyTorch holds"))
-    limit(0)
-    try:
-        for _ in range(2):
-            assert torch.equal(fast(x)[0], torch.nn.LSTM.forward(fast, x)[0])
-        assert len(emptied) == 1
-        monkeypatch.setattr(torch.cuda, "empty_cache", lambda: limit(1 << 34))
-        fast.refresh()
-        fast(x)
-        assert on_kernels() == 1
-    finally:
-        limit(1 << 34)
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(stack.Stack, "_load", full)
+    for _ in range(2):
+        assert torch.equal(fast(x)[0], torch.nn.LSTM.forward(fast, x)[0])
+    monkeypatch.setattr(stack.Stack, "_load", really)
+    fast.refresh()
+    fast(x)
+    assert on_kernels() == 1
 
 
 def test_another_current_gpu_stays_the_current_one(gpu, monkeypatch):
@@ -251,12 +350,11 @@ def test_another_current_gpu_stays_the_current_one(gpu, monkeypatch):
 
 def test_explain_measures_nothing_and_leaves_nothing(gpu):
     fast, x = like(made()), torch.randn(5, 2, INPUT)
-    assert fast.explain(x) == "kernels: tf32, measured at the first call"
+    before = fast.explain(x)
+    assert before.startswith("kernels: tf32, cluster, 1 x 8 units")
     assert fast not in layers._STACKS
     fast(x)
-    assert "units" in fast.explain(x)
-    longer = torch.randn(50, 2, INPUT)
-    assert fast.explain(longer).endswith("measured at the first call")
+    assert fast.explain(x) == before
     wide = like(torch.nn.LSTM(INPUT, 3000))
     assert "no kernel holds a layer of 3000 units in tf32" in wide.explain(x)
     h0 = torch.full((1, 2, HIDDEN), 1e6)
@@ -264,7 +362,7 @@ def test_explain_measures_nothing_and_leaves_nothing(gpu):
     fast.weight_hh_l0.zero_()
     for _ in range(2):
         assert "just changed" in fast.explain(x)
-    assert gpu.measured == [(2, 5)]
+    assert not gpu.measured
     assert on_kernels() == 1
 
 
@@ -330,7 +428,7 @@ def test_a_kept_plan_that_is_refused_now_is_chosen_anew(trials, monkeypatch):
     assert other.plan != first.plan
 
 
-def test_a_known_shape_can_be_captured_and_a_new_one_is_nn_lstms(gpu):
+def test_a_layer_that_ran_can_be_captured_and_a_new_one_is_nn_lstms(gpu):
     fast = like(made())
     x = torch.randn(5, 2, INPUT)
     gpu.capturing = True
@@ -342,13 +440,9 @@ def test_a_known_shape_can_be_captured_and_a_new_one_is_nn_lstms(gpu):
     assert fast.explain(x).startswith("kernels: ")
     fast(x)
     fast(torch.randn(6, 2, INPUT))
-    assert on_kernels() == 3, "the same power of two of timesteps"
-    assert gpu.measured == [(2, 5)]
-    gpu.capturing = False
-    for batch in range(3, 3 + stack.KEPT):
-        fast(torch.randn(5, batch, INPUT))
-    gpu.capturing = True
-    assert fast.explain(x).startswith("nn.LSTM: a shape that is new"), "its weights made room"
+    many = torch.randn(6, 40, INPUT)
+    assert close(fast(many)[0], expected(fast, many)), "by the plan that is at hand"
+    assert on_kernels() == 4
 
 
 average = torch.optim.swa_utils
@@ -487,7 +581,6 @@ def test_weights_that_change_with_every_call_are_left_to_nn_lstm(gpu):
         fast.weight_hh_l0.mul_(0.9)
         assert torch.equal(fast(x)[0], torch.nn.LSTM.forward(fast, x)[0])
     assert on_kernels() == 1
-    assert len(gpu.measured) == 1
 
 
 def fails(call):
@@ -610,11 +703,10 @@ def test_what_the_kernels_do_not_take_is_nn_lstms(gpu, reason):
     assert not on_kernels()
 
 
-def test_packed_sequences_gradients_dropout_and_switches_are_nn_lstms(gpu):
+def test_gradients_dropout_and_switches_are_nn_lstms(gpu):
     layer = made(num_layers=2, dropout=0.5)
     fast, x = like(layer), torch.randn(5, 2, INPUT)
-    packed = torch.nn.utils.rnn.pack_sequence([x[:, 0], x[:3, 0]])
-    assert torch.equal(fast.eval()(packed)[0].data, layer.eval()(packed)[0].data)
+    layer.eval()
     assert "dropout" in fast.train().explain(x)
     fast.eval()
     with torch.enable_grad():

@@ -18,7 +18,7 @@ from lstm_kernels import Unsupported, cache, libraries
 from lstm_kernels.plans import Plan
 
 SOURCES = Path(__file__).resolve().parent / "gpu"
-HEADERS = ("call.cuh", "halves.cuh", "step.cuh", "wgmma.cuh")
+HEADERS = ("numbers.cuh", "call.cuh", "halves.cuh", "step.cuh", "wgmma.cuh")
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 
 

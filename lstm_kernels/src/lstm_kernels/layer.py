@@ -13,7 +13,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -74,11 +74,11 @@ def fastest(call: Call, precision: str, most: int) -> Layer:
     return layer
 
 
-def holding(precision: str, hidden: int, batch: int) -> list[Plan]:
+def holding(precision: str, hidden: int, batch: int, directions: int = 1) -> list[Plan]:
     """The plans that can hold a layer on this GPU, the likeliest to be fast first."""
     storage = precision if precision in ("fp16", "bf16") else "fp32"
     device = toolbox()[-1]
-    if able := plans.candidates(hidden, batch, precision == "fp32", storage, device):
+    if able := plans.candidates(hidden, batch, precision == "fp32", storage, device, directions):
         return able
     raise Unsupported(NONE_HOLDS.format(hidden, precision))
 
@@ -222,54 +222,104 @@ def trial(timed: Any, give_up_s: float = math.inf) -> float:
 
 def loaded(call: Call, plan: Plan, projection: str) -> Layer:
     """The layer by one plan. `projection` is `TILES`, `VECTORS`, or what cuBLAS multiplies x in."""
-    paths, compiler, device = toolbox()
-    batch = call.sizes[2]
+    paths, compiler, _ = toolbox()
     plan, code = compiler.fitted(plan)
-    if plan.shared_bytes(min(batch, plan.sequences)) > plan.room:
-        raise Unsupported(f"{plan.label}: not enough shared memory")
-    teams = device["multiprocessors"] // plan.blocks
-    if plan.cluster and plan.blocks > 1:
-        teams = native.resident(paths, code, _launch(plan, min(batch, plan.sequences)))
-    if teams < 1:
-        raise Unsupported(f"this GPU cannot run a team of {plan.blocks} blocks")
-    share = -(-batch // teams)
-    if plan.cluster and plan.shared_bytes(share) > plan.room:
-        share = plan.sequences  # some teams after others
-    if plan.shared_bytes(share) > plan.room:
-        raise Unsupported(f"{plan.label}: not enough shared memory")
-    ours = projection in (TILES, VECTORS)
-    product = compiler.cached(f"input_{projection}.cu", {}) if ours else b""
+    share = share_of(plan, call.sizes[2])
     lstm = native.GpuLstm(
-        *(paths, code, product),
+        *(paths, code, product_code(projection, plan.storage)),
         *call.sizes,
         storage=plan.storage,
         projection=projection,
-        launch=_launch(plan, share, -(-batch // share)),
+        launch=launch_of(plan, share),
     )
     try:
         lstm.load(*_arrays(call, plan, projection))
     except BaseException:
         lstm.release()
         raise
-    turns = f", {plan.chunks(share)} turns" if plan.chunks(share) > 1 else ""
-    inputs = f", input product in {projection}" if ours else ""
-    return Layer(lstm, f"{plan.label}{turns}{inputs}", plan, projection)
+    return Layer(lstm, path_of(plan, share, projection), plan, projection)
 
 
-def _launch(plan: Plan, share: int, teams: int = 1) -> native.Launch:
+class Share(NamedTuple):
+    """How a plan runs calls of one batch size; see gpu_stack.hpp."""
+
+    sequences: int
+    shared_bytes: int
+    exchange_bytes: int
+    together: int
+
+
+def share_of(plan: Plan, batch: int, directions: int = 1) -> Share:
+    """The sequences of a team, and whether the directions run side by side."""
+    if plan.shared_bytes(min(batch, plan.sequences)) > plan.room:
+        raise Unsupported(f"{plan.label}: not enough shared memory")
+    if not (teams := _at_once(plan)):
+        raise Unsupported(f"this GPU cannot run a team of {plan.blocks} blocks")
+    beside = directions if plan.cluster or teams >= directions else 1
+    share = -(-batch // max(1, teams // beside))
+    if plan.cluster and plan.shared_bytes(share) > plan.room:
+        share = plan.sequences  # some teams after others
+    if plan.shared_bytes(share) > plan.room:
+        raise Unsupported(f"{plan.label}: not enough shared memory")
+    exchange = plan.exchange_bytes(share, -(-batch // share) * beside)
+    return Share(share, plan.shared_bytes(share), exchange, int(beside == directions))
+
+
+_KNOWN: dict[Plan, int] = {}
+
+
+def _at_once(plan: Plan) -> int:
+    """The teams of a plan that run at the same time."""
+    paths, compiler, device = toolbox()
+    if not plan.cluster or plan.blocks == 1:
+        return device["multiprocessors"] // plan.blocks
+    if plan not in _KNOWN:
+        fitted, code = compiler.fitted(plan)
+        alone = Share(fitted.sequences, fitted.shared_bytes(fitted.sequences), 0, 1)
+        _KNOWN[plan] = native.resident(paths, code, launch_of(fitted, alone))
+    return _KNOWN[plan]
+
+
+def launch_of(plan: Plan, share: Share) -> native.Launch:
     """How the native library is to run a plan."""
+    sizes = {"cluster": plan.cluster, "blocks": plan.blocks, "threads": plan.threads}
     return native.Launch(
-        cluster=plan.cluster,
-        blocks=plan.blocks,
-        threads=plan.threads,
-        share=share,
-        shared_bytes=plan.shared_bytes(share),
-        exchange_bytes=plan.exchange_bytes(share, teams),
+        share=share.sequences,
+        shared_bytes=share.shared_bytes,
+        exchange_bytes=share.exchange_bytes,
+        **sizes,
     )
 
 
-def _arrays(call: Call, plan: Plan, projection: str) -> tuple[Any, ...]:
-    """What `Lstm.load` takes."""
+def path_of(plan: Plan, share: Share, projection: str) -> str:
+    """How a layer is computed, for people."""
+    chunks = plan.chunks(share.sequences)
+    turns = f", {chunks} turns" if chunks > 1 else ""
+    ours = projection in (TILES, VECTORS)
+    return f"{plan.label}{turns}" + (f", input product in {projection}" if ours else "")
+
+
+def product_code(projection: str, storage: str) -> bytes:
+    """The machine code of an input product of our own; empty for cuBLAS."""
+    if projection not in (TILES, VECTORS):
+        return b""
+    constants = {"STORAGE": halves.STORAGES[storage]} if projection == VECTORS else {}
+    return toolbox()[1].cached(f"input_{projection}.cu", constants)
+
+
+class Weights(NamedTuple):
+    """The weights of a layer as a plan wants them; both directions, if there are two."""
+
+    w_ih: Array
+    weights: Array
+    bias: Array
+    scales: list[float]
+    input_scale: float
+    few_w_ih: Array  # for an input product by vectors
+
+
+def packed(directions: Sequence[Sequence[Array]], plan: Plan, projection: str) -> Weights:
+    """`directions` are w_ih, w_hh, b_ih and b_hh of each."""
 
     def stored(array: Array) -> Array:
         return halves.stored(array, plan.storage)
@@ -277,15 +327,22 @@ def _arrays(call: Call, plan: Plan, projection: str) -> tuple[Any, ...]:
     def rounded(array: Array) -> Array:  # weights in 16 bits have lost what those lack
         return halves.restored(stored(array), plan.storage)
 
-    w_ih = halves.gates_together(call.w_ih)
+    rows = np.concatenate([halves.gates_together(w_ih) for w_ih, *_ in directions])
+    few = w_ih = stored(rows)
     input_scale = 1.0
     if projection == TILES:
-        w_ih, input_scale = halves.pack_input(w_ih)
-    else:
-        w_ih = stored(w_ih)
-    bias = halves.gates_together(rounded(call.b_ih) + rounded(call.b_hh))
-    weights, scale = plan.pack(rounded(call.w_hh))
-    return stored(call.x), stored(call.h0), stored(call.c0), w_ih, weights, bias, scale, input_scale
+        w_ih, input_scale = halves.pack_input(rows)
+    biases = [halves.gates_together(rounded(i) + rounded(h)) for _, _, i, h in directions]
+    weights, scales = zip(*(plan.pack(rounded(w_hh)) for _, w_hh, *_ in directions), strict=True)
+    together = np.concatenate(weights), np.concatenate(biases)
+    return Weights(w_ih, *together, list(scales), input_scale, few)
+
+
+def _arrays(call: Call, plan: Plan, projection: str) -> tuple[Any, ...]:
+    """What `Lstm.load` takes."""
+    weights = packed([(call.w_ih, call.w_hh, call.b_ih, call.b_hh)], plan, projection)
+    given = (halves.stored(array, plan.storage) for array in (call.x, call.h0, call.c0))
+    return (*given, *weights[:3], *weights.scales, weights.input_scale)
 
 
 @functools.cache

@@ -41,9 +41,9 @@ LOST = (
 class LSTM(torch.nn.LSTM):
     """An `nn.LSTM`: its parameters, `state_dict` and results.
 
-    A call in inference runs on our kernels. On a GPU the first call at a new batch size, or at a
-    new power of two of timesteps, measures which of `plans` plans is fastest, unless an earlier
-    process has; that takes seconds. Later calls only queue their work on the current stream.
+    A call in inference runs on our kernels. On a GPU it only queues its work on the current stream,
+    but for the first one, which compiles a kernel unless an earlier process has. A model of the GPU
+    chooses the kernel; `tune` measures, among `plans` of them.
     """
 
     precision: str | None = None  # fp32, tf32, fp16, bf16; None: as PyTorch's switches say
@@ -118,14 +118,11 @@ class LSTM(torch.nn.LSTM):
             return f"{KERNELS}: {precision}, {path}"
         if hx is not None and not stacks.capturing() and _started(hx[0]) is None:
             return f"nn.LSTM: {BEYOND}"
-        x, path = routes.time_first(input, self.batch_first), stacks.UNKNOWN
-        timesteps, batch, _ = x.shape
+        batch, timesteps = routes.batch_and_timesteps(self, input)
         stack: Any = packed.by_precision.get(precision) if packed else None
         try:
-            if stack is not None:
-                path = stack.path(batch, timesteps)
-            if path == stacks.UNKNOWN:
-                kernels.holding(precision, self.hidden_size, batch)
+            shown = stack or Stack(weights, routes.sizes_of(self), precision, self.plans, set())
+            path = shown.path(batch, timesteps)
         except Unsupported as refused:
             return f"nn.LSTM: {refused}"
         if stacks.capturing() and not (stack and stack.at_hand(batch, timesteps)):
@@ -156,8 +153,8 @@ class LSTM(torch.nn.LSTM):
         """How a shape that was called is computed."""
         packed = _STACKS.get(self)
         known = packed.by_precision.values() if packed else ()
-        paths = {stack.path(batch, timesteps) for stack in known} - {stacks.UNKNOWN}
-        return " | ".join(sorted(paths)) or stacks.UNKNOWN
+        paths = {stack.path(batch, timesteps) for stack in known if isinstance(stack, Stack)}
+        return " | ".join(sorted(paths))
 
     def extra_repr(self) -> str:
         shown: str = super().extra_repr()
@@ -184,7 +181,7 @@ class LSTM(torch.nn.LSTM):
                     hx = h0, hx[1]
                 answer = _answered(*taken, x, hx, self.batch_first)
                 _count(KERNELS)
-                if type(taken[0]) is CpuStack and type(x) is torch.Tensor:
+                if type(x) is torch.Tensor:
                     packed = _STACKS[self]
                     packed.repeats = _repeats(self, taken[0], packed.marks, x, hx)
                 return answer
@@ -305,18 +302,21 @@ def _stepped(optimizer: torch.optim.Optimizer, *_: object) -> None:
 register_optimizer_step_post_hook(_stepped)
 
 
-def _repeats(layer: LSTM, stack: CpuStack, marks: Marks | None, x: torch.Tensor, hx: Any) -> Any:
-    """A function for calls like this one on a CPU, which gives None where a call is not like it.
+def _repeats(layer: LSTM, stack: Any, marks: Marks | None, x: torch.Tensor, hx: Any) -> Any:
+    """A function for calls like this one, which gives None where a call is not like it.
 
     A small layer takes less time than `_taken` and `_answered`, so it asks only what may have
     changed; `LSTM.__setattr__` forgets it.
     """
     layout = x.dim() == 3 and (layer.batch_first is False or x.shape[0] == 1 == x.shape[1])
-    plain = layout and x.is_contiguous() and not torch.is_autocast_enabled("cpu")
+    plain = layout and x.is_contiguous() and not torch._C._is_any_autocast_enabled()
     if not plain or x.dtype is not stack.type or type(hx) not in (type(None), tuple):
         return None
-    kind, shape, dtype = torch.Tensor, x.shape, x.dtype
+    kind, shape, dtype, here = torch.Tensor, x.shape, x.dtype, x.device
     call, state = stack.caller(x), None if hx is None else hx[0].shape
+    if call is None:
+        return None
+    on_gpu, switches, lost = type(stack) is Stack, _switches(), stacks.lost_calls()
     grad, autocast = torch.is_grad_enabled, torch._C._is_any_autocast_enabled
     traced, modes = torch._C._get_tracing_state, torch._C._len_torch_dispatch_stack
     transformed = torch._C._functorch.peek_interpreter_stack
@@ -326,23 +326,30 @@ def _repeats(layer: LSTM, stack: CpuStack, marks: Marks | None, x: torch.Tensor,
             type(tensor) is not kind
             or tensor.shape != shape
             or tensor.dtype is not dtype
-            or not (tensor.is_cpu and tensor.is_contiguous())
+            or tensor.device != here
+            or not tensor.is_contiguous()
         )
 
     def repeat(layer: LSTM, x: Any, hx: Any) -> Any:
+        answer = None
         if grad() or autocast() or traced() or modes() or transformed() is not None:
             return None
         if [(w.data_ptr(), w._version) for w in layer._parameters.values()] != marks:
             return None
         if unlike(x, shape):
             return None
+        if on_gpu and (stacks.lost_calls() != lost or _switches() != switches):
+            return None
         if hx is None:
-            answer = None if state else call(x, 0, 0)
+            if state is None:
+                answer = call(x, 0, 0)
         elif type(hx) is not tuple or len(hx) != 2 or unlike(hx[0], state) or unlike(hx[1], state):
             return None
-        else:
+        elif not on_gpu or _is_bounded(hx[0]):
             answer = call(x, hx[0].data_ptr(), hx[1].data_ptr())
         if answer is not None:
+            if on_gpu:
+                _bound(answer[1][0])
             with _COUNTING:
                 COUNTS[KERNELS] += 1
         return answer
@@ -350,7 +357,22 @@ def _repeats(layer: LSTM, stack: CpuStack, marks: Marks | None, x: torch.Tensor,
     return repeat
 
 
+def _switches() -> Any:
+    """Those of PyTorch that choose a GPU's path and precision."""
+    return torch._C._get_cudnn_enabled(), torch._C._get_fp32_precision_getter("cuda", "rnn")
+
+
 BEYOND = "an initial h above 32768, or not a number"
+
+
+def _bound(h: torch.Tensor) -> None:
+    """Remember that the kernels can start from it, as it is now."""
+    h._lstm_kernels_bounded = -1 if h.is_inference() else h._version  # type: ignore[attr-defined]
+
+
+def _is_bounded(h: torch.Tensor) -> bool:
+    mark = -1 if h.is_inference() else h._version
+    return getattr(h, "_lstm_kernels_bounded", None) == mark
 
 
 def _started(h0: torch.Tensor) -> torch.Tensor | None:
@@ -360,15 +382,14 @@ def _started(h0: torch.Tensor) -> torch.Tensor | None:
     write to it, which waits for the GPU; in a graph that cannot be, and there a value that is too
     large becomes NaN, and so does all that comes of it.
     """
-    mark = -1 if h0.is_inference() else h0._version
-    if getattr(h0, "_lstm_kernels_bounded", None) == mark:
+    if _is_bounded(h0):
         return h0
     if stacks.capturing():
         return _or_nan(h0)
     if not float(torch.linalg.vector_norm(h0, math.inf)) <= H0_MOST:  # one kernel
         return None
     if not h0.is_inference():  # else nobody sees the next write
-        h0._lstm_kernels_bounded = mark  # type: ignore[attr-defined]
+        _bound(h0)
     return h0
 
 
@@ -392,11 +413,11 @@ def _answered(stack: Any, given: torch.dtype, x: Any, hx: Any, batch_first: bool
         y = y.transpose(0, 1)
     if type(stack) is CpuStack:
         return y, (h, c)
-    h._lstm_kernels_bounded = -1 if h.is_inference() else h._version  # type: ignore[attr-defined]
+    _bound(h)
     return y, (h, c)
 
 
-def _packed_answer(stack: CpuStack, given: torch.dtype, x: PackedSequence, hx: Any) -> Any:
+def _packed_answer(stack: Any, given: torch.dtype, x: PackedSequence, hx: Any) -> Any:
     if hx is not None and x.sorted_indices is not None:
         hx = tuple(state.index_select(1, x.sorted_indices) for state in hx)
     y, h, c = (tensor.to(given) for tensor in stack.run(x.data, hx, x.batch_sizes))
@@ -528,6 +549,11 @@ def tune(layer: LSTM, batch: int, timesteps: int) -> str:
         for _ in range(2):  # the first one after a change of weights is nn.LSTM's
             layer.forward(x)
         path = layer.explain(x)
+        if path.startswith(KERNELS):
+            stack: Any = _STACKS[layer].by_precision[routes.precision_of(layer, x)]
+            stack.tune(batch, timesteps)
+            layer.forward(x)
+            path = layer.explain(x)
         if kind != routes.CAPABILITY and path.startswith(KERNELS):
             ours, theirs = _seconds(layer, x), _seconds(super(LSTM, layer).forward, x)
             if ours > theirs:

@@ -76,14 +76,6 @@ extern "C" {
 
 #define EXPORTED __attribute__((visibility("default")))
 
-struct Run {
-    Held* layer;
-    int64_t timesteps;
-    const void *x, *h0, *c0;
-    void *y, *h_last, *c_last, *scratch, *late;
-    cudaStream_t stream;
-};
-
 EXPORTED const char* lstm_error(void) { return text; }
 
 // What the kernels of each precision use here.
@@ -162,14 +154,33 @@ EXPORTED int lstm_replay(Held* held, int graph) {
 EXPORTED int lstm_keep_on_host(Held* held, int pinned) {
     return guarded([&] { as<KernelLayer>(held).keep_on_host(pinned); });
 }
-EXPORTED int lstm_scratch(Held* held, int timesteps, size_t* bytes) {
-    return guarded([&] { *bytes = as<KernelLayer>(held).scratch(timesteps); });
-}
-EXPORTED int lstm_run(const Run* a) {
+
+// An nn.LSTM on a GPU by a plan, for calls of any size, with weights in the caller's memory.
+struct GpuStackRun {
+    const GpuStack* stack;
+    GpuCall call;
+};
+EXPORTED int lstm_gpu_stack(const GpuStackSizes* sizes, const char* const* libraries, const char* code, const char* product,
+                            const char* few, const char* storage, const char* projection, int few_rows, const Launch* launch,
+                            const LayerWeights* weights, GpuStack** made) {
     return guarded([&] {
-        as<KernelLayer>(a->layer).run({a->x, a->h0, a->c0, a->y, a->h_last, a->c_last, a->scratch, a->late, int(a->timesteps), a->stream, nullptr});
+        const std::string about = "a layer of " + std::to_string(sizes->hidden) + " units, " + storage;
+        const Device& device = *Device::of({libraries, libraries + 3}, about);
+        auto stack = std::make_unique<GpuStack>(device, *sizes, code, product, few, storage, projection, few_rows, *launch, about);
+        stack->load(weights);
+        *made = stack.release();
     });
 }
+EXPORTED int lstm_gpu_stack_scratch(const GpuStack* stack, int64_t rows, size_t exchange_bytes, size_t* bytes) {
+    return guarded([&] {
+        stack->check_rows(rows);
+        *bytes = stack->scratch(rows, exchange_bytes, true);
+    });
+}
+EXPORTED int lstm_gpu_stack_run(const GpuStackRun* a) {
+    return guarded([&] { a->stack->run(a->call); });
+}
+EXPORTED void lstm_gpu_stack_free(GpuStack* stack) { delete stack; }
 
 // An nn.LSTM on a CPU, for calls of any size.
 struct StackRun {

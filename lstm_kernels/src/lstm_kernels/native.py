@@ -43,7 +43,7 @@ def library() -> ctypes.CDLL:
         unopened = f"the native library does not open ({error}): {REMEDY}"
         raise Unsupported(unopened if PATH.exists() else ABSENT) from None
     opened.lstm_error.restype = opened.lstm_instruction_set.restype = c_char_p
-    opened.lstm_run.argtypes = opened.lstm_stack_run.argtypes = [c_char_p]  # a struct as bytes
+    opened.lstm_gpu_stack_run.argtypes = opened.lstm_stack_run.argtypes = [c_char_p]  # as bytes
     opened.lstm_stack_bytes.restype = c_size_t
     return opened
 
@@ -282,7 +282,59 @@ def _address(array: Array) -> Any:
 
 
 STACK_RUN = struct.Struct("12q").pack
-_RUN = struct.Struct("11q").pack  # a struct that ctypes fills takes ten times as long
+GPU_STACK_RUN = struct.Struct("20q").pack  # a struct that ctypes fills takes ten times as long
+
+
+class LayerWeights(ctypes.Structure):
+    """Where the weights of a layer lie on the GPU, and their scales; see gpu_stack.hpp."""
+
+    _fields_: ClassVar[Any] = [
+        *((name, c_void_p) for name in ("w_ih", "few_w_ih", "weights", "bias")),
+        ("w_ih_bytes", c_size_t),
+        ("scales", c_float * 2),
+        ("input_scale", c_float),
+    ]
+
+
+class GpuStack:
+    """The layers and directions of an nn.LSTM on a GPU by a plan, for calls of any size.
+
+    `sizes` are input, hidden, layers and directions; `code` is that of the plan's kernel, of the
+    input product, and of the product for at most `few_rows` vectors. Weights are the caller's.
+    """
+
+    _handle: c_void_p | None = None
+
+    def __init__(
+        self,
+        libraries: Sequence[str],
+        sizes: Sequence[int],
+        code: tuple[bytes, bytes, bytes],
+        storage: str,
+        projection: str,
+        few_rows: int,
+        launch: Launch,
+        weights: Sequence[LayerWeights],
+    ):
+        texts = storage.encode(), projection.encode()
+        at = (c_int * 4)(*sizes), _paths(libraries), *code, *texts, few_rows, byref(launch)
+        given = (LayerWeights * len(weights))(*weights)
+        self._handle = _get("gpu_stack", c_void_p, *at, given)
+        self._run, self.number = library().lstm_gpu_stack_run, self._handle.value
+
+    def scratch(self, rows: int, exchange_bytes: int) -> int:
+        """Bytes that a call of so many vectors wants as scratch."""
+        sizes = c_int64(rows), c_size_t(exchange_bytes)
+        return int(_get("gpu_stack_scratch", c_size_t, self._handle, *sizes).value)
+
+    def run(self, *call: int) -> None:
+        """Queue a call; its numbers and addresses are those of `GpuCall` in gpu_stack.hpp."""
+        if status := self._run(GPU_STACK_RUN(self.number, *call)):
+            _check(status)
+
+    def __del__(self) -> None:
+        if self._handle:
+            library().lstm_gpu_stack_free(self._handle)
 
 
 class GpuLstm(Lstm):
@@ -301,23 +353,11 @@ class GpuLstm(Lstm):
         texts = storage.encode(), projection.encode()
         how = _paths(libraries), code, product, *texts, byref(launch)
         super().__init__("gpu", sizes, "float32" if storage == "fp32" else "uint16", *how)
-        self._run = library().lstm_run
 
     def load(self, *arrays: Any) -> None:
         """Take x, h0, c0, w_ih, weights, bias as the plan wants them, and the scales of weights."""
         given = [np.ascontiguousarray(array) for array in arrays[:6]]
         _do("load_on_gpu", self.handle, *_at(given), *map(c_float, arrays[6:]))
-
-    def scratch(self, timesteps: int) -> int:
-        """Bytes that `run` wants as scratch."""
-        return int(_get("scratch", c_size_t, self.handle, timesteps).value)
-
-    def run(self, timesteps: int, *where: int) -> None:
-        """Queue a call on a caller's arrays and stream.
-
-        `where` are the addresses x, h0, c0, y, h, c, scratch, late, and the stream.
-        """
-        _check(self._run(_RUN(self.handle.value, timesteps, *where)))
 
     def time_device(self, calls: int) -> list[int]:
         """Nanoseconds of each call by the clock of the device."""

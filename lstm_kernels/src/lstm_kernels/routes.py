@@ -58,8 +58,6 @@ def refusal(layer: Any, x: Any, hx: Any, weights: list[Any]) -> str:
             return why
     elif here != stacks.DEVICE:
         return f"x is on {here}, not on {stacks.DEVICE} or the CPU"
-    elif rows is not x:
-        return "a packed sequence"
     elif not torch._C._get_cudnn_enabled():
         return "cuDNN is switched off"
     elif stacks.capability() not in (CAPABILITY, *TUNED):

@@ -1,20 +1,28 @@
-"""The layers and directions of an `nn.LSTM` on a GPU, each by the kernels of `layer.py`."""
+"""The layers and directions of an `nn.LSTM` on a GPU.
+
+A plan is chosen by a model of the GPU, and serves any batch and any number of timesteps. Where one
+is at hand that can run a new batch size it does; a faster one is compiled meanwhile, and runs
+later.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from lstm_kernels import Unsupported
+from lstm_kernels import Unsupported, native
 from lstm_kernels import layer as kernels
 from lstm_kernels.halves import Array
+from lstm_kernels.plans import Plan
 
 #: What tensors are stored in, by precision.
 TYPES = {
@@ -24,15 +32,19 @@ TYPES = {
     "bf16": torch.bfloat16,
 }
 DEVICE = torch.device("cuda:0")
-CHOOSING = threading.Lock()  # plans are measured on one stream
-BESIDE = 8  # timesteps from which on two directions run on two streams
-KEPT = 8  # batch sizes whose packed weights stay on the GPU
+PREPARING = threading.Lock()
+KEPT = 3  # plans whose packed weights stay on the GPU
 REMEMBERED = 1024  # shapes, beside which all are looked up anew
-UNKNOWN = "measured at the first call"
-NEW_IN_GRAPH = "a shape that is new while a graph is captured"
+WORTH = 1.1  # how much faster a plan must be guessed to replace one that is at hand
+FEW_VECTORS = 128  # at most, for an input product by vectors
+FEW_WEIGHTS = 6_000_000  # that such a product reads, for 16 vectors each time
+SMALL = 64 << 10  # bytes that may live on with a part of them
+STREAMS = 16  # and threads, for which a shape has scratch of its own
+SCRATCH = 1 << 20  # bytes that a layer may keep for a shape and a stream
+NEW_IN_GRAPH = "a layer that is new while a graph is captured"
 
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-How = tuple[Any, str]  # a plan, and a way to multiply x by the input weights
+How = tuple[Plan, str]  # a plan, and a way to multiply x by the input weights
 T = TypeVar("T")
 _TICKS = itertools.count()
 
@@ -52,29 +64,36 @@ class NotYet(Exception):
     """This call cannot run on the kernels now, but a later one can."""
 
 
-class Ready:
-    """A layer in one direction, with its weights on the GPU."""
+@dataclass(eq=False)
+class Loaded:
+    """A plan with the weights of all layers on the GPU."""
 
-    def __init__(self, layer: kernels.Layer):
-        self.path, self.run, self.scratch = layer.path, layer.lstm.run, layer.lstm.scratch
+    plan: Plan
+    projection: str
+    stack: native.GpuStack
+    weights: torch.Tensor
+    streams: set[int] = field(default_factory=set)  # on which it ran
+    used: int = 0  # when, in calls
 
 
 @dataclass(frozen=True)
 class Route:
-    """How calls of one shape run: layer by layer, and how many bytes each wants."""
+    """How calls of one shape run, and the bytes of scratch that each wants."""
 
-    ready: list[Ready]
+    loaded: Loaded
+    numbers: tuple[int, ...]  # of the batch, timesteps, rows, and the share of a team
     scratch: int
 
 
-class Batch:
-    """What calls of one batch size read: packed weights, and zeros where no states are given."""
+@dataclass(frozen=True)
+class Lengths:
+    """Of a packed sequence: its numbers, and what the kernels read on the GPU."""
 
-    def __init__(self, zeros: torch.Tensor):
-        self.zeros = zeros
-        self.loaded: dict[tuple[int, Any, str], Ready] = {}
-        self.routes: dict[int, Route] = {}  # by timesteps
-        self.used = 0  # when, in calls
+    batch: int
+    timesteps: int
+    rows: int
+    of_sequences: torch.Tensor
+    first_rows: torch.Tensor
 
 
 class Stack:
@@ -89,143 +108,347 @@ class Stack:
         sizes: Sizes,
         precision: str,
         plans: int,
-        captured: set[Batch],
+        captured: set[Any],
     ):
-        self.sizes, self.precision, self.type = sizes, precision, TYPES[precision]
-        each = 4 if sizes.bias else 2
+        self.sizes, self.precision, self.type, self.plans = (
+            sizes,
+            precision,
+            TYPES[precision],
+            plans,
+        )
         # Detached they keep the memory: no other weights can come to lie where these did.
-        given = [weight.detach() for weight in weights]
-        self.cells = [
-            Cell(given[i : i + each], precision, plans) for i in range(0, len(given), each)
-        ]
-        self._shape = len(self.cells), sizes.hidden
-        self._chosen: dict[tuple[int, int], list[How] | str] = {}  # or why there is none
-        self._paths: dict[tuple[int, int], str] = {}
-        self._batches: dict[int, Batch] = {}
+        self._weights = [weight.detach() for weight in weights]
+        self._kept: dict[How, Loaded] = {}
+        self._routes: dict[tuple[int, int, int], Route] = {}
+        self._lengths: dict[bytes, Lengths] = {}
+        self._tuned: dict[tuple[int, int], How] = {}
+        self._refused: dict[int, str] = {}  # by batch
+        self._once: set[How] = set()  # what was loaded, or will be: no plan comes back and forth
+        self._packed: dict[How, list[kernels.Weights]] = {}  # by another thread, to be loaded
+        self._host: list[list[list[Array]]] | None = None
         self._captured = captured
-        self._stream = torch.cuda.Stream(DEVICE) if sizes.directions == 2 else None
+        self.changes = 0  # of the plans of shapes
 
-    def run(self, x: torch.Tensor, states: tuple[torch.Tensor, torch.Tensor] | None) -> Tensors:
-        """y, h and c; x is (T, B, I) on the GPU, states are (layers x directions, B, H)."""
+    def run(
+        self,
+        x: torch.Tensor,
+        states: tuple[torch.Tensor, torch.Tensor] | None,
+        batch_sizes: torch.Tensor | None = None,
+    ) -> Tensors:
+        """y, h and c; x is (T, B, I) on the GPU, states are (layers x directions, B, H).
+
+        With `batch_sizes` x and y are those of a PackedSequence.
+        """
         if other_device():  # the native library makes ours the current one
             with torch.cuda.device(DEVICE):
-                return self._run(x, states)
-        return self._run(x, states)
+                return self._run(x, states, batch_sizes)
+        return self._run(x, states, batch_sizes)
 
-    def _run(self, x: torch.Tensor, states: tuple[torch.Tensor, torch.Tensor] | None) -> Tensors:
-        timesteps, batch, _ = x.shape
-        count, hidden = self._shape
-        kept = self._batches.get(batch)
-        route = kept.routes.get(timesteps) if kept else None
-        graph = capturing()
-        if kept is None or route is None:
-            kept, route = self._prepared(batch, timesteps, graph)
-        kept.used = next(_TICKS)
-        if graph:
-            self._captured.add(kept)
+    def _run(
+        self,
+        x: torch.Tensor,
+        states: tuple[torch.Tensor, torch.Tensor] | None,
+        batch_sizes: torch.Tensor | None,
+    ) -> Tensors:
+        graph, ends, at = capturing(), None, (0, 0)
+        if batch_sizes is None:
+            timesteps, batch, _ = x.shape
+            key = batch, timesteps, timesteps * batch
+        else:
+            ends = self._ends(batch_sizes, graph)
+            key = ends.batch, ends.timesteps, ends.rows
+            at = ends.of_sequences.data_ptr(), ends.first_rows.data_ptr()
+        route = self._routes.get(key) or self._prepared(key, graph)
+        self._mark(route.loaded, ends, graph)
         if x.dtype != self.type:
             x = x.to(self.type)
         x = x.contiguous()
-        both, size = self.sizes.directions == 2, self.type.itemsize
-        h, c = (x.new_empty((count, batch, hidden)) for _ in range(2))
-        if states is None:
-            h0 = c0 = kept.zeros
-        else:
+        wide = self.sizes.directions * self.sizes.hidden
+        y = x.new_empty((*x.shape[:-1], wide))
+        count = self.sizes.layers * self.sizes.directions
+        h, c = (x.new_empty((count, key[0], self.sizes.hidden)) for _ in range(2))
+        h0 = c0 = None
+        if states is not None:
             h0, c0 = (state.to(self.type).contiguous() for state in states)
-        memory = x.new_empty((1 + both) * route.scratch // size)
-        scratch, flag, queue = memory.data_ptr(), late().pointer, stream()
-        at = h0.data_ptr(), c0.data_ptr(), h.data_ptr(), c.data_ptr()
-        state = batch * hidden * size  # bytes
+        memory = x.new_empty(route.scratch // self.type.itemsize)
+        route.loaded.stack.run(
+            *(*route.numbers, x.data_ptr()),
+            *(0 if state is None else state.data_ptr() for state in (h0, c0)),
+            *(y.data_ptr(), h.data_ptr(), c.data_ptr(), memory.data_ptr()),
+            *(late().pointer, *at, stream(), 1),
+        )
+        return y, h, c
 
-        def run(place: int, x: torch.Tensor, y: torch.Tensor, scratch: int, queue: int) -> None:
-            h0, c0, h, c = at if place == 0 else [pointer + place * state for pointer in at]
-            launch = route.ready[place].run
-            launch(timesteps, x.data_ptr(), h0, c0, y.data_ptr(), h, c, scratch, flag, queue)
+    def caller(self, x: torch.Tensor) -> Callable[..., Any] | None:
+        """`run` for contiguous tensors of the sizes of x; states by address, or 0.
 
-        for place in range(0, count, self.sizes.directions):
-            y = x.new_empty((timesteps, batch, hidden))
-            if not both:
-                run(place, x, y, scratch, queue)
-                x = y
-                continue
-            turned, back = x.flip(0), torch.empty_like(y)
-            beside = self._stream if timesteps >= BESIDE else None
-            if beside:
-                beside.wait_stream(here := current())
-            other = beside.cuda_stream if beside else queue
-            run(place + 1, turned, back, scratch + route.scratch, other)
-            run(place, x, y, scratch, queue)
-            if beside:
-                here.wait_stream(beside)
-            x = torch.cat((y, back.flip(0)), -1)
-        return x, h, c
+        It gives y, (h, c), or None where something else has changed; None where scratch is large.
+        """
+        timesteps, batch, _ = x.shape
+        route = self._routes.get((batch, timesteps, timesteps * batch))
+        if route is None or route.scratch > SCRATCH:
+            return None
+        loaded, numbers, hidden = route.loaded, route.numbers, self.sizes.hidden
+        run, flag, rows = loaded.stack.run, late().pointer, timesteps * batch
+        wide, count = self.sizes.directions * hidden, self.sizes.layers * self.sizes.directions
+        size, whole, states = self.type.itemsize, rows * wide, count * batch * hidden
+        strides = (batch * wide, wide, 1), (batch * hidden, hidden, 1)
+        y_shape, h_shape = (timesteps, batch, wide), (count, batch, hidden)
+        together = (whole + 2 * states) * size <= SMALL  # one allocation is faster than three
+        scratches: dict[tuple[int, int], tuple[torch.Tensor, int]] = {}
+
+        changes = self.changes
+
+        def call(x: torch.Tensor, h0: int, c0: int) -> Any:
+            if capturing() or other_device() or self.changes != changes:
+                return None
+            queue = stream()
+            who = queue, threading.get_ident()  # threads launch beside each other
+            known = scratches.get(who)
+            if fresh := known is None:
+                self._mark(loaded, None, False)
+                if len(scratches) >= STREAMS:
+                    scratches.clear()
+                memory = x.new_empty(route.scratch // size)
+                known = memory, memory.data_ptr()
+            loaded.used = next(_TICKS)
+            if together:
+                made = x.new_empty(whole + 2 * states)
+                at = made.data_ptr()
+                h_at = at + whole * size
+            else:
+                y, made = x.new_empty(y_shape), x.new_empty(2 * states)
+                at, h_at = y.data_ptr(), made.data_ptr()
+            run(
+                *(*numbers, x.data_ptr(), h0, c0, at, h_at, h_at + states * size, known[1]),
+                *(flag, 0, 0, queue, fresh),
+            )
+            if fresh:
+                scratches[who] = known
+            # The GPU works while tensors are made of the memory; a write to one is none to another.
+            begin = whole if together else 0
+            if together:
+                y = made.as_strided(y_shape, strides[0]).data
+            h = made.as_strided(h_shape, strides[1], begin).data
+            c = made.as_strided(h_shape, strides[1], begin + states).data
+            return y, (h, c)
+
+        return call
+
+    def _mark(self, loaded: Loaded, ends: Lengths | None, graph: bool) -> None:
+        """See that what a call reads lives as long as it does."""
+        loaded.used = next(_TICKS)
+        if graph:
+            self._captured.update({loaded, ends} - {None})
+        elif (queue := stream()) not in loaded.streams:
+            loaded.streams.add(queue)
+            if DEVICE.type == "cuda":
+                loaded.weights.record_stream(torch.cuda.current_stream(DEVICE))
+
+    def _ends(self, batch_sizes: torch.Tensor, graph: bool) -> Lengths:
+        """The lengths of a packed sequence, which go to the GPU once."""
+        key = batch_sizes.numpy().tobytes()
+        if (known := self._lengths.get(key)) is None:
+            if graph:
+                raise NotYet("lengths that are new while a graph is captured")
+            sizes = np.frombuffer(key, np.int64)
+            first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+            lengths = np.add.reduce(sizes[:, None] > np.arange(sizes[0]), 0, dtype=np.int32)
+            there = (torch.from_numpy(each).to(DEVICE) for each in (lengths, first[:-1]))
+            known = Lengths(int(sizes[0]), len(sizes), int(first[-1]), *there)
+            make_room(self._lengths)
+            self._lengths[key] = known
+        return known
 
     def path(self, batch: int, timesteps: int) -> str:
-        """How each layer and direction is computed at a shape; equal ones once."""
-        chosen = self._chosen.get(_key(batch, timesteps))
-        if isinstance(chosen, str):
-            raise Unsupported(chosen)
-        return self._paths.get(_key(batch, timesteps), UNKNOWN)
+        """How a shape is computed."""
+        ways = self._ways(batch, timesteps)
+        plan, projection = self._at_hand(ways) or ways[0]
+        few = timesteps * batch <= self._few_rows()
+        share = kernels.share_of(plan, batch, self.sizes.directions)
+        return kernels.path_of(plan, share, kernels.VECTORS if few else projection)
 
     def at_hand(self, batch: int, timesteps: int) -> bool:
-        """Whether a shape can run without anything to measure or to pack."""
-        chosen, kept = self._chosen.get(_key(batch, timesteps)), self._batches.get(batch)
-        if kept is None or not isinstance(chosen, list):
+        """Whether a shape can run without anything to compile or to pack."""
+        try:
+            return self._at_hand(self._ways(batch, timesteps)) is not None
+        except Unsupported:
             return False
-        return all((place, *how) in kept.loaded for place, how in enumerate(chosen))
 
-    def _prepared(self, batch: int, timesteps: int, graph: bool) -> tuple[Batch, Route]:
-        """What a shape needs; its first call measures which plans are fastest."""
-        key = _key(batch, timesteps)
-        chosen = self._chosen.get(key)
-        if isinstance(chosen, str):
-            raise Unsupported(chosen)
-        if graph and not self.at_hand(batch, timesteps):
-            raise NotYet(NEW_IN_GRAPH)
-        with CHOOSING, torch.cuda.device(DEVICE):
+    def tune(self, batch: int, timesteps: int) -> None:
+        """Measure which plan is fastest, which calls of this shape take from here on."""
+        sizes = self.sizes
+        call = kernels.Call(
+            np.random.default_rng(1).standard_normal(
+                (timesteps, batch, sizes.input_size), np.float32
+            ),
+            *[np.zeros((batch, sizes.hidden), np.float32)] * 2,
+            *self._on_host()[0][0],
+        )
+        torch.cuda.synchronize(DEVICE)  # other work would be measured, too
+        with PREPARING, torch.cuda.device(DEVICE):
+            best = _with_room(lambda: kernels.fastest(call, self.precision, self.plans))
+            best.close()
+            vectors = best.projection == kernels.VECTORS
+            make_room(self._tuned)
+            how = best.plan, self._projection() if vectors else best.projection
+            self._tuned[_key(batch, timesteps)] = how
+            self._routes.clear()
+            self.changes += 1
+
+    def _projection(self) -> str:
+        return kernels.TILES if self.precision == "fp32" else self.precision
+
+    def _few_rows(self) -> int:
+        """Vectors up to which an input product by vectors is faster."""
+        wide = self.sizes.directions * self.sizes.hidden
+        width = max(self.sizes.input_size, wide if self.sizes.layers > 1 else 0)
+        return min(FEW_VECTORS, max(1, FEW_WEIGHTS // (4 * wide * width)) * 16)
+
+    def _ways(self, batch: int, timesteps: int) -> list[How]:
+        """The plans that can run a batch size, the likeliest to be fast first."""
+        if tuned := self._tuned.get(_key(batch, timesteps)):
+            return [tuned]
+        if why := self._refused.get(batch):
+            raise Unsupported(why)
+        sizes = self.sizes
+        able = kernels.holding(self.precision, sizes.hidden, batch, sizes.directions)
+        return [(plan, self._projection()) for plan in able]
+
+    def _at_hand(self, ways: Sequence[How]) -> How | None:
+        return next((how for how in ways if how in self._kept), None)
+
+    def _prepared(self, key: tuple[int, int, int], graph: bool) -> Route:
+        """How a shape runs that was not called before."""
+        batch, timesteps, rows = key
+        ways = self._ways(batch, timesteps)
+        with PREPARING, torch.cuda.device(DEVICE):
+            how = self._at_hand(ways)
+            if not graph:
+                how = self._loaded(ways, how, batch)
+            elif how is None:
+                raise NotYet(NEW_IN_GRAPH)
+            loaded = self._kept[how]
+            share = kernels.share_of(loaded.plan, batch, self.sizes.directions)
+            scratch = -(-loaded.stack.scratch(rows, share.exchange_bytes) // 256) * 256
+            make_room(self._routes)
+            self._routes[key] = route = Route(loaded, (batch, timesteps, rows, *share), scratch)
+            return route
+
+    def _loaded(self, ways: Sequence[How], how: How | None, batch: int) -> How:
+        """A plan that is loaded now. A faster one may be on its way, in another thread."""
+        best = ways[0]
+        if how is None or best in self._packed:
+            return self._load_first(ways, batch)
+        if best != how and best not in self._once and self._worth(how[0], best[0], batch):
+            self._once.add(best)
+            weights = self._on_host()  # while nothing is captured
+
+            def prepare() -> None:
+                with contextlib.suppress(Unsupported):  # the one at hand stays
+                    self._packed[best] = self._pack(best, weights)
+                    self._routes.clear()
+                    self.changes += 1
+
+            threading.Thread(target=prepare, name="lstm_kernels").start()
+        return how
+
+    def _worth(self, now: Plan, then: Plan, batch: int) -> bool:
+        """Whether a plan is so much faster, as guessed, that it should be loaded."""
+        guesses = (
+            plan.guess(kernels.share_of(plan, batch, self.sizes.directions).sequences)
+            for plan in (now, then)
+        )
+        return next(guesses) > WORTH * next(guesses)
+
+    def _load_first(self, ways: Sequence[How], batch: int) -> How:
+        """The first of these that can be compiled and launched, loaded."""
+        reasons = []
+        for how in ways:
             try:
-                return self._loaded(key, timesteps)
+                kernels.share_of(how[0], batch, self.sizes.directions)
+                if how not in self._kept:
+                    packed = self._packed.pop(how, None) or self._pack(how, self._on_host())
+                    self._kept[how] = _with_room(functools.partial(self._load, how, packed))
+                    self._once.add(how)
+                while len(self._kept) > KEPT:  # those go that were used longest ago
+                    others = (one for one in self._kept if one != how)
+                    del self._kept[min(others, key=lambda one: self._kept[one].used)]
+                    self._routes.clear()
+                    self.changes += 1
+                return how
             except (Unsupported, RuntimeError, MemoryError) as refused:
-                self._chosen[key] = str(refused)
-                raise Unsupported(str(refused)) from None
+                reasons.append(str(refused))
+        self._refused[batch] = reasons[0]
+        raise Unsupported(reasons[0])
 
-    def _loaded(self, key: tuple[int, int], timesteps: int) -> tuple[Batch, Route]:
-        batch = key[0]
-        if key not in self._chosen:
-            make_room(self._chosen)
-            torch.cuda.synchronize(DEVICE)  # other work would be measured, too
-            trials = (functools.partial(cell.fastest, batch, timesteps) for cell in self.cells)
-            self._chosen[key] = [_with_room(trial) for trial in trials]
-        chosen = self._chosen[key]
-        if isinstance(chosen, str):  # another thread was refused meanwhile
-            raise Unsupported(chosen)
-        kept = self._batches.get(batch) or self._batch(batch)
-        ready = []
-        for i, how in enumerate(chosen):
-            if (which := (i, *how)) not in kept.loaded:
-                kept.loaded[which] = _with_room(functools.partial(self.cells[i].load, batch, how))
-            ready.append(kept.loaded[which])
-        scratch = max(one.scratch(timesteps) for one in ready)
-        make_room(kept.routes)
-        kept.routes[timesteps] = route = Route(ready, -(-scratch // 256) * 256)
-        make_room(self._paths)
-        self._paths[key] = " | ".join(dict.fromkeys(one.path for one in ready))
-        return kept, route
+    def _pack(self, how: How, weights: list[list[list[Array]]]) -> list[kernels.Weights]:
+        """The weights of each layer as a plan wants them, once the plan is compiled."""
+        fitted, _ = kernels.toolbox()[1].fitted(how[0])
+        return [kernels.packed(layer, fitted, how[1]) for layer in weights]
 
-    def _batch(self, batch: int) -> Batch:
-        """A new batch size, for which the one that was last used longest ago makes room."""
-        while len(self._batches) >= KEPT:
-            oldest = min(self._batches, key=lambda one: self._batches[one].used)
-            del self._batches[oldest]
-        count, hidden = self._shape
-        made = Batch(torch.zeros((count, batch, hidden), dtype=self.type, device=DEVICE))
-        made.used = next(_TICKS)
-        self._batches[batch] = made
-        return made
+    def _load(self, how: How, packed: list[kernels.Weights]) -> Loaded:
+        plan, projection = how
+        paths, compiler, _ = kernels.toolbox()
+        fitted, code = compiler.fitted(plan)
+        parts: list[Array] = []
+        places, end = [], 0
+        few = projection == kernels.TILES  # else the product by vectors reads the same weights
+        for layer in packed:
+            for array in (
+                layer.w_ih,
+                layer.weights,
+                layer.bias,
+                *([layer.few_w_ih] if few else []),
+            ):
+                parts.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+                places.append(end)
+                end += -(-array.nbytes // 256) * 256
+        whole = np.zeros(end, np.uint8)
+        for place, part in zip(places, parts, strict=True):
+            whole[place : place + len(part)] = part
+        memory = torch.from_numpy(whole).to(DEVICE)
+        at = [memory.data_ptr() + place for place in places]
+        given = []
+        for i, layer in enumerate(packed):
+            w_ih, weights, bias, *other = at[i * (3 + few) : (i + 1) * (3 + few)]
+            scales = (ctypes.c_float * 2)(layer.scales[0], layer.scales[-1])
+            where = w_ih, other[0] if few else w_ih, weights, bias
+            given.append(native.LayerWeights(*where, layer.w_ih.nbytes, scales, layer.input_scale))
+        sizes = self.sizes
+        most = fitted.shared_bytes(fitted.sequences)
+        roomy = kernels.Share(fitted.sequences, max(most, fitted.room), 0, 1)
+        stack = native.GpuStack(
+            paths,
+            (sizes.input_size, sizes.hidden, sizes.layers, sizes.directions),
+            (
+                code,
+                kernels.product_code(projection, fitted.storage),
+                kernels.product_code(kernels.VECTORS, fitted.storage),
+            ),
+            fitted.storage,
+            projection,
+            self._few_rows(),
+            kernels.launch_of(fitted, roomy),
+            given,
+        )
+        return Loaded(fitted, projection, stack, memory)
+
+    def _on_host(self) -> list[list[list[Array]]]:
+        """w_ih, w_hh, b_ih and b_hh as float32, by layer and direction."""
+        if self._host is None:
+            each, both = 4 if self.sizes.bias else 2, self.sizes.directions
+            arrays = [weight.float().cpu().numpy() for weight in self._weights]
+            cells = [arrays[i : i + each] for i in range(0, len(arrays), each)]
+            if not self.sizes.bias:
+                none = np.zeros(4 * self.sizes.hidden, np.float32)
+                cells = [[*cell, none, none] for cell in cells]
+            self._host = [cells[i : i + both] for i in range(0, len(cells), both)]
+        return self._host
 
 
 def _key(batch: int, timesteps: int) -> tuple[int, int]:
-    """What plans are chosen for."""
+    """What plans are measured for."""
     return batch, (timesteps - 1).bit_length()
 
 
@@ -242,36 +465,6 @@ def _with_room(make: Callable[[], T]) -> T:
     except MemoryError:
         torch.cuda.empty_cache()
         return make()
-
-
-class Cell:
-    """One layer in one direction."""
-
-    def __init__(self, weights: Sequence[torch.Tensor], precision: str, plans: int):
-        self.weights, self.precision, self.plans = weights, precision, plans
-
-    def fastest(self, batch: int, timesteps: int) -> How:
-        """The fastest plan, by trial."""
-        best = kernels.fastest(self._call(batch, timesteps), self.precision, self.plans)
-        best.close()  # with the memory of its trial; one timestep needs hardly any
-        return best.plan, best.projection
-
-    def load(self, batch: int, how: How) -> Ready:
-        """With its weights as a plan wants them."""
-        return Ready(kernels.loaded(self._call(batch, 1), *how))
-
-    def _call(self, batch: int, timesteps: int) -> kernels.Call:
-        w_ih, w_hh, b_ih, b_hh = self._on_host()
-        step = np.random.default_rng(1).standard_normal((1, batch, w_ih.shape[1]), np.float32)
-        states = np.zeros((batch, w_hh.shape[1]), np.float32)
-        return kernels.Call(
-            np.tile(step, (timesteps, 1, 1)), states, states, w_ih, w_hh, b_ih, b_hh
-        )
-
-    def _on_host(self) -> list[Array]:
-        """w_ih, w_hh, b_ih and b_hh as float32."""
-        given = [tensor.detach().float().cpu().numpy() for tensor in self.weights]
-        return given if len(given) == 4 else [*given, *[np.zeros(len(given[0]), np.float32)] * 2]
 
 
 class Late:
@@ -292,16 +485,6 @@ def stream() -> int:
     """The current stream of the GPU, as the driver has it."""
     raw: int = torch._C._cuda_getCurrentRawStream(DEVICE.index)
     return raw
-
-
-def current() -> torch.cuda.Stream:
-    """The current stream of the GPU, as PyTorch has it."""
-    return _stream(*torch._C._cuda_getCurrentStream(DEVICE.index))
-
-
-@functools.lru_cache
-def _stream(number: int, index: int, kind: int) -> torch.cuda.Stream:
-    return torch.cuda.Stream(stream_id=number, device_index=index, device_type=kind)
 
 
 def capturing() -> bool:

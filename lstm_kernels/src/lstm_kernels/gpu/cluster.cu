@@ -25,7 +25,7 @@ struct Cluster {
     unsigned char* h;  // [t % 2][chunk]
     int chunks;
 
-    __device__ Cluster(const Call& call, const Place& at, unsigned char* space)
+    __device__ Cluster(const Call& call, const Team&, const Place& at, unsigned char* space)
         : call(call), at(at), h(space + bars(at.chunks())), chunks(at.chunks()) {
 #if BLOCKS > 1
         arrived = local(space);
@@ -43,20 +43,20 @@ struct Cluster {
     __device__ unsigned char* buffer(int t, int chunk) const { return h + ((t & 1) * chunks + chunk) * H_BYTES; }
 
     // h0 into the first buffer, zeros where nobody will write.
-    __device__ void start() {
+    __device__ void start(const Team& team) {
         for (int i = threadIdx.x; i < 2 * chunks * H_BYTES / 16; i += THREADS)
             reinterpret_cast<uint4*>(h)[i] = make_uint4(0, 0, 0, 0);
         __syncthreads();
         for (int i = threadIdx.x; i < at.share * OWNED * COPIES; i += THREADS) {
             const int octet = i % OWNED, copy = i / OWNED % COPIES, sequence = i / OWNED / COPIES;
             unsigned char* to = buffer(0, sequence / SEQUENCES) + (copy * (K / 8) + octet) * OCTET_BYTES + sequence % SEQUENCES * 16;
-            *reinterpret_cast<uint4*>(to) = initial(call, octet, at.first + sequence, copy);
+            *reinterpret_cast<uint4*>(to) = initial(call, team.at_state(call, sequence), octet, copy);
         }
 #if BLOCKS > 1
-        if (threadIdx.x == 0 && call.timesteps > 1) {  // else nothing is sent
+        if (threadIdx.x == 0 && team.timesteps > 1) {  // else nothing is sent
             for (int i = 0; i < 2 * chunks; ++i) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(arrived + 8 * i));
             asm volatile("fence.mbarrier_init.release.cluster;");
-            for (int t = 1; t < min(3, call.timesteps); ++t)
+            for (int t = 1; t < min(3, team.timesteps); ++t)
                 for (int chunk = 0; chunk < chunks; ++chunk) expect(t, chunk);
         }
         asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -89,7 +89,7 @@ struct Cluster {
                     : "memory");
             while (!came && !patience.over());
             patience.done();
-            if (threadIdx.x == 0 && t + 2 < call.timesteps && !patience.lost()) expect(t, chunk);
+            if (threadIdx.x == 0 && t + 2 < at.team().timesteps && !patience.lost()) expect(t, chunk);
         }
         return buffer(t, chunk);
     }
@@ -139,6 +139,5 @@ struct Cluster {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const __grid_constant__ Call call) {
-    extern __shared__ __align__(16) unsigned char shared[];
-    layer<Cluster>(call, shared);
+    layer<Cluster>(call);
 }

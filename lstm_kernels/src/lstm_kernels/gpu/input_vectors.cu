@@ -1,4 +1,4 @@
-// W_ih x for few rows (vectors of the input), in fp32 by plain multiply-adds: one kernel, where tensor cores need two,
+// W_ih x for few rows (vectors of the input), by plain multiply-adds: one kernel, where tensor cores need two,
 // and none of a tile is wasted on rows that do not exist.
 //
 // A warp takes COLUMNS columns of the result and ROWS rows of x. Its lanes share the width of both, so that all loads
@@ -10,6 +10,8 @@
 //   FLOPs      1024 warps of 32 * 64 multiply-adds, two for each quarter of a multiprocessor    2.3 us
 //   words      20 loads for 64 multiply-adds: a cycle each against 16                           2.9 us
 // At I = H = 128 a warp has 4 * 64 multiply-adds: what is left is a load, the sums and the launch.
+
+#include "numbers.cuh"
 
 constexpr int ROWS = 16, COLUMNS = 4, THREADS = 128, SUMS = ROWS * COLUMNS;
 
@@ -27,7 +29,7 @@ __device__ __forceinline__ void fold(float (&sum)[SUMS], int lane) {
 
 // out[row][column] = x[row] . w[column]; both are `width` wide, and `columns` is a multiple of COLUMNS.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    input_vectors(const float* __restrict__ x, const float* __restrict__ w, float* __restrict__ out, int rows, int columns, int width) {
+    input_vectors(const Stored* __restrict__ x, const Stored* __restrict__ w, float* __restrict__ out, int rows, int columns, int width) {
     const int lane = threadIdx.x % 32, column = (blockIdx.x * (THREADS / 32) + threadIdx.x / 32) * COLUMNS, row = blockIdx.y * ROWS;
     if (column >= columns) return;
     w += (size_t)column * width;
@@ -37,10 +39,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int k = lane; k < width; k += 32) {
         float weights[COLUMNS];
 #pragma unroll
-        for (int c = 0; c < COLUMNS; ++c) weights[c] = w[(size_t)c * width + k];
+        for (int c = 0; c < COLUMNS; ++c) weights[c] = loaded(w + (size_t)c * width + k);
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
-            const float value = row + r < rows ? x[(size_t)r * width + k] : 0.0f;
+            const float value = row + r < rows ? loaded(x + (size_t)r * width + k) : 0.0f;
 #pragma unroll
             for (int c = 0; c < COLUMNS; ++c) sum[r * COLUMNS + c] = fmaf(weights[c], value, sum[r * COLUMNS + c]);
         }

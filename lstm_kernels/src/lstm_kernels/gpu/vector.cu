@@ -49,12 +49,10 @@ struct Place {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     bool multiplies = warp < WARPS;
     int group = multiplies ? warp / SLICES : warp - WARPS, slice = warp % SLICES;
-    int rank = blockIdx.x % BLOCKS, team = blockIdx.x / BLOCKS;
-    int first, share;  // the team's sequences
-    __device__ Place(const Call& call) {
-        first = team * call.share;
-        share = min(call.share, call.batch - first);
-    }
+    int rank = blockIdx.x % BLOCKS;  // of its block in the team
+    int share;                       // the team's sequences
+    __device__ explicit Place(const Team& team) : share(team.share) {}
+    __device__ static Team team() { return Team::kept(0); }
     __device__ int octet() const { return rank * GROUPS + group; }
     // Four neighbouring columns of this lane, counted in fours.
     __device__ int columns(int piece) const { return (slice * PIECES + piece) * 8 + lane % 8; }
@@ -87,25 +85,22 @@ __device__ __forceinline__ bool again(bool missing, Patience& patience) { return
 struct Exchange {
     const Call& call;
     const Place& at;
-    unsigned* turns;         // of this team before this call
-    unsigned char* packets;  // in L2: [turn % 2][sequence][octet], SPREAD bytes apart
-    unsigned base;
+    unsigned packets;  // where in L2: [turn % 2][sequence][octet], SPREAD bytes apart
+    unsigned base;     // turns of this team before this call
     Patience patience;
 
-    __device__ Exchange(const Call& call, const Place& at, unsigned char* space) : call(call), at(at) {
+    __device__ Exchange(const Call& call, const Team& team, const Place& at, unsigned char* space) : call(call), at(at) {
         const int teams = gridDim.x / BLOCKS;
-        turns = call.exchange + at.team;
-        packets = reinterpret_cast<unsigned char*>(call.exchange) + (teams * 4 + 127) / 128 * 128 +
-                  (size_t)at.team * 2 * call.share * OWNED * SPREAD;
+        packets = (teams * 4 + 127) / 128 * 128 + team.number * 2 * call.share * OWNED * SPREAD;
         patience.late = call.late;
         unsigned* shared = reinterpret_cast<unsigned*>(space);
-        if (threadIdx.x == 0) *shared = *reinterpret_cast<volatile unsigned*>(turns);
+        if (threadIdx.x == 0) *shared = *const_cast<volatile unsigned*>(call.exchange + team.number);
         __syncthreads();
         base = *shared;
     }
 
     __device__ __forceinline__ unsigned char* packet(unsigned turn, int sequence) const {
-        return packets + ((turn & 1) * at.share + sequence) * (OWNED * SPREAD);
+        return reinterpret_cast<unsigned char*>(call.exchange) + (packets + ((turn & 1) * call.share + sequence) * (OWNED * SPREAD));
     }
 
     __device__ __forceinline__ void receive(float4 (&h)[PIECES], int t, int sequence) {
@@ -143,9 +138,10 @@ struct Exchange {
     }
 
     // The warp that does cells: the others of its octet had the last h of all blocks, so all have read `turns`.
-    __device__ void finish() const {
-        if (at.rank == 0 && threadIdx.x == WARPS * 32) *turns = base + call.timesteps - 1;
+    __device__ void ended() const {
+        if (at.rank == 0 && threadIdx.x == WARPS * 32) call.exchange[blockIdx.x / BLOCKS] = base + at.team().timesteps - 1;
     }
+    __device__ void finish() const {}
 };
 #else
 struct Exchange {
@@ -155,7 +151,7 @@ struct Exchange {
     unsigned away = 0;  // from an address here to the same address in the block that this lane sends to
     Patience patience;
 
-    __device__ Exchange(const Call& call, const Place& at, unsigned char* space) : call(call), at(at), buffers(local(space)) {
+    __device__ Exchange(const Call& call, const Team&, const Place& at, unsigned char* space) : call(call), at(at), buffers(local(space)) {
         patience.late = call.late;
         for (int i = threadIdx.x * 16; i < 2 * at.share * K * 4; i += THREADS * 16)
             asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(buffers + i), "r"(0) : "memory");
@@ -217,6 +213,7 @@ struct Exchange {
 #endif
     }
 
+    __device__ void ended() const {}
     // Nobody leaves while another may still write to it.
     __device__ void finish() const { together(); }
 };
@@ -245,22 +242,22 @@ __device__ __forceinline__ float part(const float4& v, int i) { return i == 0 ? 
 // All products of a warp's columns. `sums` is [turn % 2][warp][lane].
 __device__ __forceinline__ void multiply(const Call& call, const Place& at, Exchange& exchange, float* sums) {
     float4 weights[PIECES * 8];  // [piece][row]
-    const float4* from = reinterpret_cast<const float4*>(call.weights) + (size_t)at.rank * PIECES * 8 * WARPS * 32 + threadIdx.x;
+    const float4* from = reinterpret_cast<const float4*>(call.weights) + (size_t)(at.team().direction * BLOCKS + at.rank) * PIECES * 8 * WARPS * 32 + threadIdx.x;
 #pragma unroll
     for (int i = 0; i < PIECES * 8; ++i) weights[i] = from[i * WARPS * 32];
     int turn = 0;
-    for (int t = 0; t < call.timesteps; ++t)
+    for (int t = 0; t < at.team().timesteps; ++t)
 #pragma unroll 1
         for (int sequence = 0; sequence < at.share; ++sequence, turn ^= 1) {
             float4 h[PIECES];
             if (t) {
                 exchange.receive(h, t, sequence);
             } else {
+                const int first = at.columns(0) * 4, real = call.h0 ? call.hidden - first : 0;
+                const Stored* h0 = call.h0 + at.team().at_state(call, sequence) + first;
 #pragma unroll
                 for (int piece = 0; piece < PIECES; ++piece) {
-                    const int column = at.columns(piece) * 4;
-                    const Stored* h0 = call.h0 + (size_t)(at.first + sequence) * call.hidden + column;
-                    const auto value = [&](int i) { return column + i < call.hidden ? loaded(h0 + i) : 0.0f; };
+                    const auto value = [&](int i) { return piece * 32 + i < real ? loaded(h0 + piece * 32 + i) : 0.0f; };
                     h[piece] = make_float4(value(0), value(1), value(2), value(3));
                 }
             }
@@ -286,25 +283,23 @@ __device__ __forceinline__ void multiply(const Call& call, const Place& at, Exch
 __device__ __forceinline__ void cell(const Call& call, const Place& at, Exchange& exchange, const float* sums, float* cells) {
     const int unit = at.octet() * 8 + at.lane / 4, gate = at.lane % 4, quad = at.lane & ~3;
     const bool exists = unit < call.hidden;
-    const float bias = exists ? reinterpret_cast<const float*>(call.bias)[unit * 4 + gate] : 0.0f;
-    const auto index = [&](int t, int sequence) {  // in [timestep][sequence][unit]
-        return ((size_t)t * call.batch + at.first + sequence) * call.hidden + unit;
-    };
+    const float bias = exists ? reinterpret_cast<const float*>(call.bias)[(at.team().direction * call.hidden + unit) * 4 + gate] : 0.0f;
     cells += at.group * 32 + at.lane;
     for (int sequence = 0; sequence < at.share; ++sequence)
-        cells[sequence * GROUPS * 32] = exists ? loaded(call.c0 + index(0, sequence)) : 0.0f;
+        cells[sequence * GROUPS * 32] = call.c0 && exists ? loaded(call.c0 + at.team().at_state(call, sequence) + unit) : 0.0f;
 
     // Inputs are asked for two turns ahead.
     int next_t = 0, next_sequence = 0;
     const auto fetched = [&] {
-        const bool there = exists && next_t < call.timesteps;
-        const float input = there ? reinterpret_cast<const float*>(call.projected)[index(next_t, next_sequence) * 4 + gate] : 0.0f;
+        const Team reads = at.team();
+        const bool there = exists && next_t < reads.timesteps;
+        const float input = there ? reinterpret_cast<const float*>(call.projected)[(reads.at_step(call, next_t, next_sequence) + unit) * 4 + gate] : 0.0f;
         if (++next_sequence == at.share) next_sequence = 0, ++next_t;
         return input;
     };
     float input = fetched(), next = fetched();
     int turn = 0;
-    for (int t = 0; t < call.timesteps; ++t)
+    for (int t = 0; t < at.team().timesteps; ++t)
 #pragma unroll 1
         for (int sequence = 0; sequence < at.share; ++sequence, turn ^= 1) {
             const float before = cells[sequence * GROUPS * 32], start = input + bias;
@@ -322,26 +317,32 @@ __device__ __forceinline__ void cell(const Call& call, const Place& at, Exchange
             const float i = __shfl_sync(ALL, open, quad), f = __shfl_sync(ALL, open, quad + 1), g = __shfl_sync(ALL, open, quad + 2),
                         o = __shfl_sync(ALL, open, quad + 3);
             const float c = fmaf(f, before, i * g), h = o * hyperbolic(c);
-            const bool last = t + 1 == call.timesteps;
-            if (!last) exchange.send(h, t, sequence);
+            const Team writes = at.team();
+            if (t + 1 < writes.timesteps) exchange.send(h, t, sequence);
             cells[sequence * GROUPS * 32] = c;
-            if (exists && gate == 0) {
-                stored(call.y + index(t, sequence), h);
-                if (last) {
-                    stored(call.h_last + index(0, sequence), h);
-                    stored(call.c_last + index(0, sequence), c);
+            if (const int length = writes.length(call, sequence); exists && gate == 0 && t < length) {
+                stored(call.y + writes.at_step(call, t, sequence) + unit, h);
+                if (t + 1 == length) {
+                    stored(call.h_last + writes.at_state(call, sequence) + unit, h);
+                    stored(call.c_last + writes.at_state(call, sequence) + unit, c);
                 }
             }
         }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const __grid_constant__ Call call) {
-    extern __shared__ __align__(16) unsigned char shared[];
-    float* sums = reinterpret_cast<float*>(shared);
+    float* sums = reinterpret_cast<float*>(shared + Team::BYTES);
     float* cells = sums + 2 * WARPS * 32;
-    const Place at(call);
-    Exchange exchange(call, at, reinterpret_cast<unsigned char*>(cells + at.share * GROUPS * 32));
-    if (at.multiplies) multiply(call, at, exchange, sums);
-    else cell(call, at, exchange, sums, cells);
+    const Team team(call);
+    const Place at(team);
+    team.keep(0);
+    __syncthreads();
+    Exchange exchange(call, team, at, reinterpret_cast<unsigned char*>(cells + at.share * GROUPS * 32));
+    if (at.multiplies) {
+        multiply(call, at, exchange, sums);
+    } else {
+        cell(call, at, exchange, sums, cells);
+        exchange.ended();
+    }
     exchange.finish();
 }

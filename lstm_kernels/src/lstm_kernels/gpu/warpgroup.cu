@@ -50,7 +50,8 @@ constexpr int STAGE_AT = RING_AT + RING * SLOT;         // a packet on its way o
 constexpr int SUMS_AT = STAGE_AT + TILES * PACKET;
 constexpr int BARS_AT = SUMS_AT + (SLICES > 1 ? CELLS * MATH * 16 : 0);
 constexpr int LOST_AT = BARS_AT + 16 * RING;            // set when the block gives up: it sends no more
-constexpr int STATE_AT = LOST_AT + 16;                  // [chunk][cell][thread] of c
+constexpr int TEAM_AT = LOST_AT + 16;
+constexpr int STATE_AT = TEAM_AT + Team::BYTES;                  // [chunk][cell][thread] of c
 
 static_assert(SLICES <= 2 && PRODUCERS % (SLOT_STEPS * SLICES) == 0 && HELD <= FRAGMENTS &&
                   RING >= 2 * SLICES && (RING == 2 * SLOTS || (SLOTS % RING == 0 && RING % SLICES == 0)) && (RING <= 32 || SLOTS <= 32),
@@ -117,13 +118,13 @@ struct Exchange {
     unsigned* turns;                 // of each chunk before this call
     unsigned* sent;                  // [chunk]: packets, of all calls
     unsigned char* packets;          // [t % 2][chunk][producer]
-    int chunks;
+    int chunks, timesteps;
 
-    __device__ Exchange(const Call& call, int team, int chunks) : chunks(chunks) {
+    __device__ Exchange(const Call& call, const Team& team, int chunks) : chunks(chunks), timesteps(team.timesteps) {
         const int teams = gridDim.x / BLOCKS, most = (call.share + SEQUENCES - 1) / SEQUENCES;
-        turns = call.exchange + team * (1 + most) * LINE;
+        turns = call.exchange + team.number * (1 + most) * LINE;
         sent = turns + LINE;
-        packets = reinterpret_cast<unsigned char*>(call.exchange + teams * (1 + most) * LINE) + (size_t)team * 2 * most * PRODUCERS * PACKET;
+        packets = reinterpret_cast<unsigned char*>(call.exchange + teams * (1 + most) * LINE) + (size_t)team.number * 2 * most * PRODUCERS * PACKET;
     }
     __device__ unsigned char* packet(int t, int chunk, int producer) const {
         return packets + (((t & 1) * (size_t)chunks + chunk) * PRODUCERS + producer) * PACKET;
@@ -140,8 +141,8 @@ __device__ __forceinline__ void linger(const Patience& patience) {
 
 // One of two warps that bring h of all tiles of the team into the ring: a chunk each, in turns. While one has the copy
 // engine bring a chunk, the other sees whether the next has been sent.
-__device__ __forceinline__ void load(const Call& call, const Exchange& exchange, unsigned before, int loader, Ring ring, Patience patience) {
-    const unsigned total = call.timesteps * exchange.chunks;
+__device__ __forceinline__ void load(const Exchange& exchange, unsigned before, int loader, Ring ring, Patience patience) {
+    const unsigned total = exchange.timesteps * exchange.chunks;
     int t = 0, chunk = 0;
     const auto skip = [&] {
         if (++chunk == exchange.chunks) chunk = 0, ++t;
@@ -185,10 +186,10 @@ __device__ __forceinline__ void load(const Call& call, const Exchange& exchange,
 
 // One of two warps that send what tiles have packed. Once the block is lost it waits for nobody: what it sent would count as
 // what others have not sent yet.
-__device__ __forceinline__ void send(const Call& call, const Exchange& exchange, int first_producer, int sender, const unsigned char* shared) {
+__device__ __forceinline__ void send(const Exchange& exchange, int first_producer, int sender, const unsigned char* shared) {
     const unsigned char* stage = shared + STAGE_AT;
     const volatile unsigned* lost = reinterpret_cast<const unsigned*>(shared + LOST_AT);
-    const int total = call.timesteps * exchange.chunks, lane = threadIdx.x % 32;
+    const int total = exchange.timesteps * exchange.chunks, lane = threadIdx.x % 32;
     int t = 0, chunk = 0;
 #pragma unroll 1
     for (int turn = 0; turn < total; ++turn) {
@@ -290,10 +291,9 @@ struct Product {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const __grid_constant__ Call call) {
-    extern __shared__ __align__(128) unsigned char shared[];
     const unsigned base = (unsigned)__cvta_generic_to_shared(shared);
-    const int rank = blockIdx.x % BLOCKS, team = blockIdx.x / BLOCKS, first = team * call.share;
-    const int share = min(call.share, call.batch - first), chunks = (share + SEQUENCES - 1) / SEQUENCES;
+    const Team team(call);
+    const int rank = blockIdx.x % BLOCKS, share = team.share, chunks = (share + SEQUENCES - 1) / SEQUENCES;
     const int tile = threadIdx.x / TILE_THREADS, slice = threadIdx.x / GROUP % SLICES;
     const int thread = threadIdx.x % GROUP, warp = thread / 32, lane = threadIdx.x % 32;
     const Exchange exchange(call, team, chunks);
@@ -301,6 +301,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const _
     Patience patience{call.late};
     const unsigned before = *static_cast<volatile unsigned*>(exchange.turns);
 
+    team.keep(TEAM_AT);
     if (threadIdx.x == 0) {
         *reinterpret_cast<unsigned*>(shared + LOST_AT) = 0;
         for (int i = 0; i < RING; ++i) {
@@ -312,8 +313,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const _
     __syncthreads();
     if (threadIdx.x >= MATH) {
         if (MOVES_REGISTERS) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(OF_MOVERS));
-        if (warp < 2) load(call, exchange, before, warp, ring, patience);
-        else send(call, exchange, rank * TILES, warp - 2, shared);
+        if (warp < 2) load(exchange, before, warp, ring, patience);
+        else send(exchange, rank * TILES, warp - 2, shared);
         return;
     }
     if (MOVES_REGISTERS) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MOVES_REGISTERS ? OF_OTHERS : OF_MOVERS));
@@ -321,18 +322,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const _
     const int group = tile * SLICES + slice;
     Product product;
     product.rest = uniform(base + group * REST) >> 4;
-    product.fetch(call.weights + (size_t)rank * FRAGMENTS * MATH + threadIdx.x, shared + group * REST, thread);
+    product.fetch(call.weights + (size_t)(team.direction * BLOCKS + rank) * FRAGMENTS * MATH + threadIdx.x, shared + group * REST, thread);
     asm volatile("fence.proxy.async;" ::: "memory");  // for wgmma, which reads what its warpgroup has written
     barrier(OF_GROUP + group, GROUP);
 
     // A lane has rows lane / 4 and 8 more of its warp's: i and f of a unit, or 16 lanes further its g and o.
     const int producer = rank * TILES + tile, inside = warp * 4 + lane / 4 % 4, unit = producer * UNITS + inside;
     const bool exists = unit < call.hidden, upper = lane >= 16;
-    const float4 nothing = make_float4(0, 0, 0, 0), bias = exists ? call.bias[unit] : nothing;
+    const float4 nothing = make_float4(0, 0, 0, 0), bias = exists ? call.bias[team.direction * call.hidden + unit] : nothing;
     const auto sequence = [&](int n) { return (slice * CELLS + n) * 8 + lane % 4 * 2 + upper; };  // in its chunk
-    const auto works = [&](int chunk, int n) { return exists && chunk * SEQUENCES + sequence(n) < share; };
-    const size_t first_cell = (size_t)(first + sequence(0)) * call.hidden + unit;
-    const auto index = [&](int chunk, int n) { return first_cell + (size_t)(unsigned)((chunk * SEQUENCES + n * 8) * call.hidden); };
+    const auto works = [&](const Team& team, int chunk, int n) { return exists && chunk * SEQUENCES + sequence(n) < team.share; };
     const auto state = [&](int chunk, int n) -> float& {
         return reinterpret_cast<float*>(shared + STATE_AT)[(chunk * CELLS + n) * MATH + threadIdx.x];
     };
@@ -347,33 +346,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const _
         arrive(PACKED + tile, TILE_THREADS + 32);
     };
     for (int chunk = 0; chunk < chunks; ++chunk) {
-        for (int n = 0; n < CELLS; ++n) state(chunk, n) = works(chunk, n) ? loaded(call.c0 + index(chunk, n)) : 0.0f;
+        for (int n = 0; n < CELLS; ++n) state(chunk, n) = call.c0 && works(team, chunk, n) ? loaded(call.c0 + team.at_state(call, chunk * SEQUENCES + sequence(n)) + unit) : 0.0f;
         begin_packing();
         for (int i = threadIdx.x % TILE_THREADS; i < PACKET / 16; i += TILE_THREADS) {
             const int at = chunk * SEQUENCES + i % SEQUENCES, octet = producer * 2 + i / WIDTH;
             reinterpret_cast<uint4*>(stage)[i] =
-                at < share ? initial(call, octet, first + at, i / SEQUENCES % COPIES) : make_uint4(0, 0, 0, 0);
+                at < share ? initial(call, team.at_state(call, at), octet, i / SEQUENCES % COPIES) : make_uint4(0, 0, 0, 0);
         }
         end_packing();
     }
 
-    const size_t all = (size_t)call.batch * call.hidden;
-    for (int t = 0; t < call.timesteps; ++t) {
-        const bool last = t + 1 == call.timesteps;
+    for (int t = 0; t < Team::kept(TEAM_AT).timesteps; ++t) {
 #pragma unroll 1
         for (int chunk = 0; chunk < chunks; ++chunk) {
+            const Team reads = Team::kept(TEAM_AT);
             float4 input[CELLS];
 #pragma unroll
             for (int n = 0; n < CELLS; ++n) {
                 input[n] = nothing;
-                if (works(chunk, n))
+                if (works(reads, chunk, n))
                     asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0,%1,%2,%3}, [%4];"
                                  : "=f"(input[n].x), "=f"(input[n].y), "=f"(input[n].z), "=f"(input[n].w)
-                                 : "l"(call.projected + t * all + index(chunk, n)));
+                                 : "l"(call.projected + reads.at_step(call, t, chunk * SEQUENCES + sequence(n)) + unit));
             }
             float sum[SEQUENCES / 2];
             product(sum, ring, patience, base + LOST_AT);
             ++ring.turn;
+            const Team writes = Team::kept(TEAM_AT);
+            const bool last = t + 1 == writes.timesteps;
+            const float scale = call.scales[writes.direction];
 
             // With two slices each has the cells of half of the sequences, and gives its sums of the others away.
             if (SLICES > 1) {
@@ -406,7 +407,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const _
                 const float one = __shfl_xor_sync(0xFFFFFFFF, upper ? s[0] : s[1], 16), two = __shfl_xor_sync(0xFFFFFFFF, upper ? s[2] : s[3], 16);
                 const float4 gates = upper ? make_float4(one, two, s[1], s[3]) : make_float4(s[0], s[2], one, two);
                 float c = state(chunk, n);
-                out[n] = cell(gates, call.scale, input[n], bias, c);
+                out[n] = cell(gates, scale, input[n], bias, c);
                 state(chunk, n) = c;
                 if (!last) {
                     unsigned short* to = reinterpret_cast<unsigned short*>(stage) + (inside / 8 * WIDTH + sequence(n)) * 8 + inside % 8;
@@ -418,11 +419,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const _
             if (!last) end_packing();
 #pragma unroll
             for (int n = 0; n < CELLS; ++n)
-                if (works(chunk, n)) {
-                    stored(call.y + t * all + index(chunk, n), out[n]);
-                    if (last) {
-                        stored(call.h_last + index(chunk, n), out[n]);
-                        stored(call.c_last + index(chunk, n), state(chunk, n));
+                if (works(writes, chunk, n)) {
+                    const int which = chunk * SEQUENCES + sequence(n), length = writes.length(call, which);
+                    if (t < length) stored(call.y + writes.at_step(call, t, which) + unit, out[n]);
+                    if (t + 1 == length) {
+                        stored(call.h_last + writes.at_state(call, which) + unit, out[n]);
+                        stored(call.c_last + writes.at_state(call, which) + unit, state(chunk, n));
                     }
                 }
         }

@@ -34,17 +34,15 @@ struct WholeGpu {
     const Place& at;
     unsigned char* stage;    // STAGES chunks of h, in turns
     unsigned char* packets;  // in L2: [turn % 2][chunk]
-    unsigned* turns;         // of this team before this call
-    unsigned base;
+    unsigned base;           // turns of this team before this call
     int chunks;
     Patience patience;
 
-    __device__ WholeGpu(const Call& call, const Place& at, unsigned char* space)
+    __device__ WholeGpu(const Call& call, const Team& team, const Place& at, unsigned char* space)
         : call(call), at(at), stage(space), chunks(at.chunks()) {
         const int teams = gridDim.x / BLOCKS, most = (call.share + SEQUENCES - 1) / SEQUENCES;
-        turns = call.exchange + at.team;
-        packets = reinterpret_cast<unsigned char*>(call.exchange) + (teams * 4 + 127) / 128 * 128 + (size_t)at.team * 2 * most * PACKET;
-        base = *reinterpret_cast<volatile unsigned*>(turns);
+        packets = reinterpret_cast<unsigned char*>(call.exchange) + (teams * 4 + 127) / 128 * 128 + (size_t)team.number * 2 * most * PACKET;
+        base = *const_cast<volatile unsigned*>(call.exchange + team.number);
         patience.late = call.late;
     }
 
@@ -52,7 +50,7 @@ struct WholeGpu {
     // Memory starts as zeros, so the first turn in each buffer sets the bit.
     __device__ static unsigned mark(unsigned turn) { return turn & 2 ? 0 : TURN_BIT; }
 
-    __device__ void start() {
+    __device__ void start(const Team&) {
         for (int i = threadIdx.x; i < STAGES * H_BYTES / 16; i += THREADS) reinterpret_cast<uint4*>(stage)[i] = make_uint4(0, 0, 0, 0);
         __syncthreads();
     }
@@ -73,7 +71,7 @@ struct WholeGpu {
         if (t == 0) {
 #pragma unroll 1
             for (int i = 0; i < PIECES; ++i)
-                if (const int p = index(i); real(p)) *target(p) = initial(call, octet(p), at.first + chunk * SEQUENCES + sequence(p), copy(p));
+                if (const int p = index(i); real(p)) *target(p) = initial(call, at.team().at_state(call, chunk * SEQUENCES + sequence(p)), octet(p), copy(p));
         } else {
             const unsigned wanted = mark(base + t - 1);
             const unsigned char* from = packet(base + t - 1, chunk);
@@ -138,13 +136,12 @@ struct WholeGpu {
 
     __device__ void sent(int, int) const {}
 
-    // Whoever is here has h of all blocks of the team, so all have read `turns`.
+    // Whoever is here has h of all blocks of the team, so all have read `base`.
     __device__ void finish() const {
-        if (at.rank == 0 && threadIdx.x == 0) *turns = base + call.timesteps - 1;
+        if (at.rank == 0 && threadIdx.x == 0) call.exchange[blockIdx.x / BLOCKS] = base + at.team().timesteps - 1;
     }
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const __grid_constant__ Call call) {
-    extern __shared__ __align__(16) unsigned char shared[];
-    layer<WholeGpu>(call, shared);
+    layer<WholeGpu>(call);
 }

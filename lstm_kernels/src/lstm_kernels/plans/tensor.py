@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lstm_kernels.halves import STORAGES, Array, halves
+from lstm_kernels.plans.shares import share_of
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class TensorPlan:
         passes = -(-s // (4 * self.slices))  # of a warp over its cells
         lanes = self.groups * min(self.slices, s // 4) * 32
         cells = passes * lanes * (4 * chunks + 16 * (4 if s == 8 else 2))
-        return weights + sums + cells + buffers * self.copies * (self.columns // 8) * (s * 16 + 32)
+        return weights + sums + 16 + cells + buffers * self.copies * (self.columns // 8) * (s * 16 + 32)
 
     def exchange_bytes(self, share: int, teams: int) -> int:
         """Of device memory, for h on its way between blocks."""
@@ -142,22 +143,27 @@ class TensorPlan:
         return np.ascontiguousarray(packed).reshape(sizes), scale
 
     def guess(self, share: int) -> float:
-        """Microseconds per step, roughly: fitted to the order of 461 plans of 48 shapes (H200)."""
+        """Microseconds per step, roughly."""
         chunks = self.chunks(share)
         tiles = self.sequences // 8
         products = self.columns // 16 // self.slices * (3 if self.split else 1)  # one after another
-        chain = products / self.chains * 33 / 1800
-        busy = products * 2 * tiles * self.groups * self.slices / 4 * 7 / 1800
-        rest = (self.fragments - self.held) * self.threads * 16 / 220e3  # from shared memory
-        cells = 0.07 + 0.3 * -(-self.sequences // (4 * self.slices)) * self.groups * self.slices / 8
-        moved = self.columns * self.copies * 2 * (3e-6 if self.family == "cluster" else 5.6e-6)
-        fixed = 0.15 if self.blocks == 1 else 0.5 if self.family == "cluster" else 1.35
-        in_turn = max(chain, busy) + 0.6 * rest + cells
+        chain = products / self.chains * 27.1 / 1800
+        busy = products * 2 * tiles * self.groups * self.slices / 4 * 6.65 / 1800
+        rest = (self.fragments - self.held) * self.threads * 16 / 417e3  # from shared memory
+        cells = 0.313 * -(-self.sequences // (4 * self.slices)) * self.groups * self.slices / 8
+        moved = self.columns * self.copies * 2 * (33.9e-6 if self.family == "cluster" else 6.2e-6)
+        fixed = 0.09 if self.blocks == 1 else 0.6 if self.family == "cluster" else 1.17
+        in_turn = max(chain, busy) + 0.956 * rest + cells
         return fixed + chunks * in_turn + share * moved * self.blocks / 8
 
 
 def candidates(
-    hidden: int, batch: int, split: bool, storage: str, device: Mapping[str, int]
+    hidden: int,
+    batch: int,
+    split: bool,
+    storage: str,
+    device: Mapping[str, int],
+    directions: int = 1,
 ) -> dict[TensorPlan, float]:
     """Plans of the families with tensor cores, with what each may take."""
     found: dict[TensorPlan, float] = {}
@@ -177,8 +183,8 @@ def candidates(
             continue
         if family == "cluster" and blocks > 2:
             fit = max(1, {4: 32, 8: 15, 16: 7}[blocks] * multiprocessors // 132)
-        share = -(-batch // fit)
+        share, launches = share_of(batch, fit, directions, family == "cluster")
         at_once = share if family == "whole_gpu" else min(share, sequences)  # clusters can queue
         if plan.shared_bytes(at_once) <= plan.room:
-            found[plan] = plan.guess(share)
+            found[plan] = plan.guess(share) * launches
     return found

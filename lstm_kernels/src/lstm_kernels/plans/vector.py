@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lstm_kernels.halves import STORAGES, Array
+from lstm_kernels.plans.shares import share_of
 
 EXCHANGES = {"l2": 0, "words": 1}
 MOST_SEQUENCES = 4  # of a batch: tensor cores take eight at a time
@@ -63,7 +64,7 @@ class VectorPlan:
 
     def shared_bytes(self, share: int) -> int:
         """Of shared memory, for a team that takes `share` sequences."""
-        sums = 2 * self.groups * self.slices * 32 * 4
+        sums = 16 + 2 * self.groups * self.slices * 32 * 4
         cells = share * self.groups * 32 * 4
         h = share * 2 * self.columns * 4 if self.cluster else 16
         return sums + cells + h
@@ -111,13 +112,17 @@ class VectorPlan:
 
     def guess(self, share: int) -> float:
         """Microseconds per step, roughly."""
-        exchange = 0.25 if self.cluster else 0.5 + self.blocks * 0.002
+        exchange = 0.325 if self.cluster else 0.525 + self.blocks * 0.0015
         products = self.columns // self.slices * -(-self.groups * self.slices // 4)  # of a quarter
-        return exchange + 0.25 + share * (products / 1800 + 0.1)
+        return exchange + 0.25 + share * (products / 371 + 0.03)
 
 
 def candidates(
-    hidden: int, batch: int, storage: str, device: Mapping[str, int]
+    hidden: int,
+    batch: int,
+    storage: str,
+    device: Mapping[str, int],
+    directions: int = 1,
 ) -> dict[VectorPlan, float]:
     """Plans that can hold the layer, with what each may take."""
     found: dict[VectorPlan, float] = {}
@@ -147,7 +152,7 @@ def candidates(
         fit = multiprocessors // blocks
         if exchange == "words" and blocks > 2:
             fit = max(1, {4: 32, 8: 15, 16: 7}[blocks] * multiprocessors // 132)
-        share = -(-batch // fit)
+        share, launches = share_of(batch, fit, directions, exchange == "words")
         if plan.fits and plan.shared_bytes(share) <= plan.room:
-            found[plan] = plan.guess(share)
+            found[plan] = plan.guess(share) * launches
     return found

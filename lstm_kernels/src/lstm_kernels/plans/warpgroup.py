@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lstm_kernels.halves import STORAGES, Array, halves
+from lstm_kernels.plans.shares import share_of
 
 UNITS = 16  # of a tile
 GROUP = 128  # threads of a warpgroup
@@ -108,7 +109,7 @@ class WarpgroupPlan:
     def _bytes(self, ring: int) -> int:
         rest = (self.fragments - self.held) * 2048 * self.warpgroups
         sums = self.cells * self.warpgroups * GROUP * 16 if self.slices > 1 else 0
-        return rest + ring * (self.slot + 16) + self.tiles * self.packet + sums + 16
+        return rest + ring * (self.slot + 16) + self.tiles * self.packet + sums + 32
 
     @property
     def cells(self) -> int:
@@ -171,13 +172,18 @@ class WarpgroupPlan:
         n, in_registers = self.sequences, self.held / self.fragments
         there = max(n / 2, 16 + n / 4)  # cycles, with weights from shared memory
         product = products * (in_registers * max(n / 2, 12) + (1 - in_registers) * there) / 1800
-        load = self.producers * self.packet / 55e3
-        chunk = max(product, load) + 0.3 + 0.1 * self.cells
-        return max(self.chunks(share) * chunk, chunk + 1.8)
+        load = self.producers * self.packet / 55.7e3
+        chunk = max(product, load) + 0.39 + 0.108 * self.cells
+        return max(self.chunks(share) * chunk, chunk + 1.94)
 
 
 def candidates(
-    hidden: int, batch: int, split: bool, storage: str, device: Mapping[str, int]
+    hidden: int,
+    batch: int,
+    split: bool,
+    storage: str,
+    device: Mapping[str, int],
+    directions: int = 1,
 ) -> dict[WarpgroupPlan, float]:
     """Plans that can hold the layer, with what each may take."""
     found: dict[WarpgroupPlan, float] = {}
@@ -197,12 +203,12 @@ def candidates(
         fit = device["multiprocessors"] // blocks
         if not fit:
             continue
-        share = -(-batch // fit)
+        share, launches = share_of(batch, fit, directions, False)
         turns = -(-share // sequences)
         if turns > 1 and turns * sequences >= 2 * share:
             continue
         sizes = (blocks, tiles, slices, sequences, turns)
         plan = WarpgroupPlan(*sizes, split, storage, device["shared_bytes"], steps)
         if plan.fits:
-            found[plan] = plan.guess(share)
+            found[plan] = plan.guess(share) * launches
     return found

@@ -13,9 +13,9 @@ class GpuProduct {
 public:
     // `way` is the precision that cuBLAS multiplies in, "tiles" (input_tiles.cu) or "vectors" (input_vectors.cu);
     // `code` is that file's machine code. x and W_ih are stored in `storage`, except that tiles want high and low halves.
-    GpuProduct(const Device& device, const char* code, const Shape& shape, const std::string& storage, const std::string& way,
-                 const std::string& about)
-        : device_(device), about_(about), width_(shape.input), columns_(4 * shape.hidden),
+    GpuProduct(const Device& device, const char* code, int width, int columns, const std::string& storage, const std::string& way,
+               const std::string& about)
+        : device_(device), about_(about), width_(width), columns_(columns),
           type_(storage == "fp32" ? CUDA_R_32F : storage == "fp16" ? CUDA_R_16F : CUDA_R_16BF),
           in_(way == "tf32" ? Cublas::IN_TF32 : Cublas::IN_FP32),
           most_(way == "tiles" ? HIGHEST * TILE : way == "vectors" ? HIGHEST * VECTOR_ROWS : INT32_MAX) {
@@ -39,17 +39,17 @@ public:
     size_t scratch(size_t rows) const { return tiles_ ? halves(std::min(rows, most_)).end : 0; }
 
     // The product of `rows` vectors, of no more than a grid can be high at a time. `factor` undoes the scale of W_ih in tiles;
-    // `blas` is for cuBLAS.
-    void queue(const void* x, const Buffer& weights, float factor, void* out, int rows, void* scratch, cudaStream_t stream,
+    // `bytes` are those of the weights; `blas` is for cuBLAS.
+    void queue(const void* x, const void* weights, size_t bytes, float factor, void* out, int rows, void* scratch, cudaStream_t stream,
                Cublas::Handle blas) const {
         const size_t element = type_ == CUDA_R_32F ? 4 : 2;
         for (size_t first = 0; first < size_t(rows); first += most_) {
             const void* const from = static_cast<const char*>(x) + first * width_ * element;
             void* const to = static_cast<float*>(out) + first * columns_;
             const int count = int(std::min(rows - first, most_));
-            if (tiles_) in_tiles(from, weights, factor, to, count, static_cast<char*>(scratch), stream);
-            else if (vectors_) in_vectors(from, weights.get(), to, count, stream);
-            else in_cublas(from, weights.get(), to, count, blas);
+            if (tiles_) in_tiles(from, weights, bytes, factor, to, count, static_cast<char*>(scratch), stream);
+            else if (vectors_) in_vectors(from, weights, to, count, stream);
+            else in_cublas(from, weights, to, count, blas);
         }
     }
 
@@ -72,11 +72,11 @@ private:
         return {0, half, 2 * half, 2 * half + whole(4 * rows)};
     }
 
-    void in_tiles(const void* x, const Buffer& weights, float factor, void* out, int rows, char* scratch, cudaStream_t stream) const {
+    void in_tiles(const void* x, const void* weights, size_t bytes, float factor, void* out, int rows, char* scratch, cudaStream_t stream) const {
         const Halves at = halves(rows);
         void *high = scratch + at.high, *low = scratch + at.low, *factors = scratch + at.factors;
         int width = width_, columns = columns_, depth = padded();
-        char *w_high = static_cast<char*>(weights.get()), *w_low = w_high + weights.get_deleter().bytes / 2;
+        const char *w_high = static_cast<const char*>(weights), *w_low = w_high + bytes / 2;
         int together = rows < FEW_ROWS;  // a block splits a row, instead of a warp
         void* to_split[] = {&x, &high, &low, &factors, &rows, &width, &depth, &together};
         start(*split_, {unsigned(together ? rows : (rows + 7) / 8), 1, 1}, TILE_THREADS, 0, to_split, stream);

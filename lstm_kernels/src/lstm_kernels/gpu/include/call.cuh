@@ -1,67 +1,83 @@
-// What all kernel families share: what a kernel is called with, numbers as they are stored, gates, and waits that end.
-//
-// STORAGE comes with -D: what h0, c0 and the outputs are stored in.
+// What all kernel families share: what a kernel is called with, gates, and waits that end.
 
-#define FP32 0
-#define FP16 1
-#define BF16 2
+#include "numbers.cuh"
 
-#if STORAGE == FP32
-typedef float Stored;
-#else
-typedef unsigned short Stored;
-#endif
-
+// A row is what one sequence has at one timestep.
 struct Call {
-    const uint4* weights;     // of W_hh: [block][fragment][thread]
-    const float4* projected;  // W_ih x: [timestep][sequence][unit] of i, f, g, o
-    const float4* bias;       // [unit]
-    const Stored *h0, *c0;
-    Stored *y, *h_last, *c_last;
+    const uint4* weights;     // of W_hh: [direction][block][fragment][thread]
+    const float4* projected;  // W_ih x: [row][direction][unit] of i, f, g, o
+    const float4* bias;       // [direction][unit]
+    const Stored *h0, *c0;    // [direction][sequence][unit]; null: zeros
+    Stored *y, *h_last, *c_last;  // y: [row][direction][unit]
     unsigned* exchange;  // h on its way through L2, where a family has it go there
     unsigned* late;      // set when a wait took too long: outputs that depend on it are NaN
-    float scale;         // takes the weights' scale out of a sum
+    const int* lengths;  // timesteps of each sequence; null: all have all
+    const int* rows;     // the row of the first sequence at each timestep; null: rows are [timestep][sequence]
+    float scales[2];     // of each direction: takes the weights' scale out of a sum
     int hidden, batch, timesteps;
-    int share;  // sequences per team
+    int share;       // sequences per team
+    int directions;  // of a row
+    int direction;   // of the first team
 };
 
-// --- numbers
+extern __shared__ __align__(128) unsigned char shared[];
 
-__device__ __forceinline__ unsigned rounded(float x) {  // to the 16 bits of an operand
-    unsigned short r;
-#if STORAGE == BF16
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
-#else
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
-#endif
-    return r;
-}
+// A team of BLOCKS blocks: its sequences, which it reads in one direction.
+struct Team {
+    int number, direction;
+    int first, share;  // sequences
+    int timesteps;     // until the last of them has ended
 
-__device__ __forceinline__ float widened(unsigned x) {
-    float r;
-#if STORAGE == BF16
-    r = __uint_as_float(x << 16);
-#else
-    asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"((unsigned short)x));
-#endif
-    return r;
-}
+    static constexpr int BYTES = 16;
 
-__device__ __forceinline__ float loaded(const Stored* p) {
-#if STORAGE == FP32
-    return *p;
-#else
-    return widened(*p);
-#endif
-}
+    // Out of shared memory, where `keep` has put it: a product leaves no registers for what it does not need.
+    __device__ __forceinline__ static Team kept(int at) {
+        Team team;
+        asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(team.direction), "=r"(team.first), "=r"(team.share), "=r"(team.timesteps)
+                     : "r"((unsigned)__cvta_generic_to_shared(shared) + at));
+        return team;
+    }
+    __device__ __forceinline__ void keep(int at) const {
+        if (threadIdx.x == 0) *reinterpret_cast<int4*>(shared + at) = make_int4(direction, first, share, timesteps);
+    }
 
-__device__ __forceinline__ void stored(Stored* p, float x) {
-#if STORAGE == FP32
-    *p = x;
-#else
-    *p = rounded(x);
-#endif
-}
+    Team() = default;
+    __device__ __forceinline__ explicit Team(const Call& call) : number(blockIdx.x / BLOCKS) {
+        const int each = (call.batch + call.share - 1) / call.share;  // teams of a direction
+        direction = call.direction + number / each;
+        first = number % each * call.share;
+        share = min(call.share, call.batch - first);
+        timesteps = call.timesteps;
+        if (call.lengths) {
+            timesteps = 0;
+            for (int i = threadIdx.x % 32; i < share; i += 32) timesteps = max(timesteps, call.lengths[first + i]);
+            for (int lanes = 16; lanes; lanes /= 2) timesteps = max(timesteps, __shfl_xor_sync(0xFFFFFFFF, timesteps, lanes));
+        }
+    }
+
+    __device__ __forceinline__ int length(const Call& call, int sequence) const {
+        return call.lengths ? __ldg(call.lengths + first + sequence) : call.timesteps;
+    }
+
+    // Where in `projected` and y the units of a step begin. A sequence that has ended stays at its last row.
+    __device__ __forceinline__ size_t at_step(const Call& call, int t, int sequence) const {
+        if (call.lengths || direction) {
+            const int last = length(call, sequence) - 1;
+            t = min(t, last);
+            if (direction) t = last - t;
+        }
+        const int row = (call.rows ? __ldg(call.rows + t) : t * call.batch) + first + sequence;
+        return (size_t)(unsigned)(row * call.directions + direction) * (unsigned)call.hidden;
+    }
+
+    // Where in states the units of a sequence begin.
+    __device__ __forceinline__ size_t at_state(const Call& call, int sequence) const {
+        return (size_t)(unsigned)(direction * call.batch + first + sequence) * (unsigned)call.hidden;
+    }
+};
+
+// --- gates
 
 #if STORAGE == FP32
 __device__ __forceinline__ float sigmoid(float x) {

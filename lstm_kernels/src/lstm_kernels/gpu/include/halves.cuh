@@ -19,13 +19,13 @@ __device__ __forceinline__ unsigned joined(unsigned first, unsigned second, bool
     return low ? __byte_perm(first, second, 0x7632) : __byte_perm(first, second, 0x5410);
 }
 
-// The words of h0 for one octet and sequence: high (or low) halves of units 2i and 2i + 1.
-__device__ __forceinline__ uint4 initial(const Call& call, int octet, int sequence, bool low) {
+// The words of h0 for one octet of the sequence whose units begin at `from`: high (or low) halves of units 2i and 2i + 1.
+__device__ __forceinline__ uint4 initial(const Call& call, size_t from, int octet, bool low) {
     unsigned v[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
         const int unit = octet * 8 + i;
-        v[i] = unit < call.hidden ? halves(loaded(call.h0 + (size_t)sequence * call.hidden + unit)) : 0;
+        v[i] = call.h0 && unit < call.hidden ? halves(loaded(call.h0 + from + unit)) : 0;
     }
     return make_uint4(joined(v[0], v[1], low), joined(v[2], v[3], low), joined(v[4], v[5], low), joined(v[6], v[7], low));
 }

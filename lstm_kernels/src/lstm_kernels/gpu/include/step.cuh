@@ -35,7 +35,8 @@ constexpr int WORKERS = SLICES < SEQUENCES / 4 ? SLICES : SEQUENCES / 4;  // sli
 constexpr int LANES = GROUPS * WORKERS * 32;
 constexpr int AHEAD = SEQUENCES == 8 ? 4 : 2;  // inputs of the cells that are held or on their way
 constexpr int INPUT_BYTES = AHEAD * PASSES * LANES * 16;
-constexpr int STEP_BYTES = WEIGHT_BYTES + SUM_BUFFERS * SUMS * 16 + INPUT_BYTES;  // of shared memory, before cells and h
+constexpr int TEAM_AT = WEIGHT_BYTES + SUM_BUFFERS * SUMS * 16 + INPUT_BYTES;
+constexpr int STEP_BYTES = TEAM_AT + Team::BYTES;  // of shared memory, before cells and h
 
 static_assert(K % (32 * SLICES) == 0 && K / 8 >= OWNED && HELD <= FRAGMENTS && (GROUPS < 16 || SLICES == 1), "impossible sizes");
 
@@ -63,12 +64,10 @@ __device__ __forceinline__ void mma(float (&sum)[4], const uint4& a, unsigned b0
 struct Place {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int group = warp / SLICES, slice = warp % SLICES;
-    int rank, team;     // of its block
-    int first, share;   // the team's sequences
-    __device__ Place(const Call& call) : rank(blockIdx.x % BLOCKS), team(blockIdx.x / BLOCKS) {
-        first = team * call.share;
-        share = min(call.share, call.batch - first);
-    }
+    int rank = blockIdx.x % BLOCKS;  // of its block in the team
+    int share;                       // the team's sequences
+    __device__ explicit Place(const Team& team) : share(team.share) {}
+    __device__ static Team team() { return Team::kept(TEAM_AT); }
     __device__ int chunks() const { return (share + SEQUENCES - 1) / SEQUENCES; }
     __device__ int here(int chunk) const { return min(SEQUENCES, share - chunk * SEQUENCES); }  // sequences
     __device__ int octet() const { return rank * GROUPS + group; }
@@ -79,8 +78,10 @@ struct Place {
 // One layer, all timesteps. Exchange brings h: `start`, `receive` (its address in shared memory), `poison` (added to sums:
 // NaN if what was received is not h), `send`, `finish`.
 template <typename Exchange>
-__device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
-    const Place at(call);
+__device__ __forceinline__ void layer(const Call& call) {
+    const Team team(call);
+    const Place at(team);
+    team.keep(TEAM_AT);
     const int chunks = at.chunks(), tid = threadIdx.x;
     uint4* rest = reinterpret_cast<uint4*>(shared);
     float4* sums = reinterpret_cast<float4*>(shared + WEIGHT_BYTES);
@@ -89,7 +90,7 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
     unsigned char* h_space = shared + STEP_BYTES + chunks * PASSES * LANES * 4;
 
     uint4 held[HELD ? HELD : 1];
-    const uint4* weights = call.weights + (size_t)at.rank * FRAGMENTS * THREADS + tid;
+    const uint4* weights = call.weights + (size_t)(team.direction * BLOCKS + at.rank) * FRAGMENTS * THREADS + tid;
 #pragma unroll
     for (int f = 0; f < FRAGMENTS; ++f) {
         if (f < HELD) held[f] = weights[f * THREADS];
@@ -97,32 +98,29 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
     }
     const int unit = at.unit();
     const bool exists = unit < call.hidden;
-    const float4 nothing = make_float4(0, 0, 0, 0), bias = exists ? call.bias[unit] : nothing;
+    const float4 nothing = make_float4(0, 0, 0, 0), bias = exists ? call.bias[team.direction * call.hidden + unit] : nothing;
 
-    Exchange exchange(call, at, h_space);
+    Exchange exchange(call, team, at, h_space);
     const bool worker = at.slice < WORKERS;
     const int lane = (at.group * WORKERS + at.slice) * 32 + at.lane;
     const auto kept = [&](int chunk, int pass) -> float& { return cells[(chunk * PASSES + pass) * LANES + lane]; };
-    const auto index = [&](int chunk, int pass) {  // of a cell in [sequence][unit]
-        return (size_t)(at.first + chunk * SEQUENCES + at.sequence(pass)) * call.hidden + unit;
-    };
+    const auto sequence_of = [&](int chunk, int pass) { return chunk * SEQUENCES + at.sequence(pass); };
     const auto works = [&](int chunk, int pass) { return exists && at.sequence(pass) < at.here(chunk); };
     for (int chunk = 0; worker && chunk < chunks; ++chunk)
 #pragma unroll
         for (int pass = 0; pass < PASSES; ++pass)
-            kept(chunk, pass) = works(chunk, pass) ? loaded(call.c0 + index(chunk, pass)) : 0.0f;
-    exchange.start();
+            kept(chunk, pass) = call.c0 && works(chunk, pass) ? loaded(call.c0 + team.at_state(call, sequence_of(chunk, pass)) + unit) : 0.0f;
+    exchange.start(team);
 
     // The inputs of cells are asked for some chunks ahead, each by the lane that will need it.
-    const size_t state = (size_t)call.batch * call.hidden;
     int next_t = 0, next_chunk = 0, next_slot = 0;
     const auto fetch = [&] {
-        if (worker && next_t < call.timesteps) {
+        if (const Team reads = at.team(); worker && next_t < reads.timesteps) {
 #pragma unroll
             for (int pass = 0; pass < PASSES; ++pass)
                 if (works(next_chunk, pass)) {
                     const unsigned to = (unsigned)__cvta_generic_to_shared(inputs + (next_slot * PASSES + pass) * LANES + lane);
-                    const float4* from = call.projected + next_t * state + index(next_chunk, pass);
+                    const float4* from = call.projected + reads.at_step(call, next_t, sequence_of(next_chunk, pass)) + unit;
                     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
                 }
         }
@@ -134,7 +132,7 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
     for (int i = 1; i < AHEAD; ++i) fetch();
 
     int turn = 0, slot = 0;
-    for (int t = 0; t < call.timesteps; ++t) {
+    for (int t = 0; t < at.team().timesteps; ++t) {
 #pragma unroll 1
         for (int chunk = 0; chunk < chunks; ++chunk, turn ^= 1, slot = (slot + 1) % AHEAD) {
             fetch();
@@ -203,7 +201,8 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
             }
             group_barrier(at.group);
 
-            const bool last = t + 1 == call.timesteps;
+            const Team writes = at.team();
+            const bool last = t + 1 == writes.timesteps;
 #pragma unroll
             for (int pass = 0; pass < PASSES; ++pass) {
                 if ((pass * SLICES + at.slice) * 4 >= at.here(chunk)) break;  // the whole warp is beyond the end
@@ -215,18 +214,20 @@ __device__ __forceinline__ void layer(const Call& call, unsigned char* shared) {
                     gates.x += part.x, gates.y += part.y, gates.z += part.z, gates.w += part.w;
                 }
                 float c = before[pass];
-                const float out = cell(gates, call.scale, input[pass], bias, c);
+                const float out = cell(gates, call.scales[writes.direction], input[pass], bias, c);
                 kept(chunk, pass) = c;
                 if (!last) {  // even lanes have the word of two units' high halves, odd ones that of the low
                     const unsigned v = halves(out), other = __shfl_xor_sync(0xFFFFFFFF, v, 1);
                     const bool odd = at.lane & 1;
                     exchange.send(t, chunk, sequence, joined(odd ? other : v, odd ? v : other, SPLIT && odd));
                 }
-                if (works(chunk, pass)) {
-                    stored(call.y + t * state + index(chunk, pass), out);
-                    if (last) {
-                        stored(call.h_last + index(chunk, pass), out);
-                        stored(call.c_last + index(chunk, pass), c);
+                const int which = sequence_of(chunk, pass);
+                const int length = works(chunk, pass) ? writes.length(call, which) : 0;
+                if (t < length) {
+                    stored(call.y + writes.at_step(call, t, which) + unit, out);
+                    if (t + 1 == length) {
+                        stored(call.h_last + writes.at_state(call, which) + unit, out);
+                        stored(call.c_last + writes.at_state(call, which) + unit, c);
                     }
                 }
             }
