@@ -499,21 +499,23 @@ def vector_sums(packed, plan, h):
 
 def test_lanes_of_the_vector_family_end_with_a_gate_each():
     for hidden in (1, 5, 40, 100, 333):
-        plans = vector.candidates(hidden, 1, "fp32", H200)
+        plans = vector.candidates(hidden, 1, False, "fp32", H200)
         assert_every_weight_is_there_once(hidden, plans, vector_sums, 1e-12)
 
 
 def test_the_vector_family_takes_few_sequences_up_to_1024_units():
     for hidden, batch in itertools.product((1, 128, 513, 1000, 1024), (1, 4)):
-        found = vector.candidates(hidden, batch, "fp32", H200)
+        found = vector.candidates(hidden, batch, False, "fp32", H200)
         assert found, hidden
         for plan in found:
             assert plan.threads <= 1024
             assert plan.blocks * plan.groups * 8 >= hidden
             assert plan.columns >= plan.blocks * plan.groups * 8
             assert plan.shared_bytes(batch) <= plan.room
-    assert not vector.candidates(1024, 5, "fp32", H200)
-    assert all(not p.cluster or p.blocks == 1 for p in vector.candidates(256, 1, "fp32", A100))
+    assert not vector.candidates(1024, 5, False, "fp32", H200)
+    assert all(
+        not p.cluster or p.blocks == 1 for p in vector.candidates(256, 1, False, "fp32", A100)
+    )
 
 
 @pytest.mark.parametrize(
@@ -527,7 +529,7 @@ def test_the_vector_family_takes_few_sequences_up_to_1024_units():
     ],
 )
 def test_vector_kernels_compile_without_spilling(architecture, device, hidden, exchange, storage):
-    found = vector.candidates(hidden, 1, storage, device)
+    found = vector.candidates(hidden, 1, False, storage, device)
     plan = min((p for p in found if p.exchange == exchange), key=lambda p: found[p])
     nvcc = compiler(architecture)
     code, log = nvcc.compile("vector.cu", plan.constants)

@@ -1,9 +1,10 @@
 """Which plans our own kernels have for a layer, the likeliest to be fast first.
 
 A plan is right for any shape whose layer it can hold; which of several is fast is measured
-(`layer.py`). A family is a file with a class of plans and `candidates`. A plan says what its
-kernel is compiled with (`source`, `constants`), how it is launched (`cluster`, `blocks`, `threads`
-and memory) and how it takes a batch (`sequences`, `chunks`); it can `pack` the weights and `guess`.
+(`layer.py`). A family is a file with a class of plans and `candidates`, and stands in `FAMILIES`.
+A plan says what its kernel is compiled with (`source`, `constants`), how it is launched (`cluster`,
+`blocks`, `threads` and memory) and how it takes a batch (`sequences`, `chunks`); it can `pack` the
+weights and `guess`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from lstm_kernels.plans.vector import VectorPlan
 from lstm_kernels.plans.warpgroup import WarpgroupPlan
 
 Plan = TensorPlan | VectorPlan | WarpgroupPlan
+FAMILIES = ((vector,), (tensor, warpgroup))  # without tensor cores, and with: tried in turns
 H0_MOST = 2.0**15  # above it a half of h0 is infinite
 
 
@@ -26,12 +28,13 @@ def candidates(
     hidden: int, batch: int, split: bool, storage: str, device: Mapping[str, int]
 ) -> list[Plan]:
     """Plans that can hold the layer: with vectors, with tensor cores, and so on in turns."""
-    vectors = vector.candidates(hidden, batch, storage, device)
-    tensors: dict[Any, float] = {
-        **tensor.candidates(hidden, batch, split, storage, device),
-        **warpgroup.candidates(hidden, batch, split, storage, device),
-    }
-    turns = itertools.zip_longest(_ordered(vectors), _ordered(tensors))
+    columns = []
+    for families in FAMILIES:
+        plans: dict[Any, float] = {}
+        for family in families:
+            plans |= family.candidates(hidden, batch, split, storage, device)
+        columns.append(_ordered(plans))
+    turns = itertools.zip_longest(*columns)
     return [plan for turn in turns for plan in turn if plan is not None]
 
 
