@@ -25,7 +25,7 @@ from lstm_kernels import Unsupported, halves, layer
 from lstm_kernels.compiler import HEADERS, SOURCES, Compiler, slowed
 from lstm_kernels.halves import narrow, widen
 from lstm_kernels.libraries import nvrtc
-from lstm_kernels.plans import candidates, tensor, vector
+from lstm_kernels.plans import candidates, shares, tensor, vector
 
 native = built_native()
 
@@ -300,57 +300,135 @@ def test_x_and_y_are_copied_in_a_call_if_they_lie_in_host_memory(library, fake, 
     lstm.release()
 
 
-def test_a_caller_brings_arrays_scratch_and_stream(library, fake):
-    lstm = built(library, cluster=False, blocks=9, share=4, exchange_bytes=640)
-    *_, w_ih, _, b_ih, b_hh = problem(5, 3, 4, 6, 1)
-    load(lstm)
-    workspace = 32 << 20
-    for timesteps in (6, 1, 9):  # its own are 6
-        x, h0, c0, *_ = problem(5, 3, 4, timesteps, timesteps)
-        y, h, c = np.empty((timesteps, 4, 5), np.float32), np.empty_like(h0), np.empty_like(c0)
-        scratch = np.full(lstm.scratch(timesteps), 255, np.uint8)
-        late = np.zeros(1, np.int32)
-        arrays = [one.ctypes.data for one in (x, h0, c0, y, h, c, scratch, late)]
-        lstm.run(timesteps, *arrays, 0)
-        assert np.abs(y - x @ w_ih[:5].T - (b_ih + b_hh)[:5]).max() < 1e-5
+# --- stacks of layers, in the memory of a caller
+
+
+def weights_of(directions, width, seed):
+    """One layer: w_ih, w_hh, b_ih and b_hh of each direction."""
+    made = (problem(5, width, 1, 1, seed + d) for d in range(directions))
+    return [one[3:] for one in made]
+
+
+def address(array):
+    return 0 if array is None else array.ctypes.data
+
+
+class Caller:
+    """A stack of 5 units with weights in NumPy's memory, and what the fake makes of a call."""
+
+    def __init__(self, library, layers=1, directions=1, few_rows=0, **changes):
+        wide = 5 * directions
+        self.cells = [weights_of(directions, wide if i else 3, 10 * i) for i in range(layers)]
+        together, self.keep, given = halves.gates_together, [], []
+        for cell in self.cells:
+            w_ih = np.concatenate([together(w_ih) for w_ih, *_ in cell])
+            bias = np.concatenate([together(b_ih + b_hh) for *_, b_ih, b_hh in cell])
+            arrays = w_ih, np.zeros(16, np.uint16), bias
+            self.keep.append(arrays)
+            at = [array.ctypes.data for array in arrays]
+            one = (ctypes.c_float * 2)(1.0, 1.0)
+            given.append(native.LayerWeights(at[0], *at, w_ih.nbytes, one, 1.0))
+        self.directions, self.layers, self.exchange = directions, layers, 640
+        how = launch(cluster=False, blocks=9, **changes)
+        sizes = 3, 5, layers, directions
+        code = (b"code",) * 3
+        self.stack = native.GpuStack(
+            [library] * 3, sizes, code, "fp32", "fp32", few_rows, how, given
+        )
+
+    def run(self, x, states=(None, None), share=4, together=1, lengths=None, late=None, batch=4):
+        """y, h, c and the scratch of a call on x, which is (rows, 3)."""
+        timesteps = max(lengths) if lengths is not None else len(x) // batch
+        sizes = first = None
+        if lengths is not None:
+            sizes = np.asarray(lengths, np.int32)
+            each = [sum(length > t for length in lengths) for t in range(timesteps)]
+            first = np.concatenate([[0], np.cumsum(each)[:-1]]).astype(np.int32)
+        y = np.full((len(x), 5 * self.directions), np.nan, np.float32)
+        h, c = np.empty((2, self.layers * self.directions, batch, 5), np.float32)
+        scratch = np.full(self.stack.scratch(len(x), self.exchange), 255, np.uint8)
+        late = np.zeros(1, np.int32) if late is None else late
+        arrays = (x, *states, y, h, c, scratch, late, sizes, first)
+        how = batch, timesteps, len(x), share, 1000, self.exchange, together
+        self.stack.run(*how, *map(address, arrays), 0, 1)
+        return y, h, c, scratch
+
+    def expected(self, x):
+        for cell in self.cells:
+            x = np.concatenate([x @ w[:5].T + (bi + bh)[:5] for w, _, bi, bh in cell], axis=-1)
+        return x
+
+
+@pytest.mark.parametrize("few_rows", [0, 1000])
+@pytest.mark.parametrize(("layers", "directions"), [(1, 1), (1, 2), (3, 1), (4, 2)])
+def test_a_caller_brings_arrays_scratch_and_stream(library, fake, layers, directions, few_rows):
+    caller = Caller(library, layers, directions, few_rows)
+    random = np.random.default_rng(1)
+    workspace = 0 if few_rows else 32 << 20
+    for timesteps in (6, 1, 9):
+        x = random.standard_normal((timesteps * 4, 3)).astype(np.float32)
+        h0, c0 = random.standard_normal((2, layers * directions, 4, 5)).astype(np.float32)
+        y, h, c, scratch = caller.run(x, (h0, c0))
+        assert np.abs(y - caller.expected(x)).max() < 1e-5
         assert (h == h0).all()
         assert (c == c0).all()
-        assert not scratch[-workspace - 640 - 128 : -workspace - 128].any()  # no turn of old
-        assert (scratch[-workspace:] == 255).all()  # cuBLAS's
+        assert (scratch[len(scratch) - workspace :] == 255).all(), "cuBLAS's"
         streams = (ctypes.c_void_p * 2)(1, 1)
         fake.fake_last_streams(streams)
-        assert list(streams) == [None, None]
-    lstm.forward()  # its own arrays and stream are as they were
-    fake.fake_last_streams(streams)
-    assert None not in list(streams)
-    lstm.release()
+        assert list(streams)[few_rows > 0 :] == [None, None][few_rows > 0 :]
+        _, h, c, _ = caller.run(x)
+        assert not h.any()
+        assert not c.any(), "without states they are zeros"
+    del caller
+
+
+def test_lengths_say_where_sequences_end(library, fake):
+    caller = Caller(library, 2, 2)
+    for lengths in ((6, 3, 3, 1), (2, 2, 2, 2)):
+        x = np.random.default_rng(2).standard_normal((sum(lengths), 3)).astype(np.float32)
+        y, *_ = caller.run(x, lengths=lengths)
+        assert np.abs(y - caller.expected(x)).max() < 1e-5
+    del caller
+
+
+def test_directions_run_side_by_side_or_one_after_another(library, fake):
+    caller, x = Caller(library, 1, 2), np.ones((24, 3), np.float32)
+    for together, blocks in ((1, 2 * 2 * 9), (0, 2 * 9)):
+        y, *_ = caller.run(x, share=2, together=together)
+        assert np.abs(y - caller.expected(x)).max() < 1e-5
+        seen = (ctypes.c_uint * 5)()
+        fake.fake_last_launch(seen)
+        assert seen[0] == blocks, "a team has nine, and half of the batch"
+    del caller
+
+
+def test_the_exchange_is_cleared_unless_a_like_call_has_left_it(library, fake):
+    caller, x = Caller(library), np.ones((24, 3), np.float32)
+    *_, scratch = caller.run(x)
+    assert (np.lib.stride_tricks.sliding_window_view(scratch, 640) == 0).all(axis=1).any()
+    del caller
 
 
 def test_a_caller_has_a_flag_of_his_own(library, fake):
-    lstm = built(library)
-    load(lstm)
+    caller, late = Caller(library), np.zeros(1, np.int32)
     fake.fake_set_late(1)
-    arrays = [np.zeros(6 * 4 * 5, np.float32) for _ in range(6)]
-    scratch, late = np.zeros(lstm.scratch(6), np.uint8), np.zeros(1, np.int32)
-    lstm.run(6, *(one.ctypes.data for one in (*arrays, scratch, late)), 0)
+    caller.run(np.ones((24, 3), np.float32), late=late)
     assert late[0] == 1
-    lstm.wait()  # the layer's own says nothing
     with pytest.raises(ValueError, match="timesteps"):
-        lstm.scratch(0)
-    lstm.release()
+        caller.stack.scratch(0, 0)
+    with pytest.raises(Unsupported, match="vectors"):
+        caller.stack.scratch(2**31, 0)
+    del caller
 
 
 @pytest.mark.parametrize(("way", "rows_of_a_block"), [("tiles", 128), ("vectors", 16)])
 def test_rows_beyond_the_height_of_a_grid_are_multiplied_too(library, fake, way, rows_of_a_block):
-    lstm = built(library, sizes=(1, 1, 1, 1), projection=way)
-    one = np.ones((1, 1), np.float32)
-    lstm.load(one, one, one, np.ones((4, 1), np.float32), one, np.ones(4, np.float32), 1.0, 1.0)
     timesteps = 65535 * rows_of_a_block + 3
-    x, y = np.arange(timesteps, dtype=np.float32), np.empty(timesteps, np.float32)
-    scratch, late = np.empty(lstm.scratch(timesteps), np.uint8), np.zeros(1, np.int32)
-    arrays = x, one, one, y, one.copy(), one.copy(), scratch, late
-    lstm.run(timesteps, *(each.ctypes.data for each in arrays), 0)
-    assert (y == x + 1).all()  # what the fake makes of it
+    lstm = built(library, sizes=(1, 1, 1, timesteps), projection=way)
+    one, x = np.ones((1, 1), np.float32), np.arange(timesteps, dtype=np.float32)[:, None, None]
+    lstm.load(x, one, one, np.ones((4, 1), np.float32), one, np.ones(4, np.float32), 1.0, 1.0)
+    lstm.forward()
+    assert (lstm.outputs()[0] == x + 1).all()  # what the fake makes of it
     lstm.release()
 
 
@@ -471,10 +549,19 @@ def test_all_headers_are_handed_to_the_compiler():
 # --- vectors
 
 
-def test_vectors_and_tensor_cores_are_tried_in_turns():
-    families = [plan.family == "vector" for plan in candidates(512, 1, True, "fp32", H200)[:6]]
-    assert families == [True, False] * 3
+def test_few_sequences_are_for_vectors_and_many_for_tensor_cores():
+    assert candidates(512, 1, True, "fp32", H200)[0].family == "vector"
     assert not any(plan.family == "vector" for plan in candidates(512, 5, True, "fp32", H200))
+
+
+def test_two_directions_share_the_gpu_where_teams_of_both_fit():
+    def shared(fit, directions, queues=False):
+        return shares.share_of(10, fit, directions, queues)
+
+    assert shared(4, 1) == (3, 1), "sequences of a team, and launches"
+    assert shared(4, 2) == (5, 1)
+    assert shared(1, 2) == (10, 2)
+    assert shared(1, 2, queues=True) == (10, 1), "a cluster waits for another"
 
 
 def vector_sums(packed, plan, h):
@@ -499,21 +586,23 @@ def vector_sums(packed, plan, h):
 
 def test_lanes_of_the_vector_family_end_with_a_gate_each():
     for hidden in (1, 5, 40, 100, 333):
-        plans = vector.candidates(hidden, 1, "fp32", H200)
+        plans = vector.candidates(hidden, 1, False, "fp32", H200)
         assert_every_weight_is_there_once(hidden, plans, vector_sums, 1e-12)
 
 
 def test_the_vector_family_takes_few_sequences_up_to_1024_units():
     for hidden, batch in itertools.product((1, 128, 513, 1000, 1024), (1, 4)):
-        found = vector.candidates(hidden, batch, "fp32", H200)
+        found = vector.candidates(hidden, batch, False, "fp32", H200)
         assert found, hidden
         for plan in found:
             assert plan.threads <= 1024
             assert plan.blocks * plan.groups * 8 >= hidden
             assert plan.columns >= plan.blocks * plan.groups * 8
             assert plan.shared_bytes(batch) <= plan.room
-    assert not vector.candidates(1024, 5, "fp32", H200)
-    assert all(not p.cluster or p.blocks == 1 for p in vector.candidates(256, 1, "fp32", A100))
+    assert not vector.candidates(1024, 5, False, "fp32", H200)
+    assert all(
+        not p.cluster or p.blocks == 1 for p in vector.candidates(256, 1, False, "fp32", A100)
+    )
 
 
 @pytest.mark.parametrize(
@@ -527,7 +616,7 @@ def test_the_vector_family_takes_few_sequences_up_to_1024_units():
     ],
 )
 def test_vector_kernels_compile_without_spilling(architecture, device, hidden, exchange, storage):
-    found = vector.candidates(hidden, 1, storage, device)
+    found = vector.candidates(hidden, 1, False, storage, device)
     plan = min((p for p in found if p.exchange == exchange), key=lambda p: found[p])
     nvcc = compiler(architecture)
     code, log = nvcc.compile("vector.cu", plan.constants)

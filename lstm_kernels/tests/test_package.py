@@ -59,7 +59,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 def test_the_sources_that_are_compiled_at_first_use_are_installed():
     found = {path.relative_to(PACKAGE / "gpu").as_posix() for path in PACKAGE.rglob("*.cu*")}
     families = ("vector", "cluster", "whole_gpu", "warpgroup", "input_tiles", "input_vectors")
-    headers = ("call", "halves", "step", "wgmma")
+    headers = ("numbers", "call", "halves", "step", "wgmma")
     assert found == {f"{n}.cu" for n in families} | {f"include/{n}.cuh" for n in headers}
 
 

@@ -27,7 +27,7 @@ FILES = {name: (EXAMPLE / name).read_text() for name in ("rows.py", "session.py"
 def add_to(folder):
     """Lay the example down as a new folder beside the other frameworks."""
     place = folder / "numpy"
-    place.mkdir(parents=True)
+    place.mkdir(parents=True, exist_ok=True)  # NumPy may be there by now
     for name, text in {"__init__.py": "", **FILES}.items():
         (place / name).write_text(text)
     return place

@@ -38,7 +38,8 @@ OTHER = "another interpreter is named by --python pytorch=PATH"
     "rows",
     metavar="A,B",
     default="",
-    help="Measure these, beside PyTorch's; default: all installed rows of the same accuracy.",
+    help="Measure these, beside PyTorch's, and with --replace lstm_kernels'; default: all"
+    " installed rows of the same accuracy.",
 )
 @options.device
 @options.threads
@@ -80,7 +81,7 @@ def model(target: str, form: str | None, output: str | None, **given: Any) -> in
         answer = _examined(target, settings, pythons, sampling, given["replace"])
     layers = [Layer(**each) for each in answer.pop("layers")]
     file = Path(f"{Path(target.rpartition(':')[0]).stem}-layers.yaml")
-    data = gains.grid(target, layers, settings, pythons, rows)
+    data = gains.grid(target, layers, settings, pythons, rows, given["replace"])
     measured, code = None, DONE
     for layer in layers:
         if layer.calls and layer.name not in data["workloads"]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from lstm_bench.analysis.choice import rank
 from lstm_bench.analysis.noise import METRICS, floor_at
 from lstm_bench.analysis.results import REFERENCES, Run
 from lstm_bench.analysis.summary import accuracy
@@ -54,18 +55,28 @@ def plain_row(precision: str, device: str, framework: str = "pytorch") -> str:
     return next((row.name for row in rows if row.precision in same), "")
 
 
+def kernels_row(layer: Layer, device: str) -> str:
+    """The row that computes a layer once it is replaced; empty if it is left as it is."""
+    return plain_row(layer.precision, device, "lstm-kernels") if layer.kind == "LSTM" else ""
+
+
 def grid(
     title: str,
     layers: Iterable[Layer],
     settings: Settings,
     pythons: Mapping[str, str],
     only: Sequence[str],
+    replaced: bool,
 ) -> dict[str, Any]:
-    """A grid of the layers that PyTorch has a row for, over the rows that can run them here."""
+    """A grid of the layers that PyTorch has a row for, over the rows that can run them here.
+
+    If they are replaced, what computes them then is among the rows.
+    """
     device = settings.device
     bases = {layer.name: plain_row(layer.precision, device) for layer in layers if layer.shape}
     able = [layer for layer in layers if bases.get(layer.name)]
-    names = [*dict.fromkeys(bases[layer.name] for layer in able)]
+    names = [bases[layer.name] for layer in able]
+    names += [ours for layer in able if replaced and (ours := kernels_row(layer, device))]
     classes = {accuracy(layer.precision) for layer in able}
     if able and not only:
         answers = doctor.survey(pythons, device)
@@ -86,12 +97,13 @@ def grid(
 
 
 def gains(run: Run, layer: Layer) -> dict[str, Gain]:
-    """The gain of each row over PyTorch's at a layer's shape, in the layer's accuracy."""
+    """The gain of each row over PyTorch's at a layer's shape, if it is no coarser."""
     device = run.plan.settings.device
     base = plain_row(layer.precision, device)
     here = (run.cells[SHAPE] == list(astuple(parsed(layer.shape)))).all(axis=1)
     cells = run.cells[here & (run.cells["status"] == "ok") & (run.cells["copy"] == 1)]
-    cells = cells[cells["precision"].map(accuracy) == accuracy(layer.precision)]
+    coarseness = cells["precision"].map(accuracy).map(rank)
+    cells = cells[coarseness <= rank(accuracy(layer.precision))]
     # On a GPU a model queues its calls, and waits at its end; a single call waits for itself.
     metrics = ("throughput", "latency") if device == "cuda" else ("latency",)
     times = cells.groupby("implementation")[[METRICS[metric][0] for metric in metrics]].median()
@@ -120,18 +132,18 @@ def document(
 ) -> Document:
     """The layers of a model, their gains in a run, and what lstm_kernels brought."""
     time_s, rows = median(model["before_s"]), []
+    device = run.plan.settings.device if run else ""
     fastest: dict[str, Gain] = {}
     replaced: dict[str, Gain] = {}
     for layer in layers:
         known = gains(run, layer) if run and layer.shape else {}
         row = max(known, key=lambda name: known[name].ratio, default=None)
-        ours = plain_row(layer.precision, run.plan.settings.device, "lstm-kernels") if run else ""
         if row and known[row].low > 1:
             fastest[layer.name] = known[row]
-        if ours in known and layer.kind == "LSTM":  # others are left as they are
-            replaced[layer.name] = known[ours]
+        if (kernels := kernels_row(layer, device)) in known:
+            replaced[layer.name] = known[kernels]
         gain = fastest.get(layer.name)
-        row = row if gain or not row else "none is faster"
+        row = row if gain else "none is faster" if len(known) > 1 else None
         times = {"share": layer.share, "seconds": time_s * layer.share}
         rows.append({**vars(layer), **times, "row": row, "gain": gain, "gains": known})
         del rows[-1]["shares"]
@@ -140,10 +152,17 @@ def document(
     result.add(f"{title}: {_time(model['before_s'])} a call, {share} of it in LSTMs")
     result.add(Table("layers", rows, COLUMNS))
     lines = []
-    for what, own in {"the fastest rows": fastest, "lstm_kernels": replaced}.items() if run else ():
-        result.facts[f"with {what}"] = whole = whole_gain(layers, own)
-        lines.append(f"expected of the whole model with {what}: {whole if own else 'no gain'}")
     if run:
+        compared = any(len(row["gains"]) > 1 for row in rows)
+        ours = sorted({kernels_row(layer, device) for layer in layers if layer.shape} - {""})
+        for what, own, needs in (
+            ("the fastest rows", fastest, "" if compared else "every other row"),
+            ("lstm_kernels", replaced, ", ".join(ours)),
+        ):
+            whole = whole_gain(layers, own) if own or not needs else None
+            why = f"unknown: {needs} or PyTorch's has no time" if needs else "no gain"
+            result.facts[f"with {what}"] = whole
+            lines.append(f"expected of the whole model with {what}: {whole if own else why}")
         lines.append(f"more of these rows: lstm-bench report --workloads --run {run.name}")
     if model["after_s"]:
         by_round = [a / b for a, b in zip(model["before_s"], model["after_s"], strict=True)]

@@ -14,7 +14,7 @@ import lstm_bench
 from lstm_bench.features.your_model import gains
 from lstm_bench.features.your_model.gains import Gain
 from lstm_bench.features.your_model.layer import Layer
-from lstm_bench.frameworks import FRAMEWORKS
+from lstm_bench.frameworks import FRAMEWORKS, IMPLEMENTATIONS
 from lstm_bench.model.types import LstmBenchError, Settings
 from lstm_bench.runs import grid
 
@@ -53,7 +53,9 @@ class TestWithTorch:
         assert all((layer["share"] > 0) == (layer["calls"] > 0) for layer in facts["layers"])
         by_row = {layer["name"]: {*layer["gains"]} for layer in facts["layers"]}
         assert by_row.pop("idle") == set()
-        assert all(rows == {"pytorch", "pytorch-native"} for rows in by_row.values())
+        rows = {"pytorch", "pytorch-native", "lstm-kernels"}  # the last by --replace
+        assert all(measured == rows for measured in by_row.values())
+        assert len(facts["with lstm_kernels"]) == 3
         assert all(layer["gains"].get("pytorch", [1, 1])[1] == 1 for layer in facts["layers"])
         assert len(facts["after_s"]) == len(facts["before_s"]) == 5
         assert sum(facts["paths"].values()) == 4  # of the five calls torch.jit makes one
@@ -143,12 +145,31 @@ class TestWithTorch:
         assert not grid_of(*layers)["workloads"]
 
 
-def grid_of(*layers, device="cpu", only=("fake",)):
-    return gains.grid("m.py:build", layers, Settings(device, 2), {}, only)
+def grid_of(*layers, device="cpu", only=("fake",), replaced=False):
+    return gains.grid("m.py:build", layers, Settings(device, 2), {}, only, replaced)
 
 
-def layer(name="a", shape="8,1,1", share=0.1, precision="fp32", **more):
-    return Layer(name, name, "LSTM", shape, precision=precision, shares=[share] * 5, **more)
+def layer(name="a", shape="8,1,1", share=0.1, precision="fp32", kind="LSTM", **more):
+    return Layer(name, name, kind, shape, precision=precision, shares=[share] * 5, **more)
+
+
+def run_on_gpu(**latencies):
+    """A run on a GPU of rows, each in its own precision."""
+    names = {name.replace("_", "-"): latency for name, latency in latencies.items()}
+    precisions = {name: IMPLEMENTATIONS[name].precision for name in names}
+    rows = [
+        row(name, latency, device="cuda", precision=precisions[name])
+        for name, latency in names.items()
+    ]
+    run = builders.run(*rows)
+    run.manifest["plan"]["settings"]["device"] = "cuda"
+    return run
+
+
+def lines_of(run, *layers):
+    """The text of the document of a model with these layers."""
+    model = {"before_s": [10e-3] * 5, "after_s": [], "paths": {}, "difference": 0.0, "repeat": 0.0}
+    return gains.document("m.py:build", layers, model, run).written("table", 100)
 
 
 def test_a_model_gains_what_its_layers_no_longer_take():
@@ -182,11 +203,24 @@ def test_a_row_is_held_against_pytorch_in_the_precision_of_the_model():
     assert gains.gains(run, layer(shape="9,1,1")) == {}
 
 
-def test_a_row_of_another_accuracy_is_no_gain():
-    half = row("pytorch-bf16", 1e-4, precision="bf16")
-    run = builders.run(row("pytorch", 4e-3), half)
-    assert [*gains.gains(run, layer())] == ["pytorch"]
-    assert [*gains.gains(run, layer(precision="bf16"))] == ["pytorch-bf16"]
+@pytest.mark.parametrize(
+    ("precision", "counted"),
+    [
+        ("fp32", {"pytorch", "lstm-kernels"}),
+        ("tf32", {"pytorch", "lstm-kernels", "pytorch-tf32"}),
+        ("fp16", {"pytorch", "lstm-kernels", "pytorch-tf32", "pytorch-half"}),
+    ],
+)
+def test_a_row_counts_unless_it_is_coarser_than_the_model(precision, counted):
+    run = run_on_gpu(pytorch=4e-3, lstm_kernels=1e-3, pytorch_tf32=2e-3, pytorch_half=1e-3)
+    assert {*gains.gains(run, layer(precision=precision))} == counted
+
+
+def test_a_finer_row_that_is_faster_is_a_gain():
+    """PyTorch on a GPU is TF32 unless it is told otherwise: fp32 may still be faster."""
+    text = lines_of(run_on_gpu(pytorch_tf32=4e-3, lstm_kernels=1e-3), layer(precision="tf32"))
+    assert "lstm-kernels  4.0x" in text
+    assert "with the fastest rows: 1.08x" in text
 
 
 @pytest.mark.parametrize(
@@ -220,7 +254,7 @@ def test_a_grid_of_layers_is_one_that_can_be_measured(tmp_path):
     ("file", "name"), [("_my model.v2.py", "my-model-v2-layers"), ("__.py", "layers")]
 )
 def test_a_grid_is_named_after_the_file_whatever_that_is_called(file, name):
-    assert gains.grid(f"{file}:build", [], Settings("cpu", 2), {}, ())["name"] == name
+    assert gains.grid(f"{file}:build", [], Settings("cpu", 2), {}, (), False)["name"] == name
 
 
 def test_without_a_choice_all_installed_rows_of_the_same_accuracy_are_measured(monkeypatch):
@@ -230,6 +264,15 @@ def test_without_a_choice_all_installed_rows_of_the_same_accuracy_are_measured(m
     assert names[0] == "pytorch"
     assert {"pytorch-native", "onnxruntime", "openvino"} <= {*names}
     assert not {"fake", "deepbench", "jax-scan", "pytorch-bf16", "pytorch-int8"} & {*names}
+
+
+def test_what_replaces_the_layers_is_measured_whatever_rows_are_chosen():
+    layers = [layer(precision="tf32"), layer("b", precision="fp16"), layer("c", precision="fp32")]
+    layers[2].kind = "Own"  # left as it is
+    names = grid_of(*layers, device="cuda", replaced=True)["implementations"]
+    theirs, ours = ["pytorch-tf32", "pytorch-half", "pytorch"], ["tf32", "half"]
+    assert names == [*theirs, *(f"lstm-kernels-{name}" for name in ours), "fake"]
+    assert grid_of(*layers, device="cuda")["implementations"] == [*theirs, "fake"]
 
 
 @pytest.mark.parametrize("target", ["no_file.py:build", "five_lstms.py", "five_lstms.py:1"])
@@ -269,12 +312,25 @@ def test_the_document_says_what_was_expected_and_what_came(tmp_path):
 
 def test_no_gain_is_promised_where_no_row_is_faster_for_sure():
     run = builders.run(row("pytorch", 4e-3), row("onnxruntime", 8e-3))
-    model = {"before_s": [10e-3] * 5, "after_s": [], "paths": {}, "difference": 0.0, "repeat": 0.0}
-    layers = [layer(share=0.6, state="zero", lengths="full")]
-    document = gains.document("m.py:build on a CPU", layers, model, run)
-    text = document.written("table", 100)
+    text = lines_of(run, layer(share=0.6, state="zero", lengths="full"))
     assert "none is faster" in text
     assert "expected of the whole model with the fastest rows: no gain" in text
+
+
+def test_a_gain_without_times_is_unknown_with_the_reason():
+    start, lack = "expected of the whole model with", "or PyTorch's has no time"
+    ours = f"{start} lstm_kernels: unknown: lstm-kernels-tf32 {lack}"
+    text = lines_of(run_on_gpu(pytorch_tf32=4e-3, pytorch=8e-3), layer(precision="tf32"))
+    assert f"{start} the fastest rows: no gain" in text
+    assert ours in text
+    text = lines_of(run_on_gpu(pytorch_tf32=4e-3, lstm_kernels_tf32=None), layer(precision="tf32"))
+    assert "none is faster" not in text
+    assert f"{start} the fastest rows: unknown: every other row {lack}" in text
+    assert ours in text
+    text = lines_of(run_on_gpu(lstm_kernels_tf32=4e-3), layer(precision="tf32"))
+    assert ours in text
+    text = lines_of(run_on_gpu(pytorch_tf32=4e-3), layer(precision="tf32", kind="Own"))
+    assert f"{start} lstm_kernels: no gain" in text
 
 
 class FakeEvent:

@@ -1,10 +1,10 @@
 """Which plans our own kernels have for a layer, the likeliest to be fast first.
 
-A plan is right for any shape whose layer it can hold. Which of several is fast it guesses: by
-constants that were fitted to 867 times of plans at 98 shapes on an H200.
-A family is a file with a class of plans and `candidates`. A plan says what its
-kernel is compiled with (`source`, `constants`), how it is launched (`cluster`, `blocks`, `threads`
-and memory) and how it takes a batch (`sequences`, `chunks`); it can `pack` the weights and `guess`.
+A plan is right for any shape whose layer it can hold. Which of several is fast it guesses, by
+constants that were fitted to 867 times of plans at 98 shapes on an H200. A family is a file with a
+class of plans and `candidates`, and stands in `FAMILIES`. A plan says what its kernel is compiled
+with (`source`, `constants`), how it is launched (`cluster`, `blocks`, `threads` and memory) and how
+it takes a batch (`sequences`, `chunks`); it can `pack` the weights and `guess`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from lstm_kernels.plans.vector import VectorPlan
 from lstm_kernels.plans.warpgroup import WarpgroupPlan
 
 Plan = TensorPlan | VectorPlan | WarpgroupPlan
+FAMILIES = vector, tensor, warpgroup
 H0_MOST = 2.0**15  # above it a half of h0 is infinite
 
 
@@ -34,11 +35,9 @@ def candidates(
 
     A team of one size comes twice at most before all others have come: sizes matter most.
     """
-    found: dict[Any, float] = {
-        **vector.candidates(hidden, batch, storage, device, directions),
-        **tensor.candidates(hidden, batch, split, storage, device, directions),
-        **warpgroup.candidates(hidden, batch, split, storage, device, directions),
-    }
+    found: dict[Any, float] = {}
+    for family in FAMILIES:
+        found |= family.candidates(hidden, batch, split, storage, device, directions)
     ordered = sorted(found, key=lambda plan: found[plan])
     seen = Counter[tuple[str, int]]()
     late = []

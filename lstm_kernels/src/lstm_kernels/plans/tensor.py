@@ -94,7 +94,13 @@ class TensorPlan:
         passes = -(-s // (4 * self.slices))  # of a warp over its cells
         lanes = self.groups * min(self.slices, s // 4) * 32
         cells = passes * lanes * (4 * chunks + 16 * (4 if s == 8 else 2))
-        return weights + sums + 16 + cells + buffers * self.copies * (self.columns // 8) * (s * 16 + 32)
+        return (
+            weights
+            + sums
+            + 16
+            + cells
+            + buffers * self.copies * (self.columns // 8) * (s * 16 + 32)
+        )
 
     def exchange_bytes(self, share: int, teams: int) -> int:
         """Of device memory, for h on its way between blocks."""

@@ -120,11 +120,12 @@ class VectorPlan:
 def candidates(
     hidden: int,
     batch: int,
+    split: bool,
     storage: str,
     device: Mapping[str, int],
     directions: int = 1,
 ) -> dict[VectorPlan, float]:
-    """Plans that can hold the layer, with what each may take."""
+    """Plans that can hold the layer, with what each may take; they multiply in fp32, unsplit."""
     found: dict[VectorPlan, float] = {}
     if batch > MOST_SEQUENCES:
         return found
