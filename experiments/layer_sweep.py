@@ -3,10 +3,11 @@
     python experiments/layer_sweep.py [CONFIGURATIONS] [--processes N] [--log FILE] [--shard K/N]
 
 40 hidden sizes from 1 to 2100, 1 to 5 layers, one direction or two, four precisions, batch 1 to
-300, odd inputs and layouts, with states or without. nn.LSTM's forward raises while a call runs that
-`explain` says the kernels take. A line of JSON for each configuration goes to the log as it ends; a
-sweep that was cut goes on with its log. Prints what is wrong, and how many calls ran on the kernels
-and on nn.LSTM's path, by the reason; exit code 1 if anything is wrong or not done.
+300, odd inputs and layouts, packed sequences, with states or without. nn.LSTM's forward raises
+while a call runs that `explain` says the kernels take. A line of JSON for each configuration goes
+to the log as it ends; a sweep that was cut goes on with its log. Prints what is wrong, and how many
+calls ran on the kernels and on nn.LSTM's path, by the reason; exit code 1 if anything is wrong or
+not done.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ TOO_LARGE = "no kernel holds"  # how the reason begins where a layer does not fi
 def checked(number: int, seed: int, device: str) -> dict[str, Any]:
     """One configuration: what it is, which path it took, and what is wrong with it."""
     import torch
+    from torch.nn.utils.rnn import pack_padded_sequence
 
     import lstm_kernels
 
@@ -55,17 +57,22 @@ def checked(number: int, seed: int, device: str) -> dict[str, Any]:
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
     sizes = (width, hidden, layers, bias, first)
     layer = lstm_kernels.LSTM(*sizes, bidirectional=both, device=device, dtype=kind)
-    layer.plans = rng.choice([1, 2])  # by vectors, or the faster of vectors and tensor cores
 
     def made(*shape: int) -> torch.Tensor:
         """Random numbers, in one piece of memory or with gaps."""
         return torch.randn((*shape, 1 + apart), device=device, dtype=kind)[..., 0]
 
     sequences = () if alone else (batch,)
-    x = made(*((*sequences, timesteps) if first else (timesteps, *sequences)), width)
+    x: Any = made(*((*sequences, timesteps) if first else (timesteps, *sequences)), width)
+    if packed := not alone and rng.random() < 0.3:
+        lengths = [timesteps, *(rng.randint(1, timesteps) for _ in range(batch - 1))]
+        rng.shuffle(lengths)
+        x = pack_padded_sequence(x, lengths, batch_first=first, enforce_sorted=False)
     state = (layers * (1 + both), *sequences, hidden)
     hx = (made(*state), made(*state)) if states else None
-    about = {"number": number, "layer": str(layer), "x": list(x.shape), "precision": precision}
+    shape = [batch, timesteps, width] if packed else list(x.shape)
+    about = {"number": number, "layer": str(layer), "x": shape, "precision": precision}
+    about |= {"packed": packed}
     about |= {"states": states, "gaps": apart}
     start, plain = time.monotonic(), torch.nn.LSTM.forward
     before = lstm_kernels.calls()
@@ -86,7 +93,10 @@ def checked(number: int, seed: int, device: str) -> dict[str, Any]:
         return {**about, "fault": f"explain says {path}, and the call ran by {ran}"}
     double = torch.nn.LSTM(*sizes, bidirectional=both, device=device, dtype=torch.float64)
     double.load_state_dict(layer.state_dict())
-    want_y, (want_h, want_c) = double(x.double(), hx and tuple(s.double() for s in hx))
+    doubled = x._replace(data=x.data.double()) if packed else x.double()
+    want_y, (want_h, want_c) = double(doubled, hx and tuple(s.double() for s in hx))
+    if packed:
+        y, want_y = y.data, want_y.data
     right, off = (("y", want_y), ("h", want_h), ("c", want_c)), 0.0
     for (name, want), got in zip(right, (y, h, c), strict=True):
         if (got.shape, got.dtype) != (want.shape, kind):
@@ -94,6 +104,7 @@ def checked(number: int, seed: int, device: str) -> dict[str, Any]:
         off = max(off, off_by(got, want))
         if not off <= TOLERANCES[precision] * layers:
             plain_y, (plain_h, plain_c) = plain(layer, x, hx)
+            plain_y = plain_y.data if packed else plain_y
             theirs = max(
                 off_by(got, want)
                 for (_, want), got in zip(right, (plain_y, plain_h, plain_c), strict=True)

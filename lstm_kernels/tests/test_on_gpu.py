@@ -5,7 +5,6 @@
 Kernels are compiled once and kept: the first run takes longer.
 """
 
-import contextlib
 import copy
 import gc
 import itertools
@@ -22,9 +21,8 @@ if not torch.cuda.is_available():
 built_native()
 
 import lstm_kernels  # noqa: E402
-from lstm_kernels import LSTM, Unsupported, plans  # noqa: E402
-from lstm_kernels import layer as kernels  # noqa: E402
-from lstm_kernels.stack import TYPES  # noqa: E402
+from lstm_kernels import LSTM  # noqa: E402
+from lstm_kernels.stack import TYPES, Stack  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("gpu")
 
@@ -408,25 +406,69 @@ class First(torch.nn.Module):
         return self.layer(x)[0]
 
 
-@pytest.mark.parametrize(("product", "timesteps"), [("tiles", 2049), ("vectors", 257)])
-def test_rows_beyond_the_height_of_a_grid_are_multiplied_too(product, timesteps):
-    layer, _ = made((1, 8))
-    x, (h0, c0) = posed(layer, timesteps, 4096)
-    arrays = (x[:1], h0[0], c0[0], *layer._flat_weights)
-    call = kernels.Call(*(tensor.detach().cpu().numpy() for tensor in arrays))
-    for plan in plans.candidates(8, 4096, True, "fp32", kernels.toolbox()[-1]):
-        with contextlib.suppress(Unsupported):
-            loaded = kernels.loaded(call, plan, product)
-            break
-    y, h, c = x.new_empty((timesteps, 4096, 8)), torch.empty_like(h0), torch.empty_like(c0)
-    scratch = torch.empty(loaded.lstm.scratch(timesteps), dtype=torch.uint8, device="cuda")
-    late = torch.zeros(1, dtype=torch.int32).pin_memory()
-    where = (x, h0, c0, y, h, c, scratch, late)
-    loaded.lstm.run(timesteps, *(tensor.data_ptr() for tensor in where), 0)
-    torch.cuda.synchronize()
-    assert not late.item()
-    assert off(layer, (y, (h, c)), x, (h0, c0)) < TOLERANCE["fp32"]
-    loaded.close()
+@pytest.mark.parametrize(("few_rows", "timesteps"), [(0, 2049), (10**8, 257)])
+def test_rows_beyond_the_height_of_a_grid_are_multiplied_too(monkeypatch, few_rows, timesteps):
+    monkeypatch.setattr(Stack, "_few_rows", lambda stack: few_rows)  # in tiles, in vectors
+    layer, fast = made((1, 8))
+    x, states = posed(layer, timesteps, 4096)
+    assert off(layer, on_kernels(fast, x, states), x, states) < TOLERANCE["fp32"]
+
+
+ENDS = [[9, 7, 7, 2, 1], [4], [3, 3, 3], [40, *[1] * 70]]
+
+
+@BOTH
+@pytest.mark.parametrize("options", [{}, *STACKS], ids=str)
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_packed_sequences(sizes, options, precision):
+    layer, fast = made(sizes, precision, **options)
+    count = layer.num_layers * (1 + layer.bidirectional)
+    kind = {"device": "cuda", "dtype": layer.weight_hh_l0.dtype}
+    for lengths in ENDS:
+        for sort in (True, False):
+            given = lengths if sort else lengths[::-1]
+            packed = torch.nn.utils.rnn.pack_sequence(
+                [torch.randn(n, layer.input_size, **kind) for n in given], enforce_sorted=sort
+            )
+            h0, c0 = torch.rand(2, count, len(given), layer.hidden_size, **kind) - 0.5
+            for states in ((h0, c0), None):
+                y, rest = on_kernels(fast, packed, states)
+                precise = copy.deepcopy(layer).double()
+                doubled = states and tuple(state.double() for state in states)
+                want, last = precise(packed._replace(data=packed.data.double()), doubled)
+                for got, right in zip((y.data, *rest), (want.data, *last), strict=True):
+                    assert got.shape == right.shape
+                    apart = (got.double() - right).abs().max() / right.abs().max().clamp(min=1)
+                    assert apart < 4 * TOLERANCE[precision], (fast.explain(packed), lengths)
+    fast.check()
+
+
+@BOTH
+def test_a_new_batch_size_waits_for_nothing(sizes):
+    layer, fast = made(sizes, "fp16")
+    x, _ = posed(layer, 20, 4)
+    on_kernels(fast, x)
+    for batch in (1, 3, 9, 17, 40, 100, 200):
+        x, states = posed(layer, 20, batch)
+        for _ in range(3):
+            assert off(layer, on_kernels(fast, x, states), x, states) < TOLERANCE["fp16"]
+            for thread in threading.enumerate():
+                if thread.name == "lstm_kernels":
+                    thread.join()
+
+
+def test_repeated_steps_carry_their_states(monkeypatch):
+    layer, fast = made((64, 64), num_layers=2)
+    x = torch.randn(30, 4, 64, device="cuda")
+    whole, (h, c) = layer.double()(x.double())
+    layer.float()
+    states, steps = None, []
+    for step in x:
+        y, states = on_kernels(fast, step[None], states)
+        steps.append(y)
+    assert (torch.cat(steps).double() - whole).abs().max() < 1e-5
+    assert (states[0].double() - h).abs().max() < 1e-5
+    assert (states[1].double() - c).abs().max() < 1e-5
 
 
 def test_four_threads_on_two_streams_beside_other_work_get_the_same_bits():

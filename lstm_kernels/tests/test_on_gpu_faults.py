@@ -19,7 +19,7 @@ import lstm_kernels  # noqa: E402
 from lstm_kernels import LSTM, plans  # noqa: E402
 from lstm_kernels import layer as kernels  # noqa: E402
 from lstm_kernels.compiler import HEADERS, Compiler  # noqa: E402
-from lstm_kernels.stack import TYPES  # noqa: E402
+from lstm_kernels.stack import TYPES, Stack  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("gpu")
 
@@ -50,16 +50,15 @@ def forced(monkeypatch):
     """An nn.LSTM and ours, by one family of kernels and one input product."""
 
     def make(way, precision, projection=None):
-        every, loaded = plans.candidates, kernels.loaded
+        every, few = plans.candidates, 10**6 if projection == kernels.VECTORS else 0
 
         def candidates(*sizes):
             return [plan for plan in every(*sizes) if WAYS[way](plan)]
 
-        def load(call, plan, chosen):
-            return loaded(call, plan, projection or precision)
-
+        by = projection if projection == kernels.TILES else precision
         monkeypatch.setattr(plans, "candidates", candidates)
-        monkeypatch.setattr(kernels, "loaded", load)
+        monkeypatch.setattr(Stack, "_projection", lambda stack: by)
+        monkeypatch.setattr(Stack, "_few_rows", lambda stack: few)
         layer = torch.nn.LSTM(INPUTS, HIDDEN, device="cuda", dtype=TYPES[precision])
         layer.weight_ih_l0[3, 0] = 0  # an infinite x makes the input gate of unit 3 NaN
         return layer, LSTM.like(layer, precision, plans=1)
