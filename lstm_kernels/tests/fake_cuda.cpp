@@ -106,7 +106,7 @@ struct Call {
     void* exchange;
     int* late;
     const int *lengths, *rows;
-    float scales[2];
+    float scale;
     int hidden, batch, timesteps, share, directions, direction;
 };
 struct CUmod_st {

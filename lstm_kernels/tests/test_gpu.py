@@ -326,7 +326,7 @@ class Caller:
             arrays = w_ih, np.zeros(16, np.uint16), bias
             self.keep.append(arrays)
             at = [array.ctypes.data for array in arrays]
-            one = (ctypes.c_float * 2)(1.0, 1.0)
+            one = 1.0
             given.append(native.LayerWeights(at[0], *at, w_ih.nbytes, one, 1.0))
         self.directions, self.layers, self.exchange = directions, layers, 640
         how = launch(cluster=False, blocks=9, **changes)

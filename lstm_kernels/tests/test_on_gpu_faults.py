@@ -144,7 +144,8 @@ LOST = {
     file: [(f"if ({before}) return;", f"if ({NEVER} 5 || {before}) return;") for before in all_of]
     for file, all_of in RETURNS.items()
 }
-LOST["warpgroup.cu"] = [("if (counts) asm", f"if (counts && !({NEVER} 6)) asm")]  # 0 is h0
+of_sender = NEVER.replace("call.", "exchange.")
+LOST["warpgroup.cu"] = [("if (counts) asm", f"if (counts && !({of_sender} 6)) asm")]  # 0 is h0
 LOST["call.cuh"] = [("LIMIT = 2000", "LIMIT = 100")]
 
 

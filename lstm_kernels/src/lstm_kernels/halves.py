@@ -21,9 +21,15 @@ def pack_input(w_ih: Array) -> tuple[Array, float]:
     return np.stack(parts), scale
 
 
-def halves(values: Array, storage: str, split: bool) -> tuple[list[Array], float]:
-    """Values as 16 bits each, with `split` also what those leave, and what undoes their scale."""
-    top = float(np.abs(values).max(initial=0.0))
+def halves(
+    values: Array, storage: str, split: bool, top: float | None = None
+) -> tuple[list[Array], float]:
+    """Values as 16 bits each, with `split` also what those leave, and what undoes their scale.
+
+    `top` is the largest of all that has this scale, by default of these.
+    """
+    if top is None:
+        top = float(np.abs(values).max(initial=0.0))
     scale = 1.0
     if storage != "bf16" and top > 0:  # bf16 has the range of fp32
         scale = float(2.0 ** np.floor(np.log2(WEIGHTS_TOP / top)))

@@ -313,7 +313,7 @@ class Weights(NamedTuple):
     w_ih: Array
     weights: Array
     bias: Array
-    scales: list[float]
+    scale: float
     input_scale: float
     few_w_ih: Array  # for an input product by vectors
 
@@ -333,16 +333,18 @@ def packed(directions: Sequence[Sequence[Array]], plan: Plan, projection: str) -
     if projection == TILES:
         w_ih, input_scale = halves.pack_input(rows)
     biases = [halves.gates_together(rounded(i) + rounded(h)) for _, _, i, h in directions]
-    weights, scales = zip(*(plan.pack(rounded(w_hh)) for _, w_hh, *_ in directions), strict=True)
+    recurrent = [rounded(w_hh) for _, w_hh, *_ in directions]
+    top = max(float(np.abs(w_hh).max(initial=0.0)) for w_hh in recurrent)
+    weights, scales = zip(*(plan.pack(w_hh, top) for w_hh in recurrent), strict=True)
     together = np.concatenate(weights), np.concatenate(biases)
-    return Weights(w_ih, *together, list(scales), input_scale, few)
+    return Weights(w_ih, *together, scales[0], input_scale, few)
 
 
 def _arrays(call: Call, plan: Plan, projection: str) -> tuple[Any, ...]:
     """What `Lstm.load` takes."""
     weights = packed([(call.w_ih, call.w_hh, call.b_ih, call.b_hh)], plan, projection)
     given = (halves.stored(array, plan.storage) for array in (call.x, call.h0, call.c0))
-    return (*given, *weights[:3], *weights.scales, weights.input_scale)
+    return (*given, *weights[:3], weights.scale, weights.input_scale)
 
 
 @functools.cache

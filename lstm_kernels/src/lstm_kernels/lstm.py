@@ -265,7 +265,7 @@ Marks = list[tuple[int, int]]
 class _Packed:
     """The weights of a layer as the kernels have them, and which weights these were."""
 
-    def __init__(self, marks: Marks | None, heard: int, captured: set[stacks.Batch]) -> None:
+    def __init__(self, marks: Marks | None, heard: int, captured: set[Any]) -> None:
         self.marks = marks
         self.heard = heard  # of lost calls: for how many the layer has raised
         self.captured = captured  # what graphs read whenever they are replayed

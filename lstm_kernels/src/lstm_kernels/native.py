@@ -291,7 +291,7 @@ class LayerWeights(ctypes.Structure):
     _fields_: ClassVar[Any] = [
         *((name, c_void_p) for name in ("w_ih", "few_w_ih", "weights", "bias")),
         ("w_ih_bytes", c_size_t),
-        ("scales", c_float * 2),
+        ("scale", c_float),
         ("input_scale", c_float),
     ]
 

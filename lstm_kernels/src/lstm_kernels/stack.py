@@ -8,7 +8,6 @@ later.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import itertools
 import threading
@@ -39,7 +38,7 @@ WORTH = 1.1  # how much faster a plan must be guessed to replace one that is at 
 FEW_VECTORS = 128  # at most, for an input product by vectors
 FEW_WEIGHTS = 6_000_000  # that such a product reads, for 16 vectors each time
 SMALL = 64 << 10  # bytes that may live on with a part of them
-STREAMS = 16  # and threads, for which a shape has scratch of its own
+STREAMS = 16  # for which a shape has scratch of its own
 SCRATCH = 1 << 20  # bytes that a layer may keep for a shape and a stream
 NEW_IN_GRAPH = "a layer that is new while a graph is captured"
 
@@ -195,23 +194,13 @@ class Stack:
         strides = (batch * wide, wide, 1), (batch * hidden, hidden, 1)
         y_shape, h_shape = (timesteps, batch, wide), (count, batch, hidden)
         together = (whole + 2 * states) * size <= SMALL  # one allocation is faster than three
-        scratches: dict[tuple[int, int], tuple[torch.Tensor, int]] = {}
+        scratches: dict[int, tuple[torch.Tensor, int]] = {}
 
-        changes = self.changes
+        changes, alone = self.changes, threading.Lock()
 
         def call(x: torch.Tensor, h0: int, c0: int) -> Any:
             if capturing() or other_device() or self.changes != changes:
                 return None
-            queue = stream()
-            who = queue, threading.get_ident()  # threads launch beside each other
-            known = scratches.get(who)
-            if fresh := known is None:
-                self._mark(loaded, None, False)
-                if len(scratches) >= STREAMS:
-                    scratches.clear()
-                memory = x.new_empty(route.scratch // size)
-                known = memory, memory.data_ptr()
-            loaded.used = next(_TICKS)
             if together:
                 made = x.new_empty(whole + 2 * states)
                 at = made.data_ptr()
@@ -219,12 +208,20 @@ class Stack:
             else:
                 y, made = x.new_empty(y_shape), x.new_empty(2 * states)
                 at, h_at = y.data_ptr(), made.data_ptr()
-            run(
-                *(*numbers, x.data_ptr(), h0, c0, at, h_at, h_at + states * size, known[1]),
-                *(flag, 0, 0, queue, fresh),
-            )
-            if fresh:
-                scratches[who] = known
+            queue = stream()
+            with alone:  # what a call launches on a stream stays together
+                known = scratches.get(queue)
+                if fresh := known is None:
+                    self._mark(loaded, None, False)
+                    if len(scratches) >= STREAMS:
+                        scratches.clear()
+                    memory = x.new_empty(route.scratch // size)
+                    scratches[queue] = known = memory, memory.data_ptr()
+                run(
+                    *(*numbers, x.data_ptr(), h0, c0, at, h_at, h_at + states * size, known[1]),
+                    *(flag, 0, 0, queue, fresh),
+                )
+            loaded.used = next(_TICKS)
             # The GPU works while tensors are made of the memory; a write to one is none to another.
             begin = whole if together else 0
             if together:
@@ -412,9 +409,10 @@ class Stack:
         given = []
         for i, layer in enumerate(packed):
             w_ih, weights, bias, *other = at[i * (3 + few) : (i + 1) * (3 + few)]
-            scales = (ctypes.c_float * 2)(layer.scales[0], layer.scales[-1])
             where = w_ih, other[0] if few else w_ih, weights, bias
-            given.append(native.LayerWeights(*where, layer.w_ih.nbytes, scales, layer.input_scale))
+            given.append(
+                native.LayerWeights(*where, layer.w_ih.nbytes, layer.scale, layer.input_scale)
+            )
         sizes = self.sizes
         most = fitted.shared_bytes(fitted.sequences)
         roomy = kernels.Share(fitted.sequences, max(most, fitted.room), 0, 1)

@@ -89,7 +89,7 @@ struct Cluster {
                     : "memory");
             while (!came && !patience.over());
             patience.done();
-            if (threadIdx.x == 0 && t + 2 < at.team().timesteps && !patience.lost()) expect(t, chunk);
+            if (threadIdx.x == 0 && t + 2 < at.timesteps && !patience.lost()) expect(t, chunk);
         }
         return buffer(t, chunk);
     }

@@ -282,24 +282,24 @@ __device__ __forceinline__ void multiply(const Call& call, const Place& at, Exch
 // The cells of an octet: a lane has one gate of a unit, and four have the same cell. `cells` is [sequence][group][lane].
 __device__ __forceinline__ void cell(const Call& call, const Place& at, Exchange& exchange, const float* sums, float* cells) {
     const int unit = at.octet() * 8 + at.lane / 4, gate = at.lane % 4, quad = at.lane & ~3;
+    const Team team(call);
     const bool exists = unit < call.hidden;
-    const float bias = exists ? reinterpret_cast<const float*>(call.bias)[(at.team().direction * call.hidden + unit) * 4 + gate] : 0.0f;
+    const float bias = exists ? reinterpret_cast<const float*>(call.bias)[(team.direction * call.hidden + unit) * 4 + gate] : 0.0f;
     cells += at.group * 32 + at.lane;
     for (int sequence = 0; sequence < at.share; ++sequence)
-        cells[sequence * GROUPS * 32] = call.c0 && exists ? loaded(call.c0 + at.team().at_state(call, sequence) + unit) : 0.0f;
+        cells[sequence * GROUPS * 32] = call.c0 && exists ? loaded(call.c0 + team.at_state(call, sequence) + unit) : 0.0f;
 
     // Inputs are asked for two turns ahead.
     int next_t = 0, next_sequence = 0;
     const auto fetched = [&] {
-        const Team reads = at.team();
-        const bool there = exists && next_t < reads.timesteps;
-        const float input = there ? reinterpret_cast<const float*>(call.projected)[(reads.at_step(call, next_t, next_sequence) + unit) * 4 + gate] : 0.0f;
+        const bool there = exists && next_t < team.timesteps;
+        const float input = there ? reinterpret_cast<const float*>(call.projected)[(team.at_step(call, next_t, next_sequence) + unit) * 4 + gate] : 0.0f;
         if (++next_sequence == at.share) next_sequence = 0, ++next_t;
         return input;
     };
     float input = fetched(), next = fetched();
     int turn = 0;
-    for (int t = 0; t < at.team().timesteps; ++t)
+    for (int t = 0; t < team.timesteps; ++t)
 #pragma unroll 1
         for (int sequence = 0; sequence < at.share; ++sequence, turn ^= 1) {
             const float before = cells[sequence * GROUPS * 32], start = input + bias;
@@ -317,15 +317,14 @@ __device__ __forceinline__ void cell(const Call& call, const Place& at, Exchange
             const float i = __shfl_sync(ALL, open, quad), f = __shfl_sync(ALL, open, quad + 1), g = __shfl_sync(ALL, open, quad + 2),
                         o = __shfl_sync(ALL, open, quad + 3);
             const float c = fmaf(f, before, i * g), h = o * hyperbolic(c);
-            const Team writes = at.team();
-            if (t + 1 < writes.timesteps) exchange.send(h, t, sequence);
+            if (t + 1 < team.timesteps) exchange.send(h, t, sequence);
             cells[sequence * GROUPS * 32] = c;
-            if (const int length = writes.length(call, sequence); exists && gate == 0 && t < length) {
-                stored(call.y + writes.at_step(call, t, sequence) + unit, h);
-                if (t + 1 == length) {
-                    stored(call.h_last + writes.at_state(call, sequence) + unit, h);
-                    stored(call.c_last + writes.at_state(call, sequence) + unit, c);
-                }
+            if (!exists || gate) continue;
+            const int left = call.lengths ? team.length(call, sequence) - t : team.timesteps - t;
+            if (left > 0) stored(call.y + team.at_step(call, t, sequence) + unit, h);
+            if (left == 1) {
+                stored(call.h_last + team.at_state(call, sequence) + unit, h);
+                stored(call.c_last + team.at_state(call, sequence) + unit, c);
             }
         }
 }

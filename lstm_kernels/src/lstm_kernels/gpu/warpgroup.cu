@@ -361,20 +361,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const _
         for (int chunk = 0; chunk < chunks; ++chunk) {
             const Team reads = Team::kept(TEAM_AT);
             float4 input[CELLS];
+            int rows[CELLS];
+#pragma unroll
+            for (int n = 0; n < CELLS; ++n) rows[n] = reads.row(call, t) + chunk * SEQUENCES + sequence(n);
+            if (call.lengths) {
+#pragma unroll
+                for (int n = 0; n < CELLS; ++n)
+                    if (works(reads, chunk, n)) rows[n] = reads.row(call, t, chunk * SEQUENCES + sequence(n));
+            }
 #pragma unroll
             for (int n = 0; n < CELLS; ++n) {
                 input[n] = nothing;
                 if (works(reads, chunk, n))
                     asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0,%1,%2,%3}, [%4];"
                                  : "=f"(input[n].x), "=f"(input[n].y), "=f"(input[n].z), "=f"(input[n].w)
-                                 : "l"(call.projected + reads.at_step(call, t, chunk * SEQUENCES + sequence(n)) + unit));
+                                 : "l"(call.projected + reads.at_row(call, rows[n]) + unit));
             }
             float sum[SEQUENCES / 2];
             product(sum, ring, patience, base + LOST_AT);
             ++ring.turn;
             const Team writes = Team::kept(TEAM_AT);
             const bool last = t + 1 == writes.timesteps;
-            const float scale = call.scales[writes.direction];
 
             // With two slices each has the cells of half of the sequences, and gives its sums of the others away.
             if (SLICES > 1) {
@@ -407,7 +414,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const _
                 const float one = __shfl_xor_sync(0xFFFFFFFF, upper ? s[0] : s[1], 16), two = __shfl_xor_sync(0xFFFFFFFF, upper ? s[2] : s[3], 16);
                 const float4 gates = upper ? make_float4(one, two, s[1], s[3]) : make_float4(s[0], s[2], one, two);
                 float c = state(chunk, n);
-                out[n] = cell(gates, scale, input[n], bias, c);
+                out[n] = cell(gates, call.scale, input[n], bias, c);
                 state(chunk, n) = c;
                 if (!last) {
                     unsigned short* to = reinterpret_cast<unsigned short*>(stage) + (inside / 8 * WIDTH + sequence(n)) * 8 + inside % 8;
@@ -417,15 +424,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const _
                 }
             }
             if (!last) end_packing();
+            const auto store = [&](int n, bool lasts, bool ends, int row) {
+                const size_t to = writes.at_state(call, chunk * SEQUENCES + sequence(n)) + unit;
+                if (lasts) stored(call.y + writes.at_row(call, row) + unit, out[n]);
+                if (ends) stored(call.h_last + to, out[n]), stored(call.c_last + to, state(chunk, n));
+            };
+            if (!call.lengths) {
+#pragma unroll
+                for (int n = 0; n < CELLS; ++n)
+                    if (works(writes, chunk, n)) store(n, true, last, writes.row(call, t) + chunk * SEQUENCES + sequence(n));
+                continue;
+            }
 #pragma unroll
             for (int n = 0; n < CELLS; ++n)
                 if (works(writes, chunk, n)) {
-                    const int which = chunk * SEQUENCES + sequence(n), length = writes.length(call, which);
-                    if (t < length) stored(call.y + writes.at_step(call, t, which) + unit, out[n]);
-                    if (t + 1 == length) {
-                        stored(call.h_last + writes.at_state(call, which) + unit, out[n]);
-                        stored(call.c_last + writes.at_state(call, which) + unit, state(chunk, n));
-                    }
+                    const int which = chunk * SEQUENCES + sequence(n), left = writes.length(call, which) - t;
+                    store(n, left > 0, left == 1, writes.row(call, t, which));
                 }
         }
     }

@@ -138,7 +138,7 @@ struct WholeGpu {
 
     // Whoever is here has h of all blocks of the team, so all have read `base`.
     __device__ void finish() const {
-        if (at.rank == 0 && threadIdx.x == 0) call.exchange[blockIdx.x / BLOCKS] = base + at.team().timesteps - 1;
+        if (at.rank == 0 && threadIdx.x == 0) call.exchange[blockIdx.x / BLOCKS] = base + at.timesteps - 1;
     }
 };
 

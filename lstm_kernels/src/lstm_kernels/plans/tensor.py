@@ -94,13 +94,7 @@ class TensorPlan:
         passes = -(-s // (4 * self.slices))  # of a warp over its cells
         lanes = self.groups * min(self.slices, s // 4) * 32
         cells = passes * lanes * (4 * chunks + 16 * (4 if s == 8 else 2))
-        return (
-            weights
-            + sums
-            + 16
-            + cells
-            + buffers * self.copies * (self.columns // 8) * (s * 16 + 32)
-        )
+        return weights + sums + cells + buffers * self.copies * (self.columns // 8) * (s * 16 + 32)
 
     def exchange_bytes(self, share: int, teams: int) -> int:
         """Of device memory, for h on its way between blocks."""
@@ -129,12 +123,12 @@ class TensorPlan:
         kind = "cluster" if self.cluster else "whole GPU"
         return f"{kind}, {self.blocks} x {self.groups * 8} units, {self.sequences} sequences"
 
-    def pack(self, w_hh: Array) -> tuple[Array, float]:
+    def pack(self, w_hh: Array, top: float | None = None) -> tuple[Array, float]:
         """W_hh as fragments of mma, [block][fragment][thread][8 values of 16 bits], and a scale."""
         hidden = w_hh.shape[1]
         gates = np.zeros((4, self.blocks * self.groups * 8, self.columns), np.float32)
         gates[:, :hidden, :hidden] = w_hh.reshape(4, hidden, hidden)
-        parts, scale = halves(gates, self.storage, self.split)
+        parts, scale = halves(gates, self.storage, self.split, top)
         # The axes of a part, as the kernel counts: a fragment has 16 rows, i and f (or g and o) of
         # eight units, and 16 columns. A lane holds rows lane / 4 and 8 more, and of each 32 columns
         # the eight from 8 (lane % 4) on, four in each of two fragments.

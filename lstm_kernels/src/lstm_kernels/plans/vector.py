@@ -94,7 +94,7 @@ class VectorPlan:
         kind = "cluster" if self.cluster else "whole GPU"
         return f"{kind}, {self.blocks} x {self.groups * 8} units, vectors in {self.slices} slices"
 
-    def pack(self, w_hh: Array) -> tuple[Array, float]:
+    def pack(self, w_hh: Array, top: float | None = None) -> tuple[Array, float]:
         """W_hh as lanes hold it, [block][piece and row][thread][4 columns], and its scale.
 
         A lane has two units of an octet, lane / 8 counts them, and of each 32 columns the four

@@ -145,7 +145,7 @@ class WarpgroupPlan:
         units = f"{self.blocks} x {self.tiles * UNITS} units{slices}"
         return f"warpgroups, {units}, {self.sequences} sequences"
 
-    def pack(self, w_hh: Array) -> tuple[Array, float]:
+    def pack(self, w_hh: Array, top: float | None = None) -> tuple[Array, float]:
         """W_hh as fragments of wgmma, [block][fragment][thread][8 values of 16 bits], and a scale.
 
         Of the 16 rows of a warp a lane holds row lane / 4 and 8 more: i and f of one of four units,
@@ -156,7 +156,7 @@ class WarpgroupPlan:
         units = self.producers * UNITS
         gates = np.zeros((4, units, units), np.float32)
         gates[:, :hidden, :hidden] = w_hh.reshape(4, hidden, hidden)
-        parts, scale = halves(gates, self.storage, self.split)
+        parts, scale = halves(gates, self.storage, self.split, top)
         steps = self.producers // self.slices
         shape = (2, 2, self.blocks, self.tiles, 4, 4, self.slices, steps, 2, 4, 2)
         #        upper below block  tile     warp unit slice       step octet lane%4 low

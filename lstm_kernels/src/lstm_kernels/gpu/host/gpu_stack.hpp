@@ -16,7 +16,7 @@ struct Call {
     const void *weights, *projected, *bias, *h0, *c0;
     void *y, *h_last, *c_last, *exchange, *late;
     const int *lengths, *rows;
-    float scales[2];
+    float scale;
     int hidden, batch, timesteps, share, directions, direction;
 };
 
@@ -24,7 +24,7 @@ struct Call {
 struct LayerWeights {
     const void *w_ih, *few_w_ih, *weights, *bias;
     size_t w_ih_bytes;
-    float scales[2], input_scale;
+    float scale, input_scale;
 };
 
 // How a plan runs calls of one batch size: sequences per team, bytes of shared memory and of `exchange`, and 1 where
@@ -129,7 +129,7 @@ private:
         const auto state = [&](auto* states) { return states ? (decltype(states))((char*)states + first) : nullptr; };
         const int batch = int(given.batch), share = int(given.share.sequences), teams = (batch + share - 1) / share;
         Call call{w.weights, projected, w.bias, state(given.h0), state(given.c0), y, state(given.h_last), state(given.c_last),
-                  exchange, given.late, given.lengths, given.first_rows, {w.scales[0], w.scales[1]}, sizes_.hidden,
+                  exchange, given.late, given.lengths, given.first_rows, w.scale, sizes_.hidden,
                   batch, int(given.timesteps), share, sizes_.directions, 0};
         Launch launch = launch_;
         launch.shared_bytes = size_t(given.share.shared_bytes);

@@ -70,8 +70,8 @@ public:
         for (const auto& [array, to] : {std::pair(&a.x, &x_), std::pair(&a.h0, &h0_), std::pair(&a.c0, &c0_), std::pair(&a.w_ih, &w_ih_),
                                         std::pair(&a.weights, &weights_), std::pair(&a.bias, &bias_)})
             copy_in(to->get(), *array);
-        const LayerWeights loaded_weights{w_ih_.get(), nullptr, weights_.get(), bias_.get(), bytes(w_ih_), {a.scale, a.scale}, a.input_scale};
-        stack_.load(&loaded_weights);
+        const LayerWeights given{w_ih_.get(), nullptr, weights_.get(), bias_.get(), bytes(w_ih_), a.scale, a.input_scale};
+        stack_.load(&given);
         set(scratch_, 0);
         wait();
         loaded(false);

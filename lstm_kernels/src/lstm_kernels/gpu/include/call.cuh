@@ -13,7 +13,7 @@ struct Call {
     unsigned* late;      // set when a wait took too long: outputs that depend on it are NaN
     const int* lengths;  // timesteps of each sequence; null: all have all
     const int* rows;     // the row of the first sequence at each timestep; null: rows are [timestep][sequence]
-    float scales[2];     // of each direction: takes the weights' scale out of a sum
+    float scale;         // takes the weights' scale out of a sum
     int hidden, batch, timesteps;
     int share;       // sequences per team
     int directions;  // of a row
@@ -60,16 +60,22 @@ struct Team {
         return call.lengths ? __ldg(call.lengths + first + sequence) : call.timesteps;
     }
 
-    // Where in `projected` and y the units of a step begin. A sequence that has ended stays at its last row.
-    __device__ __forceinline__ size_t at_step(const Call& call, int t, int sequence) const {
-        if (call.lengths || direction) {
-            const int last = length(call, sequence) - 1;
-            t = min(t, last);
-            if (direction) t = last - t;
-        }
-        const int row = (call.rows ? __ldg(call.rows + t) : t * call.batch) + first + sequence;
+    // The row of a sequence at a step. One that has ended stays at its last.
+    __device__ __forceinline__ int row(const Call& call, int t, int sequence) const {
+        if (!call.lengths) return row(call, t) + sequence;
+        const int last = length(call, sequence) - 1, at = direction ? max(last - t, 0) : min(t, last);
+        return (call.rows ? __ldg(call.rows + at) : at * call.batch) + first + sequence;
+    }
+    // That of the first sequence, where all have all timesteps: the second direction begins at the last.
+    __device__ __forceinline__ int row(const Call& call, int t) const {
+        return ((t ^ -direction) + direction * call.timesteps) * call.batch + first;
+    }
+
+    // Where in `projected` and y the units of a row begin.
+    __device__ __forceinline__ size_t at_row(const Call& call, int row) const {
         return (size_t)(unsigned)(row * call.directions + direction) * (unsigned)call.hidden;
     }
+    __device__ __forceinline__ size_t at_step(const Call& call, int t, int sequence) const { return at_row(call, row(call, t, sequence)); }
 
     // Where in states the units of a sequence begin.
     __device__ __forceinline__ size_t at_state(const Call& call, int sequence) const {

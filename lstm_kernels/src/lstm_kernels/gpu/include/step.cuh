@@ -35,8 +35,7 @@ constexpr int WORKERS = SLICES < SEQUENCES / 4 ? SLICES : SEQUENCES / 4;  // sli
 constexpr int LANES = GROUPS * WORKERS * 32;
 constexpr int AHEAD = SEQUENCES == 8 ? 4 : 2;  // inputs of the cells that are held or on their way
 constexpr int INPUT_BYTES = AHEAD * PASSES * LANES * 16;
-constexpr int TEAM_AT = WEIGHT_BYTES + SUM_BUFFERS * SUMS * 16 + INPUT_BYTES;
-constexpr int STEP_BYTES = TEAM_AT + Team::BYTES;  // of shared memory, before cells and h
+constexpr int STEP_BYTES = WEIGHT_BYTES + SUM_BUFFERS * SUMS * 16 + INPUT_BYTES;  // of shared memory, before cells and h
 
 static_assert(K % (32 * SLICES) == 0 && K / 8 >= OWNED && HELD <= FRAGMENTS && (GROUPS < 16 || SLICES == 1), "impossible sizes");
 
@@ -65,9 +64,14 @@ struct Place {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int group = warp / SLICES, slice = warp % SLICES;
     int rank = blockIdx.x % BLOCKS;  // of its block in the team
-    int share;                       // the team's sequences
-    __device__ explicit Place(const Team& team) : share(team.share) {}
-    __device__ static Team team() { return Team::kept(TEAM_AT); }
+    int share, timesteps;            // the team's
+    int begins;                      // its first sequence and, above, its direction
+    __device__ explicit Place(const Team& team) : share(team.share), timesteps(team.timesteps), begins(team.first | team.direction << 30) {}
+    __device__ __forceinline__ Team team() const {
+        Team team;
+        team.direction = begins >> 30, team.first = begins & 0x3FFFFFFF, team.share = share, team.timesteps = timesteps;
+        return team;
+    }
     __device__ int chunks() const { return (share + SEQUENCES - 1) / SEQUENCES; }
     __device__ int here(int chunk) const { return min(SEQUENCES, share - chunk * SEQUENCES); }  // sequences
     __device__ int octet() const { return rank * GROUPS + group; }
@@ -81,7 +85,6 @@ template <typename Exchange>
 __device__ __forceinline__ void layer(const Call& call) {
     const Team team(call);
     const Place at(team);
-    team.keep(TEAM_AT);
     const int chunks = at.chunks(), tid = threadIdx.x;
     uint4* rest = reinterpret_cast<uint4*>(shared);
     float4* sums = reinterpret_cast<float4*>(shared + WEIGHT_BYTES);
@@ -115,12 +118,12 @@ __device__ __forceinline__ void layer(const Call& call) {
     // The inputs of cells are asked for some chunks ahead, each by the lane that will need it.
     int next_t = 0, next_chunk = 0, next_slot = 0;
     const auto fetch = [&] {
-        if (const Team reads = at.team(); worker && next_t < reads.timesteps) {
+        if (worker && next_t < at.timesteps) {
 #pragma unroll
             for (int pass = 0; pass < PASSES; ++pass)
                 if (works(next_chunk, pass)) {
                     const unsigned to = (unsigned)__cvta_generic_to_shared(inputs + (next_slot * PASSES + pass) * LANES + lane);
-                    const float4* from = call.projected + reads.at_step(call, next_t, sequence_of(next_chunk, pass)) + unit;
+                    const float4* from = call.projected + at.team().at_step(call, next_t, sequence_of(next_chunk, pass)) + unit;
                     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
                 }
         }
@@ -132,7 +135,7 @@ __device__ __forceinline__ void layer(const Call& call) {
     for (int i = 1; i < AHEAD; ++i) fetch();
 
     int turn = 0, slot = 0;
-    for (int t = 0; t < at.team().timesteps; ++t) {
+    for (int t = 0; t < at.timesteps; ++t) {
 #pragma unroll 1
         for (int chunk = 0; chunk < chunks; ++chunk, turn ^= 1, slot = (slot + 1) % AHEAD) {
             fetch();
@@ -201,8 +204,7 @@ __device__ __forceinline__ void layer(const Call& call) {
             }
             group_barrier(at.group);
 
-            const Team writes = at.team();
-            const bool last = t + 1 == writes.timesteps;
+            const bool last = t + 1 == at.timesteps;
 #pragma unroll
             for (int pass = 0; pass < PASSES; ++pass) {
                 if ((pass * SLICES + at.slice) * 4 >= at.here(chunk)) break;  // the whole warp is beyond the end
@@ -214,21 +216,19 @@ __device__ __forceinline__ void layer(const Call& call) {
                     gates.x += part.x, gates.y += part.y, gates.z += part.z, gates.w += part.w;
                 }
                 float c = before[pass];
-                const float out = cell(gates, call.scales[writes.direction], input[pass], bias, c);
+                const float out = cell(gates, call.scale, input[pass], bias, c);
                 kept(chunk, pass) = c;
                 if (!last) {  // even lanes have the word of two units' high halves, odd ones that of the low
                     const unsigned v = halves(out), other = __shfl_xor_sync(0xFFFFFFFF, v, 1);
                     const bool odd = at.lane & 1;
                     exchange.send(t, chunk, sequence, joined(odd ? other : v, odd ? v : other, SPLIT && odd));
                 }
-                const int which = sequence_of(chunk, pass);
-                const int length = works(chunk, pass) ? writes.length(call, which) : 0;
-                if (t < length) {
-                    stored(call.y + writes.at_step(call, t, which) + unit, out);
-                    if (t + 1 == length) {
-                        stored(call.h_last + writes.at_state(call, which) + unit, out);
-                        stored(call.c_last + writes.at_state(call, which) + unit, c);
-                    }
+                if (!works(chunk, pass)) continue;
+                const int which = sequence_of(chunk, pass), left = call.lengths ? at.team().length(call, which) - t : at.timesteps - t;
+                if (left > 0) stored(call.y + at.team().at_step(call, t, which) + unit, out);
+                if (left == 1) {
+                    stored(call.h_last + at.team().at_state(call, which) + unit, out);
+                    stored(call.c_last + at.team().at_state(call, which) + unit, c);
                 }
             }
             exchange.sent(t, chunk);
