@@ -8,10 +8,12 @@ later.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -36,13 +38,15 @@ KEPT = 3  # plans whose packed weights stay on the GPU
 REMEMBERED = 1024  # shapes, beside which all are looked up anew
 WORTH = 1.1  # how much faster a plan must be guessed to replace one that is at hand
 FEW_VECTORS = 128  # at most, for an input product by vectors
-FEW_WEIGHTS = 6_000_000  # that such a product reads, for 16 vectors each time
+#: Weights that such a product reads at most, for 16 vectors each time: more are cuBLAS's or tiles'.
+FEW_WEIGHTS = {"fp32": 5_000_000, "tf32": 300_000, "fp16": 100_000, "bf16": 100_000}
 SMALL = 64 << 10  # bytes that may live on with a part of them
 STREAMS = 16  # for which a shape has scratch of its own
 SCRATCH = 1 << 20  # bytes that a layer may keep for a shape and a stream
 NEW_IN_GRAPH = "a layer that is new while a graph is captured"
 
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+Shape = tuple[int, int, int, bool]  # batch, timesteps, rows, and whether sequences end before
 How = tuple[Plan, str]  # a plan, and a way to multiply x by the input weights
 T = TypeVar("T")
 _TICKS = itertools.count()
@@ -118,10 +122,10 @@ class Stack:
         # Detached they keep the memory: no other weights can come to lie where these did.
         self._weights = [weight.detach() for weight in weights]
         self._kept: dict[How, Loaded] = {}
-        self._routes: dict[tuple[int, int, int], Route] = {}
+        self._routes: dict[Shape, Route] = {}
         self._lengths: dict[bytes, Lengths] = {}
         self._tuned: dict[tuple[int, int], How] = {}
-        self._refused: dict[int, str] = {}  # by batch
+        self._refused: dict[tuple[int, bool], str] = {}  # by batch, and whether sequences end
         self._once: set[How] = set()  # what was loaded, or will be: no plan comes back and forth
         self._packed: dict[How, list[kernels.Weights]] = {}  # by another thread, to be loaded
         self._host: list[list[list[Array]]] | None = None
@@ -152,10 +156,10 @@ class Stack:
         graph, ends, at = capturing(), None, (0, 0)
         if batch_sizes is None:
             timesteps, batch, _ = x.shape
-            key = batch, timesteps, timesteps * batch
+            key = batch, timesteps, timesteps * batch, False
         else:
             ends = self._ends(batch_sizes, graph)
-            key = ends.batch, ends.timesteps, ends.rows
+            key = ends.batch, ends.timesteps, ends.rows, True
             at = ends.of_sequences.data_ptr(), ends.first_rows.data_ptr()
         route = self._routes.get(key) or self._prepared(key, graph)
         self._mark(route.loaded, ends, graph)
@@ -184,7 +188,7 @@ class Stack:
         It gives y, (h, c), or None where something else has changed; None where scratch is large.
         """
         timesteps, batch, _ = x.shape
-        route = self._routes.get((batch, timesteps, timesteps * batch))
+        route = self._routes.get((batch, timesteps, timesteps * batch, False))
         if route is None or route.scratch > SCRATCH:
             return None
         loaded, numbers, hidden = route.loaded, route.numbers, self.sizes.hidden
@@ -260,7 +264,7 @@ class Stack:
     def path(self, batch: int, timesteps: int) -> str:
         """How a shape is computed."""
         ways = self._ways(batch, timesteps)
-        plan, projection = self._at_hand(ways) or ways[0]
+        plan, projection = self._at_hand(ways, batch) or ways[0]
         few = timesteps * batch <= self._few_rows()
         share = kernels.share_of(plan, batch, self.sizes.directions)
         return kernels.path_of(plan, share, kernels.VECTORS if few else projection)
@@ -268,7 +272,7 @@ class Stack:
     def at_hand(self, batch: int, timesteps: int) -> bool:
         """Whether a shape can run without anything to compile or to pack."""
         try:
-            return self._at_hand(self._ways(batch, timesteps)) is not None
+            return self._at_hand(self._ways(batch, timesteps), batch) is not None
         except Unsupported:
             return False
 
@@ -300,27 +304,45 @@ class Stack:
         """Vectors up to which an input product by vectors is faster."""
         wide = self.sizes.directions * self.sizes.hidden
         width = max(self.sizes.input_size, wide if self.sizes.layers > 1 else 0)
-        return min(FEW_VECTORS, max(1, FEW_WEIGHTS // (4 * wide * width)) * 16)
+        return min(FEW_VECTORS, FEW_WEIGHTS[self.precision] // (4 * wide * width) * 16)
 
-    def _ways(self, batch: int, timesteps: int) -> list[How]:
-        """The plans that can run a batch size, the likeliest to be fast first."""
-        if tuned := self._tuned.get(_key(batch, timesteps)):
-            return [tuned]
-        if why := self._refused.get(batch):
+    def _ways(self, batch: int, timesteps: int, ends: bool = False) -> list[How]:
+        """The plans that can run a batch size, the likeliest to be fast first.
+
+        `ends`: where sequences end at lengths of their own.
+        """
+        sizes, tuned = self.sizes, self._tuned.get(_key(batch, timesteps))
+        if why := self._refused.get((batch, ends)):
             raise Unsupported(why)
-        sizes = self.sizes
-        able = kernels.holding(self.precision, sizes.hidden, batch, sizes.directions)
-        return [(plan, self._projection()) for plan in able]
+        if tuned is not None:
+            able = [tuned]
+        else:
+            plans = kernels.holding(self.precision, sizes.hidden, batch, sizes.directions)
+            able = [(plan, self._projection()) for plan in plans]
+        return [(dataclasses.replace(plan, lengths=ends), way) for plan, way in able]
 
-    def _at_hand(self, ways: Sequence[How]) -> How | None:
-        return next((how for how in ways if how in self._kept), None)
+    def _at_hand(self, ways: Sequence[How], batch: int) -> How | None:
+        """The likeliest to be fast of what is loaded and can run this."""
+        if ways[0] in self._kept:
+            return ways[0]
+        able = {}
+        for how in list(self._kept):
+            if how[0].lengths == ways[0][0].lengths:
+                with contextlib.suppress(Unsupported):
+                    able[how] = self._guess(how[0], batch)
+        return min(able, key=lambda how: able[how], default=None)
 
-    def _prepared(self, key: tuple[int, int, int], graph: bool) -> Route:
+    def _guess(self, plan: Plan, batch: int) -> float:
+        """Microseconds per step, roughly."""
+        share = kernels.share_of(plan, batch, self.sizes.directions)
+        return plan.guess(share.sequences) * (1 if share.together else self.sizes.directions)
+
+    def _prepared(self, key: Shape, graph: bool) -> Route:
         """How a shape runs that was not called before."""
-        batch, timesteps, rows = key
-        ways = self._ways(batch, timesteps)
+        batch, timesteps, rows, ends = key
+        ways = self._ways(batch, timesteps, ends)
         with PREPARING, torch.cuda.device(DEVICE):
-            how = self._at_hand(ways)
+            how = self._at_hand(ways, batch)
             if not graph:
                 how = self._loaded(ways, how, batch)
             elif how is None:
@@ -337,7 +359,8 @@ class Stack:
         best = ways[0]
         if how is None or best in self._packed:
             return self._load_first(ways, batch)
-        if best != how and best not in self._once and self._worth(how[0], best[0], batch):
+        slower = self._guess(how[0], batch) > WORTH * self._guess(best[0], batch)
+        if best != how and slower and best not in self._once:
             self._once.add(best)
             weights = self._on_host()  # while nothing is captured
 
@@ -349,14 +372,6 @@ class Stack:
 
             threading.Thread(target=prepare, name="lstm_kernels").start()
         return how
-
-    def _worth(self, now: Plan, then: Plan, batch: int) -> bool:
-        """Whether a plan is so much faster, as guessed, that it should be loaded."""
-        guesses = (
-            plan.guess(kernels.share_of(plan, batch, self.sizes.directions).sequences)
-            for plan in (now, then)
-        )
-        return next(guesses) > WORTH * next(guesses)
 
     def _load_first(self, ways: Sequence[How], batch: int) -> How:
         """The first of these that can be compiled and launched, loaded."""
@@ -376,13 +391,22 @@ class Stack:
                 return how
             except (Unsupported, RuntimeError, MemoryError) as refused:
                 reasons.append(str(refused))
-        self._refused[batch] = reasons[0]
+        self._refused[batch, ways[0][0].lengths] = reasons[0]
         raise Unsupported(reasons[0])
 
     def _pack(self, how: How, weights: list[list[list[Array]]]) -> list[kernels.Weights]:
-        """The weights of each layer as a plan wants them, once the plan is compiled."""
-        fitted, _ = kernels.toolbox()[1].fitted(how[0])
-        return [kernels.packed(layer, fitted, how[1]) for layer in weights]
+        """The weights of each layer as a plan wants them, and all that it launches compiled."""
+        plan, way = how
+        with ThreadPoolExecutor() as pool:
+            pool.submit(self._products, how)
+            kernels.toolbox()[1].fitted(plan)
+            return [kernels.packed(layer, plan, way) for layer in weights]
+
+    def _products(self, how: How) -> tuple[bytes, bytes]:
+        """The machine code of the input products, for many vectors and for few."""
+        few = kernels.VECTORS if self._few_rows() else ""
+        many, few_code = (kernels.product_code(way, how[0].storage) for way in (how[1], few))
+        return many, few_code
 
     def _load(self, how: How, packed: list[kernels.Weights]) -> Loaded:
         plan, projection = how
@@ -392,12 +416,7 @@ class Stack:
         places, end = [], 0
         few = projection == kernels.TILES  # else the product by vectors reads the same weights
         for layer in packed:
-            for array in (
-                layer.w_ih,
-                layer.weights,
-                layer.bias,
-                *([layer.few_w_ih] if few else []),
-            ):
+            for array in (layer.w_ih, layer.weights, layer.bias, layer.few_w_ih)[: 3 + few]:
                 parts.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
                 places.append(end)
                 end += -(-array.nbytes // 256) * 256
@@ -419,11 +438,7 @@ class Stack:
         stack = native.GpuStack(
             paths,
             (sizes.input_size, sizes.hidden, sizes.layers, sizes.directions),
-            (
-                code,
-                kernels.product_code(projection, fitted.storage),
-                kernels.product_code(kernels.VECTORS, fitted.storage),
-            ),
+            (code, *self._products(how)),
             fitted.storage,
             projection,
             self._few_rows(),

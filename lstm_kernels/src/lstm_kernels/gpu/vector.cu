@@ -139,7 +139,7 @@ struct Exchange {
 
     // The warp that does cells: the others of its octet had the last h of all blocks, so all have read `turns`.
     __device__ void ended() const {
-        if (at.rank == 0 && threadIdx.x == WARPS * 32) call.exchange[blockIdx.x / BLOCKS] = base + at.team().timesteps - 1;
+        if (at.rank == 0 && threadIdx.x == WARPS * 32) call.exchange[blockIdx.x / BLOCKS] = base + (LENGTHS ? at.team().timesteps : call.timesteps) - 1;
     }
     __device__ void finish() const {}
 };
@@ -246,7 +246,7 @@ __device__ __forceinline__ void multiply(const Call& call, const Place& at, Exch
 #pragma unroll
     for (int i = 0; i < PIECES * 8; ++i) weights[i] = from[i * WARPS * 32];
     int turn = 0;
-    for (int t = 0; t < at.team().timesteps; ++t)
+    for (int t = 0; t < (LENGTHS ? at.team().timesteps : call.timesteps); ++t)
 #pragma unroll 1
         for (int sequence = 0; sequence < at.share; ++sequence, turn ^= 1) {
             float4 h[PIECES];
@@ -320,8 +320,8 @@ __device__ __forceinline__ void cell(const Call& call, const Place& at, Exchange
             if (t + 1 < team.timesteps) exchange.send(h, t, sequence);
             cells[sequence * GROUPS * 32] = c;
             if (!exists || gate) continue;
-            const int left = call.lengths ? team.length(call, sequence) - t : team.timesteps - t;
-            if (left > 0) stored(call.y + team.at_step(call, t, sequence) + unit, h);
+            const int left = team.length(call, sequence) - t;
+            if (!LENGTHS || left > 0) stored(call.y + team.at_step(call, t, sequence) + unit, h);
             if (left == 1) {
                 stored(call.h_last + team.at_state(call, sequence) + unit, h);
                 stored(call.c_last + team.at_state(call, sequence) + unit, c);

@@ -50,8 +50,7 @@ constexpr int STAGE_AT = RING_AT + RING * SLOT;         // a packet on its way o
 constexpr int SUMS_AT = STAGE_AT + TILES * PACKET;
 constexpr int BARS_AT = SUMS_AT + (SLICES > 1 ? CELLS * MATH * 16 : 0);
 constexpr int LOST_AT = BARS_AT + 16 * RING;            // set when the block gives up: it sends no more
-constexpr int TEAM_AT = LOST_AT + 16;
-constexpr int STATE_AT = TEAM_AT + Team::BYTES;                  // [chunk][cell][thread] of c
+constexpr int STATE_AT = LOST_AT + 16;                  // [chunk][cell][thread] of c
 
 static_assert(SLICES <= 2 && PRODUCERS % (SLOT_STEPS * SLICES) == 0 && HELD <= FRAGMENTS &&
                   RING >= 2 * SLICES && (RING == 2 * SLOTS || (SLOTS % RING == 0 && RING % SLICES == 0)) && (RING <= 32 || SLOTS <= 32),
@@ -301,7 +300,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const _
     Patience patience{call.late};
     const unsigned before = *static_cast<volatile unsigned*>(exchange.turns);
 
-    team.keep(TEAM_AT);
     if (threadIdx.x == 0) {
         *reinterpret_cast<unsigned*>(shared + LOST_AT) = 0;
         for (int i = 0; i < RING; ++i) {
@@ -356,32 +354,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const _
         end_packing();
     }
 
-    for (int t = 0; t < Team::kept(TEAM_AT).timesteps; ++t) {
+    const Team::Begin begin(team);
+    const int timesteps = LENGTHS ? team.timesteps : call.timesteps;
+    for (int t = 0; t < timesteps; ++t) {
+        const bool last = t + 1 == timesteps;
 #pragma unroll 1
         for (int chunk = 0; chunk < chunks; ++chunk) {
-            const Team reads = Team::kept(TEAM_AT);
+            const Team reads = begin.team(share, timesteps);
             float4 input[CELLS];
-            int rows[CELLS];
-#pragma unroll
-            for (int n = 0; n < CELLS; ++n) rows[n] = reads.row(call, t) + chunk * SEQUENCES + sequence(n);
-            if (call.lengths) {
-#pragma unroll
-                for (int n = 0; n < CELLS; ++n)
-                    if (works(reads, chunk, n)) rows[n] = reads.row(call, t, chunk * SEQUENCES + sequence(n));
-            }
 #pragma unroll
             for (int n = 0; n < CELLS; ++n) {
                 input[n] = nothing;
                 if (works(reads, chunk, n))
                     asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0,%1,%2,%3}, [%4];"
                                  : "=f"(input[n].x), "=f"(input[n].y), "=f"(input[n].z), "=f"(input[n].w)
-                                 : "l"(call.projected + reads.at_row(call, rows[n]) + unit));
+                                 : "l"(call.projected + reads.at_step(call, t, chunk * SEQUENCES + sequence(n)) + unit));
             }
             float sum[SEQUENCES / 2];
             product(sum, ring, patience, base + LOST_AT);
             ++ring.turn;
-            const Team writes = Team::kept(TEAM_AT);
-            const bool last = t + 1 == writes.timesteps;
+            const Team writes = begin.team(share, timesteps);
 
             // With two slices each has the cells of half of the sequences, and gives its sums of the others away.
             if (SLICES > 1) {
@@ -424,22 +416,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) lstm_recurrence(const _
                 }
             }
             if (!last) end_packing();
-            const auto store = [&](int n, bool lasts, bool ends, int row) {
-                const size_t to = writes.at_state(call, chunk * SEQUENCES + sequence(n)) + unit;
-                if (lasts) stored(call.y + writes.at_row(call, row) + unit, out[n]);
-                if (ends) stored(call.h_last + to, out[n]), stored(call.c_last + to, state(chunk, n));
-            };
-            if (!call.lengths) {
-#pragma unroll
-                for (int n = 0; n < CELLS; ++n)
-                    if (works(writes, chunk, n)) store(n, true, last, writes.row(call, t) + chunk * SEQUENCES + sequence(n));
-                continue;
-            }
 #pragma unroll
             for (int n = 0; n < CELLS; ++n)
                 if (works(writes, chunk, n)) {
                     const int which = chunk * SEQUENCES + sequence(n), left = writes.length(call, which) - t;
-                    store(n, left > 0, left == 1, writes.row(call, t, which));
+                    if (!LENGTHS || left > 0) stored(call.y + writes.at_step(call, t, which) + unit, out[n]);
+                    if (left == 1) {
+                        stored(call.h_last + writes.at_state(call, which) + unit, out[n]);
+                        stored(call.c_last + writes.at_state(call, which) + unit, state(chunk, n));
+                    }
                 }
         }
     }

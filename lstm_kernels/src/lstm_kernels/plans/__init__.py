@@ -1,7 +1,7 @@
 """Which plans our own kernels have for a layer, the likeliest to be fast first.
 
 A plan is right for any shape whose layer it can hold. Which of several is fast it guesses, by
-constants that were fitted to 867 times of plans at 98 shapes on an H200. A family is a file with a
+constants that were fitted to 985 times of plans at 113 shapes on an H200. A family is a file with a
 class of plans and `candidates`, and stands in `FAMILIES`. A plan says what its kernel is compiled
 with (`source`, `constants`), how it is launched (`cluster`, `blocks`, `threads` and memory) and how
 it takes a batch (`sequences`, `chunks`); it can `pack` the weights and `guess`.

@@ -30,6 +30,7 @@ class TensorPlan:
     storage: str
     room: int  # bytes of shared memory that a block may have
     fewer: int = 0  # fragments that `held` leaves out, where the compiler found no room for them
+    lengths: bool = False  # whether sequences end at lengths of their own
 
     @property
     def source(self) -> str:
@@ -65,7 +66,7 @@ class TensorPlan:
         tiles = self.sequences // 8
         work = 8 * tiles * self.chains + 4 * tiles * self.copies + {1: 54, 2: 70, 4: 84}[tiles]
         if self.family == "whole_gpu":
-            work += 32 if self.threads > 256 else 8 if tiles == 1 else 0
+            work += 32 if self.threads > 256 else 10 if tiles == 1 else 0
         return max(0, min(self.fragments, (registers - work) // 8 * 2) - self.fewer)
 
     def with_fewer_held(self) -> TensorPlan | None:
@@ -115,6 +116,7 @@ class TensorPlan:
             "SPLIT": int(self.split),
             "HELD": self.held,
             "STORAGE": STORAGES[self.storage],
+            "LENGTHS": int(self.lengths),
             **({"STAGES": self.stages} if self.family == "whole_gpu" else {}),
         }
 
@@ -147,13 +149,19 @@ class TensorPlan:
         chunks = self.chunks(share)
         tiles = self.sequences // 8
         products = self.columns // 16 // self.slices * (3 if self.split else 1)  # one after another
-        chain = products / self.chains * 27.1 / 1800
-        busy = products * 2 * tiles * self.groups * self.slices / 4 * 6.65 / 1800
-        rest = (self.fragments - self.held) * self.threads * 16 / 417e3  # from shared memory
-        cells = 0.313 * -(-self.sequences // (4 * self.slices)) * self.groups * self.slices / 8
-        moved = self.columns * self.copies * 2 * (33.9e-6 if self.family == "cluster" else 6.2e-6)
-        fixed = 0.09 if self.blocks == 1 else 0.6 if self.family == "cluster" else 1.17
-        in_turn = max(chain, busy) + 0.956 * rest + cells
+        chain = products / self.chains * 27.4 / 1800
+        busy = products * 2 * tiles * self.groups * self.slices / 4 * 6.58 / 1800
+        rest = (self.fragments - self.held) * self.threads * 16 / 308e3  # from shared memory
+        cells = 0.306 * -(-self.sequences // (4 * self.slices)) * self.groups * self.slices / 8
+        moved = self.columns * self.copies * 2 * (55.1e-6 if self.family == "cluster" else 8.15e-6)
+        fixed = (
+            0.112
+            if self.blocks == 1
+            else 0.602
+            if self.family == "cluster"
+            else 1.3 + 2.02 * (chunks - 1)
+        )
+        in_turn = max(chain, busy) + 0.889 * rest + cells
         return fixed + chunks * in_turn + share * moved * self.blocks / 8
 
 

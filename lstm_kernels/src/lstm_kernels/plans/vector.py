@@ -31,6 +31,7 @@ class VectorPlan:
     storage: str
     room: int  # bytes of shared memory that a block may have
     spread: int = 128
+    lengths: bool = False  # whether sequences end at lengths of their own
 
     family = "vector"
     source = "vector.cu"
@@ -87,6 +88,7 @@ class VectorPlan:
             "EXCHANGE": EXCHANGES[self.exchange],
             "SPREAD": self.spread,
             "STORAGE": STORAGES[self.storage],
+            "LENGTHS": int(self.lengths),
         }
 
     @property
@@ -112,9 +114,9 @@ class VectorPlan:
 
     def guess(self, share: int) -> float:
         """Microseconds per step, roughly."""
-        exchange = 0.325 if self.cluster else 0.525 + self.blocks * 0.0015
+        exchange = 0.331 if self.cluster else 0.554 + self.blocks * 0.002
         products = self.columns // self.slices * -(-self.groups * self.slices // 4)  # of a quarter
-        return exchange + 0.25 + share * (products / 371 + 0.03)
+        return exchange + 0.25 + share * (products / 340 + 0.015)
 
 
 def candidates(

@@ -36,6 +36,7 @@ class WarpgroupPlan:
     room: int  # bytes of shared memory that a block may have
     slot_steps: int = 8
     fewer: int = 0  # fragments that `held` leaves out, where the compiler found no room for them
+    lengths: bool = False  # whether sequences end at lengths of their own
 
     family = "warpgroup"
     source = "warpgroup.cu"
@@ -109,7 +110,7 @@ class WarpgroupPlan:
     def _bytes(self, ring: int) -> int:
         rest = (self.fragments - self.held) * 2048 * self.warpgroups
         sums = self.cells * self.warpgroups * GROUP * 16 if self.slices > 1 else 0
-        return rest + ring * (self.slot + 16) + self.tiles * self.packet + sums + 32
+        return rest + ring * (self.slot + 16) + self.tiles * self.packet + sums + 16
 
     @property
     def cells(self) -> int:
@@ -137,6 +138,7 @@ class WarpgroupPlan:
             "STORAGE": STORAGES[self.storage],
             "SLOT_STEPS": self.slot_steps,
             "RING": self.ring,
+            "LENGTHS": int(self.lengths),
         }
 
     @property
@@ -172,9 +174,9 @@ class WarpgroupPlan:
         n, in_registers = self.sequences, self.held / self.fragments
         there = max(n / 2, 16 + n / 4)  # cycles, with weights from shared memory
         product = products * (in_registers * max(n / 2, 12) + (1 - in_registers) * there) / 1800
-        load = self.producers * self.packet / 55.7e3
-        chunk = max(product, load) + 0.39 + 0.108 * self.cells
-        return max(self.chunks(share) * chunk, chunk + 1.94)
+        load = self.producers * self.packet / 44.7e3
+        chunk = max(product, load) + 0.617 + 0.257 * self.cells
+        return max(self.chunks(share) * chunk, chunk + 1.65)
 
 
 def candidates(

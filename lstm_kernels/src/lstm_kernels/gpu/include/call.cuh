@@ -1,4 +1,6 @@
 // What all kernel families share: what a kernel is called with, gates, and waits that end.
+//
+// LENGTHS comes with -D: whether sequences have lengths of their own, which costs a few per cent.
 
 #include "numbers.cuh"
 
@@ -11,7 +13,7 @@ struct Call {
     Stored *y, *h_last, *c_last;  // y: [row][direction][unit]
     unsigned* exchange;  // h on its way through L2, where a family has it go there
     unsigned* late;      // set when a wait took too long: outputs that depend on it are NaN
-    const int* lengths;  // timesteps of each sequence; null: all have all
+    const int* lengths;  // with LENGTHS: timesteps of each sequence
     const int* rows;     // the row of the first sequence at each timestep; null: rows are [timestep][sequence]
     float scale;         // takes the weights' scale out of a sum
     int hidden, batch, timesteps;
@@ -29,6 +31,17 @@ struct Team {
     int timesteps;     // until the last of them has ended
 
     static constexpr int BYTES = 16;
+
+    // The first sequence and, above it, the direction: registers are scarce.
+    struct Begin {
+        int both;
+        __device__ __forceinline__ explicit Begin(const Team& team) : both(team.first | team.direction << 30) {}
+        __device__ __forceinline__ Team team(int share, int timesteps) const {
+            Team team;
+            team.direction = both >> 30, team.first = both & 0x3FFFFFFF, team.share = share, team.timesteps = timesteps;
+            return team;
+        }
+    };
 
     // Out of shared memory, where `keep` has put it: a product leaves no registers for what it does not need.
     __device__ __forceinline__ static Team kept(int at) {
@@ -49,7 +62,7 @@ struct Team {
         first = number % each * call.share;
         share = min(call.share, call.batch - first);
         timesteps = call.timesteps;
-        if (call.lengths) {
+        if (LENGTHS) {
             timesteps = 0;
             for (int i = threadIdx.x % 32; i < share; i += 32) timesteps = max(timesteps, call.lengths[first + i]);
             for (int lanes = 16; lanes; lanes /= 2) timesteps = max(timesteps, __shfl_xor_sync(0xFFFFFFFF, timesteps, lanes));
@@ -57,12 +70,12 @@ struct Team {
     }
 
     __device__ __forceinline__ int length(const Call& call, int sequence) const {
-        return call.lengths ? __ldg(call.lengths + first + sequence) : call.timesteps;
+        return LENGTHS ? __ldg(call.lengths + first + sequence) : call.timesteps;
     }
 
     // The row of a sequence at a step. One that has ended stays at its last.
     __device__ __forceinline__ int row(const Call& call, int t, int sequence) const {
-        if (!call.lengths) return row(call, t) + sequence;
+        if (!LENGTHS) return row(call, t) + sequence;
         const int last = length(call, sequence) - 1, at = direction ? max(last - t, 0) : min(t, last);
         return (call.rows ? __ldg(call.rows + at) : at * call.batch) + first + sequence;
     }

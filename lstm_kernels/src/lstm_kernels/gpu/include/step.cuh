@@ -65,13 +65,9 @@ struct Place {
     int group = warp / SLICES, slice = warp % SLICES;
     int rank = blockIdx.x % BLOCKS;  // of its block in the team
     int share, timesteps;            // the team's
-    int begins;                      // its first sequence and, above, its direction
-    __device__ explicit Place(const Team& team) : share(team.share), timesteps(team.timesteps), begins(team.first | team.direction << 30) {}
-    __device__ __forceinline__ Team team() const {
-        Team team;
-        team.direction = begins >> 30, team.first = begins & 0x3FFFFFFF, team.share = share, team.timesteps = timesteps;
-        return team;
-    }
+    Team::Begin begin;
+    __device__ explicit Place(const Team& team) : share(team.share), timesteps(team.timesteps), begin(team) {}
+    __device__ __forceinline__ Team team() const { return begin.team(share, timesteps); }
     __device__ int chunks() const { return (share + SEQUENCES - 1) / SEQUENCES; }
     __device__ int here(int chunk) const { return min(SEQUENCES, share - chunk * SEQUENCES); }  // sequences
     __device__ int octet() const { return rank * GROUPS + group; }
@@ -224,8 +220,8 @@ __device__ __forceinline__ void layer(const Call& call) {
                     exchange.send(t, chunk, sequence, joined(odd ? other : v, odd ? v : other, SPLIT && odd));
                 }
                 if (!works(chunk, pass)) continue;
-                const int which = sequence_of(chunk, pass), left = call.lengths ? at.team().length(call, which) - t : at.timesteps - t;
-                if (left > 0) stored(call.y + at.team().at_step(call, t, which) + unit, out);
+                const int which = sequence_of(chunk, pass), left = at.team().length(call, which) - t;
+                if (!LENGTHS || left > 0) stored(call.y + at.team().at_step(call, t, which) + unit, out);
                 if (left == 1) {
                     stored(call.h_last + at.team().at_state(call, which) + unit, out);
                     stored(call.c_last + at.team().at_state(call, which) + unit, c);
