@@ -1,0 +1,82 @@
+"""The gradients of an LSTM in float64, by hand: the reference of a training step.
+
+`upstream` holds the gradients dy, dh and dc of output, final h and final c. Backwards in time:
+
+    dh += dy(t)
+    dc += dh sigmoid(o) (1 - tanh(c(t))^2)
+    dgates = dc tanh(g) i', dc c(t-1) f', dc sigmoid(i) g', dh tanh(c(t)) o'      by their inputs
+    dh, dc = dgates W_hh, dc sigmoid(f)
+
+and over all steps dx = dgates W_ih, dW_ih = dgates' x, dW_hh = dgates' h(t-1), db = sum of dgates.
+A gate adds both of its biases: db is the gradient of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(init=False)
+class Trace:
+    """A layer in one direction after its forward pass, its steps in the order of that pass."""
+
+    x: Array
+    h0: Array
+    c0: Array
+    w_ih: Array
+    w_hh: Array
+    gates: Array  # (T, B, 4H): sigmoid and tanh of i, f, g, o; the backward pass overwrites them
+    cells: Array  # (T, B, H)
+    output: Array
+    order: Array | None = None  # the indices that turn its sequences round
+
+
+def backward(
+    traces: Sequence[Trace], directions: int, upstream: Sequence[Array], ends: Array | None
+) -> list[Array]:
+    """The gradients of x, h0 and c0, then of w_ih, w_hh, b_ih and b_hh by layer and direction."""
+    dy, dh, dc = (array.astype(np.float64) for array in upstream)
+    weights: list[list[Array]] = []
+    for first in reversed(range(0, len(traces), directions)):
+        dx, own = 0.0, []
+        for place in range(first, first + directions):
+            trace, side = traces[place], place - first
+            hidden = trace.output.shape[2]
+            part = dy[:, :, side * hidden : (side + 1) * hidden]
+            part = part if trace.order is None else np.take_along_axis(part, trace.order, 0)
+            dgates = _through_time(trace, part, dh[place], dc[place], ends)
+            given = (dgates @ trace.w_ih).reshape(*dy.shape[:2], -1)
+            dx += given if trace.order is None else np.take_along_axis(given, trace.order, 0)
+            before = np.concatenate([trace.h0[None], trace.output[:-1]]).reshape(-1, hidden)
+            x, bias = trace.x.reshape(len(dgates), -1), dgates.sum(axis=0)
+            own += [dgates.T @ x, dgates.T @ before, bias, bias]
+        weights.insert(0, own)
+        dy = np.asarray(dx)
+    return [dy, dh, dc, *(array for own in weights for array in own)]
+
+
+def _through_time(trace: Trace, dy: Array, dh: Array, dc: Array, ends: Array | None) -> Array:
+    """The gradients (T x B, 4H) of all gates; dh and dc, of the last states, become the first's."""
+    w_hh = trace.w_hh.astype(np.float64)
+    for step in reversed(range(len(dy))):
+        i, f, g, o = np.split(trace.gates[step], 4, axis=1)
+        before = trace.cells[step - 1] if step else trace.c0
+        tanh_c = np.tanh(trace.cells[step])
+        to_h = dh + dy[step]
+        to_c = dc + to_h * o * (1 - tanh_c**2)
+        carried = to_c * f
+        into = to_c * g * i * (1 - i), to_c * before * f * (1 - f), to_c * i * (1 - g**2)
+        dgates = np.concatenate([*into, to_h * tanh_c * o * (1 - o)], axis=1)
+        lasts = slice(None) if ends is None else ends > step  # an ended sequence passes them on
+        if ends is not None:
+            dgates[~lasts] = 0
+        dh[lasts], dc[lasts] = (dgates @ w_hh)[lasts], carried[lasts]
+        trace.gates[step] = dgates
+    return trace.gates.reshape(-1, trace.gates.shape[2])
