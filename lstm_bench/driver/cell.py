@@ -105,6 +105,7 @@ def record_of(
         record.check, record.path, record.precision = reply.check, reply.path, reply.precision
         record.memory |= reply.memory
         record.first_call_s, record.build_s = reply.first_call_s, reply.build_s
+        record.forward_s, record.backward_s = reply.forward_s, reply.backward_s
         if status in ("ok", "interrupted") and measurement.used:
             _add_times(record, measurement)
     return record

@@ -311,6 +311,8 @@ class Record:
     latency_interval_s: list[float] | None = None
     throughput_s: float | None = None
     device_s: float | None = None
+    forward_s: float | None = None  # of a training step whose passes can be timed apart
+    backward_s: float | None = None
     first_call_s: float | None = None
     build_s: float | None = None
     import_s: float | None = None  # in a new process

@@ -104,6 +104,15 @@ def calls_per_block(call_s: float, sampling: Sampling, kinds: int = 1) -> int:
     return max(1, min(wanted, int(share_s / max(call_s, 1e-9))))
 
 
+def passes(session: Session, sampling: Sampling, clock: Clock, call_s: float) -> dict[str, float]:
+    """The time of the forward and of the backward pass of a training step, each waited for."""
+    if not session.two_passes:
+        return {}
+    calls = calls_per_block(call_s, sampling)
+    medians = map(statistics.median, zip(*session.time_passes(calls, clock), strict=True))
+    return {f"{name}_s": ns / 1e9 for name, ns in zip(("forward", "backward"), medians, strict=True)}
+
+
 def _patience_s(sampling: Sampling) -> float:
     """The time for one kind of calls: a request has those before a block, its own, its queue."""
     return sampling.timeout_s / 3

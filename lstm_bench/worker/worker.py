@@ -130,6 +130,8 @@ class Worker:
                 f" {', '.join(sorted(known)) or 'none'}"
             )
         problem = self._problem_of(from_json(Shape, shape))
+        if problem.shape.training and not getattr(self.module, "TRAINS", False):
+            raise Unsupported(f"{row.framework} has no backward pass here: it runs inference only")
         peak = memory_peak.Peak(self.module, self.settings.device, problem)
         started = time.perf_counter()
         session: Session = self.module.build(problem, row, self.settings)
@@ -160,12 +162,13 @@ class Worker:
                 session.close()
                 return reply
             warm = timing.warm_up(session, from_json(Sampling, sampling), clock)
+            passes = timing.passes(session, from_json(Sampling, sampling), clock, warm.call_s)
         except BaseException:
             session.close()  # what it holds on the device must not stay with a failed cell
             raise
         held.call_s = warm.call_s
         self.prepared[key] = held
-        return {**reply, "warm_up": to_json(warm)}
+        return {**reply, "warm_up": to_json(warm), **passes}
 
     def measure(self, key: str, round_number: int, sampling: Any, call_s: float) -> dict[str, Any]:
         """Time one block of one prepared session; `call_s` is what its length is reckoned by."""
