@@ -19,7 +19,7 @@ PASSES = ("inference", "training")
 _EXPECTED = (
     "hidden,batch,timesteps as in 512,16,25, or a fourth, the input size; a stack in both"
     " directions is 60->128x4bi,32,589, lengths are 128,32,589~0.3-1 or 128,3,50~50/20/1; a"
-    " training step ends in \" training\""
+    ' training step ends in " training"'
 )
 _NAME = re.compile(
     r"(?:(?P<input>\d{1,9})->)?(?P<hidden>\d{1,9})(?:x(?P<layers>\d{1,9}))?(?P<both>bi)?"

@@ -45,7 +45,7 @@ def backward(
     dy, dh, dc = (array.astype(np.float64) for array in upstream)
     weights: list[list[Array]] = []
     for first in reversed(range(0, len(traces), directions)):
-        dx, own = 0.0, []
+        sides, own = [], []
         for place in range(first, first + directions):
             trace, side = traces[place], place - first
             hidden = trace.output.shape[2]
@@ -53,12 +53,13 @@ def backward(
             part = part if trace.order is None else np.take_along_axis(part, trace.order, 0)
             dgates = _through_time(trace, part, dh[place], dc[place], ends)
             given = (dgates @ trace.w_ih).reshape(*dy.shape[:2], -1)
-            dx += given if trace.order is None else np.take_along_axis(given, trace.order, 0)
+            order = trace.order
+            sides.append(given if order is None else np.take_along_axis(given, order, 0))
             before = np.concatenate([trace.h0[None], trace.output[:-1]]).reshape(-1, hidden)
             x, bias = trace.x.reshape(len(dgates), -1), dgates.sum(axis=0)
             own += [dgates.T @ x, dgates.T @ before, bias, bias]
         weights.insert(0, own)
-        dy = np.asarray(dx)
+        dy = np.sum(sides, axis=0)
     return [dy, dh, dc, *(array for own in weights for array in own)]
 
 
@@ -74,9 +75,10 @@ def _through_time(trace: Trace, dy: Array, dh: Array, dc: Array, ends: Array | N
         carried = to_c * f
         into = to_c * g * i * (1 - i), to_c * before * f * (1 - f), to_c * i * (1 - g**2)
         dgates = np.concatenate([*into, to_h * tanh_c * o * (1 - o)], axis=1)
-        lasts = slice(None) if ends is None else ends > step  # an ended sequence passes them on
-        if ends is not None:
-            dgates[~lasts] = 0
-        dh[lasts], dc[lasts] = (dgates @ w_hh)[lasts], carried[lasts]
+        before_h = dgates @ w_hh
+        if ends is not None:  # a sequence that has ended passes them on
+            over = ends <= step
+            dgates[over], before_h[over], carried[over] = 0, dh[over], dc[over]
+        dh[:], dc[:] = before_h, carried
         trace.gates[step] = dgates
     return trace.gates.reshape(-1, trace.gates.shape[2])

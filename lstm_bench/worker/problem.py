@@ -33,8 +33,8 @@ from lstm_bench.model.types import Check, Shape, Unsupported
 from lstm_bench.worker.gradient import Trace, backward
 
 Array = NDArray[Any]
-#: Output (T, B, directions x H), final h and final c (layers x directions, B, H); of a training step
-#: also the gradients of x, h0, c0 and of each of `Problem.arrays`.
+#: Output (T, B, directions x H), final h and final c (layers x directions, B, H); of a training
+#: step also the gradients of x, h0, c0 and of each of `Problem.arrays`.
 Answer = tuple[Array, ...]
 
 PADDED = "lstm-padded"

@@ -43,13 +43,12 @@ def get(file: int, shape: Shape) -> Answer | None:
 
 def _sizes(shape: Shape) -> list[tuple[int, ...]]:
     """The sizes of the arrays of an answer, in their order."""
-    steps, hidden, count = (shape.timesteps, shape.batch), shape.hidden, shape.layers * shape.directions
-    states = [(count, shape.batch, hidden)] * 2
-    sizes = [(*steps, shape.directions * hidden), *states]
-    if not shape.training:
-        return sizes
-    sizes += [(*steps, shape.input_size), *states]
-    for width in shape.widths:
-        own = [(4 * hidden, width), (4 * hidden, hidden), (4 * hidden,), (4 * hidden,)]
-        sizes += own * shape.directions
+    steps, rows, hidden = shape.timesteps, shape.batch, shape.hidden
+    states: list[tuple[int, ...]] = [(shape.layers * shape.directions, rows, hidden)] * 2
+    sizes = [(steps, rows, shape.directions * hidden), *states]
+    if shape.training:
+        sizes += [(steps, rows, shape.input_size), *states]
+        for width in shape.widths:
+            own = [(4 * hidden, width), (4 * hidden, hidden), (4 * hidden,), (4 * hidden,)]
+            sizes += own * shape.directions
     return sizes

@@ -110,7 +110,9 @@ def passes(session: Session, sampling: Sampling, clock: Clock, call_s: float) ->
         return {}
     calls = calls_per_block(call_s, sampling)
     medians = map(statistics.median, zip(*session.time_passes(calls, clock), strict=True))
-    return {f"{name}_s": ns / 1e9 for name, ns in zip(("forward", "backward"), medians, strict=True)}
+    return {
+        f"{name}_s": ns / 1e9 for name, ns in zip(("forward", "backward"), medians, strict=True)
+    }
 
 
 def _patience_s(sampling: Sampling) -> float:

@@ -147,7 +147,9 @@ function textColumn(label, value, more = {}) {
 function shapeColumns(shapeOf) {
   const own = run.shapes.input_size.some((input, i) => input !== run.shapes.hidden[i]);
   const size = (axis, label) => numberColumn(label, (row) => run.shapes[axis][shapeOf(row)], String);
-  return [...AXES.map((axis) => size(axis, axis)), ...(own ? [size("input_size", "input")] : [])];
+  const columns = [...AXES.map((axis) => size(axis, axis)), ...(own ? [size("input_size", "input")] : [])];
+  if (!run.shapes.training.includes(true)) return columns;
+  return [...columns, textColumn("pass", (row) => (run.shapes.training[shapeOf(row)] ? "training" : "inference"))];
 }
 
 // All cells: filters above, the table below.

@@ -10,7 +10,12 @@ import torch
 from lstm_bench.frameworks.pytorch import session as pytorch
 from lstm_bench.frameworks.pytorch.base import Forward, TorchSession, array, kernels, placed
 from lstm_bench.model.types import Implementation, Settings
-from lstm_bench.worker.function_session import batch_major, in_problems_layout, states_of, upstream_of
+from lstm_bench.worker.function_session import (
+    batch_major,
+    in_problems_layout,
+    states_of,
+    upstream_of,
+)
 from lstm_bench.worker.keras_layer import forward, keras_on, layers, mask_of
 from lstm_bench.worker.problem import Answer, Problem
 from lstm_bench.worker.session import Session

@@ -56,11 +56,12 @@ class TorchSession(Session):
         self.mode = torch.enable_grad if upstream else torch.inference_mode
         self.differentiate: Callable[..., Any] = torch.autograd.grad
         if upstream:
-            x, *state = (tensor.detach().requires_grad_() for tensor in (x, *state))
+            x = x.detach().requires_grad_()
+            state = tuple(tensor.detach().requires_grad_() for tensor in state)
             self.call = self._step  # type: ignore[method-assign]
             if self.device == "cpu":
                 self.differentiate = refusing(self.differentiate, f"a backward pass of {x.dtype}")
-        self.layer, self.x, self.state, self.initial = layer, x, tuple(state), tuple(state)
+        self.layer, self.x, self.state, self.initial = layer, x, state, state
         self.carried = settings.state == "carried"
         if self.carried:
             self.call = self._carry  # type: ignore[method-assign]
@@ -184,7 +185,7 @@ def placed(
 
 def array(tensor: torch.Tensor) -> Array:
     """A tensor in float32, in host memory."""
-    return tensor.detach().float().cpu().numpy().astype(np.float32)
+    return np.asarray(tensor.detach().float().cpu().numpy(), np.float32)
 
 
 def kernels(call: Callable[[], Any]) -> str:

@@ -1,4 +1,4 @@
-"""PyTorch: `torch.nn.LSTM` in inference mode or trained, plain or in one of the ways that PyTorch offers."""
+"""PyTorch: `torch.nn.LSTM`, plain or in one of the ways that PyTorch offers, called or trained."""
 
 from __future__ import annotations
 

@@ -71,7 +71,11 @@ def allocated() -> int:
 def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     """The layer with the problem's weights, traced for the problem's shape."""
     mode, cuda = row.options["mode"], settings.device == "cuda"
-    half = amp.precision(settings, _mixed_once, bool(problem.upstream)) if row.precision == "amp" else ""
+    half = (
+        amp.precision(settings, _mixed_once, bool(problem.upstream))
+        if row.precision == "amp"
+        else ""
+    )
     if half == "bf16" and cuda and mode == 0:
         raise Unsupported("TensorFlow's cuDNN LSTM has no bfloat16: it would run in fp32")
     stack = layers(
