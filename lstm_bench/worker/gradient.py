@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 
 @dataclass(init=False)
-class Trace:
+class Tape:
     """A layer in one direction after its forward pass, its steps in the order of that pass."""
 
     x: Array
@@ -39,37 +39,37 @@ class Trace:
 
 
 def backward(
-    traces: Sequence[Trace], directions: int, upstream: Sequence[Array], ends: Array | None
+    tapes: Sequence[Tape], directions: int, upstream: Sequence[Array], ends: Array | None
 ) -> list[Array]:
     """The gradients of x, h0 and c0, then of w_ih, w_hh, b_ih and b_hh by layer and direction."""
     dy, dh, dc = (array.astype(np.float64) for array in upstream)
     weights: list[list[Array]] = []
-    for first in reversed(range(0, len(traces), directions)):
+    for first in reversed(range(0, len(tapes), directions)):
         sides, own = [], []
         for place in range(first, first + directions):
-            trace, side = traces[place], place - first
-            hidden = trace.output.shape[2]
+            tape, side = tapes[place], place - first
+            hidden = tape.output.shape[2]
             part = dy[:, :, side * hidden : (side + 1) * hidden]
-            part = part if trace.order is None else np.take_along_axis(part, trace.order, 0)
-            dgates = _through_time(trace, part, dh[place], dc[place], ends)
-            given = (dgates @ trace.w_ih).reshape(*dy.shape[:2], -1)
-            order = trace.order
+            part = part if tape.order is None else np.take_along_axis(part, tape.order, 0)
+            dgates = _through_time(tape, part, dh[place], dc[place], ends)
+            given = (dgates @ tape.w_ih).reshape(*dy.shape[:2], -1)
+            order = tape.order
             sides.append(given if order is None else np.take_along_axis(given, order, 0))
-            before = np.concatenate([trace.h0[None], trace.output[:-1]]).reshape(-1, hidden)
-            x, bias = trace.x.reshape(len(dgates), -1), dgates.sum(axis=0)
+            before = np.concatenate([tape.h0[None], tape.output[:-1]]).reshape(-1, hidden)
+            x, bias = tape.x.reshape(len(dgates), -1), dgates.sum(axis=0)
             own += [dgates.T @ x, dgates.T @ before, bias, bias]
         weights.insert(0, own)
         dy = np.sum(sides, axis=0)
     return [dy, dh, dc, *(array for own in weights for array in own)]
 
 
-def _through_time(trace: Trace, dy: Array, dh: Array, dc: Array, ends: Array | None) -> Array:
+def _through_time(tape: Tape, dy: Array, dh: Array, dc: Array, ends: Array | None) -> Array:
     """The gradients (T x B, 4H) of all gates; dh and dc, of the last states, become the first's."""
-    w_hh = trace.w_hh.astype(np.float64)
+    w_hh = tape.w_hh.astype(np.float64)
     for step in reversed(range(len(dy))):
-        i, f, g, o = np.split(trace.gates[step], 4, axis=1)
-        before = trace.cells[step - 1] if step else trace.c0
-        tanh_c = np.tanh(trace.cells[step])
+        i, f, g, o = np.split(tape.gates[step], 4, axis=1)
+        before = tape.cells[step - 1] if step else tape.c0
+        tanh_c = np.tanh(tape.cells[step])
         to_h = dh + dy[step]
         to_c = dc + to_h * o * (1 - tanh_c**2)
         carried = to_c * f
@@ -80,5 +80,5 @@ def _through_time(trace: Trace, dy: Array, dh: Array, dc: Array, ends: Array | N
             over = ends <= step
             dgates[over], before_h[over], carried[over] = 0, dh[over], dc[over]
         dh[:], dc[:] = before_h, carried
-        trace.gates[step] = dgates
-    return trace.gates.reshape(-1, trace.gates.shape[2])
+        tape.gates[step] = dgates
+    return tape.gates.reshape(-1, tape.gates.shape[2])

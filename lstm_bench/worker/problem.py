@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstm_bench.model.types import Check, Shape, Unsupported
-from lstm_bench.worker.gradient import Trace, backward
+from lstm_bench.worker.gradient import Tape, backward
 
 Array = NDArray[Any]
 #: Output (T, B, directions x H), final h and final c (layers x directions, B, H); of a training
@@ -150,7 +150,7 @@ def reference(problem: Problem, computes: str = "lstm") -> Answer:
     ends = None if lengths is None else np.array(lengths)
     h, c = problem.h0.astype(np.float64), problem.c0.astype(np.float64)
     x = problem.x
-    traces = [Trace() for _ in problem.weights] if s.training else []
+    tapes = [Tape() for _ in problem.weights] if s.training else []
     for layer in range(s.layers):
         outputs = []
         for direction in range(s.directions):
@@ -158,15 +158,15 @@ def reference(problem: Problem, computes: str = "lstm") -> Answer:
             weights, states = problem.weights[place], (h[place], c[place])
             order = _backwards(s, ends) if direction else None
             given = x if order is None else np.take_along_axis(x, order, 0)
-            trace = traces[place] if traces else None
-            output = _direction(given, weights, *states, ends, computes == "lstm-skip-input", trace)
+            tape = tapes[place] if tapes else None
+            output = _direction(given, weights, *states, ends, computes == "lstm-skip-input", tape)
             outputs.append(output if order is None else np.take_along_axis(output, order, 0))
-            if trace:
-                trace.order = order
+            if tape:
+                tape.order = order
         x = outputs[0] if s.directions == 1 else np.concatenate(outputs, axis=2)
     if not s.training:
         return x, h, c
-    return x, h, c, *backward(traces, s.directions, problem.upstream, ends)
+    return x, h, c, *backward(tapes, s.directions, problem.upstream, ends)
 
 
 def _backwards(shape: Shape, ends: Array | None) -> Array:
@@ -184,7 +184,7 @@ def _direction(
     c: Array,
     ends: Array | None,
     skip_input: bool,
-    trace: Trace | None = None,
+    tape: Tape | None = None,
 ) -> Array:
     """One layer in one direction from the states h and c, which become the last ones."""
     timesteps, batch, width = x.shape
@@ -197,18 +197,18 @@ def _direction(
     chunk = max(1, _CHUNK_BYTES // (8 * batch * 4 * hidden))
     parts = _parts(batch, 4 * hidden)
     before = h.copy()
-    if trace:
-        chunk, trace.cells = timesteps, np.empty((timesteps, batch, hidden))
-        trace.x, trace.h0, trace.c0, trace.output = x, h.copy(), c.copy(), output
-        trace.w_ih, trace.w_hh = weights.w_ih, weights.w_hh
+    if tape:
+        chunk, tape.cells = timesteps, np.empty((timesteps, batch, hidden))
+        tape.x, tape.h0, tape.c0, tape.output = x, h.copy(), c.copy(), output
+        tape.w_ih, tape.w_hh = weights.w_ih, weights.w_hh
     with ThreadPoolExecutor(len(parts)) as pool:
         each = pool.map if len(parts) > 1 else map
         for start in range(0, timesteps, chunk):
             rows = x[start : start + chunk].astype(np.float64).reshape(-1, width)  # one product
             from_input = np.tile(rows, 4) if skip_input else rows @ w_ih
             from_input += bias
-            if trace:
-                trace.gates = from_input.reshape(-1, batch, 4 * hidden)  # the cells fill them
+            if tape:
+                tape.gates = from_input.reshape(-1, batch, 4 * hidden)  # the cells fill them
             for step, gates in enumerate(from_input.reshape(-1, batch, 4 * hidden), start):
                 gates += before @ w_hh
                 kept = None if ends is None else (ends <= step, before, c.copy())
@@ -218,8 +218,8 @@ def _direction(
                 if kept:  # sequences that have ended keep their states
                     over, h_kept, c_kept = kept
                     before[over], c[over] = h_kept[over], c_kept[over]
-                if trace:
-                    trace.cells[step] = c
+                if tape:
+                    tape.cells[step] = c
     h[:] = before
     return output
 

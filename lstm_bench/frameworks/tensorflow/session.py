@@ -11,6 +11,7 @@ With `xla` XLA compiles the function, at its first call.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -127,7 +128,7 @@ class TensorFlowSession(FunctionSession):
         inputs: tuple[tf.Tensor, ...],
         settings: Settings,
         xla: bool | None,
-        upstream: list[tf.Tensor],
+        upstream: Sequence[tf.Tensor] = (),
     ):
         """`upstream`: the gradients of output and states, of a training step."""
         signature = [tf.TensorSpec(t.shape, t.dtype) for t in inputs]
