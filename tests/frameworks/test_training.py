@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.types import TOLERANCES, Sampling, Shape, Unsupported, to_json
 from lstm_bench.worker import gradient
 from lstm_bench.worker import problem as problems
+from lstm_bench.worker.timing import ProcessClock
 from lstm_bench.worker.worker import Worker
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.xdist_group("frameworks")]
@@ -56,19 +58,13 @@ def test_every_gradient_of_every_implementation_is_the_references(row, shape):
     check = checked(session, row, posed)
     assert check.passed, check.reason
     if session.two_passes:  # one after the other they do the same
-        (times,) = session.time_passes(1, session_clock())
+        (times,) = session.time_passes(1, ProcessClock())
         assert min(times) > 0
         expected = problems.reference(posed)
         again = problems.check(
             session.outputs(), expected, tolerance_of(session, row), posed.lengths()
         )
         assert again.passed, again.reason
-
-
-def session_clock():
-    from lstm_bench.worker.timing import ProcessClock
-
-    return ProcessClock()
 
 
 def of_one_step(posed, monkeypatch):
@@ -97,11 +93,6 @@ def walked_forwards(dy, dh, dc):
     dy[:, :, half:] = dy[::-1, :, half:]
 
 
-def swapped_back(array):
-    """The same with gates 0 and 1 exchanged."""
-    return swap_gates(array)
-
-
 def no_gradient_passes(answer, expected, wrong, tolerance, lengths, places):
     """Each array at these places, put in the place of the right one, fails the check by name."""
     names = problems.names(expected)
@@ -128,7 +119,7 @@ def test_no_mistake_in_a_gradient_passes_in_any_implementation(row, monkeypatch)
     alone = of_one_step(posed, monkeypatch)
     caught(lambda place: alone[place], weights)  # not accumulated over timesteps
     caught(lambda place: 2 * answer[place], weights)  # added to that of the call before
-    caught(lambda place: swapped_back(answer[place]), weights)
+    caught(lambda place: swap_gates(answer[place]), weights)
     of_direction = [[*range(6 + 4 * place, 10 + 4 * place)] for place in range(4)]
     for one, other in ((0, 1), (2, 3)):  # exchanged directions
         pairs = dict(zip(of_direction[one], of_direction[other], strict=True))
@@ -153,6 +144,24 @@ def test_a_row_without_a_backward_pass_says_that_it_runs_inference_only(name):
     shape = to_json(Shape(8, 2, 3, 8, training=True))
     with pytest.raises(Unsupported, match="inference only"):
         worker.prepare("key", to_json(row), shape, to_json(Sampling()))
+
+
+@pytest.mark.skipif(bool(HERE), reason="a framework of its own")
+@pytest.mark.parametrize(("name", "parted"), [("pytorch-native", True), ("tf-mode2", False)])
+def test_a_worker_checks_and_times_a_step_and_where_it_can_each_pass(name, parted):
+    row = IMPLEMENTATIONS[name]
+    need(row.framework)
+    worker = Worker(row.module, SETTINGS)
+    shape = to_json(Shape(37, 5, 9, 11, training=True))
+    with tempfile.TemporaryFile() as references:
+        worker.pose(shape, "lstm", references.fileno())
+        sampling = to_json(Sampling(warmup_s=0.01))
+        reply = worker.prepare("key", to_json(row), shape, sampling)
+    assert reply["check"]["passed"]
+    passes = {"forward_s", "backward_s"}
+    assert passes & reply.keys() == (passes if parted else set())
+    assert worker.check("key")["check"]["passed"]
+    worker.release("key")
 
 
 @pytest.mark.parametrize("framework", [] if HERE else APART)

@@ -12,6 +12,7 @@ from lstm_bench.driver import convergence
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.types import Block, Sampling
 from lstm_bench.worker import timing
+from lstm_bench.worker.session import Session
 
 
 class Scripted:
@@ -41,6 +42,26 @@ class Scripted:
 
     def time_queued(self, calls, clock):
         return sum(self.time_each(calls, clock))
+
+
+class Halved(Session):
+    """A training step whose passes take 2 and 5 seconds, each until it is waited for."""
+
+    two_passes = True
+
+    def __init__(self):
+        self.ns = self.owed = 0
+
+    now_ns = property(lambda self: lambda: self.ns)
+
+    def forward_pass(self):
+        self.owed += 2_000_000_000
+
+    def backward_pass(self):
+        self.owed += 5_000_000_000
+
+    def wait(self):
+        self.ns, self.owed = self.ns + self.owed, 0
 
 
 def forever(value):
@@ -208,3 +229,15 @@ def test_outliers_are_counted():
     assert convergence.outliers(samples) == 1
     assert convergence.outliers(samples[:-1]) == 0
     assert statistics.median(samples) == 104
+
+
+def test_each_pass_of_a_training_step_is_waited_for():
+    session = Halved()
+    assert timing.passes(session, Sampling(), session, 7.0) == {"forward_s": 2.0, "backward_s": 5.0}
+
+
+def test_a_step_that_cannot_be_halted_has_no_time_of_a_pass():
+    session = Scripted([1.0])
+    session.two_passes = False
+    assert timing.passes(session, Sampling(), session, 1.0) == {}
+    assert session.made == 0

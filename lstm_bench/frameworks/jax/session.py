@@ -196,20 +196,18 @@ class JaxSession(FunctionSession):
         gradients = self.gradients
         if gradients and self.time_major:
             gradients[0] = gradients[0].transpose(1, 0, 2)
-        if len(gradients) == states + 2:  # cuDNN's weights: all matrices, then all biases
+        if len(gradients) == states + 2:  # of cuDNN's weights there is one
             *gradients, flat = gradients
-            gradients += self._apart(flat)
+            return *answer, *in_problems_layout(gradients, states), *self._apart(flat)
         return *answer, *in_problems_layout(gradients, states)
 
     def _apart(self, flat: Array) -> list[Array]:
-        """The gradients of cuDNN's weights as Keras has them; those of two biases are alike."""
-        weights, hidden = self.problem.weights, self.problem.shape.hidden
-        columns = [w.shape[1] for own in weights for w in (own.w_ih, own.w_hh)]
-        ends = np.cumsum([4 * hidden * c for c in columns] + [4 * hidden] * 2 * len(weights))
-        parts = np.split(flat, ends[:-1])
-        matrices = [part.reshape(4 * hidden, c).T for part, c in zip(parts, columns, strict=False)]
-        biases = parts[len(columns) :: 2]
-        return [a for n, b in enumerate(biases) for a in (*matrices[2 * n : 2 * n + 2], b)]
+        """cuDNN's weights, all matrices and then all biases, in the order of `Problem.arrays`."""
+        arrays, places = self.problem.arrays, range(0, len(self.problem.arrays), 4)
+        order = [at + n for pair in ((0, 1), (2, 3)) for at in places for n in pair]
+        parts = np.split(flat, np.cumsum([arrays[at].size for at in order])[:-1])
+        known = dict(zip(order, parts, strict=True))
+        return [known[at].reshape(array.shape) for at, array in enumerate(arrays)]
 
     @property
     def path(self) -> str:  # type: ignore[override]
