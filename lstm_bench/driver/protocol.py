@@ -42,8 +42,6 @@ class Prepared(msgspec.Struct):
     precision: str
     memory: dict[str, int]
     warm_up: WarmUp | None = None  # none: the answer was wrong, so it was not warmed
-    forward_s: float | None = None
-    backward_s: float | None = None
 
 
 class MeasuredBlock(msgspec.Struct):

@@ -209,6 +209,8 @@ class Block:
     wall_s: float
     switches: int
     others_s: float = 0.0  # CPU time of all other processes meanwhile
+    forward_ns: int = 0  # of the passes of one training step; 0: not timed apart
+    backward_ns: int = 0
     disturbed: bool = False
     sm_mhz: float | None = None  # on a GPU, by NVML
     power_w: float | None = None

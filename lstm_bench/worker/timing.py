@@ -104,17 +104,6 @@ def calls_per_block(call_s: float, sampling: Sampling, kinds: int = 1) -> int:
     return max(1, min(wanted, int(share_s / max(call_s, 1e-9))))
 
 
-def passes(session: Session, sampling: Sampling, clock: Clock, call_s: float) -> dict[str, float]:
-    """The time of the forward and of the backward pass of a training step, each waited for."""
-    if not session.two_passes:
-        return {}
-    calls = calls_per_block(call_s, sampling)
-    medians = map(statistics.median, zip(*session.time_passes(calls, clock), strict=True))
-    return {
-        f"{name}_s": ns / 1e9 for name, ns in zip(("forward", "backward"), medians, strict=True)
-    }
-
-
 def _patience_s(sampling: Sampling) -> float:
     """The time for one kind of calls: a request has those before a block, its own, its queue."""
     return sampling.timeout_s / 3
@@ -132,7 +121,7 @@ def block(
 
     Where a call returns only when it is done, queueing does not exist: the same calls, end to
     end, are the throughput. Nor does it where a block is one call: waiting for a queue of one is
-    what latency is.
+    what latency is. One more training step has its passes timed apart, where that can be.
     """
     queues = asynchronous or sampling.queued_calls is not None
     calls = calls_per_block(call_s, sampling, kinds=2 if queues else 1)
@@ -145,7 +134,7 @@ def block(
     queued_calls, queued_ns = calls, clock.now_ns() - start
     if queue > 1:
         queued_calls, queued_ns = queue, session.time_queued(queue, clock)
-    return Block(
+    timed = Block(
         round=round_number,
         latency_ns=latency,
         queued_ns=queued_ns,
@@ -155,6 +144,9 @@ def block(
         switches=clock.switches() - switches,
         others_s=clock.others_s() - others,
     )
+    if session.two_passes:
+        ((timed.forward_ns, timed.backward_ns),) = session.time_passes(1, clock)
+    return timed
 
 
 SETTLE_S, SLOW_S = 0.005, 0.05

@@ -162,13 +162,12 @@ class Worker:
                 session.close()
                 return reply
             warm = timing.warm_up(session, from_json(Sampling, sampling), clock)
-            passes = timing.passes(session, from_json(Sampling, sampling), clock, warm.call_s)
         except BaseException:
             session.close()  # what it holds on the device must not stay with a failed cell
             raise
         held.call_s = warm.call_s
         self.prepared[key] = held
-        return {**reply, "warm_up": to_json(warm), **passes}
+        return {**reply, "warm_up": to_json(warm)}
 
     def measure(self, key: str, round_number: int, sampling: Any, call_s: float) -> dict[str, Any]:
         """Time one block of one prepared session; `call_s` is what its length is reckoned by."""

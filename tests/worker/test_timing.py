@@ -23,6 +23,7 @@ class Scripted:
         self.ns = 0
         self.made = 0
 
+    two_passes = False
     now_ns = property(lambda self: lambda: self.ns)
 
     def cpu_s(self):
@@ -53,6 +54,12 @@ class Halved(Session):
         self.ns = self.owed = 0
 
     now_ns = property(lambda self: lambda: self.ns)
+
+    cpu_s = switches = others_s = lambda self: 0
+
+    def call(self):
+        self.forward_pass()
+        self.backward_pass()
 
     def forward_pass(self):
         self.owed += 2_000_000_000
@@ -231,13 +238,13 @@ def test_outliers_are_counted():
     assert statistics.median(samples) == 104
 
 
-def test_each_pass_of_a_training_step_is_waited_for():
+def test_a_block_times_each_pass_of_one_more_training_step_and_waits_for_it():
     session = Halved()
-    assert timing.passes(session, Sampling(), session, 7.0) == {"forward_s": 2.0, "backward_s": 5.0}
+    timed = timing.block(session, Sampling(), session, 1, 7.0, asynchronous=False)
+    assert (timed.forward_ns, timed.backward_ns) == (2_000_000_000, 5_000_000_000)
 
 
 def test_a_step_that_cannot_be_halted_has_no_time_of_a_pass():
-    session = Scripted([1.0])
-    session.two_passes = False
-    assert timing.passes(session, Sampling(), session, 1.0) == {}
-    assert session.made == 0
+    session = Scripted(forever(1.0))
+    timed = timing.block(session, Sampling(), session, 1, 1.0, asynchronous=False)
+    assert (timed.forward_ns, timed.backward_ns) == (0, 0)

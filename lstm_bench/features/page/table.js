@@ -147,9 +147,10 @@ function textColumn(label, value, more = {}) {
 function shapeColumns(shapeOf) {
   const own = run.shapes.input_size.some((input, i) => input !== run.shapes.hidden[i]);
   const size = (axis, label) => numberColumn(label, (row) => run.shapes[axis][shapeOf(row)], String);
-  const columns = [...AXES.map((axis) => size(axis, axis)), ...(own ? [size("input_size", "input")] : [])];
-  if (!run.shapes.training.includes(true)) return columns;
-  return [...columns, textColumn("pass", (row) => (run.shapes.training[shapeOf(row)] ? "training" : "inference"))];
+  const width = own ? [size("input_size", "input")] : [];
+  const passes = run.shapes.training;
+  const pass = textColumn("pass", (row) => (passes[shapeOf(row)] ? "training" : "inference"));
+  return [...AXES.map((axis) => size(axis, axis)), ...width, ...(passes.includes(true) ? [pass] : [])];
 }
 
 // All cells: filters above, the table below.
