@@ -193,7 +193,7 @@ function cellTable(place) {
     const hits = wanted.words.map((word) => ({
       strings: run.strings.map((string) => string.toLowerCase().includes(word)),
       names: run.implementations.map((row) => row.name.toLowerCase().includes(word)),
-      shapes: run.shapes.hidden.map((_, shape) => shapeName(shape) === word),
+      shapes: run.shapes.hidden.map((_, shape) => shapeName(shape).split(" ").includes(word)),
     }));
     const texts = ["status", "precision", "path", "reason", "warnings"];
     const fits = (key, found) => wanted[key] === "" || found === Number(wanted[key]);
