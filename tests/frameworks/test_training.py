@@ -1,5 +1,10 @@
-"""A training step of every framework: the gradients are right, and no mistake in them passes."""
+"""A training step of every framework: the gradients are right, and no mistake in them passes.
 
+On a GPU: `LSTM_BENCH_TRAINED_ON=cuda python -m pytest tests/frameworks/test_training.py`, by the
+Python of each environment.
+"""
+
+import importlib
 import os
 import subprocess
 import sys
@@ -21,12 +26,14 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.xdist_group("frameworks")]
 
 APART = ("keras-torch", "keras-jax")  # a process has one Keras on one backend
 HERE = os.environ.get("LSTM_BENCH_TESTED_APART")
-TRAINED = ("pytorch", "libtorch", "tensorflow", "jax")
+ON = os.environ.get("LSTM_BENCH_TRAINED_ON", "cpu")
+TRAINED = ("pytorch", "libtorch", "tensorflow", "jax", *(["deepbench"] if ON == "cuda" else []))
 ROWS = [
     row
     for row in IMPLEMENTATIONS.values()
-    if "cpu" in row.devices
+    if ON in row.devices
     and row.precision != "int8"
+    and row.computes == "lstm"
     and (row.framework == HERE if HERE else row.framework in TRAINED)
 ]
 INFERENCE = ["onnxruntime", "openvino", "deepbench", "lstm-kernels", "pytorch-int8"]
@@ -43,6 +50,20 @@ def shapes_of(row):
     return [SHAPES[1], SMALL] if row.name == "pytorch-compile" else [*SHAPES, *STACKS]
 
 
+def made(row, posed):
+    """A session of the row; on a GPU some refuse a shape, and TF32 is set anew for each."""
+    settings = row.settings_in(replace(SETTINGS, device=ON))
+    if ON == "cpu":
+        return built(row, posed, settings)
+    need(row.framework)
+    module = importlib.import_module(f"lstm_bench.frameworks.{row.module}.session")
+    module.describe(settings)
+    try:
+        return module.build(posed, row, settings)
+    except Unsupported as refused:
+        pytest.skip(str(refused))
+
+
 def tolerance_of(session, row):
     return TOLERANCES[session.precision or row.precision_on(SETTINGS)]
 
@@ -54,7 +75,7 @@ def tolerance_of(session, row):
 )
 def test_every_gradient_of_every_implementation_is_the_references(row, shape):
     posed = trained(shape)
-    session = built(row, posed)
+    session = made(row, posed)
     check = checked(session, row, posed)
     assert check.passed, check.reason
     if session.two_passes:  # one after the other they do the same
@@ -107,7 +128,7 @@ def no_gradient_passes(answer, expected, wrong, tolerance, lengths, places):
 @each_row
 def test_no_mistake_in_a_gradient_passes_in_any_implementation(row, monkeypatch):
     posed = trained(SMALL if row.name == "pytorch-compile" else STACKS[0])
-    session = built(row, posed)
+    session = made(row, posed)
     assert checked(session, row, posed).passed
     answer, expected = session.outputs(), problems.reference(posed)
     tolerance, lengths = tolerance_of(session, row), posed.lengths()
