@@ -158,7 +158,7 @@ def saturation(timed: Times) -> dict[str, tuple[int | None, int]]:
     name, shape = (rates.index.get_level_values(level) for level in (0, 1))
     cells = timed.shapes.iloc[shape].assign(name=name, rate=np.log2(rates.to_numpy()))
     cells["doublings"] = np.log2(cells["batch"])
-    others = ["name", "hidden", "timesteps", "input_size"]
+    others = ["name", "hidden", "timesteps", "input_size", "training"]
     cells = cells.sort_values([*others, "batch"], ignore_index=True)
     step = cells.groupby(others)[["rate", "doublings"]].diff()
     start = cells.groupby(others)["batch"].shift()
