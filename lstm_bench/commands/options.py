@@ -74,11 +74,10 @@ def of_pass(text: str, **more: Any) -> Callable[[F], F]:
 
 
 def _also(context: click.Context, option: click.Parameter, given: Any) -> tuple[str, ...]:
-    """Return the conditions of --where and of --pass, whichever was typed first."""
-    if option.name != "conditions":
-        given = (f"pass={given}",) if given else ()
-        context.params["conditions"] = (*context.params.get("conditions", ()), *given)
-    return (*context.params.get("conditions", ()), *given) if option.name == "conditions" else ()
+    """Add the conditions of --where or of --pass to those of the other, whichever comes first."""
+    more = given if option.name == "conditions" else (f"pass={given}",) * bool(given)
+    context.params["conditions"] = every = (*context.params.get("conditions", ()), *more)
+    return every
 
 
 def where(command: F) -> F:

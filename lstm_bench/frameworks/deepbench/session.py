@@ -68,12 +68,12 @@ class BaselineSession(Session):
     def __init__(self, lstm: Any, path: str):
         self.lstm, self.path, self.memory = lstm, path, lstm.memory()
         self.peak = sum(self.memory.values())  # it allocates nothing but these, and once
-        self.steps = "reserve" in self.memory
+        self.training = "reserve" in self.memory
 
     @property
     def two_passes(self) -> bool:  # type: ignore[override]
         """A graph has both."""
-        return self.steps and "graph" not in self.path
+        return self.training and "graph" not in self.path
 
     def forward_pass(self) -> None:
         self.lstm.forward_pass()
@@ -98,7 +98,7 @@ class BaselineSession(Session):
     def outputs(self) -> Answer:
         answer = list(self.lstm.outputs())
         sizes = -1, *answer[1].shape[-2:]
-        for place in (1, 2, 4, 5) if self.steps else (1, 2):  # the states, and their gradients
+        for place in (1, 2, 4, 5) if self.training else (1, 2):  # the states, and their gradients
             answer[place] = answer[place].reshape(sizes)
         return tuple(answer)
 
