@@ -78,7 +78,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t s) {
     const auto set = [=] { if (bytes) std::memset(to, byte, bytes); };
-    if (s->capture) s->capture->calls.push_back(set);
+    if (s && s->capture) s->capture->calls.push_back(set);
     else set();
     return cudaSuccess;
 }
