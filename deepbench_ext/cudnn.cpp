@@ -1,4 +1,5 @@
-// The GPU baseline: one LSTM layer as cuDNN 9 runs it, one cudnnRNNForward per call and nothing else.
+// The GPU baseline: one LSTM layer as cuDNN 9 runs it, one cudnnRNNForward per call and nothing else. With `training`
+// a call is a step: a forward pass that keeps what the backward one needs, then the gradients of x, h0, c0 and all weights.
 //
 // For t = 0 .. T-1, with gates in the order i, f, g, o:
 //
@@ -60,6 +61,8 @@ struct Cudnn {
     FUNCTION(cudnnGetRNNWeightParams);
     FUNCTION(cudnnGetRNNTempSpaceSizes);
     FUNCTION(cudnnRNNForward);
+    FUNCTION(cudnnRNNBackwardData_v8);
+    FUNCTION(cudnnRNNBackwardWeights_v8);
 
     void check(cudnnStatus_t code, const char* call, const std::string& about, const Cuda& cuda) const {
         if (code == CUDNN_STATUS_SUCCESS) return;
@@ -112,6 +115,7 @@ struct Options {
     bool tf32, graph, skip_input;
     int layers = 1, directions = 1;
     std::vector<int> lengths;  // of the sequences; empty: all are full
+    bool training = false;
 };
 
 class Layer : public GpuLayer {
@@ -153,10 +157,10 @@ public:
 
         size_t weights = 0, workspace = 0, reserve = 0;
         check(dnn_.cudnnGetRNNWeightSpaceSize(handle_, rnn_.get(), &weights), "cudnnGetRNNWeightSpaceSize");
-        check(dnn_.cudnnGetRNNTempSpaceSizes(handle_, rnn_.get(), CUDNN_FWD_MODE_INFERENCE, x_shape_.get(), &workspace, &reserve),
+        check(dnn_.cudnnGetRNNTempSpaceSizes(handle_, rnn_.get(), mode(), x_shape_.get(), &workspace, &reserve),
               "cudnnGetRNNTempSpaceSizes");
-        if (weights > size_t(PTRDIFF_MAX) || workspace > size_t(PTRDIFF_MAX))
-            throw Unsupported("cuDNN gives a size below zero for the weights or the workspace (" + about_ + ")");
+        if (std::max({weights, workspace, reserve}) > size_t(PTRDIFF_MAX))
+            throw Unsupported("cuDNN gives a size below zero for the weights, the workspace or the reserve (" + about_ + ")");
         const size_t element = half() ? 2 : 4, state = element * places() * B * H;
         weights_ = buffer(weights);
         workspace_ = buffer(workspace);
@@ -166,12 +170,29 @@ public:
         y_ = buffer(element * T * B * H * options_.directions);
         h_last_ = buffer(state);
         c_last_ = buffer(state);
+        if (options_.training) {
+            reserve_ = buffer(reserve);
+            dweights_ = buffer(weights);
+            dx_ = buffer(bytes(x_));
+            dy_ = buffer(bytes(y_));
+            for (Buffer* each : {&dh_last_, &dc_last_, &dh0_, &dc0_}) *each = buffer(state);
+        }
         set(weights_, 0);
         poison();
         wait();
     }
 
     ~Layer() { settle(); }
+
+    // Of a training step, before `load`: the gradients of y and of the last states.
+    void load_upstream(const Floats& dy, const Floats& dh, const Floats& dc) {
+        expect_training();
+        expect("dy", dy, {shape_.timesteps, shape_.batch, options_.directions * shape_.hidden});
+        expect("dh", dh, state_sizes(dh.ndim()));
+        expect("dc", dc, state_sizes(dc.ndim()));
+        for (const auto& [array, buffer] : {std::pair(&dy, &dy_), std::pair(&dh, &dh_last_), std::pair(&dc, &dc_last_)})
+            copy_in(buffer->get(), part_of(stored(*array), 0, array->size()));
+    }
 
     // `weights` are w_ih, w_hh, b_ih, b_hh of each layer and direction.
     void load(const Floats& x, const Floats& h0, const Floats& c0, const std::vector<Floats>& weights) {
@@ -188,7 +209,7 @@ public:
     }
 
     void load_weights(int place, const Floats* own) {
-        const int H = shape_.hidden, I = place < options_.directions ? shape_.input : options_.directions * H;
+        const int H = shape_.hidden, I = width_of(place);
         const Floats &w_ih = own[0], &w_hh = own[1], &b_ih = own[2], &b_hh = own[3];
         expect("w_ih", w_ih, {4 * H, I});
         expect("w_hh", w_hh, {4 * H, H});
@@ -202,17 +223,11 @@ public:
             input_bias.mutable_data()[i] = 0.0f;
         }
         const py::array matrices[] = {stored(w_ih), stored(w_hh)}, biases[] = {stored(input_bias), stored(recurrent_bias)};
-        const auto unused = tensor(), unused_too = tensor();  // cuDNN describes the matrix there; we know its shape
-        for (int part = 0; part < 8; ++part) {  // 0-3: input i, f, g, o; 4-7: recurrent
-            const int recurrent = part / 4, gate = part % 4, width = recurrent ? H : I;
-            void *matrix = nullptr, *bias = nullptr;
-            check(dnn_.cudnnGetRNNWeightParams(handle_, rnn_.get(), place, weight_bytes(), weights_.get(), part, unused.get(),
-                                               &matrix, unused_too.get(), &bias),
-                  "cudnnGetRNNWeightParams");
-            if (matrix && (recurrent || !options_.skip_input))
-                copy_in(matrix, part_of(matrices[recurrent], size_t(gate) * H * width, size_t(H) * width));
+        each_part(place, weights_, [&](int recurrent, int gate, void* matrix, void* bias) {
+            const size_t size = size_t(H) * (recurrent ? H : I);
+            if (matrix && (recurrent || !options_.skip_input)) copy_in(matrix, part_of(matrices[recurrent], gate * size, size));
             if (bias) copy_in(bias, part_of(biases[recurrent], size_t(gate) * H, H));
-        }
+        });
     }
 
     void carry(const Floats& h0, const Floats& c0) {
@@ -222,8 +237,25 @@ public:
 
     py::tuple outputs() {
         const auto [H, I, B, T] = shape_;
-        return py::make_tuple(copy_out(y_, {T, B, options_.directions * H}), copy_out(h_last_, state_sizes()),
-                              copy_out(c_last_, state_sizes()));
+        py::list answer;
+        answer.append(copy_out(y_, {T, B, options_.directions * H}));
+        for (const Buffer* state : {&h_last_, &c_last_}) answer.append(copy_out(*state, state_sizes()));
+        if (options_.training) {
+            answer.append(copy_out(dx_, {T, B, I}));
+            for (const Buffer* state : {&dh0_, &dc0_}) answer.append(copy_out(*state, state_sizes()));
+            for (int place = 0; place < places(); ++place) add_gradients(place, answer);
+        }
+        return py::tuple(answer);
+    }
+
+    // A training step in two halves.
+    void forward_pass() {
+        expect_training();
+        launch_forward();
+    }
+    void backward_pass() {
+        expect_training();
+        launch_backward();
     }
 
     py::dict sizes() const {
@@ -232,11 +264,19 @@ public:
         sizes["inputs"] = bytes(x_) + bytes(h0_) + bytes(c0_);
         sizes["outputs"] = bytes(y_) + bytes(h_last_) + bytes(c_last_);
         sizes["workspace"] = bytes(workspace_);
+        if (!options_.training) return sizes;
+        sizes["reserve"] = bytes(reserve_);
+        sizes["gradients"] = bytes(dweights_) + bytes(dx_) + bytes(dy_) + 4 * bytes(dh0_);
         return sizes;
     }
 
 private:
     int places() const { return options_.layers * options_.directions; }
+    int width_of(int place) const { return place < options_.directions ? shape_.input : options_.directions * shape_.hidden; }
+    cudnnForwardMode_t mode() const { return options_.training ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE; }
+    void expect_training() const {
+        if (!options_.training) throw std::logic_error("expected a layer made with training=True (" + about_ + ")");
+    }
     bool padded() const { return !options_.lengths.empty(); }
 
     // Of h and c: a single layer in one direction needs no first dimension.
@@ -263,12 +303,65 @@ private:
 
     // The call that everything here is about.
     void launch() override {
-        check(dnn_.cudnnRNNForward(handle_, rnn_.get(), CUDNN_FWD_MODE_INFERENCE,
+        launch_forward();
+        if (options_.training) launch_backward();
+    }
+
+    void launch_forward() const {
+        check(dnn_.cudnnRNNForward(handle_, rnn_.get(), mode(),
                                    nullptr,  // lengths on the device: cuDNN 9 takes them from the descriptors
                                    x_shape_.get(), x_.get(), y_shape_.get(), y_.get(), state_shape_.get(), h0_.get(),
                                    h_last_.get(), state_shape_.get(), c0_.get(), c_last_.get(), weight_bytes(), weights_.get(),
-                                   bytes(workspace_), workspace_.get(), 0, nullptr),
+                                   bytes(workspace_), workspace_.get(), bytes(reserve_), reserve_.get()),
               "cudnnRNNForward");
+    }
+
+    void launch_backward() const {
+        check(dnn_.cudnnRNNBackwardData_v8(handle_, rnn_.get(), nullptr, y_shape_.get(), y_.get(), dy_.get(), x_shape_.get(), dx_.get(),
+                                           state_shape_.get(), h0_.get(), dh_last_.get(), dh0_.get(), state_shape_.get(), c0_.get(),
+                                           dc_last_.get(), dc0_.get(), weight_bytes(), weights_.get(), bytes(workspace_),
+                                           workspace_.get(), bytes(reserve_), reserve_.get()),
+              "cudnnRNNBackwardData_v8");
+        set(dweights_, 0);  // cuDNN only adds to it
+        check(dnn_.cudnnRNNBackwardWeights_v8(handle_, rnn_.get(), CUDNN_WGRAD_MODE_ADD, nullptr, x_shape_.get(), x_.get(),
+                                              state_shape_.get(), h0_.get(), y_shape_.get(), y_.get(), weight_bytes(),
+                                              dweights_.get(), bytes(workspace_), workspace_.get(), bytes(reserve_), reserve_.get()),
+              "cudnnRNNBackwardWeights_v8");
+    }
+
+    void poison() const override {
+        GpuLayer::poison();
+        for (const Buffer* out : {&dx_, &dh0_, &dc0_, &dweights_})
+            if (*out) set(*out, 0xFF);
+    }
+
+    // Where each of the eight parts of a layer and direction begins in a space that is laid out as the weights are.
+    template <typename Visit>
+    void each_part(int place, const Buffer& space, Visit visit) const {
+        const auto unused = tensor(), unused_too = tensor();  // cuDNN describes the matrix there; we know its shape
+        for (int part = 0; part < 8; ++part) {  // 0-3: input i, f, g, o; 4-7: recurrent
+            void *matrix = nullptr, *bias = nullptr;
+            check(dnn_.cudnnGetRNNWeightParams(handle_, rnn_.get(), place, bytes(space), space.get(), part, unused.get(),
+                                               &matrix, unused_too.get(), &bias),
+                  "cudnnGetRNNWeightParams");
+            visit(part / 4, part % 4, matrix, bias);
+        }
+    }
+
+    // Adds the gradients of w_ih, w_hh, b_ih and b_hh.
+    void add_gradients(int place, py::list& answer) const {
+        const int H = shape_.hidden;
+        py::array arrays[] = {zeros({4 * H, width_of(place)}), zeros({4 * H, H}), zeros({4 * H}), zeros({4 * H})};
+        const auto fill = [&](py::array& array, int gate, const void* from) {
+            const size_t size = array.nbytes() / 4;
+            copy(static_cast<char*>(array.mutable_data()) + gate * size, from, size, cudaMemcpyDeviceToHost);
+        };
+        each_part(place, dweights_, [&](int recurrent, int gate, void* matrix, void* bias) {
+            fill(arrays[recurrent], gate, matrix);
+            fill(arrays[2 + recurrent], gate, bias);
+        });
+        wait();
+        for (const py::array& array : arrays) answer.append(in_float(array));
     }
 
     using GpuLayer::check;
@@ -313,10 +406,18 @@ private:
     }
 
     py::object copy_out(const Buffer& from, const std::vector<py::ssize_t>& sizes) {
-        py::array values(py::dtype(half() ? "float16" : "float32"), sizes);
+        py::array values = zeros(sizes);
         GpuLayer::copy_out(values.mutable_data(), from);
-        return half() ? py::object(values.attr("astype")("float32")) : py::object(values);
+        return in_float(values);
     }
+
+    py::array zeros(const std::vector<py::ssize_t>& sizes) const {
+        py::array values(py::dtype(half() ? "float16" : "float32"), sizes);
+        std::memset(values.mutable_data(), 0, values.nbytes());
+        return values;
+    }
+
+    py::object in_float(const py::array& values) const { return half() ? py::object(values.attr("astype")("float32")) : py::object(values); }
 
     const Options options_;
     const Device& device_;
@@ -327,6 +428,7 @@ private:
     Owned<cudnnRNNDataDescriptor_t> x_shape_, y_shape_;
     Owned<cudnnTensorDescriptor_t> state_shape_;
     Buffer weights_, workspace_;
+    Buffer reserve_, dweights_, dx_, dy_, dh_last_, dc_last_, dh0_, dc0_;  // of a training step
 };
 
 // What Python holds: a layer until it is released.
@@ -372,16 +474,21 @@ PYBIND11_MODULE(_cudnn, module) {
     py::class_<Lstm>(module, "Lstm")
         .def(py::init([](const std::string& cudnn, const std::string& cudart, int hidden, int input_size, int batch, int timesteps,
                          const std::string& precision, bool tf32, const std::string& algorithm, bool graph, bool skip_input,
-                         int layers, int directions, const std::vector<int>& lengths) {
+                         int layers, int directions, const std::vector<int>& lengths, bool training) {
                  return std::make_unique<Lstm>(cudnn, cudart, Shape{hidden, input_size, batch, timesteps},
-                                               Options{precision, algorithm, tf32, graph, skip_input, layers, directions, lengths});
+                                               Options{precision, algorithm, tf32, graph, skip_input, layers, directions, lengths, training});
              }),
              py::arg("cudnn"), py::arg("cudart"), py::arg("hidden"), py::arg("input_size"), py::arg("batch"), py::arg("timesteps"),
              py::arg("precision") = "fp32", py::arg("tf32") = false, py::arg("algorithm") = "standard", py::arg("graph") = false,
-             py::arg("skip_input") = false, py::arg("layers") = 1, py::arg("directions") = 1, py::arg("lengths") = std::vector<int>{})
+             py::arg("skip_input") = false, py::arg("layers") = 1, py::arg("directions") = 1, py::arg("lengths") = std::vector<int>{},
+             py::arg("training") = false)
         .def("load", [](Lstm& self, const Floats& x, const Floats& h0, const Floats& c0, const py::args& weights) {
                  (*self).load(x, h0, c0, weights.cast<std::vector<Floats>>());
              }, py::arg("x"), py::arg("h0"), py::arg("c0"))
+        .def("load_upstream", [](Lstm& self, const Floats& dy, const Floats& dh, const Floats& dc) { (*self).load_upstream(dy, dh, dc); },
+             py::arg("dy"), py::arg("dh"), py::arg("dc"))
+        .def("forward_pass", [](Lstm& self) { (*self).forward_pass(); }, NoGil())
+        .def("backward_pass", [](Lstm& self) { (*self).backward_pass(); }, NoGil())
         .def("carry", [](Lstm& self, const Floats& h0, const Floats& c0) { (*self).carry(h0, c0); }, py::arg("h0"), py::arg("c0"))
         .def("outputs", [](Lstm& self) { return (*self).outputs(); })
         .def("memory", [](Lstm& self) { return (*self).sizes(); })

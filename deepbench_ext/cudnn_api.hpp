@@ -23,7 +23,8 @@ enum cudnnStatus_t : int {
 };
 enum cudnnDataType_t : int { CUDNN_DATA_FLOAT = 0, CUDNN_DATA_HALF = 2 };
 enum cudnnMathType_t : int { CUDNN_DEFAULT_MATH = 0, CUDNN_TENSOR_OP_MATH = 1, CUDNN_FMA_MATH = 3 };
-enum cudnnForwardMode_t : int { CUDNN_FWD_MODE_INFERENCE = 0 };
+enum cudnnForwardMode_t : int { CUDNN_FWD_MODE_INFERENCE = 0, CUDNN_FWD_MODE_TRAINING = 1 };
+enum cudnnWgradMode_t : int { CUDNN_WGRAD_MODE_ADD = 0 };
 enum cudnnRNNAlgo_t : int {
     CUDNN_RNN_ALGO_STANDARD = 0,
     CUDNN_RNN_ALGO_PERSIST_STATIC = 1,
@@ -73,5 +74,14 @@ cudnnStatus_t cudnnRNNForward(cudnnHandle_t, cudnnRNNDescriptor_t, cudnnForwardM
                               cudnnTensorDescriptor_t h_shape, const void* h0, void* h_last, cudnnTensorDescriptor_t c_shape,
                               const void* c0, void* c_last, size_t weight_bytes, const void* weights, size_t workspace_bytes,
                               void* workspace, size_t reserve_bytes, void* reserve);
+cudnnStatus_t cudnnRNNBackwardData_v8(cudnnHandle_t, cudnnRNNDescriptor_t, const int32_t* device_lengths, cudnnRNNDataDescriptor_t y_shape,
+                                      const void* y, const void* dy, cudnnRNNDataDescriptor_t x_shape, void* dx,
+                                      cudnnTensorDescriptor_t h_shape, const void* h0, const void* dh_last, void* dh0,
+                                      cudnnTensorDescriptor_t c_shape, const void* c0, const void* dc_last, void* dc0, size_t weight_bytes,
+                                      const void* weights, size_t workspace_bytes, void* workspace, size_t reserve_bytes, void* reserve);
+cudnnStatus_t cudnnRNNBackwardWeights_v8(cudnnHandle_t, cudnnRNNDescriptor_t, cudnnWgradMode_t, const int32_t* device_lengths,
+                                         cudnnRNNDataDescriptor_t x_shape, const void* x, cudnnTensorDescriptor_t h_shape, const void* h0,
+                                         cudnnRNNDataDescriptor_t y_shape, const void* y, size_t weight_bytes, void* dweights,
+                                         size_t workspace_bytes, void* workspace, size_t reserve_bytes, void* reserve);
 
 }  // extern "C"

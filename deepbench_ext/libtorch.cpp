@@ -2,6 +2,7 @@
 // latency without Python. lstm_bench/frameworks/libtorch/session.py compiles this at first use against the torch
 // that is installed, and calls it through ctypes, which lets the GIL go; so it needs no header of Python's,
 // and none of CUDA's. Each header that is left out here saves seconds of that compilation.
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/cuda.h>
 #include <torch/nn/modules/rnn.h>
 #include <torch/nn/utils/rnn.h>
@@ -9,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -16,12 +18,13 @@ using torch::Tensor;
 using State = std::tuple<Tensor, Tensor>;
 
 struct Shape {
-    int64_t hidden, batch, timesteps, input_size, layers, directions;
+    int64_t hidden, batch, timesteps, input_size, layers, directions, training;
 };
 
 // On the host, in the layout of `problem.py`; they outlive the layer.
 struct Arrays {
-    float *x, *h0, *c0, *weights[];  // w_ih, w_hh, b_ih, b_hh of each layer and direction
+    float *x, *h0, *c0, *dy, *dh, *dc;  // dy, dh, dc: of a training step
+    float* weights[];                   // w_ih, w_hh, b_ih, b_hh of each layer and direction
 };
 
 // Where x lies before a call, and y behind it; numbered as INPUTS in types.py.
@@ -43,20 +46,34 @@ public:
           state_(start_) {
         const torch::NoGradGuard no_grad;
         layer_->to(device_);  // flattens the weights for cuDNN too: they are filled in place
-        layer_->eval();
+        layer_->train(s.training);  // cuDNN goes back in that mode alone
         const auto parameters = layer_->parameters();
         for (size_t i = 0; i < parameters.size(); ++i)
             parameters[i].copy_(placed(from.weights[i], parameters[i].sizes()));
         if (lengths) lengths_ = torch::tensor(at::ArrayRef<int64_t>(lengths, s.batch));
         if (inputs_ == PINNED) x_ = x_.pin_memory();
+        if (!s.training) return;
+        const auto states = std::get<0>(start_).sizes();
+        upstream_ = {placed(from.dy, {s.timesteps, s.batch, s.directions * s.hidden}), placed(from.dh, states), placed(from.dc, states)};
+        for (Tensor leaf : {x_, std::get<0>(state_), std::get<1>(state_)}) leaves_.push_back(leaf.requires_grad_());
+        leaves_.insert(leaves_.end(), parameters.begin(), parameters.end());
     }
 
     void call() {
+        if (!upstream_.empty()) return forward(), backward();
         const c10::InferenceMode inference;
         const Tensor x = inputs_ == DEVICE ? x_ : x_.to(device_, /*non_blocking=*/true);
         result_ = lengths_.defined() ? packed(x) : layer_->forward(x, state_);
         if (inputs_ != DEVICE) copy_y(std::get<0>(result_));
         if (carries_) state_ = std::get<1>(result_);
+    }
+
+    // A training step in two halves.
+    void forward() { result_ = lengths_.defined() ? packed(x_) : layer_->forward(x_, state_); }
+
+    void backward() {
+        const auto& [y, state] = result_;
+        gradients_ = torch::autograd::grad({y, std::get<0>(state), std::get<1>(state)}, leaves_, upstream_);
     }
 
     // As `torch.cuda.synchronize` does.
@@ -75,13 +92,13 @@ public:
         return std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count();
     }
 
-    void outputs(float* output, float* h, float* c) const {
+    // To output, final h, final c and, of a training step, all gradients.
+    void outputs(float** to) const {
         const c10::InferenceMode inference;
         const auto& [final_h, final_c] = std::get<1>(result_);
         wait();
-        copy_out(std::get<0>(result_), output);
-        copy_out(final_h, h);
-        copy_out(final_c, c);
+        for (const Tensor& from : {std::get<0>(result_), final_h, final_c}) copy_out(from, *to++);
+        for (const Tensor& from : gradients_) copy_out(from, *to++);
     }
 
 private:
@@ -114,6 +131,7 @@ private:
     const State start_;
     State state_;
     std::tuple<Tensor, State> result_;
+    std::vector<Tensor> upstream_, leaves_, gradients_;  // of a training step
 };
 
 // What went wrong, or null. The text is good until the next call.
@@ -144,6 +162,14 @@ const char* layer_call(Layer* layer) {
     return tried([&] { layer->call(); });
 }
 
+const char* layer_forward(Layer* layer) {
+    return tried([&] { layer->forward(); });
+}
+
+const char* layer_backward(Layer* layer) {
+    return tried([&] { layer->backward(); });
+}
+
 const char* layer_wait(Layer* layer) {
     return tried([&] { layer->wait(); });
 }
@@ -164,8 +190,8 @@ const char* layer_time_queued(Layer* layer, int64_t calls, int64_t* nanoseconds)
     return tried([&] { *nanoseconds = layer->time_queued(calls); });
 }
 
-const char* layer_outputs(Layer* layer, float* output, float* h, float* c) {
-    return tried([&] { layer->outputs(output, h, c); });
+const char* layer_outputs(Layer* layer, float** to) {
+    return tried([&] { layer->outputs(to); });
 }
 
 const char* layer_delete(Layer* layer) {

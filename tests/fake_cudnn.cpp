@@ -28,6 +28,9 @@ struct cudnnRNNStruct {
     int places() const { return layers * directions; }
     size_t before(int place) const { return place ? before(place - 1) + weights_of(place - 1) : 0; }
     size_t weights() const { return before(places()); }
+    // Of the reserve, in floats: of each step and sequence of a layer and direction its input, h before, gates, c before, c.
+    size_t kept_of(int place) const { return width_of(place) + 7 * size_t(hidden); }
+    size_t kept_before(int place) const { return place ? kept_before(place - 1) + kept_of(place - 1) : 0; }
 };
 
 // Half precision by hand: g++ 12 has no type for it on every machine. 10 bits after the point, no infinities needed.
@@ -87,8 +90,8 @@ cudnnStatus_t cudnnSetRNNDataDescriptor(cudnnRNNDataDescriptor_t d, cudnnDataTyp
     return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t, cudnnRNNDescriptor_t d, size_t* bytes) { *bytes = d->weights() * d->element(); return CUDNN_STATUS_SUCCESS; }
-cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t, cudnnRNNDescriptor_t, cudnnForwardMode_t, cudnnRNNDataDescriptor_t, size_t* work, size_t* reserve) {
-    *work = 1000; *reserve = 0; return CUDNN_STATUS_SUCCESS;
+cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t, cudnnRNNDescriptor_t d, cudnnForwardMode_t mode, cudnnRNNDataDescriptor_t x, size_t* work, size_t* reserve) {
+    *work = 1000; *reserve = mode == CUDNN_FWD_MODE_TRAINING ? 4 * d->kept_before(d->places()) * x->timesteps * x->batch : 0; return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t, cudnnRNNDescriptor_t d, int32_t place, size_t bytes, const void* space, int32_t part,
                                       cudnnTensorDescriptor_t, void** matrix, cudnnTensorDescriptor_t, void** bias) {
@@ -102,9 +105,10 @@ cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t, cudnnRNNDescriptor_t d, int
 }
 cudnnStatus_t cudnnRNNForward(cudnnHandle_t handle, cudnnRNNDescriptor_t d, cudnnForwardMode_t mode, const int32_t*, cudnnRNNDataDescriptor_t xd,
                               const void* x, cudnnRNNDataDescriptor_t yd, void* y, cudnnTensorDescriptor_t hd, const void* h0, void* h_last,
-                              cudnnTensorDescriptor_t, const void* c0, void* c_last, size_t bytes, const void* weights, size_t, void*, size_t, void*) {
+                              cudnnTensorDescriptor_t, const void* c0, void* c_last, size_t bytes, const void* weights, size_t, void*, size_t reserve_bytes, void* reserve) {
     const size_t H = d->hidden, I = d->inputs, B = xd->batch, T = xd->timesteps, D = d->directions;
-    if (mode != CUDNN_FWD_MODE_INFERENCE || bytes != d->weights() * d->element() || size_t(yd->width) != D * H || hd->sizes[0] != d->places() ||
+    const bool training = mode == CUDNN_FWD_MODE_TRAINING;
+    if (reserve_bytes != (training ? 4 * d->kept_before(d->places()) * T * B : 0) || bytes != d->weights() * d->element() || size_t(yd->width) != D * H || hd->sizes[0] != d->places() ||
         size_t(hd->sizes[1]) != B || xd->type != d->type || size_t(xd->width) != I || xd->padded != d->padded || yd->padded != d->padded)
         return CUDNN_STATUS_BAD_PARAM;
     if (d->algorithm == CUDNN_RNN_ALGO_PERSIST_DYNAMIC && size_t(d->built_for) != B) return CUDNN_STATUS_BAD_PARAM;
@@ -126,6 +130,8 @@ cudnnStatus_t cudnnRNNForward(cudnnHandle_t handle, cudnnRNNDescriptor_t d, cudn
                     for (int step = 0; step < lengths[b]; ++step) {
                         const size_t t = direction ? lengths[b] - 1 - step : step;
                         const float* in = &below[(t * B + b) * columns];
+                        float* kept = training ? static_cast<float*>(reserve) + d->kept_before(own) * T * B + (t * B + b) * d->kept_of(own) : nullptr;
+                        if (kept) std::copy(c.begin(), c.end(), std::copy(h.begin(), h.end(), std::copy_n(in, W, kept)) + 4 * H);
                         for (size_t u = 0; u < H; ++u) {
                             float gate[4];
                             for (size_t g = 0; g < 4; ++g) {
@@ -137,6 +143,8 @@ cudnnStatus_t cudnnRNNForward(cudnnHandle_t handle, cudnnRNNDescriptor_t d, cudn
                                 gate[g] = g == 2 ? std::tanh(sum) : 1 / (1 + std::exp(-sum));
                             }
                             c[u] = gate[1] * c[u] + gate[0] * gate[2];
+                            for (size_t g = 0; kept && g < 4; ++g) kept[W + (1 + g) * H + u] = gate[g];
+                            if (kept) kept[W + 6 * H + u] = c[u];
                             next[u] = gate[3] * std::tanh(c[u]);
                         }
                         h = next;
@@ -156,6 +164,87 @@ cudnnStatus_t cudnnRNNForward(cudnnHandle_t handle, cudnnRNNDescriptor_t d, cudn
         std::this_thread::sleep_for(std::chrono::microseconds(us));
     };
     if (capturing) handle->stream->capture->calls.push_back(work);
+    else work();
+    return CUDNN_STATUS_SUCCESS;
+}
+
+
+// Reads what a forward pass left in the reserve, and leaves there the gradients of the gates.
+cudnnStatus_t cudnnRNNBackwardData_v8(cudnnHandle_t handle, cudnnRNNDescriptor_t d, const int32_t*, cudnnRNNDataDescriptor_t yd, const void*, const void* dy,
+                                      cudnnRNNDataDescriptor_t xd, void* dx, cudnnTensorDescriptor_t, const void*, const void* dh_last, void* dh0,
+                                      cudnnTensorDescriptor_t, const void*, const void* dc_last, void* dc0, size_t bytes, const void* weights, size_t, void*,
+                                      size_t reserve_bytes, void* reserve) {
+    const size_t H = d->hidden, B = xd->batch, T = xd->timesteps, D = d->directions;
+    if (bytes != d->weights() * d->element() || size_t(yd->width) != D * H || reserve_bytes != 4 * d->kept_before(d->places()) * T * B) return CUDNN_STATUS_BAD_PARAM;
+    const std::vector<int> lengths = xd->lengths;
+    auto work = [=] {
+        const auto value = [&](const void* p, size_t i) { return get(p, i, d->type); };
+        std::vector<float> above(T * B * D * H);
+        for (size_t i = 0; i < above.size(); ++i) above[i] = value(dy, i);
+        for (int first = d->places() - int(D); first >= 0; first -= int(D)) {
+            const size_t W = d->width_of(first);
+            std::vector<float> below(T * B * W);
+            for (size_t own = first; own < first + D; ++own) {
+                const size_t at = d->before(own), direction = own - first;
+                for (size_t b = 0; b < B; ++b) {
+                    std::vector<float> dh(H), dc(H);
+                    for (size_t u = 0; u < H; ++u) { dh[u] = value(dh_last, (own * B + b) * H + u); dc[u] = value(dc_last, (own * B + b) * H + u); }
+                    for (int step = lengths[b] - 1; step >= 0; --step) {
+                        const size_t t = direction ? lengths[b] - 1 - step : step;
+                        float* kept = static_cast<float*>(reserve) + d->kept_before(own) * T * B + (t * B + b) * d->kept_of(own) + W;
+                        std::vector<float> before(H);
+                        for (size_t u = 0; u < H; ++u) {
+                            float* gates = kept + H + u;
+                            const float i = gates[0], f = gates[H], g = gates[2 * H], o = gates[3 * H], tanh_c = std::tanh(kept[6 * H + u]);
+                            const float to_h = dh[u] + above[(t * B + b) * D * H + direction * H + u], to_c = dc[u] + to_h * o * (1 - tanh_c * tanh_c);
+                            gates[0] = to_c * g * i * (1 - i);
+                            gates[H] = to_c * kept[5 * H + u] * f * (1 - f);
+                            gates[2 * H] = to_c * i * (1 - g * g);
+                            gates[3 * H] = to_h * tanh_c * o * (1 - o);
+                            dc[u] = to_c * f;
+                        }
+                        for (size_t row = 0; row < 4 * H; ++row) {
+                            for (size_t k = 0; k < W; ++k) below[(t * B + b) * W + k] += kept[H + row] * value(weights, at + row * W + k);
+                            for (size_t k = 0; k < H; ++k) before[k] += kept[H + row] * value(weights, at + 4 * H * W + row * H + k);
+                        }
+                        dh = before;
+                    }
+                    for (size_t u = 0; u < H; ++u) { put(dh0, (own * B + b) * H + u, d->type, dh[u]); put(dc0, (own * B + b) * H + u, d->type, dc[u]); }
+                }
+            }
+            above = below;
+        }
+        for (size_t i = 0; i < above.size(); ++i)
+            if (int(i / (B * d->inputs)) < lengths[i / d->inputs % B]) put(dx, i, d->type, above[i]);
+    };
+    if (handle->stream->capture) handle->stream->capture->calls.push_back(work);
+    else work();
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnRNNBackwardWeights_v8(cudnnHandle_t handle, cudnnRNNDescriptor_t d, cudnnWgradMode_t mode, const int32_t*, cudnnRNNDataDescriptor_t xd,
+                                         const void*, cudnnTensorDescriptor_t, const void*, cudnnRNNDataDescriptor_t, const void*, size_t bytes,
+                                         void* dweights, size_t, void*, size_t reserve_bytes, void* reserve) {
+    const size_t H = d->hidden, B = xd->batch, T = xd->timesteps;
+    if (mode != CUDNN_WGRAD_MODE_ADD || bytes != d->weights() * d->element() || reserve_bytes != 4 * d->kept_before(d->places()) * T * B) return CUDNN_STATUS_BAD_PARAM;
+    const std::vector<int> lengths = xd->lengths;
+    auto work = [=] {
+        for (int own = 0; own < d->places(); ++own) {
+            const size_t W = d->width_of(own), at = d->before(own);
+            std::vector<float> sums(d->weights_of(own));
+            for (size_t b = 0; b < B; ++b)
+                for (size_t t = 0; t < size_t(lengths[b]); ++t) {
+                    const float* kept = static_cast<const float*>(reserve) + d->kept_before(own) * T * B + (t * B + b) * d->kept_of(own);
+                    for (size_t row = 0; row < 4 * H; ++row) {
+                        const float gradient = kept[W + H + row];
+                        for (size_t k = 0; k < W; ++k) sums[row * W + k] += gradient * kept[k];
+                        for (size_t k = 0; k < H; ++k) sums[4 * H * W + row * H + k] += gradient * kept[W + k];
+                        for (size_t bias : {0, 1}) sums[4 * H * (W + H) + 4 * H * bias + row] += gradient;
+                    }
+                }
+            for (size_t i = 0; i < sums.size(); ++i) put(dweights, at + i, d->type, get(dweights, at + i, d->type) + sums[i]);
+        }
+    };
+    if (handle->stream->capture) handle->stream->capture->calls.push_back(work);
     else work();
     return CUDNN_STATUS_SUCCESS;
 }

@@ -34,7 +34,9 @@ _TYPES: dict[Any, Any] = {
 _ERRORS = ("max_abs_error", "tolerance")
 #: The fields that become several columns, or are used for a whole run.
 _PARTS = {
-    "shape": store.struct_of(Shape, {**dict.fromkeys(SHAPE, store.Size), "lengths": store.Lengths}),
+    "shape": store.struct_of(
+        Shape, {**dict.fromkeys(SHAPE, store.Size), "lengths": store.Lengths, "training": bool}
+    ),
     "check": store.struct_of(Check, dict.fromkeys(_ERRORS, float | None)) | None,
     "memory": dict[str, store.Count],
     "versions": dict[str, str],
@@ -78,8 +80,9 @@ def _columns(records: Iterable[tuple[Any, ...]], known: dict[Any, Any]) -> dict[
         elif name == "shape":
             for axis in SHAPE:
                 sizes = [getattr(shape, axis) for shape in values]
+                kind = {"training": bool}.get(axis, int)
                 text = axis == "lengths"
-                columns[axis] = _objects(sizes) if text else np.array(sizes, dtype=int)
+                columns[axis] = _objects(sizes) if text else np.array(sizes, dtype=kind)
         elif name == "check":
             for part in _ERRORS:
                 errors = [getattr(check or _NO_CHECK, part) for check in values]
@@ -110,7 +113,7 @@ def _completed(
     cells["step_s"] = cells["latency_s"] / cells["timesteps"]
     cells["sequences_per_s"] = cells["batch"] / cells["throughput_s"]
     products = 8.0 * cells["directions"] * cells["hidden"] * _columns_of_products(cells)
-    products *= _steps(cells)
+    products *= _steps(cells) * np.where(cells["training"], 3, 1)
     cells["tflops"] = cells["sequences_per_s"] * products / 1e12
     cells["host_peak"] += cells.pop("import").fillna(0)
     on_gpu = cells["device"] == "cuda"

@@ -15,7 +15,7 @@ import pandas as pd
 from lstm_bench.analysis import noise
 from lstm_bench.analysis.noise import METRICS, Floors, Numbers, by_round
 from lstm_bench.frameworks import FRAMEWORKS
-from lstm_bench.model.shape import SHAPE
+from lstm_bench.model.shape import PASSES, SHAPE
 from lstm_bench.model.types import ACCURACY, Shape
 from lstm_bench.model.units import counted
 
@@ -45,6 +45,7 @@ class Times:
 
 
 _COLUMNS = ["latency_s", "throughput_s", "device_s", "first_call_s", "build_s", "import_s"]
+_COLUMNS += ["forward_s", "backward_s"]
 _COLUMNS += ["step_s", "sequences_per_s", "tflops"]
 _LARGEST = ["host_peak", "device_peak"]  # allocators keep what they have: later cells add little
 _KEPT = ["implementation", *SHAPE, "pass_number", "group", "computes", "path", "max_abs_error"]
@@ -157,7 +158,7 @@ def saturation(timed: Times) -> dict[str, tuple[int | None, int]]:
     name, shape = (rates.index.get_level_values(level) for level in (0, 1))
     cells = timed.shapes.iloc[shape].assign(name=name, rate=np.log2(rates.to_numpy()))
     cells["doublings"] = np.log2(cells["batch"])
-    others = ["name", "hidden", "timesteps", "input_size"]
+    others = ["name", "hidden", "timesteps", "input_size", "training"]
     cells = cells.sort_values([*others, "batch"], ignore_index=True)
     step = cells.groupby(others)[["rate", "doublings"]].diff()
     start = cells.groupby(others)["batch"].shift()
@@ -369,6 +370,8 @@ def _where(lost: pd.DataFrame, own: pd.DataFrame) -> str:
     for axis in SHAPE if len(kept) else ():
         sizes = sorted(set(lost[axis]))
         if not kept[axis].isin(sizes).any():
+            if axis == "training":
+                return f"pass {PASSES[sizes[0]]}"
             return f"{axis} {', '.join(map(str, sizes))}"
     shapes = lost[SHAPE].drop_duplicates().itertuples(index=False, name=None)
     labels = [Shape.from_row(shape).label for shape in shapes]

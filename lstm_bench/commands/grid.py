@@ -59,6 +59,7 @@ def _part(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int,
     help="With --resume: measure failed cells again, and shapes that lost energy or a profile.",
 )
 @options.shape("Measure this shape, in place of those of the file or without a file; repeatable.")
+@options.of_pass("Measure this, not the passes of the grid; repeatable.", multiple=True)
 @click.option(
     "-i",
     "--implementations",
@@ -109,7 +110,7 @@ def grid(**given: Any) -> None:
     """Measure every implementation at every shape of a grid.
 
     GRID is a file, or one of the project's grids, which are found from any folder: smoke, default,
-    devices, paper, kernel, ladder, energy, noise, deepbench,
+    devices, paper, kernel, ladder, training, energy, noise, deepbench,
     workloads.
 
     \b
@@ -117,6 +118,7 @@ def grid(**given: Any) -> None:
       lstm-bench grid grids/default.yaml --budget 3m    as much as fits
       lstm-bench grid grids/paper.yaml -i pytorch,pytorch-amp --profile
       lstm-bench grid --shape 320,4,60                  one shape, as the default grid would
+      lstm-bench grid --shape 320,4,60 --pass training  forward and backward
       lstm-bench grid paper -i pytorch --against pytorch~new=.venv-new/bin/python
       lstm-bench grid --resume                          after Ctrl-C, a crash or a power cut
       lstm-bench grid grids/paper.yaml --resume         go on, or start: for a job script
@@ -165,6 +167,8 @@ def parsed(given: Mapping[str, Any]) -> RunOptions:
         raise click.UsageError("--retry-failed goes with --resume")
     against = preflight.environments(given["others"], "--against", "other")
     keys = {key: value for key, value in given.items() if key in grids.KEYS and value}
+    if "pass" in keys:
+        keys["pass"] = list(keys["pass"])
     thorough = [given[flag] for flag in ("fast", "rigorous", "deepbench")]
     data = None
     if file is not None:

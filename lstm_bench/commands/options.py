@@ -16,6 +16,7 @@ import click
 
 from lstm_bench import features
 from lstm_bench.model.errors import LstmBenchError, Stopped
+from lstm_bench.model.shape import PASSES
 from lstm_bench.model.types import INPUTS
 from lstm_bench.model.units import WIDTH
 
@@ -65,13 +66,33 @@ metric = click.option(
     show_default=True,
     help="One call's wait, the time per queued call, or the time the device is busy.",
 )
-where = click.option(
-    "--where",
-    "conditions",
-    multiple=True,
-    metavar="AXIS=N",
-    help="Only these shapes: hidden=512, 'batch>=16', 'timesteps!=10'; repeatable, all must hold.",
-)
+
+
+def of_pass(text: str, **more: Any) -> Callable[[F], F]:
+    """`--pass`, inference or training."""
+    return click.option("--pass", type=click.Choice(PASSES), help=text, **more)
+
+
+def _also(context: click.Context, option: click.Parameter, given: Any) -> tuple[str, ...]:
+    """Add the conditions of --where or of --pass to those of the other, whichever comes first."""
+    more = given if option.name == "conditions" else (f"pass={given}",) * bool(given)
+    context.params["conditions"] = every = (*context.params.get("conditions", ()), *more)
+    return every
+
+
+def where(command: F) -> F:
+    """`--where` and `--pass`, which choose shapes together."""
+    chosen_pass = of_pass("Only these.", expose_value=False, callback=_also)
+    return click.option(
+        "--where",
+        "conditions",
+        multiple=True,
+        metavar="AXIS=N",
+        callback=_also,
+        help="Only these shapes: hidden=512, 'batch>=16', 'timesteps!=10'; repeatable, all must"
+        " hold.",
+    )(chosen_pass(command))
+
 
 output = click.option(
     "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to a file."

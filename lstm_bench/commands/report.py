@@ -49,6 +49,7 @@ def report(**given: Any) -> None:
       lstm-bench report --mpe                      the paper's table beside that of this run
       lstm-bench report --mpe --pair pytorch,pytorch-half
       lstm-bench report --where 'batch>=16'        only some shapes
+      lstm-bench report --pass training            only training steps
       lstm-bench report --shape 512,16,25          only this one
       lstm-bench report --kernels                  where the time goes, if the run was profiled
       lstm-bench report --kernels --where hidden=512 --top 10
@@ -79,12 +80,12 @@ def report(**given: Any) -> None:
     conditions = [*asked.conditions, *one_of(asked.shape)]
     if conditions and asked.html:
         raise click.UsageError(
-            "--where and --shape do not choose for --html, which has a filter of its own"
+            "--where, --pass and --shape do not choose for --html, which has a filter of its own"
         )
     if conditions and asked.figures and alone != ["kernels"]:
         raise click.UsageError(
-            "--where and --shape choose for figures of --kernels only; leave --figures out, or ask"
-            " for these"
+            "--where, --pass and --shape choose for figures of --kernels only; leave --figures out,"
+            " or ask for these"
         )
     printed = alone or asked.form or asked.output or not (asked.html or asked.figures)
     if asked.metric != "latency" and not (printed and alone in ([], ["mpe"])):

@@ -122,6 +122,9 @@ def _add_times(record: Record, measurement: Measurement) -> None:
     record.rounds, record.calls = len(used), len(samples)
     record.outliers = convergence.outliers(samples)
     record.timed_s = measurement.spent_s
+    if all(b.forward_ns for b in used):
+        record.forward_s = statistics.median(b.forward_ns for b in used) / 1e9
+        record.backward_s = statistics.median(b.backward_ns for b in used) / 1e9
     record.cpu_over_wall = sum(b.cpu_s for b in used) / wall
     record.switches_per_s = sum(b.switches for b in used) / wall
     record.others_over_wall = sum(b.others_s for b in used) / wall

@@ -116,13 +116,15 @@ def known(framework: str) -> Framework:
     return FRAMEWORKS.get(name) or Framework(name, (), (), "")
 
 
-def snippet(row: Implementation, device: str = "cpu") -> str:
+def snippet(row: Implementation, device: str = "cpu", training: bool = False) -> str:
     """The code of a row on a device; empty for one that no program can use, such as `fake`.
+
+    Nor has a training step any: it is a part of a loop that is the user's own.
 
     The precision of a row with AMP may be the one that a run recorded, as `amp-bf16`.
     """
     framework = known(row.framework)
-    code = framework.code(row, device) if framework.code else ""
+    code = framework.code(row, device) if framework.code and not training else ""
     threads = f"{framework.threads_code.format(row.threads)}\n" if row.threads else ""
     return code and threads + code
 

@@ -1,4 +1,4 @@
-"""The shape of an LSTM call, and its name: `512,16,25`, or `60->128x4bi,32,589`.
+"""The shape of an LSTM call, and its name: `512,16,25`, `60->128x4bi,32,589`, `512,16,25 training`.
 
 A worker imports this file: it needs the standard library only.
 """
@@ -8,19 +8,22 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from lstm_bench.model.errors import LstmBenchError
 
 FULL = "full"
+#: What a call does: a forward pass; or a training step, forward and backward.
+PASSES = ("inference", "training")
 _EXPECTED = (
     "hidden,batch,timesteps as in 512,16,25, or a fourth, the input size; a stack in both"
-    " directions is 60->128x4bi,32,589, lengths are 128,32,589~0.3-1 or 128,3,50~50/20/1"
+    " directions is 60->128x4bi,32,589, lengths are 128,32,589~0.3-1 or 128,3,50~50/20/1; a"
+    ' training step ends in " training"'
 )
 _NAME = re.compile(
     r"(?:(?P<input>\d{1,9})->)?(?P<hidden>\d{1,9})(?:x(?P<layers>\d{1,9}))?(?P<both>bi)?"
-    r",(?P<batch>\d{1,9}),(?P<timesteps>\d{1,9})(?:,(?P<width>\d{1,9}))?(?:~(?P<lengths>[^,]+))?"
+    r",(?P<batch>\d{1,9}),(?P<timesteps>\d{1,9})(?:,(?P<width>\d{1,9}))?(?:~(?P<lengths>[^,]+?))?(?P<training>training)?"
 )
 _UNIFORM = re.compile(r"(\d*\.?\d+)-(\d*\.?\d+)(?:#(\d{1,9}))?")
 
@@ -40,13 +43,15 @@ class Shape:
     layers: int = 1
     directions: int = 1
     lengths: str = FULL
+    training: bool = False
 
     @classmethod
     def from_row(cls, sizes: Iterable[Any]) -> Shape:
         """The shape of a row of a table with the columns `SHAPE`."""
-        *numbers, lengths = sizes
+        *numbers, lengths, training = sizes
         hidden, batch, timesteps, input_size, layers, directions = map(int, numbers)
-        return cls(hidden, batch, timesteps, input_size, layers, directions, str(lengths))
+        sizes = hidden, batch, timesteps, input_size, layers, directions
+        return cls(*sizes, str(lengths), bool(training))
 
     @property
     def label(self) -> str:
@@ -59,7 +64,13 @@ class Shape:
             name = f"{self.hidden}{many}{both},{self.batch},{self.timesteps}"
         if self.input_size != self.hidden:
             name = f"{self.input_size}->{name}" if stack else f"{name},{self.input_size}"
-        return name if self.lengths == FULL else f"{name}~{self.lengths}"
+        name = name if self.lengths == FULL else f"{name}~{self.lengths}"
+        return f"{name} training" if self.training else name
+
+    @property
+    def slug(self) -> str:
+        """Its name, fit for the name of a run."""
+        return re.sub(r"[^A-Za-z0-9]+", "-", self.label)
 
     @property
     def key(self) -> str:
@@ -67,7 +78,7 @@ class Shape:
         stack = f"-l{self.layers}-d{self.directions}" if self.layers * self.directions > 1 else ""
         lengths = "" if self.lengths == FULL else f"-n{self.lengths}"
         sizes = f"h{self.hidden}-b{self.batch}-t{self.timesteps}-i{self.input_size}"
-        return f"{sizes}{stack}{lengths}"
+        return f"{sizes}{stack}{lengths}{'-training' if self.training else ''}"
 
     @property
     def beyond(self) -> list[str]:
@@ -76,6 +87,7 @@ class Shape:
             "one layer": self.layers == 1,
             "one direction": self.directions == 1,
             "sequences of one length": self.lengths == FULL,
+            "inference": not self.training,
         }
         return [what for what, holds in plainest.items() if not holds]
 
@@ -102,10 +114,13 @@ class Shape:
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions of the matrix products; the cell's own are left out."""
+        """Multiplications and additions of the matrix products; the cell's own are left out.
+
+        Behind each product of a forward pass, the backward one has two of its size.
+        """
         steps = sum(self.each_length) if self.lengths != FULL else self.batch * self.timesteps
         columns = sum(self.hidden + width for width in self.widths)
-        return 8 * steps * self.directions * self.hidden * columns
+        return (3 if self.training else 1) * 8 * steps * self.directions * self.hidden * columns
 
 
 #: The columns of a shape in a table.
@@ -126,6 +141,7 @@ def parsed(text: str, where: str = "--shape") -> Shape:
         int(match["layers"] or 1),
         2 if match["both"] else 1,
         match["lengths"] or FULL,
+        bool(match["training"]),
     )
 
 
@@ -153,3 +169,9 @@ def lengths_of(value: object, shape: Sequence[int], where: str) -> str:
         f"{where}: found {value!r}, expected full, uniform: [0.3, 1] (0.3-1 in a shape's name), or"
         f" {batch} lengths from 1 to {timesteps}, the longest of them {timesteps}"
     )
+
+
+def for_passes(shapes: Iterable[Shape], passes: Sequence[str]) -> list[Shape]:
+    """These shapes in each of these passes; none named: as they are."""
+    each = [replace(shape, training=name == PASSES[1]) for shape in shapes for name in passes]
+    return list(dict.fromkeys(each if passes else shapes))

@@ -9,14 +9,14 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lstm_bench.model.shape import SHAPE, Shape, parsed
+from lstm_bench.model.shape import PASSES, SHAPE, Shape, parsed
 from lstm_bench.model.types import LstmBenchError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-AXES = tuple(SHAPE[:-1])  # lengths are no number
 _TYPED = ("hidden", "batch", "timesteps", "input", "layers", "directions")  # as people type them
+AXES = tuple(SHAPE[: len(_TYPED)])  # lengths and pass are no numbers
 _TESTS = {
     "=": operator.eq,
     "==": operator.eq,
@@ -30,6 +30,7 @@ _TESTS = {
 
 #: A condition of whole shapes is `shape=512,16,25 or 64,1,10`.
 _SHAPE, _OR = "shape=", " or "
+_PASS = {f"pass={name}": name == "training" for name in PASSES}
 _NEAREST = 3  # shapes that an error suggests
 
 
@@ -53,6 +54,8 @@ def holds(condition: str, of: Any, where: str) -> Any:
     if shapes := _listed(condition):
         each = ([getattr(of, axis) == getattr(s, axis) for axis in SHAPE] for s in shapes)
         return functools.reduce(operator.or_, (functools.reduce(operator.and_, e) for e in each))
+    if condition in _PASS:
+        return of.training == _PASS[condition]
     axis, sign, number = _parts(condition, where)
     return _TESTS[sign](getattr(of, axis), number)
 
@@ -65,7 +68,7 @@ def _parts(condition: str, where: str) -> tuple[str, str, int]:
     if not match or axis not in AXES:
         raise LstmBenchError(
             f"{where}: found {condition!r}, expected one of {', '.join(_TYPED)}, then"
-            " =, !=, <, <=, > or >=, then a number, as in 'batch>=16'"
+            " =, !=, <, <=, > or >=, then a number, as in 'batch>=16'; or pass=training"
         )
     return axis, match[2], int(match[3])
 
@@ -77,7 +80,7 @@ def chosen(cells: pd.DataFrame, conditions: Sequence[str], run: str = "the run")
         for shape in _listed(condition):
             _check_there(shape, cells, run)
         left = left[holds(condition, left, "--where")]
-        if left.empty and _listed(condition):
+        if left.empty and (_listed(condition) or condition in _PASS):
             raise LstmBenchError(f"{' and '.join(conditions)}: no shape of {run} is left")
         if left.empty:
             axis = _parts(condition, "--where")[0]

@@ -209,6 +209,8 @@ class Block:
     wall_s: float
     switches: int
     others_s: float = 0.0  # CPU time of all other processes meanwhile
+    forward_ns: int = 0  # of the passes of one training step; 0: not timed apart
+    backward_ns: int = 0
     disturbed: bool = False
     sm_mhz: float | None = None  # on a GPU, by NVML
     power_w: float | None = None
@@ -311,6 +313,8 @@ class Record:
     latency_interval_s: list[float] | None = None
     throughput_s: float | None = None
     device_s: float | None = None
+    forward_s: float | None = None  # of a training step whose passes can be timed apart
+    backward_s: float | None = None
     first_call_s: float | None = None
     build_s: float | None = None
     import_s: float | None = None  # in a new process

@@ -331,11 +331,13 @@ def amp_gain(run: Run) -> Figure | None:
 
 
 def panels_of(cells: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """One part of the table per number of timesteps, and input size where it has its own."""
-    return [
-        (f"timesteps {steps}" + (f", input {width}" if width else ""), part)
-        for (steps, width), part in cells.groupby(["timesteps", "input_size"], sort=True)
-    ]
+    """One part of the table per number of timesteps and pass, and input size where it differs."""
+    sizes = ["timesteps", "input_size", "training"]
+    parts = []
+    for (steps, width, trained), part in cells.groupby(sizes, sort=True):
+        own = f", input {width}" if width else ""
+        parts.append((f"timesteps {steps}{own}{', training' if trained else ''}", part))
+    return parts
 
 
 def _most_per_row(cells: pd.DataFrame) -> int:

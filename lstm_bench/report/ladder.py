@@ -29,7 +29,8 @@ from lstm_bench.report import run_report
 from lstm_bench.report.document import Document, Table, number, paragraph, text
 from lstm_bench.report.fastest import Compared, base_of
 
-COLUMNS = {"host_peak": "host mem", "device_peak": "GPU mem", "import_s": "import"}
+COLUMNS = {"forward_s": "forward", "backward_s": "backward"}  # where a row has them
+COLUMNS |= {"host_peak": "host mem", "device_peak": "GPU mem", "import_s": "import"}
 COLUMNS |= {"build_s": "build", "first_call_s": "1st call"}
 COSTS = f"{run_report.MEMORY_NOTE}; import: of the framework; build, 1st call: with compilation"
 

@@ -55,6 +55,7 @@ DEFAULT = "+"  # the mark of what a user gets unasked
 DEFAULT_NOTE = f"{DEFAULT} what its framework does unless you change a setting"
 SHARED_NOTE = "implementations that ran the same code at a shape share its win"
 WINS_NOTE = "wins: shapes where it is the fastest beyond the noise; same: within the noise"
+PASSES_NOTE = "forward, backward: the passes of a training step, each waited for, where they part"
 SOME_NOTE = "at N: over N shapes, as not all can be run"
 ACCURACY_NOTE = "accuracy any: the fastest of all, whatever its error"
 REFERENCE_NOTE = "faster in C++: by how much our C++ reference is, which shows what is possible"
@@ -158,6 +159,10 @@ def about(run: Run, cells: pd.DataFrame, conditions: Sequence[str] = (), *lines:
     result = Document(facts={"run": run.name, "machine": dict(manifest["machine"])})
     result.facts["settings"] = dict(manifest["plan"]["settings"])
     result.add("\n".join([heading(run), *lines]))
+    if not cells.empty and cells["training"].nunique() > 1:
+        result.add(
+            "inference and training together: --pass training or --pass inference parts them"
+        )
     if conditions:
         some, whole = (len(part[SHAPE].drop_duplicates()) for part in (cells, run.cells))
         result.add(f"only {' and '.join(conditions)}: {some} of {counted(whole, 'shape')}")
@@ -329,12 +334,14 @@ def _table(
     whole = (summary["ok"] == summary["cells"].max()).all()
     common = summary.attrs["shared_shapes"]
     device = summary["device_s"].notna().any()
+    passes = summary["forward_s"].notna().any()
     columns = [
         (True, names(run)),
         (True, text("precision", "precision")),
         (everything or not whole, Column("ok", lambda row: f"{row['ok']}/{row['cells']}", True)),
         (True, over_shapes("latency", "latency_s", seconds, common)),
         (by_step(run), over_shapes("per step", "step_s", seconds, common)),
+        *((passes, number(name, f"{name}_s", seconds)) for name in ("forward", "backward")),
         (everything, over_shapes("throughput", "throughput_s", seconds, common)),
         (everything, over_shapes("seq/s", "sequences_per_s", _rate, common)),
         (everything, over_shapes("TFLOP/s", "tflops", _rate, common)),
@@ -407,6 +414,7 @@ def _legend(
     )
     return [
         columns * bool(baseline),  # without one there is no time
+        PASSES_NOTE * bool(summary["forward_s"].notna().any()),
         WINS_NOTE * bool(groups),
         SOME_NOTE * bool((summary["ok"] < summary["cells"].max()).any()),
         *(f"{column.heading}: {column.note}" for column in added if column.values),

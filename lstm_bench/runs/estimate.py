@@ -85,7 +85,7 @@ def call_s(row: Implementation, shape: Shape, settings: Settings) -> float:
     settings = row.settings_in(settings)
     its = cost(row, settings.device)
     rate = its.rate * (settings.threads if settings.device == "cpu" else 1)
-    seconds = its.call_s + shape.steps * its.step_s
+    seconds = (its.call_s + shape.steps * its.step_s) * (3 if shape.training else 1)
     seconds += shape.flops / rate * (1 + its.few / shape.batch)
     if row.precision in ("amp", "bf16") and settings.device == "cpu":
         seconds *= emulated(frameworks.known(row.framework))

@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from lstm_bench import frameworks as registry
 from lstm_bench.model import fake_script
-from lstm_bench.model.shape import FULL, lengths_of, parsed
+from lstm_bench.model.shape import FULL, PASSES, for_passes, lengths_of, parsed
 from lstm_bench.model.shape_filter import holds
 from lstm_bench.model.suggest import nearest
 from lstm_bench.model.types import (
@@ -92,6 +92,7 @@ KEYS = (
         "name",
         *_SIZES,
         "lengths",
+        "pass",
         "shapes",
         "workloads",
         "implementations",
@@ -180,8 +181,7 @@ def _instead(key: Any, known: Sequence[str]) -> str:
 
 def at_shapes(shapes: Sequence[Shape]) -> tuple[Path, dict[str, Any]]:
     """Return the default grid's file, and its keys under a name after these shapes."""
-    sizes = shapes[0].label.replace(",", "-")
-    name = f"shape-{sizes}" if len(set(shapes)) == 1 else "shapes"
+    name = f"shape-{shapes[0].slug}" if len(set(shapes)) == 1 else "shapes"
     default = shipped()["default"]
     return default, {**read(default), "name": name}
 
@@ -229,9 +229,12 @@ def plan(
     checked = _all(
         name=lambda: _checked(data.get("name", path.stem), _NAME, f"{where}: {named}"),
         shapes=lambda: tuple(
-            sized(shape, f"--shape {shape.label}") for shape in dict.fromkeys(shapes)
-        )
-        or _shapes(data, where, [load.shape for load in workloads().get("workloads", ())]),
+            for_passes(
+                [sized(shape, f"--shape {shape.label}") for shape in shapes]
+                or _shapes(data, where, [load.shape for load in workloads().get("workloads", ())]),
+                _passes(data, where),
+            )
+        ),
         more=workloads,
         implementations=rows,
         device=on,
@@ -258,6 +261,13 @@ def plan(
         raise LstmBenchError(
             f"{where}: inputs: found {settings.inputs} and a run on the CPU, which copies nothing:"
             " x is in host memory already; type --inputs device, or --device cuda where a GPU is"
+        )
+    unlike = [f"{key}: {data[key]}" for key in ("state", "inputs") if key in data]
+    unlike = [text for text in unlike if text not in ("state: fixed", "inputs: device")]
+    if unlike and any(shape.training for shape in checked["shapes"]):
+        raise LstmBenchError(
+            f"{where}: found pass: training and {unlike[0]}; a training step starts from h0 and c0,"
+            " with x on the device: leave one of the two out"
         )
     energy = data.get("energy", False) is not False
     threads_asked = data.get("threads", "all")
@@ -494,7 +504,7 @@ def _shapes(data: Mapping[str, Any], where: str, named: Sequence[Shape]) -> tupl
     """The shapes that the file lists or names, or the product of its axes."""
     axes = [key for key in _SIZES if key in data]
     if "workloads" in data:
-        if also := [*axes, *(["shapes"] if "shapes" in data else [])]:
+        if also := [*axes, *(key for key in ("shapes", "pass") if key in data)]:
             raise LstmBenchError(f"{where}: found workloads and {also[0]}, expected one of the two")
         return tuple(dict.fromkeys(named))
     if "shapes" in data:
@@ -525,6 +535,15 @@ def _shapes(data: Mapping[str, Any], where: str, named: Sequence[Shape]) -> tupl
     )
     lengths = data.get("lengths", FULL)
     return tuple(dict.fromkeys(sized(_of_axes(sizes, lengths), where) for sizes in product))
+
+
+def _passes(data: Mapping[str, Any], where: str) -> list[str]:
+    """The passes that the file names; none: each shape as its own name says."""
+    if "pass" not in data:
+        return []
+    given, at = data["pass"], f"{where}: pass"
+    names = [given] if isinstance(given, str) else _checked(given, _list("a list of passes"), at)
+    return [_checked(name, _one_of(*PASSES), at) for name in names]
 
 
 def _of_axes(sizes: dict[str, Any], lengths: Any) -> Shape:

@@ -13,19 +13,22 @@ from lstm_bench.worker.problem import Problem
 ON_A_CPU = ("bf16", "fp16")
 
 
-def precision(settings: Settings, call: Callable[[Problem, str], object]) -> str:
+def precision(
+    settings: Settings, call: Callable[[Problem, str], object], training: bool = False
+) -> str:
     """`fp16` or `bf16`; `call` runs the layer of a small problem in the one it is given."""
     if settings.amp != "auto":
         return settings.amp
-    return "fp16" if settings.device == "cuda" else _proven(call)
+    return "fp16" if settings.device == "cuda" else _proven(call, training)
 
 
 @functools.cache
-def _proven(call: Callable[[Problem, str], object]) -> str:
+def _proven(call: Callable[[Problem, str], object], training: bool) -> str:
     refused = []
+    small = problems.make(Shape(8, 2, 2, 8, training=training), seed=1)
     for name in ON_A_CPU:
         try:
-            call(problems.make(Shape(hidden=8, batch=2, timesteps=2, input_size=8), seed=1), name)
+            call(small, name)
             return name
         except Exception as error:  # every framework has its own for this
             refused.append(str(error) if isinstance(error, Unsupported) else f"{name}: {error}")

@@ -1,4 +1,7 @@
-"""A layer that is a function of the input and the states, as TensorFlow, Keras and JAX have it."""
+"""A layer that is a function of the input and the states, as TensorFlow, Keras and JAX have it.
+
+A training step is such a function too: behind output and states come the gradients.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +48,41 @@ class FunctionSession(Session):
     @property
     def last_states(self) -> tuple[Array, Array]:
         """The final h and c of the last call."""
-        states = [np.asarray(state).astype(np.float32) for state in self.result[1:]]
+        last = self.result[1 : 1 + len(self.start)]
+        states = [np.asarray(state).astype(np.float32) for state in last]
         return np.stack(states[::2]), np.stack(states[1::2])
+
+    @property
+    def gradients(self) -> list[Array]:
+        """Those of the last call; none in inference."""
+        behind = self.result[1 + len(self.start) :]
+        return [np.asarray(gradient).astype(np.float32) for gradient in behind]
 
 
 def states_of(problem: Problem) -> list[Array]:
     """The initial h and c of each layer and direction in turns."""
     return [state for pair in zip(problem.h0, problem.c0, strict=True) for state in pair]
+
+
+def upstream_of(problem: Problem) -> list[Array]:
+    """The gradients of the output as (B, T, ...) and of each state in turns; none in inference."""
+    if not problem.upstream:
+        return []
+    dy, dh, dc = problem.upstream
+    states = [state for pair in zip(dh, dc, strict=True) for state in pair]
+    return [np.ascontiguousarray(dy.transpose(1, 0, 2)), *states]
+
+
+def in_problems_layout(gradients: Sequence[Array], states: int) -> list[Array]:
+    """Gradients of x (B, T, I), each state and Keras' weights, as an answer has them."""
+    if not gradients:
+        return []
+    dx, *others = gradients
+    own, weights = others[:states], others[states:]
+    result = [dx.transpose(1, 0, 2), np.stack(own[::2]), np.stack(own[1::2])]
+    for kernel, recurrent, bias in zip(*(weights[n::3] for n in range(3)), strict=True):
+        result += [kernel.T, recurrent.T, bias, bias]
+    return result
 
 
 def batch_major(problem: Problem) -> Array:

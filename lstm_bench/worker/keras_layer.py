@@ -45,13 +45,19 @@ def layers(keras: Any, problem: Problem, **options: Any) -> list[Any]:
     return made
 
 
-def forward(calls: Sequence[Callable[..., Any]], mask: Any, x: Any, states: Sequence[Any]) -> Any:
+def forward(
+    calls: Sequence[Callable[..., Any]],
+    mask: Any,
+    x: Any,
+    states: Sequence[Any],
+    training: bool = False,
+) -> Any:
     """(output, *states) by a call of each layer; `mask` (B, T) ends sequences, None: all full."""
     after: list[Any] = []
     each = len(states) // len(calls)
     for number, call in enumerate(calls):
         own = list(states[number * each :][:each])
-        x, *last = call(x, initial_state=own, mask=mask, training=False)
+        x, *last = call(x, initial_state=own, mask=mask, training=training)
         after += last
     return (x, *after)
 

@@ -10,6 +10,9 @@ A layer of a stack reads what the layer below puts out; the backward direction o
 the last step of each sequence. A sequence that has ended keeps its states, and what is put out
 beyond its end counts for nothing.
 
+A training step is a forward and a backward pass: from `upstream`, the gradients of output, final h
+and final c, to those of x, h0, c0 and of every weight; see `gradient.py`.
+
 `lstm-skip-input` is what DeepBench runs: x(t) is added to each gate as it is.
 `lstm-padded` takes no heed of lengths.
 """
@@ -27,10 +30,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstm_bench.model.types import Check, Shape, Unsupported
+from lstm_bench.worker.gradient import Tape, backward
 
 Array = NDArray[Any]
-#: Output (T, B, directions x H), final h and final c (layers x directions, B, H).
-Answer = tuple[Array, Array, Array]
+#: Output (T, B, directions x H), final h and final c (layers x directions, B, H); of a training
+#: step also the gradients of x, h0, c0 and of each of `Problem.arrays`.
+Answer = tuple[Array, ...]
 
 PADDED = "lstm-padded"
 _CHUNK_BYTES = 256 << 20  # of float64 input products held at once
@@ -59,6 +64,7 @@ class Problem:
     h0: Array
     c0: Array
     weights: tuple[Weights, ...]
+    upstream: tuple[Array, ...] = ()  # of a training step; zero beyond the end of a sequence
     _shared: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def shared(self, key: str, make: Callable[[], Any]) -> Any:
@@ -105,7 +111,7 @@ def make(shape: Shape, seed: int) -> Problem:
     def uniform(limit: float, *size: int) -> Array:
         return rng.uniform(-limit, limit, size).astype(np.float32)
 
-    return Problem(
+    posed = Problem(
         shape=shape,
         x=rng.standard_normal((t, b, i), dtype=np.float32),
         h0=uniform(0.9, count, b, h),
@@ -121,6 +127,12 @@ def make(shape: Shape, seed: int) -> Problem:
             for _ in range(shape.directions)
         ),
     )
+    if not shape.training:
+        return posed
+    sizes = (t, b, shape.directions * h), (count, b, h), (count, b, h)
+    dy, dh, dc = (rng.standard_normal(size, dtype=np.float32) for size in sizes)
+    dy[np.arange(t)[:, None] >= np.array(shape.each_length)] = 0  # drawn last: x is as in inference
+    return replace(posed, upstream=(dy, dh, dc))
 
 
 def repeated(problem: Problem, calls: int) -> Problem:
@@ -138,6 +150,7 @@ def reference(problem: Problem, computes: str = "lstm") -> Answer:
     ends = None if lengths is None else np.array(lengths)
     h, c = problem.h0.astype(np.float64), problem.c0.astype(np.float64)
     x = problem.x
+    tapes = [Tape() for _ in problem.weights] if s.training else []
     for layer in range(s.layers):
         outputs = []
         for direction in range(s.directions):
@@ -145,10 +158,15 @@ def reference(problem: Problem, computes: str = "lstm") -> Answer:
             weights, states = problem.weights[place], (h[place], c[place])
             order = _backwards(s, ends) if direction else None
             given = x if order is None else np.take_along_axis(x, order, 0)
-            output = _direction(given, weights, *states, ends, computes == "lstm-skip-input")
+            tape = tapes[place] if tapes else None
+            output = _direction(given, weights, *states, ends, computes == "lstm-skip-input", tape)
             outputs.append(output if order is None else np.take_along_axis(output, order, 0))
+            if tape:
+                tape.order = order
         x = outputs[0] if s.directions == 1 else np.concatenate(outputs, axis=2)
-    return x, h, c
+    if not s.training:
+        return x, h, c
+    return x, h, c, *backward(tapes, s.directions, problem.upstream, ends)
 
 
 def _backwards(shape: Shape, ends: Array | None) -> Array:
@@ -160,7 +178,13 @@ def _backwards(shape: Shape, ends: Array | None) -> Array:
 
 
 def _direction(
-    x: Array, weights: Weights, h: Array, c: Array, ends: Array | None, skip_input: bool
+    x: Array,
+    weights: Weights,
+    h: Array,
+    c: Array,
+    ends: Array | None,
+    skip_input: bool,
+    tape: Tape | None = None,
 ) -> Array:
     """One layer in one direction from the states h and c, which become the last ones."""
     timesteps, batch, width = x.shape
@@ -173,12 +197,18 @@ def _direction(
     chunk = max(1, _CHUNK_BYTES // (8 * batch * 4 * hidden))
     parts = _parts(batch, 4 * hidden)
     before = h.copy()
+    if tape:
+        chunk, tape.cells = timesteps, np.empty((timesteps, batch, hidden))
+        tape.x, tape.h0, tape.c0, tape.output = x, h.copy(), c.copy(), output
+        tape.w_ih, tape.w_hh = weights.w_ih, weights.w_hh
     with ThreadPoolExecutor(len(parts)) as pool:
         each = pool.map if len(parts) > 1 else map
         for start in range(0, timesteps, chunk):
             rows = x[start : start + chunk].astype(np.float64).reshape(-1, width)  # one product
             from_input = np.tile(rows, 4) if skip_input else rows @ w_ih
             from_input += bias
+            if tape:
+                tape.gates = from_input.reshape(-1, batch, 4 * hidden)  # the cells fill them
             for step, gates in enumerate(from_input.reshape(-1, batch, 4 * hidden), start):
                 gates += before @ w_hh
                 kept = None if ends is None else (ends <= step, before, c.copy())
@@ -188,6 +218,8 @@ def _direction(
                 if kept:  # sequences that have ended keep their states
                     over, h_kept, c_kept = kept
                     before[over], c[over] = h_kept[over], c_kept[over]
+                if tape:
+                    tape.cells[step] = c
     h[:] = before
     return output
 
@@ -196,16 +228,19 @@ def check_skippable(shape: Shape) -> None:
     """Refuse a shape whose input cannot be added to the gates without its projection."""
     if shape.input_size != shape.hidden or shape.beyond:
         raise Unsupported(
-            "skipping the input projection needs one layer, and an input as wide as it"
+            "skipping the input projection needs inference, one layer, and an input as wide as it"
         )
 
 
 def _cell(gates: Array, c: Array, h: Array) -> None:
-    """The new states of some rows, in place."""
+    """The gates and the new states of some rows, in place."""
     i, f, g, o = np.split(gates, 4, axis=1)
-    c *= _sigmoid(f)
-    c += _sigmoid(i) * np.tanh(g)
-    np.multiply(_sigmoid(o), np.tanh(c), out=h)
+    np.tanh(g, out=g)
+    for gate in (i, f, o):
+        gate[:] = _sigmoid(gate)
+    c *= f
+    c += i * g
+    np.multiply(o, np.tanh(c), out=h)
 
 
 def _sigmoid(v: Array) -> Array:
@@ -222,23 +257,33 @@ def _parts(rows: int, width: int) -> list[slice]:
     return [slice(a, b) for a, b in itertools.pairwise(edges)]
 
 
+def names(answer: Answer) -> list[str]:
+    """The name of each array; `dw_hh[2]`: of layer and direction 2, counted from 0."""
+    weights = [f"d{name}" for name in Weights.__dataclass_fields__]
+    places = range((len(answer) - 6) // len(weights))
+    own = [f"{name}[{place}]" if len(places) > 1 else name for place in places for name in weights]
+    return ["output", "final h", "final c", "dx", "dh0", "dc0", *own][: len(answer)]
+
+
 def check(
     answer: Answer, expected: Answer, tolerance: float, lengths: Sequence[int] | None = None
 ) -> Check:
     """Hold an answer against the reference; NaN, infinity and a wrong shape all fail.
 
-    What is put out beyond the end of a sequence, by `lengths`, counts for nothing.
+    What is put out beyond the end of a sequence, by `lengths`, counts for nothing, nor does its dx.
     """
     worst_abs, worst_rel = 0.0, 0.0
     reasons = []
-    for name, got, want in zip(("output", "final h", "final c"), answer, expected, strict=True):
+    for name, got, want in zip(names(expected), answer, expected, strict=True):
         if got.shape != want.shape:
             reason = f"{name} has shape {got.shape}, expected {want.shape}"
             return Check(float("inf"), float("inf"), tolerance, False, reason)
-        if lengths and name == "output":
+        if lengths and name in ("output", "dx"):
             inside = np.arange(len(got))[:, None] < np.array(lengths)
             got, want = got[inside], want[inside]
         error, scale = _largest(got, want)
+        if name in names(expected)[3:]:  # a gradient is a sum over steps and sequences
+            error, scale = error / max(1.0, scale), scale / max(1.0, scale)
         # np.max, not max: NaN must win
         worst_abs = float(np.max([worst_abs, error]))
         worst_rel = float(np.max([worst_rel, error / max(scale, 1e-30)]))

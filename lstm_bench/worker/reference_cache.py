@@ -32,12 +32,23 @@ def get(file: int, shape: Shape) -> Answer | None:
     """Read what another worker has written, without a copy; None if nobody has finished that."""
     import numpy as np
 
-    columns, count = shape.directions * shape.hidden, shape.layers * shape.directions
-    sizes = (shape.timesteps, shape.batch, columns), *[(count, shape.batch, shape.hidden)] * 2
+    sizes = _sizes(shape)
     values = [math.prod(size) for size in sizes]
     if os.fstat(file).st_size < 8 * sum(values):
         return None
     whole = np.frombuffer(mmap.mmap(file, 0, access=mmap.ACCESS_READ), dtype=np.float64)
     parts = np.split(whole, np.cumsum(values)[:-1])
-    output, h, c = (part.reshape(size) for part, size in zip(parts, sizes, strict=True))
-    return output, h, c
+    return tuple(part.reshape(size) for part, size in zip(parts, sizes, strict=True))
+
+
+def _sizes(shape: Shape) -> list[tuple[int, ...]]:
+    """The sizes of the arrays of an answer, in their order."""
+    steps, rows, hidden = shape.timesteps, shape.batch, shape.hidden
+    states: list[tuple[int, ...]] = [(shape.layers * shape.directions, rows, hidden)] * 2
+    sizes = [(steps, rows, shape.directions * hidden), *states]
+    if shape.training:
+        sizes += [(steps, rows, shape.input_size), *states]
+        for width in shape.widths:
+            own = [(4 * hidden, width), (4 * hidden, hidden), (4 * hidden,), (4 * hidden,)]
+            sizes += own * shape.directions
+    return sizes

@@ -10,6 +10,8 @@ from lstm_bench.worker.timing import Clock
 class Session:
     """One prepared LSTM layer. Subclasses fill `path` and `memory` and the four methods below.
 
+    At a shape of training a call is a whole step, where the module says `TRAINS = True`.
+
     The two timing methods are loops around them; an implementation that can time itself closer
     to the metal overrides those too. `operators` and `activities` are for implementations whose
     framework has a profiler; neither is called while a cell is timed.
@@ -20,20 +22,26 @@ class Session:
     memory: dict[str, int]  # bytes, by name
     profiler: str = ""  # the name of the framework's own, if it has one
     carries: bool = False  # whether it obeys `state: carried`; see `restart`
+    two_passes: bool = False  # whether a training step can be halted between its passes
     inputs_from: tuple[str, ...] = ("device",)  # those of INPUTS that it obeys
 
     def call(self) -> None:
         """One forward pass; may return before it is done."""
         raise NotImplementedError
 
+    def forward_pass(self) -> None:
+        """The first half of a training step; with `two_passes` it is timed apart from the other."""
+        raise NotImplementedError
+
+    def backward_pass(self) -> None:
+        """The second half, behind a forward pass."""
+        raise NotImplementedError
+
     def wait(self) -> None:
         """Return when all calls are done; where calls are synchronous there is nothing to do."""
 
     def outputs(self) -> Answer:
-        """The last call's answer, as float arrays.
-
-        Output (T, B, directions x H), final h and final c (layers x directions, B, H).
-        """
+        """The last call's answer, as float arrays: see `problem.Answer`."""
         raise NotImplementedError
 
     def restart(self) -> None:
@@ -61,6 +69,21 @@ class Session:
             call()
             wait()
             samples.append(now() - start)
+        return samples
+
+    def time_passes(self, calls: int, clock: Clock) -> list[tuple[int, int]]:
+        """Nanoseconds of the forward and of the backward pass of each of `calls` training steps."""
+        wait, now = self.wait, clock.now_ns
+        samples = []
+        for _ in range(calls):
+            wait()
+            start = now()
+            self.forward_pass()
+            wait()
+            between = now()
+            self.backward_pass()
+            wait()
+            samples.append((between - start, now() - between))
         return samples
 
     def time_queued(self, calls: int, clock: Clock) -> int:

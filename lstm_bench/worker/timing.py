@@ -121,7 +121,7 @@ def block(
 
     Where a call returns only when it is done, queueing does not exist: the same calls, end to
     end, are the throughput. Nor does it where a block is one call: waiting for a queue of one is
-    what latency is.
+    what latency is. One more training step has its passes timed apart, where that can be.
     """
     queues = asynchronous or sampling.queued_calls is not None
     calls = calls_per_block(call_s, sampling, kinds=2 if queues else 1)
@@ -134,7 +134,7 @@ def block(
     queued_calls, queued_ns = calls, clock.now_ns() - start
     if queue > 1:
         queued_calls, queued_ns = queue, session.time_queued(queue, clock)
-    return Block(
+    timed = Block(
         round=round_number,
         latency_ns=latency,
         queued_ns=queued_ns,
@@ -144,6 +144,9 @@ def block(
         switches=clock.switches() - switches,
         others_s=clock.others_s() - others,
     )
+    if session.two_passes:
+        ((timed.forward_ns, timed.backward_ns),) = session.time_passes(1, clock)
+    return timed
 
 
 SETTLE_S, SLOW_S = 0.005, 0.05

@@ -130,6 +130,8 @@ class Worker:
                 f" {', '.join(sorted(known)) or 'none'}"
             )
         problem = self._problem_of(from_json(Shape, shape))
+        if problem.shape.training and not getattr(self.module, "TRAINS", False):
+            raise Unsupported(f"{row.framework} has no backward pass here: it runs inference only")
         peak = memory_peak.Peak(self.module, self.settings.device, problem)
         started = time.perf_counter()
         session: Session = self.module.build(problem, row, self.settings)

@@ -76,7 +76,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     s->capture->calls.push_back(copy);
     return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t) { if (bytes) std::memset(to, byte, bytes); return cudaSuccess; }
+cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t s) {
+    const auto set = [=] { if (bytes) std::memset(to, byte, bytes); };
+    if (s && s->capture) s->capture->calls.push_back(set);
+    else set();
+    return cudaSuccess;
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned) { made(s); return cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) { return answer(s->capture ? cudaErrorStreamCaptureUnsupported : cudaSuccess); }
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) { made(&s->capture); return cudaSuccess; }

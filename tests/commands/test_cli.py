@@ -12,6 +12,7 @@ import struct
 import subprocess
 import termios
 import time
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -99,6 +100,41 @@ def test_where_x_lies_is_an_option_of_a_grid_on_a_gpu(lstm_bench, write_grid):
     assert "--inputs device, or --device cuda" in done.stderr
     assert "x and y in pinned host memory" in lstm_bench(*pinned, "--device", "cuda", code=0).stdout
     assert "cannot be changed" in lstm_bench("grid", "--resume", "--inputs", "pinned").stderr
+
+
+def test_the_pass_is_an_option_of_what_measures_and_of_what_reads(lstm_bench, write_grid, tmp_path):
+    both = ("--pass", "inference", "--pass", "training")
+    run = ("--run", "both")
+    rows = {"implementations": ["fake", "slow"], "fake": {"slow": {"call_s": 0.01}}, "controls": 0}
+    lstm_bench("grid", write_grid(**rows), *both, *run, code=0)
+    cells = records(tmp_path / "results" / "both")
+    assert Counter(cell["shape"]["training"] for cell in cells) == {False: 4, True: 4}
+    assert {cell["status"] for cell in cells} == {"ok"}
+    assert "inference and training together" in lstm_bench("report", *run).stdout
+    for flags in (
+        ["--pass", "training"],
+        ["--where", "batch>=1", "--pass", "training"],
+        ["--pass", "training", "--where", "batch>=1"],
+        ["--where", "pass=training"],
+    ):
+        shown = lstm_bench("report", *run, *flags, code=0).stdout
+        (only,) = re.findall(r"^only (.*): 2 of 4 shapes", shown, re.M)
+        assert only.split(" and ").count("pass=training") == 1
+        assert ("batch>=1" in only) == ("batch>=1" in flags)
+        assert "together" not in shown
+        compared = lstm_bench("compare", "fake", "slow", *run, *flags, "--format", "json").stdout
+        assert [each["training"] for each in json.loads(compared)["shapes"]] == [True] * 2
+    sides = ("--as", "slow=fake", "--pass", "training", "--format", "json")
+    gated = lstm_bench("gate", "both", *sides)
+    labels = {each["shape"] for each in json.loads(gated.stdout)["verdicts"]}
+    assert {label for label in labels if "," in label} == {"3,2,4 training", "5,2,4 training"}
+    advised = lstm_bench("advise", "3,2,4", "--pass", "training", code=0).stdout
+    assert "3,2,4 training" in advised
+    assert "`lstm-bench advise 3,2,4 --code fake`" in advised
+    profiled = ("profile", "fake", "--shape", "3,2,4", "--pass", "training", "--device", "cpu")
+    assert "3,2,4 training" in lstm_bench(*profiled).stdout + lstm_bench(*profiled).stderr
+    lone = lstm_bench("report", *run, "--shape", "3,2,4 training", code=0).stdout
+    assert "only shape=3,2,4 training" in lone
 
 
 def test_implementations_can_be_listed_and_repeated(lstm_bench, write_grid):

@@ -4,6 +4,7 @@ The real library is swept by experiments/gpu_sweep.py on a machine that has a GP
 """
 
 import ctypes
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from cases import assert_carried, problem, reference
 from lstm_bench.frameworks.deepbench import session as deepbench
 from lstm_bench.model.types import Settings, Shape, Unsupported
 from lstm_bench.worker import problem as problems
+from lstm_bench.worker.timing import ProcessClock
 from lstm_kernels import cache
 
 _cudnn = pytest.importorskip("lstm_bench._cudnn", reason="the C++ baseline was not built")
@@ -26,6 +28,11 @@ NAMES = ("x", "h0", "c0", "w_ih", "w_hh", "b_ih", "b_hh")
 each_precision = pytest.mark.parametrize(
     ("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 5e-3)]
 )
+TRAINING = [
+    Shape(5, 2, 4, 3, training=True),
+    Shape(5, 3, 4, 2, layers=3, directions=2, lengths="4/1/3", training=True),
+    Shape(1, 1, 3, 2, layers=2, training=True),
+]
 in_a_graph_or_not = pytest.mark.parametrize("graph", [False, True])
 
 pytestmark = pytest.mark.xdist_group("cudnn")
@@ -112,6 +119,50 @@ def test_stacks_directions_and_lengths(layer, shape, precision, tolerance, graph
     assert check.passed, check.reason
     with pytest.raises(ValueError, match="four arrays"):
         lstm.load(posed.x, posed.h0, posed.c0, *posed.arrays[:-1])
+
+
+@in_a_graph_or_not
+@each_precision
+@pytest.mark.parametrize("shape", TRAINING, ids=lambda shape: shape.label)
+def test_gradients_come_from_their_place_at_each_step(session, shape, precision, tolerance, graph):
+    built = session(shape=shape, precision=precision, graph=graph)
+    posed = problems.make(shape, seed=1)
+    expected = problems.reference(posed)
+    if not graph:
+        assert all(np.isnan(array).all() for array in built.outputs()), "not poisoned"
+    for _ in range(2):  # cuDNN adds to the gradients of weights
+        built.call()
+        built.wait()
+        check = problems.check(built.outputs(), expected, tolerance, posed.lengths())
+        assert check.passed, check.reason
+    assert built.two_passes == (not graph)
+    if built.two_passes:
+        built.time_passes(2, ProcessClock())
+        assert problems.check(built.outputs(), expected, tolerance, posed.lengths()).passed
+
+
+def test_a_training_step_holds_what_its_backward_pass_needs(session):
+    shape = TRAINING[0]
+    trained, inferred = session(shape=shape), session(shape=replace(shape, training=False))
+    assert {"reserve", "gradients"} == trained.memory.keys() - inferred.memory.keys()
+    assert trained.device_peak() > 2 * inferred.device_peak()
+    with pytest.raises(RuntimeError, match="training=True"):
+        inferred.forward_pass()
+
+
+def test_no_row_trains_without_its_input_product(session):
+    with pytest.raises(Unsupported, match="needs inference"):
+        session(shape=Shape(8, 2, 3, 8, training=True), skip_input=True)
+
+
+def test_best_of_a_training_step_is_right_at_unlike_lengths(session):
+    posed = problems.make(TRAINING[1], seed=1)
+    best = session(shape=TRAINING[1], choose="best")
+    best.call()
+    best.wait()
+    assert "fastest of" in best.path
+    check = problems.check(best.outputs(), problems.reference(posed), 1e-5, posed.lengths())
+    assert check.passed, check.reason
 
 
 @in_a_graph_or_not
@@ -241,8 +292,8 @@ def session(library, fake, monkeypatch):
     monkeypatch.setattr(deepbench.libraries, "cudnn", lambda: (library, library))
     made = []
 
-    def build(hidden=8, inputs="device", **options):
-        layer = problems.make(Shape(hidden, 2, 3, hidden), seed=1)
+    def build(hidden=8, inputs="device", shape=None, **options):
+        layer = problems.make(shape or Shape(hidden, 2, 3, hidden), seed=1)
         settings = Settings(device="cuda", inputs=inputs)
         made.append(deepbench.build(layer, SimpleNamespace(options=options), settings))
         return made[-1]

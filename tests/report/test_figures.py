@@ -290,6 +290,17 @@ def test_of_very_many_timesteps_some_panels_are_shown_and_the_figure_says_so():
     assert any("20 of 59 panels are shown" in text for text in texts(figure))
 
 
+def test_the_passes_have_panels_of_their_own():
+    rows = [cell(n, s) for n, s in (("a", 1.0), ("b", 2.0)) for _ in range(2)]
+    for row in rows[::2]:
+        row.shape = dataclasses.replace(row.shape, training=True)
+    boards = panels(figures.winners(run_of(rows)))
+    assert {name: len(board) for name, board in boards.items()} == {
+        "timesteps 1": 1,
+        "timesteps 1, training": 1,
+    }
+
+
 def test_what_was_not_measured_stays_empty():
     rows = [cell(n, s, hidden=h, batch=h) for n, s in (("a", 1.0), ("b", 2.0)) for h in (8, 16)]
     (board,) = panels(figures.winners(run_of(rows))).values()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 from builders import cell, no_text_meets_another, profile, profiled, row, run, written
@@ -9,7 +10,7 @@ from builders import cell, no_text_meets_another, profile, profiled, row, run, w
 from lstm_bench.analysis import results
 from lstm_bench.frameworks import IMPLEMENTATIONS
 from lstm_bench.model.types import LstmBenchError
-from lstm_bench.report import colours, ladder, ladder_figure
+from lstm_bench.report import colours, ladder, ladder_figure, run_report
 
 PEAKS = {"host peak": 3 << 20, "device peak": 5 << 20}
 MANY = [*IMPLEMENTATIONS, *(f"jax-{n}" for n in range(30))][:40]
@@ -64,6 +65,17 @@ def test_rows_are_sorted_by_latency_and_have_what_each_costs():
 
 def headings(made):
     return [column.heading for column in ladder.document(made).tables[0].columns]
+
+
+def test_the_passes_of_a_training_step_stand_apart_where_a_row_knows_them():
+    made = run_of(rung("whole", 3.0), rung("parted", 2.0, forward_s=0.5, backward_s=1.25))
+    for report in (ladder.document(made), run_report.document(made)):
+        shown = report.written("table")
+        assert re.search(r"parted .* 500 ms +1.2\d? s", shown)
+        assert re.search(r"whole .* - +- ", shown)
+    plain = run_of(rung("a", 1.0), rung("b", 2.0))
+    assert "backward" not in ladder.document(plain).written("table")
+    assert "backward" not in run_report.document(plain).written("table")
 
 
 def test_costs_that_no_row_knows_have_no_column():

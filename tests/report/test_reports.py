@@ -119,6 +119,11 @@ def test_rates_stand_beside_the_throughput_and_say_where_a_row_saturates():
     cell = made.cells.query("implementation == 'full' and batch == 16").iloc[0]
     assert cell["sequences_per_s"] == pytest.approx(16 / 2e-3)
     assert cell["tflops"] == pytest.approx(8 * 16 * 10 * 64 * 128 / 2e-3 / 1e12)
+    trained = row("full", 1.0, 64, 16, 10)  # slow, and three times the work
+    trained.shape = dataclasses.replace(trained.shape, training=True)
+    both = cells(*rows, trained)
+    assert both["tflops"].iloc[-1] == pytest.approx(3 * cell["tflops"] * 2e-3)
+    assert summary.saturation(summary.times(both))["full"] == (16, 256)
     less = cells(row("skip", 2e-3, 64, 16, 10, computes="lstm-skip-input"))
     assert less["tflops"][0] == pytest.approx(cell["tflops"] / 2)
 

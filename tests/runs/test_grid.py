@@ -1,5 +1,6 @@
 """A grid file becomes a plan, or an error that says where, what and what instead."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,25 @@ AXES = dict.fromkeys(("hidden", "batch", "timesteps"))
 )
 def test_axes_multiply_or_shapes_are_listed_and_the_input_is_as_wide_as_the_layer(changes, shapes):
     assert plan_of(changes).shapes == tuple(Shape(*sizes) for sizes in shapes)
+
+
+def test_each_shape_is_measured_in_each_pass_that_a_grid_names():
+    sizes = plan_of().shapes
+    trained = tuple(replace(shape, training=True) for shape in sizes)
+    assert plan_of({"pass": "training"}).shapes == trained
+    assert set(plan_of({"pass": ["inference", "training"]}).shapes) == {*sizes, *trained}
+    named = {**AXES, "shapes": ["8,1,2 training", [8, 1, 2]]}
+    assert [shape.training for shape in plan_of(named).shapes] == [True, False]
+    assert [shape.training for shape in plan_of({**named, "pass": "inference"}).shapes] == [False]
+    assert plan_of({"pass": "training"}, shapes=[sizes[0]]).shapes == trained[:1]
+
+
+def test_a_manifest_without_a_pass_is_one_of_inference():
+    plan = plan_of()
+    data = json.loads(json.dumps(plan.to_json()))
+    for shape in data["shapes"]:
+        del shape["training"]
+    assert Plan.from_json(data, "r") == plan
 
 
 def test_auto_and_all_mean_what_this_machine_has():
@@ -162,6 +182,14 @@ BAD = [
     ({"inputs": "host"}, "inputs: found 'host', expected device, pinned or pageable"),
     ({"inputs": "pinned"}, "inputs: found pinned and a run on the CPU.*type --inputs device"),
     ({"amp": "fp8"}, "amp: found 'fp8'"),
+    ({"pass": "train"}, "pass: found 'train', expected inference or training"),
+    ({"pass": ["training", 1]}, "pass: found 1, expected inference or training"),
+    ({"pass": []}, "pass: found"),
+    ({"pass": "training", "state": "carried"}, "pass: training and state: carried; a training"),
+    (
+        {"hidden": None, "batch": None, "timesteps": None, "workloads": {}, "pass": "training"},
+        "found workloads and pass",
+    ),
     ({"passes": 0}, "passes: found 0"),
     ({"sampling": {"ronds": 3}}, "did you mean 'rounds'"),
     ({"sampling": {"rounds": 0}}, "sampling.rounds: found 0"),

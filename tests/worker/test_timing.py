@@ -12,6 +12,7 @@ from lstm_bench.driver import convergence
 from lstm_bench.model.median import median_interval
 from lstm_bench.model.types import Block, Sampling
 from lstm_bench.worker import timing
+from lstm_bench.worker.session import Session
 
 
 class Scripted:
@@ -22,6 +23,7 @@ class Scripted:
         self.ns = 0
         self.made = 0
 
+    two_passes = False
     now_ns = property(lambda self: lambda: self.ns)
 
     def cpu_s(self):
@@ -41,6 +43,32 @@ class Scripted:
 
     def time_queued(self, calls, clock):
         return sum(self.time_each(calls, clock))
+
+
+class Halved(Session):
+    """A training step whose passes take 2 and 5 seconds, each until it is waited for."""
+
+    two_passes = True
+
+    def __init__(self):
+        self.ns = self.owed = 0
+
+    now_ns = property(lambda self: lambda: self.ns)
+
+    cpu_s = switches = others_s = lambda self: 0
+
+    def call(self):
+        self.forward_pass()
+        self.backward_pass()
+
+    def forward_pass(self):
+        self.owed += 2_000_000_000
+
+    def backward_pass(self):
+        self.owed += 5_000_000_000
+
+    def wait(self):
+        self.ns, self.owed = self.ns + self.owed, 0
 
 
 def forever(value):
@@ -208,3 +236,15 @@ def test_outliers_are_counted():
     assert convergence.outliers(samples) == 1
     assert convergence.outliers(samples[:-1]) == 0
     assert statistics.median(samples) == 104
+
+
+def test_a_block_times_each_pass_of_one_more_training_step_and_waits_for_it():
+    session = Halved()
+    timed = timing.block(session, Sampling(), session, 1, 7.0, asynchronous=False)
+    assert (timed.forward_ns, timed.backward_ns) == (2_000_000_000, 5_000_000_000)
+
+
+def test_a_step_that_cannot_be_halted_has_no_time_of_a_pass():
+    session = Scripted(forever(1.0))
+    timed = timing.block(session, Sampling(), session, 1, 1.0, asynchronous=False)
+    assert (timed.forward_ns, timed.backward_ns) == (0, 0)

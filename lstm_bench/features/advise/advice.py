@@ -143,7 +143,8 @@ def advise(
             beyond = abs(math.log(row["speedup"])) > math.log1p(margin(name, now))
             row["verdict"] = word if beyond else "unsure"
         row |= costs[name]
-        row["code"] = snippet(planned(run, name, source.precisions[name]), device)
+        known = planned(run, name, source.precisions[name])
+        row["code"] = snippet(known, device, shape.training)
         peak = row["device_peak" if device == "cuda" else "host_peak"]
         if row["accuracy"] not in classes:
             left_out[name] = f"{row['accuracy']} accuracy"

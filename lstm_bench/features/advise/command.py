@@ -21,6 +21,7 @@ ACCURACY = ("fp32", "tf32", "half", "int8", "any")  # the classes of model/types
 
 @click.command()
 @click.argument("shape", metavar="H,B,T[,I]")
+@options.of_pass("Advise for this; default: what the shape's name says, else inference.")
 @click.option(
     "--device",
     metavar="NAME",
@@ -66,6 +67,7 @@ def advise(
     measure: bool,
     form: str | None,
     output: str | None,
+    **given: str | None,
 ) -> None:
     """Say what to run at a shape: the fastest row that can be deployed, its gain, cost and code.
 
@@ -75,6 +77,7 @@ def advise(
       lstm-bench advise 512,1,25 --now pytorch --accuracy half --without pytorch-amp
       lstm-bench advise 512,1,25 --memory 2GiB --run h200-ladder
       lstm-bench advise 320,4,60 --measure
+      lstm-bench advise 256,16,100 --pass training
 
     A shape that was not measured gets estimates from the nearest ones, marked as such; a shape
     outside of the measured sizes gets none. The C++ references cannot be deployed and are never
@@ -83,12 +86,15 @@ def advise(
     from lstm_bench.driver import machine
     from lstm_bench.features.advise import advice, sources
     from lstm_bench.features.advise import report as advise_report
+    from lstm_bench.model.shape import for_passes
     from lstm_bench.model.units import read_size
     from lstm_bench.runs import grid
 
     asked = grid.named(
         shape, "advise", device if device in ("cpu", "cuda") else machine.kind().device
     )
+    if name := given["pass"]:
+        (asked,) = for_passes([asked], [name])
     limit = read_size(memory) if memory else None
     if memory and limit is None:
         raise LstmBenchError(f"--memory: found {memory!r}, expected a size, as 2GiB or 500MiB")
@@ -133,7 +139,7 @@ def _measured(device: str, shape: Shape, names: Sequence[str], results: Path) ->
         shapes=[shape],
         implementations=names,
         results=results,
-        name=run_folders.new_run_name(results, f"advise-{shape.label.replace(',', '-')}"),
+        name=run_folders.new_run_name(results, f"advise-{shape.slug}"),
         skip_missing=True,
     )
     with contextlib.redirect_stdout(sys.stderr):  # what is asked for is the advice

@@ -6,7 +6,7 @@ import functools
 import math
 import textwrap
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pandas as pd
@@ -93,8 +93,11 @@ def document(answer: advice.Advice, code_of: str | None = None) -> Document:
     name = code_of or answer.advised_row
     precision = source.precisions.get(name) or find(name, "--code").precision
     row = advice.planned(source.run, name, precision)
-    code = snippet(row, source.run.plan.settings.device)
-    if code_of and not code:
+    code = snippet(row, source.run.plan.settings.device, source.shape.training)
+    if source.shape.training:
+        forward = f"`lstm-bench advise {replace(source.shape, training=False).label} --code {name}`"
+        result.add(wrapped(f"no code of a training step; that of its forward pass: {forward}"))
+    elif code_of and not code:
         raise LstmBenchError(f"--code: no program can use {name}; `lstm-bench list` shows all rows")
     if code:
         start = "from lstm, a trained nn.LSTM, and tensors x (T, B, I), h0 and c0 (1, B, H)"

@@ -190,7 +190,9 @@ def alike(run: Run, shape: Shape) -> Run:
     """The run with only the shapes that have the layers, directions and lengths of this one."""
     same = [run.cells[axis] == getattr(shape, axis) for axis in SHAPE[4:]]
     cells = run.cells[np.logical_and.reduce(same)]
-    return run if len(cells) == len(run.cells) else replace(run, cells=cells)
+    part = replace(run, cells=cells)
+    vars(part)["left"] = run.left  # of the whole run
+    return run if len(cells) == len(run.cells) else part
 
 
 def _usual(run: Run, name: str) -> str:

@@ -116,7 +116,7 @@ def gate(
         if (names or renamed or conditions or shape) and not force:
             raise LstmBenchError(
                 "--update replaces all of the base, but only a part is judged; leave out --as,"
-                " -i, --where and --shape, or add --force"
+                " -i, --where, --pass and --shape, or add --force"
             )
     rows = gate_sides.paired(first, second, _split(names), _split(renamed), bases)
     for run in (first, second):

@@ -108,6 +108,7 @@ def distances(cells: pd.DataFrame, limits: Limits | None, metric: str = "latency
     good = (cells["status"] == "ok") & (cells["copy"] == 1) & cells[value].notna()
     good &= cells["precision"].isin(list(ACCURACY))
     good &= cells["device"] == (limits.device if limits else "")
+    good &= ~cells["training"]  # the limit is that of a forward pass
     keys = ["implementation", *SHAPE, "precision", "computes"]
     medians = cells[good].groupby(keys, sort=False, as_index=False)[value].median()
     medians["accuracy"] = medians["precision"].map(ACCURACY)

@@ -21,7 +21,8 @@ const axisValues = Object.fromEntries(
 function shapeName(shape) {
   const { hidden, batch, timesteps, input_size: input } = run.shapes;
   const base = `${hidden[shape]},${batch[shape]},${timesteps[shape]}`;
-  return input[shape] === hidden[shape] ? base : `${base},${input[shape]}`;
+  const sizes = input[shape] === hidden[shape] ? base : `${base},${input[shape]}`;
+  return run.shapes.training[shape] ? `${sizes} training` : sizes;
 }
 
 // Properties are attributes, except text, on (listeners) and what is the element's own state.

@@ -27,7 +27,8 @@ function timesOf(metric) {
 function otherSizes(shape, axis) {
   const { hidden, input_size: input } = run.shapes;
   const rest = AXES.filter((other) => other !== axis).map((other) => run.shapes[other][shape]);
-  return [...rest, input[shape] === hidden[shape] ? "=" : input[shape]].join(",");
+  const own = input[shape] === hidden[shape] ? "=" : input[shape];
+  return [...rest, own, run.shapes.training[shape]].join(",");
 }
 
 // The shapes that are not fixed away, by their value on the axis.

@@ -9,6 +9,7 @@ import numpy as np
 from lstm_bench.analysis import noise, summary, uncertainty
 from lstm_bench.analysis.results import Run, references
 from lstm_bench.analysis.summary import accuracy_label
+from lstm_bench.model.shape import PASSES
 from lstm_bench.model.types import Implementation
 from lstm_bench.model.units import counted, listed, seconds
 from lstm_bench.report import fastest, run_report
@@ -16,13 +17,15 @@ from lstm_bench.report.fastest import Compared
 from lstm_bench.report.headline import headline
 
 #: The subject of all numbers; help and README say the same.
-SCOPE = "Inference, one LSTM layer, one direction, equal lengths"
+SCOPE = "one LSTM layer, one direction, equal lengths"
 
 
 def subject(run: Run) -> str:
     """Names what was tested, and the machine."""
     where = run_report.machine_line(run.manifest["machine"], run.manifest["plan"]["settings"])
-    return f"{SCOPE}: {run_report.tested(run.cells)}; on {where}"
+    trained = sorted({PASSES[training] for training in run.cells["training"]})
+    passes = " and ".join(trained or PASSES[:1]).capitalize()
+    return f"{passes}, {SCOPE}: {run_report.tested(run.cells)}; on {where}"
 
 
 def findings(run: Run, compared: Compared) -> list[str]:

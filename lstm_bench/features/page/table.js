@@ -147,7 +147,10 @@ function textColumn(label, value, more = {}) {
 function shapeColumns(shapeOf) {
   const own = run.shapes.input_size.some((input, i) => input !== run.shapes.hidden[i]);
   const size = (axis, label) => numberColumn(label, (row) => run.shapes[axis][shapeOf(row)], String);
-  return [...AXES.map((axis) => size(axis, axis)), ...(own ? [size("input_size", "input")] : [])];
+  const width = own ? [size("input_size", "input")] : [];
+  const passes = run.shapes.training;
+  const pass = textColumn("pass", (row) => (passes[shapeOf(row)] ? "training" : "inference"));
+  return [...AXES.map((axis) => size(axis, axis)), ...width, ...(passes.includes(true) ? [pass] : [])];
 }
 
 // All cells: filters above, the table below.
@@ -190,7 +193,7 @@ function cellTable(place) {
     const hits = wanted.words.map((word) => ({
       strings: run.strings.map((string) => string.toLowerCase().includes(word)),
       names: run.implementations.map((row) => row.name.toLowerCase().includes(word)),
-      shapes: run.shapes.hidden.map((_, shape) => shapeName(shape) === word),
+      shapes: run.shapes.hidden.map((_, shape) => shapeName(shape).split(" ").includes(word)),
     }));
     const texts = ["status", "precision", "path", "reason", "warnings"];
     const fits = (key, found) => wanted[key] === "" || found === Number(wanted[key]);

@@ -45,7 +45,8 @@ class WinnerFigure {
     won.shape.forEach((shape, k) => {
       const other = input[shape] === hidden[shape] ? "" : `, input size ${input[shape]}`;
       const steps = timesteps[shape] === 1 ? "timestep" : "timesteps"; // sorted by its number
-      const name = `${timesteps[shape]} ${steps}${other}`;
+      const pass = run.shapes.training[shape] ? ", training" : "";
+      const name = `${timesteps[shape]} ${steps}${other}${pass}`;
       if (!byPanel.has(name)) byPanel.set(name, []);
       byPanel.get(name).push(k);
       const beyond = won.verdict[k] === "slower" ? 1 : 0;

@@ -48,6 +48,7 @@ def kernels(
 @click.command()
 @click.argument("implementation")
 @options.shape("Hidden, batch, timesteps[, input size].", required=True)
+@options.of_pass("Profile this; default: what the shape's name says, else inference.")
 @options.device
 @options.threads
 @options.python
@@ -85,6 +86,7 @@ def profile(
     figure: Path | None,
     form: str | None,
     output: str | None,
+    **given: str | None,
 ) -> None:
     """Take the calls of one implementation at one shape apart.
 
@@ -99,8 +101,11 @@ def profile(
     """
     from lstm_bench import frameworks as registry
     from lstm_bench.features.profile import report as kernel_report
+    from lstm_bench.model.shape import for_passes
     from lstm_bench.model.units import counted
 
+    if name := given["pass"]:
+        (shape,) = for_passes([shape], [name])
     row = registry.find(implementation, "IMPLEMENTATION")
     if row.threads and (device == "cuda" or threads):
         raise click.UsageError(

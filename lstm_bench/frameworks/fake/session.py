@@ -23,6 +23,7 @@ from lstm_bench.worker.problem import Answer, Problem, Weights
 from lstm_bench.worker.session import Session
 from lstm_bench.worker.timing import ProcessClock
 
+TRAINS = True
 OPTIONS = frozenset(SCRIPT)
 #: The parts that a profile finds in a call, and their beginning and end in hundredths of it.
 PARTS = {"gemm": (10, 60), "lstm_cell": (65, 85), "copy": (90, 100)}
@@ -156,8 +157,7 @@ class FakeSession(Session):
         if self.script["profile"] == "die":
             ctypes.string_at(0)
         if self.script["profile"] == "spoil":
-            output, h, c = self.answer
-            self.answer = (np.full_like(output, np.nan), h, c)
+            self.answer = (np.full_like(self.answer[0], np.nan), *self.answer[1:])
         now = (self.clock or ProcessClock()).now_ns
         windows = []
         for _ in range(calls):
@@ -168,9 +168,9 @@ class FakeSession(Session):
 
     def outputs(self) -> Answer:
         """The outputs of the last call; the answer holds all that the check follows."""
-        output, h, c = self.answer
         if self.followed == 1:
             return self.answer
+        output, h, c = self.answer
         steps = self.problem.shape.timesteps
         start = (self.calls_since - 1) % self.followed * steps
         return output[start : start + steps], h, c
@@ -214,7 +214,7 @@ class FakeSession(Session):
 
 def _answer(problem: Problem, wrong: str | None) -> Answer:
     """The right answer in single precision, or the one that a typical mistake would give."""
-    *others, last = problem.weights
+    *below, last = problem.weights
     if wrong == "swap-gates":  # i and f
 
         def swapped(w: Any) -> Any:
@@ -226,13 +226,13 @@ def _answer(problem: Problem, wrong: str | None) -> Answer:
         last = replace(last, b_hh=np.zeros_like(last.b_hh))
     elif wrong == "transpose":
         last = replace(last, w_hh=np.concatenate([b.T for b in np.split(last.w_hh, 4)]))
-    problem = replace(problem, weights=(*others, last))
-    output, h, c = (v.astype(np.float32) for v in problems.reference(problem))
+    problem = replace(problem, weights=(*below, last))
+    output, *others = (v.astype(np.float32) for v in problems.reference(problem))
     if wrong in ("nan", "infinite"):
         output[-1, -1, -1] = np.nan if wrong == "nan" else np.inf
     if wrong == "wrong-shape":
         output = output[:-1]
-    return output, h, c
+    return output, *others
 
 
 def _products_per_s() -> float:

@@ -20,10 +20,17 @@ import numpy as np
 from lstm_bench.model.types import Implementation, Settings, Shape, Unsupported
 from lstm_bench.model.units import gist
 from lstm_bench.worker import loaded_libraries
-from lstm_bench.worker.function_session import FunctionSession, batch_major, states_of
+from lstm_bench.worker.function_session import (
+    FunctionSession,
+    batch_major,
+    in_problems_layout,
+    states_of,
+    upstream_of,
+)
 from lstm_bench.worker.problem import Answer, Array, Problem
 from lstm_bench.worker.session import Session
 
+TRAINS = True
 OPTIONS = frozenset({"cudnn"})  # what `build` reads of row.options
 _TASKS = Path("/proc/self/task")
 _CALLED = re.compile(r'custom_call_target="([^"]*)"')
@@ -131,6 +138,18 @@ def _cudnn(shape: Shape, weights: Any, x: Any, *states: Any) -> Any:
     return output, *(state for pair in zip(h, c, strict=True) for state in pair)
 
 
+def _step(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same of (weights, upstream), with the gradients of x, states and weights behind it."""
+
+    def step(held: Any, x: Any, *states: Any) -> tuple[Any, ...]:
+        weights, upstream = held
+        answer, back = jax.vjp(function, weights, x, *states)
+        of_weights, *others = back(upstream)
+        return *answer, *others, *jax.tree.leaves(of_weights)
+
+    return step
+
+
 class JaxSession(FunctionSession):
     """A function of (weights, x, *states), compiled."""
 
@@ -148,13 +167,17 @@ class JaxSession(FunctionSession):
         on_host = settings.inputs != "device"
         states = [jnp.asarray(value) for value in states_of(problem)]
         inputs = [x if on_host else jnp.asarray(x), *states]
-        self.compiled = jax.jit(function).lower(weights, *inputs).compile()
-        self.time_major = x is problem.x
+        self.problem, self.time_major = problem, x is problem.x
+        if upstream := upstream_of(problem):
+            upstream[0] = problem.upstream[0] if self.time_major else upstream[0]
+            function = _step(function)
+        held = (weights, tuple(map(jnp.asarray, upstream))) if upstream else weights
+        self.compiled = jax.jit(function).lower(held, *inputs).compile()
         self.memory = {
             "weights": sum(w.nbytes for w in jax.tree.leaves(weights)),
             "inputs": sum(value.nbytes for value in inputs[on_host:]),
         }
-        forward = functools.partial(self.compiled, weights)
+        forward = functools.partial(self.compiled, held)
         super().__init__(forward, inputs, settings)
         if on_host:
             self.run = self._from_host
@@ -168,7 +191,23 @@ class JaxSession(FunctionSession):
 
     def outputs(self) -> Answer:
         output = np.asarray(self.result[0])
-        return output if self.time_major else output.transpose(1, 0, 2), *self.last_states
+        answer = output if self.time_major else output.transpose(1, 0, 2), *self.last_states
+        states = len(self.start)
+        gradients = self.gradients
+        if gradients and self.time_major:
+            gradients[0] = gradients[0].transpose(1, 0, 2)
+        if len(gradients) == states + 2:  # of cuDNN's weights there is one
+            *gradients, flat = gradients
+            return *answer, *in_problems_layout(gradients, states), *self._apart(flat)
+        return *answer, *in_problems_layout(gradients, states)
+
+    def _apart(self, flat: Array) -> list[Array]:
+        """cuDNN's weights, all matrices and then all biases, in the order of `Problem.arrays`."""
+        arrays, places = self.problem.arrays, range(0, len(self.problem.arrays), 4)
+        order = [at + n for pair in ((0, 1), (2, 3)) for at in places for n in pair]
+        parts = np.split(flat, np.cumsum([arrays[at].size for at in order])[:-1])
+        known = dict(zip(order, parts, strict=True))
+        return [known[at].reshape(array.shape) for at, array in enumerate(arrays)]
 
     @property
     def path(self) -> str:  # type: ignore[override]

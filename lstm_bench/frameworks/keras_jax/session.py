@@ -12,6 +12,8 @@ from lstm_bench.worker.keras_layer import forward, keras_on, layers, mask_of
 from lstm_bench.worker.problem import Problem
 from lstm_bench.worker.session import Session
 
+TRAINS = True
+
 
 def describe(settings: Settings) -> dict[str, Any]:
     """Obey the run's settings, and say what this Keras and this JAX are."""
@@ -33,6 +35,7 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
             own = weights[number], others[number]
             return stack[number].stateless_call(*own, *given, **options)[0]
 
-        return forward([partial(call, n) for n in range(len(stack))], mask, x, states)
+        calls = [partial(call, n) for n in range(len(stack))]
+        return forward(calls, mask, x, states, problem.shape.training)
 
     return jax_file.JaxSession(run, weights, batch_major(problem), problem, settings)

@@ -1,4 +1,4 @@
-"""Keras on PyTorch: its LSTM layer in inference mode."""
+"""Keras on PyTorch: its LSTM layer, in inference mode or trained."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from typing import Any
 import torch
 
 from lstm_bench.frameworks.pytorch import session as pytorch
-from lstm_bench.frameworks.pytorch.base import Forward, TorchSession, kernels, placed
+from lstm_bench.frameworks.pytorch.base import Forward, TorchSession, array, kernels, placed
 from lstm_bench.model.types import Implementation, Settings
-from lstm_bench.worker.function_session import batch_major, states_of
+from lstm_bench.worker.function_session import (
+    batch_major,
+    in_problems_layout,
+    states_of,
+    upstream_of,
+)
 from lstm_bench.worker.keras_layer import forward, keras_on, layers, mask_of
 from lstm_bench.worker.problem import Answer, Problem
 from lstm_bench.worker.session import Session
 
+TRAINS = True
 allocated = pytorch.allocated
 
 
@@ -32,7 +38,8 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     states = [placed(state, "device", settings.device) for state in states_of(problem)]
     stack = torch.nn.ModuleList(layers(keras_on("torch"), problem))
     mask = mask_of(problem)
-    session = KerasTorchSession(stack, x, tuple(states), row, settings)
+    upstream = [placed(array, "device", settings.device) for array in upstream_of(problem)]
+    session = KerasTorchSession(stack, x, tuple(states), row, settings, None, upstream)
     if mask is not None:
         session.mask = torch.from_numpy(mask).to(settings.device)
     return session
@@ -45,7 +52,7 @@ class KerasTorchSession(TorchSession):
 
     def wrapped(self, layer: Any) -> Forward:
         def run(x: torch.Tensor, states: Any) -> Any:
-            output, *after = forward(list(layer), self.mask, x, states)
+            output, *after = forward(list(layer), self.mask, x, states, bool(self.upstream))
             return output, after
 
         return run
@@ -59,7 +66,7 @@ class KerasTorchSession(TorchSession):
 
         Read off the operators of a short call like the others.
         """
-        with torch.inference_mode():
+        with self.mode():
             x = (self.x if self.mask is not None else self.x[:, :1]).to(self.device)
             library = kernels(lambda: self.forward(x, self.initial))
         return "Python loop" if library == "generic" else library
@@ -67,5 +74,7 @@ class KerasTorchSession(TorchSession):
     def outputs(self) -> Answer:
         self.wait()
         output, states = self.result
-        h, c = (torch.stack(states[first::2]).cpu().numpy() for first in (0, 1))
-        return output.cpu().numpy().transpose(1, 0, 2), h, c
+        h, c = (array(torch.stack(states[first::2])) for first in (0, 1))
+        gradients = list(map(array, self.gradients))
+        answer = array(output).transpose(1, 0, 2), h, c
+        return *answer, *in_problems_layout(gradients, len(states))

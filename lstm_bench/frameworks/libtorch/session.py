@@ -27,7 +27,11 @@ from lstm_bench.worker.timing import Clock
 
 SOURCE = "libtorch.cpp"
 HEADER = "torch/csrc/api/include/torch/nn/modules/rnn.h"
-VERBS = ("new", "call", "wait", "restart", "time_each", "time_queued", "outputs", "delete")
+TRAINS = True
+VERBS = (
+    *("new", "call", "forward", "backward", "wait", "restart"),
+    *("time_each", "time_queued", "outputs", "delete"),
+)
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -51,9 +55,11 @@ class LibtorchSession(TorchSession):
             "inputs": sum(array.nbytes for array in given[settings.inputs != "device" :]),
         }
         s, lengths = problem.shape, problem.lengths() or []
-        sizes = (s.hidden, s.batch, s.timesteps, s.input_size, s.layers, s.directions)
-        shape = (ctypes.c_int64 * 6)(*sizes)
-        arrays = [_pointer(array) for array in (*given, *problem.arrays)]
+        self.two_passes = s.training
+        sizes = (s.hidden, s.batch, s.timesteps, s.input_size, s.layers, s.directions, s.training)
+        shape = (ctypes.c_int64 * len(sizes))(*sizes)
+        upstream = [_pointer(array) for array in problem.upstream] or [ctypes.c_void_p()] * 3
+        arrays = [*map(_pointer, given), *upstream, *map(_pointer, problem.arrays)]
         self.layer = ctypes.c_void_p()
         self._ask(
             "new",
@@ -65,6 +71,12 @@ class LibtorchSession(TorchSession):
 
     def call(self) -> None:
         self._ask("call", self.layer)
+
+    def forward_pass(self) -> None:
+        self._ask("forward", self.layer)
+
+    def backward_pass(self) -> None:
+        self._ask("backward", self.layer)
 
     def wait(self) -> None:
         self._ask("wait", self.layer)
@@ -86,8 +98,13 @@ class LibtorchSession(TorchSession):
         s = self.problem.shape
         output = np.empty((s.timesteps, s.batch, s.directions * s.hidden), np.float32)
         h, c = np.empty((2, s.layers * s.directions, s.batch, s.hidden), np.float32)
-        self._ask("outputs", self.layer, *(_pointer(array) for array in (output, h, c)))
-        return output, h, c
+        answer = [output, h, c]
+        if s.training:
+            given = (self.problem.x, self.problem.h0, self.problem.c0, *self.problem.arrays)
+            answer += map(np.empty_like, given)
+        pointers = [_pointer(array) for array in answer]
+        self._ask("outputs", self.layer, (ctypes.c_void_p * len(pointers))(*pointers))
+        return tuple(answer)
 
     def depth(self) -> CallDepth:
         return call_depth.measure(self.call, self.wait, python=False)  # its caller is C++

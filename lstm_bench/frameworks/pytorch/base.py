@@ -1,4 +1,4 @@
-"""`torch.nn.LSTM` as a session: called in inference mode, as a user calls it."""
+"""`torch.nn.LSTM` as a session: called in inference mode, or trained, as a user does."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class TorchSession(Session):
     """
 
     profiler = torch_profile.SOURCE
+    gradients: Sequence[torch.Tensor] = ()
     carries = True
     inputs_from = INPUTS
 
@@ -47,10 +48,20 @@ class TorchSession(Session):
         row: Implementation,
         settings: Settings,
         lengths: Sequence[int] | None = None,
+        upstream: Sequence[torch.Tensor] = (),
     ):
-        self.lengths = lengths
-        self.layer, self.x, self.state, self.initial = layer, x, state, state
+        """`upstream`: the gradients of output and states, of a training step."""
+        self.lengths, self.upstream, self.two_passes = lengths, upstream, bool(upstream)
         self.row, self.device = row, settings.device
+        self.mode = torch.enable_grad if upstream else torch.inference_mode
+        self.differentiate: Callable[..., Any] = torch.autograd.grad
+        if upstream:
+            x = x.detach().requires_grad_()
+            state = tuple(tensor.detach().requires_grad_() for tensor in state)
+            self.call = self._step  # type: ignore[method-assign]
+            if self.device == "cpu":
+                self.differentiate = refusing(self.differentiate, f"a backward pass of {x.dtype}")
+        self.layer, self.x, self.state, self.initial = layer, x, state, state
         self.carried = settings.state == "carried"
         if self.carried:
             self.call = self._carry  # type: ignore[method-assign]
@@ -74,6 +85,22 @@ class TorchSession(Session):
         with torch.inference_mode():
             self.result = self.run(self.x, self.state)
 
+    def forward_pass(self) -> None:
+        self.result = self.run(self.x, self.state)
+
+    def backward_pass(self) -> None:
+        output, states = self.result
+        given = (output, *states)
+        if self.upstream[0].dtype != output.dtype:  # at the first call, under autocast
+            pairs = zip(self.upstream, given, strict=True)
+            self.upstream = [gradient.to(tensor.dtype) for gradient, tensor in pairs]
+        leaves = (self.x, *self.state, *self.weights())
+        self.gradients = self.differentiate(given, leaves, self.upstream)
+
+    def _step(self) -> None:
+        self.forward_pass()
+        self.backward_pass()
+
     def _carry(self) -> None:
         with torch.inference_mode():
             self.result = self.run(self.x, self.state)
@@ -86,10 +113,7 @@ class TorchSession(Session):
         self.wait()
         output, (h, c) = self.result
 
-        def array(tensor: torch.Tensor) -> Any:
-            return tensor.float().cpu().numpy().astype(np.float32)
-
-        return array(output), array(h), array(c)
+        return tuple(map(array, (output, h, c, *self.gradients)))
 
     def device_peak(self) -> int:
         return int(torch.cuda.max_memory_allocated())
@@ -105,6 +129,7 @@ class TorchSession(Session):
 
     def close(self) -> None:
         self.result = self.layer = self.x = None  # type: ignore[assignment]
+        self.gradients = self.upstream = ()
         self.run = self.forward = None  # type: ignore[assignment]
         self.state = self.initial = None  # type: ignore[assignment]
         if self.device == "cuda":
@@ -113,7 +138,7 @@ class TorchSession(Session):
     @property
     def path(self) -> str:  # type: ignore[override]
         """The library behind the layer, read off the operators of a short call like the others."""
-        with torch.inference_mode():
+        with self.mode():
             x = (self.x if self.lengths else self.x[:1]).to(self.device)
             return kernels(lambda: self.forward(x, self.initial))
 
@@ -158,6 +183,11 @@ def placed(
     return tensor.pin_memory() if inputs == "pinned" else tensor
 
 
+def array(tensor: torch.Tensor) -> Array:
+    """A tensor in float32, in host memory."""
+    return np.asarray(tensor.detach().float().cpu().numpy(), np.float32)
+
+
 def kernels(call: Callable[[], Any]) -> str:
     """The library behind a call, read off its operators.
 
@@ -180,12 +210,12 @@ def library(operators: Iterable[str]) -> str:
     return str(torch.backends.quantized.engine) if "quantized_lstm" in names else "generic"
 
 
-def refusing(forward: Forward, what: str) -> Forward:
+def refusing(forward: Callable[..., Any], what: str) -> Callable[..., Any]:
     """The same; where this CPU cannot, it is unsupported for the reason that PyTorch gives."""
 
-    def refuse(x: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
+    def refuse(*given: Any) -> Any:
         try:
-            return forward(x, state)
+            return forward(*given)
         except RuntimeError as error:
             if "DefaultCPUAllocator" in str(error):
                 raise

@@ -1,4 +1,4 @@
-"""PyTorch: `torch.nn.LSTM` in inference mode, plain or in one of the ways that PyTorch offers."""
+"""PyTorch: `torch.nn.LSTM`, plain or in one of the ways that PyTorch offers, called or trained."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from lstm_bench.worker.problem import PADDED, Problem
 from lstm_bench.worker.problem import make as make_problem
 from lstm_bench.worker.session import Session
 
+TRAINS = True
 OPTIONS = frozenset({"apex", "cap_s", "way"})  # what `build` reads of row.options
 #: The values of a row's `way`; without one the layer is called as it is.
 WAYS: dict[str, type[TorchSession]] = {
@@ -86,7 +87,7 @@ def build(
     way = way or (WAYS[row.options["way"]] if "way" in row.options else TorchSession)
     precision = ""
     if row.precision == "amp":
-        half = amp.precision(settings, _autocast_once)
+        half = amp.precision(settings, _autocast_once, shape.training)
         if half == "bf16" and device == "cuda":
             raise Unsupported("autocast runs cuDNN's LSTM in fp16 only, whatever it is asked for")
         precision = f"amp-{half}"
@@ -105,7 +106,7 @@ def build(
     with torch.no_grad():
         for parameter, value in zip(layer.parameters(), problem.arrays, strict=True):
             parameter.copy_(torch.from_numpy(value))
-    layer = layer.to(dtype=dtype).eval()
+    layer = layer.to(dtype=dtype).train(shape.training)  # cuDNN goes back in that mode alone
     layer.flatten_parameters()
     if row.options.get("apex"):
         _cast_by_apex()
@@ -118,7 +119,9 @@ def build(
     lengths = problem.lengths(row.computes)
     if row.computes == PADDED and problem.lengths() is None:
         raise Unsupported("no sequence is padded: all are of one length")
-    session = way(layer, shared("x", settings.inputs), state, row, settings, lengths)
+    upstream = [placed(array, "device", device, dtype) for array in problem.upstream]
+    x = shared("x", settings.inputs)
+    session = way(layer, x, state, row, settings, lengths, upstream)
     session.precision = precision
     return session
 

@@ -56,18 +56,24 @@ class Graph(TorchSession):
         run, x = (self.forward, self.x.to(self.device)) if pageable else (self.run, self.x)
         aside, here = torch.cuda.Stream(), torch.cuda.current_stream()
         aside.wait_stream(here)
-        with torch.inference_mode(), torch.cuda.stream(aside):
+        with self.mode(), torch.cuda.stream(aside):
             for _ in range(self.WARM):
-                run(x, self.state)
+                self._work(run, x)
         here.wait_stream(aside)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.inference_mode(), torch.cuda.graph(self.graph):
-            self.result = run(x, self.state)
+        self.result, self.gradients = None, ()  # type: ignore[assignment]
+        self.graph, self.two_passes = torch.cuda.CUDAGraph(), False
+        with self.mode(), torch.cuda.graph(self.graph):
+            self._work(run, x)
             if self.carried:
                 torch._foreach_copy_(list(self.state), list(self.result[1]))
         self.call = self.graph.replay  # type: ignore[method-assign]
         if pageable:
             self._copy_around(x)
+
+    def _work(self, run: Forward, x: torch.Tensor) -> None:
+        self.result = run(x, self.state)
+        if self.upstream:
+            self.backward_pass()
 
     def _copy_around(self, x: torch.Tensor) -> None:
         """Copy to the x that the graph reads before each replay, and y to the host behind it."""
@@ -106,7 +112,7 @@ class Native(TorchSession):
         super().__init__(*arguments)
         self.bare, self.alone = self.call, self._without_onednn()(self.call)
         self.call = self.alone  # type: ignore[method-assign]
-        for name in ("time_each", "time_queued", "operators"):
+        for name in ("time_each", "time_queued", "time_passes", "operators"):
             setattr(self, name, self._without_onednn()(getattr(self, name)))
 
     @contextlib.contextmanager
@@ -131,7 +137,7 @@ class Script(TorchSession):
 
     def wrapped(self, layer: torch.nn.Module) -> Forward:
         with quiet():
-            scripted: Forward = torch.jit.script(_Scriptable(layer).eval())
+            scripted: Forward = torch.jit.script(_Scriptable(layer).train(bool(self.upstream)))
         return scripted
 
 
@@ -139,7 +145,7 @@ class Trace(TorchSession):
     """Recorded by `torch.jit.trace`; the worker checks the answer, so the trace need not."""
 
     def wrapped(self, layer: torch.nn.Module) -> Forward:
-        with quiet(), torch.inference_mode():
+        with quiet(), self.mode():
             given = (self.x.to(self.device), self.state)
             traced: Forward = torch.jit.trace(layer, given, check_trace=False)
         return traced
@@ -160,6 +166,8 @@ class Int8(TorchSession):
     """Weights quantised beforehand, inputs and states in every step."""
 
     def wrapped(self, layer: torch.nn.Module) -> Forward:
+        if self.upstream:
+            raise Unsupported("weights of 8 bits have no gradient: it runs inference only")
         arm = platform.machine().lower() in ("aarch64", "arm64")
         engines = ["qnnpack"] if arm else ["x86", "fbgemm"]  # PyTorch's own choice on ARM can fail
         known = [e for e in engines if e in torch.backends.quantized.supported_engines]

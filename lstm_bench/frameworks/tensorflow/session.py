@@ -11,6 +11,7 @@ With `xla` XLA compiles the function, at its first call.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,18 @@ from lstm_bench.frameworks.tensorflow import profiler as tensorflow_profile
 from lstm_bench.model.profile import Activity, Profile, Window
 from lstm_bench.model.types import Implementation, Settings, Unsupported
 from lstm_bench.worker import amp, loaded_libraries
-from lstm_bench.worker.function_session import FunctionSession, batch_major, states_of
+from lstm_bench.worker.function_session import (
+    FunctionSession,
+    batch_major,
+    in_problems_layout,
+    states_of,
+    upstream_of,
+)
 from lstm_bench.worker.keras_layer import forward, keras_on, layers, mask_of
 from lstm_bench.worker.problem import Answer, Array, Problem
 from lstm_bench.worker.session import Session
 
+TRAINS = True
 OPTIONS = frozenset({"mode", "xla"})  # what `build` reads of row.options
 keras = keras_on("tensorflow")
 _POLICIES = {"fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
@@ -64,7 +72,11 @@ def allocated() -> int:
 def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     """The layer with the problem's weights, traced for the problem's shape."""
     mode, cuda = row.options["mode"], settings.device == "cuda"
-    half = amp.precision(settings, _mixed_once) if row.precision == "amp" else ""
+    half = (
+        amp.precision(settings, _mixed_once, bool(problem.upstream))
+        if row.precision == "amp"
+        else ""
+    )
     if half == "bf16" and cuda and mode == 0:
         raise Unsupported("TensorFlow's cuDNN LSTM has no bfloat16: it would run in fp32")
     stack = layers(
@@ -85,7 +97,9 @@ def build(problem: Problem, row: Implementation, settings: Settings) -> Session:
     if settings.state == "carried":  # as the layer gives them back
         states = [tf.cast(state, stack[0].compute_dtype) for state in states]
     xla = row.options.get("xla")
-    session = TensorFlowSession(stack, mask_of(problem), (x, *states), settings, xla)
+    upstream = [placed(f"upstream {n}", value) for n, value in enumerate(upstream_of(problem))]
+    given = stack, mask_of(problem), (x, *states), settings, xla, upstream
+    session = TensorFlowSession(*given)
     session.precision = f"amp-{half}" if half else ""
     return session
 
@@ -114,12 +128,23 @@ class TensorFlowSession(FunctionSession):
         inputs: tuple[tf.Tensor, ...],
         settings: Settings,
         xla: bool | None,
+        upstream: Sequence[tf.Tensor] = (),
     ):
+        """`upstream`: the gradients of output and states, of a training step."""
         signature = [tf.TensorSpec(t.shape, t.dtype) for t in inputs]
 
         @tf.function(input_signature=signature, autograph=False, jit_compile=xla)  # type: ignore[untyped-decorator]
         def run(x: tf.Tensor, *states: tf.Tensor) -> Any:
-            return forward(stack, None if mask is None else tf.constant(mask), x, states)
+            ends = None if mask is None else tf.constant(mask)
+            if not upstream:
+                return forward(stack, ends, x, states)
+            weights = [w.value for layer in stack for w in layer.trainable_variables]
+            with tf.GradientTape() as tape:
+                tape.watch((x, *states))
+                answer = forward(stack, ends, x, states, training=True)
+            pairs = zip(upstream, answer, strict=True)
+            given = [tf.cast(gradient, tensor.dtype) for gradient, tensor in pairs]
+            return (*answer, *tape.gradient(answer, (x, *states, *weights), given))
 
         super().__init__(run, inputs, settings)
         if settings.inputs != "device":
@@ -150,7 +175,8 @@ class TensorFlowSession(FunctionSession):
 
     def outputs(self) -> Answer:
         output = tf.cast(self.result[0], tf.float32).numpy()
-        return output.transpose(1, 0, 2), *self.last_states
+        answer = output.transpose(1, 0, 2), *self.last_states
+        return *answer, *in_problems_layout(self.gradients, len(self.start))
 
     def device_peak(self) -> int:
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])

@@ -160,7 +160,7 @@ def test_times_that_follow_a_power_law_come_out_exactly():
 
 def test_a_measured_shape_keeps_its_time():
     times = summary.times(crossing().cells)
-    place = times.shapes.to_numpy().tolist().index([64, 4, 20, 64, 1, 1, "full"])
+    place = times.shapes.to_numpy().tolist().index([64, 4, 20, 64, 1, 1, "full", False])
     got = guesses.seconds_at(times, Shape(64, 4, 20, 64))
     assert list(got) == pytest.approx(list(times.seconds[place]), rel=1e-12)
 

@@ -7,7 +7,7 @@ from conftest import records
 
 from lstm_bench.features.gate import processes
 
-AT = (8, 1, 1, 8, 1, 1, "full")
+AT = (8, 1, 1, 8, 1, 1, "full", False)
 
 
 def levels(*seconds, **more):

@@ -269,3 +269,9 @@ def test_a_stack_is_at_least_its_slowest_layer_and_its_work_both_directions_one_
     assert both.seconds >= 4 * layer.seconds * (1 - 1e-9)
     assert both.arithmetic_s >= 2 * stack.arithmetic_s
     assert seconds(4, 2, "0.1-1").seconds <= both.seconds
+
+
+def test_a_training_step_has_no_limit():
+    rows = [builders.cell("pytorch", (64, 1, 10)), builders.cell("pytorch", (128, 1, 10))]
+    rows[1].shape = dataclasses.replace(rows[1].shape, training=True)
+    assert list(distances_of(builders.cells(*rows), H200)["hidden"]) == [64]

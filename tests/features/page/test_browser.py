@@ -149,6 +149,22 @@ def test_an_input_of_its_own_size_stands_in_panels_and_tables(open_page, tmp_pat
     assert shapes
 
 
+def test_training_steps_have_panels_a_column_and_names_of_their_own(open_page, tmp_path):
+    rows = [*grid(TIMES, shapes=SHAPES[:4]), *grid(TIMES, shapes=SHAPES[:4])]
+    for row in rows[len(rows) // 2 :]:
+        row.shape = dataclasses.replace(row.shape, training=True)
+    path = tmp_path / "page.html"
+    path.write_text(page.html(run_of(rows)), encoding="utf-8")
+    tab = open_page(path)
+    panels = ["10 timesteps", "10 timesteps, training", "20 timesteps", "20 timesteps, training"]
+    assert texts(tab, "#winners h4") == panels
+    tab.evaluate(OPEN_ALL)
+    passes = column(tab, "pass")
+    assert set(passes) == {"inference", "training"}
+    tab.locator("#cell-table input[type=search]").fill("8,1,10 training")
+    assert set(column(tab, "pass")) == {"training"}
+
+
 def texts(tab, selector):
     return tab.locator(selector).all_inner_texts()
 

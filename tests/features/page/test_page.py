@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -399,3 +400,14 @@ def test_memory_is_that_of_the_largest_shape_with_every_kind_that_some_row_has(m
 
 def test_the_board_stands_in_the_manifest_and_not_among_the_facts():
     assert page._flat({"name": "A GPU", "uuid": "GPU-1", "driver": "1"}) == "A GPU, driver 1"
+
+
+def test_a_page_of_both_passes_says_so_and_tells_their_shapes_apart():
+    rows = [*grid(TIMES), *grid(TIMES)]
+    for row in rows[len(rows) // 2 :]:
+        row.shape = replace(row.shape, training=True)
+    made = page.html(run_of(rows))
+    assert "Inference and training, one LSTM layer" in made
+    trained = data_of(made)["shapes"]["training"]
+    assert sorted(trained) == [False] * (len(trained) // 2) + [True] * (len(trained) // 2)
+    assert "Training, one LSTM layer" in page.html(run_of(rows[len(rows) // 2 :]))

@@ -15,6 +15,8 @@ NAMES = {
     "60->128x4bi,32,589": Shape(128, 32, 589, 60, 4, 2),
     "640->256bi,8,300~0.3-1": Shape(256, 8, 300, 640, 1, 2, "0.3-1"),
     "128,3,50~50/20/1": Shape(128, 3, 50, 128, lengths="50/20/1"),
+    "256,16,100 training": Shape(256, 16, 100, 256, training=True),
+    "60->128x4bi,32,589~0.3-1 training": Shape(128, 32, 589, 60, 4, 2, "0.3-1", True),
 }
 
 
@@ -24,7 +26,9 @@ def test_a_shape_has_one_name_that_is_read_and_written(name):
     assert NAMES[name].label == name
 
 
-@pytest.mark.parametrize("name", ["", "512", "512,16", "a->5,1,1", "5->6,1,1,7", "8bix2,1,1"])
+@pytest.mark.parametrize(
+    "name", ["", "512", "512,16", "a->5,1,1", "5->6,1,1,7", "8bix2,1,1", "8,1,1 trained"]
+)
 def test_what_is_no_shape_is_refused_with_an_example(name):
     with pytest.raises(LstmBenchError, match="60->128x4bi,32,589"):
         parsed(name)

@@ -141,7 +141,7 @@ protected:
     }
 
     // What is never written or copied must not pass a check: all bits set is NaN in float and in half.
-    void poison() const {
+    virtual void poison() const {
         for (const Buffer* out : {&y_, &h_last_, &c_last_}) set(*out, 0xFF);
         if (!host_x_) return;
         set(x_, 0);  // no NaN: kernels of ours tell those from numbers while they wait
