@@ -329,7 +329,7 @@ class Stack:
         for how in list(self._kept):
             if how[0].lengths == ways[0][0].lengths:
                 with contextlib.suppress(Unsupported):
-                    able[how] = self._guess(how[0], batch)
+                    able[how] = self._guess(self._kept[how].plan, batch)
         return min(able, key=lambda how: able[how], default=None)
 
     def _guess(self, plan: Plan, batch: int) -> float:
@@ -378,7 +378,8 @@ class Stack:
         reasons = []
         for how in ways:
             try:
-                kernels.share_of(how[0], batch, self.sizes.directions)
+                fitted, _ = kernels.toolbox()[1].fitted(how[0])
+                kernels.share_of(fitted, batch, self.sizes.directions)
                 if how not in self._kept:
                     packed = self._packed.pop(how, None) or self._pack(how, self._on_host())
                     self._kept[how] = _with_room(functools.partial(self._load, how, packed))

@@ -15,6 +15,8 @@ import numpy as np
 from lstm_kernels.halves import STORAGES, Array, halves
 from lstm_kernels.plans.shares import share_of
 
+FEWER = {True: 2, False: 4}  # by `split`: fragments that may go to shared memory instead
+
 
 @dataclass(frozen=True)
 class TensorPlan:
@@ -193,6 +195,9 @@ def candidates(
             fit = max(1, {4: 32, 8: 15, 16: 7}[blocks] * multiprocessors // 132)
         share, launches = share_of(batch, fit, directions, family == "cluster")
         at_once = share if family == "whole_gpu" else min(share, sequences)  # clusters can queue
-        if plan.shared_bytes(at_once) <= plan.room:
+        if (
+            dataclasses.replace(plan, fewer=min(FEWER[split], plan.held)).shared_bytes(at_once)
+            <= plan.room
+        ):
             found[plan] = plan.guess(share) * launches
     return found
