@@ -76,7 +76,12 @@ def tolerance_of(session, row):
 def test_every_gradient_of_every_implementation_is_the_references(row, shape):
     posed = trained(shape)
     session = made(row, posed)
-    check = checked(session, row, posed)
+    try:
+        check = checked(session, row, posed)
+    except Unsupported as refused:  # cuDNN's persistent algorithms say so when they are called
+        if ON == "cpu":
+            raise
+        pytest.skip(str(refused))
     assert check.passed, check.reason
     if session.two_passes:  # one after the other they do the same
         (times,) = session.time_passes(1, ProcessClock())

@@ -113,12 +113,8 @@ class Stack:
         plans: int,
         captured: set[Any],
     ):
-        self.sizes, self.precision, self.type, self.plans = (
-            sizes,
-            precision,
-            TYPES[precision],
-            plans,
-        )
+        self.sizes, self.precision, self.type = sizes, precision, TYPES[precision]
+        self.plans = plans  # that `tune` times
         # Detached they keep the memory: no other weights can come to lie where these did.
         self._weights = [weight.detach() for weight in weights]
         self._kept: dict[How, Loaded] = {}
@@ -239,12 +235,16 @@ class Stack:
     def _mark(self, loaded: Loaded, ends: Lengths | None, graph: bool) -> None:
         """See that what a call reads lives as long as it does."""
         loaded.used = next(_TICKS)
+        read = [] if ends is None else [ends.of_sequences, ends.first_rows]
         if graph:
             self._captured.update({loaded, ends} - {None})
-        elif (queue := stream()) not in loaded.streams:
+            return
+        if (queue := stream()) not in loaded.streams:
             loaded.streams.add(queue)
-            if DEVICE.type == "cuda":
-                loaded.weights.record_stream(torch.cuda.current_stream(DEVICE))
+            read.append(loaded.weights)
+        for tensor in read:
+            if tensor.is_cuda:
+                tensor.record_stream(torch.cuda.current_stream(DEVICE))
 
     def _ends(self, batch_sizes: torch.Tensor, graph: bool) -> Lengths:
         """The lengths of a packed sequence, which go to the GPU once."""
