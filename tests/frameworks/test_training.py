@@ -47,7 +47,7 @@ def trained(shape):
 
 
 def shapes_of(row):
-    return [SHAPES[1], SMALL] if row.name == "pytorch-compile" else [*SHAPES, *STACKS]
+    return [SHAPES[1]] if row.name == "pytorch-compile" else [*SHAPES, *STACKS]
 
 
 def made(row, posed):
