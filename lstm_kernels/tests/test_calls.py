@@ -250,6 +250,17 @@ def test_what_is_remembered_of_shapes_is_bounded(gpu, monkeypatch):
     assert on_kernels() == 24
 
 
+@pytest.mark.parametrize("hidden", [HIDDEN, 3000])  # which the kernels hold, and which nothing does
+def test_plans_are_looked_for_once_for_a_batch_whatever_the_lengths(gpu, monkeypatch, hidden):
+    looked, really = [], kernels.holding
+    monkeypatch.setattr(kernels, "holding", lambda *sizes: looked.append(1) or really(*sizes))
+    fast = like(torch.nn.LSTM(INPUT, hidden))
+    for last in range(1, 9):
+        x = torch.randn(9, INPUT)
+        fast(torch.nn.utils.rnn.pack_sequence([x, x[:last]]))
+    assert len(looked) == 1
+
+
 @pytest.mark.parametrize("changes", [{}, {"num_layers": 3, "bidirectional": True}])
 @pytest.mark.parametrize("ordered", [True, False])
 def test_packed_sequences_go_in_and_out_as_they_do_with_nn_lstm(gpu, changes, ordered):

@@ -72,7 +72,6 @@ class Loaded:
     """A plan with the weights of all layers on the GPU."""
 
     plan: Plan
-    projection: str
     stack: native.GpuStack
     weights: torch.Tensor
     streams: set[int] = field(default_factory=set)  # on which it ran
@@ -120,8 +119,9 @@ class Stack:
         self._kept: dict[How, Loaded] = {}
         self._routes: dict[Shape, Route] = {}
         self._lengths: dict[bytes, Lengths] = {}
+        self._able: dict[tuple[int, bool], list[How]] = {}  # by batch, and whether sequences end
         self._tuned: dict[tuple[int, int], How] = {}
-        self._refused: dict[tuple[int, bool], str] = {}  # by batch, and whether sequences end
+        self._refused: dict[tuple[int, bool], str] = {}  # and why not
         self._once: set[How] = set()  # what was loaded, or will be: no plan comes back and forth
         self._packed: dict[How, list[kernels.Weights]] = {}  # by another thread, to be loaded
         self._host: list[list[list[Array]]] | None = None
@@ -216,11 +216,12 @@ class Stack:
                     if len(scratches) >= STREAMS:
                         scratches.clear()
                     memory = x.new_empty(route.scratch // size)
-                    scratches[queue] = known = memory, memory.data_ptr()
+                    known = memory, memory.data_ptr()
                 run(
                     *(*numbers, x.data_ptr(), h0, c0, at, h_at, h_at + states * size, known[1]),
                     *(flag, 0, 0, queue, fresh),
                 )
+                scratches[queue] = known
             loaded.used = next(_TICKS)
             # The GPU works while tensors are made of the memory; a write to one is none to another.
             begin = whole if together else 0
@@ -311,15 +312,22 @@ class Stack:
 
         `ends`: where sequences end at lengths of their own.
         """
-        sizes, tuned = self.sizes, self._tuned.get(_key(batch, timesteps))
         if why := self._refused.get((batch, ends)):
             raise Unsupported(why)
-        if tuned is not None:
-            able = [tuned]
-        else:
-            plans = kernels.holding(self.precision, sizes.hidden, batch, sizes.directions)
-            able = [(plan, self._projection()) for plan in plans]
-        return [(dataclasses.replace(plan, lengths=ends), way) for plan, way in able]
+        if tuned := self._tuned.get(_key(batch, timesteps)):
+            return [(dataclasses.replace(tuned[0], lengths=ends), tuned[1])]
+        known = self._able.get((batch, ends))
+        if known is None:  # a millisecond's work
+            sizes, way = self.sizes, self._projection()
+            try:
+                plans = kernels.holding(self.precision, sizes.hidden, batch, sizes.directions)
+            except Unsupported as refused:
+                self._refused[batch, ends] = str(refused)
+                raise
+            make_room(self._able)
+            known = [(dataclasses.replace(plan, lengths=ends), way) for plan in plans]
+            self._able[batch, ends] = known
+        return known
 
     def _at_hand(self, ways: Sequence[How], batch: int) -> How | None:
         """The likeliest to be fast of what is loaded and can run this."""
@@ -446,7 +454,7 @@ class Stack:
             kernels.launch_of(fitted, roomy),
             given,
         )
-        return Loaded(fitted, projection, stack, memory)
+        return Loaded(fitted, stack, memory)
 
     def _on_host(self) -> list[list[list[Array]]]:
         """w_ih, w_hh, b_ih and b_hh as float32, by layer and direction."""
